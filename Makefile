@@ -1,0 +1,54 @@
+# make run     set up .venv, build the extension, train the text model
+# make test    set up .venv, run the tests            (ARGS="-k sigmoid" passes options on)
+# make lint    ruff, mypy, clang-format, as CI does   (make format mends what it can)
+PYTHON ?= python3
+# Installed first, and pinned: it is the version that the tests are written for, and where the index
+# has a build without CUDA for it, a machine without a GPU gets that one.
+TORCH ?= torch==2.13.0
+VENV ?= .venv
+ARGS ?=
+
+PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
+CXX_FILES = $(shell git ls-files '*.cpp' '*.h' '*.cu' '*.cuh')
+
+.PHONY: run test lint format clean
+
+run: $(VENV)/.installed
+	$(VENV)/bin/python examples/train_text.py $(ARGS)
+
+test: $(VENV)/.test
+	$(VENV)/bin/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/mypy
+	$(VENV)/bin/clang-format --dry-run -Werror $(CXX_FILES)
+
+format: $(VENV)/.dev
+	$(VENV)/bin/ruff check --fix
+	$(VENV)/bin/ruff format
+	$(VENV)/bin/clang-format -i $(CXX_FILES)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
+
+# Each stamp stands for one set of installed packages; it is older than the files that decide the set
+# only when they changed, so that a second call installs nothing.
+$(VENV)/.torch:
+	$(PYTHON) -m venv $(VENV)
+	@echo "installing $(TORCH)"
+	$(PIP) '$(TORCH)'
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.torch pyproject.toml setup.py
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.installed
+	$(PIP) --editable '.[test]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.test
+	$(PIP) --editable '.[dev]'
+	@touch $@
