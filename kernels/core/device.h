@@ -1,0 +1,40 @@
+// Where an operator runs: current device and stream.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/DeviceGuard.h>
+
+#include "core/cuda_api.h"
+#ifdef LLTM_JIT_CUDA
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
+#endif
+
+namespace lltm_jit {
+
+// Opens every kernel: makes the tensor's device current and keeps autograd out of the ATen ops
+// that the kernel calls.
+struct KernelGuard {
+  explicit KernelGuard(const at::Tensor& tensor) : device(tensor.device()) {}
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  c10::DeviceGuard device;
+};
+
+// Runs `cpu(args)` or enqueues `cuda(args, stream)`, by where the tensor is.
+#ifdef LLTM_JIT_CUDA
+template <typename Args>
+void run(const at::Tensor& tensor, const Args& args, void (*cpu)(const Args&),
+         cudaError_t (*cuda)(const Args&, cudaStream_t)) {
+  if (tensor.is_cuda()) {
+    C10_CUDA_CHECK(cuda(args, c10::cuda::getCurrentCUDAStream()));
+  } else {
+    cpu(args);
+  }
+}
+#define LLTM_JIT_RUN(tensor, args, cpu, cuda) run(tensor, args, cpu, cuda)
+#else
+#define LLTM_JIT_RUN(tensor, args, cpu, cuda) cpu(args)
+#endif
+
+}  // namespace lltm_jit

@@ -1,0 +1,47 @@
+// Contract between the LLTM cell's host code (lltm.cpp) and its kernels (lltm_cpu.cpp,
+// lltm_cuda.cu). No torch header: every pointer is raw, every array dense and row-major.
+//
+// A gates array holds, row by row, the input gate, the output gate and the candidate cell, each of
+// hidden_size elements. States h and gates have the element type `type`; cells have `cell_type`,
+// which is `type` or, for the 16-bit types, Float.
+#pragma once
+
+#include <cstdint>
+
+#include "core/cuda_api.h"
+#include "core/scalar.h"
+
+namespace lltm_jit {
+
+struct LltmForwardArgs {
+  void* gates;           // [batch_size, 3*hidden_size] pre-activations; activated in place if
+                         // save_gates, else left as they are
+  const void* old_cell;  // [batch_size, hidden_size]
+  void* new_h;           // [batch_size, hidden_size] written; aliases nothing
+  void* new_cell;        // [batch_size, hidden_size] written; may be old_cell
+  int64_t batch_size, hidden_size;
+  ElementType type, cell_type;
+  bool save_gates;
+};
+
+struct LltmBackwardArgs {
+  const void* grad_h;     // [batch_size, hidden_size] or null for zeros
+  const void* grad_cell;  // [batch_size, hidden_size] of cell_type, or null for zeros
+  const void* gates;      // [batch_size, 3*hidden_size] activated
+  const void* new_cell;   // [batch_size, hidden_size]
+  void* grad_pre;         // [batch_size, 3*hidden_size] written: gradients of the pre-activations
+  void* grad_old_cell;    // [batch_size, hidden_size] of cell_type, written
+  int64_t batch_size, hidden_size;
+  ElementType type, cell_type;
+};
+
+void lltm_forward_cpu(const LltmForwardArgs& args);
+void lltm_backward_cpu(const LltmBackwardArgs& args);
+
+#ifdef LLTM_JIT_CUDA
+// Enqueue on `stream`; both sizes are positive.
+cudaError_t launch_lltm_forward(const LltmForwardArgs& args, cudaStream_t stream);
+cudaError_t launch_lltm_backward(const LltmBackwardArgs& args, cudaStream_t stream);
+#endif
+
+}  // namespace lltm_jit

@@ -1,0 +1,1 @@
+"""The operators, one module each: schema, reference, function and ``torch.nn.Module``."""

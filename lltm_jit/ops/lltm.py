@@ -1,0 +1,301 @@
+"""LLTM: the long long-term memory cell of the PyTorch extension tutorial.
+
+With ``X = [old_h, input]`` and ``G = X W^T + b``, split in three::
+
+    input_gate, output_gate, candidate_cell = sigmoid(G1), sigmoid(G2), elu(G3)
+    new_cell = old_cell + input_gate * candidate_cell
+    new_h = output_gate * tanh(new_cell)
+
+There is no forget gate, so the cell is an unbounded running sum. Source of the maths: P. Goldsborough,
+"Custom C++ and CUDA Extensions", PyTorch tutorials.
+
+Sizes: B is the batch size, I the input size, H the hidden size, L the sequence length.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lltm_jit import native
+from lltm_jit.ops._library import define
+
+_CELL = "Tensor input, Tensor weights, Tensor? bias, Tensor old_h, Tensor old_cell"
+
+define(
+    f"lltm_cell({_CELL}) -> (Tensor new_h, Tensor new_cell)",
+    # The cell composed of ATen ops, on any device.
+    f"lltm_cell_aten({_CELL}) -> (Tensor new_h, Tensor new_cell)",
+    # What autograd needs: gates are the activated gates, (B, 3H).
+    f"lltm_cell_forward({_CELL}) -> (Tensor new_h, Tensor new_cell, Tensor gates)",
+    # Gradients of the five inputs; none where output_mask is false. new_cell and gates must be
+    # those of lltm_cell_forward on the same inputs.
+    f"lltm_cell_backward(Tensor? grad_h, Tensor? grad_cell, {_CELL}, Tensor new_cell, Tensor gates,"
+    " bool[5] output_mask) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+
+IMPLEMENTATIONS = ("auto", "reference", "aten", "fused")
+
+
+def lltm_cell_reference(
+    input: Tensor, weights: Tensor, bias: Tensor | None, old_h: Tensor, old_cell: Tensor
+) -> tuple[Tensor, Tensor]:
+    """``lltm_cell`` in plain PyTorch, as the tutorial writes it."""
+    X = torch.cat([old_h, input], dim=1)
+    input_gate, output_gate, candidate_cell = F.linear(X, weights, _flat(bias)).chunk(3, dim=1)
+    new_cell = old_cell + torch.sigmoid(input_gate) * F.elu(candidate_cell)
+    new_h = torch.sigmoid(output_gate) * torch.tanh(new_cell)
+    return new_h.to(input.dtype), new_cell
+
+
+def lltm_cell(
+    input: Tensor,
+    weights: Tensor | tuple[Tensor, Tensor],
+    bias: Tensor | None,
+    old_h: Tensor | None,
+    old_cell: Tensor | None = None,
+    impl: str = "auto",
+) -> tuple[Tensor, Tensor]:
+    """Run one step of the LLTM cell.
+
+    Also accepts the state as a pair: ``lltm_cell(input, (old_h, old_cell), weights, bias)``.
+
+    Args:
+        input: (B, I); half, bfloat16, float or double. All tensors share its dtype and device.
+        weights: (3H, H+I): rows of the input gate, the output gate and the candidate cell; columns
+            of the hidden state, then of the input.
+        bias: (3H,), (1, 3H) or ``None``.
+        old_h: (B, H).
+        old_cell: (B, H). With half and bfloat16 inputs it may be float, which keeps the running
+            sum accurate; ``new_cell`` then is float too.
+        impl: ``"fused"``: this package's CPU and CUDA kernels; ``"aten"``: C++ composed of ATen
+            ops; ``"reference"``: plain PyTorch; ``"auto"``: the kernels where there are any for the
+            device, else ATen.
+
+    Returns:
+        ``(new_h, new_cell)``, each (B, H). Differentiable any number of times in every input.
+
+    Raises:
+        RuntimeError: if a shape, dtype or device does not fit; the message names both values.
+        ValueError: if ``impl`` is not one of the four.
+    """
+    if isinstance(weights, tuple):
+        (first_h, first_cell), weights, bias, old_h = weights, cast(Tensor, bias), old_h, None
+        return _cell(impl)(input, weights, bias, first_h, first_cell)
+    return _cell(impl)(input, weights, bias, old_h, old_cell)
+
+
+def _cell(impl: str) -> Any:
+    """The function that runs the cell."""
+    if impl == "auto" or impl == "fused":
+        if torch.compiler.is_compiling():
+            return torch.ops.lltm_jit.lltm_cell
+        return native.extension.lltm_cell
+    if impl == "aten":
+        return torch.ops.lltm_jit.lltm_cell_aten
+    if impl == "reference":
+        return lltm_cell_reference
+    raise ValueError(f"lltm_cell(): expected impl to be one of {IMPLEMENTATIONS}, but got {impl!r}")
+
+
+def lltm_forward(
+    input: Tensor, weights: Tensor, bias: Tensor | None, old_h: Tensor, old_cell: Tensor
+) -> list[Tensor]:
+    """The tutorial's low-level forward call.
+
+    Shapes and dtypes are those of :func:`lltm_cell`.
+
+    Returns:
+        ``[new_h, new_cell, input_gate, output_gate, candidate_cell, X, gate_weights]``: states and
+        activated gates (B, H), ``X = [old_h, input]`` (B, H+I), pre-activations (B, 3H).
+    """
+    return native.extension.lltm_forward(input, weights, bias, old_h, old_cell)
+
+
+def lltm_backward(
+    grad_h: Tensor,
+    grad_cell: Tensor,
+    new_cell: Tensor,
+    input_gate: Tensor,
+    output_gate: Tensor,
+    candidate_cell: Tensor,
+    X: Tensor,
+    gate_weights: Tensor,
+    weights: Tensor,
+) -> list[Tensor]:
+    """The tutorial's low-level backward call, on results of :func:`lltm_forward`.
+
+    Returns:
+        ``[d_old_h, d_input, d_weights, d_bias, d_old_cell]``, with ``d_bias`` (1, 3H).
+    """
+    return native.extension.lltm_backward(
+        grad_h,
+        grad_cell,
+        new_cell,
+        input_gate,
+        output_gate,
+        candidate_cell,
+        X,
+        gate_weights,
+        weights,
+    )
+
+
+class LLTMCell(nn.Module):
+    """One LLTM cell: ``new_h, new_cell = cell(input, (h, c))``.
+
+    Args:
+        input_size: I, the features of ``input``.
+        hidden_size: H, the features of the state.
+        bias: whether there is a ``bias``.
+        device, dtype: of the parameters; half, bfloat16, float or double.
+        impl: see :func:`lltm_cell`.
+
+    Attributes:
+        weights: parameter (3H, H+I).
+        bias: parameter (3H,) or ``None``. A ``state_dict`` whose bias is (1, 3H), as the tutorial's
+            module has it, loads as well.
+
+    Parameters start uniform in ±1/sqrt(H).
+    """
+
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        impl: str = "auto",
+    ) -> None:
+        super().__init__()
+        if impl not in IMPLEMENTATIONS:
+            raise ValueError(f"expected impl to be one of {IMPLEMENTATIONS}, but got {impl!r}")
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.impl = impl
+        shape = (3 * hidden_size, hidden_size + input_size)
+        self.weights = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+        if bias:
+            self.bias = nn.Parameter(torch.empty(shape[:1], device=device, dtype=dtype))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw every parameter uniformly from ±1/sqrt(hidden_size)."""
+        bound = 1 / math.sqrt(self.hidden_size) if self.hidden_size else 0.0
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(
+        self, input: Tensor, state: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Run one step.
+
+        Args:
+            input: (B, I).
+            state: ``(old_h, old_cell)``, each (B, H); zeros when left out.
+
+        Returns:
+            ``(new_h, new_cell)``, each (B, H).
+        """
+        if state is None:
+            zeros = input.new_zeros(input.size(0), self.hidden_size)
+            state = (zeros, zeros)
+        return _cell(self.impl)(input, self.weights, self.bias, *state)
+
+    def extra_repr(self) -> str:
+        return f"{self.input_size}, {self.hidden_size}, bias={self.bias is not None}"
+
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        flat = dict(state_dict)
+        name = prefix + "bias"
+        if name in flat:
+            flat[name] = _flat(flat[name])
+        super()._load_from_state_dict(flat, prefix, *args, **kwargs)
+
+
+class LLTM(nn.Module):
+    """A layer of LLTM cells over a sequence, called like :class:`torch.nn.LSTM`.
+
+    Args:
+        input_size, hidden_size, bias, device, dtype, impl: see :class:`LLTMCell`.
+        batch_first: whether sequences are (B, L, ·) rather than (L, B, ·).
+
+    With half and bfloat16 inputs the running cell is kept in float from step to step.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        impl: str = "auto",
+    ) -> None:
+        super().__init__()
+        self.batch_first = batch_first
+        self.cell = LLTMCell(input_size, hidden_size, bias, device, dtype, impl)
+
+    def forward(
+        self, input: Tensor, state: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Run over a sequence.
+
+        Args:
+            input: (L, B, I), (B, L, I) if ``batch_first``, or (L, I) without a batch.
+            state: ``(h_0, c_0)``, each (1, B, H), or (1, H) without a batch; zeros when left out.
+
+        Returns:
+            ``(output, (h_n, c_n))``: the hidden states of all steps, shaped like ``input`` with H
+            features, and the last state, shaped like ``state``.
+
+        Raises:
+            ValueError: if ``input`` has another rank or no steps.
+        """
+        if input.dim() not in (2, 3):
+            raise ValueError(f"LLTM(): expected input to have 2 or 3 dimensions, got {input.dim()}")
+        batched = input.dim() == 3
+        time = 1 if batched and self.batch_first else 0
+        if input.size(time) == 0:
+            raise ValueError(f"LLTM(): expected at least one step, got shape {tuple(input.shape)}")
+        steps = input.unbind(time) if batched else input.unsqueeze(1).unbind(0)
+        h, c = self._initial_state(steps[0], state, batched)
+        cell_dtype = c.dtype
+        running = torch.float32 if cell_dtype in (torch.half, torch.bfloat16) else cell_dtype
+        c = c.to(running)
+        outputs = []
+        for step in steps:
+            h, c = self.cell(step, (h, c))
+            outputs.append(h)
+        output, c = torch.stack(outputs, time), c.to(cell_dtype)
+        if not batched:
+            return output.squeeze(1), (h, c)
+        return output, (h.unsqueeze(0), c.unsqueeze(0))
+
+    def _initial_state(
+        self, step: Tensor, state: tuple[Tensor, Tensor] | None, batched: bool
+    ) -> tuple[Tensor, Tensor]:
+        """The state as two (B, H) tensors."""
+        if state is None:
+            zeros = step.new_zeros(step.size(0), self.cell.hidden_size)
+            return zeros, zeros
+        h, c = state
+        return (h.squeeze(0), c.squeeze(0)) if batched else (h, c)
+
+
+def _flat(bias: Tensor | None) -> Tensor | None:
+    """The tutorial's (1, 3H) bias as (3H,)."""
+    return bias.squeeze(0) if bias is not None and bias.dim() == 2 else bias

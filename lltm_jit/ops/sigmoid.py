@@ -1,0 +1,55 @@
+"""sigmoid: ``s = 1 / (1 + exp(-x))``, elementwise, and its derivative."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lltm_jit import native
+from lltm_jit.ops._library import define
+
+define(
+    "sigmoid(Tensor x) -> Tensor",
+    "sigmoid_backward(Tensor grad, Tensor s) -> Tensor",
+)
+
+
+def sigmoid_reference(x: Tensor) -> Tensor:
+    """``sigmoid`` in plain PyTorch, the numerically stable form of the kernels."""
+    e = torch.exp(-x.abs())
+    return torch.where(x > 0, 1.0, e) / (1 + e)
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    """Return the logistic sigmoid of ``x``, without overflow at large ``|x|``.
+
+    Args:
+        x: tensor of any shape, layout and device; half, bfloat16, float or double.
+
+    Returns:
+        Tensor of the shape, dtype and device of ``x``. Differentiable any number of times: the
+        derivative ``(1 - s) s`` comes from the saved result ``s``.
+
+    Raises:
+        RuntimeError: if the dtype of ``x`` is not a floating-point one.
+    """
+    if torch.compiler.is_compiling():
+        return torch.ops.lltm_jit.sigmoid(x)
+    return native.extension.sigmoid(x)
+
+
+def d_sigmoid(z: Tensor) -> Tensor:
+    """Return the derivative of the sigmoid at ``z``: ``(1 - s) s`` with ``s = sigmoid(z)``.
+
+    Shapes, dtypes and errors are those of :func:`sigmoid`.
+    """
+    s = sigmoid(z)
+    return (1 - s) * s
+
+
+class Sigmoid(torch.nn.Module):
+    """:func:`sigmoid` as a module without parameters."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the sigmoid of ``x``; see :func:`sigmoid`."""
+        return sigmoid(x)
