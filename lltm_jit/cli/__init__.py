@@ -1,0 +1,44 @@
+"""The commands of ``python -m lltm_jit``: one module each.
+
+A command's module has ``add_arguments(parser)`` and ``run(args) -> int``, the exit code. Only the
+module of the command that was asked for is imported: one which needs no build causes none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from lltm_jit.jit.errors import LltmJitError
+
+COMMANDS = {
+    "benchmark": "time forward and backward of the LLTM cell",
+    "check": "compare the implementations of the LLTM cell with each other",
+    "grad_check": "compare gradients with finite differences, in float64",
+    "info": "show versions, and where, why and for what the extension was built",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code, 0 for success."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    chosen = next((word for word in arguments if not word.startswith("-")), None)
+    parser = argparse.ArgumentParser(prog="python -m lltm_jit")
+    commands = parser.add_subparsers(dest="command", metavar="command", required=True)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=summary)
+        if name == chosen:
+            module = import_module(f"{__name__}.{name.replace('-', '_')}")
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    args = parser.parse_args(arguments)
+    try:
+        return args.run(args)
+    except LltmJitError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # `... | head` closed the pipe; nobody reads what is left
+        sys.stderr.close()
+        return 1

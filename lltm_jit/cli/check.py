@@ -1,0 +1,78 @@
+"""``check {forward,backward} ...``: every implementation of the LLTM cell against plain PyTorch."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from . import _cell
+
+INPUT_NAMES = ("input", "weights", "bias", "old_h", "old_cell")
+OUTPUT_NAMES = ("new_h", "new_cell")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("direction", choices=["forward", "backward"], nargs="+")
+    _cell.add_sizes(parser, batch_size=3, features=17, state_size=5)
+    parser.add_argument("-v", "--verbose", action="store_true", help="print the values compared")
+
+
+def run(args: argparse.Namespace) -> int:
+    device = _cell.device(args.cuda)  # fails here, before anything is built
+    lltm_cell = _cell.functional().lltm_cell
+    operands = _cell.inputs(args, torch.device("cpu"), torch.float64)
+    grad_outputs = [torch.randn_like(operands[3]) for _ in OUTPUT_NAMES]
+    opponents = [("C++", "aten", "cpu"), ("fused CPU", "fused", "cpu")]
+    if args.cuda:
+        opponents += [("C++ on CUDA", "aten", device), ("CUDA", "fused", device)]
+
+    agree = True
+    for direction in args.direction:
+        compute = forward if direction == "forward" else backward
+        names = OUTPUT_NAMES if direction == "forward" else INPUT_NAMES
+        baseline = compute(lltm_cell, operands, grad_outputs, "reference", "cpu")
+        for title, impl, where in opponents:
+            print(f"{direction.capitalize()}: Baseline (Python) vs. {title} ... ", end="")
+            values = compute(lltm_cell, operands, grad_outputs, impl, where)
+            difference = compare(names, baseline, values, args.verbose)
+            print(difference or "Ok")
+            agree = agree and not difference
+    return 0 if agree else 1
+
+
+def forward(
+    lltm_cell: Callable, operands: Sequence[Tensor], _: Sequence[Tensor], impl: str, device: str
+) -> Sequence[Tensor]:
+    """new_h and new_cell, computed on `device`."""
+    return lltm_cell(*(operand.to(device) for operand in operands), impl=impl)
+
+
+def backward(
+    lltm_cell: Callable,
+    operands: Sequence[Tensor],
+    grad_outputs: Sequence[Tensor],
+    impl: str,
+    device: str,
+) -> Sequence[Tensor]:
+    """The gradients of all operands, computed on `device`."""
+    outputs = forward(lltm_cell, operands, grad_outputs, impl, device)
+    return torch.autograd.grad(outputs, operands, [grad.to(device) for grad in grad_outputs])
+
+
+def compare(
+    names: Sequence[str], expected: Sequence[Tensor], actual: Sequence[Tensor], verbose: bool
+) -> str:
+    """What differs, as text; empty when nothing does."""
+    for name, first, second in zip(names, expected, actual, strict=True):
+        first, second = first.detach(), second.detach().cpu()
+        if verbose:
+            print(f"\n{name}, expected:\n{first}\n{name}, computed:\n{second}\n{name}, difference:")
+            print(second - first)
+        try:
+            torch.testing.assert_close(second, first, rtol=1e-9, atol=1e-11)
+        except AssertionError as error:
+            return f"FAILED\n{name}: {error}"
+    return ""

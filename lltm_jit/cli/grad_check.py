@@ -1,0 +1,74 @@
+"""``grad_check {py,cpp,cuda}``: gradients of the LLTM cell against finite differences.
+
+``grad_check --table`` shows why it is done in float64: in float32 the difference of two nearby
+values of a function loses so many digits that a correct gradient fails, ours and PyTorch's alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch.autograd import gradcheck
+
+from . import _cell
+
+TABLE = [
+    (torch.float32, 1e-3),
+    (torch.float32, 1e-4),
+    (torch.float64, 1e-4),
+    (torch.float64, 1e-6),
+]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("variant", choices=_cell.VARIANTS, nargs="?")
+    _cell.add_sizes(parser, batch_size=3, features=17, state_size=5)
+    parser.add_argument(
+        "--table", action="store_true", help="check sigmoid at several precisions and step sizes"
+    )
+    parser.set_defaults(usage_error=parser.error)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.table:
+        return print_table(args)
+    if args.variant is None:
+        args.usage_error("expected a variant (py, cpp or cuda) or --table, but got neither")
+    device = _cell.device(args.cuda or args.variant == "cuda")
+    lltm_cell = _cell.functional().lltm_cell
+    operands = _cell.inputs(args, device, torch.float64)
+    impl = _cell.VARIANTS[args.variant]
+    try:
+        gradcheck(lambda *tensors: lltm_cell(*tensors, impl=impl), operands)
+    except RuntimeError as error:  # GradcheckError is one, and so is an error of the operator
+        print(f"FAILED\n{error}")
+        return 1
+    print("Ok")
+    return 0
+
+
+def print_table(args: argparse.Namespace) -> int:
+    """Print gradcheck's verdicts; fails when ours and torch's differ, or float64 does not pass."""
+    device = _cell.device(args.cuda)
+    ours = _cell.functional().sigmoid
+    good = True
+    print(f"{'dtype':<10}{'eps':<8}{'lltm_jit.sigmoid':<18}torch.sigmoid")
+    for dtype, eps in TABLE:
+        passed = [passes(function, dtype, eps, device) for function in (ours, torch.sigmoid)]
+        words = ["passes" if result else "fails" for result in passed]
+        print(f"{str(dtype).removeprefix('torch.'):<10}{eps:<8.0e}{words[0]:<18}{words[1]}")
+        good = good and passed[0] == passed[1] and (passed[0] or dtype is not torch.float64)
+    return 0 if good else 1
+
+
+def passes(function: Callable, dtype: torch.dtype, eps: float, device: torch.device) -> bool:
+    # The same values for every row, where the slope is steep: gradcheck's tolerance is relative.
+    x = torch.linspace(-2, 2, 200, dtype=dtype, device=device).requires_grad_()
+    with (
+        warnings.catch_warnings()
+    ):  # that float32 is not precise enough: that is what the table shows
+        warnings.simplefilter("ignore", UserWarning)
+        return gradcheck(function, x, eps=eps, raise_exception=False)

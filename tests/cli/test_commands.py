@@ -1,0 +1,172 @@
+"""The commands of `python -m lltm_jit`, at small sizes."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import lltm_jit
+from lltm_jit import functional
+from lltm_jit.cli import COMMANDS, main
+
+SMALL = ["-b", "2", "-f", "3", "-s", "4"]
+DEVICE_FLAGS = [
+    pytest.param([], id="cpu"),
+    pytest.param(
+        ["-c"],
+        id="cuda",
+        marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+    ),
+]
+FIGURES = r"\d+\.\d{3}/\d+\.\d{3}"
+
+
+def run_module(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "lltm_jit", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.mark.parametrize("flags", DEVICE_FLAGS)
+@pytest.mark.parametrize("variant", ["py", "cpp"])
+@pytest.mark.parametrize("scale", ["s", "ms", "us"])
+def test_benchmark_prints_the_tutorials_line(capsys, variant, scale, flags):
+    assert main(["benchmark", variant, *SMALL, *flags, "-r", "3", "--scale", scale]) == 0
+    expected = f"Forward: {FIGURES} {scale} \\| Backward {FIGURES} {scale}\n"
+    assert re.fullmatch(expected, capsys.readouterr().out)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_benchmark_cuda_runs_on_the_gpu_unasked(capsys):
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.max_memory_allocated()
+    assert main(["benchmark", "cuda", *SMALL, "-r", "3", "-d"]) == 0
+    assert torch.cuda.max_memory_allocated() > before
+    assert "us | Backward" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")
+@pytest.mark.parametrize(
+    "command", [["benchmark", "cuda"], ["check", "forward", "-c"], ["grad_check", "cuda"]]
+)
+def test_without_a_gpu_cuda_is_refused(capsys, command):
+    assert main(command) == 1
+    assert "error: expected a CUDA device, but " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", DEVICE_FLAGS)
+def test_check_compares_every_implementation(capsys, flags):
+    assert main(["check", "forward", "backward", *flags]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == (8 if flags else 4)
+    for line in lines:
+        assert re.fullmatch(r"(Forward|Backward): Baseline \(Python\) vs\. [\w+ ]+ \.\.\. Ok", line)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_check_fails_when_an_implementation_is_wrong(capsys, monkeypatch, direction):
+    right = functional.lltm_cell
+
+    def wrong(*operands, impl):
+        new_h, new_cell = right(*operands, impl=impl)
+        return (new_h, new_cell * 1.001) if impl == "fused" else (new_h, new_cell)
+
+    monkeypatch.setattr(functional, "lltm_cell", wrong)
+    assert main(["check", direction]) == 1
+    out = capsys.readouterr().out
+    assert "vs. C++ ... Ok" in out
+    assert "vs. fused CPU ... FAILED" in out
+
+
+def test_check_verbose_prints_the_values(capsys):
+    assert main(["check", "forward", "-v", *SMALL]) == 0
+    assert "new_cell, difference:\ntensor(" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("flags", DEVICE_FLAGS)
+@pytest.mark.parametrize("variant", ["py", "cpp"])
+def test_grad_check_passes(capsys, variant, flags):
+    assert main(["grad_check", variant, *SMALL, *flags]) == 0
+    assert capsys.readouterr().out == "Ok\n"
+
+
+def test_grad_check_fails_on_a_wrong_gradient(capsys, monkeypatch):
+    right = functional.lltm_cell
+
+    def wrong(input, *operands, impl):
+        return right(input * 2 - input.detach(), *operands, impl=impl)
+
+    monkeypatch.setattr(functional, "lltm_cell", wrong)
+    assert main(["grad_check", "py", *SMALL]) == 1
+    assert capsys.readouterr().out.startswith("FAILED\nJacobian mismatch")
+
+
+def test_grad_check_wants_a_variant_or_the_table(capsys):
+    with pytest.raises(SystemExit):
+        main(["grad_check"])
+    assert "expected a variant (py, cpp or cuda) or --table" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", DEVICE_FLAGS)
+def test_grad_check_table_shows_that_float32_is_not_enough(capsys, flags):
+    assert main(["grad_check", "--table", *flags]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows == [
+        ["dtype", "eps", "lltm_jit.sigmoid", "torch.sigmoid"],
+        ["float32", "1e-03", "passes", "passes"],
+        ["float32", "1e-04", "fails", "fails"],
+        ["float64", "1e-04", "passes", "passes"],
+        ["float64", "1e-06", "passes", "passes"],
+    ]
+
+
+def test_grad_check_table_fails_when_sigmoid_is_wrong(monkeypatch):
+    monkeypatch.setattr(functional, "sigmoid", lambda x: torch.sigmoid(x) + 0.1 * x.detach())
+    assert main(["grad_check", "--table"]) == 1
+
+
+def test_info_shows_the_loaded_build(capsys):
+    assert main(["info", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    build = lltm_jit.build_info()
+    assert facts["torch"] == torch.__version__
+    assert facts["build"]["key"] == build.key
+    assert facts["build"]["directory"] == str(build.directory)
+    assert facts["build"]["reason"]
+    assert main(["info"]) == 0
+    out = capsys.readouterr().out
+    assert build.key in out
+    assert torch.__version__ in out
+
+
+def test_info_neither_builds_nor_imports_the_builder(tmp_path):
+    done = run_module(
+        "info", "--json", TORCH_EXTENSIONS_DIR=str(tmp_path), PYTHONPROFILEIMPORTTIME="1"
+    )
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["build"] is None
+    assert list(tmp_path.rglob("ok.json")) == []
+    assert " torch.utils\n" in done.stderr
+    assert "torch.utils.cpp_extension" not in done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    assert COMMANDS[command] in " ".join(capsys.readouterr().out.split())
+
+
+def test_an_unknown_command_is_refused():
+    done = run_module("benchmrak")
+    assert done.returncode == 2
+    assert "invalid choice: 'benchmrak'" in done.stderr

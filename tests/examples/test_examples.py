@@ -1,0 +1,53 @@
+"""The examples run, from first to last, at a size that takes seconds."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SMALL = ["--batch-size", "64", "--seq-len", "16", "--hidden-size", "64", "--timing-steps", "2"]
+
+
+def train_text(*flags):
+    return subprocess.run(
+        [sys.executable, EXAMPLES / "train_text.py", *SMALL, *flags],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_the_text_model_learns():
+    done = train_text("--steps", "200")
+    assert done.returncode == 0, done.stderr
+    model, unigram = re.search(
+        r"validation loss: (\S+) bits/char; unigram model: (\S+) bits/char", done.stdout
+    ).groups()
+    assert float(model) < float(unigram) - 0.4
+    assert re.search(r"--- sampled ---\nThe Rays of Light (.|\n){400}\n------", done.stdout)
+    assert re.search(r"fused [\d,]+ characters/s, plain PyTorch [\d,]+ characters/s", done.stdout)
+    assert "200/200" in done.stderr
+    assert "bits/char" in done.stderr
+
+
+def test_a_text_that_is_too_short_is_refused(tmp_path):
+    text = tmp_path / "short.txt"
+    text.write_text("Light.")
+    done = train_text("--text", str(text))
+    assert done.returncode == 1
+    assert done.stderr == "the text is too short: 5 characters for 64 streams\n"
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebook_runs(path):
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(EXAMPLES)}}).execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert any("image/png" in output.get("data", {}) for output in outputs[-2:]), (
+        "no plot at the end"
+    )
