@@ -10,7 +10,7 @@ from lltm_jit.jit.knobs import KNOBS
 FILE = Path(__file__).parents[2] / "MAX_JOBS.env.example"
 
 HEADER = """\
-# Settings of the build. Copy this file to MAX_JOBS.env beside it, and take the `#` off what you set.
+# Settings of the build. Copy this file to MAX_JOBS.env beside it, and uncomment what you set.
 # A variable of the real environment wins over this file. The file is read in a checkout only, never
 # from the current directory.
 """
