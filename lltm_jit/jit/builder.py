@@ -1,0 +1,152 @@
+"""One build: seed, compile in a worker, publish. The caller holds the key's lock."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from . import cache, diagnostics, lock
+from .cache import Record
+from .errors import BuildError, ToolchainError
+from .fingerprint import Fingerprint, build_key, fingerprint, flags_key, reason
+from .jobs import job_count
+from .process import build_environment, find_ninja, run_worker
+from .progress import Reporter
+from .seed import Seed, dependencies, seed
+from .spec import BuildSpec, object_name
+from .toolchain import Toolchain
+
+_LIBRARY_SUFFIX = ".pyd" if sys.platform == "win32" else ".so"
+
+
+def build(
+    spec: BuildSpec, toolchain: Toolchain, content: Fingerprint, reporter: Reporter
+) -> Record | None:
+    """Compile a spec and publish the result; None when a source was edited meanwhile.
+
+    Raises:
+        BuildError: a source does not compile or link.
+        ToolchainError: the compiler or ninja is missing.
+        CacheError: the build cannot be written.
+    """
+    _check_tools(spec, toolchain)
+    ninja = find_ninja()
+    key = build_key(content)
+    began = time.time()
+    earlier = [record for record in cache.records() if record.fingerprint["name"] == spec.name]
+    why = reason(_nearest(earlier, content), content)
+    jobs = job_count(spec.with_cuda)
+    reporter.say(f"building {_announcement(spec, toolchain, jobs)}: {why}")
+
+    directory = cache.new_directory(key)
+    try:
+        seeded = seed(directory, spec, content, earlier)
+        _compile(spec, toolchain, ninja, jobs, directory, seeded, reporter, key)
+        if fingerprint(spec, toolchain) != content:
+            return None
+        record = Record(
+            key=key,
+            flags_key=flags_key(content),
+            fingerprint=content,
+            library=spec.name + _LIBRARY_SUFFIX,
+            digest=cache.digest(directory / (spec.name + _LIBRARY_SUFFIX)),
+            reason=why,
+            seconds=round(time.time() - began, 3),
+            compiled=reporter.compiled,
+            reused=len(spec.sources) - reporter.compiled,
+            created=time.time(),
+            sources=[str(path) for path in spec.sources],
+            include_paths=[str(path) for path in spec.include_paths],
+            dependencies=dependencies(directory, ninja, spec, content),
+        )
+        cache.publish(directory, record)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    lock.forget_failure(key)
+    reporter.say(
+        f"ready in {record.seconds:.1f} s ({record.compiled} compiled, {record.reused} reused)"
+    )
+    return record
+
+
+def _check_tools(spec: BuildSpec, toolchain: Toolchain) -> None:
+    if toolchain.cxx is None:
+        raise ToolchainError(
+            "no C++ compiler was found; install one (Debian and Ubuntu: `apt-get install g++`), or set CXX to yours"
+        )
+    if spec.with_cuda and not toolchain.cuda:
+        raise ToolchainError(f"{spec.name} has CUDA sources, but {toolchain.cuda_missing}")
+
+
+def _nearest(earlier: list[Record], content: Fingerprint) -> Fingerprint | None:
+    """The build to tell the difference from: the newest with the same flags, else the newest."""
+    flags = flags_key(content)
+    same = [record for record in earlier if record.flags_key == flags]
+    return next((record.fingerprint for record in same or earlier), None)
+
+
+def _announcement(spec: BuildSpec, toolchain: Toolchain, jobs: int) -> str:
+    name = "" if spec.name.startswith("_") else f"{spec.name} "
+    target = "CPU"
+    tool = toolchain.compiler
+    if spec.with_cuda:
+        target = ", ".join(f"sm_{arch.replace('.', '')}" for arch in spec.architectures)
+        tool = f"nvcc {toolchain.nvcc_version.rpartition('.')[0]}"
+    count = len(spec.sources)
+    note = f"; {spec.note}" if spec.note else ""
+    return f"{name}for {target} ({tool}, {_many(count, 'file')}, {_many(jobs, 'job')}{note})"
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def _compile(
+    spec: BuildSpec,
+    toolchain: Toolchain,
+    ninja: Path,
+    jobs: int,
+    directory: Path,
+    seeded: Seed,
+    reporter: Reporter,
+    key: str,
+) -> None:
+    """Run the worker; its whole output goes to the log."""
+    environment = build_environment(spec, toolchain, ninja, jobs)
+    request = {
+        "directory": str(directory),
+        # Only contents changed: torch would write the same build file, after a second of import.
+        "ninja": [str(ninja), "-v", "-j", str(jobs)] if seeded.same_build_file else None,
+        "name": spec.name,
+        "sources": [str(path) for path in spec.sources],
+        "cflags": list(spec.cflags),
+        "cuda_cflags": list(spec.cuda_cflags),
+        "ldflags": list(spec.ldflags),
+        "include_paths": [str(path) for path in spec.include_paths],
+        "with_cuda": spec.with_cuda,
+    }
+    log = directory / cache.LOG
+    reporter.start(len({object_name(path) for path in spec.sources} - set(seeded.objects)) + 1)
+    try:
+        with cache.writing(), log.open("w", encoding="utf-8") as file:
+
+            def on_line(line: str) -> None:
+                file.write(line + "\n")
+                reporter.line(line)
+
+            status = run_worker(request, environment, on_line, reporter.tick)
+    finally:
+        reporter.close()
+    if status != 0 or not (directory / (spec.name + _LIBRARY_SUFFIX)).exists():
+        _fail(spec, key, log, status)
+
+
+def _fail(spec: BuildSpec, key: str, log: Path, status: int) -> None:
+    kept = cache.failed_log(key)
+    with cache.writing():
+        shutil.copyfile(log, kept)
+    message = diagnostics.explain(kept.read_text("utf-8"), spec, kept, status)
+    lock.record_failure(key, message)
+    raise BuildError(message)

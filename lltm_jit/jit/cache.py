@@ -1,0 +1,263 @@
+"""Where builds are kept: ``<root>/lltm_jit/<key>/``, whole or not at all.
+
+A build becomes visible by one rename of its directory and valid by ``ok.json``, which is written
+last. A process checks what it finds before use, so that a damaged build is a miss, never a crash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from torch import _appdirs  # torch's public name for the same costs the import of setuptools
+
+from . import knobs
+from .errors import CacheError
+
+SCHEMA = 1
+RECORD = "ok.json"
+LOG = "build.log"
+_CURE = "set TORCH_EXTENSIONS_DIR to a directory of your own that can be written"
+
+
+class DamagedBuild(Exception):
+    """A build directory that must not be used; the text says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What ``ok.json`` tells of a build. ``dependencies`` maps objects to files to digests."""
+
+    key: str
+    flags_key: str
+    fingerprint: dict[str, Any]
+    library: str
+    digest: str
+    reason: str
+    seconds: float
+    compiled: int
+    reused: int
+    created: float
+    sources: list[str]
+    include_paths: list[str]
+    dependencies: dict[str, dict[str, str]]
+    schema: int = SCHEMA
+
+    @property
+    def directory(self) -> Path:
+        """Where this build lies."""
+        return builds_directory() / self.key
+
+
+def root() -> Path:
+    """The root for extensions, the same as torch's."""
+    given = knobs.text("TORCH_EXTENSIONS_DIR")
+    return Path(given or _appdirs.user_cache_dir(appname="torch_extensions")).absolute()
+
+
+def builds_directory() -> Path:
+    """The directory of all our builds."""
+    return root() / "lltm_jit"
+
+
+def failed_log(key: str) -> Path:
+    """Where the log of a failed build is kept."""
+    return builds_directory() / "failed" / f"{key}.log"
+
+
+def digest(path: Path) -> str:
+    """The digest of a file's content."""
+    hasher = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            hasher.update(block)
+    return hasher.hexdigest()
+
+
+def why_not_private(directory: Path) -> str:
+    """What lets another user write to this directory, empty when nothing does.
+
+    Loading a library runs its code, so a directory of somebody else is as good as his program.
+    One that belongs to root is taken: root could change anything anyway.
+    """
+    if sys.platform == "win32" or knobs.flag("LLTM_JIT_TRUST_ROOT"):
+        return ""
+    for path, others in (
+        (directory, stat.S_IWGRP | stat.S_IWOTH),
+        (directory.parent, stat.S_IWOTH),
+    ):
+        try:
+            status = path.stat()
+        except OSError:
+            continue  # not there, so nothing is loaded from it
+        if path == directory and status.st_uid not in (os.geteuid(), 0):
+            return f"{path} belongs to user {status.st_uid}, and this process runs as user {os.geteuid()}"
+        if status.st_mode & others and not (path != directory and status.st_mode & stat.S_ISVTX):
+            return f"others may write to {path} (mode {stat.S_IMODE(status.st_mode):o})"
+    return ""
+
+
+def check_private() -> None:
+    """Refuse a cache that other users may write to.
+
+    Raises:
+        CacheError: with the reason and the cure.
+    """
+    directory = builds_directory()
+    if problem := why_not_private(directory):
+        raise CacheError(
+            f"{problem}, so it may hold code that is not yours; run `chmod go-w {directory.parent} {directory}`, "
+            "or set TORCH_EXTENSIONS_DIR to a directory of your own, or LLTM_JIT_TRUST_ROOT=1 if a group "
+            "shares it on purpose"
+        )
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Turn the system's refusals to write into a CacheError with the cure."""
+    try:
+        yield
+    except OSError as error:
+        place = error.filename or builds_directory()
+        raise CacheError(f"cannot write to {place}: {error.strerror or error}; {_CURE}") from error
+
+
+def make_builds_directory() -> Path:
+    """Make the directory for builds where it is missing, closed to others.
+
+    Raises:
+        CacheError: it cannot be made, or others may write to it.
+    """
+    directory = builds_directory()
+    mode = 0o777 if knobs.flag("LLTM_JIT_TRUST_ROOT") else 0o755
+    with writing():
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=mode, exist_ok=True)
+        for name in ("locks", "failed"):
+            (directory / name).mkdir(mode=mode, exist_ok=True)
+    check_private()
+    return directory
+
+
+def read_record(directory: Path) -> Record | None:
+    """The record of a build, None where there is none.
+
+    Raises:
+        DamagedBuild: the record cannot be read, is not JSON, or has another form.
+    """
+    try:
+        text = (directory / RECORD).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise DamagedBuild(f"{RECORD} cannot be read: {error.strerror}") from error
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise DamagedBuild(f"{RECORD} is not JSON") from error
+    if not isinstance(values, dict) or values.get("schema") != SCHEMA:
+        raise DamagedBuild(f"{RECORD} has another schema")
+    if values.keys() != {field.name for field in fields(Record)}:
+        raise DamagedBuild(f"{RECORD} has missing or unknown entries")
+    if values["key"] != directory.name:
+        raise DamagedBuild(f"{RECORD} belongs to build {values['key']}")
+    return Record(**values)
+
+
+def check_library(record: Record) -> Path:
+    """The library of a build, after its content was checked.
+
+    Raises:
+        DamagedBuild: the library is missing or is not what was built.
+    """
+    library = record.directory / record.library
+    try:
+        same = digest(library) == record.digest
+    except OSError as error:
+        raise DamagedBuild(f"{record.library} cannot be read: {error.strerror}") from error
+    if not same:
+        raise DamagedBuild(f"{record.library} is not the file that was built")
+    return library
+
+
+def records() -> list[Record]:
+    """All usable records, newest first."""
+    found = []
+    try:
+        directories = [entry for entry in builds_directory().iterdir() if (entry / RECORD).exists()]
+    except OSError:
+        return []
+    for directory in directories:
+        try:
+            record = read_record(directory)
+        except DamagedBuild:
+            continue
+        if record is not None:
+            found.append(record)
+    return sorted(found, key=lambda record: record.created, reverse=True)
+
+
+def new_directory(key: str) -> Path:
+    """A fresh directory to build in. Leftovers of killed builders of the same key are removed.
+
+    The caller holds the key's lock, so nobody else can be at work in them.
+    """
+    with writing():
+        remove_leftovers(key)
+        return Path(tempfile.mkdtemp(prefix=f"tmp-{key}-", dir=builds_directory()))
+
+
+def remove_leftovers(key: str) -> None:
+    """Remove what killed builders of a key left. The caller holds the key's lock."""
+    for leftover in builds_directory().glob(f"tmp-{key}-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def publish(built: Path, record: Record) -> None:
+    """Put a finished build in its place: contents to disk, one rename, then the record.
+
+    The caller holds the key's lock. A build already there (damaged, or without a record because its
+    builder was killed) is moved aside; a process that has it loaded keeps its files.
+    """
+    directory = record.directory
+    with writing():
+        for name in (record.library, LOG):
+            _sync(built / name)
+        built.chmod(0o755)
+        if directory.exists():
+            os.replace(directory, new_name := built.with_name(f"{built.name}-old"))
+            shutil.rmtree(new_name, ignore_errors=True)
+        os.replace(built, directory)
+        _sync(directory.parent)
+        write_json(directory / RECORD, asdict(record))
+        _sync(directory)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file whole or not at all."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    with partial.open("w", encoding="utf-8") as file:
+        json.dump(value, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+def _sync(path: Path) -> None:
+    if sys.platform == "win32":
+        return  # directories cannot be opened there, and NTFS orders these writes by itself
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

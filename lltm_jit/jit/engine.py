@@ -1,0 +1,193 @@
+"""The one road from a spec to a loaded module, for import, reload and the user's own sources.
+
+spec + toolchain -> key
+already loaded in this process        the same module again
+<key>/ok.json there and right         import; no process, no write
+else lock, look again, seed, compile in a worker, publish, import
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+from . import builder, cache, diagnostics, knobs, lock
+from .cache import DamagedBuild, Record
+from .errors import BuildError, ToolchainError
+from .fingerprint import Fingerprint, build_key, fingerprint
+from .progress import Reporter
+from .spec import BuildSpec
+from .toolchain import Toolchain, detect
+
+
+@dataclass(frozen=True)
+class BuildInfo:
+    """How a build came about.
+
+    ``reason``, ``seconds``, ``compiled`` and ``reused`` tell of the time when it was made; ``cached``
+    whether this process found it ready.
+    """
+
+    name: str
+    key: str
+    directory: Path
+    library: Path
+    reason: str
+    seconds: float
+    cached: bool
+    compiled: int
+    reused: int
+    torch_version: str
+    cuda_version: str | None
+    compiler: str
+    nvcc: str | None
+    architectures: tuple[str, ...]
+    sources: tuple[Path, ...]
+    created: float
+
+    @property
+    def log(self) -> Path:
+        """The compiler's whole output."""
+        return self.directory / cache.LOG
+
+
+@dataclass(frozen=True)
+class Build:
+    """A loaded build. ``module`` is empty for a library that is not a Python module."""
+
+    module: ModuleType
+    info: BuildInfo
+
+
+_ATTEMPTS = 5  # builds begun anew because a source was edited meanwhile
+_loaded: dict[str, Build] = {}  # by key; a library is never loaded twice, nor unloaded
+
+
+def load(
+    spec: BuildSpec, toolchain: Toolchain | None = None, *, verbose: bool | None = None
+) -> Build:
+    """Load the extension that a spec describes, and build it first where needed.
+
+    Args:
+        spec: what to build.
+        toolchain: what to build with; by default what this machine has.
+        verbose: tell every step; by default as LLTM_JIT_VERBOSE says.
+
+    Returns:
+        The module and how it came about. The same content gives the same module again.
+
+    Raises:
+        BuildError: the sources do not compile, link or import; the text is the first error.
+        ToolchainError: there is no compiler, or a setting cannot be used.
+        CacheError: the directory for builds cannot be written, or is open to others.
+    """
+    toolchain = toolchain or detect()
+    reporter = Reporter(verbose)
+    cache.check_private()
+    for _ in range(_ATTEMPTS):
+        content = fingerprint(spec, toolchain)
+        build = _load_content(spec, toolchain, content, reporter)
+        if build is not None:
+            return build
+        reporter.say("a source was edited while it was compiled; building once more")
+    raise BuildError(f"the sources of {spec.name!r} changed during each of {_ATTEMPTS} builds")
+
+
+def inspect(spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
+    """What the cache holds for a spec, None if nothing usable. Builds and imports nothing."""
+    try:
+        record = cache.read_record(
+            cache.builds_directory() / build_key(fingerprint(spec, toolchain))
+        )
+    except DamagedBuild:
+        return None
+    return _info(record, spec, toolchain, cached=True) if record else None
+
+
+def _load_content(
+    spec: BuildSpec, toolchain: Toolchain, content: Fingerprint, reporter: Reporter
+) -> Build | None:
+    """Load one content; None when it was edited while it was compiled."""
+    key = build_key(content)
+    with lock.thread_lock(key):
+        if key in _loaded:
+            reporter.detail(f"no work to do: {spec.name} {key} is loaded")
+            return _loaded[key]
+        record, cached = _find(key, reporter), True
+        if record is None:
+            if knobs.flag("LLTM_JIT_DISABLE_JIT"):
+                raise ToolchainError(
+                    f"{spec.name} {key} is not built, and LLTM_JIT_DISABLE_JIT forbids to build it"
+                )
+            with lock.build_lock(key, reporter.say):
+                record = _find(key, reporter)
+                if record is None:
+                    lock.raise_failure_of_others(key)
+                    cached = False
+                    record = builder.build(spec, toolchain, content, reporter)
+                    if record is None:
+                        return None
+        module = _import(spec, record)
+        reporter.detail(f"loaded {record.directory / record.library}")
+        _loaded[key] = Build(module, _info(record, spec, toolchain, cached))
+        return _loaded[key]
+
+
+def _find(key: str, reporter: Reporter) -> Record | None:
+    """The record of a right build; a damaged one is told and counts as none."""
+    try:
+        record = cache.read_record(cache.builds_directory() / key)
+        if record is not None:
+            cache.check_library(record)
+    except DamagedBuild as damage:
+        reporter.say(f"the cached build {key} is damaged: {damage}")
+        return None
+    return record
+
+
+def _import(spec: BuildSpec, record: Record) -> ModuleType:
+    """Import a checked library.
+
+    The full name is its own for each build, since pybind11 hands back the module it has under a
+    known name; the last part is the same for all, since it is compiled into every object.
+    """
+    path = str(record.directory / record.library)
+    name = f"lltm_jit._builds.{record.key}.{spec.name}"
+    try:
+        if not spec.python_module:
+            torch.ops.load_library(path)
+            module = ModuleType(name)
+            module.__file__ = path
+            return module
+        import_spec = spec_from_file_location(name, path)
+        assert import_spec is not None and import_spec.loader is not None
+        module = module_from_spec(import_spec)
+        import_spec.loader.exec_module(module)
+    except (ImportError, OSError) as error:
+        raise BuildError(diagnostics.explain_import(str(error), path)) from error
+    return module
+
+
+def _info(record: Record, spec: BuildSpec, toolchain: Toolchain, cached: bool) -> BuildInfo:
+    return BuildInfo(
+        name=spec.name,
+        key=record.key,
+        directory=record.directory,
+        library=record.directory / record.library,
+        reason=record.reason,
+        seconds=record.seconds,
+        cached=cached,
+        compiled=record.compiled,
+        reused=record.reused,
+        torch_version=toolchain.torch_version,
+        cuda_version=toolchain.torch_cuda if spec.with_cuda else None,
+        compiler=toolchain.cxx_version,
+        nvcc=toolchain.nvcc_version if spec.with_cuda else None,
+        architectures=spec.architectures,
+        sources=spec.sources,
+        created=record.created,
+    )

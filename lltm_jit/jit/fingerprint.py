@@ -1,0 +1,125 @@
+"""The content key of a build, and in words what differs between two builds.
+
+The key is made of contents, never of times: a file changed under an older time stamp (``git
+checkout``, a reinstalled wheel) is seen, and a file that was only touched is not rebuilt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from .cache import digest
+from .errors import BuildError
+from .spec import BuildSpec
+from .toolchain import Toolchain
+
+Fingerprint = dict[str, Any]
+
+_FILES = ("files", "sources")  # the entries that an edit changes; the rest are the flags
+
+_WORDS = {
+    "torch": "torch",
+    "cuda": "torch's CUDA",
+    "python": "the Python ABI",
+    "machine": "the processor type",
+    "cxx": "the compiler's command",
+    "compiler": "the compiler",
+    "nvcc": "nvcc",
+    "architectures": "the architectures",
+    "cflags": "the C++ flags",
+    "cuda_cflags": "the CUDA flags",
+    "ldflags": "the linker flags",
+    "include_paths": "the include paths",
+    "environment": "the compile environment",
+    "with_cuda": "CUDA",
+}
+
+
+def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
+    """All that decides the content of the built library, ready for JSON.
+
+    Raises:
+        BuildError: a source or header cannot be read.
+    """
+    cuda = spec.with_cuda
+    return {
+        "name": spec.name,
+        "torch": toolchain.torch_version,
+        "cuda": toolchain.torch_cuda,
+        "python": toolchain.python_abi,
+        "machine": toolchain.machine,
+        "cxx": toolchain.cxx,
+        "compiler": toolchain.cxx_version,
+        "nvcc": toolchain.nvcc_version if cuda else None,
+        "architectures": list(spec.architectures) if cuda else [],
+        "cflags": list(spec.cflags),
+        "cuda_cflags": list(spec.cuda_cflags) if cuda else [],
+        "ldflags": list(spec.ldflags),
+        "include_paths": [spec.label(path) for path in spec.include_paths],
+        "environment": [f"{name}={value}" for name, value in toolchain.environment],
+        "with_cuda": cuda,
+        "sources": [spec.label(path) for path in spec.sources],
+        "files": {
+            spec.label(path): _digest_source(path) for path in (*spec.sources, *spec.headers)
+        },
+    }
+
+
+def build_key(fingerprint: Fingerprint) -> str:
+    """The name of the build's directory."""
+    return _hash(fingerprint)
+
+
+def flags_key(fingerprint: Fingerprint) -> str:
+    """One value for all builds that differ in the contents of their files alone."""
+    return _hash({name: value for name, value in fingerprint.items() if name not in _FILES})
+
+
+def differences(old: Fingerprint, new: Fingerprint) -> list[str]:
+    """What changed from one build to another, one phrase a change, old and new value named."""
+    found = []
+    before, after = old.get("files", {}), new["files"]
+    found += [f"{name} changed" for name in after if name in before and before[name] != after[name]]
+    found += [f"{name} added" for name in after if name not in before]
+    found += [f"{name} removed" for name in before if name not in after]
+    for entry, words in _WORDS.items():
+        if old.get(entry) != new[entry]:
+            found.append(_value_change(words, old.get(entry), new[entry]))
+    return found
+
+
+def reason(old: Fingerprint | None, new: Fingerprint) -> str:
+    """Why a build is needed, in one line."""
+    if old is None:
+        return "first build"
+    found = differences(old, new)
+    if not found:
+        return "the cached build is gone"
+    if len(found) > 3:
+        return ", ".join(found[:3]) + f" and {len(found) - 3} more"
+    return ", ".join(found)
+
+
+def _value_change(words: str, old: Any, new: Any) -> str:
+    if isinstance(old, list) and isinstance(new, list):
+        gone = " ".join(str(item) for item in old if item not in new)
+        come = " ".join(str(item) for item in new if item not in old)
+        if not gone and not come:
+            return f"{words} changed their order"
+        return f"{words} changed from {gone or 'nothing'} to {come or 'nothing'}"
+    return f"{words} changed from {old} to {new}"
+
+
+def _digest_source(path: Path) -> str:
+    try:
+        return digest(path)
+    except OSError as error:
+        raise BuildError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _hash(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]

@@ -1,0 +1,102 @@
+"""Every environment variable that the engine reads, in one table.
+
+A value comes from the real environment, else from ``MAX_JOBS.env`` beside ``MAX_JOBS.env.example``
+in a checkout of the project, else from the default. The file is never looked for in the current
+directory: a build must not depend on where Python was started.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from .errors import ToolchainError
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One environment variable: its name, the kind of its value, the default and one line of help."""
+
+    name: str
+    kind: str  # "text", "path", "count" or "flag"
+    default: str
+    help: str
+
+
+KNOBS = {
+    knob.name: knob
+    for knob in (
+        Knob("MAX_JOBS", "count", "", "compile jobs at a time; default: by CPUs and memory"),
+        Knob(
+            "TORCH_CUDA_ARCH_LIST",
+            "text",
+            "",
+            "GPU architectures, as '8.0;9.0a'; default: those here",
+        ),
+        Knob(
+            "TORCH_EXTENSIONS_DIR", "path", "", "where builds are kept; default: torch's user cache"
+        ),
+        Knob(
+            "CUDA_HOME", "path", "", "root of the CUDA toolkit; default: that of the nvcc on PATH"
+        ),
+        Knob("CXX", "text", "c++", "the C++ compiler"),
+        Knob("LLTM_JIT_VERBOSE", "flag", "0", "1: print every step and the compiler's own lines"),
+        Knob("LLTM_JIT_QUIET", "flag", "0", "1: print nothing while building"),
+        Knob("LLTM_JIT_KEEP", "count", "5", "builds kept for each extension and set of flags"),
+        Knob(
+            "LLTM_JIT_TRUST_ROOT", "flag", "0", "1: use builds in a directory others may write to"
+        ),
+        Knob("LLTM_JIT_DEBUG", "flag", "0", "1: compile C++ with -g -O0"),
+        Knob("CUDA_DEVICE_DEBUG", "flag", "0", "1: compile CUDA with -g -G"),
+        Knob("LLTM_JIT_DISABLE_JIT", "flag", "0", "1: never compile; use what is built or fail"),
+        Knob("LLTM_JIT_PREBUILD", "flag", "0", "1: compile into the wheel when packaging"),
+    )
+}
+
+_CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+@cache
+def _settings_file() -> dict[str, str]:
+    path = _CHECKOUT / "MAX_JOBS.env"
+    if not (path.is_file() and (_CHECKOUT / "MAX_JOBS.env.example").is_file()):
+        return {}
+    from dotenv import dotenv_values  # only when there is a file to read
+
+    values = dotenv_values(path, interpolate=False)
+    return {name: value for name, value in values.items() if name in KNOBS and value}
+
+
+def text(name: str) -> str:
+    """The value of a knob, or its default. An empty variable counts as unset."""
+    return os.environ.get(name) or _settings_file().get(name) or KNOBS[name].default
+
+
+def flag(name: str) -> bool:
+    """The value of an on/off knob.
+
+    Raises:
+        ToolchainError: the value is neither of 1, true, yes, on nor of 0, false, no, off.
+    """
+    value = text(name).strip().lower()
+    if value in ("1", "true", "yes", "on"):
+        return True
+    if value in ("", "0", "false", "no", "off"):
+        return False
+    raise ToolchainError(f"expected {name} to be 1 or 0, but got {value!r}")
+
+
+def count(name: str) -> int | None:
+    """The value of a knob that holds a positive integer; None when unset and without default.
+
+    Raises:
+        ToolchainError: the value is not a positive integer.
+    """
+    value = text(name).strip()
+    if not value:
+        return None
+    if not value.isdecimal() or int(value) < 1:
+        raise ToolchainError(f"expected {name} to be a positive integer, but got {value!r}")
+    return int(value)

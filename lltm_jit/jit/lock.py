@@ -1,0 +1,128 @@
+"""One builder at a time for each key, and what the others are told.
+
+The lock is the operating system's, so it is free as soon as its holder is gone, however it went. It
+lies outside the build directory, which is moved and removed while the lock is held.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from . import cache, knobs
+from .errors import BuildError
+
+_in_process: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+_seen_failures: set[tuple[str, float]] = set()
+
+
+def _forget_threads() -> None:
+    """A thread that held a lock does not exist in a forked child, and would never release it."""
+    _in_process.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)
+
+
+def thread_lock(key: str) -> threading.RLock:
+    """The lock that the threads of this process share for a key."""
+    return _in_process[key]
+
+
+@contextmanager
+def build_lock(key: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold a key's lock; a process that has to wait says for whom, and since when that one builds.
+
+    Raises:
+        CacheError: the lock file cannot be written.
+    """
+    from filelock import FileLock, Timeout  # not needed for a cached import
+
+    directory = cache.make_builds_directory() / "locks"
+    mode = 0o666 if knobs.flag("LLTM_JIT_TRUST_ROOT") else 0o644
+    lock = FileLock(directory / f"{key}.lock", mode=mode)
+    owner = directory / f"{key}.owner"
+    with cache.writing():
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            say(f"waiting for {_describe(owner)}")
+            lock.acquire(poll_interval=0.1)
+    try:
+        with cache.writing():
+            cache.write_json(
+                owner, {"pid": os.getpid(), "host": platform.node(), "since": time.time()}
+            )
+        yield
+    finally:
+        owner.unlink(missing_ok=True)
+        lock.release()
+
+
+def _describe(owner: Path) -> str:
+    try:
+        told = json.loads(owner.read_text("utf-8"))
+        since = time.strftime("%H:%M:%S", time.localtime(told["since"]))
+        host = "" if told["host"] == platform.node() else f" on {told['host']}"
+        return f"process {told['pid']}{host}, which has been building since {since}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process that is building"
+
+
+def record_failure(key: str, message: str) -> None:
+    """Tell the processes that wait for this build why there is none."""
+    told = {"message": message, "time": time.time()}
+    with cache.writing():
+        cache.write_json(_failure_file(key), told)
+    _seen_failures.add((key, told["time"]))
+
+
+def raise_failure_of_others(key: str) -> None:
+    """Raise the error of a build that failed while this process waited for it or was starting.
+
+    A process that starts after the failure, and a second try in the same process, build anew.
+
+    Raises:
+        BuildError: the builder's own error.
+    """
+    try:
+        told = json.loads(_failure_file(key).read_text("utf-8"))
+        message, failed_at = str(told["message"]), float(told["time"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if (key, failed_at) in _seen_failures or failed_at < _process_start():
+        return
+    _seen_failures.add((key, failed_at))
+    raise BuildError(message)
+
+
+def forget_failure(key: str) -> None:
+    """Remove the traces of a failed build after one that succeeded."""
+    for file in (_failure_file(key), cache.failed_log(key)):
+        file.unlink(missing_ok=True)
+
+
+def _failure_file(key: str) -> Path:
+    return cache.builds_directory() / "failed" / f"{key}.json"
+
+
+_imported = time.time()
+
+
+def _process_start() -> float:
+    """When this process began: ranks of one job start together and import at different moments."""
+    try:
+        after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        uptime = float(Path("/proc/uptime").read_text().split()[0])
+    except OSError:
+        return _imported
+    started = float(after_name[19]) / os.sysconf("SC_CLK_TCK")  # field 22: after boot
+    return time.time() - uptime + started

@@ -1,0 +1,147 @@
+"""Run the worker: its environment, its output line by line, and its end in every case."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+from . import knobs
+from .errors import ToolchainError
+from .spec import BuildSpec
+from .toolchain import Toolchain
+
+_WORKER = Path(__file__).with_name("worker.py")
+_TICK = 0.25  # seconds between signs of life while the compiler is silent
+NINJA_STATUS = "[%f/%t %e] "
+
+
+def find_ninja() -> Path:
+    """ninja from its wheel, else from PATH.
+
+    Raises:
+        ToolchainError: there is neither.
+    """
+    import shutil
+
+    try:
+        import ninja
+    except ImportError:
+        found = shutil.which("ninja")
+    else:
+        found = shutil.which("ninja", path=ninja.BIN_DIR) or shutil.which("ninja")
+    if not found:
+        raise ToolchainError("ninja was not found; run `python -m pip install ninja`")
+    return Path(found)
+
+
+def build_environment(
+    spec: BuildSpec, toolchain: Toolchain, ninja: Path, jobs: int
+) -> dict[str, str]:
+    """The variables that torch's build reads, as this engine resolved them."""
+    environment = dict(os.environ)
+    environment["PATH"] = os.pathsep.join([str(ninja.parent), os.environ.get("PATH", os.defpath)])
+    environment["MAX_JOBS"] = str(jobs)
+    environment["NINJA_STATUS"] = NINJA_STATUS
+    environment["LC_ALL"] = "C.UTF-8"  # compilers in English, file names as they are
+    if toolchain.cxx:
+        environment["CXX"] = toolchain.cxx
+    if spec.with_cuda and toolchain.cuda_home:
+        environment["CUDA_HOME"] = toolchain.cuda_home
+        environment["TORCH_CUDA_ARCH_LIST"] = ";".join(spec.architectures)
+    # The worker uses no GPU: seeing none spares it the start of the driver.
+    environment["CUDA_VISIBLE_DEVICES"] = ""
+    return environment
+
+
+def run_worker(
+    request: dict[str, Any],
+    environment: dict[str, str],
+    on_line: Callable[[str], None],
+    on_tick: Callable[[], None],
+) -> int:
+    """Run one build in a worker and hand on its output.
+
+    Returns the worker's exit status, negative when a signal ended it. However this function is left,
+    no process started by it stays.
+    """
+    if not sys.executable:
+        raise ToolchainError(
+            "Python does not know its own executable, which is needed to run the compiler"
+        )
+    # Without torch, the worker needs no site-packages, and starts in a third of the time.
+    options = ["-I", "-S"] if request["ninja"] else ["-I"]
+    worker = subprocess.Popen(
+        [sys.executable, *options, "-X", "utf8", str(_WORKER)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,  # Ctrl-C goes to us alone; we end the worker in order
+    )
+    assert worker.stdin is not None and worker.stdout is not None
+    try:
+        request = {**request, "sys_path": sys.path}
+        worker.stdin.write(json.dumps(request).encode() + b"\n")
+        worker.stdin.flush()
+        _stream(worker.stdout, worker, on_line, on_tick)
+        return worker.wait()
+    except BrokenPipeError:
+        return worker.wait()
+    finally:
+        _end(worker)
+
+
+def _stream(
+    output: IO[bytes],
+    worker: subprocess.Popen[bytes],
+    on_line: Callable[[str], None],
+    on_tick: Callable[[], None],
+) -> None:
+    """Hand on lines until the output ends, or the worker did and only strays hold it open."""
+    lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+
+    def read() -> None:
+        for line in output:
+            lines.put(line)
+        lines.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    ended = False
+    while True:
+        try:
+            line = lines.get(timeout=_TICK)
+        except queue.Empty:
+            if ended:
+                return
+            ended = worker.poll() is not None
+            on_tick()
+            continue
+        if line is None:
+            return
+        on_line(line.decode(errors="replace").rstrip("\r\n"))
+
+
+def _end(worker: subprocess.Popen[bytes]) -> None:
+    assert worker.stdin is not None
+    try:
+        worker.stdin.close()  # tells a worker that still runs to end what it started
+    except BrokenPipeError:
+        pass
+    try:
+        worker.wait(timeout=3)
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        worker.wait()
+    if sys.platform != "win32":
+        try:  # ninja outlives a worker that was killed; told to end, it ends its compilers
+            os.killpg(worker.pid, signal.SIGTERM)
+        except ProcessLookupError:
+            return

@@ -1,0 +1,92 @@
+"""What a person sees of a build: why it is needed, how far it is, how long it took.
+
+All of it goes to standard error: a bar on a terminal, a widget in a notebook, plain lines elsewhere.
+Only the first process of a node speaks; the others of a job would say the same.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import Any
+
+from . import knobs
+
+_STEP = re.compile(r"\[(\d+)/(\d+) (\d+\.\d+)\] (.*)")
+_COMPILED = re.compile(r"\s-c\s+(.+?)\s+-o\s")
+
+
+class Reporter:
+    """Speaks for one build. ``compiled`` counts the sources that were compiled."""
+
+    def __init__(self, verbose: bool | None = None) -> None:
+        self.verbose = knobs.flag("LLTM_JIT_VERBOSE") if verbose is None else verbose
+        # A rank other than the first is silent, and so is whoever asked for it.
+        self.quiet = knobs.flag("LLTM_JIT_QUIET") or os.environ.get("LOCAL_RANK", "0") != "0"
+        self.compiled = 0
+        self._bar: Any = None
+
+    def say(self, text: str) -> None:
+        """Print one line, unless quiet."""
+        if not self.quiet:
+            self._print(f"lltm_jit: {text}")
+
+    def detail(self, text: str) -> None:
+        """Print one line when the whole story is wanted."""
+        if self.verbose:
+            self.say(text)
+
+    def start(self, steps: int) -> None:
+        """A build of this many steps begins."""
+        if self.quiet or self.verbose:
+            return
+        if "ipykernel" in sys.modules:
+            from tqdm.auto import tqdm
+        elif sys.stderr.isatty():
+            from tqdm.std import tqdm
+        else:
+            return
+        form = (
+            "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}]{postfix}"
+        )
+        self._bar = tqdm(
+            total=steps, desc="lltm_jit", bar_format=form, leave=False, file=sys.stderr
+        )
+
+    def line(self, line: str) -> None:
+        """Take one line of the build's output."""
+        step = _STEP.match(line)
+        if step is None:
+            self.detail(line)
+            return
+        done, total, seconds, command = int(step[1]), int(step[2]), step[3], step[4]
+        source = _COMPILED.search(command)
+        self.compiled += source is not None
+        what = os.path.basename(source[1].strip("'\"")) if source else "link"
+        if self._bar is not None:
+            self._bar.total = total
+            self._bar.set_postfix_str(what, refresh=False)
+            self._bar.n = done
+            self._bar.refresh()
+        elif self.verbose:
+            self.say(line)
+        else:
+            self.say(f"[{done}/{total}] {what} ({float(seconds):.1f} s)")
+
+    def tick(self) -> None:
+        """Show that time passes while the compiler is silent."""
+        if self._bar is not None:
+            self._bar.refresh()
+
+    def close(self) -> None:
+        """Take the bar away; the result line follows."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def _print(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.write(text, file=sys.stderr)
+        elif sys.stderr is not None:
+            print(text, file=sys.stderr, flush=True)

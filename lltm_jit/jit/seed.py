@@ -1,0 +1,90 @@
+"""Start a build from the objects of an earlier one, so that an edit compiles one file."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache as cache_calls
+from pathlib import Path
+
+from . import cache
+from .cache import Record
+from .fingerprint import Fingerprint, flags_key
+from .spec import BuildSpec
+
+_KEPT = (".ninja_log", ".ninja_deps", "build.ninja")
+
+
+@dataclass(frozen=True)
+class Seed:
+    """The objects taken over, and whether torch's build file still holds as it is."""
+
+    objects: tuple[str, ...] = ()
+    same_build_file: bool = False
+
+
+def seed(
+    directory: Path, spec: BuildSpec, fingerprint: Fingerprint, earlier: Iterable[Record]
+) -> Seed:
+    """Fill an empty directory from the newest build with the same flags.
+
+    An object is taken only when every file it was made from has the same content as then: ninja
+    itself would go by time stamps. Objects are copied, for the compiler writes into existing files.
+    """
+    flags = flags_key(fingerprint)
+    record = next((record for record in earlier if record.flags_key == flags), None)
+    if record is None:
+        return Seed()
+    digests = {
+        str(path): fingerprint["files"][spec.label(path)] for path in (*spec.sources, *spec.headers)
+    }
+    good = [
+        name
+        for name, dependencies in record.dependencies.items()
+        if dependencies
+        and all(digests.get(path) == digest for path, digest in dependencies.items())
+    ]
+    try:
+        with cache.writing():
+            for name in (*_KEPT, *good):
+                shutil.copy2(record.directory / name, directory / name)
+    except FileNotFoundError:
+        return Seed()  # not whole: only speed is lost
+    paths_are_same = record.sources == [
+        str(path) for path in spec.sources
+    ] and record.include_paths == [str(path) for path in spec.include_paths]
+    return Seed(objects=tuple(good), same_build_file=paths_are_same)
+
+
+def dependencies(
+    directory: Path, ninja: Path, spec: BuildSpec, fingerprint: Fingerprint
+) -> dict[str, dict[str, str]]:
+    """For each object the files of the spec that it was made from, with their digests."""
+    done = subprocess.run(
+        [ninja, "-t", "deps"], cwd=directory, capture_output=True, text=True, errors="replace"
+    )
+    by_name: dict[str, list[Path]] = {}
+    for path in (*spec.sources, *spec.headers):
+        by_name.setdefault(path.name, []).append(path)
+
+    @cache_calls
+    def of_spec(line: str) -> Path | None:
+        candidates = by_name.get(
+            line.rpartition("/")[2], []
+        )  # spares resolving every system header
+        real = (directory / line).resolve() if candidates else None
+        return next((path for path in candidates if path.resolve() == real), None)
+
+    found: dict[str, dict[str, str]] = {}
+    for block in done.stdout.split("\n\n"):
+        lines = block.splitlines()
+        header = re.match(r"(.+): #deps \d+, .*\(VALID\)", lines[0]) if lines else None
+        if header:
+            paths = (of_spec(line.strip()) for line in lines[1:])
+            found[header.group(1)] = {
+                str(path): fingerprint["files"][spec.label(path)] for path in paths if path
+            }
+    return found

@@ -1,0 +1,155 @@
+"""What to build: a frozen description of one extension."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import knobs
+from .errors import BuildError
+from .toolchain import Toolchain
+
+CUDA_SUFFIXES = (".cu",)
+CXX_SUFFIXES = (".cpp", ".cc", ".cxx")
+HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".tpp")
+
+# ATen's vector classes choose their width when they are compiled: without these flags a kernel built
+# here would use the narrowest one. MSVC and other processors keep their default.
+_CPU_FLAGS = {
+    "AVX2": ("-mavx2", "-mfma", "-mf16c", "-DCPU_CAPABILITY=AVX2", "-DCPU_CAPABILITY_AVX2"),
+    "AVX512": (
+        "-mavx512f",
+        "-mavx512dq",
+        "-mavx512vl",
+        "-mavx512bw",
+        "-mfma",
+        "-mf16c",
+        "-DCPU_CAPABILITY=AVX512",
+        "-DCPU_CAPABILITY_AVX512",
+    ),
+}
+
+# torch switches these operators off for nvcc; kernels for 16-bit types want them.
+_HALF_OPERATORS = (
+    "-U__CUDA_NO_HALF_OPERATORS__",
+    "-U__CUDA_NO_HALF_CONVERSIONS__",
+    "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    "-U__CUDA_NO_HALF2_OPERATORS__",
+)
+
+
+@dataclass(frozen=True)
+class BuildSpec:
+    """Everything that decides what a build contains, apart from the tools that make it.
+
+    ``headers`` are the files whose content counts though they are not compiled on their own;
+    ``base`` is the directory that file names are shown and compared relative to, so that two
+    checkouts with the same content share a build.
+    """
+
+    name: str
+    sources: tuple[Path, ...]
+    headers: tuple[Path, ...] = ()
+    include_paths: tuple[Path, ...] = ()
+    cflags: tuple[str, ...] = ()
+    cuda_cflags: tuple[str, ...] = ()
+    ldflags: tuple[str, ...] = ()
+    with_cuda: bool = False
+    architectures: tuple[str, ...] = ()
+    base: Path = Path("/")
+    python_module: bool = True
+    note: str = ""  # said in the line that announces a build, such as why it is without CUDA
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier():
+            raise BuildError(
+                f"expected the extension's name to be an identifier, but got {self.name!r}"
+            )
+        if not self.sources:
+            raise BuildError(f"extension {self.name!r} has no sources")
+        self._check_object_names()
+
+    def _check_object_names(self) -> None:
+        """Objects are named after the file alone, so two sources must not share a stem."""
+        by_object = defaultdict(list)
+        for source in self.sources:
+            by_object[object_name(source, self.with_cuda)].append(source)
+        for same in by_object.values():
+            if len(same) > 1:
+                names = " and ".join(str(source) for source in same)
+                raise BuildError(
+                    f"{names} would be compiled to the same object file {object_name(same[0])!r}; "
+                    "rename one of them"
+                )
+
+    def label(self, path: Path) -> str:
+        """The file's name as people see it and as the key records it."""
+        return Path(os.path.relpath(path, self.base)).as_posix()
+
+    @classmethod
+    def from_directory(cls, name: str, directory: Path, toolchain: Toolchain) -> BuildSpec:
+        """The spec of a whole directory: all its sources, all its headers, itself as include path.
+
+        ``.cu`` files and ``-DWITH_CUDA`` are left out when the toolchain cannot build for CUDA.
+
+        Raises:
+            BuildError: the directory has no source, or two sources with one stem.
+        """
+        directory = directory.resolve()
+        files = sorted(
+            path for path in directory.rglob("*") if path.is_file() and _visible(path, directory)
+        )
+        suffixes = CXX_SUFFIXES + CUDA_SUFFIXES if toolchain.cuda else CXX_SUFFIXES
+        has_cuda = any(path.suffix in CUDA_SUFFIXES for path in files)
+        with_cuda = toolchain.cuda and has_cuda
+        return cls(
+            name=name,
+            sources=tuple(path for path in files if path.suffix in suffixes),
+            headers=tuple(path for path in files if path.suffix in HEADER_SUFFIXES),
+            include_paths=(directory,),
+            cflags=default_cflags(toolchain, with_cuda),
+            cuda_cflags=default_cuda_cflags() if with_cuda else (),
+            with_cuda=with_cuda,
+            architectures=toolchain.architectures if with_cuda else (),
+            base=directory.parent,
+            note=f"without CUDA, {toolchain.cuda_missing}" if has_cuda and not with_cuda else "",
+        )
+
+
+def object_name(source: Path, with_cuda: bool = True) -> str:
+    """The name of the object file that torch's build gives a source."""
+    if with_cuda and source.suffix in (".cu", ".cuh"):
+        return f"{source.stem}.cuda.o"
+    return f"{source.stem}.o"
+
+
+def default_cflags(toolchain: Toolchain, with_cuda: bool) -> tuple[str, ...]:
+    """C++ flags of our own kernels. torch itself passes no optimisation flag."""
+    flags = ["-O0", "-g"] if knobs.flag("LLTM_JIT_DEBUG") else ["-O3"]
+    if toolchain.cxx_family == "gcc":
+        # GNU unique symbols would be shared between the old and the new library after a reload;
+        # clang does not make any, and does not know the flag.
+        flags += ["-fno-gnu-unique", "-fdiagnostics-color=never"]
+    if toolchain.cxx_family == "clang":
+        flags += ["-fno-color-diagnostics"]
+    if toolchain.machine in ("x86_64", "AMD64") and toolchain.cxx_family in ("gcc", "clang"):
+        flags += _CPU_FLAGS.get(toolchain.cpu_capability, ())
+    if with_cuda:
+        flags.append("-DWITH_CUDA")
+    return tuple(flags)
+
+
+def default_cuda_cflags() -> tuple[str, ...]:
+    """nvcc flags of our own kernels."""
+    flags = ["-O3"]
+    if knobs.flag("CUDA_DEVICE_DEBUG"):
+        flags = ["-g", "-G", "-O0"]
+    elif knobs.flag("LLTM_JIT_DEBUG"):
+        flags = ["-g", "-lineinfo", "-O0"]
+    return (*flags, "-Xcompiler", "-fno-gnu-unique", *_HALF_OPERATORS)
+
+
+def _visible(path: Path, directory: Path) -> bool:
+    return not any(part.startswith(".") for part in path.relative_to(directory).parts)

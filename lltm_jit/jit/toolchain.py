@@ -1,0 +1,273 @@
+"""What this machine can build with. Nothing here raises, creates a CUDA context, or builds.
+
+Asking a compiler for its version costs a process, so the answers are kept in a memo in the cache
+directory. An answer holds as long as the files it was read from are the same, by inode, size and
+times: the inode's change time cannot be set back, so a replaced compiler is always seen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import cache, gpus, knobs
+
+# Compiled into for a machine without GPU: 8.x runs sm_80, 9.x sm_90, later ones compile the PTX.
+_ARCHITECTURES_WITHOUT_GPU = ("8.0", "9.0+PTX")
+
+# Variables that change what the same command line produces.
+_COMPILE_ENVIRONMENT = (
+    "CC",
+    "CPATH",
+    "CPLUS_INCLUDE_PATH",
+    "CUDA_INC_PATH",
+    "GCC_EXEC_PREFIX",
+    "LIBRARY_PATH",
+    "NVCC_APPEND_FLAGS",
+    "NVCC_CCBIN",
+    "NVCC_PREPEND_FLAGS",
+    "PYTORCH_NVCC",
+)
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """The tools found, and the versions that a build depends on.
+
+    ``cxx`` is the C++ compiler as it is called, None when there is none; ``cuda_missing`` says why
+    CUDA sources cannot be built and is empty when they can.
+    """
+
+    cxx: str | None
+    cxx_version: str
+    cxx_family: str  # "gcc", "clang", or "" for others
+    nvcc: str | None
+    nvcc_version: str
+    cuda_home: str | None
+    cuda_missing: str
+    architectures: tuple[str, ...]
+    torch_version: str
+    torch_cuda: str | None
+    python_abi: str
+    machine: str
+    cpu_capability: str
+    environment: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def cuda(self) -> bool:
+        """Whether CUDA sources can be built."""
+        return not self.cuda_missing
+
+    @property
+    def compiler(self) -> str:
+        """The C++ compiler in two words, such as ``g++ 12.2``."""
+        version = re.search(r"\d+\.\d+", self.cxx_version.rpartition(")")[2] or self.cxx_version)
+        name = {"gcc": "g++", "clang": "clang++"}.get(self.cxx_family, "C++ compiler")
+        return f"{name} {version[0]}" if version else name
+
+
+def detect() -> Toolchain:
+    """Look at this machine. Never raises; starts no process when the memo knows the compilers."""
+    memo = _Memo(cache.builds_directory() / "toolchain.json")
+    cxx = _find_cxx()
+    cxx_facts = memo.recall(cxx, _probe_cxx) if cxx else {}
+    nvcc, cuda_home = _find_nvcc()
+    nvcc_facts = memo.recall(nvcc, _probe_nvcc) if nvcc else {}
+    cuda_home = cuda_home or nvcc_facts.get("root")
+    memo.save()
+
+    nvcc_version = nvcc_facts.get("version", "")
+    cuda_missing = _why_no_cuda(nvcc, nvcc_version)
+    return Toolchain(
+        cxx=knobs.text("CXX") if cxx else None,
+        cxx_version=cxx_facts.get("version", ""),
+        cxx_family=cxx_facts.get("family", ""),
+        nvcc=nvcc,
+        nvcc_version=nvcc_version,
+        cuda_home=cuda_home,
+        cuda_missing=cuda_missing,
+        architectures=() if cuda_missing else _architectures(nvcc_facts.get("architectures", [])),
+        torch_version=torch.__version__,
+        torch_cuda=torch.version.cuda,
+        python_abi=EXTENSION_SUFFIXES[0],
+        machine=platform.machine(),
+        cpu_capability=torch.backends.cpu.get_cpu_capability(),
+        environment=tuple((k, os.environ[k]) for k in _COMPILE_ENVIRONMENT if os.environ.get(k)),
+    )
+
+
+def _find_cxx() -> str | None:
+    command = knobs.text("CXX") if sys.platform != "win32" else os.environ.get("CXX", "cl")
+    words = shlex.split(command)
+    return shutil.which(words[0]) if words else None
+
+
+def _probe_cxx(path: str) -> dict[str, Any]:
+    version = _run([path, "--version"]).splitlines()[:1]
+    line = version[0] if version else ""
+    if "clang" in line:
+        family = "clang"
+    elif re.search(r"\bg(cc|\+\+)|\bc\+\+|gnu", line, re.IGNORECASE) or "Free Software" in _run(
+        [path, "--version"]
+    ):
+        family = "gcc"
+    else:
+        family = ""
+    # A ccache link is not the compiler: watch the compiler proper that the driver starts, too.
+    proper = _run([path, "-print-prog-name=cc1plus"]).strip() if family == "gcc" else ""
+    return {"version": line, "family": family, "watch": [proper] if os.path.isabs(proper) else []}
+
+
+def _find_nvcc() -> tuple[str | None, str | None]:
+    """nvcc, and the CUDA root where it was given or is the usual one."""
+    for given in (knobs.text("CUDA_HOME"), os.environ.get("CUDA_PATH")):
+        if given:
+            return shutil.which("nvcc", path=os.path.join(given, "bin")), given
+    on_path = shutil.which("nvcc")
+    if on_path:
+        return on_path, None
+    usual = shutil.which("nvcc", path="/usr/local/cuda/bin")
+    return usual, "/usr/local/cuda" if usual else None
+
+
+def _probe_nvcc(path: str) -> dict[str, Any]:
+    version = re.search(r"\bV(\d+\.\d+\.\d+)", _run([path, "--version"]))
+    # nvcc on PATH may be a wrapper script or a link; only nvcc itself knows its root.
+    top = re.search(
+        r"^#\$ TOP=(.+)$", _run([path, "--dryrun", "-x", "cu", os.devnull]), re.MULTILINE
+    )
+    root = (
+        os.path.normpath(top.group(1).strip())
+        if top
+        else os.path.dirname(os.path.dirname(os.path.realpath(path)))
+    )
+    supported = re.findall(r"compute_(\d+)(\d)\b", _run([path, "--list-gpu-arch"]))
+    return {
+        "version": version.group(1) if version else "",
+        "root": root,
+        "architectures": [f"{major}.{minor}" for major, minor in supported],
+        "watch": [os.path.join(root, "bin", "nvcc")],
+    }
+
+
+def _why_no_cuda(nvcc: str | None, nvcc_version: str) -> str:
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} has no CUDA"
+    if nvcc is None:
+        return "nvcc was not found"
+    if not nvcc_version:
+        return f"{nvcc} does not tell its version"
+    if nvcc_version.split(".")[0] != torch.version.cuda.split(".")[0]:
+        return f"nvcc is {nvcc_version} and torch wants CUDA {torch.version.cuda}"
+    return ""
+
+
+def _architectures(supported: list[str]) -> tuple[str, ...]:
+    """The architectures to compile for, as torch spells them."""
+    wanted = knobs.text("TORCH_CUDA_ARCH_LIST")
+    if wanted and wanted != "native":
+        return tuple(part for part in re.split(r"[; ]+", wanted) if part)
+    capabilities = gpus.compute_capabilities()
+    if not capabilities:
+        return _ARCHITECTURES_WITHOUT_GPU
+    newest = max((_numbers(arch) for arch in supported), default=(99, 0))
+    return tuple(
+        dict.fromkeys(_architecture(capability, newest) for capability in sorted(capabilities))
+    )
+
+
+def _architecture(capability: tuple[int, int], newest: tuple[int, int]) -> str:
+    if capability > newest:  # a GPU younger than nvcc: let the driver compile the newest PTX
+        return f"{newest[0]}.{newest[1]}+PTX"
+    # A build here is for this machine alone, so from Hopper on take the instructions that only
+    # this architecture has ("a").
+    suffix = "a" if capability >= (9, 0) else ""
+    return f"{capability[0]}.{capability[1]}{suffix}"
+
+
+def _numbers(architecture: str) -> tuple[int, int]:
+    major, minor = architecture.split(".")
+    return int(major), int(minor)
+
+
+def _run(command: list[str]) -> str:
+    """What a tool prints, both streams; empty when it cannot be run or hangs."""
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            timeout=30,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode(errors="replace")
+
+
+class _Memo:
+    """Answers of tools, kept in a file of the cache; usable read-only, and without any file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[str, Any] = {}
+        self._changed = False
+        if cache.why_not_private(path.parent):
+            return  # somebody else may have written it
+        try:
+            known = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError):
+            return
+        if isinstance(known, dict):
+            self._known = known
+
+    def recall(self, tool: str, probe: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+        entry = self._known.get(tool)
+        if isinstance(entry, dict) and entry.get("files") == _identities(entry.get("files", {})):
+            return entry
+        entry = probe(tool)
+        entry["files"] = _identities([tool, *entry.pop("watch")])
+        self._known[tool] = entry
+        self._changed = bool(entry.get("version"))
+        return entry
+
+    def save(self) -> None:
+        if not self._changed:
+            return
+        try:
+            cache.make_builds_directory()
+            with tempfile.NamedTemporaryFile(
+                "w", encoding="utf-8", dir=self._path.parent, prefix="tmp-memo-", delete=False
+            ) as file:
+                json.dump(self._known, file)
+            os.replace(file.name, self._path)
+        except (OSError, cache.CacheError):
+            return  # only a memo: the next process asks the compilers again
+
+
+def _identities(paths: Any) -> dict[str, list[int]]:
+    return {path: _identity(path) for path in paths}
+
+
+def _identity(path: str) -> list[int]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return []
+    return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
