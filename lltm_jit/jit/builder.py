@@ -74,7 +74,8 @@ def build(
 def _check_tools(spec: BuildSpec, toolchain: Toolchain) -> None:
     if toolchain.cxx is None:
         raise ToolchainError(
-            "no C++ compiler was found; install one (Debian and Ubuntu: `apt-get install g++`), or set CXX to yours"
+            "no C++ compiler was found; install one (Debian and Ubuntu: `apt-get install g++`) "
+            "or set CXX to yours"
         )
     if spec.with_cuda and not toolchain.cuda:
         raise ToolchainError(f"{spec.name} has CUDA sources, but {toolchain.cuda_missing}")

@@ -13,6 +13,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -101,7 +102,7 @@ def why_not_private(directory: Path) -> str:
         except OSError:
             continue  # not there, so nothing is loaded from it
         if path == directory and status.st_uid not in (os.geteuid(), 0):
-            return f"{path} belongs to user {status.st_uid}, and this process runs as user {os.geteuid()}"
+            return f"{path} belongs to user {status.st_uid} and this is user {os.geteuid()}"
         if status.st_mode & others and not (path != directory and status.st_mode & stat.S_ISVTX):
             return f"others may write to {path} (mode {stat.S_IMODE(status.st_mode):o})"
     return ""
@@ -116,9 +117,9 @@ def check_private() -> None:
     directory = builds_directory()
     if problem := why_not_private(directory):
         raise CacheError(
-            f"{problem}, so it may hold code that is not yours; run `chmod go-w {directory.parent} {directory}`, "
-            "or set TORCH_EXTENSIONS_DIR to a directory of your own, or LLTM_JIT_TRUST_ROOT=1 if a group "
-            "shares it on purpose"
+            f"{problem}, so it may hold code that is not yours; "
+            f"run `chmod go-w {directory.parent} {directory}`, or set TORCH_EXTENSIONS_DIR to a "
+            "directory of your own, or LLTM_JIT_TRUST_ROOT=1 if a group shares it on purpose"
         )
 
 
@@ -245,7 +246,7 @@ def publish(built: Path, record: Record) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file whole or not at all."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
     with partial.open("w", encoding="utf-8") as file:
         json.dump(value, file, indent=1)
         file.flush()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .spec import BuildSpec
 
-# gcc, clang: file:line:column: error: text      nvcc: file(line): error: text, caret on a later line
+# gcc and clang: file:line:column: error: text; nvcc: file(line): error: text, caret further down
 _GCC = re.compile(
     r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:(?P<column>\d+):)? (?:fatal )?error: (?P<text>.*)$"
 )
@@ -19,7 +19,8 @@ _LINKER = re.compile(
     r"^(?:.*?: )?(?P<text>(?:undefined reference to|cannot find -l|multiple definition of).*)$"
 )
 _TOOL = re.compile(
-    r"^(?:.*/)?(?:nvcc|ptxas|cicc|ld|collect2|cc1plus|c\+\+|g\+\+|clang\+\+|clang|ninja)\s*:? ?(?:fatal\s*:|fatal error:|error\s*:|error:) ?(?P<text>.*)$"
+    r"^(?:.*/)?(?:nvcc|ptxas|cicc|ld|collect2|cc1plus|c\+\+|g\+\+|clang\+\+|clang|ninja)"
+    r"\s*:? ?(?:fatal\s*:|fatal error:|error\s*:|error:) ?(?P<text>.*)$"
 )
 _TORCH = re.compile(r"^(?P<text>(?:RuntimeError|OSError|ValueError): .*)$")
 _WARNING = re.compile(r": warning(?: #[\w-]+)?: ")

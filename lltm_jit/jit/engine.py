@@ -28,8 +28,8 @@ from .toolchain import Toolchain, detect
 class BuildInfo:
     """How a build came about.
 
-    ``reason``, ``seconds``, ``compiled`` and ``reused`` tell of the time when it was made; ``cached``
-    whether this process found it ready.
+    ``reason``, ``seconds``, ``compiled`` and ``reused`` tell of the time when it was made;
+    ``cached`` tells whether this process found it ready.
     """
 
     name: str
@@ -164,7 +164,8 @@ def _import(spec: BuildSpec, record: Record) -> ModuleType:
             module.__file__ = path
             return module
         import_spec = spec_from_file_location(name, path)
-        assert import_spec is not None and import_spec.loader is not None
+        assert import_spec is not None
+        assert import_spec.loader is not None
         module = module_from_spec(import_spec)
         import_spec.loader.exec_module(module)
     except (ImportError, OSError) as error:

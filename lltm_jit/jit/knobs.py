@@ -17,7 +17,7 @@ from .errors import ToolchainError
 
 @dataclass(frozen=True)
 class Knob:
-    """One environment variable: its name, the kind of its value, the default and one line of help."""
+    """One environment variable: name, kind of value, default, and one line of help."""
 
     name: str
     kind: str  # "text", "path", "count" or "flag"

@@ -79,10 +79,10 @@ def _describe(owner: Path) -> str:
 
 def record_failure(key: str, message: str) -> None:
     """Tell the processes that wait for this build why there is none."""
-    told = {"message": message, "time": time.time()}
+    now = time.time()
     with cache.writing():
-        cache.write_json(_failure_file(key), told)
-    _seen_failures.add((key, told["time"]))
+        cache.write_json(_failure_file(key), {"message": message, "time": now})
+    _seen_failures.add((key, now))
 
 
 def raise_failure_of_others(key: str) -> None:

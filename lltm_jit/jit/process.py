@@ -10,10 +10,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from . import knobs
 from .errors import ToolchainError
 from .spec import BuildSpec
 from .toolchain import Toolchain
@@ -69,8 +69,8 @@ def run_worker(
 ) -> int:
     """Run one build in a worker and hand on its output.
 
-    Returns the worker's exit status, negative when a signal ended it. However this function is left,
-    no process started by it stays.
+    Returns the worker's exit status, negative when a signal ended it. However this function is
+    left, no process started by it stays.
     """
     if not sys.executable:
         raise ToolchainError(
@@ -86,7 +86,8 @@ def run_worker(
         env=environment,
         start_new_session=True,  # Ctrl-C goes to us alone; we end the worker in order
     )
-    assert worker.stdin is not None and worker.stdout is not None
+    assert worker.stdin is not None
+    assert worker.stdout is not None
     try:
         request = {**request, "sys_path": sys.path}
         worker.stdin.write(json.dumps(request).encode() + b"\n")
@@ -131,10 +132,8 @@ def _stream(
 
 def _end(worker: subprocess.Popen[bytes]) -> None:
     assert worker.stdin is not None
-    try:
+    with suppress(BrokenPipeError):
         worker.stdin.close()  # tells a worker that still runs to end what it started
-    except BrokenPipeError:
-        pass
     try:
         worker.wait(timeout=3)
     except subprocess.TimeoutExpired:

@@ -1,6 +1,6 @@
 """What a person sees of a build: why it is needed, how far it is, how long it took.
 
-All of it goes to standard error: a bar on a terminal, a widget in a notebook, plain lines elsewhere.
+All of it goes to standard error: a bar on a terminal, a widget in a notebook, else plain lines.
 Only the first process of a node speaks; the others of a job would say the same.
 """
 
@@ -42,9 +42,9 @@ class Reporter:
         if self.quiet or self.verbose:
             return
         if "ipykernel" in sys.modules:
-            from tqdm.auto import tqdm
+            from tqdm.auto import tqdm  # type: ignore[import-untyped,unused-ignore]
         elif sys.stderr.isatty():
-            from tqdm.std import tqdm
+            from tqdm.std import tqdm  # type: ignore[import-untyped,unused-ignore]
         else:
             return
         form = (

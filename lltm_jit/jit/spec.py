@@ -15,8 +15,8 @@ CUDA_SUFFIXES = (".cu",)
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx")
 HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".tpp")
 
-# ATen's vector classes choose their width when they are compiled: without these flags a kernel built
-# here would use the narrowest one. MSVC and other processors keep their default.
+# ATen's vector classes choose their width when they are compiled: without these flags a kernel
+# built here would use the narrowest one. MSVC and other processors keep their default.
 _CPU_FLAGS = {
     "AVX2": ("-mavx2", "-mfma", "-mf16c", "-DCPU_CAPABILITY=AVX2", "-DCPU_CAPABILITY_AVX2"),
     "AVX512": (
@@ -131,9 +131,9 @@ def default_cflags(toolchain: Toolchain, with_cuda: bool) -> tuple[str, ...]:
     if toolchain.cxx_family == "gcc":
         # GNU unique symbols would be shared between the old and the new library after a reload;
         # clang does not make any, and does not know the flag.
-        flags += ["-fno-gnu-unique", "-fdiagnostics-color=never"]
-    if toolchain.cxx_family == "clang":
-        flags += ["-fno-color-diagnostics"]
+        flags.append("-fno-gnu-unique")
+    if toolchain.cxx_family:
+        flags.append("-fdiagnostics-color=never")
     if toolchain.machine in ("x86_64", "AMD64") and toolchain.cxx_family in ("gcc", "clang"):
         flags += _CPU_FLAGS.get(toolchain.cpu_capability, ())
     if with_cuda:

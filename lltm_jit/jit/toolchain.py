@@ -15,7 +15,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -252,11 +251,7 @@ class _Memo:
             return
         try:
             cache.make_builds_directory()
-            with tempfile.NamedTemporaryFile(
-                "w", encoding="utf-8", dir=self._path.parent, prefix="tmp-memo-", delete=False
-            ) as file:
-                json.dump(self._known, file)
-            os.replace(file.name, self._path)
+            cache.write_json(self._path, self._known)
         except (OSError, cache.CacheError):
             return  # only a memo: the next process asks the compilers again
 

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+from engine_bench import Bench
+
+TEMPLATE = """
+#include <Python.h>
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_C", nullptr, -1, nullptr};
+PyMODINIT_FUNC PyInit__C() { return PyModule_Create(&definition); }
+"""
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory) -> Path:
+    """A real, empty extension module, which the fake linker appends to."""
+    directory = tmp_path_factory.mktemp("template")
+    source, library = directory / "template.cpp", directory / "template.so"
+    source.write_text(TEMPLATE)
+    include = sysconfig.get_path("include")
+    command = ["c++", "-shared", "-fPIC", f"-I{include}", str(source), "-o", str(library)]
+    subprocess.run(command, check=True)
+    return library
+
+
+@pytest.fixture
+def bench(tmp_path, template, monkeypatch) -> Bench:
+    bench = Bench(tmp_path)
+    compiler = bench.write_compiler()
+    bench.environment = {
+        "TORCH_EXTENSIONS_DIR": str(tmp_path / "cache"),
+        "CXX": str(compiler),
+        "FAKE_TEMPLATE": str(template),
+        "FAKE_COUNTS": str(tmp_path / "counts"),
+        "MAX_JOBS": "2",
+    }
+    for name, value in bench.environment.items():
+        monkeypatch.setenv(name, value)
+    for name in ("LLTM_JIT_QUIET", "LLTM_JIT_VERBOSE", "LOCAL_RANK", "CC"):
+        monkeypatch.delenv(name, raising=False)
+    bench.write("core/shared.h", "shared header\n")
+    bench.write("one/one.cpp", '#include "core/shared.h"\none\n')
+    bench.write("two/two.cpp", "two\n")
+    return bench

@@ -1,0 +1,84 @@
+"""A workplace for the engine's tests: an empty cache, a small extension, a fake compiler."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from lltm_jit import jit
+
+HERE = Path(__file__).parent
+
+
+@dataclass
+class Bench:
+    """One empty cache, one small extension, one fake compiler."""
+
+    directory: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def sources(self) -> Path:
+        return self.directory / "kernels"
+
+    @property
+    def builds(self) -> Path:
+        return Path(self.environment["TORCH_EXTENSIONS_DIR"]) / "lltm_jit"
+
+    @property
+    def counts(self) -> list[str]:
+        """What the compiler was asked to do since the last look."""
+        file = Path(self.environment["FAKE_COUNTS"])
+        lines = file.read_text().splitlines() if file.exists() else []
+        file.unlink(missing_ok=True)
+        return sorted(lines)
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.sources / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def write_compiler(self, version: str = "c++ (Fake) 1.2.3", directory: str = "bin") -> Path:
+        text = (HERE / "fake_cxx.py").read_text().replace("c++ (Fake) 1.2.3", version)
+        compiler = self.directory / directory / "c++"
+        compiler.parent.mkdir(exist_ok=True)
+        compiler.write_text(f"#!{sys.executable} -IS\n{text}")
+        compiler.chmod(0o755)
+        return compiler
+
+    def spec(self, **changes) -> jit.BuildSpec:
+        return replace(jit.BuildSpec.from_directory("_C", self.sources, jit.detect()), **changes)
+
+    def load(self, **changes) -> jit.Build:
+        """Load in this process."""
+        return jit.load(self.spec(**changes), jit.detect())
+
+    def start(self, repeats: int = 1, **environment: str) -> subprocess.Popen:
+        """Load in a process of its own."""
+        return subprocess.Popen(
+            [sys.executable, str(HERE / "load_once.py"), str(self.sources), str(repeats)],
+            env={**os.environ, **self.environment, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, repeats: int = 1, **environment: str) -> dict:
+        """Load in a process of its own; the last result, with what was said in ``said``."""
+        return finish(self.start(repeats, **environment))
+
+
+def finish(process: subprocess.Popen) -> dict:
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    return {**json.loads(out.splitlines()[-1]), "said": err}
+
+
+def text_of(build: jit.Build) -> str:
+    """What the fake compiler compiled and linked."""
+    return Path(build.module.__file__).read_bytes().rpartition(b"#FAKE\n")[2].decode()

@@ -1,0 +1,192 @@
+"""The road from sources to a loaded module, with compiler runs counted."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+
+import pytest
+from engine_bench import finish, text_of
+
+from lltm_jit import jit
+
+ALL = ["compile one.cpp", "compile two.cpp", "link"]
+
+
+def test_cold_build_then_cached(bench):
+    first = bench.run()
+    assert bench.counts == ALL
+    assert (first["cached"], first["reason"], first["compiled"]) == (False, "first build", 2)
+    assert first["text"] == "shared header\none\ntwo"
+
+    second = bench.run()
+    assert bench.counts == []
+    assert second["cached"]
+    assert second["said"] == ""
+    assert second["imported"] == []
+
+
+def test_same_content_gives_the_same_module(bench):
+    assert bench.load().module is bench.load().module
+    assert bench.counts == ALL
+
+
+def test_edit_compiles_one_file_and_back_again_loads_the_first(bench):
+    first = bench.load()
+    assert bench.counts == ALL
+    bench.write("two/two.cpp", "deux\n")
+    second = bench.load()
+    assert bench.counts == ["compile two.cpp", "link"]
+    assert (second.info.compiled, second.info.reused) == (1, 1)
+    assert second.info.reason == "kernels/two/two.cpp changed"
+    assert text_of(second).endswith("deux")
+    assert second.module is not first.module
+    bench.write("two/two.cpp", "two\n")
+    assert bench.load().module is first.module
+    assert bench.counts == []
+
+
+def test_edited_header_compiles_what_includes_it(bench):
+    bench.load()
+    assert bench.counts == ALL
+    bench.write("core/shared.h", "another header\n")
+    build = bench.load()
+    assert bench.counts == ["compile one.cpp", "link"]
+    assert build.info.reason == "kernels/core/shared.h changed"
+    assert text_of(build).startswith("another header")
+
+
+def test_content_under_an_older_time_stamp_is_seen(bench):
+    bench.load()
+    assert bench.counts == ALL
+    path = bench.write("two/two.cpp", "deux\n")
+    os.utime(path, (1e9, 1e9))
+    assert text_of(bench.load()).endswith("deux")
+    assert bench.counts == ["compile two.cpp", "link"]
+
+
+def test_touch_builds_nothing(bench):
+    module = bench.load().module
+    assert bench.counts == ALL
+    future = time.time() + 1000
+    os.utime(bench.sources / "one/one.cpp", (future, future))
+    assert bench.load().module is module
+    assert bench.counts == []
+
+
+def test_added_and_removed_source(bench):
+    bench.load()
+    assert bench.counts == ALL
+    bench.write("three.cpp", "three\n")
+    build = bench.load()
+    assert bench.counts == ["compile three.cpp", "link"]
+    assert build.info.reason == "kernels/three.cpp added"
+    (bench.sources / "two/two.cpp").unlink()
+    build = bench.load()
+    assert bench.counts == ["link"]
+    assert "two" not in text_of(build)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (
+            {"torch_version": "9.9"},
+            "torch changed from {torch_version} to 9.9",
+        ),
+        (
+            {"python_abi": ".cpython-399.so"},
+            "the Python ABI changed from {python_abi} to .cpython-399.so",
+        ),
+        (
+            {"environment": (("CPATH", "/x"),)},
+            "the compile environment changed from nothing to CPATH=/x",
+        ),
+    ],
+)
+def test_changed_toolchain_builds_anew(bench, change, reason):
+    toolchain = jit.detect()
+    bench.load()
+    assert bench.counts == ALL
+    build = jit.load(bench.spec(), replace(toolchain, **change))
+    assert bench.counts == ALL
+    assert build.info.reason == reason.format(**vars(toolchain))
+
+
+def test_changed_flag_builds_anew(bench):
+    bench.load(cflags=("-O3", "-DA"))
+    assert bench.counts == ALL
+    build = bench.load(cflags=("-O0", "-DA"))
+    assert bench.counts == ALL
+    assert build.info.reason == "the C++ flags changed from -O3 to -O0"
+
+
+def test_changed_compiler_builds_anew(bench):
+    bench.load()
+    assert bench.counts == ALL
+    bench.write_compiler("c++ (Fake) 2.0.0")
+    build = bench.load()
+    assert bench.counts == ALL
+    assert build.info.reason == "the compiler changed from c++ (Fake) 1.2.3 to c++ (Fake) 2.0.0"
+
+
+def test_failed_build_raises_the_first_error_and_the_next_try_builds(bench):
+    path = bench.write("one/one.cpp", "//! error 'nonsense' was not declared\n")
+    for _ in range(2):
+        with pytest.raises(jit.BuildError) as caught:
+            bench.load()
+        assert "compile one.cpp" in bench.counts
+        lines = str(caught.value).splitlines()
+        assert lines[:5] == [
+            "error: 'nonsense' was not declared",
+            "  --> kernels/one/one.cpp:1:5",
+            "  |",
+            "1 | //! error 'nonsense' was not declared",
+            "  |     ^",
+        ]
+        log = lines[5].rpartition("full log: ")[2]
+        assert "'nonsense' was not declared" in open(log).read()
+    assert isinstance(caught.value, ImportError)
+    assert not list(bench.builds.glob("tmp-*"))
+    path.write_text("one\n")
+    assert "one" in text_of(bench.load())
+
+
+def test_two_sources_of_one_stem_are_refused_by_name(bench):
+    bench.write("one/two.cpp", "two\n")
+    with pytest.raises(jit.BuildError, match=r"one/two\.cpp and .*two/two\.cpp.*two\.o"):
+        bench.load()
+
+
+def test_source_edited_while_it_is_compiled_is_built_again(bench, tmp_path):
+    gate = tmp_path / "gate"
+    source = bench.write("one/one.cpp", f"//! wait {gate}\n")
+    process = bench.start()
+    while not gate.exists():
+        time.sleep(0.02)
+    source.write_text("one, edited\n")
+    (tmp_path / "gate.go").touch()
+    assert finish(process)["text"].startswith("one, edited")
+
+
+def test_missing_compiler_says_what_to_install(bench, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(jit.ToolchainError, match="apt-get install g\\+\\+"):
+        bench.load()
+
+
+def test_compiling_can_be_forbidden(bench, monkeypatch):
+    monkeypatch.setenv("LLTM_JIT_DISABLE_JIT", "1")
+    with pytest.raises(jit.ToolchainError, match="LLTM_JIT_DISABLE_JIT"):
+        bench.load()
+    assert bench.counts == []
+
+
+def test_inspect_builds_nothing(bench):
+    toolchain = jit.detect()
+    assert jit.inspect(bench.spec(), toolchain) is None
+    assert bench.counts == []
+    info = bench.load().info
+    found = jit.inspect(bench.spec(), toolchain)
+    assert found == replace(info, cached=True)
