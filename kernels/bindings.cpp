@@ -13,7 +13,7 @@
 
 namespace lltm_jit {
 
-#define DECLARE(op)                          \
+#define DECLARE(op)                           \
   void register_##op(OpLibraries& libraries); \
   void bind_##op(pybind11::module_& m);
 LLTM_JIT_FOR_EACH_OP(DECLARE)

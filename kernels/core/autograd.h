@@ -20,7 +20,8 @@ auto make_node(Args&&... args) {
     return c10::make_intrusive<T>(std::forward<Args>(args)...);
   } else {
     // deleteNode, found through T's base, keeps the release of a long graph from recursing.
-    return std::shared_ptr<T>(new T(std::forward<Args>(args)...), [](T* node) { deleteNode(node); });
+    return std::shared_ptr<T>(new T(std::forward<Args>(args)...),
+                              [](T* node) { deleteNode(node); });
   }
 }
 

@@ -23,8 +23,8 @@ struct Argument {
 
 // `shape` spells the dimensions: "[batch_size, input_size]".
 inline void check_rank(const Argument& arg, int64_t rank, const char* shape) {
-  TORCH_CHECK(arg.tensor.dim() == rank, arg.function, "(): expected ", arg.name, " to have ",
-                    rank, " dimensions ", shape, ", but got shape ", arg.tensor.sym_sizes());
+  TORCH_CHECK(arg.tensor.dim() == rank, arg.function, "(): expected ", arg.name, " to have ", rank,
+              " dimensions ", shape, ", but got shape ", arg.tensor.sym_sizes());
 }
 
 inline bool same_shape(c10::SymIntArrayRef actual, c10::SymIntArrayRef expected) {
@@ -37,29 +37,28 @@ inline bool same_shape(c10::SymIntArrayRef actual, c10::SymIntArrayRef expected)
 
 // `shape` spells the dimensions of `expected`.
 inline void check_shape(const Argument& arg, c10::SymIntArrayRef expected, const char* shape) {
-  TORCH_CHECK(same_shape(arg.tensor.sym_sizes(), expected), arg.function, "(): expected ",
-                    arg.name, " to have shape ", shape, " = ", expected, ", but got ",
-                    arg.tensor.sym_sizes());
+  TORCH_CHECK(same_shape(arg.tensor.sym_sizes(), expected), arg.function, "(): expected ", arg.name,
+              " to have shape ", shape, " = ", expected, ", but got ", arg.tensor.sym_sizes());
 }
 
 inline void check_floating_point(const Argument& arg) {
   const auto dtype = arg.tensor.scalar_type();
-  TORCH_CHECK(dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat ||
-                       dtype == at::kDouble,
-                   arg.function, "(): expected ", arg.name,
-                   " to have dtype Half, BFloat16, Float or Double, but got ", dtype);
+  TORCH_CHECK(
+      dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat || dtype == at::kDouble,
+      arg.function, "(): expected ", arg.name,
+      " to have dtype Half, BFloat16, Float or Double, but got ", dtype);
 }
 
 inline void check_same_dtype(const Argument& arg, const Argument& other) {
-  TORCH_CHECK(arg.tensor.scalar_type() == other.tensor.scalar_type(), arg.function,
-                   "(): expected ", arg.name, " to have the dtype of ", other.name, " (",
-                   other.tensor.scalar_type(), "), but got ", arg.tensor.scalar_type());
+  TORCH_CHECK(arg.tensor.scalar_type() == other.tensor.scalar_type(), arg.function, "(): expected ",
+              arg.name, " to have the dtype of ", other.name, " (", other.tensor.scalar_type(),
+              "), but got ", arg.tensor.scalar_type());
 }
 
 inline void check_same_device(const Argument& arg, const Argument& other) {
-  TORCH_CHECK(arg.tensor.device() == other.tensor.device(), arg.function, "(): expected ",
-                    arg.name, " to be on the device of ", other.name, " (", other.tensor.device(),
-                    "), but got ", arg.tensor.device());
+  TORCH_CHECK(arg.tensor.device() == other.tensor.device(), arg.function, "(): expected ", arg.name,
+              " to be on the device of ", other.name, " (", other.tensor.device(), "), but got ",
+              arg.tensor.device());
 }
 
 // The floating-point element type of a checked tensor.

@@ -1,8 +1,8 @@
 // Where an operator runs: current device and stream.
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
 
 #include "core/cuda_api.h"

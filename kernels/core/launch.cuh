@@ -18,7 +18,8 @@ constexpr int kAccessBytes = 16;
 // blocks for every SM of the largest chips) only bounds how many blocks are scheduled.
 inline unsigned blocks_for(int64_t work) {
   constexpr int64_t kMaxBlocks = 148 * 8;
-  return static_cast<unsigned>(std::clamp<int64_t>((work + kThreads - 1) / kThreads, 1, kMaxBlocks));
+  return static_cast<unsigned>(
+      std::clamp<int64_t>((work + kThreads - 1) / kThreads, 1, kMaxBlocks));
 }
 
 // kCount neighbouring elements, read or written at most kAccessBytes at a time.

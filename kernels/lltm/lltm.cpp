@@ -1,4 +1,6 @@
 // LLTM cell: checks, allocation, autograd and registration. The maths is in lltm_math.h.
+#include "lltm/lltm.h"
+
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/cat.h>
@@ -14,7 +16,6 @@
 #include "core/checks.h"
 #include "core/device.h"
 #include "core/library.h"
-#include "lltm/lltm.h"
 #include "lltm/lltm_aten.h"
 
 namespace lltm_jit {

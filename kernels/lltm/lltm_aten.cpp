@@ -94,8 +94,8 @@ std::vector<Tensor> lltm_tutorial_backward(const Tensor& grad_h, const Tensor& g
                                            const Tensor& output_gate, const Tensor& candidate_cell,
                                            const Tensor& X, const Tensor& gate_weights,
                                            const Tensor& weights) {
-  const auto [d_pre, d_old_cell] = pointwise_backward({input_gate, output_gate, candidate_cell},
-                                                      new_cell, grad_h, grad_cell);
+  const auto [d_pre, d_old_cell] =
+      pointwise_backward({input_gate, output_gate, candidate_cell}, new_cell, grad_h, grad_cell);
   const Tensor d_X = at::mm(d_pre, weights);
   const int64_t hidden_size = grad_h.size(1);
   // gate_weights is part of the tutorial's signature; the activated gates say all that it could.

@@ -24,8 +24,8 @@ void forward_row(const LltmForwardArgs& args, int64_t row) {
   auto* new_cell = static_cast<cell_t*>(args.new_cell) + row * hidden;
   for (int64_t i = 0; i < hidden; i += Vec::size()) {
     const int64_t n = std::min<int64_t>(Vec::size(), hidden - i);
-    const auto active = lltm_activate<Vec>({load(gates + i, n), load(gates + hidden + i, n),
-                                            load(gates + 2 * hidden + i, n)});
+    const auto active = lltm_activate<Vec>(
+        {load(gates + i, n), load(gates + hidden + i, n), load(gates + 2 * hidden + i, n)});
     const auto state = lltm_new_state<Vec>(active, load(old_cell + i, n));
     store(new_h + i, state.h, n);
     store(new_cell + i, state.cell, n);
@@ -91,17 +91,15 @@ void dispatch(const Args& args, const Function& function) {
 
 void lltm_forward_cpu(const LltmForwardArgs& args) {
   dispatch(args, [&](auto scalar, auto cell) {
-    for_each_row(args.batch_size, args.hidden_size, [&](int64_t row) {
-      forward_row<decltype(scalar), decltype(cell)>(args, row);
-    });
+    for_each_row(args.batch_size, args.hidden_size,
+                 [&](int64_t row) { forward_row<decltype(scalar), decltype(cell)>(args, row); });
   });
 }
 
 void lltm_backward_cpu(const LltmBackwardArgs& args) {
   dispatch(args, [&](auto scalar, auto cell) {
-    for_each_row(args.batch_size, args.hidden_size, [&](int64_t row) {
-      backward_row<decltype(scalar), decltype(cell)>(args, row);
-    });
+    for_each_row(args.batch_size, args.hidden_size,
+                 [&](int64_t row) { backward_row<decltype(scalar), decltype(cell)>(args, row); });
   });
 }
 

@@ -1,4 +1,6 @@
 // my_op: checks, allocation, autograd and registration.
+#include "my_op/my_op.h"
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/neg.h>
@@ -8,7 +10,6 @@
 #include "core/checks.h"
 #include "core/device.h"
 #include "core/library.h"
-#include "my_op/my_op.h"
 
 namespace lltm_jit {
 namespace {
@@ -22,7 +23,7 @@ void check_inputs(const Tensor& x, const Tensor& y) {
               "my_op(): expected x to have a numeric dtype, but got Bool");
   check_same_dtype(y_arg, x_arg);
   check_same_device(y_arg, x_arg);
-  check_shape(y_arg, x.sym_sizes(), "of x");
+  check_shape(y_arg, x.sym_sizes(), "x.shape");
 }
 
 // How the kernels see a dtype: integers by width, a complex number as two real ones.

@@ -1,4 +1,6 @@
 // sigmoid: checks, allocation, autograd and registration.
+#include "sigmoid/sigmoid.h"
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sigmoid.h>
@@ -10,7 +12,6 @@
 #include "core/checks.h"
 #include "core/device.h"
 #include "core/library.h"
-#include "sigmoid/sigmoid.h"
 
 namespace lltm_jit {
 namespace {
@@ -41,7 +42,7 @@ Tensor sigmoid_kernel(const Tensor& x) {
 
 Tensor sigmoid_backward_kernel(const Tensor& grad, const Tensor& s) {
   check_same_dtype({"sigmoid_backward", "grad", grad}, {"sigmoid_backward", "s", s});
-  check_shape({"sigmoid_backward", "grad", grad}, s.sym_sizes(), "of s");
+  check_shape({"sigmoid_backward", "grad", grad}, s.sym_sizes(), "s.shape");
   const KernelGuard guard(s);
   Tensor grad_x = empty_result(s);
   if (s.numel() == 0) return grad_x;

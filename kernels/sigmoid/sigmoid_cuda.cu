@@ -7,7 +7,8 @@ cudaError_t launch_sigmoid_forward(const ElementwiseArgs<Sigmoid>& args, cudaStr
   return launch_elementwise_floating(args, stream);
 }
 
-cudaError_t launch_sigmoid_backward(const ElementwiseArgs<SigmoidGradient>& args, cudaStream_t stream) {
+cudaError_t launch_sigmoid_backward(const ElementwiseArgs<SigmoidGradient>& args,
+                                    cudaStream_t stream) {
   return launch_elementwise_floating(args, stream);
 }
 

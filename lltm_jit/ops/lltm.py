@@ -6,8 +6,8 @@ With ``X = [old_h, input]`` and ``G = X W^T + b``, split in three::
     new_cell = old_cell + input_gate * candidate_cell
     new_h = output_gate * tanh(new_cell)
 
-There is no forget gate, so the cell is an unbounded running sum. Source of the maths: P. Goldsborough,
-"Custom C++ and CUDA Extensions", PyTorch tutorials.
+There is no forget gate, so the cell is an unbounded running sum. Source of the maths:
+P. Goldsborough, "Custom C++ and CUDA Extensions", PyTorch tutorials.
 
 Sizes: B is the batch size, I the input size, H the hidden size, L the sequence length.
 """

@@ -1,0 +1,38 @@
+"""Fused operators for PyTorch, compiled on import from the C++ and CUDA sources beside them."""
+
+from __future__ import annotations
+
+import sys
+
+from lltm_jit import functional, native
+from lltm_jit.functional import d_sigmoid, lltm_cell, my_op, sigmoid
+from lltm_jit.jit import BuildError, BuildInfo, CacheError, LltmJitError, ToolchainError
+from lltm_jit.native import build_info
+from lltm_jit.ops.lltm import LLTM, LLTMCell
+from lltm_jit.ops.my_op import MyOp
+from lltm_jit.ops.sigmoid import Sigmoid
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "LLTM",
+    "BuildError",
+    "BuildInfo",
+    "CacheError",
+    "LLTMCell",
+    "LltmJitError",
+    "MyOp",
+    "Sigmoid",
+    "ToolchainError",
+    "build_info",
+    "d_sigmoid",
+    "functional",
+    "lltm_cell",
+    "my_op",
+    "sigmoid",
+]
+
+# `python -m lltm_jit` imports this package before it runs the command, and only some commands need
+# the extension; those load it themselves. sys.argv[0] is "-m" until the module to run is found.
+if not (sys.argv[:1] == ["-m"] and "lltm_jit" in sys.orig_argv):
+    native.load()

@@ -1,0 +1,153 @@
+"""sigmoid: every dtype, layout and transform."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from op_testing import (
+    DEVICES,
+    DTYPES,
+    LAYOUTS,
+    assert_accurate,
+    bits,
+    captured_in_graph,
+    needs_gpu,
+    with_layout,
+)
+from torch.autograd import gradcheck, gradgradcheck
+from torch.func import jvp, vmap
+from torch.library import opcheck
+
+from lltm_jit import Sigmoid, d_sigmoid, sigmoid
+from lltm_jit.ops.sigmoid import sigmoid_reference
+
+ops = torch.ops.lltm_jit
+SHAPES = [(), (0,), (1,), (31,), (33,), (127, 3), (4, 129), (2, 3, 5, 7), (100_003,)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_matches_float64(shape, dtype, device):
+    x = (4 * torch.randn(shape)).to(device, dtype).requires_grad_()
+    s = sigmoid(x)
+    assert_accurate(s, torch.sigmoid(x.double()), torch.sigmoid(x), ulps=2)
+    (actual,) = torch.autograd.grad(s.sum(), x)
+    exact = torch.sigmoid(x.double()) * (1 - torch.sigmoid(x.double()))
+    (baseline,) = torch.autograd.grad(torch.sigmoid(x).sum(), x)
+    assert_accurate(actual, exact.detach(), baseline, ulps=2)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [torch.float, torch.bfloat16])
+def test_any_layout(layout, dtype, device):
+    x = with_layout(torch.randn(33, 31).to(device, dtype), layout).requires_grad_()
+    torch.testing.assert_close(sigmoid(x), torch.sigmoid(x))
+    weight = with_layout(torch.randn(33, 31).to(device, dtype), layout)
+    torch.testing.assert_close(
+        torch.autograd.grad(sigmoid(x), x, weight), torch.autograd.grad(torch.sigmoid(x), x, weight)
+    )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_large_values_do_not_overflow(dtype, device):
+    x = torch.tensor(
+        [0.0, -0.0, 90.0, -90.0, 1e4, -1e4, float("inf"), -float("inf"), float("nan")],
+        device=device,
+        dtype=dtype,
+    )
+    expected = torch.sigmoid(x.double()).to(dtype)
+    torch.testing.assert_close(sigmoid(x), expected, rtol=1e-2, atol=0, equal_nan=True)
+    leaf = x[:-1].clone().requires_grad_()
+    sigmoid(leaf).sum().backward()
+    assert leaf.grad.isfinite().all()
+
+
+def test_small_results_keep_their_precision():
+    x = torch.tensor([-80.0, -85.0])
+    exact = torch.sigmoid(x.double())
+    torch.testing.assert_close(sigmoid(x).double(), exact, rtol=1e-5, atol=0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    shape=st.lists(st.integers(0, 20), min_size=1, max_size=4),
+    layout=st.sampled_from(LAYOUTS),
+    dtype=st.sampled_from(DTYPES),
+    scale=st.sampled_from([1e-4, 1.0, 100.0]),
+)
+def test_random_shapes_layouts_and_values(shape, layout, dtype, scale):
+    x = with_layout((scale * torch.randn(shape)).to(dtype), layout)
+    assert_accurate(sigmoid(x), torch.sigmoid(x.double()), torch.sigmoid(x), ulps=2)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_gradients(device):
+    x = torch.randn(3, 4, dtype=torch.double, device=device, requires_grad=True)
+    assert gradcheck(sigmoid, x, check_forward_ad=True, check_batched_grad=True)
+    assert gradgradcheck(sigmoid, x)
+    assert gradcheck(d_sigmoid, x)
+    torch.testing.assert_close(d_sigmoid(x), torch.autograd.grad(torch.sigmoid(x).sum(), x)[0])
+    (first,) = torch.autograd.grad(sigmoid(x).sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    s = torch.sigmoid(x.detach())
+    torch.testing.assert_close(second, s * (1 - s) * (1 - 2 * s))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_opcheck(device):
+    x = torch.randn(3, 4, device=device, requires_grad=True)
+    opcheck(ops.sigmoid.default, (x,))
+    opcheck(ops.sigmoid_backward.default, (torch.randn_like(x), torch.sigmoid(x)))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_compile_and_transforms(device):
+    torch._dynamo.reset()
+    x = torch.randn(3, 4, device=device, requires_grad=True)
+    compiled = torch.compile(Sigmoid(), fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), torch.sigmoid(x))
+    torch.testing.assert_close(
+        torch.autograd.grad(compiled(x).sum(), x), torch.autograd.grad(torch.sigmoid(x).sum(), x)
+    )
+    plain = x.detach()
+    torch.testing.assert_close(vmap(sigmoid)(plain), torch.sigmoid(plain))
+    tangent = torch.randn_like(plain)
+    torch.testing.assert_close(
+        jvp(sigmoid, (plain,), (tangent,)), jvp(torch.sigmoid, (plain,), (tangent,))
+    )
+    assert sigmoid(plain.to("meta")).shape == plain.shape
+    torch.testing.assert_close(sigmoid_reference(plain), torch.sigmoid(plain))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_same_input_same_bits(device):
+    x = torch.randn(1001, device=device)
+    assert bits([sigmoid(x)]) == bits([sigmoid(x)])
+
+
+@needs_gpu
+def test_cuda_graph():
+    x = torch.randn(4097, device="cuda", requires_grad=True)
+
+    def step():
+        s = sigmoid(x)
+        return s, torch.autograd.grad(s.sum(), x)[0]
+
+    expected = [t.clone() for t in step()]
+    torch.testing.assert_close(list(captured_in_graph(step)), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.long, torch.bool, torch.complex64])
+def test_bad_dtype(dtype):
+    names = {torch.long: "Long", torch.bool: "Bool", torch.complex64: "ComplexFloat"}
+    with pytest.raises(RuntimeError) as raised:
+        sigmoid(torch.zeros(3, dtype=dtype))
+    assert str(raised.value) == (
+        "sigmoid(): expected x to have dtype Half, BFloat16, Float or Double, "
+        f"but got {names[dtype]}"
+    )
