@@ -37,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return args.run(args)
     except LltmJitError as error:
-        print(f"error: {error}", file=sys.stderr)
+        text = str(error)
+        print(text if text.startswith("error:") else f"error: {text}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # `... | head` closed the pipe; nobody reads what is left
         sys.stderr.close()

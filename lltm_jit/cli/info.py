@@ -6,12 +6,11 @@ import argparse
 import json
 import platform
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
 
-from lltm_jit import native
+from lltm_jit import __version__, native
 from lltm_jit.jit import engine, toolchain
 
 
@@ -32,7 +31,8 @@ def run(args: argparse.Namespace) -> int:
     show(
         "nvcc", f"{tools['nvcc_version']} ({tools['cuda_home']})" if tools["nvcc"] else "not found"
     )
-    show("GPU code", tools["cuda_missing"] or " ".join(tools["architectures"]))
+    missing = tools["cuda_missing"]
+    show("CUDA kernels", f"no: {missing}" if missing else " ".join(tools["architectures"]))
     if build is None:
         show("build", "none yet; `import lltm_jit` makes it")
         return 0
@@ -52,20 +52,13 @@ def collect() -> dict[str, Any]:
     tools = toolchain.detect()
     build = engine.inspect(native.package_spec(tools), tools)
     return {
-        "lltm_jit": package_version(),
+        "lltm_jit": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "torch_cuda": torch.version.cuda,
         "toolchain": asdict(tools),
         "build": asdict(build) if build else None,
     }
-
-
-def package_version() -> str:
-    try:
-        return version("lltm_jit")
-    except PackageNotFoundError:
-        return "a checkout that is not installed"
 
 
 def show(name: str, value: object) -> None:

@@ -10,6 +10,14 @@ import pytest
 from nbclient import NotebookClient
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    """The processes that a test starts find the package in a checkout that is not installed."""
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES.parent))
+
+
 SMALL = ["--batch-size", "64", "--seq-len", "16", "--hidden-size", "64", "--timing-steps", "2"]
 
 
