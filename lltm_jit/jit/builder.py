@@ -7,10 +7,10 @@ import sys
 import time
 from pathlib import Path
 
-from . import cache, diagnostics, lock
+from . import cache, diagnostics, lock, retention
 from .cache import Record
 from .errors import BuildError, ToolchainError
-from .fingerprint import Fingerprint, build_key, fingerprint, flags_key, reason
+from .fingerprint import Fingerprint, build_key, differences, fingerprint, flags_key, reason
 from .jobs import job_count
 from .process import build_environment, find_ninja, run_worker
 from .progress import Reporter
@@ -65,6 +65,7 @@ def build(
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     lock.forget_failure(key)
+    retention.prune()
     reporter.say(
         f"ready in {record.seconds:.1f} s ({record.compiled} compiled, {record.reused} reused)"
     )
@@ -82,10 +83,13 @@ def _check_tools(spec: BuildSpec, toolchain: Toolchain) -> None:
 
 
 def _nearest(earlier: list[Record], content: Fingerprint) -> Fingerprint | None:
-    """The build to tell the difference from: the newest with the same flags, else the newest."""
-    flags = flags_key(content)
-    same = [record for record in earlier if record.flags_key == flags]
-    return next((record.fingerprint for record in same or earlier), None)
+    """The build to tell the difference from: the most similar, the newest of several."""
+    similar = [
+        record.fingerprint
+        for record in earlier
+        if record.fingerprint["files"].keys() & content["files"].keys()
+    ]
+    return min(similar, key=lambda other: len(differences(other, content)), default=None)
 
 
 def _announcement(spec: BuildSpec, toolchain: Toolchain, jobs: int) -> str:

@@ -15,7 +15,7 @@ from types import ModuleType
 
 import torch
 
-from . import builder, cache, diagnostics, knobs, lock
+from . import builder, cache, diagnostics, knobs, lock, retention
 from .cache import DamagedBuild, Record
 from .errors import BuildError, ToolchainError
 from .fingerprint import Fingerprint, build_key, fingerprint
@@ -129,6 +129,7 @@ def _load_content(
                     lock.raise_failure_of_others(key)
                     cached = False
                     record = builder.build(spec, toolchain, content, reporter)
+                    retention.hold(key)
                     if record is None:
                         return None
         module = _import(spec, record)
@@ -138,13 +139,16 @@ def _load_content(
 
 
 def _find(key: str, reporter: Reporter) -> Record | None:
-    """The record of a right build; a damaged one is told and counts as none."""
+    """The record of a right build, now marked as used; a damaged one is told and counts as none."""
+    if not retention.hold(key):
+        return None
     try:
         record = cache.read_record(cache.builds_directory() / key)
         if record is not None:
             cache.check_library(record)
     except DamagedBuild as damage:
         reporter.say(f"the cached build {key} is damaged: {damage}")
+        retention.release(key)
         return None
     return record
 

@@ -46,10 +46,10 @@ def build_lock(key: str, say: Callable[[str], None]) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout  # not needed for a cached import
 
-    directory = cache.make_builds_directory() / "locks"
+    cache.make_builds_directory()
     mode = 0o666 if knobs.flag("LLTM_JIT_TRUST_ROOT") else 0o644
-    lock = FileLock(directory / f"{key}.lock", mode=mode)
-    owner = directory / f"{key}.owner"
+    lock = FileLock(_lock_file(key), mode=mode)
+    owner = _lock_file(key).with_suffix(".owner")
     with cache.writing():
         try:
             lock.acquire(timeout=0)
@@ -65,6 +65,22 @@ def build_lock(key: str, say: Callable[[str], None]) -> Iterator[None]:
     finally:
         owner.unlink(missing_ok=True)
         lock.release()
+
+
+def if_free(key: str, action: Callable[[str], None]) -> None:
+    """Do something to a key under its lock, or nothing while somebody builds it."""
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(_lock_file(key)).acquire(timeout=0):
+            action(key)
+    except (Timeout, OSError):
+        return
+
+
+def _lock_file(key: str) -> Path:
+    """A few hundred files serve all keys; two keys that share one merely wait for each other."""
+    return cache.builds_directory() / "locks" / f"{key[:2]}.lock"
 
 
 def _describe(owner: Path) -> str:

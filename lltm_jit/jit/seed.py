@@ -29,24 +29,20 @@ class Seed:
 def seed(
     directory: Path, spec: BuildSpec, fingerprint: Fingerprint, earlier: Iterable[Record]
 ) -> Seed:
-    """Fill an empty directory from the newest build with the same flags.
+    """Fill an empty directory from the most similar build with the same flags.
 
     An object is taken only when every file it was made from has the same content as then: ninja
     itself would go by time stamps. Objects are copied, for the compiler writes into existing files.
     """
     flags = flags_key(fingerprint)
-    record = next((record for record in earlier if record.flags_key == flags), None)
-    if record is None:
-        return Seed()
     digests = {
         str(path): fingerprint["files"][spec.label(path)] for path in (*spec.sources, *spec.headers)
     }
-    good = [
-        name
-        for name, dependencies in record.dependencies.items()
-        if dependencies
-        and all(digests.get(path) == digest for path, digest in dependencies.items())
-    ]
+    candidates = [record for record in earlier if record.flags_key == flags]
+    record = max(candidates, key=lambda record: len(_reusable(record, digests)), default=None)
+    if record is None:
+        return Seed()
+    good = _reusable(record, digests)
     try:
         with cache.writing():
             for name in (*_KEPT, *good):
@@ -57,6 +53,15 @@ def seed(
         str(path) for path in spec.sources
     ] and record.include_paths == [str(path) for path in spec.include_paths]
     return Seed(objects=tuple(good), same_build_file=paths_are_same)
+
+
+def _reusable(record: Record, digests: dict[str, str]) -> list[str]:
+    """The objects of a build whose every file has the content it had then."""
+    return [
+        name
+        for name, files in record.dependencies.items()
+        if files and all(digests.get(path) == digest for path, digest in files.items())
+    ]
 
 
 def dependencies(

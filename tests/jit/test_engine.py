@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from engine_bench import finish, text_of
@@ -146,7 +147,7 @@ def test_failed_build_raises_the_first_error_and_the_next_try_builds(bench):
             "  |     ^",
         ]
         log = lines[5].rpartition("full log: ")[2]
-        assert "'nonsense' was not declared" in open(log).read()
+        assert "'nonsense' was not declared" in Path(log).read_text()
     assert isinstance(caught.value, ImportError)
     assert not list(bench.builds.glob("tmp-*"))
     path.write_text("one\n")

@@ -1,0 +1,127 @@
+"""Which builds stay: those in use, and the newest few of each set of flags."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from . import cache, knobs, lock
+from .cache import RECORD, Record
+
+if sys.platform != "win32":
+    import fcntl
+
+_FAILED_LOGS_KEPT = 20
+_STALE = 24 * 3600  # seconds after which a half-written small file belongs to nobody
+
+_held: dict[str, int] = {}  # open descriptors by key; the lock lasts as long as the process
+
+
+def hold(key: str) -> bool:
+    """Mark a build as used by this process, so that it is not pruned.
+
+    Needs no right to write. False when the build is not there, or is being removed just now.
+    """
+    path = cache.builds_directory() / key / RECORD
+    if sys.platform == "win32" or key in _held:
+        return path.exists()  # Windows itself keeps a loaded library from being removed
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    _lock(descriptor, fcntl.LOCK_SH)
+    if not _is_at(descriptor, path):
+        os.close(descriptor)
+        return False
+    _held[key] = descriptor
+    return True
+
+
+def release(key: str) -> None:
+    """Take the mark away from a build that turned out to be damaged."""
+    if key in _held:
+        os.close(_held.pop(key))
+
+
+def prune(keep: int | None = None) -> list[str]:
+    """Remove all but the newest builds of each set of flags, and what killed builders left.
+
+    Args:
+        keep: how many to keep; by default LLTM_JIT_KEEP.
+
+    Returns:
+        The keys of the removed builds. One in use, by any process, is never among them.
+    """
+    keep = keep or knobs.count("LLTM_JIT_KEEP") or 1
+    seen: dict[str, int] = {}
+    removed = []
+    for record in cache.records():
+        seen[record.flags_key] = seen.get(record.flags_key, 0) + 1
+        if seen[record.flags_key] > keep and remove(record):
+            removed.append(record.key)
+    _remove_debris()
+    return removed
+
+
+def remove(record: Record) -> bool:
+    """Remove a build unless it is in use."""
+    with _unused(record) as unused:
+        if unused:
+            aside = Path(
+                tempfile.mkdtemp(prefix=f"tmp-{record.key}-", dir=cache.builds_directory())
+            )
+            os.replace(record.directory, aside / "old")
+            shutil.rmtree(aside, ignore_errors=True)
+    return unused
+
+
+@contextmanager
+def _unused(record: Record) -> Iterator[bool]:
+    """Whether no process has the build loaded; none can begin to while this lasts."""
+    if record.key in _held:
+        yield False
+        return
+    path = record.directory / RECORD
+    try:
+        # Open for writing: on network file systems an exclusive lock asks for it.
+        descriptor = os.open(path, os.O_RDWR)
+    except OSError:
+        yield False
+        return
+    try:
+        yield sys.platform == "win32" or _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, operation: int) -> bool:
+    try:
+        fcntl.flock(descriptor, operation)
+    except OSError:
+        return False  # in use, or a file system without locks: then nothing is removed
+    return True
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except OSError:
+        return False
+
+
+def _remove_debris() -> None:
+    directory = cache.builds_directory()
+    for leftover in directory.glob("tmp-*"):
+        lock.if_free(leftover.name.split("-")[1], cache.remove_leftovers)
+    for partial in (*directory.glob("*.partial"), *directory.glob("*/*.partial")):
+        if time.time() - partial.stat().st_mtime > _STALE:
+            partial.unlink(missing_ok=True)
+    logs = sorted((directory / "failed").iterdir(), key=os.path.getmtime, reverse=True)
+    for log in logs[2 * _FAILED_LOGS_KEPT :]:  # a log and its message each
+        log.unlink(missing_ok=True)
