@@ -18,6 +18,12 @@ COMMANDS = {
     "check": "compare the implementations of the LLTM cell with each other",
     "grad_check": "compare gradients with finite differences, in float64",
     "info": "show versions, and where, why and for what the extension was built",
+    "log": "show the compilers' output of the last build, also of one that failed",
+    "cache": "list builds, say why one is needed, remove old ones",
+    "timings": "show how long each file took to compile",
+    "flags": "print the compile line as Makefile variables",
+    "compile-commands": "write compile_commands.json, for clangd",
+    "archive": "write a static library of the compiled objects",
 }
 
 

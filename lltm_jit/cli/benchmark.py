@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def timed(function: Callable, device: torch.device) -> tuple[float, object]:
+def timed(function: Callable[[], Any], device: torch.device) -> tuple[float, Any]:
     """Seconds of one call, the work that it started on the GPU included, and what it returned."""
     synchronize(device)
     start = time.perf_counter()

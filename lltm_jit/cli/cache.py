@@ -1,0 +1,81 @@
+"""``cache list | why | prune | clear``: the builds on disk."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+
+from lltm_jit import native
+from lltm_jit.jit import cache, detect, retention
+from lltm_jit.jit.fingerprint import build_key, fingerprint, reason
+
+from . import _build
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="action", required=True)
+    actions.add_parser("list", help="list the builds; a star marks the one that an import loads")
+    actions.add_parser("why", help="say whether an import would build, and why")
+    prune = actions.add_parser("prune", help="remove all but the newest builds of each kind")
+    prune.add_argument("--keep", type=int, help="how many; default: LLTM_JIT_KEEP")
+    actions.add_parser("clear", help="remove every build that no process has loaded")
+
+
+def run(args: argparse.Namespace) -> int:
+    return {"list": list_builds, "why": why, "prune": prune, "clear": clear}[args.action](args)
+
+
+def list_builds(_: argparse.Namespace) -> int:
+    current, _content = _current()
+    rows = [["", "key", "name", "made", "MB", "seconds", "because"]]
+    for record in cache.records():
+        mark = "*" if record.key == current else ""
+        size = sum(file.stat().st_size for file in record.directory.iterdir()) / 1e6
+        made = _build.local_time(record.created)
+        name = record.fingerprint["name"]
+        figures = [f"{size:.1f}", f"{record.seconds:.1f}"]
+        rows.append([mark, record.key, name, made, *figures, record.reason])
+    print(cache.builds_directory())
+    print(_build.table(rows) if len(rows) > 1 else "no builds")
+    return 0
+
+
+def why(_: argparse.Namespace) -> int:
+    key, content = _current()
+    builds = [record for record in cache.records() if record.fingerprint["name"] == content["name"]]
+    for record in builds:
+        if record.key == key:
+            made = _build.local_time(record.created)
+            print(f"an import loads {key}, built at {made} because: {record.reason}")
+            return 0
+    newest = builds[0].fingerprint if builds else None
+    print(f"an import builds {key}, because: {reason(newest, content)}")
+    return 0
+
+
+def prune(args: argparse.Namespace) -> int:
+    return _report(retention.prune(args.keep))
+
+
+def clear(_: argparse.Namespace) -> int:
+    removed = [record.key for record in cache.records() if retention.remove(record)]
+    kept = len(cache.records())
+    shutil.rmtree(cache.builds_directory() / "failed", ignore_errors=True)
+    _report(removed)
+    if kept:
+        print(f"{kept} in use, and kept")
+    return 0
+
+
+def _report(removed: list[str]) -> int:
+    for key in removed:
+        print(f"removed {key}")
+    print(f"{len(removed)} removed")
+    return 0
+
+
+def _current() -> tuple[str, dict]:
+    """The key and the content of the package's sources as they are now."""
+    toolchain = detect()
+    content = fingerprint(native.package_spec(toolchain), toolchain)
+    return build_key(content), content

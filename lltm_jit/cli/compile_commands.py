@@ -1,0 +1,58 @@
+"""``compile-commands``: compile_commands.json, for clangd and other tools that read C++."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from lltm_jit import native
+from lltm_jit.jit import detect
+from lltm_jit.jit.process import find_ninja
+
+from . import _build, flags
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o", "--output", type=Path, help="default: compile_commands.json beside kernels/"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    entries = collect()
+    output = args.output or native.kernels_directory().parent / "compile_commands.json"
+    output.write_text(json.dumps(entries, indent=2) + "\n", "utf-8")
+    print(f"{output}: {len(entries)} files")
+    return 0
+
+
+def collect() -> list[dict[str, Any]]:
+    """One entry a source: ninja's own database, less the link, with nvcc's lines made clang's."""
+    directory = _build.package_build().directory
+    database = subprocess.run(
+        [find_ninja(), "-t", "compdb", "compile", "cuda_compile"],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    entries = []
+    for entry in json.loads(database.stdout):
+        words = shlex.split(entry["command"])
+        if entry["file"].endswith(".cu"):
+            words = clang_words(words, entry["file"])
+        entries.append({"directory": entry["directory"], "file": entry["file"], "arguments": words})
+    return entries
+
+
+def clang_words(words: list[str], source: str) -> list[str]:
+    """An nvcc command as clang wants it: clangd knows CUDA, but not nvcc's options."""
+    preprocessor, others = flags.split(words)
+    standard = [word for word in others if word.startswith("-std=")]
+    cuda_home = detect().cuda_home
+    place = [f"--cuda-path={cuda_home}"] if cuda_home else []
+    return ["clang++", "-x", "cuda", *place, *preprocessor, *standard, "-c", source]

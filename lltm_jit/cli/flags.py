@@ -1,0 +1,70 @@
+"""``flags``: the compile line, for a Makefile of your own.
+
+The output is a piece of a Makefile: `python -m lltm_jit flags > flags.mk`, then `include flags.mk`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+
+from . import _build
+
+RULES = """\
+# $(CXX) $(CPPFLAGS) $(CXXFLAGS) -c name.cpp -o name.o
+# $(NVCC) $(CPPFLAGS) $(NVCCFLAGS) -c name_cuda.cu -o name_cuda.o
+# $(CXX) name.o name_cuda.o $(LDFLAGS) -o name.so"""
+
+_PREPROCESSOR = ("-I", "-D", "-U")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object of lists")
+
+
+def run(args: argparse.Namespace) -> int:
+    flags = collect()
+    if args.json:
+        print(json.dumps(flags, indent=2))
+        return 0
+    print(RULES)
+    for name, words in flags.items():
+        print(f"{name} := {shlex.join(words).replace('$', '$$')}")
+    return 0
+
+
+def collect() -> dict[str, list[str]]:
+    """The words of each variable of :data:`RULES`; NVCC's only where CUDA is compiled."""
+    variables = {
+        name: shlex.split(value)
+        for name, value in _build.ninja_variables(_build.package_build().directory).items()
+    }
+    preprocessor, compiler = split(variables["cflags"])
+    flags = {
+        "CXX": variables["cxx"],
+        "CPPFLAGS": preprocessor,
+        "CXXFLAGS": [*compiler, *variables["post_cflags"]],
+        "LDFLAGS": variables["ldflags"],
+    }
+    if "nvcc" in variables:
+        # nvcc has macros of its own, so all of its preprocessor flags that C++ lacks go here.
+        nvcc_flags = [*variables["cuda_cflags"], *variables["cuda_post_cflags"]]
+        own, rest = split(nvcc_flags)
+        flags["NVCC"] = variables["nvcc"]
+        flags["NVCCFLAGS"] = [word for word in own if word not in preprocessor] + rest
+    return flags
+
+
+def split(words: list[str]) -> tuple[list[str], list[str]]:
+    """The preprocessor's flags, and the others."""
+    preprocessor, others = [], []
+    following = iter(words)
+    for word in following:
+        if word == "-isystem":
+            preprocessor += [word, next(following)]
+        elif word.startswith(_PREPROCESSOR):
+            preprocessor.append(word)
+        else:
+            others.append(word)
+    return preprocessor, others

@@ -1,0 +1,153 @@
+"""The commands about builds: log, cache, timings, flags, compile-commands, archive."""
+
+import json
+import shutil
+import subprocess
+import sysconfig
+
+import pytest
+
+import lltm_jit
+from lltm_jit.cli import main
+from lltm_jit.jit import BuildError, BuildSpec, cache, detect, engine
+
+
+@pytest.fixture
+def empty_root(tmp_path, monkeypatch):
+    """A cache without builds; what it will hold is built by the test."""
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "root"))
+    return tmp_path / "root"
+
+
+def tiny_spec(directory, text="int answer() { return 42; }\n"):
+    """An extension that compiles in a tenth of a second: no Python module, no torch header."""
+    (directory / "tiny").mkdir(exist_ok=True)
+    (directory / "tiny" / "tiny.cpp").write_text(text)
+    toolchain = detect()
+    spec = BuildSpec("tiny", (directory / "tiny" / "tiny.cpp",), python_module=False)
+    return spec, toolchain
+
+
+def test_timings_lists_every_source_slowest_first(capsys):
+    assert main(["timings"]) == 0
+    lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
+    names = {line[2] for line in lines}
+    assert names == {source.name for source in lltm_jit.build_info().sources} | {
+        f"link {lltm_jit.build_info().library.name}",
+        "in all",
+    }
+    seconds = [float(line[0]) for line in lines]
+    assert seconds[:-1] == sorted(seconds[:-1], reverse=True)
+    assert seconds[-1] == pytest.approx(sum(seconds[:-1]), abs=0.1)
+
+
+def test_flags_build_an_extension_from_a_makefile(capsys, tmp_path):
+    assert main(["flags"]) == 0
+    (tmp_path / "flags.mk").write_text(capsys.readouterr().out)
+    (tmp_path / "Makefile").write_text(
+        "include flags.mk\n"
+        "name.so: name.o\n\t$(CXX) name.o $(LDFLAGS) -o name.so\n"
+        "name.o: name.cpp\n\t$(CXX) $(CPPFLAGS) $(CXXFLAGS) -c name.cpp -o name.o\n"
+    )
+    (tmp_path / "name.cpp").write_text(
+        "#include <Python.h>\n#include <torch/headeronly/macros/Macros.h>\n"
+        "const char* version() { return PY_VERSION; }\n"
+    )
+    done = subprocess.run(["make"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "name.so").exists()
+
+
+def test_flags_as_json(capsys):
+    assert main(["flags", "--json"]) == 0
+    flags = json.loads(capsys.readouterr().out)
+    assert "-DTORCH_EXTENSION_NAME=_C" in flags["CPPFLAGS"]
+    assert sysconfig.get_path("include") in flags["CPPFLAGS"]
+    assert "-O3" in flags["CXXFLAGS"]
+    assert "-ltorch_python" in flags["LDFLAGS"]
+    assert ("NVCC" in flags) == bool(lltm_jit.build_info().nvcc)
+
+
+def test_compile_commands_lists_every_source(capsys, tmp_path):
+    output = tmp_path / "compile_commands.json"
+    assert main(["compile-commands", "-o", str(output)]) == 0
+    entries = json.loads(output.read_text())
+    sources = {str(source) for source in lltm_jit.build_info().sources}
+    assert {entry["file"] for entry in entries} == sources
+    for entry in entries:
+        assert sysconfig.get_path("include") in entry["arguments"]
+        if entry["file"].endswith(".cu"):
+            assert entry["arguments"][:3] == ["clang++", "-x", "cuda"]
+            assert "-gencode" not in " ".join(entry["arguments"])
+
+
+def test_archive_holds_every_object(tmp_path):
+    output = tmp_path / "liblltm_jit.a"
+    for _ in range(2):  # the second time it is written anew
+        assert main(["archive", "-o", str(output)]) == 0
+    members = subprocess.run(["ar", "t", output], capture_output=True, text=True).stdout.split()
+    assert sorted(name.split(".")[0] for name in members) == sorted(
+        source.stem for source in lltm_jit.build_info().sources
+    )
+
+
+def test_log_of_nothing_is_an_error(capsys, empty_root):
+    assert main(["log"]) == 1
+    assert "nothing was built yet" in capsys.readouterr().err
+
+
+def test_log_shows_the_build_that_failed_last(capsys, empty_root, tmp_path):
+    engine.load(*tiny_spec(tmp_path))
+    assert main(["log"]) == 0
+    assert "tiny.cpp" in capsys.readouterr().out
+    with pytest.raises(BuildError):
+        engine.load(*tiny_spec(tmp_path, "int answer() { return fourty_two; }\n"))
+    capsys.readouterr()
+    assert main(["log"]) == 0
+    assert "fourty_two" in capsys.readouterr().out
+    assert main(["log", "--path"]) == 0
+    assert "failed" in capsys.readouterr().out
+
+
+def test_cache_why_names_what_a_build_needs(capsys, empty_root):
+    assert main(["cache", "why"]) == 0
+    assert capsys.readouterr().out.strip().endswith("because: first build")
+    assert main(["cache", "list"]) == 0
+    assert "no builds" in capsys.readouterr().out
+
+
+def test_cache_why_of_the_loaded_build(capsys):
+    assert main(["cache", "why"]) == 0
+    info = lltm_jit.build_info()
+    out = capsys.readouterr().out
+    assert out.startswith(f"an import loads {info.key}, built at ")
+    assert out.strip().endswith(info.reason)
+    assert main(["cache", "list"]) == 0
+    assert f"*  {info.key}" in capsys.readouterr().out
+
+
+def test_cache_why_names_the_changed_file(capsys, empty_root):
+    # The record of the loaded build, as if lltm_math.h had been another file then.
+    directory = lltm_jit.build_info().directory
+    copy = cache.builds_directory() / ("0" * 20)
+    shutil.copytree(directory, copy)
+    (empty_root / "lltm_jit").chmod(0o755)
+    record = json.loads((copy / cache.RECORD).read_text())
+    record["key"] = copy.name
+    record["fingerprint"]["files"]["kernels/lltm/lltm_math.h"] = "another digest"
+    (copy / cache.RECORD).write_text(json.dumps(record))
+    assert main(["cache", "why"]) == 0
+    out = capsys.readouterr().out
+    assert out.strip().endswith("because: kernels/lltm/lltm_math.h changed")
+
+
+def test_cache_clear_spares_what_is_loaded(capsys, empty_root, tmp_path):
+    loaded = engine.load(*tiny_spec(tmp_path)).info
+    unused = cache.builds_directory() / ("0" * 20)
+    shutil.copytree(loaded.directory, unused)
+    record = json.loads((unused / cache.RECORD).read_text())
+    (unused / cache.RECORD).write_text(json.dumps({**record, "key": unused.name}))
+    assert main(["cache", "clear"]) == 0
+    assert capsys.readouterr().out == f"removed {unused.name}\n1 removed\n1 in use, and kept\n"
+    assert not unused.exists()
+    assert loaded.directory.exists()
