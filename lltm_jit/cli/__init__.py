@@ -18,6 +18,7 @@ COMMANDS = {
     "check": "compare the implementations of the LLTM cell with each other",
     "grad_check": "compare gradients with finite differences, in float64",
     "info": "show versions, and where, why and for what the extension was built",
+    "doctor": "check whether this machine can build, and say what to do if not",
     "log": "show the compilers' output of the last build, also of one that failed",
     "cache": "list builds, say why one is needed, remove old ones",
     "timings": "show how long each file took to compile",

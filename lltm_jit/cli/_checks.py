@@ -1,0 +1,273 @@
+"""The checks of ``doctor``. Each returns one finding, with one cure where something is wrong."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from lltm_jit import native
+from lltm_jit.jit import ToolchainError, cache, detect, engine, gpus, jobs, knobs
+from lltm_jit.jit.process import find_ninja
+
+from . import _trial, _windows
+
+_MEGABYTE = 10**6
+_LOCK_AGE = 600  # seconds after which a lock file of torch's is more likely left than held
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found: "ok", "warning" (it builds, but) or "problem" (it does not build)."""
+
+    status: str
+    text: str
+    cure: str = ""
+
+
+def checks() -> dict[str, Callable[[], Finding]]:
+    """The checks by name, in the order in which one depends on the other."""
+    found = {
+        "Python": python,
+        "torch": torch_itself,
+        "C++ compiler": cxx,
+        "C++ trial build": cxx_trial,
+        "ninja": ninja,
+        "GPU": gpu,
+        "nvcc": nvcc,
+        "CUDA trial build": cuda_trial,
+        "settings": settings,
+        "builds directory": builds_directory,
+        "disk": disk,
+        "memory": memory,
+        "locks": locks,
+        "build": build,
+    }
+    if sys.platform == "win32":
+        return {"Visual Studio": visual_studio, **found}
+    return found
+
+
+def python() -> Finding:
+    version = platform.python_version()
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    if not header.exists():
+        package = f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
+        return Finding(
+            "problem",
+            f"{version}, but {header} is missing",
+            f"install Python's headers (Debian and Ubuntu: `apt-get install {package}`)",
+        )
+    return Finding("ok", f"{version}, headers in {header.parent}")
+
+
+def torch_itself() -> Finding:
+    text = f"{torch.__version__}, CUDA {torch.version.cuda or 'none'}"
+    if torch.__version__ < "2.9":
+        return Finding("problem", text, "run `python -m pip install 'torch>=2.9'`")
+    return Finding("ok", text)
+
+
+def cxx() -> Finding:
+    tools = detect()
+    if tools.cxx is None:
+        return Finding(
+            "problem",
+            "no C++ compiler was found",
+            "install one (Debian and Ubuntu: `apt-get install g++`), or set CXX to yours",
+        )
+    # Importing this costs a second, which only a doctor may spend.
+    from torch.utils.cpp_extension import get_compiler_abi_compatibility_and_version
+
+    good, _ = get_compiler_abi_compatibility_and_version(tools.cxx)
+    if not good:
+        return Finding(
+            "warning",
+            f"{tools.cxx_version} is not one that torch is known to work with",
+            "install a newer g++ or clang++, and set CXX to it",
+        )
+    return Finding("ok", f"{tools.cxx_version} ({shutil.which(tools.cxx.split()[0])})")
+
+
+def cxx_trial() -> Finding:
+    tools = detect()
+    if tools.cxx is None:
+        return Finding("ok", "left out: no compiler")
+    trial = _trial.cxx(tools)
+    if trial.error:
+        return Finding("problem", trial.error, _trial.cure(trial.error))
+    return Finding("ok", f"compiled, linked and loaded in {trial.seconds:.1f} s")
+
+
+def ninja() -> Finding:
+    try:
+        path = find_ninja()
+    except ToolchainError as error:
+        return Finding("problem", str(error), "run `python -m pip install ninja`")
+    done = subprocess.run([path, "--version"], capture_output=True, text=True)
+    if done.returncode:
+        return Finding("problem", f"{path} does not run", "run `python -m pip install -U ninja`")
+    return Finding("ok", f"{done.stdout.strip()} ({path})")
+
+
+def gpu() -> Finding:
+    capabilities = gpus.compute_capabilities()
+    if not capabilities:
+        return Finding("ok", "none that the driver knows of")
+    names = ", ".join(f"sm_{major}{minor}" for major, minor in capabilities)
+    if torch.version.cuda is None:
+        return Finding(
+            "warning",
+            f"{names}, but this torch is built without CUDA",
+            "install a torch with CUDA to use it (pytorch.org tells the command)",
+        )
+    if not torch.cuda.is_available():
+        return Finding(
+            "problem",
+            f"{names}, but torch cannot use it: the driver is older than CUDA "
+            f"{torch.version.cuda}, or CUDA_VISIBLE_DEVICES hides it",
+            "update the NVIDIA driver, or install a torch for an older CUDA",
+        )
+    return Finding("ok", f"{names}; {torch.cuda.get_device_name(0)}")
+
+
+def nvcc() -> Finding:
+    tools = detect()
+    if torch.version.cuda is None:
+        return Finding("ok", "not needed: this torch is built without CUDA")
+    if tools.cuda_missing:
+        # Without a GPU a CPU build is what one wants; with one it is not.
+        status = "problem" if gpus.compute_capabilities() else "warning"
+        return Finding(
+            status,
+            f"{tools.cuda_missing}: builds are for the CPU",
+            f"install the CUDA toolkit {torch.version.cuda}, and set CUDA_HOME to it",
+        )
+    text = f"{tools.nvcc_version} ({tools.nvcc}, CUDA root {tools.cuda_home})"
+    if not (Path(tools.cuda_home or "") / "include" / "cuda_runtime.h").exists():
+        return Finding(
+            "problem",
+            f"{text}: no include/cuda_runtime.h there",
+            "install the toolkit's headers too, or set CUDA_HOME to a whole toolkit",
+        )
+    if not tools.nvcc_version.startswith(f"{torch.version.cuda}."):
+        # Within a major version CUDA promises that both directions work.
+        return Finding("ok", f"{text}; torch has {torch.version.cuda}, which goes together")
+    return Finding("ok", text)
+
+
+def cuda_trial() -> Finding:
+    tools = detect()
+    if not tools.cuda:
+        return Finding("ok", "left out: builds are for the CPU")
+    trial = _trial.cuda(tools)
+    targets = " ".join(tools.architectures)
+    if trial.error:
+        return Finding("problem", f"{trial.error} (for {targets})", _trial.cure(trial.error))
+    return Finding("ok", f"compiled and linked for {targets} in {trial.seconds:.1f} s")
+
+
+def settings() -> Finding:
+    for knob in knobs.KNOBS.values():
+        read = {"flag": knobs.flag, "count": knobs.count}.get(knob.kind, knobs.text)
+        try:
+            read(knob.name)
+        except ToolchainError as error:
+            return Finding("problem", str(error), f"unset {knob.name}, or set it right")
+    unknown = [
+        name for name in os.environ if name.startswith("LLTM_JIT_") and name not in knobs.KNOBS
+    ]
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], knobs.KNOBS, n=1)
+        cure = (
+            f"did you mean {near[0]}?" if near else "see MAX_JOBS.env.example for those there are"
+        )
+        return Finding("warning", f"{unknown[0]} is not a setting", cure)
+    given = [name for name in knobs.KNOBS if knobs.text(name) != knobs.KNOBS[name].default]
+    return Finding("ok", ", ".join(f"{name}={knobs.text(name)}" for name in given) or "all default")
+
+
+def builds_directory() -> Finding:
+    directory = cache.builds_directory()
+    cure = "set TORCH_EXTENSIONS_DIR to a directory of your own"
+    existing = next(path for path in (directory, *directory.parents) if path.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return Finding("problem", f"{existing} cannot be written", cure)
+    if problem := cache.why_not_private(directory):
+        return Finding("problem", problem, cure)
+    if hasattr(os, "ST_NOEXEC") and os.statvfs(existing).f_flag & os.ST_NOEXEC:
+        return Finding("problem", f"{existing} is mounted noexec: libraries cannot be loaded", cure)
+    return Finding("ok", str(directory))
+
+
+def disk() -> Finding:
+    directory = cache.builds_directory()
+    existing = next(path for path in (directory, *directory.parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    text = f"{free / 10**9:.1f} GB free at {existing}"
+    if free < 100 * _MEGABYTE:
+        return Finding("problem", text, "free some space, or set TORCH_EXTENSIONS_DIR elsewhere")
+    if free < 1000 * _MEGABYTE:
+        return Finding("warning", text, "run `python -m lltm_jit cache prune`")
+    return Finding("ok", text)
+
+
+def memory() -> Finding:
+    with_cuda = detect().cuda
+    count = jobs.job_count(with_cuda)
+    available = jobs.available_memory() / jobs.GIBIBYTE
+    a_job = 4 if with_cuda else 2
+    text = f"{available:.1f} GiB available for {count} compile jobs of up to {a_job} GiB"
+    if count > 1 and available < count * a_job:
+        return Finding("warning", text, f"set MAX_JOBS={max(1, int(available / a_job))}")
+    return Finding("ok", text)
+
+
+def locks() -> Finding:
+    """torch's own locks: ours end with their process, but a killed build leaves torch's behind."""
+    now = time.time()
+    old = [
+        path
+        for path in cache.root().glob("*/lock")
+        if path.is_file() and now - path.stat().st_mtime > _LOCK_AGE
+    ]
+    if old:
+        return Finding(
+            "warning",
+            f"torch.utils.cpp_extension.load waits for {old[0]}, left by a build that was killed",
+            f"if no build is running, run `rm {old[0]}`",
+        )
+    return Finding("ok", "none left behind")
+
+
+def build() -> Finding:
+    tools = detect()
+    info = engine.inspect(native.package_spec(tools), tools)
+    if info is None:
+        return Finding("ok", "none of these sources yet; `import lltm_jit` makes it")
+    return Finding("ok", f"ready in {info.directory}")
+
+
+def visual_studio() -> Finding:
+    vcvars = _windows.find_vcvars()
+    if vcvars is None:
+        return Finding(
+            "problem",
+            "no Visual Studio with the C++ compiler was found",
+            "install the Build Tools for Visual Studio with the workload C++ desktop development",
+        )
+    if shutil.which("cl") is None:
+        return Finding(
+            "problem", "cl.exe is not on PATH", f'run "{vcvars}" x64 in this window first'
+        )
+    return Finding("ok", str(vcvars))

@@ -1,0 +1,106 @@
+"""Trial builds of ``doctor``: a few lines through each compiler, linker and loader."""
+
+from __future__ import annotations
+
+import ctypes
+import shlex
+import subprocess
+import sysconfig
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from lltm_jit.jit import Toolchain
+
+# A header of torch's is among it, for it is torch that decides how new the compiler must be.
+_CXX = """\
+#include <Python.h>
+#include <c10/core/ScalarType.h>
+extern "C" int answer() { return c10::isFloatingType(c10::ScalarType::Half) ? 42 : 0; }
+"""
+_CUDA = """\
+#include <cuda_runtime.h>
+__global__ void twice(float* x) { x[threadIdx.x] *= 2; }
+extern "C" int launch(float* x) {
+  twice<<<1, 32>>>(x);
+  return cudaGetLastError();
+}
+"""
+
+_TIMEOUT = 120  # seconds; a compiler that hangs must not hang the doctor
+
+_CURES = {
+    "No space left": "free some space where temporary files go, or set TMPDIR elsewhere",
+    "unsupported GNU version": "install an older g++ that this nvcc takes, and set CXX to it",
+    "unsupported clang version": "install an older clang that this nvcc takes, and set CXX to it",
+    "Unsupported gpu architecture": "take the architecture out of TORCH_CUDA_ARCH_LIST",
+    "cannot find -lcudart": "install the CUDA runtime library, or set CUDA_HOME to a whole toolkit",
+    "Python.h": "install Python's headers (Debian and Ubuntu: `apt-get install python3-dev`)",
+    "cuda_runtime.h": "install the CUDA toolkit's headers, or set CUDA_HOME to a whole toolkit",
+    "unrecognized command": "install a newer C++ compiler, and set CXX to it",
+    "Killed": "too little memory for one compiler: close other programs",
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How long a trial took, and its first error; empty when there was none."""
+
+    seconds: float
+    error: str = ""
+
+
+def cxx(tools: Toolchain) -> Trial:
+    """Compile, link against torch, and load."""
+    standard = "c++20" if torch.__version__ >= "2.13" else "c++17"  # what torch asks of its own
+    package = Path(torch.__file__).parent
+    flags = [f"-std={standard}", "-fPIC", "-shared", f"-I{sysconfig.get_path('include')}"]
+    flags += ["-isystem", str(package / "include"), f"-L{package / 'lib'}"]
+    command = [*shlex.split(tools.cxx or ""), *flags, "trial.cpp", "-lc10", "-o", "trial.so"]
+    return _build("trial.cpp", _CXX, command, load=True)
+
+
+def cuda(tools: Toolchain) -> Trial:
+    """Compile for the architectures that builds are made for, and link. Needs no GPU."""
+    code = []
+    for architecture in tools.architectures:
+        number = architecture.removesuffix("+PTX").replace(".", "")
+        code += [f"-gencode=arch=compute_{number},code=sm_{number}"]
+    command = [tools.nvcc or "nvcc", *code, "-shared", "-Xcompiler", "-fPIC"]
+    return _build("trial.cu", _CUDA, [*command, "trial.cu", "-o", "trial.so"], load=False)
+
+
+def cure(error: str) -> str:
+    """What to do about a trial's error; empty when it is not a known one."""
+    return next((cure for sign, cure in _CURES.items() if sign in error), "")
+
+
+def _build(name: str, text: str, command: list[str], load: bool) -> Trial:
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="lltm_jit-") as directory:
+        (Path(directory) / name).write_text(text)
+        try:
+            done = subprocess.run(
+                command,
+                cwd=directory,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_TIMEOUT,
+            )
+            if done.returncode:
+                return Trial(time.perf_counter() - began, _first_error(done))
+            if load:
+                ctypes.CDLL(str(Path(directory) / "trial.so"))
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return Trial(time.perf_counter() - began, str(error))
+    return Trial(time.perf_counter() - began)
+
+
+def _first_error(done: subprocess.CompletedProcess[str]) -> str:
+    lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+    errors = [line for line in lines if "error" in line or "cannot find" in line or "fatal" in line]
+    return (errors or lines or [f"exit status {done.returncode}"])[0]

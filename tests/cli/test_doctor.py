@@ -1,0 +1,165 @@
+"""`python -m lltm_jit doctor` on this machine, and on machines where something is broken."""
+
+import dataclasses
+import json
+import os
+import shutil
+import sys
+
+import pytest
+
+from lltm_jit.cli import _checks, _trial, _windows, main
+from lltm_jit.jit import detect
+
+
+def findings(capsys):
+    code = main(["doctor", "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def only(monkeypatch):
+    """Run one check alone."""
+
+    def choose(name):
+        check = _checks.checks()[name]
+        monkeypatch.setattr("lltm_jit.cli.doctor.checks", lambda: {name: check})
+
+    return choose
+
+
+def test_all_is_well_here(capsys):
+    code, found = findings(capsys)
+    assert [name for name, finding in found.items() if finding["status"] == "problem"] == []
+    assert code == 0
+    assert "compiled, linked and loaded in" in found["C++ trial build"]["text"]
+    assert found["Python"]["text"].startswith(sys.version.split()[0])
+
+
+def test_no_compiler(capsys, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    code, found = findings(capsys)
+    assert code == 1
+    assert found["C++ compiler"]["status"] == "problem"
+    assert "apt-get install g++" in found["C++ compiler"]["cure"]
+    assert list(found) == list(_checks.checks())  # the rest is checked all the same
+
+
+def test_text_names_what_to_mend(capsys, only, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    only("C++ compiler")
+    assert main(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "problem  C++ compiler" in out
+    assert "-> install one" in out
+    assert out.endswith("to be mended: C++ compiler\n")
+
+
+def test_a_compiler_that_fails(capsys, only, monkeypatch, tmp_path):
+    broken = tmp_path / "broken-c++"
+    broken.write_text(
+        "#!/bin/sh\necho 'cc1plus: fatal error: no disk: No space left on device' >&2\nexit 1\n"
+    )
+    broken.chmod(0o755)
+    monkeypatch.setenv("CXX", str(broken))
+    only("C++ trial build")
+    code, found = findings(capsys)
+    assert code == 1
+    assert "No space left" in found["C++ trial build"]["text"]
+    assert "free some space" in found["C++ trial build"]["cure"]
+
+
+def test_a_check_that_breaks_is_reported(capsys, monkeypatch):
+    def breaks():
+        raise OSError("the disk is on fire")
+
+    monkeypatch.setattr("lltm_jit.cli.doctor.checks", lambda: {"one": breaks, "two": _checks.ninja})
+    code, found = findings(capsys)
+    assert code == 1
+    assert "the disk is on fire" in found["one"]["text"]
+    assert found["two"]["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "status", "text"),
+    [
+        (
+            "MAX_JOBS",
+            "many",
+            "problem",
+            "expected MAX_JOBS to be a positive integer, but got 'many'",
+        ),
+        ("LLTM_JIT_VERBOSE", "2", "problem", "expected LLTM_JIT_VERBOSE to be 1 or 0, but got '2'"),
+        ("LLTM_JIT_VERBOS", "1", "warning", "LLTM_JIT_VERBOS is not a setting"),
+    ],
+)
+def test_settings(capsys, only, monkeypatch, variable, value, status, text):
+    monkeypatch.setenv(variable, value)
+    only("settings")
+    _, found = findings(capsys)
+    assert found["settings"]["status"] == status
+    assert found["settings"]["text"] == text
+
+
+def test_a_near_miss_is_put_right(capsys, only, monkeypatch):
+    monkeypatch.setenv("LLTM_JIT_VERBOS", "1")
+    only("settings")
+    assert findings(capsys)[1]["settings"]["cure"] == "did you mean LLTM_JIT_VERBOSE?"
+
+
+def test_a_root_open_to_others(capsys, only, monkeypatch, tmp_path):
+    builds = tmp_path / "lltm_jit"
+    builds.mkdir()
+    builds.chmod(0o777)
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    only("builds directory")
+    code, found = findings(capsys)
+    assert code == 1
+    assert "others may write to" in found["builds directory"]["text"]
+
+
+def test_a_lock_that_torch_left(capsys, only, monkeypatch, tmp_path):
+    lock = tmp_path / "my_extension" / "lock"
+    lock.parent.mkdir()
+    lock.touch()
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    only("locks")
+    assert findings(capsys)[1]["locks"]["status"] == "ok"  # a build may be running
+    os.utime(lock, (0, 0))
+    code, found = findings(capsys)
+    assert code == 0
+    assert found["locks"]["status"] == "warning"
+    assert f"rm {lock}" in found["locks"]["cure"]
+
+
+def test_too_many_jobs_for_the_memory(capsys, only, monkeypatch):
+    monkeypatch.setenv("MAX_JOBS", "100000")
+    only("memory")
+    code, found = findings(capsys)
+    assert (code, found["memory"]["status"]) == (0, "warning")
+    assert found["memory"]["cure"].startswith("set MAX_JOBS=")
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize(("architecture", "good"), [("9.0a", True), ("1.0", False)])
+def test_trial_of_nvcc(architecture, good):
+    trial = _trial.cuda(dataclasses.replace(detect(), architectures=(architecture,)))
+    assert (trial.error == "") == good
+    if not good:
+        assert _trial.cure(trial.error) == "take the architecture out of TORCH_CUDA_ARCH_LIST"
+
+
+def test_visual_studio_is_found_through_vswhere(tmp_path):
+    assert _windows.find_vcvars(tmp_path) is None
+    studio = tmp_path / "Microsoft Visual Studio" / "2022" / "BuildTools"
+    vswhere = tmp_path / "Microsoft Visual Studio" / "Installer" / "vswhere.exe"
+    vswhere.parent.mkdir(parents=True)
+    vswhere.write_text(
+        f'#!/bin/sh\n[ "$5" = -requires ] || [ "$4" = -requires ] && echo "{studio}"\n'
+    )
+    vswhere.chmod(0o755)
+    assert _windows.find_vcvars(tmp_path) is None  # the installation is gone from its folder
+    vcvars = studio / "VC" / "Auxiliary" / "Build" / "vcvarsall.bat"
+    vcvars.parent.mkdir(parents=True)
+    vcvars.touch()
+    assert _windows.find_vcvars(tmp_path) == vcvars
