@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,6 +112,7 @@ class BuildSpec:
             include_paths=(directory,),
             cflags=default_cflags(toolchain, with_cuda),
             cuda_cflags=default_cuda_cflags() if with_cuda else (),
+            ldflags=default_ldflags(toolchain),
             with_cuda=with_cuda,
             architectures=toolchain.architectures if with_cuda else (),
             base=directory.parent,
@@ -149,6 +151,18 @@ def default_cuda_cflags() -> tuple[str, ...]:
     elif knobs.flag("LLTM_JIT_DEBUG"):
         flags = ["-g", "-lineinfo", "-O0"]
     return (*flags, "-Xcompiler", "-fno-gnu-unique", *_HALF_OPERATORS)
+
+
+def default_ldflags(toolchain: Toolchain) -> tuple[str, ...]:
+    """Linker flags of every extension.
+
+    A compiler that finds no libstdc++.so links the static library without a word, and the second
+    C++ runtime in the process crashes in the first stream it formats a number with. Naming the
+    shared library, which torch has loaded already, takes precedence over the static one.
+    """
+    if toolchain.cxx_family == "gcc" and sys.platform == "linux":
+        return ("-l:libstdc++.so.6",)
+    return ()
 
 
 def _visible(path: Path, directory: Path) -> bool:
