@@ -14,7 +14,7 @@ from .fingerprint import Fingerprint, build_key, differences, fingerprint, flags
 from .jobs import job_count
 from .process import build_environment, find_ninja, run_worker
 from .progress import Reporter
-from .seed import Seed, dependencies, seed
+from .seed import Seed, describe_objects, seed
 from .spec import BuildSpec, object_name
 from .toolchain import Toolchain
 
@@ -59,7 +59,7 @@ def build(
             created=time.time(),
             sources=[str(path) for path in spec.sources],
             include_paths=[str(path) for path in spec.include_paths],
-            dependencies=dependencies(directory, ninja, spec, content),
+            objects=describe_objects(directory, ninja, spec, content),
         )
         cache.publish(directory, record)
     finally:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from torch import _appdirs  # torch's public name for the same costs the import of setuptools
 
@@ -35,9 +35,19 @@ class DamagedBuild(Exception):
     """A build directory that must not be used; the text says what is wrong with it."""
 
 
+class ObjectRecord(TypedDict):
+    """One object file of a build."""
+
+    digest: str
+    files: dict[str, str]
+
+
 @dataclass(frozen=True)
 class Record:
-    """What ``ok.json`` tells of a build. ``dependencies`` maps objects to files to digests."""
+    """What ``ok.json`` tells of a build.
+
+    ``objects`` has, for each object file, its digest and those of the files it was made from.
+    """
 
     key: str
     flags_key: str
@@ -51,7 +61,7 @@ class Record:
     created: float
     sources: list[str]
     include_paths: list[str]
-    dependencies: dict[str, dict[str, str]]
+    objects: dict[str, ObjectRecord]
     schema: int = SCHEMA
 
     @property

@@ -8,6 +8,7 @@ else lock, look again, seed, compile in a worker, publish, import
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -117,14 +118,14 @@ def _load_content(
         if key in _loaded:
             reporter.detail(f"no work to do: {spec.name} {key} is loaded")
             return _loaded[key]
-        record, cached = _find(key, reporter), True
+        record, cached = _find(key, reporter.say), True
         if record is None:
             if knobs.flag("LLTM_JIT_DISABLE_JIT"):
                 raise ToolchainError(
                     f"{spec.name} {key} is not built, and LLTM_JIT_DISABLE_JIT forbids to build it"
                 )
             with lock.build_lock(key, reporter.say):
-                record = _find(key, reporter)
+                record = _find(key, reporter.detail)  # what is damaged was told by the first look
                 if record is None:
                     lock.raise_failure_of_others(key)
                     cached = False
@@ -138,7 +139,7 @@ def _load_content(
         return _loaded[key]
 
 
-def _find(key: str, reporter: Reporter) -> Record | None:
+def _find(key: str, say: Callable[[str], None]) -> Record | None:
     """The record of a right build, now marked as used; a damaged one is told and counts as none."""
     if not retention.hold(key):
         return None
@@ -147,7 +148,7 @@ def _find(key: str, reporter: Reporter) -> Record | None:
         if record is not None:
             cache.check_library(record)
     except DamagedBuild as damage:
-        reporter.say(f"the cached build {key} is damaged: {damage}")
+        say(f"the cached build {key} is damaged: {damage}")
         retention.release(key)
         return None
     return record

@@ -11,7 +11,7 @@ from functools import cache as cache_calls
 from pathlib import Path
 
 from . import cache
-from .cache import Record
+from .cache import ObjectRecord, Record
 from .fingerprint import Fingerprint, flags_key
 from .spec import BuildSpec
 
@@ -42,7 +42,7 @@ def seed(
     record = max(candidates, key=lambda record: len(_reusable(record, digests)), default=None)
     if record is None:
         return Seed()
-    good = _reusable(record, digests)
+    good = [name for name in _reusable(record, digests) if _intact(record, name)]
     try:
         with cache.writing():
             for name in (*_KEPT, *good):
@@ -59,15 +59,22 @@ def _reusable(record: Record, digests: dict[str, str]) -> list[str]:
     """The objects of a build whose every file has the content it had then."""
     return [
         name
-        for name, files in record.dependencies.items()
-        if files and all(digests.get(path) == digest for path, digest in files.items())
+        for name, made in record.objects.items()
+        if made["files"] and made["files"].items() <= digests.items()
     ]
 
 
-def dependencies(
+def _intact(record: Record, name: str) -> bool:
+    try:
+        return cache.digest(record.directory / name) == record.objects[name]["digest"]
+    except OSError:
+        return False
+
+
+def describe_objects(
     directory: Path, ninja: Path, spec: BuildSpec, fingerprint: Fingerprint
-) -> dict[str, dict[str, str]]:
-    """For each object the files of the spec that it was made from, with their digests."""
+) -> dict[str, ObjectRecord]:
+    """For each object of a finished build its digest, and which of the spec's files made it."""
     done = subprocess.run(
         [ninja, "-t", "deps"], cwd=directory, capture_output=True, text=True, errors="replace"
     )
@@ -77,19 +84,18 @@ def dependencies(
 
     @cache_calls
     def of_spec(line: str) -> Path | None:
-        candidates = by_name.get(
-            line.rpartition("/")[2], []
-        )  # spares resolving every system header
+        candidates = by_name.get(line.rpartition("/")[2], [])  # spares resolving system headers
         real = (directory / line).resolve() if candidates else None
         return next((path for path in candidates if path.resolve() == real), None)
 
-    found: dict[str, dict[str, str]] = {}
+    found: dict[str, ObjectRecord] = {}
     for block in done.stdout.split("\n\n"):
         lines = block.splitlines()
         header = re.match(r"(.+): #deps \d+, .*\(VALID\)", lines[0]) if lines else None
         if header:
-            paths = (of_spec(line.strip()) for line in lines[1:])
-            found[header.group(1)] = {
-                str(path): fingerprint["files"][spec.label(path)] for path in paths if path
+            paths = [path for path in map(of_spec, map(str.strip, lines[1:])) if path]
+            found[header[1]] = {
+                "digest": cache.digest(directory / header[1]),
+                "files": {str(path): fingerprint["files"][spec.label(path)] for path in paths},
             }
     return found

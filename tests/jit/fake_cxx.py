@@ -6,7 +6,7 @@ can be imported. Lines in a source tell it how to behave:
     //! sleep SECONDS     be slow
     //! error TEXT        fail with TEXT, as a compiler would
     //! signal NUMBER     be killed by this signal
-    //! wait FILE         make FILE, then wait until FILE.go is there
+    //! wait FILE         write the process id to FILE, wait until FILE.go is there
 """
 
 import os
@@ -78,7 +78,7 @@ def obey(source, number, order, value=""):
     elif order == "signal":
         os.kill(os.getpid(), getattr(signal, value))
     elif order == "wait":
-        Path(value).touch()
+        Path(value).write_text(str(os.getpid()))
         until = time.monotonic() + 60
         while not Path(value + ".go").exists() and time.monotonic() < until:
             time.sleep(0.02)

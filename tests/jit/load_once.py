@@ -2,15 +2,24 @@
 
     python load_once.py DIRECTORY [REPEATS]
 
-The package's own extension is not wanted here, so ``lltm_jit`` is entered without its ``__init__``.
+KILL=before rename / after rename in the environment ends it hard at that moment of publishing;
+WAIT=FILE makes FILE when all is loaded and stays until FILE.go is there.
+
+The package's own extension is not wanted here, so ``lltm_jit`` is entered without its ``__init__``,
+and torch is a small stand-in, unless REAL_TORCH is set.
 """
 
 import json
+import os
+import signal
 import sys
+import time
 import types
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
+if "REAL_TORCH" not in os.environ:
+    sys.path.insert(0, str(Path(__file__).parent / "fake_torch"))
 package = types.ModuleType("lltm_jit")
 package.__path__ = [str(REPOSITORY / "lltm_jit")]
 sys.modules["lltm_jit"] = package
@@ -18,7 +27,23 @@ sys.modules["lltm_jit"] = package
 from lltm_jit import jit  # noqa: E402
 
 
+def kill_while_publishing(moment):
+    replace = os.replace
+
+    def replace_and_die(source, target):
+        publishing = Path(source).name.startswith("tmp-") and Path(target).parent.name == "lltm_jit"
+        if publishing and moment == "before rename":
+            os.kill(os.getpid(), signal.SIGKILL)
+        replace(source, target)
+        if publishing:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    os.replace = replace_and_die
+
+
 def main(directory, repeats="1"):
+    if "KILL" in os.environ:
+        kill_while_publishing(os.environ["KILL"])
     toolchain = jit.detect()
     for _ in range(int(repeats)):
         try:
@@ -37,6 +62,10 @@ def main(directory, repeats="1"):
             if name in sys.modules
         ]
         print(json.dumps(result), flush=True)
+    if "WAIT" in os.environ:
+        Path(os.environ["WAIT"]).touch()
+        while not Path(os.environ["WAIT"] + ".go").exists():
+            time.sleep(0.05)
 
 
 if __name__ == "__main__":

@@ -16,12 +16,12 @@ ALL = ["compile one.cpp", "compile two.cpp", "link"]
 
 
 def test_cold_build_then_cached(bench):
-    first = bench.run()
+    first = bench.run(REAL_TORCH="1")
     assert bench.counts == ALL
     assert (first["cached"], first["reason"], first["compiled"]) == (False, "first build", 2)
     assert first["text"] == "shared header\none\ntwo"
 
-    second = bench.run()
+    second = bench.run(REAL_TORCH="1")
     assert bench.counts == []
     assert second["cached"]
     assert second["said"] == ""
@@ -65,6 +65,15 @@ def test_content_under_an_older_time_stamp_is_seen(bench):
     os.utime(path, (1e9, 1e9))
     assert text_of(bench.load()).endswith("deux")
     assert bench.counts == ["compile two.cpp", "link"]
+
+
+def test_damaged_object_is_not_reused(bench):
+    first = bench.load()
+    assert bench.counts == ALL
+    (first.info.directory / "one.o").write_text("damaged")
+    bench.write("two/two.cpp", "deux\n")
+    assert text_of(bench.load()) == "shared header\none\ndeux"
+    assert bench.counts == ALL
 
 
 def test_touch_builds_nothing(bench):

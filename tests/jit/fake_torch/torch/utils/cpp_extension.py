@@ -1,0 +1,67 @@
+"""torch's build in small: a build file of the same form, run by ninja."""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import torch
+
+RULES = """ninja_required_version = 1.3
+rule compile
+  command = {cxx} -MMD -MF $out.d {includes} {cflags} -c $in -o $out
+  depfile = $out.d
+  deps = gcc
+rule cuda_compile
+  command = {nvcc} -MD -MF $out.d {includes} {arches} {cuda_cflags} -c $in -o $out
+  depfile = $out.d
+  deps = gcc
+rule link
+  command = {cxx} $in -shared {ldflags} -o $out
+"""
+
+
+def load(
+    name,
+    sources,
+    extra_cflags,
+    extra_cuda_cflags,
+    extra_ldflags,
+    extra_include_paths,
+    build_directory,
+    with_cuda,
+    verbose,
+    is_python_module,
+):
+    directory = Path(build_directory)
+    # Like torch's own: whoever finds the lock file of another waits for it to go.
+    os.close(os.open(directory / "lock", os.O_CREAT | os.O_EXCL))
+    text = RULES.format(
+        cxx=os.environ["CXX"],
+        nvcc=os.path.join(os.environ.get("CUDA_HOME", ""), "bin", "nvcc"),
+        includes=" ".join(f"-I{path}" for path in extra_include_paths),
+        cflags=" ".join(extra_cflags),
+        cuda_cflags=" ".join(extra_cuda_cflags),
+        arches=f"'{os.environ['TORCH_CUDA_ARCH_LIST']}'" if with_cuda else "",
+        ldflags=" ".join(extra_ldflags),
+    )
+    objects = []
+    for source in map(Path, sources):
+        rule, suffix = ("cuda_compile", ".cuda.o") if source.suffix == ".cu" else ("compile", ".o")
+        objects.append(source.stem + suffix)
+        text += f"build {objects[-1]}: {rule} {str(source).replace(' ', '$ ')}\n"
+    text += f"build {name}.so: link {' '.join(objects)}\n"
+    build_file = directory / "build.ninja"
+    if not build_file.exists() or build_file.read_text() != text:
+        build_file.write_text(text)
+    if "FAKE_TORCH_WAIT" in os.environ:
+        Path(os.environ["FAKE_TORCH_WAIT"]).touch()
+        time.sleep(60)
+    command = ["ninja", "-v", "-j", os.environ["MAX_JOBS"]]
+    try:
+        subprocess.run(command, cwd=directory, check=True)
+    except subprocess.CalledProcessError as error:
+        raise RuntimeError(f"Error building extension '{name}'") from error
+    finally:
+        (directory / "lock").unlink()
+    torch.ops.load_library(str(directory / f"{name}.so"))
