@@ -37,8 +37,7 @@ clean:
 # only when they changed, so that a second call installs nothing.
 $(VENV)/.torch:
 	$(PYTHON) -m venv $(VENV)
-	@echo "installing $(TORCH)"
-	$(PIP) '$(TORCH)'
+	$(PIP) '$(TORCH)' numpy  # torch warns at every import when there is no numpy
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.torch pyproject.toml setup.py

@@ -19,6 +19,7 @@ COMMANDS = {
     "grad_check": "compare gradients with finite differences, in float64",
     "info": "show versions, and where, why and for what the extension was built",
     "doctor": "check whether this machine can build, and say what to do if not",
+    "new": "write the files of a new operator, which works at once",
     "log": "show the compilers' output of the last build, also of one that failed",
     "cache": "list builds, say why one is needed, remove old ones",
     "timings": "show how long each file took to compile",
