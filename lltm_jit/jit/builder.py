@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import sys
+import sysconfig
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import torch
 
 from . import cache, diagnostics, lock, retention
 from .cache import Record
@@ -18,13 +22,18 @@ from .seed import Seed, describe_objects, seed
 from .spec import BuildSpec, object_name
 from .toolchain import Toolchain
 
-_LIBRARY_SUFFIX = ".pyd" if sys.platform == "win32" else ".so"
-
 
 def build(
-    spec: BuildSpec, toolchain: Toolchain, content: Fingerprint, reporter: Reporter
+    spec: BuildSpec,
+    toolchain: Toolchain,
+    content: Fingerprint,
+    reporter: Reporter,
+    *,
+    anew: bool = False,
 ) -> Record | None:
     """Compile a spec and publish the result; None when a source was edited meanwhile.
+
+    ``anew`` reuses no object of an earlier build.
 
     Raises:
         BuildError: a source does not compile or link.
@@ -40,25 +49,27 @@ def build(
     jobs = job_count(spec.with_cuda)
     reporter.say(f"building {_announcement(spec, toolchain, jobs)}: {why}")
 
+    places = _places(spec, toolchain)
     directory = cache.new_directory(key)
     try:
-        seeded = seed(directory, spec, content, earlier)
-        _compile(spec, toolchain, ninja, jobs, directory, seeded, reporter, key)
+        with _texts_written(spec):
+            seeded = Seed() if anew else seed(directory, spec, content, earlier, places)
+            _compile(spec, toolchain, ninja, jobs, directory, seeded, reporter, key)
         if fingerprint(spec, toolchain) != content:
             return None
         record = Record(
             key=key,
             flags_key=flags_key(content),
             fingerprint=content,
-            library=spec.name + _LIBRARY_SUFFIX,
-            digest=cache.digest(directory / (spec.name + _LIBRARY_SUFFIX)),
+            library=spec.product,
+            digest=cache.digest(directory / spec.product),
             reason=why,
             seconds=round(time.time() - began, 3),
             compiled=reporter.compiled,
             reused=len(spec.sources) - reporter.compiled,
             created=time.time(),
             sources=[str(path) for path in spec.sources],
-            include_paths=[str(path) for path in spec.include_paths],
+            places=places,
             objects=describe_objects(directory, ninja, spec, content),
         )
         cache.publish(directory, record)
@@ -70,6 +81,30 @@ def build(
         f"ready in {record.seconds:.1f} s ({record.compiled} compiled, {record.reused} reused)"
     )
     return record
+
+
+def _places(spec: BuildSpec, toolchain: Toolchain) -> list[str]:
+    """The paths that torch writes into its build file."""
+    own = [str(path) for path in (*spec.sources, *spec.include_paths)]
+    torch_directory = str(Path(torch.__file__).parent)
+    return [*own, torch_directory, sysconfig.get_path("include"), str(toolchain.cuda_home)]
+
+
+@contextmanager
+def _texts_written(spec: BuildSpec) -> Iterator[None]:
+    """Write the sources that were given as strings, under a lock of their path, and keep it.
+
+    The path is the same for each build of one name, so that only a changed string is compiled.
+    """
+    if not spec.texts:
+        yield
+        return
+    with lock.file_lock(f"inline-{spec.name}"), cache.writing():
+        for path, text in spec.texts:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.exists() or path.read_bytes() != text.encode():
+                path.write_bytes(text.encode())
+        yield
 
 
 def _check_tools(spec: BuildSpec, toolchain: Toolchain) -> None:
@@ -131,9 +166,10 @@ def _compile(
         "ldflags": list(spec.ldflags),
         "include_paths": [str(path) for path in spec.include_paths],
         "with_cuda": spec.with_cuda,
+        "standalone": spec.standalone,
     }
     log = directory / cache.LOG
-    reporter.start(len({object_name(path) for path in spec.sources} - set(seeded.objects)) + 1)
+    reporter.start(len(_objects(spec) - set(seeded.objects)) + 1)
     try:
         with cache.writing(), log.open("w", encoding="utf-8") as file:
 
@@ -144,8 +180,12 @@ def _compile(
             status = run_worker(request, environment, on_line, reporter.tick)
     finally:
         reporter.close()
-    if status != 0 or not (directory / (spec.name + _LIBRARY_SUFFIX)).exists():
+    if status != 0 or not (directory / spec.product).exists():
         _fail(spec, key, log, status)
+
+
+def _objects(spec: BuildSpec) -> set[str]:
+    return {object_name(path, spec.with_cuda) for path in spec.sources}
 
 
 def _fail(spec: BuildSpec, key: str, log: Path, status: int) -> None:

@@ -16,6 +16,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypedDict
@@ -60,7 +61,7 @@ class Record:
     reused: int
     created: float
     sources: list[str]
-    include_paths: list[str]
+    places: list[str]
     objects: dict[str, ObjectRecord]
     schema: int = SCHEMA
 
@@ -70,8 +71,24 @@ class Record:
         return builds_directory() / self.key
 
 
+_root: ContextVar[Path | None] = ContextVar("root", default=None)
+
+
+@contextmanager
+def at_root(directory: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Use another root for as long as this lasts; None changes nothing."""
+    token = _root.set(Path(directory).absolute() if directory else _root.get())
+    try:
+        yield
+    finally:
+        _root.reset(token)
+
+
 def root() -> Path:
     """The root for extensions, the same as torch's."""
+    chosen = _root.get()
+    if chosen is not None:
+        return chosen
     given = knobs.text("TORCH_EXTENSIONS_DIR")
     return Path(given or _appdirs.user_cache_dir(appname="torch_extensions")).absolute()
 

@@ -9,20 +9,23 @@ else lock, look again, seed, compile in a worker, publish, import
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
 import torch
 
-from . import builder, cache, diagnostics, knobs, lock, retention
+from . import builder, cache, diagnostics, knobs, lock, registrations, retention
 from .cache import DamagedBuild, Record
 from .errors import BuildError, ToolchainError
 from .fingerprint import Fingerprint, build_key, fingerprint
 from .progress import Reporter
 from .spec import BuildSpec
 from .toolchain import Toolchain, detect
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -58,10 +61,14 @@ class BuildInfo:
 
 @dataclass(frozen=True)
 class Build:
-    """A loaded build. ``module`` is empty for a library that is not a Python module."""
+    """A loaded build. ``module`` is empty for what is not a Python module.
+
+    ``content`` is the fingerprint that the key was made of.
+    """
 
     module: ModuleType
     info: BuildInfo
+    content: Fingerprint = field(repr=False)
 
 
 _ATTEMPTS = 5  # builds begun anew because a source was edited meanwhile
@@ -86,16 +93,52 @@ def load(
         ToolchainError: there is no compiler, or a setting cannot be used.
         CacheError: the directory for builds cannot be written, or is open to others.
     """
-    toolchain = toolchain or detect()
+    tools = toolchain or detect()
     reporter = Reporter(verbose)
-    cache.check_private()
-    for _ in range(_ATTEMPTS):
-        content = fingerprint(spec, toolchain)
-        build = _load_content(spec, toolchain, content, reporter)
-        if build is not None:
-            return build
-        reporter.say("a source was edited while it was compiled; building once more")
-    raise BuildError(f"the sources of {spec.name!r} changed during each of {_ATTEMPTS} builds")
+
+    def use(content: Fingerprint) -> Build | None:
+        key = build_key(content)
+        if key in _loaded:
+            reporter.detail(f"no work to do: {spec.name} {key} is loaded")
+            return _loaded[key]
+        registrations.check(spec)
+        found = _obtain(spec, tools, content, reporter)
+        if found is None:
+            return None
+        record, cached = found
+        module = _import(spec, record)
+        registrations.add(spec)
+        reporter.detail(f"loaded {record.directory / record.library}")
+        _loaded[key] = Build(module, _info(record, spec, tools, cached), content)
+        return _loaded[key]
+
+    return _with_content(spec, tools, reporter, use)
+
+
+def build(
+    spec: BuildSpec,
+    toolchain: Toolchain | None = None,
+    *,
+    force: bool = False,
+    verbose: bool | None = None,
+) -> BuildInfo:
+    """Build an extension without importing it.
+
+    Args:
+        spec, toolchain, verbose: as for :func:`load`.
+        force: compile every file, also when the cache holds the build.
+
+    Raises:
+        BuildError, ToolchainError, CacheError: as for :func:`load`.
+    """
+    tools = toolchain or detect()
+    reporter = Reporter(verbose)
+
+    def make(content: Fingerprint) -> BuildInfo | None:
+        found = _obtain(spec, tools, content, reporter, force=force)
+        return _info(found[0], spec, tools, found[1]) if found else None
+
+    return _with_content(spec, tools, reporter, make)
 
 
 def inspect(spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
@@ -109,34 +152,55 @@ def inspect(spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
     return _info(record, spec, toolchain, cached=True) if record else None
 
 
-def _load_content(
-    spec: BuildSpec, toolchain: Toolchain, content: Fingerprint, reporter: Reporter
-) -> Build | None:
-    """Load one content; None when it was edited while it was compiled."""
+def _with_content(
+    spec: BuildSpec,
+    toolchain: Toolchain,
+    reporter: Reporter,
+    action: Callable[[Fingerprint], T | None],
+) -> T:
+    """Act on the present content under the lock that the threads of this process share.
+
+    The action returns None when a source was edited while it was compiled.
+    """
+    cache.check_private()
+    reporter.detail(f"the root for extensions is {cache.root()}")
+    for _ in range(_ATTEMPTS):
+        content = fingerprint(spec, toolchain)
+        with lock.thread_lock(build_key(content)):
+            result = action(content)
+        if result is not None:
+            return result
+        reporter.say("a source was edited while it was compiled; building once more")
+    raise BuildError(f"the sources of {spec.name!r} changed during each of {_ATTEMPTS} builds")
+
+
+def _obtain(
+    spec: BuildSpec,
+    toolchain: Toolchain,
+    content: Fingerprint,
+    reporter: Reporter,
+    force: bool = False,
+) -> tuple[Record, bool] | None:
+    """The record of a build and whether it was there; None when a source was edited meanwhile."""
     key = build_key(content)
-    with lock.thread_lock(key):
-        if key in _loaded:
-            reporter.detail(f"no work to do: {spec.name} {key} is loaded")
-            return _loaded[key]
-        record, cached = _find(key, reporter.say), True
-        if record is None:
-            if knobs.flag("LLTM_JIT_DISABLE_JIT"):
-                raise ToolchainError(
-                    f"{spec.name} {key} is not built, and LLTM_JIT_DISABLE_JIT forbids to build it"
-                )
-            with lock.build_lock(key, reporter.say):
-                record = _find(key, reporter.detail)  # what is damaged was told by the first look
-                if record is None:
-                    lock.raise_failure_of_others(key)
-                    cached = False
-                    record = builder.build(spec, toolchain, content, reporter)
-                    retention.hold(key)
-                    if record is None:
-                        return None
-        module = _import(spec, record)
-        reporter.detail(f"loaded {record.directory / record.library}")
-        _loaded[key] = Build(module, _info(record, spec, toolchain, cached))
-        return _loaded[key]
+    record = None if force else _find(key, reporter.say)
+    if record is not None:
+        reporter.detail(f"no work to do: {record.directory} holds this build")
+        return record, True
+    if knobs.flag("LLTM_JIT_DISABLE_JIT"):
+        raise ToolchainError(
+            f"{spec.name} {key} is not built, and LLTM_JIT_DISABLE_JIT forbids to build it"
+        )
+    with lock.build_lock(key, reporter.say):
+        if not force:
+            # What is damaged was told by the first look.
+            record = _find(key, reporter.detail)
+            if record is not None:
+                return record, True
+            lock.raise_failure_of_others(key)
+        record = builder.build(spec, toolchain, content, reporter, anew=force)
+        retention.hold(key)
+    return (record, False) if record else None
 
 
 def _find(key: str, say: Callable[[str], None]) -> Record | None:
@@ -164,7 +228,8 @@ def _import(spec: BuildSpec, record: Record) -> ModuleType:
     name = f"lltm_jit._builds.{record.key}.{spec.name}"
     try:
         if not spec.python_module:
-            torch.ops.load_library(path)
+            if not spec.standalone:
+                torch.ops.load_library(path)
             module = ModuleType(name)
             module.__file__ = path
             return module

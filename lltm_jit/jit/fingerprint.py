@@ -61,10 +61,9 @@ def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
         "include_paths": [spec.label(path) for path in spec.include_paths],
         "environment": [f"{name}={value}" for name, value in toolchain.environment],
         "with_cuda": cuda,
+        "product": spec.product,
         "sources": [spec.label(path) for path in spec.sources],
-        "files": {
-            spec.label(path): _digest_source(path) for path in (*spec.sources, *spec.headers)
-        },
+        "files": _files(spec),
     }
 
 
@@ -113,7 +112,19 @@ def _value_change(words: str, old: Any, new: Any) -> str:
     return f"{words} changed from {old} to {new}"
 
 
-def _digest_source(path: Path) -> str:
+def _files(spec: BuildSpec) -> dict[str, str]:
+    texts = dict(spec.texts)
+    return {
+        spec.label(path): _digest_text(texts[path]) if path in texts else _digest_file(path)
+        for path in (*spec.sources, *spec.headers)
+    }
+
+
+def _digest_text(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _digest_file(path: Path) -> str:
     try:
         return digest(path)
     except OSError as error:

@@ -67,6 +67,15 @@ def build_lock(key: str, say: Callable[[str], None]) -> Iterator[None]:
         lock.release()
 
 
+@contextmanager
+def file_lock(name: str) -> Iterator[None]:
+    """Hold a lock of any other name. Taken only while holding a key's lock, never before one."""
+    from filelock import FileLock
+
+    with FileLock(cache.builds_directory() / "locks" / f"{name}.lock"):
+        yield
+
+
 def if_free(key: str, action: Callable[[str], None]) -> None:
     """Do something to a key under its lock, or nothing while somebody builds it."""
     from filelock import FileLock, Timeout

@@ -27,12 +27,17 @@ class Seed:
 
 
 def seed(
-    directory: Path, spec: BuildSpec, fingerprint: Fingerprint, earlier: Iterable[Record]
+    directory: Path,
+    spec: BuildSpec,
+    fingerprint: Fingerprint,
+    earlier: Iterable[Record],
+    places: list[str],
 ) -> Seed:
     """Fill an empty directory from the most similar build with the same flags.
 
     An object is taken only when every file it was made from has the same content as then: ninja
     itself would go by time stamps. Objects are copied, for the compiler writes into existing files.
+    ``places`` are the paths that torch writes into its build file.
     """
     flags = flags_key(fingerprint)
     digests = {
@@ -43,16 +48,13 @@ def seed(
     if record is None:
         return Seed()
     good = [name for name in _reusable(record, digests) if _intact(record, name)]
-    try:
-        with cache.writing():
-            for name in (*_KEPT, *good):
+    with cache.writing():
+        for name in (*_KEPT, *good):
+            try:
                 shutil.copy2(record.directory / name, directory / name)
-    except FileNotFoundError:
-        return Seed()  # not whole: only speed is lost
-    paths_are_same = record.sources == [
-        str(path) for path in spec.sources
-    ] and record.include_paths == [str(path) for path in spec.include_paths]
-    return Seed(objects=tuple(good), same_build_file=paths_are_same)
+            except FileNotFoundError:
+                return Seed()  # not whole, or pruned just now: only speed is lost
+    return Seed(objects=tuple(good), same_build_file=record.places == places)
 
 
 def _reusable(record: Record, digests: dict[str, str]) -> list[str]:

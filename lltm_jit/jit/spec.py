@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections import defaultdict
 from dataclasses import dataclass
@@ -61,16 +62,30 @@ class BuildSpec:
     architectures: tuple[str, ...] = ()
     base: Path = Path("/")
     python_module: bool = True
+    standalone: bool = False  # an executable
     note: str = ""  # said in the line that announces a build, such as why it is without CUDA
+    texts: tuple[tuple[Path, str], ...] = ()  # sources that are written to their path for a build
+    listings: tuple[tuple[str, str], ...] = ()  # what `#line` calls the pieces of texts
 
     def __post_init__(self) -> None:
-        if not self.name.isidentifier():
+        if self.python_module and not self.name.isidentifier():
             raise BuildError(
-                f"expected the extension's name to be an identifier, but got {self.name!r}"
+                f"expected the module's name to be an identifier, but got {self.name!r}"
+            )
+        if not re.fullmatch(r"[\w.+-]+", self.name) or self.name.startswith("."):
+            raise BuildError(
+                f"expected the extension's name to be a file name, but got {self.name!r}"
             )
         if not self.sources:
             raise BuildError(f"extension {self.name!r} has no sources")
         self._check_object_names()
+
+    @property
+    def product(self) -> str:
+        """The file that the build makes."""
+        if sys.platform == "win32":
+            return self.name + (".exe" if self.standalone else ".pyd")
+        return self.name + ("" if self.standalone else ".so")
 
     def _check_object_names(self) -> None:
         """Objects are named after the file alone, so two sources must not share a stem."""
@@ -99,9 +114,7 @@ class BuildSpec:
             BuildError: the directory has no source, or two sources with one stem.
         """
         directory = directory.resolve()
-        files = sorted(
-            path for path in directory.rglob("*") if path.is_file() and _visible(path, directory)
-        )
+        files = files_below(directory)
         suffixes = CXX_SUFFIXES + CUDA_SUFFIXES if toolchain.cuda else CXX_SUFFIXES
         has_cuda = any(path.suffix in CUDA_SUFFIXES for path in files)
         with_cuda = toolchain.cuda and has_cuda
@@ -120,6 +133,16 @@ class BuildSpec:
         )
 
 
+def files_below(directory: Path) -> list[Path]:
+    """All files below a directory, but for hidden ones, in one order everywhere."""
+    return sorted(
+        path
+        for path in directory.rglob("*")
+        if path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(directory).parts)
+    )
+
+
 def object_name(source: Path, with_cuda: bool = True) -> str:
     """The name of the object file that torch's build gives a source."""
     if with_cuda and source.suffix in (".cu", ".cuh"):
@@ -129,13 +152,7 @@ def object_name(source: Path, with_cuda: bool = True) -> str:
 
 def default_cflags(toolchain: Toolchain, with_cuda: bool) -> tuple[str, ...]:
     """C++ flags of our own kernels. torch itself passes no optimisation flag."""
-    flags = ["-O0", "-g"] if knobs.flag("LLTM_JIT_DEBUG") else ["-O3"]
-    if toolchain.cxx_family == "gcc":
-        # GNU unique symbols would be shared between the old and the new library after a reload;
-        # clang does not make any, and does not know the flag.
-        flags.append("-fno-gnu-unique")
-    if toolchain.cxx_family:
-        flags.append("-fdiagnostics-color=never")
+    flags = list(common_cflags(toolchain))
     if toolchain.machine in ("x86_64", "AMD64") and toolchain.cxx_family in ("gcc", "clang"):
         flags += _CPU_FLAGS.get(toolchain.cpu_capability, ())
     if with_cuda:
@@ -143,14 +160,34 @@ def default_cflags(toolchain: Toolchain, with_cuda: bool) -> tuple[str, ...]:
     return tuple(flags)
 
 
+def common_cflags(toolchain: Toolchain) -> tuple[str, ...]:
+    """C++ flags of every extension, the user's own as well."""
+    flags = ["-O0", "-g"] if knobs.flag("LLTM_JIT_DEBUG") else ["-O3"]
+    if toolchain.cxx_family == "gcc":
+        # GNU unique symbols would be shared between the old and the new library after a reload;
+        # clang does not make any, and does not know the flag.
+        flags.append("-fno-gnu-unique")
+    if toolchain.cxx_family:
+        flags.append("-fdiagnostics-color=never")
+    return tuple(flags)
+
+
 def default_cuda_cflags() -> tuple[str, ...]:
     """nvcc flags of our own kernels."""
-    flags = ["-O3"]
+    optimised = not (knobs.flag("CUDA_DEVICE_DEBUG") or knobs.flag("LLTM_JIT_DEBUG"))
+    return (*(("-O3",) if optimised else ()), *common_cuda_cflags(), *_HALF_OPERATORS)
+
+
+def common_cuda_cflags() -> tuple[str, ...]:
+    """nvcc flags of every extension, the user's own as well."""
+    flags = []
     if knobs.flag("CUDA_DEVICE_DEBUG"):
-        flags = ["-g", "-G", "-O0"]
+        flags += ["-g", "-G", "-O0"]
     elif knobs.flag("LLTM_JIT_DEBUG"):
-        flags = ["-g", "-lineinfo", "-O0"]
-    return (*flags, "-Xcompiler", "-fno-gnu-unique", *_HALF_OPERATORS)
+        flags += ["-g", "-lineinfo", "-O0"]
+    if "clang" not in os.environ.get("CC", ""):  # torch hands CC to nvcc as its host compiler
+        flags += ["-Xcompiler", "-fno-gnu-unique"]
+    return tuple(flags)
 
 
 def default_ldflags(toolchain: Toolchain) -> tuple[str, ...]:
@@ -163,7 +200,3 @@ def default_ldflags(toolchain: Toolchain) -> tuple[str, ...]:
     if toolchain.cxx_family == "gcc" and sys.platform == "linux":
         return ("-l:libstdc++.so.6",)
     return ()
-
-
-def _visible(path: Path, directory: Path) -> bool:
-    return not any(part.startswith(".") for part in path.relative_to(directory).parts)

@@ -52,6 +52,7 @@ def _build_with_torch(request: dict) -> int:
             with_cuda=request["with_cuda"],
             verbose=True,
             is_python_module=False,
+            is_standalone=request["standalone"],
         )
     except (RuntimeError, OSError, ValueError) as error:
         print(f"{type(error).__name__}: {error}", flush=True)

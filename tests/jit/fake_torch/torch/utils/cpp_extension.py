@@ -32,6 +32,7 @@ def load(
     with_cuda,
     verbose,
     is_python_module,
+    is_standalone,
 ):
     directory = Path(build_directory)
     # Like torch's own: whoever finds the lock file of another waits for it to go.

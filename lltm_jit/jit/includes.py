@@ -1,0 +1,65 @@
+"""Which of the user's own headers his sources include, directly or through others."""
+
+from __future__ import annotations
+
+import re
+import sys
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+
+_INCLUDE = re.compile(
+    rb'^[ \t]*#[ \t]*(?:include|import)[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE
+)
+
+
+def headers_of(
+    sources: Iterable[Path], include_paths: Iterable[Path], system: Iterable[Path] = ()
+) -> tuple[Path, ...]:
+    """The headers that a compiler could read for these sources, by a text search.
+
+    Conditions around an include are not evaluated: a header too many only costs its digest.
+    Headers of torch, Python and the compilers are left out, for they change with their versions,
+    which the key has; ``system`` names further such directories.
+    """
+    outside = (*_system_directories(), *system)
+    paths = [path for path in include_paths if not _below(path, outside)]
+    found: dict[Path, None] = {}
+    waiting = list(sources)
+    while waiting:
+        file = waiting.pop()
+        try:
+            text = file.read_bytes()
+        except OSError:
+            continue  # a source that cannot be read is told when it is digested
+        for quoted, bracketed in _INCLUDE.findall(text):
+            name = (quoted or bracketed).decode(errors="surrogateescape")
+            header = _find(name, [file.parent, *paths] if quoted else paths)
+            if header is not None and header not in found:
+                found[header] = None
+                waiting.append(header)
+    return tuple(sorted(found))
+
+
+def _find(name: str, directories: list[Path]) -> Path | None:
+    for directory in directories:
+        candidate = directory / name
+        if candidate.is_file():
+            return candidate.resolve()
+    return None
+
+
+def _system_directories() -> tuple[Path, ...]:
+    return (
+        Path(torch.__file__).parent,
+        Path(sysconfig.get_path("include")),
+        Path(sys.base_prefix, "include"),
+        Path("/usr/include"),
+        Path("/usr/local/include"),
+    )
+
+
+def _below(path: Path, directories: Iterable[Path]) -> bool:
+    return any(path.is_relative_to(directory) for directory in directories)

@@ -1,0 +1,54 @@
+"""Operators that a library registers while it is loaded, which a process can do only once.
+
+A second ``TORCH_LIBRARY`` block of one namespace makes torch end the process from within the
+loader, where nothing can be caught. So it is refused before the library is built.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .errors import BuildError
+from .spec import BuildSpec
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_BLOCK = re.compile(r"^[ \t]*(TORCH_LIBRARY(?:_FRAGMENT)?)[ \t]*\(\s*(\w+)", re.MULTILINE)
+
+_registered: set[str] = set()
+
+
+def check(spec: BuildSpec) -> None:
+    """Refuse an extension whose static registrations this process has made already.
+
+    Raises:
+        BuildError: with the blocks and the ways out.
+    """
+    if not _registered:
+        return
+    if again := sorted(_registered & _blocks(spec)):
+        raise BuildError(
+            f"error: {spec.name} registers operators while it is loaded, in {', '.join(again)}, "
+            "and this process has done that already; torch would end it\n"
+            "   = restart Python to load the new build, or define the operators from Python with "
+            "torch.library.Library(...).define, and register the C++ implementations in functions "
+            "register_ops() and release_ops() of the module, which a reload calls"
+        )
+
+
+def add(spec: BuildSpec) -> None:
+    """Note what a library registered when it was loaded."""
+    _registered.update(_blocks(spec))
+
+
+def _blocks(spec: BuildSpec) -> set[str]:
+    texts = dict(spec.texts)
+    found = set()
+    for path in (*spec.sources, *spec.headers):
+        text = texts.get(path) or path.read_text("utf-8", errors="replace")
+        if "TORCH_LIBRARY" not in text:
+            continue
+        for macro, namespace in _BLOCK.findall(_COMMENT.sub("", text)):
+            # Several extensions may each add a fragment to one namespace.
+            owner = f" of {spec.name}" if macro.endswith("FRAGMENT") else ""
+            found.add(f"{macro}({namespace}){owner}")
+    return found

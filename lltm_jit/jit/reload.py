@@ -1,0 +1,107 @@
+"""From an edited source to its new kernels in the same process."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+
+from . import cache, engine
+from .engine import Build
+from .errors import LltmJitError
+from .fingerprint import differences
+from .spec import BuildSpec
+from .toolchain import Toolchain, detect
+
+Respec = Callable[[Toolchain], BuildSpec]  # looks at the sources anew
+
+
+@dataclass(frozen=True)
+class Reload:
+    """What a reload did. ``changed`` is empty when there was nothing to do."""
+
+    build: Build
+    changed: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Origin:
+    build: Build
+    respec: Respec
+    root: str | os.PathLike[str] | None
+
+
+_origins: dict[str, _Origin] = {}  # by the module's name, which holds the build's key
+
+
+def reload(current: Build, respec: Respec, swap: Callable[[Build], None]) -> Reload:
+    """Build what changed since ``current`` and put the new build into force.
+
+    Args:
+        current: the build in force.
+        respec: makes the spec from the sources as they are now.
+        swap: puts a loaded build into force. It is called only when there is another build.
+
+    Raises:
+        BuildError, ToolchainError, CacheError: the new build failed; the current one stays.
+    """
+    began = time.perf_counter()
+    toolchain = detect()
+    build = engine.load(respec(toolchain), toolchain)
+    if build is not current:
+        swap(build)
+    changed = tuple(differences(current.content, build.content))
+    return Reload(build, changed, time.perf_counter() - began)
+
+
+def swap_ops(old: ModuleType, new: ModuleType) -> None:
+    """Let go of the operators that one module registered and register those of another.
+
+    Modules without ``release_ops()`` and ``register_ops()`` have none. When the new module cannot
+    register, the old one does again, and the error is raised.
+    """
+    release, register = getattr(old, "release_ops", None), getattr(new, "register_ops", None)
+    if release is not None:
+        release()
+    try:
+        if register is not None:
+            register()
+    except BaseException:
+        if release is not None:
+            old.register_ops()
+        raise
+
+
+def remember(build: Build, respec: Respec, root: str | os.PathLike[str] | None) -> None:
+    """Note where a module of the user's came from, for :func:`reload_module`."""
+    _origins[build.module.__name__] = _Origin(build, respec, root)
+
+
+def reload_module(module: ModuleType) -> Reload:
+    """Reload a module that ``load`` or ``load_inline`` gave; the new one is ``.build.module``.
+
+    Raises:
+        LltmJitError: the module is of another origin.
+        BuildError, ToolchainError, CacheError: the new build failed; the module stays usable.
+    """
+    origin = _origins.get(module.__name__)
+    if origin is None:
+        raise LltmJitError(f"{module.__name__} was not loaded by lltm_jit.load, so not reloaded")
+    with cache.at_root(origin.root):
+        done = reload(
+            origin.build, origin.respec, lambda build: swap_ops(origin.build.module, build.module)
+        )
+    remember(done.build, origin.respec, origin.root)
+    return done
+
+
+def source_directories(module: ModuleType) -> list[str]:
+    """Where the files lie that a module was built from."""
+    origin = _origins.get(module.__name__)
+    if origin is None:
+        raise LltmJitError(f"{module.__name__} was not loaded by lltm_jit.load")
+    spec = origin.respec(detect())
+    return sorted({str(path.parent) for path in (*spec.sources, *spec.headers)})

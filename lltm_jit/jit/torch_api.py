@@ -1,0 +1,253 @@
+"""``load`` and ``load_inline`` with the signatures of ``torch.utils.cpp_extension``.
+
+A program changes one import line and gets this engine: a key made of contents, cached loads
+without a process, one build for many processes, errors in words, and ``reload``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import cache, engine, reload
+from .errors import ToolchainError
+from .includes import headers_of
+from .spec import (
+    CUDA_SUFFIXES,
+    CXX_SUFFIXES,
+    HEADER_SUFFIXES,
+    BuildSpec,
+    common_cflags,
+    common_cuda_cflags,
+    default_ldflags,
+    files_below,
+)
+from .toolchain import Toolchain, detect
+
+Flags = Sequence[str] | None
+_IMPLICIT_HEADERS = {
+    "main.cpp": "#include <torch/extension.h>\n",
+    "cuda.cu": "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n",
+}
+
+
+def load(
+    name: str,
+    sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    extra_cflags: Flags = None,
+    extra_cuda_cflags: Flags = None,
+    extra_sycl_cflags: Flags = None,
+    extra_ldflags: Flags = None,
+    extra_include_paths: Sequence[str | os.PathLike[str]] | None = None,
+    build_directory: str | os.PathLike[str] | None = None,
+    verbose: bool = False,
+    with_cuda: bool | None = None,
+    with_sycl: bool | None = None,
+    is_python_module: bool = True,
+    is_standalone: bool = False,
+    keep_intermediates: bool = True,
+) -> Any:
+    """Load an extension from C++ and CUDA sources, and build it first where needed.
+
+    The arguments are those of :func:`torch.utils.cpp_extension.load`, with these differences:
+    ``sources`` may be a directory, which gives all sources and headers below it; C++ is compiled
+    with ``-O3`` unless ``extra_cflags`` says otherwise; ``build_directory`` takes the place of
+    TORCH_EXTENSIONS_DIR for this call; ``keep_intermediates`` has no effect, since objects are kept
+    for the next build.
+
+    Returns:
+        The module; for ``is_python_module=False`` the path of the library, now loaded; for
+        ``is_standalone=True`` the path of the executable.
+
+    Raises:
+        BuildError: the sources do not compile, link or import; the text is the first error.
+        ToolchainError: a compiler that is needed is missing, or SYCL is asked for.
+        CacheError: the directory for builds cannot be used.
+    """
+    _refuse_sycl(extra_sycl_cflags, with_sycl)
+    _refuse_both(is_python_module, is_standalone)
+    files = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
+    paths = [Path(file).absolute() for file in files]  # the current directory may change later
+
+    def respec(toolchain: Toolchain) -> BuildSpec:
+        return _spec(
+            name,
+            paths,
+            toolchain,
+            cflags=tuple(extra_cflags or ()),
+            cuda_cflags=tuple(extra_cuda_cflags or ()),
+            ldflags=tuple(extra_ldflags or ()),
+            include_paths=tuple(Path(path).absolute() for path in extra_include_paths or ()),
+            with_cuda=with_cuda,
+            python_module=is_python_module,
+            standalone=is_standalone,
+        )
+
+    return _load(respec, build_directory, verbose)
+
+
+def load_inline(
+    name: str,
+    cpp_sources: str | Sequence[str],
+    cuda_sources: str | Sequence[str] | None = None,
+    sycl_sources: str | Sequence[str] | None = None,
+    functions: str | Sequence[str] | Mapping[str, str] | None = None,
+    extra_cflags: Flags = None,
+    extra_cuda_cflags: Flags = None,
+    extra_sycl_cflags: Flags = None,
+    extra_ldflags: Flags = None,
+    extra_include_paths: Sequence[str | os.PathLike[str]] | None = None,
+    build_directory: str | os.PathLike[str] | None = None,
+    verbose: bool = False,
+    with_cuda: bool | None = None,
+    with_sycl: bool | None = None,
+    is_python_module: bool = True,
+    with_pytorch_error_handling: bool = True,
+    keep_intermediates: bool = True,
+    use_pch: bool = False,
+    no_implicit_headers: bool = False,
+) -> Any:
+    """Load an extension from sources given as strings.
+
+    The arguments are those of :func:`torch.utils.cpp_extension.load_inline`; ``keep_intermediates``
+    and ``use_pch`` have no effect. Errors name the string and its own line, as in
+    ``cuda_sources[0]:12``.
+
+    Returns:
+        As :func:`load`.
+
+    Raises:
+        BuildError, ToolchainError, CacheError: as :func:`load`.
+        ValueError: ``functions`` is neither a name, nor names, nor a mapping to docstrings.
+    """
+    _refuse_sycl(sycl_sources, extra_sycl_cflags, with_sycl)
+    cpp, cuda = _strings(cpp_sources), _strings(cuda_sources)
+    listings = [(f"cpp_sources[{index}]", text) for index, text in enumerate(cpp)]
+    bindings = _bindings(functions, with_pytorch_error_handling)
+    with cache.at_root(build_directory):
+        directory = cache.builds_directory() / "inline" / name
+    texts = [(directory / "main.cpp", _unit("main.cpp", listings, no_implicit_headers) + bindings)]
+    if cuda:
+        cuda_listings = [(f"cuda_sources[{index}]", text) for index, text in enumerate(cuda)]
+        texts.append((directory / "cuda.cu", _unit("cuda.cu", cuda_listings, no_implicit_headers)))
+        listings += cuda_listings
+
+    def respec(toolchain: Toolchain) -> BuildSpec:
+        return _spec(
+            name,
+            [path for path, _ in texts],
+            toolchain,
+            cflags=tuple(extra_cflags or ()),
+            cuda_cflags=tuple(extra_cuda_cflags or ()),
+            ldflags=tuple(extra_ldflags or ()),
+            include_paths=tuple(Path(path).absolute() for path in extra_include_paths or ()),
+            with_cuda=with_cuda,
+            python_module=is_python_module,
+            texts=tuple(texts),
+            listings=tuple(listings),
+        )
+
+    return _load(respec, build_directory, verbose)
+
+
+def _load(respec: reload.Respec, build_directory: Any, verbose: bool) -> Any:
+    with cache.at_root(build_directory):
+        toolchain = detect()
+        spec = respec(toolchain)
+        build = engine.load(spec, toolchain, verbose=verbose or None)
+    reload.remember(build, respec, build_directory)
+    return build.module if spec.python_module else str(build.info.library)
+
+
+def _spec(
+    name: str,
+    paths: list[Path],
+    toolchain: Toolchain,
+    *,
+    cflags: tuple[str, ...],
+    cuda_cflags: tuple[str, ...],
+    ldflags: tuple[str, ...],
+    include_paths: tuple[Path, ...],
+    with_cuda: bool | None,
+    **rest: Any,
+) -> BuildSpec:
+    headers: tuple[Path, ...] = ()
+    base = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path("/")
+    if len(paths) == 1 and paths[0].is_dir():
+        base, files = paths[0].parent, files_below(paths[0])
+        include_paths = (paths[0], *include_paths)
+        paths = [file for file in files if file.suffix in CXX_SUFFIXES + CUDA_SUFFIXES]
+        headers = tuple(file for file in files if file.suffix in HEADER_SUFFIXES)
+    if with_cuda is None:
+        with_cuda = any(path.suffix in (".cu", ".cuh") for path in paths)
+    if with_cuda and not toolchain.cuda:
+        raise ToolchainError(f"{name} needs CUDA, but {toolchain.cuda_missing}")
+    searched = (*include_paths, *_include_flags((*cflags, *cuda_cflags)))
+    system = (Path(toolchain.cuda_home),) if toolchain.cuda_home else ()
+    found = headers_of(paths, searched, system)
+    return BuildSpec(
+        name=name,
+        sources=tuple(paths),
+        headers=tuple(dict.fromkeys((*headers, *found))),
+        include_paths=include_paths,
+        cflags=(*common_cflags(toolchain), *cflags),
+        cuda_cflags=(*common_cuda_cflags(), *cuda_cflags) if with_cuda else (),
+        ldflags=(*default_ldflags(toolchain), *ldflags),
+        with_cuda=with_cuda,
+        architectures=toolchain.architectures if with_cuda else (),
+        base=base,
+        **rest,
+    )
+
+
+def _include_flags(flags: Sequence[str]) -> list[Path]:
+    """The directories that flags add to the search for headers: -Idir, -I dir, -isystem dir."""
+    found = []
+    for flag, following in zip(flags, (*flags[1:], ""), strict=True):
+        for prefix in ("-I", "-iquote", "-isystem"):
+            if flag == prefix:
+                found.append(following)
+            elif flag.startswith(prefix):
+                found.append(flag[len(prefix) :].strip())
+    return [Path(directory).absolute() for directory in found if directory]
+
+
+def _strings(sources: str | Sequence[str] | None) -> list[str]:
+    return [sources] if isinstance(sources, str) else list(sources or ())
+
+
+def _unit(file: str, listings: list[tuple[str, str]], no_implicit_headers: bool) -> str:
+    """One source file from several strings, each under its own name and line numbers."""
+    pieces = [f'#line 1 "{name}"\n{text}\n' for name, text in listings]
+    return ("" if no_implicit_headers else _IMPLICIT_HEADERS[file]) + "".join(pieces)
+
+
+def _bindings(functions: Any, with_pytorch_error_handling: bool) -> str:
+    if functions is None:
+        return ""
+    if isinstance(functions, str):
+        functions = [functions]
+    if not isinstance(functions, Mapping):
+        if not all(isinstance(function, str) for function in functions):
+            raise ValueError(f"expected functions to be names, but got {functions!r}")
+        functions = {function: function for function in functions}
+    lines = ['#line 1 "bindings"', "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
+    for function, docstring in functions.items():
+        called = f"torch::wrap_pybind_function({function})"
+        if not with_pytorch_error_handling:
+            called = f"&{function}"
+        lines.append(f'  m.def("{function}", {called}, {json.dumps(docstring)});')
+    return "\n".join([*lines, "}", ""])
+
+
+def _refuse_sycl(*arguments: Any) -> None:
+    if any(arguments):
+        raise ToolchainError("SYCL is not supported here; use torch.utils.cpp_extension for it")
+
+
+def _refuse_both(is_python_module: bool, is_standalone: bool) -> None:
+    if is_python_module and is_standalone:
+        raise ValueError("is_python_module and is_standalone exclude each other")
