@@ -1,4 +1,4 @@
-"""What the commands about the LLTM cell share: the sizes' flags, the device, the inputs."""
+"""What the commands about the LLTM cell share: the sizes and the device, from flags."""
 
 from __future__ import annotations
 
@@ -6,26 +6,30 @@ import argparse
 from types import ModuleType
 
 import torch
-from torch import Tensor
 
 from lltm_jit.jit.errors import ToolchainError
+
+CHECK_SIZES = (3, 17, 5)  # batch, input, hidden of the tutorial's checks: small, no two alike
 
 # The PyTorch tutorial's names for its variants -> the names of the implementations here.
 VARIANTS = {"py": "reference", "cpp": "aten", "cuda": "fused"}
 
 
-def add_sizes(
-    parser: argparse.ArgumentParser, batch_size: int, features: int, state_size: int
-) -> None:
-    """Add the flags for the sizes, with these defaults, and the one for the device."""
-    parser.add_argument("-b", "--batch-size", type=positive, default=batch_size, help="%(default)s")
-    parser.add_argument(
-        "-f", "--features", type=positive, default=features, help="input size, %(default)s"
-    )
-    parser.add_argument(
-        "-s", "--state-size", type=positive, default=state_size, help="hidden size, %(default)s"
-    )
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    """Add the flags for the sizes and the one for the device."""
+    parser.add_argument("-b", "--batch-size", type=positive)
+    parser.add_argument("-f", "--features", type=positive, help="input size")
+    parser.add_argument("-s", "--state-size", type=positive, help="hidden size")
     parser.add_argument("-c", "--cuda", action="store_true", help="run on the GPU")
+
+
+def sizes(args: argparse.Namespace, defaults: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Batch, input and hidden size as given, and from `defaults` where not."""
+    given = (args.batch_size, args.features, args.state_size)
+    batch_size, input_size, hidden_size = map(
+        lambda size, default: size or default, given, defaults
+    )
+    return batch_size, input_size, hidden_size
 
 
 def positive(text: str) -> int:
@@ -57,21 +61,3 @@ def device(cuda: bool) -> torch.device:
         reason = "torch sees no GPU" if torch.version.cuda else "this torch is built without CUDA"
         raise ToolchainError(f"expected a CUDA device, but {reason}")
     return torch.device("cuda")
-
-
-def inputs(args: argparse.Namespace, device: torch.device, dtype: torch.dtype) -> list[Tensor]:
-    """Random input, weights, bias, old_h, old_cell of `lltm_cell`, each requiring grad."""
-    batch_size, features, state_size = args.batch_size, args.features, args.state_size
-    shapes = [
-        (batch_size, features),
-        (3 * state_size, state_size + features),
-        (3 * state_size,),
-        (batch_size, state_size),
-        (batch_size, state_size),
-    ]
-    # Scaled as the module initialises its parameters, so that gates do not all saturate.
-    scales = [1.0, state_size**-0.5, state_size**-0.5, 1.0, 1.0]
-    return [
-        (torch.randn(shape, dtype=dtype, device=device) * scale).requires_grad_()
-        for shape, scale in zip(shapes, scales, strict=True)
-    ]

@@ -1,34 +1,81 @@
-"""``benchmark {py,cpp,cuda}``: the tutorial's timing of one LLTM cell, forward and backward."""
+"""``benchmark``: all implementations of the LLTM cell side by side, or one in the tutorial's form.
+
+``benchmark {py,cpp,cuda}`` prints the tutorial's line. Without a variant, and as ``cell``, it
+prints a table a size and phase; ``--against DIR`` adds an implementation from C++ sources.
+"""
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
+from tqdm import tqdm
 
-from . import _cell
+from . import _cell, _measure, _opponent, _report
+from ._measure import PHASES, Case, Cell
 
 SCALES = {"s": 1, "ms": 1e3, "us": 1e6}
+DTYPES = {name: getattr(torch, name) for name in ("half", "bfloat16", "float", "double")}
+TUTORIAL_SIZES = (16, 32, 128)
+SIZES = {  # batch, input, hidden; the last would take a CPU half a minute
+    "cpu": [TUTORIAL_SIZES, (1, 128, 128), (64, 256, 512)],
+    "cuda": [TUTORIAL_SIZES, (64, 256, 512), (128, 1024, 1024)],
+}
+ADDMM = "addmm alone"  # no implementation: the matrix product inside one, as a mark to compare with
+PLOT_SIZES = [(16, hidden, hidden) for hidden in (32, 64, 128, 256, 512, 1024)]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    variants = [*_cell.VARIANTS, "cell"]
     parser.add_argument(
-        "variant", choices=_cell.VARIANTS, help="plain PyTorch, ATen from C++, or the CUDA kernels"
+        "variant",
+        choices=variants,
+        nargs="?",
+        default="cell",
+        help="plain PyTorch, ATen from C++, or the CUDA kernels, in the tutorial's form; default: "
+        "all of them in tables",
     )
-    _cell.add_sizes(parser, batch_size=16, features=32, state_size=128)
+    _cell.add_sizes(parser)
     parser.add_argument("-r", "--runs", type=_cell.positive, default=100, help="%(default)s")
     parser.add_argument("--scale", choices=SCALES, default="us", help="unit, %(default)s")
-    parser.add_argument("-d", "--double", action="store_true", help="float64 in place of float32")
+    parser.add_argument("-d", "--double", action="store_true", help="the same as --dtype double")
+    parser.add_argument("--dtype", choices=DTYPES, default="float", help="%(default)s")
+    tables = parser.add_argument_group("of the tables")
+    tables.add_argument("--seconds", type=float, default=0.3, help="for each figure, %(default)s")
+    tables.add_argument("--against", type=Path, metavar="DIR", help="C++ sources of an opponent")
+    tables.add_argument(
+        "--define",
+        action="append",
+        default=[],
+        metavar="MACRO",
+        help="for the opponent's C++ files",
+    )
+    tables.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
+    tables.add_argument("--compare", type=Path, metavar="FILE", help="show ratios to those in FILE")
+    tables.add_argument(
+        "--plot", type=Path, metavar="FILE", help="draw the figures, by default of six sizes"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     device = _cell.device(args.cuda or args.variant == "cuda")
-    dtype = torch.float64 if args.double else torch.float32
+    dtype = torch.float64 if args.double else DTYPES[args.dtype]
+    if args.variant == "cell":
+        return print_tables(args, device, dtype)
+    return print_line(args, device, dtype)
+
+
+# ------------------------------------------------------------------------- the tutorial's line --
+
+
+def print_line(args: argparse.Namespace, device: torch.device, dtype: torch.dtype) -> int:
     lltm_cell = _cell.functional().lltm_cell
-    operands = _cell.inputs(args, device, dtype)
+    operands = Case(*_cell.sizes(args, TUTORIAL_SIZES), dtype, device).operands()
     impl = _cell.VARIANTS[args.variant]
     forward, backward = [], []
     for warming_up in [True] * 3 + [False] * args.runs:
@@ -61,3 +108,87 @@ def synchronize(device: torch.device) -> None:
 def _figures(seconds: list[float], unit: str) -> str:
     best, mean = min(seconds), sum(seconds) / len(seconds)
     return f"{best * SCALES[unit]:.3f}/{mean * SCALES[unit]:.3f} {unit}"
+
+
+# ---------------------------------------------------------------------------------- the tables --
+
+
+def print_tables(args: argparse.Namespace, device: torch.device, dtype: torch.dtype) -> int:
+    before = _report.load(args.compare)[1] if args.compare else None  # fails before the long part
+    cells = implementations(args, device)
+    header = _measure.header(device)
+    for name, fact in header.items():
+        print(f"{name}: {fact}")
+    cases = [Case(*sizes, dtype, device) for sizes in chosen_sizes(args, device)]
+    work = [
+        (case, phase, name)
+        for case in cases
+        for phase in PHASES
+        for name in (*cells, ADDMM)
+        if name in cells or phase == PHASES[0]
+    ]
+    bar = tqdm(work, desc="measuring", disable=not sys.stderr.isatty(), leave=False)
+    rows = list(measure(bar, cells, args.seconds))
+    print(f"\n{_report.tables(rows)}")
+    if args.json:
+        _report.save(args.json, header, rows)
+    if before is not None:
+        print(f"\n{_report.comparison(before, rows)}")
+    if args.plot:
+        _report.plot(args.plot, header, rows)
+    return 1 if any(row.check.startswith("error") for row in rows) else 0
+
+
+def implementations(args: argparse.Namespace, device: torch.device) -> dict[str, Cell]:
+    """What is compared, by name; the speed-ups of the tables are against the first."""
+    lltm_cell = _cell.functional().lltm_cell
+
+    def ours(impl: str) -> Cell:
+        return lambda *operands: lltm_cell(*operands, impl=impl)
+
+    opponent = {}
+    if args.against:
+        opponent[args.against.name] = _opponent.build(args.against, args.define, device)
+    return {**opponent, **{impl: ours(impl) for impl in ("reference", "aten", "fused")}}
+
+
+def chosen_sizes(args: argparse.Namespace, device: torch.device) -> list[tuple[int, int, int]]:
+    if any((args.batch_size, args.features, args.state_size)):
+        return [_cell.sizes(args, TUTORIAL_SIZES)]
+    return PLOT_SIZES if args.plot else SIZES[device.type]
+
+
+def measure(
+    work: Iterable[tuple[Case, str, str]], cells: dict[str, Cell], seconds: float
+) -> Iterable[_report.Row]:
+    """Check each implementation at each size, and time it."""
+    checks: dict[tuple[Case, str], str] = {}
+    for case, phase, name in work:
+        if name == ADDMM:
+            checks[case, name] = "-"
+            function = _measure.addmm_alone(case)
+        else:
+            if (case, name) not in checks:
+                difference = _measure.mismatch(cells[name], cells["reference"], case)
+                checks[case, name] = difference or "match"
+            function = _measure.run_phase(cells[name], case.operands(), phase)
+        host = _measure.time_host(function, seconds)
+        graph = _measure.time_in_graph(function, seconds) if case.device.type == "cuda" else None
+        best = (graph or host).median
+        peak_operations, peak_bytes = _measure.peak(case.device, case.dtype)
+        yield _report.Row(
+            device=case.device.type,
+            dtype=str(case.dtype).removeprefix("torch."),
+            batch_size=case.batch_size,
+            input_size=case.input_size,
+            hidden_size=case.hidden_size,
+            phase=phase,
+            implementation=name,
+            check=checks[case, name],
+            host=host,
+            graph=graph,
+            gflops=case.operations(phase) / best / 1e9,
+            gflops_share=case.operations(phase) / best / peak_operations,
+            gbytes=case.bytes(phase) / best / 1e9,
+            gbytes_share=case.bytes(phase) / best / peak_bytes,
+        )

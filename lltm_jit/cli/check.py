@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from . import _cell
+from ._measure import Case
 
 INPUT_NAMES = ("input", "weights", "bias", "old_h", "old_cell")
 OUTPUT_NAMES = ("new_h", "new_cell")
@@ -16,14 +17,16 @@ OUTPUT_NAMES = ("new_h", "new_cell")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("direction", choices=["forward", "backward"], nargs="+")
-    _cell.add_sizes(parser, batch_size=3, features=17, state_size=5)
+    _cell.add_sizes(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="print the values compared")
 
 
 def run(args: argparse.Namespace) -> int:
     device = _cell.device(args.cuda)  # fails here, before anything is built
     lltm_cell = _cell.functional().lltm_cell
-    operands = _cell.inputs(args, torch.device("cpu"), torch.float64)
+    operands = Case(
+        *_cell.sizes(args, _cell.CHECK_SIZES), torch.float64, torch.device("cpu")
+    ).operands()
     grad_outputs = [torch.randn_like(operands[3]) for _ in OUTPUT_NAMES]
     opponents = [("C++", "aten", "cpu"), ("fused CPU", "fused", "cpu")]
     if args.cuda:

@@ -14,6 +14,7 @@ import torch
 from torch.autograd import gradcheck
 
 from . import _cell
+from ._measure import Case
 
 TABLE = [
     (torch.float32, 1e-3),
@@ -25,7 +26,7 @@ TABLE = [
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("variant", choices=_cell.VARIANTS, nargs="?")
-    _cell.add_sizes(parser, batch_size=3, features=17, state_size=5)
+    _cell.add_sizes(parser)
     parser.add_argument(
         "--table", action="store_true", help="check sigmoid at several precisions and step sizes"
     )
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         args.usage_error("expected a variant (py, cpp or cuda) or --table, but got neither")
     device = _cell.device(args.cuda or args.variant == "cuda")
     lltm_cell = _cell.functional().lltm_cell
-    operands = _cell.inputs(args, device, torch.float64)
+    operands = Case(*_cell.sizes(args, _cell.CHECK_SIZES), torch.float64, device).operands()
     impl = _cell.VARIANTS[args.variant]
     try:
         gradcheck(lambda *tensors: lltm_cell(*tensors, impl=impl), operands)

@@ -1,0 +1,212 @@
+"""Measure an implementation of the LLTM cell: is it right, how quick is it, what is the limit."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.benchmark import Timer
+
+from lltm_jit import __version__
+
+PHASES = ("forward, no_grad", "forward", "forward + backward")
+_GRAPH_CALLS = 20  # in one CUDA graph, so that its own launch weighs little
+_FEWEST_SAMPLES = 7
+
+Cell = Callable[..., tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One size: what is measured, whatever measures it."""
+
+    batch_size: int
+    input_size: int
+    hidden_size: int
+    dtype: torch.dtype
+    device: torch.device
+
+    def operands(self) -> list[Tensor]:
+        """input, weights, bias, old_h, old_cell, each requiring grad; the same at every call."""
+        generator = torch.Generator().manual_seed(0)
+        columns = self.hidden_size + self.input_size
+        scale = self.hidden_size**-0.5  # as the module initialises its parameters
+
+        def draw(*shape: int) -> Tensor:
+            values = torch.randn(shape, generator=generator, dtype=torch.float64)
+            return values.to(self.device, self.dtype)
+
+        tensors = [
+            draw(self.batch_size, self.input_size),
+            draw(3 * self.hidden_size, columns) * scale,
+            draw(3 * self.hidden_size) * scale,
+            draw(self.batch_size, self.hidden_size),
+            draw(self.batch_size, self.hidden_size),
+        ]
+        return [tensor.requires_grad_() for tensor in tensors]
+
+    def operations(self, phase: str) -> int:
+        """Multiplications and additions of the matrix products, which are nearly all there is."""
+        forward = 2 * self.batch_size * 3 * self.hidden_size * (self.hidden_size + self.input_size)
+        return 3 * forward if phase == PHASES[2] else forward
+
+    def bytes(self, phase: str) -> int:
+        """The fewest bytes that must move: every operand read once, every result written once."""
+        B, I, H = self.batch_size, self.input_size, self.hidden_size  # noqa: E741
+        weights = 3 * H * (H + I) + 3 * H
+        state, gates = 2 * B * H, 3 * B * H
+        forward = weights + B * I + state + state
+        # The backward reads what the forward read, the new cell, the gates and two gradients, and
+        # writes a gradient for each operand.
+        operands = weights + B * I + state
+        backward = operands + B * H + gates + state + operands
+        elements = {PHASES[0]: forward, PHASES[1]: forward + gates}
+        elements[PHASES[2]] = forward + gates + backward
+        return elements[phase] * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of one call: quartiles and the least, of `count` samples."""
+
+    least: float
+    lower: float
+    median: float
+    upper: float
+    count: int
+
+
+def run_phase(cell: Cell, operands: list[Tensor], phase: str) -> Callable[[], Any]:
+    """A function without arguments that does what the phase says."""
+    if phase == PHASES[0]:
+
+        def forward() -> Any:
+            with torch.no_grad():
+                return cell(*operands)
+
+        return forward
+    if phase == PHASES[1]:
+        return lambda: cell(*operands)
+    grads = [torch.ones_like(operands[3]), torch.ones_like(operands[4])]
+    return lambda: torch.autograd.grad(cell(*operands), operands, grads)
+
+
+def addmm_alone(case: Case) -> Callable[[], Any]:
+    """The matrix product inside a forward and nothing else, to compare with."""
+    input, weights, bias, old_h, _ = (tensor.detach() for tensor in case.operands())
+    X, transposed = torch.cat([old_h, input], 1), weights.t()
+    return lambda: torch.addmm(bias, X, transposed)
+
+
+def time_host(function: Callable[[], Any], seconds: float) -> Times:
+    """Time calls as a program makes them; on a GPU with its work at the end of each block."""
+    timer = Timer("function()", globals={"function": function}, num_threads=torch.get_num_threads())
+    return summary(_samples(timer, seconds))
+
+
+def time_in_graph(function: Callable[[], Any], seconds: float) -> Times:
+    """Time calls inside a CUDA graph: what the GPU needs, whatever the host does."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            function()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(_GRAPH_CALLS):
+            function()
+    timer = Timer("graph.replay()", globals={"graph": graph})
+    return summary([time / _GRAPH_CALLS for time in _samples(timer, seconds)])
+
+
+def _samples(timer: Timer, seconds: float) -> list[float]:
+    """Times of one call, each the mean of a block; as many as fit, but enough for quartiles."""
+    measured = timer.blocked_autorange(min_run_time=seconds)
+    times = measured.times
+    while len(times) < _FEWEST_SAMPLES:
+        times += timer.timeit(measured.number_per_run).times
+    return times
+
+
+def summary(seconds: list[float]) -> Times:
+    """Quartiles of samples."""
+    values = torch.tensor(seconds, dtype=torch.float64)
+    lower, median, upper = values.quantile(torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64))
+    return Times(min(seconds), lower.item(), median.item(), upper.item(), len(seconds))
+
+
+def mismatch(cell: Cell, reference: Cell, case: Case) -> str:
+    """How far results and gradients are from the float64 reference; empty when as near as they can.
+
+    As near means: at most twice the error that the reference itself makes in this type, plus one
+    rounding.
+    """
+    operands = case.operands()
+    exact = _results(reference, [tensor.detach().double().requires_grad_() for tensor in operands])
+    baseline = _results(reference, operands)
+    epsilon = torch.finfo(case.dtype).eps
+    for value, plain, true in zip(_results(cell, operands), baseline, exact, strict=True):
+        scale = true.abs().max().item() or 1.0
+        error = (value.double() - true).abs().max().item() / scale
+        allowed = 2 * (plain.double() - true).abs().max().item() / scale + 4 * epsilon
+        if not error <= allowed:  # NaN is no match
+            return f"error {error:.1e}"
+    return ""
+
+
+def _results(cell: Cell, operands: list[Tensor]) -> list[Tensor]:
+    outputs = cell(*operands)
+    grads = [torch.ones_like(output) for output in outputs]
+    return [*outputs, *torch.autograd.grad(outputs, operands, grads)]
+
+
+@cache
+def peak(device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
+    """What this machine reaches, a second: operations of a matrix product, bytes of a copy."""
+    size = 8192 if device.type == "cuda" else 1024
+    matrix = torch.randn(size, size, device=device, dtype=dtype)
+    product = time_host(lambda: matrix @ matrix, 0.3).least
+    block = torch.empty(2**28 if device.type == "cuda" else 2**26, dtype=torch.uint8, device=device)
+    target = torch.empty_like(block)
+    copy = time_host(lambda: target.copy_(block), 0.3).least
+    return 2 * size**3 / product, 2 * block.numel() / copy
+
+
+def header(device: torch.device) -> dict[str, str]:
+    """The machine and the versions that figures belong to."""
+    facts = {
+        "GPU": torch.cuda.get_device_name(device) if device.type == "cuda" else "",
+        "CPU": f"{_processor()}, {torch.get_num_threads()} threads",
+        "torch": torch.__version__,
+        "CUDA": torch.version.cuda or "",
+        "lltm_jit": f"{__version__} {_commit()}".strip(),
+    }
+    return {name: fact for name, fact in facts.items() if fact}
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _commit() -> str:
+    """The commit of the checkout; empty in an installed copy."""
+    here = Path(__file__).parent
+    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--exclude", "*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError:
+        return ""
+    return done.stdout.strip()
