@@ -93,25 +93,36 @@ def explain(log: str, spec: BuildSpec, log_path: Path, status: int) -> str:
 
 
 def _excerpt(diagnostic: Diagnostic, spec: BuildSpec) -> list[str]:
+    """Where the error is, and the line of source with a caret."""
     if not diagnostic.file:
         return []
-    path = Path(diagnostic.file)
-    known = path.is_absolute() and any(path == own for own in (*spec.sources, *spec.headers))
-    name = spec.label(path) if known else diagnostic.file
     column = f":{diagnostic.column}" if diagnostic.column else ""
-    lines = [f"  --> {name}:{diagnostic.line}{column}"]
-    try:
-        source = path.read_text("utf-8", errors="replace").splitlines()[diagnostic.line - 1]
-    except (OSError, IndexError):
+    lines = [f"  --> {_shown_name(diagnostic.file, spec)}:{diagnostic.line}{column}"]
+    source = _source_line(diagnostic, spec)
+    if source is None:
         return lines
     margin = " " * len(str(diagnostic.line))
     lines += [f"{margin} |", f"{diagnostic.line} | {source}"]
     if diagnostic.column:
-        indent = re.sub(
-            r"[^\t]", " ", source[: diagnostic.column - 1]
-        )  # tabs stay, so that it lines up
+        indent = re.sub(r"[^\t]", " ", source[: diagnostic.column - 1])  # tabs stay: it lines up
         lines.append(f"{margin} | {indent}^")
     return lines
+
+
+def _shown_name(file: str, spec: BuildSpec) -> str:
+    path = Path(file)
+    known = any(path == own for own in (*spec.sources, *spec.headers))
+    return spec.label(path) if known else file
+
+
+def _source_line(diagnostic: Diagnostic, spec: BuildSpec) -> str | None:
+    text = dict(spec.listings).get(diagnostic.file)
+    try:
+        if text is None:
+            text = Path(diagnostic.file).read_text("utf-8", errors="replace")
+        return text.splitlines()[diagnostic.line - 1]
+    except (OSError, IndexError):
+        return None
 
 
 def explain_import(error: str, library: str) -> str:

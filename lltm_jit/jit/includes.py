@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -16,13 +16,17 @@ _INCLUDE = re.compile(
 
 
 def headers_of(
-    sources: Iterable[Path], include_paths: Iterable[Path], system: Iterable[Path] = ()
+    sources: Iterable[Path],
+    include_paths: Iterable[Path],
+    system: Iterable[Path] = (),
+    texts: Mapping[Path, str] | None = None,
 ) -> tuple[Path, ...]:
     """The headers that a compiler could read for these sources, by a text search.
 
     Conditions around an include are not evaluated: a header too many only costs its digest.
     Headers of torch, Python and the compilers are left out, for they change with their versions,
-    which the key has; ``system`` names further such directories.
+    which the key has; ``system`` names further such directories. ``texts`` are sources that need
+    not be on disk.
     """
     outside = (*_system_directories(), *system)
     paths = [path for path in include_paths if not _below(path, outside)]
@@ -31,7 +35,7 @@ def headers_of(
     while waiting:
         file = waiting.pop()
         try:
-            text = file.read_bytes()
+            text = texts[file].encode() if texts and file in texts else file.read_bytes()
         except OSError:
             continue  # a source that cannot be read is told when it is digested
         for quoted, bracketed in _INCLUDE.findall(text):

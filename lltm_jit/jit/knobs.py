@@ -50,6 +50,8 @@ KNOBS = {
         ),
         Knob("LLTM_JIT_DEBUG", "flag", "0", "1: compile C++ with -g -O0"),
         Knob("CUDA_DEVICE_DEBUG", "flag", "0", "1: compile CUDA with -g -G"),
+        Knob("LLTM_JIT_LINEINFO", "flag", "0", "1: compile CUDA with -lineinfo, for profilers"),
+        Knob("LLTM_JIT_SANITIZE", "text", "", "compile C++ with these, as 'address,undefined'"),
         Knob("LLTM_JIT_DISABLE_JIT", "flag", "0", "1: never compile; use what is built or fail"),
         Knob("LLTM_JIT_PREBUILD", "flag", "0", "1: compile into the wheel when packaging"),
     )

@@ -163,6 +163,8 @@ def default_cflags(toolchain: Toolchain, with_cuda: bool) -> tuple[str, ...]:
 def common_cflags(toolchain: Toolchain) -> tuple[str, ...]:
     """C++ flags of every extension, the user's own as well."""
     flags = ["-O0", "-g"] if knobs.flag("LLTM_JIT_DEBUG") else ["-O3"]
+    if sanitizers := knobs.text("LLTM_JIT_SANITIZE"):
+        flags += [f"-fsanitize={sanitizers}", "-fno-omit-frame-pointer", "-g"]
     if toolchain.cxx_family == "gcc":
         # GNU unique symbols would be shared between the old and the new library after a reload;
         # clang does not make any, and does not know the flag.
@@ -185,6 +187,8 @@ def common_cuda_cflags() -> tuple[str, ...]:
         flags += ["-g", "-G", "-O0"]
     elif knobs.flag("LLTM_JIT_DEBUG"):
         flags += ["-g", "-lineinfo", "-O0"]
+    elif knobs.flag("LLTM_JIT_LINEINFO"):
+        flags += ["-lineinfo"]
     if "clang" not in os.environ.get("CC", ""):  # torch hands CC to nvcc as its host compiler
         flags += ["-Xcompiler", "-fno-gnu-unique"]
     return tuple(flags)

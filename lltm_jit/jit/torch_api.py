@@ -6,6 +6,7 @@ without a process, one build for many processes, errors in words, and ``reload``
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -124,16 +125,50 @@ def load_inline(
         ValueError: ``functions`` is neither a name, nor names, nor a mapping to docstrings.
     """
     _refuse_sycl(sycl_sources, extra_sycl_cflags, with_sycl)
-    cpp, cuda = _strings(cpp_sources), _strings(cuda_sources)
-    listings = [(f"cpp_sources[{index}]", text) for index, text in enumerate(cpp)]
-    bindings = _bindings(functions, with_pytorch_error_handling)
+    cpp = [(f"cpp_sources[{i}]", text) for i, text in enumerate(_strings(cpp_sources))]
+    cuda = [(f"cuda_sources[{i}]", text) for i, text in enumerate(_strings(cuda_sources))]
+    return load_listings(
+        name,
+        cpp,
+        cuda,
+        functions,
+        extra_cflags=extra_cflags,
+        extra_cuda_cflags=extra_cuda_cflags,
+        extra_ldflags=extra_ldflags,
+        extra_include_paths=extra_include_paths,
+        build_directory=build_directory,
+        verbose=verbose,
+        with_cuda=with_cuda,
+        is_python_module=is_python_module,
+        with_pytorch_error_handling=with_pytorch_error_handling,
+        no_implicit_headers=no_implicit_headers,
+    )
+
+
+def load_listings(
+    name: str,
+    cpp: list[tuple[str, str]],
+    cuda: list[tuple[str, str]],
+    functions: Any,
+    *,
+    extra_cflags: Flags = None,
+    extra_cuda_cflags: Flags = None,
+    extra_ldflags: Flags = None,
+    extra_include_paths: Sequence[str | os.PathLike[str]] | None = None,
+    build_directory: str | os.PathLike[str] | None = None,
+    verbose: bool = False,
+    with_cuda: bool | None = None,
+    is_python_module: bool = True,
+    with_pytorch_error_handling: bool = True,
+    no_implicit_headers: bool = False,
+) -> Any:
+    """``load_inline`` for strings that have names, by which errors call them."""
     with cache.at_root(build_directory):
         directory = cache.builds_directory() / "inline" / name
-    texts = [(directory / "main.cpp", _unit("main.cpp", listings, no_implicit_headers) + bindings)]
+    bindings = _bindings(functions, with_pytorch_error_handling)
+    texts = [(directory / "main.cpp", _unit("main.cpp", cpp, no_implicit_headers) + bindings)]
     if cuda:
-        cuda_listings = [(f"cuda_sources[{index}]", text) for index, text in enumerate(cuda)]
-        texts.append((directory / "cuda.cu", _unit("cuda.cu", cuda_listings, no_implicit_headers)))
-        listings += cuda_listings
+        texts.append((directory / "cuda.cu", _unit("cuda.cu", cuda, no_implicit_headers)))
 
     def respec(toolchain: Toolchain) -> BuildSpec:
         return _spec(
@@ -147,7 +182,7 @@ def load_inline(
             with_cuda=with_cuda,
             python_module=is_python_module,
             texts=tuple(texts),
-            listings=tuple(listings),
+            listings=(*cpp, *cuda),
         )
 
     return _load(respec, build_directory, verbose)
@@ -172,6 +207,7 @@ def _spec(
     ldflags: tuple[str, ...],
     include_paths: tuple[Path, ...],
     with_cuda: bool | None,
+    texts: tuple[tuple[Path, str], ...] = (),
     **rest: Any,
 ) -> BuildSpec:
     headers: tuple[Path, ...] = ()
@@ -187,7 +223,7 @@ def _spec(
         raise ToolchainError(f"{name} needs CUDA, but {toolchain.cuda_missing}")
     searched = (*include_paths, *_include_flags((*cflags, *cuda_cflags)))
     system = (Path(toolchain.cuda_home),) if toolchain.cuda_home else ()
-    found = headers_of(paths, searched, system)
+    found = headers_of(paths, searched, system, dict(texts))
     return BuildSpec(
         name=name,
         sources=tuple(paths),
@@ -199,6 +235,7 @@ def _spec(
         with_cuda=with_cuda,
         architectures=toolchain.architectures if with_cuda else (),
         base=base,
+        texts=texts,
         **rest,
     )
 
@@ -206,7 +243,7 @@ def _spec(
 def _include_flags(flags: Sequence[str]) -> list[Path]:
     """The directories that flags add to the search for headers: -Idir, -I dir, -isystem dir."""
     found = []
-    for flag, following in zip(flags, (*flags[1:], ""), strict=True):
+    for flag, following in itertools.zip_longest(flags, flags[1:], fillvalue=""):
         for prefix in ("-I", "-iquote", "-isystem"):
             if flag == prefix:
                 found.append(following)

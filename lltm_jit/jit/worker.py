@@ -55,7 +55,8 @@ def _build_with_torch(request: dict) -> int:
             is_standalone=request["standalone"],
         )
     except (RuntimeError, OSError, ValueError) as error:
-        print(f"{type(error).__name__}: {error}", flush=True)
+        cause = f" ({error.__cause__})" if error.__cause__ else ""
+        print(f"{type(error).__name__}: {error}{cause}", flush=True)
         return 1
     return 0
 

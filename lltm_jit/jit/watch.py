@@ -1,0 +1,82 @@
+"""Rebuild on save: a thread watches the sources and reloads when one of them changes."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .errors import LltmJitError, ToolchainError
+from .reload import Reload
+from .spec import CUDA_SUFFIXES, CXX_SUFFIXES, HEADER_SUFFIXES
+
+_SUFFIXES = (*CXX_SUFFIXES, *CUDA_SUFFIXES, *HEADER_SUFFIXES)
+_POLL_MS = 200  # how soon a watch that ends is noticed
+
+
+@contextmanager
+def watch(
+    directories: Iterable[str | Path],
+    reload: Callable[[], Reload],
+    then: Callable[[Reload], None] | None = None,
+) -> Iterator[None]:
+    """Reload in a thread whenever a source below the directories is saved.
+
+    Args:
+        directories: what to watch.
+        reload: rebuilds and puts the new build into force.
+        then: called with the result of each reload that changed something.
+
+    An error of the build is printed, and the old build stays in force. The thread ends with the
+    ``with`` block.
+
+    Raises:
+        ToolchainError: watchfiles is not installed.
+    """
+    try:
+        import watchfiles
+    except ImportError:
+        raise ToolchainError(
+            "watching needs watchfiles; run `python -m pip install watchfiles`"
+        ) from None
+    stop, ready = threading.Event(), threading.Event()
+
+    def is_source(change: object, path: str) -> bool:
+        return path.endswith(_SUFFIXES)
+
+    def run() -> None:
+        changes = watchfiles.watch(
+            *directories,
+            watch_filter=is_source,
+            debounce=50,
+            step=10,
+            stop_event=stop,
+            rust_timeout=_POLL_MS,
+            yield_on_timeout=True,  # the first one tells that the watch has begun
+            raise_interrupt=False,
+        )
+        for changed in changes:
+            ready.set()
+            if changed:
+                _reload_and_tell(reload, then)
+
+    thread = threading.Thread(target=run, name="lltm_jit watch", daemon=True)
+    thread.start()
+    ready.wait(timeout=10)
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _reload_and_tell(reload: Callable[[], Reload], then: Callable[[Reload], None] | None) -> None:
+    try:
+        done = reload()
+    except LltmJitError as error:
+        print(f"lltm_jit: the old build stays in force\n{error}", file=sys.stderr, flush=True)
+        return
+    if done.changed and then is not None:
+        then(done)

@@ -1,0 +1,128 @@
+"""The real compiler and the real torch: what a second library in one process must not share."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lltm_jit import jit
+from lltm_jit.jit import reload, torch_api
+
+STATICS = """
+#include <Python.h>
+#include "common.h"
+template <typename T> struct Counter { static int value; };
+template <typename T> int Counter<T>::value = 0;
+inline int& shared() { static int value = 0; return value; }
+static PyObject* count(PyObject*, PyObject*) {
+  return Py_BuildValue("iii", ++Counter<int>::value, ++shared(), VERSION);
+}
+static PyMethodDef methods[] = {{"count", count, METH_NOARGS, nullptr}, {}};
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "statics", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit_statics() { return PyModule_Create(&module); }
+"""
+
+OPS = """
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/mul.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/library.h>
+#include <optional>
+
+double factor();
+
+struct Scale : torch::autograd::Function<Scale> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
+    return at::mul(x, factor());
+  }
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext*, const torch::autograd::variable_list& grads) {
+    return {at::mul(grads[0], factor())};
+  }
+};
+
+at::Tensor scale(const at::Tensor& x) { return Scale::apply(x); }
+
+std::optional<torch::Library> implementations;
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("register_ops", [] {
+    implementations.emplace(
+        torch::Library::IMPL, "lltm_jit_reload_test", c10::DispatchKey::CompositeImplicitAutograd,
+        __FILE__, __LINE__);
+    implementations->impl("scale", scale);
+  });
+  m.def("release_ops", [] { implementations.reset(); });
+  m.def("factor", factor);
+}
+"""
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_statics_are_not_shared_and_back_again_works(root):
+    (root / "common.h").write_text("#define VERSION 1\n")
+    (root / "statics.cpp").write_text(STATICS)
+    first = torch_api.load("statics", str(root / "statics.cpp"))
+    assert [first.count() for _ in range(2)] == [(1, 1, 1), (2, 2, 1)]
+    (root / "common.h").write_text("#define VERSION 2\n")
+    second = reload.reload_module(first).build.module
+    assert second.count() == (1, 1, 2)
+    assert first.count() == (3, 3, 1)
+    (root / "common.h").write_text("#define VERSION 1\n")
+    assert reload.reload_module(second).build.module is first
+
+
+def test_ops_are_swapped_in_place_and_an_old_graph_runs_its_own_backward(root):
+    library = torch.library.Library("lltm_jit_reload_test", "FRAGMENT")
+    library.define("scale(Tensor x) -> Tensor")
+    scale = torch.ops.lltm_jit_reload_test.scale
+    (root / "ops.cpp").write_text(OPS)
+    (root / "factor.cpp").write_text("double factor() { return 2; }\n")
+    sources = [str(root / "ops.cpp"), str(root / "factor.cpp")]
+    first = torch_api.load("scale_ops", sources)
+    first.register_ops()
+    x = torch.ones(3, requires_grad=True)
+    old = scale(x)
+    assert old.tolist() == [2, 2, 2]
+
+    (root / "factor.cpp").write_text("double factor() { return 5; }\n")
+    done = reload.reload_module(first)
+    assert (done.build.info.compiled, done.build.info.reused) == (1, 1)
+    assert scale(x).tolist() == [5, 5, 5]
+    assert torch.autograd.grad(scale(x).sum(), x)[0].tolist() == [5, 5, 5]
+    assert torch.autograd.grad(old.sum(), x)[0].tolist() == [2, 2, 2]
+
+    (root / "factor.cpp").write_text("double factor() { return nonsense; }\n")
+    with pytest.raises(jit.BuildError, match=r"factor\.cpp:1:26"):
+        reload.reload_module(done.build.module)
+    assert scale(x).tolist() == [5, 5, 5]
+
+    (root / "factor.cpp").write_text("double factor() { return 2; }\n")
+    assert reload.reload_module(done.build.module).build.module is first
+    assert scale(x).tolist() == [2, 2, 2]
+    first.release_ops()
+
+
+def test_inline_error_shows_the_strings_own_line(root):
+    with pytest.raises(jit.BuildError) as caught:
+        torch_api.load_inline("_C", ["int x;", "\nint y = zero;\n"], no_implicit_headers=True)
+    assert str(caught.value).splitlines()[1:5] == [
+        "  --> cpp_sources[1]:2:9",
+        "  |",
+        "2 | int y = zero;",
+        "  |         ^",
+    ]
+
+
+def test_undefined_symbol_is_told_at_import(root):
+    source = root / "missing.cpp"
+    source.write_text(STATICS.replace("++shared()", "elsewhere()").replace("VERSION", "1"))
+    (root / "common.h").write_text("int elsewhere();\n")
+    with pytest.raises(jit.BuildError, match="elsewhere"):
+        torch_api.load("statics", str(source))

@@ -1,0 +1,189 @@
+"""load and load_inline with torch's signatures, and reload of what they gave."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from engine_bench import text_of
+from torch.utils import cpp_extension
+
+from lltm_jit import jit
+from lltm_jit.jit import reload, torch_api
+
+
+@pytest.mark.parametrize("name", ["load", "load_inline"])
+def test_signature_is_torchs(name):
+    ours = inspect.signature(getattr(torch_api, name)).parameters
+    torchs = inspect.signature(getattr(cpp_extension, name)).parameters
+    assert list(ours) == list(torchs)
+    assert [p.default for p in ours.values()] == [p.default for p in torchs.values()]
+
+
+def payload(module_or_path) -> str:
+    path = module_or_path if isinstance(module_or_path, str) else module_or_path.__file__
+    return Path(path).read_bytes().rpartition(b"#FAKE\n")[2].decode()
+
+
+def test_load_positional_and_again(bench):
+    arguments = ("_C", [str(bench.sources / "one/one.cpp"), bench.sources / "two/two.cpp"])
+    arguments += (["-DA"], None, None, ["-lm"], [str(bench.sources)])
+    module = torch_api.load(*arguments)
+    assert payload(module) == "shared header\none\ntwo"
+    assert bench.counts == ["compile one.cpp", "compile two.cpp", "link"]
+    assert torch_api.load(*arguments) is module
+    assert bench.counts == []
+
+
+def test_load_sees_headers_that_nobody_named(bench):
+    bench.write("one/one.cpp", '#include "../far/a.h"\none\n')
+    bench.write("far/a.h", '#include "b.h"\n')
+    bench.write("far/b.h", "first\n")
+    source = str(bench.sources / "one/one.cpp")
+    assert payload(torch_api.load("_C", source)) == "first\none"
+    bench.write("far/b.h", "second\n")
+    assert payload(torch_api.load("_C", source)) == "second\none"
+
+
+def test_load_finds_headers_by_flags(bench):
+    source = bench.write("one/one.cpp", '#include "a.h"\none\n')
+    bench.write("far/a.h", "first\n")
+    flags = [f"-I{bench.sources / 'far'}"]
+    assert payload(torch_api.load("_C", str(source), extra_cflags=flags)) == "first\none"
+    bench.write("far/a.h", "second\n")
+    assert payload(torch_api.load("_C", str(source), extra_cflags=flags)) == "second\none"
+
+
+def test_load_takes_a_directory_and_relative_paths(bench, monkeypatch):
+    assert payload(torch_api.load("_C", bench.sources)) == "shared header\none\ntwo"
+    monkeypatch.chdir(bench.sources)
+    assert payload(torch_api.load("_C", "two/two.cpp")) == "two"
+
+
+def test_build_directory_holds_the_build(bench, tmp_path):
+    place = tmp_path / "here"
+    module = torch_api.load(
+        "_C", str(bench.sources / "two/two.cpp"), build_directory=str(place), verbose=False
+    )
+    assert Path(module.__file__).is_relative_to(place)
+    assert not bench.builds.exists() or not list(bench.builds.glob("*/ok.json"))
+
+
+def test_library_that_is_no_module(bench):
+    source = str(bench.sources / "two/two.cpp")
+    path = torch_api.load("plain-library", source, is_python_module=False)
+    assert Path(path).name == "plain-library.so"
+    assert payload(path) == "two"
+
+
+def test_callers_lists_are_left_alone(bench):
+    flags, sources, texts = ["-DA"], [str(bench.sources / "two/two.cpp")], ["text"]
+    torch_api.load("_C", sources, extra_cflags=flags)
+    torch_api.load_inline("_C", texts, extra_cflags=flags)
+    assert (flags, len(sources), texts) == (["-DA"], 1, ["text"])
+
+
+@pytest.mark.parametrize(
+    ("functions", "expected"),
+    [
+        ("f", 'm.def("f", torch::wrap_pybind_function(f), "f");'),
+        (["f"], 'm.def("f", torch::wrap_pybind_function(f), "f");'),
+        ({"f": 'says "x"'}, 'm.def("f", torch::wrap_pybind_function(f), "says \\"x\\"");'),
+    ],
+)
+def test_inline_bindings(bench, functions, expected):
+    module = torch_api.load_inline("_C", ["first", "second"], functions=functions)
+    lines = [line.strip() for line in payload(module).splitlines()]
+    assert lines[:5] == [
+        "#include <torch/extension.h>",
+        '#line 1 "cpp_sources[0]"',
+        "first",
+        '#line 1 "cpp_sources[1]"',
+        "second",
+    ]
+    assert expected in lines
+
+
+def test_inline_without_headers_and_error_handling(bench):
+    module = torch_api.load_inline(
+        "_C", "text", functions=["f"], no_implicit_headers=True, with_pytorch_error_handling=False
+    )
+    assert "torch" not in payload(module)
+    assert 'm.def("f", &f, "f");' in payload(module)
+
+
+def test_inline_cached_and_changed(bench):
+    first = torch_api.load_inline("_C", "text")
+    assert bench.counts == ["compile main.cpp", "link"]
+    assert torch_api.load_inline("_C", ["text"]) is first
+    second = torch_api.load_inline("_C", "other text")
+    assert bench.counts == ["compile main.cpp", "link"]
+    assert torch_api.load_inline("_C", "text") is first
+    assert second is not first
+
+
+def test_sycl_is_refused(bench):
+    with pytest.raises(jit.ToolchainError, match="SYCL"):
+        torch_api.load("_C", "x.sycl", with_sycl=True)
+
+
+def test_cuda_without_nvcc_is_refused_in_words(bench, monkeypatch):
+    source = bench.write("three.cu", "three\n")
+    monkeypatch.setattr("torch.version.cuda", None)
+    with pytest.raises(jit.ToolchainError, match=r"_C needs CUDA, but torch .* has no CUDA"):
+        torch_api.load("_C", str(source))
+
+
+def test_reload_of_a_module(bench):
+    module = torch_api.load("_C", bench.sources)
+    assert reload.reload_module(module).changed == ()
+    assert "compile two.cpp" in bench.counts
+    bench.write("two/two.cpp", "deux\n")
+    done = reload.reload_module(module)
+    assert bench.counts == ["compile two.cpp", "link"]
+    assert done.changed == ("kernels/two/two.cpp changed",)
+    assert payload(done.build.module).endswith("deux")
+    bench.write("two/two.cpp", "//! error broken\n")
+    with pytest.raises(jit.BuildError, match="error: broken"):
+        reload.reload_module(done.build.module)
+    bench.write("two/two.cpp", "two\n")
+    assert reload.reload_module(done.build.module).build.module is module
+
+
+def test_reload_of_a_stranger(bench):
+    with pytest.raises(jit.LltmJitError, match=r"os was not loaded by lltm_jit\.load"):
+        reload.reload_module(os)
+
+
+def test_second_static_registration_is_refused_before_it_is_built(bench):
+    source = bench.write(
+        "two/two.cpp", "// TORCH_LIBRARY(not_this, m)\nTORCH_LIBRARY(mine, m) {}\n"
+    )
+    torch_api.load("_C", str(source))
+    bench.write("two/two.cpp", "TORCH_LIBRARY(mine, m) { }\n")
+    assert bench.counts
+    with pytest.raises(jit.BuildError, match=r"(?s)TORCH_LIBRARY\(mine\).*restart Python"):
+        torch_api.load("_C", str(source))
+    assert bench.counts == []
+
+
+def test_build_without_import(bench):
+    info = jit.engine.build(bench.spec(), jit.detect())
+    assert bench.counts == ["compile one.cpp", "compile two.cpp", "link"]
+    assert not info.cached
+    assert jit.engine.build(bench.spec(), jit.detect()).cached
+    assert bench.counts == []
+    assert not jit.engine.build(bench.spec(), jit.detect(), force=True).cached
+    assert bench.counts == ["compile one.cpp", "compile two.cpp", "link"]
+    assert text_of(bench.load()) == "shared header\none\ntwo"
+
+
+def test_executable(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "cache"))
+    source = tmp_path / "main.cpp"
+    source.write_text('#include <cstdio>\nint main() { std::puts("it runs"); }\n')
+    path = torch_api.load("tool", str(source), is_python_module=False, is_standalone=True)
+    assert subprocess.run([path], capture_output=True, text=True).stdout == "it runs\n"
