@@ -18,6 +18,8 @@ COMMANDS = {
     "check": "compare the implementations of the LLTM cell with each other",
     "grad_check": "compare gradients with finite differences, in float64",
     "info": "show versions, and where, why and for what the extension was built",
+    "build": "compile the kernels, also for a debugger, a sanitizer or a profiler",
+    "watch": "rebuild whenever a source is saved, and run a command after each build",
     "doctor": "check whether this machine can build, and say what to do if not",
     "new": "write the files of a new operator, which works at once",
     "log": "show the compilers' output of the last build, also of one that failed",

@@ -184,7 +184,8 @@ def header(device: torch.device) -> dict[str, str]:
     """The machine and the versions that figures belong to."""
     facts = {
         "GPU": torch.cuda.get_device_name(device) if device.type == "cuda" else "",
-        "CPU": f"{_processor()}, {torch.get_num_threads()} threads",
+        "CPU": _processor(),
+        "threads": str(torch.get_num_threads()),
         "torch": torch.__version__,
         "CUDA": torch.version.cuda or "",
         "lltm_jit": f"{__version__} {_commit()}".strip(),

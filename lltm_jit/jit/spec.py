@@ -201,6 +201,9 @@ def default_ldflags(toolchain: Toolchain) -> tuple[str, ...]:
     C++ runtime in the process crashes in the first stream it formats a number with. Naming the
     shared library, which torch has loaded already, takes precedence over the static one.
     """
+    flags = []
+    if sanitizers := knobs.text("LLTM_JIT_SANITIZE"):
+        flags.append(f"-fsanitize={sanitizers}")
     if toolchain.cxx_family == "gcc" and sys.platform == "linux":
-        return ("-l:libstdc++.so.6",)
-    return ()
+        flags.append("-l:libstdc++.so.6")
+    return tuple(flags)

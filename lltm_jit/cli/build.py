@@ -1,0 +1,67 @@
+"""``build``: compile the package's kernels without importing them, also for a debugger or profiler.
+
+A build of each kind stays in the cache beside the others; the environment variables that the
+command names choose it on import.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+
+from lltm_jit import native
+from lltm_jit.jit import detect, engine
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--debug", action="store_true", help="-g -O0, and for nvcc -g -G")
+    kind.add_argument(
+        "--sanitize", metavar="LIST", help="with the compiler's sanitizers: address,undefined"
+    )
+    kind.add_argument("--lineinfo", action="store_true", help="source lines for CUDA profilers")
+    parser.add_argument("--force", action="store_true", help="compile every file anew")
+    parser.add_argument("--verbose", action="store_true", help="show the compilers' own lines")
+
+
+def run(args: argparse.Namespace) -> int:
+    variables = settings(args)
+    os.environ.update(variables)
+    toolchain = detect()
+    verbose = True if args.verbose else None
+    spec = native.package_spec(toolchain)
+    info = engine.build(spec, toolchain, force=args.force, verbose=verbose)
+    print(info.library)
+    if variables:
+        print(f"to use it: {how_to_use(variables, toolchain.cxx or 'c++')} python ...")
+    return 0
+
+
+def settings(args: argparse.Namespace) -> dict[str, str]:
+    """The environment variables that choose this kind of build."""
+    if args.debug:
+        return {"LLTM_JIT_DEBUG": "1", "CUDA_DEVICE_DEBUG": "1"}
+    if args.sanitize:
+        return {"LLTM_JIT_SANITIZE": args.sanitize}
+    if args.lineinfo:
+        return {"LLTM_JIT_LINEINFO": "1"}
+    return {}
+
+
+def how_to_use(variables: dict[str, str], compiler: str) -> str:
+    """What to write before `python`, as the shell wants it."""
+    words = [f"{name}={value}" for name, value in variables.items()]
+    sanitizers = variables.get("LLTM_JIT_SANITIZE", "").split(",")
+    if "address" in sanitizers:
+        # Its runtime must come first in the process, and Python itself leaks on purpose. C++
+        # exceptions pass through it, so that the runtime of C++ must be there from the start too.
+        libraries = [_library(compiler, name) for name in ("libasan.so", "libstdc++.so.6")]
+        words += [f'LD_PRELOAD="{" ".join(libraries)}"', "ASAN_OPTIONS=detect_leaks=0"]
+    return " ".join(words)
+
+
+def _library(compiler: str, name: str) -> str:
+    command = [shutil.which(compiler) or compiler, f"-print-file-name={name}"]
+    return os.path.realpath(subprocess.run(command, capture_output=True, text=True).stdout.strip())

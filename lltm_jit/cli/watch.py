@@ -1,0 +1,92 @@
+"""``watch [-- command]``: rebuild when a source is saved; then run the command anew."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import threading
+import time
+
+from lltm_jit import native
+from lltm_jit.jit import Build, LltmJitError, reload
+from lltm_jit.jit.watch import watch
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "program",
+        nargs="*",
+        metavar="command",
+        help="run after each build, in place of one that still runs; put -- before it",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    package, program = Package(), Program(args.program)
+    directory = native.kernels_directory()
+    try:
+        with watch([directory], package.reload, lambda done: tell_and_run(done, program)):
+            say(f"watching {directory}; Ctrl-C ends it")
+            first_build(package)
+            program.run()
+            threading.Event().wait()
+    except KeyboardInterrupt:
+        program.stop()
+    return 0
+
+
+class Package:
+    """The package's build in force, none as long as the first one fails."""
+
+    def __init__(self) -> None:
+        self.current: Build | None = None
+
+    def reload(self) -> reload.Reload:
+        """Build what changed, and put it into force."""
+        if self.current is None:
+            began = time.perf_counter()
+            self.current = native.load()
+            return reload.Reload(self.current, ("first build",), time.perf_counter() - began)
+        done = reload.reload(self.current, native.package_spec, native.use)
+        self.current = done.build
+        return done
+
+
+class Program:
+    """The command that is run after each build, once at a time."""
+
+    def __init__(self, words: list[str]) -> None:
+        self.words = words
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> None:
+        """Start it; the run before, where it is not over yet, has nothing new to tell."""
+        self.stop()
+        if not self.words:
+            return
+        try:
+            self.process = subprocess.Popen(self.words)
+        except OSError as error:
+            say(f"cannot run {self.words[0]}: {error.strerror}")
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait()
+
+
+def first_build(package: Package) -> None:
+    try:
+        package.reload()
+    except LltmJitError as error:  # to be mended and saved: that is what the watch is for
+        print(error, file=sys.stderr)
+
+
+def tell_and_run(done: reload.Reload, program: Program) -> None:
+    say(f"{', '.join(done.changed)}; new kernels after {done.seconds:.1f} s")
+    program.run()
+
+
+def say(text: str) -> None:
+    print(f"lltm_jit: {text}", file=sys.stderr, flush=True)
