@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from lltm_jit import functional, native
 from lltm_jit.functional import d_sigmoid, lltm_cell, my_op, sigmoid
 from lltm_jit.jit import BuildError, BuildInfo, CacheError, LltmJitError, ToolchainError
-from lltm_jit.native import build_info
+from lltm_jit.jit.reload import Reload
+from lltm_jit.jit.torch_api import load, load_inline
+from lltm_jit.native import build_info, reload, watch
 from lltm_jit.ops.lltm import LLTM, LLTMCell
 from lltm_jit.ops.my_op import MyOp
 from lltm_jit.ops.sigmoid import Sigmoid
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
 
 __version__ = "0.1.0"
 
@@ -22,15 +28,29 @@ __all__ = [
     "LLTMCell",
     "LltmJitError",
     "MyOp",
+    "Reload",
     "Sigmoid",
     "ToolchainError",
     "build_info",
     "d_sigmoid",
     "functional",
     "lltm_cell",
+    "load",
+    "load_inline",
+    "load_ipython_extension",
     "my_op",
+    "reload",
     "sigmoid",
+    "watch",
 ]
+
+
+def load_ipython_extension(ipython: InteractiveShell) -> None:
+    """Give IPython the magics ``%lltm_reload``, ``%%cpp`` and ``%%cuda``; see ``%load_ext``."""
+    from lltm_jit.jit import ipython as magics
+
+    magics.register(ipython, reload)
+
 
 # `python -m lltm_jit` imports this package before it runs the command, and only some commands need
 # the extension; those load it themselves. sys.argv[0] is "-m" until the module to run is found.

@@ -6,10 +6,16 @@ reload reaches all of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
+from typing import overload
 
 from lltm_jit.jit import Build, BuildInfo, BuildSpec, Toolchain, detect, engine
+from lltm_jit.jit import reload as jit_reload
+from lltm_jit.jit import watch as jit_watch
+from lltm_jit.jit.reload import Reload
 
 extension: ModuleType
 _current: Build | None = None
@@ -46,10 +52,47 @@ def load() -> Build:
 def use(build: Build) -> None:
     """Make a loaded build the current one."""
     global extension, _current
-    if _current is not None:
-        _current.module.release_ops()
-    build.module.register_ops()
+    if _current is None:
+        build.module.register_ops()
+    else:
+        jit_reload.swap_ops(_current.module, build.module)
     extension, _current = build.module, build
+
+
+@overload
+def reload(module: None = None) -> Reload: ...
+@overload
+def reload(module: ModuleType) -> ModuleType: ...
+def reload(module: ModuleType | None = None) -> Reload | ModuleType:
+    """Compile what was edited, and put it into force in this process.
+
+    Args:
+        module: what :func:`lltm_jit.load` or ``load_inline`` gave; by default this package's own
+            kernels, which every caller then reaches: modules, ``torch.ops``, compiled graphs.
+
+    Returns:
+        For this package, a ``Reload``: the build, what changed, and the seconds; for a module, the
+        new module. At once and without a change when the sources are the same.
+
+    Raises:
+        BuildError, ToolchainError, CacheError: the new build failed; the old one stays in force.
+        LltmJitError: the module was not loaded by this package.
+    """
+    if module is not None:
+        return jit_reload.reload_module(module).build.module
+    return jit_reload.reload(load(), package_spec, use)
+
+
+def watch(then: Callable[[Reload], None] | None = None) -> AbstractContextManager[None]:
+    """Reload this package's kernels whenever a source is saved, as long as a ``with`` block lasts.
+
+    Args:
+        then: called after each reload that changed something, in the watching thread.
+
+    Raises:
+        ToolchainError: watchfiles is not installed.
+    """
+    return jit_watch.watch([kernels_directory()], reload, then)
 
 
 def build_info() -> BuildInfo:
