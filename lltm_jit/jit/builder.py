@@ -181,17 +181,17 @@ def _compile(
     finally:
         reporter.close()
     if status != 0 or not (directory / spec.product).exists():
-        _fail(spec, key, log, status)
+        _fail(spec, key, log, status, jobs)
 
 
 def _objects(spec: BuildSpec) -> set[str]:
     return {object_name(path, spec.with_cuda) for path in spec.sources}
 
 
-def _fail(spec: BuildSpec, key: str, log: Path, status: int) -> None:
+def _fail(spec: BuildSpec, key: str, log: Path, status: int, jobs: int) -> None:
     kept = cache.failed_log(key)
     with cache.writing():
         shutil.copyfile(log, kept)
-    message = diagnostics.explain(kept.read_text("utf-8"), spec, kept, status)
+    message = diagnostics.explain(kept.read_text("utf-8"), spec, kept, status, jobs)
     lock.record_failure(key, message)
     raise BuildError(message)

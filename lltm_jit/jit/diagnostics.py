@@ -3,116 +3,200 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from .causes import cure_of
 from .spec import BuildSpec
 
 # gcc and clang: file:line:column: error: text; nvcc: file(line): error: text, caret further down
 _GCC = re.compile(
-    r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:(?P<column>\d+):)? (?:fatal )?error: (?P<text>.*)$"
+    r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:(?P<column>\d+):)? "
+    r"(?:(?:fatal )?error|internal compiler error): (?P<text>.*)$"
 )
 _NVCC = re.compile(
     r"^(?P<file>[^\s(][^(]*)\((?P<line>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (?P<text>.*)$"
 )
-_LINKER = re.compile(
-    r"^(?:.*?: )?(?P<text>(?:undefined reference to|cannot find -l|multiple definition of).*)$"
-)
-_TOOL = re.compile(
-    r"^(?:.*/)?(?:nvcc|ptxas|cicc|ld|collect2|cc1plus|c\+\+|g\+\+|clang\+\+|clang|ninja)"
-    r"\s*:? ?(?:fatal\s*:|fatal error:|error\s*:|error:) ?(?P<text>.*)$"
+# The tools that know no line of source: drivers, assemblers, linkers, ninja, the shell.
+_TOOLS = (
+    re.compile(r"^(?:.*?: )?(?P<text>(?:undefined reference to|multiple definition of) .*)$"),
+    re.compile(r"^(?:\S*/)?(?:ld|ld\.\w+|collect2): (?P<text>.*)$"),
+    re.compile(r"^(?:nvcc|ptxas|nvlink|cicc|fatbinary)[^:]*?(?:error|fatal)\s*: (?P<text>.*)$"),
+    re.compile(
+        r"^(?:\S*/)?[\w.+-]*(?:\+\+|gcc|cc|clang|cc1plus)(?:-[\d.]+)?: "
+        r"(?:fatal )?error: (?P<text>.*)$"
+    ),
+    re.compile(r"^\S+: Fatal error: (?P<text>.*)$"),  # the assembler
+    re.compile(r"^error: (?P<text>.*)$"),  # clang's front end on its own
+    re.compile(r"^ninja: (?:error|fatal): (?P<text>.*)$"),
+    re.compile(r"^(?:\S*/)?(?:ba|da)?sh: (?:line )?\d+: (?P<text>.*(?:not found|denied))$"),
 )
 _TORCH = re.compile(r"^(?P<text>(?:RuntimeError|OSError|ValueError): .*)$")
+_FAILED = re.compile(r"^FAILED: \[code=(?P<code>\d+)\]")
+_COMMAND = re.compile(r"^\[\d+/\d+ [\d.]+\] .*? -c (?P<file>\S+)")
 _WARNING = re.compile(r": warning(?: #[\w-]+)?: ")
+# How the compilers say which line led into a template: gcc, clang, nvcc.
+_CONTEXT = (
+    re.compile(r"^(?P<file>[^\s:]+):(?P<line>\d+):(?P<column>\d+): +required from"),
+    re.compile(r"^(?P<file>[^\s:]+):(?P<line>\d+):(?P<column>\d+): note: .*requested here$"),
+    re.compile(r"instantiation of .* at line (?P<line>\d+) of (?P<file>.+)$"),
+)
+# Lines that only sum up what was said before.
+_SUMMARY = re.compile(
+    r"ld returned \d+ exit status|linker command failed|aborted due to errors|in function `"
+    r"|Error building extension"
+)
+_SIGNALS = {137: "killed", 139: "ended by a segmentation fault", 134: "aborted"}
 
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One error: where it is (unless it is nowhere), and what the compiler says."""
+    """One error: what the compiler says, and where.
+
+    ``line`` and ``column`` are 0 when unknown; a negative column is one on a screen with tabs of
+    eight. ``inside`` is the place in a library's header that the user's line led to.
+    """
 
     text: str
     file: str = ""
     line: int = 0
     column: int = 0
+    inside: str = ""
 
 
-def parse(log: str) -> list[Diagnostic]:
-    """The errors of a build log in their order; errors of tools after those of sources."""
+def parse(log: str, spec: BuildSpec) -> list[Diagnostic]:
+    """The errors of a build's output in their order."""
     lines = log.splitlines()
-    in_sources, of_tools, of_torch = [], [], []
+    found, of_torch, ended = [], [], []
+    compiled = ""
     for number, line in enumerate(lines):
-        if match := _GCC.match(line):
-            in_sources.append(
-                Diagnostic(
-                    match["text"], match["file"], int(match["line"]), int(match["column"] or 0)
-                )
-            )
+        if command := _COMMAND.match(line):
+            compiled = command["file"]
+        elif match := _GCC.match(line):
+            column = _character(lines, number, int(match["column"] or 0))
+            error = Diagnostic(match["text"], match["file"], int(match["line"]), column)
+            found.append(_at_users_line(error, lines, number, spec))
         elif match := _NVCC.match(line):
-            in_sources.append(
-                Diagnostic(
-                    match["text"],
-                    match["file"],
-                    int(match["line"]),
-                    _caret(lines[number + 1 : number + 4]),
-                )
-            )
-        elif match := _LINKER.match(line) or _TOOL.match(line):
-            of_tools.append(Diagnostic(match["text"]))
+            column = _nvcc_caret(lines[number + 1 : number + 4])
+            error = Diagnostic(match["text"], match["file"], int(match["line"]), column)
+            found.append(_at_users_line(error, lines, number, spec))
+        elif _SUMMARY.search(line):
+            continue
+        elif match := next(filter(None, (tool.match(line) for tool in _TOOLS)), None):
+            found.append(Diagnostic(match["text"], compiled))
         elif match := _TORCH.match(line):
             of_torch.append(Diagnostic(match["text"]))
-    return in_sources + of_tools or of_torch
+        elif (match := _FAILED.match(line)) and int(match["code"]) in _SIGNALS:
+            ended.append(Diagnostic(f"the compiler was {_SIGNALS[int(match['code'])]}", compiled))
+    return found or ended or of_torch
 
 
-def _caret(following: list[str]) -> int:
-    """The column of nvcc's caret line. nvcc indents the source line by two, and trims it."""
+def _at_users_line(error: Diagnostic, lines: list[str], number: int, spec: BuildSpec) -> Diagnostic:
+    """An error inside a library's header, moved to the user's line that made it.
+
+    gcc tells the way there before the error, clang and nvcc after it.
+    """
+    if _is_own(error.file, spec):
+        return error
+    before = range(number - 1, max(-1, number - 30), -1)
+    after = range(number + 1, min(len(lines), number + 60))
+    for order in (before, after):
+        for index in order:
+            if _GCC.match(lines[index]) or _NVCC.match(lines[index]):
+                break  # another error begins
+            place = next(filter(None, (form.search(lines[index]) for form in _CONTEXT)), None)
+            if place and _is_own(place["file"], spec):
+                column = int(place.groupdict().get("column", 0))
+                inside = f"{error.file}:{error.line}"
+                line = int(place["line"])
+                return replace(error, file=place["file"], line=line, column=column, inside=inside)
+    return error
+
+
+def _is_own(file: str, spec: BuildSpec) -> bool:
+    return file in dict(spec.listings) or Path(file) in (*spec.sources, *spec.headers)
+
+
+def _character(lines: list[str], number: int, column: int) -> int:
+    """The column; negative where it counts a tab as far as the next multiple of eight, as gcc does.
+
+    gcc is known by the margin that it puts before the line it quotes.
+    """
+    following = lines[number + 1] if number + 1 < len(lines) else ""
+    return -column if re.match(r"^ *\d+ \| ", following) else column
+
+
+def _nvcc_caret(following: list[str]) -> int:
+    """The column of nvcc's caret, which stands below the source line moved right by two."""
     for line in following:
         if line.strip() == "^":
             return line.index("^") - 1
     return 0
 
 
-def explain(log: str, spec: BuildSpec, log_path: Path, status: int) -> str:
-    """The message of a failed build: the first error with its line, and where the log is."""
-    found = parse(log)
-    if not found:
-        last = [line for line in log.splitlines() if line.strip()][-3:]
-        first = Diagnostic(
-            "the build failed" + (f": {' | '.join(last)}" if last else f" with status {status}")
-        )
-    else:
-        first = found[0]
-    warnings = sum(_WARNING.search(line) is not None for line in log.splitlines())
-    more = (
-        f"{len(found) - 1} more error{'s' if len(found) != 2 else ''}, " if len(found) > 1 else ""
-    )
+def explain(log: str, spec: BuildSpec, log_path: Path, status: int, jobs: int) -> str:
+    """The message of a failed build: the first error with its line, a cure, where the log is."""
+    found = parse(log, spec)
+    first = found[0] if found else Diagnostic(_last_words(log, status))
     lines = [f"error: {first.text}", *_excerpt(first, spec)]
-    lines.append(
-        f"   = {more}{warnings} warning{'s' if warnings != 1 else ''}; full log: {log_path}"
-    )
+    if first.inside:
+        lines.append(f"   = inside {first.inside}")
+    if cure := cure_of(first.text, log, spec, jobs):
+        lines.append(f"   = {cure}")
+    warnings = sum(_WARNING.search(line) is not None for line in log.splitlines())
+    counts = [_many(len(found) - 1, "more error")] if len(found) > 1 else []
+    counts += [_many(warnings, "warning")] if warnings else []
+    log_note = f"full log: {log_path}"
+    lines.append(f"   = {', '.join(counts)}; {log_note}" if counts else f"   = {log_note}")
     return "\n".join(lines)
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def _last_words(log: str, status: int) -> str:
+    if status < 0:
+        return f"the build process was ended by signal {-status}"
+    last = [line for line in log.splitlines() if line.strip()][-1:]
+    return f"the build failed with status {status}: {' '.join(last)}"
 
 
 def _excerpt(diagnostic: Diagnostic, spec: BuildSpec) -> list[str]:
     """Where the error is, and the line of source with a caret."""
     if not diagnostic.file:
         return []
-    column = f":{diagnostic.column}" if diagnostic.column else ""
-    lines = [f"  --> {_shown_name(diagnostic.file, spec)}:{diagnostic.line}{column}"]
+    name = _shown_name(diagnostic.file, spec)
+    if not diagnostic.line:
+        return [f"  --> {name}"]
     source = _source_line(diagnostic, spec)
     if source is None:
-        return lines
+        return [f"  --> {name}:{diagnostic.line}"]
+    column = diagnostic.column
+    if column < 0:
+        column = _from_display(source, -column)
+    place = f"{diagnostic.line}:{column}" if column else str(diagnostic.line)
     margin = " " * len(str(diagnostic.line))
-    lines += [f"{margin} |", f"{diagnostic.line} | {source}"]
-    if diagnostic.column:
-        indent = re.sub(r"[^\t]", " ", source[: diagnostic.column - 1])  # tabs stay: it lines up
+    lines = [f"  --> {name}:{place}", f"{margin} |", f"{diagnostic.line} | {source}"]
+    if column:
+        indent = re.sub(r"[^\t]", " ", source[: column - 1])  # tabs stay, so that it lines up
         lines.append(f"{margin} | {indent}^")
     return lines
 
 
+def _from_display(source: str, display: int) -> int:
+    """The column in characters of a column on a screen with tabs of eight."""
+    width = 0
+    for index, character in enumerate(source):
+        if width >= display - 1:
+            return index + 1
+        width = (width // 8 + 1) * 8 if character == "\t" else width + 1
+    return len(source) + 1
+
+
 def _shown_name(file: str, spec: BuildSpec) -> str:
-    path = Path(file)
-    known = any(path == own for own in (*spec.sources, *spec.headers))
-    return spec.label(path) if known else file
+    own = file not in dict(spec.listings) and _is_own(file, spec)
+    return spec.label(Path(file)) if own else file
 
 
 def _source_line(diagnostic: Diagnostic, spec: BuildSpec) -> str | None:
@@ -125,12 +209,10 @@ def _source_line(diagnostic: Diagnostic, spec: BuildSpec) -> str | None:
         return None
 
 
-def explain_import(error: str, library: str) -> str:
+def explain_import(error: str, library: str, spec: BuildSpec) -> str:
     """The message when a finished library cannot be imported."""
-    if "undefined symbol" in error:
-        symbol = error.rpartition("undefined symbol: ")[2]
-        return (
-            f"error: {symbol} is declared and used, but no source or library given defines it\n"
-            f"   = {library}\n   = add the source or the -l flag that defines it"
-        )
-    return f"error: the built library cannot be imported: {error}"
+    first = error.splitlines()[0] if error else "no reason given"
+    lines = [f"error: the built library cannot be imported: {first}"]
+    if cure := cure_of(error, "", spec, 0):
+        lines.append(f"   = {cure}")
+    return "\n".join([*lines, f"   = {library}"])

@@ -239,7 +239,7 @@ def _import(spec: BuildSpec, record: Record) -> ModuleType:
         module = module_from_spec(import_spec)
         import_spec.loader.exec_module(module)
     except (ImportError, OSError) as error:
-        raise BuildError(diagnostics.explain_import(str(error), path)) from error
+        raise BuildError(diagnostics.explain_import(str(error), path, spec)) from error
     return module
 
 

@@ -1,0 +1,123 @@
+"""Known causes of failed builds, each with its cure in one sentence."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from .spec import BuildSpec
+
+_DEBIAN = "Debian and Ubuntu: `apt-get install {}`"
+_PYTHON_HEADERS = f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
+
+# The first pattern found in the error, else in the log, gives the cure; {1} is its first group.
+_CAUSES = (
+    (
+        r"Killed signal terminated|was killed|due to signal 9|unable to execute command: Killed"
+        r"|virtual memory exhausted|annot allocate memory|out of memory",
+        "the system ended the compiler, most likely because memory ran out; set MAX_JOBS to fewer "
+        "jobs at a time{jobs}",
+    ),
+    (
+        r"No space left on device",
+        "a disk is full: free space on it, or set TORCH_EXTENSIONS_DIR and TMPDIR to another one",
+    ),
+    (
+        r"unsupported GNU version! gcc versions later than (\d+)",
+        "this nvcc takes g++ up to {1}: install g++-{1} and set CC=gcc-{1} CXX=g++-{1}",
+    ),
+    (
+        r"unsupported clang version!",
+        "this nvcc does not take this clang: set CC and CXX to a g++ or clang that it supports",
+    ),
+    (
+        r"Failed to preprocess host compiler properties",
+        "nvcc cannot run its host compiler: install g++, or set CC to one that is there",
+    ),
+    (
+        r"Unsupported gpu architecture '(\w+)'",
+        "this nvcc does not know {1}: set TORCH_CUDA_ARCH_LIST to some of those that "
+        "`nvcc --list-gpu-arch` prints",
+    ),
+    (
+        r"Unknown CUDA arch \(([^)]*)\)",
+        "set TORCH_CUDA_ARCH_LIST to architectures such as '8.0;9.0a', in place of '{1}'",
+    ),
+    (
+        r"\b(cuda_runtime\w*|cuda|cublas\w*|cuda_fp16|cuda_bf16|cusparse|cusolver\w*|nvToolsExt)\.h\b"
+        r".*(?:No such file|not found)",
+        "the headers of the CUDA toolkit were not found: set CUDA_HOME to its root, the directory "
+        "with include/cuda_runtime.h",
+    ),
+    (
+        r"Python\.h.*(?:No such file|not found)",
+        "the headers of this Python are missing: install them ("
+        + _DEBIAN.format(_PYTHON_HEADERS)
+        + ")",
+    ),
+    (
+        r"cannot find -lcudart",
+        "the CUDA runtime to link with was not found: set CUDA_HOME to the toolkit's root, the "
+        "directory with lib64/libcudart.so",
+    ),
+    (
+        r"cannot find -l(\S+?):? ?(?:No such|$)",
+        "install the library {1}, or give its directory in extra_ldflags: -L/its/directory",
+    ),
+    (
+        r"C\+\+(\d+) or later compatible compiler is required|unrecognized command.line option"
+        r" .-std=c\+\+(?:20|17|2a)",
+        "torch's headers want a newer C++ standard, which torch's build asks for: remove -std from "
+        "your flags, or install a newer compiler",
+    ),
+    (
+        r"undefined symbol: (\S+)",
+        "nothing that was given defines {1}: add the source or the -l flag that does; if it is one "
+        "of torch's, torch was changed without a new version",
+    ),
+    (
+        r"cannot open shared object file",
+        "a library that it was linked with is not found when it is loaded: add its directory to "
+        "LD_LIBRARY_PATH, or link with -Wl,-rpath,/its/directory",
+    ),
+    (
+        r"undefined reference to|Unresolved extern function|Undefined reference to",
+        "it is declared and used, but no source and no library given defines it",
+    ),
+    (
+        r"multiple definition of",
+        "define it in one source only, or mark it `inline` or `static`",
+    ),
+    (
+        r"uses too much shared data",
+        "ask for more than 48 KB as dynamic shared memory, with cudaFuncSetAttribute(..., "
+        "cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)",
+    ),
+    (
+        r"(?:\d+: )?(\S+): (?:command )?not found",
+        "install {1}, or set CXX to the C++ compiler to use",
+    ),
+    (r"'(.+)', needed by", "the source {1} is gone: put it back, or build without it"),
+    (r"Ninja is required|ninja was not found", "run `python -m pip install ninja`"),
+    (
+        r"internal compiler error|segmentation fault",
+        "an error of the compiler itself: try another version of it, or fewer jobs with MAX_JOBS",
+    ),
+    (
+        r"No such file or directory|file not found",
+        "add the directory that holds it to the include paths, or correct the name",
+    ),
+)
+
+
+def cure_of(error: str, log: str, spec: BuildSpec, jobs: int) -> str:
+    """The cure of the first known cause found in an error, else in its log; empty if unknown."""
+    for text in (error, log):
+        for pattern, cure in _CAUSES:
+            if match := re.search(pattern, text):
+                groups = {"{1}": match[1]} if match.re.groups and match[1] else {}
+                groups["{jobs}"] = f" (now {jobs})" if jobs else ""
+                for mark, value in groups.items():
+                    cure = cure.replace(mark, value)
+                return cure
+    return ""

@@ -1,0 +1,140 @@
+"""Record what real compilers and tools print when they fail: one log a case, through ninja.
+
+    python tests/jit/golden/record.py [CASE..]
+
+Needs g++, clang++, nvcc and ninja on PATH. The logs are kept in the repository; the tests read them
+and compare the message made of each with the ``.message`` file beside it.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CASES = {
+    "gcc_undeclared": "g++ -std=c++17 -c undeclared.cpp -o o.o",
+    "gcc_template": "g++ -std=c++17 -c template.cpp -o o.o",
+    "gcc_no_header": "g++ -c no_header.cpp -o o.o",
+    "gcc_no_cuda_header": "g++ -c cuda_header.cpp -o o.o",
+    "gcc_no_python_header": "g++ -c python_header.cpp -o o.o",
+    "gcc_old_standard": "g++ -std=c++14 -c standard.cpp -o o.o",
+    "gcc_unknown_flag": "g++ -fnonsense-flag -c defines.cpp -o o.o",
+    "gcc_killed": "./killer cc1plus g++ -c endless.cpp -o o.o",
+    "gcc_crashed": "./killer -SEGV cc1plus g++ -c endless.cpp -o o.o",
+    "gcc_no_space": "g++ -c defines.cpp -o /dev/full",
+    "clang_undeclared": "clang++ -std=c++17 -c undeclared.cpp -o o.o",
+    "clang_template": "clang++ -std=c++17 -c template.cpp -o o.o",
+    "clang_no_header": "clang++ -c no_header.cpp -o o.o",
+    "clang_no_python_header": "clang++ -c python_header.cpp -o o.o",
+    "clang_unknown_flag": "clang++ -fnonsense-flag -c defines.cpp -o o.o",
+    "ld_undefined": "g++ -shared -fPIC -Wl,-z,defs uses.cpp -o o.so",
+    "ld_twice": "g++ -shared -fPIC defines.cpp defines_too.cpp -o o.so",
+    "ld_no_cudart": "g++ -shared -fPIC defines.cpp -L/no/cuda/lib64 -lcudart -o o.so",
+    "ld_no_library": "g++ -shared -fPIC defines.cpp -lnosuch -o o.so",
+    "nvcc_undeclared": "nvcc -arch=sm_90 -c undeclared.cu -o o.o",
+    "nvcc_warnings": "nvcc -arch=sm_90 -c warnings.cu -o o.o",
+    "nvcc_no_header": "nvcc -arch=sm_90 -c no_header.cu -o o.o",
+    "nvcc_architecture": "nvcc -gencode=arch=compute_35,code=sm_35 -c empty.cu -o o.o",
+    "nvcc_unknown_flag": "nvcc --nonsense -c empty.cu -o o.o",
+    "nvcc_host_too_new": "nvcc -ccbin ./newer_gcc -c empty.cu -o o.o",
+    "nvcc_no_host": "nvcc -ccbin /nonexistent/g++ -c empty.cu -o o.o",
+    "nvcc_killed": "./killer cicc nvcc -arch=sm_90 -c slow.cu -o o.o",
+    "ptxas_shared": "nvcc -arch=sm_90 -c shared.cu -o o.o",
+    "ptxas_instruction": "nvcc -arch=sm_90 -c instruction.cu -o o.o",
+    "ptxas_extern": "nvcc -arch=sm_90 -c extern.cu -o o.o",
+    "no_compiler": "no-such-compiler -c empty.cpp -o o.o",
+    "ninja_source_gone": "g++ -c gone.cpp -o o.o",
+    "gcc_in_header": "g++ -std=c++17 -c copies.cpp -o o.o",
+    "clang_in_header": "clang++ -std=c++17 -c copies.cpp -o o.o",
+    "nvcc_in_header": "nvcc -arch=sm_90 -c copies.cu -o o.o",
+}
+COPIES = """#include <memory>
+#include <vector>
+void copies(const std::vector<std::unique_ptr<int>>& values) {
+  auto copy = values;
+}
+"""
+SOURCES = {
+    "undeclared.cpp": "int f(int hidden_size) {\n\tconst int n = hidden_sise * 2;\n"
+    "  return missing(n)\n}\n",
+    "template.cpp": "#include <string>\n#include <vector>\n"
+    "template <typename T> T twice(T x) { return x.nonsense(); }\n"
+    'int f() { std::vector<int> v; v.push_back(std::string("x")); return twice(3); }\n',
+    "no_header.cpp": '#include "no_such_header.h"\n',
+    "cuda_header.cpp": "#include <cuda_runtime.h>\n",
+    "python_header.cpp": "#include <Python.h>\n",
+    "standard.cpp": "#if __cplusplus < 202002L\n"
+    "#error C++20 or later compatible compiler is required to use PyTorch.\n#endif\n",
+    "defines.cpp": "int f() { return 1; }\n",
+    "defines_too.cpp": "int f() { return 2; }\n",
+    "uses.cpp": "int elsewhere();\nint f() { return elsewhere(); }\n",
+    "empty.cpp": "",
+    "copies.cpp": COPIES,
+    "copies.cu": COPIES,
+    "endless.cpp": '#include "pipe.h"\n',  # a named pipe that nobody writes to
+    "undeclared.cu": "__global__ void k(float* x, int hidden_size) {\n"
+    "  const int n = hidden_sise * 2;\n\tx[0] = undefined_call(n);\n}\n",
+    "warnings.cu": "__global__ void k(float* x) { int unused; x[0] = 1; }\nint f() { return y; }\n",
+    "no_header.cu": '#include "nope.cuh"\n',
+    "empty.cu": "",
+    "shared.cu": "__global__ void k(float* x) {\n  __shared__ float s[20000];\n"
+    "  s[threadIdx.x] = x[0];\n  __syncthreads();\n  x[0] = s[threadIdx.x ^ 1];\n}\n",
+    "instruction.cu": "__global__ void k(float* x) {\n"
+    '  asm volatile("nonsense.f32 %0;" : "=f"(x[0]));\n}\n',
+    "extern.cu": "extern __device__ float elsewhere(float);\n"
+    "__global__ void k(float* x) { x[0] = elsewhere(x[0]); }\n",
+}
+# Runs a command and sends a signal to the first process of that name below it.
+KILLER = """#!/bin/sh
+signal=-KILL
+case $1 in -*) signal=$1; shift ;; esac
+name=$1; shift
+below_us() {
+  up=$1
+  while [ "${up:-1}" -gt 1 ] && [ "$up" != $$ ]; do up=$(ps -o ppid= -p "$up" | tr -d ' '); done
+  [ "$up" = $$ ]
+}
+"$@" & child=$!
+while kill -0 $child 2>/dev/null; do
+  for found in $(pgrep -x "$name"); do
+    below_us "$found" && sleep 0.2 && kill "$signal" "$found" && wait $child && exit
+  done
+done
+wait $child
+"""
+NEWER_GCC = '#!/bin/sh\nexec g++ "$@" -U__GNUC__ -D__GNUC__=99\n'
+
+
+def record(case, work):
+    source = "gone.cpp" if case == "ninja_source_gone" else ""
+    text = f"rule r\n  command = {CASES[case]}\nbuild o: r {source}\n"
+    (work / "build.ninja").write_text(text)
+    environment = {**os.environ, "LC_ALL": "C.UTF-8", "NINJA_STATUS": "[%f/%t %e] "}
+    done = subprocess.run(
+        ["ninja", "-v"], cwd=work, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    (HERE / f"{case}.log").write_bytes(done.stdout)
+
+
+def main(cases):
+    work = HERE / "sources"
+    work.mkdir(exist_ok=True)
+    for name, text in SOURCES.items():
+        (work / name).write_text(text)
+    for name, text in (("killer", KILLER), ("newer_gcc", NEWER_GCC)):
+        (work / name).write_text(text)
+        (work / name).chmod(0o755)
+    # Keeps nvcc's compiler busy long enough to be killed.
+    lines = "".join(f"x[{n}] = sinf(x[{n + 1}]);\n" for n in range(20000))
+    (work / "slow.cu").write_text(f"__global__ void k(float* x) {{\n{lines}}}\n")
+    os.mkfifo(work / "pipe.h")
+    for case in cases or CASES:
+        record(case, work)
+    made_here = ("killer", "newer_gcc", "slow.cu", "pipe.h", "o.o")
+    for name in (*made_here, "build.ninja", ".ninja_log", ".ninja_deps"):
+        (work / name).unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

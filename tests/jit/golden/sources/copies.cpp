@@ -1,0 +1,5 @@
+#include <memory>
+#include <vector>
+void copies(const std::vector<std::unique_ptr<int>>& values) {
+  auto copy = values;
+}

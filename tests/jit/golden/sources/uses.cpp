@@ -1,0 +1,2 @@
+int elsewhere();
+int f() { return elsewhere(); }

@@ -1,0 +1,64 @@
+"""The message made of real compilers' output; ``golden/record.py`` recorded it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lltm_jit.jit import diagnostics
+from lltm_jit.jit.spec import BuildSpec
+
+GOLDEN = Path(__file__).parent / "golden"
+SOURCES = sorted(path.name for path in (GOLDEN / "sources").iterdir())
+
+
+def message(log: str, status: int = 1) -> str:
+    """The message for a log, as if its sources were those of an extension."""
+    spec = BuildSpec("case", tuple(map(Path, SOURCES)), with_cuda=True, base=Path.cwd())
+    return diagnostics.explain(log, spec, Path("build.log"), status, jobs=8) + "\n"
+
+
+def expected() -> dict[str, str]:
+    text = (GOLDEN / "messages.txt").read_text("utf-8")
+    return dict(re.findall(r"^### (\w+)\n(.*?\n)(?=###|\Z)", text, re.MULTILINE | re.DOTALL))
+
+
+@pytest.mark.parametrize("log", sorted(GOLDEN.glob("*.log")), ids=lambda path: path.stem)
+def test_message(log, monkeypatch):
+    monkeypatch.chdir(GOLDEN / "sources")
+    assert message(log.read_text("utf-8")) == expected()[log.stem]
+
+
+def test_every_message_has_its_log():
+    assert sorted(expected()) == sorted(path.stem for path in GOLDEN.glob("*.log"))
+
+
+@pytest.mark.parametrize(
+    ("error", "cure"),
+    [
+        ("x.so: undefined symbol: _ZN3foo3barEv", "nothing that was given defines _ZN3foo3barEv"),
+        ("libfoo.so.1: cannot open shared object file: No such file", "LD_LIBRARY_PATH"),
+    ],
+)
+def test_import_errors(error, cure):
+    spec = BuildSpec("case", (Path("empty.cpp"),))
+    lines = diagnostics.explain_import(error, "/cache/x.so", spec).splitlines()
+    assert lines[0] == f"error: the built library cannot be imported: {error}"
+    assert cure in lines[1]
+    assert lines[2] == "   = /cache/x.so"
+
+
+def test_a_log_without_any_error():
+    assert message("", -9).startswith("error: the build process was ended by signal 9\n")
+    assert message("words\nlast words\n", 3).startswith(
+        "error: the build failed with status 3: last words\n"
+    )
+
+
+def test_torchs_own_error():
+    log = "ValueError: Unknown CUDA arch (9.9z) or GPU not supported\n"
+    lines = message(log).splitlines()
+    assert lines[0] == "error: ValueError: Unknown CUDA arch (9.9z) or GPU not supported"
+    assert "in place of '9.9z'" in lines[1]
