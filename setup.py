@@ -1,14 +1,18 @@
-"""Maps the C++ and CUDA sources of `kernels/` into the wheel as `lltm_jit/kernels/`.
+"""Maps folders of the checkout into the wheel, so that an installed copy can build itself.
+
+`kernels/` becomes `lltm_jit/kernels/`; `examples/scale_add/`, the template of `new --standalone`,
+becomes `lltm_jit/template/`.
 
 Everything else about the package is in pyproject.toml.
 """
 
 from setuptools import find_packages, setup
 
+FOLDERS = {"lltm_jit.kernels": "kernels", "lltm_jit.template": "examples/scale_add"}
 SOURCE_PATTERNS = [f"**/*.{suffix}" for suffix in ("h", "cuh", "cpp", "cu", "md")]
 
 setup(
-    packages=[*find_packages(include=["lltm_jit", "lltm_jit.*"]), "lltm_jit.kernels"],
-    package_dir={"lltm_jit.kernels": "kernels"},
-    package_data={"lltm_jit": ["py.typed"], "lltm_jit.kernels": SOURCE_PATTERNS},
+    packages=[*find_packages(include=["lltm_jit", "lltm_jit.*"]), *FOLDERS],
+    package_dir=FOLDERS,
+    package_data=dict.fromkeys(FOLDERS, SOURCE_PATTERNS),
 )

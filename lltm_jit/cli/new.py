@@ -1,6 +1,7 @@
 """``new NAME``: a working operator to start from, made of the files of ``my_op`` under a new name.
 
-The template is an operator that is tested itself, so that it cannot fall behind the rest.
+``new NAME --standalone`` writes a small project of its own that uses ``lltm_jit.load``: the example
+``scale_add`` under a new name. Both templates are tested, so that they cannot fall behind.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from lltm_jit import native
 from lltm_jit.jit import LltmJitError
 
+STANDALONE_TEMPLATE = "scale_add"
 TEMPLATE = "my_op"
 FILES = (
     "kernels/{op}/{op}.h",
@@ -26,9 +28,17 @@ FILES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", help="the operator's name, in snake_case")
+    parser.add_argument(
+        "--standalone", action="store_true", help="write a project of its own in the folder NAME"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.standalone:
+        for path in create_standalone(Path.cwd(), args.name):
+            print(f"  {path}")
+        print(f"Now: cd {args.name} && python -m pytest")
+        return 0
     written = create(native.kernels_directory().parent, args.name)
     print("written:")
     for path in written:
@@ -60,11 +70,40 @@ def create(checkout: Path, name: str) -> list[str]:
     bindings = checkout / "kernels" / "bindings.cpp"
     bound = with_operator(bindings.read_text("utf-8"), name)
     for template, target in templates.items():
-        text = renamed((checkout / template).read_text("utf-8"), name)
+        text = renamed_operator((checkout / template).read_text("utf-8"), name)
         (checkout / target).parent.mkdir(exist_ok=True)
         (checkout / target).write_text(text, "utf-8")
     bindings.write_text(bound, "utf-8")
     return [*templates.values(), "kernels/bindings.cpp"]
+
+
+def create_standalone(parent: Path, name: str) -> list[str]:
+    """Write a project `name` below `parent`; returns the names of its files.
+
+    Raises:
+        LltmJitError: the name cannot be used, or is taken.
+    """
+    check_name(name)
+    if (parent / name).exists():
+        raise LltmJitError(f"{parent / name} exists already")
+    template = standalone_template()
+    written = []
+    for source in sorted(template.rglob("*")):
+        if source.suffix not in (".py", ".md", ".h", ".cpp", ".cu"):
+            continue
+        path = renamed(str(source.relative_to(template)), name, STANDALONE_TEMPLATE)
+        target = parent / name / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(renamed(source.read_text("utf-8"), name, STANDALONE_TEMPLATE), "utf-8")
+        written.append(f"{name}/{path}")
+    return written
+
+
+def standalone_template() -> Path:
+    """The example's folder: inside an installed package, or among the examples of a checkout."""
+    package = Path(native.__file__).parent
+    installed = package / "template"
+    return installed if installed.is_dir() else package.parent / "examples" / STANDALONE_TEMPLATE
 
 
 def check_name(name: str) -> None:
@@ -75,15 +114,23 @@ def check_name(name: str) -> None:
         raise LltmJitError(f"the name {name!r} is used by the package itself")
 
 
-def renamed(text: str, name: str) -> str:
-    """The text of a file of the template with the new name in its three spellings."""
-    camel_case = "".join(part.capitalize() for part in name.split("_"))
-    text = text.replace(TEMPLATE, name).replace("MyOp", camel_case)
+def camel_case(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def renamed(text: str, name: str, template: str) -> str:
+    """The text with the template's name replaced, in both its spellings."""
+    return text.replace(template, name).replace(camel_case(template), camel_case(name))
+
+
+def renamed_operator(text: str, name: str) -> str:
+    """The text of one of the operator's files, for the new operator."""
+    text = renamed(text, name, TEMPLATE)
     # The template is exported by the package, the new operator is not yet.
-    exported = f"from lltm_jit import {camel_case}, {name}\n"
+    exported = f"from lltm_jit import {camel_case(name)}, {name}\n"
     module = f"from lltm_jit.ops.{name} import "
     if exported in text:
-        text = text.replace(exported, "").replace(module, f"{module}{camel_case}, {name}, ")
+        text = text.replace(exported, "").replace(module, f"{module}{camel_case(name)}, {name}, ")
     return text
 
 

@@ -1,9 +1,9 @@
 """`python -m lltm_jit new NAME`: the operator that it writes passes its tests."""
 
 import pytest
-from small_checkout import run_in
+from small_checkout import CHECKOUT, run_in
 
-from lltm_jit.cli.new import FILES, check_name, create, with_operator
+from lltm_jit.cli.new import FILES, check_name, create, create_standalone, with_operator
 from lltm_jit.jit import LltmJitError
 
 
@@ -16,6 +16,25 @@ def test_the_new_operator_passes_its_tests(checkout):
     done = run_in(checkout, "-m", "pytest", *options, "tests/ops/test_scale_add.py")
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
+
+
+def test_the_standalone_project_passes_its_tests(tmp_path):
+    written = create_standalone(tmp_path, "blend")
+    assert sorted(written) == [
+        "blend/README.md",
+        "blend/blend.py",
+        "blend/kernels/blend.cpp",
+        "blend/kernels/blend.h",
+        "blend/kernels/blend_cuda.cu",
+        "blend/test_blend.py",
+    ]
+    for path in written:
+        assert "scale_add" not in (tmp_path / path).read_text().lower()
+    done = run_in(CHECKOUT, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "blend")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+    with pytest.raises(LltmJitError, match="blend exists already"):
+        create_standalone(tmp_path, "blend")
 
 
 def test_a_line_is_added_to_the_bindings():
