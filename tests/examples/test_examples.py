@@ -18,6 +18,11 @@ def importable(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES.parent))
 
 
+# What a notebook must show.
+EXPECTED = {
+    "01_quickstart": ["fused ", "mean squared error"],
+    "02_edit_a_kernel": ["has no member named", "scale_add.cpp:", "full log: "],
+}
 SMALL = ["--batch-size", "64", "--seq-len", "16", "--hidden-size", "64", "--timing-steps", "2"]
 
 
@@ -55,5 +60,10 @@ def test_a_text_that_is_too_short_is_refused(tmp_path):
 def test_notebook_runs(path):
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(EXAMPLES)}}).execute()
+    texts = [
+        str(output.get("text", "")) for cell in notebook.cells for output in cell.get("outputs", [])
+    ]
+    for text in EXPECTED[path.stem]:
+        assert any(text in shown for shown in texts), f"nowhere {text!r}"
     last = notebook.cells[-1].outputs
     assert any("image/png" in output.get("data", {}) for output in last), "no plot at the end"
