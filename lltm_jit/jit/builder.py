@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from . import cache, diagnostics, lock, retention
+from . import cache, diagnostics, knobs, lock, retention
 from .cache import Record
 from .errors import BuildError, ToolchainError
 from .fingerprint import Fingerprint, build_key, differences, fingerprint, flags_key, reason
@@ -54,6 +54,7 @@ def build(
     try:
         with _texts_written(spec):
             seeded = Seed() if anew else seed(directory, spec, content, earlier, places)
+            _tell_plan(spec, toolchain, jobs, directory, seeded, reporter)
             _compile(spec, toolchain, ninja, jobs, directory, seeded, reporter, key)
         if fingerprint(spec, toolchain) != content:
             return None
@@ -139,6 +140,25 @@ def _announcement(spec: BuildSpec, toolchain: Toolchain, jobs: int) -> str:
     return f"{name}for {target} ({tool}, {_many(count, 'file')}, {_many(jobs, 'job')}{note})"
 
 
+def _tell_plan(
+    spec: BuildSpec,
+    toolchain: Toolchain,
+    jobs: int,
+    directory: Path,
+    seeded: Seed,
+    reporter: Reporter,
+) -> None:
+    """What is about to happen, for those who want the whole story."""
+    by = "MAX_JOBS says" if knobs.text("MAX_JOBS") else "CPUs and memory allow; MAX_JOBS overrides"
+    reporter.detail(f"{_many(jobs, 'job')}, as {by}")
+    if spec.with_cuda:
+        reporter.detail(f"CUDA {toolchain.nvcc_version} at {toolchain.cuda_home}, cudart is linked")
+    for name in seeded.objects:
+        reporter.detail(f"taking over {name}, whose files are unchanged")
+    written = "taking over" if seeded.same_build_file else "torch writes"
+    reporter.detail(f"{written} the build file {directory / 'build.ninja'}")
+
+
 def _many(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
@@ -172,6 +192,7 @@ def _compile(
     reporter.start(len(_objects(spec) - set(seeded.objects)) + 1)
     try:
         with cache.writing(), log.open("w", encoding="utf-8") as file:
+            file.write(_log_head(spec, toolchain, jobs))
 
             def on_line(line: str) -> None:
                 file.write(line + "\n")
@@ -182,6 +203,20 @@ def _compile(
         reporter.close()
     if status != 0 or not (directory / spec.product).exists():
         _fail(spec, key, log, status, jobs)
+
+
+def _log_head(spec: BuildSpec, toolchain: Toolchain, jobs: int) -> str:
+    """What somebody needs to know who sees nothing but the log."""
+    facts = {
+        "torch": toolchain.torch_version,
+        "compiler": toolchain.cxx_version,
+        "nvcc": f"{toolchain.nvcc_version} at {toolchain.cuda_home}" if spec.with_cuda else "",
+        "without CUDA": toolchain.cuda_missing,
+        "architectures": ";".join(spec.architectures),
+        "jobs": str(jobs),
+        "environment": " ".join(f"{name}={value}" for name, value in toolchain.environment),
+    }
+    return "".join(f"# {name}: {value}\n" for name, value in facts.items() if value)
 
 
 def _objects(spec: BuildSpec) -> set[str]:

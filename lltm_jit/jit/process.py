@@ -65,9 +65,11 @@ def run_worker(
     request: dict[str, Any],
     environment: dict[str, str],
     on_line: Callable[[str], None],
-    on_tick: Callable[[], None],
+    on_tick: Callable[[list[str]], None],
 ) -> int:
     """Run one build in a worker and hand on its output.
+
+    While there is none, ``on_tick`` gets the commands that run at the moment.
 
     Returns the worker's exit status, negative when a signal ended it. However this function is
     left, no process started by it stays.
@@ -104,7 +106,7 @@ def _stream(
     output: IO[bytes],
     worker: subprocess.Popen[bytes],
     on_line: Callable[[str], None],
-    on_tick: Callable[[], None],
+    on_tick: Callable[[list[str]], None],
 ) -> None:
     """Hand on lines until the output ends, or the worker did and only strays hold it open."""
     lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -123,11 +125,33 @@ def _stream(
             if ended:
                 return
             ended = worker.poll() is not None
-            on_tick()
+            on_tick(_running_commands(worker.pid))
             continue
         if line is None:
             return
         on_line(line.decode(errors="replace").rstrip("\r\n"))
+
+
+def _running_commands(worker: int) -> list[str]:
+    """The commands that ninja, the worker's child, runs now; empty where the system cannot tell."""
+    found = []
+    for ninja in _children(worker):
+        for child in _children(ninja):
+            try:
+                words = Path(f"/proc/{child}/cmdline").read_bytes().decode(errors="replace")
+            except OSError:
+                continue  # just ended
+            arguments = words.rstrip("\0").split("\0")
+            in_shell = len(arguments) == 3 and arguments[1] == "-c"
+            found.append(arguments[2] if in_shell else " ".join(arguments))
+    return found
+
+
+def _children(pid: int | str) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
 
 
 def _end(worker: subprocess.Popen[bytes]) -> None:

@@ -26,6 +26,7 @@ class Reporter:
         self.quiet = knobs.flag("LLTM_JIT_QUIET") or os.environ.get("LOCAL_RANK", "0") != "0"
         self.compiled = 0
         self._bar: Any = None
+        self._started: set[str] = set()
 
     def say(self, text: str) -> None:
         """Print one line, unless quiet."""
@@ -39,7 +40,7 @@ class Reporter:
 
     def start(self, steps: int) -> None:
         """A build of this many steps begins."""
-        if self.quiet or self.verbose:
+        if self.quiet or self.verbose or not _can_print():
             return
         if "ipykernel" in sys.modules:
             from tqdm.auto import tqdm  # type: ignore[import-untyped,unused-ignore]
@@ -61,9 +62,9 @@ class Reporter:
             self.detail(line)
             return
         done, total, seconds, command = int(step[1]), int(step[2]), step[3], step[4]
-        source = _COMPILED.search(command)
-        self.compiled += source is not None
-        what = os.path.basename(source[1].strip("'\"")) if source else "link"
+        source = _source_of(command)
+        self.compiled += bool(source)
+        what = source or "link"
         if self._bar is not None:
             self._bar.total = total
             self._bar.set_postfix_str(what, refresh=False)
@@ -74,9 +75,16 @@ class Reporter:
         else:
             self.say(f"[{done}/{total}] {what} ({float(seconds):.1f} s)")
 
-    def tick(self) -> None:
-        """Show that time passes while the compiler is silent."""
+    def tick(self, running: list[str]) -> None:
+        """Show that time passes while the compilers are silent, and what they are at."""
+        for command in running:
+            if command not in self._started:
+                self._started.add(command)
+                self.detail(f"started {command}")
         if self._bar is not None:
+            names = [_source_of(command) for command in running]
+            if any(names):
+                self._bar.set_postfix_str(" ".join(name for name in names if name), refresh=False)
             self._bar.refresh()
 
     def close(self) -> None:
@@ -88,5 +96,16 @@ class Reporter:
     def _print(self, text: str) -> None:
         if self._bar is not None:
             self._bar.write(text, file=sys.stderr)
-        elif sys.stderr is not None:
+        elif _can_print():
             print(text, file=sys.stderr, flush=True)
+
+
+def _can_print() -> bool:
+    """A program without a console has no standard error, or a closed one."""
+    return sys.stderr is not None and not sys.stderr.closed
+
+
+def _source_of(command: str) -> str:
+    """The name of the file that a command compiles; empty for another command."""
+    found = _COMPILED.search(command)
+    return os.path.basename(found[1].strip("'\"")) if found else ""

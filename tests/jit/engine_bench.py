@@ -51,6 +51,14 @@ class Bench:
         compiler.chmod(0o755)
         return compiler
 
+    def write_nvcc(self, root: str = "cuda") -> Path:
+        """A CUDA toolkit with nvcc; its root."""
+        nvcc = self.directory / root / "bin" / "nvcc"
+        nvcc.parent.mkdir(parents=True)
+        nvcc.write_text(self.write_compiler(directory="bin").read_text())
+        nvcc.chmod(0o755)
+        return nvcc.parents[1]
+
     def spec(self, **changes) -> jit.BuildSpec:
         return replace(jit.BuildSpec.from_directory("_C", self.sources, jit.detect()), **changes)
 

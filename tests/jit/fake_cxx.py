@@ -23,7 +23,9 @@ MARK = b"\n#FAKE\n"
 
 
 def main(arguments):
-    if "--version" in arguments:
+    if Path(sys.argv[0]).name == "nvcc" and "-c" not in arguments:
+        answer_as_nvcc(arguments)
+    elif "--version" in arguments:
         print(f"{VERSION}\nCopyright (C) Free Software Foundation, Inc.")
     elif "-dumpversion" in arguments:
         print("12.2.0")
@@ -35,6 +37,15 @@ def main(arguments):
         compile_source(arguments)
     else:
         link(arguments)
+
+
+def answer_as_nvcc(arguments):
+    if "--version" in arguments:
+        print("Cuda compilation tools, release 13.0, V13.0.88")
+    elif "--dryrun" in arguments:
+        print(f"#$ TOP={os.path.dirname(os.path.realpath(sys.argv[0]))}/..")
+    elif "--list-gpu-arch" in arguments:
+        print("compute_75\ncompute_80\ncompute_90\ncompute_120")
 
 
 def compile_source(arguments):

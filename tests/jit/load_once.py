@@ -41,6 +41,10 @@ def kill_while_publishing(moment):
     os.replace = replace_and_die
 
 
+started = []  # one entry a process
+sys.addaudithook(lambda event, _: started.append(event) if event == "subprocess.Popen" else None)
+
+
 def main(directory, repeats="1"):
     if "KILL" in os.environ:
         kill_while_publishing(os.environ["KILL"])
@@ -55,7 +59,8 @@ def main(directory, repeats="1"):
             text = Path(build.module.__file__).read_bytes().rpartition(b"#FAKE\n")[2].decode()
             result = {"cached": build.info.cached, "reason": build.info.reason, "text": text}
             result |= {"compiled": build.info.compiled, "reused": build.info.reused}
-            result |= {"key": build.info.key}
+            result |= {"key": build.info.key, "architectures": build.info.architectures}
+        result["processes"] = len(started)
         result["imported"] = [
             name
             for name in ("torch.utils.cpp_extension", "filelock", "dotenv", "ninja")

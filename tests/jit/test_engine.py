@@ -26,6 +26,7 @@ def test_cold_build_then_cached(bench):
     assert second["cached"]
     assert second["said"] == ""
     assert second["imported"] == []
+    assert second["processes"] == 0
 
 
 def test_same_content_gives_the_same_module(bench):

@@ -1,0 +1,93 @@
+"""What a person sees of a build, on a terminal, in a log, in a notebook."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+from engine_bench import HERE
+
+from lltm_jit.jit.progress import Reporter
+
+
+def test_lines_in_a_log(bench):
+    lines = bench.run()["said"].splitlines()
+    assert lines[0] == "lltm_jit: building for CPU (g++ 1.2, 2 files, 2 jobs): first build"
+    assert [line.split(" (")[0] for line in lines[1:-1]][-1] == "lltm_jit: [3/3] link"
+    assert lines[-1].startswith("lltm_jit: ready in ")
+    assert lines[-1].endswith(" s (2 compiled, 0 reused)")
+
+
+def test_whole_story(bench):
+    bench.write("one/one.cpp", "//! sleep 0.8\n")
+    said = bench.run(LLTM_JIT_VERBOSE="1")["said"]
+    for part in (
+        f"the root for extensions is {bench.builds.parent}",
+        "2 jobs, as MAX_JOBS says",
+        "torch writes the build file ",
+        f"started {bench.environment['CXX']} ",
+        "[1/3 ",
+        " -c ",
+        "ready in ",
+        "loaded ",
+    ):
+        assert part in said
+    said = bench.run(LLTM_JIT_VERBOSE="1")["said"]
+    assert "no work to do" in said
+
+
+def test_bar_on_a_terminal(bench):
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    bench.write("one/one.cpp", "//! sleep 0.8\n")
+    process = subprocess.Popen(
+        [sys.executable, str(HERE / "load_once.py"), str(bench.sources)],
+        env={**os.environ, **bench.environment},
+        stdout=subprocess.DEVNULL,
+        stderr=terminal,
+    )
+    os.close(terminal)
+    seen = b""
+    with contextlib.suppress(OSError):  # the end of a terminal whose other side is closed
+        while block := os.read(controller, 4096):
+            seen += block
+    assert process.wait() == 0
+    text = seen.decode()
+    assert "lltm_jit: 100%|" in text
+    assert "3/3" in text
+    assert "one.cpp" in text
+    assert "\x1b[3" not in text  # no colours
+    last = [line for line in text.replace("\r", "\n").splitlines() if line.strip()][-1]
+    assert last.startswith("lltm_jit: ready in ")
+
+
+@pytest.mark.parametrize(
+    "line", ["[1/2 0.5] c++ -c '/a b/x.cpp' -o x.o", "[1/2 0.5] c++ -c x.cpp -o x.o"]
+)
+def test_step_names_the_source(capsys, line):
+    reporter = Reporter(verbose=False)
+    reporter.line(line)
+    assert capsys.readouterr().err == "lltm_jit: [1/2] x.cpp (0.5 s)\n"
+    assert reporter.compiled == 1
+
+
+def test_without_a_standard_error(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    Reporter().start(2)
+    Reporter().say("unheard")
+
+
+def test_closed_standard_error(monkeypatch):
+    stream = io.StringIO()
+    stream.close()
+    monkeypatch.setattr(sys, "stderr", stream)
+    Reporter().start(2)
+    Reporter().say("unheard")

@@ -1,0 +1,164 @@
+"""What is found on a machine: compilers, CUDA roots, architectures, jobs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lltm_jit import jit
+from lltm_jit.jit import gpus, jobs, knobs, toolchain
+
+CUDA = {"FAKE_TORCH_CUDA": "13.0", "TORCH_CUDA_ARCH_LIST": "8.0;9.0a"}
+
+
+@pytest.fixture
+def cuda(bench, monkeypatch):
+    """A bench with a CUDA source, and a torch that has CUDA."""
+    bench.write("three.cu", "three\n")
+    for name in ("CUDA_HOME", "CUDA_PATH", "TORCH_CUDA_ARCH_LIST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("torch.version.cuda", "13.0")
+    monkeypatch.setattr(gpus, "compute_capabilities", list)
+    return bench
+
+
+ALL = ["compile one.cpp", "compile three.cu", "compile two.cpp", "link"]
+
+
+def test_cuda_build_and_changed_architectures(cuda):
+    home = str(cuda.write_nvcc())
+    first = cuda.run(**CUDA, CUDA_HOME=home)
+    assert cuda.counts == ALL
+    assert first["architectures"] == ["8.0", "9.0a"]
+    assert "building for sm_80, sm_90a (nvcc 13.0, 3 files, 2 jobs): first build" in first["said"]
+    assert cuda.run(**CUDA, CUDA_HOME=home)["cached"]
+    second = cuda.run(**{**CUDA, "TORCH_CUDA_ARCH_LIST": "8.0;12.0a"}, CUDA_HOME=home)
+    assert second["reason"] == "the architectures changed from 9.0a to 12.0a"
+    assert cuda.counts == ALL
+
+
+def test_without_nvcc_a_cpu_build_that_says_so(cuda, tmp_path):
+    result = cuda.run(**CUDA, CUDA_HOME=str(tmp_path / "nowhere"))
+    assert cuda.counts == ["compile one.cpp", "compile two.cpp", "link"]
+    assert "without CUDA, nvcc was not found" in result["said"]
+
+
+def test_nvcc_behind_a_wrapper_script_tells_its_real_root(cuda, tmp_path, monkeypatch):
+    root = cuda.write_nvcc("real-cuda")
+    wrapper = tmp_path / "wrappers" / "nvcc"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/sh\nexec {root}/bin/nvcc "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}{os.pathsep}{os.environ['PATH']}")
+    found = jit.detect()
+    assert (found.nvcc, found.cuda_home) == (str(wrapper), str(root))
+    assert (found.nvcc_version, found.cuda) == ("13.0.88", True)
+
+
+def test_given_root_wins_over_path(cuda, monkeypatch):
+    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
+    assert jit.detect().cuda_home == os.environ["CUDA_HOME"]
+
+
+def test_nvcc_of_another_major_version_is_not_used(cuda, monkeypatch):
+    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
+    monkeypatch.setattr("torch.version.cuda", "12.8")
+    assert jit.detect().cuda_missing == "nvcc is 13.0.88 and torch wants CUDA 12.8"
+
+
+@pytest.mark.parametrize(
+    ("listed", "present", "expected"),
+    [
+        ("", [(9, 0)], ("9.0a",)),
+        ("", [(8, 0), (8, 0)], ("8.0",)),
+        ("", [(12, 0), (8, 6)], ("8.6", "12.0a")),
+        ("", [(13, 1)], ("12.0+PTX",)),  # newer than this nvcc
+        ("", [], ("8.0", "9.0+PTX")),
+        ("native", [(9, 0)], ("9.0a",)),
+        ("8.0;9.0+PTX", [(9, 0)], ("8.0", "9.0+PTX")),
+        ("8.0 9.0", [], ("8.0", "9.0")),
+    ],
+)
+def test_architectures(cuda, monkeypatch, listed, present, expected):
+    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", listed)
+    monkeypatch.setattr(gpus, "compute_capabilities", lambda: present)
+    assert jit.detect().architectures == expected
+
+
+def test_compilers_are_asked_once(bench, monkeypatch):
+    first = jit.detect()
+    monkeypatch.setattr(toolchain, "_run", lambda command: pytest.fail(f"ran {command}"))
+    assert jit.detect() == first
+
+
+def test_memo_of_others_is_not_believed(bench, monkeypatch):
+    jit.detect()
+    memo = bench.builds / "toolchain.json"
+    memo.write_text(memo.read_text().replace("1.2.3", "6.6.6"))
+    assert "6.6.6" in jit.detect().cxx_version
+    bench.builds.chmod(0o777)
+    assert "1.2.3" in jit.detect().cxx_version
+
+
+def test_detect_survives_everything_missing(bench, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", "/dev/null/nowhere")
+    found = jit.detect()
+    assert (found.cxx, found.cxx_version) == (None, "")
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A machine whose /proc and /sys are texts."""
+    monkeypatch.delenv("MAX_JOBS", raising=False)
+    files: dict[str, str] = {"/proc/self/cgroup": "0::/box\n"}
+    monkeypatch.setattr(jobs, "_read", lambda path: files.get(str(path), ""))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(16))
+    files["/proc/meminfo"] = f"MemAvailable: {64 << 20} kB\n"
+    return files
+
+
+def test_jobs_by_affinity(machine):
+    assert jobs.job_count(with_cuda=False) == 16
+
+
+@pytest.mark.parametrize(("with_cuda", "expected"), [(False, 5), (True, 2)])
+def test_jobs_by_memory(machine, with_cuda, expected):
+    machine["/proc/meminfo"] = f"MemTotal: 99999999999 kB\nMemAvailable: {11 << 20} kB\n"
+    assert jobs.job_count(with_cuda) == expected
+
+
+def test_jobs_by_cgroup(machine):
+    machine["/sys/fs/cgroup/box/cpu.max"] = "350000 100000\n"
+    assert jobs.job_count(with_cuda=False) == 3
+    machine["/sys/fs/cgroup/box/memory.max"] = f"{6 << 30}\n"
+    machine["/sys/fs/cgroup/box/memory.current"] = f"{4 << 30}\n"
+    machine["/sys/fs/cgroup/box/memory.stat"] = f"anon 1\ninactive_file {2 << 30}\n"
+    assert jobs.job_count(with_cuda=False) == 2
+    machine["/sys/fs/cgroup/box/memory.max"] = "max\n"
+    machine["/sys/fs/cgroup/box/cpu.max"] = "max 100000\n"
+    assert jobs.job_count(with_cuda=False) == 16
+
+
+def test_jobs_as_given(machine, monkeypatch):
+    monkeypatch.setenv("MAX_JOBS", "40")
+    assert jobs.job_count(with_cuda=True) == 40
+    monkeypatch.setenv("MAX_JOBS", "many")
+    with pytest.raises(
+        jit.ToolchainError, match="MAX_JOBS to be a positive integer, but got 'many'"
+    ):
+        jobs.job_count(with_cuda=True)
+
+
+def test_knobs(monkeypatch):
+    monkeypatch.setenv("LLTM_JIT_QUIET", "perhaps")
+    with pytest.raises(jit.ToolchainError, match="LLTM_JIT_QUIET to be 1 or 0, but got 'perhaps'"):
+        knobs.flag("LLTM_JIT_QUIET")
+    for value, expected in (("1", True), ("yes", True), ("0", False), ("", False)):
+        monkeypatch.setenv("LLTM_JIT_QUIET", value)
+        assert knobs.flag("LLTM_JIT_QUIET") is expected
+    assert all(knob.help and Path(knob.name).name == name for name, knob in knobs.KNOBS.items())

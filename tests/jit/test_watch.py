@@ -1,0 +1,130 @@
+"""Rebuild on save, and the magics of IPython."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from engine_bench import text_of
+
+from lltm_jit.jit import ipython, reload, torch_api, watch
+
+pytest.importorskip("watchfiles", reason="an extra")
+
+
+@pytest.fixture
+def watched(bench):
+    """A module under watch: what the reloads told, and a way to wait for the next one."""
+    module = torch_api.load("_C", bench.sources)
+    told, news = [], threading.Event()
+
+    def then(done):
+        told.append(done)
+        news.set()
+
+    def act():
+        try:
+            return reload.reload_module(module)
+        finally:
+            tried.set()
+
+    tried = threading.Event()
+    with watch.watch(reload.source_directories(module), act, then):
+        yield bench, told, news, tried
+
+
+def test_saving_rebuilds_and_calls_back(watched):
+    bench, told, news, _ = watched
+    bench.write("two/two.cpp", "deux\n")
+    assert news.wait(30)
+    assert told[0].changed == ("kernels/two/two.cpp changed",)
+    assert text_of(told[0].build).endswith("deux")
+
+
+def test_an_error_is_shown_and_the_watch_goes_on(watched, capsys):
+    bench, told, news, tried = watched
+    bench.write("two/two.cpp", "//! error broken\n")
+    assert tried.wait(30)
+    bench.write("two/two.cpp", "deux\n")
+    assert news.wait(30)
+    assert len(told) == 1
+    said = capsys.readouterr().err
+    assert "the old build stays in force\nerror: broken" in said
+
+
+def test_files_that_are_no_sources_are_not_watched(watched):
+    bench, told, _, tried = watched
+    bench.write("two/notes.txt", "x")
+    assert not tried.wait(1)
+    assert not told
+
+
+@pytest.fixture
+def shell():
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell.instance()
+    ipython.register(shell, lambda: pytest.fail("the package was not meant"))
+    yield shell
+    InteractiveShell.clear_instance()
+
+
+CELL = """
+static int helper() { return 2; }
+double twice(double x) { return helper() * x; }
+torch::Tensor twice_of(torch::Tensor x, double by = 2.0) {
+  return helper() * x;
+}
+std::vector<at::Tensor> both(const at::Tensor& x,
+                             const at::Tensor& y)
+{ return {x, y}; }
+__global__ void kernel(torch::Tensor x) {
+}
+"""
+
+
+def test_functions_of_a_cell():
+    assert ipython.functions_of(CELL) == {
+        "twice_of": "torch::Tensor twice_of(torch::Tensor x, double by = 2.0);",
+        "both": "std::vector<at::Tensor> both(const at::Tensor& x,\n"
+        "                             const at::Tensor& y);",
+    }
+
+
+def test_cell_is_built_into_a_variable(bench, shell):
+    shell.run_cell_magic("cpp", "_C", CELL)
+    text = Path(shell.user_ns["_C"].__file__).read_text(errors="replace")
+    assert 'm.def("twice_of"' in text
+    assert 'm.def("both"' in text
+    assert 'm.def("twice"' not in text
+    shell.run_cell_magic("cpp", "_C twice", CELL)
+    text = Path(shell.user_ns["_C"].__file__).read_text(errors="replace")
+    assert 'm.def("twice"' in text
+
+
+def test_error_names_the_cells_own_line(shell, tmp_path, monkeypatch):
+    from IPython.core.error import UsageError
+
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    cell = "#undef PYBIND11_MODULE\nint x = zero;\n"  # and nothing to bind
+    monkeypatch.setattr(torch_api, "_IMPLICIT_HEADERS", {"main.cpp": ""})
+    with pytest.raises(UsageError, match=r"--> cell broken:3:9\n  \|\n3 \| int x = zero;"):
+        shell.run_cell_magic("cpp", "broken", cell)
+
+
+def test_line_magic_reloads_a_variable(bench, shell, capsys):
+    shell.user_ns["mine"] = torch_api.load("_C", bench.sources)
+    bench.write("two/two.cpp", "deux\n")
+    shell.run_line_magic("lltm_reload", "mine")
+    assert capsys.readouterr().out.startswith("kernels/two/two.cpp changed (")
+    assert b"deux" in Path(shell.user_ns["mine"].__file__).read_bytes()
+
+
+def test_wrong_use_is_told(shell):
+    from IPython.core.error import UsageError
+
+    with pytest.raises(UsageError, match="%%cpp NAME"):
+        shell.run_cell_magic("cpp", "", "int x;")
+    with pytest.raises(UsageError, match="nothing is not a variable with a module"):
+        shell.run_line_magic("lltm_reload", "nothing")
