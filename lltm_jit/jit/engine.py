@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import torch
 
-from . import builder, cache, diagnostics, knobs, lock, registrations, retention
+from . import cache, knobs, lock, registrations, retention
 from .cache import DamagedBuild, Record
 from .errors import BuildError, ToolchainError
 from .fingerprint import Fingerprint, build_key, fingerprint
@@ -106,7 +106,7 @@ def load(
         if found is None:
             return None
         record, cached = found
-        module = _import(spec, record)
+        module = _import(spec, key, record.directory / record.library)
         registrations.add(spec)
         reporter.detail(f"loaded {record.directory / record.library}")
         _loaded[key] = Build(module, _info(record, spec, tools, cached), content)
@@ -139,6 +139,18 @@ def build(
         return _info(found[0], spec, tools, found[1]) if found else None
 
     return _with_content(spec, tools, reporter, make)
+
+
+def adopt(spec: BuildSpec, content: Fingerprint, info: BuildInfo) -> Build:
+    """Load a library that was built from this content outside the cache.
+
+    A later :func:`load` of the same content gives it again.
+
+    Raises:
+        BuildError: the library cannot be imported.
+    """
+    _loaded[info.key] = Build(_import(spec, info.key, info.library), info, content)
+    return _loaded[info.key]
 
 
 def inspect(spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
@@ -191,6 +203,8 @@ def _obtain(
         raise ToolchainError(
             f"{spec.name} {key} is not built, and LLTM_JIT_DISABLE_JIT forbids to build it"
         )
+    from . import builder  # a cached import does without it and what it imports: 20 ms
+
     with lock.build_lock(key, reporter.say):
         if not force:
             # What is damaged was told by the first look.
@@ -218,14 +232,14 @@ def _find(key: str, say: Callable[[str], None]) -> Record | None:
     return record
 
 
-def _import(spec: BuildSpec, record: Record) -> ModuleType:
+def _import(spec: BuildSpec, key: str, library: Path) -> ModuleType:
     """Import a checked library.
 
     The full name is its own for each build, since pybind11 hands back the module it has under a
     known name; the last part is the same for all, since it is compiled into every object.
     """
-    path = str(record.directory / record.library)
-    name = f"lltm_jit._builds.{record.key}.{spec.name}"
+    path = str(library)
+    name = f"lltm_jit._builds.{key}.{spec.name}"
     try:
         if not spec.python_module:
             if not spec.standalone:
@@ -239,6 +253,8 @@ def _import(spec: BuildSpec, record: Record) -> ModuleType:
         module = module_from_spec(import_spec)
         import_spec.loader.exec_module(module)
     except (ImportError, OSError) as error:
+        from . import diagnostics
+
         raise BuildError(diagnostics.explain_import(str(error), path, spec)) from error
     return module
 

@@ -1,0 +1,140 @@
+"""Libraries that were compiled when the package was packaged, so that an import needs no compiler.
+
+Beside the library stands what it was built for. It is used only where all of that fits: a library
+for another torch crashes, and one of other sources computes something else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from . import cache, engine, gpus, knobs
+from .engine import Build, BuildInfo
+from .fingerprint import build_key, fingerprint
+from .progress import Reporter
+from .spec import CUDA_SUFFIXES, CXX_SUFFIXES, HEADER_SUFFIXES, BuildSpec, files_below
+from .toolchain import Toolchain
+
+RECORD = "prebuilt.json"
+SCHEMA = 1
+
+# Who sets one of these wants a build of another kind.
+_KINDS = ("LLTM_JIT_DEBUG", "CUDA_DEVICE_DEBUG", "LLTM_JIT_LINEINFO", "LLTM_JIT_SANITIZE")
+
+_WORDS = {
+    "torch": "torch",
+    "python": "the Python ABI",
+    "machine": "the processor type",
+    "cpu_capability": "the processor's vector instructions",
+    "sources": "the digest of the sources",
+}
+
+
+def write(library: Path, spec: BuildSpec, toolchain: Toolchain, seconds: float) -> None:
+    """Write the record of a library that was just built, beside it."""
+    record = {
+        "schema": SCHEMA,
+        "library": library.name,
+        "digest": cache.digest(library),
+        "fits": _requirements(spec, toolchain),
+        "cuda": spec.with_cuda,
+        "architectures": list(spec.architectures),
+        "compiler": toolchain.cxx_version,
+        "nvcc": toolchain.nvcc_version if spec.with_cuda else None,
+        "files": len(spec.sources),
+        "seconds": round(seconds, 3),
+        "created": time.time(),
+    }
+    cache.write_json(library.with_name(RECORD), record)
+
+
+def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
+    """Load the library that was packaged in a directory; None where there is none that fits.
+
+    One that does not fit is told in a line.
+
+    Raises:
+        BuildError: the library fits, but cannot be imported.
+    """
+    path = directory / RECORD
+    if not path.exists() or any(knobs.text(name) != knobs.KNOBS[name].default for name in _KINDS):
+        return None
+    try:
+        record = json.loads(path.read_text("utf-8"))
+        problem = _misfit(record, directory, spec, toolchain)
+    except (OSError, ValueError, KeyError, TypeError):
+        problem = f"{RECORD} cannot be read"
+    if problem:
+        Reporter().say(f"the packaged library is not used: {problem}")
+        return None
+    content = fingerprint(spec, toolchain)
+    info = BuildInfo(
+        name=spec.name,
+        key=build_key(content),
+        directory=directory,
+        library=directory / record["library"],
+        reason="compiled when the package was built",
+        seconds=record["seconds"],
+        cached=True,
+        compiled=record["files"],
+        reused=0,
+        torch_version=toolchain.torch_version,
+        cuda_version=toolchain.torch_cuda if record["cuda"] else None,
+        compiler=record["compiler"],
+        nvcc=record["nvcc"],
+        architectures=tuple(record["architectures"]),
+        sources=spec.sources,
+        created=record["created"],
+    )
+    return engine.adopt(spec, content, info)
+
+
+def _requirements(spec: BuildSpec, toolchain: Toolchain) -> dict[str, str]:
+    """What must be the same where the library is made and where it is used."""
+    # All kernels count, also those that a toolchain without CUDA leaves out.
+    suffixes = CXX_SUFFIXES + CUDA_SUFFIXES + HEADER_SUFFIXES
+    root = spec.include_paths[0]
+    files = [path for path in files_below(root) if path.suffix in suffixes]
+    digests = {path.relative_to(root).as_posix(): cache.digest(path) for path in files}
+    return {
+        "torch": toolchain.torch_version,
+        "python": toolchain.python_abi,
+        "machine": toolchain.machine,
+        "cpu_capability": toolchain.cpu_capability,
+        "sources": hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest(),
+    }
+
+
+def _misfit(record: dict[str, Any], directory: Path, spec: BuildSpec, tools: Toolchain) -> str:
+    """Why the library must not be used here; empty when it may."""
+    if record["schema"] != SCHEMA:
+        return f"{RECORD} has another schema"
+    here = _requirements(spec, tools)
+    for name, words in _WORDS.items():
+        if record["fits"][name] != here[name]:
+            return f"{words} was {record['fits'][name]} and is {here[name]}"
+    if cache.digest(directory / record["library"]) != record["digest"]:
+        return f"{record['library']} is not the file that was built"
+    if not record["cuda"]:
+        return "it has no CUDA kernels, and here they can be built" if tools.cuda else ""
+    for capability in gpus.compute_capabilities():
+        if not any(_runs_on(architecture, capability) for architecture in record["architectures"]):
+            return f"it has no code for sm_{capability[0]}{capability[1]}"
+    return ""
+
+
+def _runs_on(architecture: str, capability: tuple[int, int]) -> bool:
+    """Whether code for an architecture, as torch spells it, runs on a GPU."""
+    number, portable = architecture.removesuffix("+PTX"), architecture.endswith("+PTX")
+    exact = number.endswith(("a", "f"))
+    major, minor = (int(part) for part in number.rstrip("af").split("."))
+    if exact:
+        return (major, minor) == capability
+    # Machine code runs on later minor versions of its generation, PTX on all that is later.
+    return (major == capability[0] and minor <= capability[1]) or (
+        portable and (major, minor) <= capability
+    )
