@@ -1,18 +1,69 @@
 """Maps folders of the checkout into the wheel, so that an installed copy can build itself.
 
 `kernels/` becomes `lltm_jit/kernels/`; `examples/scale_add/`, the template of `new --standalone`,
-becomes `lltm_jit/template/`.
+becomes `lltm_jit/template/`. With LLTM_JIT_PREBUILD=1 the kernels are compiled into the wheel as
+well, for the torch that is installed:
+`LLTM_JIT_PREBUILD=1 python -m pip wheel --no-build-isolation --no-deps .`
 
 Everything else about the package is in pyproject.toml.
 """
 
+import os
+import sys
+import time
+import types
+from pathlib import Path
+
 from setuptools import find_packages, setup
 
+HERE = Path(__file__).resolve().parent
 FOLDERS = {"lltm_jit.kernels": "kernels", "lltm_jit.template": "examples/scale_add"}
 SOURCE_PATTERNS = [f"**/*.{suffix}" for suffix in ("h", "cuh", "cpp", "cu", "md")]
+
+
+def prebuilt() -> dict:
+    """The arguments of setup() that compile the kernels, by the spec that an import compiles by."""
+    # The engine is imported without the package around it, which would build the kernels.
+    package = types.ModuleType("lltm_jit")
+    package.__path__ = [str(HERE / "lltm_jit")]
+    sys.modules["lltm_jit"] = package
+    try:
+        from lltm_jit.jit import BuildSpec, detect
+        from lltm_jit.jit.jobs import job_count
+        from lltm_jit.jit.prebuilt import write
+    except ImportError as error:
+        raise SystemExit(
+            f"LLTM_JIT_PREBUILD=1 needs torch: use --no-build-isolation ({error})"
+        ) from None
+
+    tools = detect()
+    spec = BuildSpec.from_directory("_C", HERE / "kernels", tools)
+    os.environ.setdefault("MAX_JOBS", str(job_count(spec.with_cuda)))
+    os.environ.setdefault("CXX", tools.cxx or "")
+    if spec.with_cuda:
+        os.environ["CUDA_HOME"] = tools.cuda_home or ""
+        os.environ["TORCH_CUDA_ARCH_LIST"] = ";".join(spec.architectures)
+    from torch.utils.cpp_extension import BuildExtension, CppExtension, CUDAExtension
+
+    class Build(BuildExtension):
+        def run(self) -> None:
+            began = time.time()
+            super().run()
+            write(Path(self.get_ext_fullpath("lltm_jit._C")), spec, tools, time.time() - began)
+
+    extension = (CUDAExtension if spec.with_cuda else CppExtension)(
+        "lltm_jit._C",
+        [str(source.relative_to(HERE)) for source in spec.sources],
+        include_dirs=[str(path) for path in spec.include_paths],
+        extra_compile_args={"cxx": list(spec.cflags), "nvcc": list(spec.cuda_cflags)},
+        extra_link_args=list(spec.ldflags),
+    )
+    return {"ext_modules": [extension], "cmdclass": {"build_ext": Build}}
+
 
 setup(
     packages=[*find_packages(include=["lltm_jit", "lltm_jit.*"]), *FOLDERS],
     package_dir=FOLDERS,
     package_data=dict.fromkeys(FOLDERS, SOURCE_PATTERNS),
+    **(prebuilt() if os.environ.get("LLTM_JIT_PREBUILD") == "1" else {}),
 )

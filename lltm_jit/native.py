@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import overload
 
-from lltm_jit.jit import Build, BuildInfo, BuildSpec, Toolchain, detect, engine
+from lltm_jit.jit import Build, BuildInfo, BuildSpec, Toolchain, detect, engine, prebuilt
 from lltm_jit.jit import reload as jit_reload
 from lltm_jit.jit import watch as jit_watch
 from lltm_jit.jit.reload import Reload
@@ -44,7 +44,9 @@ def load() -> Build:
     """
     if _current is None:
         toolchain = detect()
-        use(engine.load(package_spec(toolchain), toolchain))
+        spec = package_spec(toolchain)
+        packaged = prebuilt.load(Path(__file__).parent, spec, toolchain)
+        use(packaged or engine.load(spec, toolchain))
     assert _current is not None
     return _current
 

@@ -1,0 +1,134 @@
+"""Wheels with a compiled library: LLTM_JIT_PREBUILD=1."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+from small_checkout import CHECKOUT, copy_to
+
+from lltm_jit.jit import prebuilt
+
+PROGRAM = (
+    "import torch, lltm_jit\n"
+    "print(lltm_jit.my_op(torch.ones(1), torch.ones(1)).item())\n"
+    "print(lltm_jit.build_info().reason)\n"
+    "print(lltm_jit.reload().changed)\n"
+)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """A wheel of a small copy of the project, with its library."""
+    checkout = tmp_path_factory.mktemp("prebuilt")
+    copy_to(checkout)
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(CHECKOUT / name, checkout / name)
+    shutil.copytree(CHECKOUT / "examples" / "scale_add", checkout / "examples" / "scale_add")
+    done = subprocess.run(
+        [sys.executable, "setup.py", "--quiet", "bdist_wheel"],
+        cwd=checkout,
+        env={**os.environ, "LLTM_JIT_PREBUILD": "1"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (file,) = (checkout / "dist").glob("*.whl")
+    return file
+
+
+@pytest.fixture
+def installed(wheel, tmp_path):
+    """The wheel's content, and a function that runs a program on it without any compiler."""
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+
+    def run(**environment):
+        variables = {
+            "PATH": os.fspath(tmp_path),
+            "CXX": "no-compiler",
+            "PYTHONPATH": os.fspath(tmp_path / "site"),
+            "TORCH_EXTENSIONS_DIR": os.fspath(tmp_path / "root"),
+            "HOME": os.fspath(tmp_path),
+            **environment,
+        }
+        return subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            cwd=tmp_path,
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    return tmp_path / "site" / "lltm_jit", run
+
+
+def test_a_wheel_for_this_platform_alone(wheel):
+    assert not wheel.name.endswith("-any.whl")
+
+
+def test_import_without_a_compiler(installed):
+    _, run = installed
+    done = run()
+    assert done.stdout.splitlines() == ["2.0", "compiled when the package was built", "()"]
+    assert done.stderr == ""
+    assert run(LLTM_JIT_DISABLE_JIT="1").returncode == 0
+
+
+def change_record(package, **changes):
+    path = package / prebuilt.RECORD
+    record = json.loads(path.read_text())
+    record["fits"].update(changes)
+    path.write_text(json.dumps(record))
+
+
+def test_of_another_torch(installed):
+    package, run = installed
+    change_record(package, torch="1.2.3")
+    done = run()
+    assert "the packaged library is not used: torch was 1.2.3 and is " in done.stderr
+    assert "no C++ compiler was found" in done.stderr
+    done = run(LLTM_JIT_DISABLE_JIT="1")
+    assert "LLTM_JIT_DISABLE_JIT forbids" in done.stderr
+
+
+def test_of_other_sources(installed):
+    package, run = installed
+    with (package / "kernels" / "my_op" / "my_op.h").open("a") as header:
+        header.write("// edited\n")
+    assert "not used: the digest of the sources was " in run().stderr
+
+
+def test_damaged(installed):
+    package, run = installed
+    (library,) = package.glob("_C*.so")
+    library.write_bytes(library.read_bytes()[:-100])
+    assert f"not used: {library.name} is not the file that was built" in run().stderr
+    (package / prebuilt.RECORD).write_text("not JSON")
+    assert "not used: prebuilt.json cannot be read" in run().stderr
+
+
+def test_another_kind_of_build_is_asked_for(installed):
+    _, run = installed
+    assert "no C++ compiler was found" in run(LLTM_JIT_DEBUG="1").stderr
+
+
+@pytest.mark.parametrize(
+    ("architecture", "capability", "runs"),
+    [
+        ("8.0", (8, 0), True),
+        ("8.0", (8, 6), True),
+        ("8.6", (8, 0), False),
+        ("8.0", (9, 0), False),
+        ("8.0+PTX", (9, 0), True),
+        ("9.0a", (9, 0), True),
+        ("9.0a", (9, 1), False),
+        ("12.0f+PTX", (10, 0), False),
+    ],
+)
+def test_code_for_a_gpu(architecture, capability, runs):
+    assert prebuilt._runs_on(architecture, capability) is runs
