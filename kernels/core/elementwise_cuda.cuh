@@ -32,6 +32,7 @@ __device__ __forceinline__ void elementwise_apply(const ElementwiseArgs<Op>& arg
 
 template <typename Op, typename scalar_t, int kVec>
 __global__ void elementwise_kernel(ElementwiseArgs<Op> args) {
+  wait_for_predecessor();
   const int64_t packs = args.numel / kVec;
   const int64_t thread = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
@@ -48,13 +49,10 @@ cudaError_t launch_elementwise_as(const ElementwiseArgs<Op>& args, cudaStream_t 
   bool vectorize = true;
   for (const void* pointer : args.inputs) vectorize &= aligned(kAccessBytes, pointer);
   for (const void* pointer : args.outputs) vectorize &= aligned(kAccessBytes, pointer);
-  if (vectorize) {
-    elementwise_kernel<Op, scalar_t, kVec>
-        <<<blocks_for((args.numel + kVec - 1) / kVec), kThreads, 0, stream>>>(args);
-  } else {
-    elementwise_kernel<Op, scalar_t, 1><<<blocks_for(args.numel), kThreads, 0, stream>>>(args);
-  }
-  return cudaGetLastError();
+  return vectorize ? launch(elementwise_kernel<Op, scalar_t, kVec>,
+                            blocks_for((args.numel + kVec - 1) / kVec), kThreads, 0, stream, args)
+                   : launch(elementwise_kernel<Op, scalar_t, 1>, blocks_for(args.numel), kThreads,
+                            0, stream, args);
 }
 
 template <typename Op>

@@ -22,6 +22,45 @@ inline unsigned blocks_for(int64_t work) {
       std::clamp<int64_t>((work + kThreads - 1) / kThreads, 1, kMaxBlocks));
 }
 
+// Note [Launches that overlap]
+// A cell is so short that starting its kernel costs as much as running it. From Hopper on a kernel
+// launched with the programmatic attribute may be set up while its predecessor on the stream still
+// runs; it waits for the predecessor's end, and for its memory, in wait_for_predecessor(), which
+// therefore comes before any access to memory. Older chips launch as ever.
+__device__ __forceinline__ void wait_for_predecessor() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Launches a kernel that begins with wait_for_predecessor(). More shared memory than the 48 KB that
+// need no asking is asked for.
+template <typename... Args>
+cudaError_t launch(void (*kernel)(Args...), unsigned blocks, int threads, int shared_bytes,
+                   cudaStream_t stream, const Args&... args) {
+  int device = 0, major = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  }
+  if (error == cudaSuccess && shared_bytes > 48 * 1024) {
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+  }
+  if (error != cudaSuccess) return error;
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks;
+  config.blockDim = threads;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = major >= 9 ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, args...);
+}
+
 // kCount neighbouring elements, read or written at most kAccessBytes at a time.
 template <typename scalar_t, int kCount>
 struct alignas(std::min<int>(sizeof(scalar_t) * kCount, kAccessBytes)) Pack {
@@ -29,9 +68,25 @@ struct alignas(std::min<int>(sizeof(scalar_t) * kCount, kAccessBytes)) Pack {
 };
 
 template <int kCount, typename scalar_t>
+__device__ __forceinline__ Pack<scalar_t, kCount> load_raw(const scalar_t* source) {
+  return *reinterpret_cast<const Pack<scalar_t, kCount>*>(source);
+}
+
+// The same where `inside`, else zeros; `source` must be readable anyway. A load that depended on the
+// condition would become a branch, and of several in a row each would wait for the one before.
+template <int kCount, typename scalar_t>
+__device__ __forceinline__ Pack<scalar_t, kCount> load_or_zero(const scalar_t* source,
+                                                               bool inside) {
+  Pack<scalar_t, kCount> pack = load_raw<kCount>(source);
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) pack.values[k] = inside ? pack.values[k] : scalar_t(0.0f);
+  return pack;
+}
+
+template <int kCount, typename scalar_t>
 __device__ __forceinline__ void load_pack(const scalar_t* source,
                                           opmath_t<scalar_t> (&values)[kCount]) {
-  const auto pack = *reinterpret_cast<const Pack<scalar_t, kCount>*>(source);
+  const auto pack = load_raw<kCount>(source);
 #pragma unroll
   for (int k = 0; k < kCount; ++k) values[k] = to_opmath(pack.values[k]);
 }

@@ -1,38 +1,25 @@
-// LLTM cell: checks, allocation, autograd and registration. The maths is in lltm_math.h.
+// LLTM cell: checks, allocation, choice of kernels, registration. The maths is in lltm_math.h,
+// autograd in lltm_autograd.cpp.
 #include "lltm/lltm.h"
 
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/csrc/utils/pybind.h>
 
-#include <mutex>
+#ifdef WITH_CUDA
+#include <ATen/cuda/CUDAContextLight.h>
+#endif
 
-#include "core/autograd.h"
 #include "core/checks.h"
 #include "core/device.h"
 #include "core/library.h"
-#include "lltm/lltm_aten.h"
+#include "lltm/lltm_ops.h"
 
 namespace lltm_jit {
 namespace {
-
-using State = std::tuple<Tensor, Tensor>;
-using StateAndGates = std::tuple<Tensor, Tensor, Tensor>;
-using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
-using OutputMask = std::array<bool, 5>;
-
-using CellSignature = State(const Tensor&, const Tensor&, const OptionalTensor&, const Tensor&,
-                            const Tensor&);
-using ForwardSignature = StateAndGates(const Tensor&, const Tensor&, const OptionalTensor&,
-                                       const Tensor&, const Tensor&);
-using BackwardSignature = Gradients(const OptionalTensor&, const OptionalTensor&, const Tensor&,
-                                    const Tensor&, const OptionalTensor&, const Tensor&,
-                                    const Tensor&, const Tensor&, const Tensor&, OutputMask);
 
 // -------------------------------------------------------------------------------------- checks --
 
@@ -82,10 +69,98 @@ void check_inputs(const char* function, const Tensor& input, const Tensor& weigh
 
 // --------------------------------------------------------------------- kernels on CPU and CUDA --
 
+// Note [Own products or the library's]
+// Below these sizes (of batch_size * hidden_size * width) the kernels of lltm_gemm_cuda.cu beat the
+// library's GEMM with the launches around it: they have one launch, and tiles enough for every SM.
+// Above them the library's tensor cores and larger tiles win. Measured by `benchmark cell`.
+#ifdef LLTM_JIT_CUDA
+struct Limits {
+  int64_t cell, products;
+};
+
+Limits own_product_limits(at::ScalarType dtype) {
+  constexpr int64_t kSmall = 16 * 512 * 768, kMedium = 64 * 512 * 768, kLarge = 128 * 1024 * 2048;
+  if (dtype == at::kFloat) return {2 * kLarge, 2 * kMedium};
+  if (dtype == at::kDouble) return {kSmall, kSmall};
+  return {2 * kMedium, kSmall};
+}
+
+Tensor dense_rows(const Tensor& matrix) {
+  return matrix.stride(1) == 1 || matrix.size(1) <= 1 ? matrix : matrix.contiguous();
+}
+
+// Whether rows start at multiples of the kernels' widest access.
+bool rows_aligned(const Tensor& matrix) {
+  constexpr int64_t kAccess = 16;
+  return reinterpret_cast<uintptr_t>(matrix.const_data_ptr()) % kAccess == 0 &&
+         matrix.stride(0) * matrix.element_size() % kAccess == 0;
+}
+
+// The inputs as the kernels with their own products take them.
+struct ProductInputs {
+  Tensor input, weights, old_h;
+  bool aligned;
+  ProductInputs(const Tensor& input_, const Tensor& weights_, const Tensor& old_h_)
+      : input(dense_rows(input_)), weights(dense_rows(weights_)), old_h(dense_rows(old_h_)) {
+    aligned = rows_aligned(input) && rows_aligned(weights) && rows_aligned(old_h) &&
+              old_h.size(1) * old_h.element_size() % 16 == 0 &&
+              input.size(1) * input.element_size() % 16 == 0;
+  }
+};
+
+bool fits_own_products(const ProductInputs& inputs, int64_t limit) {
+  // The tiles' stages are laid out for the 227 KB a block of Hopper and Blackwell data-centre chips.
+  constexpr size_t kSharedBytes = 200 * 1024;
+  if (at::cuda::getCurrentDeviceProperties()->sharedMemPerBlockOptin < kSharedBytes) return false;
+  const int64_t work = inputs.old_h.numel() * inputs.weights.size(1);
+  return work <= limit && (inputs.aligned || inputs.input.element_size() > 2);
+}
+
+StateAndGates forward_own(const ProductInputs& inputs, const OptionalTensor& bias,
+                          const Tensor& old_cell, bool save_gates) {
+  const auto& [input, weights, old_h, aligned] = inputs;
+  Tensor new_h = at::empty(old_h.sizes(), input.options());
+  Tensor new_cell = at::empty(old_cell.sizes(), old_cell.options());
+  Tensor gates;
+  if (save_gates) gates = at::empty({old_h.size(0), 3 * old_h.size(1)}, input.options());
+  const Tensor dense_cell = old_cell.contiguous();
+  const Tensor dense_bias = bias ? bias->contiguous() : Tensor();
+  const LltmCellArgs args{
+      .input = input.const_data_ptr(),
+      .weights = weights.const_data_ptr(),
+      .bias = bias ? dense_bias.const_data_ptr() : nullptr,
+      .old_h = old_h.const_data_ptr(),
+      .old_cell = dense_cell.const_data_ptr(),
+      .new_h = new_h.mutable_data_ptr(),
+      .new_cell = new_cell.mutable_data_ptr(),
+      .gates = save_gates ? gates.mutable_data_ptr() : nullptr,
+      .batch_size = input.size(0),
+      .input_size = input.size(1),
+      .hidden_size = old_h.size(1),
+      .input_stride = input.stride(0),
+      .weights_stride = weights.stride(0),
+      .old_h_stride = old_h.stride(0),
+      .type = floating_type(input.scalar_type()),
+      .cell_type = floating_type(old_cell.scalar_type()),
+      .aligned = aligned,
+  };
+  C10_CUDA_CHECK(launch_lltm_cell(args, c10::cuda::getCurrentCUDAStream()));
+  return {new_h, new_cell, gates};
+}
+#endif
+
 StateAndGates forward(const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
                       const Tensor& old_h, const Tensor& old_cell, bool save_gates) {
   check_inputs("lltm_cell", input, weights, bias, old_h, old_cell);
   const KernelGuard guard(input);
+#ifdef LLTM_JIT_CUDA
+  if (input.is_cuda() && old_h.numel() > 0) {
+    const ProductInputs inputs(input, weights, old_h);
+    if (fits_own_products(inputs, own_product_limits(input.scalar_type()).cell)) {
+      return forward_own(inputs, bias, old_cell, save_gates);
+    }
+  }
+#endif
   const Tensor X = at::cat({old_h, input}, 1);
   Tensor gates = bias ? at::addmm(*bias, X, weights.t()) : at::mm(X, weights.t());
   Tensor new_h = at::empty(old_h.sizes(), input.options());
@@ -128,6 +203,67 @@ const void* data_or_null(const OptionalTensor& tensor) {
   return tensor ? tensor->const_data_ptr() : nullptr;
 }
 
+#ifdef LLTM_JIT_CUDA
+Gradients products_own(const Tensor& grad_pre, const ProductInputs& inputs,
+                       const OptionalTensor& bias, OutputMask output_mask) {
+  const auto& [input, weights, old_h, aligned] = inputs;
+  Gradients grads;
+  auto& [grad_input, grad_weights, grad_bias, grad_old_h, grad_old_cell] = grads;
+  const auto allocate = [&](Tensor& grad, bool wanted, at::IntArrayRef sizes) {
+    if (wanted) grad = at::empty(sizes, input.options());
+    return wanted ? grad.mutable_data_ptr() : nullptr;
+  };
+  const LltmProductsArgs args{
+      .grad_pre = grad_pre.const_data_ptr(),
+      .input = input.const_data_ptr(),
+      .weights = weights.const_data_ptr(),
+      .old_h = old_h.const_data_ptr(),
+      .grad_input = allocate(grad_input, output_mask[0], input.sizes()),
+      .grad_weights = allocate(grad_weights, output_mask[1], weights.sizes()),
+      .grad_bias = output_mask[2] ? allocate(grad_bias, true, bias->sizes()) : nullptr,
+      .grad_old_h = allocate(grad_old_h, output_mask[3], old_h.sizes()),
+      .batch_size = input.size(0),
+      .input_size = input.size(1),
+      .hidden_size = old_h.size(1),
+      .input_stride = input.stride(0),
+      .weights_stride = weights.stride(0),
+      .old_h_stride = old_h.stride(0),
+      .type = floating_type(input.scalar_type()),
+      .aligned = aligned,
+  };
+  C10_CUDA_CHECK(launch_lltm_products(args, c10::cuda::getCurrentCUDAStream()));
+  return grads;
+}
+#endif
+
+// The gradients that are products with those of the pre-activations: all but the old cell's.
+Gradients products(const Tensor& grad_pre, const Tensor& input, const Tensor& weights,
+                   const OptionalTensor& bias, const Tensor& old_h, OutputMask output_mask) {
+#ifdef LLTM_JIT_CUDA
+  if (input.is_cuda() && old_h.numel() > 0) {
+    const ProductInputs inputs(input, weights, old_h);
+    if (fits_own_products(inputs, own_product_limits(input.scalar_type()).products)) {
+      return products_own(grad_pre, inputs, bias, output_mask);
+    }
+  }
+#endif
+  // Without the concatenation of the forward pass: each block of columns is a product of its own.
+  const int64_t hidden_size = old_h.size(1);
+  Gradients grads;
+  auto& [grad_input, grad_weights, grad_bias, grad_old_h, grad_old_cell] = grads;
+  if (output_mask[0]) grad_input = at::mm(grad_pre, weights.slice(1, hidden_size));
+  if (output_mask[3]) grad_old_h = at::mm(grad_pre, weights.slice(1, 0, hidden_size));
+  if (output_mask[1]) {
+    grad_weights = at::empty(weights.sizes(), weights.options());
+    Tensor of_old_h = grad_weights.slice(1, 0, hidden_size);
+    Tensor of_input = grad_weights.slice(1, hidden_size);
+    at::mm_out(of_old_h, grad_pre.t(), old_h);
+    at::mm_out(of_input, grad_pre.t(), input);
+  }
+  if (output_mask[2]) grad_bias = grad_pre.sum(0, /*keepdim=*/bias->dim() == 2);
+  return grads;
+}
+
 Gradients lltm_cell_backward_kernel(const OptionalTensor& grad_h, const OptionalTensor& grad_cell,
                                     const Tensor& input, const Tensor& weights,
                                     const OptionalTensor& bias, const Tensor& old_h,
@@ -155,20 +291,8 @@ Gradients lltm_cell_backward_kernel(const OptionalTensor& grad_h, const Optional
     LLTM_JIT_RUN(input, args, lltm_backward_cpu, launch_lltm_backward);
   }
 
-  // Without the concatenation of the forward pass: each block of columns is a product of its own.
-  Gradients grads;
-  auto& [grad_input, grad_weights, grad_bias, grad_old_h, grad_cell_out] = grads;
-  if (output_mask[0]) grad_input = at::mm(grad_pre, weights.slice(1, hidden_size));
-  if (output_mask[1]) {
-    grad_weights = at::empty(weights.sizes(), weights.options());
-    Tensor of_old_h = grad_weights.slice(1, 0, hidden_size);
-    Tensor of_input = grad_weights.slice(1, hidden_size);
-    at::mm_out(of_old_h, grad_pre.t(), old_h);
-    at::mm_out(of_input, grad_pre.t(), input);
-  }
-  if (output_mask[2]) grad_bias = grad_pre.sum(0, /*keepdim=*/bias->dim() == 2);
-  if (output_mask[3]) grad_old_h = at::mm(grad_pre, weights.slice(1, 0, hidden_size));
-  if (output_mask[4]) grad_cell_out = grad_old_cell;
+  Gradients grads = products(grad_pre, input, weights, bias, old_h, output_mask);
+  if (output_mask[4]) std::get<4>(grads) = grad_old_cell;
   return grads;
 }
 
@@ -208,13 +332,6 @@ Gradients lltm_cell_backward_meta(const OptionalTensor& grad_h, const OptionalTe
 
 // ------------------------------------------------- ATen formula: other devices, vmap and jvp ----
 
-State lltm_cell_aten(const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
-                     const Tensor& old_h, const Tensor& old_cell) {
-  check_inputs("lltm_cell", input, weights, bias, old_h, old_cell);
-  auto [new_h, new_cell, gates] = lltm_forward_aten(input, weights, bias, old_h, old_cell);
-  return {new_h, new_cell};
-}
-
 StateAndGates lltm_cell_forward_aten(const Tensor& input, const Tensor& weights,
                                      const OptionalTensor& bias, const Tensor& old_h,
                                      const Tensor& old_cell) {
@@ -230,120 +347,14 @@ Gradients lltm_cell_backward_aten(const OptionalTensor& grad_h, const OptionalTe
   return lltm_backward_aten(grad_h, grad_cell, input, weights, bias, old_h, old_cell, output_mask);
 }
 
-// ------------------------------------------------------------------------------------ dispatcher --
+}  // namespace
 
-State call_cell(const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
-                const Tensor& old_h, const Tensor& old_cell) {
-  static const auto op = find_op<CellSignature>("lltm_jit::lltm_cell");
-  return op.call(input, weights, bias, old_h, old_cell);
-}
-
-StateAndGates call_forward(const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
-                           const Tensor& old_h, const Tensor& old_cell) {
-  static const auto op = find_op<ForwardSignature>("lltm_jit::lltm_cell_forward");
-  return op.call(input, weights, bias, old_h, old_cell);
-}
-
-Gradients call_backward(const OptionalTensor& grad_h, const OptionalTensor& grad_cell,
-                        const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
-                        const Tensor& old_h, const Tensor& old_cell, const Tensor& new_cell,
-                        const Tensor& gates, OutputMask output_mask) {
-  static const auto op = find_op<BackwardSignature>("lltm_jit::lltm_cell_backward");
-  return op.call(grad_h, grad_cell, input, weights, bias, old_h, old_cell, new_cell, gates,
-                 output_mask);
-}
-
-// -------------------------------------------------------------------------------------- autograd --
-
-struct LltmCellBackward : public Node {
-  SavedVariable input, weights, bias, old_h, old_cell, new_cell, gates;
-
-  std::string name() const override { return "LltmCellBackward"; }
-
-  variable_list apply(variable_list&& grads) override {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (!grads[0].defined() && !grads[1].defined()) return variable_list(5);
-    OutputMask mask;
-    for (size_t i = 0; i < mask.size(); ++i) mask[i] = task_should_compute_output(i);
-    auto [grad_input, grad_weights, grad_bias, grad_old_h, grad_old_cell] =
-        call_backward(as_optional(grads[0]), as_optional(grads[1]), input.unpack(),
-                      weights.unpack(), as_optional(bias.unpack()), old_h.unpack(),
-                      old_cell.unpack(), new_cell.unpack(getptr()), gates.unpack(), mask);
-    return {grad_input, grad_weights, grad_bias, grad_old_h, grad_old_cell};
-  }
-
-  void release_variables() override {
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (auto* saved : {&input, &weights, &bias, &old_h, &old_cell, &new_cell, &gates}) {
-      saved->reset_data();
-    }
-  }
-};
-
-State lltm_cell_autograd(const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
-                         const Tensor& old_h, const Tensor& old_cell) {
-  if (any_forward_grad(input, weights, bias, old_h, old_cell)) {
-    return lltm_cell_aten(input, weights, bias, old_h, old_cell);
-  }
-  if (!torch::autograd::compute_requires_grad(input, weights, bias, old_h, old_cell)) {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    return call_cell(input, weights, bias, old_h, old_cell);
-  }
-  auto node = make_node<LltmCellBackward>();
-  node->set_next_edges(
-      torch::autograd::collect_next_edges(input, weights, as_tensor(bias), old_h, old_cell));
-  node->input = SavedVariable(input, /*is_output=*/false);
-  node->weights = SavedVariable(weights, false);
-  node->bias = SavedVariable(as_tensor(bias), false);
-  node->old_h = SavedVariable(old_h, false);
-  node->old_cell = SavedVariable(old_cell, false);
-  auto [new_h, new_cell, gates] = [&] {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    return call_forward(input, weights, bias, old_h, old_cell);
-  }();
-  torch::autograd::set_history(new_h, node);
-  torch::autograd::set_history(new_cell, node);
-  node->new_cell = SavedVariable(new_cell, /*is_output=*/true);
-  node->gates = SavedVariable(gates, false);
+State lltm_cell_aten(const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
+                     const Tensor& old_h, const Tensor& old_cell) {
+  check_inputs("lltm_cell", input, weights, bias, old_h, old_cell);
+  auto [new_h, new_cell, gates] = lltm_forward_aten(input, weights, bias, old_h, old_cell);
   return {new_h, new_cell};
 }
-
-Gradients lltm_cell_backward_autograd(const OptionalTensor& grad_h, const OptionalTensor& grad_cell,
-                                      const Tensor& input, const Tensor& weights,
-                                      const OptionalTensor& bias, const Tensor& old_h,
-                                      const Tensor& old_cell, const Tensor& new_cell,
-                                      const Tensor& gates, OutputMask output_mask) {
-  // Note [Second derivatives]
-  // new_cell and gates are functions of the inputs, so a derivative of the gradients has to see
-  // how they came about: the ATen formula computes them again from the inputs.
-  if (torch::autograd::compute_requires_grad(grad_h, grad_cell, input, weights, bias, old_h,
-                                             old_cell) ||
-      any_forward_grad(grad_h, grad_cell, input, weights, bias, old_h, old_cell)) {
-    return lltm_backward_aten(grad_h, grad_cell, input, weights, bias, old_h, old_cell,
-                              output_mask);
-  }
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return call_backward(grad_h, grad_cell, input, weights, bias, old_h, old_cell, new_cell, gates,
-                       output_mask);
-}
-
-// -------------------------------------------------------------------------------------- autocast --
-
-// Casts what addmm casts; a float32 cell stays: see Note [Dtype of the cell].
-template <c10::DeviceType device>
-State lltm_cell_autocast(const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
-                         const Tensor& old_h, const Tensor& old_cell) {
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(
-      at::autocast::get_autocast_dispatch_key_from_device_type(device));
-  const auto dtype = at::autocast::get_autocast_dtype(device);
-  const auto cast = [&](const Tensor& tensor) {
-    return at::autocast::cached_cast(dtype, tensor, device);
-  };
-  return call_cell(cast(input), cast(weights), bias ? OptionalTensor(cast(*bias)) : bias,
-                   cast(old_h), old_cell.scalar_type() == at::kFloat ? old_cell : cast(old_cell));
-}
-
-}  // namespace
 
 // ---------------------------------------------------------------------------------- registration --
 
@@ -365,17 +376,7 @@ void register_lltm(OpLibraries& libraries) {
     library->impl("lltm_cell_backward", TORCH_FN(lltm_cell_backward_aten));
   }
   libraries.composite.impl("lltm_cell_aten", TORCH_FN(lltm_cell_aten));
-  libraries.autograd.impl("lltm_cell", TORCH_FN(lltm_cell_autograd));
-  libraries.autograd.impl("lltm_cell_backward", TORCH_FN(lltm_cell_backward_autograd));
-  libraries.autocast_cpu.impl("lltm_cell", TORCH_FN(lltm_cell_autocast<c10::DeviceType::CPU>));
-  libraries.autocast_cuda.impl("lltm_cell", TORCH_FN(lltm_cell_autocast<c10::DeviceType::CUDA>));
-}
-
-void bind_lltm(pybind11::module_& m) {
-  using release_gil = pybind11::call_guard<pybind11::gil_scoped_release>;
-  m.def("lltm_cell", &call_cell, release_gil());
-  m.def("lltm_forward", &lltm_tutorial_forward, release_gil());
-  m.def("lltm_backward", &lltm_tutorial_backward, release_gil());
+  register_lltm_autograd(libraries);
 }
 
 }  // namespace lltm_jit

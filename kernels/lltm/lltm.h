@@ -35,6 +35,39 @@ struct LltmBackwardArgs {
   ElementType type, cell_type;
 };
 
+// The whole cell, product included. Rows of old_h, input and weights are dense, `*_stride` elements
+// apart.
+struct LltmCellArgs {
+  const void* input;     // [batch_size, input_size]
+  const void* weights;   // [3*hidden_size, hidden_size+input_size]
+  const void* bias;      // [3*hidden_size] or null
+  const void* old_h;     // [batch_size, hidden_size]
+  const void* old_cell;  // [batch_size, hidden_size], dense
+  void* new_h;           // [batch_size, hidden_size] written; aliases nothing
+  void* new_cell;        // [batch_size, hidden_size] written; may be old_cell
+  void* gates;           // [batch_size, 3*hidden_size] written: activated; or null
+  int64_t batch_size, input_size, hidden_size;
+  int64_t input_stride, weights_stride, old_h_stride;
+  ElementType type, cell_type;
+  bool aligned;  // 16-byte accesses fit: every row starts at a multiple of 16 bytes
+};
+
+// The products of the backward pass. A gradient whose pointer is null is not wanted.
+struct LltmProductsArgs {
+  const void* grad_pre;  // [batch_size, 3*hidden_size], dense
+  const void* input;     // [batch_size, input_size]
+  const void* weights;   // [3*hidden_size, hidden_size+input_size]
+  const void* old_h;     // [batch_size, hidden_size]
+  void* grad_input;      // [batch_size, input_size] written, dense
+  void* grad_weights;    // [3*hidden_size, hidden_size+input_size] written, dense
+  void* grad_bias;       // [3*hidden_size] written
+  void* grad_old_h;      // [batch_size, hidden_size] written, dense
+  int64_t batch_size, input_size, hidden_size;
+  int64_t input_stride, weights_stride, old_h_stride;
+  ElementType type;
+  bool aligned;  // as in LltmCellArgs
+};
+
 void lltm_forward_cpu(const LltmForwardArgs& args);
 void lltm_backward_cpu(const LltmBackwardArgs& args);
 
@@ -42,6 +75,8 @@ void lltm_backward_cpu(const LltmBackwardArgs& args);
 // Enqueue on `stream`; both sizes are positive.
 cudaError_t launch_lltm_forward(const LltmForwardArgs& args, cudaStream_t stream);
 cudaError_t launch_lltm_backward(const LltmBackwardArgs& args, cudaStream_t stream);
+cudaError_t launch_lltm_cell(const LltmCellArgs& args, cudaStream_t stream);
+cudaError_t launch_lltm_products(const LltmProductsArgs& args, cudaStream_t stream);
 #endif
 
 }  // namespace lltm_jit

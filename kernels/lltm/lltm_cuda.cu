@@ -2,6 +2,7 @@
 // The equations stand in lltm_math.h. Each thread owns kVec neighbouring hidden units of one row.
 #include "core/launch.cuh"
 #include "lltm/lltm.h"
+#include "lltm/lltm_dispatch.cuh"
 #include "lltm/lltm_math.h"
 
 namespace lltm_jit {
@@ -12,6 +13,7 @@ namespace {
 template <typename scalar_t, typename cell_t, int kVec, bool kSaveGates>
 __global__ void lltm_forward_kernel(LltmForwardArgs args) {
   using opmath = opmath_t<scalar_t>;
+  wait_for_predecessor();
   const int64_t hidden = args.hidden_size;
   const int64_t packs = args.batch_size * (hidden / kVec);
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
@@ -47,6 +49,7 @@ __global__ void lltm_forward_kernel(LltmForwardArgs args) {
 template <typename scalar_t, typename cell_t, int kVec>
 __global__ void lltm_backward_kernel(LltmBackwardArgs args) {
   using opmath = opmath_t<scalar_t>;
+  wait_for_predecessor();
   const int64_t hidden = args.hidden_size;
   const int64_t packs = args.batch_size * (hidden / kVec);
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
@@ -83,18 +86,6 @@ __global__ void lltm_backward_kernel(LltmBackwardArgs args) {
 
 // ----------------------------------------------------------------------------------- launchers --
 
-// Calls function(scalar_t{}, cell_t{}) with the types that the arguments name.
-template <typename Function>
-cudaError_t dispatch(ElementType type, ElementType cell_type, const Function& function) {
-  return dispatch_floating(type, [&](auto scalar) {
-    using scalar_t = decltype(scalar);
-    if constexpr (sizeof(scalar_t) == 2) {
-      if (cell_type == ElementType::Float) return function(scalar, float{});
-    }
-    return function(scalar, scalar);
-  });
-}
-
 // Elements a thread reads at once, or 1 when rows or pointers are not aligned for that.
 template <typename scalar_t, typename... Pointers>
 bool can_vectorize(int64_t hidden_size, const Pointers*... pointers) {
@@ -102,45 +93,40 @@ bool can_vectorize(int64_t hidden_size, const Pointers*... pointers) {
 }
 
 template <int kVec, typename scalar_t, typename cell_t>
-void forward(const LltmForwardArgs& args, cudaStream_t stream) {
+cudaError_t forward(const LltmForwardArgs& args, cudaStream_t stream) {
   const unsigned blocks = blocks_for(args.batch_size * (args.hidden_size / kVec));
-  if (args.save_gates) {
-    lltm_forward_kernel<scalar_t, cell_t, kVec, true><<<blocks, kThreads, 0, stream>>>(args);
-  } else {
-    lltm_forward_kernel<scalar_t, cell_t, kVec, false><<<blocks, kThreads, 0, stream>>>(args);
-  }
+  return launch(args.save_gates ? lltm_forward_kernel<scalar_t, cell_t, kVec, true>
+                                : lltm_forward_kernel<scalar_t, cell_t, kVec, false>,
+                blocks, kThreads, 0, stream, args);
+}
+
+template <int kVec, typename scalar_t, typename cell_t>
+cudaError_t backward(const LltmBackwardArgs& args, cudaStream_t stream) {
+  const unsigned blocks = blocks_for(args.batch_size * (args.hidden_size / kVec));
+  return launch(lltm_backward_kernel<scalar_t, cell_t, kVec>, blocks, kThreads, 0, stream, args);
 }
 
 }  // namespace
 
 cudaError_t launch_lltm_forward(const LltmForwardArgs& args, cudaStream_t stream) {
-  return dispatch(args.type, args.cell_type, [&](auto scalar, auto cell) {
+  return dispatch_lltm(args.type, args.cell_type, [&](auto scalar, auto cell) {
     using scalar_t = decltype(scalar);
     using cell_t = decltype(cell);
-    if (can_vectorize<scalar_t>(args.hidden_size, args.gates, args.old_cell, args.new_h,
-                                args.new_cell)) {
-      forward<kAccessBytes / sizeof(scalar_t), scalar_t, cell_t>(args, stream);
-    } else {
-      forward<1, scalar_t, cell_t>(args, stream);
-    }
-    return cudaGetLastError();
+    return can_vectorize<scalar_t>(args.hidden_size, args.gates, args.old_cell, args.new_h,
+                                   args.new_cell)
+               ? forward<kAccessBytes / sizeof(scalar_t), scalar_t, cell_t>(args, stream)
+               : forward<1, scalar_t, cell_t>(args, stream);
   });
 }
 
 cudaError_t launch_lltm_backward(const LltmBackwardArgs& args, cudaStream_t stream) {
-  return dispatch(args.type, args.cell_type, [&](auto scalar, auto cell) {
+  return dispatch_lltm(args.type, args.cell_type, [&](auto scalar, auto cell) {
     using scalar_t = decltype(scalar);
     using cell_t = decltype(cell);
-    constexpr int kVec = kAccessBytes / sizeof(scalar_t);
-    if (can_vectorize<scalar_t>(args.hidden_size, args.grad_h, args.grad_cell, args.gates,
-                                args.new_cell, args.grad_pre, args.grad_old_cell)) {
-      lltm_backward_kernel<scalar_t, cell_t, kVec>
-          <<<blocks_for(args.batch_size * (args.hidden_size / kVec)), kThreads, 0, stream>>>(args);
-    } else {
-      lltm_backward_kernel<scalar_t, cell_t, 1>
-          <<<blocks_for(args.batch_size * args.hidden_size), kThreads, 0, stream>>>(args);
-    }
-    return cudaGetLastError();
+    return can_vectorize<scalar_t>(args.hidden_size, args.grad_h, args.grad_cell, args.gates,
+                                   args.new_cell, args.grad_pre, args.grad_old_cell)
+               ? backward<kAccessBytes / sizeof(scalar_t), scalar_t, cell_t>(args, stream)
+               : backward<1, scalar_t, cell_t>(args, stream);
   });
 }
 

@@ -1,0 +1,144 @@
+// LLTM cell: how calls reach the dispatcher, autograd and autocast.
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <mutex>
+
+#include "core/autograd.h"
+#include "lltm/lltm_ops.h"
+
+namespace lltm_jit {
+namespace {
+
+// ------------------------------------------------------------------------------------ dispatcher --
+
+State call_cell(const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
+                const Tensor& old_h, const Tensor& old_cell) {
+  static const auto op = find_op<CellSignature>("lltm_jit::lltm_cell");
+  return op.call(input, weights, bias, old_h, old_cell);
+}
+
+StateAndGates call_forward(const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
+                           const Tensor& old_h, const Tensor& old_cell) {
+  static const auto op = find_op<ForwardSignature>("lltm_jit::lltm_cell_forward");
+  return op.call(input, weights, bias, old_h, old_cell);
+}
+
+Gradients call_backward(const OptionalTensor& grad_h, const OptionalTensor& grad_cell,
+                        const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
+                        const Tensor& old_h, const Tensor& old_cell, const Tensor& new_cell,
+                        const Tensor& gates, OutputMask output_mask) {
+  static const auto op = find_op<BackwardSignature>("lltm_jit::lltm_cell_backward");
+  return op.call(grad_h, grad_cell, input, weights, bias, old_h, old_cell, new_cell, gates,
+                 output_mask);
+}
+
+// -------------------------------------------------------------------------------------- autograd --
+
+struct LltmCellBackward : public Node {
+  SavedVariable input, weights, bias, old_h, old_cell, new_cell, gates;
+
+  std::string name() const override { return "LltmCellBackward"; }
+
+  variable_list apply(variable_list&& grads) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!grads[0].defined() && !grads[1].defined()) return variable_list(5);
+    OutputMask mask;
+    for (size_t i = 0; i < mask.size(); ++i) mask[i] = task_should_compute_output(i);
+    auto [grad_input, grad_weights, grad_bias, grad_old_h, grad_old_cell] =
+        call_backward(as_optional(grads[0]), as_optional(grads[1]), input.unpack(),
+                      weights.unpack(), as_optional(bias.unpack()), old_h.unpack(),
+                      old_cell.unpack(), new_cell.unpack(getptr()), gates.unpack(), mask);
+    return {grad_input, grad_weights, grad_bias, grad_old_h, grad_old_cell};
+  }
+
+  void release_variables() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (auto* saved : {&input, &weights, &bias, &old_h, &old_cell, &new_cell, &gates}) {
+      saved->reset_data();
+    }
+  }
+};
+
+State lltm_cell_autograd(const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
+                         const Tensor& old_h, const Tensor& old_cell) {
+  if (any_forward_grad(input, weights, bias, old_h, old_cell)) {
+    return lltm_cell_aten(input, weights, bias, old_h, old_cell);
+  }
+  if (!torch::autograd::compute_requires_grad(input, weights, bias, old_h, old_cell)) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    return call_cell(input, weights, bias, old_h, old_cell);
+  }
+  auto node = make_node<LltmCellBackward>();
+  node->set_next_edges(
+      torch::autograd::collect_next_edges(input, weights, as_tensor(bias), old_h, old_cell));
+  node->input = SavedVariable(input, /*is_output=*/false);
+  node->weights = SavedVariable(weights, false);
+  node->bias = SavedVariable(as_tensor(bias), false);
+  node->old_h = SavedVariable(old_h, false);
+  node->old_cell = SavedVariable(old_cell, false);
+  auto [new_h, new_cell, gates] = [&] {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    return call_forward(input, weights, bias, old_h, old_cell);
+  }();
+  torch::autograd::set_history(new_h, node);
+  torch::autograd::set_history(new_cell, node);
+  node->new_cell = SavedVariable(new_cell, /*is_output=*/true);
+  node->gates = SavedVariable(gates, false);
+  return {new_h, new_cell};
+}
+
+Gradients lltm_cell_backward_autograd(const OptionalTensor& grad_h, const OptionalTensor& grad_cell,
+                                      const Tensor& input, const Tensor& weights,
+                                      const OptionalTensor& bias, const Tensor& old_h,
+                                      const Tensor& old_cell, const Tensor& new_cell,
+                                      const Tensor& gates, OutputMask output_mask) {
+  // Note [Second derivatives]
+  // new_cell and gates are functions of the inputs, so a derivative of the gradients has to see
+  // how they came about: the ATen formula computes them again from the inputs.
+  if (torch::autograd::compute_requires_grad(grad_h, grad_cell, input, weights, bias, old_h,
+                                             old_cell) ||
+      any_forward_grad(grad_h, grad_cell, input, weights, bias, old_h, old_cell)) {
+    return lltm_backward_aten(grad_h, grad_cell, input, weights, bias, old_h, old_cell,
+                              output_mask);
+  }
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return call_backward(grad_h, grad_cell, input, weights, bias, old_h, old_cell, new_cell, gates,
+                       output_mask);
+}
+
+// -------------------------------------------------------------------------------------- autocast --
+
+// Casts what addmm casts; a float32 cell stays: see Note [Dtype of the cell].
+template <c10::DeviceType device>
+State lltm_cell_autocast(const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
+                         const Tensor& old_h, const Tensor& old_cell) {
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(
+      at::autocast::get_autocast_dispatch_key_from_device_type(device));
+  const auto dtype = at::autocast::get_autocast_dtype(device);
+  const auto cast = [&](const Tensor& tensor) {
+    return at::autocast::cached_cast(dtype, tensor, device);
+  };
+  return call_cell(cast(input), cast(weights), bias ? OptionalTensor(cast(*bias)) : bias,
+                   cast(old_h), old_cell.scalar_type() == at::kFloat ? old_cell : cast(old_cell));
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------- registration --
+
+void register_lltm_autograd(OpLibraries& libraries) {
+  libraries.autograd.impl("lltm_cell", TORCH_FN(lltm_cell_autograd));
+  libraries.autograd.impl("lltm_cell_backward", TORCH_FN(lltm_cell_backward_autograd));
+  libraries.autocast_cpu.impl("lltm_cell", TORCH_FN(lltm_cell_autocast<c10::DeviceType::CPU>));
+  libraries.autocast_cuda.impl("lltm_cell", TORCH_FN(lltm_cell_autocast<c10::DeviceType::CUDA>));
+}
+
+void bind_lltm(pybind11::module_& m) {
+  using release_gil = pybind11::call_guard<pybind11::gil_scoped_release>;
+  m.def("lltm_cell", &call_cell, release_gil());
+  m.def("lltm_forward", &lltm_tutorial_forward, release_gil());
+  m.def("lltm_backward", &lltm_tutorial_backward, release_gil());
+}
+
+}  // namespace lltm_jit
