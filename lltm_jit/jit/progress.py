@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 from . import knobs
@@ -42,10 +43,10 @@ class Reporter:
         """A build of this many steps begins."""
         if self.quiet or self.verbose or not _can_print():
             return
-        if "ipykernel" in sys.modules:
-            from tqdm.auto import tqdm  # type: ignore[import-untyped,unused-ignore]
+        if "ipykernel" in sys.modules and find_spec("ipywidgets"):
+            from tqdm.notebook import tqdm
         elif sys.stderr.isatty():
-            from tqdm.std import tqdm  # type: ignore[import-untyped,unused-ignore]
+            from tqdm.std import tqdm
         else:
             return
         form = (

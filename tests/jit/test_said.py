@@ -11,10 +11,12 @@ import struct
 import subprocess
 import sys
 import termios
+import types
 
 import pytest
 from engine_bench import HERE
 
+from lltm_jit.jit import progress
 from lltm_jit.jit.progress import Reporter
 
 
@@ -91,3 +93,27 @@ def test_closed_standard_error(monkeypatch):
     monkeypatch.setattr(sys, "stderr", stream)
     Reporter().start(2)
     Reporter().say("unheard")
+
+
+@pytest.mark.parametrize(("widgets", "expected"), [(True, "widget"), (False, "lines")])
+def test_in_a_notebook(monkeypatch, capsys, widgets, expected):
+    shown = []
+    fake = types.ModuleType("tqdm.notebook")
+    fake.tqdm = lambda **arguments: shown.append(arguments) or Silent()
+    monkeypatch.setitem(sys.modules, "tqdm.notebook", fake)
+    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+    monkeypatch.setattr(progress, "find_spec", lambda name: widgets or None)
+    reporter = Reporter(verbose=False)
+    reporter.start(2)
+    reporter.line("[1/2 0.5] c++ -c x.cpp -o x.o")
+    reporter.close()
+    assert (len(shown), capsys.readouterr().err) == (
+        (1, "") if expected == "widget" else (0, "lltm_jit: [1/2] x.cpp (0.5 s)\n")
+    )
+
+
+class Silent:
+    """A bar that shows nothing."""
+
+    def __getattr__(self, name):
+        return lambda *arguments, **keywords: None
