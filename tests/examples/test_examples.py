@@ -1,5 +1,6 @@
 """The examples run, from first to last, at a size that takes seconds."""
 
+import os
 import re
 import subprocess
 import sys
@@ -15,7 +16,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.fixture(autouse=True)
 def importable(monkeypatch):
     """The processes that a test starts find the package in a checkout that is not installed."""
-    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES.parent))
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES.parent), prepend=os.pathsep)
 
 
 # What a notebook must show.
