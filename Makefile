@@ -1,6 +1,7 @@
 # make run     set up .venv, build the extension, train the text model
 # make test    set up .venv, run the tests            (ARGS="-k sigmoid" passes options on)
 # make lint    ruff, mypy, clang-format, as CI does   (make format mends what it can)
+# make doctor, check, benchmark, watch, build-debug   the commands of the same names
 PYTHON ?= python3
 # Installed first, and pinned: it is the version that the tests are written for, and where the index
 # has a build without CUDA for it, a machine without a GPU gets that one.
@@ -11,7 +12,7 @@ ARGS ?=
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 CXX_FILES = $(shell git ls-files '*.cpp' '*.h' '*.cu' '*.cuh')
 
-.PHONY: run test lint format clean
+.PHONY: run test lint format doctor check benchmark watch build-debug clean
 
 run: $(VENV)/.installed
 	$(VENV)/bin/python examples/train_text.py $(ARGS)
@@ -29,6 +30,22 @@ format: $(VENV)/.dev
 	$(VENV)/bin/ruff check --fix
 	$(VENV)/bin/ruff format
 	$(VENV)/bin/clang-format -i $(CXX_FILES)
+
+# The commands of every day; ARGS adds to them, such as ARGS=-c for the GPU.
+doctor: $(VENV)/.installed
+	$(VENV)/bin/python -m lltm_jit doctor $(ARGS)
+
+check: $(VENV)/.installed
+	$(VENV)/bin/python -m lltm_jit check forward backward $(ARGS)
+
+benchmark: $(VENV)/.installed
+	$(VENV)/bin/python -m lltm_jit benchmark $(ARGS)
+
+watch: $(VENV)/.test
+	$(VENV)/bin/python -m lltm_jit watch -- $(VENV)/bin/python -m lltm_jit check forward backward $(ARGS)
+
+build-debug: $(VENV)/.installed
+	$(VENV)/bin/python -m lltm_jit build --debug $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

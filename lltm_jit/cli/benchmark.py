@@ -2,6 +2,7 @@
 
 ``benchmark {py,cpp,cuda}`` prints the tutorial's line. Without a variant, and as ``cell``, it
 prints a table a size and phase; ``--against DIR`` adds an implementation from C++ sources.
+``jit`` compares this engine's builds and imports with torch's own `load` of those sources.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from . import _cell, _measure, _opponent, _report
+from . import _cell, _jit_benchmark, _measure, _opponent, _report
 from ._measure import PHASES, Case, Cell
 
 SCALES = {"s": 1, "ms": 1e3, "us": 1e6}
@@ -31,14 +32,14 @@ PLOT_SIZES = [(16, hidden, hidden) for hidden in (32, 64, 128, 256, 512, 1024)]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    variants = [*_cell.VARIANTS, "cell"]
+    variants = [*_cell.VARIANTS, "cell", "jit"]
     parser.add_argument(
         "variant",
         choices=variants,
         nargs="?",
         default="cell",
         help="plain PyTorch, ATen from C++, or the CUDA kernels, in the tutorial's form; default: "
-        "all of them in tables",
+        "all of them in tables (cell); jit: builds and imports",
     )
     _cell.add_sizes(parser)
     parser.add_argument("-r", "--runs", type=_cell.positive, default=100, help="%(default)s")
@@ -63,6 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.variant == "jit":
+        return _jit_benchmark.run(args.against, args.define)
     device = _cell.device(args.cuda or args.variant == "cuda")
     dtype = torch.float64 if args.double else DTYPES[args.dtype]
     if args.variant == "cell":

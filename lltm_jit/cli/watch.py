@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import subprocess
 import sys
 import threading
@@ -24,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     package, program = Package(), Program(args.program)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
     directory = native.kernels_directory()
     try:
         with watch([directory], package.reload, lambda done: tell_and_run(done, program)):

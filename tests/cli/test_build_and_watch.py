@@ -2,7 +2,6 @@
 
 import argparse
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -77,7 +76,7 @@ def watching(checkout):
                 return
 
     yield wait_for
-    process.send_signal(signal.SIGINT)
+    process.terminate()
     assert process.wait(timeout=30) == 0
 
 

@@ -1,0 +1,201 @@
+"""``benchmark jit``: this engine beside torch's own `load`, both from the same start.
+
+Everything happens in a temporary folder, on copies: a process builds, edits a file, and reloads, as
+a person would.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lltm_jit import native
+from lltm_jit.jit import LltmJitError, Toolchain, detect
+from lltm_jit.jit.process import find_ninja
+
+from . import _build
+
+_IMPORTS = 7
+
+# Prints the seconds of: the first build, then a build after an edit of each file.
+_TORCH = """
+import json, sys, time
+from torch.utils.cpp_extension import load
+request = json.loads(sys.argv[1])
+def build():
+    began = time.perf_counter()
+    load(request["name"], request["sources"], extra_cflags=request["cflags"],
+         extra_ldflags=request["ldflags"], build_directory=request["directory"],
+         is_python_module=False)
+    return time.perf_counter() - began
+seconds = {"cold": build()}
+for path in request["sources"]:
+    with open(path, "a") as file:
+        file.write("\\n// edited\\n")
+    seconds[path] = build()
+print(json.dumps(seconds))
+"""
+
+# The engine without the package around it, whose import would build the kernels beforehand.
+_OURS = """
+import json, sys, time, types
+from pathlib import Path
+package = types.ModuleType("lltm_jit")
+package.__path__ = [sys.argv.pop(1)]
+sys.modules["lltm_jit"] = package
+from lltm_jit.jit import BuildSpec, detect, engine
+from lltm_jit.jit.reload import reload
+directory = Path(sys.argv[1])
+respec = lambda tools: BuildSpec.from_directory("_C", directory, tools)
+began = time.perf_counter()
+build = engine.load(respec(detect()), detect())
+seconds = {"cold": time.perf_counter() - began}
+for name in sys.argv[2:]:
+    with (directory / name).open("a") as file:
+        file.write("\\n// edited\\n")
+    done = reload(build, respec, lambda new: None)
+    build, seconds[name] = done.build, done.seconds
+print(json.dumps(seconds))
+print(build.info.directory)
+"""
+
+_IMPORT = """
+import time
+began = time.perf_counter()
+import torch
+middle = time.perf_counter()
+import lltm_jit
+print(time.perf_counter() - middle)
+"""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One comparison: seconds of ours, of the other side, and the ratio aimed at."""
+
+    title: str
+    ours: float
+    other: float
+    other_title: str
+    goal: float
+
+
+def run(opponent: Path | None, defines: list[str]) -> int:
+    """Measure, print the table; 1 when a ratio is above its goal."""
+    tools = detect()
+    if opponent is None or not opponent.is_dir():
+        raise LltmJitError(
+            f"expected --against to be a directory with an extension's sources, but got {opponent}"
+        )
+    with tempfile.TemporaryDirectory(prefix="lltm_jit-benchmark-") as folder:
+        os.chmod(folder, 0o700)
+        lines = list(measure(Path(folder), opponent, defines, tools))
+    rows = [["", "ours", "other", "ratio", "goal", "the other side"]]
+    for line in lines:
+        ratio = line.ours / line.other
+        mark = "" if ratio <= line.goal else "  above"
+        figures = [f"{line.ours:.3f} s", f"{line.other:.3f} s", f"{ratio:.3f}{mark}"]
+        rows.append([line.title, *figures, f"{line.goal:.3f}", line.other_title])
+    print(_build.table(rows))
+    return 0 if all(line.ours <= line.goal * line.other for line in lines) else 1
+
+
+def measure(folder: Path, opponent: Path, defines: list[str], tools: Toolchain) -> Iterator[Line]:
+    kernels = folder / "kernels"
+    shutil.copytree(native.kernels_directory(), kernels)
+    edited_cpp, edited_cuda = "my_op/my_op_cpu.cpp", "my_op/my_op_cuda.cu"
+    edits = [edited_cpp, *([edited_cuda] if tools.cuda else [])]
+    say("torch's load of the opponent")
+    theirs, sources = torch_seconds(folder, opponent, defines, tools)
+    say("this engine")
+    package = str(Path(native.__file__).parent)
+    output = python(folder, _OURS, package, str(kernels), *edits).splitlines()
+    ours, directory = json.loads(output[-2]), Path(output[-1])
+    cpp = next(source for source in sources if source.suffix != ".cu")
+    yield Line("cold build of the package", ours["cold"], theirs["cold"], "torch, cold", 0.5)
+    yield Line(
+        f"edit of {edited_cpp}", ours[edited_cpp], theirs[str(cpp)], f"torch, {cpp.name}", 1 / 3
+    )
+    if tools.cuda:
+        alone = alone_seconds(directory, kernels / edited_cuda)
+        title = f"edit of {edited_cuda}"
+        yield Line(title, ours[edited_cuda], alone, "nvcc and link alone", 1.3)
+        for cuda in (source for source in sources if source.suffix == ".cu"):
+            yield Line(title, ours[edited_cuda], theirs[str(cuda)], f"torch, {cuda.name}", 1 / 20)
+    say("cached import")
+    python(folder, "import lltm_jit")
+    seconds = [float(python(folder, _IMPORT)) for _ in range(_IMPORTS)]
+    yield Line("cached import beyond torch's", statistics.median(seconds), 0.05, "50 ms", 1.0)
+
+
+def torch_seconds(
+    folder: Path, opponent: Path, defines: list[str], tools: Toolchain
+) -> tuple[dict[str, float], list[Path]]:
+    """torch's times for the first build and after an edit of each source."""
+    copy = folder / "opponent"
+    shutil.copytree(opponent, copy)
+    (folder / "torch").mkdir()
+    suffixes = (".cpp", ".cc", ".cu") if tools.cuda else (".cpp", ".cc")
+    sources = sorted(path for path in copy.rglob("*") if path.suffix in suffixes)
+    request = {
+        "name": "opponent",
+        "sources": [str(path) for path in sources],
+        "cflags": [f"-D{define}" for define in defines],
+        "ldflags": [],
+        "directory": str(folder / "torch"),
+    }
+    return json.loads(python(folder, _TORCH, json.dumps(request)).splitlines()[-1]), sources
+
+
+def alone_seconds(directory: Path, source: Path) -> float:
+    """nvcc for one file, and the link, as the build file has them, and nothing around them."""
+    commands = subprocess.run(
+        [find_ninja(), "-t", "commands"], cwd=directory, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    needed = [
+        command for command in commands if f" {source} " in command or command == commands[-1]
+    ]
+    copy = directory.with_name("alone")
+    shutil.copytree(directory, copy)
+    began = time.perf_counter()
+    for command in needed:
+        subprocess.run(command, shell=True, cwd=copy, check=True, capture_output=True)
+    return time.perf_counter() - began
+
+
+def python(folder: Path, program: str, *arguments: str) -> str:
+    """What a program prints that has the folder as its only cache.
+
+    Raises:
+        LltmJitError: the program failed; the text is the end of what it said.
+    """
+    package = Path(native.__file__).parents[1]
+    environment = {
+        **os.environ,
+        "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
+        "LLTM_JIT_QUIET": "1",
+        "PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")]),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+    if done.returncode:
+        raise LltmJitError(f"a measured program failed: {done.stderr[-2000:]}")
+    return done.stdout
+
+
+def say(text: str) -> None:
+    print(f"lltm_jit: measuring {text}", file=sys.stderr, flush=True)

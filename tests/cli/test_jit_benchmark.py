@@ -1,0 +1,34 @@
+"""`python -m lltm_jit benchmark jit`, on a copy of the project with one operator."""
+
+import re
+
+from small_checkout import run_in
+
+from lltm_jit.cli import main
+
+# As small as a Python module can be: torch's load takes a second for it.
+OPPONENT = """
+#include <Python.h>
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "opponent", nullptr, -1, nullptr};
+PyMODINIT_FUNC PyInit_opponent() { return PyModule_Create(&definition); }
+"""
+
+
+def test_builds_edits_and_imports_are_timed(checkout, tmp_path):
+    opponent = tmp_path / "theirs"
+    opponent.mkdir()
+    (opponent / "theirs.cpp").write_text(OPPONENT)
+    done = run_in(checkout, "-m", "lltm_jit", "benchmark", "jit", "--against", str(opponent))
+    # The goals are for an opponent of a usual size, so the cold build is above its goal here.
+    assert done.returncode == 1, done.stderr
+    for title in ("cold build of the package", "edit of my_op/my_op_cpu.cpp", "cached import"):
+        assert re.search(rf"^{title}.*? +\d+\.\d+ s +\d+\.\d+ s ", done.stdout, re.MULTILINE)
+    assert re.search(r"^cold build .* above ", done.stdout, re.MULTILINE)
+    assert (opponent / "theirs.cpp").read_text() == OPPONENT
+
+
+def test_without_an_opponent(capsys):
+    assert main(["benchmark", "jit"]) == 1
+    assert "expected --against to be a directory with an extension's sources" in (
+        capsys.readouterr().err
+    )
