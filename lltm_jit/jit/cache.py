@@ -261,7 +261,7 @@ def publish(built: Path, record: Record) -> None:
     with writing():
         for name in (record.library, LOG):
             _sync(built / name)
-        built.chmod(0o755)
+        built.chmod(0o775 if knobs.flag("LLTM_JIT_TRUST_ROOT") else 0o755)
         if directory.exists():
             os.replace(directory, new_name := built.with_name(f"{built.name}-old"))
             shutil.rmtree(new_name, ignore_errors=True)

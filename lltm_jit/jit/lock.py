@@ -11,7 +11,6 @@ import os
 import platform
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,8 @@ from pathlib import Path
 from . import cache, knobs
 from .errors import BuildError
 
-_in_process: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+_in_process: dict[str, threading.RLock] = {}
+_FAILURE_HOLDS = 60.0  # seconds: longer than the processes of one job take to import torch
 _seen_failures: set[tuple[str, float]] = set()
 
 
@@ -34,7 +34,7 @@ if hasattr(os, "register_at_fork"):
 
 def thread_lock(key: str) -> threading.RLock:
     """The lock that the threads of this process share for a key."""
-    return _in_process[key]
+    return _in_process.setdefault(key, threading.RLock())
 
 
 @contextmanager
@@ -113,7 +113,8 @@ def record_failure(key: str, message: str) -> None:
 def raise_failure_of_others(key: str) -> None:
     """Raise the error of a build that failed while this process waited for it or was starting.
 
-    A process that starts after the failure, and a second try in the same process, build anew.
+    A process that starts after the failure, and a second try in the same process, build anew; so
+    does everybody some time later, for what was missing may have been installed.
 
     Raises:
         BuildError: the builder's own error.
@@ -123,7 +124,8 @@ def raise_failure_of_others(key: str) -> None:
         message, failed_at = str(told["message"]), float(told["time"])
     except (OSError, ValueError, KeyError, TypeError):
         return
-    if (key, failed_at) in _seen_failures or failed_at < _process_start():
+    long_ago = time.time() - failed_at > _FAILURE_HOLDS
+    if long_ago or (key, failed_at) in _seen_failures or failed_at < _process_start():
         return
     _seen_failures.add((key, failed_at))
     raise BuildError(message)

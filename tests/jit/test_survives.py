@@ -13,6 +13,7 @@ import pytest
 from engine_bench import finish
 
 from lltm_jit import jit
+from lltm_jit.jit import lock
 
 ALL = ["compile one.cpp", "compile two.cpp", "link"]
 CROWD = 8
@@ -132,6 +133,18 @@ def test_crowd_on_a_broken_source_builds_once(bench):
     assert results[0]["message"].startswith("error: no such thing\n  --> kernels/one/one.cpp:2:5")
     bench.run()  # one that starts later tries again
     assert bench.counts.count("compile one.cpp") == 1
+
+
+def test_failure_of_long_ago_is_forgotten(bench):
+    key = "0" * 20
+    jit.engine.cache.make_builds_directory()
+    file = bench.builds / "failed" / f"{key}.json"
+    file.write_text(json.dumps({"message": "old", "time": time.time() - 61}))
+    lock.raise_failure_of_others(key)
+    file.write_text(json.dumps({"message": "new", "time": time.time()}))
+    with pytest.raises(jit.BuildError, match="new"):
+        lock.raise_failure_of_others(key)
+    lock.raise_failure_of_others(key)  # a second try in the same process builds
 
 
 def test_threads_build_once(bench):
