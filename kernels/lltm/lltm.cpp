@@ -72,7 +72,7 @@ void check_inputs(const char* function, const Tensor& input, const Tensor& weigh
 // Note [Own products or the library's]
 // Below these sizes (of batch_size * hidden_size * width) the kernels of lltm_gemm_cuda.cu beat the
 // library's GEMM with the launches around it: they have one launch, and tiles enough for every SM.
-// Above them the library's tensor cores and larger tiles win. Measured by `benchmark cell`.
+// Above them the library's tensor cores and larger tiles win. See README.md.
 #ifdef LLTM_JIT_CUDA
 struct Limits {
   int64_t cell, products;

@@ -205,10 +205,10 @@ __global__ void __launch_bounds__(kTinyRows* kTinyLanes, 1)
 // Both shapes make 256 threads. [dh, dx] = dG W: dG runs along k, W along n.
 template <typename scalar_t, int kT = std::max<int>(4, kAccessBytes / sizeof(scalar_t))>
 using InputGradient =
-    TileShape<scalar_t, 32, 4 * kT, 8, kT, 16, 512 / int(sizeof(scalar_t)), 2, Along::K, Along::MN>;
+    TileShape<scalar_t, 32, 4 * kT, 8, kT, 16, 512 / int(sizeof(scalar_t)), 3, Along::K, Along::MN>;
 // dW = dG^T [h, x]: both run along the tile's sides, k is the batch.
 template <typename scalar_t, int kT = std::max<int>(4, kAccessBytes / sizeof(scalar_t))>
-using WeightGradient = TileShape<scalar_t, 64, 32, 8, kT, kT, 32, 2, Along::MN, Along::MN>;
+using WeightGradient = TileShape<scalar_t, 64, 32, 8, kT, kT, 32, 3, Along::MN, Along::MN>;
 
 template <typename Shape, int kChunk>
 __device__ void input_gradient_tile(const LltmProductsArgs& args, int64_t tile, char* shared) {
