@@ -75,7 +75,7 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def training_step(
-    model: CharacterModel,
+    model: nn.Module,
     optimizer: torch.optim.Optimizer,
     batch: tuple[Tensor, Tensor],
     state: State | None,
@@ -93,13 +93,14 @@ def training_step(
     return loss.detach(), (hidden.detach(), cell.detach())
 
 
-def train(model: CharacterModel, data: Tensor, args: argparse.Namespace) -> None:
+def train(model: nn.Module, data: Tensor, args: argparse.Namespace, silent: bool = False) -> None:
+    """Train on streams (stream_length, batch_size); shows progress unless silent."""
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, max_lr=args.lr, total_steps=args.steps, pct_start=0.1
     )
     step = 0
-    with tqdm(total=args.steps, desc="training", unit="step") as bar:
+    with tqdm(total=args.steps, desc="training", unit="step", disable=silent) as bar:
         while step < args.steps:
             # Every pass over the text starts at its first character with an empty state.
             state = None
@@ -115,7 +116,7 @@ def train(model: CharacterModel, data: Tensor, args: argparse.Namespace) -> None
 
 
 @torch.no_grad()
-def validation_bits(model: CharacterModel, data: Tensor, seq_len: int) -> float:
+def validation_bits(model: nn.Module, data: Tensor, seq_len: int) -> float:
     """Mean bits a character over `data` (stream_length, batch_size)."""
     state, nats, count = None, 0.0, 0
     for characters, targets in windows(data, seq_len):
@@ -159,39 +160,45 @@ def characters_per_second(model: CharacterModel, data: Tensor, args: argparse.Na
     return batch[0].numel() / best
 
 
-def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+def read_text(path: Path, device: str) -> tuple[list[str], Tensor, Tensor]:
+    """The characters of a text, and its two parts as indices into them: training, validation."""
+    text = path.read_text(encoding="utf-8")
+    alphabet = sorted(set(text))
+    index = {character: i for i, character in enumerate(alphabet)}
+    data = torch.tensor([index[character] for character in text], device=device)
+    split = int(len(data) * (1 - VALIDATION_SHARE))
+    return alphabet, data[:split], data[split:]
+
+
+def make_parser(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--text", type=Path, default=DEFAULT_TEXT, help="a UTF-8 text file")
-    parser.add_argument("--steps", type=int, default=2000, help="training steps (%(default)s)")
+    parser.add_argument("--steps", type=int, default=1500, help="training steps (%(default)s)")
     parser.add_argument("--batch-size", type=int, default=32, help="streams (%(default)s)")
     parser.add_argument("--seq-len", type=int, default=64, help="characters a step (%(default)s)")
     parser.add_argument("--embedding-size", type=int, default=64)
     parser.add_argument("--hidden-size", type=int, default=256)
     parser.add_argument("--lr", type=float, default=4e-3, help="the highest rate (%(default)s)")
-    parser.add_argument("--timing-steps", type=int, default=10, help="steps timed (%(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    args = parser.parse_args(arguments)
-    if args.steps < 1 or args.timing_steps < 1:
-        parser.error("--steps and --timing-steps must be at least 1")
-    return args
+    return parser
 
 
 def main() -> None:
-    args = parse_arguments()
+    parser = make_parser(__doc__)
+    parser.add_argument("--timing-steps", type=int, default=10, help="steps timed (%(default)s)")
+    args = parser.parse_args()
+    if args.steps < 1 or args.timing_steps < 1:
+        parser.error("--steps and --timing-steps must be at least 1")
     torch.manual_seed(args.seed)
-    text = args.text.read_text(encoding="utf-8")
-    alphabet = sorted(set(text))
-    index = {character: i for i, character in enumerate(alphabet)}
-    data = torch.tensor([index[character] for character in text], device=args.device)
-    split = int(len(data) * (1 - VALIDATION_SHARE))
-    training = streams(data[:split], args.batch_size)
-    validation = streams(data[split:], args.batch_size)
+    alphabet, *parts = read_text(args.text, args.device)
+    training, validation = (streams(part, args.batch_size) for part in parts)
 
     model = CharacterModel(len(alphabet), args)
-    print(f"{args.text.name}: {len(text):,} characters, {len(alphabet)} different; {args.device}")
+    length = sum(map(len, parts))
+    print(f"{args.text.name}: {length:,} characters, {len(alphabet)} different; {args.device}")
     train(model, training, args)
 
     bits = validation_bits(model, validation, args.seq_len)
@@ -199,9 +206,11 @@ def main() -> None:
     print(f"validation loss: {bits:.3f} bits/char; unigram model: {unigram:.3f} bits/char")
 
     prompt = "The Rays of Light "
-    prompt = "".join(character for character in prompt if character in index) or alphabet[0]
-    encoded = torch.tensor([[index[character]] for character in prompt], device=args.device)
-    continuation = "".join(alphabet[i] for i in sample(model, encoded, SAMPLE_LENGTH))
+    prompt = "".join(character for character in prompt if character in alphabet) or alphabet[0]
+    encoded = [[alphabet.index(character)] for character in prompt]
+    continuation = "".join(
+        alphabet[i] for i in sample(model, torch.tensor(encoded, device=args.device), SAMPLE_LENGTH)
+    )
     print(f"\n--- sampled ---\n{prompt}{continuation}\n---------------\n")
 
     fused = characters_per_second(CharacterModel(len(alphabet), args), training, args)

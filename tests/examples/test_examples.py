@@ -1,6 +1,5 @@
 """The examples run, from first to last, at a size that takes seconds."""
 
-import os
 import re
 import subprocess
 import sys
@@ -11,13 +10,6 @@ import pytest
 from nbclient import NotebookClient
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-@pytest.fixture(autouse=True)
-def importable(monkeypatch):
-    """The processes that a test starts find the package in a checkout that is not installed."""
-    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES.parent), prepend=os.pathsep)
-
 
 # What a notebook must show.
 EXPECTED = {

@@ -1,0 +1,69 @@
+"""Train the language model of train_text.py on several processes at a time.
+
+    torchrun --nproc-per-node 2 examples/train_ddp.py            CPU processes, or one a GPU
+    torchrun --nproc-per-node 2 examples/train_ddp.py --fsdp     parameters sharded, not copied
+
+Each process reads its own streams of the text, `--batch-size` of them, and gradients are averaged
+after each step: by DistributedDataParallel, or with `--fsdp` by FSDP2, which shards the parameters.
+The processes of a node share one build of the kernels, made by whichever comes first, and the first
+of them alone talks.
+"""
+
+from __future__ import annotations
+
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from train_text import (
+    CharacterModel,
+    make_parser,
+    read_text,
+    streams,
+    train,
+    unigram_bits,
+    validation_bits,
+)
+
+
+def distribute(model: CharacterModel, shard: bool) -> nn.Module:
+    """The model, trained by all processes together."""
+    if not shard:
+        return DistributedDataParallel(model)
+    for part in (model.embedding, model.lltm, model.head):
+        fully_shard(part)
+    return fully_shard(model)
+
+
+def main() -> None:
+    parser = make_parser(__doc__)
+    parser.add_argument("--fsdp", action="store_true", help="shard the parameters with FSDP2")
+    args = parser.parse_args()
+    local_rank = int(os.environ["LOCAL_RANK"])
+    if args.device == "cuda":
+        args.device = f"cuda:{local_rank}"
+        torch.cuda.set_device(local_rank)
+    dist.init_process_group("nccl" if args.device.startswith("cuda") else "gloo")
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+
+    torch.manual_seed(args.seed)  # the same first parameters everywhere
+    alphabet, training, validation = read_text(args.text, args.device)
+    model = distribute(CharacterModel(len(alphabet), args), args.fsdp)
+    mine = slice(rank * args.batch_size, (rank + 1) * args.batch_size)
+    train(model, streams(training, world_size * args.batch_size)[:, mine], args, silent=rank != 0)
+
+    # Every process takes part, since with --fsdp each holds only a piece of the model.
+    bits = validation_bits(model, streams(validation, args.batch_size), args.seq_len)
+    if rank == 0:
+        unigram = unigram_bits(training, validation, len(alphabet))
+        how = "FSDP2" if args.fsdp else "DDP"
+        print(f"{world_size} processes, {how}, {args.device.partition(':')[0]}")
+        print(f"validation loss: {bits:.3f} bits/char; unigram model: {unigram:.3f} bits/char")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

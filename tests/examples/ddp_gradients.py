@@ -1,0 +1,37 @@
+"""Run by torchrun: gradients of processes that share a batch are those of one that has it whole."""
+
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import lltm_jit
+
+STEPS, PER_RANK, INPUT, HIDDEN = 5, 3, 4, 6
+
+
+def gradients(model, inputs):
+    output, (_, cell) = model(inputs)
+    (output.square().mean() + cell.square().mean()).backward()
+    return [parameter.grad for parameter in model.parameters()]
+
+
+def main() -> int:
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    whole = lltm_jit.LLTM(INPUT, HIDDEN, dtype=torch.double)
+    shared = lltm_jit.LLTM(INPUT, HIDDEN, dtype=torch.double)
+    shared.load_state_dict(whole.state_dict())
+    inputs = torch.randn(STEPS, PER_RANK * dist.get_world_size(), INPUT, dtype=torch.double)
+    expected = gradients(whole, inputs)
+    first = dist.get_rank() * PER_RANK
+    actual = gradients(DistributedDataParallel(shared), inputs[:, first : first + PER_RANK])
+    torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+    print(f"rank {dist.get_rank()}: equal")
+    dist.destroy_process_group()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
