@@ -77,7 +77,7 @@ __device__ __forceinline__ void copy_async(void* target, const void* from) {
                  "n"(kBytes));
   }
 #else
-  __trap();  // never launched: see fits_own_products
+  __trap();  // never launched: see lltm_products_fit_device
 #endif
 }
 
@@ -249,7 +249,7 @@ struct GroupSums<Shape, Unit::TensorCores> {
     }
 #undef LLTM_JIT_MMA
 #else
-    __trap();  // never launched: see fits_own_products
+    __trap();  // never launched: see lltm_products_fit_device
 #endif
   }
 };

@@ -9,10 +9,6 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros_like.h>
 
-#ifdef WITH_CUDA
-#include <ATen/cuda/CUDAContextLight.h>
-#endif
-
 #include "core/checks.h"
 #include "core/device.h"
 #include "core/library.h"
@@ -109,11 +105,9 @@ struct ProductInputs {
 };
 
 bool fits_own_products(const ProductInputs& inputs, int64_t limit) {
-  // The tiles' stages are laid out for the 227 KB a block of Hopper and Blackwell data-centre chips.
-  constexpr size_t kSharedBytes = 200 * 1024;
-  if (at::cuda::getCurrentDeviceProperties()->sharedMemPerBlockOptin < kSharedBytes) return false;
   const int64_t work = inputs.old_h.numel() * inputs.weights.size(1);
-  return work <= limit && (inputs.aligned || inputs.input.element_size() > 2);
+  return work <= limit && (inputs.aligned || inputs.input.element_size() > 2) &&
+         lltm_products_fit_device();
 }
 
 StateAndGates forward_own(const ProductInputs& inputs, const OptionalTensor& bias,
@@ -241,8 +235,11 @@ Gradients products(const Tensor& grad_pre, const Tensor& input, const Tensor& we
                    const OptionalTensor& bias, const Tensor& old_h, OutputMask output_mask) {
 #ifdef LLTM_JIT_CUDA
   if (input.is_cuda() && old_h.numel() > 0) {
+    // The weights' gradient is a sum over the batch that the kernel does not divide among blocks.
+    constexpr int64_t kMaxBatch = 512;
     const ProductInputs inputs(input, weights, old_h);
-    if (fits_own_products(inputs, own_product_limits(input.scalar_type()).products)) {
+    if (input.size(0) <= kMaxBatch &&
+        fits_own_products(inputs, own_product_limits(input.scalar_type()).products)) {
       return products_own(grad_pre, inputs, bias, output_mask);
     }
   }

@@ -75,8 +75,10 @@ void lltm_backward_cpu(const LltmBackwardArgs& args);
 // Enqueue on `stream`; both sizes are positive.
 cudaError_t launch_lltm_forward(const LltmForwardArgs& args, cudaStream_t stream);
 cudaError_t launch_lltm_backward(const LltmBackwardArgs& args, cudaStream_t stream);
+// The two with products of their own, where lltm_products_fit_device() says so.
 cudaError_t launch_lltm_cell(const LltmCellArgs& args, cudaStream_t stream);
 cudaError_t launch_lltm_products(const LltmProductsArgs& args, cudaStream_t stream);
+bool lltm_products_fit_device();  // the current one
 #endif
 
 }  // namespace lltm_jit

@@ -368,4 +368,14 @@ cudaError_t launch_lltm_products(const LltmProductsArgs& args, cudaStream_t stre
   });
 }
 
+bool lltm_products_fit_device() {
+  // The tiles' stages are laid out for the 227 KB a block of Hopper's and Blackwell's large chips.
+  constexpr int kSharedBytes = 200 * 1024;
+  int device = 0, bytes = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) ==
+             cudaSuccess &&
+         bytes >= kSharedBytes;
+}
+
 }  // namespace lltm_jit
