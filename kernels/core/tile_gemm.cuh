@@ -296,16 +296,41 @@ __device__ __forceinline__ void tile_gemm(char* shared, int size_k, const LinesA
   __syncthreads();
 }
 
-// Element (m, n) of the finished tile: the groups' partial sums, always in the same order.
-template <typename Shape>
-__device__ __forceinline__ typename Shape::opmath tile_value(const char* shared, int m, int n) {
+// kCount elements of the finished tile from (m, n) on: the groups' partial sums, always in the same
+// order.
+template <typename Shape, int kCount>
+__device__ __forceinline__ void tile_values(const char* shared, int m, int n,
+                                            typename Shape::opmath (&values)[kCount]) {
   const auto* partial = reinterpret_cast<const typename Shape::opmath*>(shared);
-  typename Shape::opmath sum = partial[m * Shape::kN + n];
+  load_pack<kCount>(partial + m * Shape::kN + n, values);
 #pragma unroll
   for (int group = 1; group < Shape::kGroups; ++group) {
-    sum += partial[(group * Shape::kM + m) * Shape::kN + n];
+    typename Shape::opmath more[kCount];
+    load_pack<kCount>(partial + (group * Shape::kM + m) * Shape::kN + n, more);
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) values[k] += more[k];
   }
-  return sum;
+}
+
+template <typename Shape>
+__device__ __forceinline__ typename Shape::opmath tile_value(const char* shared, int m, int n) {
+  typename Shape::opmath value[1];
+  tile_values<Shape>(shared, m, n, value);
+  return value[0];
+}
+
+// Writes the finished tile, kCount elements at a time, to `target(m, n)`: null past the edge.
+template <typename Shape, int kCount, typename Target>
+__device__ __forceinline__ void store_tile(const char* shared, const Target& target) {
+  constexpr int kVectors = Shape::kN / kCount;
+  for (int i = threadIdx.x; i < Shape::kM * kVectors; i += Shape::kThreads) {
+    const int m = i / kVectors, n = i % kVectors * kCount;
+    if (auto* to = target(m, n)) {
+      typename Shape::opmath values[kCount];
+      tile_values<Shape>(shared, m, n, values);
+      store_pack<kCount>(to, values);
+    }
+  }
 }
 
 }  // namespace lltm_jit

@@ -208,7 +208,7 @@ using InputGradient =
     TileShape<scalar_t, 32, 4 * kT, 8, kT, 16, 512 / int(sizeof(scalar_t)), 3, Along::K, Along::MN>;
 // dW = dG^T [h, x]: both run along the tile's sides, k is the batch.
 template <typename scalar_t, int kT = std::max<int>(4, kAccessBytes / sizeof(scalar_t))>
-using WeightGradient = TileShape<scalar_t, 64, 32, 8, kT, kT, 32, 3, Along::MN, Along::MN>;
+using WeightGradient = TileShape<scalar_t, 64, 64, 8, kT, kT / 2, 32, 3, Along::MN, Along::MN>;
 
 template <typename Shape, int kChunk>
 __device__ void input_gradient_tile(const LltmProductsArgs& args, int64_t tile, char* shared) {
@@ -233,18 +233,14 @@ __device__ void input_gradient_tile(const LltmProductsArgs& args, int64_t tile, 
                 3 * hidden};
       });
 
-  for (int i = threadIdx.x; i < Shape::kM * Shape::kN; i += Shape::kThreads) {
-    const int m = i / Shape::kN, n = i % Shape::kN;
+  store_tile<Shape, kChunk / int(sizeof(scalar_t))>(shared, [&](int m, int n) -> scalar_t* {
     const int64_t row = row0 + m;
     const int column = column0 + n;
-    if (row >= args.batch_size || column >= last) continue;
-    const auto value = from_opmath<scalar_t>(tile_value<Shape>(shared, m, n));
-    if (column < hidden) {
-      static_cast<scalar_t*>(args.grad_old_h)[row * hidden + column] = value;
-    } else {
-      static_cast<scalar_t*>(args.grad_input)[row * args.input_size + column - hidden] = value;
-    }
-  }
+    if (row >= args.batch_size || column >= last) return nullptr;
+    return column < hidden
+               ? static_cast<scalar_t*>(args.grad_old_h) + row * hidden + column
+               : static_cast<scalar_t*>(args.grad_input) + row * args.input_size + column - hidden;
+  });
 }
 
 template <typename Shape, int kChunk>
@@ -265,12 +261,11 @@ __device__ void weight_gradient_tile(const LltmProductsArgs& args, int64_t tile,
           return {row0 + m < 3 * hidden ? grad_pre + row0 + m : nullptr, 3 * hidden, batch};
         },
         [&](int n) { return columns.column(column0 + n, batch); });
-    for (int i = threadIdx.x; i < Shape::kM * Shape::kN; i += Shape::kThreads) {
-      const int m = i / Shape::kN, n = i % Shape::kN;
-      if (row0 + m >= 3 * hidden || column0 + n >= width) continue;
-      static_cast<scalar_t*>(args.grad_weights)[int64_t(row0 + m) * width + column0 + n] =
-          from_opmath<scalar_t>(tile_value<Shape>(shared, m, n));
-    }
+    store_tile<Shape, kChunk / int(sizeof(scalar_t))>(shared, [&](int m, int n) -> scalar_t* {
+      const int64_t row = row0 + m;
+      if (row >= 3 * hidden || column0 + n >= width) return nullptr;
+      return static_cast<scalar_t*>(args.grad_weights) + row * width + column0 + n;
+    });
   }
   const int m = row0 + threadIdx.x;
   if (args.grad_bias && column0 == 0 && threadIdx.x < Shape::kM && m < 3 * hidden) {
