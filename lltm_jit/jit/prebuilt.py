@@ -25,11 +25,12 @@ SCHEMA = 1
 # Who sets one of these wants a build of another kind.
 _KINDS = ("LLTM_JIT_DEBUG", "CUDA_DEVICE_DEBUG", "LLTM_JIT_LINEINFO", "LLTM_JIT_SANITIZE")
 
+_CAPABILITIES = ("DEFAULT", "AVX2", "AVX512")  # each includes the one before
+
 _WORDS = {
     "torch": "torch",
     "python": "the Python ABI",
     "machine": "the processor type",
-    "cpu_capability": "the processor's vector instructions",
     "sources": "the digest of the sources",
 }
 
@@ -113,10 +114,12 @@ def _misfit(record: dict[str, Any], directory: Path, spec: BuildSpec, tools: Too
     """Why the library must not be used here; empty when it may."""
     if record["schema"] != SCHEMA:
         return f"{RECORD} has another schema"
-    here = _requirements(spec, tools)
+    fits, here = record["fits"], _requirements(spec, tools)
     for name, words in _WORDS.items():
-        if record["fits"][name] != here[name]:
-            return f"{words} was {record['fits'][name]} and is {here[name]}"
+        if fits[name] != here[name]:
+            return f"{words} was {fits[name]} and is {here[name]}"
+    if not _has(fits["cpu_capability"], here["cpu_capability"]):
+        return f"it needs {fits['cpu_capability']}, and this processor has {here['cpu_capability']}"
     if cache.digest(directory / record["library"]) != record["digest"]:
         return f"{record['library']} is not the file that was built"
     if not record["cuda"]:
@@ -125,6 +128,13 @@ def _misfit(record: dict[str, Any], directory: Path, spec: BuildSpec, tools: Too
         if not any(_runs_on(architecture, capability) for architecture in record["architectures"]):
             return f"it has no code for sm_{capability[0]}{capability[1]}"
     return ""
+
+
+def _has(needed: str, capability: str) -> bool:
+    """Whether a processor's vector instructions, by torch's names, include those needed."""
+    if needed in _CAPABILITIES and capability in _CAPABILITIES:
+        return _CAPABILITIES.index(needed) <= _CAPABILITIES.index(capability)
+    return needed == capability
 
 
 def _runs_on(architecture: str, capability: tuple[int, int]) -> bool:

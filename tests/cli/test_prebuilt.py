@@ -103,6 +103,14 @@ def test_of_other_sources(installed):
     assert "not used: the digest of the sources was " in run().stderr
 
 
+def test_of_another_processor(installed):
+    package, run = installed
+    change_record(package, cpu_capability="AVX9000")
+    assert "not used: it needs AVX9000, and this processor has " in run().stderr
+    change_record(package, cpu_capability="DEFAULT")
+    assert run().returncode == 0
+
+
 def test_damaged(installed):
     package, run = installed
     (library,) = package.glob("_C*.so")
