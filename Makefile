@@ -9,6 +9,11 @@ TORCH ?= torch==2.13.0
 VENV ?= .venv
 ARGS ?=
 
+# Threads that wait give up their processor. Spinning is a little quicker on an idle machine, and many
+# times slower on one that has anything else to do.
+OMP_WAIT_POLICY ?= passive
+export OMP_WAIT_POLICY
+
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 CXX_FILES = $(shell git ls-files '*.cpp' '*.h' '*.cu' '*.cuh')
 
