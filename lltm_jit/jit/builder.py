@@ -6,7 +6,7 @@ import shutil
 import sysconfig
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -45,7 +45,7 @@ def build(
     key = build_key(content)
     began = time.time()
     earlier = [record for record in cache.records() if record.fingerprint["name"] == spec.name]
-    why = reason(_nearest(earlier, content), content)
+    why = "asked for anew" if anew else reason(_nearest(earlier, content), content)
     jobs = job_count(spec.with_cuda)
     reporter.say(f"building {_announcement(spec, toolchain, jobs)}: {why}")
 
@@ -77,7 +77,8 @@ def build(
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     lock.forget_failure(key)
-    retention.prune()
+    with suppress(OSError):  # others prune at the same time, and the build is there anyway
+        retention.prune()
     reporter.say(
         f"ready in {record.seconds:.1f} s ({record.compiled} compiled, {record.reused} reused)"
     )
@@ -100,11 +101,12 @@ def _texts_written(spec: BuildSpec) -> Iterator[None]:
     if not spec.texts:
         yield
         return
-    with lock.file_lock(f"inline-{spec.name}"), cache.writing():
+    with lock.file_lock(f"inline-{spec.name}"):
         for path, text in spec.texts:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if not path.exists() or path.read_bytes() != text.encode():
-                path.write_bytes(text.encode())
+            with cache.writing():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if not path.exists() or path.read_bytes() != text.encode():
+                    path.write_bytes(text.encode())
         yield
 
 

@@ -8,6 +8,7 @@ else lock, look again, seed, compile in a worker, publish, import
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.util import module_from_spec, spec_from_file_location
@@ -96,13 +97,13 @@ def load(
     tools = toolchain or detect()
     reporter = Reporter(verbose)
 
-    def use(content: Fingerprint) -> Build | None:
+    def use(content: Fingerprint, asked: float) -> Build | None:
         key = build_key(content)
         if key in _loaded:
             reporter.detail(f"no work to do: {spec.name} {key} is loaded")
             return _loaded[key]
         registrations.check(spec)
-        found = _obtain(spec, tools, content, reporter)
+        found = _obtain(spec, tools, content, asked, reporter)
         if found is None:
             return None
         record, cached = found
@@ -134,8 +135,8 @@ def build(
     tools = toolchain or detect()
     reporter = Reporter(verbose)
 
-    def make(content: Fingerprint) -> BuildInfo | None:
-        found = _obtain(spec, tools, content, reporter, force=force)
+    def make(content: Fingerprint, asked: float) -> BuildInfo | None:
+        found = _obtain(spec, tools, content, asked, reporter, force=force)
         return _info(found[0], spec, tools, found[1]) if found else None
 
     return _with_content(spec, tools, reporter, make)
@@ -168,18 +169,20 @@ def _with_content(
     spec: BuildSpec,
     toolchain: Toolchain,
     reporter: Reporter,
-    action: Callable[[Fingerprint], T | None],
+    action: Callable[[Fingerprint, float], T | None],
 ) -> T:
     """Act on the present content under the lock that the threads of this process share.
 
-    The action returns None when a source was edited while it was compiled.
+    The action also gets the time when it was asked for. It returns None when a source was edited
+    while it was compiled.
     """
     cache.check_private()
     reporter.detail(f"the root for extensions is {cache.root()}")
     for _ in range(_ATTEMPTS):
+        asked = time.time()
         content = fingerprint(spec, toolchain)
         with lock.thread_lock(build_key(content)):
-            result = action(content)
+            result = action(content, asked)
         if result is not None:
             return result
         reporter.say("a source was edited while it was compiled; building once more")
@@ -190,6 +193,7 @@ def _obtain(
     spec: BuildSpec,
     toolchain: Toolchain,
     content: Fingerprint,
+    asked: float,
     reporter: Reporter,
     force: bool = False,
 ) -> tuple[Record, bool] | None:
@@ -211,8 +215,9 @@ def _obtain(
             record = _find(key, reporter.detail)
             if record is not None:
                 return record, True
-            lock.raise_failure_of_others(key)
+            lock.raise_failure_of_others(key, asked)
         record = builder.build(spec, toolchain, content, reporter, anew=force)
+        retention.release(key)  # of the build that was there before, if any
         retention.hold(key)
     return (record, False) if record else None
 

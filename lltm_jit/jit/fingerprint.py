@@ -62,6 +62,7 @@ def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
         "environment": [f"{name}={value}" for name, value in toolchain.environment],
         "with_cuda": cuda,
         "product": spec.product,
+        "python_module": spec.python_module,
         "sources": [spec.label(path) for path in spec.sources],
         "files": _files(spec),
     }
@@ -96,7 +97,7 @@ def reason(old: Fingerprint | None, new: Fingerprint) -> str:
         return "first build"
     found = differences(old, new)
     if not found:
-        return "the cached build is gone"
+        return "the cached build cannot be used"
     if len(found) > 3:
         return ", ".join(found[:3]) + f" and {len(found) - 3} more"
     return ", ".join(found)

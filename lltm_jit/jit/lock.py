@@ -110,11 +110,16 @@ def record_failure(key: str, message: str) -> None:
     _seen_failures.add((key, now))
 
 
-def raise_failure_of_others(key: str) -> None:
-    """Raise the error of a build that failed while this process waited for it or was starting.
+def raise_failure_of_others(key: str, asked: float) -> None:
+    """Raise the error of a build that failed after this process, or this thread, asked for it.
 
-    A process that starts after the failure, and a second try in the same process, build anew; so
-    does everybody some time later, for what was missing may have been installed.
+    A process asks from its start on, for the ranks of a job import at different moments. One that
+    starts after the failure, and a second try in the same process, build anew; so does everybody
+    some time later, for what was missing may have been installed.
+
+    Args:
+        key: of the build.
+        asked: the time when the caller began to wait.
 
     Raises:
         BuildError: the builder's own error.
@@ -124,11 +129,11 @@ def raise_failure_of_others(key: str) -> None:
         message, failed_at = str(told["message"]), float(told["time"])
     except (OSError, ValueError, KeyError, TypeError):
         return
-    long_ago = time.time() - failed_at > _FAILURE_HOLDS
-    if long_ago or (key, failed_at) in _seen_failures or failed_at < _process_start():
-        return
-    _seen_failures.add((key, failed_at))
-    raise BuildError(message)
+    recent = time.time() - failed_at < _FAILURE_HOLDS
+    first_time = (key, failed_at) not in _seen_failures
+    if failed_at > asked or (recent and first_time and failed_at > _process_start()):
+        _seen_failures.add((key, failed_at))
+        raise BuildError(message)
 
 
 def forget_failure(key: str) -> None:

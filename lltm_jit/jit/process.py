@@ -80,14 +80,18 @@ def run_worker(
         )
     # Without torch, the worker needs no site-packages, and starts in a third of the time.
     options = ["-I", "-S"] if request["ninja"] else ["-I"]
-    worker = subprocess.Popen(
-        [sys.executable, *options, "-X", "utf8", str(_WORKER)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=environment,
-        start_new_session=True,  # Ctrl-C goes to us alone; we end the worker in order
-    )
+    command = [sys.executable, *options, "-X", "utf8", str(_WORKER)]
+    try:
+        worker = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,  # Ctrl-C goes to us alone; we end the worker in order
+        )
+    except OSError as error:
+        raise ToolchainError(f"cannot start {sys.executable}: {error.strerror}") from error
     assert worker.stdin is not None
     assert worker.stdout is not None
     try:
@@ -164,7 +168,6 @@ def _end(worker: subprocess.Popen[bytes]) -> None:
         worker.kill()
         worker.wait()
     if sys.platform != "win32":
-        try:  # ninja outlives a worker that was killed; told to end, it ends its compilers
+        # ninja outlives a worker that was killed; told to end, it ends its compilers.
+        with suppress(ProcessLookupError, PermissionError):
             os.killpg(worker.pid, signal.SIGTERM)
-        except ProcessLookupError:
-            return

@@ -140,11 +140,11 @@ def test_failure_of_long_ago_is_forgotten(bench):
     jit.engine.cache.make_builds_directory()
     file = bench.builds / "failed" / f"{key}.json"
     file.write_text(json.dumps({"message": "old", "time": time.time() - 61}))
-    lock.raise_failure_of_others(key)
+    lock.raise_failure_of_others(key, time.time())
     file.write_text(json.dumps({"message": "new", "time": time.time()}))
     with pytest.raises(jit.BuildError, match="new"):
-        lock.raise_failure_of_others(key)
-    lock.raise_failure_of_others(key)  # a second try in the same process builds
+        lock.raise_failure_of_others(key, time.time())
+    lock.raise_failure_of_others(key, time.time())  # a second try in the same process builds
 
 
 def test_threads_build_once(bench):
@@ -157,6 +157,25 @@ def test_threads_build_once(bench):
     assert bench.counts == ALL
     assert len({id(build.module) for build in builds}) == 1
     assert len(builds) == CROWD
+
+
+def test_threads_on_a_broken_source_build_once(bench):
+    bench.write("one/one.cpp", "//! sleep 0.5\n//! error no such thing\n")
+    messages = []
+
+    def load():
+        with pytest.raises(jit.BuildError) as caught:
+            bench.load()
+        messages.append(str(caught.value))
+
+    threads = [threading.Thread(target=load) for _ in range(CROWD)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert bench.counts.count("compile one.cpp") == 1
+    assert len(messages) == CROWD
+    assert len(set(messages)) == 1
 
 
 def truncate(path: Path) -> None:

@@ -77,6 +77,10 @@ def test_library_that_is_no_module(bench):
     path = torch_api.load("plain-library", source, is_python_module=False)
     assert Path(path).name == "plain-library.so"
     assert payload(path) == "two"
+    library = torch_api.load("_C", source, is_python_module=False)
+    module = torch_api.load("_C", source)
+    assert module.__name__.endswith("._C")
+    assert module.__file__ != library  # a module of the same content is another build
 
 
 def test_callers_lists_are_left_alone(bench):
