@@ -111,8 +111,11 @@ def time_host(function: Callable[[], Any], seconds: float) -> Times:
     return summary(_samples(timer, seconds))
 
 
-def time_in_graph(function: Callable[[], Any], seconds: float) -> Times:
-    """Time calls inside a CUDA graph: what the GPU needs, whatever the host does."""
+def time_in_graph(function: Callable[[], Any], seconds: float) -> Times | None:
+    """Time calls inside a CUDA graph: what the GPU needs, whatever the host does.
+
+    None for a function that launches on a stream of its own: the graph misses those kernels.
+    """
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -122,7 +125,13 @@ def time_in_graph(function: Callable[[], Any], seconds: float) -> Times:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(_GRAPH_CALLS):
-            function()
+            results = function()
+    outputs = [tensor.detach() for tensor in (results if isinstance(results, tuple) else [results])]
+    for output in outputs:
+        output.fill_(torch.nan)
+    graph.replay()
+    if any(output.isnan().any() for output in outputs):
+        return None
     timer = Timer("graph.replay()", globals={"graph": graph})
     return summary([time / _GRAPH_CALLS for time in _samples(timer, seconds)])
 
