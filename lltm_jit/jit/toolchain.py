@@ -24,9 +24,13 @@ from typing import Any
 import torch
 
 from . import cache, gpus, knobs
+from .errors import LltmJitError
 
 # Compiled into for a machine without GPU: 8.x runs sm_80, 9.x sm_90, later ones compile the PTX.
 _ARCHITECTURES_WITHOUT_GPU = ("8.0", "9.0+PTX")
+
+# As in CXX="ccache g++": what decides the result is the second word.
+_COMPILER_CACHES = ("ccache", "sccache", "distcc", "icecc")
 
 # Variables that change what the same command line produces.
 _COMPILE_ENVIRONMENT = (
@@ -111,7 +115,12 @@ def detect() -> Toolchain:
 
 def _find_cxx() -> str | None:
     command = knobs.text("CXX") if sys.platform != "win32" else os.environ.get("CXX", "cl")
-    words = shlex.split(command)
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return None  # a quote that is not closed
+    if len(words) > 1 and Path(words[0]).stem in _COMPILER_CACHES:
+        words = words[1:]
     return shutil.which(words[0]) if words else None
 
 
@@ -227,12 +236,12 @@ class _Memo:
         self._path = path
         self._known: dict[str, Any] = {}
         self._changed = False
-        if cache.why_not_private(path.parent):
-            return  # somebody else may have written it
         try:
+            if cache.why_not_private(path.parent):
+                return  # somebody else may have written it
             known = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError):
-            return
+        except (OSError, ValueError, LltmJitError):
+            return  # none, or a setting that cannot be used, which the build will tell
         if isinstance(known, dict):
             self._known = known
 
@@ -252,7 +261,7 @@ class _Memo:
         try:
             cache.make_builds_directory()
             cache.write_json(self._path, self._known)
-        except (OSError, cache.CacheError):
+        except (OSError, LltmJitError):
             return  # only a memo: the next process asks the compilers again
 
 

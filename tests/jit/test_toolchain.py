@@ -103,6 +103,20 @@ def test_memo_of_others_is_not_believed(bench, monkeypatch):
     assert "1.2.3" in jit.detect().cxx_version
 
 
+def test_compiler_behind_ccache_is_the_one_that_counts(bench, monkeypatch):
+    monkeypatch.setenv("CXX", f"ccache {bench.environment['CXX']}")
+    found = jit.detect()
+    assert (found.cxx, found.cxx_version) == (os.environ["CXX"], "c++ (Fake) 1.2.3")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("CXX", "'c++"), ("CXX", " "), ("LLTM_JIT_TRUST_ROOT", "perhaps")]
+)
+def test_detect_survives_settings_that_cannot_be_used(bench, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    assert (jit.detect().cxx is None) == (name == "CXX")
+
+
 def test_detect_survives_everything_missing(bench, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
     monkeypatch.setenv("CXX", "no-such-compiler")
