@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from .cache import RECORD, Record
 if sys.platform != "win32":
     import fcntl
 
+_KEY = re.compile(r"[0-9a-f]{20}")
 _FAILED_LOGS_KEPT = 20
 _STALE = 24 * 3600  # seconds after which a half-written small file belongs to nobody
 
@@ -71,23 +73,26 @@ def prune(keep: int | None = None) -> list[str]:
 
 def remove(record: Record) -> bool:
     """Remove a build unless it is in use."""
-    with _unused(record) as unused:
+    return _remove(record.key)
+
+
+def _remove(key: str) -> bool:
+    with _unused(key) as unused:
         if unused:
-            aside = Path(
-                tempfile.mkdtemp(prefix=f"tmp-{record.key}-", dir=cache.builds_directory())
-            )
-            os.replace(record.directory, aside / "old")
+            builds = cache.builds_directory()
+            aside = Path(tempfile.mkdtemp(prefix=f"tmp-{key}-", dir=builds))
+            os.replace(builds / key, aside / "old")
             shutil.rmtree(aside, ignore_errors=True)
     return unused
 
 
 @contextmanager
-def _unused(record: Record) -> Iterator[bool]:
+def _unused(key: str) -> Iterator[bool]:
     """Whether no process has the build loaded; none can begin to while this lasts."""
-    if record.key in _held:
-        yield False
+    path = cache.builds_directory() / key / RECORD
+    if key in _held or not path.exists():
+        yield key not in _held
         return
-    path = record.directory / RECORD
     try:
         # Open for writing: on network file systems an exclusive lock asks for it.
         descriptor = os.open(path, os.O_RDWR)
@@ -98,6 +103,19 @@ def _unused(record: Record) -> Iterator[bool]:
         yield sys.platform == "win32" or _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     finally:
         os.close(descriptor)
+
+
+def _remove_if_useless(key: str) -> None:
+    if _is_useless(cache.builds_directory() / key):
+        _remove(key)
+
+
+def _is_useless(directory: Path) -> bool:
+    """Without a record (its builder was killed), or with one that this version cannot read."""
+    try:
+        return cache.read_record(directory) is None
+    except cache.DamagedBuild:
+        return True
 
 
 def _lock(descriptor: int, operation: int) -> bool:
@@ -119,6 +137,9 @@ def _remove_debris() -> None:
     directory = cache.builds_directory()
     for leftover in directory.glob("tmp-*"):
         lock.if_free(leftover.name.split("-")[1], cache.remove_leftovers)
+    for build in directory.iterdir():
+        if _KEY.fullmatch(build.name) and _is_useless(build):
+            lock.if_free(build.name, _remove_if_useless)
     for partial in (*directory.glob("*.partial"), *directory.glob("*/*.partial")):
         if time.time() - partial.stat().st_mtime > _STALE:
             partial.unlink(missing_ok=True)

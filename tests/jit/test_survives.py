@@ -91,6 +91,19 @@ def test_leftovers_of_another_build_are_removed(bench):
     assert not list(bench.builds.glob("tmp-*"))
 
 
+def test_builds_that_no_version_can_use_are_removed(bench):
+    keys = []
+    for text in "abc":
+        bench.write("two/two.cpp", text)
+        keys.append(bench.run()["key"])
+    another_schema(bench.builds / keys[0] / "ok.json")
+    (bench.builds / keys[1] / "ok.json").unlink()
+    bench.write("two/two.cpp", "d")
+    keys.append(bench.run()["key"])
+    left = {path.name for path in bench.builds.iterdir()}
+    assert left == {*keys[2:], "locks", "failed", "toolchain.json"}
+
+
 def test_worker_killed_is_an_error_and_not_a_hang(bench, tmp_path):
     gate = tmp_path / "gate"
     bench.write("one/one.cpp", f"//! wait {gate}\n")
