@@ -5,7 +5,10 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <memory>
+#include <optional>
 #include <type_traits>
+#include <utility>
 
 namespace lltm_jit {
 

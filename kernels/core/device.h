@@ -13,11 +13,12 @@
 
 namespace lltm_jit {
 
-// Opens every kernel: makes the tensor's device current and keeps autograd out of the ATen ops
-// that the kernel calls.
+// Opens every kernel: makes the tensor's device current and keeps autograd and autocast out of the
+// ATen ops that the kernel calls.
 struct KernelGuard {
   explicit KernelGuard(const at::Tensor& tensor) : device(tensor.device()) {}
   at::AutoDispatchBelowADInplaceOrView below_autograd;
+  c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
   c10::DeviceGuard device;
 };
 

@@ -14,6 +14,8 @@
 
 #include <cuda_pipeline_primitives.h>
 
+#include <algorithm>
+
 #include "core/launch.cuh"
 
 namespace lltm_jit {

@@ -15,9 +15,10 @@
 #include "lltm/lltm_ops.h"
 
 namespace lltm_jit {
-namespace {
 
 // -------------------------------------------------------------------------------------- checks --
+
+namespace {
 
 // Note [Dtype of the cell]
 // The cell is an unbounded running sum, so with 16-bit inputs it may be kept in float32: old_cell
@@ -28,8 +29,10 @@ void check_cell_dtype(const Argument& old_cell, const Argument& input) {
   if (!(half && old_cell.tensor.scalar_type() == at::kFloat)) check_same_dtype(old_cell, input);
 }
 
-void check_inputs(const char* function, const Tensor& input, const Tensor& weights,
-                  const OptionalTensor& bias, const Tensor& old_h, const Tensor& old_cell) {
+}  // namespace
+
+void check_lltm_inputs(const char* function, const Tensor& input, const Tensor& weights,
+                       const OptionalTensor& bias, const Tensor& old_h, const Tensor& old_cell) {
   const Argument input_arg{function, "input", input};
   const Argument weights_arg{function, "weights", weights};
   const Argument old_h_arg{function, "old_h", old_h};
@@ -61,6 +64,31 @@ void check_inputs(const char* function, const Tensor& input, const Tensor& weigh
       check_shape(bias_arg, {3 * hidden_size}, "[3*hidden_size]");
     }
   }
+}
+
+namespace {
+
+void check_backward(const OptionalTensor& grad_h, const OptionalTensor& grad_cell,
+                    const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
+                    const Tensor& old_h, const Tensor& old_cell, const Tensor& new_cell,
+                    const Tensor& gates, OutputMask output_mask) {
+  const char* function = "lltm_cell_backward";
+  check_lltm_inputs(function, input, weights, bias, old_h, old_cell);
+  const auto batch_size = old_h.sym_size(0), hidden_size = old_h.sym_size(1);
+  const auto check = [&](const char* name, const Tensor& tensor, const char* model_name,
+                         const Tensor& model, const c10::SymInt& columns, const char* shape) {
+    const Argument arg{function, name, tensor}, model_arg{function, model_name, model};
+    check_same_dtype(arg, model_arg);
+    check_same_device(arg, model_arg);
+    check_shape(arg, {batch_size, columns}, shape);
+  };
+  const char* of_state = "[batch_size, hidden_size]";
+  if (grad_h) check("grad_h", *grad_h, "old_h", old_h, hidden_size, of_state);
+  if (grad_cell) check("grad_cell", *grad_cell, "old_cell", old_cell, hidden_size, of_state);
+  check("new_cell", new_cell, "old_cell", old_cell, hidden_size, of_state);
+  check("gates", gates, "old_h", old_h, 3 * hidden_size, "[batch_size, 3*hidden_size]");
+  TORCH_CHECK(bias || !output_mask[2], function,
+              "(): output_mask asks for the gradient of bias, but bias is None");
 }
 
 // --------------------------------------------------------------------- kernels on CPU and CUDA --
@@ -145,7 +173,7 @@ StateAndGates forward_own(const ProductInputs& inputs, const OptionalTensor& bia
 
 StateAndGates forward(const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
                       const Tensor& old_h, const Tensor& old_cell, bool save_gates) {
-  check_inputs("lltm_cell", input, weights, bias, old_h, old_cell);
+  check_lltm_inputs("lltm_cell", input, weights, bias, old_h, old_cell);
   const KernelGuard guard(input);
 #ifdef LLTM_JIT_CUDA
   if (input.is_cuda() && old_h.numel() > 0) {
@@ -266,6 +294,8 @@ Gradients lltm_cell_backward_kernel(const OptionalTensor& grad_h, const Optional
                                     const OptionalTensor& bias, const Tensor& old_h,
                                     const Tensor& old_cell, const Tensor& new_cell,
                                     const Tensor& gates, OutputMask output_mask) {
+  check_backward(grad_h, grad_cell, input, weights, bias, old_h, old_cell, new_cell, gates,
+                 output_mask);
   const KernelGuard guard(input);
   const int64_t batch_size = input.size(0), hidden_size = old_h.size(1);
   Tensor grad_pre = at::empty(gates.sizes(), gates.options());
@@ -298,7 +328,7 @@ Gradients lltm_cell_backward_kernel(const OptionalTensor& grad_h, const Optional
 StateAndGates lltm_cell_forward_meta(const Tensor& input, const Tensor& weights,
                                      const OptionalTensor& bias, const Tensor& old_h,
                                      const Tensor& old_cell) {
-  check_inputs("lltm_cell", input, weights, bias, old_h, old_cell);
+  check_lltm_inputs("lltm_cell", input, weights, bias, old_h, old_cell);
   return {at::empty_symint(old_h.sym_sizes(), old_h.options()),
           at::empty_symint(old_cell.sym_sizes(), old_cell.options()),
           at::empty_symint({old_h.sym_size(0), 3 * old_h.sym_size(1)}, old_h.options())};
@@ -315,6 +345,8 @@ Gradients lltm_cell_backward_meta(const OptionalTensor& grad_h, const OptionalTe
                                   const OptionalTensor& bias, const Tensor& old_h,
                                   const Tensor& old_cell, const Tensor& new_cell,
                                   const Tensor& gates, OutputMask output_mask) {
+  check_backward(grad_h, grad_cell, input, weights, bias, old_h, old_cell, new_cell, gates,
+                 output_mask);
   const auto like = [](const Tensor& tensor) {
     return at::empty_symint(tensor.sym_sizes(), tensor.options());
   };
@@ -332,15 +364,17 @@ Gradients lltm_cell_backward_meta(const OptionalTensor& grad_h, const OptionalTe
 StateAndGates lltm_cell_forward_aten(const Tensor& input, const Tensor& weights,
                                      const OptionalTensor& bias, const Tensor& old_h,
                                      const Tensor& old_cell) {
-  check_inputs("lltm_cell", input, weights, bias, old_h, old_cell);
+  check_lltm_inputs("lltm_cell", input, weights, bias, old_h, old_cell);
   return lltm_forward_aten(input, weights, bias, old_h, old_cell);
 }
 
 Gradients lltm_cell_backward_aten(const OptionalTensor& grad_h, const OptionalTensor& grad_cell,
                                   const Tensor& input, const Tensor& weights,
                                   const OptionalTensor& bias, const Tensor& old_h,
-                                  const Tensor& old_cell, const Tensor&, const Tensor&,
-                                  OutputMask output_mask) {
+                                  const Tensor& old_cell, const Tensor& new_cell,
+                                  const Tensor& gates, OutputMask output_mask) {
+  check_backward(grad_h, grad_cell, input, weights, bias, old_h, old_cell, new_cell, gates,
+                 output_mask);
   return lltm_backward_aten(grad_h, grad_cell, input, weights, bias, old_h, old_cell, output_mask);
 }
 
@@ -348,7 +382,7 @@ Gradients lltm_cell_backward_aten(const OptionalTensor& grad_h, const OptionalTe
 
 State lltm_cell_aten(const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
                      const Tensor& old_h, const Tensor& old_cell) {
-  check_inputs("lltm_cell", input, weights, bias, old_h, old_cell);
+  check_lltm_inputs("lltm_cell", input, weights, bias, old_h, old_cell);
   auto [new_h, new_cell, gates] = lltm_forward_aten(input, weights, bias, old_h, old_cell);
   return {new_h, new_cell};
 }

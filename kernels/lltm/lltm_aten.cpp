@@ -86,7 +86,7 @@ std::vector<Tensor> lltm_tutorial_forward(const Tensor& input, const Tensor& wei
   const Tensor gate_weights = pre_activations(X, weights, bias);
   const auto [i, o, c] = activate(gate_weights, gate_weights.scalar_type());
   const Tensor new_cell = old_cell + i * c;
-  return {o * at::tanh(new_cell), new_cell, i, o, c, X, gate_weights};
+  return {(o * at::tanh(new_cell)).to(input.scalar_type()), new_cell, i, o, c, X, gate_weights};
 }
 
 std::vector<Tensor> lltm_tutorial_backward(const Tensor& grad_h, const Tensor& grad_cell,

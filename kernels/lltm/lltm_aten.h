@@ -7,13 +7,18 @@
 #include <array>
 #include <optional>
 #include <tuple>
+#include <vector>
 
 namespace lltm_jit {
 
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// Shapes and dtypes as in lltm.cpp.
+// Checks the inputs of `function`, in lltm.cpp.
+void check_lltm_inputs(const char* function, const Tensor& input, const Tensor& weights,
+                       const OptionalTensor& bias, const Tensor& old_h, const Tensor& old_cell);
+
+// The gates come back activated, (batch_size, 3*hidden_size).
 std::tuple<Tensor, Tensor, Tensor> lltm_forward_aten(const Tensor& input, const Tensor& weights,
                                                      const OptionalTensor& bias,
                                                      const Tensor& old_h, const Tensor& old_cell);

@@ -88,6 +88,19 @@ State lltm_cell_autograd(const Tensor& input, const Tensor& weights, const Optio
   return {new_h, new_cell};
 }
 
+// Reached with inputs that need a gradient at an outer level of torch.func, where the forward pass of
+// the inner level is itself differentiated.
+StateAndGates lltm_cell_forward_autograd(const Tensor& input, const Tensor& weights,
+                                         const OptionalTensor& bias, const Tensor& old_h,
+                                         const Tensor& old_cell) {
+  if (torch::autograd::compute_requires_grad(input, weights, bias, old_h, old_cell) ||
+      any_forward_grad(input, weights, bias, old_h, old_cell)) {
+    return lltm_forward_aten(input, weights, bias, old_h, old_cell);
+  }
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return call_forward(input, weights, bias, old_h, old_cell);
+}
+
 Gradients lltm_cell_backward_autograd(const OptionalTensor& grad_h, const OptionalTensor& grad_cell,
                                       const Tensor& input, const Tensor& weights,
                                       const OptionalTensor& bias, const Tensor& old_h,
@@ -110,17 +123,17 @@ Gradients lltm_cell_backward_autograd(const OptionalTensor& grad_h, const Option
 // -------------------------------------------------------------------------------------- autocast --
 
 // Casts what addmm casts; a float32 cell stays: see Note [Dtype of the cell].
-template <c10::DeviceType device>
-State lltm_cell_autocast(const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
-                         const Tensor& old_h, const Tensor& old_cell) {
+template <c10::DeviceType device, CellSignature* cell>
+State autocast(const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
+               const Tensor& old_h, const Tensor& old_cell) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(
       at::autocast::get_autocast_dispatch_key_from_device_type(device));
   const auto dtype = at::autocast::get_autocast_dtype(device);
   const auto cast = [&](const Tensor& tensor) {
     return at::autocast::cached_cast(dtype, tensor, device);
   };
-  return call_cell(cast(input), cast(weights), bias ? OptionalTensor(cast(*bias)) : bias,
-                   cast(old_h), old_cell.scalar_type() == at::kFloat ? old_cell : cast(old_cell));
+  return cell(cast(input), cast(weights), bias ? OptionalTensor(cast(*bias)) : bias, cast(old_h),
+              old_cell.scalar_type() == at::kFloat ? old_cell : cast(old_cell));
 }
 
 }  // namespace
@@ -129,9 +142,13 @@ State lltm_cell_autocast(const Tensor& input, const Tensor& weights, const Optio
 
 void register_lltm_autograd(OpLibraries& libraries) {
   libraries.autograd.impl("lltm_cell", TORCH_FN(lltm_cell_autograd));
+  libraries.autograd.impl("lltm_cell_forward", TORCH_FN(lltm_cell_forward_autograd));
   libraries.autograd.impl("lltm_cell_backward", TORCH_FN(lltm_cell_backward_autograd));
-  libraries.autocast_cpu.impl("lltm_cell", TORCH_FN(lltm_cell_autocast<c10::DeviceType::CPU>));
-  libraries.autocast_cuda.impl("lltm_cell", TORCH_FN(lltm_cell_autocast<c10::DeviceType::CUDA>));
+  constexpr auto kCpu = c10::DeviceType::CPU, kCuda = c10::DeviceType::CUDA;
+  libraries.autocast_cpu.impl("lltm_cell", TORCH_FN((autocast<kCpu, call_cell>)));
+  libraries.autocast_cuda.impl("lltm_cell", TORCH_FN((autocast<kCuda, call_cell>)));
+  libraries.autocast_cpu.impl("lltm_cell_aten", TORCH_FN((autocast<kCpu, lltm_cell_aten>)));
+  libraries.autocast_cuda.impl("lltm_cell_aten", TORCH_FN((autocast<kCuda, lltm_cell_aten>)));
 }
 
 void bind_lltm(pybind11::module_& m) {

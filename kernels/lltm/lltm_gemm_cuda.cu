@@ -249,7 +249,8 @@ __device__ void weight_gradient_tile(const LltmProductsArgs& args, int64_t tile,
   using opmath = typename Shape::opmath;
   const int hidden = int(args.hidden_size), width = hidden + int(args.input_size);
   const int batch = int(args.batch_size);
-  const int column_tiles = (width + Shape::kN - 1) / Shape::kN;
+  // Without grad_weights only the bias is wanted: the first column of tiles.
+  const int column_tiles = args.grad_weights ? (width + Shape::kN - 1) / Shape::kN : 1;
   const int row0 = int(tile / column_tiles) * Shape::kM;  // of the weights
   const int column0 = int(tile % column_tiles) * Shape::kN;
   const auto* grad_pre = static_cast<const scalar_t*>(args.grad_pre);

@@ -17,13 +17,28 @@ namespace {
 using at::Tensor;
 using Gradients = std::tuple<Tensor, Tensor>;
 
+void check_numeric(const Argument& arg) {
+  const auto dtype = arg.tensor.scalar_type();
+  const auto real = c10::isComplexType(dtype) ? c10::toRealValueType(dtype) : dtype;
+  TORCH_CHECK(c10::isIntegralType(dtype, /*includeBool=*/false) || real == at::kHalf ||
+                  real == at::kBFloat16 || real == at::kFloat || real == at::kDouble,
+              arg.function, "(): expected ", arg.name, " to have a numeric dtype, but got ", dtype);
+}
+
 void check_inputs(const Tensor& x, const Tensor& y) {
   const Argument x_arg{"my_op", "x", x}, y_arg{"my_op", "y", y};
-  TORCH_CHECK(x.scalar_type() != at::kBool,
-              "my_op(): expected x to have a numeric dtype, but got Bool");
+  check_numeric(x_arg);
   check_same_dtype(y_arg, x_arg);
   check_same_device(y_arg, x_arg);
   check_shape(y_arg, x.sym_sizes(), "x.shape");
+}
+
+void check_gradient(const Tensor& grad) {
+  const Argument grad_arg{"my_op_backward", "grad", grad};
+  check_numeric(grad_arg);
+  TORCH_CHECK(!c10::isIntegralType(grad.scalar_type(), /*includeBool=*/false),
+              "my_op_backward(): expected grad to have a floating-point or complex dtype, but got ",
+              grad.scalar_type());
 }
 
 // How the kernels see a dtype: integers by width, a complex number as two real ones.
@@ -54,8 +69,8 @@ Tensor my_op_kernel(const Tensor& x, const Tensor& y) {
   Tensor z = empty_result(x);
   if (z.numel() == 0) return z;
   const auto format = x.suggest_memory_format();
-  const Tensor dense_x = x.contiguous(format).resolve_conj().resolve_neg();
-  const Tensor dense_y = y.contiguous(format).resolve_conj().resolve_neg();
+  const Tensor dense_x = x.contiguous(format);
+  const Tensor dense_y = y.contiguous(format);
   const auto [type, count] = elements_of(x.scalar_type());
   const ElementwiseArgs<MyOp> args{
       .inputs = {dense_x.const_data_ptr(), dense_y.const_data_ptr()},
@@ -68,11 +83,11 @@ Tensor my_op_kernel(const Tensor& x, const Tensor& y) {
 }
 
 Gradients my_op_backward_kernel(const Tensor& grad) {
+  check_gradient(grad);
   const KernelGuard guard(grad);
   Tensor grad_x = empty_result(grad), grad_y = empty_result(grad);
   if (grad.numel() == 0) return {grad_x, grad_y};
-  const Tensor dense_grad =
-      grad.contiguous(grad.suggest_memory_format()).resolve_conj().resolve_neg();
+  const Tensor dense_grad = grad.contiguous(grad.suggest_memory_format());
   const auto [type, count] = elements_of(grad.scalar_type());
   const ElementwiseArgs<MyOpGradient> args{
       .inputs = {dense_grad.const_data_ptr()},
@@ -92,6 +107,7 @@ Tensor my_op_meta(const Tensor& x, const Tensor& y) {
 }
 
 Gradients my_op_backward_meta(const Tensor& grad) {
+  check_gradient(grad);
   return {empty_result(grad), empty_result(grad)};
 }
 
@@ -100,7 +116,10 @@ Tensor my_op_aten(const Tensor& x, const Tensor& y) {
   return 3 * x - y;
 }
 
-Gradients my_op_backward_aten(const Tensor& grad) { return {3 * grad, at::neg(grad)}; }
+Gradients my_op_backward_aten(const Tensor& grad) {
+  check_gradient(grad);
+  return {3 * grad, at::neg(grad)};
+}
 
 // -------------------------------------------------------------------------- dispatcher, autograd --
 

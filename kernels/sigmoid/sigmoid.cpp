@@ -22,6 +22,14 @@ Tensor empty_result(const Tensor& x) {
   return at::empty_symint(x.sym_sizes(), x.options(), x.suggest_memory_format());
 }
 
+void check_backward(const Tensor& grad, const Tensor& s) {
+  const Argument grad_arg{"sigmoid_backward", "grad", grad}, s_arg{"sigmoid_backward", "s", s};
+  check_floating_point(s_arg);
+  check_same_dtype(grad_arg, s_arg);
+  check_same_device(grad_arg, s_arg);
+  check_shape(grad_arg, s.sym_sizes(), "s.shape");
+}
+
 // --------------------------------------------------------------------- kernels on CPU and CUDA --
 
 Tensor sigmoid_kernel(const Tensor& x) {
@@ -41,8 +49,7 @@ Tensor sigmoid_kernel(const Tensor& x) {
 }
 
 Tensor sigmoid_backward_kernel(const Tensor& grad, const Tensor& s) {
-  check_same_dtype({"sigmoid_backward", "grad", grad}, {"sigmoid_backward", "s", s});
-  check_shape({"sigmoid_backward", "grad", grad}, s.sym_sizes(), "s.shape");
+  check_backward(grad, s);
   const KernelGuard guard(s);
   Tensor grad_x = empty_result(s);
   if (s.numel() == 0) return grad_x;
@@ -65,14 +72,20 @@ Tensor sigmoid_meta(const Tensor& x) {
   return empty_result(x);
 }
 
-Tensor sigmoid_backward_meta(const Tensor& grad, const Tensor& s) { return empty_result(s); }
+Tensor sigmoid_backward_meta(const Tensor& grad, const Tensor& s) {
+  check_backward(grad, s);
+  return empty_result(s);
+}
 
 Tensor sigmoid_aten(const Tensor& x) {
   check_floating_point({"sigmoid", "x", x});
   return at::sigmoid(x);
 }
 
-Tensor sigmoid_backward_aten(const Tensor& grad, const Tensor& s) { return grad * (1 - s) * s; }
+Tensor sigmoid_backward_aten(const Tensor& grad, const Tensor& s) {
+  check_backward(grad, s);
+  return grad * (1 - s) * s;
+}
 
 // -------------------------------------------------------------------------- dispatcher, autograd --
 

@@ -73,9 +73,8 @@ def lltm_cell(
         old_h: (B, H).
         old_cell: (B, H). With half and bfloat16 inputs it may be float, which keeps the running
             sum accurate; ``new_cell`` then is float too.
-        impl: ``"fused"``: this package's CPU and CUDA kernels; ``"aten"``: C++ composed of ATen
-            ops; ``"reference"``: plain PyTorch; ``"auto"``: the kernels where there are any for the
-            device, else ATen.
+        impl: ``"auto"`` or ``"fused"``: this package's CPU and CUDA kernels, and ATen on devices
+            that have none; ``"aten"``: C++ composed of ATen ops; ``"reference"``: plain PyTorch.
 
     Returns:
         ``(new_h, new_cell)``, each (B, H). Differentiable any number of times in every input.
@@ -84,7 +83,9 @@ def lltm_cell(
         RuntimeError: if a shape, dtype or device does not fit; the message names both values.
         ValueError: if ``impl`` is not one of the four.
     """
-    if isinstance(weights, tuple):
+    if isinstance(weights, (tuple, list)):
+        if old_cell is not None:
+            raise TypeError("lltm_cell(): got old_cell beside a state pair that holds one")
         (first_h, first_cell), weights, bias, old_h = weights, cast(Tensor, bias), old_h, None
         return _cell(impl)(input, weights, bias, first_h, first_cell)
     return _cell(impl)(input, weights, bias, old_h, old_cell)

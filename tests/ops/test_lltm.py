@@ -22,7 +22,7 @@ from op_testing import (
 )
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
-from torch.func import functional_call, grad, jvp, vmap
+from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
 from torch.library import opcheck
 
 import lltm_jit
@@ -46,6 +46,8 @@ SIZES = [
     (16, 32, 128),
     (127, 5, 129),
 ]
+# On a GPU each tile shape of the kernels with their own products, aligned and not.
+GPU_SIZES = [(40, 16, 784), (96, 33, 257), (128, 64, 1024), (96, 63, 1023)]
 
 
 def make_inputs(
@@ -90,6 +92,17 @@ def gradients(function, inputs: Inputs, weight_h: Tensor, weight_c: Tensor) -> l
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("bias", [True, False])
 def test_forward_and_backward_match_float64(sizes, dtype, device, bias):
+    check_against_float64(sizes, dtype, device, bias)
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("sizes", GPU_SIZES)
+def test_every_tile_shape_matches_float64(sizes, dtype):
+    check_against_float64(sizes, dtype, "cuda", bias=True)
+
+
+def check_against_float64(sizes, dtype, device, bias):
     inputs = make_inputs(*sizes, dtype=dtype, device=device, bias=bias)
     exact = lltm_cell_reference(*to_double(inputs))
     baseline = lltm_cell_reference(*inputs)
@@ -206,8 +219,11 @@ def test_gradcheck(impl, device):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("required", subsets(5))
-def test_gradients_of_every_subset_of_inputs(required, device):
-    inputs = make_inputs(2, 3, 4, device=device)
+@pytest.mark.parametrize("sizes", [(2, 3, 4), (33, 40, 64)])
+def test_gradients_of_every_subset_of_inputs(sizes, required, device):
+    inputs = make_inputs(*sizes, device=device)
+    if device == "cuda":  # what is not written is then seen
+        torch.full((1_000_000,), float("nan"), dtype=torch.double, device=device)
     for tensor, r in zip(inputs, required, strict=True):
         tensor.requires_grad_(r)
     leaves = [t for t in inputs if t.requires_grad]
@@ -298,10 +314,11 @@ def test_tutorial_calls(device):
     torch.testing.assert_close(actual, [d_old_h, d_input, d_weights, d_bias[None], d_old_cell])
 
 
-def test_state_as_a_pair():
+@pytest.mark.parametrize("pair", [tuple, list])
+def test_state_as_a_pair(pair):
     input, weights, bias, old_h, old_cell = make_inputs()
     torch.testing.assert_close(
-        lltm_cell(input, (old_h, old_cell), weights, bias),
+        lltm_cell(input, pair((old_h, old_cell)), weights, bias),
         lltm_cell(input, weights, bias, old_h, old_cell),
     )
 
@@ -469,6 +486,35 @@ def test_per_sample_gradients(device):
             torch.testing.assert_close(actual[name][i], expected)
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize("position", [0, 1])
+def test_derivatives_of_derivatives(position, steps):
+    """Levels of torch.func inside each other, with a loss that is not linear in the results."""
+    inputs = make_inputs(2, 3, 2)
+
+    def loss_of(function):
+        def loss(tensor):
+            args = list(inputs)
+            args[position] = tensor
+            input, weights, bias, h, c = args
+            for _ in range(steps):
+                h, c = function(input, weights, bias, h, c)
+            return h.square().sum() + c.pow(3).sum()
+
+        return loss
+
+    for transform in (
+        hessian,
+        lambda f: jacrev(jacrev(f)),
+        lambda f: jacfwd(jacfwd(f)),
+        lambda f: grad(lambda t: grad(f)(t).square().sum()),
+    ):
+        torch.testing.assert_close(
+            transform(loss_of(lltm_cell))(inputs[position]),
+            transform(loss_of(lltm_cell_reference))(inputs[position]),
+        )
+
+
 def test_jvp():
     inputs = make_inputs()
     tangents = tuple(torch.randn_like(t) for t in inputs)
@@ -478,12 +524,13 @@ def test_jvp():
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_autocast(device):
+@pytest.mark.parametrize("impl", ["aten", "fused"])
+def test_autocast(impl, device):
     inputs = make_inputs(dtype=torch.float, device=device, requires_grad=True)
     with torch.autocast(device, torch.bfloat16):
-        new_h, new_cell = lltm_cell(*inputs)
+        new_h, new_cell = lltm_cell(*inputs, impl=impl)
         # The state goes round: a half hidden state, a float cell.
-        again_h, again_cell = lltm_cell(*inputs[:3], new_h, new_cell)
+        again_h, again_cell = lltm_cell(*inputs[:3], new_h, new_cell, impl=impl)
     assert (new_h.dtype, new_cell.dtype) == (torch.bfloat16, torch.float)
     assert (again_h.dtype, again_cell.dtype) == (torch.bfloat16, torch.float)
     torch.testing.assert_close(
@@ -493,11 +540,26 @@ def test_autocast(device):
     assert all(g.dtype == torch.float for g in grads)
 
 
-def test_meta_device():
-    inputs = make_inputs(device="meta", dtype=torch.half)
-    new_h, new_cell = lltm_cell(*inputs)
-    assert new_h.shape == new_cell.shape == (3, 7)
-    assert new_h.device.type == "meta"
+@pytest.mark.parametrize("device", DEVICES)
+def test_backward_inside_autocast_stays_in_the_dtype_of_the_forward(device):
+    inputs = make_inputs(dtype=torch.float, device=device, requires_grad=True)
+    new_h, _ = lltm_cell(*inputs)
+    expected = torch.autograd.grad(new_h.sum(), inputs, retain_graph=True)
+    with torch.autocast(device, torch.bfloat16):
+        actual = torch.autograd.grad(new_h.sum(), inputs)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_meta_device_agrees_with_the_kernels(device):
+    def forward_and_backward(device):
+        inputs = make_inputs(dtype=torch.half, device=device, requires_grad=True)
+        results = lltm_cell(*inputs)
+        return [*results, *torch.autograd.grad(results[0].sum(), inputs)]
+
+    for meta, real in zip(forward_and_backward("meta"), forward_and_backward(device), strict=True):
+        assert (meta.shape, meta.stride(), meta.dtype) == (real.shape, real.stride(), real.dtype)
+        assert meta.device.type == "meta"
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -635,6 +697,52 @@ def test_bad_device_mix_on_a_gpu():
     assert str(raised.value) == (
         "lltm_cell(): expected weights to be on the device of input (cpu), but got cuda:0"
     )
+
+
+BAD_BACKWARD = {
+    "grad_h": (
+        {"grad_h": torch.zeros(1, 1)},
+        "lltm_cell_backward(): expected grad_h to have shape [batch_size, hidden_size] = [3, 7], "
+        "but got [1, 1]",
+    ),
+    "gates": (
+        {"gates": torch.zeros(3, 7)},
+        "lltm_cell_backward(): expected gates to have shape [batch_size, 3*hidden_size] = [3, 21], "
+        "but got [3, 7]",
+    ),
+    "no bias": (
+        {"bias": None},
+        "lltm_cell_backward(): output_mask asks for the gradient of bias, but bias is None",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_BACKWARD)
+def test_bad_input_of_backward(case):
+    changes, message = BAD_BACKWARD[case]
+    input, weights, bias, old_h, old_cell = make_inputs(dtype=torch.float)
+    new_h, new_cell, gates = ops.lltm_cell_forward(input, weights, bias, old_h, old_cell)
+    args = {
+        "grad_h": new_h,
+        "grad_cell": new_cell,
+        "input": input,
+        "weights": weights,
+        "bias": bias,
+        "old_h": old_h,
+        "old_cell": old_cell,
+        "new_cell": new_cell,
+        "gates": gates,
+        "output_mask": [True] * 5,
+    }
+    with pytest.raises(RuntimeError) as raised:
+        ops.lltm_cell_backward(**{**args, **changes})
+    assert str(raised.value) == message
+
+
+def test_state_given_twice():
+    input, weights, bias, old_h, old_cell = make_inputs()
+    with pytest.raises(TypeError, match="got old_cell beside a state pair"):
+        lltm_cell(input, (old_h, old_cell), weights, bias, old_cell)
 
 
 def test_unknown_implementation():

@@ -177,6 +177,10 @@ BAD_INPUTS = {
         (torch.zeros(3, dtype=torch.bool), torch.zeros(3, dtype=torch.bool)),
         "my_op(): expected x to have a numeric dtype, but got Bool",
     ),
+    "float8": (
+        (torch.zeros(3).to(torch.float8_e5m2), torch.zeros(3).to(torch.float8_e5m2)),
+        "my_op(): expected x to have a numeric dtype, but got Float8_e5m2",
+    ),
     "device": (
         (torch.zeros(3), torch.zeros(3, device="meta")),
         "my_op(): expected y to be on the device of x (cpu), but got meta",

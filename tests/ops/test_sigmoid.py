@@ -151,3 +151,27 @@ def test_bad_dtype(dtype):
         "sigmoid(): expected x to have dtype Half, BFloat16, Float or Double, "
         f"but got {names[dtype]}"
     )
+
+
+BAD_BACKWARD = {
+    "shape": (
+        (torch.zeros(3), torch.zeros(4)),
+        "sigmoid_backward(): expected grad to have shape s.shape = [4], but got [3]",
+    ),
+    "dtype": (
+        (torch.zeros(3).double(), torch.zeros(3)),
+        "sigmoid_backward(): expected grad to have the dtype of s (Float), but got Double",
+    ),
+    "device": (
+        (torch.zeros(3, device="meta"), torch.zeros(3)),
+        "sigmoid_backward(): expected grad to be on the device of s (cpu), but got meta",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_BACKWARD)
+def test_bad_input_of_backward(case):
+    inputs, message = BAD_BACKWARD[case]
+    with pytest.raises(RuntimeError) as raised:
+        ops.sigmoid_backward(*inputs)
+    assert str(raised.value) == message
