@@ -137,12 +137,12 @@ def _remove_debris() -> None:
     directory = cache.builds_directory()
     for leftover in directory.glob("tmp-*"):
         lock.if_free(leftover.name.split("-")[1], cache.remove_leftovers)
-    for build in directory.iterdir():
+    for build in directory.glob("*"):
         if _KEY.fullmatch(build.name) and _is_useless(build):
             lock.if_free(build.name, _remove_if_useless)
     for partial in (*directory.glob("*.partial"), *directory.glob("*/*.partial")):
         if time.time() - partial.stat().st_mtime > _STALE:
             partial.unlink(missing_ok=True)
-    logs = sorted((directory / "failed").iterdir(), key=os.path.getmtime, reverse=True)
+    logs = sorted((directory / "failed").glob("*"), key=os.path.getmtime, reverse=True)
     for log in logs[2 * _FAILED_LOGS_KEPT :]:  # a log and its message each
         log.unlink(missing_ok=True)

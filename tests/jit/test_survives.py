@@ -13,7 +13,7 @@ import pytest
 from engine_bench import finish
 
 from lltm_jit import jit
-from lltm_jit.jit import lock
+from lltm_jit.jit import lock, retention
 
 ALL = ["compile one.cpp", "compile two.cpp", "link"]
 CROWD = 8
@@ -89,6 +89,10 @@ def test_leftovers_of_another_build_are_removed(bench):
     bench.write("two/two.cpp", "deux\n")
     bench.run()
     assert not list(bench.builds.glob("tmp-*"))
+
+
+def test_pruning_where_nothing_is(bench):
+    assert retention.prune(1) == []
 
 
 def test_builds_that_no_version_can_use_are_removed(bench):
