@@ -15,7 +15,8 @@ OMP_WAIT_POLICY ?= passive
 export OMP_WAIT_POLICY
 
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
-CXX_FILES = $(shell git ls-files '*.cpp' '*.h' '*.cu' '*.cuh')
+# Not those of the tests: they are wrong on purpose.
+CXX_FILES = $(shell git ls-files kernels examples | grep -E '[.](cpp|h|cu|cuh)$$')
 
 .PHONY: run test lint format doctor check benchmark watch build-debug clean
 
