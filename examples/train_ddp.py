@@ -16,6 +16,7 @@ import os
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from train_text import (
@@ -29,13 +30,15 @@ from train_text import (
 )
 
 
-def distribute(model: CharacterModel, shard: bool) -> nn.Module:
+def distribute(model: CharacterModel, shard: bool, device: str) -> nn.Module:
     """The model, trained by all processes together."""
     if not shard:
         return DistributedDataParallel(model)
+    # Named, since by default the parameters would be sharded over GPUs wherever there are any.
+    mesh = init_device_mesh(device.partition(":")[0], (dist.get_world_size(),))
     for part in (model.embedding, model.lltm, model.head):
-        fully_shard(part)
-    return fully_shard(model)
+        fully_shard(part, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
 
 
 def main() -> None:
@@ -51,7 +54,7 @@ def main() -> None:
 
     torch.manual_seed(args.seed)  # the same first parameters everywhere
     alphabet, training, validation = read_text(args.text, args.device)
-    model = distribute(CharacterModel(len(alphabet), args), args.fsdp)
+    model = distribute(CharacterModel(len(alphabet), args), args.fsdp, args.device)
     mine = slice(rank * args.batch_size, (rank + 1) * args.batch_size)
     train(model, streams(training, world_size * args.batch_size)[:, mine], args, silent=rank != 0)
 
