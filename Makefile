@@ -9,10 +9,10 @@ TORCH ?= torch==2.13.0
 VENV ?= .venv
 ARGS ?=
 
-# Threads that wait give up their processor. Spinning is a little quicker on an idle machine, and many
-# times slower on one that has anything else to do.
-OMP_WAIT_POLICY ?= passive
-export OMP_WAIT_POLICY
+# Threads that wait spin for some microseconds, and then sleep. The OpenMP runtime's default, to spin on,
+# is no quicker here, and many times slower on a machine that has anything else to do.
+GOMP_SPINCOUNT ?= 10000
+export GOMP_SPINCOUNT
 
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 # Not those of the tests: they are wrong on purpose.

@@ -7,6 +7,7 @@ import shutil
 
 from lltm_jit import native
 from lltm_jit.jit import cache, detect, retention
+from lltm_jit.jit.builder import nearest
 from lltm_jit.jit.fingerprint import build_key, fingerprint, reason
 
 from . import _build
@@ -48,8 +49,7 @@ def why(_: argparse.Namespace) -> int:
             made = _build.local_time(record.created)
             print(f"an import loads {key}, built at {made} because: {record.reason}")
             return 0
-    newest = builds[0].fingerprint if builds else None
-    print(f"an import builds {key}, because: {reason(newest, content)}")
+    print(f"an import builds {key}, because: {reason(nearest(builds, content), content)}")
     return 0
 
 

@@ -45,7 +45,7 @@ def build(
     key = build_key(content)
     began = time.time()
     earlier = [record for record in cache.records() if record.fingerprint["name"] == spec.name]
-    why = "asked for anew" if anew else reason(_nearest(earlier, content), content)
+    why = "asked for anew" if anew else reason(nearest(earlier, content), content)
     jobs = job_count(spec.with_cuda)
     reporter.say(f"building {_announcement(spec, toolchain, jobs)}: {why}")
 
@@ -120,7 +120,7 @@ def _check_tools(spec: BuildSpec, toolchain: Toolchain) -> None:
         raise ToolchainError(f"{spec.name} has CUDA sources, but {toolchain.cuda_missing}")
 
 
-def _nearest(earlier: list[Record], content: Fingerprint) -> Fingerprint | None:
+def nearest(earlier: list[Record], content: Fingerprint) -> Fingerprint | None:
     """The build to tell the difference from: the most similar, the newest of several."""
     similar = [
         record.fingerprint
