@@ -166,7 +166,9 @@ def plot(path: Path, header: dict[str, str], rows: list[Row]) -> None:
         axis.set_title(phase)
         axis.set_xlabel("hidden size")
     axes[0][0].set_ylabel("time of one call, us")
-    figure.suptitle(f"LLTM cell, {rows[0].dtype}: {header.get('GPU') or header['CPU']}", y=0.99)
+    machine = header.get("GPU") or f"{header['CPU']}, threads: {header.get('threads', '?')}"
+    batches = ", ".join(str(size) for size in dict.fromkeys(row.batch_size for row in rows))
+    figure.suptitle(f"LLTM cell, {rows[0].dtype}, batch {batches}: {machine}", y=0.99)
     figure.tight_layout()
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
