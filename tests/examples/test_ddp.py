@@ -41,4 +41,6 @@ def test_two_processes_train(how):
 def test_gradients_are_those_of_one_process():
     done = torchrun(Path(__file__).with_name("ddp_gradients.py"))
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == ["rank 0: equal", "rank 1: equal"]
+    # Two processes write to one pipe, so that their lines may run into each other.
+    for rank in range(2):
+        assert done.stdout.count(f"rank {rank}: equal") == 1
