@@ -41,7 +41,14 @@ inline void check_shape(const Argument& arg, c10::SymIntArrayRef expected, const
               " to have shape ", shape, " = ", expected, ", but got ", arg.tensor.sym_sizes());
 }
 
+// Whether elements lie in memory as strides say. Every check of a dtype begins with it.
+inline void check_dense(const Argument& arg) {
+  TORCH_CHECK(arg.tensor.layout() == at::kStrided, arg.function, "(): expected ", arg.name,
+              " to be a dense tensor, but got layout ", arg.tensor.layout());
+}
+
 inline void check_floating_point(const Argument& arg) {
+  check_dense(arg);
   const auto dtype = arg.tensor.scalar_type();
   TORCH_CHECK(
       dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat || dtype == at::kDouble,
@@ -50,6 +57,7 @@ inline void check_floating_point(const Argument& arg) {
 }
 
 inline void check_same_dtype(const Argument& arg, const Argument& other) {
+  check_dense(arg);
   TORCH_CHECK(arg.tensor.scalar_type() == other.tensor.scalar_type(), arg.function, "(): expected ",
               arg.name, " to have the dtype of ", other.name, " (", other.tensor.scalar_type(),
               "), but got ", arg.tensor.scalar_type());

@@ -152,10 +152,15 @@ void register_lltm_autograd(OpLibraries& libraries) {
 }
 
 void bind_lltm(pybind11::module_& m) {
+  using pybind11::arg;
   using release_gil = pybind11::call_guard<pybind11::gil_scoped_release>;
-  m.def("lltm_cell", &call_cell, release_gil());
-  m.def("lltm_forward", &lltm_tutorial_forward, release_gil());
-  m.def("lltm_backward", &lltm_tutorial_backward, release_gil());
+  m.def("lltm_cell", &call_cell, release_gil(), arg("input"), arg("weights"), arg("bias"),
+        arg("old_h"), arg("old_cell"));
+  m.def("lltm_forward", &lltm_tutorial_forward, release_gil(), arg("input"), arg("weights"),
+        arg("bias"), arg("old_h"), arg("old_cell"));
+  m.def("lltm_backward", &lltm_tutorial_backward, release_gil(), arg("grad_h"), arg("grad_cell"),
+        arg("new_cell"), arg("input_gate"), arg("output_gate"), arg("candidate_cell"), arg("X"),
+        arg("gate_weights"), arg("weights"));
 }
 
 }  // namespace lltm_jit

@@ -21,6 +21,7 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import handle_torch_function, has_torch_function
 
 from lltm_jit import native
 from lltm_jit.ops._library import define
@@ -87,20 +88,21 @@ def lltm_cell(
         if old_cell is not None:
             raise TypeError("lltm_cell(): got old_cell beside a state pair that holds one")
         (first_h, first_cell), weights, bias, old_h = weights, cast(Tensor, bias), old_h, None
-        return _cell(impl)(input, weights, bias, first_h, first_cell)
-    return _cell(impl)(input, weights, bias, old_h, old_cell)
+        return _run_cell(impl, input, weights, bias, first_h, first_cell)
+    return _run_cell(impl, input, weights, bias, old_h, old_cell)
 
 
-def _cell(impl: str) -> Any:
-    """The function that runs the cell."""
+def _run_cell(impl: str, *args: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Run the cell on ``input, weights, bias, old_h, old_cell`` by one of the implementations."""
     if impl == "auto" or impl == "fused":
-        if torch.compiler.is_compiling():
-            return torch.ops.lltm_jit.lltm_cell
-        return native.extension.lltm_cell
+        # Subclasses and modes with a __torch_function__ see the operator, not the extension.
+        if torch.compiler.is_compiling() or has_torch_function(args):
+            return torch.ops.lltm_jit.lltm_cell(*args)
+        return native.extension.lltm_cell(*args)
     if impl == "aten":
-        return torch.ops.lltm_jit.lltm_cell_aten
+        return torch.ops.lltm_jit.lltm_cell_aten(*args)
     if impl == "reference":
-        return lltm_cell_reference
+        return lltm_cell_reference(*cast("tuple[Tensor, ...]", args))
     raise ValueError(f"lltm_cell(): expected impl to be one of {IMPLEMENTATIONS}, but got {impl!r}")
 
 
@@ -115,7 +117,10 @@ def lltm_forward(
         ``[new_h, new_cell, input_gate, output_gate, candidate_cell, X, gate_weights]``: states and
         activated gates (B, H), ``X = [old_h, input]`` (B, H+I), pre-activations (B, 3H).
     """
-    return native.extension.lltm_forward(input, weights, bias, old_h, old_cell)
+    args = (input, weights, bias, old_h, old_cell)
+    if has_torch_function(args):
+        return handle_torch_function(lltm_forward, args, *args)
+    return native.extension.lltm_forward(*args)
 
 
 def lltm_backward(
@@ -134,17 +139,11 @@ def lltm_backward(
     Returns:
         ``[d_old_h, d_input, d_weights, d_bias, d_old_cell]``, with ``d_bias`` (1, 3H).
     """
-    return native.extension.lltm_backward(
-        grad_h,
-        grad_cell,
-        new_cell,
-        input_gate,
-        output_gate,
-        candidate_cell,
-        X,
-        gate_weights,
-        weights,
-    )
+    gates = (input_gate, output_gate, candidate_cell)
+    args = (grad_h, grad_cell, new_cell, *gates, X, gate_weights, weights)
+    if has_torch_function(args):
+        return handle_torch_function(lltm_backward, args, *args)
+    return native.extension.lltm_backward(*args)
 
 
 class LLTMCell(nn.Module):
@@ -160,7 +159,8 @@ class LLTMCell(nn.Module):
     Attributes:
         weights: parameter (3H, H+I).
         bias: parameter (3H,) or ``None``. A ``state_dict`` whose bias is (1, 3H), as the tutorial's
-            module has it, loads as well.
+            module has it, loads as well. The other way,
+            ``tutorial.load_state_dict({**cell.state_dict(), "bias": cell.bias[None]})``.
 
     Parameters start uniform in ±1/sqrt(H).
     """
@@ -211,7 +211,7 @@ class LLTMCell(nn.Module):
         if state is None:
             zeros = input.new_zeros(input.size(0), self.hidden_size)
             state = (zeros, zeros)
-        return _cell(self.impl)(input, self.weights, self.bias, *state)
+        return _run_cell(self.impl, input, self.weights, self.bias, *state)
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}, bias={self.bias is not None}"

@@ -1,0 +1,227 @@
+"""The LLTM cell under torch.compile, torch.export, AOTInductor and make_fx."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+from op_testing import (
+    DEVICES,
+    IMPLEMENTATIONS,
+    Inputs,
+    cell_inputs,
+)
+from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.library import opcheck
+
+import lltm_jit
+from lltm_jit.functional import lltm_cell
+
+ops = torch.ops.lltm_jit
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_opcheck(device):
+    inputs = cell_inputs(device=device, requires_grad=True)
+    opcheck(ops.lltm_cell.default, inputs)
+    opcheck(ops.lltm_cell_aten.default, inputs)
+    plain = tuple(t.detach() for t in inputs)
+    opcheck(ops.lltm_cell_forward.default, plain)
+    new_h, new_cell, gates = ops.lltm_cell_forward(*plain)
+    for mask in ([True] * 5, [False, True, False, True, False]):
+        args = (torch.randn_like(new_h), None, *plain, new_cell, gates, mask)
+        opcheck(ops.lltm_cell_backward.default, args)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
+def test_compile_fullgraph(impl, device):
+    torch._dynamo.reset()
+    inputs = cell_inputs(dtype=torch.float, device=device, requires_grad=True)
+
+    def loss(*args):
+        return sum(t.square().sum() for t in lltm_cell(*args, impl=impl))
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(*inputs), loss(*inputs))
+    torch.testing.assert_close(
+        torch.autograd.grad(compiled(*inputs), inputs), torch.autograd.grad(loss(*inputs), inputs)
+    )
+
+
+def test_compile_with_inductor():
+    torch._dynamo.reset()
+    layer = lltm_jit.LLTM(5, 7)
+    compiled = torch.compile(layer, fullgraph=True)
+    input = torch.randn(3, 2, 5)
+    torch.testing.assert_close(compiled(input)[0], layer(input)[0])
+    parameters = list(layer.parameters())
+    torch.testing.assert_close(
+        torch.autograd.grad(compiled(input)[0].square().sum(), parameters),
+        torch.autograd.grad(layer(input)[0].square().sum(), parameters),
+    )
+
+
+def test_export_keeps_the_op_whole():
+    cell = lltm_jit.LLTMCell(5, 7)
+    args = (torch.randn(3, 5), (torch.randn(3, 7), torch.randn(3, 7)))
+    program = torch.export.export(cell, args)
+    targets = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    assert ops.lltm_cell.default in targets
+    torch.testing.assert_close(program.module()(*args), cell(*args))
+
+
+@pytest.fixture
+def fresh_dynamo():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def results_and_gradients(function, inputs: Inputs) -> list[Tensor]:
+    """Copies, since a compiled function may use its memory again."""
+    results = [t * 1 for t in function(*inputs)]
+    return [*results, *torch.autograd.grad(results, inputs, [r.detach().cos() for r in results])]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+@pytest.mark.usefixtures("fresh_dynamo")
+def test_compiled_is_bitwise_eager(mode, device):
+    """On a GPU the second mode replays CUDA graphs from the third call on, backward too."""
+    compiled = torch.compile(lambda *args: lltm_cell(*args), fullgraph=True, mode=mode)
+    skipped = torch._dynamo.utils.counters["inductor"]["cudagraph_skips"]
+    for _ in range(4):
+        inputs = cell_inputs(dtype=torch.float, device=device, requires_grad=True)
+        torch.compiler.cudagraph_mark_step_begin()
+        actual = results_and_gradients(compiled, inputs)
+        torch.testing.assert_close(actual, results_and_gradients(lltm_cell, inputs), rtol=0, atol=0)
+    if device == "cuda":
+        assert torch._dynamo.utils.counters["inductor"]["cudagraph_skips"] == skipped
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.usefixtures("fresh_dynamo")
+def test_compile_once_for_every_batch_size(device):
+    cell = lltm_jit.LLTMCell(5, 7, device=device)
+    counter = CompileCounterWithBackend("inductor")
+    compiled = torch.compile(cell, fullgraph=True, backend=counter)
+
+    def run(function, batch_size):
+        torch.manual_seed(batch_size)
+        input = torch.randn(batch_size, 5, device=device)
+        state = (torch.randn(batch_size, 7, device=device),) * 2
+        results = function(input, state)
+        return [*results, *torch.autograd.grad(sum(r.square().sum() for r in results), parameters)]
+
+    parameters = list(cell.parameters())
+    for batch_size in (3, 5):  # at the second size the compiler sees that the size changes
+        torch.testing.assert_close(run(compiled, batch_size), run(cell, batch_size))
+    assert counter.frame_count == 2
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for batch_size in (2, 8, 33, 700):
+            torch.testing.assert_close(run(compiled, batch_size), run(cell, batch_size))
+    assert counter.frame_count == 2
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_exported_program_takes_any_batch_and_is_saved(device):
+    cell = lltm_jit.LLTMCell(5, 7, device=device)
+
+    def args(batch_size):
+        states = tuple(torch.randn(2, batch_size, 7, device=device))
+        return torch.randn(batch_size, 5, device=device), states
+
+    batch = torch.export.Dim("batch")
+    shapes = ({0: batch}, ({0: batch}, {0: batch}))
+    program = torch.export.export(cell, args(3), dynamic_shapes=shapes)
+    with io.BytesIO() as file:
+        torch.export.save(program, file)
+        file.seek(0)
+        loaded = torch.export.load(file)
+    for batch_size in (2, 9):
+        new = args(batch_size)
+        torch.testing.assert_close(loaded.module()(*new), cell(*new), rtol=0, atol=0)
+    calls = [
+        str(n.target) for n in loaded.run_decompositions().graph.nodes if "lltm" in str(n.target)
+    ]
+    assert calls == ["lltm_jit.lltm_cell.default"]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.usefixtures("fresh_dynamo")
+def test_aot_inductor_calls_the_op_whole(device, tmp_path):
+    class Two(nn.Module):
+        """With and without the optional bias."""
+
+        def __init__(self):
+            super().__init__()
+            self.first = lltm_jit.LLTMCell(5, 7, device=device)
+            self.second = lltm_jit.LLTMCell(7, 4, bias=False, device=device)
+
+        def forward(self, input, h, c):
+            h, c = self.first(input, (h, c))
+            return (h, c, *self.second(h, (h[:, :4], c[:, :4])))
+
+    def args(batch_size):
+        shapes = ((batch_size, 5), (batch_size, 7), (batch_size, 7))
+        return tuple(torch.randn(shape, device=device) for shape in shapes)
+
+    module, batch = Two(), torch.export.Dim("batch", min=2, max=1024)
+    program = torch.export.export(module, args(3), dynamic_shapes=[{0: batch}] * 3)
+    with torch.no_grad():
+        package = torch._inductor.aoti_compile_and_package(
+            program,
+            package_path=str(tmp_path / "two.pt2"),
+            # Only for a quick test: half of the time went into these.
+            inductor_configs={
+                "aot_inductor.compile_wrapper_opt_level": "O0",
+                "aot_inductor.precompile_headers": False,
+            },
+        )
+        loaded = torch._inductor.aoti_load_package(package)
+        for batch_size in (2, 3, 9):
+            new = args(batch_size)
+            torch.testing.assert_close(tuple(loaded(*new)), module(*new), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("tracing_mode", ["real", "fake", "symbolic"])
+def test_make_fx(tracing_mode, device):
+    def gradients(*inputs):
+        results = lltm_cell(*inputs)
+        return [*results, *torch.autograd.grad(results, inputs, [r.detach() for r in results])]
+
+    def run(function, *inputs):
+        return function(*(t.detach().requires_grad_() for t in inputs))
+
+    plain = cell_inputs(device=device)
+    graph = make_fx(lambda *args: run(gradients, *args), tracing_mode=tracing_mode)(*plain)
+    calls = [str(node.target) for node in graph.graph.nodes if "lltm" in str(node.target)]
+    assert calls == ["lltm_jit.lltm_cell_forward.default", "lltm_jit.lltm_cell_backward.default"]
+    new = cell_inputs(9 if tracing_mode == "symbolic" else 3, device=device)
+    torch.testing.assert_close(graph(*new), run(gradients, *new), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_jit_trace(device):
+    """The traced cell takes other batch sizes, and may be saved and loaded."""
+    cell = lltm_jit.LLTMCell(5, 7, device=device)
+    traced = torch.jit.trace(cell, (torch.randn(3, 5, device=device),))
+    assert "lltm_jit::lltm_cell(" in str(traced.graph)
+    with io.BytesIO() as file:
+        torch.jit.save(traced, file)
+        file.seek(0)
+        loaded = torch.jit.load(file)
+    input = torch.randn(6, 5, device=device)
+
+    def run(module):
+        results = module(input)
+        parameters = [module.weights, module.bias]
+        return [*results, *torch.autograd.grad(sum(r.square().sum() for r in results), parameters)]
+
+    torch.testing.assert_close(run(loaded), run(cell), rtol=0, atol=0)

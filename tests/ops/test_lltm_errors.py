@@ -1,0 +1,206 @@
+"""What the LLTM cell refuses, and in which words."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from op_testing import (
+    DEVICES,
+    cell_inputs,
+    needs_gpu,
+)
+from torch import Tensor
+
+from lltm_jit.functional import lltm_cell
+
+ops = torch.ops.lltm_jit
+
+
+SHAPED = "lltm_cell(): expected {} to have shape {} = {}, but got {}"
+
+
+BAD_INPUTS = {
+    "input rank": (
+        {"input": torch.zeros(5)},
+        "lltm_cell(): expected input to have 2 dimensions [batch_size, input_size], "
+        "but got shape [5]",
+    ),
+    "old_h rank": (
+        {"old_h": torch.zeros(3, 7, 1)},
+        "lltm_cell(): expected old_h to have 2 dimensions [batch_size, hidden_size], "
+        "but got shape [3, 7, 1]",
+    ),
+    "old_h batch": (
+        {"old_h": torch.zeros(2, 7)},
+        SHAPED.format("old_h", "[batch_size, hidden_size]", "[3, 7]", "[2, 7]"),
+    ),
+    "old_cell size": (
+        {"old_cell": torch.zeros(3, 8)},
+        SHAPED.format("old_cell", "[batch_size, hidden_size]", "[3, 7]", "[3, 8]"),
+    ),
+    "weights size": (
+        {"weights": torch.zeros(21, 11)},
+        SHAPED.format("weights", "[3*hidden_size, hidden_size+input_size]", "[21, 12]", "[21, 11]"),
+    ),
+    "bias size": (
+        {"bias": torch.zeros(20)},
+        SHAPED.format("bias", "[3*hidden_size]", "[21]", "[20]"),
+    ),
+    "bias rows": (
+        {"bias": torch.zeros(3, 21)},
+        SHAPED.format("bias", "[1, 3*hidden_size]", "[1, 21]", "[3, 21]"),
+    ),
+    "integer dtype": (
+        {"input": torch.zeros(3, 5, dtype=torch.long)},
+        "lltm_cell(): expected input to have dtype Half, BFloat16, Float or Double, but got Long",
+    ),
+    "dtype mix": (
+        {"weights": torch.zeros(21, 12, dtype=torch.double)},
+        "lltm_cell(): expected weights to have the dtype of input (Float), but got Double",
+    ),
+    "cell dtype": (
+        {"old_cell": torch.zeros(3, 7, dtype=torch.double)},
+        "lltm_cell(): expected old_cell to have the dtype of input (Float), but got Double",
+    ),
+    "device mix": (
+        {"weights": torch.zeros(21, 12, device="meta")},
+        "lltm_cell(): expected weights to be on the device of input (cpu), but got meta",
+    ),
+}
+
+
+@pytest.mark.parametrize("impl", ["aten", "fused"])
+@pytest.mark.parametrize("case", BAD_INPUTS)
+def test_bad_input(case, impl):
+    changes, message = BAD_INPUTS[case]
+    names = ("input", "weights", "bias", "old_h", "old_cell")
+    inputs = dict(zip(names, cell_inputs(dtype=torch.float), strict=True))
+    with pytest.raises(RuntimeError) as raised:
+        lltm_cell(**{**inputs, **changes}, impl=impl)
+    assert str(raised.value) == message
+
+
+@needs_gpu
+def test_bad_device_mix_on_a_gpu():
+    inputs = list(cell_inputs(dtype=torch.float))
+    inputs[1] = inputs[1].cuda()
+    with pytest.raises(RuntimeError) as raised:
+        lltm_cell(*inputs)
+    assert str(raised.value) == (
+        "lltm_cell(): expected weights to be on the device of input (cpu), but got cuda:0"
+    )
+
+
+BAD_BACKWARD = {
+    "grad_h": (
+        {"grad_h": torch.zeros(1, 1)},
+        "lltm_cell_backward(): expected grad_h to have shape [batch_size, hidden_size] = [3, 7], "
+        "but got [1, 1]",
+    ),
+    "gates": (
+        {"gates": torch.zeros(3, 7)},
+        "lltm_cell_backward(): expected gates to have shape [batch_size, 3*hidden_size] = [3, 21], "
+        "but got [3, 7]",
+    ),
+    "no bias": (
+        {"bias": None},
+        "lltm_cell_backward(): output_mask asks for the gradient of bias, but bias is None",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_BACKWARD)
+def test_bad_input_of_backward(case):
+    changes, message = BAD_BACKWARD[case]
+    input, weights, bias, old_h, old_cell = cell_inputs(dtype=torch.float)
+    new_h, new_cell, gates = ops.lltm_cell_forward(input, weights, bias, old_h, old_cell)
+    args = {
+        "grad_h": new_h,
+        "grad_cell": new_cell,
+        "input": input,
+        "weights": weights,
+        "bias": bias,
+        "old_h": old_h,
+        "old_cell": old_cell,
+        "new_cell": new_cell,
+        "gates": gates,
+        "output_mask": [True] * 5,
+    }
+    with pytest.raises(RuntimeError) as raised:
+        ops.lltm_cell_backward(**{**args, **changes})
+    assert str(raised.value) == message
+
+
+def test_state_given_twice():
+    input, weights, bias, old_h, old_cell = cell_inputs()
+    with pytest.raises(TypeError, match="got old_cell beside a state pair"):
+        lltm_cell(input, (old_h, old_cell), weights, bias, old_cell)
+
+
+def test_unknown_implementation():
+    with pytest.raises(ValueError, match="expected impl to be one of") as raised:
+        lltm_cell(*cell_inputs(), impl="fast")
+    assert str(raised.value) == (
+        "lltm_cell(): expected impl to be one of ('auto', 'reference', 'aten', 'fused'), "
+        "but got 'fast'"
+    )
+
+
+NAMES = ("input", "weights", "bias", "old_h", "old_cell")
+LAYOUTS_REFUSED = {
+    "Sparse": Tensor.to_sparse,
+    "SparseCsr": lambda t: t[None].to_sparse_csr() if t.dim() == 1 else t.to_sparse_csr(),
+    "Mkldnn": lambda t: t.float().to_mkldnn(),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("layout", LAYOUTS_REFUSED)
+def test_only_dense_tensors(layout, name, requires_grad):
+    inputs = dict(zip(NAMES, cell_inputs(dtype=torch.float), strict=True))
+    inputs[name] = LAYOUTS_REFUSED[layout](inputs[name])
+    for function in (lltm_cell, ops.lltm_cell_aten):
+        with pytest.raises(RuntimeError) as raised:
+            function(**{k: v.requires_grad_(requires_grad) for k, v in inputs.items()})
+        assert str(raised.value) == (
+            f"lltm_cell(): expected {name} to be a dense tensor, but got layout {layout}"
+        )
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", NAMES)
+def test_only_dense_tensors_on_a_gpu(name):
+    inputs = dict(zip(NAMES, cell_inputs(dtype=torch.float, device="cuda"), strict=True))
+    inputs[name] = inputs[name].to_sparse()
+    with pytest.raises(RuntimeError, match=f"expected {name} to be a dense tensor, but got"):
+        lltm_cell(**inputs)
+
+
+@pytest.mark.filterwarnings("ignore:.*quantize")
+@pytest.mark.parametrize("name", NAMES)
+def test_no_quantised_tensors(name):
+    inputs = dict(zip(NAMES, cell_inputs(dtype=torch.float), strict=True))
+    inputs[name] = torch.quantize_per_tensor(inputs[name], 0.1, 0, torch.qint8)
+    with pytest.raises(RuntimeError, match=rf"expected {name} to have .* got QInt8"):
+        lltm_cell(**inputs)
+
+
+@pytest.mark.filterwarnings("ignore:.*nested")
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+@pytest.mark.parametrize("name", NAMES)
+def test_no_nested_tensors(name, layout, device):
+    inputs = dict(zip(NAMES, cell_inputs(dtype=torch.float, device=device), strict=True))
+    rows = [torch.zeros(2, 5, device=device), torch.zeros(3, 5, device=device)]
+    inputs[name] = torch.nested.nested_tensor(rows, layout=layout)
+    with pytest.raises(NotImplementedError, match=r"lltm_jit(::|[.])lltm_cell"):  # torch's words
+        lltm_cell(**inputs)
+
+
+@pytest.mark.parametrize("name", ["input", "weights", "old_h", "old_cell"])
+def test_a_missing_tensor(name):
+    inputs = dict(zip(NAMES, cell_inputs(), strict=True))
+    with pytest.raises(TypeError, match=r"\(input: .*, weights: .*, bias: .*, old_h: .*, old_cell"):
+        lltm_cell(**{**inputs, name: None})
