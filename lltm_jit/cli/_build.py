@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from lltm_jit import native
-from lltm_jit.jit import BuildInfo
+from lltm_jit.jit import BuildInfo, cache, detect
+from lltm_jit.jit.builder import compile_line_places
 
 
 def package_build() -> BuildInfo:
@@ -15,11 +18,35 @@ def package_build() -> BuildInfo:
     return native.load().info
 
 
-def ninja_variables(directory: Path) -> dict[str, str]:
-    """The variables at the top of the build file that torch wrote, unescaped."""
+def ninja_variables(directory: Path) -> dict[str, list[str]]:
+    """The variables at the top of the build file that torch wrote, in words."""
     text = (directory / "build.ninja").read_text("utf-8")
     pairs = re.findall(r"^(\w+) = (.*)$", text, re.MULTILINE)
-    return {name: re.sub(r"\$([$ :])", r"\1", value).strip() for name, value in pairs}
+    words = words_of(directory)
+    return {name: words(re.sub(r"\$([$ :])", r"\1", value)) for name, value in pairs}
+
+
+def words_of(directory: Path) -> Callable[[str], list[str]]:
+    """A function that splits a command of a build into words, with this checkout's paths in them.
+
+    A key is made of contents, so another checkout may have made the build, with paths of its own.
+    """
+    record = cache.read_record(directory)
+    toolchain = detect()
+    here = compile_line_places(native.package_spec(toolchain), toolchain)
+    ours = dict(zip(record.places, here, strict=True)) if record else {}
+    # In one pass and the longest first, for one path may lie inside another.
+    paths = "|".join(re.escape(path) for path in sorted(ours, key=len, reverse=True))
+    # A path begins a word, or follows an option or one of `=,:`, and ends with a component.
+    in_word = re.compile(rf"(^(?:-[IL])?|[=,:])({paths})(?=[/=,:]|$)")
+
+    def words(command: str) -> list[str]:
+        def ours_in(word: str) -> str:
+            return in_word.sub(lambda match: match[1] + ours[match[2]], word) if ours else word
+
+        return [ours_in(word) for word in shlex.split(command)]
+
+    return words
 
 
 def local_time(seconds: float) -> str:

@@ -40,12 +40,13 @@ def collect() -> list[dict[str, Any]]:
         text=True,
         check=True,
     )
+    words_of = _build.words_of(directory)
     entries = []
     for entry in json.loads(database.stdout):
-        words = shlex.split(entry["command"])
-        if entry["file"].endswith(".cu"):
-            words = clang_words(words, entry["file"])
-        entries.append({"directory": entry["directory"], "file": entry["file"], "arguments": words})
+        words, (file,) = words_of(entry["command"]), words_of(shlex.quote(entry["file"]))
+        if file.endswith(".cu"):
+            words = clang_words(words, file)
+        entries.append({"directory": entry["directory"], "file": file, "arguments": words})
     return entries
 
 

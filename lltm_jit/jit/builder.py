@@ -49,7 +49,7 @@ def build(
     jobs = job_count(spec.with_cuda)
     reporter.say(f"building {_announcement(spec, toolchain, jobs)}: {why}")
 
-    places = _places(spec, toolchain)
+    places = compile_line_places(spec, toolchain)
     directory = cache.new_directory(key)
     try:
         with _texts_written(spec):
@@ -85,8 +85,8 @@ def build(
     return record
 
 
-def _places(spec: BuildSpec, toolchain: Toolchain) -> list[str]:
-    """The paths that torch writes into its build file."""
+def compile_line_places(spec: BuildSpec, toolchain: Toolchain) -> list[str]:
+    """The paths that torch writes into its build file, in the same order for equal keys."""
     own = [str(path) for path in (*spec.sources, *spec.include_paths)]
     torch_directory = str(Path(torch.__file__).parent)
     return [*own, torch_directory, sysconfig.get_path("include"), str(toolchain.cuda_home)]

@@ -1,11 +1,14 @@
 """The commands about builds: log, cache, timings, flags, compile-commands, archive."""
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 import sysconfig
 
 import pytest
+import small_checkout
 
 import lltm_jit
 from lltm_jit.cli import main
@@ -151,3 +154,36 @@ def test_cache_clear_spares_what_is_loaded(capsys, empty_root, tmp_path):
     assert capsys.readouterr().out == f"removed {unused.name}\n1 removed\n1 in use, and kept\n"
     assert not unused.exists()
     assert loaded.directory.exists()
+
+
+def test_a_build_of_another_checkout_is_told_with_the_paths_of_this_one(tmp_path):
+    """The key is made of contents: the second copy finds what the first one built."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    variables = {**os.environ, "TORCH_EXTENSIONS_DIR": str(tmp_path / "root")}
+    for directory in (first, second):
+        directory.mkdir()
+        small_checkout.copy_to(directory)
+
+    def told(directory, *words):
+        done = subprocess.run(
+            [sys.executable, "-m", "lltm_jit", *words],
+            cwd=directory,
+            env={**variables, "PYTHONPATH": str(directory)},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    told(first, "build")
+    told(second, "compile-commands")
+    entries = json.loads((second / "compile_commands.json").read_text())
+    kernels = second / "kernels"
+    sources = {str(path) for path in kernels.rglob("*") if path.suffix == ".cpp"}
+    assert sources <= {entry["file"] for entry in entries}
+    for entry in entries:
+        assert f"-I{kernels}" in entry["arguments"]
+        assert not [word for word in entry["arguments"] if str(first) in word]
+    flags = told(second, "flags")
+    assert f"-I{kernels}" in flags
+    assert str(first) not in flags
