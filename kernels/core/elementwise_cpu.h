@@ -1,11 +1,10 @@
 // The CPU loop of elementwise operators.
 #pragma once
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 
 #include "core/elementwise.h"
+#include "core/parallel.h"
 #include "core/vectorized.h"
 
 namespace lltm_jit {

@@ -34,8 +34,8 @@ struct Math<at::vec::Vectorized<T>> {
   }
 };
 
-// Reads `count` elements (at most a vector's lanes) as their arithmetic type; further lanes hold
-// anything.
+// Reads `count` elements (at most a vector's lanes) as their arithmetic type; further lanes are
+// zero.
 template <typename scalar_t>
 inline at::vec::Vectorized<opmath_t<scalar_t>> load(const scalar_t* source, int64_t count) {
   using Vec = at::vec::Vectorized<opmath_t<scalar_t>>;

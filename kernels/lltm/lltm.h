@@ -70,6 +70,9 @@ struct LltmProductsArgs {
 
 void lltm_forward_cpu(const LltmForwardArgs& args);
 void lltm_backward_cpu(const LltmBackwardArgs& args);
+// The two with products of their own.
+void lltm_cell_cpu(const LltmCellArgs& args);
+void lltm_products_cpu(const LltmProductsArgs& args);
 
 #ifdef LLTM_JIT_CUDA
 // Enqueue on `stream`; both sizes are positive.

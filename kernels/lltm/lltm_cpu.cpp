@@ -1,11 +1,6 @@
 // LLTM cell on the CPU: the pointwise part, after ATen's GEMM and before it on the way back.
-#include <ATen/Parallel.h>
-
-#include <algorithm>
-
-#include "core/vectorized.h"
-#include "lltm/lltm.h"
-#include "lltm/lltm_math.h"
+#include "core/parallel.h"
+#include "lltm/lltm_pointwise_cpu.h"
 
 namespace lltm_jit {
 namespace {
@@ -16,25 +11,20 @@ constexpr int64_t kGrainElements = 4096;
 
 template <typename scalar_t, typename cell_t>
 void forward_row(const LltmForwardArgs& args, int64_t row) {
-  using Vec = at::vec::Vectorized<opmath_t<scalar_t>>;
   const int64_t hidden = args.hidden_size;
   auto* gates = static_cast<scalar_t*>(args.gates) + row * 3 * hidden;
-  const auto* old_cell = static_cast<const cell_t*>(args.old_cell) + row * hidden;
-  auto* new_h = static_cast<scalar_t*>(args.new_h) + row * hidden;
-  auto* new_cell = static_cast<cell_t*>(args.new_cell) + row * hidden;
-  for (int64_t i = 0; i < hidden; i += Vec::size()) {
-    const int64_t n = std::min<int64_t>(Vec::size(), hidden - i);
-    const auto active = lltm_activate<Vec>(
-        {load(gates + i, n), load(gates + hidden + i, n), load(gates + 2 * hidden + i, n)});
-    const auto state = lltm_new_state<Vec>(active, load(old_cell + i, n));
-    store(new_h + i, state.h, n);
-    store(new_cell + i, state.cell, n);
-    if (args.save_gates) {
-      store(gates + i, active.input_gate, n);
-      store(gates + hidden + i, active.output_gate, n);
-      store(gates + 2 * hidden + i, active.candidate_cell, n);
-    }
+  CellRow<scalar_t, cell_t> cell{};
+  cell.old_cell = static_cast<const cell_t*>(args.old_cell) + row * hidden;
+  cell.new_h = static_cast<scalar_t*>(args.new_h) + row * hidden;
+  cell.new_cell = static_cast<cell_t*>(args.new_cell) + row * hidden;
+  if (args.save_gates) {
+    cell.input_gate = gates;
+    cell.output_gate = gates + hidden;
+    cell.candidate_cell = gates + 2 * hidden;
   }
+  lltm_forward_row(cell, hidden, [&](int gate, int64_t i, int64_t n) {
+    return load(gates + gate * hidden + i, n);
+  });
 }
 
 template <typename scalar_t, typename cell_t>
@@ -70,34 +60,17 @@ void for_each_row(int64_t rows, int64_t row_elements, const Function& function) 
   });
 }
 
-// Calls function(scalar_t{}, cell_t{}) with the types that the arguments name.
-template <typename Args, typename Function>
-void dispatch(const Args& args, const Function& function) {
-  const bool float_cell = args.cell_type == ElementType::Float;
-  switch (args.type) {
-    case ElementType::Half:
-      return float_cell ? function(c10::Half{}, float{}) : function(c10::Half{}, c10::Half{});
-    case ElementType::BFloat16:
-      return float_cell ? function(c10::BFloat16{}, float{})
-                        : function(c10::BFloat16{}, c10::BFloat16{});
-    case ElementType::Float:
-      return function(float{}, float{});
-    default:
-      return function(double{}, double{});
-  }
-}
-
 }  // namespace
 
 void lltm_forward_cpu(const LltmForwardArgs& args) {
-  dispatch(args, [&](auto scalar, auto cell) {
+  dispatch_types(args, [&](auto scalar, auto cell) {
     for_each_row(args.batch_size, args.hidden_size,
                  [&](int64_t row) { forward_row<decltype(scalar), decltype(cell)>(args, row); });
   });
 }
 
 void lltm_backward_cpu(const LltmBackwardArgs& args) {
-  dispatch(args, [&](auto scalar, auto cell) {
+  dispatch_types(args, [&](auto scalar, auto cell) {
     for_each_row(args.batch_size, args.hidden_size,
                  [&](int64_t row) { backward_row<decltype(scalar), decltype(cell)>(args, row); });
   });

@@ -1,5 +1,5 @@
-// The LLTM operators as C++ sees them: types of their schemas, and the parts that lltm.cpp and
-// lltm_autograd.cpp have of each other.
+// The LLTM operators as C++ sees them: types of their schemas, and the parts that the lltm*.cpp
+// files have of each other.
 #pragma once
 
 #include "core/library.h"
@@ -22,6 +22,17 @@ using BackwardSignature = Gradients(const OptionalTensor&, const OptionalTensor&
 
 // The checked ATen formula: for devices without kernels, vmap and forward-mode differentiation.
 CellSignature lltm_cell_aten;
+
+// Checks the arguments of lltm_cell_backward.
+void check_lltm_backward(const OptionalTensor& grad_h, const OptionalTensor& grad_cell,
+                         const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
+                         const Tensor& old_h, const Tensor& old_cell, const Tensor& new_cell,
+                         const Tensor& gates, OutputMask output_mask);
+
+// On CPU and CUDA, in lltm_kernels.cpp.
+CellSignature lltm_cell_kernel;
+ForwardSignature lltm_cell_forward_kernel;
+BackwardSignature lltm_cell_backward_kernel;
 
 // Autograd and autocast, in lltm_autograd.cpp.
 void register_lltm_autograd(OpLibraries& libraries);

@@ -155,6 +155,10 @@ def default_cflags(toolchain: Toolchain, with_cuda: bool) -> tuple[str, ...]:
     flags = list(common_cflags(toolchain))
     if toolchain.machine in ("x86_64", "AMD64") and toolchain.cxx_family in ("gcc", "clang"):
         flags += _CPU_FLAGS.get(toolchain.cpu_capability, ())
+    if toolchain.cxx_family == "gcc":
+        # Without it at::parallel_for runs on one thread. The link goes without: libgomp then is the
+        # one that torch has loaded. clang's OpenMP calls another library, which may not be there.
+        flags.append("-fopenmp")
     if with_cuda:
         flags.append("-DWITH_CUDA")
     return tuple(flags)
