@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.overrides import has_torch_function
 
 from lltm_jit import native
 from lltm_jit.ops._library import define
@@ -34,7 +35,8 @@ def my_op(x: Tensor, y: Tensor) -> Tensor:
     Raises:
         RuntimeError: if the shapes, dtypes or devices differ; the message names both.
     """
-    if torch.compiler.is_compiling():
+    # Subclasses and modes with a __torch_function__ see the operator, not the extension.
+    if torch.compiler.is_compiling() or has_torch_function((x, y)):
         return torch.ops.lltm_jit.my_op(x, y)
     return native.extension.my_op(x, y)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.overrides import has_torch_function_unary
 
 from lltm_jit import native
 from lltm_jit.ops._library import define
@@ -33,7 +34,8 @@ def sigmoid(x: Tensor) -> Tensor:
     Raises:
         RuntimeError: if the dtype of ``x`` is not a floating-point one.
     """
-    if torch.compiler.is_compiling():
+    # Subclasses and modes with a __torch_function__ see the operator, not the extension.
+    if torch.compiler.is_compiling() or has_torch_function_unary(x):
         return torch.ops.lltm_jit.sigmoid(x)
     return native.extension.sigmoid(x)
 

@@ -63,6 +63,17 @@ def test_every_tile_shape_matches_float64(sizes, dtype):
     check_against_float64(sizes, dtype, "cuda", bias=True)
 
 
+# On a CPU: products of several blocks, in rows, in columns and in depth, with and without a copy,
+# and sizes from which the library multiplies bfloat16.
+CPU_SIZES = [(19, 37, 350), (70, 600, 520), (200, 49, 7), (16, 96, 96), (600, 8, 16)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("sizes", CPU_SIZES)
+def test_every_block_of_the_cpu_products_matches_float64(sizes, dtype):
+    check_against_float64(sizes, dtype, "cpu", bias=True)
+
+
 def check_against_float64(sizes, dtype, device, bias):
     inputs = cell_inputs(*sizes, dtype=dtype, device=device, bias=bias)
     exact = lltm_cell_reference(*to_double(inputs))

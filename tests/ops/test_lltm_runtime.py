@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from op_testing import (
@@ -12,6 +17,7 @@ from op_testing import (
     needs_gpu,
 )
 
+from lltm_jit import build_info
 from lltm_jit.functional import lltm_cell
 from lltm_jit.ops.lltm import lltm_cell_reference
 
@@ -28,17 +34,153 @@ def test_same_input_same_bits(device):
     assert run() == run()
 
 
-@needs_gpu
-def test_batch_past_the_grid_limit():
-    inputs = cell_inputs(70_000, 2, 3, dtype=torch.float, device="cuda", requires_grad=True)
-    actual, expected = lltm_cell(*inputs), lltm_cell_reference(*inputs)
-    torch.testing.assert_close(actual, expected)
-    torch.testing.assert_close(
-        torch.autograd.grad(actual[0].sum(), inputs),
-        torch.autograd.grad(expected[0].sum() + 0 * expected[1].sum(), inputs),
-        rtol=1e-3,
-        atol=1e-3,
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float, torch.double, torch.half])
+def test_batch_past_the_grid_limit(dtype, device):
+    inputs = cell_inputs(70_000, 2, 3, dtype=dtype, device=device, requires_grad=True)
+    exact = [t.detach().double().requires_grad_() for t in inputs]
+    actual, expected = lltm_cell(*inputs), lltm_cell_reference(*exact)
+    tolerance = (
+        {"rtol": 1e-2, "atol": 1e-2} if dtype == torch.half else {"rtol": 1e-4, "atol": 1e-4}
     )
+    torch.testing.assert_close(actual, tuple(t.to(dtype) for t in expected), **tolerance)
+    # A mean over the batch, so that half does not overflow.
+    scale = torch.full_like(expected[0], 1 / 64)
+    grads = torch.autograd.grad(actual, inputs, [scale.to(dtype)] * 2)
+    true = torch.autograd.grad(expected, exact, [scale] * 2)
+    for grad, value in zip(grads, true, strict=True):
+        assert (grad.double() - value).norm() <= tolerance["rtol"] * value.norm()
+
+
+@pytest.mark.skipif(
+    not build_info().compiler.startswith("g++"), reason="other compilers' OpenMP is not torch's"
+)
+def test_kernels_run_on_the_threads_of_torch():
+    """They call OpenMP, and the one that torch has loaded: a build without it has one thread."""
+    library = build_info().library.read_bytes()
+    assert b"GOMP_parallel" in library
+    assert b"libgomp.so" not in library
+
+
+@pytest.mark.parametrize("dtype", [torch.float, torch.bfloat16])
+def test_number_of_threads_changes_no_bit(dtype):
+    inputs = cell_inputs(65, 33, 129, dtype=dtype, requires_grad=True)
+    weight_h, weight_c = torch.randn(2, 65, 129, dtype=dtype)
+
+    def run():
+        new_h, new_cell = lltm_cell(*inputs)
+        return [
+            new_h,
+            new_cell,
+            *torch.autograd.grad((new_h, new_cell), inputs, (weight_h, weight_c)),
+        ]
+
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = bits(run())
+        torch.set_num_threads(3)
+        assert bits(run()) == alone
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_row_does_not_depend_on_the_rest_of_the_batch():
+    input, weights, bias, h, c = cell_inputs(65, 33, 129, dtype=torch.float)
+    whole = lltm_cell(input, weights, bias, h, c)
+    for row in (0, 30, 64):
+        part = slice(row, row + 1)
+        alone = lltm_cell(input[part], weights, bias, h[part], c[part])
+        assert bits(alone) == bits([tensor[part] for tensor in whole])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_several_threads_get_the_bits_of_one(device):
+    cases = [
+        cell_inputs(17, 33, 40 + i, dtype=torch.float, device=device, requires_grad=True)
+        for i in range(4)
+    ]
+
+    def run(inputs):
+        results = []
+        for _ in range(20):
+            new_h, new_cell = lltm_cell(*inputs)
+            grads = torch.autograd.grad(new_h.square().sum() + new_cell.sum(), inputs)
+            results.append(bits([new_h, new_cell, *grads]))
+        return results
+
+    expected = [run(inputs) for inputs in cases]
+    with ThreadPoolExecutor(len(cases)) as pool:
+        assert list(pool.map(run, cases)) == expected
+
+
+@pytest.mark.parametrize("road", ["function", "operator", "backward"])
+def test_gil_is_released_around_the_work(road):
+    """In the middle of a call another thread runs Python: it notes the time every millisecond."""
+    inputs = cell_inputs(1024, 1024, 1024, requires_grad=road == "backward")
+    if road == "backward":
+        results = lltm_cell(*inputs)
+        ones = [torch.ones_like(result) for result in results]
+
+        def call():
+            torch.autograd.grad(results, inputs, ones)
+    else:
+        function = lltm_cell if road == "function" else torch.ops.lltm_jit.lltm_cell
+
+        def call():
+            function(*inputs)
+
+    stamps, done = [], threading.Event()
+
+    def stamp():
+        while not done.is_set():
+            stamps.append(time.perf_counter())
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=stamp)
+    thread.start()
+    begin = time.perf_counter()
+    call()
+    end = time.perf_counter()
+    done.set()
+    thread.join()
+    third = (end - begin) / 3
+    assert [time for time in stamps if begin + third < time < end - third]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_profiler_shows_readable_names(device):
+    inputs = cell_inputs(dtype=torch.float, device=device, requires_grad=True)
+    with torch.profiler.profile() as profile:
+        torch.autograd.grad(lltm_cell(*inputs)[0].sum(), inputs)
+    names = {event.key for event in profile.key_averages()}
+    assert {"lltm_jit::lltm_cell", "LltmCellBackward", "lltm_jit::lltm_cell_backward"} <= names
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_anomaly_mode_names_the_line_of_the_forward(device):
+    input, *others = cell_inputs(dtype=torch.float, device=device, requires_grad=True)
+    with warnings.catch_warnings(record=True) as caught, torch.autograd.detect_anomaly():
+        new_h, _ = lltm_cell(input * torch.nan, *others)
+        with pytest.raises(RuntimeError, match="'LltmCellBackward' returned nan values"):
+            new_h.sum().backward()
+    assert any("lltm_cell(input * torch.nan" in str(warning.message) for warning in caught)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_deterministic_mode(device):
+    inputs = cell_inputs(17, 33, 40, dtype=torch.float, device=device, requires_grad=True)
+
+    def run():
+        results = lltm_cell(*inputs)
+        return bits([*results, *torch.autograd.grad(results[0].sum(), inputs)])
+
+    expected = run()
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert run() == expected
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 @needs_gpu

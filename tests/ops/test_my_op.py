@@ -194,3 +194,17 @@ def test_bad_input(case):
     with pytest.raises(RuntimeError) as raised:
         my_op(*inputs)
     assert str(raised.value) == message
+
+
+def test_torch_function_sees_the_operator():
+    seen = []
+
+    class Watched(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    x = torch.randn(3).as_subclass(Watched)
+    assert isinstance(my_op(x, x), Watched)
+    assert seen == [torch.ops.lltm_jit.my_op]

@@ -175,3 +175,17 @@ def test_bad_input_of_backward(case):
     with pytest.raises(RuntimeError) as raised:
         ops.sigmoid_backward(*inputs)
     assert str(raised.value) == message
+
+
+def test_torch_function_sees_the_operator():
+    seen = []
+
+    class Watched(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    x = torch.randn(3).as_subclass(Watched)
+    assert isinstance(sigmoid(x), Watched)
+    assert seen == [torch.ops.lltm_jit.sigmoid]
