@@ -9,7 +9,10 @@
 // and of rows changes no bit.
 #pragma once
 
+#include <c10/macros/Macros.h>
+
 #include <algorithm>
+#include <type_traits>
 
 #include "core/vectorized.h"
 
@@ -68,9 +71,9 @@ struct DotPiece {
 // earlier call left in `partial` if that call was not the first, and end in
 // target[r * kColumns + c] if this one is the last. Both have room for whole vectors.
 template <typename scalar_t, int kRows, int kColumns>
-__attribute__((noinline)) void dot_tile(const DotPiece<scalar_t> (&pieces)[2],
-                                        const int64_t (&offsets)[kColumns], bool first, bool last,
-                                        opmath_t<scalar_t>* partial, opmath_t<scalar_t>* target) {
+C10_NOINLINE void dot_tile(const DotPiece<scalar_t> (&pieces)[2],
+                           const int64_t (&offsets)[kColumns], bool first, bool last,
+                           opmath_t<scalar_t>* partial, opmath_t<scalar_t>* target) {
   using acc_t = opmath_t<scalar_t>;
   using Vec = at::vec::Vectorized<acc_t>;
   constexpr int kCount = kRows * kColumns;
@@ -80,7 +83,7 @@ __attribute__((noinline)) void dot_tile(const DotPiece<scalar_t> (&pieces)[2],
     sums[i] = first ? Vec(acc_t(0)) : Vec::loadu(partial + i * Vec::size());
   }
   for (const auto& piece : pieces) {
-    const auto add_lanes = [&](int64_t k, int64_t count) __attribute__((always_inline)) {
+    const auto add_lanes = [&](int64_t k, int64_t count) C10_ALWAYS_INLINE_ATTRIBUTE {
       Vec rows[kRows];
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) rows[r] = load(piece.a + r * piece.a_stride + k, count);
@@ -125,9 +128,9 @@ constexpr int64_t kFewestRowsToCopyFor = 17;
 
 // Rows [begin, end) of B are at b, b_stride apart; the sums wait in `partial` for those after them.
 template <typename scalar_t, int kRows, int kVectors>
-__attribute__((noinline)) void panel_tile(const Panel<scalar_t>& panel, const opmath_t<scalar_t>* b,
-                                          int64_t b_stride, int64_t row, int64_t begin, int64_t end,
-                                          opmath_t<scalar_t>* partial) {
+C10_NOINLINE void panel_tile(const Panel<scalar_t>& panel, const opmath_t<scalar_t>* b,
+                             int64_t b_stride, int64_t row, int64_t begin, int64_t end,
+                             opmath_t<scalar_t>* partial) {
   using acc_t = opmath_t<scalar_t>;
   using Shape = TileShape<acc_t>;
   using Vec = typename Shape::Vec;

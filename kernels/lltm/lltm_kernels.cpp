@@ -19,19 +19,20 @@ namespace {
 // the library's GEMM with the passes around it; see README.md.
 // CUDA: they have one launch, and tiles enough for every SM; above, the library's tensor cores and
 // larger tiles win.
-// CPU: they win at every size, except that the library multiplies bfloat16 in hardware where the
-// processor can.
+// CPU: with AVX2 or AVX-512 they win at every size, except that the library multiplies bfloat16 in
+// hardware where the processor can.
 struct Limits {
   int64_t cell, products;
 };
 
 Limits cpu_limits(at::ScalarType dtype) {
-  constexpr int64_t kEverySize = std::numeric_limits<int64_t>::max(), kSmall = 16 * 128 * 256;
-#if defined(__x86_64__)
+  constexpr int64_t kSmall = 16 * 128 * 256;
+#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
+  constexpr int64_t kEverySize = std::numeric_limits<int64_t>::max();
   static const bool bfloat16_hardware = __builtin_cpu_supports("avx512bf16");
-  if (dtype == at::kBFloat16 && bfloat16_hardware) return {kSmall, kSmall};
+  if (dtype != at::kBFloat16 || !bfloat16_hardware) return {kEverySize, kEverySize};
 #endif
-  return {kEverySize, kEverySize};
+  return {kSmall, kSmall};
 }
 
 Limits cuda_limits(at::ScalarType dtype) {
