@@ -218,12 +218,6 @@ template <typename scalar_t, int kVectors>
 void multiply_vectors(const Panel<scalar_t>& panel) {
   using acc_t = opmath_t<scalar_t>;
   using Shape = TileShape<acc_t>;
-  if constexpr (std::is_same_v<scalar_t, acc_t>) {
-    if (panel.rows < kFewestRowsToCopyFor && panel.columns == kVectors * Shape::kLanes) {
-      return multiply_rows<scalar_t, kVectors>(panel, panel.b, panel.b_stride, 0, panel.rows, 0,
-                                               panel.depth, nullptr);
-    }
-  }
   alignas(64) acc_t b[kPanelDepth * Shape::kPanel];
   alignas(64) acc_t partial[kPanelRows * Shape::kPanel];
   const bool one_block = panel.depth <= kPanelDepth;  // then no sum waits
@@ -233,9 +227,18 @@ void multiply_vectors(const Panel<scalar_t>& panel) {
     // At depth 0 there still are zeros to write.
     for (int64_t begin = 0; begin == 0 || begin < panel.depth; begin += kPanelDepth) {
       const int64_t end = std::min(panel.depth, begin + kPanelDepth);
+      acc_t* sums = one_block ? nullptr : partial;
+      if constexpr (std::is_same_v<scalar_t, acc_t>) {
+        if (panel.rows < kFewestRowsToCopyFor && panel.columns == kVectors * Shape::kLanes) {
+          const acc_t* in_place = panel.b + begin * panel.b_stride;
+          multiply_rows<scalar_t, kVectors>(panel, in_place, panel.b_stride, first, last, begin,
+                                            end, sums);
+          continue;
+        }
+      }
       copy_panel<scalar_t, kVectors>(panel, begin, end, b);
       multiply_rows<scalar_t, kVectors>(panel, b, kVectors * Shape::kLanes, first, last, begin, end,
-                                        one_block ? nullptr : partial);
+                                        sums);
     }
   }
 }

@@ -65,7 +65,14 @@ def test_every_tile_shape_matches_float64(sizes, dtype):
 
 # On a CPU: products of several blocks, in rows, in columns and in depth, with and without a copy,
 # and sizes from which the library multiplies bfloat16.
-CPU_SIZES = [(19, 37, 350), (70, 600, 520), (200, 49, 7), (16, 96, 96), (600, 8, 16)]
+CPU_SIZES = [
+    (19, 37, 350),
+    (70, 600, 520),
+    (200, 49, 7),
+    (16, 96, 96),
+    (600, 8, 16),
+    (16, 64, 1024),
+]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
