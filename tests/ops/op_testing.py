@@ -85,6 +85,21 @@ def captured_in_graph(function: Callable[[], tuple[Tensor, ...]]) -> tuple[Tenso
     return results
 
 
+def seen_by_torch_function(function: Callable[..., Tensor], count: int) -> list[object]:
+    """What a tensor subclass sees called when `function` gets `count` tensors of it."""
+    seen = []
+
+    class Watched(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    result = function(*(torch.randn(3).as_subclass(Watched) for _ in range(count)))
+    assert isinstance(result, Watched)
+    return seen
+
+
 # ------------------------------------------------------------------------------- the LLTM cell --
 
 Inputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]
