@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     info = _build.package_build()
-    seconds = seconds_by_output(info.directory / ".ninja_log")
+    seconds = seconds_by_output(info.directory)
     sources = {source.stem: source for source in info.sources}
     for output, spent in sorted(seconds.items(), key=lambda item: -item[1]):
         source = sources.get(output.split(".")[0])
@@ -23,10 +23,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def seconds_by_output(log: Path) -> dict[str, float]:
-    """For each file that ninja made, how long its last command ran."""
+def seconds_by_output(build: Path) -> dict[str, float]:
+    """For each file that ninja made in a build's directory, how long its last command ran."""
     seconds = {}
-    for line in log.read_text("utf-8").splitlines()[1:]:  # the first line names the format
+    for line in (build / ".ninja_log").read_text("utf-8").splitlines()[1:]:  # after the format
         start, end, _, output, _ = line.split("\t")
-        seconds[output] = (int(end) - int(start)) / 1000
+        # The log goes on from an earlier build's, which may have had sources that are gone.
+        if (build / output).exists():
+            seconds[output] = (int(end) - int(start)) / 1000
     return seconds

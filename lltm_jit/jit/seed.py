@@ -44,10 +44,16 @@ def seed(
         str(path): fingerprint["files"][spec.label(path)] for path in (*spec.sources, *spec.headers)
     }
     candidates = [record for record in earlier if record.flags_key == flags]
-    record = max(candidates, key=lambda record: len(_reusable(record, digests)), default=None)
+    record = max(
+        candidates,
+        key=lambda record: (len(_reusable(record, digests)), record.places == places),
+        default=None,
+    )
     if record is None:
         return Seed()
     good = [name for name in _reusable(record, digests) if _intact(record, name)]
+    if not good and record.places != places:
+        return Seed()
     with cache.writing():
         for name in (*_KEPT, *good):
             try:

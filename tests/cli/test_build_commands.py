@@ -1,17 +1,16 @@
 """The commands about builds: log, cache, timings, flags, compile-commands, archive."""
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 import sysconfig
+from dataclasses import replace
 
 import pytest
-import small_checkout
+from small_checkout import run_in
 
 import lltm_jit
-from lltm_jit.cli import main
+from lltm_jit.cli import main, timings
 from lltm_jit.jit import BuildError, BuildSpec, cache, detect, engine
 
 
@@ -42,6 +41,16 @@ def test_timings_lists_every_source_slowest_first(capsys):
     seconds = [float(line[0]) for line in lines]
     assert seconds[:-1] == sorted(seconds[:-1], reverse=True)
     assert seconds[-1] == pytest.approx(sum(seconds[:-1]), abs=0.1)
+
+
+def test_timings_leave_out_a_source_that_is_gone(empty_root, tmp_path):
+    spec, toolchain = tiny_spec(tmp_path)
+    gone = tmp_path / "gone.cpp"
+    gone.write_text("int question() { return 0; }\n")
+    engine.build(replace(spec, sources=(*spec.sources, gone)), toolchain)
+    info = engine.build(spec, toolchain)
+    assert info.reused == 1
+    assert timings.seconds_by_output(info.directory).keys() == {"tiny.o", info.library.name}
 
 
 def test_flags_build_an_extension_from_a_makefile(capsys, tmp_path):
@@ -156,34 +165,19 @@ def test_cache_clear_spares_what_is_loaded(capsys, empty_root, tmp_path):
     assert loaded.directory.exists()
 
 
-def test_a_build_of_another_checkout_is_told_with_the_paths_of_this_one(tmp_path):
-    """The key is made of contents: the second copy finds what the first one built."""
-    first, second = tmp_path / "first", tmp_path / "second"
-    variables = {**os.environ, "TORCH_EXTENSIONS_DIR": str(tmp_path / "root")}
-    for directory in (first, second):
-        directory.mkdir()
-        small_checkout.copy_to(directory)
-
-    def told(directory, *words):
-        done = subprocess.run(
-            [sys.executable, "-m", "lltm_jit", *words],
-            cwd=directory,
-            env={**variables, "PYTHONPATH": str(directory)},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    told(first, "build")
-    told(second, "compile-commands")
+def test_a_build_of_another_checkout_is_told_with_the_paths_of_this_one(checkout, tmp_path):
+    """The key is made of contents: the second copy finds what the first one, or another, built."""
+    assert run_in(checkout, "-m", "lltm_jit", "build").returncode == 0
+    second = tmp_path / "second"
+    shutil.copytree(checkout, second)
+    checkout.rename(tmp_path / "moved")
+    assert run_in(second, "-m", "lltm_jit", "compile-commands").returncode == 0
     entries = json.loads((second / "compile_commands.json").read_text())
     kernels = second / "kernels"
     sources = {str(path) for path in kernels.rglob("*") if path.suffix == ".cpp"}
     assert sources <= {entry["file"] for entry in entries}
-    for entry in entries:
-        assert f"-I{kernels}" in entry["arguments"]
-        assert not [word for word in entry["arguments"] if str(first) in word]
-    flags = told(second, "flags")
-    assert f"-I{kernels}" in flags
-    assert str(first) not in flags
+    flags = run_in(second, "-m", "lltm_jit", "flags").stdout.splitlines()
+    for words in [*(entry["arguments"] for entry in entries), " ".join(flags).split()]:
+        assert f"-I{kernels}" in words
+        copies = tmp_path.parent  # where the copies of all tests lie
+        assert not [word for word in words if str(copies) in word and str(second) not in word]

@@ -18,7 +18,8 @@ def test_the_new_operator_passes_its_tests(checkout):
     assert " passed" in done.stdout
 
 
-def test_the_standalone_project_passes_its_tests(tmp_path):
+def test_the_standalone_project_passes_its_tests(tmp_path, shared_root, monkeypatch):
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(shared_root))
     written = create_standalone(tmp_path, "blend")
     assert sorted(written) == [
         "blend/README.md",

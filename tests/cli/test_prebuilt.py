@@ -21,7 +21,7 @@ PROGRAM = (
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+def wheel(tmp_path_factory, shared_root):
     """A wheel of a small copy of the project, with its library."""
     checkout = tmp_path_factory.mktemp("prebuilt")
     copy_to(checkout)
@@ -31,7 +31,11 @@ def wheel(tmp_path_factory):
     done = subprocess.run(
         [sys.executable, "setup.py", "--quiet", "bdist_wheel"],
         cwd=checkout,
-        env={**os.environ, "LLTM_JIT_PREBUILD": "1"},
+        env={
+            **os.environ,
+            "LLTM_JIT_PREBUILD": "1",
+            "TORCH_EXTENSIONS_DIR": str(shared_root),
+        },
         capture_output=True,
         text=True,
         timeout=500,
