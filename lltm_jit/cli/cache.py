@@ -60,7 +60,7 @@ def prune(args: argparse.Namespace) -> int:
 def clear(_: argparse.Namespace) -> int:
     removed = [record.key for record in cache.records() if retention.remove(record)]
     kept = len(cache.records())
-    shutil.rmtree(cache.builds_directory() / "failed", ignore_errors=True)
+    shutil.rmtree(cache.failed_directory(), ignore_errors=True)
     _report(removed)
     if kept:
         print(f"{kept} in use, and kept")

@@ -7,13 +7,14 @@ import sysconfig
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from . import cache, diagnostics, knobs, lock, retention
+from . import cache, diagnostics, knobs, lock, publish, retention
 from .cache import Record
-from .errors import BuildError, ToolchainError
+from .errors import BuildError, CacheError, ToolchainError
 from .fingerprint import Fingerprint, build_key, differences, fingerprint, flags_key, reason
 from .jobs import job_count
 from .process import build_environment, find_ninja, run_worker
@@ -21,6 +22,43 @@ from .progress import Reporter
 from .seed import Seed, describe_objects, seed
 from .spec import BuildSpec, object_name
 from .toolchain import Toolchain
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is built, with what, and why."""
+
+    spec: BuildSpec
+    toolchain: Toolchain
+    content: Fingerprint
+    key: str
+    why: str
+    jobs: int
+    ninja: Path
+    places: list[str]
+    began: float
+
+    def content_is_the_same(self) -> bool:
+        """Whether no source was edited since."""
+        return fingerprint(self.spec, self.toolchain) == self.content
+
+    def record(self, directory: Path, reporter: Reporter, *, failed: bool) -> Record:
+        return Record(
+            key=self.key,
+            flags_key=flags_key(self.content),
+            fingerprint=self.content,
+            library=self.spec.product,
+            digest="" if failed else cache.digest(directory / self.spec.product),
+            reason=self.why,
+            seconds=round(time.time() - self.began, 3),
+            compiled=reporter.compiled,
+            reused=len(self.spec.sources) - reporter.compiled,
+            created=time.time(),
+            sources=[str(path) for path in self.spec.sources],
+            places=self.places,
+            objects=describe_objects(directory, self.ninja, self.spec, self.content),
+            failed=failed,
+        )
 
 
 def build(
@@ -41,47 +79,54 @@ def build(
         CacheError: the build cannot be written.
     """
     _check_tools(spec, toolchain)
-    ninja = find_ninja()
-    key = build_key(content)
-    began = time.time()
     earlier = [record for record in cache.records() if record.fingerprint["name"] == spec.name]
-    why = "asked for anew" if anew else reason(nearest(earlier, content), content)
-    jobs = job_count(spec.with_cuda)
-    reporter.say(f"building {_announcement(spec, toolchain, jobs)}: {why}")
-
-    places = compile_line_places(spec, toolchain)
-    directory = cache.new_directory(key)
+    plan = _Plan(
+        spec=spec,
+        toolchain=toolchain,
+        content=content,
+        key=build_key(content),
+        why="asked for anew" if anew else reason(nearest(earlier, content), content),
+        jobs=job_count(spec.with_cuda),
+        ninja=find_ninja(),
+        places=compile_line_places(spec, toolchain),
+        began=time.time(),
+    )
+    reporter.say(f"building {_announcement(plan)}: {plan.why}")
+    directory = publish.new_directory(plan.key)
     try:
-        with _texts_written(spec):
-            seeded = Seed() if anew else seed(directory, spec, content, earlier, places)
-            _tell_plan(spec, toolchain, jobs, directory, seeded, reporter)
-            _compile(spec, toolchain, ninja, jobs, directory, seeded, reporter, key)
-        if fingerprint(spec, toolchain) != content:
-            return None
-        record = Record(
-            key=key,
-            flags_key=flags_key(content),
-            fingerprint=content,
-            library=spec.product,
-            digest=cache.digest(directory / spec.product),
-            reason=why,
-            seconds=round(time.time() - began, 3),
-            compiled=reporter.compiled,
-            reused=len(spec.sources) - reporter.compiled,
-            created=time.time(),
-            sources=[str(path) for path in spec.sources],
-            places=places,
-            objects=describe_objects(directory, ninja, spec, content),
-        )
-        cache.publish(directory, record)
+        # The objects of a build that failed serve as well.
+        seeds = [] if anew else [*earlier, *cache.records(failed=True)]
+        record = _build_in(directory, plan, reporter, seeds)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    lock.forget_failure(key)
-    with suppress(OSError):  # others prune at the same time, and the build is there anyway
-        retention.prune()
-    reporter.say(
-        f"ready in {record.seconds:.1f} s ({record.compiled} compiled, {record.reused} reused)"
-    )
+        with suppress(OSError):  # others prune at the same time
+            retention.prune()
+    if record is not None:
+        lock.forget_failure(plan.key)
+        reporter.say(
+            f"ready in {record.seconds:.1f} s ({record.compiled} compiled, {record.reused} reused)"
+        )
+    return record
+
+
+def _build_in(
+    directory: Path, plan: _Plan, reporter: Reporter, seeds: list[Record]
+) -> Record | None:
+    """Compile in a fresh directory, and move it to its place."""
+    with _texts_written(plan.spec):
+        seeded = seed(directory, plan.spec, plan.content, seeds, plan.places)
+        _tell_plan(plan, directory, seeded, reporter)
+        try:
+            _compile(plan, directory, seeded, reporter)
+        except BuildError:
+            with suppress(CacheError):  # only speed is lost
+                if plan.content_is_the_same():
+                    publish.keep_objects(directory, plan.record(directory, reporter, failed=True))
+            raise
+    if not plan.content_is_the_same():
+        return None
+    record = plan.record(directory, reporter, failed=False)
+    publish.publish(directory, record)
     return record
 
 
@@ -130,7 +175,8 @@ def nearest(earlier: list[Record], content: Fingerprint) -> Fingerprint | None:
     return min(similar, key=lambda other: len(differences(other, content)), default=None)
 
 
-def _announcement(spec: BuildSpec, toolchain: Toolchain, jobs: int) -> str:
+def _announcement(plan: _Plan) -> str:
+    spec, toolchain = plan.spec, plan.toolchain
     name = "" if spec.name.startswith("_") else f"{spec.name} "
     target = "CPU"
     tool = toolchain.compiler
@@ -139,22 +185,16 @@ def _announcement(spec: BuildSpec, toolchain: Toolchain, jobs: int) -> str:
         tool = f"nvcc {toolchain.nvcc_version.rpartition('.')[0]}"
     count = len(spec.sources)
     note = f"; {spec.note}" if spec.note else ""
-    return f"{name}for {target} ({tool}, {_many(count, 'file')}, {_many(jobs, 'job')}{note})"
+    return f"{name}for {target} ({tool}, {_many(count, 'file')}, {_many(plan.jobs, 'job')}{note})"
 
 
-def _tell_plan(
-    spec: BuildSpec,
-    toolchain: Toolchain,
-    jobs: int,
-    directory: Path,
-    seeded: Seed,
-    reporter: Reporter,
-) -> None:
+def _tell_plan(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> None:
     """What is about to happen, for those who want the whole story."""
     by = "MAX_JOBS says" if knobs.text("MAX_JOBS") else "CPUs and memory allow; MAX_JOBS overrides"
-    reporter.detail(f"{_many(jobs, 'job')}, as {by}")
-    if spec.with_cuda:
-        reporter.detail(f"CUDA {toolchain.nvcc_version} at {toolchain.cuda_home}, cudart is linked")
+    reporter.detail(f"{_many(plan.jobs, 'job')}, as {by}")
+    if plan.spec.with_cuda:
+        cuda = plan.toolchain
+        reporter.detail(f"CUDA {cuda.nvcc_version} at {cuda.cuda_home}, cudart is linked")
     for name in seeded.objects:
         reporter.detail(f"taking over {name}, whose files are unchanged")
     written = "taking over" if seeded.same_build_file else "torch writes"
@@ -165,22 +205,15 @@ def _many(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
-def _compile(
-    spec: BuildSpec,
-    toolchain: Toolchain,
-    ninja: Path,
-    jobs: int,
-    directory: Path,
-    seeded: Seed,
-    reporter: Reporter,
-    key: str,
-) -> None:
+def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> None:
     """Run the worker; its whole output goes to the log."""
-    environment = build_environment(spec, toolchain, ninja, jobs)
+    spec = plan.spec
+    environment = build_environment(spec, plan.toolchain, plan.ninja, plan.jobs)
+    ninja = [str(plan.ninja), "-v", "-j", str(plan.jobs)]
     request = {
         "directory": str(directory),
         # Only contents changed: torch would write the same build file, after a second of import.
-        "ninja": [str(ninja), "-v", "-j", str(jobs)] if seeded.same_build_file else None,
+        "ninja": ninja if seeded.same_build_file else None,
         "name": spec.name,
         "sources": [str(path) for path in spec.sources],
         "cflags": list(spec.cflags),
@@ -194,7 +227,7 @@ def _compile(
     reporter.start(len(_objects(spec) - set(seeded.objects)) + 1)
     try:
         with cache.writing(), log.open("w", encoding="utf-8") as file:
-            file.write(_log_head(spec, toolchain, jobs))
+            file.write(_log_head(plan))
 
             def on_line(line: str) -> None:
                 file.write(line + "\n")
@@ -204,18 +237,19 @@ def _compile(
     finally:
         reporter.close()
     if status != 0 or not (directory / spec.product).exists():
-        _fail(spec, key, log, status, jobs)
+        _fail(plan, log, status)
 
 
-def _log_head(spec: BuildSpec, toolchain: Toolchain, jobs: int) -> str:
+def _log_head(plan: _Plan) -> str:
     """What somebody needs to know who sees nothing but the log."""
+    with_cuda, toolchain = plan.spec.with_cuda, plan.toolchain
     facts = {
         "torch": toolchain.torch_version,
         "compiler": toolchain.cxx_version,
-        "nvcc": f"{toolchain.nvcc_version} at {toolchain.cuda_home}" if spec.with_cuda else "",
+        "nvcc": f"{toolchain.nvcc_version} at {toolchain.cuda_home}" if with_cuda else "",
         "without CUDA": toolchain.cuda_missing,
-        "architectures": ";".join(spec.architectures),
-        "jobs": str(jobs),
+        "architectures": ";".join(plan.spec.architectures),
+        "jobs": str(plan.jobs),
         "environment": " ".join(f"{name}={value}" for name, value in toolchain.environment),
     }
     return "".join(f"# {name}: {value}\n" for name, value in facts.items() if value)
@@ -225,10 +259,10 @@ def _objects(spec: BuildSpec) -> set[str]:
     return {object_name(path, spec.with_cuda) for path in spec.sources}
 
 
-def _fail(spec: BuildSpec, key: str, log: Path, status: int, jobs: int) -> None:
-    kept = cache.failed_log(key)
+def _fail(plan: _Plan, log: Path, status: int) -> None:
+    kept = cache.failed_log(plan.key)
     with cache.writing():
         shutil.copyfile(log, kept)
-    message = diagnostics.explain(kept.read_text("utf-8"), spec, kept, status, jobs)
-    lock.record_failure(key, message)
+    message = diagnostics.explain(kept.read_text("utf-8"), plan.spec, kept, status, plan.jobs)
+    lock.record_failure(plan.key, message)
     raise BuildError(message)

@@ -1,7 +1,6 @@
 """Where builds are kept: ``<root>/lltm_jit/<key>/``, whole or not at all.
 
-A build becomes visible by one rename of its directory and valid by ``ok.json``, which is written
-last. A process checks what it finds before use, so that a damaged build is a miss, never a crash.
+A process checks what it finds before use, so that a damaged build is a miss, never a crash.
 """
 
 from __future__ import annotations
@@ -9,15 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import stat
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -26,7 +23,7 @@ from torch import _appdirs  # torch's public name for the same costs the import 
 from . import knobs
 from .errors import CacheError
 
-SCHEMA = 1
+SCHEMA = 2
 RECORD = "ok.json"
 LOG = "build.log"
 _CURE = "set TORCH_EXTENSIONS_DIR to a directory of your own that can be written"
@@ -48,6 +45,7 @@ class Record:
     """What ``ok.json`` tells of a build.
 
     ``objects`` has, for each object file, its digest and those of the files it was made from.
+    A build that failed has no library, and is kept for the objects that it finished.
     """
 
     key: str
@@ -63,12 +61,13 @@ class Record:
     sources: list[str]
     places: list[str]
     objects: dict[str, ObjectRecord]
+    failed: bool = False
     schema: int = SCHEMA
 
     @property
     def directory(self) -> Path:
         """Where this build lies."""
-        return builds_directory() / self.key
+        return (failed_directory() if self.failed else builds_directory()) / self.key
 
 
 _root: ContextVar[Path | None] = ContextVar("root", default=None)
@@ -98,9 +97,14 @@ def builds_directory() -> Path:
     return root() / "lltm_jit"
 
 
+def failed_directory() -> Path:
+    """The directory of what failed builds leave: messages, logs, and finished objects."""
+    return builds_directory() / "failed"
+
+
 def failed_log(key: str) -> Path:
     """Where the log of a failed build is kept."""
-    return builds_directory() / "failed" / f"{key}.log"
+    return failed_directory() / f"{key}.log"
 
 
 def digest(path: Path) -> str:
@@ -218,11 +222,12 @@ def check_library(record: Record) -> Path:
     return library
 
 
-def records() -> list[Record]:
-    """All usable records, newest first."""
+def records(*, failed: bool = False) -> list[Record]:
+    """All usable records of builds, or of those that failed; newest first."""
     found = []
+    parent = failed_directory() if failed else builds_directory()
     try:
-        directories = [entry for entry in builds_directory().iterdir() if (entry / RECORD).exists()]
+        directories = [entry for entry in parent.iterdir() if (entry / RECORD).exists()]
     except OSError:
         return []
     for directory in directories:
@@ -235,42 +240,6 @@ def records() -> list[Record]:
     return sorted(found, key=lambda record: record.created, reverse=True)
 
 
-def new_directory(key: str) -> Path:
-    """A fresh directory to build in. Leftovers of killed builders of the same key are removed.
-
-    The caller holds the key's lock, so nobody else can be at work in them.
-    """
-    with writing():
-        remove_leftovers(key)
-        return Path(tempfile.mkdtemp(prefix=f"tmp-{key}-", dir=builds_directory()))
-
-
-def remove_leftovers(key: str) -> None:
-    """Remove what killed builders of a key left. The caller holds the key's lock."""
-    for leftover in builds_directory().glob(f"tmp-{key}-*"):
-        shutil.rmtree(leftover, ignore_errors=True)
-
-
-def publish(built: Path, record: Record) -> None:
-    """Put a finished build in its place: contents to disk, one rename, then the record.
-
-    The caller holds the key's lock. A build already there (damaged, or without a record because its
-    builder was killed) is moved aside; a process that has it loaded keeps its files.
-    """
-    directory = record.directory
-    with writing():
-        for name in (record.library, LOG):
-            _sync(built / name)
-        built.chmod(0o775 if knobs.flag("LLTM_JIT_TRUST_ROOT") else 0o755)
-        if directory.exists():
-            os.replace(directory, new_name := built.with_name(f"{built.name}-old"))
-            shutil.rmtree(new_name, ignore_errors=True)
-        os.replace(built, directory)
-        _sync(directory.parent)
-        write_json(directory / RECORD, asdict(record))
-        _sync(directory)
-
-
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file whole or not at all."""
     partial = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
@@ -279,13 +248,3 @@ def write_json(path: Path, value: Any) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(partial, path)
-
-
-def _sync(path: Path) -> None:
-    if sys.platform == "win32":
-        return  # directories cannot be opened there, and NTFS orders these writes by itself
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

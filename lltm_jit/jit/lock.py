@@ -143,7 +143,7 @@ def forget_failure(key: str) -> None:
 
 
 def _failure_file(key: str) -> Path:
-    return cache.builds_directory() / "failed" / f"{key}.json"
+    return cache.failed_directory() / f"{key}.json"
 
 
 _imported = time.time()

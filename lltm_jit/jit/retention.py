@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import cache, knobs, lock
+from . import cache, knobs, lock, publish
 from .cache import RECORD, Record
 
 if sys.platform != "win32":
@@ -67,6 +67,7 @@ def prune(keep: int | None = None) -> list[str]:
         seen[record.flags_key] = seen.get(record.flags_key, 0) + 1
         if seen[record.flags_key] > keep and remove(record):
             removed.append(record.key)
+    _remove_failed()
     _remove_debris()
     return removed
 
@@ -133,16 +134,26 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
+def _remove_failed() -> None:
+    """Keep the objects of a failed build until another one with the same flags ends."""
+    records = [*cache.records(), *cache.records(failed=True)]
+    ended_since = set()
+    for record in sorted(records, key=lambda record: record.created, reverse=True):
+        if record.failed and record.flags_key in ended_since:
+            shutil.rmtree(record.directory, ignore_errors=True)
+        ended_since.add(record.flags_key)
+
+
 def _remove_debris() -> None:
     directory = cache.builds_directory()
     for leftover in directory.glob("tmp-*"):
-        lock.if_free(leftover.name.split("-")[1], cache.remove_leftovers)
+        lock.if_free(leftover.name.split("-")[1], publish.remove_leftovers)
     for build in directory.glob("*"):
         if _KEY.fullmatch(build.name) and _is_useless(build):
             lock.if_free(build.name, _remove_if_useless)
     for partial in (*directory.glob("*.partial"), *directory.glob("*/*.partial")):
         if time.time() - partial.stat().st_mtime > _STALE:
             partial.unlink(missing_ok=True)
-    logs = sorted((directory / "failed").glob("*"), key=os.path.getmtime, reverse=True)
+    logs = sorted(cache.failed_directory().glob("*.*"), key=os.path.getmtime, reverse=True)
     for log in logs[2 * _FAILED_LOGS_KEPT :]:  # a log and its message each
         log.unlink(missing_ok=True)

@@ -68,6 +68,29 @@ def test_content_under_an_older_time_stamp_is_seen(bench):
     assert bench.counts == ["compile two.cpp", "link"]
 
 
+def test_what_a_failed_build_finished_is_not_compiled_again(bench):
+    bench.write("two/two.cpp", "//! error this is wrong\n")
+    with pytest.raises(jit.BuildError, match="this is wrong"):
+        bench.load()
+    assert bench.counts == ["compile one.cpp", "compile two.cpp"]
+    bench.write("two/two.cpp", "two\n")
+    build = bench.load()
+    assert bench.counts == ["compile two.cpp", "link"]
+    assert text_of(build) == "shared header\none\ntwo"
+    assert not [entry for entry in (bench.builds / "failed").iterdir() if entry.is_dir()]
+
+
+def test_failed_builds_leave_the_objects_of_the_last_one(bench):
+    for text in ("wrong", "still wrong"):
+        bench.write("two/two.cpp", f"//! error {text}\n")
+        with pytest.raises(jit.BuildError, match=text):
+            bench.load()
+    assert bench.counts == ["compile one.cpp", "compile two.cpp", "compile two.cpp"]
+    (kept,) = (entry for entry in (bench.builds / "failed").iterdir() if entry.is_dir())
+    assert (kept / "one.o").exists()
+    assert not list(bench.builds.glob("tmp-*"))
+
+
 def test_damaged_object_is_not_reused(bench):
     first = bench.load()
     assert bench.counts == ALL

@@ -1,0 +1,73 @@
+"""From a directory to build in to a build in its place.
+
+A build becomes visible by one rename of its directory and valid by ``ok.json``, which is written
+last. The caller holds the key's lock.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from . import cache, knobs
+from .cache import Record
+
+
+def new_directory(key: str) -> Path:
+    """A fresh directory to build in. Leftovers of killed builders of the same key are removed.
+
+    Nobody else can be at work in them.
+    """
+    with cache.writing():
+        remove_leftovers(key)
+        return Path(tempfile.mkdtemp(prefix=f"tmp-{key}-", dir=cache.builds_directory()))
+
+
+def remove_leftovers(key: str) -> None:
+    """Remove what killed builders of a key left."""
+    for leftover in cache.builds_directory().glob(f"tmp-{key}-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def publish(built: Path, record: Record) -> None:
+    """Put a finished build in its place: contents to disk, one rename, then the record.
+
+    A build already there (damaged, or without a record because its builder was killed) is moved
+    aside; a process that has it loaded keeps its files.
+    """
+    with cache.writing():
+        for name in (record.library, cache.LOG):
+            _sync(built / name)
+        _move(built, record.directory)
+        _sync(record.directory.parent)
+        cache.write_json(record.directory / cache.RECORD, asdict(record))
+        _sync(record.directory)
+
+
+def keep_objects(built: Path, record: Record) -> None:
+    """Put what a failed build finished where later builds look for objects."""
+    with cache.writing():
+        cache.write_json(built / cache.RECORD, asdict(record))
+        _move(built, record.directory)
+
+
+def _move(built: Path, directory: Path) -> None:
+    built.chmod(0o775 if knobs.flag("LLTM_JIT_TRUST_ROOT") else 0o755)
+    if directory.exists():
+        os.replace(directory, aside := built.with_name(f"{built.name}-old"))
+        shutil.rmtree(aside, ignore_errors=True)
+    os.replace(built, directory)
+
+
+def _sync(path: Path) -> None:
+    if sys.platform == "win32":
+        return  # directories cannot be opened there, and NTFS orders these writes by itself
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
