@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
-from lltm_jit import functional, native
+from lltm_jit import _start, functional, native
 from lltm_jit.functional import d_sigmoid, lltm_cell, my_op, sigmoid
 from lltm_jit.jit import BuildError, BuildInfo, CacheError, LltmJitError, ToolchainError
 from lltm_jit.jit.reload import Reload
@@ -52,7 +51,5 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
     magics.register(ipython, reload)
 
 
-# `python -m lltm_jit` imports this package before it runs the command, and only some commands need
-# the extension; those load it themselves. sys.argv[0] is "-m" until the module to run is found.
-if not (sys.argv[:1] == ["-m"] and "lltm_jit" in sys.orig_argv):
+if not _start.as_command:  # a command that needs the extension loads it itself
     native.load()

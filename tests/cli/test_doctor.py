@@ -4,9 +4,11 @@ import dataclasses
 import json
 import os
 import shutil
+import subprocess
 import sys
 
 import pytest
+from small_checkout import CHECKOUT
 
 from lltm_jit.cli import _checks, _trial, _windows, main
 from lltm_jit.jit import detect
@@ -163,3 +165,22 @@ def test_visual_studio_is_found_through_vswhere(tmp_path):
     vcvars.parent.mkdir(parents=True)
     vcvars.touch()
     assert _windows.find_vcvars(tmp_path) == vcvars
+
+
+@pytest.mark.parametrize("words", [["-m", "lltm_jit", "doctor"], ["-c", "import lltm_jit"]])
+def test_a_torch_that_cannot_be_imported(words, tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13: no such file')\n")
+    paths = os.pathsep.join([str(tmp_path), str(CHECKOUT)])
+    done = subprocess.run(
+        [sys.executable, *words],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    *before, said, cure = done.stderr.splitlines()
+    assert said.endswith(
+        "rror: lltm_jit needs torch, which cannot be imported: libcudart.so.13: no such file"
+    )
+    assert cure == f"  -> run `{sys.executable} -m pip install --force-reinstall torch`"
+    assert bool(before) == ("-c" in words)  # a traceback is for programs

@@ -1,0 +1,20 @@
+"""Imported first: how the package was started, and whether there is the torch that it needs."""
+
+from __future__ import annotations
+
+import sys
+
+# `python -m lltm_jit` imports the package before it runs the command. sys.argv[0] is "-m" until the
+# module to run is found.
+as_command = sys.argv[:1] == ["-m"] and "lltm_jit" in sys.orig_argv
+
+try:
+    import torch  # noqa: F401
+except (ImportError, OSError) as error:
+    text = (
+        f"lltm_jit needs torch, which cannot be imported: {error}\n"
+        f"  -> run `{sys.executable} -m pip install --force-reinstall torch`"
+    )
+    if as_command:
+        sys.exit(f"error: {text}")
+    raise ImportError(text) from error
