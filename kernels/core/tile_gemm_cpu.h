@@ -156,21 +156,35 @@ C10_NOINLINE void panel_tile(const Panel<scalar_t>& panel, const opmath_t<scalar
       }
     }
   }
+  // Block sums are summed: rounding grows with their number, not with the depth.
+  if (begin > 0) {
 #pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
+    for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      const int64_t column = v * Vec::size();
-      const int64_t waiting = r * Shape::kPanel + column;
-      // Block sums are summed: rounding grows with their number, not with the depth.
-      if (begin > 0) sums[r][v] = Vec::loadu(partial + waiting) + sums[r][v];
-      if (end < panel.depth) {
-        sums[r][v].store(partial + waiting);
-      } else {
-        store(panel.c + (row + r) * panel.c_stride + column, sums[r][v],
-              std::min<int64_t>(Vec::size(), panel.columns - column));
+      for (int v = 0; v < kVectors; ++v) {
+        sums[r][v] = Vec::loadu(partial + r * Shape::kPanel + v * Vec::size()) + sums[r][v];
       }
     }
+  }
+  if (end < panel.depth) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        sums[r][v].store(partial + r * Shape::kPanel + v * Vec::size());
+      }
+    }
+    return;
+  }
+  constexpr int kLast = kVectors - 1;
+  const int64_t in_last = panel.columns - kLast * Vec::size();
+  const int64_t c_stride = panel.c_stride;  // here, or each store would have it read again
+  scalar_t* c = panel.c + row * c_stride;
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r, c += c_stride) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kLast; ++v) store(c + v * Vec::size(), sums[r][v], Vec::size());
+    store(c + kLast * Vec::size(), sums[r][kLast], in_last);
   }
 }
 

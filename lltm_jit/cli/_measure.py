@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import platform
 import subprocess
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,8 +18,9 @@ from torch.utils.benchmark import Timer
 from lltm_jit import __version__
 
 PHASES = ("forward, no_grad", "forward", "forward + backward")
-_GRAPH_CALLS = 20  # in one CUDA graph, so that its own launch weighs little
-_FEWEST_SAMPLES = 7
+GRAPH_CALLS = 20  # in one CUDA graph, so that its own launch weighs little
+_FEWEST_SAMPLES = 7  # enough for quartiles
+_FIRST_LOOK = 0.01  # seconds to find out how many calls a sample needs
 
 Cell = Callable[..., tuple[Tensor, Tensor]]
 
@@ -105,14 +107,13 @@ def addmm_alone(case: Case) -> Callable[[], Any]:
     return lambda: torch.addmm(bias, X, transposed)
 
 
-def time_host(function: Callable[[], Any], seconds: float) -> Times:
-    """Time calls as a program makes them; on a GPU with its work at the end of each block."""
-    timer = Timer("function()", globals={"function": function}, num_threads=torch.get_num_threads())
-    return summary(_samples(timer, seconds))
+def host_timer(function: Callable[[], Any]) -> Timer:
+    """Times calls as a program makes them; on a GPU with its work at the end of each block."""
+    return Timer("function()", globals={"function": function}, num_threads=torch.get_num_threads())
 
 
-def time_in_graph(function: Callable[[], Any], seconds: float) -> Times | None:
-    """Time calls inside a CUDA graph: what the GPU needs, whatever the host does.
+def graph_timer(function: Callable[[], Any]) -> Timer | None:
+    """Times blocks of calls in a CUDA graph: what the GPU needs, whatever the host does.
 
     None for a function that launches on a stream of its own: the graph misses those kernels.
     """
@@ -124,7 +125,7 @@ def time_in_graph(function: Callable[[], Any], seconds: float) -> Times | None:
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for _ in range(_GRAPH_CALLS):
+        for _ in range(GRAPH_CALLS):
             results = function()
     outputs = [tensor.detach() for tensor in (results if isinstance(results, tuple) else [results])]
     for output in outputs:
@@ -132,17 +133,24 @@ def time_in_graph(function: Callable[[], Any], seconds: float) -> Times | None:
     graph.replay()
     if any(output.isnan().any() for output in outputs):
         return None
-    timer = Timer("graph.replay()", globals={"graph": graph})
-    return summary([time / _GRAPH_CALLS for time in _samples(timer, seconds)])
+    return Timer("graph.replay()", globals={"graph": graph})
 
 
-def _samples(timer: Timer, seconds: float) -> list[float]:
-    """Times of one call, each the mean of a block; as many as fit, but enough for quartiles."""
-    measured = timer.blocked_autorange(min_run_time=seconds)
-    times = measured.times
-    while len(times) < _FEWEST_SAMPLES:
-        times += timer.timeit(measured.number_per_run).times
-    return times
+def take_turns(timers: Sequence[Timer], seconds: float, calls: int = 1) -> list[Times]:
+    """Time several functions in turns, so that a machine whose speed drifts treats all alike.
+
+    Args:
+        timers: of the functions.
+        seconds: for each.
+        calls: of what is measured, in one statement of a timer.
+    """
+    numbers = [timer.blocked_autorange(min_run_time=_FIRST_LOOK).number_per_run for timer in timers]
+    samples: list[list[float]] = [[] for _ in timers]
+    end = time.monotonic() + seconds * len(timers)
+    while timers and (time.monotonic() < end or len(samples[0]) < _FEWEST_SAMPLES):
+        for timer, number, of_one in zip(timers, numbers, samples, strict=True):
+            of_one += [sample / calls for sample in timer.timeit(number).times]
+    return [summary(of_one) for of_one in samples]
 
 
 def summary(seconds: list[float]) -> Times:
@@ -181,13 +189,13 @@ def _results(cell: Cell, operands: list[Tensor]) -> list[Tensor]:
 @cache
 def peak(device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
     """What this machine reaches, a second: operations of a matrix product, bytes of a copy."""
-    size = 8192 if device.type == "cuda" else 1024
+    size = 8192 if device.type == "cuda" else 512
     matrix = torch.randn(size, size, device=device, dtype=dtype)
-    product = time_host(lambda: matrix @ matrix, 0.3).least
     block = torch.empty(2**28 if device.type == "cuda" else 2**26, dtype=torch.uint8, device=device)
     target = torch.empty_like(block)
-    copy = time_host(lambda: target.copy_(block), 0.3).least
-    return 2 * size**3 / product, 2 * block.numel() / copy
+    timers = [host_timer(lambda: matrix @ matrix), host_timer(lambda: target.copy_(block))]
+    product, copy = take_turns(timers, 0.3)
+    return 2 * size**3 / product.least, 2 * block.numel() / copy.least
 
 
 def header(device: torch.device) -> dict[str, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -123,15 +123,9 @@ def print_tables(args: argparse.Namespace, device: torch.device, dtype: torch.dt
     for name, fact in header.items():
         print(f"{name}: {fact}")
     cases = [Case(*sizes, dtype, device) for sizes in chosen_sizes(args, device)]
-    work = [
-        (case, phase, name)
-        for case in cases
-        for phase in PHASES
-        for name in (*cells, ADDMM)
-        if name in cells or phase == PHASES[0]
-    ]
+    work = [(case, phase) for case in cases for phase in PHASES]
     bar = tqdm(work, desc="measuring", disable=not sys.stderr.isatty(), leave=False)
-    rows = list(measure(bar, cells, args.seconds))
+    rows = [row for case, phase in bar for row in measure(case, phase, cells, args.seconds)]
     print(f"\n{_report.tables(rows)}")
     if args.json:
         _report.save(args.json, header, rows)
@@ -162,23 +156,26 @@ def chosen_sizes(args: argparse.Namespace, device: torch.device) -> list[tuple[i
 
 
 def measure(
-    work: Iterable[tuple[Case, str, str]], cells: dict[str, Cell], seconds: float
-) -> Iterable[_report.Row]:
-    """Check each implementation at each size, and time it."""
-    checks: dict[tuple[Case, str], str] = {}
-    for case, phase, name in work:
-        if name == ADDMM:
-            checks[case, name] = "-"
-            function = _measure.addmm_alone(case)
-        else:
-            if (case, name) not in checks:
-                difference = _measure.mismatch(cells[name], cells["reference"], case)
-                checks[case, name] = difference or "match"
-            function = _measure.run_phase(cells[name], case.operands(), phase)
-        host = _measure.time_host(function, seconds)
-        graph = _measure.time_in_graph(function, seconds) if case.device.type == "cuda" else None
-        best = (graph or host).median
-        peak_operations, peak_bytes = _measure.peak(case.device, case.dtype)
+    case: Case, phase: str, cells: dict[str, Cell], seconds: float
+) -> Iterator[_report.Row]:
+    """Check each implementation at one size, and time them in turns."""
+    checks = {name: check(cells, name, case) for name in cells}
+    functions = {
+        name: _measure.run_phase(cell, case.operands(), phase) for name, cell in cells.items()
+    }
+    if phase == PHASES[0]:
+        checks[ADDMM], functions[ADDMM] = "-", _measure.addmm_alone(case)
+    timers = [_measure.host_timer(function) for function in functions.values()]
+    host = dict(zip(functions, _measure.take_turns(timers, seconds), strict=True))
+    graph = {}
+    if case.device.type == "cuda":
+        found = {name: _measure.graph_timer(function) for name, function in functions.items()}
+        graphs = {name: timer for name, timer in found.items() if timer}
+        times = _measure.take_turns([*graphs.values()], seconds, _measure.GRAPH_CALLS)
+        graph = dict(zip(graphs, times, strict=True))
+    peak_operations, peak_bytes = _measure.peak(case.device, case.dtype)
+    for name in functions:
+        best = graph.get(name, host[name]).median
         yield _report.Row(
             device=case.device.type,
             dtype=str(case.dtype).removeprefix("torch."),
@@ -187,11 +184,16 @@ def measure(
             hidden_size=case.hidden_size,
             phase=phase,
             implementation=name,
-            check=checks[case, name],
-            host=host,
-            graph=graph,
+            check=checks[name],
+            host=host[name],
+            graph=graph.get(name),
             gflops=case.operations(phase) / best / 1e9,
             gflops_share=case.operations(phase) / best / peak_operations,
             gbytes=case.bytes(phase) / best / 1e9,
             gbytes_share=case.bytes(phase) / best / peak_bytes,
         )
+
+
+def check(cells: dict[str, Cell], name: str, case: Case) -> str:
+    """What the tables say of an implementation's results."""
+    return _measure.mismatch(cells[name], cells["reference"], case) or "match"
