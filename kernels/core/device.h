@@ -1,12 +1,14 @@
 // Where an operator runs: current device and stream.
 #pragma once
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
 
 #include "core/cuda_api.h"
 #ifdef LLTM_JIT_CUDA
+#include <ATen/cuda/EmptyTensor.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAStream.h>
 #endif
@@ -21,6 +23,17 @@ struct KernelGuard {
   c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
   c10::DeviceGuard device;
 };
+
+// A dense tensor with the dtype and device of `like`, inside a KernelGuard: at::empty less its two ways
+// through the dispatcher, which a small operator would feel.
+inline at::Tensor empty(at::IntArrayRef sizes, const at::Tensor& like) {
+#ifdef LLTM_JIT_CUDA
+  if (like.is_cuda()) {
+    return at::detail::empty_cuda(sizes, like.scalar_type(), like.device(), std::nullopt);
+  }
+#endif
+  return at::detail::empty_cpu(sizes, like.scalar_type());
+}
 
 // Runs `cpu(args)` or enqueues `cuda(args, stream)`, by where the tensor is.
 #ifdef LLTM_JIT_CUDA

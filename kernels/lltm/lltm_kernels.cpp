@@ -1,7 +1,6 @@
 // The LLTM operators on CPU and CUDA: allocation, and which kernels run.
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 
 #include <limits>
@@ -81,10 +80,10 @@ bool fits_own_products(const ProductInputs& inputs, int64_t Limits::* limit) {
 StateAndGates forward_own(const ProductInputs& inputs, const OptionalTensor& bias,
                           const Tensor& old_cell, bool save_gates) {
   const auto& [input, weights, old_h, aligned] = inputs;
-  Tensor new_h = at::empty(old_h.sizes(), input.options());
-  Tensor new_cell = at::empty(old_cell.sizes(), old_cell.options());
+  Tensor new_h = empty(old_h.sizes(), input);
+  Tensor new_cell = empty(old_cell.sizes(), old_cell);
   Tensor gates;
-  if (save_gates) gates = at::empty({old_h.size(0), 3 * old_h.size(1)}, input.options());
+  if (save_gates) gates = empty({old_h.size(0), 3 * old_h.size(1)}, input);
   const Tensor dense_cell = old_cell.contiguous();
   const Tensor dense_bias = bias ? bias->contiguous() : Tensor();
   const LltmCellArgs args{
@@ -120,8 +119,8 @@ StateAndGates forward(const Tensor& input, const Tensor& weights, const Optional
   }
   const Tensor X = at::cat({old_h, input}, 1);
   Tensor gates = bias ? at::addmm(*bias, X, weights.t()) : at::mm(X, weights.t());
-  Tensor new_h = at::empty(old_h.sizes(), input.options());
-  Tensor new_cell = at::empty(old_cell.sizes(), old_cell.options());
+  Tensor new_h = empty(old_h.sizes(), input);
+  Tensor new_cell = empty(old_cell.sizes(), old_cell);
   if (new_h.numel() == 0) return {new_h, new_cell, gates};
 
   const Tensor dense_cell = old_cell.contiguous();
@@ -154,7 +153,7 @@ Gradients products_own(const Tensor& grad_pre, const ProductInputs& inputs,
   Gradients grads;
   auto& [grad_input, grad_weights, grad_bias, grad_old_h, grad_old_cell] = grads;
   const auto allocate = [&](Tensor& grad, bool wanted, at::IntArrayRef sizes) {
-    if (wanted) grad = at::empty(sizes, input.options());
+    if (wanted) grad = empty(sizes, input);
     return wanted ? grad.mutable_data_ptr() : nullptr;
   };
   const LltmProductsArgs args{
@@ -196,7 +195,7 @@ Gradients products(const Tensor& grad_pre, const Tensor& input, const Tensor& we
   if (output_mask[0]) grad_input = at::mm(grad_pre, weights.slice(1, hidden_size));
   if (output_mask[3]) grad_old_h = at::mm(grad_pre, weights.slice(1, 0, hidden_size));
   if (output_mask[1]) {
-    grad_weights = at::empty(weights.sizes(), weights.options());
+    grad_weights = empty(weights.sizes(), weights);
     Tensor of_old_h = grad_weights.slice(1, 0, hidden_size);
     Tensor of_input = grad_weights.slice(1, hidden_size);
     at::mm_out(of_old_h, grad_pre.t(), old_h);
@@ -229,8 +228,8 @@ Gradients lltm_cell_backward_kernel(const OptionalTensor& grad_h, const Optional
                       output_mask);
   const KernelGuard guard(input);
   const int64_t batch_size = input.size(0), hidden_size = old_h.size(1);
-  Tensor grad_pre = at::empty(gates.sizes(), gates.options());
-  Tensor grad_old_cell = at::empty(new_cell.sizes(), new_cell.options());
+  Tensor grad_pre = empty(gates.sizes(), gates);
+  Tensor grad_old_cell = empty(new_cell.sizes(), new_cell);
   if (new_cell.numel() > 0) {
     const OptionalTensor dense_grad_h = dense(grad_h), dense_grad_cell = dense(grad_cell);
     const Tensor dense_gates = gates.contiguous(), dense_new_cell = new_cell.contiguous();

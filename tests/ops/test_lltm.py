@@ -15,6 +15,7 @@ from op_testing import (
     IMPLEMENTATIONS,
     LAYOUTS,
     assert_accurate,
+    bits,
     cell_gradients,
     cell_inputs,
     needs_gpu,
@@ -231,6 +232,32 @@ def test_state_dict_of_the_tutorial_module_loads(bias_shape):
     nested = torch.nn.ModuleDict({"rnn": lltm_jit.LLTMCell(5, 7)})
     nested.load_state_dict({"rnn.weights": weights, "rnn.bias": bias})
     torch.testing.assert_close(nested["rnn"].bias.detach(), bias.view(21))
+
+
+class TutorialLLTM(torch.nn.Module):
+    """The module of the tutorial, as its users have it."""
+
+    def __init__(self, input_features, state_size, bias_shape):
+        super().__init__()
+        self.weights = torch.nn.Parameter(torch.rand(3 * state_size, input_features + state_size))
+        self.bias = torch.nn.Parameter(torch.rand(bias_shape))
+
+    def forward(self, input, state):
+        return lltm_cell_reference(input, self.weights, self.bias, *state)
+
+
+@pytest.mark.parametrize("bias_shape", [(21,), (1, 21)])
+def test_state_dict_goes_to_the_tutorial_module_and_back(bias_shape):
+    ours, again = lltm_jit.LLTMCell(5, 7), lltm_jit.LLTMCell(5, 7)
+    theirs = TutorialLLTM(5, 7, bias_shape)
+    state = ours.state_dict()
+    if len(bias_shape) == 2:
+        state = {**state, "bias": ours.bias[None]}
+    theirs.load_state_dict(state)
+    again.load_state_dict(theirs.state_dict())
+    input, h, c = torch.randn(3, 5), torch.randn(3, 7), torch.randn(3, 7)
+    torch.testing.assert_close(ours(input, (h, c)), theirs(input, (h, c)))
+    assert bits(again(input, (h, c))) == bits(ours(input, (h, c)))
 
 
 def test_cell_module():

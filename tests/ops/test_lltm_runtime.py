@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 import warnings
@@ -17,6 +18,7 @@ from op_testing import (
     needs_gpu,
 )
 
+import lltm_jit
 from lltm_jit import build_info
 from lltm_jit.functional import lltm_cell
 from lltm_jit.ops.lltm import lltm_cell_reference
@@ -50,6 +52,47 @@ def test_batch_past_the_grid_limit(dtype, device):
     true = torch.autograd.grad(expected, exact, [scale] * 2)
     for grad, value in zip(grads, true, strict=True):
         assert (grad.double() - value).norm() <= tolerance["rtol"] * value.norm()
+
+
+def inputs_past_two_to_the_31(device):
+    """More elements of state than 32 bits count, in little memory: all rows have one state."""
+    _, weights, bias, old_h, old_cell = cell_inputs(1, 1, 64, dtype=torch.half, device=device)
+    batch_size = 2**25 + 70
+    input = torch.rand(batch_size, 1, dtype=torch.half, device=device)
+    return input, weights, bias, old_h.expand(batch_size, -1), old_cell.expand(batch_size, -1)
+
+
+# Rows whose elements lie before and after the limits of signed and unsigned 32 bits.
+FAR_ROWS = [slice(0, 64), slice(2**24 - 32, 2**24 + 32), slice(2**25 - 32, 2**25 + 70)]
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("device", DEVICES)
+def test_state_past_two_to_the_31_elements(device):
+    inputs = inputs_past_two_to_the_31(device)
+    actual = lltm_cell(*inputs)
+    assert actual[0].numel() > 2**31
+    for rows in FAR_ROWS:
+        few = [t if i in (1, 2) else t[rows] for i, t in enumerate(inputs)]
+        expected = lltm_cell_reference(*few)
+        torch.testing.assert_close(tuple(t[rows] for t in actual), expected, rtol=4e-3, atol=4e-3)
+
+
+@pytest.mark.large
+@needs_gpu
+def test_backward_past_two_to_the_31_elements():
+    inputs = inputs_past_two_to_the_31("cuda")
+    inputs[0].requires_grad_()
+    new_h, new_cell = lltm_cell(*inputs)
+    one = new_h.new_ones(1, 1)
+    grads = [one.expand_as(new_h), one.expand_as(new_cell)]
+    (actual,) = torch.autograd.grad([new_h, new_cell], inputs[:1], grads)
+    for rows in FAR_ROWS:
+        few = [t if i in (1, 2) else t[rows].detach() for i, t in enumerate(inputs)]
+        few[0].requires_grad_()
+        results = lltm_cell_reference(*few)
+        (expected,) = torch.autograd.grad(results, few[:1], [torch.ones_like(t) for t in results])
+        torch.testing.assert_close(actual[rows], expected, rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.skipif(
@@ -209,6 +252,68 @@ def test_cuda_graph():
 
     captured = captured_in_graph(step)
     torch.testing.assert_close(captured, step(), rtol=0, atol=0)
+
+
+@needs_gpu
+def test_cuda_graph_of_a_whole_training_step():
+    """Forward, loss, backward and optimizer in one graph do what they do eagerly."""
+    torch.manual_seed(0)
+    captured = lltm_jit.LLTM(8, 32, device="cuda")
+    eager = copy.deepcopy(captured)
+    sequence, target = torch.randn(5, 4, 8, device="cuda"), torch.randn(5, 4, 32, device="cuda")
+
+    def step(layer, optimizer):
+        optimizer.zero_grad(set_to_none=True)
+        loss = (layer(sequence)[0] - target).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    optimizers = [torch.optim.SGD(layer.parameters(), lr=0.1) for layer in (captured, eager)]
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step(captured, optimizers[0])
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step(captured, optimizers[0])  # recorded, not run
+    losses = []
+    for _ in range(4):
+        graph.replay()
+        losses.append(loss.item())
+    expected = [step(eager, optimizers[1]).item() for _ in range(7)]
+    assert losses == expected[3:]
+    assert losses[-1] < losses[0]
+    assert bits(list(captured.parameters())) == bits(list(eager.parameters()))
+
+
+@needs_gpu
+def test_graphed_callable():
+    cell = lltm_jit.LLTMCell(8, 32, device="cuda")
+    plain = copy.deepcopy(cell)
+    samples = [torch.randn(4, size, device="cuda", requires_grad=True) for size in (8, 32, 32)]
+
+    class Step(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = cell
+
+        def forward(self, input, h, c):
+            return self.cell(input, (h, c))
+
+    graphed = torch.cuda.make_graphed_callables(Step(), tuple(samples))
+    inputs = [torch.randn_like(sample, requires_grad=True) for sample in samples]
+    for function, module in ((graphed, cell), (lambda i, h, c: plain(i, (h, c)), plain)):
+        new_h, new_cell = function(*inputs)
+        (new_h.sum() + new_cell.square().sum()).backward()
+        results = [new_h, new_cell, *(t.grad for t in inputs), module.weights.grad]
+        if module is cell:
+            first = bits(results)
+            for t in inputs:
+                t.grad = None
+    assert bits(results) == first
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
