@@ -1,5 +1,6 @@
-// Contract between the LLTM cell's host code (lltm.cpp) and its kernels (lltm_cpu.cpp,
-// lltm_cuda.cu). No torch header: every pointer is raw, every array dense and row-major.
+// Contract between the LLTM cell's host code (lltm_kernels.cpp) and its kernels (lltm_cpu.cpp,
+// lltm_gemm_cpu.cpp, lltm_cuda.cu, lltm_gemm_cuda.cu). No torch header: every pointer is raw, every array row-major, and dense if
+// nothing else is said.
 //
 // A gates array holds, row by row, the input gate, the output gate and the candidate cell, each of
 // hidden_size elements. States h and gates have the element type `type`; cells have `cell_type`,
@@ -35,37 +36,34 @@ struct LltmBackwardArgs {
   ElementType type, cell_type;
 };
 
-// The whole cell, product included. Rows of old_h, input and weights are dense, `*_stride` elements
-// apart.
-struct LltmCellArgs {
-  const void* input;     // [batch_size, input_size]
-  const void* weights;   // [3*hidden_size, hidden_size+input_size]
-  const void* bias;      // [3*hidden_size] or null
-  const void* old_h;     // [batch_size, hidden_size]
-  const void* old_cell;  // [batch_size, hidden_size], dense
-  void* new_h;           // [batch_size, hidden_size] written; aliases nothing
-  void* new_cell;        // [batch_size, hidden_size] written; may be old_cell
-  void* gates;           // [batch_size, 3*hidden_size] written: activated; or null
-  int64_t batch_size, input_size, hidden_size;
-  int64_t input_stride, weights_stride, old_h_stride;
-  ElementType type, cell_type;
-  bool aligned;  // 16-byte accesses fit: every row starts at a multiple of 16 bytes
-};
-
-// The products of the backward pass. A gradient whose pointer is null is not wanted.
-struct LltmProductsArgs {
-  const void* grad_pre;  // [batch_size, 3*hidden_size], dense
-  const void* input;     // [batch_size, input_size]
-  const void* weights;   // [3*hidden_size, hidden_size+input_size]
-  const void* old_h;     // [batch_size, hidden_size]
-  void* grad_input;      // [batch_size, input_size] written, dense
-  void* grad_weights;    // [3*hidden_size, hidden_size+input_size] written, dense
-  void* grad_bias;       // [3*hidden_size] written
-  void* grad_old_h;      // [batch_size, hidden_size] written, dense
+// What the products are made of. Rows are dense, `*_stride` elements apart.
+struct LltmOperands {
+  const void* input;    // [batch_size, input_size]
+  const void* weights;  // [3*hidden_size, hidden_size+input_size]
+  const void* old_h;    // [batch_size, hidden_size]
   int64_t batch_size, input_size, hidden_size;
   int64_t input_stride, weights_stride, old_h_stride;
   ElementType type;
-  bool aligned;  // as in LltmCellArgs
+  bool aligned;  // 16-byte accesses fit: every row starts at a multiple of 16 bytes
+};
+
+// The whole cell, product included.
+struct LltmCellArgs : LltmOperands {
+  const void* bias;      // [3*hidden_size] or null
+  const void* old_cell;  // [batch_size, hidden_size]
+  void* new_h;           // [batch_size, hidden_size] written; aliases nothing
+  void* new_cell;        // [batch_size, hidden_size] written; may be old_cell
+  void* gates;           // [batch_size, 3*hidden_size] written: activated; or null
+  ElementType cell_type;
+};
+
+// The products of the backward pass. A gradient whose pointer is null is not wanted.
+struct LltmProductsArgs : LltmOperands {
+  const void* grad_pre;  // [batch_size, 3*hidden_size]
+  void* grad_input;      // [batch_size, input_size] written
+  void* grad_weights;    // [3*hidden_size, hidden_size+input_size] written
+  void* grad_bias;       // [3*hidden_size] written
+  void* grad_old_h;      // [batch_size, hidden_size] written
 };
 
 void lltm_forward_cpu(const LltmForwardArgs& args);

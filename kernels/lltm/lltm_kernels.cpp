@@ -62,6 +62,21 @@ struct ProductInputs {
               old_h.size(1) * old_h.element_size() % 16 == 0 &&
               input.size(1) * input.element_size() % 16 == 0;
   }
+  LltmOperands operands() const {
+    return {
+        .input = input.const_data_ptr(),
+        .weights = weights.const_data_ptr(),
+        .old_h = old_h.const_data_ptr(),
+        .batch_size = input.size(0),
+        .input_size = input.size(1),
+        .hidden_size = old_h.size(1),
+        .input_stride = input.stride(0),
+        .weights_stride = weights.stride(0),
+        .old_h_stride = old_h.stride(0),
+        .type = floating_type(input.scalar_type()),
+        .aligned = aligned,
+    };
+  }
 };
 
 bool fits_own_products(const ProductInputs& inputs, int64_t Limits::* limit) {
@@ -79,32 +94,20 @@ bool fits_own_products(const ProductInputs& inputs, int64_t Limits::* limit) {
 
 StateAndGates forward_own(const ProductInputs& inputs, const OptionalTensor& bias,
                           const Tensor& old_cell, bool save_gates) {
-  const auto& [input, weights, old_h, aligned] = inputs;
+  const Tensor &input = inputs.input, &old_h = inputs.old_h;
   Tensor new_h = empty(old_h.sizes(), input);
   Tensor new_cell = empty(old_cell.sizes(), old_cell);
   Tensor gates;
   if (save_gates) gates = empty({old_h.size(0), 3 * old_h.size(1)}, input);
   const Tensor dense_cell = old_cell.contiguous();
   const Tensor dense_bias = bias ? bias->contiguous() : Tensor();
-  const LltmCellArgs args{
-      .input = input.const_data_ptr(),
-      .weights = weights.const_data_ptr(),
-      .bias = bias ? dense_bias.const_data_ptr() : nullptr,
-      .old_h = old_h.const_data_ptr(),
-      .old_cell = dense_cell.const_data_ptr(),
-      .new_h = new_h.mutable_data_ptr(),
-      .new_cell = new_cell.mutable_data_ptr(),
-      .gates = save_gates ? gates.mutable_data_ptr() : nullptr,
-      .batch_size = input.size(0),
-      .input_size = input.size(1),
-      .hidden_size = old_h.size(1),
-      .input_stride = input.stride(0),
-      .weights_stride = weights.stride(0),
-      .old_h_stride = old_h.stride(0),
-      .type = floating_type(input.scalar_type()),
-      .cell_type = floating_type(old_cell.scalar_type()),
-      .aligned = aligned,
-  };
+  LltmCellArgs args{inputs.operands()};
+  args.bias = bias ? dense_bias.const_data_ptr() : nullptr;
+  args.old_cell = dense_cell.const_data_ptr();
+  args.new_h = new_h.mutable_data_ptr();
+  args.new_cell = new_cell.mutable_data_ptr();
+  args.gates = save_gates ? gates.mutable_data_ptr() : nullptr;
+  args.cell_type = floating_type(old_cell.scalar_type());
   LLTM_JIT_RUN(input, args, lltm_cell_cpu, launch_lltm_cell);
   return {new_h, new_cell, gates};
 }
@@ -149,32 +152,19 @@ const void* data_or_null(const OptionalTensor& tensor) {
 
 Gradients products_own(const Tensor& grad_pre, const ProductInputs& inputs,
                        const OptionalTensor& bias, OutputMask output_mask) {
-  const auto& [input, weights, old_h, aligned] = inputs;
   Gradients grads;
   auto& [grad_input, grad_weights, grad_bias, grad_old_h, grad_old_cell] = grads;
-  const auto allocate = [&](Tensor& grad, bool wanted, at::IntArrayRef sizes) {
-    if (wanted) grad = empty(sizes, input);
+  const auto allocate = [&](Tensor& grad, bool wanted, const Tensor& like) {
+    if (wanted) grad = empty(like.sizes(), like);
     return wanted ? grad.mutable_data_ptr() : nullptr;
   };
-  const LltmProductsArgs args{
-      .grad_pre = grad_pre.const_data_ptr(),
-      .input = input.const_data_ptr(),
-      .weights = weights.const_data_ptr(),
-      .old_h = old_h.const_data_ptr(),
-      .grad_input = allocate(grad_input, output_mask[0], input.sizes()),
-      .grad_weights = allocate(grad_weights, output_mask[1], weights.sizes()),
-      .grad_bias = output_mask[2] ? allocate(grad_bias, true, bias->sizes()) : nullptr,
-      .grad_old_h = allocate(grad_old_h, output_mask[3], old_h.sizes()),
-      .batch_size = input.size(0),
-      .input_size = input.size(1),
-      .hidden_size = old_h.size(1),
-      .input_stride = input.stride(0),
-      .weights_stride = weights.stride(0),
-      .old_h_stride = old_h.stride(0),
-      .type = floating_type(input.scalar_type()),
-      .aligned = aligned,
-  };
-  LLTM_JIT_RUN(input, args, lltm_products_cpu, launch_lltm_products);
+  LltmProductsArgs args{inputs.operands()};
+  args.grad_pre = grad_pre.const_data_ptr();
+  args.grad_input = allocate(grad_input, output_mask[0], inputs.input);
+  args.grad_weights = allocate(grad_weights, output_mask[1], inputs.weights);
+  args.grad_bias = output_mask[2] ? allocate(grad_bias, true, *bias) : nullptr;
+  args.grad_old_h = allocate(grad_old_h, output_mask[3], inputs.old_h);
+  LLTM_JIT_RUN(inputs.input, args, lltm_products_cpu, launch_lltm_products);
   return grads;
 }
 

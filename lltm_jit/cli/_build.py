@@ -9,13 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lltm_jit import native
-from lltm_jit.jit import BuildInfo, cache, detect
+from lltm_jit.jit import BuildInfo, cache, detect, engine
 from lltm_jit.jit.builder import compile_line_places
 
 
 def package_build() -> BuildInfo:
-    """The build of the package's kernels, made where there is none."""
-    return native.load().info
+    """The build of the package's kernels in the cache, made where there is none; not imported."""
+    toolchain = detect()
+    return engine.build(native.package_spec(toolchain), toolchain)
 
 
 def ninja_variables(directory: Path) -> dict[str, list[str]]:

@@ -50,7 +50,7 @@ def installed(wheel, tmp_path):
     """The wheel's content, and a function that runs a program on it without any compiler."""
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
 
-    def run(**environment):
+    def run(*words, **environment):
         variables = {
             "PATH": os.fspath(tmp_path),
             "CXX": "no-compiler",
@@ -60,7 +60,7 @@ def installed(wheel, tmp_path):
             **environment,
         }
         return subprocess.run(
-            [sys.executable, "-c", PROGRAM],
+            [sys.executable, *(words or ("-c", PROGRAM))],
             cwd=tmp_path,
             env=variables,
             capture_output=True,
@@ -81,6 +81,13 @@ def test_import_without_a_compiler(installed):
     assert done.stdout.splitlines() == ["2.0", "compiled when the package was built", "()"]
     assert done.stderr == ""
     assert run(LLTM_JIT_DISABLE_JIT="1").returncode == 0
+
+
+@pytest.mark.parametrize("command", ["timings", "flags", "archive", "compile-commands"])
+def test_commands_about_a_build_want_one_in_the_cache(installed, command):
+    done = installed[1]("-m", "lltm_jit", command)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: no C++ compiler was found; ")
 
 
 def change_record(package, **changes):
