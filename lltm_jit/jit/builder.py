@@ -197,7 +197,7 @@ def _tell_plan(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -
         reporter.detail(f"CUDA {cuda.nvcc_version} at {cuda.cuda_home}, cudart is linked")
     for name in seeded.objects:
         reporter.detail(f"taking over {name}, whose files are unchanged")
-    written = "taking over" if seeded.same_build_file else "torch writes"
+    written = "taking over" if seeded.build_file else "torch writes"
     reporter.detail(f"{written} the build file {directory / 'build.ninja'}")
 
 
@@ -209,11 +209,12 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
     """Run the worker; its whole output goes to the log."""
     spec = plan.spec
     environment = build_environment(spec, plan.toolchain, plan.ninja, plan.jobs)
-    ninja = [str(plan.ninja), "-v", "-j", str(plan.jobs)]
+    ninja = None
+    if seeded.build_file:  # torch would write the same one, after a second of import
+        ninja = [str(plan.ninja), "-f", seeded.build_file.name, "-v", "-j", str(plan.jobs)]
     request = {
         "directory": str(directory),
-        # Only contents changed: torch would write the same build file, after a second of import.
-        "ninja": ninja if seeded.same_build_file else None,
+        "ninja": ninja,
         "name": spec.name,
         "sources": [str(path) for path in spec.sources],
         "cflags": list(spec.cflags),

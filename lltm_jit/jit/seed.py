@@ -16,14 +16,18 @@ from .fingerprint import Fingerprint, flags_key
 from .spec import BuildSpec
 
 _KEPT = (".ninja_log", ".ninja_deps", "build.ninja")
+_REST = "rest.ninja"
 
 
 @dataclass(frozen=True)
 class Seed:
-    """The objects taken over, and whether torch's build file still holds as it is."""
+    """The objects taken over.
+
+    ``build_file`` makes the others and the library; None when torch must write it first.
+    """
 
     objects: tuple[str, ...] = ()
-    same_build_file: bool = False
+    build_file: Path | None = None
 
 
 def seed(
@@ -35,9 +39,10 @@ def seed(
 ) -> Seed:
     """Fill an empty directory from the most similar build with the same flags.
 
-    An object is taken only when every file it was made from has the same content as then: ninja
-    itself would go by time stamps. Objects are copied, for the compiler writes into existing files.
-    ``places`` are the paths that torch writes into its build file.
+    An object is taken only when every file it was made from has the same content as then. ninja
+    itself would go by time stamps: it gets a build file that leaves these objects as they are.
+    Objects are copied, for the compiler writes into existing files. ``places`` are the paths that
+    torch writes into its build file.
     """
     flags = flags_key(fingerprint)
     digests = {
@@ -60,7 +65,14 @@ def seed(
                 shutil.copy2(record.directory / name, directory / name)
             except FileNotFoundError:
                 return Seed()  # not whole, or pruned just now: only speed is lost
-    return Seed(objects=tuple(good), same_build_file=record.places == places)
+        if record.places != places:
+            return Seed(tuple(good))
+        lines = (directory / "build.ninja").read_text("utf-8").splitlines(keepends=True)
+        made = tuple(f"build {name}: " for name in good)
+        (directory / _REST).write_text(
+            "".join(line for line in lines if not line.startswith(made)), "utf-8"
+        )
+    return Seed(tuple(good), directory / _REST)
 
 
 def _reusable(record: Record, digests: dict[str, str]) -> list[str]:

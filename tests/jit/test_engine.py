@@ -109,6 +109,18 @@ def test_touch_builds_nothing(bench):
     assert bench.counts == []
 
 
+def test_touched_files_are_not_compiled_with_an_edited_one(bench):
+    bench.load()
+    assert bench.counts == ALL
+    future = time.time() + 1000
+    for name in ("one/one.cpp", "core/shared.h"):
+        os.utime(bench.sources / name, (future, future))
+    for text in ("deux\n", "drei\n"):
+        bench.write("two/two.cpp", text)
+        assert text_of(bench.load()).endswith(text.strip())
+        assert bench.counts == ["compile two.cpp", "link"]
+
+
 def test_added_and_removed_source(bench):
     bench.load()
     assert bench.counts == ALL
