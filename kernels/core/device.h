@@ -24,7 +24,7 @@ struct KernelGuard {
   c10::DeviceGuard device;
 };
 
-// A dense tensor with the dtype and device of `like`, inside a KernelGuard: at::empty less its two ways
+// A dense tensor with the dtype and device of `like`, inside a KernelGuard: at::empty without its way
 // through the dispatcher, which a small operator would feel.
 inline at::Tensor empty(at::IntArrayRef sizes, const at::Tensor& like) {
 #ifdef LLTM_JIT_CUDA

@@ -117,7 +117,7 @@ struct Panel {
   int64_t b_stride;
   scalar_t* c;
   int64_t c_stride;
-  int64_t rows, columns, depth;  // columns: at most TileShape::kPanel
+  int64_t rows, columns, depth;  // columns: 1 to TileShape::kPanel
 };
 
 // Depth of the block of B that is copied, and rows of A that it then serves, at most.

@@ -20,7 +20,7 @@ from lltm_jit import __version__
 PHASES = ("forward, no_grad", "forward", "forward + backward")
 GRAPH_CALLS = 20  # in one CUDA graph, so that its own launch weighs little
 _FEWEST_SAMPLES = 7  # enough for quartiles
-_FIRST_LOOK = 0.01  # seconds to find out how many calls a sample needs
+_TURN = 0.02  # seconds
 
 Cell = Callable[..., tuple[Tensor, Tensor]]
 
@@ -144,12 +144,12 @@ def take_turns(timers: Sequence[Timer], seconds: float, calls: int = 1) -> list[
         seconds: for each.
         calls: of what is measured, in one statement of a timer.
     """
-    numbers = [timer.blocked_autorange(min_run_time=_FIRST_LOOK).number_per_run for timer in timers]
     samples: list[list[float]] = [[] for _ in timers]
     end = time.monotonic() + seconds * len(timers)
     while timers and (time.monotonic() < end or len(samples[0]) < _FEWEST_SAMPLES):
-        for timer, number, of_one in zip(timers, numbers, samples, strict=True):
-            of_one += [sample / calls for sample in timer.timeit(number).times]
+        for timer, of_one in zip(timers, samples, strict=True):
+            times = timer.blocked_autorange(min_run_time=_TURN).times
+            of_one += [sample / calls for sample in times]
     return [summary(of_one) for of_one in samples]
 
 
@@ -160,6 +160,7 @@ def summary(seconds: list[float]) -> Times:
     return Times(min(seconds), lower.item(), median.item(), upper.item(), len(seconds))
 
 
+@cache
 def mismatch(cell: Cell, reference: Cell, case: Case) -> str:
     """How far results and gradients are from the float64 reference; empty when as near as they can.
 

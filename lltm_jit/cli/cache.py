@@ -58,7 +58,7 @@ def prune(args: argparse.Namespace) -> int:
 
 
 def clear(_: argparse.Namespace) -> int:
-    removed = [record.key for record in cache.records() if retention.remove(record)]
+    removed = [record.key for record in cache.records() if retention.remove(record.key)]
     kept = len(cache.records())
     shutil.rmtree(cache.failed_directory(), ignore_errors=True)
     _report(removed)

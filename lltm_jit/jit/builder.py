@@ -19,7 +19,7 @@ from .fingerprint import Fingerprint, build_key, differences, fingerprint, flags
 from .jobs import job_count
 from .process import build_environment, find_ninja, run_worker
 from .progress import Reporter
-from .seed import Seed, describe_objects, seed
+from .seed import BUILD_FILE, Seed, describe_objects, seed
 from .spec import BuildSpec, object_name
 from .toolchain import Toolchain
 
@@ -39,10 +39,11 @@ class _Plan:
     began: float
 
     def content_is_the_same(self) -> bool:
-        """Whether no source was edited since."""
+        """Whether no source was edited since the plan was made."""
         return fingerprint(self.spec, self.toolchain) == self.content
 
-    def record(self, directory: Path, reporter: Reporter, *, failed: bool) -> Record:
+    def record(self, directory: Path, seeded: Seed, reporter: Reporter, *, failed: bool) -> Record:
+        made = describe_objects(directory, self.ninja, self.spec, self.content)
         return Record(
             key=self.key,
             flags_key=flags_key(self.content),
@@ -56,7 +57,7 @@ class _Plan:
             created=time.time(),
             sources=[str(path) for path in self.spec.sources],
             places=self.places,
-            objects=describe_objects(directory, self.ninja, self.spec, self.content),
+            objects={**seeded.objects, **made},
             failed=failed,
         )
 
@@ -114,20 +115,26 @@ def _build_in(
 ) -> Record | None:
     """Compile in a fresh directory, and move it to its place."""
     with _texts_written(plan.spec):
-        seeded = seed(directory, plan.spec, plan.content, seeds, plan.places)
+        seeded = seed(directory, plan.ninja, plan.spec, plan.content, seeds, plan.places)
         _tell_plan(plan, directory, seeded, reporter)
         try:
             _compile(plan, directory, seeded, reporter)
         except BuildError:
-            with suppress(CacheError):  # only speed is lost
-                if plan.content_is_the_same():
-                    publish.keep_objects(directory, plan.record(directory, reporter, failed=True))
+            with suppress(BuildError, CacheError, OSError):  # only speed is lost
+                _keep_objects(plan, directory, seeded, reporter)
             raise
     if not plan.content_is_the_same():
         return None
-    record = plan.record(directory, reporter, failed=False)
+    record = plan.record(directory, seeded, reporter, failed=False)
     publish.publish(directory, record)
     return record
+
+
+def _keep_objects(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> None:
+    """Keep what a failed build finished for the next one."""
+    record = plan.record(directory, seeded, reporter, failed=True)
+    if record.objects and plan.content_is_the_same():
+        publish.keep_objects(directory, record)
 
 
 def compile_line_places(spec: BuildSpec, toolchain: Toolchain) -> list[str]:
@@ -198,7 +205,7 @@ def _tell_plan(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -
     for name in seeded.objects:
         reporter.detail(f"taking over {name}, whose files are unchanged")
     written = "taking over" if seeded.build_file else "torch writes"
-    reporter.detail(f"{written} the build file {directory / 'build.ninja'}")
+    reporter.detail(f"{written} the build file {directory / BUILD_FILE}")
 
 
 def _many(count: int, word: str) -> str:
@@ -211,7 +218,7 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
     environment = build_environment(spec, plan.toolchain, plan.ninja, plan.jobs)
     ninja = None
     if seeded.build_file:  # torch would write the same one, after a second of import
-        ninja = [str(plan.ninja), "-f", seeded.build_file.name, "-v", "-j", str(plan.jobs)]
+        ninja = [str(plan.ninja), "-f", seeded.build_file, "-v", "-j", str(plan.jobs)]
     request = {
         "directory": str(directory),
         "ninja": ninja,
@@ -225,7 +232,7 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
         "standalone": spec.standalone,
     }
     log = directory / cache.LOG
-    reporter.start(len(_objects(spec) - set(seeded.objects)) + 1)
+    reporter.start(len(_objects(spec) - seeded.objects.keys()) + 1)
     try:
         with cache.writing(), log.open("w", encoding="utf-8") as file:
             file.write(_log_head(plan))

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from . import cache, knobs
 from .cache import Record
+from .seed import BUILD_FILE
 
 
 def new_directory(key: str) -> Path:
@@ -40,7 +41,7 @@ def publish(built: Path, record: Record) -> None:
     aside; a process that has it loaded keeps its files.
     """
     with cache.writing():
-        for name in (record.library, cache.LOG):
+        for name in (record.library, cache.LOG, BUILD_FILE):
             _sync(built / name)
         _move(built, record.directory)
         _sync(record.directory.parent)

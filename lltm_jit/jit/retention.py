@@ -9,18 +9,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from . import cache, knobs, lock, publish
-from .cache import RECORD, Record
+from .cache import RECORD
 
 if sys.platform != "win32":
     import fcntl
 
 _KEY = re.compile(r"[0-9a-f]{20}")
 _FAILED_LOGS_KEPT = 20
-_STALE = 24 * 3600  # seconds after which a half-written small file belongs to nobody
+_STALE = 24 * 3600  # seconds after which nobody wants a half-written file, or half of a build
 
 _held: dict[str, int] = {}  # open descriptors by key; the lock lasts as long as the process
 
@@ -65,26 +65,27 @@ def prune(keep: int | None = None) -> list[str]:
     removed = []
     for record in cache.records():
         seen[record.flags_key] = seen.get(record.flags_key, 0) + 1
-        if seen[record.flags_key] > keep and remove(record):
+        if seen[record.flags_key] > keep and remove(record.key):
             removed.append(record.key)
     _remove_failed()
     _remove_debris()
     return removed
 
 
-def remove(record: Record) -> bool:
+def remove(key: str) -> bool:
     """Remove a build unless it is in use."""
-    return _remove(record.key)
-
-
-def _remove(key: str) -> bool:
     with _unused(key) as unused:
         if unused:
-            builds = cache.builds_directory()
-            aside = Path(tempfile.mkdtemp(prefix=f"tmp-{key}-", dir=builds))
-            os.replace(builds / key, aside / "old")
-            shutil.rmtree(aside, ignore_errors=True)
+            _remove_whole(cache.builds_directory() / key)
     return unused
+
+
+def _remove_whole(directory: Path) -> None:
+    """Remove a directory in one step, so that nobody finds half of it, and then its files."""
+    aside = Path(tempfile.mkdtemp(prefix=f"tmp-{directory.name}-", dir=cache.builds_directory()))
+    with suppress(FileNotFoundError):  # somebody else was quicker
+        os.replace(directory, aside / "old")
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 @contextmanager
@@ -108,7 +109,7 @@ def _unused(key: str) -> Iterator[bool]:
 
 def _remove_if_useless(key: str) -> None:
     if _is_useless(cache.builds_directory() / key):
-        _remove(key)
+        remove(key)
 
 
 def _is_useless(directory: Path) -> bool:
@@ -135,13 +136,20 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _remove_failed() -> None:
-    """Keep the objects of a failed build until another one with the same flags ends."""
-    records = [*cache.records(), *cache.records(failed=True)]
-    ended_since = set()
-    for record in sorted(records, key=lambda record: record.created, reverse=True):
-        if record.failed and record.flags_key in ended_since:
-            shutil.rmtree(record.directory, ignore_errors=True)
-        ended_since.add(record.flags_key)
+    """Keep the objects of a failed build for a day, or until another with the same flags ends."""
+    ended: dict[str, float] = {}
+    for build in (*cache.records(), *cache.records(failed=True)):
+        ended[build.flags_key] = max(build.created, ended.get(build.flags_key, 0.0))
+    for directory in cache.failed_directory().glob("*"):
+        if not _KEY.fullmatch(directory.name):
+            continue
+        try:
+            record = cache.read_record(directory)
+        except cache.DamagedBuild:
+            record = None
+        oldest = time.time() - _STALE
+        if not record or record.created < max(oldest, ended.get(record.flags_key, oldest)):
+            _remove_whole(directory)
 
 
 def _remove_debris() -> None:

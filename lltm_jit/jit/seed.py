@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import cache as cache_calls
 from pathlib import Path
 
@@ -15,23 +15,24 @@ from .cache import ObjectRecord, Record
 from .fingerprint import Fingerprint, flags_key
 from .spec import BuildSpec
 
-_KEPT = (".ninja_log", ".ninja_deps", "build.ninja")
-_REST = "rest.ninja"
+BUILD_FILE = "build.ninja"
+_LOGS = (".ninja_log", ".ninja_deps")
 
 
 @dataclass(frozen=True)
 class Seed:
-    """The objects taken over.
+    """The objects taken over, by name.
 
     ``build_file`` makes the others and the library; None when torch must write it first.
     """
 
-    objects: tuple[str, ...] = ()
-    build_file: Path | None = None
+    objects: dict[str, ObjectRecord] = field(default_factory=dict)
+    build_file: str | None = None
 
 
 def seed(
     directory: Path,
+    ninja: Path,
     spec: BuildSpec,
     fingerprint: Fingerprint,
     earlier: Iterable[Record],
@@ -39,10 +40,9 @@ def seed(
 ) -> Seed:
     """Fill an empty directory from the most similar build with the same flags.
 
-    An object is taken only when every file it was made from has the same content as then. ninja
-    itself would go by time stamps: it gets a build file that leaves these objects as they are.
-    Objects are copied, for the compiler writes into existing files. ``places`` are the paths that
-    torch writes into its build file.
+    An object is taken only when every file of the spec that it was made from has the same content
+    as then. Objects are copied, for the compiler writes into existing files. ``places`` are the
+    paths that torch writes into its build file.
     """
     flags = flags_key(fingerprint)
     digests = {
@@ -56,23 +56,60 @@ def seed(
     )
     if record is None:
         return Seed()
-    good = [name for name in _reusable(record, digests) if _intact(record, name)]
-    if not good and record.places != places:
+    good = {
+        name: record.objects[name]
+        for name in _reusable(record, digests)
+        if _intact(record.directory / name, record.objects[name])
+    }
+    # That of a build which failed may be why it failed.
+    written = (other for other in candidates if other.places == places and not other.failed)
+    writer = next(written, None)
+    if not good and writer is None:
         return Seed()
-    with cache.writing():
-        for name in (*_KEPT, *good):
-            try:
-                shutil.copy2(record.directory / name, directory / name)
-            except FileNotFoundError:
-                return Seed()  # not whole, or pruned just now: only speed is lost
-        if record.places != places:
-            return Seed(tuple(good))
-        lines = (directory / "build.ninja").read_text("utf-8").splitlines(keepends=True)
-        made = tuple(f"build {name}: " for name in good)
-        (directory / _REST).write_text(
-            "".join(line for line in lines if not line.startswith(made)), "utf-8"
-        )
-    return Seed(tuple(good), directory / _REST)
+    try:
+        for name in (*_LOGS, *good):
+            shutil.copy2(record.directory / name, directory / name)
+        if writer is None:
+            return Seed(good)
+        shutil.copy2(writer.directory / BUILD_FILE, directory / BUILD_FILE)
+        return Seed(good, _without_touched(directory, ninja, spec, good))
+    except OSError:  # not whole, or removed just now: only speed is lost
+        for leftover in directory.iterdir():
+            leftover.unlink()
+        return Seed()
+
+
+def _without_touched(
+    directory: Path, ninja: Path, spec: BuildSpec, good: dict[str, ObjectRecord]
+) -> str:
+    """A build file that leaves alone what only the time stamps of the spec's files make outdated.
+
+    Contents have decided about those files already. About all others ninja decides, by time.
+    """
+
+    @cache_calls
+    def time_of(path: str) -> float:
+        try:
+            return (directory / path).stat().st_mtime_ns
+        except OSError:
+            return float("inf")
+
+    def newer(name: str, paths: Iterable[str]) -> bool:
+        return any(time_of(path) > time_of(name) for path in paths)
+
+    touched = [name for name, made in good.items() if newer(name, made["files"])]
+    if touched:
+        own = _finder(directory, spec)
+        made_from = dependencies(directory, ninja)
+        others = {name: [p for p in made_from.get(name, ()) if not own(p)] for name in touched}
+        touched = [name for name in touched if not newer(name, others[name])]
+    if not touched:
+        return BUILD_FILE
+    starts = tuple(f"build {name}: ".encode() for name in touched)
+    lines = (directory / BUILD_FILE).read_bytes().splitlines(keepends=True)
+    rest = [line for line in lines if not line.startswith(starts)]
+    (directory / "rest.ninja").write_bytes(b"".join(rest))
+    return "rest.ninja"
 
 
 def _reusable(record: Record, digests: dict[str, str]) -> list[str]:
@@ -84,9 +121,9 @@ def _reusable(record: Record, digests: dict[str, str]) -> list[str]:
     ]
 
 
-def _intact(record: Record, name: str) -> bool:
+def _intact(path: Path, made: ObjectRecord) -> bool:
     try:
-        return cache.digest(record.directory / name) == record.objects[name]["digest"]
+        return cache.digest(path) == made["digest"]
     except OSError:
         return False
 
@@ -94,28 +131,42 @@ def _intact(record: Record, name: str) -> bool:
 def describe_objects(
     directory: Path, ninja: Path, spec: BuildSpec, fingerprint: Fingerprint
 ) -> dict[str, ObjectRecord]:
-    """For each object of a finished build its digest, and which of the spec's files made it."""
+    """For each finished object of a build its digest, and which of the spec's files made it."""
+    own = _finder(directory, spec)
+    found: dict[str, ObjectRecord] = {}
+    for name, paths in dependencies(directory, ninja).items():
+        files = [path for path in map(own, paths) if path]
+        found[name] = {
+            "digest": cache.digest(directory / name),
+            "files": {str(path): fingerprint["files"][spec.label(path)] for path in files},
+        }
+    return found
+
+
+def dependencies(directory: Path, ninja: Path) -> dict[str, list[str]]:
+    """For each finished object the files that it was made from, as the compiler named them."""
     done = subprocess.run(
         [ninja, "-t", "deps"], cwd=directory, capture_output=True, text=True, errors="replace"
     )
+    found = {}
+    for block in done.stdout.split("\n\n"):
+        first, *rest = block.splitlines() or [""]
+        header = re.match(r"(.+): #deps \d+, .*\(VALID\)", first)
+        if header:
+            found[header[1]] = [line.strip() for line in rest]
+    return found
+
+
+def _finder(directory: Path, spec: BuildSpec) -> Callable[[str], Path | None]:
+    """A function that tells which of the spec's files a compiler means by a path, if any."""
     by_name: dict[str, list[Path]] = {}
     for path in (*spec.sources, *spec.headers):
         by_name.setdefault(path.name, []).append(path)
 
     @cache_calls
-    def of_spec(line: str) -> Path | None:
-        candidates = by_name.get(line.rpartition("/")[2], [])  # spares resolving system headers
-        real = (directory / line).resolve() if candidates else None
+    def find(name: str) -> Path | None:
+        candidates = by_name.get(name.rpartition("/")[2], [])  # spares resolving system headers
+        real = (directory / name).resolve() if candidates else None
         return next((path for path in candidates if path.resolve() == real), None)
 
-    found: dict[str, ObjectRecord] = {}
-    for block in done.stdout.split("\n\n"):
-        lines = block.splitlines()
-        header = re.match(r"(.+): #deps \d+, .*\(VALID\)", lines[0]) if lines else None
-        if header:
-            paths = [path for path in map(of_spec, map(str.strip, lines[1:])) if path]
-            found[header[1]] = {
-                "digest": cache.digest(directory / header[1]),
-                "files": {str(path): fingerprint["files"][spec.label(path)] for path in paths},
-            }
-    return found
+    return find

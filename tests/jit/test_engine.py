@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 from engine_bench import finish, text_of
 
 from lltm_jit import jit
+from lltm_jit.jit import publish
 
 ALL = ["compile one.cpp", "compile two.cpp", "link"]
 
@@ -91,6 +93,39 @@ def test_failed_builds_leave_the_objects_of_the_last_one(bench):
     assert not list(bench.builds.glob("tmp-*"))
 
 
+def test_error_of_the_compiler_stands_when_nothing_can_be_kept(bench, monkeypatch):
+    def full(*_):
+        raise OSError("no space")
+
+    monkeypatch.setattr(publish, "keep_objects", full)
+    bench.write("two/two.cpp", "//! error this is wrong\n")
+    with pytest.raises(jit.BuildError, match="this is wrong"):
+        bench.load()
+
+
+def test_a_build_file_that_may_be_why_a_build_failed_is_not_used_again(bench):
+    bench.write("two/two.cpp", "//! error this is wrong\n")
+    with pytest.raises(jit.BuildError):
+        bench.load()
+    (kept,) = (bench.builds / "failed").glob("*/build.ninja")
+    kept.write_bytes(b"\xff is no build file\n")
+    bench.write("two/two.cpp", "two\n")
+    assert text_of(bench.load()) == "shared header\none\ntwo"
+
+
+@pytest.mark.parametrize("change", [{"schema": 0}, {"created": 1e9}])
+def test_what_failed_builds_kept_is_removed_in_the_end(bench, change):
+    bench.write("two/two.cpp", "//! error this is wrong\n")
+    with pytest.raises(jit.BuildError):
+        bench.load(cflags=("-DONE",))
+    (record,) = (bench.builds / "failed").glob("*/ok.json")
+    record.write_text(json.dumps({**json.loads(record.read_text()), **change}))
+    bench.write("two/two.cpp", "two\n")
+    bench.load()
+    assert not record.parent.exists()
+    assert not list(bench.builds.glob("tmp-*"))
+
+
 def test_damaged_object_is_not_reused(bench):
     first = bench.load()
     assert bench.counts == ALL
@@ -119,6 +154,23 @@ def test_touched_files_are_not_compiled_with_an_edited_one(bench):
         bench.write("two/two.cpp", text)
         assert text_of(bench.load()).endswith(text.strip())
         assert bench.counts == ["compile two.cpp", "link"]
+
+
+def test_edited_header_of_somebody_else_is_seen_when_a_file_is_compiled(bench):
+    outside = bench.directory / "outside"
+    outside.mkdir()
+    (outside / "theirs.h").write_text("theirs\n")
+    bench.write("one/one.cpp", '#include "theirs.h"\none\n')
+    flags = {"cflags": (f"-I{outside}",)}
+    bench.load(**flags)
+    assert bench.counts == ALL
+    future = time.time() + 1000
+    os.utime(bench.sources / "one/one.cpp", (future, future))
+    (outside / "theirs.h").write_text("edited\n")
+    os.utime(outside / "theirs.h", (future, future))
+    bench.write("two/two.cpp", "deux\n")
+    assert text_of(bench.load(**flags)) == "edited\none\ndeux"
+    assert bench.counts == ALL
 
 
 def test_added_and_removed_source(bench):
