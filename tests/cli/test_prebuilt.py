@@ -83,7 +83,7 @@ def test_import_without_a_compiler(installed):
     assert run(LLTM_JIT_DISABLE_JIT="1").returncode == 0
 
 
-@pytest.mark.parametrize("command", ["timings", "flags", "archive", "compile-commands"])
+@pytest.mark.parametrize("command", ["timings", "flags", "compile-commands"])
 def test_commands_about_a_build_want_one_in_the_cache(installed, command):
     done = installed[1]("-m", "lltm_jit", command)
     assert done.returncode == 1
