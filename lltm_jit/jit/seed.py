@@ -100,9 +100,11 @@ def _without_touched(
     touched = [name for name, made in good.items() if newer(name, made["files"])]
     if touched:
         own = _finder(directory, spec)
-        made_from = dependencies(directory, ninja)
-        others = {name: [p for p in made_from.get(name, ()) if not own(p)] for name in touched}
-        touched = [name for name in touched if not newer(name, others[name])]
+        touched = [
+            name
+            for name, paths in dependencies(directory, ninja).items()
+            if name in touched and not newer(name, (path for path in paths if not own(path)))
+        ]
     if not touched:
         return BUILD_FILE
     starts = tuple(f"build {name}: ".encode() for name in touched)
