@@ -6,46 +6,52 @@ import re
 import shlex
 import time
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass
 
 from lltm_jit import native
 from lltm_jit.jit import BuildInfo, cache, detect, engine
 from lltm_jit.jit.builder import compile_line_places
+from lltm_jit.jit.seed import BUILD_FILE
 
 
-def package_build() -> BuildInfo:
-    """The build of the package's kernels in the cache, made where there is none; not imported."""
-    toolchain = detect()
-    return engine.build(native.package_spec(toolchain), toolchain)
+@dataclass(frozen=True)
+class PackageBuild:
+    """A build of the package's kernels.
 
-
-def ninja_variables(directory: Path) -> dict[str, list[str]]:
-    """The variables at the top of the build file that torch wrote, in words."""
-    text = (directory / "build.ninja").read_text("utf-8")
-    pairs = re.findall(r"^(\w+) = (.*)$", text, re.MULTILINE)
-    words = words_of(directory)
-    return {name: words(re.sub(r"\$([$ :])", r"\1", value)) for name, value in pairs}
-
-
-def words_of(directory: Path) -> Callable[[str], list[str]]:
-    """A function that splits a command of a build into words, with this checkout's paths in them.
-
-    A key is made of contents, so another checkout may have made the build, with paths of its own.
+    ``words`` splits a command of the build into words, with this checkout's paths in them: a key is
+    made of contents, so another checkout may have made the build, with paths of its own.
     """
-    record = cache.read_record(directory)
+
+    info: BuildInfo
+    words: Callable[[str], list[str]]
+
+    def variables(self) -> dict[str, list[str]]:
+        """The variables at the top of the build file that torch wrote, in words."""
+        text = (self.info.directory / BUILD_FILE).read_text("utf-8")
+        pairs = re.findall(r"^(\w+) = (.*)$", text, re.MULTILINE)
+        return {name: self.words(re.sub(r"\$([$ :])", r"\1", value)) for name, value in pairs}
+
+
+def package_build() -> PackageBuild:
+    """The build in the cache, made where there is none; not imported."""
     toolchain = detect()
-    here = compile_line_places(native.package_spec(toolchain), toolchain)
-    ours = dict(zip(record.places, here, strict=True)) if record else {}
+    spec = native.package_spec(toolchain)
+    info = engine.build(spec, toolchain)
+    record = cache.read_record(info.directory)
+    assert record is not None
+    return PackageBuild(info, _splitter(record.places, compile_line_places(spec, toolchain)))
+
+
+def _splitter(theirs: list[str], ours: list[str]) -> Callable[[str], list[str]]:
+    meant = dict(zip(theirs, ours, strict=True))
     # In one pass and the longest first, for one path may lie inside another.
-    paths = "|".join(re.escape(path) for path in sorted(ours, key=len, reverse=True))
+    paths = "|".join(re.escape(path) for path in sorted(meant, key=len, reverse=True))
     # A path begins a word, or follows an option or one of `=,:`, and ends with a component.
     in_word = re.compile(rf"(^(?:-[IL])?|[=,:])({paths})(?=[/=,:]|$)")
 
     def words(command: str) -> list[str]:
-        def ours_in(word: str) -> str:
-            return in_word.sub(lambda match: match[1] + ours[match[2]], word) if ours else word
-
-        return [ours_in(word) for word in shlex.split(command)]
+        split = shlex.split(command)
+        return [in_word.sub(lambda match: match[1] + meant[match[2]], word) for word in split]
 
     return words
 

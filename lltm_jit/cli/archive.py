@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     archiver = shutil.which("ar")
     if archiver is None:
         raise ToolchainError("ar was not found; it comes with the C++ compiler's binutils")
-    objects = sorted(_build.package_build().directory.glob("*.o"))
+    objects = sorted(_build.package_build().info.directory.glob("*.o"))
     args.output.unlink(missing_ok=True)  # ar would add to what is there
     subprocess.run([archiver, "rcs", args.output, *objects], check=True)
     print(f"{args.output}: {len(objects)} objects")

@@ -32,18 +32,17 @@ def run(args: argparse.Namespace) -> int:
 
 def collect() -> list[dict[str, Any]]:
     """One entry a source: ninja's own database, less the link, with nvcc's lines made clang's."""
-    directory = _build.package_build().directory
+    build = _build.package_build()
     database = subprocess.run(
         [find_ninja(), "-t", "compdb", "compile", "cuda_compile"],
-        cwd=directory,
+        cwd=build.info.directory,
         capture_output=True,
         text=True,
         check=True,
     )
-    words_of = _build.words_of(directory)
     entries = []
     for entry in json.loads(database.stdout):
-        words, (file,) = words_of(entry["command"]), words_of(shlex.quote(entry["file"]))
+        words, (file,) = build.words(entry["command"]), build.words(shlex.quote(entry["file"]))
         if file.endswith(".cu"):
             words = clang_words(words, file)
         entries.append({"directory": entry["directory"], "file": file, "arguments": words})

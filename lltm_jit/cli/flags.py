@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
 def collect() -> dict[str, list[str]]:
     """The words of each variable of :data:`RULES`; NVCC's only where CUDA is compiled."""
-    variables = _build.ninja_variables(_build.package_build().directory)
+    variables = _build.package_build().variables()
     preprocessor, compiler = split(variables["cflags"])
     flags = {
         "CXX": variables["cxx"],

@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    info = _build.package_build()
+    info = _build.package_build().info
     seconds = seconds_by_output(info.directory)
     sources = {source.stem: source for source in info.sources}
     for output, spent in sorted(seconds.items(), key=lambda item: -item[1]):

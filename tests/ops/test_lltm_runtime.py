@@ -21,6 +21,7 @@ from op_testing import (
 import lltm_jit
 from lltm_jit import build_info
 from lltm_jit.functional import lltm_cell
+from lltm_jit.jit import detect
 from lltm_jit.ops.lltm import lltm_cell_reference
 
 
@@ -98,9 +99,7 @@ def test_backward_past_two_to_the_31_elements():
         torch.testing.assert_close(actual[rows], expected, rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.skipif(
-    not build_info().compiler.startswith("g++"), reason="other compilers' OpenMP is not torch's"
-)
+@pytest.mark.skipif(detect().cxx_family != "gcc", reason="other compilers' OpenMP is not torch's")
 def test_kernels_run_on_the_threads_of_torch():
     """They call OpenMP, and the one that torch has loaded: a build without it has one thread."""
     library = build_info().library.read_bytes()
