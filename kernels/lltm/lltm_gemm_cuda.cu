@@ -15,29 +15,22 @@ namespace {
 
 // ------------------------------------------------------------------------------------- forward --
 
+// Note [Shapes of the tiles]
+// Each is the largest that still gives most SMs a tile: traffic from L2 limits the large ones, the way
+// there and back the small ones. All have eight warps. A forward tile takes more shared memory than
+// two blocks of one SM could have: a block that begins while the kernel before it ends would join
+// another of its kind on one SM, and leave a second SM idle.
+
 // kUnits hidden units of kM batch rows: the tile has the three gates of each unit side by side.
-template <typename scalar_t, int kM, int kUnits_, int kThreadM, int kThreadN, int kGroups,
-          int kStageBytes, int kStages, Unit kUnit = Unit::Threads>
-struct ForwardShape
-    : TileShape<scalar_t, kM, 3 * kUnits_, kThreadM, kThreadN, kGroups,
-                kStageBytes / int(sizeof(scalar_t)), kStages, Along::K, Along::K, kUnit> {
+template <typename scalar_t, int kM, int kUnits_, int kWarpM, int kGroups, int kStageBytes>
+struct ForwardShape : TileShape<scalar_t, kM, 3 * kUnits_, kWarpM, 3 * kUnits_, kGroups,
+                                kStageBytes / int(sizeof(scalar_t)), 4, Along::K, Along::K> {
   static constexpr int kUnits = kUnits_;
 };
-
-// Note [Shapes of the forward tile]
-// Each is the largest that still gives most SMs a tile. Four warps a scheduler hide the latency of
-// shared memory; that leaves 128 registers a thread, of which 24 or 48 hold sums. On tensor cores
-// a warp takes the whole tile, one eighth of k each.
 template <typename scalar_t>
-using MediumForward =
-    std::conditional_t<sizeof(scalar_t) == 2,
-                       ForwardShape<scalar_t, 32, 8, 4, 6, 8, 512, 4, Unit::TensorCores>,
-                       ForwardShape<scalar_t, 32, 8, 4, 6, 16, 512, 4>>;
+using MediumForward = ForwardShape<scalar_t, 32, 8, 32, 8, 512>;
 template <typename scalar_t>
-using LargeForward =
-    std::conditional_t<sizeof(scalar_t) == 2,
-                       ForwardShape<scalar_t, 64, 16, 8, 12, 8, 256, 4, Unit::TensorCores>,
-                       ForwardShape<scalar_t, 64, 16, 8, 6, 8, 512, 3>>;
+using LargeForward = ForwardShape<scalar_t, 64, 16, 32, 4, 256>;
 
 // [old_h, input] without the concatenation.
 template <typename scalar_t>
@@ -57,22 +50,21 @@ struct Columns {
         width(int(args.hidden_size + args.input_size)) {}
 
   struct Row {
-    const scalar_t* old_h;  // null past the batch
+    const scalar_t* old_h;
     const scalar_t* input;  // hidden_size before the row's first element
-    int hidden_size, width;
+    int hidden_size;
     __device__ __forceinline__ const scalar_t* at(int column) const {
-      return old_h && column < width ? (column < hidden_size ? old_h : input) + column : nullptr;
+      return (column < hidden_size ? old_h : input) + column;
     }
   };
-  __device__ __forceinline__ Row row(int64_t row, int64_t rows) const {
-    return {row < rows ? old_h + row * old_h_stride : nullptr,
-            input + row * input_stride - hidden_size, hidden_size, width};
+  __device__ __forceinline__ Row row(int64_t row) const {
+    return {old_h + row * old_h_stride, input + row * input_stride - hidden_size, hidden_size};
   }
 
-  __device__ __forceinline__ Line<scalar_t> column(int column, int rows) const {
-    if (column >= width) return {nullptr, 0, 0};
-    return column < hidden_size ? Line<scalar_t>{old_h + column, old_h_stride, rows}
-                                : Line<scalar_t>{input + column - hidden_size, input_stride, rows};
+  __device__ __forceinline__ Line<scalar_t> column(int column) const {
+    if (column >= width) column = 0;
+    return column < hidden_size ? Line<scalar_t>{old_h + column, old_h_stride}
+                                : Line<scalar_t>{input + column - hidden_size, input_stride};
   }
 };
 
@@ -96,11 +88,10 @@ __device__ __forceinline__ void finish_unit(const LltmCellArgs& args, int64_t ro
 }
 
 template <typename Shape, typename cell_t, int kChunk>
-__global__ void __launch_bounds__(Shape::kThreads) lltm_cell_kernel(LltmCellArgs args) {
+__global__ void __launch_bounds__(Shape::kThreads, 1) lltm_cell_kernel(LltmCellArgs args) {
   using scalar_t = typename Shape::scalar_t;
   using opmath = typename Shape::opmath;
   extern __shared__ __align__(16) char shared[];
-  wait_for_predecessor();
   const int hidden = int(args.hidden_size), width = hidden + int(args.input_size);
   const int unit_tiles = (hidden + Shape::kUnits - 1) / Shape::kUnits;
   const int unit0 = int(blockIdx.x % unit_tiles) * Shape::kUnits;
@@ -108,29 +99,49 @@ __global__ void __launch_bounds__(Shape::kThreads) lltm_cell_kernel(LltmCellArgs
   const Columns<scalar_t> columns(args);
   const auto* weights = static_cast<const scalar_t*>(args.weights);
 
-  tile_gemm<Shape, kChunk>(
-      shared, width, [&](int m) { return columns.row(row0 + m, args.batch_size); },
-      [&](int n) -> Line<scalar_t> {
-        const int gate = n / Shape::kUnits, unit = unit0 + n % Shape::kUnits;
-        const int64_t row = int64_t(gate) * hidden + unit;
-        return {gate < 3 && unit < hidden ? weights + row * args.weights_stride : nullptr, 1,
-                width};
-      });
-
+  const auto x_line = [&](int m) { return columns.row(min(row0 + m, args.batch_size - 1)); };
+  const auto weights_line = [&](int n) -> Line<scalar_t> {
+    const int gate = n / Shape::kUnits, unit = unit0 + n % Shape::kUnits;
+    const int64_t row = unit < hidden ? int64_t(gate) * hidden + unit : 0;
+    return {weights + row * args.weights_stride, 1};
+  };
+  // The epilogue's own inputs, on their way while the product is made.
+  constexpr int kItems = Shape::kM * Shape::kUnits / Shape::kThreads;
+  static_assert(Shape::kM * Shape::kUnits % Shape::kThreads == 0);
   const auto* bias = static_cast<const scalar_t*>(args.bias);
-  for (int i = threadIdx.x; i < Shape::kM * Shape::kUnits; i += Shape::kThreads) {
-    const int m = i / Shape::kUnits, u = i % Shape::kUnits;
+  const auto* old_cells = static_cast<const cell_t*>(args.old_cell);
+  scalar_t biases[kItems][3];
+  cell_t cells[kItems];
+  const auto load_inputs = [&] {
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+      const int item = threadIdx.x + i * Shape::kThreads;
+      const int64_t row = min(row0 + item / Shape::kUnits, args.batch_size - 1);
+      const int unit = min(unit0 + item % Shape::kUnits, hidden - 1);
+      cells[i] = old_cells[row * hidden + unit];
+#pragma unroll
+      for (int gate = 0; gate < 3; ++gate) {
+        biases[i][gate] = bias ? bias[gate * hidden + unit] : scalar_t(0.0f);
+      }
+    }
+  };
+  const auto tile = tile_gemm<Shape, kChunk>(shared, width, x_line, weights_line, load_inputs);
+
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) {
+    const int item = threadIdx.x + i * Shape::kThreads;
+    const int m = item / Shape::kUnits, u = item % Shape::kUnits;
     const int64_t row = row0 + m;
     const int unit = unit0 + u;
     if (row >= args.batch_size || unit >= hidden) continue;
     opmath pre[3];
 #pragma unroll
     for (int gate = 0; gate < 3; ++gate) {
-      pre[gate] = tile_value<Shape>(shared, m, gate * Shape::kUnits + u);
-      if (bias) pre[gate] += to_opmath(bias[gate * hidden + unit]);
+      opmath value[1];
+      tile.values(m, gate * Shape::kUnits + u, value);
+      pre[gate] = value[0] + to_opmath(biases[i][gate]);
     }
-    const auto* old_cell = static_cast<const cell_t*>(args.old_cell) + row * hidden + unit;
-    finish_unit<scalar_t, cell_t>(args, row, unit, pre, to_opmath(*old_cell));
+    finish_unit<scalar_t, cell_t>(args, row, unit, pre, to_opmath(cells[i]));
   }
 }
 
@@ -157,7 +168,7 @@ __global__ void __launch_bounds__(kTinyRows* kTinyLanes, 1)
   const int64_t gate_stride = int64_t(hidden) * args.weights_stride;
   const auto* bias = static_cast<const scalar_t*>(args.bias);
   const int64_t read_row = row_inside ? row : args.batch_size - 1;
-  const auto x_row = columns.row(read_row, args.batch_size);
+  const auto x_row = columns.row(read_row);
   const opmath old_cell =
       to_opmath(static_cast<const cell_t*>(args.old_cell)[read_row * hidden + unit]);
   opmath pre[3] = {};
@@ -202,38 +213,40 @@ __global__ void __launch_bounds__(kTinyRows* kTinyLanes, 1)
 
 // ------------------------------------------------------------------------------------ backward --
 
-// Both shapes make 256 threads. [dh, dx] = dG W: dG runs along k, W along n.
-template <typename scalar_t, int kT = std::max<int>(4, kAccessBytes / sizeof(scalar_t))>
-using InputGradient =
-    TileShape<scalar_t, 32, 4 * kT, 8, kT, 16, 512 / int(sizeof(scalar_t)), 3, Along::K, Along::MN>;
+constexpr int kProductThreads = 256;  // of all shapes here: see Note [Shapes of the tiles]
+// [dh, dx] = dG W: dG runs along k, W along n.
+template <typename scalar_t>
+using MediumInputGradient =
+    TileShape<scalar_t, 32, 16, 32, 16, 8, 512 / int(sizeof(scalar_t)), 4, Along::K, Along::MN>;
+template <typename scalar_t>
+using LargeInputGradient =
+    TileShape<scalar_t, 64, 32, 32, 32, 4, 256 / int(sizeof(scalar_t)), 4, Along::K, Along::MN>;
 // dW = dG^T [h, x]: both run along the tile's sides, k is the batch.
-template <typename scalar_t, int kT = std::max<int>(4, kAccessBytes / sizeof(scalar_t))>
-using WeightGradient = TileShape<scalar_t, 64, 64, 8, kT, kT / 2, 32, 3, Along::MN, Along::MN>;
+template <typename scalar_t>
+using WeightGradient = TileShape<scalar_t, 64, 64, 32, 16, 1, sizeof(scalar_t) == 8 ? 16 : 32, 4,
+                                 Along::MN, Along::MN>;
 
 template <typename Shape, int kChunk>
-__device__ void input_gradient_tile(const LltmProductsArgs& args, int64_t tile, char* shared) {
+__device__ void input_gradient_tile(const LltmProductsArgs& args, int64_t index, char* shared) {
   using scalar_t = typename Shape::scalar_t;
   const int hidden = int(args.hidden_size);
   const int first = args.grad_old_h ? 0 : hidden;  // columns that somebody asked for
   const int last = args.grad_input ? hidden + int(args.input_size) : hidden;
   const int column_tiles = (last - first + Shape::kN - 1) / Shape::kN;
-  const int64_t row0 = tile / column_tiles * Shape::kM;
-  const int column0 = first + int(tile % column_tiles) * Shape::kN;
+  const int64_t row0 = index / column_tiles * Shape::kM;
+  const int column0 = first + int(index % column_tiles) * Shape::kN;
   const auto* grad_pre = static_cast<const scalar_t*>(args.grad_pre);
   const auto* weights = static_cast<const scalar_t*>(args.weights);
 
-  tile_gemm<Shape, kChunk>(
-      shared, 3 * hidden,
-      [&](int m) -> Line<scalar_t> {
-        const int64_t row = row0 + m;
-        return {row < args.batch_size ? grad_pre + row * 3 * hidden : nullptr, 1, 3 * hidden};
-      },
-      [&](int n) -> Line<scalar_t> {
-        return {column0 + n < last ? weights + column0 + n : nullptr, args.weights_stride,
-                3 * hidden};
-      });
+  const auto grad_line = [&](int m) -> Line<scalar_t> {
+    return {grad_pre + min(row0 + m, args.batch_size - 1) * 3 * hidden, 1};
+  };
+  const auto weights_line = [&](int n) -> Line<scalar_t> {
+    return {weights + (column0 + n < last ? column0 + n : 0), args.weights_stride};
+  };
+  const auto tile = tile_gemm<Shape, kChunk>(shared, 3 * hidden, grad_line, weights_line, [] {});
 
-  store_tile<Shape, kChunk / int(sizeof(scalar_t))>(shared, [&](int m, int n) -> scalar_t* {
+  tile.template store<kChunk / int(sizeof(scalar_t))>([&](int m, int n) -> scalar_t* {
     const int64_t row = row0 + m;
     const int column = column0 + n;
     if (row >= args.batch_size || column >= last) return nullptr;
@@ -244,50 +257,69 @@ __device__ void input_gradient_tile(const LltmProductsArgs& args, int64_t tile, 
 }
 
 template <typename Shape, int kChunk>
-__device__ void weight_gradient_tile(const LltmProductsArgs& args, int64_t tile, char* shared) {
+__device__ void weight_gradient_tile(const LltmProductsArgs& args, int64_t index, char* shared) {
   using scalar_t = typename Shape::scalar_t;
-  using opmath = typename Shape::opmath;
   const int hidden = int(args.hidden_size), width = hidden + int(args.input_size);
   const int batch = int(args.batch_size);
-  // Without grad_weights only the bias is wanted: the first column of tiles.
-  const int column_tiles = args.grad_weights ? (width + Shape::kN - 1) / Shape::kN : 1;
-  const int row0 = int(tile / column_tiles) * Shape::kM;  // of the weights
-  const int column0 = int(tile % column_tiles) * Shape::kN;
+  const int column_tiles = (width + Shape::kN - 1) / Shape::kN;
+  const int row0 = int(index / column_tiles) * Shape::kM;  // of the weights
+  const int column0 = int(index % column_tiles) * Shape::kN;
   const auto* grad_pre = static_cast<const scalar_t*>(args.grad_pre);
   const Columns<scalar_t> columns(args);
-  if (args.grad_weights) {
-    tile_gemm<Shape, kChunk>(
-        shared, batch,
-        [&](int m) -> Line<scalar_t> {
-          return {row0 + m < 3 * hidden ? grad_pre + row0 + m : nullptr, 3 * hidden, batch};
-        },
-        [&](int n) { return columns.column(column0 + n, batch); });
-    store_tile<Shape, kChunk / int(sizeof(scalar_t))>(shared, [&](int m, int n) -> scalar_t* {
-      const int64_t row = row0 + m;
-      if (row >= 3 * hidden || column0 + n >= width) return nullptr;
-      return static_cast<scalar_t*>(args.grad_weights) + row * width + column0 + n;
-    });
-  }
-  const int m = row0 + threadIdx.x;
-  if (args.grad_bias && column0 == 0 && threadIdx.x < Shape::kM && m < 3 * hidden) {
-    opmath sum = 0;
-    for (int k = 0; k < batch; ++k) sum += to_opmath(grad_pre[int64_t(k) * 3 * hidden + m]);
-    static_cast<scalar_t*>(args.grad_bias)[m] = from_opmath<scalar_t>(sum);
-  }
+
+  const auto grad_line = [&](int m) -> Line<scalar_t> {
+    return {grad_pre + (row0 + m < 3 * hidden ? row0 + m : 0), 3 * hidden};
+  };
+  const auto x_line = [&](int n) { return columns.column(column0 + n); };
+  const auto tile = tile_gemm<Shape, kChunk>(shared, batch, grad_line, x_line, [] {});
+
+  tile.template store<kChunk / int(sizeof(scalar_t))>([&](int m, int n) -> scalar_t* {
+    const int64_t row = row0 + m;
+    if (row >= 3 * hidden || column0 + n >= width) return nullptr;
+    return static_cast<scalar_t*>(args.grad_weights) + row * width + column0 + n;
+  });
 }
 
-// Two blocks an SM, so that one computes while the other waits for memory; the fragments of other
-// types than float leave no registers for that.
-template <typename scalar_t, int kChunk>
-__global__ void __launch_bounds__(256, std::is_same_v<scalar_t, float> ? 2 : 1)
-    lltm_products_kernel(LltmProductsArgs args, int64_t input_tiles) {
-  extern __shared__ __align__(16) char shared[];
+// 32 columns; each warp takes every eighth row of the batch.
+template <typename scalar_t>
+__device__ void bias_gradient_tile(const LltmProductsArgs& args, int64_t index, char* shared) {
+  using opmath = opmath_t<scalar_t>;
+  constexpr int kWarps = kProductThreads / 32;
+  const int columns = 3 * int(args.hidden_size);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, column = int(index) * 32 + lane;
+  const auto* grad_pre = static_cast<const scalar_t*>(args.grad_pre) + column;
+  auto* partial = reinterpret_cast<opmath*>(shared);
   wait_for_predecessor();
-  if (blockIdx.x < input_tiles) {
-    input_gradient_tile<InputGradient<scalar_t>, kChunk>(args, blockIdx.x, shared);
-  } else {
-    weight_gradient_tile<WeightGradient<scalar_t>, kChunk>(args, blockIdx.x - input_tiles, shared);
+  opmath sum = 0;
+  if (column < columns) {
+#pragma unroll 8
+    for (int row = warp; row < args.batch_size; row += kWarps) {
+      sum += to_opmath(grad_pre[int64_t(row) * columns]);
+    }
   }
+  partial[warp * 32 + lane] = sum;
+  __syncthreads();
+  if (warp != 0 || column >= columns) return;
+  for (int other = 1; other < kWarps; ++other) sum += partial[other * 32 + lane];
+  static_cast<scalar_t*>(args.grad_bias)[column] = from_opmath<scalar_t>(sum);
+}
+
+// Which block does what: first the tiles of [dh, dx], which take longest, then those of db and dW.
+struct ProductTiles {
+  int64_t input, bias, weight;
+};
+
+template <typename InputShape, typename WeightShape, int kChunk>
+__global__ void __launch_bounds__(kProductThreads, 2)
+    lltm_products_kernel(LltmProductsArgs args, ProductTiles tiles) {
+  extern __shared__ __align__(16) char shared[];
+  int64_t index = blockIdx.x;
+  if (index < tiles.input) return input_gradient_tile<InputShape, kChunk>(args, index, shared);
+  index -= tiles.input;
+  if (index < tiles.bias) {
+    return bias_gradient_tile<typename InputShape::scalar_t>(args, index, shared);
+  }
+  weight_gradient_tile<WeightShape, kChunk>(args, index - tiles.bias, shared);
 }
 
 // ----------------------------------------------------------------------------------- launchers --
@@ -301,20 +333,22 @@ cudaError_t launch_cell(const LltmCellArgs& args, cudaStream_t stream) {
                 Shape::kSharedBytes, stream, args);
 }
 
+// Tiles that occupy three quarters of a large chip.
+constexpr int64_t kEnoughTiles = 96;
+
 template <typename scalar_t, typename cell_t, int kChunk>
 cudaError_t launch_cell_by_size(const LltmCellArgs& args, cudaStream_t stream) {
-  // See Note [Shapes of the forward tile]; 96 blocks occupy three quarters of a large chip.
-  constexpr int64_t kEnoughBlocks = 96;
+  // See Note [Shapes of the tiles].
   const auto blocks = [&](int64_t rows, int64_t units) {
     return tiles(args.batch_size, rows) * tiles(args.hidden_size, units);
   };
-  if constexpr (sizeof(scalar_t) < 8) {
-    if constexpr (kChunk == kAccessBytes) {
-      if (blocks(64, 16) >= kEnoughBlocks) {
-        return launch_cell<LargeForward<scalar_t>, cell_t, kChunk>(args, stream);
-      }
+  if constexpr (kChunk == kAccessBytes && sizeof(scalar_t) < 8) {
+    if (blocks(64, 16) >= kEnoughTiles) {
+      return launch_cell<LargeForward<scalar_t>, cell_t, kChunk>(args, stream);
     }
-    if (blocks(32, 8) >= kEnoughBlocks) {
+  }
+  if constexpr (kChunk == kAccessBytes || sizeof(scalar_t) < 8) {
+    if (blocks(32, 8) >= kEnoughTiles) {
       return launch_cell<MediumForward<scalar_t>, cell_t, kChunk>(args, stream);
     }
   }
@@ -322,22 +356,41 @@ cudaError_t launch_cell_by_size(const LltmCellArgs& args, cudaStream_t stream) {
                 unsigned(blocks(kTinyRows, 1)), kTinyRows * kTinyLanes, 0, stream, args);
 }
 
+template <typename InputShape, int kChunk>
+cudaError_t launch_products(const LltmProductsArgs& args, int64_t input_tiles,
+                            cudaStream_t stream) {
+  using WeightShape = WeightGradient<typename InputShape::scalar_t>;
+  static_assert(InputShape::kThreads == kProductThreads &&
+                WeightShape::kThreads == kProductThreads);
+  const int64_t rows = 3 * args.hidden_size, width = args.hidden_size + args.input_size;
+  const ProductTiles count{
+      .input = input_tiles,
+      .bias = args.grad_bias ? tiles(rows, 32) : 0,
+      .weight =
+          args.grad_weights ? tiles(rows, WeightShape::kM) * tiles(width, WeightShape::kN) : 0,
+  };
+  const int64_t blocks = count.input + count.bias + count.weight;
+  if (blocks == 0) return cudaSuccess;
+  return launch(lltm_products_kernel<InputShape, WeightShape, kChunk>, unsigned(blocks),
+                kProductThreads, std::max(InputShape::kSharedBytes, WeightShape::kSharedBytes),
+                stream, args, count);
+}
+
 template <typename scalar_t, int kChunk>
-cudaError_t launch_products(const LltmProductsArgs& args, cudaStream_t stream) {
-  using ForInput = InputGradient<scalar_t>;
-  using ForWeights = WeightGradient<scalar_t>;
-  static_assert(ForInput::kThreads == 256 && ForWeights::kThreads == 256);
-  const int64_t width = args.hidden_size + args.input_size;
+cudaError_t launch_products_by_size(const LltmProductsArgs& args, cudaStream_t stream) {
+  using Large = LargeInputGradient<scalar_t>;
+  using Medium = MediumInputGradient<scalar_t>;
   const int64_t columns =
       (args.grad_old_h ? args.hidden_size : 0) + (args.grad_input ? args.input_size : 0);
-  const int64_t input_tiles = tiles(args.batch_size, ForInput::kM) * tiles(columns, ForInput::kN);
-  const int64_t weight_columns = args.grad_weights ? width : (args.grad_bias ? 1 : 0);
-  const int64_t weight_tiles =
-      tiles(3 * args.hidden_size, ForWeights::kM) * tiles(weight_columns, ForWeights::kN);
-  if (input_tiles + weight_tiles == 0) return cudaSuccess;
-  return launch(lltm_products_kernel<scalar_t, kChunk>, unsigned(input_tiles + weight_tiles), 256,
-                std::max(ForInput::kSharedBytes, ForWeights::kSharedBytes), stream, args,
-                input_tiles);
+  const auto blocks = [&](int64_t rows, int64_t width) {
+    return tiles(args.batch_size, rows) * tiles(columns, width);
+  };
+  if constexpr (kChunk == kAccessBytes) {
+    if (const int64_t count = blocks(Large::kM, Large::kN); count >= kEnoughTiles) {
+      return launch_products<Large, kChunk>(args, count, stream);
+    }
+  }
+  return launch_products<Medium, kChunk>(args, blocks(Medium::kM, Medium::kN), stream);
 }
 
 }  // namespace
@@ -358,9 +411,9 @@ cudaError_t launch_lltm_products(const LltmProductsArgs& args, cudaStream_t stre
   return dispatch_floating(args.type, [&](auto scalar) {
     using scalar_t = decltype(scalar);
     if constexpr (sizeof(scalar_t) > 2) {
-      if (!args.aligned) return launch_products<scalar_t, sizeof(scalar_t)>(args, stream);
+      if (!args.aligned) return launch_products_by_size<scalar_t, sizeof(scalar_t)>(args, stream);
     }
-    return launch_products<scalar_t, kAccessBytes>(args, stream);
+    return launch_products_by_size<scalar_t, kAccessBytes>(args, stream);
   });
 }
 

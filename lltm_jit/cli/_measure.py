@@ -20,7 +20,8 @@ from lltm_jit import __version__
 PHASES = ("forward, no_grad", "forward", "forward + backward")
 GRAPH_CALLS = 20  # in one CUDA graph, so that its own launch weighs little
 _FEWEST_SAMPLES = 7  # enough for quartiles
-_TURN = 0.02  # seconds
+_FIRST_CALLS = 5  # to find out how long one takes
+_TURN = 0.01  # seconds
 
 Cell = Callable[..., tuple[Tensor, Tensor]]
 
@@ -144,12 +145,13 @@ def take_turns(timers: Sequence[Timer], seconds: float, calls: int = 1) -> list[
         seconds: for each.
         calls: of what is measured, in one statement of a timer.
     """
+    # Timer.blocked_autorange would take blocks so long that a synchronisation weighs nothing.
+    blocks = [max(1, round(_TURN / timer.timeit(_FIRST_CALLS).mean)) for timer in timers]
     samples: list[list[float]] = [[] for _ in timers]
     end = time.monotonic() + seconds * len(timers)
     while timers and (time.monotonic() < end or len(samples[0]) < _FEWEST_SAMPLES):
-        for timer, of_one in zip(timers, samples, strict=True):
-            times = timer.blocked_autorange(min_run_time=_TURN).times
-            of_one += [sample / calls for sample in times]
+        for timer, block, of_one in zip(timers, blocks, samples, strict=True):
+            of_one.append(timer.timeit(block).mean / calls)
     return [summary(of_one) for of_one in samples]
 
 

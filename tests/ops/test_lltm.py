@@ -46,7 +46,7 @@ SIZES = [
 
 
 # On a GPU each tile shape of the kernels with their own products, aligned and not.
-GPU_SIZES = [(40, 16, 784), (96, 33, 257), (128, 64, 1024), (96, 63, 1023)]
+GPU_SIZES = [(40, 16, 784), (96, 33, 257), (128, 64, 1024), (96, 63, 1023), (190, 88, 1048)]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -167,6 +167,23 @@ def test_extreme_values(value, device):
                 strict=True,
             ):
                 torch.testing.assert_close(actual, expected)
+
+
+@needs_gpu
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 3.4028e38, 1e-40])
+@pytest.mark.parametrize("sizes", [(40, 16, 784), (128, 64, 1024), (190, 88, 1048)])
+def test_tensor_cores_keep_what_a_float_can_be(sizes, value):
+    """Products are of halves of floats: neither infinities nor the largest have such halves."""
+    inputs = [t.detach() for t in cell_inputs(*sizes, dtype=torch.float, device="cuda")]
+    for tensor in (inputs[0], inputs[1], inputs[3]):
+        tensor[-1, 5] = value
+    inputs[1][0, 5] *= 1e-30  # so that some products with the largest stay finite
+    ones = torch.ones_like(inputs[3])
+    for function in (lambda f: f(*inputs), lambda f: cell_gradients(f, inputs, ones, ones)):
+        for actual, expected in zip(
+            function(lltm_cell), function(lltm_cell_reference), strict=True
+        ):
+            torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4, equal_nan=True)
 
 
 @settings(max_examples=40, deadline=None)
