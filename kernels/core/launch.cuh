@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 #include "core/cuda_types.cuh"
@@ -26,7 +27,8 @@ inline unsigned blocks_for(int64_t work) {
 // A cell is so short that starting its kernel costs as much as running it. From Hopper on a kernel
 // launched with the programmatic attribute may be set up while its predecessor on the stream still
 // runs; it waits for the predecessor's end, and for its memory, in wait_for_predecessor(), which
-// therefore comes before any access to memory. Older chips launch as ever.
+// therefore comes before any access to memory. Code for older chips, which has no such wait, launches
+// as ever, wherever it runs.
 __device__ __forceinline__ void wait_for_predecessor() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
@@ -34,16 +36,32 @@ __device__ __forceinline__ void wait_for_predecessor() {
 #endif
 }
 
-// Launches a kernel that begins with wait_for_predecessor(). More shared memory than the 48 KB that
-// need no asking is asked for.
+// The architecture (90 for 9.0) whose code `kernel` runs on the current device, and with it every
+// kernel of the same source: the chip's own, or an older one's that the driver has translated.
+template <typename Kernel>
+static cudaError_t code_architecture(Kernel* kernel, int* architecture) {
+  constexpr int kDevices = 64;
+  static std::atomic<int> known[kDevices];
+  int device = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess && (device >= kDevices || known[device] == 0)) {
+    cudaFuncAttributes attributes{};
+    error = cudaFuncGetAttributes(&attributes, kernel);
+    *architecture = attributes.ptxVersion;
+    if (error == cudaSuccess && device < kDevices) known[device] = attributes.ptxVersion;
+    return error;
+  }
+  if (error == cudaSuccess) *architecture = known[device];
+  return error;
+}
+
+// Launches a kernel that calls wait_for_predecessor() before it touches memory. More shared memory
+// than the 48 KB that need no asking is asked for.
 template <typename... Args>
 cudaError_t launch(void (*kernel)(Args...), unsigned blocks, int threads, int shared_bytes,
                    cudaStream_t stream, const Args&... args) {
-  int device = 0, major = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  }
+  int architecture = 0;
+  cudaError_t error = code_architecture(kernel, &architecture);
   if (error == cudaSuccess && shared_bytes > 48 * 1024) {
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
   }
@@ -57,7 +75,7 @@ cudaError_t launch(void (*kernel)(Args...), unsigned blocks, int threads, int sh
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = &overlap;
-  config.numAttrs = major >= 9 ? 1 : 0;
+  config.numAttrs = architecture >= 90 ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, args...);
 }
 

@@ -1,13 +1,14 @@
 // A warp's share of a matrix product on tensor cores, for every element type: 16 x 8 sums at a time.
 //
 // Note [Single precision on tensor cores]
-// Tensor cores read a float as TF32, with 11 of its 24 bits. The float is therefore split in two such
+// Tensor cores read a float as TF32, with 11 of its 24 bits. A float is therefore split in two such
 // numbers, x = high + low, and x y taken as low(x) high(y) + high(x) low(y) + high(x) high(y), which
-// leaves an error of about 2^-23. Tensor cores also truncate their sums, so each takes eight products
-// of k only, smallest first, and the long sum is made of rounded additions. Results are as near to
-// the exact ones as those of float32 multiply-adds, at several times the rate. Method: H. Ootomo and
-// R. Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32
-// theoretical peak performance", 2022. An infinity splits into NaN: see Tile::values.
+// is off by 2^-21 at most and 2^-23 or so on average. Tensor cores also truncate their sums; so each of
+// those covers only eight k, smallest products first, and the long sum is made of rounded additions.
+// Results come as near to the exact ones as those of float32 multiply-adds do, down to numbers of
+// 2^-114, at up to twice the rate. Method: H. Ootomo and R. Yokota, "Recovering single precision
+// accuracy from Tensor Cores while surpassing the FP32 theoretical peak performance", 2022.
+// An infinity, or what rounds to one, has no halves: see Tile::values.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +38,7 @@ struct SplitFloat {
 template <typename scalar_t>
 struct Mma {
   static constexpr int kK = 8;
-  // Elements between rows in shared memory beyond a multiple of 128 bytes, for lanes that read at
-  // once to touch different banks.
+  // Elements between rows in shared memory, for lanes that read at once to touch different banks.
   static constexpr int padding(Along along) {
     return along == Along::K ? 4 : 32 / int(sizeof(scalar_t));
   }
@@ -80,6 +80,13 @@ struct Mma {
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+d"(sums[0]), "+d"(sums[1]), "+d"(sums[2]), "+d"(sums[3])
         : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
+#elif __CUDA_ARCH__ >= 800
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+          : "+d"(sums[i % 2 * 2]), "+d"(sums[i % 2 * 2 + 1])
+          : "d"(a[i]), "d"(b[i / 2]));
+    }
 #else
     __trap();  // never launched: see lltm_products_fit_device
 #endif

@@ -39,7 +39,7 @@ struct TileShape {
       (kAlongB == Along::K ? kStageK : kN) + Mma<scalar_t>::padding(kAlongB);
   static constexpr int kRowsA = kAlongA == Along::K ? kM : kStageK;
   static constexpr int kRowsB = kAlongB == Along::K ? kN : kStageK;
-  static constexpr int kRowC = kN % 16 == 0 ? kN + 8 : kN;  // of the partial sums
+  static constexpr int kRowC = kN % 16 == 0 ? kN + 8 : kN;  // padded for the partial sums' pairs
   static constexpr int kStageElements = kRowsA * kRowA + kRowsB * kRowB;
   static constexpr int kSharedBytes = std::max<int>(kStages * kStageElements * sizeof(scalar_t),
                                                     kGroups * kM * kRowC * sizeof(opmath));
@@ -62,7 +62,7 @@ __device__ __forceinline__ void copy_async(void* target, const void* from, bool 
 #if __CUDA_ARCH__ >= 800
   const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(target));
   const int bytes = inside ? kBytes : 0;
-  if constexpr (kBytes == 16) {  // past L1: no other block of the SM reads the same
+  if constexpr (kBytes == 16) {  // past L1, where little is read twice
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
   } else {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(to), "l"(from), "r"(bytes),
@@ -83,8 +83,8 @@ struct StageCopy {
   static constexpr int kRows = kAlongK ? kLines : kStageK;
   static constexpr int kChunks = (kAlongK ? kStageK : kLines) / kElements;  // of a row
   static constexpr int kRowStep = kThreads / kChunks;
-  static constexpr int kCopies = (kRows + kRowStep - 1) / kRowStep;
-  static_assert(kThreads % kChunks == 0);
+  static constexpr int kCopies = kRows / kRowStep;
+  static_assert(kThreads % kChunks == 0 && kRows % kRowStep == 0);
   const int row = threadIdx.x / kChunks, column = threadIdx.x % kChunks * kElements;
   LineType lines[kAlongK ? kCopies : 1];
 
@@ -102,7 +102,6 @@ struct StageCopy {
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
       const int r = row + i * kRowStep, k = k0 + (kAlongK ? column : r);
-      if (kRows % kRowStep != 0 && r >= kRows) continue;
       copy_async<kChunk>(target + r * kRowElements + column, lines[kAlongK ? i : 0].at(k),
                          k < size_k);
     }
@@ -177,11 +176,12 @@ struct Tile {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) sums[i] += more[i];
     }
-    // What is not finite does not survive the splitting: such sums are made again, by multiply-adds.
+    // What is not finite does not survive the splitting: such sums are made again, one element at a
+    // time. A state that is NaN therefore costs time, too.
     if constexpr (std::is_same_v<scalar_t, float>) {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        if (isnan(sums[i])) sums[i] = plain_sum(m, n + i);
+        if (!isfinite(sums[i])) sums[i] = plain_sum(m, n + i);
       }
     }
   }
@@ -201,7 +201,7 @@ struct Tile {
   }
 
  private:
-  __device__ opmath plain_sum(int m, int n) const {
+  __device__ __noinline__ opmath plain_sum(int m, int n) const {
     const auto a = a_line(m);
     const auto b = b_line(n);
     opmath sum = 0;
@@ -258,7 +258,6 @@ __device__ __forceinline__ Tile<Shape, LinesA, LinesB> tile_gemm(char* shared, i
       sums.add(a, b, k + sums.group * kStepK);
     }
   }
-  __pipeline_wait_prior(0);
   __syncthreads();
   auto* partial = reinterpret_cast<typename Shape::opmath*>(shared);
   sums.store(partial);

@@ -16,10 +16,11 @@ namespace {
 // ------------------------------------------------------------------------------------- forward --
 
 // Note [Shapes of the tiles]
-// Each is the largest that still gives most SMs a tile: traffic from L2 limits the large ones, the way
-// there and back the small ones. All have eight warps. A forward tile takes more shared memory than
-// two blocks of one SM could have: a block that begins while the kernel before it ends would join
-// another of its kind on one SM, and leave a second SM idle.
+// Of each kind the largest is taken that still gives most SMs a tile: traffic from L2 limits the large
+// ones, latency the small ones. All have eight warps. A forward tile takes more shared memory than two
+// blocks of one SM could have: a block that begins while the kernel before it ends would join another
+// of its kind on one SM, and leave a second SM idle. Backward, where there are more tiles than SMs, two
+// blocks share one, unless the medium tile takes its shared memory.
 
 // kUnits hidden units of kM batch rows: the tile has the three gates of each unit side by side.
 template <typename scalar_t, int kM, int kUnits_, int kWarpM, int kGroups, int kStageBytes>
@@ -347,10 +348,8 @@ cudaError_t launch_cell_by_size(const LltmCellArgs& args, cudaStream_t stream) {
       return launch_cell<LargeForward<scalar_t>, cell_t, kChunk>(args, stream);
     }
   }
-  if constexpr (kChunk == kAccessBytes || sizeof(scalar_t) < 8) {
-    if (blocks(32, 8) >= kEnoughTiles) {
-      return launch_cell<MediumForward<scalar_t>, cell_t, kChunk>(args, stream);
-    }
+  if (blocks(32, 8) >= kEnoughTiles) {
+    return launch_cell<MediumForward<scalar_t>, cell_t, kChunk>(args, stream);
   }
   return launch(lltm_tiny_cell_kernel<scalar_t, cell_t, kChunk / int(sizeof(scalar_t))>,
                 unsigned(blocks(kTinyRows, 1)), kTinyRows * kTinyLanes, 0, stream, args);
@@ -371,9 +370,10 @@ cudaError_t launch_products(const LltmProductsArgs& args, int64_t input_tiles,
   };
   const int64_t blocks = count.input + count.bias + count.weight;
   if (blocks == 0) return cudaSuccess;
+  const int input_bytes = count.input > 0 ? InputShape::kSharedBytes : 0;
   return launch(lltm_products_kernel<InputShape, WeightShape, kChunk>, unsigned(blocks),
-                kProductThreads, std::max(InputShape::kSharedBytes, WeightShape::kSharedBytes),
-                stream, args, count);
+                kProductThreads, std::max(input_bytes, WeightShape::kSharedBytes), stream, args,
+                count);
 }
 
 template <typename scalar_t, int kChunk>
@@ -418,10 +418,12 @@ cudaError_t launch_lltm_products(const LltmProductsArgs& args, cudaStream_t stre
 }
 
 bool lltm_products_fit_device() {
-  // The tiles' stages are laid out for the 227 KB a block of Hopper's and Blackwell's large chips.
-  constexpr int kSharedBytes = 200 * 1024;
-  int device = 0, bytes = 0;
-  return cudaGetDevice(&device) == cudaSuccess &&
+  // mma.sync for every type is there from 8.0 on; what the tiles are laid out for, two blocks of some
+  // 110 KB an SM, from 9.0 on (a chip of 8.0 has 163 KB).
+  constexpr int kSharedBytes = 220 * 1024;
+  int device = 0, bytes = 0, architecture = 0;
+  return code_architecture(lltm_tiny_cell_kernel<float, float, 1>, &architecture) == cudaSuccess &&
+         architecture >= 80 && cudaGetDevice(&device) == cudaSuccess &&
          cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) ==
              cudaSuccess &&
          bytes >= kSharedBytes;

@@ -34,8 +34,11 @@ Limits cpu_limits(at::ScalarType dtype) {
   return {kSmall, kSmall};
 }
 
+constexpr int64_t kMedium = 64 * 512 * 768;
+constexpr int64_t kMostUnaligned = 2 * kMedium;  // rows are copied one element at a time
+
 Limits cuda_limits(at::ScalarType dtype) {
-  constexpr int64_t kMedium = 64 * 512 * 768, kLarge = 128 * 1024 * 2048;
+  constexpr int64_t kLarge = 128 * 1024 * 2048;
   if (dtype == at::kFloat) return {2 * kLarge, 2 * kLarge};
   if (dtype == at::kDouble) return {2 * kMedium, 2 * kMedium};
   return {2 * kMedium, kLarge};
@@ -85,8 +88,9 @@ bool fits_own_products(const ProductInputs& inputs, int64_t Limits::* limit) {
   if (work == 0) return false;
 #ifdef LLTM_JIT_CUDA
   if (inputs.input.is_cuda()) {
-    return work <= cuda_limits(dtype).*limit &&
-           (inputs.aligned || inputs.input.element_size() > 2) && lltm_products_fit_device();
+    if (!inputs.aligned && (inputs.input.element_size() == 2 || work > kMostUnaligned))
+      return false;
+    return work <= cuda_limits(dtype).*limit && lltm_products_fit_device();
   }
 #endif
   return work <= cpu_limits(dtype).*limit;

@@ -145,7 +145,8 @@ def take_turns(timers: Sequence[Timer], seconds: float, calls: int = 1) -> list[
         seconds: for each.
         calls: of what is measured, in one statement of a timer.
     """
-    # Timer.blocked_autorange would take blocks so long that a synchronisation weighs nothing.
+    # Timer.blocked_autorange takes blocks so long that a synchronisation weighs nothing, far beyond
+    # a turn.
     blocks = [max(1, round(_TURN / timer.timeit(_FIRST_CALLS).mean)) for timer in timers]
     samples: list[list[float]] = [[] for _ in timers]
     end = time.monotonic() + seconds * len(timers)
