@@ -81,6 +81,38 @@ void check_lltm_backward(const OptionalTensor& grad_h, const OptionalTensor& gra
               "(): output_mask asks for the gradient of bias, but bias is None");
 }
 
+void check_lltm_tutorial_backward(const Tensor& grad_h, const Tensor& grad_cell,
+                                  const Tensor& new_cell, const Tensor& input_gate,
+                                  const Tensor& output_gate, const Tensor& candidate_cell,
+                                  const Tensor& X, const Tensor& gate_weights,
+                                  const Tensor& weights) {
+  const char* function = "lltm_backward";
+  const Argument X_arg{function, "X", X}, new_cell_arg{function, "new_cell", new_cell};
+  check_floating_point(X_arg);
+  check_rank(X_arg, 2, "[batch_size, hidden_size+input_size]");
+  check_rank(new_cell_arg, 2, "[batch_size, hidden_size]");
+  check_cell_dtype(new_cell_arg, X_arg);
+  const auto batch_size = X.sym_size(0), hidden_size = new_cell.sym_size(1);
+  const auto check = [&](const char* name, const Tensor& tensor, const Argument& model,
+                         std::array<c10::SymInt, 2> sizes, const char* shape) {
+    const Argument arg{function, name, tensor};
+    check_same_dtype(arg, model);
+    check_same_device(arg, X_arg);
+    check_shape(arg, sizes, shape);
+  };
+  const char* of_state = "[batch_size, hidden_size]";
+  check("new_cell", new_cell, new_cell_arg, {batch_size, hidden_size}, of_state);
+  check("grad_h", grad_h, X_arg, {batch_size, hidden_size}, of_state);
+  check("grad_cell", grad_cell, new_cell_arg, {batch_size, hidden_size}, of_state);
+  check("input_gate", input_gate, X_arg, {batch_size, hidden_size}, of_state);
+  check("output_gate", output_gate, X_arg, {batch_size, hidden_size}, of_state);
+  check("candidate_cell", candidate_cell, X_arg, {batch_size, hidden_size}, of_state);
+  check("gate_weights", gate_weights, X_arg, {batch_size, 3 * hidden_size},
+        "[batch_size, 3*hidden_size]");
+  check("weights", weights, X_arg, {3 * hidden_size, X.sym_size(1)},
+        "[3*hidden_size, hidden_size+input_size]");
+}
+
 namespace {
 
 // -------------------------------------------------------------------- meta: shapes without data --

@@ -82,6 +82,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> lltm_backward_aten(
 std::vector<Tensor> lltm_tutorial_forward(const Tensor& input, const Tensor& weights,
                                           const OptionalTensor& bias, const Tensor& old_h,
                                           const Tensor& old_cell) {
+  check_lltm_inputs("lltm_forward", input, weights, bias, old_h, old_cell);
   const Tensor X = at::cat({old_h, input}, 1);
   const Tensor gate_weights = pre_activations(X, weights, bias);
   const auto [i, o, c] = activate(gate_weights, gate_weights.scalar_type());
@@ -94,12 +95,13 @@ std::vector<Tensor> lltm_tutorial_backward(const Tensor& grad_h, const Tensor& g
                                            const Tensor& output_gate, const Tensor& candidate_cell,
                                            const Tensor& X, const Tensor& gate_weights,
                                            const Tensor& weights) {
+  check_lltm_tutorial_backward(grad_h, grad_cell, new_cell, input_gate, output_gate, candidate_cell,
+                               X, gate_weights, weights);
   const auto [d_pre, d_old_cell] =
       pointwise_backward({input_gate, output_gate, candidate_cell}, new_cell, grad_h, grad_cell);
   const Tensor d_X = at::mm(d_pre, weights);
   const int64_t hidden_size = grad_h.size(1);
-  // gate_weights is part of the tutorial's signature; the activated gates say all that it could.
-  (void)gate_weights;
+  // The gates say all that gate_weights, part of the tutorial's signature, could.
   return {d_X.slice(1, 0, hidden_size), d_X.slice(1, hidden_size), at::mm(d_pre.t(), X),
           d_pre.sum(0, /*keepdim=*/true), d_old_cell};
 }

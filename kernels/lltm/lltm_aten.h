@@ -18,6 +18,13 @@ using OptionalTensor = std::optional<Tensor>;
 void check_lltm_inputs(const char* function, const Tensor& input, const Tensor& weights,
                        const OptionalTensor& bias, const Tensor& old_h, const Tensor& old_cell);
 
+// Checks the inputs of lltm_tutorial_backward, in lltm.cpp.
+void check_lltm_tutorial_backward(const Tensor& grad_h, const Tensor& grad_cell,
+                                  const Tensor& new_cell, const Tensor& input_gate,
+                                  const Tensor& output_gate, const Tensor& candidate_cell,
+                                  const Tensor& X, const Tensor& gate_weights,
+                                  const Tensor& weights);
+
 // The gates come back activated, (batch_size, 3*hidden_size).
 std::tuple<Tensor, Tensor, Tensor> lltm_forward_aten(const Tensor& input, const Tensor& weights,
                                                      const OptionalTensor& bias,

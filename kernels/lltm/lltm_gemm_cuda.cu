@@ -7,6 +7,7 @@
 // in a single launch whose blocks divide the tiles of both products.
 #include "core/tile_gemm.cuh"
 #include "lltm/lltm.h"
+#include "lltm/lltm_columns.cuh"
 #include "lltm/lltm_dispatch.cuh"
 #include "lltm/lltm_math.h"
 
@@ -32,42 +33,6 @@ template <typename scalar_t>
 using MediumForward = ForwardShape<scalar_t, 32, 8, 32, 8, 512>;
 template <typename scalar_t>
 using LargeForward = ForwardShape<scalar_t, 64, 16, 32, 4, 256>;
-
-// [old_h, input] without the concatenation.
-template <typename scalar_t>
-struct Columns {
-  const scalar_t* old_h;
-  const scalar_t* input;
-  int64_t old_h_stride, input_stride;
-  int hidden_size, width;
-
-  template <typename Args>
-  __device__ __forceinline__ explicit Columns(const Args& args)
-      : old_h(static_cast<const scalar_t*>(args.old_h)),
-        input(static_cast<const scalar_t*>(args.input)),
-        old_h_stride(args.old_h_stride),
-        input_stride(args.input_stride),
-        hidden_size(int(args.hidden_size)),
-        width(int(args.hidden_size + args.input_size)) {}
-
-  struct Row {
-    const scalar_t* old_h;
-    const scalar_t* input;  // hidden_size before the row's first element
-    int hidden_size;
-    __device__ __forceinline__ const scalar_t* at(int column) const {
-      return (column < hidden_size ? old_h : input) + column;
-    }
-  };
-  __device__ __forceinline__ Row row(int64_t row) const {
-    return {old_h + row * old_h_stride, input + row * input_stride - hidden_size, hidden_size};
-  }
-
-  __device__ __forceinline__ Line<scalar_t> column(int column) const {
-    if (column >= width) column = 0;
-    return column < hidden_size ? Line<scalar_t>{old_h + column, old_h_stride}
-                                : Line<scalar_t>{input + column - hidden_size, input_stride};
-  }
-};
 
 // Activations, new state and stores of one unit of one row.
 template <typename scalar_t, typename cell_t>

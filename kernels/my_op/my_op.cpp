@@ -18,6 +18,7 @@ using at::Tensor;
 using Gradients = std::tuple<Tensor, Tensor>;
 
 void check_numeric(const Argument& arg) {
+  check_dense(arg);
   const auto dtype = arg.tensor.scalar_type();
   const auto real = c10::isComplexType(dtype) ? c10::toRealValueType(dtype) : dtype;
   TORCH_CHECK(c10::isIntegralType(dtype, /*includeBool=*/false) || real == at::kHalf ||

@@ -7,6 +7,7 @@ from types import ModuleType
 
 import torch
 
+from lltm_jit.jit import toolchain
 from lltm_jit.jit.errors import ToolchainError
 
 CHECK_SIZES = (3, 17, 5)  # batch, input, hidden of the tutorial's checks: small, no two alike
@@ -60,4 +61,9 @@ def device(cuda: bool) -> torch.device:
     if not torch.cuda.is_available():
         reason = "torch sees no GPU" if torch.version.cuda else "this torch is built without CUDA"
         raise ToolchainError(f"expected a CUDA device, but {reason}")
+    from lltm_jit import native
+
+    if native.build_info().cuda_version is None:
+        missing = toolchain.detect().cuda_missing
+        raise ToolchainError(f"expected CUDA kernels, but the build has none: {missing}")
     return torch.device("cuda")

@@ -6,12 +6,13 @@ import argparse
 import json
 import platform
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from lltm_jit import __version__, native
-from lltm_jit.jit import engine, toolchain
+from lltm_jit.jit import engine, prebuilt, toolchain
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,9 +49,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def collect() -> dict[str, Any]:
-    """All that the command shows; `build` is None when the cache has none of these sources."""
+    """All that the command shows; `build` is None when there is none of these sources."""
     tools = toolchain.detect()
-    build = engine.inspect(native.package_spec(tools), tools)
+    spec = native.package_spec(tools)
+    packaged = prebuilt.load(Path(native.__file__).parent, spec, tools)
+    build = packaged.info if packaged else engine.inspect(spec, tools)
     return {
         "lltm_jit": __version__,
         "python": platform.python_version(),

@@ -84,12 +84,23 @@ def lltm_cell(
         RuntimeError: if a shape, dtype or device does not fit; the message names both values.
         ValueError: if ``impl`` is not one of the four.
     """
-    if isinstance(weights, (tuple, list)):
-        if old_cell is not None:
-            raise TypeError("lltm_cell(): got old_cell beside a state pair that holds one")
-        (first_h, first_cell), weights, bias, old_h = weights, cast(Tensor, bias), old_h, None
-        return _run_cell(impl, input, weights, bias, first_h, first_cell)
-    return _run_cell(impl, input, weights, bias, old_h, old_cell)
+    return _run_cell(impl, *_operands("lltm_cell", input, weights, bias, old_h, old_cell))
+
+
+def _operands(
+    function: str,
+    input: Tensor,
+    weights: Tensor | tuple[Tensor, Tensor],
+    bias: Tensor | None,
+    old_h: Tensor | None,
+    old_cell: Tensor | None,
+) -> tuple[Tensor | None, ...]:
+    """The five of a call, whose second argument may be the state as a pair."""
+    if not isinstance(weights, (tuple, list)):
+        return input, weights, bias, old_h, old_cell
+    if old_cell is not None:
+        raise TypeError(f"{function}(): got old_cell beside a state pair that holds one")
+    return input, bias, old_h, *weights
 
 
 def _run_cell(impl: str, *args: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -107,17 +118,25 @@ def _run_cell(impl: str, *args: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def lltm_forward(
-    input: Tensor, weights: Tensor, bias: Tensor | None, old_h: Tensor, old_cell: Tensor
+    input: Tensor,
+    weights: Tensor | tuple[Tensor, Tensor],
+    bias: Tensor | None,
+    old_h: Tensor | None,
+    old_cell: Tensor | None = None,
 ) -> list[Tensor]:
-    """The tutorial's low-level forward call.
+    """The tutorial's low-level forward call, in ATen operations on any device.
 
-    Shapes and dtypes are those of :func:`lltm_cell`.
+    Also accepts the state as a pair: ``lltm_forward(input, (old_h, old_cell), weights, bias)``.
+    Shapes, dtypes and the source of the maths are those of :func:`lltm_cell`.
 
     Returns:
         ``[new_h, new_cell, input_gate, output_gate, candidate_cell, X, gate_weights]``: states and
         activated gates (B, H), ``X = [old_h, input]`` (B, H+I), pre-activations (B, 3H).
+
+    Raises:
+        RuntimeError: if a shape, dtype or device does not fit; the message names both values.
     """
-    args = (input, weights, bias, old_h, old_cell)
+    args = _operands("lltm_forward", input, weights, bias, old_h, old_cell)
     if has_torch_function(args):
         return handle_torch_function(lltm_forward, args, *args)
     return native.extension.lltm_forward(*args)
@@ -134,10 +153,19 @@ def lltm_backward(
     gate_weights: Tensor,
     weights: Tensor,
 ) -> list[Tensor]:
-    """The tutorial's low-level backward call, on results of :func:`lltm_forward`.
+    """The tutorial's low-level backward call, in ATen operations on any device.
+
+    Args:
+        grad_h, grad_cell: (B, H), gradients of ``new_h`` and ``new_cell``.
+        new_cell, input_gate, output_gate, candidate_cell: (B, H), results of :func:`lltm_forward`.
+        X, gate_weights: (B, H+I) and (B, 3H), results of it, too.
+        weights: (3H, H+I).
 
     Returns:
         ``[d_old_h, d_input, d_weights, d_bias, d_old_cell]``, with ``d_bias`` (1, 3H).
+
+    Raises:
+        RuntimeError: if a shape, dtype or device does not fit; the message names both values.
     """
     gates = (input_gate, output_gate, candidate_cell)
     args = (grad_h, grad_cell, new_cell, *gates, X, gate_weights, weights)
@@ -178,7 +206,8 @@ class LLTMCell(nn.Module):
     ) -> None:
         super().__init__()
         if impl not in IMPLEMENTATIONS:
-            raise ValueError(f"expected impl to be one of {IMPLEMENTATIONS}, but got {impl!r}")
+            message = f"LLTMCell(): expected impl to be one of {IMPLEMENTATIONS}, but got {impl!r}"
+            raise ValueError(message)
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.impl = impl
@@ -207,8 +236,17 @@ class LLTMCell(nn.Module):
 
         Returns:
             ``(new_h, new_cell)``, each (B, H).
+
+        Raises:
+            RuntimeError: if a shape, dtype or device does not fit; see :func:`lltm_cell`.
         """
         if state is None:
+            if input.dim() != 2:
+                shape = list(input.shape)
+                raise RuntimeError(
+                    "lltm_cell(): expected input to have 2 dimensions [batch_size, input_size], "
+                    f"but got shape {shape}"
+                )
             zeros = input.new_zeros(input.size(0), self.hidden_size)
             state = (zeros, zeros)
         return _run_cell(self.impl, input, self.weights, self.bias, *state)
@@ -230,8 +268,9 @@ class LLTM(nn.Module):
     """A layer of LLTM cells over a sequence, called like :class:`torch.nn.LSTM`.
 
     Args:
-        input_size, hidden_size, bias, device, dtype, impl: see :class:`LLTMCell`.
+        input_size, hidden_size: see :class:`LLTMCell`.
         batch_first: whether sequences are (B, L, ·) rather than (L, B, ·).
+        bias, device, dtype, impl: see :class:`LLTMCell`.
 
     With half and bfloat16 inputs the running cell is kept in float from step to step.
     """
@@ -240,8 +279,8 @@ class LLTM(nn.Module):
         self,
         input_size: int,
         hidden_size: int,
-        bias: bool = True,
         batch_first: bool = False,
+        bias: bool = True,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         impl: str = "auto",
@@ -267,11 +306,15 @@ class LLTM(nn.Module):
             ValueError: if ``input`` has another rank or no steps.
         """
         if input.dim() not in (2, 3):
-            raise ValueError(f"LLTM(): expected input to have 2 or 3 dimensions, got {input.dim()}")
+            raise ValueError(
+                "LLTM(): expected input to have 2 or 3 dimensions, "
+                f"but got shape {list(input.shape)}"
+            )
         batched = input.dim() == 3
         time = 1 if batched and self.batch_first else 0
         if input.size(time) == 0:
-            raise ValueError(f"LLTM(): expected at least one step, got shape {tuple(input.shape)}")
+            shape = list(input.shape)
+            raise ValueError(f"LLTM(): expected at least one step, but got shape {shape}")
         steps = input.unbind(time) if batched else input.unsqueeze(1).unbind(0)
         h, c = self._initial_state(steps[0], state, batched)
         cell_dtype = c.dtype

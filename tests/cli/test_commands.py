@@ -53,6 +53,14 @@ def test_benchmark_cuda_runs_on_the_gpu_unasked(capsys):
     assert "us | Backward" in capsys.readouterr().out
 
 
+@pytest.mark.skipif(torch.version.cuda is not None, reason="needs a build without CUDA kernels")
+def test_without_cuda_kernels_cuda_is_refused(capsys, monkeypatch):
+    """A GPU that torch sees is not enough: the fused cell would be ATen's."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert main(["grad_check", "cuda", *SMALL]) == 1
+    assert "expected CUDA kernels, but the build has none: " in capsys.readouterr().err
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")
 @pytest.mark.parametrize(
     "command", [["benchmark", "cuda"], ["check", "forward", "-c"], ["grad_check", "cuda"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 
 import pytest
 import torch
@@ -344,7 +345,15 @@ def test_layer_keeps_the_running_cell_in_float():
 
 @pytest.mark.parametrize("shape", [(3,), (2, 2, 2, 5)])
 def test_layer_refuses_other_ranks(shape):
-    with pytest.raises(ValueError, match=f"expected input to have 2 or 3 dim.* got {len(shape)}"):
+    expected = f"LLTM(): expected input to have 2 or 3 dimensions, but got shape {list(shape)}"
+    with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
         lltm_jit.LLTM(5, 7)(torch.zeros(shape))
-    with pytest.raises(ValueError, match="at least one step"):
+    expected = "LLTM(): expected at least one step, but got shape [0, 2, 5]"
+    with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
         lltm_jit.LLTM(5, 7)(torch.zeros(0, 2, 5))
+
+
+def test_layer_takes_batch_first_third():
+    layer = lltm_jit.LLTM(5, 7, True)
+    assert layer.batch_first
+    assert layer.cell.bias is not None

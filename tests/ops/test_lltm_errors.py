@@ -11,7 +11,8 @@ from op_testing import (
 )
 from torch import Tensor
 
-from lltm_jit.functional import lltm_cell
+import lltm_jit
+from lltm_jit.functional import lltm_backward, lltm_cell, lltm_forward
 
 ops = torch.ops.lltm_jit
 
@@ -78,6 +79,99 @@ def test_bad_input(case, impl):
     with pytest.raises(RuntimeError) as raised:
         lltm_cell(**{**inputs, **changes}, impl=impl)
     assert str(raised.value) == message
+
+
+@pytest.mark.parametrize("case", BAD_INPUTS)
+def test_bad_input_of_the_tutorials_forward(case):
+    changes, message = BAD_INPUTS[case]
+    names = ("input", "weights", "bias", "old_h", "old_cell")
+    inputs = dict(zip(names, cell_inputs(dtype=torch.float), strict=True))
+    with pytest.raises(RuntimeError) as raised:
+        lltm_forward(**{**inputs, **changes})
+    assert str(raised.value) == message.replace("lltm_cell", "lltm_forward")
+
+
+STATE = "[batch_size, hidden_size] = [3, 7]"
+BAD_TUTORIAL_BACKWARD = {
+    "X rank": (
+        {"X": torch.zeros(12)},
+        "X to have 2 dimensions [batch_size, hidden_size+input_size], but got shape [12]",
+    ),
+    "X dtype": (
+        {"X": torch.zeros(3, 12, dtype=torch.int)},
+        "X to have dtype Half, BFloat16, Float or Double, but got Int",
+    ),
+    "grad_h": ({"grad_h": torch.zeros(1, 7)}, f"grad_h to have shape {STATE}, but got [1, 7]"),
+    "grad_cell": (
+        {"grad_cell": torch.zeros(3, 7, dtype=torch.double)},
+        "grad_cell to have the dtype of new_cell (Float), but got Double",
+    ),
+    "new_cell batch": (
+        {"new_cell": torch.zeros(1, 7)},
+        f"new_cell to have shape {STATE}, but got [1, 7]",
+    ),
+    "gate": (
+        {"output_gate": torch.zeros(3, 6)},
+        f"output_gate to have shape {STATE}, but got [3, 6]",
+    ),
+    "gate_weights": (
+        {"gate_weights": torch.zeros(3, 7)},
+        "gate_weights to have shape [batch_size, 3*hidden_size] = [3, 21], but got [3, 7]",
+    ),
+    "weights": (
+        {"weights": torch.zeros(21, 2)},
+        "weights to have shape [3*hidden_size, hidden_size+input_size] = [21, 12], but got [21, 2]",
+    ),
+    "device": (
+        {"weights": torch.zeros(21, 12, device="meta")},
+        "weights to be on the device of X (cpu), but got meta",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TUTORIAL_BACKWARD)
+def test_bad_input_of_the_tutorials_backward(case):
+    changes, message = BAD_TUTORIAL_BACKWARD[case]
+    inputs = cell_inputs(dtype=torch.float)
+    new_h, new_cell, input_gate, output_gate, candidate_cell, X, gate_weights = lltm_forward(
+        *inputs
+    )
+    args = {
+        "grad_h": new_h,
+        "grad_cell": new_cell,
+        "new_cell": new_cell,
+        "input_gate": input_gate,
+        "output_gate": output_gate,
+        "candidate_cell": candidate_cell,
+        "X": X,
+        "gate_weights": gate_weights,
+        "weights": inputs[1],
+    }
+    with pytest.raises(RuntimeError) as raised:
+        lltm_backward(**{**args, **changes})
+    assert str(raised.value) == f"lltm_backward(): expected {message}"
+
+
+def test_the_tutorials_forward_takes_the_state_as_a_pair():
+    input, weights, bias, old_h, old_cell = cell_inputs()
+    pair = lltm_forward(input, (old_h, old_cell), weights, bias)
+    for actual, expected in zip(
+        pair, lltm_forward(input, weights, bias, old_h, old_cell), strict=True
+    ):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+    with pytest.raises(TypeError, match=r"^lltm_forward\(\): got old_cell beside a state pair"):
+        lltm_forward(input, (old_h, old_cell), weights, bias, old_cell)
+
+
+def test_bad_input_of_the_module():
+    with pytest.raises(RuntimeError) as raised:
+        lltm_jit.LLTMCell(5, 7)(torch.tensor(1.0))
+    assert str(raised.value) == (
+        "lltm_cell(): expected input to have 2 dimensions [batch_size, input_size], "
+        "but got shape []"
+    )
+    with pytest.raises(ValueError, match=r"^LLTMCell\(\): expected impl to be one of .* got 'x'$"):
+        lltm_jit.LLTMCell(5, 7, impl="x")
 
 
 @needs_gpu
