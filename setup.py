@@ -61,9 +61,11 @@ def prebuilt() -> dict:
     return {"ext_modules": [extension], "cmdclass": {"build_ext": Build}}
 
 
+wanted = os.environ.get("LLTM_JIT_PREBUILD", "").lower() in ("1", "true", "yes", "on")
+
 setup(
     packages=[*find_packages(include=["lltm_jit", "lltm_jit.*"]), *FOLDERS],
     package_dir=FOLDERS,
     package_data=dict.fromkeys(FOLDERS, SOURCE_PATTERNS),
-    **(prebuilt() if os.environ.get("LLTM_JIT_PREBUILD") == "1" else {}),
+    **(prebuilt() if wanted else {}),
 )

@@ -11,6 +11,7 @@ from lltm_jit.jit.builder import nearest
 from lltm_jit.jit.fingerprint import build_key, fingerprint, reason
 
 from . import _build
+from ._cell import positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions.add_parser("list", help="list the builds; a star marks the one that an import loads")
     actions.add_parser("why", help="say whether an import would build, and why")
     prune = actions.add_parser("prune", help="remove all but the newest builds of each kind")
-    prune.add_argument("--keep", type=int, help="how many; default: LLTM_JIT_KEEP")
+    prune.add_argument("--keep", type=positive, help="how many; default: LLTM_JIT_KEEP")
     actions.add_parser("clear", help="remove every build that no process has loaded")
 
 

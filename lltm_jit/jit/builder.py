@@ -58,6 +58,7 @@ class _Plan:
             sources=[str(path) for path in self.spec.sources],
             places=self.places,
             objects={**seeded.objects, **made},
+            build_file=_digest_or_none(directory / BUILD_FILE),
             failed=failed,
         )
 
@@ -80,6 +81,7 @@ def build(
         CacheError: the build cannot be written.
     """
     _check_tools(spec, toolchain)
+    knobs.count("LLTM_JIT_KEEP")  # a wrong one is told before the work, which ends with pruning
     earlier = [record for record in cache.records() if record.fingerprint["name"] == spec.name]
     plan = _Plan(
         spec=spec,
@@ -261,6 +263,10 @@ def _log_head(plan: _Plan) -> str:
         "environment": " ".join(f"{name}={value}" for name, value in toolchain.environment),
     }
     return "".join(f"# {name}: {value}\n" for name, value in facts.items() if value)
+
+
+def _digest_or_none(path: Path) -> str:
+    return cache.digest(path) if path.exists() else ""
 
 
 def _objects(spec: BuildSpec) -> set[str]:

@@ -23,7 +23,7 @@ from torch import _appdirs  # torch's public name for the same costs the import 
 from . import knobs
 from .errors import CacheError
 
-SCHEMA = 2
+SCHEMA = 3
 RECORD = "ok.json"
 LOG = "build.log"
 _CURE = "set TORCH_EXTENSIONS_DIR to a directory of your own that can be written"
@@ -44,7 +44,8 @@ class ObjectRecord(TypedDict):
 class Record:
     """What ``ok.json`` tells of a build.
 
-    ``objects`` has, for each object file, its digest and those of the files it was made from.
+    ``objects`` has, for each object file, its digest and those of the files it was made from;
+    ``build_file`` is the digest of ninja's.
     A build that failed has no library, and is kept for the objects that it finished.
     """
 
@@ -61,6 +62,7 @@ class Record:
     sources: list[str]
     places: list[str]
     objects: dict[str, ObjectRecord]
+    build_file: str
     failed: bool = False
     schema: int = SCHEMA
 
@@ -70,6 +72,15 @@ class Record:
         return (failed_directory() if self.failed else builds_directory()) / self.key
 
 
+_TYPES: dict[Any, Any] = {  # of the entries of a record, by their annotation
+    "str": str,
+    "int": int,
+    "float": (int, float),
+    "bool": bool,
+    "list[str]": list,
+    "dict[str, Any]": dict,
+    "dict[str, ObjectRecord]": dict,
+}
 _root: ContextVar[Path | None] = ContextVar("root", default=None)
 
 
@@ -201,9 +212,22 @@ def read_record(directory: Path) -> Record | None:
         raise DamagedBuild(f"{RECORD} has another schema")
     if values.keys() != {field.name for field in fields(Record)}:
         raise DamagedBuild(f"{RECORD} has missing or unknown entries")
+    if not all(isinstance(values[field.name], _TYPES[field.type]) for field in fields(Record)):
+        raise DamagedBuild(f"{RECORD} has an entry of another type")
+    if not all(_is_object_record(made) for made in values["objects"].values()):
+        raise DamagedBuild(f"{RECORD} has an object of another form")
     if values["key"] != directory.name:
         raise DamagedBuild(f"{RECORD} belongs to build {values['key']}")
     return Record(**values)
+
+
+def _is_object_record(made: object) -> bool:
+    return (
+        isinstance(made, dict)
+        and made.keys() == {"digest", "files"}
+        and isinstance(made["digest"], str)
+        and isinstance(made["files"], dict)
+    )
 
 
 def check_library(record: Record) -> Path:
@@ -246,5 +270,6 @@ def write_json(path: Path, value: Any) -> None:
     with partial.open("w", encoding="utf-8") as file:
         json.dump(value, file, indent=1)
         file.flush()
+        partial.chmod(0o664 if knobs.flag("LLTM_JIT_TRUST_ROOT") else 0o644)  # whatever the umask
         os.fsync(file.fileno())
     os.replace(partial, path)

@@ -71,7 +71,7 @@ _CAUSES = (
         "your flags, or install a newer compiler",
     ),
     (
-        r"undefined symbol: (\S+)",
+        r"undefined symbol: ([^\s)]+)",
         "nothing that was given defines {1}: add the source or the -l flag that does; if it is one "
         "of torch's, torch was changed without a new version",
     ),

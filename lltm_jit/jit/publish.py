@@ -57,7 +57,10 @@ def keep_objects(built: Path, record: Record) -> None:
 
 
 def _move(built: Path, directory: Path) -> None:
-    built.chmod(0o775 if knobs.flag("LLTM_JIT_TRUST_ROOT") else 0o755)
+    shared = knobs.flag("LLTM_JIT_TRUST_ROOT")
+    built.chmod(0o775 if shared else 0o755)
+    for path in built.iterdir():  # whatever the umask
+        path.chmod(path.stat().st_mode & (~0o002 if shared else ~0o022))
     if directory.exists():
         os.replace(directory, aside := built.with_name(f"{built.name}-old"))
         shutil.rmtree(aside, ignore_errors=True)

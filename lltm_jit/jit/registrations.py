@@ -12,7 +12,7 @@ from .errors import BuildError
 from .spec import BuildSpec
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_BLOCK = re.compile(r"^[ \t]*(TORCH_LIBRARY(?:_FRAGMENT)?)[ \t]*\(\s*(\w+)", re.MULTILINE)
+_BLOCK = re.compile(r"\b((?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?)\s*\(\s*(\w+)")
 
 _registered: set[str] = set()
 

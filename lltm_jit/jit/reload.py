@@ -87,9 +87,10 @@ def reload_module(module: ModuleType) -> Reload:
         LltmJitError: the module is of another origin.
         BuildError, ToolchainError, CacheError: the new build failed; the module stays usable.
     """
-    origin = _origins.get(module.__name__)
+    name = getattr(module, "__name__", repr(module))  # load gives a path for what is no module
+    origin = _origins.get(name)
     if origin is None:
-        raise LltmJitError(f"{module.__name__} was not loaded by lltm_jit.load, so not reloaded")
+        raise LltmJitError(f"{name} was not loaded by lltm_jit.load as a module, so not reloaded")
     with cache.at_root(origin.root):
         done = reload(
             origin.build, origin.respec, lambda build: swap_ops(origin.build.module, build.module)

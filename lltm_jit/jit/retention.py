@@ -60,7 +60,8 @@ def prune(keep: int | None = None) -> list[str]:
     Returns:
         The keys of the removed builds. One in use, by any process, is never among them.
     """
-    keep = keep or knobs.count("LLTM_JIT_KEEP") or 1
+    if keep is None:
+        keep = knobs.count("LLTM_JIT_KEEP") or 1
     seen: dict[str, int] = {}
     removed = []
     for record in cache.records():

@@ -63,7 +63,7 @@ def seed(
     }
     # That of a build which failed may be why it failed.
     written = (other for other in candidates if other.places == places and not other.failed)
-    writer = next(written, None)
+    writer = next(filter(_build_file_is_intact, written), None)
     if not good and writer is None:
         return Seed()
     try:
@@ -124,8 +124,16 @@ def _reusable(record: Record, digests: dict[str, str]) -> list[str]:
 
 
 def _intact(path: Path, made: ObjectRecord) -> bool:
+    return _has_digest(path, made["digest"])
+
+
+def _build_file_is_intact(record: Record) -> bool:
+    return _has_digest(record.directory / BUILD_FILE, record.build_file)
+
+
+def _has_digest(path: Path, digest: str) -> bool:
     try:
-        return cache.digest(path) == made["digest"]
+        return cache.digest(path) == digest
     except OSError:
         return False
 

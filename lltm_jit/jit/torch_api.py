@@ -276,7 +276,9 @@ def _bindings(functions: Any, with_pytorch_error_handling: bool) -> str:
         called = f"torch::wrap_pybind_function({function})"
         if not with_pytorch_error_handling:
             called = f"&{function}"
-        lines.append(f'  m.def("{function}", {called}, {json.dumps(docstring)});')
+        lines.append(
+            f'  m.def("{function}", {called}, {json.dumps(docstring, ensure_ascii=False)});'
+        )
     return "\n".join([*lines, "}", ""])
 
 

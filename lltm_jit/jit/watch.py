@@ -29,8 +29,8 @@ def watch(
         reload: rebuilds and puts the new build into force.
         then: called with the result of each reload that changed something.
 
-    An error of the build is printed, and the old build stays in force. The thread ends with the
-    ``with`` block.
+    An error of the build is printed, and the old build stays in force; one of ``then`` is printed
+    as that of a thread. The watch ends with the ``with`` block.
 
     Raises:
         ToolchainError: watchfiles is not installed.
@@ -60,7 +60,10 @@ def watch(
         for changed in changes:
             ready.set()
             if changed:
-                _reload_and_tell(reload, then)
+                # In a thread of its own: an error of the callback ends that, and not the watch.
+                once = threading.Thread(target=_reload_and_tell, args=(reload, then))
+                once.start()
+                once.join()
 
     thread = threading.Thread(target=run, name="lltm_jit watch", daemon=True)
     thread.start()

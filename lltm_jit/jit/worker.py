@@ -32,8 +32,11 @@ def _build_with_torch(request: dict) -> int:
     import logging
 
     logging.basicConfig(format="%(message)s", stream=sys.stdout)
+    import torch
     from torch.utils import cpp_extension
 
+    # Only who asked loads what is built: it may need what that process has loaded, or preloaded.
+    torch.ops.load_library = lambda path: None
     # torch tells its steps at levels that nobody sees unless asked.
     logging.getLogger(cpp_extension.__name__).setLevel(logging.DEBUG)
     # A builder that was killed leaves torch's lock file, and torch would wait for it for ever.

@@ -82,6 +82,16 @@ def test_statics_are_not_shared_and_back_again_works(root):
     assert reload.reload_module(second).build.module is first
 
 
+def test_a_sanitized_library_is_built_where_it_could_not_be_loaded(root, monkeypatch):
+    """Its runtime must come first in a process, which that of the build does not do."""
+    monkeypatch.setenv("LLTM_JIT_SANITIZE", "address")
+    (root / "statics.cpp").write_text(STATICS)
+    (root / "common.h").write_text("#define VERSION 1\n")
+    toolchain = jit.detect()
+    info = jit.engine.build(jit.BuildSpec.from_directory("statics", root, toolchain), toolchain)
+    assert b"__asan_init" in info.library.read_bytes()
+
+
 # Kept as long as the process: torch still lists an operator whose library is gone, and stumbles
 # over it whenever it collects all operators.
 LIBRARY = torch.library.Library("lltm_jit_reload_test", "FRAGMENT")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -207,6 +208,46 @@ def another_schema(path: Path) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 99}))
 
 
+def another_type(path: Path) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), "created": "yesterday"}))
+
+
+def no_objects(path: Path) -> None:
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "objects": dict.fromkeys(record["objects"])}))
+
+
+@pytest.mark.parametrize("damage", [truncate, zero, Path.unlink])
+def test_a_damaged_build_file_is_not_taken_over(bench, damage):
+    key = bench.run()["key"]
+    assert bench.counts == ALL
+    damage(bench.builds / key / "build.ninja")
+    bench.write("two/two.cpp", "deux\n")
+    result = bench.run()
+    assert result["text"].endswith("deux")
+    assert "compile two.cpp" in bench.counts
+
+
+def test_a_wrong_number_of_builds_to_keep_is_told_before_the_work(bench):
+    result = bench.run(LLTM_JIT_KEEP="x")
+    assert result["error"] == "ToolchainError"
+    assert "LLTM_JIT_KEEP" in result["message"]
+    assert bench.counts == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no umask there")
+def test_files_of_a_build_are_its_owners_whatever_the_umask(bench):
+    bench.builds.parent.mkdir()
+    before = os.umask(0)
+    try:
+        key = bench.run()["key"]
+    finally:
+        os.umask(before)
+    files = [*(bench.builds / key).iterdir()]
+    assert {"_C.so", "ok.json"} <= {path.name for path in files}
+    assert [path.name for path in files if path.stat().st_mode & 0o022] == []
+
+
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
@@ -218,6 +259,8 @@ def another_schema(path: Path) -> None:
         ("ok.json", lambda path: path.write_text("no JSON")),
         ("ok.json", lambda path: path.write_text("[]")),
         ("ok.json", another_schema),
+        ("ok.json", another_type),
+        ("ok.json", no_objects),
         ("ok.json", Path.unlink),
     ],
 )

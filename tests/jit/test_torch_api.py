@@ -158,18 +158,29 @@ def test_reload_of_a_module(bench):
 
 
 def test_reload_of_a_stranger(bench):
-    with pytest.raises(jit.LltmJitError, match=r"os was not loaded by lltm_jit\.load"):
+    with pytest.raises(jit.LltmJitError, match=r"os was not loaded by lltm_jit\.load as a module"):
         reload.reload_module(os)
 
 
-def test_second_static_registration_is_refused_before_it_is_built(bench):
-    source = bench.write(
-        "two/two.cpp", "// TORCH_LIBRARY(not_this, m)\nTORCH_LIBRARY(mine, m) {}\n"
-    )
+@pytest.mark.parametrize(
+    ("block", "named"),
+    [
+        ("TORCH_LIBRARY(mine{}, m) {{}}", "TORCH_LIBRARY"),
+        ("TORCH_LIBRARY\n(mine{}, m) {{}}", "TORCH_LIBRARY"),
+        ("namespace z {{ TORCH_LIBRARY(mine{}, m) {{}} }}", "TORCH_LIBRARY"),
+        ("STABLE_TORCH_LIBRARY(mine{}, m) {{}}", "STABLE_TORCH_LIBRARY"),
+        ("#define REGISTER(mine{}) TORCH_LIBRARY(mine{}, m)", "TORCH_LIBRARY"),
+    ],
+    ids=["plain", "next line", "in a namespace", "stable", "in a macro"],
+)
+def test_second_static_registration_is_refused_before_it_is_built(bench, block, named, request):
+    mine = len(request.node.name)  # registrations are for the life of the process
+    text = block.format(mine, mine)
+    source = bench.write("two/two.cpp", f"// TORCH_LIBRARY(not_this, m)\n{text}\n")
     torch_api.load("_C", str(source))
-    bench.write("two/two.cpp", "TORCH_LIBRARY(mine, m) { }\n")
+    bench.write("two/two.cpp", f"{text} // edited\n")
     assert bench.counts
-    with pytest.raises(jit.BuildError, match=r"(?s)TORCH_LIBRARY\(mine\).*restart Python"):
+    with pytest.raises(jit.BuildError, match=rf"(?s)in {named}\(mine{mine}\).*restart Python"):
         torch_api.load("_C", str(source))
     assert bench.counts == []
 

@@ -53,6 +53,24 @@ def test_an_error_is_shown_and_the_watch_goes_on(watched, capsys):
     assert "the old build stays in force\nerror: broken" in said
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_error_of_the_callback_does_not_end_the_watch(bench):
+    module = torch_api.load("_C", bench.sources)
+    calls, done = [], threading.Event()
+
+    def then(result):
+        calls.append(result)
+        if len(calls) == 1:
+            bench.write("two/two.cpp", "deux\n")
+            raise ZeroDivisionError
+        done.set()
+
+    with watch.watch(reload.source_directories(module), lambda: reload.reload_module(module), then):
+        bench.write("two/two.cpp", "zwei\n")
+        assert done.wait(30)
+    assert len(calls) == 2
+
+
 def test_files_that_are_no_sources_are_not_watched(watched):
     bench, told, _, tried = watched
     bench.write("two/notes.txt", "x")

@@ -149,6 +149,22 @@ def test_same_input_same_bits(device):
     assert bits([my_op(*inputs)]) == bits([my_op(*inputs)])
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_autocast_leaves_the_dtype(device):
+    x = torch.randn(5, 3, device=device)
+    with torch.autocast(device, torch.bfloat16):
+        assert my_op(x, x.flip(0)).dtype == torch.float
+        assert my_op(x.half(), x.half()).dtype == torch.half
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_tensor_on_another_device_than_the_current_one():
+    x = torch.randn(5, 3, device="cuda:1")
+    actual = my_op(x, x.flip(0))
+    assert torch.cuda.current_device() == 0
+    torch.testing.assert_close(actual, my_op_reference(x, x.flip(0)))
+
+
 @needs_gpu
 def test_cuda_graph_and_side_stream():
     inputs = make_inputs((4097,), torch.float, "cuda")

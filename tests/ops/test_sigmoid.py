@@ -131,6 +131,22 @@ def test_same_input_same_bits(device):
     assert bits([sigmoid(x)]) == bits([sigmoid(x)])
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_autocast_leaves_the_dtype(device):
+    x = torch.randn(5, 3, device=device)
+    with torch.autocast(device, torch.bfloat16):
+        assert sigmoid(x).dtype == torch.float
+        assert sigmoid(x.half()).dtype == torch.half
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_tensor_on_another_device_than_the_current_one():
+    x = torch.randn(5, 3, device="cuda:1")
+    actual = sigmoid(x)
+    assert torch.cuda.current_device() == 0
+    torch.testing.assert_close(actual, sigmoid_reference(x))
+
+
 @needs_gpu
 def test_cuda_graph():
     x = torch.randn(4097, device="cuda", requires_grad=True)
