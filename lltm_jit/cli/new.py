@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import keyword
 import re
+import sys
 from pathlib import Path
 
 from lltm_jit import native
@@ -84,6 +85,8 @@ def create_standalone(parent: Path, name: str) -> list[str]:
         LltmJitError: the name cannot be used, or is taken.
     """
     check_name(name)
+    if name in sys.stdlib_module_names or name in ("lltm_jit", "pytest", "torch"):
+        raise LltmJitError(f"the project would hide the module {name!r} from its own tests")
     if (parent / name).exists():
         raise LltmJitError(f"{parent / name} exists already")
     template = standalone_template()

@@ -1,4 +1,7 @@
-"""my_op: ``z = 3x - y``, elementwise."""
+"""my_op: ``z = 3x - y``, elementwise: the smallest operator of two inputs, to learn from.
+
+Source of the maths: it is its own definition, with ``dz/dx = 3`` and ``dz/dy = -1``.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ def my_op(x: Tensor, y: Tensor) -> Tensor:
 
 
 class MyOp(torch.nn.Module):
-    """:func:`my_op` as a module without parameters."""
+    """:func:`my_op` as a module without parameters; its shapes, dtypes and errors."""
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Return ``3x - y``; see :func:`my_op`."""

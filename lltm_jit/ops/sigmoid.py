@@ -1,4 +1,8 @@
-"""sigmoid: ``s = 1 / (1 + exp(-x))``, elementwise, and its derivative."""
+"""sigmoid: ``s = 1 / (1 + exp(-x))``, elementwise, and its derivative.
+
+Source of the maths: the logistic function, whose derivative is ``(1 - s) s``; for ``x < 0`` the
+equal form ``exp(x) / (1 + exp(x))``, so that no exponential overflows.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +47,21 @@ def sigmoid(x: Tensor) -> Tensor:
 def d_sigmoid(z: Tensor) -> Tensor:
     """Return the derivative of the sigmoid at ``z``: ``(1 - s) s`` with ``s = sigmoid(z)``.
 
-    Shapes, dtypes and errors are those of :func:`sigmoid`.
+    Args:
+        z: tensor of any shape, layout and device; half, bfloat16, float or double.
+
+    Returns:
+        Tensor of the shape, dtype and device of ``z``.
+
+    Raises:
+        RuntimeError: if the dtype of ``z`` is not a floating-point one.
     """
     s = sigmoid(z)
     return (1 - s) * s
 
 
 class Sigmoid(torch.nn.Module):
-    """:func:`sigmoid` as a module without parameters."""
+    """:func:`sigmoid` as a module without parameters; its shapes, dtypes and errors."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the sigmoid of ``x``; see :func:`sigmoid`."""

@@ -59,6 +59,13 @@ def test_a_bad_name_is_refused(name):
         check_name(name)
 
 
+@pytest.mark.parametrize("name", ["copy", "select", "torch"])
+def test_a_project_is_not_named_like_a_module_that_it_needs(tmp_path, name):
+    with pytest.raises(LltmJitError, match=f"hide the module '{name}'"):
+        create_standalone(tmp_path, name)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_nothing_is_overwritten(checkout):
     with pytest.raises(LltmJitError, match=r"kernels/my_op/my_op\.h exists already"):
         create(checkout, "my_op")
