@@ -53,7 +53,12 @@ KNOBS = {
         Knob("LLTM_JIT_LINEINFO", "flag", "0", "1: compile CUDA with -lineinfo, for profilers"),
         Knob("LLTM_JIT_SANITIZE", "text", "", "compile C++ with these, as 'address,undefined'"),
         Knob("LLTM_JIT_DISABLE_JIT", "flag", "0", "1: never compile; use what is built or fail"),
-        Knob("LLTM_JIT_PREBUILD", "flag", "0", "1: compile into the wheel when packaging"),
+        Knob(
+            "LLTM_JIT_PREBUILD",
+            "flag",
+            "0",
+            "1: compile into the wheel when packaging; from the environment only",
+        ),
     )
 }
 
