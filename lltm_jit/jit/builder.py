@@ -58,7 +58,7 @@ class _Plan:
             sources=[str(path) for path in self.spec.sources],
             places=self.places,
             objects={**seeded.objects, **made},
-            build_file=_digest_or_none(directory / BUILD_FILE),
+            build_file="" if failed else cache.digest(directory / BUILD_FILE),
             failed=failed,
         )
 
@@ -263,10 +263,6 @@ def _log_head(plan: _Plan) -> str:
         "environment": " ".join(f"{name}={value}" for name, value in toolchain.environment),
     }
     return "".join(f"# {name}: {value}\n" for name, value in facts.items() if value)
-
-
-def _digest_or_none(path: Path) -> str:
-    return cache.digest(path) if path.exists() else ""
 
 
 def _objects(spec: BuildSpec) -> set[str]:

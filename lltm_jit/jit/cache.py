@@ -46,7 +46,7 @@ class Record:
 
     ``objects`` has, for each object file, its digest and those of the files it was made from;
     ``build_file`` is the digest of ninja's.
-    A build that failed has no library, and is kept for the objects that it finished.
+    A build that failed has neither this nor a library, and is kept for the objects it finished.
     """
 
     key: str

@@ -241,13 +241,7 @@ class LLTMCell(nn.Module):
             RuntimeError: if a shape, dtype or device does not fit; see :func:`lltm_cell`.
         """
         if state is None:
-            if input.dim() != 2:
-                shape = list(input.shape)
-                raise RuntimeError(
-                    "lltm_cell(): expected input to have 2 dimensions [batch_size, input_size], "
-                    f"but got shape {shape}"
-                )
-            zeros = input.new_zeros(input.size(0), self.hidden_size)
+            zeros = input.new_zeros(*input.shape[:-1], self.hidden_size)
             state = (zeros, zeros)
         return _run_cell(self.impl, input, self.weights, self.bias, *state)
 

@@ -190,6 +190,10 @@ BAD_INPUTS = {
         (torch.zeros(3), torch.zeros(3, dtype=torch.half)),
         "my_op(): expected y to have the dtype of x (Float), but got Half",
     ),
+    "layout": (
+        (torch.eye(3).to_sparse(), torch.eye(3)),
+        "my_op(): expected x to be a dense tensor, but got layout Sparse",
+    ),
     "bool": (
         (torch.zeros(3, dtype=torch.bool), torch.zeros(3, dtype=torch.bool)),
         "my_op(): expected x to have a numeric dtype, but got Bool",
