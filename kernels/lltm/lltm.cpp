@@ -179,6 +179,11 @@ State lltm_cell_aten(const Tensor& input, const Tensor& weights, const OptionalT
   return {new_h, new_cell};
 }
 
+void lltm_cell_check(const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
+                     const Tensor& old_h, const Tensor& old_cell) {
+  check_lltm_inputs("lltm_cell", input, weights, bias, old_h, old_cell);
+}
+
 // ---------------------------------------------------------------------------------- registration --
 
 void register_lltm(OpLibraries& libraries) {
@@ -199,6 +204,8 @@ void register_lltm(OpLibraries& libraries) {
     library->impl("lltm_cell_backward", TORCH_FN(lltm_cell_backward_aten));
   }
   libraries.composite.impl("lltm_cell_aten", TORCH_FN(lltm_cell_aten));
+  libraries.composite.impl("lltm_cell_check", TORCH_FN(lltm_cell_check));
+  libraries.vmap.impl("lltm_cell_check", TORCH_FN(lltm_cell_check));
   register_lltm_autograd(libraries);
 }
 

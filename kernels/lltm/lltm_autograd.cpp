@@ -123,9 +123,9 @@ Gradients lltm_cell_backward_autograd(const OptionalTensor& grad_h, const Option
 // -------------------------------------------------------------------------------------- autocast --
 
 // Casts what addmm casts; a float32 cell stays: see Note [Dtype of the cell].
-template <c10::DeviceType device, CellSignature* cell>
-State autocast(const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
-               const Tensor& old_h, const Tensor& old_cell) {
+template <c10::DeviceType device, auto* cell>
+auto autocast(const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
+              const Tensor& old_h, const Tensor& old_cell) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(
       at::autocast::get_autocast_dispatch_key_from_device_type(device));
   const auto dtype = at::autocast::get_autocast_dtype(device);
@@ -149,6 +149,8 @@ void register_lltm_autograd(OpLibraries& libraries) {
   libraries.autocast_cuda.impl("lltm_cell", TORCH_FN((autocast<kCuda, call_cell>)));
   libraries.autocast_cpu.impl("lltm_cell_aten", TORCH_FN((autocast<kCpu, lltm_cell_aten>)));
   libraries.autocast_cuda.impl("lltm_cell_aten", TORCH_FN((autocast<kCuda, lltm_cell_aten>)));
+  libraries.autocast_cpu.impl("lltm_cell_check", TORCH_FN((autocast<kCpu, lltm_cell_check>)));
+  libraries.autocast_cuda.impl("lltm_cell_check", TORCH_FN((autocast<kCuda, lltm_cell_check>)));
 }
 
 void bind_lltm(pybind11::module_& m) {

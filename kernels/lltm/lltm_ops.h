@@ -23,6 +23,10 @@ using BackwardSignature = Gradients(const OptionalTensor&, const OptionalTensor&
 // The checked ATen formula: for devices without kernels, vmap and forward-mode differentiation.
 CellSignature lltm_cell_aten;
 
+// The checks alone, for the reference in Python.
+void lltm_cell_check(const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
+                     const Tensor& old_h, const Tensor& old_cell);
+
 // Checks the arguments of lltm_cell_backward.
 void check_lltm_backward(const OptionalTensor& grad_h, const OptionalTensor& grad_cell,
                          const Tensor& input, const Tensor& weights, const OptionalTensor& bias,

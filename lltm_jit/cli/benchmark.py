@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from lltm_jit.ops.lltm import lltm_cell_reference
+
 from . import _cell, _jit_benchmark, _measure, _opponent, _report
 from ._measure import PHASES, Case, Cell
 
@@ -77,14 +79,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def print_line(args: argparse.Namespace, device: torch.device, dtype: torch.dtype) -> int:
-    lltm_cell = _cell.functional().lltm_cell
+    cell = ours(_cell.VARIANTS[args.variant])
     operands = Case(*_cell.sizes(args, TUTORIAL_SIZES), dtype, device).operands()
-    impl = _cell.VARIANTS[args.variant]
     forward, backward = [], []
     for warming_up in [True] * 3 + [False] * args.runs:
         for operand in operands:
             operand.grad = None
-        seconds, (new_h, new_cell) = timed(lambda: lltm_cell(*operands, impl=impl), device)
+        seconds, (new_h, new_cell) = timed(lambda: cell(*operands), device)
         loss = new_h.sum() + new_cell.sum()
         backward_seconds, _ = timed(loss.backward, device)
         if not warming_up:
@@ -92,6 +93,14 @@ def print_line(args: argparse.Namespace, device: torch.device, dtype: torch.dtyp
             backward.append(backward_seconds)
     print(f"Forward: {_figures(forward, args.scale)} | Backward {_figures(backward, args.scale)}")
     return 0
+
+
+def ours(impl: str) -> Cell:
+    """One of our implementations; the reference as plain PyTorch, without the checks before it."""
+    lltm_cell = _cell.functional().lltm_cell
+    if impl == "reference":
+        return lltm_cell_reference
+    return lambda *operands: lltm_cell(*operands, impl=impl)
 
 
 def timed(function: Callable[[], Any], device: torch.device) -> tuple[float, Any]:
@@ -138,11 +147,6 @@ def print_tables(args: argparse.Namespace, device: torch.device, dtype: torch.dt
 
 def implementations(args: argparse.Namespace, device: torch.device) -> dict[str, Cell]:
     """What is compared, by name; the speed-ups of the tables are against the first."""
-    lltm_cell = _cell.functional().lltm_cell
-
-    def ours(impl: str) -> Cell:
-        return lambda *operands: lltm_cell(*operands, impl=impl)
-
     opponent = {}
     if args.against:
         opponent[args.against.name] = _opponent.build(args.against, args.define, device)

@@ -32,6 +32,8 @@ define(
     f"lltm_cell({_CELL}) -> (Tensor new_h, Tensor new_cell)",
     # The cell composed of ATen ops, on any device.
     f"lltm_cell_aten({_CELL}) -> (Tensor new_h, Tensor new_cell)",
+    # Refuses what lltm_cell refuses, in the same words, and computes nothing.
+    f"lltm_cell_check({_CELL}) -> ()",
     # What autograd needs: gates are the activated gates, (B, 3H).
     f"lltm_cell_forward({_CELL}) -> (Tensor new_h, Tensor new_cell, Tensor gates)",
     # Gradients of the five inputs; none where output_mask is false. new_cell and gates must be
@@ -46,7 +48,7 @@ IMPLEMENTATIONS = ("auto", "reference", "aten", "fused")
 def lltm_cell_reference(
     input: Tensor, weights: Tensor, bias: Tensor | None, old_h: Tensor, old_cell: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """``lltm_cell`` in plain PyTorch, as the tutorial writes it."""
+    """``lltm_cell`` in plain PyTorch, as the tutorial writes it; it checks nothing."""
     X = torch.cat([old_h, input], dim=1)
     input_gate, output_gate, candidate_cell = F.linear(X, weights, _flat(bias)).chunk(3, dim=1)
     new_cell = old_cell + torch.sigmoid(input_gate) * F.elu(candidate_cell)
@@ -113,6 +115,7 @@ def _run_cell(impl: str, *args: Tensor | None) -> tuple[Tensor, Tensor]:
     if impl == "aten":
         return torch.ops.lltm_jit.lltm_cell_aten(*args)
     if impl == "reference":
+        torch.ops.lltm_jit.lltm_cell_check(*args)
         return lltm_cell_reference(*cast("tuple[Tensor, ...]", args))
     raise ValueError(f"lltm_cell(): expected impl to be one of {IMPLEMENTATIONS}, but got {impl!r}")
 

@@ -28,6 +28,7 @@ def test_opcheck(device):
     inputs = cell_inputs(device=device, requires_grad=True)
     opcheck(ops.lltm_cell.default, inputs)
     opcheck(ops.lltm_cell_aten.default, inputs)
+    opcheck(ops.lltm_cell_check.default, inputs)
     plain = tuple(t.detach() for t in inputs)
     opcheck(ops.lltm_cell_forward.default, plain)
     new_h, new_cell, gates = ops.lltm_cell_forward(*plain)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from op_testing import (
     DEVICES,
+    IMPLEMENTATIONS,
     cell_inputs,
     needs_gpu,
 )
@@ -70,7 +71,7 @@ BAD_INPUTS = {
 }
 
 
-@pytest.mark.parametrize("impl", ["aten", "fused"])
+@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
 @pytest.mark.parametrize("case", BAD_INPUTS)
 def test_bad_input(case, impl):
     changes, message = BAD_INPUTS[case]
@@ -255,7 +256,7 @@ LAYOUTS_REFUSED = {
 def test_only_dense_tensors(layout, name, requires_grad):
     inputs = dict(zip(NAMES, cell_inputs(dtype=torch.float), strict=True))
     inputs[name] = LAYOUTS_REFUSED[layout](inputs[name])
-    for function in (lltm_cell, ops.lltm_cell_aten):
+    for function in (lltm_cell, ops.lltm_cell_aten, ops.lltm_cell_check):
         with pytest.raises(RuntimeError) as raised:
             function(**{k: v.requires_grad_(requires_grad) for k, v in inputs.items()})
         assert str(raised.value) == (

@@ -39,6 +39,18 @@ def test_autocast(impl, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_autocast_of_the_reference_takes_a_mix_of_dtypes(device):
+    """As plain PyTorch does; without autocast the mix is refused."""
+    inputs = cell_inputs(dtype=torch.float, device=device)
+    mixed = (inputs[0].bfloat16(), *inputs[1:])
+    with torch.autocast(device, torch.bfloat16):
+        actual = lltm_cell(*mixed, impl="reference")
+        torch.testing.assert_close(actual, lltm_cell_reference(*mixed), rtol=0, atol=0)
+    with pytest.raises(RuntimeError, match=r"expected weights to have the dtype of input"):
+        lltm_cell(*mixed, impl="reference")
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_backward_inside_autocast_stays_in_the_dtype_of_the_forward(device):
     inputs = cell_inputs(dtype=torch.float, device=device, requires_grad=True)
     new_h, _ = lltm_cell(*inputs)

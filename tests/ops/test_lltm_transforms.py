@@ -47,8 +47,9 @@ def test_vmap(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_per_sample_gradients(device):
-    cell = lltm_jit.LLTMCell(5, 7, device=device, dtype=torch.double)
+@pytest.mark.parametrize("impl", ["auto", "reference"])
+def test_per_sample_gradients(impl, device):
+    cell = lltm_jit.LLTMCell(5, 7, device=device, dtype=torch.double, impl=impl)
     input = torch.randn(4, 5, device=device, dtype=torch.double)
 
     def loss(parameters, sample):
@@ -91,10 +92,11 @@ def test_derivatives_of_derivatives(position, steps):
         )
 
 
-def test_jvp():
+@pytest.mark.parametrize("impl", ["auto", "reference"])
+def test_jvp(impl):
     inputs = cell_inputs()
     tangents = tuple(torch.randn_like(t) for t in inputs)
-    actual = jvp(lltm_cell, inputs, tangents)
+    actual = jvp(lambda *args: lltm_cell(*args, impl=impl), inputs, tangents)
     expected = jvp(lltm_cell_reference, inputs, tangents)
     torch.testing.assert_close(actual, expected)
 
