@@ -43,6 +43,9 @@ inline void check_shape(const Argument& arg, c10::SymIntArrayRef expected, const
 
 // Whether elements lie in memory as strides say. Every check of a dtype begins with it.
 inline void check_dense(const Argument& arg) {
+  // torch.ops passes None on as this.
+  TORCH_CHECK(arg.tensor.defined(), arg.function, "(): expected ", arg.name,
+              " to be a tensor, but got None");
   TORCH_CHECK(arg.tensor.layout() == at::kStrided, arg.function, "(): expected ", arg.name,
               " to be a dense tensor, but got layout ", arg.tensor.layout());
 }

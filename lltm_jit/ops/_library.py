@@ -6,7 +6,11 @@ vmap) stand in ``kernels/<op>/<op>.cpp`` and come and go with the compiled exten
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Collection, Iterable
+
 import torch
+from torch.overrides import is_tensor_like
 
 _LIBRARY = torch.library.Library("lltm_jit", "DEF")
 
@@ -15,3 +19,23 @@ def define(*schemas: str) -> None:
     """Define operators by their schemas, such as ``"my_op(Tensor x, Tensor y) -> Tensor"``."""
     for schema in schemas:
         _LIBRARY.define(schema, tags=torch.Tag.pt2_compliant_tag)
+
+
+def refuse_non_tensors(
+    function: Callable, args: Iterable[object], optional: Collection[str] = ()
+) -> None:
+    """Name the first argument of a call that is no tensor; those in `optional` may be None.
+
+    For calls that have failed: a look before each call would cost time in all of them.
+
+    Raises:
+        TypeError: there is such an argument.
+    """
+    for name, value in zip(inspect.signature(function).parameters, args, strict=False):
+        if is_tensor_like(value) or (value is None and name in optional):
+            continue
+        wanted = "a tensor or None" if name in optional else "a tensor"
+        got = "None" if value is None else type(value).__name__
+        raise TypeError(
+            f"{function.__name__}(): expected {name} to be {wanted}, but got {got}"
+        ) from None

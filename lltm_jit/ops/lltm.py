@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function
 
 from lltm_jit import native
-from lltm_jit.ops._library import define
+from lltm_jit.ops._library import define, refuse_non_tensors
 
 _CELL = "Tensor input, Tensor weights, Tensor? bias, Tensor old_h, Tensor old_cell"
 
@@ -84,6 +84,7 @@ def lltm_cell(
 
     Raises:
         RuntimeError: if a shape, dtype or device does not fit; the message names both values.
+        TypeError: if an argument is no tensor.
         ValueError: if ``impl`` is not one of the four.
     """
     return _run_cell(impl, *_operands("lltm_cell", input, weights, bias, old_h, old_cell))
@@ -102,21 +103,27 @@ def _operands(
         return input, weights, bias, old_h, old_cell
     if old_cell is not None:
         raise TypeError(f"{function}(): got old_cell beside a state pair that holds one")
+    if len(weights) != 2:
+        raise TypeError(f"{function}(): expected a state pair, but got a tuple of {len(weights)}")
     return input, bias, old_h, *weights
 
 
 def _run_cell(impl: str, *args: Tensor | None) -> tuple[Tensor, Tensor]:
     """Run the cell on ``input, weights, bias, old_h, old_cell`` by one of the implementations."""
-    if impl == "auto" or impl == "fused":
-        # Subclasses and modes with a __torch_function__ see the operator, not the extension.
-        if torch.compiler.is_compiling() or has_torch_function(args):
-            return torch.ops.lltm_jit.lltm_cell(*args)
-        return native.extension.lltm_cell(*args)
-    if impl == "aten":
-        return torch.ops.lltm_jit.lltm_cell_aten(*args)
-    if impl == "reference":
-        torch.ops.lltm_jit.lltm_cell_check(*args)
-        return lltm_cell_reference(*cast("tuple[Tensor, ...]", args))
+    try:
+        if impl == "auto" or impl == "fused":
+            # Subclasses and modes with a __torch_function__ see the operator, not the extension.
+            if torch.compiler.is_compiling() or has_torch_function(args):
+                return torch.ops.lltm_jit.lltm_cell(*args)
+            return native.extension.lltm_cell(*args)
+        if impl == "aten":
+            return torch.ops.lltm_jit.lltm_cell_aten(*args)
+        if impl == "reference":
+            torch.ops.lltm_jit.lltm_cell_check(*args)
+            return lltm_cell_reference(*cast("tuple[Tensor, ...]", args))
+    except (TypeError, RuntimeError):
+        refuse_non_tensors(lltm_cell, args, optional=("bias",))
+        raise
     raise ValueError(f"lltm_cell(): expected impl to be one of {IMPLEMENTATIONS}, but got {impl!r}")
 
 
@@ -138,11 +145,16 @@ def lltm_forward(
 
     Raises:
         RuntimeError: if a shape, dtype or device does not fit; the message names both values.
+        TypeError: if an argument is no tensor.
     """
     args = _operands("lltm_forward", input, weights, bias, old_h, old_cell)
     if has_torch_function(args):
         return handle_torch_function(lltm_forward, args, *args)
-    return native.extension.lltm_forward(*args)
+    try:
+        return native.extension.lltm_forward(*args)
+    except TypeError:
+        refuse_non_tensors(lltm_forward, args, optional=("bias",))
+        raise
 
 
 def lltm_backward(
@@ -169,12 +181,17 @@ def lltm_backward(
 
     Raises:
         RuntimeError: if a shape, dtype or device does not fit; the message names both values.
+        TypeError: if an argument is no tensor.
     """
     gates = (input_gate, output_gate, candidate_cell)
     args = (grad_h, grad_cell, new_cell, *gates, X, gate_weights, weights)
     if has_torch_function(args):
         return handle_torch_function(lltm_backward, args, *args)
-    return native.extension.lltm_backward(*args)
+    try:
+        return native.extension.lltm_backward(*args)
+    except TypeError:
+        refuse_non_tensors(lltm_backward, args)
+        raise
 
 
 class LLTMCell(nn.Module):

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.overrides import has_torch_function
 
 from lltm_jit import native
-from lltm_jit.ops._library import define
+from lltm_jit.ops._library import define, refuse_non_tensors
 
 define(
     "my_op(Tensor x, Tensor y) -> Tensor",
@@ -37,11 +37,16 @@ def my_op(x: Tensor, y: Tensor) -> Tensor:
 
     Raises:
         RuntimeError: if the shapes, dtypes or devices differ; the message names both.
+        TypeError: if an argument is no tensor.
     """
-    # Subclasses and modes with a __torch_function__ see the operator, not the extension.
-    if torch.compiler.is_compiling() or has_torch_function((x, y)):
-        return torch.ops.lltm_jit.my_op(x, y)
-    return native.extension.my_op(x, y)
+    try:
+        # Subclasses and modes with a __torch_function__ see the operator, not the extension.
+        if torch.compiler.is_compiling() or has_torch_function((x, y)):
+            return torch.ops.lltm_jit.my_op(x, y)
+        return native.extension.my_op(x, y)
+    except (TypeError, RuntimeError):
+        refuse_non_tensors(my_op, (x, y))
+        raise
 
 
 class MyOp(torch.nn.Module):

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.overrides import has_torch_function_unary
 
 from lltm_jit import native
-from lltm_jit.ops._library import define
+from lltm_jit.ops._library import define, refuse_non_tensors
 
 define(
     "sigmoid(Tensor x) -> Tensor",
@@ -37,11 +37,16 @@ def sigmoid(x: Tensor) -> Tensor:
 
     Raises:
         RuntimeError: if the dtype of ``x`` is not a floating-point one.
+        TypeError: if it is no tensor.
     """
-    # Subclasses and modes with a __torch_function__ see the operator, not the extension.
-    if torch.compiler.is_compiling() or has_torch_function_unary(x):
-        return torch.ops.lltm_jit.sigmoid(x)
-    return native.extension.sigmoid(x)
+    try:
+        # Subclasses and modes with a __torch_function__ see the operator, not the extension.
+        if torch.compiler.is_compiling() or has_torch_function_unary(x):
+            return torch.ops.lltm_jit.sigmoid(x)
+        return native.extension.sigmoid(x)
+    except (TypeError, RuntimeError):
+        refuse_non_tensors(sigmoid, (x,))
+        raise
 
 
 def d_sigmoid(z: Tensor) -> Tensor:
@@ -55,6 +60,7 @@ def d_sigmoid(z: Tensor) -> Tensor:
 
     Raises:
         RuntimeError: if the dtype of ``z`` is not a floating-point one.
+        TypeError: if it is no tensor.
     """
     s = sigmoid(z)
     return (1 - s) * s

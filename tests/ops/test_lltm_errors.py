@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from functools import partial
+
+import numpy as np
 import pytest
 import torch
 from op_testing import (
@@ -294,8 +298,46 @@ def test_no_nested_tensors(name, layout, device):
         lltm_cell(**inputs)
 
 
-@pytest.mark.parametrize("name", ["input", "weights", "old_h", "old_cell"])
-def test_a_missing_tensor(name):
+NOT_TENSORS = {"None": None, "int": 3, "list": [[1.0]], "ndarray": np.zeros((3, 7))}
+# No bias is right, and a list in the place of the weights is a state pair.
+REFUSED = {*itertools.product(NAMES, NOT_TENSORS)} - {("bias", "None"), ("weights", "list")}
+
+
+@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
+@pytest.mark.parametrize(("name", "type_name"), sorted(REFUSED))
+def test_what_is_no_tensor(name, type_name, impl):
     inputs = dict(zip(NAMES, cell_inputs(), strict=True))
-    with pytest.raises(TypeError, match=r"\(input: .*, weights: .*, bias: .*, old_h: .*, old_cell"):
-        lltm_cell(**{**inputs, name: None})
+    inputs[name] = NOT_TENSORS[type_name]
+    wanted = "a tensor or None" if name == "bias" else "a tensor"
+    for function in (partial(lltm_cell, impl=impl), lltm_forward):
+        with pytest.raises(TypeError) as raised:
+            function(**inputs)
+        called = "lltm_forward" if function is lltm_forward else "lltm_cell"
+        expected = f"{called}(): expected {name} to be {wanted}, but got {type_name}"
+        assert str(raised.value) == expected
+
+
+@pytest.mark.parametrize("name", ["input", "weights", "old_h", "old_cell"])
+def test_none_reaches_the_operator(name):
+    """As it does under torch.compile."""
+    inputs = dict(zip(NAMES, cell_inputs(), strict=True))
+    with pytest.raises(RuntimeError) as raised:
+        ops.lltm_cell(**{**inputs, name: None})
+    assert str(raised.value) == f"lltm_cell(): expected {name} to be a tensor, but got None"
+
+
+def test_what_is_no_tensor_in_the_tutorials_backward():
+    gradient = torch.zeros(3, 7)
+    with pytest.raises(TypeError) as raised:
+        lltm_backward(gradient, None, *[gradient] * 7)
+    assert str(raised.value) == "lltm_backward(): expected grad_cell to be a tensor, but got None"
+
+
+def test_a_type_error_that_is_about_something_else_is_kept():
+    with pytest.raises(TypeError, match=r"missing 1 required positional argument: 'old_h'"):
+        lltm_cell(*cell_inputs()[:3])
+    for function in (lltm_cell, lltm_forward):
+        with pytest.raises(TypeError) as raised:
+            function(torch.zeros(3, 5), (torch.zeros(3, 7),) * 3, torch.zeros(21, 12), None)
+        called = function.__name__
+        assert str(raised.value) == f"{called}(): expected a state pair, but got a tuple of 3"

@@ -217,5 +217,13 @@ def test_bad_input(case):
     assert str(raised.value) == message
 
 
+@pytest.mark.parametrize(("value", "got"), [(None, "None"), (3, "int"), ([1.0], "list")])
+def test_what_is_no_tensor(value, got):
+    for name, inputs in {"x": (value, torch.zeros(1)), "y": (torch.zeros(1), value)}.items():
+        with pytest.raises(TypeError) as raised:
+            my_op(*inputs)
+        assert str(raised.value) == f"my_op(): expected {name} to be a tensor, but got {got}"
+
+
 def test_torch_function_sees_the_operator():
     assert seen_by_torch_function(my_op, 2) == [torch.ops.lltm_jit.my_op]

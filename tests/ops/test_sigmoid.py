@@ -194,5 +194,13 @@ def test_bad_input_of_backward(case):
     assert str(raised.value) == message
 
 
+@pytest.mark.parametrize("function", [sigmoid, d_sigmoid])
+@pytest.mark.parametrize(("value", "got"), [(None, "None"), (0.5, "float"), ([1.0], "list")])
+def test_what_is_no_tensor(value, got, function):
+    with pytest.raises(TypeError) as raised:
+        function(value)
+    assert str(raised.value) == f"sigmoid(): expected x to be a tensor, but got {got}"
+
+
 def test_torch_function_sees_the_operator():
     assert seen_by_torch_function(sigmoid, 1) == [torch.ops.lltm_jit.sigmoid]
