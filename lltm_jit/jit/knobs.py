@@ -1,8 +1,9 @@
 """Every environment variable that the engine reads, in one table.
 
-A value comes from the real environment, else from ``MAX_JOBS.env`` beside ``MAX_JOBS.env.example``
-in a checkout of the project, else from the default. The file is never looked for in the current
-directory: a build must not depend on where Python was started.
+A value comes from the real environment, where an empty one asks for the default; else from
+``MAX_JOBS.env`` beside ``MAX_JOBS.env.example`` in a checkout of the project; else from the default.
+The file is never looked for in the current directory: a build must not depend on where Python was
+started.
 """
 
 from __future__ import annotations
@@ -77,8 +78,9 @@ def _settings_file() -> dict[str, str]:
 
 
 def text(name: str) -> str:
-    """The value of a knob, or its default. An empty variable counts as unset."""
-    return os.environ.get(name) or _settings_file().get(name) or KNOBS[name].default
+    """The value of a knob, or its default. An empty variable asks for the default."""
+    given = os.environ.get(name, _settings_file().get(name))
+    return given or KNOBS[name].default
 
 
 def flag(name: str) -> bool:
