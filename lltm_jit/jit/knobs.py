@@ -1,9 +1,9 @@
-"""Every environment variable that the engine reads, in one table.
+"""Every setting of the engine, each an environment variable, in one table.
 
-A value comes from the real environment, where an empty one asks for the default; else from
-``MAX_JOBS.env`` beside ``MAX_JOBS.env.example`` in a checkout of the project; else from the default.
-The file is never looked for in the current directory: a build must not depend on where Python was
-started.
+A value comes from the real environment, where an empty one asks for the default, else from
+``MAX_JOBS.env`` beside ``MAX_JOBS.env.example`` in a checkout of the project, else from the
+default. The file is never looked for in the current directory: a build must not depend on where
+Python was started.
 """
 
 from __future__ import annotations
@@ -34,13 +34,16 @@ KNOBS = {
             "TORCH_CUDA_ARCH_LIST",
             "text",
             "",
-            "GPU architectures, as '8.0;9.0a'; default: those here",
+            "GPU architectures, as '8.0;9.0a'; default: those here, without a GPU '8.0;9.0+PTX'",
         ),
         Knob(
             "TORCH_EXTENSIONS_DIR", "path", "", "where builds are kept; default: torch's user cache"
         ),
         Knob(
-            "CUDA_HOME", "path", "", "root of the CUDA toolkit; default: that of the nvcc on PATH"
+            "CUDA_HOME",
+            "path",
+            "",
+            "root of the CUDA toolkit; default: CUDA_PATH, or nvcc's on PATH, or /usr/local/cuda",
         ),
         Knob("CXX", "text", "c++", "the C++ compiler"),
         Knob("LLTM_JIT_VERBOSE", "flag", "0", "1: print every step and the compiler's own lines"),
@@ -49,7 +52,12 @@ KNOBS = {
         Knob(
             "LLTM_JIT_TRUST_ROOT", "flag", "0", "1: use builds in a directory others may write to"
         ),
-        Knob("LLTM_JIT_DEBUG", "flag", "0", "1: compile C++ with -g -O0"),
+        Knob(
+            "LLTM_JIT_DEBUG",
+            "flag",
+            "0",
+            "1: compile C++, and the host code of CUDA, with -g -O0",
+        ),
         Knob("CUDA_DEVICE_DEBUG", "flag", "0", "1: compile CUDA with -g -G"),
         Knob("LLTM_JIT_LINEINFO", "flag", "0", "1: compile CUDA with -lineinfo, for profilers"),
         Knob("LLTM_JIT_SANITIZE", "text", "", "compile C++ with these, as 'address,undefined'"),
