@@ -9,7 +9,7 @@ from lltm_jit.functional import d_sigmoid, lltm_cell, my_op, sigmoid
 from lltm_jit.jit import BuildError, BuildInfo, CacheError, LltmJitError, ToolchainError
 from lltm_jit.jit.reload import Reload
 from lltm_jit.jit.torch_api import load, load_inline
-from lltm_jit.native import build_info, reload, watch
+from lltm_jit.native import PackageInfo, build_info, reload, watch
 from lltm_jit.ops.lltm import LLTM, LLTMCell
 from lltm_jit.ops.my_op import MyOp
 from lltm_jit.ops.sigmoid import Sigmoid
@@ -27,6 +27,7 @@ __all__ = [
     "LLTMCell",
     "LltmJitError",
     "MyOp",
+    "PackageInfo",
     "Reload",
     "Sigmoid",
     "ToolchainError",

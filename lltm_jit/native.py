@@ -6,16 +6,31 @@ reload reaches all of them.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import overload
+from typing import Any, overload
 
 from lltm_jit.jit import Build, BuildInfo, BuildSpec, Toolchain, detect, engine, prebuilt
 from lltm_jit.jit import reload as jit_reload
 from lltm_jit.jit import watch as jit_watch
 from lltm_jit.jit.reload import Reload
+
+
+@dataclass(frozen=True)
+class PackageInfo(BuildInfo):
+    """How this package's build came about, and what is installed beside it.
+
+    ``toolchain`` is what this machine has now, whatever the build was made with.
+    """
+
+    lltm_jit_version: str
+    python_version: str
+    toolchain: Toolchain
+
 
 extension: ModuleType
 _current: Build | None = None
@@ -97,6 +112,17 @@ def watch(then: Callable[[Reload], None] | None = None) -> AbstractContextManage
     return jit_watch.watch([kernels_directory()], reload, then)
 
 
-def build_info() -> BuildInfo:
-    """How the current build came about: versions, key, reason, seconds, architectures."""
-    return load().info
+def build_info() -> PackageInfo:
+    """How the current build came about, and what is installed; as ``python -m lltm_jit info``."""
+    return PackageInfo(**vars(load().info), **installed(detect()))
+
+
+def installed(toolchain: Toolchain) -> dict[str, Any]:
+    """The entries of a ``PackageInfo`` that are known before there is a build."""
+    from lltm_jit import __version__  # not there yet when this module is imported
+
+    return {
+        "lltm_jit_version": __version__,
+        "python_version": platform.python_version(),
+        "toolchain": toolchain,
+    }

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from lltm_jit import __version__, native
+from lltm_jit import native
 from lltm_jit.jit import engine, prebuilt, toolchain
 
 
@@ -24,44 +21,40 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(facts, indent=2, default=str))
         return 0
-    tools, build = facts["toolchain"], facts["build"]
-    show("lltm_jit", facts["lltm_jit"])
-    show("Python", facts["python"])
-    show("torch", f"{facts['torch']} (CUDA {facts['torch_cuda'] or 'none'})")
+    tools = facts["toolchain"]
+    show("lltm_jit", facts["lltm_jit_version"])
+    show("Python", facts["python_version"])
+    show("torch", f"{tools['torch_version']} (CUDA {tools['torch_cuda'] or 'none'})")
     show("C++ compiler", tools["cxx_version"] or "not found")
     show(
         "nvcc", f"{tools['nvcc_version']} ({tools['cuda_home']})" if tools["nvcc"] else "not found"
     )
     missing = tools["cuda_missing"]
     show("CUDA kernels", f"no: {missing}" if missing else " ".join(tools["architectures"]))
-    if build is None:
+    if "key" not in facts:
         show("build", "none yet; `import lltm_jit` makes it")
         return 0
-    show("build", build["directory"])
-    show("key", build["key"])
-    show("built because", build["reason"])
+    show("build", facts["directory"])
+    show("key", facts["key"])
+    show("built because", facts["reason"])
     show(
         "built in",
-        f"{build['seconds']:.1f} s ({build['compiled']} files compiled, {build['reused']} reused)",
+        f"{facts['seconds']:.1f} s ({facts['compiled']} files compiled, {facts['reused']} reused)",
     )
-    show("built for", " ".join(build["architectures"]) or "CPU")
+    show("built for", " ".join(facts["architectures"]) or "CPU")
     return 0
 
 
 def collect() -> dict[str, Any]:
-    """All that the command shows; `build` is None when there is none of these sources."""
+    """The entries of a `PackageInfo`; of a build only where there is one of these sources."""
     tools = toolchain.detect()
     spec = native.package_spec(tools)
     packaged = prebuilt.load(Path(native.__file__).parent, spec, tools)
     build = packaged.info if packaged else engine.inspect(spec, tools)
-    return {
-        "lltm_jit": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "torch_cuda": torch.version.cuda,
-        "toolchain": asdict(tools),
-        "build": asdict(build) if build else None,
-    }
+    facts = native.installed(tools)
+    if build:
+        return asdict(native.PackageInfo(**vars(build), **facts))
+    return {**facts, "toolchain": asdict(tools)}
 
 
 def show(name: str, value: object) -> None:

@@ -2,9 +2,11 @@
 
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
+from dataclasses import FrozenInstanceError, asdict
 
 import pytest
 import torch
@@ -145,10 +147,15 @@ def test_info_shows_the_loaded_build(capsys):
     assert main(["info", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     build = lltm_jit.build_info()
-    assert facts["torch"] == torch.__version__
-    assert facts["build"]["key"] == build.key
-    assert facts["build"]["directory"] == str(build.directory)
-    assert facts["build"]["reason"]
+    # `cached` tells of the process that asks.
+    told = {**json.loads(json.dumps(asdict(build), default=str)), "cached": True}
+    assert facts == told
+    assert build.lltm_jit_version == lltm_jit.__version__
+    assert build.python_version == platform.python_version()
+    assert build.toolchain.torch_version == build.torch_version == torch.__version__
+    assert build.reason
+    with pytest.raises(FrozenInstanceError):
+        build.key = "another"
     assert main(["info"]) == 0
     out = capsys.readouterr().out
     assert build.key in out
@@ -160,7 +167,9 @@ def test_info_neither_builds_nor_imports_the_builder(tmp_path):
         "info", "--json", TORCH_EXTENSIONS_DIR=str(tmp_path), PYTHONPROFILEIMPORTTIME="1"
     )
     assert done.returncode == 0
-    assert json.loads(done.stdout)["build"] is None
+    facts = json.loads(done.stdout)
+    assert facts["toolchain"]["torch_version"] == torch.__version__
+    assert "key" not in facts
     assert list(tmp_path.rglob("ok.json")) == []
     assert " torch.utils\n" in done.stderr
     assert "torch.utils.cpp_extension" not in done.stderr
