@@ -317,7 +317,8 @@ class LLTM(nn.Module):
             features, and the last state, shaped like ``state``.
 
         Raises:
-            ValueError: if ``input`` has another rank or no steps.
+            ValueError: if ``input`` or the state has another rank, or ``input`` no steps.
+            RuntimeError: if another size, dtype or device does not fit; see :func:`lltm_cell`.
         """
         if input.dim() not in (2, 3):
             raise ValueError(
@@ -350,6 +351,13 @@ class LLTM(nn.Module):
         if state is None:
             zeros = step.new_zeros(step.size(0), self.cell.hidden_size)
             return zeros, zeros
+        rank, shape = (3, "[1, batch_size, hidden_size]") if batched else (2, "[1, hidden_size]")
+        for name, tensor in zip(("h_0", "c_0"), state, strict=True):
+            if tensor.dim() != rank:
+                raise ValueError(
+                    f"LLTM(): expected {name} to have {rank} dimensions {shape}, "
+                    f"but got shape {list(tensor.shape)}"
+                )
         h, c = state
         return (h.squeeze(0), c.squeeze(0)) if batched else (h, c)
 

@@ -357,3 +357,28 @@ def test_layer_takes_batch_first_third():
     layer = lltm_jit.LLTM(5, 7, True)
     assert layer.batch_first
     assert layer.cell.bias is not None
+
+
+BATCHED, UNBATCHED = "3 dimensions [1, batch_size, hidden_size]", "2 dimensions [1, hidden_size]"
+BAD_STATES = {
+    "h_0 without the layer": ((4, 2, 5), (2, 7), (1, 2, 7), f"h_0 to have {BATCHED}"),
+    "c_0 without the layer": ((4, 2, 5), (1, 2, 7), (2, 7), f"c_0 to have {BATCHED}"),
+    "one sequence": ((4, 1, 5), (1, 7), (1, 7), f"h_0 to have {BATCHED}"),
+    "a batch of states": ((4, 5), (1, 1, 7), (1, 1, 7), f"h_0 to have {UNBATCHED}"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_STATES)
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_layer_refuses_a_state_of_another_rank(batch_first, case):
+    """As torch.nn.LSTM does."""
+    input_shape, h_shape, c_shape, wanted = BAD_STATES[case]
+    if batch_first:
+        input_shape = (*reversed(input_shape[:-1]), input_shape[-1])
+    input, state = torch.zeros(input_shape), (torch.zeros(h_shape), torch.zeros(c_shape))
+    with pytest.raises(RuntimeError, match=r"hx and cx should also be"):
+        torch.nn.LSTM(5, 7, batch_first=batch_first)(input, state)
+    with pytest.raises(ValueError, match=r"^LLTM\(\): ") as raised:
+        lltm_jit.LLTM(5, 7, batch_first=batch_first)(input, state)
+    got = list(h_shape if wanted.startswith("h_0") else c_shape)
+    assert str(raised.value) == f"LLTM(): expected {wanted}, but got shape {got}"
