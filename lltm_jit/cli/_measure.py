@@ -9,13 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils.benchmark import Timer
 
 from lltm_jit import __version__
+
+if TYPE_CHECKING:  # it imports torch.utils.cpp_extension, which looks for CUDA, and may print
+    from torch.utils.benchmark import Timer
 
 PHASES = ("forward, no_grad", "forward", "forward + backward")
 GRAPH_CALLS = 20  # in one CUDA graph, so that its own launch weighs little
@@ -110,6 +112,8 @@ def addmm_alone(case: Case) -> Callable[[], Any]:
 
 def host_timer(function: Callable[[], Any]) -> Timer:
     """Times calls as a program makes them; on a GPU with its work at the end of each block."""
+    from torch.utils.benchmark import Timer
+
     return Timer("function()", globals={"function": function}, num_threads=torch.get_num_threads())
 
 
@@ -118,6 +122,8 @@ def graph_timer(function: Callable[[], Any]) -> Timer | None:
 
     None for a function that launches on a stream of its own: the graph misses those kernels.
     """
+    from torch.utils.benchmark import Timer
+
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

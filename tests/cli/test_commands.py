@@ -175,6 +175,15 @@ def test_info_neither_builds_nor_imports_the_builder(tmp_path):
     assert "torch.utils.cpp_extension" not in done.stderr
 
 
+@pytest.mark.parametrize("words", [["check", "forward"], ["grad_check", "py"]])
+def test_checking_does_not_import_the_builder(words):
+    """On a machine without a GPU, torch's may print a line that has nothing to do with it."""
+    done = run_module(*words, PYTHONPROFILEIMPORTTIME="1")
+    assert done.returncode == 0
+    assert " torch.utils\n" in done.stderr
+    assert "torch.utils.cpp_extension" not in done.stderr
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(command, capsys):
     with pytest.raises(SystemExit) as stop:
