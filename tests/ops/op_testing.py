@@ -100,6 +100,24 @@ def seen_by_torch_function(function: Callable[..., Tensor], count: int) -> list[
     return seen
 
 
+def assert_same_compiled(function: Callable[..., Tensor], inputs: Sequence[Tensor]) -> None:
+    """Check an operator of matrices compiled by inductor, forward and backward.
+
+    It stands between operations that inductor compiles itself, with transposed inputs.
+    """
+    torch._dynamo.reset()
+
+    def around(*tensors: Tensor) -> Tensor:
+        return function(*(tensor.sin().t() for tensor in tensors)).cos()
+
+    actual, expected = torch.compile(around, fullgraph=True)(*inputs), around(*inputs)
+    torch.testing.assert_close(actual, expected)
+    weight = torch.randn_like(expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(actual, inputs, weight), torch.autograd.grad(expected, inputs, weight)
+    )
+
+
 # ------------------------------------------------------------------------------- the LLTM cell --
 
 Inputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]

@@ -11,6 +11,7 @@ from op_testing import (
     DTYPES,
     LAYOUTS,
     assert_accurate,
+    assert_same_compiled,
     bits,
     captured_in_graph,
     needs_gpu,
@@ -141,6 +142,11 @@ def test_compile_and_transforms(device):
     )
     torch.testing.assert_close(jvp(my_op, (x, y), (y, x))[1], 3 * y - x)
     assert my_op(x.to("meta"), y.to("meta")).shape == x.shape
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_compile_with_inductor(device):
+    assert_same_compiled(my_op, make_inputs((4, 3), torch.float, device, requires_grad=True))
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -11,6 +11,7 @@ from op_testing import (
     DTYPES,
     LAYOUTS,
     assert_accurate,
+    assert_same_compiled,
     bits,
     captured_in_graph,
     needs_gpu,
@@ -123,6 +124,11 @@ def test_compile_and_transforms(device):
     )
     assert sigmoid(plain.to("meta")).shape == plain.shape
     torch.testing.assert_close(sigmoid_reference(plain), torch.sigmoid(plain))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_compile_with_inductor(device):
+    assert_same_compiled(sigmoid, [torch.randn(4, 3, device=device, requires_grad=True)])
 
 
 @pytest.mark.parametrize("device", DEVICES)
