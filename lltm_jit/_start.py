@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 # `python -m lltm_jit` imports the package before it runs the command. sys.argv[0] is "-m" until the
@@ -11,10 +12,12 @@ as_command = sys.argv[:1] == ["-m"] and "lltm_jit" in sys.orig_argv
 try:
     import torch  # noqa: F401
 except (ImportError, OSError) as error:
-    text = (
-        f"lltm_jit needs torch, which cannot be imported: {error}\n"
-        f"  -> run `{sys.executable} -m pip install --force-reinstall torch`"
-    )
+    text = f"lltm_jit needs torch, which cannot be imported: {error}"
+    cure = f"run `{sys.executable} -m pip install --force-reinstall torch`"
+    if as_command and {"doctor", "--json"} <= set(sys.orig_argv):
+        finding = {"status": "problem", "text": text, "cure": cure}  # as the command's own
+        print(json.dumps({"torch": finding}, indent=2))
+        sys.exit(1)
     if as_command:
-        sys.exit(f"error: {text}")
-    raise ImportError(text) from error
+        sys.exit(f"error: {text}\n  -> {cure}")
+    raise ImportError(f"{text}\n  -> {cure}") from error

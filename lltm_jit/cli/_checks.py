@@ -38,6 +38,7 @@ class Finding:
 def checks() -> dict[str, Callable[[], Finding]]:
     """The checks by name, in the order in which one depends on the other."""
     found = {
+        "settings": settings,
         "Python": python,
         "torch": torch_itself,
         "C++ compiler": cxx,
@@ -46,7 +47,6 @@ def checks() -> dict[str, Callable[[], Finding]]:
         "GPU": gpu,
         "nvcc": nvcc,
         "CUDA trial build": cuda_trial,
-        "settings": settings,
         "builds directory": builds_directory,
         "disk": disk,
         "memory": memory,
@@ -87,16 +87,19 @@ def cxx() -> Finding:
             "install one (Debian and Ubuntu: `apt-get install g++`), or set CXX to yours",
         )
     # Importing this costs a second, which only a doctor may spend.
-    from torch.utils.cpp_extension import get_compiler_abi_compatibility_and_version
+    from torch.utils import cpp_extension
 
-    good, _ = get_compiler_abi_compatibility_and_version(tools.cxx)
+    oldest = ".".join(map(str, cpp_extension.MINIMUM_GCC_VERSION[:2]))
+    wanted = f"torch wants g++ {oldest} or newer, and {_trial.STANDARD.upper()}"
+    good, _ = cpp_extension.get_compiler_abi_compatibility_and_version(tools.cxx)
     if not good:
         return Finding(
             "warning",
-            f"{tools.cxx_version} is not one that torch is known to work with",
+            f"{tools.cxx_version} is not one that torch is known to work with: {wanted}",
             "install a newer g++ or clang++, and set CXX to it",
         )
-    return Finding("ok", f"{tools.cxx_version} ({shutil.which(tools.cxx.split()[0])})")
+    path = shutil.which(tools.cxx.split()[0])
+    return Finding("ok", f"{tools.cxx_version} ({path}); {wanted}")
 
 
 def cxx_trial() -> Finding:
@@ -121,10 +124,11 @@ def ninja() -> Finding:
 
 
 def gpu() -> Finding:
-    capabilities = gpus.compute_capabilities()
+    capabilities, version = gpus.compute_capabilities(), gpus.driver_version()
+    driver = f"driver {version}" if version else "no NVIDIA driver that runs"
     if not capabilities:
-        return Finding("ok", "none that the driver knows of")
-    names = ", ".join(f"sm_{major}{minor}" for major, minor in capabilities)
+        return Finding("ok", f"none, {driver}")
+    names = ", ".join(f"sm_{major}{minor}" for major, minor in capabilities) + f", {driver}"
     if torch.version.cuda is None:
         return Finding(
             "warning",

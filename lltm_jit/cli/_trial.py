@@ -30,6 +30,7 @@ extern "C" int launch(float* x) {
 }
 """
 
+STANDARD = "c++20" if torch.__version__ >= "2.13" else "c++17"  # what torch's own build asks for
 _TIMEOUT = 120  # seconds; a compiler that hangs must not hang the doctor
 
 _CURES = {
@@ -55,9 +56,8 @@ class Trial:
 
 def cxx(tools: Toolchain) -> Trial:
     """Compile, link against torch, and load."""
-    standard = "c++20" if torch.__version__ >= "2.13" else "c++17"  # what torch asks of its own
     package = Path(torch.__file__).parent
-    flags = [f"-std={standard}", "-fPIC", "-shared", f"-I{sysconfig.get_path('include')}"]
+    flags = [f"-std={STANDARD}", "-fPIC", "-shared", f"-I{sysconfig.get_path('include')}"]
     flags += ["-isystem", str(package / "include"), f"-L{package / 'lib'}"]
     command = [*shlex.split(tools.cxx or ""), *flags, "trial.cpp", "-lc10", "-o", "trial.so"]
     return _build("trial.cpp", _CXX, command, load=True)

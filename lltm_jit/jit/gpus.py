@@ -7,18 +7,55 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# torch's names in TORCH_CUDA_ARCH_LIST; it has them in no public place.
+NAMED_ARCHITECTURES = {
+    "Kepler+Tesla": ("3.7",),
+    "Kepler": ("3.5+PTX",),
+    "Maxwell+Tegra": ("5.3",),
+    "Maxwell": ("5.0", "5.2+PTX"),
+    "Pascal": ("6.0", "6.1+PTX"),
+    "Volta+Tegra": ("7.2",),
+    "Volta": ("7.0+PTX",),
+    "Turing": ("7.5+PTX",),
+    "Ampere+Tegra": ("8.7",),
+    "Ampere": ("8.0", "8.6+PTX"),
+    "Ada": ("8.9+PTX",),
+    "Hopper": ("9.0+PTX",),
+    "Blackwell+Tegra": ("11.0",),
+    "Blackwell": ("10.0", "10.3", "12.0", "12.1+PTX"),
+}
 
 
 def compute_capabilities() -> list[tuple[int, int]]:
     """The compute capability of each GPU; empty without GPU or driver."""
+    with _management_library() as nvml:
+        return _query(nvml) if nvml else []
+
+
+def driver_version() -> str:
+    """The version of the NVIDIA driver, such as ``580.65.06``; empty without a driver that runs."""
+    with _management_library() as nvml:
+        text = ctypes.create_string_buffer(80)  # as long as the library's own constant says
+        if nvml is None or nvml.nvmlSystemGetDriverVersion(text, len(text)) != 0:
+            return ""
+        return text.value.decode()
+
+
+@contextmanager
+def _management_library() -> Iterator[ctypes.CDLL | None]:
     try:
         nvml = ctypes.CDLL("nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1")
     except OSError:
-        return []
+        yield None
+        return
     if nvml.nvmlInit_v2() != 0:
-        return []
+        yield None
+        return
     try:
-        return _query(nvml)
+        yield nvml
     finally:
         nvml.nvmlShutdown()
 

@@ -34,7 +34,7 @@ KNOBS = {
             "TORCH_CUDA_ARCH_LIST",
             "text",
             "",
-            "GPU architectures, as '8.0;9.0a'; default: those here, without a GPU '8.0;9.0+PTX'",
+            "GPU architectures, as '8.0;9.0a' or 'Hopper'; default: those here, else '8.0;9.0+PTX'",
         ),
         Knob(
             "TORCH_EXTENSIONS_DIR", "path", "", "where builds are kept; default: torch's user cache"

@@ -187,10 +187,11 @@ def _why_no_cuda(nvcc: str | None, nvcc_version: str) -> str:
 
 
 def _architectures(supported: list[str]) -> tuple[str, ...]:
-    """The architectures to compile for, as torch spells them."""
+    """The architectures to compile for, as numbers in torch's spelling."""
     wanted = knobs.text("TORCH_CUDA_ARCH_LIST")
     if wanted and wanted != "native":
-        return tuple(part for part in re.split(r"[; ]+", wanted) if part)
+        parts = [part for part in re.split(r"[; ]+", wanted) if part]
+        return tuple(arch for part in parts for arch in gpus.NAMED_ARCHITECTURES.get(part, (part,)))
     capabilities = gpus.compute_capabilities()
     if not capabilities:
         return _ARCHITECTURES_WITHOUT_GPU

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 from small_checkout import CHECKOUT
 
 from lltm_jit.cli import _checks, _trial, _windows, main
-from lltm_jit.jit import detect
+from lltm_jit.jit import detect, gpus
 
 
 def findings(capsys):
@@ -103,6 +104,41 @@ def test_settings(capsys, only, monkeypatch, variable, value, status, text):
     assert found["settings"]["text"] == text
 
 
+def test_a_wrong_setting_is_told_once(capsys, monkeypatch):
+    monkeypatch.setenv("MAX_JOBS", "abc")
+    code, found = findings(capsys)
+    assert code == 1
+    assert [name for name, finding in found.items() if finding["status"] == "problem"] == [
+        "settings"
+    ]
+    assert found["memory"]["text"] == "left out: see settings"
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "version", "text"),
+    [
+        ([], "", "none, no NVIDIA driver that runs"),
+        ([], "580.65.06", "none, driver 580.65.06"),
+        ([(9, 0)], "580.65.06", "sm_90, driver 580.65.06"),
+    ],
+)
+def test_the_driver_is_named(capsys, only, monkeypatch, capabilities, version, text):
+    monkeypatch.setattr(gpus, "compute_capabilities", lambda: capabilities)
+    monkeypatch.setattr(gpus, "driver_version", lambda: version)
+    only("GPU")
+    assert findings(capsys)[1]["GPU"]["text"].startswith(text)
+
+
+def test_the_compiler_that_torch_wants_is_named(capsys, only, monkeypatch):
+    wanted = r"torch wants g\+\+ \d+\.\d+ or newer, and C\+\+(17|20)$"
+    only("C++ compiler")
+    assert re.search(wanted, findings(capsys)[1]["C++ compiler"]["text"])
+    monkeypatch.setattr("torch.utils.cpp_extension.MINIMUM_GCC_VERSION", (99, 0, 0))
+    found = findings(capsys)[1]["C++ compiler"]
+    assert found["status"] == "warning"
+    assert "torch wants g++ 99.0 or newer" in found["text"]
+
+
 def test_a_near_miss_is_put_right(capsys, only, monkeypatch):
     monkeypatch.setenv("LLTM_JIT_VERBOS", "1")
     only("settings")
@@ -167,16 +203,31 @@ def test_visual_studio_is_found_through_vswhere(tmp_path):
     assert _windows.find_vcvars(tmp_path) == vcvars
 
 
-@pytest.mark.parametrize("words", [["-m", "lltm_jit", "doctor"], ["-c", "import lltm_jit"]])
-def test_a_torch_that_cannot_be_imported(words, tmp_path):
+@pytest.fixture
+def run_without_torch(tmp_path):
+    """Run Python where torch is there and cannot be imported."""
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13: no such file')\n")
     paths = os.pathsep.join([str(tmp_path), str(CHECKOUT)])
-    done = subprocess.run(
+    return lambda *words: subprocess.run(
         [sys.executable, *words],
         env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
     )
+
+
+def test_json_without_torch(run_without_torch):
+    done = run_without_torch("-m", "lltm_jit", "doctor", "--json")
+    assert (done.returncode, done.stderr) == (1, "")
+    finding = json.loads(done.stdout)["torch"]
+    assert finding["status"] == "problem"
+    assert finding["text"].endswith("cannot be imported: libcudart.so.13: no such file")
+    assert "--force-reinstall torch" in finding["cure"]
+
+
+@pytest.mark.parametrize("words", [["-m", "lltm_jit", "doctor"], ["-c", "import lltm_jit"]])
+def test_a_torch_that_cannot_be_imported(words, run_without_torch):
+    done = run_without_torch(*words)
     assert done.returncode == 1
     *before, said, cure = done.stderr.splitlines()
     assert said.endswith(

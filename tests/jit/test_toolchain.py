@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
+from torch.utils import cpp_extension
 
 from lltm_jit import jit
 from lltm_jit.jit import gpus, jobs, knobs, toolchain
@@ -79,6 +82,8 @@ def test_nvcc_of_another_major_version_is_not_used(cuda, monkeypatch):
         ("native", [(9, 0)], ("9.0a",)),
         ("8.0;9.0+PTX", [(9, 0)], ("8.0", "9.0+PTX")),
         ("8.0 9.0", [], ("8.0", "9.0")),
+        ("Ampere;Hopper", [], ("8.0", "8.6+PTX", "9.0+PTX")),
+        ("Ampere+Tegra 9.0a", [], ("8.7", "9.0a")),
     ],
 )
 def test_architectures(cuda, monkeypatch, listed, present, expected):
@@ -86,6 +91,50 @@ def test_architectures(cuda, monkeypatch, listed, present, expected):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", listed)
     monkeypatch.setattr(gpus, "compute_capabilities", lambda: present)
     assert jit.detect().architectures == expected
+
+
+@pytest.mark.parametrize("name", gpus.NAMED_ARCHITECTURES)
+def test_names_of_architectures_mean_what_they_mean_to_torch(monkeypatch, name):
+    flags = []
+    for listed in (name, ";".join(gpus.NAMED_ARCHITECTURES[name])):
+        monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", listed)
+        flags.append(cpp_extension._get_cuda_arch_flags())
+    assert flags[0] == flags[1]
+
+
+MANAGEMENT_LIBRARY = """
+#include <cstring>
+extern "C" {
+int nvmlInit_v2() { return 0; }
+int nvmlShutdown() { return 0; }
+int nvmlSystemGetDriverVersion(char* text, unsigned length) {
+  return length < 80 ? 7 : (std::strcpy(text, "580.65.06"), 0);
+}
+int nvmlDeviceGetCount_v2(unsigned* count) { *count = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
+  *device = reinterpret_cast<void*>(index + 8ul);
+  return 0;
+}
+int nvmlDeviceGetCudaComputeCapability(void* device, int* major, int* minor) {
+  *major = static_cast<int>(reinterpret_cast<unsigned long>(device));
+  *minor = 0;
+  return 0;
+}
+}
+"""
+
+
+def test_driver_and_gpus_through_the_management_library(tmp_path, monkeypatch):
+    source, library = tmp_path / "nvml.cpp", tmp_path / "libnvidia-ml.so.1"
+    source.write_text(MANAGEMENT_LIBRARY)
+    subprocess.run(["c++", "-shared", "-fPIC", source, "-o", library], check=True)
+    load = ctypes.CDLL
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: load(str(tmp_path / name)))
+    assert gpus.driver_version() == "580.65.06"
+    assert gpus.compute_capabilities() == [(8, 0), (9, 0)]
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: load(str(tmp_path / "not-there")))
+    assert gpus.driver_version() == ""
+    assert gpus.compute_capabilities() == []
 
 
 def test_compilers_are_asked_once(bench, monkeypatch):
