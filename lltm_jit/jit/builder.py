@@ -243,7 +243,7 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
                 file.write(line + "\n")
                 reporter.line(line)
 
-            status = run_worker(request, environment, on_line, reporter.tick)
+            status = run_worker(request, environment, on_line, reporter.tick, reporter.pause)
     finally:
         reporter.close()
     if status != 0 or not (directory / spec.product).exists():

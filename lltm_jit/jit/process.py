@@ -19,7 +19,6 @@ from .spec import BuildSpec
 from .toolchain import Toolchain
 
 _WORKER = Path(__file__).with_name("worker.py")
-_TICK = 0.25  # seconds between signs of life while the compiler is silent
 NINJA_STATUS = "[%f/%t %e] "
 
 
@@ -66,10 +65,12 @@ def run_worker(
     environment: dict[str, str],
     on_line: Callable[[str], None],
     on_tick: Callable[[list[str]], None],
+    tick: float,
 ) -> int:
     """Run one build in a worker and hand on its output.
 
-    While there is none, ``on_tick`` gets the commands that run at the moment.
+    While there is none, ``on_tick`` gets the commands that run at the moment, every ``tick``
+    seconds.
 
     Returns the worker's exit status, negative when a signal ended it. However this function is
     left, no process started by it stays.
@@ -98,7 +99,7 @@ def run_worker(
         request = {**request, "sys_path": sys.path}
         worker.stdin.write(json.dumps(request).encode() + b"\n")
         worker.stdin.flush()
-        _stream(worker.stdout, worker, on_line, on_tick)
+        _stream(worker.stdout, worker, on_line, on_tick, tick)
         return worker.wait()
     except BrokenPipeError:
         return worker.wait()
@@ -111,6 +112,7 @@ def _stream(
     worker: subprocess.Popen[bytes],
     on_line: Callable[[str], None],
     on_tick: Callable[[list[str]], None],
+    tick: float,
 ) -> None:
     """Hand on lines until the output ends, or the worker did and only strays hold it open."""
     lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -124,7 +126,7 @@ def _stream(
     ended = False
     while True:
         try:
-            line = lines.get(timeout=_TICK)
+            line = lines.get(timeout=tick)
         except queue.Empty:
             if ended:
                 return

@@ -16,6 +16,7 @@ from . import knobs
 
 _STEP = re.compile(r"\[(\d+)/(\d+) (\d+\.\d+)\] (.*)")
 _COMPILED = re.compile(r"\s-c\s+(.+?)\s+-o\s")
+_TARGET = re.compile(r"\s-o\s+(\S+)")
 
 
 class Reporter:
@@ -26,6 +27,9 @@ class Reporter:
         # A rank other than the first is silent, and so is whoever asked for it.
         self.quiet = knobs.flag("LLTM_JIT_QUIET") or os.environ.get("LOCAL_RANK", "0") != "0"
         self.compiled = 0
+        # Seconds between looks at what runs. ninja tells only ends, and who wants each start wants
+        # those of the links too, which are over in no time.
+        self.pause = 0.02 if self.verbose else 0.25
         self._bar: Any = None
         self._started: set[str] = set()
 
@@ -72,6 +76,7 @@ class Reporter:
             self._bar.n = done
             self._bar.refresh()
         elif self.verbose:
+            self._tell_start(command)  # if it was over before anybody looked
             self.say(line)
         else:
             self.say(f"[{done}/{total}] {what} ({float(seconds):.1f} s)")
@@ -79,14 +84,19 @@ class Reporter:
     def tick(self, running: list[str]) -> None:
         """Show that time passes while the compilers are silent, and what they are at."""
         for command in running:
-            if command not in self._started:
-                self._started.add(command)
-                self.detail(f"started {command}")
+            self._tell_start(command)
         if self._bar is not None:
             names = [_source_of(command) for command in running]
             if any(names):
                 self._bar.set_postfix_str(" ".join(name for name in names if name), refresh=False)
             self._bar.refresh()
+
+    def _tell_start(self, command: str) -> None:
+        # By what it makes, for the system shows a command without its quotes.
+        target = _TARGET.search(command)
+        if target and target[1] not in self._started:
+            self._started.add(target[1])
+            self.detail(f"started {command}")
 
     def close(self) -> None:
         """Take the bar away; the result line follows."""

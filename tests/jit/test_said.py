@@ -7,6 +7,7 @@ import fcntl
 import io
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -29,7 +30,6 @@ def test_lines_in_a_log(bench):
 
 
 def test_whole_story(bench):
-    bench.write("one/one.cpp", "//! sleep 0.8\n")
     said = bench.run(LLTM_JIT_VERBOSE="1")["said"]
     for part in (
         f"the root for extensions is {bench.builds.parent}",
@@ -44,6 +44,24 @@ def test_whole_story(bench):
         assert part in said
     said = bench.run(LLTM_JIT_VERBOSE="1")["said"]
     assert "no work to do" in said
+
+
+def test_every_command_is_told_as_it_starts_and_as_it_ends(bench, tmp_path):
+    gate = tmp_path / "gate"
+    bench.write("one/one.cpp", f"//! wait {gate}\n")
+    process = bench.start(LLTM_JIT_VERBOSE="1")
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if "started" in line and "one.cpp" in line:
+            assert not any("[" in line and "one.cpp" in line for line in lines)
+            (tmp_path / "gate.go").touch()  # only now can it end
+    assert process.wait() == 0
+    for target in ("one.o", "two.o", "_C.so"):
+        told = [line.split()[1] for line in lines if f" -o {target}" in line]
+        assert told[0] == "started"
+        assert re.fullmatch(r"\[\d/3", told[1])
+        assert len(told) == 2
 
 
 def test_bar_on_a_terminal(bench):
