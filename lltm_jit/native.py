@@ -54,7 +54,8 @@ def load() -> Build:
     Does nothing but return the current build when one is loaded.
 
     Raises:
-        BuildError: the sources do not compile; the text is the first error.
+        BuildError: the sources do not compile, or their operators do not fit the schemas; the text
+            is the first error.
         ToolchainError, CacheError: there is no compiler, or no place for the build.
     """
     if _current is None:
@@ -70,7 +71,7 @@ def use(build: Build) -> None:
     """Make a loaded build the current one."""
     global extension, _current
     if _current is None:
-        build.module.register_ops()
+        jit_reload.register_ops(build.module)
     else:
         jit_reload.swap_ops(_current.module, build.module)
     extension, _current = build.module, build

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeGuard
 
 from torch import _appdirs  # torch's public name for the same costs the import of setuptools
 
@@ -81,6 +81,8 @@ _TYPES: dict[Any, Any] = {  # of the entries of a record, by their annotation
     "dict[str, Any]": dict,
     "dict[str, ObjectRecord]": dict,
 }
+_OBJECT = {"digest": str, "files": dict}
+_CONTENT = {"name": str, "files": dict}  # what of a fingerprint is read one by one
 _root: ContextVar[Path | None] = ContextVar("root", default=None)
 
 
@@ -212,21 +214,25 @@ def read_record(directory: Path) -> Record | None:
         raise DamagedBuild(f"{RECORD} has another schema")
     if values.keys() != {field.name for field in fields(Record)}:
         raise DamagedBuild(f"{RECORD} has missing or unknown entries")
-    if not all(isinstance(values[field.name], _TYPES[field.type]) for field in fields(Record)):
+    if not has_form(values, {field.name: _TYPES[field.type] for field in fields(Record)}):
         raise DamagedBuild(f"{RECORD} has an entry of another type")
-    if not all(_is_object_record(made) for made in values["objects"].values()):
+    content = values["fingerprint"]
+    if not has_form({name: content.get(name) for name in _CONTENT}, _CONTENT):
+        raise DamagedBuild(f"{RECORD} has a fingerprint of another form")
+    if not all(has_form(made, _OBJECT) for made in values["objects"].values()):
         raise DamagedBuild(f"{RECORD} has an object of another form")
     if values["key"] != directory.name:
         raise DamagedBuild(f"{RECORD} belongs to build {values['key']}")
     return Record(**values)
 
 
-def _is_object_record(made: object) -> bool:
-    return (
-        isinstance(made, dict)
-        and made.keys() == {"digest", "files"}
-        and isinstance(made["digest"], str)
-        and isinstance(made["files"], dict)
+def has_form(values: object, form: dict[str, Any]) -> TypeGuard[dict[str, Any]]:
+    """Whether something read from JSON is an object of these entries; lists hold strings."""
+    if not isinstance(values, dict) or values.keys() != form.keys():
+        return False
+    lists = [value for value in values.values() if isinstance(value, list)]
+    return all(isinstance(values[name], kind) for name, kind in form.items()) and all(
+        isinstance(item, str) for items in lists for item in items
     )
 
 

@@ -27,6 +27,20 @@ _KINDS = ("LLTM_JIT_DEBUG", "CUDA_DEVICE_DEBUG", "LLTM_JIT_LINEINFO", "LLTM_JIT_
 
 _CAPABILITIES = ("DEFAULT", "AVX2", "AVX512")  # each includes the one before
 
+_FORM: dict[str, Any] = {
+    "schema": int,
+    "library": str,
+    "digest": str,
+    "fits": dict,
+    "cuda": bool,
+    "architectures": list,
+    "compiler": str,
+    "nvcc": (str, type(None)),
+    "files": int,
+    "seconds": (int, float),
+    "created": (int, float),
+}
+
 _WORDS = {
     "torch": "torch",
     "python": "the Python ABI",
@@ -114,6 +128,8 @@ def _misfit(record: dict[str, Any], directory: Path, spec: BuildSpec, tools: Too
     """Why the library must not be used here; empty when it may."""
     if record["schema"] != SCHEMA:
         return f"{RECORD} has another schema"
+    if not cache.has_form(record, _FORM):
+        return f"{RECORD} has missing entries or entries of another type"
     fits, here = record["fits"], _requirements(spec, tools)
     for name, words in _WORDS.items():
         if fits[name] != here[name]:

@@ -10,7 +10,7 @@ from types import ModuleType
 
 from . import cache, engine
 from .engine import Build
-from .errors import LltmJitError
+from .errors import BuildError, LltmJitError
 from .fingerprint import differences
 from .spec import BuildSpec
 from .toolchain import Toolchain, detect
@@ -57,18 +57,36 @@ def reload(current: Build, respec: Respec, swap: Callable[[Build], None]) -> Rel
     return Reload(build, changed, time.perf_counter() - began)
 
 
+def register_ops(module: ModuleType) -> None:
+    """Register a module's operators; one without ``register_ops()`` has none.
+
+    Raises:
+        BuildError: torch refuses them; the text is torch's.
+    """
+    register = getattr(module, "register_ops", None)
+    if register is None:
+        return
+    try:
+        register()
+    except RuntimeError as error:
+        raise BuildError(
+            f"error: the operators of the built library cannot be registered: {error}\n"
+            "   = make each schema and the C++ function that implements it fit together\n"
+            f"   = {module.__file__}"
+        ) from error
+
+
 def swap_ops(old: ModuleType, new: ModuleType) -> None:
     """Let go of the operators that one module registered and register those of another.
 
     Modules without ``release_ops()`` and ``register_ops()`` have none. When the new module cannot
     register, the old one does again, and the error is raised.
     """
-    release, register = getattr(old, "release_ops", None), getattr(new, "register_ops", None)
+    release = getattr(old, "release_ops", None)
     if release is not None:
         release()
     try:
-        if register is not None:
-            register()
+        register_ops(new)
     except BaseException:
         if release is not None:
             old.register_ops()

@@ -32,6 +32,10 @@ _ARCHITECTURES_WITHOUT_GPU = ("8.0", "9.0+PTX")
 # As in CXX="ccache g++": what decides the result is the second word.
 _COMPILER_CACHES = ("ccache", "sccache", "distcc", "icecc")
 
+# What is kept of a compiler's answers.
+_CXX_FACTS = {"version": str, "family": str, "files": dict}
+_NVCC_FACTS = {"version": str, "root": str, "architectures": list, "files": dict}
+
 # Variables that change what the same command line produces.
 _COMPILE_ENVIRONMENT = (
     "CC",
@@ -89,9 +93,9 @@ def detect() -> Toolchain:
     """Look at this machine. Never raises; starts no process when the memo knows the compilers."""
     memo = _Memo(cache.builds_directory() / "toolchain.json")
     cxx = _find_cxx()
-    cxx_facts = memo.recall(cxx, _probe_cxx) if cxx else {}
+    cxx_facts = memo.recall(cxx, _probe_cxx, _CXX_FACTS) if cxx else {}
     nvcc, cuda_home = _find_nvcc()
-    nvcc_facts = memo.recall(nvcc, _probe_nvcc) if nvcc else {}
+    nvcc_facts = memo.recall(nvcc, _probe_nvcc, _NVCC_FACTS) if nvcc else {}
     cuda_home = cuda_home or nvcc_facts.get("root")
     memo.save()
 
@@ -195,7 +199,8 @@ def _architectures(supported: list[str]) -> tuple[str, ...]:
     capabilities = gpus.compute_capabilities()
     if not capabilities:
         return _ARCHITECTURES_WITHOUT_GPU
-    newest = max((_numbers(arch) for arch in supported), default=(99, 0))
+    numbers = re.findall(r"\b(\d+)\.(\d+)\b", " ".join(supported))
+    newest = max(((int(major), int(minor)) for major, minor in numbers), default=(99, 0))
     return tuple(
         dict.fromkeys(_architecture(capability, newest) for capability in sorted(capabilities))
     )
@@ -208,11 +213,6 @@ def _architecture(capability: tuple[int, int], newest: tuple[int, int]) -> str:
     # this architecture has ("a").
     suffix = "a" if capability >= (9, 0) else ""
     return f"{capability[0]}.{capability[1]}{suffix}"
-
-
-def _numbers(architecture: str) -> tuple[int, int]:
-    major, minor = architecture.split(".")
-    return int(major), int(minor)
 
 
 def _run(command: list[str]) -> str:
@@ -248,9 +248,11 @@ class _Memo:
         if isinstance(known, dict):
             self._known = known
 
-    def recall(self, tool: str, probe: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    def recall(
+        self, tool: str, probe: Callable[[str], dict[str, Any]], form: dict[str, Any]
+    ) -> dict[str, Any]:
         entry = self._known.get(tool)
-        if isinstance(entry, dict) and entry.get("files") == _identities(entry.get("files", {})):
+        if cache.has_form(entry, form) and entry["files"] == _identities({tool, *entry["files"]}):
             return entry
         entry = probe(tool)
         entry["files"] = _identities([tool, *entry.pop("watch")])
@@ -275,6 +277,6 @@ def _identities(paths: Any) -> dict[str, list[int]]:
 def _identity(path: str) -> list[int]:
     try:
         status = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):  # a name with a null byte is no path at all
         return []
     return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]

@@ -181,3 +181,12 @@ def test_a_build_of_another_checkout_is_told_with_the_paths_of_this_one(checkout
         assert f"-I{kernels}" in words
         copies = tmp_path.parent  # where the copies of all tests lie
         assert not [word for word in words if str(copies) in word and str(second) not in word]
+
+
+def test_an_operator_that_does_not_fit_its_schema_is_an_import_error(checkout):
+    schema = checkout / "lltm_jit" / "ops" / "my_op.py"
+    schema.write_text(schema.read_text().replace('"my_op(Tensor x, Tensor y)', '"my_op(Tensor x)'))
+    program = "try:\n    import lltm_jit\nexcept ImportError as error:\n    print(error)\n"
+    out = run_in(checkout, "-c", program).stdout
+    assert out.startswith("error: the operators of the built library cannot be registered: ")
+    assert "expected schema: lltm_jit::my_op(Tensor x) -> Tensor" in out

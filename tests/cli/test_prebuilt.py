@@ -127,6 +127,10 @@ def test_damaged(installed):
     (library,) = package.glob("_C*.so")
     library.write_bytes(library.read_bytes()[:-100])
     assert f"not used: {library.name} is not the file that was built" in run().stderr
+    record = json.loads((package / prebuilt.RECORD).read_text())
+    for change in ({"architectures": [9]}, {"seconds": "ten"}):
+        (package / prebuilt.RECORD).write_text(json.dumps({**record, **change}))
+        assert "not used: prebuilt.json has missing entries or" in run().stderr
     (package / prebuilt.RECORD).write_text("not JSON")
     assert "not used: prebuilt.json cannot be read" in run().stderr
 

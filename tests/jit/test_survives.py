@@ -204,12 +204,16 @@ def zero(path: Path) -> None:
     path.write_bytes(bytes(path.stat().st_size))
 
 
-def another_schema(path: Path) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 99}))
+def with_entry(**changes):
+    """Damage that puts other values into a record."""
+
+    def damage(path: Path) -> None:
+        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+    return damage
 
 
-def another_type(path: Path) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), "created": "yesterday"}))
+another_schema = with_entry(schema=99)
 
 
 def no_objects(path: Path) -> None:
@@ -259,7 +263,9 @@ def test_files_of_a_build_are_its_owners_whatever_the_umask(bench):
         ("ok.json", lambda path: path.write_text("no JSON")),
         ("ok.json", lambda path: path.write_text("[]")),
         ("ok.json", another_schema),
-        ("ok.json", another_type),
+        ("ok.json", with_entry(created="yesterday")),
+        ("ok.json", with_entry(places=[1])),
+        ("ok.json", with_entry(fingerprint={"name": "_C", "files": 1})),
         ("ok.json", no_objects),
         ("ok.json", Path.unlink),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -150,6 +151,29 @@ def test_memo_of_others_is_not_believed(bench, monkeypatch):
     assert "6.6.6" in jit.detect().cxx_version
     bench.builds.chmod(0o777)
     assert "1.2.3" in jit.detect().cxx_version
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"files": 1},
+        {"files": {}},
+        {"files": {"\0": []}},
+        {"version": 1},
+        {"root": 1},
+        {"architectures": [9]},
+        {"more": 1},
+    ],
+)
+def test_damaged_memo_is_asked_anew(cuda, monkeypatch, change):
+    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
+    monkeypatch.setattr(gpus, "compute_capabilities", lambda: [(9, 0)])
+    found = jit.detect()
+    memo = cuda.builds / "toolchain.json"
+    known = json.loads(memo.read_text())
+    memo.write_text(json.dumps({tool: {**entry, **change} for tool, entry in known.items()}))
+    assert jit.detect() == found
+    assert json.loads(memo.read_text()) == known
 
 
 def test_compiler_behind_ccache_is_the_one_that_counts(bench, monkeypatch):

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from engine_bench import text_of
@@ -156,6 +157,28 @@ def test_reload_of_a_module(bench):
         reload.reload_module(done.build.module)
     bench.write("two/two.cpp", "two\n")
     assert reload.reload_module(done.build.module).build.module is module
+
+
+def test_operators_that_torch_refuses_leave_the_old_ones_in_force():
+    calls = []
+
+    def refuse():
+        raise RuntimeError("the schemas differ\n  expected: f(Tensor x)")
+
+    old = SimpleNamespace(
+        release_ops=lambda: calls.append("release"), register_ops=lambda: calls.append("register")
+    )
+    new = SimpleNamespace(register_ops=refuse, __file__="/cache/_C.so")
+    with pytest.raises(jit.BuildError) as caught:
+        reload.swap_ops(old, new)
+    assert calls == ["release", "register"]
+    assert str(caught.value).splitlines() == [
+        "error: the operators of the built library cannot be registered: the schemas differ",
+        "  expected: f(Tensor x)",
+        "   = make each schema and the C++ function that implements it fit together",
+        "   = /cache/_C.so",
+    ]
+    assert isinstance(caught.value.__cause__, RuntimeError)
 
 
 def test_reload_of_a_stranger(bench):
