@@ -6,8 +6,8 @@
     %%cuda NAME [FUNCTION..] the same, with nvcc
 
 The functions named are bound; without names, every function that is defined at the start of a line,
-not static, and mentions a Tensor. A cell with a PYBIND11_MODULE of its own is left as it is. Line
-numbers in errors are those of the cell, in which the magic stands on line 1.
+not static, no template, and mentions a Tensor. A cell with a PYBIND11_MODULE of its own is left as
+it is. Line numbers in errors are those of the cell, in which the magic stands on line 1.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import torch_api
 from .errors import LltmJitError
+from .registrations import without_comments
 from .reload import Reload, reload_module
 
 if TYPE_CHECKING:
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
 
 _FUNCTION = re.compile(
     r"^(?P<signature>(?!static\b|template\b|inline\b|else\b|__)[A-Za-z_][\w:<>,&* \t]*?[\s&*]"
-    r"(?P<name>\w+)\s*\([^;{}]*\))\s*\{",
+    r"(?P<name>\w+)\s*\([^;{}]*\)(?:\s*noexcept)?(?:\s*->[\w:<>,&* \t]+)?)\s*\{",
     re.MULTILINE,
 )
+_TEMPLATE = re.compile(r"\btemplate\s*<[^;{}]*$")  # of what follows, on the lines before it
 
 
 def register(ipython: InteractiveShell, reload_package: Callable[[], Reload]) -> None:
@@ -60,8 +62,12 @@ def register(ipython: InteractiveShell, reload_package: Callable[[], Reload]) ->
 
 def functions_of(cell: str) -> dict[str, str]:
     """The functions of a cell that can be bound: name to declaration."""
-    found = {match["name"]: match["signature"] + ";" for match in _FUNCTION.finditer(cell)}
-    return {name: declared for name, declared in found.items() if "Tensor" in declared}
+    text = without_comments(cell)
+    return {
+        match["name"]: match["signature"].rstrip() + ";"
+        for match in _FUNCTION.finditer(text)
+        if "Tensor" in match["signature"] and not _TEMPLATE.search(text[: match.start()])
+    }
 
 
 def _build_cell(kind: str, line: str, cell: str) -> dict[str, Any]:

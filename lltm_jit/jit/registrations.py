@@ -11,7 +11,10 @@ import re
 from .errors import BuildError
 from .spec import BuildSpec
 
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+# Texts in quotes are matched too, for what looks like a comment in one is none.
+_COMMENT = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+')""", re.DOTALL
+)
 _BLOCK = re.compile(r"\b((?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?)\s*\(\s*(\w+)")
 
 _registered: set[str] = set()
@@ -40,6 +43,11 @@ def add(spec: BuildSpec) -> None:
     _registered.update(_blocks(spec))
 
 
+def without_comments(text: str) -> str:
+    """C++ with a space in place of each comment."""
+    return _COMMENT.sub(lambda match: match[1] or " ", text)
+
+
 def _blocks(spec: BuildSpec) -> set[str]:
     texts = dict(spec.texts)
     found = set()
@@ -47,7 +55,7 @@ def _blocks(spec: BuildSpec) -> set[str]:
         text = texts.get(path) or path.read_text("utf-8", errors="replace")
         if "TORCH_LIBRARY" not in text:
             continue
-        for macro, namespace in _BLOCK.findall(_COMMENT.sub("", text)):
+        for macro, namespace in _BLOCK.findall(without_comments(text)):
             # Several extensions may each add a fragment to one namespace.
             owner = f" of {spec.name}" if macro.endswith("FRAGMENT") else ""
             found.add(f"{macro}({namespace}){owner}")

@@ -34,6 +34,13 @@ _IMPLICIT_HEADERS = {
     "cuda.cu": "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n",
 }
 
+# torch's wrapper does not take a function that is noexcept.
+_CALLABLE = (
+    "template <typename F> F& lltm_jit_callable(F& f) { return f; }",
+    "template <typename R, typename... A>",
+    "auto lltm_jit_callable(R (*f)(A...) noexcept) -> R (*)(A...) { return f; }",
+)
+
 
 def load(
     name: str,
@@ -271,9 +278,9 @@ def _bindings(functions: Any, with_pytorch_error_handling: bool) -> str:
         if not all(isinstance(function, str) for function in functions):
             raise ValueError(f"expected functions to be names, but got {functions!r}")
         functions = {function: function for function in functions}
-    lines = ['#line 1 "bindings"', "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
+    lines = ['#line 1 "bindings"', *_CALLABLE, "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
     for function, docstring in functions.items():
-        called = f"torch::wrap_pybind_function({function})"
+        called = f"torch::wrap_pybind_function(lltm_jit_callable({function}))"
         if not with_pytorch_error_handling:
             called = f"&{function}"
         lines.append(

@@ -11,6 +11,7 @@ import torch
 
 from lltm_jit import jit
 from lltm_jit.jit import reload, torch_api
+from lltm_jit.jit.ipython import functions_of
 
 STATICS = """
 #include <Python.h>
@@ -125,6 +126,20 @@ def test_ops_are_swapped_in_place_and_an_old_graph_runs_its_own_backward(root):
     assert reload.reload_module(done.build.module).build.module is first
     assert scale(x).tolist() == [2, 2, 2]
     first.release_ops()
+
+
+def test_functions_of_a_cell_are_bound(root):
+    cell = """
+at::Tensor twice(at::Tensor x, double by = 2.0) { return x * by; }
+at::Tensor same(const at::Tensor& x) noexcept { return x; }
+template <typename T> at::Tensor of_type(at::Tensor x) { return x; }
+"""
+    functions = functions_of(cell)
+    module = torch_api.load_inline("cell", cell, functions=list(functions), extra_cflags=["-O0"])
+    x = torch.ones(2)
+    assert module.twice(x, 3.0).tolist() == [3, 3]
+    assert module.same(x) is x
+    assert not hasattr(module, "of_type")
 
 
 def test_inline_error_shows_the_strings_own_line(root):

@@ -99,6 +99,19 @@ std::vector<at::Tensor> both(const at::Tensor& x,
 { return {x, y}; }
 __global__ void kernel(torch::Tensor x) {
 }
+// The text "/*" begins no comment.
+at::Tensor first(at::Tensor x) noexcept {
+  return x;  // nor does /* here
+}
+auto second(at::Tensor x) noexcept -> at::Tensor { return x; }
+/*
+at::Tensor commented_out(at::Tensor x) { return x; }
+*/
+template <typename T,
+          typename U>
+at::Tensor of_types(at::Tensor x, T by) { return x; }
+const char* between = "/*";
+at::Tensor third(at::Tensor x /* as it is */) { return x; }
 """
 
 
@@ -107,6 +120,9 @@ def test_functions_of_a_cell():
         "twice_of": "torch::Tensor twice_of(torch::Tensor x, double by = 2.0);",
         "both": "std::vector<at::Tensor> both(const at::Tensor& x,\n"
         "                             const at::Tensor& y);",
+        "first": "at::Tensor first(at::Tensor x) noexcept;",
+        "second": "auto second(at::Tensor x) noexcept -> at::Tensor;",
+        "third": "at::Tensor third(at::Tensor x  );",
     }
 
 
