@@ -65,15 +65,25 @@ _CAUSES = (
         "install the library {1}, or give its directory in extra_ldflags: -L/its/directory",
     ),
     (
-        r"C\+\+(\d+) or later compatible compiler is required|unrecognized command.line option"
-        r" .-std=c\+\+(?:20|17|2a)",
-        "torch's headers want a newer C++ standard, which torch's build asks for: remove -std from "
-        "your flags, or install a newer compiler",
+        # The narrow headers do not check the standard; they stumble over what it lacks.
+        r"C\+\+\d+ or later compatible compiler is required|You need C\+\+\d+ to compile PyTorch"
+        r"|unrecognized command.line option .-std=c\+\+(?:20|17|2a)"
+        r"|\bis_\w+_v\W+(?:is not a member of|in namespace) .std\b"
+        r'|namespace "std" has no member "is_\w+_v"'
+        r"|only available from C\+\+(?:14|17|20) onwards",
+        "the code wants a newer C++ standard, which torch's build asks for: remove -std from your "
+        "flags, or install a newer compiler",
     ),
     (
         r"undefined symbol: ([^\s)]+)",
         "nothing that was given defines {1}: add the source or the -l flag that does; if it is one "
         "of torch's, torch was changed without a new version",
+    ),
+    (
+        r"module export function \(PyInit_(\w+)\)",
+        "its sources define no Python module {1}: write PYBIND11_MODULE(TORCH_EXTENSION_NAME, m), "
+        "which takes the name given to load; a library without a module needs "
+        "is_python_module=False",
     ),
     (
         r"cannot open shared object file",

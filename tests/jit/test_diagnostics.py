@@ -42,6 +42,10 @@ def test_every_message_has_its_log():
     ("error", "cure"),
     [
         ("x.so: undefined symbol: _ZN3foo3barEv", "nothing that was given defines _ZN3foo3barEv"),
+        (
+            "dynamic module does not define module export function (PyInit_mine)",
+            "no Python module mine: write PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)",
+        ),
         ("libfoo.so.1: cannot open shared object file: No such file", "LD_LIBRARY_PATH"),
     ],
 )

@@ -161,6 +161,13 @@ def test_undefined_symbol_is_told_at_import(root):
         torch_api.load("statics", str(source))
 
 
+def test_module_of_another_name_is_told_at_import(root):
+    (root / "common.h").write_text("#define VERSION 1\n")
+    (root / "statics.cpp").write_text(STATICS)
+    with pytest.raises(jit.BuildError, match=r"no Python module mine: .*TORCH_EXTENSION_NAME"):
+        torch_api.load("mine", str(root / "statics.cpp"))
+
+
 FORK = """
 import os
 import lltm_jit

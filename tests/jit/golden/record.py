@@ -2,10 +2,11 @@
 
     python tests/jit/golden/record.py [CASE..]
 
-Needs g++, clang++, nvcc and ninja on PATH. The logs are kept in the repository; the tests read them
-and compare the message made of each with the ``.message`` file beside it.
+Needs g++, clang++, nvcc and ninja on PATH, and torch. The logs are kept in the repository; the
+tests compare the message made of each with the one in ``messages.txt``.
 """
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -19,6 +20,8 @@ CASES = {
     "gcc_no_cuda_header": "g++ -c cuda_header.cpp -o o.o",
     "gcc_no_python_header": "g++ -c python_header.cpp -o o.o",
     "gcc_old_standard": "g++ -std=c++14 -c standard.cpp -o o.o",
+    "gcc_narrow_14": "g++ -std=c++14 -isystem torch_include -c narrow.cpp -o o.o",
+    "gcc_narrow_11": "g++ -std=c++11 -isystem torch_include -c narrow.cpp -o o.o",
     "gcc_unknown_flag": "g++ -fnonsense-flag -c defines.cpp -o o.o",
     "gcc_killed": "./killer cc1plus g++ -c endless.cpp -o o.o",
     "gcc_crashed": "./killer -SEGV cc1plus g++ -c endless.cpp -o o.o",
@@ -27,6 +30,7 @@ CASES = {
     "clang_template": "clang++ -std=c++17 -c template.cpp -o o.o",
     "clang_no_header": "clang++ -c no_header.cpp -o o.o",
     "clang_no_python_header": "clang++ -c python_header.cpp -o o.o",
+    "clang_narrow_14": "clang++ -std=c++14 -isystem torch_include -c narrow.cpp -o o.o",
     "clang_unknown_flag": "clang++ -fnonsense-flag -c defines.cpp -o o.o",
     "ld_undefined": "g++ -shared -fPIC -Wl,-z,defs uses.cpp -o o.so",
     "ld_twice": "g++ -shared -fPIC defines.cpp defines_too.cpp -o o.so",
@@ -35,6 +39,7 @@ CASES = {
     "nvcc_undeclared": "nvcc -arch=sm_90 -c undeclared.cu -o o.o",
     "nvcc_warnings": "nvcc -arch=sm_90 -c warnings.cu -o o.o",
     "nvcc_no_header": "nvcc -arch=sm_90 -c no_header.cu -o o.o",
+    "nvcc_old_standard": "nvcc -std=c++14 -arch=sm_90 -c standard.cu -o o.o",
     "nvcc_architecture": "nvcc -gencode=arch=compute_35,code=sm_35 -c empty.cu -o o.o",
     "nvcc_unknown_flag": "nvcc --nonsense -c empty.cu -o o.o",
     "nvcc_host_too_new": "nvcc -ccbin ./newer_gcc -c empty.cu -o o.o",
@@ -66,6 +71,8 @@ SOURCES = {
     "python_header.cpp": "#include <Python.h>\n",
     "standard.cpp": "#if __cplusplus < 202002L\n"
     "#error C++20 or later compatible compiler is required to use PyTorch.\n#endif\n",
+    "narrow.cpp": "#include <torch/headeronly/util/bit_cast.h>\n",
+    "standard.cu": '#include <type_traits>\nstatic_assert(std::is_same_v<int, int>, "");\n',
     "defines.cpp": "int f() { return 1; }\n",
     "defines_too.cpp": "int f() { return 2; }\n",
     "uses.cpp": "int elsewhere();\nint f() { return elsewhere(); }\n",
@@ -129,9 +136,12 @@ def main(cases):
     lines = "".join(f"x[{n}] = sinf(x[{n + 1}]);\n" for n in range(20000))
     (work / "slow.cu").write_text(f"__global__ void k(float* x) {{\n{lines}}}\n")
     os.mkfifo(work / "pipe.h")
+    # By a name that is the same on every machine.
+    torch = Path(importlib.util.find_spec("torch").origin).parent
+    (work / "torch_include").symlink_to(torch / "include")
     for case in cases or CASES:
         record(case, work)
-    made_here = ("killer", "newer_gcc", "slow.cu", "pipe.h", "o.o")
+    made_here = ("killer", "newer_gcc", "slow.cu", "pipe.h", "torch_include", "o.o")
     for name in (*made_here, "build.ninja", ".ninja_log", ".ninja_deps"):
         (work / name).unlink(missing_ok=True)
 
