@@ -2,7 +2,7 @@
 
 ``benchmark {py,cpp,cuda}`` prints the tutorial's line. Without a variant, and as ``cell``, it
 prints a table a size and phase; ``--against DIR`` adds an implementation from C++ sources.
-``jit`` compares this engine's builds and imports with torch's own `load` of those sources.
+``jit`` times this engine's builds and imports, also beside torch's own `load` of those sources.
 """
 
 from __future__ import annotations

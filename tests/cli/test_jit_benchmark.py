@@ -27,8 +27,16 @@ def test_builds_edits_and_imports_are_timed(checkout, tmp_path):
     assert (opponent / "theirs.cpp").read_text() == OPPONENT
 
 
-def test_without_an_opponent(capsys):
-    assert main(["benchmark", "jit"]) == 1
+def test_without_an_opponent_there_are_the_times_alone(checkout):
+    done = run_in(checkout, "-m", "lltm_jit", "benchmark", "jit")
+    for title in ("cold build of the package", "edit of my_op/my_op_cpu.cpp"):
+        assert re.search(rf"^{title} +\d+\.\d+ s( +-){{4}}$", done.stdout, re.MULTILINE)
+    assert re.search(r"^cached import.*? +\d+\.\d+ s +0\.050 s ", done.stdout, re.MULTILINE)
+    assert done.returncode == (" above " in done.stdout)
+
+
+def test_an_opponent_that_is_not_there(capsys):
+    assert main(["benchmark", "jit", "--against", "/nowhere"]) == 1
     assert "expected --against to be a directory with an extension's sources" in (
         capsys.readouterr().err
     )
