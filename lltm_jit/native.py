@@ -101,15 +101,23 @@ def reload(module: ModuleType | None = None) -> Reload | ModuleType:
     return jit_reload.reload(load(), package_spec, use)
 
 
-def watch(then: Callable[[Reload], None] | None = None) -> AbstractContextManager[None]:
-    """Reload this package's kernels whenever a source is saved, as long as a ``with`` block lasts.
+def watch(
+    module: ModuleType | None = None, then: Callable[[Reload], None] | None = None
+) -> AbstractContextManager[None]:
+    """Reload whenever a source is saved, as long as a ``with`` block lasts.
 
     Args:
-        then: called after each reload that changed something, in the watching thread.
+        module: what :func:`lltm_jit.load` or ``load_inline`` gave; by default this package's own
+            kernels, which every caller then reaches.
+        then: called after each reload that changed something, in the watching thread. Of a module
+            it gets the new one as ``.build.module``.
 
     Raises:
         ToolchainError: watchfiles is not installed.
+        LltmJitError: the module was not loaded by this package.
     """
+    if module is not None:
+        return jit_watch.watch_module(module, then)
     return jit_watch.watch([kernels_directory()], reload, then)
 
 

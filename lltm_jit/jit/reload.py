@@ -105,10 +105,7 @@ def reload_module(module: ModuleType) -> Reload:
         LltmJitError: the module is of another origin.
         BuildError, ToolchainError, CacheError: the new build failed; the module stays usable.
     """
-    name = getattr(module, "__name__", repr(module))  # load gives a path for what is no module
-    origin = _origins.get(name)
-    if origin is None:
-        raise LltmJitError(f"{name} was not loaded by lltm_jit.load as a module, so not reloaded")
+    origin = _origin(module)
     with cache.at_root(origin.root):
         done = reload(
             origin.build, origin.respec, lambda build: swap_ops(origin.build.module, build.module)
@@ -118,9 +115,18 @@ def reload_module(module: ModuleType) -> Reload:
 
 
 def source_directories(module: ModuleType) -> list[str]:
-    """Where the files lie that a module was built from."""
-    origin = _origins.get(module.__name__)
-    if origin is None:
-        raise LltmJitError(f"{module.__name__} was not loaded by lltm_jit.load")
-    spec = origin.respec(detect())
+    """Where the files lie that a module was built from.
+
+    Raises:
+        LltmJitError: the module is of another origin.
+    """
+    spec = _origin(module).respec(detect())
     return sorted({str(path.parent) for path in (*spec.sources, *spec.headers)})
+
+
+def _origin(module: ModuleType) -> _Origin:
+    name = getattr(module, "__name__", repr(module))  # load gives a path for what is no module
+    origin = _origins.get(name)
+    if origin is None:
+        raise LltmJitError(f"{name} was not loaded by lltm_jit.load as a module, so not reloaded")
+    return origin

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import ModuleType
 
 from .errors import LltmJitError, ToolchainError
-from .reload import Reload
+from .reload import Reload, reload_module, source_directories
 from .spec import CUDA_SUFFIXES, CXX_SUFFIXES, HEADER_SUFFIXES
 
 _SUFFIXES = (*CXX_SUFFIXES, *CUDA_SUFFIXES, *HEADER_SUFFIXES)
@@ -73,6 +74,26 @@ def watch(
     finally:
         stop.set()
         thread.join()
+
+
+def watch_module(
+    module: ModuleType, then: Callable[[Reload], None] | None = None
+) -> AbstractContextManager[None]:
+    """Reload a module of the user's whenever one of its sources is saved; see :func:`watch`.
+
+    Raises:
+        LltmJitError: the module is of another origin.
+        ToolchainError: watchfiles is not installed.
+    """
+    current = module
+
+    def reload() -> Reload:
+        nonlocal current
+        done = reload_module(current)
+        current = done.build.module
+        return done
+
+    return watch(source_directories(module), reload, then)
 
 
 def _reload_and_tell(reload: Callable[[], Reload], then: Callable[[Reload], None] | None) -> None:

@@ -8,29 +8,32 @@ from pathlib import Path
 import pytest
 from engine_bench import text_of
 
-from lltm_jit.jit import ipython, reload, torch_api, watch
+from lltm_jit import native
+from lltm_jit.jit import LltmJitError, ipython, reload, torch_api, watch
 
 pytest.importorskip("watchfiles", reason="an extra")
 
 
 @pytest.fixture
-def watched(bench):
+def watched(bench, monkeypatch):
     """A module under watch: what the reloads told, and a way to wait for the next one."""
     module = torch_api.load("_C", bench.sources)
     told, news = [], threading.Event()
+    original = reload.reload_module
 
     def then(done):
         told.append(done)
         news.set()
 
-    def act():
+    def act(current):
         try:
-            return reload.reload_module(module)
+            return original(current)
         finally:
             tried.set()
 
     tried = threading.Event()
-    with watch.watch(reload.source_directories(module), act, then):
+    monkeypatch.setattr(watch, "reload_module", act)
+    with native.watch(module, then):
         yield bench, told, news, tried
 
 
@@ -40,6 +43,21 @@ def test_saving_rebuilds_and_calls_back(watched):
     assert news.wait(30)
     assert told[0].changed == ("kernels/two/two.cpp changed",)
     assert text_of(told[0].build).endswith("deux")
+
+
+def test_each_reload_starts_from_the_one_before(watched):
+    bench, told, news, _ = watched
+    for name, text in (("two", "deux\n"), ("two", "drei\n"), ("one", "uno\n")):
+        news.clear()
+        bench.write(f"{name}/{name}.cpp", text)
+        assert news.wait(30)
+    assert told[-1].changed == ("kernels/one/one.cpp changed",)
+    assert text_of(told[-1].build) == "uno\ndrei"
+
+
+def test_a_stranger_is_not_watched():
+    with pytest.raises(LltmJitError, match=r"threading was not loaded by lltm_jit\.load"):
+        native.watch(threading)
 
 
 def test_an_error_is_shown_and_the_watch_goes_on(watched, capsys):
@@ -65,7 +83,7 @@ def test_an_error_of_the_callback_does_not_end_the_watch(bench):
             raise ZeroDivisionError
         done.set()
 
-    with watch.watch(reload.source_directories(module), lambda: reload.reload_module(module), then):
+    with native.watch(module, then):
         bench.write("two/two.cpp", "zwei\n")
         assert done.wait(30)
     assert len(calls) == 2
