@@ -79,6 +79,7 @@ class BuildSpec:
         if not self.sources:
             raise BuildError(f"extension {self.name!r} has no sources")
         self._check_object_names()
+        self._check_paths()
 
     @property
     def product(self) -> str:
@@ -99,6 +100,20 @@ class BuildSpec:
                     f"{names} would be compiled to the same object file {object_name(same[0])!r}; "
                     "rename one of them"
                 )
+
+    def _check_paths(self) -> None:
+        """torch's build file does not escape what has a meaning of its own in it."""
+        if sys.platform == "win32":
+            return  # where torch escapes the colons, that of the drive among them
+        for paths, refused in ((self.sources, "$:"), (self.include_paths, "$")):
+            for path in paths:
+                if found := next((mark for mark in refused if mark in str(path)), ""):
+                    inline = path in dict(self.texts)
+                    cure = "set TORCH_EXTENSIONS_DIR to" if inline else "move the sources to"
+                    raise BuildError(
+                        f"a build file cannot name {path}, for there is {found!r} in it; "
+                        f"{cure} a directory without"
+                    )
 
     def label(self, path: Path) -> str:
         """The file's name as people see it and as the key records it."""

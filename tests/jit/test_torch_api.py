@@ -127,6 +127,30 @@ def test_inline_cached_and_changed(bench):
     assert second is not first
 
 
+@pytest.mark.parametrize(("name", "mark"), [("dol$lar", r"\$"), ("co:lon", ":")])
+def test_root_that_a_build_file_cannot_name(bench, tmp_path, name, mark):
+    root = tmp_path / name
+    source = str(bench.sources / "two/two.cpp")
+    assert payload(torch_api.load("_C", source, build_directory=root)) == "two"
+    bench.write("two/two.cpp", "deux\n")
+    assert payload(torch_api.load("_C", source, build_directory=root)) == "deux"
+    assert bench.counts
+    with pytest.raises(jit.BuildError, match=f"'{mark}' in it; set TORCH_EXTENSIONS_DIR"):
+        torch_api.load_inline("_C", "text", build_directory=root)
+    assert bench.counts == []
+
+
+def test_sources_that_a_build_file_cannot_name(bench):
+    source = bench.write("co:lon/three.cpp", "three\n")
+    with pytest.raises(jit.BuildError, match="move the sources to a directory without"):
+        torch_api.load("_C", source)
+    include = str(bench.sources / "dol$lar")
+    source = bench.sources / "two/two.cpp"
+    with pytest.raises(jit.BuildError, match=r"there is '\$'"):
+        torch_api.load("_C", source, extra_include_paths=[include])
+    assert bench.counts == []
+
+
 def test_sycl_is_refused(bench):
     with pytest.raises(jit.ToolchainError, match="SYCL"):
         torch_api.load("_C", "x.sycl", with_sycl=True)
