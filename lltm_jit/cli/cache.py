@@ -50,7 +50,8 @@ def why(_: argparse.Namespace) -> int:
             made = _build.local_time(record.created)
             print(f"an import loads {key}, built at {made} because: {record.reason}")
             return 0
-    print(f"an import builds {key}, because: {reason(nearest(builds, content), content)}")
+    because = reason(nearest(builds, content), content, whole=True)
+    print(f"an import builds {key}, because: {because}")
     return 0
 
 

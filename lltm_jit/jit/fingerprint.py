@@ -91,14 +91,14 @@ def differences(old: Fingerprint, new: Fingerprint) -> list[str]:
     return found
 
 
-def reason(old: Fingerprint | None, new: Fingerprint) -> str:
-    """Why a build is needed, in one line."""
+def reason(old: Fingerprint | None, new: Fingerprint, *, whole: bool = False) -> str:
+    """Why a build is needed, in one line: the first three causes, or the whole of them."""
     if old is None:
         return "first build"
     found = differences(old, new)
     if not found:
         return "the cached build cannot be used"
-    if len(found) > 3:
+    if len(found) > 3 and not whole:
         return ", ".join(found[:3]) + f" and {len(found) - 3} more"
     return ", ".join(found)
 

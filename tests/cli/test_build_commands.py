@@ -146,11 +146,16 @@ def test_cache_why_names_the_changed_file(capsys, empty_root):
     (empty_root / "lltm_jit").chmod(0o755)
     record = json.loads((copy / cache.RECORD).read_text())
     record["key"] = copy.name
-    record["fingerprint"]["files"]["kernels/lltm/lltm_math.h"] = "another digest"
+    files = record["fingerprint"]["files"]
+    files["kernels/lltm/lltm_math.h"] = "another digest"
     (copy / cache.RECORD).write_text(json.dumps(record))
     assert main(["cache", "why"]) == 0
     out = capsys.readouterr().out
     assert out.strip().endswith("because: kernels/lltm/lltm_math.h changed")
+    record["fingerprint"]["files"] = dict.fromkeys(files, "another digest")
+    (copy / cache.RECORD).write_text(json.dumps(record))
+    assert main(["cache", "why"]) == 0
+    assert capsys.readouterr().out.count(" changed") == len(files) > 3
 
 
 def test_cache_clear_spares_what_is_loaded(capsys, empty_root, tmp_path):

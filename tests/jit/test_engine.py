@@ -220,6 +220,16 @@ def test_changed_flag_builds_anew(bench):
     assert build.info.reason == "the C++ flags changed from -O3 to -O0"
 
 
+def test_a_long_reason_says_how_much_it_leaves_out(bench):
+    bench.load()
+    for name in ("three", "four", "five", "six", "seven"):
+        bench.write(f"{name}.cpp", name)
+    reason = bench.load().info.reason
+    assert reason == (
+        "kernels/five.cpp added, kernels/four.cpp added, kernels/seven.cpp added and 2 more"
+    )
+
+
 def test_changed_compiler_builds_anew(bench):
     bench.load()
     assert bench.counts == ALL
