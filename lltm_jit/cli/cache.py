@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from collections import Counter
 
 from lltm_jit import native
 from lltm_jit.jit import cache, detect, retention
@@ -60,13 +61,12 @@ def prune(args: argparse.Namespace) -> int:
 
 
 def clear(_: argparse.Namespace) -> int:
-    removed = [record.key for record in cache.records() if retention.remove(record.key)]
-    kept = len(cache.records())
+    kept = {record.key: retention.remove(record.key) for record in cache.records()}
     shutil.rmtree(cache.failed_directory(), ignore_errors=True)
-    _report(removed)
-    if kept:
-        print(f"{kept} in use, and kept")
-    return 0
+    _report([key for key, why_kept in kept.items() if not why_kept])
+    for why_kept, count in Counter(filter(None, kept.values())).items():
+        print(f"{count} {why_kept}, and kept")
+    return 0 if set(kept.values()) <= {"", "in use"} else 1
 
 
 def _report(removed: list[str]) -> int:

@@ -66,19 +66,24 @@ def prune(keep: int | None = None) -> list[str]:
     removed = []
     for record in cache.records():
         seen[record.flags_key] = seen.get(record.flags_key, 0) + 1
-        if seen[record.flags_key] > keep and remove(record.key):
+        if seen[record.flags_key] > keep and not remove(record.key):
             removed.append(record.key)
     _remove_failed()
     _remove_debris()
     return removed
 
 
-def remove(key: str) -> bool:
-    """Remove a build unless it is in use."""
-    with _unused(key) as unused:
-        if unused:
-            _remove_whole(cache.builds_directory() / key)
-    return unused
+def remove(key: str) -> str:
+    """Remove a build unless it is in use; why it stays, empty when it is gone."""
+    try:
+        with _unused(key) as unused:
+            if unused:
+                _remove_whole(cache.builds_directory() / key)
+    except FileNotFoundError:
+        return ""  # somebody else was quicker
+    except OSError as error:
+        return f"cannot be deleted ({error.strerror})"
+    return "" if unused else "in use"
 
 
 def _remove_whole(directory: Path) -> None:
@@ -96,12 +101,8 @@ def _unused(key: str) -> Iterator[bool]:
     if key in _held or not path.exists():
         yield key not in _held
         return
-    try:
-        # Open for writing: on network file systems an exclusive lock asks for it.
-        descriptor = os.open(path, os.O_RDWR)
-    except OSError:
-        yield False
-        return
+    # Open for writing: on network file systems an exclusive lock asks for it.
+    descriptor = os.open(path, os.O_RDWR)
     try:
         yield sys.platform == "win32" or _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     finally:

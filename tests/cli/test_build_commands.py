@@ -1,6 +1,8 @@
 """The commands about builds: log, cache, timings, flags, compile-commands, archive."""
 
+import errno
 import json
+import os
 import shutil
 import subprocess
 import sysconfig
@@ -11,7 +13,7 @@ from small_checkout import run_in
 
 import lltm_jit
 from lltm_jit.cli import main, timings
-from lltm_jit.jit import BuildError, BuildSpec, cache, detect, engine
+from lltm_jit.jit import BuildError, BuildSpec, cache, detect, engine, retention
 
 
 @pytest.fixture
@@ -168,6 +170,27 @@ def test_cache_clear_spares_what_is_loaded(capsys, empty_root, tmp_path):
     assert capsys.readouterr().out == f"removed {unused.name}\n1 removed\n1 in use, and kept\n"
     assert not unused.exists()
     assert loaded.directory.exists()
+
+
+@pytest.mark.parametrize("refused", ["open", "mkdir"])  # the record, or a place to move it to
+def test_cache_clear_says_what_cannot_be_deleted(
+    capsys, empty_root, tmp_path, monkeypatch, refused
+):
+    directory = engine.build(*tiny_spec(tmp_path)).directory
+    retention.release(directory.name)
+    original = getattr(os, refused)
+
+    def read_only(path, *arguments):
+        if refused == "open" and not arguments[0] & os.O_RDWR:
+            return original(path, *arguments)
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    monkeypatch.setattr(os, refused, read_only)
+    assert main(["cache", "clear"]) == 1
+    monkeypatch.undo()
+    said = capsys.readouterr().out
+    assert said == "0 removed\n1 cannot be deleted (Read-only file system), and kept\n"
+    assert directory.exists()
 
 
 def test_a_build_of_another_checkout_is_told_with_the_paths_of_this_one(checkout, tmp_path):
