@@ -36,10 +36,11 @@ __device__ __forceinline__ void wait_for_predecessor() {
 #endif
 }
 
-// The architecture (90 for 9.0) whose code `kernel` runs on the current device, and with it every
-// kernel of the same source: the chip's own, or an older one's that the driver has translated.
-template <typename Kernel>
-static cudaError_t code_architecture(Kernel* kernel, int* architecture) {
+// What `kernel`, and with it every kernel of the same source, has for the attribute, which is not zero:
+// the code that runs on the current device is the chip's own, or an older one's that the driver has
+// translated.
+template <auto kAttribute, typename Kernel>
+static cudaError_t code_attribute(Kernel* kernel, int* value) {
   constexpr int kDevices = 64;
   static std::atomic<int> known[kDevices];
   int device = 0;
@@ -47,17 +48,23 @@ static cudaError_t code_architecture(Kernel* kernel, int* architecture) {
   if (error == cudaSuccess && (device >= kDevices || known[device] == 0)) {
     cudaFuncAttributes attributes{};
     error = cudaFuncGetAttributes(&attributes, kernel);
-    *architecture = attributes.ptxVersion;
-    if (error == cudaSuccess && device < kDevices) known[device] = attributes.ptxVersion;
+    *value = attributes.*kAttribute;
+    if (error == cudaSuccess && device < kDevices) known[device] = *value;
     return error;
   }
-  if (error == cudaSuccess) *architecture = known[device];
+  if (error == cudaSuccess) *value = known[device];
   return error;
 }
 
-// Launches a kernel that calls wait_for_predecessor() before it touches memory. More shared memory
-// than the 48 KB that need no asking is asked for.
-template <typename... Args>
+// The architecture of that code: 90 for 9.0.
+template <typename Kernel>
+cudaError_t code_architecture(Kernel* kernel, int* architecture) {
+  return code_attribute<&cudaFuncAttributes::ptxVersion>(kernel, architecture);
+}
+
+// Launches a kernel that calls wait_for_predecessor() before it touches memory, its blocks in clusters
+// of kCluster. More shared memory than the 48 KB that need no asking is asked for.
+template <int kCluster = 1, typename... Args>
 cudaError_t launch(void (*kernel)(Args...), unsigned blocks, int threads, int shared_bytes,
                    cudaStream_t stream, const Args&... args) {
   int architecture = 0;
@@ -66,16 +73,18 @@ cudaError_t launch(void (*kernel)(Args...), unsigned blocks, int threads, int sh
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
   }
   if (error != cudaSuccess) return error;
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {kCluster, 1, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = blocks;
   config.blockDim = threads;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = architecture >= 90 ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = architecture < 90 ? 0 : kCluster > 1 ? 2 : 1;
   return cudaLaunchKernelEx(&config, kernel, args...);
 }
 

@@ -48,11 +48,12 @@ struct TileShape {
 };
 
 // One row of A or one column of B: where element k lies, and what follows it in the operand's own
-// direction. Past the operand's edge a line is any other of its lines: nobody reads what comes of it.
+// direction. A line past the operand's edge is not inside: zeros, and no traffic, whatever its base.
 template <typename scalar_t>
 struct Line {
   const scalar_t* base;
   int64_t stride;  // from one k to the next
+  bool inside;
   __device__ __forceinline__ const scalar_t* at(int k) const { return base + k * stride; }
 };
 
@@ -102,8 +103,8 @@ struct StageCopy {
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
       const int r = row + i * kRowStep, k = k0 + (kAlongK ? column : r);
-      copy_async<kChunk>(target + r * kRowElements + column, lines[kAlongK ? i : 0].at(k),
-                         k < size_k);
+      const auto& line = lines[kAlongK ? i : 0];
+      copy_async<kChunk>(target + r * kRowElements + column, line.at(k), k < size_k && line.inside);
     }
   }
 };

@@ -1,6 +1,6 @@
-// Contract between the LLTM cell's host code (lltm_kernels.cpp) and its kernels (lltm_cpu.cpp,
-// lltm_gemm_cpu.cpp, lltm_cuda.cu, lltm_gemm_cuda.cu). No torch header: every pointer is raw, every
-// array row-major, and dense if nothing else is said.
+// Contract between the LLTM cell's host code (lltm_kernels.cpp) and its kernels (lltm_cpu.cpp and
+// lltm_gemm_cpu.cpp; lltm_cuda.cu, lltm_gemm_cuda.cu and lltm_cluster_cuda.cu). No torch header: every
+// pointer is raw, every array row-major, and dense if nothing else is said.
 //
 // A gates array holds, row by row, the input gate, the output gate and the candidate cell, each of
 // hidden_size elements. States h and gates have the element type `type`; cells have `cell_type`,
@@ -80,6 +80,10 @@ cudaError_t launch_lltm_backward(const LltmBackwardArgs& args, cudaStream_t stre
 cudaError_t launch_lltm_cell(const LltmCellArgs& args, cudaStream_t stream);
 cudaError_t launch_lltm_products(const LltmProductsArgs& args, cudaStream_t stream);
 bool lltm_products_fit_device();  // the current one
+// The cell as clusters of blocks (lltm_cluster_cuda.cu), which launch_lltm_cell launches where the
+// current device, the types and the sizes are such that nothing else is quicker, the library included.
+bool lltm_clusters_take(const LltmOperands& operands);
+cudaError_t launch_lltm_cluster_cell(const LltmCellArgs& args, cudaStream_t stream);
 #endif
 
 }  // namespace lltm_jit

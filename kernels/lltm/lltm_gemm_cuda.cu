@@ -9,7 +9,7 @@
 #include "lltm/lltm.h"
 #include "lltm/lltm_columns.cuh"
 #include "lltm/lltm_dispatch.cuh"
-#include "lltm/lltm_math.h"
+#include "lltm/lltm_finish.cuh"
 
 namespace lltm_jit {
 namespace {
@@ -34,25 +34,6 @@ using MediumForward = ForwardShape<scalar_t, 32, 8, 32, 8, 512>;
 template <typename scalar_t>
 using LargeForward = ForwardShape<scalar_t, 64, 16, 32, 4, 256>;
 
-// Activations, new state and stores of one unit of one row.
-template <typename scalar_t, typename cell_t>
-__device__ __forceinline__ void finish_unit(const LltmCellArgs& args, int64_t row, int unit,
-                                            const opmath_t<scalar_t> (&pre)[3],
-                                            opmath_t<scalar_t> old_cell) {
-  using opmath = opmath_t<scalar_t>;
-  const int64_t hidden = args.hidden_size, index = row * hidden + unit;
-  const auto active = lltm_activate<opmath>({pre[0], pre[1], pre[2]});
-  const auto state = lltm_new_state<opmath>(active, old_cell);
-  static_cast<scalar_t*>(args.new_h)[index] = from_opmath<scalar_t>(state.h);
-  static_cast<cell_t*>(args.new_cell)[index] = from_opmath<cell_t>(state.cell);
-  if (args.gates) {
-    auto* gates = static_cast<scalar_t*>(args.gates) + index + row * 2 * hidden;
-    gates[0] = from_opmath<scalar_t>(active.input_gate);
-    gates[hidden] = from_opmath<scalar_t>(active.output_gate);
-    gates[2 * hidden] = from_opmath<scalar_t>(active.candidate_cell);
-  }
-}
-
 template <typename Shape, typename cell_t, int kChunk>
 __global__ void __launch_bounds__(Shape::kThreads, 1) lltm_cell_kernel(LltmCellArgs args) {
   using scalar_t = typename Shape::scalar_t;
@@ -65,11 +46,11 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) lltm_cell_kernel(LltmCellA
   const Columns<scalar_t> columns(args);
   const auto* weights = static_cast<const scalar_t*>(args.weights);
 
-  const auto x_line = [&](int m) { return columns.row(min(row0 + m, args.batch_size - 1)); };
+  const auto x_line = [&](int m) { return columns.row(row0 + m); };
   const auto weights_line = [&](int n) -> Line<scalar_t> {
     const int gate = n / Shape::kUnits, unit = unit0 + n % Shape::kUnits;
     const int64_t row = unit < hidden ? int64_t(gate) * hidden + unit : 0;
-    return {weights + row * args.weights_stride, 1};
+    return {weights + row * args.weights_stride, 1, unit < hidden};
   };
   // The epilogue's own inputs, on their way while the product is made.
   constexpr int kItems = Shape::kM * Shape::kUnits / Shape::kThreads;
@@ -77,14 +58,14 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) lltm_cell_kernel(LltmCellA
   const auto* bias = static_cast<const scalar_t*>(args.bias);
   const auto* old_cells = static_cast<const cell_t*>(args.old_cell);
   scalar_t biases[kItems][3];
-  cell_t cells[kItems];
+  cell_t cells[kItems][1];
   const auto load_inputs = [&] {
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
       const int item = threadIdx.x + i * Shape::kThreads;
       const int64_t row = min(row0 + item / Shape::kUnits, args.batch_size - 1);
       const int unit = min(unit0 + item % Shape::kUnits, hidden - 1);
-      cells[i] = old_cells[row * hidden + unit];
+      cells[i][0] = old_cells[row * hidden + unit];
 #pragma unroll
       for (int gate = 0; gate < 3; ++gate) {
         biases[i][gate] = bias ? bias[gate * hidden + unit] : scalar_t(0.0f);
@@ -99,15 +80,14 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) lltm_cell_kernel(LltmCellA
     const int m = item / Shape::kUnits, u = item % Shape::kUnits;
     const int64_t row = row0 + m;
     const int unit = unit0 + u;
-    if (row >= args.batch_size || unit >= hidden) continue;
-    opmath pre[3];
+    opmath pre[3][1];
 #pragma unroll
     for (int gate = 0; gate < 3; ++gate) {
-      opmath value[1];
-      tile.values(m, gate * Shape::kUnits + u, value);
-      pre[gate] = value[0] + to_opmath(biases[i][gate]);
+      tile.values(m, gate * Shape::kUnits + u, pre[gate]);
+      pre[gate][0] += to_opmath(biases[i][gate]);
     }
-    finish_unit<scalar_t, cell_t>(args, row, unit, pre, to_opmath(cells[i]));
+    const FinishedUnits<scalar_t, cell_t, 1> units(pre, cells[i]);
+    if (row < args.batch_size && unit < hidden) units.store(args, row, unit);
   }
 }
 
@@ -116,35 +96,35 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) lltm_cell_kernel(LltmCellA
 // share a row's sum; every load of a lane's first kBatch vectors is under way before the first
 // product, so the kernel takes one round trip to memory and a few shuffles. (The 1 in the launch
 // bounds tells the compiler that registers are to spare for that; it would save them otherwise.)
+// Only a float's products cost enough elsewhere for this to be quicker.
 constexpr int kTinyRows = 16, kTinyLanes = 8;
+constexpr int64_t kTinyWork = 16 * 256 * 320;  // batch_size * hidden_size * width
 
-template <typename scalar_t, typename cell_t, int kVec>
+template <int kVec>
 __global__ void __launch_bounds__(kTinyRows* kTinyLanes, 1)
     lltm_tiny_cell_kernel(LltmCellArgs args) {
-  using opmath = opmath_t<scalar_t>;
-  constexpr int kBatch = sizeof(scalar_t) == 2 ? 3 : 5;
+  constexpr int kBatch = 5;
   wait_for_predecessor();
   const int hidden = int(args.hidden_size), width = hidden + int(args.input_size);
   const int unit = int(blockIdx.x % hidden), lane = threadIdx.x % kTinyLanes;
   const int64_t row = int64_t(blockIdx.x / hidden) * kTinyRows + threadIdx.x / kTinyLanes;
   const bool row_inside = row < args.batch_size;  // else compute the last row, for nothing
-  const Columns<scalar_t> columns(args);
+  const Columns<float> columns(args);
   const auto* weights =
-      static_cast<const scalar_t*>(args.weights) + int64_t(unit) * args.weights_stride;
+      static_cast<const float*>(args.weights) + int64_t(unit) * args.weights_stride;
   const int64_t gate_stride = int64_t(hidden) * args.weights_stride;
-  const auto* bias = static_cast<const scalar_t*>(args.bias);
+  const auto* bias = static_cast<const float*>(args.bias);
   const int64_t read_row = row_inside ? row : args.batch_size - 1;
   const auto x_row = columns.row(read_row);
-  const opmath old_cell =
-      to_opmath(static_cast<const cell_t*>(args.old_cell)[read_row * hidden + unit]);
-  opmath pre[3] = {};
+  const float old_cell[] = {static_cast<const float*>(args.old_cell)[read_row * hidden + unit]};
+  float pre[3][1] = {};
   if (bias && lane == 0) {
 #pragma unroll
-    for (int gate = 0; gate < 3; ++gate) pre[gate] = to_opmath(bias[gate * hidden + unit]);
+    for (int gate = 0; gate < 3; ++gate) pre[gate][0] = bias[gate * hidden + unit];
   }
 
   for (int k0 = lane * kVec; k0 < width; k0 += kBatch * kTinyLanes * kVec) {
-    Pack<scalar_t, kVec> x[kBatch], w[kBatch][3];
+    Pack<float, kVec> x[kBatch], w[kBatch][3];
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       const int k = k0 + i * kTinyLanes * kVec;
@@ -162,7 +142,7 @@ __global__ void __launch_bounds__(kTinyRows* kTinyLanes, 1)
       for (int e = 0; e < kVec; ++e) {
 #pragma unroll
         for (int gate = 0; gate < 3; ++gate) {
-          pre[gate] += to_opmath(x[i].values[e]) * to_opmath(w[i][gate].values[e]);
+          pre[gate][0] += x[i].values[e] * w[i][gate].values[e];
         }
       }
     }
@@ -171,10 +151,11 @@ __global__ void __launch_bounds__(kTinyRows* kTinyLanes, 1)
   for (int gate = 0; gate < 3; ++gate) {
 #pragma unroll
     for (int offset = kTinyLanes / 2; offset > 0; offset /= 2) {
-      pre[gate] += __shfl_xor_sync(0xffffffffu, pre[gate], offset);
+      pre[gate][0] += __shfl_xor_sync(0xffffffffu, pre[gate][0], offset);
     }
   }
-  if (row_inside && lane == 0) finish_unit<scalar_t, cell_t>(args, row, unit, pre, old_cell);
+  if (!row_inside || lane != 0) return;
+  FinishedUnits<float, float, 1>(pre, old_cell).store(args, row, unit);
 }
 
 // ------------------------------------------------------------------------------------ backward --
@@ -205,10 +186,12 @@ __device__ void input_gradient_tile(const LltmProductsArgs& args, int64_t index,
   const auto* weights = static_cast<const scalar_t*>(args.weights);
 
   const auto grad_line = [&](int m) -> Line<scalar_t> {
-    return {grad_pre + min(row0 + m, args.batch_size - 1) * 3 * hidden, 1};
+    const bool inside = row0 + m < args.batch_size;
+    return {grad_pre + (inside ? row0 + m : 0) * 3 * hidden, 1, inside};
   };
   const auto weights_line = [&](int n) -> Line<scalar_t> {
-    return {weights + (column0 + n < last ? column0 + n : 0), args.weights_stride};
+    const bool inside = column0 + n < last;
+    return {weights + (inside ? column0 + n : 0), args.weights_stride, inside};
   };
   const auto tile = tile_gemm<Shape, kChunk>(shared, 3 * hidden, grad_line, weights_line, [] {});
 
@@ -234,7 +217,8 @@ __device__ void weight_gradient_tile(const LltmProductsArgs& args, int64_t index
   const Columns<scalar_t> columns(args);
 
   const auto grad_line = [&](int m) -> Line<scalar_t> {
-    return {grad_pre + (row0 + m < 3 * hidden ? row0 + m : 0), 3 * hidden};
+    const bool inside = row0 + m < 3 * hidden;
+    return {grad_pre + (inside ? row0 + m : 0), 3 * hidden, inside};
   };
   const auto x_line = [&](int n) { return columns.column(column0 + n); };
   const auto tile = tile_gemm<Shape, kChunk>(shared, batch, grad_line, x_line, [] {});
@@ -313,11 +297,14 @@ cudaError_t launch_cell_by_size(const LltmCellArgs& args, cudaStream_t stream) {
       return launch_cell<LargeForward<scalar_t>, cell_t, kChunk>(args, stream);
     }
   }
-  if (blocks(32, 8) >= kEnoughTiles) {
-    return launch_cell<MediumForward<scalar_t>, cell_t, kChunk>(args, stream);
+  if constexpr (std::is_same_v<scalar_t, float>) {
+    const int64_t width = args.hidden_size + args.input_size;
+    if (args.batch_size * args.hidden_size * width <= kTinyWork) {
+      return launch(lltm_tiny_cell_kernel<kChunk / int(sizeof(float))>,
+                    unsigned(blocks(kTinyRows, 1)), kTinyRows * kTinyLanes, 0, stream, args);
+    }
   }
-  return launch(lltm_tiny_cell_kernel<scalar_t, cell_t, kChunk / int(sizeof(scalar_t))>,
-                unsigned(blocks(kTinyRows, 1)), kTinyRows * kTinyLanes, 0, stream, args);
+  return launch_cell<MediumForward<scalar_t>, cell_t, kChunk>(args, stream);
 }
 
 template <typename InputShape, int kChunk>
@@ -361,6 +348,10 @@ cudaError_t launch_products_by_size(const LltmProductsArgs& args, cudaStream_t s
 }  // namespace
 
 cudaError_t launch_lltm_cell(const LltmCellArgs& args, cudaStream_t stream) {
+  // A single wave of the smallest tiles is quicker still where they read little.
+  const int64_t blocks = tiles(args.batch_size, 32) * tiles(args.hidden_size, 8);
+  const bool single = blocks <= 64 || (args.batch_size <= 16 && blocks <= 132);
+  if (!single && lltm_clusters_take(args)) return launch_lltm_cluster_cell(args, stream);
   return dispatch_lltm(args.type, args.cell_type, [&](auto scalar, auto cell) {
     using scalar_t = decltype(scalar);
     using cell_t = decltype(cell);
@@ -387,7 +378,7 @@ bool lltm_products_fit_device() {
   // 110 KB an SM, from 9.0 on (a chip of 8.0 has 163 KB).
   constexpr int kSharedBytes = 220 * 1024;
   int device = 0, bytes = 0, architecture = 0;
-  return code_architecture(lltm_tiny_cell_kernel<float, float, 1>, &architecture) == cudaSuccess &&
+  return code_architecture(lltm_tiny_cell_kernel<1>, &architecture) == cudaSuccess &&
          architecture >= 80 && cudaGetDevice(&device) == cudaSuccess &&
          cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) ==
              cudaSuccess &&

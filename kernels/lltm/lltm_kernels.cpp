@@ -18,6 +18,7 @@ namespace {
 // the library's GEMM with the passes around it; see README.md.
 // CUDA: they have one launch, and tiles enough for every SM; above, the library's larger tiles win,
 // in 16 bits and in double sooner than in float, which the library multiplies without tensor cores.
+// The 16-bit types have kernels for larger cells on some devices: lltm_clusters_take() knows.
 // CPU: with AVX2 or AVX-512 they win at every size, except that the library multiplies bfloat16 in
 // hardware where the processor can.
 struct Limits {
@@ -51,6 +52,7 @@ Tensor dense_rows(const Tensor& matrix) {
 // Whether rows start at multiples of the kernels' widest access.
 bool rows_aligned(const Tensor& matrix) {
   constexpr int64_t kAccess = 16;
+  if (matrix.size(1) == 0) return true;
   return reinterpret_cast<uintptr_t>(matrix.const_data_ptr()) % kAccess == 0 &&
          matrix.stride(0) * matrix.element_size() % kAccess == 0;
 }
@@ -96,6 +98,16 @@ bool fits_own_products(const ProductInputs& inputs, int64_t Limits::* limit) {
   return work <= cpu_limits(dtype).*limit;
 }
 
+bool fits_own_cell(const ProductInputs& inputs) {
+#ifdef LLTM_JIT_CUDA
+  if (inputs.input.is_cuda() && inputs.old_h.numel() > 0 && lltm_products_fit_device() &&
+      lltm_clusters_take(inputs.operands())) {
+    return true;
+  }
+#endif
+  return fits_own_products(inputs, &Limits::cell);
+}
+
 StateAndGates forward_own(const ProductInputs& inputs, const OptionalTensor& bias,
                           const Tensor& old_cell, bool save_gates) {
   const Tensor &input = inputs.input, &old_h = inputs.old_h;
@@ -121,7 +133,7 @@ StateAndGates forward(const Tensor& input, const Tensor& weights, const Optional
   check_lltm_inputs("lltm_cell", input, weights, bias, old_h, old_cell);
   const KernelGuard guard(input);
   const ProductInputs inputs(input, weights, old_h);
-  if (fits_own_products(inputs, &Limits::cell)) {
+  if (fits_own_cell(inputs)) {
     return forward_own(inputs, bias, old_cell, save_gates);
   }
   const Tensor X = at::cat({old_h, input}, 1);

@@ -46,7 +46,8 @@ SIZES = [
 ]
 
 
-# On a GPU each tile shape of the kernels with their own products, aligned and not.
+# On a GPU each tile shape of the kernels with their own products, aligned and not; from the second
+# line on those of clusters, with more stages of k than fit shared memory, parts of stages, and none.
 GPU_SIZES = [
     (40, 16, 784),
     (96, 33, 257),
@@ -54,6 +55,10 @@ GPU_SIZES = [
     (96, 63, 1023),
     (190, 88, 1048),
     (8, 1536, 1536),
+    (40, 1544, 264),
+    (20, 136, 808),
+    (130, 1000, 520),
+    (70, 0, 776),
 ]
 
 
