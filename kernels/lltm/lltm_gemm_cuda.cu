@@ -20,8 +20,8 @@ namespace {
 // Of each kind the largest is taken that still gives most SMs a tile: traffic from L2 limits the large
 // ones, latency the small ones. All have eight warps. A forward tile takes more shared memory than two
 // blocks of one SM could have: a block that begins while the kernel before it ends would join another
-// of its kind on one SM, and leave a second SM idle. Backward, where there are more tiles than SMs, two
-// blocks share one, unless the medium tile takes its shared memory.
+// of its kind on one SM, and leave a second SM idle. Backward, two blocks share an SM, unless the
+// medium tile takes its shared memory: it is for cells that have one for each SM at most.
 
 // kUnits hidden units of kM batch rows: the tile has the three gates of each unit side by side.
 template <typename scalar_t, int kM, int kUnits_, int kWarpM, int kGroups, int kStageBytes>
@@ -283,7 +283,9 @@ cudaError_t launch_cell(const LltmCellArgs& args, cudaStream_t stream) {
                 Shape::kSharedBytes, stream, args);
 }
 
-// Tiles that occupy three quarters of a large chip.
+// Of an H100 or H200, for which sizes are chosen here.
+constexpr int64_t kSms = 132;
+// Tiles that occupy three quarters of them.
 constexpr int64_t kEnoughTiles = 96;
 
 template <typename scalar_t, typename cell_t, int kChunk>
@@ -334,15 +336,16 @@ cudaError_t launch_products_by_size(const LltmProductsArgs& args, cudaStream_t s
   using Medium = MediumInputGradient<scalar_t>;
   const int64_t columns =
       (args.grad_old_h ? args.hidden_size : 0) + (args.grad_input ? args.input_size : 0);
-  const auto blocks = [&](int64_t rows, int64_t width) {
-    return tiles(args.batch_size, rows) * tiles(columns, width);
+  const auto blocks = [&](auto shape) {
+    using Shape = decltype(shape);
+    return tiles(args.batch_size, Shape::kM) * tiles(columns, Shape::kN);
   };
   if constexpr (kChunk == kAccessBytes) {
-    if (const int64_t count = blocks(Large::kM, Large::kN); count >= kEnoughTiles) {
-      return launch_products<Large, kChunk>(args, count, stream);
+    if (blocks(Medium{}) > kSms) {
+      return launch_products<Large, kChunk>(args, blocks(Large{}), stream);
     }
   }
-  return launch_products<Medium, kChunk>(args, blocks(Medium::kM, Medium::kN), stream);
+  return launch_products<Medium, kChunk>(args, blocks(Medium{}), stream);
 }
 
 }  // namespace
@@ -350,7 +353,7 @@ cudaError_t launch_products_by_size(const LltmProductsArgs& args, cudaStream_t s
 cudaError_t launch_lltm_cell(const LltmCellArgs& args, cudaStream_t stream) {
   // A single wave of the smallest tiles is quicker still where they read little.
   const int64_t blocks = tiles(args.batch_size, 32) * tiles(args.hidden_size, 8);
-  const bool single = blocks <= 64 || (args.batch_size <= 16 && blocks <= 132);
+  const bool single = blocks <= 64 || (args.batch_size <= 16 && blocks <= kSms);
   if (!single && lltm_clusters_take(args)) return launch_lltm_cluster_cell(args, stream);
   return dispatch_lltm(args.type, args.cell_type, [&](auto scalar, auto cell) {
     using scalar_t = decltype(scalar);

@@ -42,7 +42,7 @@ Limits cuda_limits(at::ScalarType dtype) {
   constexpr int64_t kLarge = 128 * 1024 * 2048;
   if (dtype == at::kFloat) return {2 * kLarge, 2 * kLarge};
   if (dtype == at::kDouble) return {2 * kMedium, 2 * kMedium};
-  return {2 * kMedium, kLarge};
+  return {2 * kMedium, kLarge / 2};
 }
 
 Tensor dense_rows(const Tensor& matrix) {
