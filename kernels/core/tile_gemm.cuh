@@ -180,6 +180,10 @@ struct Tile {
     // What is not finite does not survive the splitting: such sums are made again, one element at a
     // time. A state that is NaN therefore costs time, too.
     if constexpr (std::is_same_v<scalar_t, float>) {
+      bool finite = true;
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) finite = finite && isfinite(sums[i]);
+      if (finite) return;
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
         if (!isfinite(sums[i])) sums[i] = plain_sum(m, n + i);
@@ -190,13 +194,20 @@ struct Tile {
   // Writes kCount elements at a time to `target(m, n)`: null past the edge.
   template <int kCount, typename Target>
   __device__ __forceinline__ void store(const Target& target) const {
-    constexpr int kVectors = Shape::kN / kCount;
-    for (int i = threadIdx.x; i < Shape::kM * kVectors; i += Shape::kThreads) {
-      const int m = i / kVectors, n = i % kVectors * kCount;
-      if (auto* to = target(m, n)) {
-        opmath sums[kCount];
-        values(m, n, sums);
-        store_pack<kCount>(to, sums);
+    constexpr int kVectors = Shape::kN / kCount, kAll = Shape::kM * kVectors;
+    constexpr int kEach = (kAll + Shape::kThreads - 1) / Shape::kThreads;
+    opmath sums[kEach][kCount];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int vector = min(int(threadIdx.x) + i * Shape::kThreads, kAll - 1);
+      values(vector / kVectors, vector % kVectors * kCount, sums[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int vector = threadIdx.x + i * Shape::kThreads;
+      if (vector >= kAll) break;
+      if (auto* to = target(vector / kVectors, vector % kVectors * kCount)) {
+        store_pack<kCount>(to, sums[i]);
       }
     }
   }
