@@ -135,8 +135,8 @@ struct Epilogue {
   };
   const LltmCellArgs& args;
   const Part<Shape>& part;
-  Pack<scalar_t, 2> biases[kPasses][3];
-  Pack<cell_t, 2> cells[kPasses];
+  scalar_t biases[kPasses][3][2];
+  cell_t cells[kPasses][2];
 
   __device__ __forceinline__ Place place(int pass) const {
     const int pair = min(int(threadIdx.x) + pass * Shape::kMathThreads, kPairs - 1);
@@ -151,15 +151,19 @@ struct Epilogue {
     const int hidden = int(args.hidden_size);
     // Without a bias any readable elements will do: nobody uses them.
     const auto* bias = static_cast<const scalar_t*>(args.bias ? args.bias : args.weights);
+    const auto* old_cell = static_cast<const cell_t*>(args.old_cell);
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
       const Place to = place(pass);
       const int unit = min(to.unit, hidden - 2);
       const int64_t row = min(to.row, args.batch_size - 1);
-      cells[pass] = load_raw<2>(static_cast<const cell_t*>(args.old_cell) + row * hidden + unit);
 #pragma unroll
-      for (int gate = 0; gate < 3; ++gate) {
-        biases[pass][gate] = load_raw<2>(bias + gate * hidden + unit);
+      for (int e = 0; e < 2; ++e) {  // one by one: neither need be aligned
+        cells[pass][e] = old_cell[row * hidden + unit + e];
+#pragma unroll
+        for (int gate = 0; gate < 3; ++gate) {
+          biases[pass][gate][e] = bias[gate * hidden + unit + e];
+        }
       }
     }
   }
@@ -175,7 +179,7 @@ struct Epilogue {
         auto& sum = pre[pass][gate];
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          sum[e] = args.bias ? to_opmath(biases[pass][gate].values[e]) : 0.0f;
+          sum[e] = args.bias ? to_opmath(biases[pass][gate][e]) : 0.0f;
         }
         const int four = gate * kUnitFours + from.four;
 #pragma unroll
@@ -190,7 +194,7 @@ struct Epilogue {
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
       const Place to = place(pass);
-      const FinishedUnits<scalar_t, cell_t, 2> units(pre[pass], cells[pass].values);
+      const FinishedUnits<scalar_t, cell_t, 2> units(pre[pass], cells[pass]);
       if (int(threadIdx.x) + pass * Shape::kMathThreads < kPairs && to.unit < args.hidden_size &&
           to.row < args.batch_size) {
         units.store(args, to.row, to.unit);

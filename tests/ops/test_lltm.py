@@ -137,6 +137,18 @@ def test_any_layout(sizes, layout, dtype, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("position", range(5))
+@pytest.mark.parametrize("sizes", [(4, 8, 16), (48, 40, 280)])
+def test_one_unaligned_tensor_among_aligned_ones(sizes, position, dtype, device):
+    inputs = list(cell_inputs(*sizes, dtype=dtype, device=device))
+    expected = lltm_cell(*inputs)
+    inputs[position] = with_layout(inputs[position], "offset")
+    for actual, e in zip(lltm_cell(*inputs), expected, strict=True):
+        torch.testing.assert_close(actual, e)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("impl", IMPLEMENTATIONS)
 def test_implementations_agree(impl, device):
     inputs = cell_inputs(6, 9, 11, device=device)
