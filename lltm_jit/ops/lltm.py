@@ -15,7 +15,7 @@ Sizes: B is the batch size, I the input size, H the hidden size, L the sequence 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -103,9 +103,21 @@ def _operands(
         return input, weights, bias, old_h, old_cell
     if old_cell is not None:
         raise TypeError(f"{function}(): got old_cell beside a state pair that holds one")
-    if len(weights) != 2:
-        raise TypeError(f"{function}(): expected a state pair, but got a tuple of {len(weights)}")
-    return input, bias, old_h, *weights
+    return input, bias, old_h, *_pair(function, weights)
+
+
+def _pair(function: str, state: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """The two tensors of a state.
+
+    Raises:
+        TypeError: it is no pair.
+    """
+    if not isinstance(state, (tuple, list)):
+        raise TypeError(f"{function}(): expected a state pair, but got {type(state).__name__}")
+    if len(state) != 2:
+        raise TypeError(f"{function}(): expected a state pair, but got a tuple of {len(state)}")
+    h, c = state
+    return h, c
 
 
 def _run_cell(impl: str, *args: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -259,11 +271,12 @@ class LLTMCell(nn.Module):
 
         Raises:
             RuntimeError: if a shape, dtype or device does not fit; see :func:`lltm_cell`.
+            TypeError: if the state is no pair.
         """
         if state is None:
             zeros = input.new_zeros(*input.shape[:-1], self.hidden_size)
             state = (zeros, zeros)
-        return _run_cell(self.impl, input, self.weights, self.bias, *state)
+        return _run_cell(self.impl, input, self.weights, self.bias, *_pair("LLTMCell", state))
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}, bias={self.bias is not None}"
@@ -319,6 +332,7 @@ class LLTM(nn.Module):
         Raises:
             ValueError: if ``input`` or the state has another rank, or ``input`` no steps.
             RuntimeError: if another size, dtype or device does not fit; see :func:`lltm_cell`.
+            TypeError: if the state is no pair.
         """
         if input.dim() not in (2, 3):
             raise ValueError(
@@ -351,14 +365,14 @@ class LLTM(nn.Module):
         if state is None:
             zeros = step.new_zeros(step.size(0), self.cell.hidden_size)
             return zeros, zeros
+        h, c = _pair("LLTM", state)
         rank, shape = (3, "[1, batch_size, hidden_size]") if batched else (2, "[1, hidden_size]")
-        for name, tensor in zip(("h_0", "c_0"), state, strict=True):
+        for name, tensor in (("h_0", h), ("c_0", c)):
             if tensor.dim() != rank:
                 raise ValueError(
                     f"LLTM(): expected {name} to have {rank} dimensions {shape}, "
                     f"but got shape {list(tensor.shape)}"
                 )
-        h, c = state
         return (h.squeeze(0), c.squeeze(0)) if batched else (h, c)
 
 

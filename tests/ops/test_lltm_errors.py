@@ -236,6 +236,22 @@ def test_state_given_twice():
         lltm_cell(input, (old_h, old_cell), weights, bias, old_cell)
 
 
+@pytest.mark.parametrize(
+    ("state", "got"),
+    [
+        (torch.zeros(3, 7), "Tensor"),
+        ((torch.zeros(3, 7),) * 3, "a tuple of 3"),
+        ((torch.zeros(3, 7),), "a tuple of 1"),
+    ],
+)
+def test_a_state_of_a_module_that_is_no_pair(state, got):
+    for module, shape in ((lltm_jit.LLTMCell(5, 7), (3, 5)), (lltm_jit.LLTM(5, 7), (4, 3, 5))):
+        with pytest.raises(TypeError) as raised:
+            module(torch.zeros(shape), state)
+        name = type(module).__name__
+        assert str(raised.value) == f"{name}(): expected a state pair, but got {got}"
+
+
 def test_unknown_implementation():
     with pytest.raises(ValueError, match="expected impl to be one of") as raised:
         lltm_cell(*cell_inputs(), impl="fast")
