@@ -81,8 +81,18 @@ def _settings_file() -> dict[str, str]:
         return {}
     from dotenv import dotenv_values  # only when there is a file to read
 
-    values = dotenv_values(path, interpolate=False)
-    return {name: value for name, value in values.items() if name in KNOBS and value}
+    with path.open(encoding="utf-8", errors="surrogateescape") as file:  # as os.environ is decoded
+        values = dotenv_values(stream=file, interpolate=False)
+    return {
+        name: _from_checkout(value) if KNOBS[name].kind == "path" else value
+        for name, value in values.items()
+        if name in KNOBS and value
+    }
+
+
+def _from_checkout(path: str) -> str:
+    """A path in the file, where no shell has replaced a ``~``."""
+    return os.path.join(_CHECKOUT, os.path.expanduser(path))
 
 
 def text(name: str) -> str:

@@ -3,6 +3,7 @@
 `python tests/cli/test_settings_file.py` writes the file anew after the table was edited.
 """
 
+import os
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,23 @@ def test_the_file_is_read_beside_its_example_alone(settings, gone, monkeypatch):
     (current / "MAX_JOBS.env").write_text("MAX_JOBS=4\n")
     monkeypatch.chdir(current)
     assert knobs.count("MAX_JOBS") is None
+
+
+@pytest.mark.parametrize("gone_to", ["", "elsewhere"])
+def test_paths_in_the_file_do_not_depend_on_the_current_directory(settings, gone_to, monkeypatch):
+    (settings.parent / "elsewhere").mkdir()
+    monkeypatch.chdir(settings.parent / gone_to)
+    monkeypatch.setenv("HOME", "/home/somebody")
+    settings.write_text("TORCH_EXTENSIONS_DIR=~/builds\nCUDA_HOME=cuda\nCXX=~/bin/c++\n")
+    assert knobs.text("TORCH_EXTENSIONS_DIR") == "/home/somebody/builds"
+    assert knobs.text("CUDA_HOME") == str(settings.parent / "cuda")
+    assert knobs.text("CXX") == "~/bin/c++"
+
+
+def test_a_file_in_another_encoding(settings):
+    settings.write_bytes(b"# caf\xe9\nTORCH_EXTENSIONS_DIR=/caf\xe9\nMAX_JOBS=3\n")
+    assert knobs.count("MAX_JOBS") == 3
+    assert os.fsencode(knobs.text("TORCH_EXTENSIONS_DIR")) == b"/caf\xe9"
 
 
 if __name__ == "__main__":
