@@ -97,8 +97,9 @@ std::vector<Tensor> lltm_tutorial_backward(const Tensor& grad_h, const Tensor& g
                                            const Tensor& weights) {
   check_lltm_tutorial_backward(grad_h, grad_cell, new_cell, input_gate, output_gate, candidate_cell,
                                X, gate_weights, weights);
-  const auto [d_pre, d_old_cell] =
+  const auto [d_pre_cell, d_old_cell] =
       pointwise_backward({input_gate, output_gate, candidate_cell}, new_cell, grad_h, grad_cell);
+  const Tensor d_pre = d_pre_cell.to(X.scalar_type());
   const Tensor d_X = at::mm(d_pre, weights);
   const int64_t hidden_size = grad_h.size(1);
   // The gates say all that gate_weights, part of the tutorial's signature, could.

@@ -272,6 +272,25 @@ def test_tutorial_calls(device):
     torch.testing.assert_close(actual, [d_old_h, d_input, d_weights, d_bias[None], d_old_cell])
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16])
+def test_tutorial_calls_keep_a_float_cell(dtype, device):
+    inputs = cell_inputs(dtype=dtype, device=device)
+    inputs = (*inputs[:4], inputs[4].float())
+    new_h, *saved = lltm_forward(*inputs)
+    assert (new_h.dtype, saved[0].dtype) == (dtype, torch.float)
+    ones = torch.ones_like(saved[0])
+    actual = lltm_backward(ones.to(dtype), ones, *saved, inputs[1])
+    exact = cell_gradients(lltm_cell_reference, to_double(inputs), ones, ones)
+    baseline = cell_gradients(lltm_cell_reference, inputs, ones, ones)
+    names = ("input", "weights", "bias", "old_h", "old_cell")
+    exact, baseline = (dict(zip(names, grads, strict=True)) for grads in (exact, baseline))
+    order = ("old_h", "input", "weights", "bias", "old_cell")
+    for name, grad in zip(order, actual, strict=True):
+        grad = grad.view_as(exact[name])  # the tutorial's d_bias has a row
+        assert_accurate(grad, exact[name], baseline[name], ulps=4)
+
+
 @pytest.mark.parametrize("pair", [tuple, list])
 def test_state_as_a_pair(pair):
     input, weights, bias, old_h, old_cell = cell_inputs()
