@@ -63,6 +63,18 @@ def subsets(count: int) -> list[tuple[bool, ...]]:
     return [choice for choice in itertools.product([True, False], repeat=count) if any(choice)]
 
 
+class NoGradient(torch.autograd.Function):
+    """The identity, whose backward gives no gradient: what lies before it gets an undefined one."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> None:
+        return None
+
+
 def bits(tensors: Sequence[Tensor]) -> list[bytes]:
     """The exact contents of tensors."""
     return [t.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() for t in tensors]

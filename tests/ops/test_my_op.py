@@ -10,6 +10,7 @@ from op_testing import (
     DEVICES,
     DTYPES,
     LAYOUTS,
+    NoGradient,
     assert_accurate,
     assert_same_compiled,
     bits,
@@ -119,6 +120,13 @@ def test_gradients(device):
         ]
         for leaf, e in zip(leaves, expected, strict=True):
             assert leaf.grad is None if e is None else torch.equal(leaf.grad, e)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_undefined_output_gradient(device):
+    inputs = make_inputs(device=device, requires_grad=True)
+    result = NoGradient.apply(my_op(*inputs)).sum()
+    assert torch.autograd.grad(result, inputs, allow_unused=True) == (None, None)
 
 
 @pytest.mark.parametrize("device", DEVICES)
