@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -94,6 +95,23 @@ def captured_in_graph(function: Callable[[], tuple[Tensor, ...]]) -> tuple[Tenso
         result.detach().fill_(float("nan"))
     graph.replay()
     torch.cuda.synchronize()
+    return results
+
+
+def on_side_stream(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Any:
+    """The results of `function` on a stream on which the first input comes late.
+
+    A kernel on another stream would read zeros.
+    """
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        late = [tensor.clone() for tensor in inputs]
+        late[0].zero_()
+        torch.cuda._sleep(20_000_000)
+        late[0].copy_(inputs[0])
+        results = function(*late)
+    stream.synchronize()
     return results
 
 

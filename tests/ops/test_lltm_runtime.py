@@ -16,6 +16,7 @@ from op_testing import (
     captured_in_graph,
     cell_inputs,
     needs_gpu,
+    on_side_stream,
 )
 
 import lltm_jit
@@ -232,15 +233,7 @@ def test_deterministic_mode(device):
 def test_side_stream():
     inputs = cell_inputs(64, 256, 512, dtype=torch.float, device="cuda")
     expected = lltm_cell(*inputs)
-    torch.cuda.synchronize()
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        delayed = tuple(t.clone() if t is not None else None for t in inputs)
-        delayed[0].zero_()
-        torch.cuda._sleep(20_000_000)  # a kernel on another stream would read the zeros
-        delayed[0].copy_(inputs[0])
-        actual = lltm_cell(*delayed)
-    stream.synchronize()
+    actual = on_side_stream(lltm_cell, inputs)
     torch.testing.assert_close(actual, expected, rtol=0, atol=0)
 
 

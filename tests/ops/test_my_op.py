@@ -16,6 +16,7 @@ from op_testing import (
     bits,
     captured_in_graph,
     needs_gpu,
+    on_side_stream,
     seen_by_torch_function,
     subsets,
     with_layout,
@@ -184,11 +185,8 @@ def test_cuda_graph_and_side_stream():
     inputs = make_inputs((4097,), torch.float, "cuda")
     expected = my_op(*inputs)
     torch.testing.assert_close(captured_in_graph(lambda: (my_op(*inputs),))[0], expected)
-    with torch.cuda.stream(torch.cuda.Stream()) as _:
-        torch.cuda.current_stream().wait_stream(torch.cuda.default_stream())
-        actual = my_op(*inputs)
-        torch.cuda.current_stream().synchronize()
-    torch.testing.assert_close(actual, expected)
+    actual = on_side_stream(my_op, inputs)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0)
 
 
 BAD_INPUTS = {

@@ -16,6 +16,7 @@ from op_testing import (
     bits,
     captured_in_graph,
     needs_gpu,
+    on_side_stream,
     seen_by_torch_function,
     with_layout,
 )
@@ -166,7 +167,7 @@ def test_tensor_on_another_device_than_the_current_one():
 
 
 @needs_gpu
-def test_cuda_graph():
+def test_cuda_graph_and_side_stream():
     x = torch.randn(4097, device="cuda", requires_grad=True)
 
     def step():
@@ -175,6 +176,8 @@ def test_cuda_graph():
 
     captured = captured_in_graph(step)
     torch.testing.assert_close(captured, step(), rtol=0, atol=0)
+    actual = on_side_stream(sigmoid, [x.detach()])
+    torch.testing.assert_close(actual, sigmoid(x.detach()), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.long, torch.bool, torch.complex64])
