@@ -170,16 +170,25 @@ def read_text(path: Path, device: str) -> tuple[list[str], Tensor, Tensor]:
     return alphabet, data[:split], data[split:]
 
 
+def positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, but got {number}")
+    return number
+
+
 def make_parser(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--text", type=Path, default=DEFAULT_TEXT, help="a UTF-8 text file")
-    parser.add_argument("--steps", type=int, default=1500, help="training steps (%(default)s)")
-    parser.add_argument("--batch-size", type=int, default=32, help="streams (%(default)s)")
-    parser.add_argument("--seq-len", type=int, default=64, help="characters a step (%(default)s)")
-    parser.add_argument("--embedding-size", type=int, default=64)
-    parser.add_argument("--hidden-size", type=int, default=256)
+    parser.add_argument("--steps", type=positive, default=1500, help="training steps (%(default)s)")
+    parser.add_argument("--batch-size", type=positive, default=32, help="streams (%(default)s)")
+    parser.add_argument(
+        "--seq-len", type=positive, default=64, help="characters a step (%(default)s)"
+    )
+    parser.add_argument("--embedding-size", type=positive, default=64)
+    parser.add_argument("--hidden-size", type=positive, default=256)
     parser.add_argument("--lr", type=float, default=4e-3, help="the highest rate (%(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -188,10 +197,10 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
 
 def main() -> None:
     parser = make_parser(__doc__)
-    parser.add_argument("--timing-steps", type=int, default=10, help="steps timed (%(default)s)")
+    parser.add_argument(
+        "--timing-steps", type=positive, default=10, help="steps timed (%(default)s)"
+    )
     args = parser.parse_args()
-    if args.steps < 1 or args.timing_steps < 1:
-        parser.error("--steps and --timing-steps must be at least 1")
     torch.manual_seed(args.seed)
     alphabet, *parts = read_text(args.text, args.device)
     training, validation = (streams(part, args.batch_size) for part in parts)

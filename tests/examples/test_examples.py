@@ -49,6 +49,13 @@ def test_a_text_that_is_too_short_is_refused(tmp_path):
     assert done.stderr == "the text is too short: 5 characters for 64 streams\n"
 
 
+@pytest.mark.parametrize("flag", ["--steps", "--batch-size", "--seq-len"])
+def test_a_size_of_nothing_is_refused(flag):
+    done = train_text(flag, "0")
+    assert done.returncode == 2
+    assert f"argument {flag}: expected a number above 0, but got 0" in done.stderr
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_notebook_runs(path):
     notebook = nbformat.read(path, as_version=4)
