@@ -58,11 +58,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MACRO",
         help="for the opponent's C++ files",
     )
-    tables.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
+    tables.add_argument("--json", type=new_file, metavar="FILE", help="write the figures")
     tables.add_argument("--compare", type=Path, metavar="FILE", help="show ratios to those in FILE")
     tables.add_argument(
-        "--plot", type=Path, metavar="FILE", help="draw the figures, by default of six sizes"
+        "--plot", type=new_file, metavar="FILE", help="draw the figures, by default of six sizes"
     )
+
+
+def new_file(text: str) -> Path:
+    """A path to write to, refused before the measuring where its directory is missing."""
+    path = Path(text)
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no directory {path.parent}")
+    return path
 
 
 def run(args: argparse.Namespace) -> int:

@@ -131,6 +131,15 @@ def test_compare_with_another_kind_of_file(capsys, tmp_path, text):
     assert f"{file} is not a file that benchmark --json wrote" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("flag", ["--json", "--plot"])
+def test_a_file_where_none_can_be_is_refused_before_the_measuring(capsys, tmp_path, flag):
+    with pytest.raises(SystemExit):
+        main(["benchmark", *QUICK, flag, str(tmp_path / "none" / "file.png")])
+    said = capsys.readouterr()
+    assert f"argument {flag}: there is no directory {tmp_path / 'none'}" in said.err
+    assert said.out == ""
+
+
 def test_plot_is_drawn(tmp_path):
     file = tmp_path / "plot.png"
     rows = [row(1.0, 0.1, "aten"), row(1.01, 0.1)]
