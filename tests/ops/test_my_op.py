@@ -229,6 +229,19 @@ def test_bad_input(case):
     assert str(raised.value) == message
 
 
+@pytest.mark.parametrize(
+    ("grad", "message"),
+    [
+        (torch.zeros(3, dtype=torch.long), "a floating-point or complex dtype, but got Long"),
+        (torch.zeros(3, dtype=torch.bool), "a numeric dtype, but got Bool"),
+    ],
+)
+def test_bad_input_of_backward(grad, message):
+    with pytest.raises(RuntimeError) as raised:
+        ops.my_op_backward(grad)
+    assert str(raised.value) == f"my_op_backward(): expected grad to have {message}"
+
+
 @pytest.mark.parametrize(("value", "got"), [(None, "None"), (3, "int"), ([1.0], "list")])
 def test_what_is_no_tensor(value, got):
     for name, inputs in {"x": (value, torch.zeros(1)), "y": (torch.zeros(1), value)}.items():

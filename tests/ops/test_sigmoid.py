@@ -191,6 +191,13 @@ def test_bad_dtype(dtype):
     )
 
 
+def test_only_dense_tensors():
+    with pytest.raises(RuntimeError) as raised:
+        sigmoid(torch.eye(3).to_sparse())
+    expected = "sigmoid(): expected x to be a dense tensor, but got layout Sparse"
+    assert str(raised.value) == expected
+
+
 BAD_BACKWARD = {
     "shape": (
         (torch.zeros(3), torch.zeros(4)),
