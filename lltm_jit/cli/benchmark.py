@@ -105,9 +105,9 @@ def print_line(args: argparse.Namespace, device: torch.device, dtype: torch.dtyp
 
 def ours(impl: str) -> Cell:
     """One of our implementations; the reference as plain PyTorch, without the checks before it."""
-    lltm_cell = _cell.functional().lltm_cell
-    if impl == "reference":
+    if impl == "reference":  # needs no build
         return lltm_cell_reference
+    lltm_cell = _cell.functional().lltm_cell
     return lambda *operands: lltm_cell(*operands, impl=impl)
 
 

@@ -46,6 +46,13 @@ def test_benchmark_prints_the_tutorials_line(capsys, variant, scale, flags):
     assert re.fullmatch(expected, capsys.readouterr().out)
 
 
+def test_benchmark_of_plain_pytorch_builds_nothing(tmp_path):
+    done = run_module("benchmark", "py", *SMALL, "-r", "1", TORCH_EXTENSIONS_DIR=str(tmp_path))
+    assert done.returncode == 0
+    assert re.fullmatch(f"Forward: {FIGURES} us \\| Backward {FIGURES} us\n", done.stdout)
+    assert list(tmp_path.rglob("ok.json")) == []
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_benchmark_cuda_runs_on_the_gpu_unasked(capsys):
     torch.cuda.reset_peak_memory_stats()
