@@ -64,9 +64,10 @@ def lltm_cell(
     old_cell: Tensor | None = None,
     impl: str = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """Run one step of the LLTM cell.
+    """Run one step of the LLTM cell of the PyTorch extension tutorial.
 
-    Also accepts the state as a pair: ``lltm_cell(input, (old_h, old_cell), weights, bias)``.
+    Its equations, and their source, are at the top of :mod:`lltm_jit.ops.lltm`. Also accepts the
+    state as a pair: ``lltm_cell(input, (old_h, old_cell), weights, bias)``.
 
     Args:
         input: (B, I); half, bfloat16, float or double. All tensors share its dtype and device.
@@ -182,6 +183,9 @@ def lltm_backward(
 ) -> list[Tensor]:
     """The tutorial's low-level backward call, in ATen operations on any device.
 
+    Dtypes and the source of the maths are those of :func:`lltm_cell`; gradients have the dtype of
+    what they belong to.
+
     Args:
         grad_h, grad_cell: (B, H), gradients of ``new_h`` and ``new_cell``.
         new_cell, input_gate, output_gate, candidate_cell: (B, H), results of :func:`lltm_forward`.
@@ -207,7 +211,7 @@ def lltm_backward(
 
 
 class LLTMCell(nn.Module):
-    """One LLTM cell: ``new_h, new_cell = cell(input, (h, c))``.
+    """One LLTM cell, :func:`lltm_cell` as a module: ``new_h, new_cell = cell(input, (h, c))``.
 
     Args:
         input_size: I, the features of ``input``.
