@@ -240,11 +240,9 @@ def memory() -> Finding:
 def locks() -> Finding:
     """torch's own locks: ours end with their process, but a killed build leaves torch's behind."""
     now = time.time()
-    old = [
-        path
-        for path in cache.root().glob("*/lock")
-        if path.is_file() and now - path.stat().st_mtime > _LOCK_AGE
-    ]
+    # torch's default root has one more folder, for the versions of Python and CUDA.
+    left = [*cache.root().glob("*/lock"), *cache.root().glob("py*/*/lock")]
+    old = [path for path in left if path.is_file() and now - path.stat().st_mtime > _LOCK_AGE]
     if old:
         return Finding(
             "warning",

@@ -7,9 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from small_checkout import CHECKOUT
+from torch.utils import cpp_extension
 
 from lltm_jit.cli import _checks, _trial, _windows, main
 from lltm_jit.jit import detect, gpus
@@ -156,11 +158,13 @@ def test_a_root_open_to_others(capsys, only, monkeypatch, tmp_path):
     assert "others may write to" in found["builds directory"]["text"]
 
 
-def test_a_lock_that_torch_left(capsys, only, monkeypatch, tmp_path):
-    lock = tmp_path / "my_extension" / "lock"
-    lock.parent.mkdir()
+@pytest.mark.parametrize("variable", ["TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME"])
+def test_a_lock_that_torch_left(capsys, only, monkeypatch, tmp_path, variable):
+    monkeypatch.delenv("TORCH_EXTENSIONS_DIR", raising=False)
+    monkeypatch.setenv(variable, str(tmp_path))
+    lock = Path(cpp_extension._get_build_directory("my_extension", verbose=False)) / "lock"
+    assert lock.is_relative_to(tmp_path)
     lock.touch()
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
     only("locks")
     assert findings(capsys)[1]["locks"]["status"] == "ok"  # a build may be running
     os.utime(lock, (0, 0))
