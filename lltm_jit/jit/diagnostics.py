@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .causes import cure_of
+from .progress import STEP, compiled_file
 from .spec import BuildSpec
 
 # gcc and clang: file:line:column: error: text; nvcc: file(line): error: text, caret further down
@@ -33,7 +34,6 @@ _TOOLS = (
 )
 _TORCH = re.compile(r"^(?P<text>(?:RuntimeError|OSError|ValueError): .*)$")
 _FAILED = re.compile(r"^FAILED: \[code=(?P<code>\d+)\]")
-_COMMAND = re.compile(r"^\[\d+/\d+ [\d.]+\] .*? -c (?P<file>\S+)")
 _WARNING = re.compile(r": warning(?: #[\w-]+)?: ")
 # How the compilers say which line led into a template: gcc, clang, nvcc.
 _CONTEXT = (
@@ -70,8 +70,8 @@ def parse(log: str, spec: BuildSpec) -> list[Diagnostic]:
     found, of_torch, ended = [], [], []
     compiled = ""
     for number, line in enumerate(lines):
-        if command := _COMMAND.match(line):
-            compiled = command["file"]
+        if step := STEP.match(line):
+            compiled = compiled_file(step[4])  # none where it is the link
         elif match := _GCC.match(line):
             column = _character(lines, number, int(match["column"] or 0))
             error = Diagnostic(match["text"], match["file"], int(match["line"]), column)

@@ -14,7 +14,7 @@ from typing import Any
 
 from . import knobs
 
-_STEP = re.compile(r"\[(\d+)/(\d+) (\d+\.\d+)\] (.*)")
+STEP = re.compile(r"\[(\d+)/(\d+) (\d+\.\d+)\] (.*)")
 _COMPILED = re.compile(r"\s-c\s+(.+?)\s+-o\s")
 _TARGET = re.compile(r"\s-o\s+(\S+)")
 
@@ -62,7 +62,7 @@ class Reporter:
 
     def line(self, line: str) -> None:
         """Take one line of the build's output."""
-        step = _STEP.match(line)
+        step = STEP.match(line)
         if step is None:
             self.detail(line)
             return
@@ -116,7 +116,11 @@ def _can_print() -> bool:
     return sys.stderr is not None and not sys.stderr.closed
 
 
-def _source_of(command: str) -> str:
-    """The name of the file that a command compiles; empty for another command."""
+def compiled_file(command: str) -> str:
+    """The file that a command compiles; empty for another command."""
     found = _COMPILED.search(command)
-    return os.path.basename(found[1].strip("'\"")) if found else ""
+    return found[1].strip("'\"") if found else ""
+
+
+def _source_of(command: str) -> str:
+    return os.path.basename(compiled_file(command))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -62,6 +63,17 @@ def test_a_log_without_any_error():
     assert message("words\nlast words\n", 3).startswith(
         "error: the build failed with status 3: last words\n"
     )
+
+
+@pytest.mark.parametrize("name", ["empty.cpp", "a b/empty.cpp"])
+def test_an_error_of_a_tool_names_the_file_that_it_was_given(name):
+    compiling = f"[1/2 0.1] c++ -c {shlex.quote(name)} -o empty.o\n"
+    killed = "c++: fatal error: Killed signal terminated program cc1plus\n"
+    assert f"  --> {name}\n" in message(compiling + killed)
+    linking = "[2/2 0.2] c++ empty.o -shared -o case.so\n"
+    lines = message(f"{compiling}{linking}/usr/bin/ld: cannot find -lnosuch\n").splitlines()
+    assert lines[0] == "error: cannot find -lnosuch"
+    assert not any("-->" in line for line in lines)
 
 
 def test_torchs_own_error():
