@@ -53,3 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `... | head` closed the pipe; nobody reads what is left
         sys.stderr.close()
         return 1
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 1

@@ -24,6 +24,7 @@ def run(args: argparse.Namespace) -> int:
         raise ToolchainError("ar was not found; it comes with the C++ compiler's binutils")
     objects = sorted(_build.package_build().info.directory.glob("*.o"))
     args.output.unlink(missing_ok=True)  # ar would add to what is there
-    subprocess.run([archiver, "rcs", args.output, *objects], check=True)
+    if subprocess.run([archiver, "rcs", args.output, *objects]).returncode:
+        return 1  # ar has said why
     print(f"{args.output}: {len(objects)} objects")
     return 0

@@ -105,6 +105,16 @@ def test_archive_holds_every_object(tmp_path):
     )
 
 
+@pytest.mark.parametrize("command", ["archive", "compile-commands"])
+@pytest.mark.parametrize(
+    ("output", "said"), [("", "Is a directory"), ("nowhere/file", "No such file or directory")]
+)
+def test_an_output_that_cannot_be_written_is_an_error(capfd, tmp_path, command, output, said):
+    path = tmp_path / output
+    assert main([command, "-o", str(path)]) == 1
+    assert capfd.readouterr().err.endswith(f"{path}: {said}\n")
+
+
 def test_log_of_nothing_is_an_error(capsys, empty_root):
     assert main(["log"]) == 1
     assert "nothing was built yet" in capsys.readouterr().err
