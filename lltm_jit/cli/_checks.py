@@ -19,11 +19,15 @@ import torch
 from lltm_jit import native
 from lltm_jit.jit import ToolchainError, cache, detect, engine, gpus, jobs, knobs
 from lltm_jit.jit.process import find_ninja
+from lltm_jit.jit.toolchain import find_cxx
 
 from . import _trial, _windows
 
 _MEGABYTE = 10**6
 _LOCK_AGE = 600  # seconds after which a lock file of torch's is more likely left than held
+_ANOTHER_COMPILER = (
+    "install one that works (Debian and Ubuntu: `apt-get install g++`), and set CXX to it"
+)
 
 
 @dataclass(frozen=True)
@@ -79,27 +83,28 @@ def torch_itself() -> Finding:
 
 
 def cxx() -> Finding:
-    tools = detect()
-    if tools.cxx is None:
+    compiler, version = find_cxx(), detect().cxx_version
+    if compiler is None:
         return Finding(
             "problem",
             "no C++ compiler was found",
             "install one (Debian and Ubuntu: `apt-get install g++`), or set CXX to yours",
         )
+    if not version:
+        return Finding("problem", f"{compiler} does not tell its version", _ANOTHER_COMPILER)
     # Importing this costs a second, which only a doctor may spend.
     from torch.utils import cpp_extension
 
     oldest = ".".join(map(str, cpp_extension.MINIMUM_GCC_VERSION[:2]))
     wanted = f"torch wants g++ {oldest} or newer, and {_trial.STANDARD.upper()}"
-    good, _ = cpp_extension.get_compiler_abi_compatibility_and_version(tools.cxx)
+    good, _ = cpp_extension.get_compiler_abi_compatibility_and_version(compiler)
     if not good:
         return Finding(
             "warning",
-            f"{tools.cxx_version} is not one that torch is known to work with: {wanted}",
+            f"{version} is not one that torch is known to work with: {wanted}",
             "install a newer g++ or clang++, and set CXX to it",
         )
-    path = shutil.which(tools.cxx.split()[0])
-    return Finding("ok", f"{tools.cxx_version} ({path}); {wanted}")
+    return Finding("ok", f"{version} ({compiler}); {wanted}")
 
 
 def cxx_trial() -> Finding:
@@ -108,7 +113,7 @@ def cxx_trial() -> Finding:
         return Finding("ok", "left out: no compiler")
     trial = _trial.cxx(tools)
     if trial.error:
-        return Finding("problem", trial.error, _trial.cure(trial.error))
+        return Finding("problem", trial.error, _trial.cure(trial.error) or _ANOTHER_COMPILER)
     return Finding("ok", f"compiled, linked and loaded in {trial.seconds:.1f} s")
 
 
@@ -177,7 +182,8 @@ def cuda_trial() -> Finding:
     trial = _trial.cuda(tools)
     targets = " ".join(tools.architectures)
     if trial.error:
-        return Finding("problem", f"{trial.error} (for {targets})", _trial.cure(trial.error))
+        cure = _trial.cure(trial.error) or "reinstall the CUDA toolkit, or set CUDA_HOME to another"
+        return Finding("problem", f"{trial.error} (for {targets})", cure)
     return Finding("ok", f"compiled and linked for {targets} in {trial.seconds:.1f} s")
 
 

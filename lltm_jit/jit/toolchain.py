@@ -92,7 +92,7 @@ class Toolchain:
 def detect() -> Toolchain:
     """Look at this machine. Never raises; starts no process when the memo knows the compilers."""
     memo = _Memo(cache.builds_directory() / "toolchain.json")
-    cxx = _find_cxx()
+    cxx = find_cxx()
     cxx_facts = memo.recall(cxx, _probe_cxx, _CXX_FACTS) if cxx else {}
     nvcc, cuda_home = _find_nvcc()
     nvcc_facts = memo.recall(nvcc, _probe_nvcc, _NVCC_FACTS) if nvcc else {}
@@ -119,7 +119,8 @@ def detect() -> Toolchain:
     )
 
 
-def _find_cxx() -> str | None:
+def find_cxx() -> str | None:
+    """The C++ compiler itself, without a ccache before it or flags after it; None if not found."""
     command = knobs.text("CXX") if sys.platform != "win32" else os.environ.get("CXX", "cl")
     try:
         words = shlex.split(command)

@@ -37,6 +37,13 @@ def run_module(*arguments, **environment):
     )
 
 
+def test_a_path_that_the_terminal_cannot_show_is_shown_all_the_same(tmp_path):
+    root = tmp_path / "größe"
+    done = run_module("cache", "list", TORCH_EXTENSIONS_DIR=str(root), PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "gr\\xf6\\xdfe" in done.stdout
+
+
 @pytest.mark.parametrize("flags", DEVICE_FLAGS)
 @pytest.mark.parametrize("variant", ["py", "cpp"])
 @pytest.mark.parametrize("scale", ["s", "ms", "us"])

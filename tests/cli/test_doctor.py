@@ -74,6 +74,27 @@ def test_a_compiler_that_fails(capsys, only, monkeypatch, tmp_path):
     assert "free some space" in found["C++ trial build"]["cure"]
 
 
+@pytest.mark.parametrize("check", ["C++ compiler", "C++ trial build"])
+def test_a_compiler_that_fails_without_a_word(capsys, only, monkeypatch, tmp_path, check):
+    broken = tmp_path / "broken-c++"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CXX", str(broken))
+    only(check)
+    code, found = findings(capsys)
+    assert code == 1
+    assert found[check]["cure"].endswith("and set CXX to it")
+
+
+@pytest.mark.parametrize("command", ["ccache c++", "c++ -pipe"])
+def test_the_compiler_itself_is_judged(capfd, only, monkeypatch, command):
+    monkeypatch.setenv("CXX", command)
+    only("C++ compiler")
+    _, found = findings(capfd)
+    assert found["C++ compiler"]["status"] == "ok"
+    assert f"({shutil.which('c++')})" in found["C++ compiler"]["text"]
+
+
 def test_a_check_that_breaks_is_reported(capsys, monkeypatch):
     def breaks():
         raise OSError("the disk is on fire")
