@@ -17,6 +17,16 @@ from lltm_jit.jit import LltmJitError
 
 STANDALONE_TEMPLATE = "scale_add"
 TEMPLATE = "my_op"
+# Those of C++ that are none in Python, and could be a name in snake_case.
+CPP_KEYWORDS = (
+    "alignas alignof and_eq asm auto bitand bitor bool case catch char char8_t char16_t char32_t "
+    "co_await co_return co_yield compl concept const const_cast consteval constexpr constinit "
+    "decltype default delete do double dynamic_cast enum explicit export extern false float friend "
+    "goto inline int long mutable namespace new noexcept not_eq nullptr operator or_eq private "
+    "protected public register reinterpret_cast requires short signed sizeof static static_assert "
+    "static_cast struct switch template this thread_local throw true typedef typeid typename union "
+    "unsigned using virtual void volatile wchar_t xor xor_eq"
+)
 FILES = (
     "kernels/{op}/{op}.h",
     "kernels/{op}/{op}.cpp",
@@ -111,9 +121,11 @@ def standalone_template() -> Path:
 
 def check_name(name: str) -> None:
     """Refuse a name that is none in C++ or Python, or that is taken in the extension module."""
-    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) or keyword.iskeyword(name):
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
         raise LltmJitError(f"expected a name in snake_case, such as scale_add, but got {name!r}")
-    if name in ("core", "register_ops", "release_ops"):
+    if keyword.iskeyword(name) or name in CPP_KEYWORDS.split():
+        raise LltmJitError(f"the name {name!r} is a keyword of Python or C++")
+    if name in ("bindings", "core", "register_ops", "release_ops"):
         raise LltmJitError(f"the name {name!r} is used by the package itself")
 
 

@@ -53,9 +53,19 @@ def test_a_line_is_added_to_the_bindings():
         with_operator(after, "middle")
 
 
-@pytest.mark.parametrize("name", ["Scale", "scale-add", "2d", "", "class", "core", "a/b", "_a"])
-def test_a_bad_name_is_refused(name):
-    with pytest.raises(LltmJitError, match=r"expected a name in snake_case|used by the package"):
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        *(
+            (name, "expected a name in snake_case")
+            for name in ("Scale", "a-b", "2d", "", "a/b", "_a")
+        ),
+        *((name, "keyword of Python or C\\+\\+") for name in ("class", "lambda", "double", "new")),
+        *((name, "used by the package") for name in ("bindings", "core")),
+    ],
+)
+def test_a_bad_name_is_refused(name, why):
+    with pytest.raises(LltmJitError, match=why):
         check_name(name)
 
 
