@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 import sysconfig
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -45,6 +46,18 @@ def headers_of(
                 found[header] = None
                 waiting.append(header)
     return tuple(sorted(found))
+
+
+def include_flags(flags: Sequence[str]) -> list[Path]:
+    """The directories that flags add to the search for headers: -Idir, -I dir, -isystem dir."""
+    found = []
+    for flag, following in itertools.zip_longest(flags, flags[1:], fillvalue=""):
+        for prefix in ("-I", "-iquote", "-isystem"):
+            if flag == prefix:
+                found.append(following)
+            elif flag.startswith(prefix):
+                found.append(flag[len(prefix) :].strip())
+    return [Path(directory).absolute() for directory in found if directory]
 
 
 def _find(name: str, directories: list[Path]) -> Path | None:

@@ -6,7 +6,6 @@ without a process, one build for many processes, errors in words, and ``reload``
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any
 
 from . import cache, engine, reload
 from .errors import ToolchainError
-from .includes import headers_of
+from .includes import headers_of, include_flags
 from .spec import (
     CUDA_SUFFIXES,
     CXX_SUFFIXES,
@@ -61,10 +60,10 @@ def load(
     """Load an extension from C++ and CUDA sources, and build it first where needed.
 
     The arguments are those of :func:`torch.utils.cpp_extension.load`, with these differences:
-    ``sources`` may be a directory, which gives all sources and headers below it; C++ is compiled
-    with ``-O3`` unless ``extra_cflags`` says otherwise; ``build_directory`` takes the place of
-    TORCH_EXTENSIONS_DIR for this call; ``keep_intermediates`` has no effect, since objects are kept
-    for the next build.
+    ``sources`` may be a directory, which gives all sources and headers below it (with
+    ``with_cuda=False`` without ``.cu``); C++ is compiled with ``-O3`` unless ``extra_cflags`` says
+    otherwise; ``build_directory`` takes the place of TORCH_EXTENSIONS_DIR for this call;
+    ``keep_intermediates`` has no effect, since objects are kept for the next build.
 
     Returns:
         The module; for ``is_python_module=False`` the path of the library, now loaded; for
@@ -74,21 +73,20 @@ def load(
         BuildError: the sources do not compile, link or import; the text is the first error.
         ToolchainError: a compiler that is needed is missing, or SYCL is asked for.
         CacheError: the directory for builds cannot be used.
+        TypeError: a string is given for a list.
     """
     _refuse_sycl(extra_sycl_cflags, with_sycl)
     _refuse_both(is_python_module, is_standalone)
     files = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
     paths = [Path(file).absolute() for file in files]  # the current directory may change later
+    options = _options(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
 
     def respec(toolchain: Toolchain) -> BuildSpec:
         return _spec(
             name,
             paths,
             toolchain,
-            cflags=tuple(extra_cflags or ()),
-            cuda_cflags=tuple(extra_cuda_cflags or ()),
-            ldflags=tuple(extra_ldflags or ()),
-            include_paths=tuple(Path(path).absolute() for path in extra_include_paths or ()),
+            **options,
             with_cuda=with_cuda,
             python_module=is_python_module,
             standalone=is_standalone,
@@ -128,7 +126,7 @@ def load_inline(
         As :func:`load`.
 
     Raises:
-        BuildError, ToolchainError, CacheError: as :func:`load`.
+        BuildError, ToolchainError, CacheError, TypeError: as :func:`load`.
         ValueError: ``functions`` is neither a name, nor names, nor a mapping to docstrings.
     """
     _refuse_sycl(sycl_sources, extra_sycl_cflags, with_sycl)
@@ -176,16 +174,14 @@ def load_listings(
     texts = [(directory / "main.cpp", _unit("main.cpp", cpp, no_implicit_headers) + bindings)]
     if cuda:
         texts.append((directory / "cuda.cu", _unit("cuda.cu", cuda, no_implicit_headers)))
+    options = _options(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
 
     def respec(toolchain: Toolchain) -> BuildSpec:
         return _spec(
             name,
             [path for path, _ in texts],
             toolchain,
-            cflags=tuple(extra_cflags or ()),
-            cuda_cflags=tuple(extra_cuda_cflags or ()),
-            ldflags=tuple(extra_ldflags or ()),
-            include_paths=tuple(Path(path).absolute() for path in extra_include_paths or ()),
+            **options,
             with_cuda=with_cuda,
             python_module=is_python_module,
             texts=tuple(texts),
@@ -196,11 +192,12 @@ def load_listings(
 
 
 def _load(respec: reload.Respec, build_directory: Any, verbose: bool) -> Any:
-    with cache.at_root(build_directory):
+    root = Path(build_directory).absolute() if build_directory else None
+    with cache.at_root(root):
         toolchain = detect()
         spec = respec(toolchain)
         build = engine.load(spec, toolchain, verbose=verbose or None)
-    reload.remember(build, respec, build_directory)
+    reload.remember(build, respec, root)
     return build.module if spec.python_module else str(build.info.library)
 
 
@@ -222,13 +219,14 @@ def _spec(
     if len(paths) == 1 and paths[0].is_dir():
         base, files = paths[0].parent, files_below(paths[0])
         include_paths = (paths[0], *include_paths)
-        paths = [file for file in files if file.suffix in CXX_SUFFIXES + CUDA_SUFFIXES]
+        suffixes = CXX_SUFFIXES if with_cuda is False else CXX_SUFFIXES + CUDA_SUFFIXES
+        paths = [file for file in files if file.suffix in suffixes]
         headers = tuple(file for file in files if file.suffix in HEADER_SUFFIXES)
     if with_cuda is None:
         with_cuda = any(path.suffix in (".cu", ".cuh") for path in paths)
     if with_cuda and not toolchain.cuda:
         raise ToolchainError(f"{name} needs CUDA, but {toolchain.cuda_missing}")
-    searched = (*include_paths, *_include_flags((*cflags, *cuda_cflags)))
+    searched = (*include_paths, *include_flags((*cflags, *cuda_cflags)))
     system = (Path(toolchain.cuda_home),) if toolchain.cuda_home else ()
     found = headers_of(paths, searched, system, dict(texts))
     return BuildSpec(
@@ -247,16 +245,16 @@ def _spec(
     )
 
 
-def _include_flags(flags: Sequence[str]) -> list[Path]:
-    """The directories that flags add to the search for headers: -Idir, -I dir, -isystem dir."""
-    found = []
-    for flag, following in itertools.zip_longest(flags, flags[1:], fillvalue=""):
-        for prefix in ("-I", "-iquote", "-isystem"):
-            if flag == prefix:
-                found.append(following)
-            elif flag.startswith(prefix):
-                found.append(flag[len(prefix) :].strip())
-    return [Path(directory).absolute() for directory in found if directory]
+def _options(
+    cflags: Any, cuda_cflags: Any, ldflags: Any, include_paths: Any
+) -> dict[str, tuple[Any, ...]]:
+    """The caller's lists as they are now: they, and the current directory, may change later."""
+    lists = {"cflags": cflags, "cuda_cflags": cuda_cflags, "ldflags": ldflags}
+    for name, given in {**lists, "include_paths": include_paths}.items():
+        if isinstance(given, (str, os.PathLike)):  # whose letters would be taken one by one
+            raise TypeError(f"expected extra_{name} to be a list, but got {given!r}")
+    paths = tuple(Path(path).absolute() for path in include_paths or ())
+    return {**{name: tuple(given or ()) for name, given in lists.items()}, "include_paths": paths}
 
 
 def _strings(sources: str | Sequence[str] | None) -> list[str]:

@@ -13,6 +13,7 @@ import pytest
 from engine_bench import text_of
 from torch.utils import cpp_extension
 
+import lltm_jit
 from lltm_jit import jit
 from lltm_jit.jit import reload, torch_api
 
@@ -63,6 +64,35 @@ def test_load_takes_a_directory_and_relative_paths(bench, monkeypatch):
     assert payload(torch_api.load("_C", bench.sources)) == "shared header\none\ntwo"
     monkeypatch.chdir(bench.sources)
     assert payload(torch_api.load("_C", "two/two.cpp")) == "two"
+
+
+def test_a_reload_takes_what_was_given(bench, monkeypatch):
+    source = bench.write("one/one.cpp", '#include "shared.h"\none\n')
+    monkeypatch.chdir(bench.sources)
+    flags, include_paths = ["-DA"], ["core"]
+    arguments = {"extra_cflags": flags, "extra_include_paths": include_paths}
+    module = torch_api.load("_C", [source], **arguments, build_directory="builds")
+    monkeypatch.chdir(bench.directory)
+    flags.append("-DB")
+    include_paths.clear()
+    assert reload.reload_module(module).changed == ()
+    bench.write("one/one.cpp", '#include "shared.h"\nuno\n')
+    assert Path(lltm_jit.reload(module).__file__).is_relative_to(bench.sources / "builds")
+
+
+def test_a_string_in_place_of_a_list_is_refused(bench):
+    source = bench.sources / "two/two.cpp"
+    for name in ("cflags", "cuda_cflags", "ldflags", "include_paths"):
+        with pytest.raises(TypeError, match=f"expected extra_{name} to be a list, but got '-O2'"):
+            torch_api.load("_C", source, **{f"extra_{name}": "-O2"})
+    assert bench.counts == []
+
+
+def test_a_directory_without_its_cuda_files(bench):
+    bench.write("three.cu", "three\n")
+    assert payload(torch_api.load("_C", bench.sources, with_cuda=False)) == (
+        "shared header\none\ntwo"
+    )
 
 
 def test_build_directory_holds_the_build(bench, tmp_path):
