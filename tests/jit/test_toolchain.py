@@ -6,13 +6,15 @@ import ctypes
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
+import ninja
 import pytest
 from torch.utils import cpp_extension
 
 from lltm_jit import jit
-from lltm_jit.jit import gpus, jobs, knobs, toolchain
+from lltm_jit.jit import gpus, jobs, knobs, process, toolchain
 
 CUDA = {"FAKE_TORCH_CUDA": "13.0", "TORCH_CUDA_ARCH_LIST": "8.0;9.0a"}
 
@@ -196,6 +198,19 @@ def test_detect_survives_everything_missing(bench, monkeypatch, tmp_path):
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", "/dev/null/nowhere")
     found = jit.detect()
     assert (found.cxx, found.cxx_version) == (None, "")
+
+
+def test_ninja_is_taken_from_its_wheel_else_from_path(bench, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    assert process.find_ninja().parent == Path(ninja.BIN_DIR)
+    assert bench.run()["compiled"] == 2
+    monkeypatch.setitem(sys.modules, "ninja", None)  # as if it were not installed
+    with pytest.raises(jit.ToolchainError, match="ninja was not found; run `python -m pip install"):
+        process.find_ninja()
+    other = tmp_path / "ninja"
+    other.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert process.find_ninja() == other
 
 
 @pytest.fixture

@@ -155,6 +155,30 @@ def test_cell_is_built_into_a_variable(bench, shell):
     assert 'm.def("twice"' in text
 
 
+def test_cell_of_cuda_is_built_with_declarations_of_its_functions(bench, shell, monkeypatch):
+    monkeypatch.setattr("torch.version.cuda", "13.0")
+    monkeypatch.setenv("CUDA_HOME", str(bench.write_nvcc()))
+    shell.run_cell_magic("cuda", "_C", "at::Tensor twice(at::Tensor x) { return kernel(x); }\n")
+    text = Path(shell.user_ns["_C"].__file__).read_text(errors="replace")
+    main, cuda = text.split("#include <torch/types.h>")
+    assert '#line 1 "declarations"\nat::Tensor twice(at::Tensor x);\n' in main
+    assert 'm.def("twice"' in main
+    assert '#line 1 "cell _C"\n\nat::Tensor twice(at::Tensor x) { return kernel(x); }' in cuda
+    assert bench.counts == ["compile cuda.cu", "compile main.cpp", "link"]
+
+
+def test_the_package_is_an_extension_of_ipython(capsys):
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell.instance()
+    try:
+        assert shell.extension_manager.load_extension("lltm_jit") is None
+        shell.run_line_magic("lltm_reload", "")
+    finally:
+        InteractiveShell.clear_instance()
+    assert capsys.readouterr().out.startswith("nothing changed (")
+
+
 def test_error_names_the_cells_own_line(shell, tmp_path, monkeypatch):
     from IPython.core.error import UsageError
 
