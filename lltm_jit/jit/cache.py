@@ -273,9 +273,12 @@ def records(*, failed: bool = False) -> list[Record]:
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file whole or not at all."""
     partial = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        json.dump(value, file, indent=1)
-        file.flush()
-        partial.chmod(0o664 if knobs.flag("LLTM_JIT_TRUST_ROOT") else 0o644)  # whatever the umask
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            json.dump(value, file, indent=1)
+            file.flush()
+            partial.chmod(0o664 if knobs.flag("LLTM_JIT_TRUST_ROOT") else 0o644)  # whatever umask
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)  # there only where it failed, as on a full disk

@@ -313,6 +313,18 @@ def test_full_disk_leaves_nothing_half_written(bench, monkeypatch):
     monkeypatch.undo()
 
 
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_full_disk_leaves_no_part_of_a_file(bench, monkeypatch, call):
+    def no_space(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, call, no_space)
+    with pytest.raises(jit.CacheError, match="No space left on device; set TORCH_EXTENSIONS_DIR"):
+        bench.load()
+    monkeypatch.undo()
+    assert list(bench.builds.rglob("*.partial")) == []
+
+
 def test_read_only_cache_loads(bench):
     bench.run()
     assert bench.counts == ALL
