@@ -13,6 +13,8 @@ from lltm_jit import native
 from lltm_jit.jit import Build, LltmJitError, reload
 from lltm_jit.jit.watch import watch
 
+_PATIENCE = 3.0  # seconds that a command has to end when it is told to
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -43,16 +45,18 @@ class Package:
 
     def __init__(self) -> None:
         self.current: Build | None = None
+        self._turn = threading.Lock()  # a save during the first build waits for its end
 
     def reload(self) -> reload.Reload:
         """Build what changed, and put it into force."""
-        if self.current is None:
-            began = time.perf_counter()
-            self.current = native.load()
-            return reload.Reload(self.current, ("first build",), time.perf_counter() - began)
-        done = reload.reload(self.current, native.package_spec, native.use)
-        self.current = done.build
-        return done
+        with self._turn:
+            if self.current is None:
+                began = time.perf_counter()
+                self.current = native.load()
+                return reload.Reload(self.current, ("first build",), time.perf_counter() - began)
+            done = reload.reload(self.current, native.package_spec, native.use)
+            self.current = done.build
+            return done
 
 
 class Program:
@@ -75,7 +79,11 @@ class Program:
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
-            self.process.wait()
+            try:
+                self.process.wait(timeout=_PATIENCE)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
 
 
 def first_build(package: Package) -> None:

@@ -2,14 +2,17 @@
 
 import argparse
 import queue
+import signal
 import subprocess
 import sys
 import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 from small_checkout import environment, run_in
 
-from lltm_jit.cli import build
+from lltm_jit.cli import build, watch
 
 PROGRAM = (
     "import torch, lltm_jit; "
@@ -48,6 +51,45 @@ def test_debug_and_release_side_by_side(checkout):
     release = run_in(checkout, "-m", "lltm_jit", "build", "--lineinfo")
     assert release.returncode == 0, release.stderr
     assert release.stdout.splitlines()[0] != library
+
+
+def test_a_save_during_the_first_build_is_built_after_it(monkeypatch):
+    calls, began = [], threading.Event()
+
+    def load():
+        calls.append("load")
+        began.set()
+        time.sleep(0.2)
+        return "first"
+
+    def reload_it(current, *_):
+        calls.append(f"reload of {current}")
+        return SimpleNamespace(build="second")
+
+    monkeypatch.setattr(watch.native, "load", load)
+    monkeypatch.setattr(watch.reload, "reload", reload_it)
+    package = watch.Package()
+    first = threading.Thread(target=package.reload)
+    first.start()
+    began.wait()
+    package.reload()
+    first.join()
+    assert calls == ["load", "reload of first"]
+    assert package.current == "second"
+
+
+def test_a_command_that_does_not_end_when_told_to_is_killed(monkeypatch):
+    monkeypatch.setattr(watch, "_PATIENCE", 0.2)
+    stubborn = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        "print('ready', flush=True); time.sleep(60)"
+    )
+    program = watch.Program([])
+    program.process = subprocess.Popen([sys.executable, "-c", stubborn], stdout=subprocess.PIPE)
+    assert program.process.stdout.readline() == b"ready\n"
+    program.stop()
+    program.process.stdout.close()
+    assert program.process.returncode == -signal.SIGKILL
 
 
 @pytest.fixture
