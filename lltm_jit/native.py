@@ -61,10 +61,14 @@ def load() -> Build:
     if _current is None:
         toolchain = detect()
         spec = package_spec(toolchain)
-        packaged = prebuilt.load(Path(__file__).parent, spec, toolchain)
-        use(packaged or engine.load(spec, toolchain))
+        use(packaged(spec, toolchain) or engine.load(spec, toolchain))
     assert _current is not None
     return _current
+
+
+def packaged(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
+    """The library that was compiled into the wheel, loaded; None where there is none that fits."""
+    return prebuilt.load(Path(__file__).parent, spec, toolchain)
 
 
 def use(build: Build) -> None:

@@ -260,7 +260,9 @@ def locks() -> Finding:
 
 def build() -> Finding:
     tools = detect()
-    info = engine.inspect(native.package_spec(tools), tools)
+    spec = native.package_spec(tools)
+    packaged = native.packaged(spec, tools)
+    info = packaged.info if packaged else engine.inspect(spec, tools)
     if info is None:
         return Finding("ok", "none of these sources yet; `import lltm_jit` makes it")
     return Finding("ok", f"ready in {info.directory}")

@@ -44,6 +44,11 @@ def list_builds(_: argparse.Namespace) -> int:
 
 
 def why(_: argparse.Namespace) -> int:
+    toolchain = detect()
+    packaged = native.packaged(native.package_spec(toolchain), toolchain)
+    if packaged:
+        print(f"an import loads {packaged.info.library}, {packaged.info.reason}")
+        return 0
     key, content = _current()
     builds = [record for record in cache.records() if record.fingerprint["name"] == content["name"]]
     for record in builds:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from lltm_jit import native
-from lltm_jit.jit import engine, prebuilt, toolchain
+from lltm_jit.jit import engine, toolchain
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +48,7 @@ def collect() -> dict[str, Any]:
     """The entries of a `PackageInfo`; of a build only where there is one of these sources."""
     tools = toolchain.detect()
     spec = native.package_spec(tools)
-    packaged = prebuilt.load(Path(native.__file__).parent, spec, tools)
+    packaged = native.packaged(spec, tools)
     build = packaged.info if packaged else engine.inspect(spec, tools)
     facts = native.installed(tools)
     if build:

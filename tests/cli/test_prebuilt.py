@@ -83,6 +83,17 @@ def test_import_without_a_compiler(installed):
     assert run(LLTM_JIT_DISABLE_JIT="1").returncode == 0
 
 
+def test_commands_know_that_the_packaged_library_is_loaded(installed):
+    package, run = installed
+    (library,) = package.glob("_C*.so")
+    said = f"an import loads {library}, compiled when the package was built\n"
+    assert run("-m", "lltm_jit", "cache", "why").stdout == said
+    doctor = json.loads(run("-m", "lltm_jit", "doctor", "--json").stdout)
+    assert doctor["build"]["text"] == f"ready in {package}"
+    (package / prebuilt.RECORD).unlink()
+    assert "an import builds " in run("-m", "lltm_jit", "cache", "why").stdout
+
+
 @pytest.mark.parametrize("command", ["timings", "flags", "compile-commands"])
 def test_commands_about_a_build_want_one_in_the_cache(installed, command):
     done = installed[1]("-m", "lltm_jit", command)
