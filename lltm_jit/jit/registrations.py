@@ -16,6 +16,8 @@ _COMMENT = re.compile(
     r"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+')""", re.DOTALL
 )
 _BLOCK = re.compile(r"\b((?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?)\s*\(\s*(\w+)")
+# The parameters of a macro that makes such a block, whose namespace is told where it is used.
+_DEFINE = re.compile(r"#[ \t]*define[ \t]+\w+\(([^)\n]*)\)[^\n]*TORCH_LIBRARY")
 
 _registered: set[str] = set()
 
@@ -55,8 +57,11 @@ def _blocks(spec: BuildSpec) -> set[str]:
         text = texts.get(path) or path.read_text("utf-8", errors="replace")
         if "TORCH_LIBRARY" not in text:
             continue
-        for macro, namespace in _BLOCK.findall(without_comments(text)):
-            # Several extensions may each add a fragment to one namespace.
-            owner = f" of {spec.name}" if macro.endswith("FRAGMENT") else ""
+        text = without_comments(text).replace("\\\n", " ")
+        parameters = set(re.findall(r"\w+", " ".join(_DEFINE.findall(text))))
+        for macro, namespace in _BLOCK.findall(text):
+            # Several extensions may each add a fragment to one namespace, or use the same macro.
+            shared = macro.endswith("FRAGMENT") or namespace in parameters
+            owner = f" of {spec.name}" if shared else ""
             found.add(f"{macro}({namespace}){owner}")
     return found

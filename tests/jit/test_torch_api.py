@@ -243,7 +243,7 @@ def test_reload_of_a_stranger(bench):
         ("TORCH_LIBRARY\n(next_line, m) {}", "TORCH_LIBRARY(next_line)"),
         ("namespace z { TORCH_LIBRARY(same_line, m) {} }", "TORCH_LIBRARY(same_line)"),
         ("STABLE_TORCH_LIBRARY(stable, m) {}", "STABLE_TORCH_LIBRARY(stable)"),
-        ("#define REGISTER(by_macro) TORCH_LIBRARY(by_macro, m)", "TORCH_LIBRARY(by_macro)"),
+        ("#define REGISTER(name) TORCH_LIBRARY(name, m)", "TORCH_LIBRARY(name) of _C"),
     ],
 )
 def test_second_static_registration_is_refused_before_it_is_built(bench, block, named):
@@ -254,6 +254,17 @@ def test_second_static_registration_is_refused_before_it_is_built(bench, block, 
     with pytest.raises(jit.BuildError, match=rf"(?s)in {re.escape(named)},.*restart Python"):
         torch_api.load("_C", str(source))
     assert bench.counts == []
+
+
+def test_two_extensions_may_register_through_the_same_macro(bench):
+    bench.write("core/register.h", "#define IN(NAME, m) \\\n  TORCH_LIBRARY(NAME, m)\n")
+    for name in ("first", "second"):
+        source = bench.write(f"{name}.cpp", f'#include "core/register.h"\nIN({name}, m) {{}}\n')
+        arguments = {"extra_include_paths": [bench.sources], "is_python_module": False}
+        assert name in payload(torch_api.load(name, source, **arguments))
+    bench.write("second.cpp", '#include "core/register.h"\nIN(second, m) { }\n')
+    with pytest.raises(jit.BuildError, match=r"in TORCH_LIBRARY\(NAME\) of second, and"):
+        torch_api.load("second", source, **arguments)
 
 
 def test_build_without_import(bench):
