@@ -212,8 +212,11 @@ def test_trial_of_nvcc(architecture, good):
         assert _trial.cure(trial.error) == "take the architecture out of TORCH_CUDA_ARCH_LIST"
 
 
-def test_visual_studio_is_found_through_vswhere(tmp_path):
+def test_visual_studio_is_found_through_vswhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("PROGRAMFILES(X86)", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     assert _windows.find_vcvars(tmp_path) is None
+    assert _checks.visual_studio().cure.startswith("install the Build Tools for Visual Studio")
     studio = tmp_path / "Microsoft Visual Studio" / "2022" / "BuildTools"
     vswhere = tmp_path / "Microsoft Visual Studio" / "Installer" / "vswhere.exe"
     vswhere.parent.mkdir(parents=True)
@@ -226,6 +229,9 @@ def test_visual_studio_is_found_through_vswhere(tmp_path):
     vcvars.parent.mkdir(parents=True)
     vcvars.touch()
     assert _windows.find_vcvars(tmp_path) == vcvars
+    assert _checks.visual_studio().cure == f'run "{vcvars}" x64 in this window first'
+    (tmp_path / "cl").touch(mode=0o755)
+    assert _checks.visual_studio() == _checks.Finding("ok", str(vcvars))
 
 
 @pytest.fixture
