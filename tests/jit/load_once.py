@@ -48,6 +48,7 @@ sys.addaudithook(lambda event, _: started.append(event) if event == "subprocess.
 def main(directory, repeats="1"):
     if "KILL" in os.environ:
         kill_while_publishing(os.environ["KILL"])
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     toolchain = jit.detect()
     for _ in range(int(repeats)):
         try:
