@@ -10,7 +10,8 @@ from lltm_jit.jit import BuildError, BuildInfo, CacheError, LltmJitError, Toolch
 from lltm_jit.jit.reload import Reload
 from lltm_jit.jit.torch_api import load, load_inline
 from lltm_jit.native import PackageInfo, build_info, reload, watch
-from lltm_jit.ops.lltm import LLTM, LLTMCell
+from lltm_jit.ops.lltm import LLTMCell
+from lltm_jit.ops.lltm_layer import LLTM
 from lltm_jit.ops.my_op import MyOp
 from lltm_jit.ops.sigmoid import Sigmoid
 

@@ -9,7 +9,7 @@ With ``X = [old_h, input]`` and ``G = X W^T + b``, split in three::
 There is no forget gate, so the cell is an unbounded running sum. Source of the maths:
 P. Goldsborough, "Custom C++ and CUDA Extensions", PyTorch tutorials.
 
-Sizes: B is the batch size, I the input size, H the hidden size, L the sequence length.
+Sizes: B is the batch size, I the input size, H the hidden size.
 """
 
 from __future__ import annotations
@@ -104,10 +104,10 @@ def _operands(
         return input, weights, bias, old_h, old_cell
     if old_cell is not None:
         raise TypeError(f"{function}(): got old_cell beside a state pair that holds one")
-    return input, bias, old_h, *_pair(function, weights)
+    return input, bias, old_h, *state_pair(function, weights)
 
 
-def _pair(function: str, state: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def state_pair(function: str, state: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """The two tensors of a state.
 
     Raises:
@@ -280,7 +280,7 @@ class LLTMCell(nn.Module):
         if state is None:
             zeros = input.new_zeros(*input.shape[:-1], self.hidden_size)
             state = (zeros, zeros)
-        return _run_cell(self.impl, input, self.weights, self.bias, *_pair("LLTMCell", state))
+        return _run_cell(self.impl, input, self.weights, self.bias, *state_pair("LLTMCell", state))
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}, bias={self.bias is not None}"
@@ -293,91 +293,6 @@ class LLTMCell(nn.Module):
         if name in flat:
             flat[name] = _flat(flat[name])
         super()._load_from_state_dict(flat, prefix, *args, **kwargs)
-
-
-class LLTM(nn.Module):
-    """A layer of LLTM cells over a sequence, called like :class:`torch.nn.LSTM`.
-
-    Args:
-        input_size, hidden_size: see :class:`LLTMCell`.
-        batch_first: whether sequences are (B, L, ·) rather than (L, B, ·).
-        bias, device, dtype, impl: see :class:`LLTMCell`.
-
-    With half and bfloat16 inputs the running cell is kept in float from step to step.
-    """
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        batch_first: bool = False,
-        bias: bool = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        impl: str = "auto",
-    ) -> None:
-        super().__init__()
-        self.batch_first = batch_first
-        self.cell = LLTMCell(input_size, hidden_size, bias, device, dtype, impl)
-
-    def forward(
-        self, input: Tensor, state: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Run over a sequence.
-
-        Args:
-            input: (L, B, I), (B, L, I) if ``batch_first``, or (L, I) without a batch.
-            state: ``(h_0, c_0)``, each (1, B, H), or (1, H) without a batch; zeros when left out.
-
-        Returns:
-            ``(output, (h_n, c_n))``: the hidden states of all steps, shaped like ``input`` with H
-            features, and the last state, shaped like ``state``.
-
-        Raises:
-            ValueError: if ``input`` or the state has another rank, or ``input`` no steps.
-            RuntimeError: if another size, dtype or device does not fit; see :func:`lltm_cell`.
-            TypeError: if the state is no pair.
-        """
-        if input.dim() not in (2, 3):
-            raise ValueError(
-                "LLTM(): expected input to have 2 or 3 dimensions, "
-                f"but got shape {list(input.shape)}"
-            )
-        batched = input.dim() == 3
-        time = 1 if batched and self.batch_first else 0
-        if input.size(time) == 0:
-            shape = list(input.shape)
-            raise ValueError(f"LLTM(): expected at least one step, but got shape {shape}")
-        steps = input.unbind(time) if batched else input.unsqueeze(1).unbind(0)
-        h, c = self._initial_state(steps[0], state, batched)
-        cell_dtype = c.dtype
-        running = torch.float32 if cell_dtype in (torch.half, torch.bfloat16) else cell_dtype
-        c = c.to(running)
-        outputs = []
-        for step in steps:
-            h, c = self.cell(step, (h, c))
-            outputs.append(h)
-        output, c = torch.stack(outputs, time), c.to(cell_dtype)
-        if not batched:
-            return output.squeeze(1), (h, c)
-        return output, (h.unsqueeze(0), c.unsqueeze(0))
-
-    def _initial_state(
-        self, step: Tensor, state: tuple[Tensor, Tensor] | None, batched: bool
-    ) -> tuple[Tensor, Tensor]:
-        """The state as two (B, H) tensors."""
-        if state is None:
-            zeros = step.new_zeros(step.size(0), self.cell.hidden_size)
-            return zeros, zeros
-        h, c = _pair("LLTM", state)
-        rank, shape = (3, "[1, batch_size, hidden_size]") if batched else (2, "[1, hidden_size]")
-        for name, tensor in (("h_0", h), ("c_0", c)):
-            if tensor.dim() != rank:
-                raise ValueError(
-                    f"LLTM(): expected {name} to have {rank} dimensions {shape}, "
-                    f"but got shape {list(tensor.shape)}"
-                )
-        return (h.squeeze(0), c.squeeze(0)) if batched else (h, c)
 
 
 def _flat(bias: Tensor | None) -> Tensor | None:
