@@ -36,7 +36,8 @@ def assert_accurate(actual: Tensor, exact: Tensor, baseline: Tensor, ulps: int =
     """Check `actual` against the float64 result `exact`.
 
     Allowed is twice the error of `baseline`, the same maths in PyTorch in the same dtype, plus
-    `ulps` roundings. NaN and infinities must be where the exact result has them.
+    `ulps` roundings of what an element is, or of the usual one if that is more: a sum's parts may
+    cancel. NaN and infinities must be where the exact result has them.
     """
     assert actual.dtype == baseline.dtype
     assert actual.shape == exact.shape
@@ -53,7 +54,8 @@ def assert_accurate(actual: Tensor, exact: Tensor, baseline: Tensor, ulps: int =
     error = (actual.double() - exact)[finite].abs()
     baseline_error = (baseline.double() - exact)[finite].abs()
     baseline_error = baseline_error[baseline_error.isfinite()]
-    scale = exact[finite].abs().clamp(min=1.0)
+    usual = exact[finite].square().mean().sqrt().item()
+    scale = exact[finite].abs().clamp(min=max(1.0, usual))
     worst = baseline_error.max() if baseline_error.numel() else 0.0
     limit = 2 * worst + ulps * torch.finfo(actual.dtype).eps * scale
     assert (error <= limit).all(), f"error {error.max():.3g}, allowed {limit.min():.3g}"
