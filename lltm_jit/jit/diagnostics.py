@@ -70,7 +70,7 @@ def parse(log: str, spec: BuildSpec) -> list[Diagnostic]:
     found, of_torch, ended = [], [], []
     compiled = ""
     for number, line in enumerate(lines):
-        if step := STEP.match(line):
+        if step := re.match(STEP, line):
             compiled = compiled_file(step[4])  # none where it is the link
         elif match := _GCC.match(line):
             column = _character(lines, number, int(match["column"] or 0))

@@ -5,15 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 import sys
-import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
 
-_INCLUDE = re.compile(
-    rb'^[ \t]*#[ \t]*(?:include|import)[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE
-)
+_INCLUDE = rb'(?m)^[ \t]*#[ \t]*(?:include|import)[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)'
 
 
 def headers_of(
@@ -39,7 +36,7 @@ def headers_of(
             text = texts[file].encode() if texts and file in texts else file.read_bytes()
         except OSError:
             continue  # a source that cannot be read is told when it is digested
-        for quoted, bracketed in _INCLUDE.findall(text):
+        for quoted, bracketed in re.findall(_INCLUDE, text):
             name = (quoted or bracketed).decode(errors="surrogateescape")
             header = _find(name, [file.parent, *paths] if quoted else paths)
             if header is not None and header not in found:
@@ -69,6 +66,8 @@ def _find(name: str, directories: list[Path]) -> Path | None:
 
 
 def _system_directories() -> tuple[Path, ...]:
+    import sysconfig  # a cached import does without it: 4 ms
+
     return (
         Path(torch.__file__).parent,
         Path(sysconfig.get_path("include")),

@@ -14,9 +14,9 @@ from typing import Any
 
 from . import knobs
 
-STEP = re.compile(r"\[(\d+)/(\d+) (\d+\.\d+)\] (.*)")
-_COMPILED = re.compile(r"\s-c\s+(.+?)\s+-o\s")
-_TARGET = re.compile(r"\s-o\s+(\S+)")
+STEP = r"\[(\d+)/(\d+) (\d+\.\d+)\] (.*)"
+_COMPILED = r"\s-c\s+(.+?)\s+-o\s"
+_TARGET = r"\s-o\s+(\S+)"
 
 
 class Reporter:
@@ -62,7 +62,7 @@ class Reporter:
 
     def line(self, line: str) -> None:
         """Take one line of the build's output."""
-        step = STEP.match(line)
+        step = re.match(STEP, line)
         if step is None:
             self.detail(line)
             return
@@ -93,7 +93,7 @@ class Reporter:
 
     def _tell_start(self, command: str) -> None:
         # By what it makes, for the system shows a command without its quotes.
-        target = _TARGET.search(command)
+        target = re.search(_TARGET, command)
         if target and target[1] not in self._started:
             self._started.add(target[1])
             self.detail(f"started {command}")
@@ -118,7 +118,7 @@ def _can_print() -> bool:
 
 def compiled_file(command: str) -> str:
     """The file that a command compiles; empty for another command."""
-    found = _COMPILED.search(command)
+    found = re.search(_COMPILED, command)
     return found[1].strip("'\"") if found else ""
 
 

@@ -11,13 +11,12 @@ import re
 from .errors import BuildError
 from .spec import BuildSpec
 
-# Texts in quotes are matched too, for what looks like a comment in one is none.
-_COMMENT = re.compile(
-    r"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+')""", re.DOTALL
-)
-_BLOCK = re.compile(r"\b((?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?)\s*\(\s*(\w+)")
+# Compiled when they are used, which a cached import does not. Texts in quotes are matched too, for
+# what looks like a comment in one is none.
+_COMMENT = r"""(?s)//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+')"""
+_BLOCK = r"\b((?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?)\s*\(\s*(\w+)"
 # The parameters of a macro that makes such a block, whose namespace is told where it is used.
-_DEFINE = re.compile(r"#[ \t]*define[ \t]+\w+\(([^)\n]*)\)[^\n]*TORCH_LIBRARY")
+_DEFINE = r"#[ \t]*define[ \t]+\w+\(([^)\n]*)\)[^\n]*TORCH_LIBRARY"
 
 _registered: set[str] = set()
 
@@ -47,7 +46,7 @@ def add(spec: BuildSpec) -> None:
 
 def without_comments(text: str) -> str:
     """C++ with a space in place of each comment."""
-    return _COMMENT.sub(lambda match: match[1] or " ", text)
+    return re.sub(_COMMENT, lambda match: match[1] or " ", text)
 
 
 def _blocks(spec: BuildSpec) -> set[str]:
@@ -58,8 +57,8 @@ def _blocks(spec: BuildSpec) -> set[str]:
         if "TORCH_LIBRARY" not in text:
             continue
         text = without_comments(text).replace("\\\n", " ")
-        parameters = set(re.findall(r"\w+", " ".join(_DEFINE.findall(text))))
-        for macro, namespace in _BLOCK.findall(text):
+        parameters = set(re.findall(r"\w+", " ".join(re.findall(_DEFINE, text))))
+        for macro, namespace in re.findall(_BLOCK, text):
             # Several extensions may each add a fragment to one namespace, or use the same macro.
             shared = macro.endswith("FRAGMENT") or namespace in parameters
             owner = f" of {spec.name}" if shared else ""

@@ -18,7 +18,7 @@ from .cache import RECORD
 if sys.platform != "win32":
     import fcntl
 
-_KEY = re.compile(r"[0-9a-f]{20}")
+_KEY = r"[0-9a-f]{20}"
 _FAILED_LOGS_KEPT = 20
 _STALE = 24 * 3600  # seconds after which nobody wants a half-written file, or half of a build
 
@@ -143,7 +143,7 @@ def _remove_failed() -> None:
     for build in (*cache.records(), *cache.records(failed=True)):
         ended[build.flags_key] = max(build.created, ended.get(build.flags_key, 0.0))
     for directory in cache.failed_directory().glob("*"):
-        if not _KEY.fullmatch(directory.name):
+        if not re.fullmatch(_KEY, directory.name):
             continue
         try:
             record = cache.read_record(directory)
@@ -159,7 +159,7 @@ def _remove_debris() -> None:
     for leftover in directory.glob("tmp-*"):
         lock.if_free(leftover.name.split("-")[1], publish.remove_leftovers)
     for build in directory.glob("*"):
-        if _KEY.fullmatch(build.name) and _is_useless(build):
+        if re.fullmatch(_KEY, build.name) and _is_useless(build):
             lock.if_free(build.name, _remove_if_useless)
     for partial in (*directory.glob("*.partial"), *directory.glob("*/*.partial")):
         if time.time() - partial.stat().st_mtime > _STALE:
