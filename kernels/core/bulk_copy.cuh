@@ -74,10 +74,15 @@ bool encode_map(CUtensorMap* map, const void* matrix, int64_t rows, int64_t colu
   static const auto encode = [] {
     void* function = nullptr;
     cudaDriverEntryPointQueryResult found{};
-    return cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                            cudaEnableDefault, &found) == cudaSuccess
-               ? reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function)
-               : nullptr;
+#if CUDART_VERSION >= 12050
+    const auto error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                                        cudaEnableDefault, &found);
+#else
+    const auto error =
+        cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found);
+#endif
+    return error == cudaSuccess ? reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function)
+                                : nullptr;
   }();
   constexpr auto kType = std::is_same_v<scalar_t, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                           : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;

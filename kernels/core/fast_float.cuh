@@ -1,5 +1,5 @@
 // A float whose functions are right to some 20 bits and take a handful of instructions: enough for
-// results that are rounded to 11 (half) or 8 (bfloat16).
+// results that are rounded to 11 (half) or 8 (bfloat16), or computed from operands that were.
 #pragma once
 
 #include "core/scalar.h"

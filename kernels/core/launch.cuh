@@ -36,9 +36,9 @@ __device__ __forceinline__ void wait_for_predecessor() {
 #endif
 }
 
-// What `kernel`, and with it every kernel of the same source, has for the attribute, which is not zero:
-// the code that runs on the current device is the chip's own, or an older one's that the driver has
-// translated.
+// An attribute of `kernel`, not zero, which tells what code of this source runs on the current device:
+// the chip's own, or an older one's that the driver has translated. Remembered for all kernels of one
+// type together, so only for what those have in common.
 template <auto kAttribute, typename Kernel>
 static cudaError_t code_attribute(Kernel* kernel, int* value) {
   constexpr int kDevices = 64;
@@ -58,7 +58,7 @@ static cudaError_t code_attribute(Kernel* kernel, int* value) {
 
 // The architecture of that code: 90 for 9.0.
 template <typename Kernel>
-cudaError_t code_architecture(Kernel* kernel, int* architecture) {
+static cudaError_t code_architecture(Kernel* kernel, int* architecture) {
   return code_attribute<&cudaFuncAttributes::ptxVersion>(kernel, architecture);
 }
 

@@ -48,7 +48,8 @@ struct TileShape {
 };
 
 // One row of A or one column of B: where element k lies, and what follows it in the operand's own
-// direction. A line past the operand's edge is not inside: zeros, and no traffic, whatever its base.
+// direction. A line past the operand's edge is not inside: zeros, and no traffic; its base is readable
+// all the same, for plain_sum.
 template <typename scalar_t>
 struct Line {
   const scalar_t* base;

@@ -81,7 +81,7 @@ cudaError_t launch_lltm_cell(const LltmCellArgs& args, cudaStream_t stream);
 cudaError_t launch_lltm_products(const LltmProductsArgs& args, cudaStream_t stream);
 bool lltm_products_fit_device();  // the current one
 // The cell as clusters of blocks (lltm_cluster_cuda.cu), which launch_lltm_cell launches where the
-// current device, the types and the sizes are such that nothing else is quicker, the library included.
+// current device, the types, the layouts and the sizes are such that they are quickest.
 bool lltm_clusters_take(const LltmOperands& operands);
 cudaError_t launch_lltm_cluster_cell(const LltmCellArgs& args, cudaStream_t stream);
 #endif

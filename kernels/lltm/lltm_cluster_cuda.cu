@@ -8,7 +8,6 @@
 // In a block one warp asks for the operands, as far ahead as there is room; the others multiply, and
 // hold the epilogue's inputs by the time that they have done.
 
-#include "core/fast_float.cuh"
 #include "core/launch.cuh"
 #include "core/wgmma.cuh"
 #include "lltm/lltm.h"
@@ -44,7 +43,7 @@ template <typename scalar_t>
 using WideCluster = ClusterShape<scalar_t, 64, 40, 6>;
 template <typename scalar_t>
 using LargeCluster = ClusterShape<scalar_t, 128, 40, 5>;
-// Of an H100 or H200; not every group of SMs is a multiple of four.
+// Of an H100 or H200 with 132 SMs, whose groups are not all multiples of four; others take two waves.
 constexpr int64_t kWave = 30;
 
 struct OperandMaps {
@@ -264,10 +263,11 @@ bool encode_maps(OperandMaps* maps, const LltmCellArgs& args, int rows, int unit
                                          args.input_stride, hidden, args.input_size));
 }
 
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 template <typename Shape>
 int64_t clusters(const LltmOperands& args) {
-  const auto tiles = [](int64_t size, int64_t tile) { return (size + tile - 1) / tile; };
-  return tiles(args.batch_size, Shape::kM) * tiles(args.hidden_size, Shape::kUnits);
+  return ceil_div(args.batch_size, Shape::kM) * ceil_div(args.hidden_size, Shape::kUnits);
 }
 
 template <typename Shape, typename cell_t>
@@ -284,11 +284,19 @@ cudaError_t launch_cell(const LltmCellArgs& args, cudaStream_t stream) {
 }  // namespace
 
 bool lltm_clusters_take(const LltmOperands& args) {
-  const bool fits = (args.type == ElementType::Half || args.type == ElementType::BFloat16) &&
-                    args.aligned && args.old_h_stride > 0 && args.input_stride > 0 &&
-                    args.weights_stride > 0 && clusters<LargeCluster<__half>>(args) <= kWave;
+  constexpr int64_t kMostWidth = 4096;  // the widest that was measured
+  const int64_t hidden = args.hidden_size, width = hidden + args.input_size;
+  // A wave of the smallest tiles of lltm_gemm_cuda.cu is quicker where it leaves half of the chip idle,
+  // or has few rows.
+  const int64_t small = ceil_div(args.batch_size, 32) * ceil_div(hidden, 8);
+  const bool large = small > 64 && (args.batch_size > 16 || small > 132);
+  // The copy engine takes no rows that overlap.
+  const bool apart = args.old_h_stride >= hidden && args.input_stride >= args.input_size &&
+                     args.weights_stride >= width;
+  const bool is_16_bit = args.type == ElementType::Half || args.type == ElementType::BFloat16;
   int threads = 0;
-  return fits &&
+  return is_16_bit && args.aligned && large && apart && width <= kMostWidth &&
+         clusters<LargeCluster<__half>>(args) <= kWave &&
          code_attribute<&cudaFuncAttributes::maxThreadsPerBlock>(
              lltm_cluster_cell_kernel<LargeCluster<__half>, __half>, &threads) == cudaSuccess &&
          threads > 1;

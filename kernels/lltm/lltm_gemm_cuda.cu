@@ -351,10 +351,7 @@ cudaError_t launch_products_by_size(const LltmProductsArgs& args, cudaStream_t s
 }  // namespace
 
 cudaError_t launch_lltm_cell(const LltmCellArgs& args, cudaStream_t stream) {
-  // A single wave of the smallest tiles is quicker still where they read little.
-  const int64_t blocks = tiles(args.batch_size, 32) * tiles(args.hidden_size, 8);
-  const bool single = blocks <= 64 || (args.batch_size <= 16 && blocks <= kSms);
-  if (!single && lltm_clusters_take(args)) return launch_lltm_cluster_cell(args, stream);
+  if (lltm_clusters_take(args)) return launch_lltm_cluster_cell(args, stream);
   return dispatch_lltm(args.type, args.cell_type, [&](auto scalar, auto cell) {
     using scalar_t = decltype(scalar);
     using cell_t = decltype(cell);

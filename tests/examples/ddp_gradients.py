@@ -1,9 +1,14 @@
-"""Run by torchrun: gradients of processes that share a batch are those of one that has it whole."""
+"""Run by torchrun: gradients of processes that share a batch are those of one that has it whole.
+
+``--fsdp`` has the parameters shared, too.
+"""
 
 import sys
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import lltm_jit
@@ -26,7 +31,12 @@ def main() -> int:
     inputs = torch.randn(STEPS, PER_RANK * dist.get_world_size(), INPUT, dtype=torch.double)
     expected = gradients(whole, inputs)
     first = dist.get_rank() * PER_RANK
-    actual = gradients(DistributedDataParallel(shared), inputs[:, first : first + PER_RANK])
+    sharded = "--fsdp" in sys.argv
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    model = fully_shard(shared, mesh=mesh) if sharded else DistributedDataParallel(shared)
+    actual = gradients(model, inputs[:, first : first + PER_RANK])
+    if sharded:
+        actual = [gradient.full_tensor() for gradient in actual]
     torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
     print(f"rank {dist.get_rank()}: equal")
     dist.destroy_process_group()

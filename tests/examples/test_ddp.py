@@ -35,11 +35,13 @@ def test_two_processes_train(how):
     # Once each: the other process is silent.
     assert done.stdout.count(f"2 processes, {how}, cpu") == 1
     assert len(re.findall(r"validation loss: \S+ bits/char", done.stdout)) == 1
+    assert done.stderr.count("training:   0%") == 1
     assert done.stderr.count("30/30") >= 1
 
 
-def test_gradients_are_those_of_one_process():
-    done = torchrun(Path(__file__).with_name("ddp_gradients.py"))
+@pytest.mark.parametrize("flags", [[], ["--fsdp"]])
+def test_gradients_are_those_of_one_process(flags):
+    done = torchrun(Path(__file__).with_name("ddp_gradients.py"), *flags)
     assert done.returncode == 0, done.stderr
     # Two processes write to one pipe, so that their lines may run into each other.
     for rank in range(2):

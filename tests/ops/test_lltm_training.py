@@ -36,6 +36,10 @@ def test_autocast(impl, device):
     torch.testing.assert_close((new_h, new_cell), expected, rtol=0, atol=0)
     grads = torch.autograd.grad(again_h.float().sum() + again_cell.sum(), inputs)
     assert all(g.dtype == torch.float for g in grads)
+    h, c = lltm_cell_reference(*inputs)
+    h, c = lltm_cell_reference(*inputs[:3], h, c)
+    expected_grads = torch.autograd.grad(h.sum() + c.sum(), inputs)
+    torch.testing.assert_close(grads, expected_grads, rtol=0.1, atol=0.1)  # bfloat16, two steps
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -224,6 +228,12 @@ def test_parametrisation_and_weight_norm(device):
     torch.testing.assert_close(normed(input), plain(input))
     optimizer = torch.optim.SGD(normed.parameters(), lr=0.1)
     normed(input)[0].sum().backward()
+    size, direction = normed.parametrizations.weights.parameters()
+    composed = size * direction / direction.norm(dim=1, keepdim=True)
+    h, _ = lltm_cell_reference(input, composed, normed.bias, zeros, zeros)
+    torch.testing.assert_close(
+        (size.grad, direction.grad), torch.autograd.grad(h.sum(), (size, direction))
+    )
     optimizer.step()
     assert not torch.allclose(normed(input)[0], plain(input)[0])
     again = weight_norm(lltm_jit.LLTMCell(5, 7, device=device), "weights")

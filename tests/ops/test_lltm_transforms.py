@@ -31,9 +31,8 @@ from lltm_jit.ops.lltm import lltm_cell_reference
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_vmap(device):
-    input, weights, bias, old_h, old_cell = cell_inputs(device=device)
-    stacked = [torch.stack([t, 2 * t, -t]) for t in (input, weights, bias, old_h, old_cell)]
-    plain = (input, weights, bias, old_h, old_cell)
+    plain = cell_inputs(device=device, requires_grad=True)
+    stacked = [torch.stack([t, 2 * t, -t]) for t in plain]
     for batched in subsets(5):
         args = [s if b else p for s, p, b in zip(stacked, plain, batched, strict=True)]
         in_dims = tuple(0 if b else None for b in batched)
@@ -42,8 +41,13 @@ def test_vmap(device):
             lltm_cell(*(a[i] if b else a for a, b in zip(args, batched, strict=True)))
             for i in range(3)
         ]
-        for a, e in zip(actual, zip(*rows, strict=True), strict=True):
-            torch.testing.assert_close(a, torch.stack(e))
+        expected = [torch.stack(e) for e in zip(*rows, strict=True)]
+        torch.testing.assert_close(actual, tuple(expected))
+        grads = [
+            torch.autograd.grad(h.square().sum() + c.sum(), plain, retain_graph=True)
+            for h, c in (actual, expected)
+        ]
+        torch.testing.assert_close(*grads)
 
 
 @pytest.mark.parametrize("device", DEVICES)
