@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -146,16 +147,20 @@ def _ratio(old: Times, new: Times) -> list[str]:
     return [f"{new.median / old.median:.2f}", mark]
 
 
-def plot(path: Path, header: dict[str, str], rows: list[Row]) -> None:
-    """Draw time over hidden size, both logarithmic: a panel a phase, a line an implementation.
+def need_matplotlib() -> None:
+    """Look for what :func:`plot` draws with, before anything is measured.
 
     Raises:
         LltmJitError: matplotlib is not installed.
     """
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise LltmJitError("--plot needs matplotlib: `python -m pip install matplotlib`") from error
+    if find_spec("matplotlib") is None:
+        raise LltmJitError("--plot needs matplotlib: `python -m pip install matplotlib`")
+
+
+def plot(path: Path, header: dict[str, str], rows: list[Row]) -> None:
+    """Draw time over hidden size, both logarithmic: a panel a phase, a line an implementation."""
+    import matplotlib
+
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

@@ -134,7 +134,10 @@ def _figures(seconds: list[float], unit: str) -> str:
 
 
 def print_tables(args: argparse.Namespace, device: torch.device, dtype: torch.dtype) -> int:
-    before = _report.load(args.compare)[1] if args.compare else None  # fails before the long part
+    # What can fail does so before the long part.
+    before = _report.load(args.compare)[1] if args.compare else None
+    if args.plot:
+        _report.need_matplotlib()
     cells = implementations(args, device)
     header = _measure.header(device)
     for name, fact in header.items():

@@ -140,6 +140,14 @@ def test_a_file_where_none_can_be_is_refused_before_the_measuring(capsys, tmp_pa
     assert said.out == ""
 
 
+def test_a_plot_without_matplotlib_is_refused_before_the_measuring(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(_report, "find_spec", lambda name: None)
+    assert main(["benchmark", *QUICK, "--plot", str(tmp_path / "plot.png")]) == 1
+    said = capsys.readouterr()
+    assert "--plot needs matplotlib: `python -m pip install matplotlib`" in said.err
+    assert "forward" not in said.out
+
+
 def test_plot_is_drawn(tmp_path):
     file = tmp_path / "plot.png"
     rows = [row(1.0, 0.1, "aten"), row(1.01, 0.1)]

@@ -47,8 +47,9 @@ SIZES = [
 ]
 
 
-# On a GPU each tile shape of the kernels with own products, aligned and not; the last four are
-# clusters in 16 bits, with more stages of k than fit shared memory, parts of stages, and no input.
+# On a GPU each tile shape of the kernels with own products, aligned and not; from the one with 1544
+# on, clusters in 16 bits: more stages of k than fit shared memory, twice as many and more, parts of
+# stages, no input, and blocks without a stage.
 GPU_SIZES = [
     (40, 16, 784),
     (96, 33, 257),
@@ -60,6 +61,9 @@ GPU_SIZES = [
     (20, 136, 808),
     (130, 1000, 520),
     (70, 0, 776),
+    (40, 3800, 264),
+    (20, 1600, 808),
+    (2100, 8, 8),
 ]
 
 
@@ -74,8 +78,9 @@ def test_forward_and_backward_match_float64(sizes, dtype, device, bias):
 @needs_gpu
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("sizes", GPU_SIZES)
-def test_every_tile_shape_matches_float64(sizes, dtype):
-    check_against_float64(sizes, dtype, "cuda", bias=True)
+@pytest.mark.parametrize("bias", [True, False])
+def test_every_tile_shape_matches_float64(sizes, dtype, bias):
+    check_against_float64(sizes, dtype, "cuda", bias)
 
 
 # On a CPU: products of several blocks, in rows, in columns and in depth, with and without a copy,
