@@ -65,6 +65,9 @@ def main() -> None:
         how = "FSDP2" if args.fsdp else "DDP"
         print(f"{world_size} processes, {how}, {args.device.partition(':')[0]}")
         print(f"validation loss: {bits:.3f} bits/char; unigram model: {unigram:.3f} bits/char")
+    # Before the process group: were the model's reducer the last to let go of that, it would wait,
+    # holding the interpreter's lock, for a thread of gloo's that may be waiting for the lock.
+    del model
     dist.destroy_process_group()
 
 

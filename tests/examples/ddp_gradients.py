@@ -39,6 +39,7 @@ def main() -> int:
         actual = [gradient.full_tensor() for gradient in actual]
     torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
     print(f"rank {dist.get_rank()}: equal")
+    del model  # before the process group, as in examples/train_ddp.py
     dist.destroy_process_group()
     return 0
 
