@@ -40,7 +40,7 @@ struct CopyBarrier {
         ".reg .pred over;\n"
         "again:\n"
         "mbarrier.try_wait.parity.shared::cta.b64 over, [%0], %1;\n"
-        "@!over bra.uni again;\n"
+        "@!over bra again;\n"
         "}" ::"r"(shared_address(this)),
         "r"(parity)
         : "memory");
@@ -65,7 +65,7 @@ __device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// A matrix of 16-bit elements in memory, for boxes of box_rows x 64 elements in the layout that
+// A matrix of 16-bit elements in memory, for boxes of box_rows x 128 bytes in the layout that
 // core/wgmma.cuh describes. Rows start at multiples of 16 bytes. False if the engine cannot take it.
 template <typename scalar_t>
 bool encode_map(CUtensorMap* map, const void* matrix, int64_t rows, int64_t columns, int64_t stride,
@@ -84,11 +84,11 @@ bool encode_map(CUtensorMap* map, const void* matrix, int64_t rows, int64_t colu
     return error == cudaSuccess ? reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function)
                                 : nullptr;
   }();
-  constexpr auto kType = std::is_same_v<scalar_t, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                                          : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  constexpr auto kType = std::is_same_v<scalar_t, Half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                        : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   const cuuint64_t sizes[] = {cuuint64_t(columns), cuuint64_t(rows)};
   const cuuint64_t strides[] = {cuuint64_t(stride) * sizeof(scalar_t)};
-  const cuuint32_t box[] = {64, cuuint32_t(box_rows)}, steps[] = {1, 1};
+  const cuuint32_t box[] = {128 / sizeof(scalar_t), cuuint32_t(box_rows)}, steps[] = {1, 1};
   return encode && encode(map, kType, 2, const_cast<void*>(matrix), sizes, strides, box, steps,
                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                           CU_TENSOR_MAP_L2_PROMOTION_L2_128B,

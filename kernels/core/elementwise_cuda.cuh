@@ -30,17 +30,18 @@ __device__ __forceinline__ void elementwise_apply(const ElementwiseArgs<Op>& arg
   }
 }
 
+// The first `packs` times kVec elements a pack at a time, the others one by one.
 template <typename Op, typename scalar_t, int kVec>
-__global__ void elementwise_kernel(ElementwiseArgs<Op> args) {
+__global__ void elementwise_kernel(ElementwiseArgs<Op> args, int64_t packs) {
   wait_for_predecessor();
-  const int64_t packs = args.numel / kVec;
   const int64_t thread = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
   for (int64_t p = thread; p < packs; p += stride) {
     elementwise_apply<Op, scalar_t, kVec>(args, p * kVec);
   }
-  const int64_t rest = packs * kVec + thread;  // fewer than kVec elements after the last pack
-  if (rest < args.numel) elementwise_apply<Op, scalar_t, 1>(args, rest);
+  for (int64_t i = packs * kVec + thread; i < args.numel; i += stride) {
+    elementwise_apply<Op, scalar_t, 1>(args, i);
+  }
 }
 
 template <typename Op, typename scalar_t>
@@ -49,10 +50,10 @@ cudaError_t launch_elementwise_as(const ElementwiseArgs<Op>& args, cudaStream_t 
   bool vectorize = true;
   for (const void* pointer : args.inputs) vectorize &= aligned(kAccessBytes, pointer);
   for (const void* pointer : args.outputs) vectorize &= aligned(kAccessBytes, pointer);
-  return vectorize ? launch(elementwise_kernel<Op, scalar_t, kVec>,
-                            blocks_for((args.numel + kVec - 1) / kVec), kThreads, 0, stream, args)
-                   : launch(elementwise_kernel<Op, scalar_t, 1>, blocks_for(args.numel), kThreads,
-                            0, stream, args);
+  const int64_t packs = vectorize ? args.numel / kVec : 0;
+  const int64_t rest = args.numel - packs * kVec;
+  return launch(elementwise_kernel<Op, scalar_t, kVec>, blocks_for(max(packs, rest)), kThreads, 0,
+                stream, args, packs);
 }
 
 template <typename Op>

@@ -1,8 +1,6 @@
 // Launch geometry and wide memory accesses for pointwise kernels.
 #pragma once
 
-#include <algorithm>
-#include <atomic>
 #include <cstdint>
 
 #include "core/cuda_types.cuh"
@@ -19,8 +17,7 @@ constexpr int kAccessBytes = 16;
 // blocks for every SM of the largest chips) only bounds how many blocks are scheduled.
 inline unsigned blocks_for(int64_t work) {
   constexpr int64_t kMaxBlocks = 148 * 8;
-  return static_cast<unsigned>(
-      std::clamp<int64_t>((work + kThreads - 1) / kThreads, 1, kMaxBlocks));
+  return static_cast<unsigned>(min(max(ceil_div(work, kThreads), int64_t(1)), kMaxBlocks));
 }
 
 // Note [Launches that overlap]
@@ -42,7 +39,7 @@ __device__ __forceinline__ void wait_for_predecessor() {
 template <auto kAttribute, typename Kernel>
 static cudaError_t code_attribute(Kernel* kernel, int* value) {
   constexpr int kDevices = 64;
-  static std::atomic<int> known[kDevices];
+  static thread_local int known[kDevices];
   int device = 0;
   cudaError_t error = cudaGetDevice(&device);
   if (error == cudaSuccess && (device >= kDevices || known[device] == 0)) {
@@ -89,8 +86,8 @@ cudaError_t launch(void (*kernel)(Args...), unsigned blocks, int threads, int sh
 }
 
 // kCount neighbouring elements, read or written at most kAccessBytes at a time.
-template <typename scalar_t, int kCount>
-struct alignas(std::min<int>(sizeof(scalar_t) * kCount, kAccessBytes)) Pack {
+template <typename scalar_t, int kCount, int kBytes = sizeof(scalar_t) * kCount>
+struct alignas(kBytes < kAccessBytes ? kBytes : kAccessBytes) Pack {
   scalar_t values[kCount];
 };
 
@@ -106,7 +103,7 @@ __device__ __forceinline__ Pack<scalar_t, kCount> load_or_zero(const scalar_t* s
                                                                bool inside) {
   Pack<scalar_t, kCount> pack = load_raw<kCount>(source);
 #pragma unroll
-  for (int k = 0; k < kCount; ++k) pack.values[k] = inside ? pack.values[k] : scalar_t(0.0f);
+  for (int k = 0; k < kCount; ++k) pack.values[k] = inside ? pack.values[k] : scalar_t{};
   return pack;
 }
 

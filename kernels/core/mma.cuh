@@ -147,7 +147,7 @@ struct Mma16Bit {
       ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])           \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
-    if constexpr (std::is_same_v<scalar_t, __half>) {
+    if constexpr (std::is_same_v<scalar_t, Half>) {
       LLTM_JIT_MMA("f16");
     } else {
       LLTM_JIT_MMA("bf16");
@@ -188,8 +188,8 @@ struct Mma16Bit {
   }
 };
 template <>
-struct Mma<__half> : Mma16Bit<__half> {};
+struct Mma<Half> : Mma16Bit<Half> {};
 template <>
-struct Mma<__nv_bfloat16> : Mma16Bit<__nv_bfloat16> {};
+struct Mma<BFloat16> : Mma16Bit<BFloat16> {};
 
 }  // namespace lltm_jit

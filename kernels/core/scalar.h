@@ -27,6 +27,12 @@ struct OpMath {
 template <typename scalar_t>
 using opmath_t = typename OpMath<scalar_t>::type;
 
+// How many pieces of `piece` cover `whole`.
+template <typename Whole, typename Piece>
+LLTM_JIT_HOST_DEVICE constexpr auto ceil_div(Whole whole, Piece piece) {
+  return (whole + piece - 1) / piece;
+}
+
 // Primitives of the maths. `Math<T>` is specialised for SIMD vectors in core/vectorized.h, so one
 // formula serves a CUDA thread, a CPU lane and a vector register.
 template <typename T>

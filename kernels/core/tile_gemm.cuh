@@ -196,7 +196,7 @@ struct Tile {
   template <int kCount, typename Target>
   __device__ __forceinline__ void store(const Target& target) const {
     constexpr int kVectors = Shape::kN / kCount, kAll = Shape::kM * kVectors;
-    constexpr int kEach = (kAll + Shape::kThreads - 1) / Shape::kThreads;
+    constexpr int kEach = ceil_div(kAll, Shape::kThreads);
     opmath sums[kEach][kCount];
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {

@@ -261,7 +261,7 @@ template <typename scalar_t>
 void multiply_panel(const Panel<scalar_t>& panel) {
   using Shape = TileShape<opmath_t<scalar_t>>;
   static_assert(Shape::kVectors <= 3);
-  const int64_t vectors = (panel.columns + Shape::kLanes - 1) / Shape::kLanes;
+  const int64_t vectors = ceil_div(panel.columns, Shape::kLanes);
   if (vectors == 1) {
     multiply_vectors<scalar_t, 1>(panel);
   } else if (vectors == 2) {

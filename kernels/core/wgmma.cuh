@@ -59,7 +59,7 @@ __device__ __forceinline__ uint64_t matrix_descriptor(const scalar_t* rows) {
 // row 16 w + l / 4 + e / 2 % 2 * 8, column e / 4 * 8 + l % 4 * 2 + e % 2.
 template <typename scalar_t, int kN>
 __device__ __forceinline__ void wgmma(float (&sums)[kN / 2], uint64_t a, uint64_t b) {
-  if constexpr (std::is_same_v<scalar_t, __half>) {
+  if constexpr (std::is_same_v<scalar_t, Half>) {
     LLTM_JIT_WGMMA("f16")
   } else {
     LLTM_JIT_WGMMA("bf16")

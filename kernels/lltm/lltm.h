@@ -31,7 +31,7 @@ struct LltmBackwardArgs {
   const void* gates;      // [batch_size, 3*hidden_size] activated
   const void* new_cell;   // [batch_size, hidden_size]
   void* grad_pre;         // [batch_size, 3*hidden_size] written: gradients of the pre-activations
-  void* grad_old_cell;    // [batch_size, hidden_size] of cell_type, written
+  void* grad_old_cell;    // [batch_size, hidden_size] of cell_type, written; or null
   int64_t batch_size, hidden_size;
   ElementType type, cell_type;
 };

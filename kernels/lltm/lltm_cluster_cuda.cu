@@ -48,6 +48,12 @@ constexpr int64_t kWave = 30;
 
 struct OperandMaps {
   CUtensorMap old_h, input, weights_of_h, weights_of_input;
+
+  __device__ __forceinline__ void prefetch() const {
+    for (const CUtensorMap* map : {&old_h, &input, &weights_of_h, &weights_of_input}) {
+      prefetch_map(*map);
+    }
+  }
 };
 
 template <typename Shape>
@@ -76,7 +82,6 @@ struct Part {
     first_stage = rank * all / kClusterBlocks;
     stages = (rank + 1) * all / kClusterBlocks - first_stage;
   }
-  static __device__ __forceinline__ int ceil_div(int a, int b) { return (a + b - 1) / b; }
 };
 
 // One thread's work: every stage into its slot, once the products of the stage before have let go of it.
@@ -127,7 +132,7 @@ struct Epilogue {
   using scalar_t = typename Shape::scalar_t;
   // Two units of a row at a time.
   static constexpr int kUnitFours = Shape::kUnits / 8, kPairs = Shape::kOwnWarps * kUnitFours * 64;
-  static constexpr int kPasses = (kPairs + Shape::kMathThreads - 1) / Shape::kMathThreads;
+  static constexpr int kPasses = ceil_div(kPairs, Shape::kMathThreads);
   struct Place {
     int own_warp, four, half, unit;
     int64_t row;
@@ -220,7 +225,7 @@ __global__ void __launch_bounds__(LLTM_JIT_HAS_WGMMA ? Shape::kThreads : 1, 1)
   }
   __cluster_barrier_arrive();
   if (warp == Shape::kMathWarps) {
-    if (lane < 4) prefetch_map((&maps.old_h)[lane]);
+    if (lane == 0) maps.prefetch();
     __cluster_barrier_wait();
     wait_for_predecessor();
     if (lane == 0) bring_operands(shared, part, maps, int(args.hidden_size));
@@ -263,8 +268,6 @@ bool encode_maps(OperandMaps* maps, const LltmCellArgs& args, int rows, int unit
                                          args.input_stride, hidden, args.input_size));
 }
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 template <typename Shape>
 int64_t clusters(const LltmOperands& args) {
   return ceil_div(args.batch_size, Shape::kM) * ceil_div(args.hidden_size, Shape::kUnits);
@@ -296,9 +299,9 @@ bool lltm_clusters_take(const LltmOperands& args) {
   const bool is_16_bit = args.type == ElementType::Half || args.type == ElementType::BFloat16;
   int threads = 0;
   return is_16_bit && args.aligned && large && apart && width <= kMostWidth &&
-         clusters<LargeCluster<__half>>(args) <= kWave &&
+         clusters<LargeCluster<Half>>(args) <= kWave &&
          code_attribute<&cudaFuncAttributes::maxThreadsPerBlock>(
-             lltm_cluster_cell_kernel<LargeCluster<__half>, __half>, &threads) == cudaSuccess &&
+             lltm_cluster_cell_kernel<LargeCluster<Half>, Half>, &threads) == cudaSuccess &&
          threads > 1;
 }
 

@@ -47,7 +47,7 @@ void backward_row(const LltmBackwardArgs& args, int64_t row) {
     store(grad_pre + i, grad.pre.input_gate, n);
     store(grad_pre + hidden + i, grad.pre.output_gate, n);
     store(grad_pre + 2 * hidden + i, grad.pre.candidate_cell, n);
-    store(grad_old_cell + i, grad.old_cell, n);
+    if (args.grad_old_cell) store(grad_old_cell + i, grad.old_cell, n);
   }
 }
 

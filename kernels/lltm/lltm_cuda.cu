@@ -80,7 +80,9 @@ __global__ void lltm_backward_kernel(LltmBackwardArgs args) {
     store_pack<kVec>(grad_pre, input_gate);
     store_pack<kVec>(grad_pre + hidden, output_gate);
     store_pack<kVec>(grad_pre + 2 * hidden, candidate);
-    store_pack<kVec>(static_cast<cell_t*>(args.grad_old_cell) + unit, grad_cell);
+    if (args.grad_old_cell) {
+      store_pack<kVec>(static_cast<cell_t*>(args.grad_old_cell) + unit, grad_cell);
+    }
   }
 }
 

@@ -12,8 +12,6 @@ namespace {
 // Multiply-adds for each thread at least: about a microsecond, which is what waking one costs.
 constexpr int64_t kGrainProducts = 1 << 16;
 
-constexpr int64_t blocks(int64_t size, int64_t block) { return (size + block - 1) / block; }
-
 // Calls function(task) for every task, in parallel when there is enough to do.
 template <typename Function>
 void for_each_task(int64_t tasks, int64_t products, const Function& function) {
@@ -104,7 +102,7 @@ class ForwardTask {
               weights + first_column + from, std::max<int64_t>(0, to - from)};
     };
     const bool last = end == hidden + args_.input_size;
-    acc_t sums[blocks(kRows * kColumns, Shape::kLanes) * Shape::kLanes];
+    acc_t sums[ceil_div(kRows * kColumns, Shape::kLanes) * Shape::kLanes];
     dot_tile<scalar_t, kRows, kColumns>(
         {piece(args_.old_h, args_.old_h_stride, std::min(begin, hidden), std::min(end, hidden), 0),
          piece(args_.input, args_.input_stride, std::max<int64_t>(begin - hidden, 0),
@@ -226,8 +224,8 @@ void products(const LltmProductsArgs& args) {
 
 void lltm_cell_cpu(const LltmCellArgs& args) {
   dispatch_types(args, [&](auto scalar, auto cell) {
-    const int64_t row_blocks = blocks(args.batch_size, kTaskRows);
-    const int64_t tasks = row_blocks * blocks(args.hidden_size, kTaskUnits);
+    const int64_t row_blocks = ceil_div(args.batch_size, kTaskRows);
+    const int64_t tasks = row_blocks * ceil_div(args.hidden_size, kTaskUnits);
     const int64_t products =
         args.batch_size * 3 * args.hidden_size * (args.hidden_size + args.input_size);
     for_each_task(tasks, products, [&](int64_t task) {

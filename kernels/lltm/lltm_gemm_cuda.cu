@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) lltm_cell_kernel(LltmCellA
   using opmath = typename Shape::opmath;
   extern __shared__ __align__(16) char shared[];
   const int hidden = int(args.hidden_size), width = hidden + int(args.input_size);
-  const int unit_tiles = (hidden + Shape::kUnits - 1) / Shape::kUnits;
+  const int unit_tiles = ceil_div(hidden, Shape::kUnits);
   const int unit0 = int(blockIdx.x % unit_tiles) * Shape::kUnits;
   const int64_t row0 = int64_t(blockIdx.x / unit_tiles) * Shape::kM;
   const Columns<scalar_t> columns(args);
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) lltm_cell_kernel(LltmCellA
       cells[i][0] = old_cells[row * hidden + unit];
 #pragma unroll
       for (int gate = 0; gate < 3; ++gate) {
-        biases[i][gate] = bias ? bias[gate * hidden + unit] : scalar_t(0.0f);
+        biases[i][gate] = bias ? bias[gate * hidden + unit] : scalar_t{};
       }
     }
   };
@@ -179,7 +179,7 @@ __device__ void input_gradient_tile(const LltmProductsArgs& args, int64_t index,
   const int hidden = int(args.hidden_size);
   const int first = args.grad_old_h ? 0 : hidden;  // columns that somebody asked for
   const int last = args.grad_input ? hidden + int(args.input_size) : hidden;
-  const int column_tiles = (last - first + Shape::kN - 1) / Shape::kN;
+  const int column_tiles = ceil_div(last - first, Shape::kN);
   const int64_t row0 = index / column_tiles * Shape::kM;
   const int column0 = first + int(index % column_tiles) * Shape::kN;
   const auto* grad_pre = static_cast<const scalar_t*>(args.grad_pre);
@@ -210,7 +210,7 @@ __device__ void weight_gradient_tile(const LltmProductsArgs& args, int64_t index
   using scalar_t = typename Shape::scalar_t;
   const int hidden = int(args.hidden_size), width = hidden + int(args.input_size);
   const int batch = int(args.batch_size);
-  const int column_tiles = (width + Shape::kN - 1) / Shape::kN;
+  const int column_tiles = ceil_div(width, Shape::kN);
   const int row0 = int(index / column_tiles) * Shape::kM;  // of the weights
   const int column0 = int(index % column_tiles) * Shape::kN;
   const auto* grad_pre = static_cast<const scalar_t*>(args.grad_pre);
@@ -274,11 +274,10 @@ __global__ void __launch_bounds__(kProductThreads, 2)
 
 // ----------------------------------------------------------------------------------- launchers --
 
-int64_t tiles(int64_t size, int64_t tile) { return (size + tile - 1) / tile; }
-
 template <typename Shape, typename cell_t, int kChunk>
 cudaError_t launch_cell(const LltmCellArgs& args, cudaStream_t stream) {
-  const int64_t blocks = tiles(args.batch_size, Shape::kM) * tiles(args.hidden_size, Shape::kUnits);
+  const int64_t blocks =
+      ceil_div(args.batch_size, Shape::kM) * ceil_div(args.hidden_size, Shape::kUnits);
   return launch(lltm_cell_kernel<Shape, cell_t, kChunk>, unsigned(blocks), Shape::kThreads,
                 Shape::kSharedBytes, stream, args);
 }
@@ -292,7 +291,7 @@ template <typename scalar_t, typename cell_t, int kChunk>
 cudaError_t launch_cell_by_size(const LltmCellArgs& args, cudaStream_t stream) {
   // See Note [Shapes of the tiles].
   const auto blocks = [&](int64_t rows, int64_t units) {
-    return tiles(args.batch_size, rows) * tiles(args.hidden_size, units);
+    return ceil_div(args.batch_size, rows) * ceil_div(args.hidden_size, units);
   };
   if constexpr (kChunk == kAccessBytes && sizeof(scalar_t) < 8) {
     if (blocks(64, 16) >= kEnoughTiles) {
@@ -318,9 +317,10 @@ cudaError_t launch_products(const LltmProductsArgs& args, int64_t input_tiles,
   const int64_t rows = 3 * args.hidden_size, width = args.hidden_size + args.input_size;
   const ProductTiles count{
       .input = input_tiles,
-      .bias = args.grad_bias ? tiles(rows, 32) : 0,
-      .weight =
-          args.grad_weights ? tiles(rows, WeightShape::kM) * tiles(width, WeightShape::kN) : 0,
+      .bias = args.grad_bias ? ceil_div(rows, 32) : 0,
+      .weight = args.grad_weights
+                    ? ceil_div(rows, WeightShape::kM) * ceil_div(width, WeightShape::kN)
+                    : 0,
   };
   const int64_t blocks = count.input + count.bias + count.weight;
   if (blocks == 0) return cudaSuccess;
@@ -338,7 +338,7 @@ cudaError_t launch_products_by_size(const LltmProductsArgs& args, cudaStream_t s
       (args.grad_old_h ? args.hidden_size : 0) + (args.grad_input ? args.input_size : 0);
   const auto blocks = [&](auto shape) {
     using Shape = decltype(shape);
-    return tiles(args.batch_size, Shape::kM) * tiles(columns, Shape::kN);
+    return ceil_div(args.batch_size, Shape::kM) * ceil_div(columns, Shape::kN);
   };
   if constexpr (kChunk == kAccessBytes) {
     if (blocks(Medium{}) > kSms) {

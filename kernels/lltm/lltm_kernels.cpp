@@ -235,7 +235,8 @@ Gradients lltm_cell_backward_kernel(const OptionalTensor& grad_h, const Optional
   const KernelGuard guard(input);
   const int64_t batch_size = input.size(0), hidden_size = old_h.size(1);
   Tensor grad_pre = empty(gates.sizes(), gates);
-  Tensor grad_old_cell = empty(new_cell.sizes(), new_cell);
+  Tensor grad_old_cell;
+  if (output_mask[4]) grad_old_cell = empty(new_cell.sizes(), new_cell);
   if (new_cell.numel() > 0) {
     const OptionalTensor dense_grad_h = dense(grad_h), dense_grad_cell = dense(grad_cell);
     const Tensor dense_gates = gates.contiguous(), dense_new_cell = new_cell.contiguous();
@@ -245,7 +246,7 @@ Gradients lltm_cell_backward_kernel(const OptionalTensor& grad_h, const Optional
         .gates = dense_gates.const_data_ptr(),
         .new_cell = dense_new_cell.const_data_ptr(),
         .grad_pre = grad_pre.mutable_data_ptr(),
-        .grad_old_cell = grad_old_cell.mutable_data_ptr(),
+        .grad_old_cell = output_mask[4] ? grad_old_cell.mutable_data_ptr() : nullptr,
         .batch_size = batch_size,
         .hidden_size = hidden_size,
         .type = floating_type(input.scalar_type()),
@@ -255,7 +256,7 @@ Gradients lltm_cell_backward_kernel(const OptionalTensor& grad_h, const Optional
   }
 
   Gradients grads = products(grad_pre, input, weights, bias, old_h, output_mask);
-  if (output_mask[4]) std::get<4>(grads) = grad_old_cell;
+  std::get<4>(grads) = grad_old_cell;
   return grads;
 }
 
