@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from lltm_jit import native
 from lltm_jit.jit import BuildInfo, cache, detect, engine
 from lltm_jit.jit.builder import compile_line_places
-from lltm_jit.jit.seed import BUILD_FILE
+from lltm_jit.jit.cache import BUILD_FILE
 
 
 @dataclass(frozen=True)

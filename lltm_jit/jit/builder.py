@@ -13,13 +13,13 @@ from pathlib import Path
 import torch
 
 from . import cache, diagnostics, knobs, lock, publish, retention
-from .cache import Record
+from .cache import BUILD_FILE, Record
 from .errors import BuildError, CacheError, ToolchainError
 from .fingerprint import Fingerprint, build_key, differences, fingerprint, flags_key, reason
 from .jobs import job_count
 from .process import build_environment, find_ninja, run_worker
 from .progress import Reporter
-from .seed import BUILD_FILE, Seed, describe_objects, seed
+from .seed import Seed, describe_objects, seed
 from .spec import BuildSpec, object_name
 from .toolchain import Toolchain
 

@@ -26,6 +26,7 @@ from .errors import CacheError
 SCHEMA = 3
 RECORD = "ok.json"
 LOG = "build.log"
+BUILD_FILE = "build.ninja"
 _CURE = "set TORCH_EXTENSIONS_DIR to a directory of your own that can be written"
 
 
@@ -123,8 +124,8 @@ def failed_log(key: str) -> Path:
 def digest(path: Path) -> str:
     """The digest of a file's content."""
     hasher = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
+    with path.open("rb", buffering=0) as file:
+        while block := file.read(1 << 16):  # larger ones are fresh pages from the system each time
             hasher.update(block)
     return hasher.hexdigest()
 

@@ -60,7 +60,7 @@ class BuildInfo:
         return self.directory / cache.LOG
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Build:
     """A loaded build. ``module`` is empty for what is not a Python module.
 

@@ -9,15 +9,14 @@ Python was started.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from .errors import ToolchainError
 
 
-@dataclass(frozen=True)
-class Knob:
+class Knob(NamedTuple):
     """One environment variable: name, kind of value, default, and one line of help."""
 
     name: str

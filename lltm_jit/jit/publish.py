@@ -14,8 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from . import cache, knobs
-from .cache import Record
-from .seed import BUILD_FILE
+from .cache import BUILD_FILE, Record
 
 
 def new_directory(key: str) -> Path:

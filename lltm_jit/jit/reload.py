@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import ModuleType
+from typing import NamedTuple
 
 from . import cache, engine
 from .engine import Build
@@ -18,8 +18,7 @@ from .toolchain import Toolchain, detect
 Respec = Callable[[Toolchain], BuildSpec]  # looks at the sources anew
 
 
-@dataclass(frozen=True)
-class Reload:
+class Reload(NamedTuple):
     """What a reload did. ``changed`` is empty when there was nothing to do."""
 
     build: Build
@@ -27,8 +26,7 @@ class Reload:
     seconds: float
 
 
-@dataclass(frozen=True)
-class _Origin:
+class _Origin(NamedTuple):
     build: Build
     respec: Respec
     root: str | os.PathLike[str] | None

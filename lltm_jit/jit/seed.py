@@ -11,11 +11,10 @@ from functools import cache as cache_calls
 from pathlib import Path
 
 from . import cache
-from .cache import ObjectRecord, Record
+from .cache import BUILD_FILE, ObjectRecord, Record
 from .fingerprint import Fingerprint, flags_key
 from .spec import BuildSpec
 
-BUILD_FILE = "build.ninja"
 _LOGS = (".ninja_log", ".ninja_deps")
 
 
