@@ -158,6 +158,10 @@ Inputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]
 
 IMPLEMENTATIONS = ["reference", "aten", "fused", "auto"]
 
+# What tests of bits run on: dtype, and (batch_size, input_size, hidden_size). On a GPU the second
+# takes clusters of blocks.
+BIT_CASES = [(torch.float, (65, 33, 129)), (torch.half, (64, 256, 512))]
+
 
 def cell_inputs(
     batch_size: int = 3,
@@ -191,3 +195,9 @@ def cell_gradients(function, inputs: Inputs, weight_h: Tensor, weight_c: Tensor)
     new_h, new_cell = function(*(None if t is None else next(args) for t in inputs))
     loss = (new_h * weight_h.to(new_h)).sum() + (new_cell * weight_c.to(new_cell)).sum()
     return list(torch.autograd.grad(loss, leaves))
+
+
+def results_and_gradients(function, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Copies of the results, since a compiled function may use its memory again, and gradients."""
+    results = [t * 1 for t in function(*inputs)]
+    return [*results, *torch.autograd.grad(results, inputs, [r.detach().cos() for r in results])]

@@ -9,10 +9,11 @@ import torch
 from op_testing import (
     DEVICES,
     IMPLEMENTATIONS,
-    Inputs,
     cell_inputs,
+    needs_gpu,
+    results_and_gradients,
 )
-from torch import Tensor, nn
+from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.library import opcheck
@@ -82,21 +83,23 @@ def fresh_dynamo():
     torch._dynamo.reset()
 
 
-def results_and_gradients(function, inputs: Inputs) -> list[Tensor]:
-    """Copies, since a compiled function may use its memory again."""
-    results = [t * 1 for t in function(*inputs)]
-    return [*results, *torch.autograd.grad(results, inputs, [r.detach().cos() for r in results])]
-
-
-@pytest.mark.parametrize("device", DEVICES)
+# The last case takes clusters of blocks.
+@pytest.mark.parametrize(
+    ("device", "dtype", "sizes"),
+    [
+        ("cpu", torch.float, (3, 5, 7)),
+        pytest.param("cuda", torch.float, (3, 5, 7), marks=needs_gpu),
+        pytest.param("cuda", torch.half, (64, 256, 512), marks=needs_gpu),
+    ],
+)
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 @pytest.mark.usefixtures("fresh_dynamo")
-def test_compiled_is_bitwise_eager(mode, device):
+def test_compiled_is_bitwise_eager(mode, device, dtype, sizes):
     """On a GPU the second mode replays CUDA graphs from the third call on, backward too."""
     compiled = torch.compile(lambda *args: lltm_cell(*args), fullgraph=True, mode=mode)
     skipped = torch._dynamo.utils.counters["inductor"]["cudagraph_skips"]
     for _ in range(4):
-        inputs = cell_inputs(dtype=torch.float, device=device, requires_grad=True)
+        inputs = cell_inputs(*sizes, dtype=dtype, device=device, requires_grad=True)
         torch.compiler.cudagraph_mark_step_begin()
         actual = results_and_gradients(compiled, inputs)
         torch.testing.assert_close(actual, results_and_gradients(lltm_cell, inputs), rtol=0, atol=0)

@@ -1,0 +1,197 @@
+"""The LLTM cell on a GPU: launches, streams, graphs and devices."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+import torch
+from op_testing import (
+    DTYPES,
+    bits,
+    captured_in_graph,
+    cell_inputs,
+    needs_gpu,
+    on_side_stream,
+    results_and_gradients,
+)
+from torch import Tensor
+
+import lltm_jit
+from lltm_jit.functional import lltm_cell
+
+CASES = [(torch.float, (16, 32, 128)), (torch.float, (64, 256, 512)), (torch.half, (64, 256, 512))]
+
+
+def forward_and_backward(*inputs: Tensor) -> list[Tensor]:
+    return results_and_gradients(lltm_cell, [t.detach().requires_grad_() for t in inputs])
+
+
+def launched(function, file) -> list[str]:
+    """The names of the kernels, copies and fills that `function` has the GPU run."""
+    function()  # what happens once a process
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        function()
+        torch.cuda.synchronize()
+    profile.export_chrome_trace(str(file))
+    events = json.loads(file.read_text())["traceEvents"]
+    work = ("kernel", "gpu_memcpy", "gpu_memset")
+    return [event["name"] for event in events if event.get("cat") in work]
+
+
+@needs_gpu
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("sizes", [(16, 32, 128), (64, 256, 512)])
+def test_forward_is_one_launch(sizes, dtype, requires_grad, tmp_path):
+    inputs = cell_inputs(*sizes, dtype=dtype, device="cuda", requires_grad=requires_grad)
+    kernels = launched(lambda: lltm_cell(*inputs), tmp_path / "trace.json")
+    assert len(kernels) == 1, kernels
+    assert "lltm" in kernels[0]
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_backward_is_three_launches_at_most(dtype, tmp_path):
+    """With every gradient asked for, and the results' given: autograd itself launches nothing."""
+    inputs = cell_inputs(16, 32, 128, dtype=dtype, device="cuda", requires_grad=True)
+    results = lltm_cell(*inputs)
+    given = [torch.randn_like(result) for result in results]
+
+    def backward():
+        torch.autograd.grad(results, inputs, given, retain_graph=True)
+
+    kernels = launched(backward, tmp_path / "trace.json")
+    assert 1 <= len(kernels) <= 3, kernels
+    assert all("lltm" in kernel for kernel in kernels), kernels
+
+
+@needs_gpu
+@pytest.mark.parametrize(("dtype", "sizes"), CASES)
+def test_side_stream(dtype, sizes):
+    inputs = cell_inputs(*sizes, dtype=dtype, device="cuda")
+    expected = forward_and_backward(*inputs)
+    actual = on_side_stream(forward_and_backward, inputs)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", [torch.float, torch.half])
+def test_steps_in_a_row_have_the_bits_of_steps_apart(dtype):
+    """A kernel is set up while the one before it runs, and must wait for all that this does.
+
+    The launches queue up behind a kernel that sleeps, so that none waits for Python.
+    """
+    inputs = cell_inputs(64, 256, 512, dtype=dtype, device="cuda", requires_grad=True)
+    input, weights, bias, old_h, old_cell = inputs
+
+    def steps(between=None):
+        h, c = old_h, old_cell
+        for _ in range(200):
+            h, c = lltm_cell(input, weights, bias, h, c)
+            if between is not None:
+                between()
+                if h.requires_grad:
+                    h.register_hook(lambda grad: between())
+        return h, c
+
+    def run(between=None):
+        with torch.no_grad():  # states of steps ago are written over
+            torch.cuda._sleep(20_000_000)
+            plain = steps(between)
+        torch.cuda._sleep(20_000_000)
+        results = steps(between)
+        torch.cuda._sleep(60_000_000)
+        given = [torch.full_like(result, 1 / 64) for result in results]
+        return [*plain, *results, *torch.autograd.grad(results, inputs, given)]
+
+    expected = run(between=torch.cuda.synchronize)
+    assert all(t.isfinite().all() for t in expected)
+    assert bits(run()) == bits(expected)
+    with torch.no_grad():
+        assert bits(captured_in_graph(steps)) == bits(expected[:2])
+
+
+@needs_gpu
+@pytest.mark.parametrize(("dtype", "sizes"), CASES)
+def test_cuda_graph(dtype, sizes):
+    inputs = cell_inputs(*sizes, dtype=dtype, device="cuda")
+    captured = captured_in_graph(lambda: tuple(forward_and_backward(*inputs)))
+    assert bits(captured) == bits(forward_and_backward(*inputs))
+
+
+@needs_gpu
+def test_cuda_graph_of_a_whole_training_step():
+    """Forward, loss, backward and optimizer in one graph do what they do eagerly."""
+    torch.manual_seed(0)
+    captured = lltm_jit.LLTM(8, 32, device="cuda")
+    eager = copy.deepcopy(captured)
+    sequence, target = torch.randn(5, 4, 8, device="cuda"), torch.randn(5, 4, 32, device="cuda")
+
+    def step(layer, optimizer):
+        optimizer.zero_grad(set_to_none=True)
+        loss = (layer(sequence)[0] - target).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    optimizers = [torch.optim.SGD(layer.parameters(), lr=0.1) for layer in (captured, eager)]
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step(captured, optimizers[0])
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step(captured, optimizers[0])  # recorded, not run
+    losses = []
+    for _ in range(4):
+        graph.replay()
+        losses.append(loss.item())
+    expected = [step(eager, optimizers[1]).item() for _ in range(7)]
+    assert losses == expected[3:]
+    assert losses[-1] < losses[0]
+    assert bits(list(captured.parameters())) == bits(list(eager.parameters()))
+
+
+@needs_gpu
+def test_graphed_callable():
+    cell = lltm_jit.LLTMCell(8, 32, device="cuda")
+    plain = copy.deepcopy(cell)
+    samples = [torch.randn(4, size, device="cuda", requires_grad=True) for size in (8, 32, 32)]
+
+    class Step(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = cell
+
+        def forward(self, input, h, c):
+            return self.cell(input, (h, c))
+
+    graphed = torch.cuda.make_graphed_callables(Step(), tuple(samples))
+    inputs = [torch.randn_like(sample, requires_grad=True) for sample in samples]
+    for function, module in ((graphed, cell), (lambda i, h, c: plain(i, (h, c)), plain)):
+        new_h, new_cell = function(*inputs)
+        (new_h.sum() + new_cell.square().sum()).backward()
+        parameters = [module.weights.grad, module.bias.grad]
+        results = [new_h, new_cell, *(t.grad for t in inputs), *parameters]
+        if module is cell:
+            first = bits(results)
+            for t in inputs:
+                t.grad = None
+    assert bits(results) == first
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize(("dtype", "sizes"), CASES)
+def test_tensors_on_another_device_than_the_current_one(dtype, sizes):
+    """After the same on the current one, what is remembered of which may not be taken for it."""
+    inputs = cell_inputs(*sizes, dtype=dtype, device="cuda:0")
+    expected = forward_and_backward(*inputs)
+    actual = forward_and_backward(*(t.to("cuda:1") for t in inputs))
+    assert torch.cuda.current_device() == 0
+    assert {t.device.index for t in actual} == {1}
+    torch.testing.assert_close(actual, expected, check_device=False)
