@@ -67,11 +67,12 @@ def test_per_sample_gradients(impl, device):
             torch.testing.assert_close(actual[name][i], expected)
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("steps", [1, 2])
 @pytest.mark.parametrize("position", [0, 1])
-def test_derivatives_of_derivatives(position, steps):
+def test_derivatives_of_derivatives(position, steps, device):
     """Levels of torch.func inside each other, with a loss that is not linear in the results."""
-    inputs = cell_inputs(2, 3, 2)
+    inputs = cell_inputs(2, 3, 2, device=device)
 
     def loss_of(function):
         def loss(tensor):
@@ -96,9 +97,10 @@ def test_derivatives_of_derivatives(position, steps):
         )
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("impl", ["auto", "reference"])
-def test_jvp(impl):
-    inputs = cell_inputs()
+def test_jvp(impl, device):
+    inputs = cell_inputs(device=device)
     tangents = tuple(torch.randn_like(t) for t in inputs)
     actual = jvp(lambda *args: lltm_cell(*args, impl=impl), inputs, tangents)
     expected = jvp(lltm_cell_reference, inputs, tangents)
