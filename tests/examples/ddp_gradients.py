@@ -1,8 +1,10 @@
 """Run by torchrun: gradients of processes that share a batch are those of one that has it whole.
 
-``--fsdp`` has the parameters shared, too.
+``--fsdp`` has the parameters shared, too; ``--cuda`` gives each process a GPU.
 """
 
+import copy
+import os
 import sys
 
 import torch
@@ -23,16 +25,20 @@ def gradients(model, inputs):
 
 
 def main() -> int:
-    dist.init_process_group("gloo")
+    device = "cpu"
+    if "--cuda" in sys.argv:
+        device = f"cuda:{os.environ['LOCAL_RANK']}"
+        torch.cuda.set_device(device)
+    dist.init_process_group("gloo" if device == "cpu" else "nccl")
     torch.manual_seed(0)
     whole = lltm_jit.LLTM(INPUT, HIDDEN, dtype=torch.double)
-    shared = lltm_jit.LLTM(INPUT, HIDDEN, dtype=torch.double)
-    shared.load_state_dict(whole.state_dict())
     inputs = torch.randn(STEPS, PER_RANK * dist.get_world_size(), INPUT, dtype=torch.double)
+    whole, inputs = whole.to(device), inputs.to(device)
+    shared = copy.deepcopy(whole)
     expected = gradients(whole, inputs)
     first = dist.get_rank() * PER_RANK
     sharded = "--fsdp" in sys.argv
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = init_device_mesh(device.partition(":")[0], (dist.get_world_size(),))
     model = fully_shard(shared, mesh=mesh) if sharded else DistributedDataParallel(shared)
     actual = gradients(model, inputs[:, first : first + PER_RANK])
     if sharded:

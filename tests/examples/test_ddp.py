@@ -10,11 +10,13 @@ import torch
 import torch.distributed
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SMALL = ["--steps", "30", "--batch-size", "8", "--seq-len", "8", "--hidden-size", "16"]
+SMALL = ["--steps", "100", "--batch-size", "16", "--seq-len", "16", "--hidden-size", "32"]
 
 pytestmark = pytest.mark.skipif(
     not torch.distributed.is_available(), reason="needs torch.distributed"
 )
+two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+DEVICES = ["cpu", pytest.param("cuda", marks=two_gpus)]
 
 
 def torchrun(*words):
@@ -27,20 +29,28 @@ def torchrun(*words):
     )
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("how", ["DDP", "FSDP2"])
-def test_two_processes_train(how):
+def test_two_processes_train(how, device):
     flags = ["--fsdp"] if how == "FSDP2" else []
-    done = torchrun(EXAMPLES / "train_ddp.py", *SMALL, "--device", "cpu", *flags)
+    done = torchrun(EXAMPLES / "train_ddp.py", *SMALL, "--device", device, *flags)
     assert done.returncode == 0, done.stderr
     # Once each: the other process is silent.
-    assert done.stdout.count(f"2 processes, {how}, cpu") == 1
-    assert len(re.findall(r"validation loss: \S+ bits/char", done.stdout)) == 1
+    assert done.stdout.count(f"2 processes, {how}, {device}") == 1
+    ((model, unigram),) = re.findall(
+        r"validation loss: (\S+) bits/char; unigram model: (\S+) bits/char", done.stdout
+    )
+    assert float(model) < float(unigram) - 0.2
     assert done.stderr.count("training:   0%") == 1
-    assert done.stderr.count("30/30") >= 1
+    assert done.stderr.count("100/100") >= 1
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("flags", [[], ["--fsdp"]])
-def test_gradients_are_those_of_one_process(flags):
+def test_gradients_are_those_of_one_process(flags, device):
+    """Over gloo, and over NCCL on GPUs."""
+    if device == "cuda":
+        flags = [*flags, "--cuda"]
     done = torchrun(Path(__file__).with_name("ddp_gradients.py"), *flags)
     assert done.returncode == 0, done.stderr
     # Two processes write to one pipe, so that their lines may run into each other.
