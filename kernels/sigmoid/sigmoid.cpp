@@ -3,6 +3,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/rsub.h>
 #include <ATen/ops/sigmoid.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -100,6 +101,13 @@ Tensor call_sigmoid_backward(const Tensor& grad, const Tensor& s) {
   return op.call(grad, s);
 }
 
+// Differentiable as it stands, since both of its parts are.
+Tensor d_sigmoid(const Tensor& z) {
+  check_floating_point({"d_sigmoid", "z", z});
+  const Tensor s = call_sigmoid(z);
+  return at::rsub(s, 1) * s;
+}
+
 struct SigmoidBackward : public Node {
   SavedVariable s;
 
@@ -158,12 +166,15 @@ void register_sigmoid(OpLibraries& libraries) {
     library->impl("sigmoid", TORCH_FN(sigmoid_aten));
     library->impl("sigmoid_backward", TORCH_FN(sigmoid_backward_aten));
   }
+  libraries.composite.impl("d_sigmoid", TORCH_FN(d_sigmoid));
   libraries.autograd.impl("sigmoid", TORCH_FN(sigmoid_autograd));
   libraries.autograd.impl("sigmoid_backward", TORCH_FN(sigmoid_backward_autograd));
 }
 
 void bind_sigmoid(pybind11::module_& m) {
-  m.def("sigmoid", &call_sigmoid, pybind11::call_guard<pybind11::gil_scoped_release>());
+  using release_gil = pybind11::call_guard<pybind11::gil_scoped_release>;
+  m.def("sigmoid", &call_sigmoid, release_gil());
+  m.def("d_sigmoid", &d_sigmoid, release_gil());
 }
 
 }  // namespace lltm_jit

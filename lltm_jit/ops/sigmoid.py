@@ -16,6 +16,7 @@ from lltm_jit.ops._library import define, refuse_non_tensors
 define(
     "sigmoid(Tensor x) -> Tensor",
     "sigmoid_backward(Tensor grad, Tensor s) -> Tensor",
+    "d_sigmoid(Tensor z) -> Tensor",
 )
 
 
@@ -56,14 +57,19 @@ def d_sigmoid(z: Tensor) -> Tensor:
         z: tensor of any shape, layout and device; half, bfloat16, float or double.
 
     Returns:
-        Tensor of the shape, dtype and device of ``z``.
+        Tensor of the shape, dtype and device of ``z``. Differentiable any number of times.
 
     Raises:
         RuntimeError: if the dtype of ``z`` is not a floating-point one.
         TypeError: if it is no tensor.
     """
-    s = sigmoid(z)
-    return (1 - s) * s
+    try:
+        if torch.compiler.is_compiling() or has_torch_function_unary(z):
+            return torch.ops.lltm_jit.d_sigmoid(z)
+        return native.extension.d_sigmoid(z)
+    except (TypeError, RuntimeError):
+        refuse_non_tensors(d_sigmoid, (z,))
+        raise
 
 
 class Sigmoid(torch.nn.Module):

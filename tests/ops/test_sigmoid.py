@@ -118,6 +118,7 @@ def test_opcheck(device):
     x = torch.randn(3, 4, device=device, requires_grad=True)
     opcheck(ops.sigmoid.default, (x,))
     opcheck(ops.sigmoid_backward.default, (torch.randn_like(x), torch.sigmoid(x)))
+    opcheck(ops.d_sigmoid.default, (x,))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -125,12 +126,16 @@ def test_compile_and_transforms(device):
     torch._dynamo.reset()
     x = torch.randn(3, 4, device=device, requires_grad=True)
     compiled = torch.compile(Sigmoid(), fullgraph=True, backend="aot_eager")
+    compiled_d = torch.compile(d_sigmoid, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled_d(x), d_sigmoid(x))
     torch.testing.assert_close(compiled(x), torch.sigmoid(x))
     torch.testing.assert_close(
         torch.autograd.grad(compiled(x).sum(), x), torch.autograd.grad(torch.sigmoid(x).sum(), x)
     )
     plain = x.detach()
     torch.testing.assert_close(vmap(sigmoid)(plain), torch.sigmoid(plain))
+    torch.testing.assert_close(vmap(d_sigmoid)(plain), d_sigmoid(plain))
+    torch.testing.assert_close(vmap(ops.d_sigmoid)(plain), d_sigmoid(plain))
     tangent = torch.randn_like(plain)
     torch.testing.assert_close(
         jvp(sigmoid, (plain,), (tangent,)), jvp(torch.sigmoid, (plain,), (tangent,))
@@ -154,7 +159,7 @@ def test_same_input_same_bits(device):
 def test_autocast_leaves_the_dtype(device):
     x = torch.randn(5, 3, device=device)
     with torch.autocast(device, torch.bfloat16):
-        assert sigmoid(x).dtype == torch.float
+        assert sigmoid(x).dtype == d_sigmoid(x).dtype == torch.float
         assert sigmoid(x.half()).dtype == torch.half
 
 
@@ -180,22 +185,25 @@ def test_cuda_graph_and_side_stream():
     torch.testing.assert_close(actual, sigmoid(x.detach()), rtol=0, atol=0)
 
 
+FUNCTIONS = [(sigmoid, "sigmoid(): expected x"), (d_sigmoid, "d_sigmoid(): expected z")]
+
+
+@pytest.mark.parametrize(("function", "begin"), FUNCTIONS)
 @pytest.mark.parametrize("dtype", [torch.long, torch.bool, torch.complex64])
-def test_bad_dtype(dtype):
+def test_bad_dtype(dtype, function, begin):
     names = {torch.long: "Long", torch.bool: "Bool", torch.complex64: "ComplexFloat"}
     with pytest.raises(RuntimeError) as raised:
-        sigmoid(torch.zeros(3, dtype=dtype))
+        function(torch.zeros(3, dtype=dtype))
     assert str(raised.value) == (
-        "sigmoid(): expected x to have dtype Half, BFloat16, Float or Double, "
-        f"but got {names[dtype]}"
+        f"{begin} to have dtype Half, BFloat16, Float or Double, but got {names[dtype]}"
     )
 
 
-def test_only_dense_tensors():
+@pytest.mark.parametrize(("function", "begin"), FUNCTIONS)
+def test_only_dense_tensors(function, begin):
     with pytest.raises(RuntimeError) as raised:
-        sigmoid(torch.eye(3).to_sparse())
-    expected = "sigmoid(): expected x to be a dense tensor, but got layout Sparse"
-    assert str(raised.value) == expected
+        function(torch.eye(3).to_sparse())
+    assert str(raised.value) == f"{begin} to be a dense tensor, but got layout Sparse"
 
 
 BAD_BACKWARD = {
@@ -222,13 +230,14 @@ def test_bad_input_of_backward(case):
     assert str(raised.value) == message
 
 
-@pytest.mark.parametrize("function", [sigmoid, d_sigmoid])
+@pytest.mark.parametrize(("function", "begin"), FUNCTIONS)
 @pytest.mark.parametrize(("value", "got"), [(None, "None"), (0.5, "float"), ([1.0], "list")])
-def test_what_is_no_tensor(value, got, function):
+def test_what_is_no_tensor(value, got, function, begin):
     with pytest.raises(TypeError) as raised:
         function(value)
-    assert str(raised.value) == f"sigmoid(): expected x to be a tensor, but got {got}"
+    assert str(raised.value) == f"{begin} to be a tensor, but got {got}"
 
 
 def test_torch_function_sees_the_operator():
     assert seen_by_torch_function(sigmoid, 1) == [torch.ops.lltm_jit.sigmoid]
+    assert seen_by_torch_function(d_sigmoid, 1) == [torch.ops.lltm_jit.d_sigmoid]
