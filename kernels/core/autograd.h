@@ -16,6 +16,17 @@ using torch::autograd::Node;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
+// What the nodes of operators have in common.
+struct OpNode : public Node {
+  // Compiled autograd would trace the node through internals of torch that change from version to
+  // version. A compiled forward pass has a node of torch's own in its place.
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs&) const override {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, name(),
+                                ": compiled autograd takes this operator only where ",
+                                "the forward pass is compiled, too: use torch.compile there");
+  }
+};
+
 // Nodes are held by std::shared_ptr up to torch 2.12 and by c10::intrusive_ptr from 2.13 on.
 template <typename T, typename... Args>
 auto make_node(Args&&... args) {

@@ -35,7 +35,7 @@ Gradients call_backward(const OptionalTensor& grad_h, const OptionalTensor& grad
 
 // -------------------------------------------------------------------------------------- autograd --
 
-struct LltmCellBackward : public Node {
+struct LltmCellBackward : public OpNode {
   SavedVariable input, weights, bias, old_h, old_cell, new_cell, gates;
 
   std::string name() const override { return "LltmCellBackward"; }

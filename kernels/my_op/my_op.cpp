@@ -134,7 +134,7 @@ Gradients call_my_op_backward(const Tensor& grad) {
   return op.call(grad);
 }
 
-struct MyOpBackward : public Node {
+struct MyOpBackward : public OpNode {
   std::string name() const override { return "MyOpBackward"; }
 
   variable_list apply(variable_list&& grads) override {

@@ -108,7 +108,7 @@ Tensor d_sigmoid(const Tensor& z) {
   return at::rsub(s, 1) * s;
 }
 
-struct SigmoidBackward : public Node {
+struct SigmoidBackward : public OpNode {
   SavedVariable s;
 
   std::string name() const override { return "SigmoidBackward"; }
