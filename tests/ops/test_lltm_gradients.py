@@ -65,9 +65,10 @@ def test_undefined_output_gradient(output, device):
         torch.testing.assert_close(a, torch.zeros_like(a) if e is None else e)
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("shape", [(21,), (1, 21)])
-def test_bias_gradient_has_the_shape_of_bias(shape):
-    input, weights, bias, old_h, old_cell = cell_inputs(requires_grad=True)
+def test_bias_gradient_has_the_shape_of_bias(shape, device):
+    input, weights, bias, old_h, old_cell = cell_inputs(device=device, requires_grad=True)
     bias = bias.detach().reshape(shape).requires_grad_()
     new_h, _ = lltm_cell(input, weights, bias, old_h, old_cell)
     (grad_bias,) = torch.autograd.grad(new_h.sum(), bias, create_graph=True)
