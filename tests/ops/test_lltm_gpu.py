@@ -30,7 +30,7 @@ def forward_and_backward(*inputs: Tensor) -> list[Tensor]:
 
 @pytest.fixture
 def own_products():
-    """Of the kernels with products of their own, whose tiles not every GPU has shared memory for."""
+    """Kernels with products of their own, whose tiles not every GPU has the shared memory for."""
     if torch.cuda.get_device_properties(0).shared_memory_per_block_optin < 220 * 1024:
         pytest.skip("on this GPU the library multiplies")
 
