@@ -198,14 +198,13 @@ void register_lltm(OpLibraries& libraries) {
   libraries.meta.impl("lltm_cell", TORCH_FN(lltm_cell_meta));
   libraries.meta.impl("lltm_cell_forward", TORCH_FN(lltm_cell_forward_meta));
   libraries.meta.impl("lltm_cell_backward", TORCH_FN(lltm_cell_backward_meta));
+  libraries.any_device.impl("lltm_cell", TORCH_FN(lltm_cell_aten));
   for (auto* library : {&libraries.any_device, &libraries.vmap}) {
-    library->impl("lltm_cell", TORCH_FN(lltm_cell_aten));
     library->impl("lltm_cell_forward", TORCH_FN(lltm_cell_forward_aten));
     library->impl("lltm_cell_backward", TORCH_FN(lltm_cell_backward_aten));
   }
   libraries.composite.impl("lltm_cell_aten", TORCH_FN(lltm_cell_aten));
   libraries.composite.impl("lltm_cell_check", TORCH_FN(lltm_cell_check));
-  libraries.vmap.impl("lltm_cell_check", TORCH_FN(lltm_cell_check));
   register_lltm_autograd(libraries);
 }
 

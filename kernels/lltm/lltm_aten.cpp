@@ -9,9 +9,15 @@
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 namespace lltm_jit {
 namespace {
+
+// Every formula computes in the dtypes that it is given: what autocast casts, it has cast before.
+struct NoAutocast {
+  c10::impl::ExcludeDispatchKeyGuard guard{c10::autocast_dispatch_keyset};
+};
 
 struct Gates {
   Tensor input_gate, output_gate, candidate_cell;
@@ -46,6 +52,7 @@ PointwiseGradients pointwise_backward(const Gates& gates, const Tensor& new_cell
 std::tuple<Tensor, Tensor, Tensor> lltm_forward_aten(const Tensor& input, const Tensor& weights,
                                                      const OptionalTensor& bias,
                                                      const Tensor& old_h, const Tensor& old_cell) {
+  const NoAutocast guard;
   const Tensor pre = pre_activations(at::cat({old_h, input}, 1), weights, bias);
   const auto [i, o, c] = activate(pre, old_cell.scalar_type());
   const Tensor new_cell = old_cell + i * c;
@@ -57,6 +64,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> lltm_backward_aten(
     const OptionalTensor& grad_h, const OptionalTensor& grad_cell, const Tensor& input,
     const Tensor& weights, const OptionalTensor& bias, const Tensor& old_h, const Tensor& old_cell,
     std::array<bool, 5> output_mask) {
+  const NoAutocast guard;
   const auto dtype = input.scalar_type();
   const Tensor X = at::cat({old_h, input}, 1);
   const Gates gates = activate(pre_activations(X, weights, bias), old_cell.scalar_type());
@@ -83,6 +91,7 @@ std::vector<Tensor> lltm_tutorial_forward(const Tensor& input, const Tensor& wei
                                           const OptionalTensor& bias, const Tensor& old_h,
                                           const Tensor& old_cell) {
   check_lltm_inputs("lltm_forward", input, weights, bias, old_h, old_cell);
+  const NoAutocast guard;
   const Tensor X = at::cat({old_h, input}, 1);
   const Tensor gate_weights = pre_activations(X, weights, bias);
   const auto [i, o, c] = activate(gate_weights, gate_weights.scalar_type());
@@ -97,6 +106,7 @@ std::vector<Tensor> lltm_tutorial_backward(const Tensor& grad_h, const Tensor& g
                                            const Tensor& weights) {
   check_lltm_tutorial_backward(grad_h, grad_cell, new_cell, input_gate, output_gate, candidate_cell,
                                X, gate_weights, weights);
+  const NoAutocast guard;
   const auto [d_pre_cell, d_old_cell] =
       pointwise_backward({input_gate, output_gate, candidate_cell}, new_cell, grad_h, grad_cell);
   const Tensor d_pre = d_pre_cell.to(X.scalar_type());

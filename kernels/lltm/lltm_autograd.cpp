@@ -122,12 +122,16 @@ Gradients lltm_cell_backward_autograd(const OptionalTensor& grad_h, const Option
 
 // -------------------------------------------------------------------------------------- autocast --
 
-// Casts what addmm casts; a float32 cell stays: see Note [Dtype of the cell].
-template <c10::DeviceType device, auto* cell>
+// Casts what addmm casts; a float32 cell stays: see Note [Dtype of the cell]. Under vmap, too, which
+// the dispatcher comes to before autocast.
+template <auto* cell>
 auto autocast(const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
               const Tensor& old_h, const Tensor& old_cell) {
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(
-      at::autocast::get_autocast_dispatch_key_from_device_type(device));
+  const auto device = input.defined() ? input.device().type() : c10::DeviceType::Meta;
+  const bool enabled =  // before the guard, which turns it off
+      at::autocast::is_autocast_available(device) && at::autocast::is_autocast_enabled(device);
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  if (!enabled) return cell(input, weights, bias, old_h, old_cell);
   const auto dtype = at::autocast::get_autocast_dtype(device);
   const auto cast = [&](const Tensor& tensor) {
     return at::autocast::cached_cast(dtype, tensor, device);
@@ -144,13 +148,14 @@ void register_lltm_autograd(OpLibraries& libraries) {
   libraries.autograd.impl("lltm_cell", TORCH_FN(lltm_cell_autograd));
   libraries.autograd.impl("lltm_cell_forward", TORCH_FN(lltm_cell_forward_autograd));
   libraries.autograd.impl("lltm_cell_backward", TORCH_FN(lltm_cell_backward_autograd));
-  constexpr auto kCpu = c10::DeviceType::CPU, kCuda = c10::DeviceType::CUDA;
-  libraries.autocast_cpu.impl("lltm_cell", TORCH_FN((autocast<kCpu, call_cell>)));
-  libraries.autocast_cuda.impl("lltm_cell", TORCH_FN((autocast<kCuda, call_cell>)));
-  libraries.autocast_cpu.impl("lltm_cell_aten", TORCH_FN((autocast<kCpu, lltm_cell_aten>)));
-  libraries.autocast_cuda.impl("lltm_cell_aten", TORCH_FN((autocast<kCuda, lltm_cell_aten>)));
-  libraries.autocast_cpu.impl("lltm_cell_check", TORCH_FN((autocast<kCpu, lltm_cell_check>)));
-  libraries.autocast_cuda.impl("lltm_cell_check", TORCH_FN((autocast<kCuda, lltm_cell_check>)));
+  for (auto* library : {&libraries.autocast_cpu, &libraries.autocast_cuda}) {
+    library->impl("lltm_cell", TORCH_FN((autocast<call_cell>)));
+  }
+  libraries.vmap.impl("lltm_cell", TORCH_FN((autocast<lltm_cell_aten>)));
+  for (auto* library : {&libraries.autocast_cpu, &libraries.autocast_cuda, &libraries.vmap}) {
+    library->impl("lltm_cell_aten", TORCH_FN((autocast<lltm_cell_aten>)));
+    library->impl("lltm_cell_check", TORCH_FN((autocast<lltm_cell_check>)));
+  }
 }
 
 void bind_lltm(pybind11::module_& m) {

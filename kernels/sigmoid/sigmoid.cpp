@@ -166,7 +166,9 @@ void register_sigmoid(OpLibraries& libraries) {
     library->impl("sigmoid", TORCH_FN(sigmoid_aten));
     library->impl("sigmoid_backward", TORCH_FN(sigmoid_backward_aten));
   }
-  libraries.composite.impl("d_sigmoid", TORCH_FN(d_sigmoid));
+  for (auto* library : {&libraries.composite, &libraries.vmap}) {
+    library->impl("d_sigmoid", TORCH_FN(d_sigmoid));
+  }
   libraries.autograd.impl("sigmoid", TORCH_FN(sigmoid_autograd));
   libraries.autograd.impl("sigmoid_backward", TORCH_FN(sigmoid_backward_autograd));
 }

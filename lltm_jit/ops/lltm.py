@@ -69,6 +69,9 @@ def lltm_cell(
     Its equations, and their source, are at the top of :mod:`lltm_jit.ops.lltm`. Also accepts the
     state as a pair: ``lltm_cell(input, (old_h, old_cell), weights, bias)``.
 
+    Under ``torch.autocast`` the tensors are cast as those of ``torch.addmm`` are, but for a float
+    ``old_cell``: ``new_h`` then has autocast's dtype, and ``new_cell`` is float.
+
     Args:
         input: (B, I); half, bfloat16, float or double. All tensors share its dtype and device.
         weights: (3H, H+I): rows of the input gate, the output gate and the candidate cell; columns
@@ -150,7 +153,8 @@ def lltm_forward(
     """The tutorial's low-level forward call, in ATen operations on any device.
 
     Also accepts the state as a pair: ``lltm_forward(input, (old_h, old_cell), weights, bias)``.
-    Shapes, dtypes and the source of the maths are those of :func:`lltm_cell`.
+    Shapes, dtypes and the source of the maths are those of :func:`lltm_cell`. Autocast casts
+    nothing here.
 
     Returns:
         ``[new_h, new_cell, input_gate, output_gate, candidate_cell, X, gate_weights]``: states and
@@ -184,7 +188,7 @@ def lltm_backward(
     """The tutorial's low-level backward call, in ATen operations on any device.
 
     Dtypes and the source of the maths are those of :func:`lltm_cell`; gradients have the dtype of
-    what they belong to.
+    what they belong to. Autocast casts nothing here.
 
     Args:
         grad_h, grad_cell: (B, H), gradients of ``new_h`` and ``new_cell``.

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import copy
 import pickle
+from functools import partial
 
 import pytest
 import torch
-from op_testing import DEVICES, assert_accurate, cell_inputs
+from op_testing import DEVICES, IMPLEMENTATIONS, assert_accurate, cell_inputs
 from torch import nn
+from torch.func import vmap
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
 from torch.utils.checkpoint import checkpoint
 
 import lltm_jit
-from lltm_jit.functional import lltm_cell
+from lltm_jit.functional import lltm_backward, lltm_cell, lltm_forward
 from lltm_jit.ops.lltm import lltm_cell_reference
 
 
@@ -63,8 +65,37 @@ def test_backward_inside_autocast_stays_in_the_dtype_of_the_forward(device):
     new_h, _ = lltm_cell(*inputs)
     expected = torch.autograd.grad(new_h.sum(), inputs, retain_graph=True)
     with torch.autocast(device, torch.bfloat16):
-        actual = torch.autograd.grad(new_h.sum(), inputs)
+        actual = torch.autograd.grad(new_h.sum(), inputs, retain_graph=True)
+        to_differentiate = torch.autograd.grad(new_h.sum(), inputs, create_graph=True)
     torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+    torch.testing.assert_close(to_differentiate, expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
+def test_autocast_under_vmap(impl, device):
+    """What it casts, and that it takes a mix of dtypes, is as without vmap."""
+    inputs = [torch.stack([t, 2 * t]) for t in cell_inputs(dtype=torch.float, device=device)]
+    cell = partial(lltm_cell, impl=impl)
+    with torch.autocast(device, torch.bfloat16):
+        for args in (inputs, [inputs[0].bfloat16(), *inputs[1:]]):
+            rows = [cell(*(t[i] for t in args)) for i in range(2)]
+            expected = tuple(torch.stack(row) for row in zip(*rows, strict=True))
+            torch.testing.assert_close(vmap(cell)(*args), expected, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_autocast_leaves_the_tutorial_calls(device):
+    inputs = cell_inputs(dtype=torch.float, device=device)
+
+    def run():
+        results = lltm_forward(*inputs)
+        ones = [torch.ones_like(t) for t in results[:2]]
+        return results + lltm_backward(*ones, *results[1:], inputs[1])
+
+    expected = run()
+    with torch.autocast(device, torch.bfloat16):
+        torch.testing.assert_close(run(), expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import pytest
 import torch
 from op_testing import (
     DEVICES,
+    IMPLEMENTATIONS,
     cell_inputs,
     subsets,
 )
@@ -48,6 +50,20 @@ def test_vmap(device):
             for h, c in (actual, expected)
         ]
         torch.testing.assert_close(*grads)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
+def test_vmap_runs_once_for_the_whole_batch(impl, device):
+    """And not once a sample, as torch does for operators that it knows no rule for."""
+    inputs = [torch.stack([t, 2 * t]) for t in cell_inputs(device=device)]
+    cell = partial(lltm_cell, impl=impl)
+    torch._C._functorch._set_vmap_fallback_enabled(False)
+    try:
+        actual = vmap(cell)(*inputs)
+    finally:
+        torch._C._functorch._set_vmap_fallback_enabled(True)
+    torch.testing.assert_close(actual, vmap(lltm_cell_reference)(*inputs))
 
 
 @pytest.mark.parametrize("device", DEVICES)
