@@ -32,10 +32,17 @@ def refuse_non_tensors(
         TypeError: there is such an argument.
     """
     for name, value in zip(inspect.signature(function).parameters, args, strict=False):
-        if is_tensor_like(value) or (value is None and name in optional):
-            continue
-        wanted = "a tensor or None" if name in optional else "a tensor"
-        got = "None" if value is None else type(value).__name__
-        raise TypeError(
-            f"{function.__name__}(): expected {name} to be {wanted}, but got {got}"
-        ) from None
+        refuse_non_tensor(function.__name__, name, value, optional=name in optional)
+
+
+def refuse_non_tensor(function: str, name: str, value: object, optional: bool = False) -> None:
+    """Name an argument that is no tensor; an `optional` one may be None.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if is_tensor_like(value) or (value is None and optional):
+        return
+    wanted = "a tensor or None" if optional else "a tensor"
+    got = "None" if value is None else type(value).__name__
+    raise TypeError(f"{function}(): expected {name} to be {wanted}, but got {got}") from None

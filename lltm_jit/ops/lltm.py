@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function
 
 from lltm_jit import native
-from lltm_jit.ops._library import define, refuse_non_tensors
+from lltm_jit.ops._library import define, refuse_non_tensor, refuse_non_tensors
 
 _CELL = "Tensor input, Tensor weights, Tensor? bias, Tensor old_h, Tensor old_cell"
 
@@ -69,9 +69,6 @@ def lltm_cell(
     Its equations, and their source, are at the top of :mod:`lltm_jit.ops.lltm`. Also accepts the
     state as a pair: ``lltm_cell(input, (old_h, old_cell), weights, bias)``.
 
-    Under ``torch.autocast`` the tensors are cast as those of ``torch.addmm`` are, but for a float
-    ``old_cell``: ``new_h`` then has autocast's dtype, and ``new_cell`` is float.
-
     Args:
         input: (B, I); half, bfloat16, float or double. All tensors share its dtype and device.
         weights: (3H, H+I): rows of the input gate, the output gate and the candidate cell; columns
@@ -84,7 +81,9 @@ def lltm_cell(
             that have none; ``"aten"``: C++ composed of ATen ops; ``"reference"``: plain PyTorch.
 
     Returns:
-        ``(new_h, new_cell)``, each (B, H). Differentiable any number of times in every input.
+        ``(new_h, new_cell)``, each (B, H). Differentiable any number of times in every input. Under
+        ``torch.autocast`` tensors are cast as those of ``torch.addmm``, but for a float
+        ``old_cell``: ``new_h`` has autocast's dtype, and ``new_cell`` stays float.
 
     Raises:
         RuntimeError: if a shape, dtype or device does not fit; the message names both values.
@@ -153,8 +152,7 @@ def lltm_forward(
     """The tutorial's low-level forward call, in ATen operations on any device.
 
     Also accepts the state as a pair: ``lltm_forward(input, (old_h, old_cell), weights, bias)``.
-    Shapes, dtypes and the source of the maths are those of :func:`lltm_cell`. Autocast casts
-    nothing here.
+    Shapes, dtypes and the maths' source: see :func:`lltm_cell`. Autocast casts nothing here.
 
     Returns:
         ``[new_h, new_cell, input_gate, output_gate, candidate_cell, X, gate_weights]``: states and
@@ -225,12 +223,10 @@ class LLTMCell(nn.Module):
         impl: see :func:`lltm_cell`.
 
     Attributes:
-        weights: parameter (3H, H+I).
+        weights: parameter (3H, H+I). It and ``bias`` start uniform in ±1/sqrt(H).
         bias: parameter (3H,) or ``None``. A ``state_dict`` whose bias is (1, 3H), as the tutorial's
             module has it, loads as well. The other way,
             ``tutorial.load_state_dict({**cell.state_dict(), "bias": cell.bias[None]})``.
-
-    Parameters start uniform in ±1/sqrt(H).
     """
 
     bias: nn.Parameter | None
@@ -279,11 +275,11 @@ class LLTMCell(nn.Module):
 
         Raises:
             RuntimeError: if a shape, dtype or device does not fit; see :func:`lltm_cell`.
-            TypeError: if the state is no pair.
+            TypeError: if the state is no pair, or an argument no tensor.
         """
         if state is None:
-            zeros = input.new_zeros(*input.shape[:-1], self.hidden_size)
-            state = (zeros, zeros)
+            refuse_non_tensor("LLTMCell", "input", input)
+            state = (input.new_zeros(*input.shape[:-1], self.hidden_size),) * 2
         return _run_cell(self.impl, input, self.weights, self.bias, *state_pair("LLTMCell", state))
 
     def extra_repr(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from lltm_jit.ops._library import refuse_non_tensor
 from lltm_jit.ops.lltm import LLTMCell, state_pair
 
 
@@ -52,8 +53,9 @@ class LLTM(nn.Module):
         Raises:
             ValueError: if ``input`` or the state has another rank, or ``input`` no steps.
             RuntimeError: if another size, dtype or device does not fit; see :class:`LLTMCell`.
-            TypeError: if the state is no pair.
+            TypeError: if the state is no pair, or an argument no tensor.
         """
+        refuse_non_tensor("LLTM", "input", input)
         if input.dim() not in (2, 3):
             raise ValueError(
                 "LLTM(): expected input to have 2 or 3 dimensions, "
@@ -88,6 +90,7 @@ class LLTM(nn.Module):
         h, c = state_pair("LLTM", state)
         rank, shape = (3, "[1, batch_size, hidden_size]") if batched else (2, "[1, hidden_size]")
         for name, tensor in (("h_0", h), ("c_0", c)):
+            refuse_non_tensor("LLTM", name, tensor)
             if tensor.dim() != rank:
                 raise ValueError(
                     f"LLTM(): expected {name} to have {rank} dimensions {shape}, "

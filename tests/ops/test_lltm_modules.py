@@ -147,3 +147,33 @@ def test_layer_refuses_a_state_of_another_rank(batch_first, case):
         lltm_jit.LLTM(5, 7, batch_first=batch_first)(input, state)
     got = list(h_shape if wanted.startswith("h_0") else c_shape)
     assert str(raised.value) == f"LLTM(): expected {wanted}, but got shape {got}"
+
+
+STATE = torch.zeros(1, 2, 7)
+PACKED = torch.nn.utils.rnn.pack_sequence([torch.zeros(4, 5)])
+NO_TENSORS = {
+    "a packed sequence": (lltm_jit.LLTM, (PACKED,), "LLTM(): expected input", "PackedSequence"),
+    "no sequence": (lltm_jit.LLTM, (None,), "LLTM(): expected input", "None"),
+    "no h_0": (
+        lltm_jit.LLTM,
+        (torch.zeros(4, 2, 5), (None, STATE)),
+        "LLTM(): expected h_0",
+        "None",
+    ),
+    "no c_0": (
+        lltm_jit.LLTM,
+        (torch.zeros(4, 2, 5), (STATE, 0.0)),
+        "LLTM(): expected c_0",
+        "float",
+    ),
+    "no input": (lltm_jit.LLTMCell, (None,), "LLTMCell(): expected input", "None"),
+    "a list": (lltm_jit.LLTMCell, ([[1.0]],), "LLTMCell(): expected input", "list"),
+}
+
+
+@pytest.mark.parametrize("case", NO_TENSORS)
+def test_modules_refuse_what_is_no_tensor(case):
+    module, args, begin, got = NO_TENSORS[case]
+    with pytest.raises(TypeError) as raised:
+        module(5, 7)(*args)
+    assert str(raised.value) == f"{begin} to be a tensor, but got {got}"
