@@ -96,6 +96,43 @@ def test_saved_tensor_changed_in_place_is_noticed():
         (new_h.sum() + new_cell.sum()).backward()
 
 
+@pytest.mark.parametrize("position", range(5))
+def test_input_changed_in_place_is_noticed(position):
+    """The bias and the old cell, too, which second derivatives read."""
+    inputs = cell_inputs(requires_grad=True)
+    new_h, new_cell = lltm_cell(*inputs)
+    with torch.no_grad():
+        inputs[position].add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        (new_h.sum() + new_cell.sum()).backward()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_hidden_state_may_be_changed_in_place(device):
+    inputs = cell_inputs(device=device, requires_grad=True)
+    new_h, new_cell = lltm_cell(*inputs)
+    new_h[0].mul_(2)
+    expected_h, expected_cell = lltm_cell_reference(*inputs)
+    factor = torch.ones_like(expected_h).index_fill_(0, torch.tensor(0, device=device), 2)
+    torch.testing.assert_close(
+        torch.autograd.grad(new_h.sum() + new_cell.sum(), inputs),
+        torch.autograd.grad((factor * expected_h).sum() + expected_cell.sum(), inputs),
+    )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("output", [0, 1])
+def test_second_derivatives_through_one_result(output, device):
+    inputs = cell_inputs(device=device, requires_grad=True)
+
+    def second(function):
+        loss = function(*inputs)[output].pow(3).sum()
+        first = torch.autograd.grad(loss, inputs, create_graph=True, materialize_grads=True)
+        return torch.autograd.grad(sum(g.square().sum() for g in first), inputs)
+
+    torch.testing.assert_close(second(lltm_cell), second(lltm_cell_reference))
+
+
 def both(function, inputs: Inputs) -> list[Tensor]:
     """Results and gradients, with a gradient that is not the same everywhere."""
     results = function(*inputs)
