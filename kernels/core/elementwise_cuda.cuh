@@ -44,16 +44,22 @@ __global__ void elementwise_kernel(ElementwiseArgs<Op> args, int64_t packs) {
   }
 }
 
-template <typename Op, typename scalar_t>
-cudaError_t launch_elementwise_as(const ElementwiseArgs<Op>& args, cudaStream_t stream) {
-  constexpr int kVec = kAccessBytes / sizeof(scalar_t);
+// The part of the launch that all element types share, which are many to compile.
+template <typename Op>
+cudaError_t launch_elementwise_kernel(void (*kernel)(ElementwiseArgs<Op>, int64_t), int vec,
+                                      const ElementwiseArgs<Op>& args, cudaStream_t stream) {
   bool vectorize = true;
   for (const void* pointer : args.inputs) vectorize &= aligned(kAccessBytes, pointer);
   for (const void* pointer : args.outputs) vectorize &= aligned(kAccessBytes, pointer);
-  const int64_t packs = vectorize ? args.numel / kVec : 0;
-  const int64_t rest = args.numel - packs * kVec;
-  return launch(elementwise_kernel<Op, scalar_t, kVec>, blocks_for(max(packs, rest)), kThreads, 0,
-                stream, args, packs);
+  const int64_t packs = vectorize ? args.numel / vec : 0;
+  const int64_t rest = args.numel - packs * vec;
+  return launch(kernel, blocks_for(max(packs, rest)), kThreads, 0, stream, args, packs);
+}
+
+template <typename Op, typename scalar_t>
+cudaError_t launch_elementwise_as(const ElementwiseArgs<Op>& args, cudaStream_t stream) {
+  constexpr int kVec = kAccessBytes / sizeof(scalar_t);
+  return launch_elementwise_kernel(elementwise_kernel<Op, scalar_t, kVec>, kVec, args, stream);
 }
 
 template <typename Op>

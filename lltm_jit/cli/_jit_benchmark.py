@@ -203,6 +203,9 @@ def python(folder: Path, program: str, *arguments: str) -> str:
         "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
         "LLTM_JIT_QUIET": "1",
         "PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")]),
+        # Modules are compiled once, as they are where Python may write beside them.
+        "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
+        "PYTHONDONTWRITEBYTECODE": "",
     }
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
