@@ -84,7 +84,8 @@ def _table(rows: list[Row]) -> str:
         elif with_graph:
             cells += ["-", "-"]
         lines.append(cells)
-    return f"{first.phase}: {sizes}\n{_build.table(lines)}"
+    rates = "; rates are of the time in a graph" if with_graph else ""
+    return f"{first.phase}: {sizes}{rates}\n{_build.table(lines)}"
 
 
 def microseconds(seconds: float) -> str:
