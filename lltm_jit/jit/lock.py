@@ -12,11 +12,15 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from . import cache, knobs
+from . import cache, cancel, knobs
 from .errors import BuildError
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 _in_process: dict[str, threading.RLock] = {}
 _FAILURE_HOLDS = 60.0  # seconds: longer than the processes of one job take to import torch
@@ -55,7 +59,7 @@ def build_lock(key: str, say: Callable[[str], None]) -> Iterator[None]:
             lock.acquire(timeout=0)
         except Timeout:
             say(f"waiting for {_describe(owner)}")
-            lock.acquire(poll_interval=0.1)
+            _wait_for(lock)
     try:
         with cache.writing():
             cache.write_json(
@@ -72,8 +76,21 @@ def file_lock(name: str) -> Iterator[None]:
     """Hold a lock of any other name. Taken only while holding a key's lock, never before one."""
     from filelock import FileLock
 
-    with FileLock(cache.builds_directory() / "locks" / f"{name}.lock"):
+    lock = FileLock(cache.builds_directory() / "locks" / f"{name}.lock")
+    _wait_for(lock)
+    try:
         yield
+    finally:
+        lock.release()
+
+
+def _wait_for(lock: BaseFileLock) -> None:
+    from filelock import Timeout
+
+    while not lock.is_locked:
+        cancel.check()
+        with suppress(Timeout):
+            lock.acquire(timeout=1, poll_interval=0.1)
 
 
 def if_free(key: str, action: Callable[[str], None]) -> None:

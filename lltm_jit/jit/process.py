@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from . import cancel
 from .errors import ToolchainError
 from .spec import BuildSpec
 from .toolchain import Toolchain
@@ -125,6 +126,7 @@ def _stream(
     threading.Thread(target=read, daemon=True).start()
     ended = False
     while True:
+        cancel.check()
         try:
             line = lines.get(timeout=tick)
         except queue.Empty:

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import ModuleType
 
+from .cancel import Cancelled, cancelled_by
 from .errors import LltmJitError, ToolchainError
 from .reload import Reload, reload_module, source_directories
 from .spec import CUDA_SUFFIXES, CXX_SUFFIXES, HEADER_SUFFIXES
@@ -31,7 +32,8 @@ def watch(
         then: called with the result of each reload that changed something.
 
     An error of the build is printed, and the old build stays in force; one of ``then`` is printed
-    as that of a thread. The watch ends with the ``with`` block.
+    as that of a thread. The watch ends with the ``with`` block, and gives up a rebuild that still
+    runs then.
 
     Raises:
         ToolchainError: watchfiles is not installed.
@@ -62,7 +64,7 @@ def watch(
             ready.set()
             if changed:
                 # In a thread of its own: an error of the callback ends that, and not the watch.
-                once = threading.Thread(target=_reload_and_tell, args=(reload, then))
+                once = threading.Thread(target=_reload_and_tell, args=(reload, then, stop))
                 once.start()
                 once.join()
 
@@ -96,9 +98,14 @@ def watch_module(
     return watch(source_directories(module), reload, then)
 
 
-def _reload_and_tell(reload: Callable[[], Reload], then: Callable[[Reload], None] | None) -> None:
+def _reload_and_tell(
+    reload: Callable[[], Reload], then: Callable[[Reload], None] | None, stop: threading.Event
+) -> None:
     try:
-        done = reload()
+        with cancelled_by(stop):
+            done = reload()
+    except Cancelled:
+        return
     except LltmJitError as error:
         print(f"lltm_jit: the old build stays in force\n{error}", file=sys.stderr, flush=True)
         return

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -90,3 +91,24 @@ def finish(process: subprocess.Popen) -> dict:
 def text_of(build: jit.Build) -> str:
     """What the fake compiler compiled and linked."""
     return Path(build.module.__file__).read_bytes().rpartition(b"#FAKE\n")[2].decode()
+
+
+def wait_for(condition, seconds: float = 60.0) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that ended and is not yet collected does not."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def compiler_pid(gate: Path) -> int:
+    """The compiler that stands at a gate, once it is there."""
+    wait_for(lambda: gate.exists() and gate.read_text())
+    return int(gate.read_text())

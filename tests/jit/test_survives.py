@@ -11,34 +11,13 @@ import time
 from pathlib import Path
 
 import pytest
-from engine_bench import finish
+from engine_bench import alive, compiler_pid, finish, wait_for
 
 from lltm_jit import jit
 from lltm_jit.jit import lock, retention
 
 ALL = ["compile one.cpp", "compile two.cpp", "link"]
 CROWD = 8
-
-
-def wait_for(condition, seconds: float = 60.0) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.02)
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that ended and is not yet collected does not."""
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
-        return False
-
-
-def compiler_pid(gate: Path) -> int:
-    """The compiler that stands at a gate, once it is there."""
-    wait_for(lambda: gate.exists() and gate.read_text())
-    return int(gate.read_text())
 
 
 def assert_next_one_builds(bench) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
-from engine_bench import text_of
+from engine_bench import alive, compiler_pid, finish, text_of, wait_for
 
 from lltm_jit import native
 from lltm_jit.jit import LltmJitError, ipython, reload, torch_api, watch
+from lltm_jit.jit.cancel import Cancelled, cancelled_by
 
 pytest.importorskip("watchfiles", reason="an extra")
 
@@ -94,6 +100,66 @@ def test_files_that_are_no_sources_are_not_watched(watched):
     bench.write("two/notes.txt", "x")
     assert not tried.wait(1)
     assert not told
+
+
+IN_A_BLOCK = """
+import threading
+import lltm_jit
+with lltm_jit.watch():
+    print("watching", flush=True)
+    threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize("words", [("-m", "lltm_jit", "watch"), ("-c", IN_A_BLOCK)])
+def test_ctrl_c_ends_a_rebuild_at_once(bench, tmp_path, words):
+    shutil.copytree(Path(native.__file__).parent, tmp_path / "lltm_jit")  # beside the kernels
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
+    process = subprocess.Popen(
+        [sys.executable, *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    signal.signal(signal.SIGINT, before)
+    try:
+        said = iter(process.stdout.readline, "")
+        assert next(line for line in said if "watching" in line)
+        wait_for(lambda: list(bench.builds.glob("*/ok.json")))
+        gate = tmp_path / "gate"
+        bench.write("one/one.cpp", f"//! wait {gate}\n")
+        pid = compiler_pid(gate)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=10)
+    finally:
+        process.kill()
+    assert process.returncode == (0 if "watch" in words else -signal.SIGINT)
+    assert not alive(pid)
+    assert not list(bench.builds.glob("tmp-*"))
+    assert not list(bench.builds.glob("locks/*.owner"))
+
+
+def test_a_wait_for_another_builder_is_given_up_too(bench, tmp_path, capsys):
+    gate = tmp_path / "gate"
+    bench.write("one/one.cpp", f"//! wait {gate}\n")
+    builder = bench.start(REAL_TORCH="1")
+    compiler_pid(gate)
+    unwanted = threading.Event()
+
+    def load():
+        with cancelled_by(unwanted), pytest.raises(Cancelled):
+            bench.load()
+        given_up.set()
+
+    given_up = threading.Event()
+    threading.Thread(target=load).start()
+    wait_for(lambda: "waiting for process" in capsys.readouterr().err)
+    unwanted.set()
+    assert given_up.wait(10)
+    Path(f"{gate}.go").touch()
+    assert not finish(builder)["cached"]
 
 
 @pytest.fixture
