@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import cache, cancel, knobs
+from . import cache, cancel, knobs, progress
 from .errors import BuildError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _in_process: dict[str, threading.RLock] = {}
 _FAILURE_HOLDS = 60.0  # seconds: longer than the processes of one job take to import torch
+_FIRST_IS_LATE = 3.0  # seconds by which the processes of one job come here apart, at the most
 _seen_failures: set[tuple[str, float]] = set()
 
 
@@ -54,6 +55,8 @@ def build_lock(key: str, say: Callable[[str], None]) -> Iterator[None]:
     mode = 0o666 if knobs.flag("LLTM_JIT_TRUST_ROOT") else 0o644
     lock = FileLock(_lock_file(key), mode=mode)
     owner = _lock_file(key).with_suffix(".owner")
+    if not progress.is_first_of_node():
+        _leave_to_the_first(key, owner)
     with cache.writing():
         try:
             lock.acquire(timeout=0)
@@ -82,6 +85,15 @@ def file_lock(name: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def _leave_to_the_first(key: str, owner: Path) -> None:
+    """Let the process of a node that speaks be the one that builds, if it comes soon."""
+    until = time.monotonic() + _FIRST_IS_LATE
+    record = cache.builds_directory() / key / cache.RECORD
+    while not owner.exists() and not record.exists() and time.monotonic() < until:
+        cancel.check()
+        time.sleep(0.05)
 
 
 def _wait_for(lock: BaseFileLock) -> None:

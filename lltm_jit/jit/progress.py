@@ -24,8 +24,7 @@ class Reporter:
 
     def __init__(self, verbose: bool | None = None) -> None:
         self.verbose = knobs.flag("LLTM_JIT_VERBOSE") if verbose is None else verbose
-        # A rank other than the first is silent, and so is whoever asked for it.
-        self.quiet = knobs.flag("LLTM_JIT_QUIET") or os.environ.get("LOCAL_RANK", "0") != "0"
+        self.quiet = knobs.flag("LLTM_JIT_QUIET") or not is_first_of_node()
         self.compiled = 0
         # Seconds between looks at what runs. ninja tells only ends, and who wants each start wants
         # those of the links too, which are over in no time.
@@ -109,6 +108,11 @@ class Reporter:
             self._bar.write(text, file=sys.stderr)
         elif _can_print():
             print(text, file=sys.stderr, flush=True)
+
+
+def is_first_of_node() -> bool:
+    """Whether this is the process of a job that speaks on this node."""
+    return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def _can_print() -> bool:

@@ -369,11 +369,22 @@ def test_old_builds_are_pruned_but_none_in_use(bench, monkeypatch):
 
 
 def test_ranks_build_once_and_only_the_first_speaks(bench):
-    ranks = [bench.start(LOCAL_RANK=str(rank)) for rank in range(4)]
-    results = [finish(process) for process in ranks]
+    bench.write("one/one.cpp", "//! sleep 1\n")
+    others = [bench.start(LOCAL_RANK=str(rank)) for rank in range(1, 4)]
+    time.sleep(0.5)  # the first comes last
+    first = bench.run(LOCAL_RANK="0")
+    results = [finish(process) for process in others]
     assert bench.counts == ALL
-    assert len({result["key"] for result in results}) == 1
-    assert [result["said"] for result in results[1:]] == ["", "", ""]
+    assert {result["key"] for result in results} == {first["key"]}
+    assert [result["said"] for result in results] == ["", "", ""]
+    assert [result["cached"] for result in results] == [True, True, True]
+    assert "building for CPU" in first["said"]
+
+
+def test_a_rank_that_is_alone_builds(bench):
+    result = bench.run(LOCAL_RANK="1")
+    assert not result["cached"]
+    assert result["said"] == ""
 
 
 def test_quiet(bench):
