@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import textwrap
 from collections import Counter
 
 from lltm_jit import native
 from lltm_jit.jit import cache, detect, retention
 from lltm_jit.jit.builder import nearest
-from lltm_jit.jit.fingerprint import build_key, fingerprint, reason
+from lltm_jit.jit.fingerprint import build_key, fingerprint, reasons
 
 from . import _build
 from ._cell import positive
@@ -37,7 +38,7 @@ def list_builds(_: argparse.Namespace) -> int:
         made = _build.local_time(record.created)
         name = record.fingerprint["name"]
         figures = [f"{size:.1f}", f"{record.seconds:.1f}"]
-        rows.append([mark, record.key, name, made, *figures, record.reason])
+        rows.append([mark, record.key, name, made, *figures, _in_a_column(record.reason)])
     print(cache.builds_directory())
     print(_build.table(rows) if len(rows) > 1 else "no builds")
     return 0
@@ -56,7 +57,7 @@ def why(_: argparse.Namespace) -> int:
             made = _build.local_time(record.created)
             print(f"an import loads {key}, built at {made} because: {record.reason}")
             return 0
-    because = reason(nearest(builds, content), content, whole=True)
+    because = ", ".join(reasons(nearest(builds, content), content))
     print(f"an import builds {key}, because: {because}")
     return 0
 
@@ -68,17 +69,22 @@ def prune(args: argparse.Namespace) -> int:
 def clear(_: argparse.Namespace) -> int:
     kept = {record.key: retention.remove(record.key) for record in cache.records()}
     shutil.rmtree(cache.failed_directory(), ignore_errors=True)
-    _report([key for key, why_kept in kept.items() if not why_kept])
+    return _report(kept)
+
+
+def _report(kept: dict[str, str]) -> int:
+    """Tell what became of builds: why each is kept, by its key; nothing where it is gone."""
+    removed = [key for key, why_kept in kept.items() if not why_kept]
+    for key in removed:
+        print(f"removed {key}")
+    print(f"{len(removed)} removed")
     for why_kept, count in Counter(filter(None, kept.values())).items():
         print(f"{count} {why_kept}, and kept")
     return 0 if set(kept.values()) <= {"", "in use"} else 1
 
 
-def _report(removed: list[str]) -> int:
-    for key in removed:
-        print(f"removed {key}")
-    print(f"{len(removed)} removed")
-    return 0
+def _in_a_column(reason: str) -> str:
+    return textwrap.shorten(reason, 80, placeholder=" ...")
 
 
 def _current() -> tuple[str, dict]:

@@ -15,7 +15,15 @@ import torch
 from . import cache, diagnostics, knobs, lock, publish, retention
 from .cache import BUILD_FILE, Record
 from .errors import BuildError, CacheError, ToolchainError
-from .fingerprint import Fingerprint, build_key, differences, fingerprint, flags_key, reason
+from .fingerprint import (
+    Fingerprint,
+    build_key,
+    differences,
+    fingerprint,
+    flags_key,
+    in_short,
+    reasons,
+)
 from .jobs import job_count
 from .process import build_environment, find_ninja, run_worker
 from .progress import Reporter
@@ -32,7 +40,7 @@ class _Plan:
     toolchain: Toolchain
     content: Fingerprint
     key: str
-    why: str
+    why: list[str]
     jobs: int
     ninja: Path
     places: list[str]
@@ -50,7 +58,7 @@ class _Plan:
             fingerprint=self.content,
             library=self.spec.product,
             digest="" if failed else cache.digest(directory / self.spec.product),
-            reason=self.why,
+            reason=", ".join(self.why),
             seconds=round(time.time() - self.began, 3),
             compiled=reporter.compiled,
             reused=len(self.spec.sources) - reporter.compiled,
@@ -88,13 +96,13 @@ def build(
         toolchain=toolchain,
         content=content,
         key=build_key(content),
-        why="asked for anew" if anew else reason(nearest(earlier, content), content),
+        why=["asked for anew"] if anew else reasons(nearest(earlier, content), content),
         jobs=job_count(spec.with_cuda),
         ninja=find_ninja(),
         places=compile_line_places(spec, toolchain),
         began=time.time(),
     )
-    reporter.say(f"building {_announcement(plan)}: {plan.why}")
+    reporter.say(f"building {_announcement(plan)}: {in_short(plan.why)}")
     directory = publish.new_directory(plan.key)
     try:
         # The objects of a build that failed serve as well.
@@ -102,8 +110,7 @@ def build(
         record = _build_in(directory, plan, reporter, seeds)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-        with suppress(OSError):  # others prune at the same time
-            retention.prune()
+        retention.prune()
     if record is not None:
         lock.forget_failure(plan.key)
         reporter.say(

@@ -91,16 +91,17 @@ def differences(old: Fingerprint, new: Fingerprint) -> list[str]:
     return found
 
 
-def reason(old: Fingerprint | None, new: Fingerprint, *, whole: bool = False) -> str:
-    """Why a build is needed, in one line: the first three causes, or the whole of them."""
+def reasons(old: Fingerprint | None, new: Fingerprint) -> list[str]:
+    """Why a build is needed, one phrase a reason."""
     if old is None:
-        return "first build"
-    found = differences(old, new)
-    if not found:
-        return "the cached build cannot be used"
-    if len(found) > 3 and not whole:
-        return ", ".join(found[:3]) + f" and {len(found) - 3} more"
-    return ", ".join(found)
+        return ["first build"]
+    return differences(old, new) or ["the cached build cannot be used"]
+
+
+def in_short(reasons: list[str]) -> str:
+    """The first three reasons, and how many more there are."""
+    more = f" and {len(reasons) - 3} more" if len(reasons) > 3 else ""
+    return ", ".join(reasons[:3]) + more
 
 
 def _value_change(words: str, old: Any, new: Any) -> str:

@@ -51,26 +51,28 @@ def release(key: str) -> None:
         os.close(_held.pop(key))
 
 
-def prune(keep: int | None = None) -> list[str]:
+def prune(keep: int | None = None) -> dict[str, str]:
     """Remove all but the newest builds of each set of flags, and what killed builders left.
 
     Args:
         keep: how many to keep; by default LLTM_JIT_KEEP.
 
     Returns:
-        The keys of the removed builds. One in use, by any process, is never among them.
+        The keys of all but the newest builds, each with why it stays, as one in use by any process
+        does; with nothing where it is removed.
     """
     if keep is None:
         keep = knobs.count("LLTM_JIT_KEEP") or 1
     seen: dict[str, int] = {}
-    removed = []
+    kept = {}
     for record in cache.records():
         seen[record.flags_key] = seen.get(record.flags_key, 0) + 1
-        if seen[record.flags_key] > keep and not remove(record.key):
-            removed.append(record.key)
-    _remove_failed()
-    _remove_debris()
-    return removed
+        if seen[record.flags_key] > keep:
+            kept[record.key] = remove(record.key)
+    for remove_rest in (_remove_failed, _remove_debris):
+        with suppress(OSError):  # others prune at the same time, or nobody may write here
+            remove_rest()
+    return kept
 
 
 def remove(key: str) -> str:

@@ -182,11 +182,14 @@ def test_cache_clear_spares_what_is_loaded(capsys, empty_root, tmp_path):
     assert loaded.directory.exists()
 
 
+@pytest.mark.parametrize("words", [["clear"], ["prune", "--keep", "1"]])
 @pytest.mark.parametrize("refused", ["open", "mkdir"])  # the record, or a place to move it to
-def test_cache_clear_says_what_cannot_be_deleted(
-    capsys, empty_root, tmp_path, monkeypatch, refused
+def test_removing_says_what_cannot_be_deleted(
+    capsys, empty_root, tmp_path, monkeypatch, refused, words
 ):
     directory = engine.build(*tiny_spec(tmp_path)).directory
+    if "prune" in words:  # the older of two
+        engine.build(*tiny_spec(tmp_path, "int answer() { return 43; }\n"))
     retention.release(directory.name)
     original = getattr(os, refused)
 
@@ -196,7 +199,7 @@ def test_cache_clear_says_what_cannot_be_deleted(
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
 
     monkeypatch.setattr(os, refused, read_only)
-    assert main(["cache", "clear"]) == 1
+    assert main(["cache", *words]) == 1
     monkeypatch.undo()
     said = capsys.readouterr().out
     assert said == "0 removed\n1 cannot be deleted (Read-only file system), and kept\n"

@@ -73,7 +73,7 @@ def test_leftovers_of_another_build_are_removed(bench):
 
 
 def test_pruning_where_nothing_is(bench):
-    assert retention.prune(1) == []
+    assert retention.prune(1) == {}
 
 
 def test_builds_that_no_version_can_use_are_removed(bench):
