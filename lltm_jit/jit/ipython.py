@@ -6,8 +6,9 @@
     %%cuda NAME [FUNCTION..] the same, with nvcc
 
 The functions named are bound; without names, every function that is defined at the start of a line,
-not static, no template, and mentions a Tensor. A cell with a PYBIND11_MODULE of its own is left as
-it is. Line numbers in errors are those of the cell, in which the magic stands on line 1.
+not static, no template, and mentions a Tensor; what `#if 0` takes out is out, other conditions are
+not looked at. A cell with a PYBIND11_MODULE of its own is left as it is. Line numbers in errors are
+those of the cell, in which the magic stands on line 1.
 """
 
 from __future__ import annotations
@@ -62,12 +63,28 @@ def register(ipython: InteractiveShell, reload_package: Callable[[], Reload]) ->
 
 def functions_of(cell: str) -> dict[str, str]:
     """The functions of a cell that can be bound: name to declaration."""
-    text = without_comments(cell)
+    text = _without_if_0(without_comments(cell))
     return {
         match["name"]: match["signature"].rstrip() + ";"
         for match in _FUNCTION.finditer(text)
         if "Tensor" in match["signature"] and not _TEMPLATE.search(text[: match.start()])
     }
+
+
+def _without_if_0(text: str) -> str:
+    """C++ without what stands between ``#if 0`` and its ``#else``, ``#elif`` or ``#endif``."""
+    kept, depth = [], 0
+    for line in text.splitlines(keepends=True):
+        directive = re.match(r"\s*#\s*(if|else|elif|endif)", line)
+        word = directive[1] if directive else ""
+        if depth == 0:
+            kept.append(line)
+            depth = int(re.match(r"\s*#\s*if\s+0\s*$", line) is not None)
+        elif word == "if":  # and ifdef, ifndef
+            depth += 1
+        elif word == "endif" or (word and depth == 1):
+            depth -= 1
+    return "".join(kept)
 
 
 def _build_cell(kind: str, line: str, cell: str) -> dict[str, Any]:

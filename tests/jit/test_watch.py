@@ -194,7 +194,16 @@ at::Tensor commented_out(at::Tensor x) { return x; }
 template <typename T,
           typename U>
 at::Tensor of_types(at::Tensor x, T by) { return x; }
+#if 0  // for now
+#ifdef WIDE
+at::Tensor disabled(at::Tensor x) { return x; }
+#else
+at::Tensor disabled(at::Tensor x, int y) { return x; }
+#endif
+at::Tensor disabled_too(at::Tensor x) { return x; }
+# else
 const char* between = "/*";
+#endif
 at::Tensor third(at::Tensor x /* as it is */) { return x; }
 """
 
