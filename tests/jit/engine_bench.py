@@ -13,6 +13,7 @@ from pathlib import Path
 from lltm_jit import jit
 
 HERE = Path(__file__).parent
+ALL = ["compile one.cpp", "compile two.cpp", "link"]  # of the small extension
 
 
 @dataclass

@@ -9,12 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from engine_bench import finish, text_of
+from engine_bench import ALL, finish, text_of
 
 from lltm_jit import jit
 from lltm_jit.jit import publish
-
-ALL = ["compile one.cpp", "compile two.cpp", "link"]
 
 
 def test_cold_build_then_cached(bench):

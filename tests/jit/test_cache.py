@@ -1,0 +1,223 @@
+"""Builds on disk: damaged, pruned, and in places that cannot be written or trusted."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from engine_bench import ALL, finish, wait_for
+
+from lltm_jit import jit
+from lltm_jit.jit import retention
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def zero(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def with_entry(**changes):
+    """Damage that puts other values into a record."""
+
+    def damage(path: Path) -> None:
+        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+    return damage
+
+
+another_schema = with_entry(schema=99)
+
+
+def no_objects(path: Path) -> None:
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "objects": dict.fromkeys(record["objects"])}))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("_C.so", truncate),
+        ("_C.so", zero),
+        ("_C.so", lambda path: path.write_bytes(b"another file")),
+        ("_C.so", Path.unlink),
+        ("ok.json", truncate),
+        ("ok.json", lambda path: path.write_text("no JSON")),
+        ("ok.json", lambda path: path.write_text("[]")),
+        ("ok.json", another_schema),
+        ("ok.json", with_entry(created="yesterday")),
+        ("ok.json", with_entry(places=[1])),
+        ("ok.json", with_entry(fingerprint={"name": "_C", "files": 1})),
+        ("ok.json", no_objects),
+        ("ok.json", Path.unlink),
+    ],
+)
+def test_damaged_build_is_built_again(bench, name, damage):
+    key = bench.run()["key"]
+    assert bench.counts == ALL
+    damage(bench.builds / key / name)
+    result = bench.run()
+    # The objects have digests of their own: when they are right, linking them again is enough.
+    assert bench.counts == (["link"] if name == "_C.so" else ALL)
+    assert result["key"] == key
+    if (name, damage) != ("ok.json", Path.unlink):  # without a record it was never a build
+        notice = [line for line in result["said"].splitlines() if "damaged" in line]
+        assert len(notice) == 1
+        assert name in notice[0]
+    assert bench.run()["cached"]
+
+
+@pytest.mark.parametrize("damage", [truncate, zero, Path.unlink])
+def test_a_damaged_build_file_is_not_taken_over(bench, damage):
+    key = bench.run()["key"]
+    assert bench.counts == ALL
+    damage(bench.builds / key / "build.ninja")
+    bench.write("two/two.cpp", "deux\n")
+    result = bench.run()
+    assert result["text"].endswith("deux")
+    assert "compile two.cpp" in bench.counts
+
+
+def test_builds_that_no_version_can_use_are_removed(bench):
+    keys = []
+    for text in "abc":
+        bench.write("two/two.cpp", text)
+        keys.append(bench.run()["key"])
+    another_schema(bench.builds / keys[0] / "ok.json")
+    (bench.builds / keys[1] / "ok.json").unlink()
+    for text in "de":  # a build leaves what happens to share its lock to the next one
+        bench.write("two/two.cpp", text)
+        keys.append(bench.run()["key"])
+    left = {path.name for path in bench.builds.iterdir()}
+    assert left == {*keys[2:], "locks", "failed", "toolchain.json"}
+
+
+def test_odd_root(bench, tmp_path, monkeypatch):
+    root = tmp_path / "with space, 'quote', \"double\" and größe"
+    assert bench.run(TORCH_EXTENSIONS_DIR=str(root))["text"] == "shared header\none\ntwo"
+    assert bench.run(TORCH_EXTENSIONS_DIR=str(root))["cached"]
+
+
+def test_root_that_cannot_be_made(bench, tmp_path):
+    (tmp_path / "file").touch()
+    result = bench.run(TORCH_EXTENSIONS_DIR=str(tmp_path / "file" / "root"))
+    assert result["error"] == "CacheError"
+    assert "set TORCH_EXTENSIONS_DIR to a directory of your own" in result["message"]
+    assert bench.counts == []
+
+
+def test_full_disk_leaves_nothing_half_written(bench, monkeypatch):
+    from lltm_jit.jit import cache
+
+    def no_space(path, value):
+        raise OSError(28, "No space left on device", str(path))
+
+    bench.spec()  # the compilers' versions are known from here on
+    monkeypatch.setattr(cache, "write_json", no_space)
+    with pytest.raises(jit.CacheError, match="No space left on device; set TORCH_EXTENSIONS_DIR"):
+        bench.load()
+    assert not list(bench.builds.glob("tmp-*"))
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_full_disk_leaves_no_part_of_a_file(bench, monkeypatch, call):
+    def no_space(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, call, no_space)
+    with pytest.raises(jit.CacheError, match="No space left on device; set TORCH_EXTENSIONS_DIR"):
+        bench.load()
+    monkeypatch.undo()
+    assert list(bench.builds.rglob("*.partial")) == []
+
+
+def test_read_only_cache_loads(bench):
+    bench.run()
+    assert bench.counts == ALL
+    before = tree(bench.builds)
+    for path in (bench.builds, *bench.builds.rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        assert bench.run()["cached"]
+        assert tree(bench.builds) == before
+    finally:
+        for path in (bench.builds, *bench.builds.rglob("*")):
+            path.chmod(0o755)
+
+
+def tree(directory: Path) -> dict[Path, tuple[int, int]]:
+    return {p: (p.stat().st_size, p.stat().st_mtime_ns) for p in directory.rglob("*")}
+
+
+def test_root_that_others_may_write_to_is_refused(bench):
+    bench.run()
+    bench.builds.chmod(0o777)
+    result = bench.run()
+    assert result["error"] == "CacheError"
+    assert "others may write to" in result["message"]
+    assert f"chmod go-w {bench.builds.parent}" in result["message"]
+    assert bench.run(LLTM_JIT_TRUST_ROOT="1")["cached"]
+    bench.builds.chmod(0o755)
+    bench.builds.parent.chmod(0o777)
+    assert bench.run()["error"] == "CacheError"
+
+
+def test_root_of_another_user_is_refused(bench, monkeypatch):
+    bench.load()
+    owner = bench.builds.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    if owner == 0:  # root's own files are taken by everybody; make it somebody else's
+        os.chown(bench.builds, 1234, -1)
+    bench.write("two/two.cpp", "deux\n")
+    with pytest.raises(jit.CacheError, match="belongs to user"):
+        bench.load()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no umask there")
+def test_files_of_a_build_are_its_owners_whatever_the_umask(bench):
+    bench.builds.parent.mkdir()
+    before = os.umask(0)
+    try:
+        key = bench.run()["key"]
+    finally:
+        os.umask(before)
+    files = [*(bench.builds / key).iterdir()]
+    assert {"_C.so", "ok.json"} <= {path.name for path in files}
+    assert [path.name for path in files if path.stat().st_mode & 0o022] == []
+
+
+def test_old_builds_are_pruned_but_none_in_use(bench, monkeypatch):
+    monkeypatch.setenv("LLTM_JIT_KEEP", "2")
+    gate = bench.directory / "loaded"
+    user = bench.start(WAIT=str(gate))
+    wait_for(lambda: gate.exists())
+    used = [path.parent.name for path in bench.builds.glob("*/ok.json")]
+    assert len(used) == 1
+    keys = []
+    for text in "abcd":
+        bench.write("two/two.cpp", text)
+        keys.append(bench.run()["key"])
+    left = {path.parent.name for path in bench.builds.glob("*/ok.json")}
+    assert left == {*used, *keys[-2:]}
+    Path(f"{gate}.go").touch()
+    finish(user)
+    bench.write("two/two.cpp", "e")
+    keys.append(bench.run()["key"])
+    assert {path.parent.name for path in bench.builds.glob("*/ok.json")} == set(keys[-2:])
+
+
+def test_pruning_where_nothing_is(bench):
+    assert retention.prune(1) == {}
+
+
+def test_a_wrong_number_of_builds_to_keep_is_told_before_the_work(bench):
+    result = bench.run(LLTM_JIT_KEEP="x")
+    assert result["error"] == "ToolchainError"
+    assert "LLTM_JIT_KEEP" in result["message"]
+    assert bench.counts == []
