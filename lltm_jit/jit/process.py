@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ from . import cancel
 from .errors import ToolchainError
 from .spec import BuildSpec
 from .toolchain import Toolchain
+from .worker import end_session
 
 _WORKER = Path(__file__).with_name("worker.py")
 NINJA_STATUS = "[%f/%t %e] "
@@ -167,11 +167,9 @@ def _end(worker: subprocess.Popen[bytes]) -> None:
     with suppress(BrokenPipeError):
         worker.stdin.close()  # tells a worker that still runs to end what it started
     try:
-        worker.wait(timeout=3)
+        worker.wait(timeout=5)
     except subprocess.TimeoutExpired:
         worker.kill()
         worker.wait()
-    if sys.platform != "win32":
-        # ninja outlives a worker that was killed; told to end, it ends its compilers.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(worker.pid, signal.SIGTERM)
+    if worker.returncode:
+        end_session(worker.pid)  # ninja and the compilers outlive a worker that was killed

@@ -4,6 +4,7 @@ It reads one line of JSON from standard input and then goes on reading. When tha
 process that asked for the build is gone, and everything started here is ended.
 """
 
+import glob
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 
 
 def main() -> int:
@@ -67,16 +69,48 @@ def _build_with_torch(request: dict) -> int:
 def _end_with_parent() -> None:
     while os.read(0, 4096):
         pass
-    if sys.platform != "win32":
-        # ninja runs each compiler in a process group of its own, and ends them when it is told to.
-        for pause in (0.3, 0.7):
-            os.killpg(0, signal.SIGTERM)
-            time.sleep(pause)
-        os.killpg(0, signal.SIGKILL)
+    end_session(os.getpid())
     os._exit(1)
 
 
+def end_session(leader: int) -> None:
+    """End what a worker started: ninja, and the compilers, each in a process group of its own."""
+    if sys.platform == "win32":
+        return
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGTERM)  # ninja, which ends its compilers
+    began = time.monotonic()
+    told: set[int] = set()
+    while (others := _session(leader)) and time.monotonic() < began + 3:
+        late = time.monotonic() > began + 1  # compilers that are told remove their temporary files
+        for pid in others if late else others - told:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
+        told |= others
+        time.sleep(0.02)
+
+
+def _session(leader: int) -> set[int]:
+    """The processes of a session but its leader; none where the system cannot tell."""
+    found = set()
+    for file in glob.glob("/proc/[0-9]*/stat"):
+        try:
+            with open(file) as stat:
+                pid, _, rest = stat.read().partition(" ")
+        except OSError:
+            continue  # just ended
+        state, _, _, session = rest.rpartition(")")[2].split()[:4]
+        if int(session) == leader != int(pid) and state != "Z":
+            found.add(int(pid))
+    return found
+
+
 if __name__ == "__main__":
-    status = main()
-    sys.stdout.flush()
+    try:
+        status = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # who asked for the build is gone
+        status = 1
+    if status:
+        end_session(os.getpid())  # somebody may have killed ninja alone
     os._exit(status)  # nothing here is worth the second that torch takes to unload

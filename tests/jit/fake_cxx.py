@@ -7,6 +7,7 @@ can be imported. Lines in a source tell it how to behave:
     //! error TEXT        fail with TEXT, as a compiler would
     //! signal NUMBER     be killed by this signal
     //! wait FILE         write the process id to FILE, wait until FILE.go is there
+    //! stubborn          do not end when told to
 """
 
 import os
@@ -88,6 +89,8 @@ def obey(source, number, order, value=""):
         sys.exit(1)
     elif order == "signal":
         os.kill(os.getpid(), getattr(signal, value))
+    elif order == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     elif order == "wait":
         Path(value).write_text(str(os.getpid()))
         until = time.monotonic() + 60

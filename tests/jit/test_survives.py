@@ -27,10 +27,11 @@ def test_killed_before_ninja(bench, tmp_path):
     assert bench.counts == ALL
 
 
+@pytest.mark.parametrize("compiler", ["", "//! stubborn\n"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_ended_inside_the_compiler(bench, tmp_path, number):
+def test_ended_inside_the_compiler(bench, tmp_path, number, compiler):
     gate = tmp_path / "gate"
-    source = bench.write("one/one.cpp", f"//! wait {gate}\n")
+    source = bench.write("one/one.cpp", f"{compiler}//! wait {gate}\n")
     process = bench.start()
     pid = compiler_pid(gate)
     process.send_signal(number)
@@ -52,12 +53,13 @@ def test_killed_while_publishing(bench, moment):
     assert bench.counts == ALL
 
 
-def test_worker_killed_is_an_error_and_not_a_hang(bench, tmp_path):
+@pytest.mark.parametrize("name", ["worker.py", "ninja"])
+def test_worker_killed_is_an_error_and_not_a_hang(bench, tmp_path, name):
     gate = tmp_path / "gate"
     bench.write("one/one.cpp", f"//! wait {gate}\n")
     process = bench.start()
     pid = compiler_pid(gate)
-    os.kill(parent_named(pid, "worker.py"), signal.SIGKILL)
+    os.kill(parent_named(pid, name), signal.SIGKILL)
     result = finish(process)
     assert result["error"] == "BuildError"
     wait_for(lambda: not alive(pid), 10)
