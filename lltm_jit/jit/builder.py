@@ -136,6 +136,8 @@ def _build_in(
         return None
     record = plan.record(directory, seeded, reporter, failed=False)
     publish.publish(directory, record)
+    retention.release(plan.key)  # of the build that was there before, if any
+    retention.hold(plan.key)  # before anybody prunes: by the clock, it need not be the newest
     return record
 
 
@@ -243,7 +245,7 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
     log = directory / cache.LOG
     reporter.start(len(_objects(spec) - seeded.objects.keys()) + 1)
     try:
-        with cache.writing(), log.open("w", encoding="utf-8") as file:
+        with cache.writing(), log.open("w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(_log_head(plan))
 
             def on_line(line: str) -> None:

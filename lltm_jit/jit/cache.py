@@ -209,7 +209,7 @@ def read_record(directory: Path) -> Record | None:
         raise DamagedBuild(f"{RECORD} cannot be read: {error.strerror}") from error
     try:
         values = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DamagedBuild(f"{RECORD} is not JSON") from error
     if not isinstance(values, dict) or values.get("schema") != SCHEMA:
         raise DamagedBuild(f"{RECORD} has another schema")

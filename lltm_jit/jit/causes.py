@@ -107,6 +107,10 @@ _CAUSES = (
         r"(?:\d+: )?(\S+): (?:command )?not found",
         "install {1}, or set CXX to the C++ compiler to use",
     ),
+    (
+        r"UnicodeEncodeError: .* surrogates not allowed",
+        "a path or a flag is not UTF-8: change it, or start Python with LC_ALL=C.UTF-8 set",
+    ),
     (r"'(.+)', needed by", "the source {1} is gone: put it back, or build without it"),
     (r"Ninja is required|ninja was not found", "run `python -m pip install ninja`"),
     (

@@ -217,8 +217,6 @@ def _obtain(
                 return record, True
             lock.raise_failure_of_others(key, asked)
         record = builder.build(spec, toolchain, content, reporter, anew=force)
-        retention.release(key)  # of the build that was there before, if any
-        retention.hold(key)
     return (record, False) if record else None
 
 

@@ -158,7 +158,10 @@ def raise_failure_of_others(key: str, asked: float) -> None:
         message, failed_at = str(told["message"]), float(told["time"])
     except (OSError, ValueError, KeyError, TypeError):
         return
-    recent = time.time() - failed_at < _FAILURE_HOLDS
+    age = time.time() - failed_at
+    if age < -_FAILURE_HOLDS:
+        return  # the clock was set back
+    recent = age < _FAILURE_HOLDS
     first_time = (key, failed_at) not in _seen_failures
     if failed_at > asked or (recent and first_time and failed_at > _process_start()):
         _seen_failures.add((key, failed_at))

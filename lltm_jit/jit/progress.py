@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
@@ -104,10 +105,11 @@ class Reporter:
             self._bar = None
 
     def _print(self, text: str) -> None:
-        if self._bar is not None:
-            self._bar.write(text, file=sys.stderr)
-        elif _can_print():
-            print(text, file=sys.stderr, flush=True)
+        with suppress(OSError):  # a full disk, a closed pipe: the build goes on unheard
+            if self._bar is not None:
+                self._bar.write(text, file=sys.stderr)
+            elif _can_print():
+                print(text, file=sys.stderr, flush=True)
 
 
 def is_first_of_node() -> bool:

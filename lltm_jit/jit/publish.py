@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -60,10 +61,16 @@ def _move(built: Path, directory: Path) -> None:
     built.chmod(0o775 if shared else 0o755)
     for path in built.iterdir():  # whatever the umask
         path.chmod(path.stat().st_mode & (~0o002 if shared else ~0o022))
-    if directory.exists():
-        os.replace(directory, aside := built.with_name(f"{built.name}-old"))
-        shutil.rmtree(aside, ignore_errors=True)
+    remove_whole(directory)
     os.replace(built, directory)
+
+
+def remove_whole(directory: Path) -> None:
+    """Remove a directory, or what stands there, in one step, so that nobody finds half of it."""
+    aside = Path(tempfile.mkdtemp(prefix=f"tmp-{directory.name}-", dir=cache.builds_directory()))
+    with suppress(FileNotFoundError):  # nothing there, or somebody else was quicker
+        os.replace(directory, aside / "old")
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _sync(path: Path) -> None:

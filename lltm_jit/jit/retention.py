@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -80,20 +78,12 @@ def remove(key: str) -> str:
     try:
         with _unused(key) as unused:
             if unused:
-                _remove_whole(cache.builds_directory() / key)
+                publish.remove_whole(cache.builds_directory() / key)
     except FileNotFoundError:
         return ""  # somebody else was quicker
     except OSError as error:
         return f"cannot be deleted ({error.strerror})"
     return "" if unused else "in use"
-
-
-def _remove_whole(directory: Path) -> None:
-    """Remove a directory in one step, so that nobody finds half of it, and then its files."""
-    aside = Path(tempfile.mkdtemp(prefix=f"tmp-{directory.name}-", dir=cache.builds_directory()))
-    with suppress(FileNotFoundError):  # somebody else was quicker
-        os.replace(directory, aside / "old")
-    shutil.rmtree(aside, ignore_errors=True)
 
 
 @contextmanager
@@ -153,7 +143,7 @@ def _remove_failed() -> None:
             record = None
         oldest = time.time() - _STALE
         if not record or record.created < max(oldest, ended.get(record.flags_key, oldest)):
-            _remove_whole(directory)
+            publish.remove_whole(directory)
 
 
 def _remove_debris() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,7 @@ def no_objects(path: Path) -> None:
         ("ok.json", truncate),
         ("ok.json", lambda path: path.write_text("no JSON")),
         ("ok.json", lambda path: path.write_text("[]")),
+        ("ok.json", lambda path: path.write_text("[" * 100_000)),
         ("ok.json", another_schema),
         ("ok.json", with_entry(created="yesterday")),
         ("ok.json", with_entry(places=[1])),
@@ -70,6 +73,16 @@ def test_damaged_build_is_built_again(bench, name, damage):
         assert len(notice) == 1
         assert name in notice[0]
     assert bench.run()["cached"]
+
+
+@pytest.mark.parametrize("stand_in", [Path.touch, lambda path: path.symlink_to("nowhere")])
+def test_what_stands_in_the_place_of_a_build_is_replaced(bench, stand_in):
+    place = bench.builds / bench.run()["key"]
+    shutil.rmtree(place)
+    stand_in(place)
+    assert not bench.run()["cached"]
+    assert bench.run()["cached"]
+    assert not list(bench.builds.glob("tmp-*"))
 
 
 @pytest.mark.parametrize("damage", [truncate, zero, Path.unlink])
@@ -210,6 +223,14 @@ def test_old_builds_are_pruned_but_none_in_use(bench, monkeypatch):
     bench.write("two/two.cpp", "e")
     keys.append(bench.run()["key"])
     assert {path.parent.name for path in bench.builds.glob("*/ok.json")} == set(keys[-2:])
+
+
+def test_a_build_that_is_not_the_newest_by_the_clock_is_not_pruned_before_it_is_loaded(bench):
+    record = bench.builds / bench.run()["key"] / "ok.json"
+    with_entry(created=time.time() + 3600)(record)
+    bench.write("two/two.cpp", "deux\n")
+    assert bench.run(LLTM_JIT_KEEP="1")["text"].endswith("deux")
+    assert bench.run()["cached"]
 
 
 def test_pruning_where_nothing_is(bench):

@@ -48,6 +48,8 @@ def test_failure_of_long_ago_is_forgotten(bench):
     file = bench.builds / "failed" / f"{key}.json"
     file.write_text(json.dumps({"message": "old", "time": time.time() - 61}))
     lock.raise_failure_of_others(key, time.time())
+    file.write_text(json.dumps({"message": "by another clock", "time": time.time() + 3600}))
+    lock.raise_failure_of_others(key, time.time())
     file.write_text(json.dumps({"message": "new", "time": time.time()}))
     with pytest.raises(jit.BuildError, match="new"):
         lock.raise_failure_of_others(key, time.time())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import io
+import json
 import os
 import pty
 import re
@@ -111,6 +112,23 @@ def test_closed_standard_error(monkeypatch):
     monkeypatch.setattr(sys, "stderr", stream)
     Reporter().start(2)
     Reporter().say("unheard")
+
+
+def test_a_log_on_a_full_disk_does_not_stop_the_build(bench):
+    process = subprocess.run(
+        [
+            "sh",
+            "-c",
+            'exec "$@" 2>/dev/full',
+            "sh",
+            sys.executable,
+            HERE / "load_once.py",
+            bench.sources,
+        ],
+        env={**os.environ, **bench.environment},
+        stdout=subprocess.PIPE,
+    )
+    assert json.loads(process.stdout)["text"].endswith("two")
 
 
 @pytest.mark.parametrize(("widgets", "expected"), [(True, "widget"), (False, "lines")])

@@ -264,3 +264,15 @@ def test_knobs(monkeypatch):
         monkeypatch.setenv("LLTM_JIT_QUIET", value)
         assert knobs.flag("LLTM_JIT_QUIET") is expected
     assert all(knob.help and Path(knob.name).name == name for name, knob in knobs.KNOBS.items())
+
+
+def test_a_setting_that_is_not_utf_8_is_logged_and_used(bench):
+    result = bench.run(CPATH="/gr\udcf6")
+    log = bench.builds / result["key"] / "build.log"
+    assert "CPATH=/gr\\udcf6\n" in log.read_text()
+
+
+def test_a_path_that_is_not_utf_8_is_told(bench):
+    bench.write("gr\udcf6.cpp", "x\n")
+    with pytest.raises(jit.BuildError, match="a path or a flag is not UTF-8: change it"):
+        bench.load()
