@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
 from lltm_jit.jit import CacheError, cache
@@ -19,7 +18,7 @@ def run(args: argparse.Namespace) -> int:
     if args.path:
         print(log)
         return 0
-    sys.stdout.write(log.read_text("utf-8", errors="replace"))
+    print(log.read_text("utf-8", errors="replace"), end="")
     return 0
 
 

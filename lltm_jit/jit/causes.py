@@ -86,6 +86,10 @@ _CAUSES = (
         "is_python_module=False",
     ),
     (
+        r"failed to map segment from shared object",
+        "its file system may be mounted noexec: set TORCH_EXTENSIONS_DIR to a directory on another",
+    ),
+    (
         r"cannot open shared object file",
         "a library that it was linked with is not found when it is loaded: add its directory to "
         "LD_LIBRARY_PATH, or link with -Wl,-rpath,/its/directory",

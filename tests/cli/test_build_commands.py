@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import sysconfig
 from dataclasses import replace
 
@@ -120,7 +121,7 @@ def test_log_of_nothing_is_an_error(capsys, empty_root):
     assert "nothing was built yet" in capsys.readouterr().err
 
 
-def test_log_shows_the_build_that_failed_last(capsys, empty_root, tmp_path):
+def test_log_shows_the_build_that_failed_last(capsys, empty_root, tmp_path, monkeypatch):
     engine.load(*tiny_spec(tmp_path))
     assert main(["log"]) == 0
     assert "tiny.cpp" in capsys.readouterr().out
@@ -131,6 +132,8 @@ def test_log_shows_the_build_that_failed_last(capsys, empty_root, tmp_path):
     assert "fourty_two" in capsys.readouterr().out
     assert main(["log", "--path"]) == 0
     assert "failed" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "stdout", None)  # as where it was closed
+    assert main(["log"]) == 0
 
 
 def test_cache_why_names_what_a_build_needs(capsys, empty_root):

@@ -47,6 +47,10 @@ def test_every_message_has_its_log():
             "dynamic module does not define module export function (PyInit_mine)",
             "no Python module mine: write PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)",
         ),
+        (
+            "/noexec/x.so: failed to map segment from shared object",
+            "mounted noexec: set TORCH_EXTENSIONS_DIR",
+        ),
         ("libfoo.so.1: cannot open shared object file: No such file", "LD_LIBRARY_PATH"),
     ],
 )
