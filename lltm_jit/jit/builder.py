@@ -167,8 +167,10 @@ def _texts_written(spec: BuildSpec) -> Iterator[None]:
     with lock.file_lock(f"inline-{spec.name}"):
         for path, text in spec.texts:
             with cache.writing():
-                path.parent.mkdir(parents=True, exist_ok=True)
+                cache.make_directory(path.parents[1])
+                cache.make_directory(path.parent)
                 if not path.exists() or path.read_bytes() != text.encode():
+                    path.unlink(missing_ok=True)  # it may be another's who shares the root
                     path.write_bytes(text.encode())
         yield
 
@@ -281,7 +283,9 @@ def _objects(spec: BuildSpec) -> set[str]:
 def _fail(plan: _Plan, log: Path, status: int) -> None:
     kept = cache.failed_log(plan.key)
     with cache.writing():
+        kept.unlink(missing_ok=True)  # it may be another's who shares the root
         shutil.copyfile(log, kept)
+        publish.set_mode(kept)
     message = diagnostics.explain(kept.read_text("utf-8"), plan.spec, kept, status, plan.jobs)
     lock.record_failure(plan.key, message)
     raise BuildError(message)

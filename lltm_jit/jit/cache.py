@@ -185,14 +185,24 @@ def make_builds_directory() -> Path:
         CacheError: it cannot be made, or others may write to it.
     """
     directory = builds_directory()
-    mode = 0o777 if knobs.flag("LLTM_JIT_TRUST_ROOT") else 0o755
     with writing():
         directory.parent.mkdir(parents=True, exist_ok=True)
-        directory.mkdir(mode=mode, exist_ok=True)
-        for name in ("locks", "failed"):
-            (directory / name).mkdir(mode=mode, exist_ok=True)
+        for path in (directory, directory / "locks", directory / "failed"):
+            make_directory(path)
     check_private()
     return directory
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory in the root: closed to others, or as open as a root that a group shares."""
+    try:
+        path.mkdir(mode=0o755)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+    else:
+        if knobs.flag("LLTM_JIT_TRUST_ROOT"):
+            path.chmod(stat.S_IMODE(root().stat().st_mode))  # whatever the umask
 
 
 def read_record(directory: Path) -> Record | None:

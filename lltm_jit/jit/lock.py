@@ -49,11 +49,10 @@ def build_lock(key: str, say: Callable[[str], None]) -> Iterator[None]:
     Raises:
         CacheError: the lock file cannot be written.
     """
-    from filelock import FileLock, Timeout  # not needed for a cached import
+    from filelock import Timeout  # not needed for a cached import
 
     cache.make_builds_directory()
-    mode = 0o666 if knobs.flag("LLTM_JIT_TRUST_ROOT") else 0o644
-    lock = FileLock(_lock_file(key), mode=mode)
+    lock = _lock(_lock_file(key))
     owner = _lock_file(key).with_suffix(".owner")
     if not progress.is_first_of_node():
         _leave_to_the_first(key, owner)
@@ -77,10 +76,9 @@ def build_lock(key: str, say: Callable[[str], None]) -> Iterator[None]:
 @contextmanager
 def file_lock(name: str) -> Iterator[None]:
     """Hold a lock of any other name. Taken only while holding a key's lock, never before one."""
-    from filelock import FileLock
-
-    lock = FileLock(cache.builds_directory() / "locks" / f"{name}.lock")
-    _wait_for(lock)
+    lock = _lock(cache.builds_directory() / "locks" / f"{name}.lock")
+    with cache.writing():
+        _wait_for(lock)
     try:
         yield
     finally:
@@ -107,13 +105,19 @@ def _wait_for(lock: BaseFileLock) -> None:
 
 def if_free(key: str, action: Callable[[str], None]) -> None:
     """Do something to a key under its lock, or nothing while somebody builds it."""
-    from filelock import FileLock, Timeout
+    from filelock import Timeout
 
     try:
-        with FileLock(_lock_file(key)).acquire(timeout=0):
+        with _lock(_lock_file(key)).acquire(timeout=0):
             action(key)
     except (Timeout, OSError):
         return
+
+
+def _lock(file: Path) -> BaseFileLock:
+    from filelock import FileLock
+
+    return FileLock(file, mode=0o666 if knobs.flag("LLTM_JIT_TRUST_ROOT") else 0o644)
 
 
 def _lock_file(key: str) -> Path:

@@ -57,12 +57,18 @@ def keep_objects(built: Path, record: Record) -> None:
 
 
 def _move(built: Path, directory: Path) -> None:
-    shared = knobs.flag("LLTM_JIT_TRUST_ROOT")
-    built.chmod(0o775 if shared else 0o755)
-    for path in built.iterdir():  # whatever the umask
-        path.chmod(path.stat().st_mode & (~0o002 if shared else ~0o022))
+    built.chmod(0o775 if knobs.flag("LLTM_JIT_TRUST_ROOT") else 0o755)
+    for path in built.iterdir():
+        set_mode(path)
     remove_whole(directory)
     os.replace(built, directory)
+
+
+def set_mode(path: Path) -> None:
+    """Keep a file from others, or give it to the group that shares the root, whatever the umask."""
+    mode = path.stat().st_mode
+    shared = knobs.flag("LLTM_JIT_TRUST_ROOT")
+    path.chmod((mode | (mode & 0o700) >> 3) & ~0o002 if shared else mode & ~0o022)
 
 
 def remove_whole(directory: Path) -> None:

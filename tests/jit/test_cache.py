@@ -85,6 +85,25 @@ def test_what_stands_in_the_place_of_a_build_is_replaced(bench, stand_in):
     assert not list(bench.builds.glob("tmp-*"))
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no umask there")
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_a_root_that_a_group_shares_is_open_to_it_whatever_the_umask(bench, umask):
+    bench.builds.parent.mkdir()
+    bench.builds.parent.chmod(0o2770)
+    bench.write("two/two.cpp", "//! error wrong\n")
+    before = os.umask(umask)
+    try:
+        assert "error" in bench.run(LLTM_JIT_TRUST_ROOT="1")
+        bench.write("two/two.cpp", "two\n")
+        bench.run(LLTM_JIT_TRUST_ROOT="1")
+    finally:
+        os.umask(before)
+    entries = [bench.builds, *bench.builds.rglob("*")]
+    modes = {path.name: path.stat().st_mode for path in entries}
+    assert {"lltm_jit", "locks", "failed", "_C.so", "one.o", "ok.json"} <= modes.keys()
+    assert [name for name, mode in modes.items() if (mode & 0o700) >> 3 != mode & 0o070] == []
+
+
 @pytest.mark.parametrize("damage", [truncate, zero, Path.unlink])
 def test_a_damaged_build_file_is_not_taken_over(bench, damage):
     key = bench.run()["key"]
