@@ -283,6 +283,7 @@ def _objects(spec: BuildSpec) -> set[str]:
 def _fail(plan: _Plan, log: Path, status: int) -> None:
     kept = cache.failed_log(plan.key)
     with cache.writing():
+        cache.make_directory(kept.parent)  # `cache clear` removes it
         kept.unlink(missing_ok=True)  # it may be another's who shares the root
         shutil.copyfile(log, kept)
         publish.set_mode(kept)

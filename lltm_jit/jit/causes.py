@@ -11,6 +11,7 @@ _DEBIAN = "Debian and Ubuntu: `apt-get install {}`"
 _PYTHON_HEADERS = f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
 
 # The first pattern found in the error, else in the log, gives the cure; {1} is its first group.
+# Lines may be very long: no pattern may try the rest of a line from each of its places.
 _CAUSES = (
     (
         r"Killed signal terminated|was killed|due to signal 9|unable to execute command: Killed"
@@ -108,14 +109,14 @@ _CAUSES = (
         "cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)",
     ),
     (
-        r"(?:\d+: )?(\S+): (?:command )?not found",
+        r"(?:^|\s)(\S+): (?:command )?not found",
         "install {1}, or set CXX to the C++ compiler to use",
     ),
     (
         r"UnicodeEncodeError: .* surrogates not allowed",
         "a path or a flag is not UTF-8: change it, or start Python with LC_ALL=C.UTF-8 set",
     ),
-    (r"'(.+)', needed by", "the source {1} is gone: put it back, or build without it"),
+    (r"'([^'\n]+)', needed by", "the source {1} is gone: put it back, or build without it"),
     (r"Ninja is required|ninja was not found", "run `python -m pip install ninja`"),
     (
         r"internal compiler error|segmentation fault",

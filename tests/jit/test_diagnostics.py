@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,14 @@ def test_import_errors(error, cure):
     assert lines[0] == f"error: the built library cannot be imported: {error}"
     assert cure in lines[1]
     assert lines[2] == "   = /cache/x.so"
+
+
+def test_long_lines_are_read_in_no_time():
+    began = time.perf_counter()
+    assert message("x" * 100_000 + "\n" + "'" * 100_000 + "\n", 3).startswith(
+        "error: the build fail"
+    )
+    assert time.perf_counter() - began < 5  # half a minute each, where the time grows as the square
 
 
 def test_a_log_without_any_error():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -70,6 +71,16 @@ def parent_named(pid: int, name: str) -> int:
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
         assert pid > 1
     return pid
+
+
+def test_cache_cleared_while_a_build_fails(bench, tmp_path):
+    gate = tmp_path / "gate"
+    bench.write("one/one.cpp", f"//! wait {gate}\n//! error wrong\n")
+    process = bench.start()
+    compiler_pid(gate)
+    shutil.rmtree(bench.builds / "failed")
+    Path(f"{gate}.go").touch()
+    assert finish(process)["message"].startswith("error: wrong\n")
 
 
 def test_leftovers_of_another_build_are_removed(bench):
