@@ -28,7 +28,7 @@ def cancelled_by(event: threading.Event) -> Iterator[None]:
 
 
 def check() -> None:
-    """Called wherever a build waits.
+    """Called before a build, and wherever it waits.
 
     Raises:
         Cancelled: the build is not wanted any more.

@@ -51,6 +51,7 @@ def build_lock(key: str, say: Callable[[str], None]) -> Iterator[None]:
     """
     from filelock import Timeout  # not needed for a cached import
 
+    cancel.check()
     cache.make_builds_directory()
     lock = _lock(_lock_file(key))
     owner = _lock_file(key).with_suffix(".owner")

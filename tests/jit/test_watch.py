@@ -162,6 +162,15 @@ def test_a_wait_for_another_builder_is_given_up_too(bench, tmp_path, capsys):
     assert not finish(builder)["cached"]
 
 
+def test_what_is_not_wanted_is_not_begun(bench, capsys):
+    unwanted = threading.Event()
+    unwanted.set()
+    with cancelled_by(unwanted), pytest.raises(Cancelled):
+        bench.load()
+    assert bench.counts == []
+    assert "building" not in capsys.readouterr().err
+
+
 @pytest.fixture
 def shell():
     from IPython.core.interactiveshell import InteractiveShell
