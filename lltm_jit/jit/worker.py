@@ -95,7 +95,7 @@ def _session(leader: int) -> set[int]:
     found = set()
     for file in glob.glob("/proc/[0-9]*/stat"):
         try:
-            with open(file) as stat:
+            with open(file, errors="replace") as stat:  # a name may be any bytes
                 pid, _, rest = stat.read().partition(" ")
         except OSError:
             continue  # just ended

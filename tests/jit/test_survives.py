@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 from engine_bench import ALL, alive, compiler_pid, finish, wait_for
+
+from lltm_jit.jit import worker
 
 
 def assert_next_one_builds(bench) -> None:
@@ -81,6 +86,15 @@ def test_cache_cleared_while_a_build_fails(bench, tmp_path):
     shutil.rmtree(bench.builds / "failed")
     Path(f"{gate}.go").touch()
     assert finish(process)["message"].startswith("error: wrong\n")
+
+
+def test_a_process_of_any_name_is_found():
+    rename = "open('/proc/self/comm', 'wb').write(b'\\xff) Z 1'); print(flush=True); input()"
+    process = subprocess.Popen([sys.executable, "-c", rename], stdin=PIPE, stdout=PIPE)
+    process.stdout.readline()
+    assert process.pid in worker._session(os.getsid(0))
+    process.communicate(b"\n")
+    assert process.pid not in worker._session(os.getsid(0))
 
 
 def test_leftovers_of_another_build_are_removed(bench):
