@@ -48,12 +48,6 @@ constexpr int64_t kWave = 30;
 
 struct OperandMaps {
   CUtensorMap old_h, input, weights_of_h, weights_of_input;
-
-  __device__ __forceinline__ void prefetch() const {
-    for (const CUtensorMap* map : {&old_h, &input, &weights_of_h, &weights_of_input}) {
-      prefetch_map(*map);
-    }
-  }
 };
 
 template <typename Shape>
@@ -225,7 +219,12 @@ __global__ void __launch_bounds__(LLTM_JIT_HAS_WGMMA ? Shape::kThreads : 1, 1)
   }
   __cluster_barrier_arrive();
   if (warp == Shape::kMathWarps) {
-    if (lane == 0) maps.prefetch();
+    if (lane == 0) {
+      prefetch_map(maps.old_h);
+      prefetch_map(maps.input);
+      prefetch_map(maps.weights_of_h);
+      prefetch_map(maps.weights_of_input);
+    }
     __cluster_barrier_wait();
     wait_for_predecessor();
     if (lane == 0) bring_operands(shared, part, maps, int(args.hidden_size));
