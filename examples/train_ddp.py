@@ -12,6 +12,7 @@ of them alone talks.
 from __future__ import annotations
 
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -65,10 +66,20 @@ def main() -> None:
         how = "FSDP2" if args.fsdp else "DDP"
         print(f"{world_size} processes, {how}, {args.device.partition(':')[0]}")
         print(f"validation loss: {bits:.3f} bits/char; unigram model: {unigram:.3f} bits/char")
-    # Before the process group: were the model's reducer the last to let go of that, it would wait,
-    # holding the interpreter's lock, for a thread of gloo's that may be waiting for the lock.
-    del model
     dist.destroy_process_group()
+    leave()
+
+
+def leave() -> None:
+    """End the process, and not its interpreter first.
+
+    DDP's reducer and FSDP2's caches keep the process group, and with it threads of gloo. One of
+    them that has a tensor left to drop needs the interpreter's lock for that: it waits for ever if
+    whoever holds the lock waits for the thread, and aborts the process if the interpreter has
+    ended. (github.com/pytorch/pytorch/issues/190489)
+    """
+    sys.stdout.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

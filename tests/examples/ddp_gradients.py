@@ -24,7 +24,7 @@ def gradients(model, inputs):
     return [parameter.grad for parameter in model.parameters()]
 
 
-def main() -> int:
+def main():
     device = "cpu"
     if "--cuda" in sys.argv:
         device = f"cuda:{os.environ['LOCAL_RANK']}"
@@ -38,17 +38,19 @@ def main() -> int:
     expected = gradients(whole, inputs)
     first = dist.get_rank() * PER_RANK
     sharded = "--fsdp" in sys.argv
-    mesh = init_device_mesh(device.partition(":")[0], (dist.get_world_size(),))
-    model = fully_shard(shared, mesh=mesh) if sharded else DistributedDataParallel(shared)
+    if sharded:
+        mesh = init_device_mesh(device.partition(":")[0], (dist.get_world_size(),))
+        model = fully_shard(shared, mesh=mesh)
+    else:
+        model = DistributedDataParallel(shared)
     actual = gradients(model, inputs[:, first : first + PER_RANK])
     if sharded:
         actual = [gradient.full_tensor() for gradient in actual]
     torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
-    print(f"rank {dist.get_rank()}: equal")
-    del model  # before the process group, as in examples/train_ddp.py
+    print(f"rank {dist.get_rank()}: equal", flush=True)
     dist.destroy_process_group()
-    return 0
+    os._exit(0)  # as examples/train_ddp.py does, for its reasons
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
