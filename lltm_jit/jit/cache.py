@@ -124,10 +124,15 @@ def failed_log(key: str) -> Path:
 def digest(path: Path) -> str:
     """The digest of a file's content."""
     hasher = hashlib.sha256()
-    with path.open("rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=open_at_once) as file:
         while block := file.read(1 << 16):  # larger ones are fresh pages from the system each time
             hasher.update(block)
     return hasher.hexdigest()
+
+
+def open_at_once(path: str | os.PathLike[str], flags: int) -> int:
+    """Open as ``open`` does; a pipe that stands in a file's place is empty, and not waited for."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def why_not_private(directory: Path) -> str:
@@ -212,7 +217,8 @@ def read_record(directory: Path) -> Record | None:
         DamagedBuild: the record cannot be read, is not JSON, or has another form.
     """
     try:
-        text = (directory / RECORD).read_bytes()
+        with open(directory / RECORD, "rb", opener=open_at_once) as file:
+            text = file.read()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

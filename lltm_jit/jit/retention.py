@@ -32,7 +32,7 @@ def hold(key: str) -> bool:
     if sys.platform == "win32" or key in _held:
         return path.exists()  # Windows itself keeps a loaded library from being removed
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = cache.open_at_once(path, os.O_RDONLY)
     except OSError:
         return False
     _lock(descriptor, fcntl.LOCK_SH)

@@ -33,6 +33,11 @@ def with_entry(**changes):
     return damage
 
 
+def become_a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
 another_schema = with_entry(schema=99)
 
 
@@ -47,6 +52,7 @@ def no_objects(path: Path) -> None:
         ("_C.so", truncate),
         ("_C.so", zero),
         ("_C.so", lambda path: path.write_bytes(b"another file")),
+        ("_C.so", become_a_pipe),
         ("_C.so", Path.unlink),
         ("ok.json", truncate),
         ("ok.json", lambda path: path.write_text("no JSON")),
@@ -57,6 +63,7 @@ def no_objects(path: Path) -> None:
         ("ok.json", with_entry(places=[1])),
         ("ok.json", with_entry(fingerprint={"name": "_C", "files": 1})),
         ("ok.json", no_objects),
+        ("ok.json", become_a_pipe),
         ("ok.json", Path.unlink),
     ],
 )
