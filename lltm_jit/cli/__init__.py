@@ -7,6 +7,7 @@ module of the command that was asked for is imported: one which needs no build c
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -50,6 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = str(error)
         print(text if text.startswith("error:") else f"error: {text}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:  # ended by the signal, as the shell expects, and without a traceback
+        sys.stdout.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
+        raise
     except BrokenPipeError:  # `... | head` closed the pipe; nobody reads what is left
         sys.stderr.close()
         return 1

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -113,7 +114,27 @@ with lltm_jit.watch():
 
 @pytest.mark.parametrize("words", [("-m", "lltm_jit", "watch"), ("-c", IN_A_BLOCK)])
 def test_ctrl_c_ends_a_rebuild_at_once(bench, tmp_path, words):
-    shutil.copytree(Path(native.__file__).parent, tmp_path / "lltm_jit")  # beside the kernels
+    with started(tmp_path, *words) as process:
+        said = iter(process.stdout.readline, "")
+        assert next(line for line in said if "watching" in line)
+        wait_for(lambda: list(bench.builds.glob("*/ok.json")))
+        bench.write("one/one.cpp", f"//! wait {tmp_path / 'gate'}\n")
+        assert_ctrl_c_ends(process, bench, tmp_path / "gate")
+    assert process.returncode == (0 if "watch" in words else -signal.SIGINT)
+
+
+def test_ctrl_c_ends_a_command_without_a_traceback(bench, tmp_path):
+    bench.write("one/one.cpp", f"//! wait {tmp_path / 'gate'}\n")
+    with started(tmp_path, "-m", "lltm_jit", "build") as process:
+        said = assert_ctrl_c_ends(process, bench, tmp_path / "gate")
+    assert process.returncode == -signal.SIGINT  # as the shell that started it wants to know
+    assert "Traceback" not in said
+
+
+@contextmanager
+def started(tmp_path, *words):
+    """Python with a copy of the package that lies beside the bench's kernels."""
+    shutil.copytree(Path(native.__file__).parent, tmp_path / "lltm_jit")
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
     process = subprocess.Popen(
         [sys.executable, *words],
@@ -125,20 +146,20 @@ def test_ctrl_c_ends_a_rebuild_at_once(bench, tmp_path, words):
     )
     signal.signal(signal.SIGINT, before)
     try:
-        said = iter(process.stdout.readline, "")
-        assert next(line for line in said if "watching" in line)
-        wait_for(lambda: list(bench.builds.glob("*/ok.json")))
-        gate = tmp_path / "gate"
-        bench.write("one/one.cpp", f"//! wait {gate}\n")
-        pid = compiler_pid(gate)
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=10)
+        yield process
     finally:
         process.kill()
-    assert process.returncode == (0 if "watch" in words else -signal.SIGINT)
+
+
+def assert_ctrl_c_ends(process, bench, gate):
+    """While a compiler waits at the gate; returns what the process said."""
+    pid = compiler_pid(gate)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=10)
     assert not alive(pid)
     assert not list(bench.builds.glob("tmp-*"))
     assert not list(bench.builds.glob("locks/*.owner"))
+    return said
 
 
 def test_a_wait_for_another_builder_is_given_up_too(bench, tmp_path, capsys):
