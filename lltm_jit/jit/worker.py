@@ -17,17 +17,27 @@ from contextlib import suppress
 
 def main() -> int:
     """Build what the request describes; 0 when the library stands in the directory."""
-    with open(0, "rb", buffering=0, closefd=False) as stdin:
+    channel = _own_input()
+    with open(channel, "rb", buffering=0, closefd=False) as stdin:
         request = json.loads(stdin.readline())
     # The first entry is this file's own directory, whose modules must not be found by torch.
     sys.path[:] = request["sys_path"]
     signal.signal(
         signal.SIGTERM, lambda number, frame: None
     )  # a function: ninja inherits the default
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(channel,), daemon=True).start()
     if request["ninja"]:
         return subprocess.call(request["ninja"], cwd=request["directory"])
     return _build_with_torch(request)
+
+
+def _own_input() -> int:
+    """Standard input under another number: a compiler that read it would wait for ever."""
+    channel = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return channel
 
 
 def _build_with_torch(request: dict) -> int:
@@ -66,8 +76,8 @@ def _build_with_torch(request: dict) -> int:
     return 0
 
 
-def _end_with_parent() -> None:
-    while os.read(0, 4096):
+def _end_with_parent(channel: int) -> None:
+    while os.read(channel, 4096):
         pass
     end_session(os.getpid())
     os._exit(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -86,6 +87,17 @@ def test_cache_cleared_while_a_build_fails(bench, tmp_path):
     shutil.rmtree(bench.builds / "failed")
     Path(f"{gate}.go").touch()
     assert finish(process)["message"].startswith("error: wrong\n")
+
+
+def test_a_compiler_that_reads_its_input_finds_none(tmp_path):
+    """And does not wait for what the builder has to say."""
+    command = [sys.executable, worker.__file__]
+    process = subprocess.Popen(command, stdin=PIPE, stdout=PIPE)
+    request = {"sys_path": [], "ninja": ["cat"], "directory": str(tmp_path)}
+    process.stdin.write(json.dumps(request).encode() + b"\n")
+    process.stdin.flush()
+    assert process.wait(timeout=30) == 0
+    process.communicate()
 
 
 def test_a_process_of_any_name_is_found():
