@@ -19,7 +19,7 @@ import torch
 from lltm_jit import native
 from lltm_jit.jit import ToolchainError, cache, detect, engine, gpus, jobs, knobs
 from lltm_jit.jit.process import find_ninja
-from lltm_jit.jit.toolchain import find_cxx
+from lltm_jit.jit.toolchain import cuda_cure, find_cxx
 
 from . import _trial, _windows
 
@@ -138,7 +138,7 @@ def gpu() -> Finding:
         return Finding(
             "warning",
             f"{names}, but this torch is built without CUDA",
-            "install a torch with CUDA to use it (pytorch.org tells the command)",
+            cuda_cure(),
         )
     if not torch.cuda.is_available():
         return Finding(
@@ -160,7 +160,7 @@ def nvcc() -> Finding:
         return Finding(
             status,
             f"{tools.cuda_missing}: builds are for the CPU",
-            f"install the CUDA toolkit {torch.version.cuda}, and set CUDA_HOME to it",
+            cuda_cure(),
         )
     text = f"{tools.nvcc_version} ({tools.nvcc}, CUDA root {tools.cuda_home})"
     if not (Path(tools.cuda_home or "") / "include" / "cuda_runtime.h").exists():

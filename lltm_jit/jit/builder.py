@@ -29,7 +29,7 @@ from .process import build_environment, find_ninja, run_worker
 from .progress import Reporter
 from .seed import Seed, describe_objects, seed
 from .spec import BuildSpec, object_name
-from .toolchain import Toolchain
+from .toolchain import Toolchain, cuda_cure
 
 
 @dataclass(frozen=True)
@@ -178,11 +178,13 @@ def _texts_written(spec: BuildSpec) -> Iterator[None]:
 def _check_tools(spec: BuildSpec, toolchain: Toolchain) -> None:
     if toolchain.cxx is None:
         raise ToolchainError(
-            "no C++ compiler was found; install one (Debian and Ubuntu: `apt-get install g++`) "
-            "or set CXX to yours"
+            f"no C++ compiler was found, for there is no {knobs.text('CXX')!r}; install one "
+            "(Debian and Ubuntu: `apt-get install g++`) or set CXX to yours"
         )
     if spec.with_cuda and not toolchain.cuda:
-        raise ToolchainError(f"{spec.name} has CUDA sources, but {toolchain.cuda_missing}")
+        raise ToolchainError(
+            f"{spec.name} has CUDA sources, but {toolchain.cuda_missing}; {cuda_cure()}"
+        )
 
 
 def nearest(earlier: list[Record], content: Fingerprint) -> Fingerprint | None:

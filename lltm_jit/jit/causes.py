@@ -100,6 +100,11 @@ _CAUSES = (
         "it is declared and used, but no source and no library given defines it",
     ),
     (
+        r"^bindings: .*(?:was not declared|undeclared identifier)",
+        "it is one of the functions to bind: declare it in the C++ source, also where CUDA defines "
+        "it, or correct its name",
+    ),
+    (
         r"multiple definition of",
         "define it in one source only, or mark it `inline` or `static`",
     ),

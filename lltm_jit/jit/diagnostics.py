@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .causes import cure_of
 from .progress import STEP, compiled_file
-from .spec import BuildSpec
+from .spec import BINDINGS, BuildSpec
 
 # gcc and clang: file:line:column: error: text; nvcc: file(line): error: text, caret further down
 _GCC = re.compile(
@@ -34,6 +34,10 @@ _TOOLS = (
 )
 _TORCH = re.compile(r"^(?P<text>(?:RuntimeError|OSError|ValueError): .*)$")
 _FAILED = re.compile(r"^FAILED: \[code=(?P<code>\d+)\]")
+# ninja repeats a command that failed, and below it tells what that printed.
+_STEP_FAILED = re.compile(
+    r"^FAILED: \[code=(?P<code>\d+)\].*\n.*\n(?:(?!ninja: |\[\d)(?P<said>.+))?", re.MULTILINE
+)
 _WARNING = re.compile(r": warning(?: #[\w-]+)?: ")
 # How the compilers say which line led into a template: gcc, clang, nvcc.
 _CONTEXT = (
@@ -138,11 +142,13 @@ def explain(log: str, spec: BuildSpec, log_path: Path, status: int, jobs: int) -
     """The message of a failed build: the first error with its line, a cure, where the log is."""
     found = parse(log, spec)
     first = found[0] if found else Diagnostic(_last_words(log, status))
+    error = f"{first.file}: {first.text}" if first.file == BINDINGS else first.text
     lines = [f"error: {first.text}", *_excerpt(first, spec)]
     if first.inside:
         lines.append(f"   = inside {first.inside}")
-    if cure := cure_of(first.text, log, spec, jobs):
-        lines.append(f"   = {cure}")
+    cure = cure_of(error, log, spec, jobs)
+    if cure or not found:
+        lines.append(f"   = {cure or '`python -m lltm_jit doctor` tries the compilers'}")
     warnings = sum(_WARNING.search(line) is not None for line in log.splitlines())
     counts = [_many(len(found) - 1, "more error")] if len(found) > 1 else []
     counts += [_many(warnings, "warning")] if warnings else []
@@ -158,6 +164,11 @@ def _many(count: int, word: str) -> str:
 def _last_words(log: str, status: int) -> str:
     if status < 0:
         return f"the build process was ended by signal {-status}"
+    if status == 0:
+        return "the compiler tells of no error, and made nothing that can be loaded"
+    if failed := _STEP_FAILED.search(log):
+        said = f": {failed['said']}" if failed["said"] else ", without a word"
+        return f"the compiler failed with status {failed['code']}{said}"
     last = [line for line in log.splitlines() if line.strip()][-1:]
     return f"the build failed with status {status}: {' '.join(last)}"
 

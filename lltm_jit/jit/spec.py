@@ -15,6 +15,7 @@ from .toolchain import Toolchain
 
 CUDA_SUFFIXES = (".cu",)
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx")
+BINDINGS = "bindings"  # what `#line` calls the code that binds the functions of load_inline
 HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".tpp")
 
 # ATen's vector classes choose their width when they are compiled: without these flags a kernel
@@ -77,7 +78,10 @@ class BuildSpec:
                 f"expected the extension's name to be a file name, but got {self.name!r}"
             )
         if not self.sources:
-            raise BuildError(f"extension {self.name!r} has no sources")
+            known = ", ".join((*CXX_SUFFIXES, *CUDA_SUFFIXES))
+            raise BuildError(
+                f"extension {self.name!r} has no sources; give it files that end in {known}"
+            )
         self._check_object_names()
         self._check_paths()
 

@@ -191,6 +191,13 @@ def _why_no_cuda(nvcc: str | None, nvcc_version: str) -> str:
     return ""
 
 
+def cuda_cure() -> str:
+    """What to do where there is a reason not to build for CUDA."""
+    if torch.version.cuda is None:
+        return "install a torch with CUDA (pytorch.org tells the command)"
+    return f"install the CUDA toolkit {torch.version.cuda}, and set CUDA_HOME to it"
+
+
 def _architectures(supported: list[str]) -> tuple[str, ...]:
     """The architectures to compile for, as numbers in torch's spelling."""
     wanted = knobs.text("TORCH_CUDA_ARCH_LIST")

@@ -16,6 +16,7 @@ from . import cache, engine, reload
 from .errors import ToolchainError
 from .includes import headers_of, include_flags
 from .spec import (
+    BINDINGS,
     CUDA_SUFFIXES,
     CXX_SUFFIXES,
     HEADER_SUFFIXES,
@@ -25,7 +26,7 @@ from .spec import (
     default_ldflags,
     files_below,
 )
-from .toolchain import Toolchain, detect
+from .toolchain import Toolchain, cuda_cure, detect
 
 Flags = Sequence[str] | None
 _IMPLICIT_HEADERS = {
@@ -171,7 +172,8 @@ def load_listings(
     with cache.at_root(build_directory):
         directory = cache.builds_directory() / "inline" / name
     bindings = _bindings(functions, with_pytorch_error_handling)
-    texts = [(directory / "main.cpp", _unit("main.cpp", cpp, no_implicit_headers) + bindings)]
+    bound = [*cpp, (BINDINGS, bindings)] if bindings else cpp
+    texts = [(directory / "main.cpp", _unit("main.cpp", bound, no_implicit_headers))]
     if cuda:
         texts.append((directory / "cuda.cu", _unit("cuda.cu", cuda, no_implicit_headers)))
     options = _options(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
@@ -185,7 +187,7 @@ def load_listings(
             with_cuda=with_cuda,
             python_module=is_python_module,
             texts=tuple(texts),
-            listings=(*cpp, *cuda),
+            listings=(*bound, *cuda),
         )
 
     return _load(respec, build_directory, verbose)
@@ -225,7 +227,7 @@ def _spec(
     if with_cuda is None:
         with_cuda = any(path.suffix in (".cu", ".cuh") for path in paths)
     if with_cuda and not toolchain.cuda:
-        raise ToolchainError(f"{name} needs CUDA, but {toolchain.cuda_missing}")
+        raise ToolchainError(f"{name} needs CUDA, but {toolchain.cuda_missing}; {cuda_cure()}")
     searched = (*include_paths, *include_flags((*cflags, *cuda_cflags)))
     system = (Path(toolchain.cuda_home),) if toolchain.cuda_home else ()
     found = headers_of(paths, searched, system, dict(texts))
@@ -276,7 +278,7 @@ def _bindings(functions: Any, with_pytorch_error_handling: bool) -> str:
         if not all(isinstance(function, str) for function in functions):
             raise ValueError(f"expected functions to be names, but got {functions!r}")
         functions = {function: function for function in functions}
-    lines = ['#line 1 "bindings"', *_CALLABLE, "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
+    lines = [*_CALLABLE, "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
     for function, docstring in functions.items():
         called = f"torch::wrap_pybind_function(lltm_jit_callable({function}))"
         if not with_pytorch_error_handling:
@@ -284,7 +286,7 @@ def _bindings(functions: Any, with_pytorch_error_handling: bool) -> str:
         lines.append(
             f'  m.def("{function}", {called}, {json.dumps(docstring, ensure_ascii=False)});'
         )
-    return "\n".join([*lines, "}", ""])
+    return "\n".join([*lines, "}"])
 
 
 def _refuse_sycl(*arguments: Any) -> None:

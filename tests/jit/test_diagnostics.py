@@ -75,7 +75,24 @@ def test_a_log_without_any_error():
     assert message("", -9).startswith("error: the build process was ended by signal 9\n")
     assert message("words\nlast words\n", 3).startswith(
         "error: the build failed with status 3: last words\n"
+        "   = `python -m lltm_jit doctor` tries the compilers\n"
     )
+    assert message("nothing\n", 0).startswith("error: the compiler tells of no error, and made")
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("cxx: no licence\nTry --help\n", "the compiler failed with status 2: cxx: no licence"),
+        ("", "the compiler failed with status 2, without a word"),
+    ],
+)
+def test_what_an_unknown_compiler_said_is_told(said, told):
+    step = f"[1/2 0.1] cxx -c empty.cpp\nFAILED: [code=2] empty.o\ncxx -c empty.cpp\n{said}"
+    end = "ninja: build stopped: subcommand failed.\nRuntimeError: Error building extension 'x'"
+    lines = message(f"{step}{end}\n").splitlines()
+    assert lines[0] == f"error: {told}"
+    assert lines[1] == "   = `python -m lltm_jit doctor` tries the compilers"
 
 
 @pytest.mark.parametrize("name", ["empty.cpp", "a b/empty.cpp"])

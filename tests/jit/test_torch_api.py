@@ -147,6 +147,25 @@ def test_inline_without_headers_and_error_handling(bench):
     assert 'm.def("f", &f, "f");' in payload(module)
 
 
+def test_a_function_that_nobody_declares_is_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    module = "struct M { template <class F> void def(const char*, F, const char*); };\n"
+    module += "#define PYBIND11_MODULE(name, m) void bind(M& m)\n"
+    with pytest.raises(jit.BuildError) as caught:
+        torch_api.load_inline(
+            "_C",
+            module,
+            functions=["forward"],
+            no_implicit_headers=True,
+            with_pytorch_error_handling=False,
+        )
+    lines = str(caught.value).splitlines()
+    assert "forward" in lines[0]
+    assert lines[1].startswith("  --> bindings:5:")
+    assert lines[3] == '5 |   m.def("forward", &forward, "forward");'
+    assert "it is one of the functions to bind: declare it in the C++ source" in lines[5]
+
+
 def test_inline_cached_and_changed(bench):
     first = torch_api.load_inline("_C", "text")
     assert bench.counts == ["compile main.cpp", "link"]
@@ -189,7 +208,7 @@ def test_sycl_is_refused(bench):
 def test_cuda_without_nvcc_is_refused_in_words(bench, monkeypatch):
     source = bench.write("three.cu", "three\n")
     monkeypatch.setattr("torch.version.cuda", None)
-    with pytest.raises(jit.ToolchainError, match=r"_C needs CUDA, but torch .* has no CUDA"):
+    with pytest.raises(jit.ToolchainError, match=r"_C needs CUDA, but torch .* has no CUDA; ins"):
         torch_api.load("_C", str(source))
 
 
