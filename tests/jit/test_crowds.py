@@ -20,15 +20,15 @@ def test_crowd_builds_once(bench, tmp_path):
     gate = tmp_path / "gate"
     bench.write("one/one.cpp", f"//! wait {gate}\none\n")
     crowd = [bench.start() for _ in range(CROWD)]
-    wait_for(lambda: gate.exists())
-    time.sleep(1)
+    firsts = [process.stderr.readline() for process in crowd]  # all are here
     Path(f"{gate}.go").touch()
     results = [finish(process) for process in crowd]
     assert bench.counts == ALL
     assert [result["cached"] for result in results].count(False) == 1
-    waiters = [result["said"] for result in results if "waiting for process" in result["said"]]
-    assert waiters
-    assert all("which has been building since" in said for said in waiters)
+    assert sum(line.startswith("lltm_jit: waiting for ") for line in firsts) == CROWD - 1
+    named = [line for line in firsts if "waiting for process" in line]
+    assert named
+    assert all("which has been building since" in line for line in named)
 
 
 def test_crowd_on_a_broken_source_builds_once(bench):
@@ -68,9 +68,17 @@ def test_threads_build_once(bench):
     assert len(builds) == CROWD
 
 
-def test_threads_on_a_broken_source_build_once(bench):
-    bench.write("one/one.cpp", "//! sleep 0.5\n//! error no such thing\n")
-    messages = []
+def test_threads_on_a_broken_source_build_once(bench, tmp_path, monkeypatch):
+    gate = tmp_path / "gate"
+    bench.write("one/one.cpp", f"//! wait {gate}\n//! error no such thing\n")
+    messages, asked = [], []
+    thread_lock = lock.thread_lock
+
+    def ask(key):
+        asked.append(key)
+        return thread_lock(key)
+
+    monkeypatch.setattr(lock, "thread_lock", ask)
 
     def load():
         with pytest.raises(jit.BuildError) as caught:
@@ -80,6 +88,8 @@ def test_threads_on_a_broken_source_build_once(bench):
     threads = [threading.Thread(target=load) for _ in range(CROWD)]
     for thread in threads:
         thread.start()
+    wait_for(lambda: len(asked) == CROWD)
+    Path(f"{gate}.go").touch()
     for thread in threads:
         thread.join()
     assert bench.counts.count("compile one.cpp") == 1
@@ -89,8 +99,8 @@ def test_threads_on_a_broken_source_build_once(bench):
 
 def test_ranks_build_once_and_only_the_first_speaks(bench):
     bench.write("one/one.cpp", "//! sleep 1\n")
-    others = [bench.start(LOCAL_RANK=str(rank)) for rank in range(1, 4)]
-    time.sleep(0.5)  # the first comes last
+    others = [bench.start(LOCAL_RANK=str(rank), FIRST_IS_LATE="60") for rank in range(1, 4)]
+    wait_for((bench.builds / "locks").exists)  # the first comes last
     first = bench.run(LOCAL_RANK="0")
     results = [finish(process) for process in others]
     assert bench.counts == ALL
