@@ -12,7 +12,7 @@ import stat
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -278,12 +278,9 @@ def records(*, failed: bool = False) -> list[Record]:
     except OSError:
         return []
     for directory in directories:
-        try:
-            record = read_record(directory)
-        except DamagedBuild:
-            continue
-        if record is not None:
-            found.append(record)
+        with suppress(DamagedBuild):
+            if record := read_record(directory):
+                found.append(record)
     return sorted(found, key=lambda record: record.created, reverse=True)
 
 

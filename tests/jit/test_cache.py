@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -257,6 +258,13 @@ def test_a_build_that_is_not_the_newest_by_the_clock_is_not_pruned_before_it_is_
     bench.write("two/two.cpp", "deux\n")
     assert bench.run(LLTM_JIT_KEEP="1")["text"].endswith("deux")
     assert bench.run()["cached"]
+
+
+def test_a_build_made_anew_is_in_use_as_the_one_before_was(bench):
+    key = bench.load().info.key
+    jit.engine.build(bench.spec(), jit.detect(), force=True)
+    with (bench.builds / key / "ok.json").open("r+b") as record, pytest.raises(BlockingIOError):
+        fcntl.flock(record, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_pruning_where_nothing_is(bench):

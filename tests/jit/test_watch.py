@@ -233,6 +233,7 @@ at::Tensor disabled(at::Tensor x, int y) { return x; }
 at::Tensor disabled_too(at::Tensor x) { return x; }
 # else
 const char* between = "/*";
+at::Tensor instead(at::Tensor x) { return x; }
 #endif
 at::Tensor third(at::Tensor x /* as it is */) { return x; }
 """
@@ -245,6 +246,7 @@ def test_functions_of_a_cell():
         "                             const at::Tensor& y);",
         "first": "at::Tensor first(at::Tensor x) noexcept;",
         "second": "auto second(at::Tensor x) noexcept -> at::Tensor;",
+        "instead": "at::Tensor instead(at::Tensor x);",
         "third": "at::Tensor third(at::Tensor x  );",
     }
 
