@@ -67,17 +67,10 @@ def main() -> None:
         print(f"{world_size} processes, {how}, {args.device.partition(':')[0]}")
         print(f"validation loss: {bits:.3f} bits/char; unigram model: {unigram:.3f} bits/char")
     dist.destroy_process_group()
-    leave()
-
-
-def leave() -> None:
-    """End the process, and not its interpreter first.
-
-    DDP's reducer and FSDP2's caches keep the process group, and with it threads of gloo. One of
-    them that has a tensor left to drop needs the interpreter's lock for that: it waits for ever if
-    whoever holds the lock waits for the thread, and aborts the process if the interpreter has
-    ended. (github.com/pytorch/pytorch/issues/190489)
-    """
+    # Not by the interpreter's end: DDP's reducer and FSDP2's caches keep the process group, and so
+    # threads of gloo. One that has a tensor left to drop needs the interpreter's lock for that: it
+    # waits for ever if whoever holds the lock waits for the thread, and aborts the process if the
+    # interpreter has ended. (github.com/pytorch/pytorch/issues/190489)
     sys.stdout.flush()
     os._exit(0)
 

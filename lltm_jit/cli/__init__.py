@@ -10,6 +10,7 @@ import argparse
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 from lltm_jit.jit.errors import LltmJitError
@@ -52,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(text if text.startswith("error:") else f"error: {text}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:  # ended by the signal, as the shell expects, and without a traceback
-        sys.stdout.flush()
+        with suppress(BrokenPipeError):  # Ctrl-C ended the other end of the pipe, too
+            sys.stdout.flush()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.raise_signal(signal.SIGINT)
         raise

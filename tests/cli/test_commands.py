@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError, asdict
@@ -210,3 +211,31 @@ def test_an_unknown_command_is_refused():
     done = run_module("benchmrak")
     assert done.returncode == 2
     assert "invalid choice: 'benchmrak'" in done.stderr
+
+
+INTERRUPTED = """
+from lltm_jit.cli import flags, main
+
+def run(args):
+    print("half a table")
+    raise KeyboardInterrupt
+
+flags.run = run
+main(["flags"])
+"""
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_ctrl_c_shows_what_there_is_if_somebody_reads_it(read, monkeypatch):
+    """Nobody does where Ctrl-C ended the other end of the pipe, too."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    reading, writing = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED], stdout=writing, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writing)
+    with open(reading) as stdout:
+        if read:
+            assert stdout.read() == "half a table\n"
+    assert process.communicate()[1] == ""
+    assert process.returncode == -signal.SIGINT
