@@ -10,10 +10,10 @@ from lltm_jit.jit import BuildError, BuildInfo, CacheError, LltmJitError, Toolch
 from lltm_jit.jit.reload import Reload
 from lltm_jit.jit.torch_api import load, load_inline
 from lltm_jit.native import PackageInfo, build_info, reload, watch
-from lltm_jit.ops.lltm import LLTMCell
-from lltm_jit.ops.lltm_layer import LLTM
-from lltm_jit.ops.my_op import MyOp
-from lltm_jit.ops.sigmoid import Sigmoid
+from lltm_jit.ops.rnn.lltm import LLTMCell
+from lltm_jit.ops.rnn.lltm_layer import LLTM
+from lltm_jit.ops.basic.my_op import MyOp
+from lltm_jit.ops.basic.sigmoid import Sigmoid
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -54,4 +54,5 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
 
 
 if not _start.as_command:  # a command that needs the extension loads it itself
-    native.load()
+    for _family in native.AT_IMPORT:
+        native.load(_family)

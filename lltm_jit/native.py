@@ -1,7 +1,7 @@
-"""The compiled kernels of this package: built or found at import, current until a reload.
+"""The compiled kernels of this package, an extension for each family, current until a reload.
 
-Callers write ``native.extension.lltm_cell(...)`` at each call and keep no reference, so that a
-reload reaches all of them.
+Callers write ``native.rnn.lltm_cell(...)`` at each call and keep no reference, so that a reload
+reaches all of them. The first use of a family loads it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class PackageInfo(BuildInfo):
     toolchain: Toolchain
 
 
-extension: ModuleType
-_current: Build | None = None
+AT_IMPORT = ("basic", "rnn")  # the families that importing the package loads
+_current: dict[str, Build] = {}
 
 
 def kernels_directory() -> Path:
@@ -43,13 +43,22 @@ def kernels_directory() -> Path:
     return installed if installed.is_dir() else package.parent / "kernels"
 
 
-def package_spec(toolchain: Toolchain) -> BuildSpec:
-    """What this package's own extension is built from."""
-    return BuildSpec.from_directory("_C", kernels_directory(), toolchain)
+def families() -> list[str]:
+    """The folders of kernels beside core/, each an extension of its own."""
+    folders = kernels_directory().iterdir()
+    return sorted(
+        path.parent.name for path in map(lambda f: f / "bindings.cpp", folders) if path.is_file()
+    )
 
 
-def load() -> Build:
-    """Load the extension, building it first where needed, and put its kernels behind the ops.
+def spec(family: str, toolchain: Toolchain) -> BuildSpec:
+    """What a family's extension is built from: its files, and what they include of core/."""
+    root = kernels_directory()
+    return BuildSpec.from_directory(family, root / family, toolchain, root)
+
+
+def load(family: str) -> Build:
+    """Load a family, building it first where needed, and put its kernels behind the ops.
 
     Does nothing but return the current build when one is loaded.
 
@@ -58,27 +67,28 @@ def load() -> Build:
             is the first error.
         ToolchainError, CacheError: there is no compiler, or no place for the build.
     """
-    if _current is None:
+    if family not in _current:
         toolchain = detect()
-        spec = package_spec(toolchain)
-        use(packaged(spec, toolchain) or engine.load(spec, toolchain))
-    assert _current is not None
-    return _current
-
-
-def packaged(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
-    """The library that was compiled into the wheel, loaded; None where there is none that fits."""
-    return prebuilt.load(Path(__file__).parent, spec, toolchain)
+        use(engine.load(spec(family, toolchain), toolchain))
+    return _current[family]
 
 
 def use(build: Build) -> None:
-    """Make a loaded build the current one."""
-    global extension, _current
-    if _current is None:
+    """Make a loaded build the current one of its family."""
+    family = build.info.name
+    old = _current.get(family)
+    if old is None:
         jit_reload.register_ops(build.module)
     else:
-        jit_reload.swap_ops(_current.module, build.module)
-    extension, _current = build.module, build
+        jit_reload.swap_ops(old.module, build.module)
+    globals()[family] = build.module
+    _current[family] = build
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in families():
+        return load(name).module
+    raise AttributeError(name)
 
 
 @overload

@@ -57,7 +57,7 @@ sys.modules["lltm_jit"] = package
 from lltm_jit import native
 from lltm_jit.jit import BuildSpec, detect, engine
 from lltm_jit.jit.reload import reload
-from lltm_jit.ops.my_op import my_op
+from lltm_jit.ops.basic.my_op import my_op
 def use(build):
     native.use(build)
     for device in ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]:

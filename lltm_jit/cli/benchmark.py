@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from lltm_jit.ops.lltm import lltm_cell_reference
+from lltm_jit.ops.rnn.lltm import lltm_cell_reference
 
 from . import _cell, _jit_benchmark, _measure, _opponent, _report
 from ._measure import PHASES, Case, Cell

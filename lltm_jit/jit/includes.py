@@ -16,18 +16,14 @@ _INCLUDE = rb'(?m)^[ \t]*#[ \t]*(?:include|import)[ \t]*(?:"([^"\n]+)"|<([^>\n]+
 def headers_of(
     sources: Iterable[Path],
     include_paths: Iterable[Path],
-    system: Iterable[Path] = (),
     texts: Mapping[Path, str] | None = None,
 ) -> tuple[Path, ...]:
     """The headers that a compiler could read for these sources, by a text search.
 
     Conditions around an include are not evaluated: a header too many only costs its digest.
-    Headers of torch, Python and the compilers are left out, for they change with their versions,
-    which the key has; ``system`` names further such directories. ``texts`` are sources that need
-    not be on disk.
+    ``texts`` are sources that need not be on disk.
     """
-    outside = (*_system_directories(), *system)
-    paths = [path for path in include_paths if not _below(path, outside)]
+    paths = list(include_paths)
     found: dict[Path, None] = {}
     waiting = list(sources)
     while waiting:
@@ -43,6 +39,15 @@ def headers_of(
                 found[header] = None
                 waiting.append(header)
     return tuple(sorted(found))
+
+
+def own_paths(include_paths: Iterable[Path], system: Iterable[Path]) -> list[Path]:
+    """The include paths whose headers may change while torch, Python and the compilers stay.
+
+    Those change with their versions, which the key has. ``system`` names further such directories.
+    """
+    outside = (*_system_directories(), *system)
+    return [path for path in include_paths if not _below(path, outside)]
 
 
 def include_flags(flags: Sequence[str]) -> list[Path]:

@@ -11,10 +11,12 @@ from pathlib import Path
 
 from . import knobs
 from .errors import BuildError
+from .includes import headers_of
 from .toolchain import Toolchain
 
 CUDA_SUFFIXES = (".cu",)
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx")
+_SOURCE_SUFFIXES = CXX_SUFFIXES + CUDA_SUFFIXES
 BINDINGS = "bindings"  # what `#line` calls the code that binds the functions of load_inline
 HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".tpp")
 
@@ -124,16 +126,29 @@ class BuildSpec:
         return Path(os.path.relpath(path, self.base)).as_posix()
 
     @classmethod
-    def from_directory(cls, name: str, directory: Path, toolchain: Toolchain) -> BuildSpec:
-        """The spec of a whole directory: all its sources, all its headers, itself as include path.
+    def from_directory(
+        cls, name: str, directory: Path, toolchain: Toolchain, root: Path | None = None
+    ) -> BuildSpec:
+        """The spec of a whole directory: all its sources and headers.
 
         ``.cu`` files and ``-DWITH_CUDA`` are left out when the toolchain cannot build for CUDA.
+
+        Args:
+            name: of the extension.
+            directory: where the sources lie.
+            toolchain: what to build with.
+            root: a directory around it, the include path. What the sources include from there
+                counts as theirs, and so does a source beside such a header that has its name. By
+                default the directory itself is the include path.
 
         Raises:
             BuildError: the directory has no source, or two sources with one stem.
         """
         directory = directory.resolve()
+        include_path = root.resolve() if root else directory
         files = files_below(directory)
+        if root:
+            files = _with_included(files, include_path)
         suffixes = CXX_SUFFIXES + CUDA_SUFFIXES if toolchain.cuda else CXX_SUFFIXES
         has_cuda = any(path.suffix in CUDA_SUFFIXES for path in files)
         with_cuda = toolchain.cuda and has_cuda
@@ -141,15 +156,29 @@ class BuildSpec:
             name=name,
             sources=tuple(path for path in files if path.suffix in suffixes),
             headers=tuple(path for path in files if path.suffix in HEADER_SUFFIXES),
-            include_paths=(directory,),
+            include_paths=(include_path,),
             cflags=default_cflags(toolchain, with_cuda),
             cuda_cflags=default_cuda_cflags() if with_cuda else (),
             ldflags=default_ldflags(toolchain),
             with_cuda=with_cuda,
             architectures=toolchain.architectures if with_cuda else (),
-            base=directory.parent,
+            base=include_path.parent,
             note=f"without CUDA, {toolchain.cuda_missing}" if has_cuda and not with_cuda else "",
         )
+
+
+def _with_included(files: list[Path], root: Path) -> list[Path]:
+    """The files, and what they include below the root, each header with the source of its name."""
+    found = set(files)
+    while True:
+        headers = headers_of(
+            [path for path in found if path.suffix in _SOURCE_SUFFIXES + HEADER_SUFFIXES], (root,)
+        )
+        sources = (header.with_suffix(suffix) for header in headers for suffix in _SOURCE_SUFFIXES)
+        more = {*headers, *(path for path in sources if path.is_file())} - found
+        if not more:
+            return sorted(found)
+        found |= more
 
 
 def files_below(directory: Path) -> list[Path]:

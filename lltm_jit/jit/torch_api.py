@@ -14,7 +14,7 @@ from typing import Any
 
 from . import cache, engine, reload
 from .errors import ToolchainError
-from .includes import headers_of, include_flags
+from .includes import headers_of, include_flags, own_paths
 from .spec import (
     BINDINGS,
     CUDA_SUFFIXES,
@@ -230,7 +230,7 @@ def _spec(
         raise ToolchainError(f"{name} needs CUDA, but {toolchain.cuda_missing}; {cuda_cure()}")
     searched = (*include_paths, *include_flags((*cflags, *cuda_cflags)))
     system = (Path(toolchain.cuda_home),) if toolchain.cuda_home else ()
-    found = headers_of(paths, searched, system, dict(texts))
+    found = headers_of(paths, own_paths(searched, system), dict(texts))
     return BuildSpec(
         name=name,
         sources=tuple(paths),

@@ -1,1 +1,1 @@
-"""The operators, one module each: schema, reference, function and ``torch.nn.Module``."""
+"""The operators, a package for each family: schema, reference, function and ``torch.nn.Module``."""

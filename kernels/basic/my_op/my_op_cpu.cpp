@@ -1,0 +1,7 @@
+#include "basic/my_op/my_op.h"
+#include "core/cpu/elementwise.h"
+
+namespace lltm_jit {
+template void elementwise_cpu(const ElementwiseArgs<MyOp>&);
+template void elementwise_cpu(const ElementwiseArgs<MyOpGradient>&);
+}  // namespace lltm_jit

@@ -1,0 +1,30 @@
+// sigmoid: s = 1 / (1 + exp(-x)) elementwise; ds/dx = (1 - s) s, from the saved s.
+// See core/math/elementwise.h.
+#pragma once
+
+#include "core/math/activations.h"
+#include "core/math/elementwise.h"
+
+namespace lltm_jit {
+
+struct Sigmoid {
+  static constexpr bool kIntegers = false;
+  static constexpr int kInputs = 1;   // x
+  static constexpr int kOutputs = 1;  // s
+  template <typename T>
+  static LLTM_JIT_HOST_DEVICE void apply(const T (&in)[kInputs], T (&out)[kOutputs]) {
+    out[0] = sigmoid(in[0]);
+  }
+};
+
+struct SigmoidGradient {
+  static constexpr bool kIntegers = false;
+  static constexpr int kInputs = 2;   // s, grad_s
+  static constexpr int kOutputs = 1;  // grad_x
+  template <typename T>
+  static LLTM_JIT_HOST_DEVICE void apply(const T (&in)[kInputs], T (&out)[kOutputs]) {
+    out[0] = in[1] * sigmoid_derivative(in[0]);
+  }
+};
+
+}  // namespace lltm_jit

@@ -1,0 +1,7 @@
+#include "basic/sigmoid/sigmoid.h"
+#include "core/cpu/elementwise.h"
+
+namespace lltm_jit {
+template void elementwise_cpu(const ElementwiseArgs<Sigmoid>&);
+template void elementwise_cpu(const ElementwiseArgs<SigmoidGradient>&);
+}  // namespace lltm_jit

@@ -1,0 +1,67 @@
+// CPU side of the primitives: SIMD vectors of the arithmetic type, loaded from and stored to any
+// floating-point element type.
+#pragma once
+
+#include <ATen/cpu/vec/functional.h>
+#include <ATen/cpu/vec/vec.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <type_traits>
+
+#include "core/math/scalar.h"
+
+namespace lltm_jit {
+
+template <>
+struct OpMath<c10::Half> {
+  using type = float;
+};
+template <>
+struct OpMath<c10::BFloat16> {
+  using type = float;
+};
+
+template <typename T>
+struct Math<at::vec::Vectorized<T>> {
+  using Vec = at::vec::Vectorized<T>;
+  static Vec exp(const Vec& x) { return x.exp(); }
+  static Vec expm1(const Vec& x) { return x.expm1(); }
+  static Vec tanh(const Vec& x) { return x.tanh(); }
+  static Vec abs(const Vec& x) { return x.abs(); }
+  static Vec where_positive(const Vec& x, const Vec& a, const Vec& b) {
+    return Vec::blendv(b, a, x > Vec(T(0)));
+  }
+};
+
+// Reads `count` elements (at most a vector's lanes) as their arithmetic type; further lanes are
+// zero.
+template <typename scalar_t>
+inline at::vec::Vectorized<opmath_t<scalar_t>> load(const scalar_t* source, int64_t count) {
+  using Vec = at::vec::Vectorized<opmath_t<scalar_t>>;
+  if constexpr (std::is_same_v<scalar_t, opmath_t<scalar_t>>) {
+    return count == Vec::size() ? Vec::loadu(source) : Vec::loadu(source, count);
+  } else {
+    Vec result;
+    if (count == Vec::size()) {
+      at::vec::load_to_float<scalar_t>(source, result);
+      return result;
+    }
+    opmath_t<scalar_t> lanes[Vec::size()] = {};
+    for (int64_t i = 0; i < count; ++i) lanes[i] = source[i];
+    return Vec::loadu(lanes);
+  }
+}
+
+// Writes the first `count` lanes, rounded to the element type.
+template <typename scalar_t>
+inline void store(scalar_t* target, const at::vec::Vectorized<opmath_t<scalar_t>>& value,
+                  int64_t count) {
+  if constexpr (std::is_same_v<scalar_t, opmath_t<scalar_t>>) {
+    value.store(target, static_cast<int>(count));
+  } else {
+    at::vec::convert_from_float<scalar_t>(value, value).store(target, static_cast<int>(count));
+  }
+}
+
+}  // namespace lltm_jit

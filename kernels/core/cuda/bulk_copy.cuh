@@ -1,0 +1,98 @@
+// Boxes of a matrix, brought to shared memory by the copy engine of chips of 9.0 and later: one thread
+// asks, and everybody waits on a barrier that counts the bytes.
+#pragma once
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#include <cstdint>
+
+#include "core/cuda/types.cuh"
+
+namespace lltm_jit {
+
+__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// An mbarrier: goes from phase to phase as the threads and bytes that it was told of arrive.
+struct CopyBarrier {
+  uint64_t state;
+
+  __device__ __forceinline__ void init(int threads) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(this)),
+                 "r"(threads));
+  }
+  __device__ __forceinline__ void arrive() {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(this)) : "memory");
+  }
+  // Arrives, and makes the phase wait for `bytes` more.
+  __device__ __forceinline__ void arrive_and_expect(int bytes) {
+    asm volatile(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(this)),
+        "r"(bytes)
+        : "memory");
+  }
+  // Waits for the end of the phase whose number is even (parity 0) or odd (1).
+  __device__ __forceinline__ void wait(int parity) {
+    asm volatile(
+        "{\n"
+        ".reg .pred over;\n"
+        "again:\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 over, [%0], %1;\n"
+        "@!over bra again;\n"
+        "}" ::"r"(shared_address(this)),
+        "r"(parity)
+        : "memory");
+  }
+};
+
+// Makes barriers that this thread has initialised known to the copy engine and the cluster.
+__device__ __forceinline__ void publish_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+// The box of `map` whose first element is at (row, column); what lies outside of the matrix is zero.
+__device__ __forceinline__ void copy_box(void* target, const CUtensorMap& map, int row, int column,
+                                         CopyBarrier& barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(target)),
+      "l"(&map), "r"(column), "r"(row), "r"(shared_address(&barrier))
+      : "memory");
+}
+__device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+// A matrix of 16-bit elements in memory, for boxes of box_rows x 128 bytes in the layout that
+// core/cuda/wgmma.cuh describes. Rows start at multiples of 16 bytes. False if the engine cannot take it.
+template <typename scalar_t>
+bool encode_map(CUtensorMap* map, const void* matrix, int64_t rows, int64_t columns, int64_t stride,
+                int box_rows) {
+  // A function of the driver, asked for by name, for nothing here is linked with the driver.
+  static const auto encode = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+#if CUDART_VERSION >= 12050
+    const auto error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                                        cudaEnableDefault, &found);
+#else
+    const auto error =
+        cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found);
+#endif
+    return error == cudaSuccess ? reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function)
+                                : nullptr;
+  }();
+  constexpr auto kType = std::is_same_v<scalar_t, Half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                        : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  const cuuint64_t sizes[] = {cuuint64_t(columns), cuuint64_t(rows)};
+  const cuuint64_t strides[] = {cuuint64_t(stride) * sizeof(scalar_t)};
+  const cuuint32_t box[] = {128 / sizeof(scalar_t), cuuint32_t(box_rows)}, steps[] = {1, 1};
+  return encode && encode(map, kType, 2, const_cast<void*>(matrix), sizes, strides, box, steps,
+                          CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                          CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+}  // namespace lltm_jit

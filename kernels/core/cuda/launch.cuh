@@ -1,0 +1,133 @@
+// Launch geometry and wide memory accesses for pointwise kernels.
+#pragma once
+
+#include <cstdint>
+
+#include "core/cuda/types.cuh"
+
+namespace lltm_jit {
+
+// 256 threads keep every SM full at up to 255 registers a thread, and small problems spread out.
+constexpr int kThreads = 256;
+
+// The widest access of one thread: 16 bytes, one transaction of the load/store unit.
+constexpr int kAccessBytes = 16;
+
+// Blocks for one thread each of `work` items; kernels step by the whole grid, so the cap (eight
+// blocks for every SM of the largest chips) only bounds how many blocks are scheduled.
+inline unsigned blocks_for(int64_t work) {
+  constexpr int64_t kMaxBlocks = 148 * 8;
+  return static_cast<unsigned>(min(max(ceil_div(work, kThreads), int64_t(1)), kMaxBlocks));
+}
+
+// Note [Launches that overlap]
+// A cell is so short that starting its kernel costs as much as running it. From Hopper on a kernel
+// launched with the programmatic attribute may be set up while its predecessor on the stream still
+// runs; it waits for the predecessor's end, and for its memory, in wait_for_predecessor(), which
+// therefore comes before any access to memory. Code for older chips, which has no such wait, launches
+// as ever, wherever it runs.
+__device__ __forceinline__ void wait_for_predecessor() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// An attribute of `kernel`, not zero, which tells what code of this source runs on the current device:
+// the chip's own, or an older one's that the driver has translated. Remembered for all kernels of one
+// type together, so only for what those have in common.
+template <auto kAttribute, typename Kernel>
+static cudaError_t code_attribute(Kernel* kernel, int* value) {
+  constexpr int kDevices = 64;
+  static thread_local int known[kDevices];
+  int device = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess && (device >= kDevices || known[device] == 0)) {
+    cudaFuncAttributes attributes{};
+    error = cudaFuncGetAttributes(&attributes, kernel);
+    *value = attributes.*kAttribute;
+    if (error == cudaSuccess && device < kDevices) known[device] = *value;
+    return error;
+  }
+  if (error == cudaSuccess) *value = known[device];
+  return error;
+}
+
+// The architecture of that code: 90 for 9.0.
+template <typename Kernel>
+static cudaError_t code_architecture(Kernel* kernel, int* architecture) {
+  return code_attribute<&cudaFuncAttributes::ptxVersion>(kernel, architecture);
+}
+
+// Launches a kernel that calls wait_for_predecessor() before it touches memory, its blocks in clusters
+// of kCluster. More shared memory than the 48 KB that need no asking is asked for.
+template <int kCluster = 1, typename... Args>
+cudaError_t launch(void (*kernel)(Args...), unsigned blocks, int threads, int shared_bytes,
+                   cudaStream_t stream, const Args&... args) {
+  int architecture = 0;
+  cudaError_t error = code_architecture(kernel, &architecture);
+  if (error == cudaSuccess && shared_bytes > 48 * 1024) {
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+  }
+  if (error != cudaSuccess) return error;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {kCluster, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks;
+  config.blockDim = threads;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = architecture < 90 ? 0 : kCluster > 1 ? 2 : 1;
+  return cudaLaunchKernelEx(&config, kernel, args...);
+}
+
+// kCount neighbouring elements, read or written at most kAccessBytes at a time.
+template <typename scalar_t, int kCount, int kBytes = sizeof(scalar_t) * kCount>
+struct alignas(kBytes < kAccessBytes ? kBytes : kAccessBytes) Pack {
+  scalar_t values[kCount];
+};
+
+template <int kCount, typename scalar_t>
+__device__ __forceinline__ Pack<scalar_t, kCount> load_raw(const scalar_t* source) {
+  return *reinterpret_cast<const Pack<scalar_t, kCount>*>(source);
+}
+
+// The same where `inside`, else zeros; `source` must be readable anyway. A load that depended on the
+// condition would become a branch, and of several in a row each would wait for the one before.
+template <int kCount, typename scalar_t>
+__device__ __forceinline__ Pack<scalar_t, kCount> load_or_zero(const scalar_t* source,
+                                                               bool inside) {
+  Pack<scalar_t, kCount> pack = load_raw<kCount>(source);
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) pack.values[k] = inside ? pack.values[k] : scalar_t{};
+  return pack;
+}
+
+template <int kCount, typename scalar_t>
+__device__ __forceinline__ void load_pack(const scalar_t* source,
+                                          opmath_t<scalar_t> (&values)[kCount]) {
+  const auto pack = load_raw<kCount>(source);
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) values[k] = to_opmath(pack.values[k]);
+}
+
+template <int kCount, typename scalar_t>
+__device__ __forceinline__ void store_pack(scalar_t* target,
+                                           const opmath_t<scalar_t> (&values)[kCount]) {
+  Pack<scalar_t, kCount> pack;
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) pack.values[k] = from_opmath<scalar_t>(values[k]);
+  *reinterpret_cast<Pack<scalar_t, kCount>*>(target) = pack;
+}
+
+// Whether every pointer may be accessed `bytes` at a time; null may.
+template <typename... Pointers>
+bool aligned(int bytes, const Pointers*... pointers) {
+  return ((reinterpret_cast<uintptr_t>(pointers) % bytes == 0) && ...);
+}
+
+}  // namespace lltm_jit

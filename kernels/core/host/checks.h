@@ -1,0 +1,91 @@
+// Argument checks shared by every operator, in one form:
+//   lltm_cell(): expected weights to have shape [3*hidden_size, ...] = [384, 160], but got [384, 128]
+//
+// Sizes are symbolic integers, so that the same checks serve real tensors, the meta device and the
+// tracing of torch.compile and torch.export.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/SymIntArrayRef.h>
+
+#include <initializer_list>
+
+#include "core/math/scalar.h"
+
+namespace lltm_jit {
+
+// One argument of one call, as messages name it.
+struct Argument {
+  const char* function;
+  const char* name;
+  const at::Tensor& tensor;
+};
+
+// `shape` spells the dimensions: "[batch_size, input_size]".
+inline void check_rank(const Argument& arg, int64_t rank, const char* shape) {
+  TORCH_CHECK(arg.tensor.dim() == rank, arg.function, "(): expected ", arg.name, " to have ", rank,
+              " dimensions ", shape, ", but got shape ", arg.tensor.sym_sizes());
+}
+
+inline bool same_shape(c10::SymIntArrayRef actual, c10::SymIntArrayRef expected) {
+  if (actual.size() != expected.size()) return false;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    if (!actual[i].sym_eq(expected[i]).expect_true(__FILE__, __LINE__)) return false;
+  }
+  return true;
+}
+
+// `shape` spells the dimensions of `expected`.
+inline void check_shape(const Argument& arg, c10::SymIntArrayRef expected, const char* shape) {
+  TORCH_CHECK(same_shape(arg.tensor.sym_sizes(), expected), arg.function, "(): expected ", arg.name,
+              " to have shape ", shape, " = ", expected, ", but got ", arg.tensor.sym_sizes());
+}
+
+// Whether elements lie in memory as strides say. Every check of a dtype begins with it.
+inline void check_dense(const Argument& arg) {
+  // torch.ops passes None on as this.
+  TORCH_CHECK(arg.tensor.defined(), arg.function, "(): expected ", arg.name,
+              " to be a tensor, but got None");
+  TORCH_CHECK(arg.tensor.layout() == at::kStrided, arg.function, "(): expected ", arg.name,
+              " to be a dense tensor, but got layout ", arg.tensor.layout());
+}
+
+inline void check_floating_point(const Argument& arg) {
+  check_dense(arg);
+  const auto dtype = arg.tensor.scalar_type();
+  TORCH_CHECK(
+      dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat || dtype == at::kDouble,
+      arg.function, "(): expected ", arg.name,
+      " to have dtype Half, BFloat16, Float or Double, but got ", dtype);
+}
+
+inline void check_same_dtype(const Argument& arg, const Argument& other) {
+  check_dense(arg);
+  TORCH_CHECK(arg.tensor.scalar_type() == other.tensor.scalar_type(), arg.function, "(): expected ",
+              arg.name, " to have the dtype of ", other.name, " (", other.tensor.scalar_type(),
+              "), but got ", arg.tensor.scalar_type());
+}
+
+inline void check_same_device(const Argument& arg, const Argument& other) {
+  TORCH_CHECK(arg.tensor.device() == other.tensor.device(), arg.function, "(): expected ", arg.name,
+              " to be on the device of ", other.name, " (", other.tensor.device(), "), but got ",
+              arg.tensor.device());
+}
+
+// The floating-point element type of a checked tensor.
+inline ElementType floating_type(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kHalf:
+      return ElementType::Half;
+    case at::kBFloat16:
+      return ElementType::BFloat16;
+    case at::kFloat:
+      return ElementType::Float;
+    case at::kDouble:
+      return ElementType::Double;
+    default:
+      TORCH_INTERNAL_ASSERT(false, "not a floating-point dtype: ", dtype);
+  }
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,54 @@
+// Where an operator runs: current device and stream.
+#pragma once
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/DeviceGuard.h>
+
+#include "core/cuda/api.h"
+#ifdef LLTM_JIT_CUDA
+#include <ATen/cuda/EmptyTensor.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
+#endif
+
+namespace lltm_jit {
+
+// Opens every kernel: makes the tensor's device current and keeps autograd and autocast out of the
+// ATen ops that the kernel calls.
+struct KernelGuard {
+  explicit KernelGuard(const at::Tensor& tensor) : device(tensor.device()) {}
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
+  c10::DeviceGuard device;
+};
+
+// A dense tensor with the dtype and device of `like`, inside a KernelGuard: at::empty without its way
+// through the dispatcher, which a small operator would feel.
+inline at::Tensor empty(at::IntArrayRef sizes, const at::Tensor& like) {
+#ifdef LLTM_JIT_CUDA
+  if (like.is_cuda()) {
+    return at::detail::empty_cuda(sizes, like.scalar_type(), like.device(), std::nullopt);
+  }
+#endif
+  return at::detail::empty_cpu(sizes, like.scalar_type());
+}
+
+// Runs `cpu(args)` or enqueues `cuda(args, stream)`, by where the tensor is.
+#ifdef LLTM_JIT_CUDA
+template <typename Args>
+void run(const at::Tensor& tensor, const Args& args, void (*cpu)(const Args&),
+         cudaError_t (*cuda)(const Args&, cudaStream_t)) {
+  if (tensor.is_cuda()) {
+    C10_CUDA_CHECK(cuda(args, c10::cuda::getCurrentCUDAStream()));
+  } else {
+    cpu(args);
+  }
+}
+#define LLTM_JIT_RUN(tensor, args, cpu, cuda) run(tensor, args, cpu, cuda)
+#else
+#define LLTM_JIT_RUN(tensor, args, cpu, cuda) cpu(args)
+#endif
+
+}  // namespace lltm_jit

@@ -1,0 +1,65 @@
+// Element types and the arithmetic primitives that operators' maths is written in.
+//
+// Shared by C++ and CUDA: no torch header may be included here.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define LLTM_JIT_HOST_DEVICE __host__ __device__ __forceinline__
+#else
+#define LLTM_JIT_HOST_DEVICE inline
+#endif
+
+namespace lltm_jit {
+
+// What a raw pointer points to. Integers are told apart by width alone: the operators that take
+// them compute modulo 2^width, which is the same for signed and unsigned.
+enum class ElementType : int8_t { Half, BFloat16, Float, Double, Int8, Int16, Int32, Int64 };
+
+// The type that arithmetic on `scalar_t` is done in: float for the 16-bit types (specialised
+// where those types are known), the type itself otherwise.
+template <typename scalar_t>
+struct OpMath {
+  using type = scalar_t;
+};
+template <typename scalar_t>
+using opmath_t = typename OpMath<scalar_t>::type;
+
+// How many pieces of `piece` cover `whole`.
+template <typename Whole, typename Piece>
+LLTM_JIT_HOST_DEVICE constexpr auto ceil_div(Whole whole, Piece piece) {
+  return (whole + piece - 1) / piece;
+}
+
+// Primitives of the maths. `Math<T>` is specialised for SIMD vectors in core/cpu/vectorized.h, so one
+// formula serves a CUDA thread, a CPU lane and a vector register.
+template <typename T>
+struct Math {
+  static LLTM_JIT_HOST_DEVICE T exp(T x) { return ::exp(x); }
+  static LLTM_JIT_HOST_DEVICE T expm1(T x) { return ::expm1(x); }
+  static LLTM_JIT_HOST_DEVICE T tanh(T x) { return ::tanh(x); }
+  static LLTM_JIT_HOST_DEVICE T abs(T x) { return ::fabs(x); }
+  // x > 0 ? a : b; a NaN takes b.
+  static LLTM_JIT_HOST_DEVICE T where_positive(T x, T a, T b) { return x > T(0) ? a : b; }
+};
+
+template <>
+LLTM_JIT_HOST_DEVICE float Math<float>::exp(float x) {
+  return ::expf(x);
+}
+template <>
+LLTM_JIT_HOST_DEVICE float Math<float>::expm1(float x) {
+  return ::expm1f(x);
+}
+template <>
+LLTM_JIT_HOST_DEVICE float Math<float>::tanh(float x) {
+  return ::tanhf(x);
+}
+template <>
+LLTM_JIT_HOST_DEVICE float Math<float>::abs(float x) {
+  return ::fabsf(x);
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,89 @@
+// Contract between the LLTM cell's host code (lltm_kernels.cpp) and its kernels (lltm_cpu.cpp and
+// lltm_gemm_cpu.cpp; lltm_cuda.cu, lltm_gemm_cuda.cu and lltm_cluster_cuda.cu). No torch header: every
+// pointer is raw, every array row-major, and dense if nothing else is said.
+//
+// A gates array holds, row by row, the input gate, the output gate and the candidate cell, each of
+// hidden_size elements. States h and gates have the element type `type`; cells have `cell_type`,
+// which is `type` or, for the 16-bit types, Float.
+#pragma once
+
+#include <cstdint>
+
+#include "core/cuda/api.h"
+#include "core/math/scalar.h"
+
+namespace lltm_jit {
+
+struct LltmForwardArgs {
+  void* gates;           // [batch_size, 3*hidden_size] pre-activations; activated in place if
+                         // save_gates, else left as they are
+  const void* old_cell;  // [batch_size, hidden_size]
+  void* new_h;           // [batch_size, hidden_size] written; aliases nothing
+  void* new_cell;        // [batch_size, hidden_size] written; may be old_cell
+  int64_t batch_size, hidden_size;
+  ElementType type, cell_type;
+  bool save_gates;
+};
+
+struct LltmBackwardArgs {
+  const void* grad_h;     // [batch_size, hidden_size] or null for zeros
+  const void* grad_cell;  // [batch_size, hidden_size] of cell_type, or null for zeros
+  const void* gates;      // [batch_size, 3*hidden_size] activated
+  const void* new_cell;   // [batch_size, hidden_size]
+  void* grad_pre;         // [batch_size, 3*hidden_size] written: gradients of the pre-activations
+  void* grad_old_cell;    // [batch_size, hidden_size] of cell_type, written; or null
+  int64_t batch_size, hidden_size;
+  ElementType type, cell_type;
+};
+
+// What the products are made of. Rows are dense, `*_stride` elements apart.
+struct LltmOperands {
+  const void* input;    // [batch_size, input_size]
+  const void* weights;  // [3*hidden_size, hidden_size+input_size]
+  const void* old_h;    // [batch_size, hidden_size]
+  int64_t batch_size, input_size, hidden_size;
+  int64_t input_stride, weights_stride, old_h_stride;
+  ElementType type;
+  bool aligned;  // 16-byte accesses fit: every row starts at a multiple of 16 bytes
+};
+
+// The whole cell, product included.
+struct LltmCellArgs : LltmOperands {
+  const void* bias;      // [3*hidden_size] or null
+  const void* old_cell;  // [batch_size, hidden_size]
+  void* new_h;           // [batch_size, hidden_size] written; aliases nothing
+  void* new_cell;        // [batch_size, hidden_size] written; may be old_cell
+  void* gates;           // [batch_size, 3*hidden_size] written: activated; or null
+  ElementType cell_type;
+};
+
+// The products of the backward pass. A gradient whose pointer is null is not wanted.
+struct LltmProductsArgs : LltmOperands {
+  const void* grad_pre;  // [batch_size, 3*hidden_size]
+  void* grad_input;      // [batch_size, input_size] written
+  void* grad_weights;    // [3*hidden_size, hidden_size+input_size] written
+  void* grad_bias;       // [3*hidden_size] written
+  void* grad_old_h;      // [batch_size, hidden_size] written
+};
+
+void lltm_forward_cpu(const LltmForwardArgs& args);
+void lltm_backward_cpu(const LltmBackwardArgs& args);
+// The two with products of their own.
+void lltm_cell_cpu(const LltmCellArgs& args);
+void lltm_products_cpu(const LltmProductsArgs& args);
+
+#ifdef LLTM_JIT_CUDA
+// Enqueue on `stream`; both sizes are positive.
+cudaError_t launch_lltm_forward(const LltmForwardArgs& args, cudaStream_t stream);
+cudaError_t launch_lltm_backward(const LltmBackwardArgs& args, cudaStream_t stream);
+// The two with products of their own, where lltm_products_fit_device() says so.
+cudaError_t launch_lltm_cell(const LltmCellArgs& args, cudaStream_t stream);
+cudaError_t launch_lltm_products(const LltmProductsArgs& args, cudaStream_t stream);
+bool lltm_products_fit_device();  // the current one
+// The cell as clusters of blocks (lltm_cluster_cuda.cu), which launch_lltm_cell launches where the
+// current device, the types, the layouts and the sizes are such that they are quickest.
+bool lltm_clusters_take(const LltmOperands& operands);
+cudaError_t launch_lltm_cluster_cell(const LltmCellArgs& args, cudaStream_t stream);
+#endif
+
+}  // namespace lltm_jit

@@ -1,0 +1,388 @@
+// The whole LLTM cell in one launch, and its backward products in one more.
+//
+// Forward: pre-activations, bias, activations and the new state, with h and x read where they are;
+// no concatenation, no transposed copy, no pre-activations in memory.
+// Backward, from the gradients of the pre-activations dG (see lltm_cuda.cu):
+//   [dh, dx] = dG W      dW = dG^T [h, x]      db = column sums of dG
+// in a single launch whose blocks divide the tiles of both products.
+#include "core/cuda/tile_gemm.cuh"
+#include "rnn/lltm/lltm.h"
+#include "rnn/lltm/lltm_columns.cuh"
+#include "rnn/lltm/lltm_dispatch.cuh"
+#include "rnn/lltm/lltm_finish.cuh"
+
+namespace lltm_jit {
+namespace {
+
+// ------------------------------------------------------------------------------------- forward --
+
+// Note [Shapes of the tiles]
+// Of each kind the largest is taken that still gives most SMs a tile: traffic from L2 limits the large
+// ones, latency the small ones. All have eight warps. A forward tile takes more shared memory than two
+// blocks of one SM could have: a block that begins while the kernel before it ends would join another
+// of its kind on one SM, and leave a second SM idle. Backward, two blocks share an SM, unless the
+// medium tile takes its shared memory: it is for cells that have one for each SM at most.
+
+// kUnits hidden units of kM batch rows: the tile has the three gates of each unit side by side.
+template <typename scalar_t, int kM, int kUnits_, int kWarpM, int kGroups, int kStageBytes>
+struct ForwardShape : TileShape<scalar_t, kM, 3 * kUnits_, kWarpM, 3 * kUnits_, kGroups,
+                                kStageBytes / int(sizeof(scalar_t)), 4, Along::K, Along::K> {
+  static constexpr int kUnits = kUnits_;
+};
+template <typename scalar_t>
+using MediumForward = ForwardShape<scalar_t, 32, 8, 32, 8, 512>;
+template <typename scalar_t>
+using LargeForward = ForwardShape<scalar_t, 64, 16, 32, 4, 256>;
+
+template <typename Shape, typename cell_t, int kChunk>
+__global__ void __launch_bounds__(Shape::kThreads, 1) lltm_cell_kernel(LltmCellArgs args) {
+  using scalar_t = typename Shape::scalar_t;
+  using opmath = typename Shape::opmath;
+  extern __shared__ __align__(16) char shared[];
+  const int hidden = int(args.hidden_size), width = hidden + int(args.input_size);
+  const int unit_tiles = ceil_div(hidden, Shape::kUnits);
+  const int unit0 = int(blockIdx.x % unit_tiles) * Shape::kUnits;
+  const int64_t row0 = int64_t(blockIdx.x / unit_tiles) * Shape::kM;
+  const Columns<scalar_t> columns(args);
+  const auto* weights = static_cast<const scalar_t*>(args.weights);
+
+  const auto x_line = [&](int m) { return columns.row(row0 + m); };
+  const auto weights_line = [&](int n) -> Line<scalar_t> {
+    const int gate = n / Shape::kUnits, unit = unit0 + n % Shape::kUnits;
+    const int64_t row = unit < hidden ? int64_t(gate) * hidden + unit : 0;
+    return {weights + row * args.weights_stride, 1, unit < hidden};
+  };
+  // The epilogue's own inputs, on their way while the product is made.
+  constexpr int kItems = Shape::kM * Shape::kUnits / Shape::kThreads;
+  static_assert(Shape::kM * Shape::kUnits % Shape::kThreads == 0);
+  const auto* bias = static_cast<const scalar_t*>(args.bias);
+  const auto* old_cells = static_cast<const cell_t*>(args.old_cell);
+  scalar_t biases[kItems][3];
+  cell_t cells[kItems][1];
+  const auto load_inputs = [&] {
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+      const int item = threadIdx.x + i * Shape::kThreads;
+      const int64_t row = min(row0 + item / Shape::kUnits, args.batch_size - 1);
+      const int unit = min(unit0 + item % Shape::kUnits, hidden - 1);
+      cells[i][0] = old_cells[row * hidden + unit];
+#pragma unroll
+      for (int gate = 0; gate < 3; ++gate) {
+        biases[i][gate] = bias ? bias[gate * hidden + unit] : scalar_t{};
+      }
+    }
+  };
+  const auto tile = tile_gemm<Shape, kChunk>(shared, width, x_line, weights_line, load_inputs);
+
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) {
+    const int item = threadIdx.x + i * Shape::kThreads;
+    const int m = item / Shape::kUnits, u = item % Shape::kUnits;
+    const int64_t row = row0 + m;
+    const int unit = unit0 + u;
+    opmath pre[3][1];
+#pragma unroll
+    for (int gate = 0; gate < 3; ++gate) {
+      tile.values(m, gate * Shape::kUnits + u, pre[gate]);
+      pre[gate][0] += to_opmath(biases[i][gate]);
+    }
+    const FinishedUnits<scalar_t, cell_t, 1> units(pre, cells[i]);
+    if (row < args.batch_size && unit < hidden) units.store(args, row, unit);
+  }
+}
+
+// Note [Tiny cells]
+// One hidden unit of 16 rows a block, so that even 128 units spread over the chip. Eight lanes
+// share a row's sum; every load of a lane's first kBatch vectors is under way before the first
+// product, so the kernel takes one round trip to memory and a few shuffles. (The 1 in the launch
+// bounds tells the compiler that registers are to spare for that; it would save them otherwise.)
+// Only a float's products cost enough elsewhere for this to be quicker.
+constexpr int kTinyRows = 16, kTinyLanes = 8;
+constexpr int64_t kTinyWork = 16 * 256 * 320;  // batch_size * hidden_size * width
+
+template <int kVec>
+__global__ void __launch_bounds__(kTinyRows* kTinyLanes, 1)
+    lltm_tiny_cell_kernel(LltmCellArgs args) {
+  constexpr int kBatch = 5;
+  wait_for_predecessor();
+  const int hidden = int(args.hidden_size), width = hidden + int(args.input_size);
+  const int unit = int(blockIdx.x % hidden), lane = threadIdx.x % kTinyLanes;
+  const int64_t row = int64_t(blockIdx.x / hidden) * kTinyRows + threadIdx.x / kTinyLanes;
+  const bool row_inside = row < args.batch_size;  // else compute the last row, for nothing
+  const Columns<float> columns(args);
+  const auto* weights =
+      static_cast<const float*>(args.weights) + int64_t(unit) * args.weights_stride;
+  const int64_t gate_stride = int64_t(hidden) * args.weights_stride;
+  const auto* bias = static_cast<const float*>(args.bias);
+  const int64_t read_row = row_inside ? row : args.batch_size - 1;
+  const auto x_row = columns.row(read_row);
+  const float old_cell[] = {static_cast<const float*>(args.old_cell)[read_row * hidden + unit]};
+  float pre[3][1] = {};
+  if (bias && lane == 0) {
+#pragma unroll
+    for (int gate = 0; gate < 3; ++gate) pre[gate][0] = bias[gate * hidden + unit];
+  }
+
+  for (int k0 = lane * kVec; k0 < width; k0 += kBatch * kTinyLanes * kVec) {
+    Pack<float, kVec> x[kBatch], w[kBatch][3];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int k = k0 + i * kTinyLanes * kVec;
+      const bool inside = k < width;  // else read the first column, for nothing
+      const int column = inside ? k : 0;
+      x[i] = load_or_zero<kVec>((column < hidden ? x_row.old_h : x_row.input) + column, inside);
+#pragma unroll
+      for (int gate = 0; gate < 3; ++gate) {
+        w[i][gate] = load_or_zero<kVec>(weights + gate * gate_stride + column, inside);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+#pragma unroll
+      for (int e = 0; e < kVec; ++e) {
+#pragma unroll
+        for (int gate = 0; gate < 3; ++gate) {
+          pre[gate][0] += x[i].values[e] * w[i][gate].values[e];
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int gate = 0; gate < 3; ++gate) {
+#pragma unroll
+    for (int offset = kTinyLanes / 2; offset > 0; offset /= 2) {
+      pre[gate][0] += __shfl_xor_sync(0xffffffffu, pre[gate][0], offset);
+    }
+  }
+  if (!row_inside || lane != 0) return;
+  FinishedUnits<float, float, 1>(pre, old_cell).store(args, row, unit);
+}
+
+// ------------------------------------------------------------------------------------ backward --
+
+constexpr int kProductThreads = 256;  // of all shapes here: see Note [Shapes of the tiles]
+// [dh, dx] = dG W: dG runs along k, W along n.
+template <typename scalar_t>
+using MediumInputGradient =
+    TileShape<scalar_t, 32, 16, 32, 16, 8, 512 / int(sizeof(scalar_t)), 4, Along::K, Along::MN>;
+template <typename scalar_t>
+using LargeInputGradient =
+    TileShape<scalar_t, 64, 32, 32, 32, 4, 256 / int(sizeof(scalar_t)), 4, Along::K, Along::MN>;
+// dW = dG^T [h, x]: both run along the tile's sides, k is the batch.
+template <typename scalar_t>
+using WeightGradient = TileShape<scalar_t, 64, 64, 32, 16, 1, sizeof(scalar_t) == 8 ? 16 : 32, 4,
+                                 Along::MN, Along::MN>;
+
+template <typename Shape, int kChunk>
+__device__ void input_gradient_tile(const LltmProductsArgs& args, int64_t index, char* shared) {
+  using scalar_t = typename Shape::scalar_t;
+  const int hidden = int(args.hidden_size);
+  const int first = args.grad_old_h ? 0 : hidden;  // columns that somebody asked for
+  const int last = args.grad_input ? hidden + int(args.input_size) : hidden;
+  const int column_tiles = ceil_div(last - first, Shape::kN);
+  const int64_t row0 = index / column_tiles * Shape::kM;
+  const int column0 = first + int(index % column_tiles) * Shape::kN;
+  const auto* grad_pre = static_cast<const scalar_t*>(args.grad_pre);
+  const auto* weights = static_cast<const scalar_t*>(args.weights);
+
+  const auto grad_line = [&](int m) -> Line<scalar_t> {
+    const bool inside = row0 + m < args.batch_size;
+    return {grad_pre + (inside ? row0 + m : 0) * 3 * hidden, 1, inside};
+  };
+  const auto weights_line = [&](int n) -> Line<scalar_t> {
+    const bool inside = column0 + n < last;
+    return {weights + (inside ? column0 + n : 0), args.weights_stride, inside};
+  };
+  const auto tile = tile_gemm<Shape, kChunk>(shared, 3 * hidden, grad_line, weights_line, [] {});
+
+  tile.template store<kChunk / int(sizeof(scalar_t))>([&](int m, int n) -> scalar_t* {
+    const int64_t row = row0 + m;
+    const int column = column0 + n;
+    if (row >= args.batch_size || column >= last) return nullptr;
+    return column < hidden
+               ? static_cast<scalar_t*>(args.grad_old_h) + row * hidden + column
+               : static_cast<scalar_t*>(args.grad_input) + row * args.input_size + column - hidden;
+  });
+}
+
+template <typename Shape, int kChunk>
+__device__ void weight_gradient_tile(const LltmProductsArgs& args, int64_t index, char* shared) {
+  using scalar_t = typename Shape::scalar_t;
+  const int hidden = int(args.hidden_size), width = hidden + int(args.input_size);
+  const int batch = int(args.batch_size);
+  const int column_tiles = ceil_div(width, Shape::kN);
+  const int row0 = int(index / column_tiles) * Shape::kM;  // of the weights
+  const int column0 = int(index % column_tiles) * Shape::kN;
+  const auto* grad_pre = static_cast<const scalar_t*>(args.grad_pre);
+  const Columns<scalar_t> columns(args);
+
+  const auto grad_line = [&](int m) -> Line<scalar_t> {
+    const bool inside = row0 + m < 3 * hidden;
+    return {grad_pre + (inside ? row0 + m : 0), 3 * hidden, inside};
+  };
+  const auto x_line = [&](int n) { return columns.column(column0 + n); };
+  const auto tile = tile_gemm<Shape, kChunk>(shared, batch, grad_line, x_line, [] {});
+
+  tile.template store<kChunk / int(sizeof(scalar_t))>([&](int m, int n) -> scalar_t* {
+    const int64_t row = row0 + m;
+    if (row >= 3 * hidden || column0 + n >= width) return nullptr;
+    return static_cast<scalar_t*>(args.grad_weights) + row * width + column0 + n;
+  });
+}
+
+// 32 columns; each warp takes every eighth row of the batch.
+template <typename scalar_t>
+__device__ void bias_gradient_tile(const LltmProductsArgs& args, int64_t index, char* shared) {
+  using opmath = opmath_t<scalar_t>;
+  constexpr int kWarps = kProductThreads / 32;
+  const int columns = 3 * int(args.hidden_size);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, column = int(index) * 32 + lane;
+  const auto* grad_pre = static_cast<const scalar_t*>(args.grad_pre) + column;
+  auto* partial = reinterpret_cast<opmath*>(shared);
+  wait_for_predecessor();
+  opmath sum = 0;
+  if (column < columns) {
+#pragma unroll 8
+    for (int row = warp; row < args.batch_size; row += kWarps) {
+      sum += to_opmath(grad_pre[int64_t(row) * columns]);
+    }
+  }
+  partial[warp * 32 + lane] = sum;
+  __syncthreads();
+  if (warp != 0 || column >= columns) return;
+  for (int other = 1; other < kWarps; ++other) sum += partial[other * 32 + lane];
+  static_cast<scalar_t*>(args.grad_bias)[column] = from_opmath<scalar_t>(sum);
+}
+
+// Which block does what: first the tiles of [dh, dx], which take longest, then those of db and dW.
+struct ProductTiles {
+  int64_t input, bias, weight;
+};
+
+template <typename InputShape, typename WeightShape, int kChunk>
+__global__ void __launch_bounds__(kProductThreads, 2)
+    lltm_products_kernel(LltmProductsArgs args, ProductTiles tiles) {
+  extern __shared__ __align__(16) char shared[];
+  int64_t index = blockIdx.x;
+  if (index < tiles.input) return input_gradient_tile<InputShape, kChunk>(args, index, shared);
+  index -= tiles.input;
+  if (index < tiles.bias) {
+    return bias_gradient_tile<typename InputShape::scalar_t>(args, index, shared);
+  }
+  weight_gradient_tile<WeightShape, kChunk>(args, index - tiles.bias, shared);
+}
+
+// ----------------------------------------------------------------------------------- launchers --
+
+template <typename Shape, typename cell_t, int kChunk>
+cudaError_t launch_cell(const LltmCellArgs& args, cudaStream_t stream) {
+  const int64_t blocks =
+      ceil_div(args.batch_size, Shape::kM) * ceil_div(args.hidden_size, Shape::kUnits);
+  return launch(lltm_cell_kernel<Shape, cell_t, kChunk>, unsigned(blocks), Shape::kThreads,
+                Shape::kSharedBytes, stream, args);
+}
+
+// Of an H100 or H200, for which sizes are chosen here.
+constexpr int64_t kSms = 132;
+// Tiles that occupy three quarters of them.
+constexpr int64_t kEnoughTiles = 96;
+
+template <typename scalar_t, typename cell_t, int kChunk>
+cudaError_t launch_cell_by_size(const LltmCellArgs& args, cudaStream_t stream) {
+  // See Note [Shapes of the tiles].
+  const auto blocks = [&](int64_t rows, int64_t units) {
+    return ceil_div(args.batch_size, rows) * ceil_div(args.hidden_size, units);
+  };
+  if constexpr (kChunk == kAccessBytes && sizeof(scalar_t) < 8) {
+    if (blocks(64, 16) >= kEnoughTiles) {
+      return launch_cell<LargeForward<scalar_t>, cell_t, kChunk>(args, stream);
+    }
+  }
+  if constexpr (std::is_same_v<scalar_t, float>) {
+    const int64_t width = args.hidden_size + args.input_size;
+    if (args.batch_size * args.hidden_size * width <= kTinyWork) {
+      return launch(lltm_tiny_cell_kernel<kChunk / int(sizeof(float))>,
+                    unsigned(blocks(kTinyRows, 1)), kTinyRows * kTinyLanes, 0, stream, args);
+    }
+  }
+  return launch_cell<MediumForward<scalar_t>, cell_t, kChunk>(args, stream);
+}
+
+template <typename InputShape, int kChunk>
+cudaError_t launch_products(const LltmProductsArgs& args, int64_t input_tiles,
+                            cudaStream_t stream) {
+  using WeightShape = WeightGradient<typename InputShape::scalar_t>;
+  static_assert(InputShape::kThreads == kProductThreads &&
+                WeightShape::kThreads == kProductThreads);
+  const int64_t rows = 3 * args.hidden_size, width = args.hidden_size + args.input_size;
+  const ProductTiles count{
+      .input = input_tiles,
+      .bias = args.grad_bias ? ceil_div(rows, 32) : 0,
+      .weight = args.grad_weights
+                    ? ceil_div(rows, WeightShape::kM) * ceil_div(width, WeightShape::kN)
+                    : 0,
+  };
+  const int64_t blocks = count.input + count.bias + count.weight;
+  if (blocks == 0) return cudaSuccess;
+  const int input_bytes = count.input > 0 ? InputShape::kSharedBytes : 0;
+  return launch(lltm_products_kernel<InputShape, WeightShape, kChunk>, unsigned(blocks),
+                kProductThreads, std::max(input_bytes, WeightShape::kSharedBytes), stream, args,
+                count);
+}
+
+template <typename scalar_t, int kChunk>
+cudaError_t launch_products_by_size(const LltmProductsArgs& args, cudaStream_t stream) {
+  using Large = LargeInputGradient<scalar_t>;
+  using Medium = MediumInputGradient<scalar_t>;
+  const int64_t columns =
+      (args.grad_old_h ? args.hidden_size : 0) + (args.grad_input ? args.input_size : 0);
+  const auto blocks = [&](auto shape) {
+    using Shape = decltype(shape);
+    return ceil_div(args.batch_size, Shape::kM) * ceil_div(columns, Shape::kN);
+  };
+  if constexpr (kChunk == kAccessBytes) {
+    if (blocks(Medium{}) > kSms) {
+      return launch_products<Large, kChunk>(args, blocks(Large{}), stream);
+    }
+  }
+  return launch_products<Medium, kChunk>(args, blocks(Medium{}), stream);
+}
+
+}  // namespace
+
+cudaError_t launch_lltm_cell(const LltmCellArgs& args, cudaStream_t stream) {
+  if (lltm_clusters_take(args)) return launch_lltm_cluster_cell(args, stream);
+  return dispatch_lltm(args.type, args.cell_type, [&](auto scalar, auto cell) {
+    using scalar_t = decltype(scalar);
+    using cell_t = decltype(cell);
+    if constexpr (sizeof(scalar_t) > 2) {
+      if (!args.aligned)
+        return launch_cell_by_size<scalar_t, cell_t, sizeof(scalar_t)>(args, stream);
+    }
+    return launch_cell_by_size<scalar_t, cell_t, kAccessBytes>(args, stream);
+  });
+}
+
+cudaError_t launch_lltm_products(const LltmProductsArgs& args, cudaStream_t stream) {
+  return dispatch_floating(args.type, [&](auto scalar) {
+    using scalar_t = decltype(scalar);
+    if constexpr (sizeof(scalar_t) > 2) {
+      if (!args.aligned) return launch_products_by_size<scalar_t, sizeof(scalar_t)>(args, stream);
+    }
+    return launch_products_by_size<scalar_t, kAccessBytes>(args, stream);
+  });
+}
+
+bool lltm_products_fit_device() {
+  // mma.sync for every type is there from 8.0 on; what the tiles are laid out for, two blocks of some
+  // 110 KB an SM, from 9.0 on (a chip of 8.0 has 163 KB).
+  constexpr int kSharedBytes = 220 * 1024;
+  int device = 0, bytes = 0, architecture = 0;
+  return code_architecture(lltm_tiny_cell_kernel<1>, &architecture) == cudaSuccess &&
+         architecture >= 80 && cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) ==
+             cudaSuccess &&
+         bytes >= kSharedBytes;
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,1 @@
+"""The recurrent operators: the LLTM cell and its layer."""

@@ -1,0 +1,300 @@
+"""LLTM: the long long-term memory cell of the PyTorch extension tutorial.
+
+With ``X = [old_h, input]`` and ``G = X W^T + b``, split in three::
+
+    input_gate, output_gate, candidate_cell = sigmoid(G1), sigmoid(G2), elu(G3)
+    new_cell = old_cell + input_gate * candidate_cell
+    new_h = output_gate * tanh(new_cell)
+
+There is no forget gate, so the cell is an unbounded running sum. Source of the maths:
+P. Goldsborough, "Custom C++ and CUDA Extensions", PyTorch tutorials.
+
+Sizes: B is the batch size, I the input size, H the hidden size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import handle_torch_function, has_torch_function
+
+from lltm_jit import native
+from lltm_jit.ops._library import define, refuse_non_tensor, refuse_non_tensors
+
+_CELL = "Tensor input, Tensor weights, Tensor? bias, Tensor old_h, Tensor old_cell"
+
+define(
+    f"lltm_cell({_CELL}) -> (Tensor new_h, Tensor new_cell)",
+    # The cell composed of ATen ops, on any device.
+    f"lltm_cell_aten({_CELL}) -> (Tensor new_h, Tensor new_cell)",
+    # Refuses what lltm_cell refuses, in the same words, and computes nothing.
+    f"lltm_cell_check({_CELL}) -> ()",
+    # What autograd needs: gates are the activated gates, (B, 3H).
+    f"lltm_cell_forward({_CELL}) -> (Tensor new_h, Tensor new_cell, Tensor gates)",
+    # Gradients of the five inputs; none where output_mask is false. new_cell and gates must be
+    # those of lltm_cell_forward on the same inputs.
+    f"lltm_cell_backward(Tensor? grad_h, Tensor? grad_cell, {_CELL}, Tensor new_cell, Tensor gates,"
+    " bool[5] output_mask) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+
+IMPLEMENTATIONS = ("auto", "reference", "aten", "fused")
+
+
+def lltm_cell_reference(
+    input: Tensor, weights: Tensor, bias: Tensor | None, old_h: Tensor, old_cell: Tensor
+) -> tuple[Tensor, Tensor]:
+    """``lltm_cell`` in plain PyTorch, as the tutorial writes it; it checks nothing."""
+    X = torch.cat([old_h, input], dim=1)
+    input_gate, output_gate, candidate_cell = F.linear(X, weights, _flat(bias)).chunk(3, dim=1)
+    new_cell = old_cell + torch.sigmoid(input_gate) * F.elu(candidate_cell)
+    new_h = torch.sigmoid(output_gate) * torch.tanh(new_cell)
+    return new_h.to(input.dtype), new_cell
+
+
+def lltm_cell(
+    input: Tensor,
+    weights: Tensor | tuple[Tensor, Tensor],
+    bias: Tensor | None,
+    old_h: Tensor | None,
+    old_cell: Tensor | None = None,
+    impl: str = "auto",
+) -> tuple[Tensor, Tensor]:
+    """Run one step of the LLTM cell of the PyTorch extension tutorial.
+
+    Its equations, and their source, are at the top of :mod:`lltm_jit.ops.rnn.lltm`. Also accepts the
+    state as a pair: ``lltm_cell(input, (old_h, old_cell), weights, bias)``.
+
+    Args:
+        input: (B, I); half, bfloat16, float or double. All tensors share its dtype and device.
+        weights: (3H, H+I): rows of the input gate, the output gate and the candidate cell; columns
+            of the hidden state, then of the input.
+        bias: (3H,), (1, 3H) or ``None``.
+        old_h: (B, H).
+        old_cell: (B, H). With half and bfloat16 inputs it may be float, which keeps the running
+            sum accurate; ``new_cell`` then is float too.
+        impl: ``"auto"`` or ``"fused"``: this package's CPU and CUDA kernels, and ATen on devices
+            that have none; ``"aten"``: C++ composed of ATen ops; ``"reference"``: plain PyTorch.
+
+    Returns:
+        ``(new_h, new_cell)``, each (B, H). Differentiable any number of times in every input. Under
+        ``torch.autocast`` tensors are cast as those of ``torch.addmm``, but for a float
+        ``old_cell``: ``new_h`` has autocast's dtype, and ``new_cell`` stays float.
+
+    Raises:
+        RuntimeError: if a shape, dtype or device does not fit; the message names both values.
+        TypeError: if an argument is no tensor.
+        ValueError: if ``impl`` is not one of the four.
+    """
+    return _run_cell(impl, *_operands("lltm_cell", input, weights, bias, old_h, old_cell))
+
+
+def _operands(
+    function: str,
+    input: Tensor,
+    weights: Tensor | tuple[Tensor, Tensor],
+    bias: Tensor | None,
+    old_h: Tensor | None,
+    old_cell: Tensor | None,
+) -> tuple[Tensor | None, ...]:
+    """The five of a call, whose second argument may be the state as a pair."""
+    if not isinstance(weights, (tuple, list)):
+        return input, weights, bias, old_h, old_cell
+    if old_cell is not None:
+        raise TypeError(f"{function}(): got old_cell beside a state pair that holds one")
+    return input, bias, old_h, *state_pair(function, weights)
+
+
+def state_pair(function: str, state: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """The two tensors of a state.
+
+    Raises:
+        TypeError: it is no pair.
+    """
+    if not isinstance(state, (tuple, list)):
+        raise TypeError(f"{function}(): expected a state pair, but got {type(state).__name__}")
+    if len(state) != 2:
+        raise TypeError(f"{function}(): expected a state pair, but got a tuple of {len(state)}")
+    h, c = state
+    return h, c
+
+
+def _run_cell(impl: str, *args: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Run the cell on ``input, weights, bias, old_h, old_cell`` by one of the implementations."""
+    try:
+        if impl == "auto" or impl == "fused":
+            # Subclasses and modes with a __torch_function__ see the operator, not the extension.
+            if torch.compiler.is_compiling() or has_torch_function(args):
+                return torch.ops.lltm_jit.lltm_cell(*args)
+            return native.rnn.lltm_cell(*args)
+        if impl == "aten":
+            return torch.ops.lltm_jit.lltm_cell_aten(*args)
+        if impl == "reference":
+            torch.ops.lltm_jit.lltm_cell_check(*args)
+            return lltm_cell_reference(*cast("tuple[Tensor, ...]", args))
+    except (TypeError, RuntimeError):
+        refuse_non_tensors(lltm_cell, args, optional=("bias",))
+        raise
+    raise ValueError(f"lltm_cell(): expected impl to be one of {IMPLEMENTATIONS}, but got {impl!r}")
+
+
+def lltm_forward(
+    input: Tensor,
+    weights: Tensor | tuple[Tensor, Tensor],
+    bias: Tensor | None,
+    old_h: Tensor | None,
+    old_cell: Tensor | None = None,
+) -> list[Tensor]:
+    """The tutorial's low-level forward call, in ATen operations on any device.
+
+    Also accepts the state as a pair: ``lltm_forward(input, (old_h, old_cell), weights, bias)``.
+    Shapes, dtypes and the maths' source: see :func:`lltm_cell`. Autocast casts nothing here.
+
+    Returns:
+        ``[new_h, new_cell, input_gate, output_gate, candidate_cell, X, gate_weights]``: states and
+        activated gates (B, H), ``X = [old_h, input]`` (B, H+I), pre-activations (B, 3H).
+
+    Raises:
+        RuntimeError: if a shape, dtype or device does not fit; the message names both values.
+        TypeError: if an argument is no tensor.
+    """
+    args = _operands("lltm_forward", input, weights, bias, old_h, old_cell)
+    if has_torch_function(args):
+        return handle_torch_function(lltm_forward, args, *args)
+    try:
+        return native.rnn.lltm_forward(*args)
+    except TypeError:
+        refuse_non_tensors(lltm_forward, args, optional=("bias",))
+        raise
+
+
+def lltm_backward(
+    grad_h: Tensor,
+    grad_cell: Tensor,
+    new_cell: Tensor,
+    input_gate: Tensor,
+    output_gate: Tensor,
+    candidate_cell: Tensor,
+    X: Tensor,
+    gate_weights: Tensor,
+    weights: Tensor,
+) -> list[Tensor]:
+    """The tutorial's low-level backward call, in ATen operations on any device.
+
+    Dtypes and the source of the maths are those of :func:`lltm_cell`; gradients have the dtype of
+    what they belong to. Autocast casts nothing here.
+
+    Args:
+        grad_h, grad_cell: (B, H), gradients of ``new_h`` and ``new_cell``.
+        new_cell, input_gate, output_gate, candidate_cell: (B, H), results of :func:`lltm_forward`.
+        X, gate_weights: (B, H+I) and (B, 3H), results of it, too.
+        weights: (3H, H+I).
+
+    Returns:
+        ``[d_old_h, d_input, d_weights, d_bias, d_old_cell]``, with ``d_bias`` (1, 3H).
+
+    Raises:
+        RuntimeError: if a shape, dtype or device does not fit; the message names both values.
+        TypeError: if an argument is no tensor.
+    """
+    gates = (input_gate, output_gate, candidate_cell)
+    args = (grad_h, grad_cell, new_cell, *gates, X, gate_weights, weights)
+    if has_torch_function(args):
+        return handle_torch_function(lltm_backward, args, *args)
+    try:
+        return native.rnn.lltm_backward(*args)
+    except TypeError:
+        refuse_non_tensors(lltm_backward, args)
+        raise
+
+
+class LLTMCell(nn.Module):
+    """One LLTM cell, :func:`lltm_cell` as a module: ``new_h, new_cell = cell(input, (h, c))``.
+
+    Args:
+        input_size: I, the features of ``input``.
+        hidden_size: H, the features of the state.
+        bias: whether there is a ``bias``.
+        device, dtype: of the parameters; half, bfloat16, float or double.
+        impl: see :func:`lltm_cell`.
+
+    Attributes:
+        weights: parameter (3H, H+I). It and ``bias`` start uniform in ±1/sqrt(H).
+        bias: parameter (3H,) or ``None``. A ``state_dict`` whose bias is (1, 3H), as the tutorial's
+            module has it, loads as well. The other way,
+            ``tutorial.load_state_dict({**cell.state_dict(), "bias": cell.bias[None]})``.
+    """
+
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        impl: str = "auto",
+    ) -> None:
+        super().__init__()
+        if impl not in IMPLEMENTATIONS:
+            message = f"LLTMCell(): expected impl to be one of {IMPLEMENTATIONS}, but got {impl!r}"
+            raise ValueError(message)
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.impl = impl
+        shape = (3 * hidden_size, hidden_size + input_size)
+        self.weights = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+        if bias:
+            self.bias = nn.Parameter(torch.empty(shape[:1], device=device, dtype=dtype))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw every parameter uniformly from ±1/sqrt(hidden_size)."""
+        bound = 1 / math.sqrt(self.hidden_size) if self.hidden_size else 0.0
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(
+        self, input: Tensor, state: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Run one step.
+
+        Args:
+            input: (B, I).
+            state: ``(old_h, old_cell)``, each (B, H); zeros when left out.
+
+        Returns:
+            ``(new_h, new_cell)``, each (B, H).
+
+        Raises:
+            RuntimeError: if a shape, dtype or device does not fit; see :func:`lltm_cell`.
+            TypeError: if the state is no pair, or an argument no tensor.
+        """
+        if state is None:
+            refuse_non_tensor("LLTMCell", "input", input)
+            state = (input.new_zeros(*input.shape[:-1], self.hidden_size),) * 2
+        return _run_cell(self.impl, input, self.weights, self.bias, *state_pair("LLTMCell", state))
+
+    def extra_repr(self) -> str:
+        return f"{self.input_size}, {self.hidden_size}, bias={self.bias is not None}"
+
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        flat = dict(state_dict)
+        name = prefix + "bias"
+        if name in flat:
+            flat[name] = _flat(flat[name])
+        super()._load_from_state_dict(flat, prefix, *args, **kwargs)
+
+
+def _flat(bias: Tensor | None) -> Tensor | None:
+    """The tutorial's (1, 3H) bias as (3H,)."""
+    return bias.squeeze(0) if bias is not None and bias.dim() == 2 else bias

@@ -1,0 +1,179 @@
+"""The LLTM cell and layer as modules."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+
+import pytest
+import torch
+from op_testing import DEVICES, bits
+
+import lltm_jit
+from lltm_jit.ops.rnn.lltm import lltm_cell_reference
+
+
+@pytest.mark.parametrize("bias_shape", [(21,), (1, 21)])
+def test_state_dict_of_the_tutorial_module_loads(bias_shape):
+    weights, bias = torch.randn(21, 12), torch.randn(bias_shape)
+    cell = lltm_jit.LLTMCell(5, 7)
+    cell.load_state_dict({"weights": weights, "bias": bias})
+    torch.testing.assert_close(cell.weights.detach(), weights)
+    torch.testing.assert_close(cell.bias.detach(), bias.view(21))
+    nested = torch.nn.ModuleDict({"rnn": lltm_jit.LLTMCell(5, 7)})
+    nested.load_state_dict({"rnn.weights": weights, "rnn.bias": bias})
+    torch.testing.assert_close(nested["rnn"].bias.detach(), bias.view(21))
+
+
+class TutorialLLTM(torch.nn.Module):
+    """The module of the tutorial, as its users have it."""
+
+    def __init__(self, input_features, state_size, bias_shape):
+        super().__init__()
+        self.weights = torch.nn.Parameter(torch.rand(3 * state_size, input_features + state_size))
+        self.bias = torch.nn.Parameter(torch.rand(bias_shape))
+
+    def forward(self, input, state):
+        return lltm_cell_reference(input, self.weights, self.bias, *state)
+
+
+@pytest.mark.parametrize("bias_shape", [(21,), (1, 21)])
+def test_state_dict_goes_to_the_tutorial_module_and_back(bias_shape):
+    ours, again = lltm_jit.LLTMCell(5, 7), lltm_jit.LLTMCell(5, 7)
+    theirs = TutorialLLTM(5, 7, bias_shape)
+    state = ours.state_dict()
+    if len(bias_shape) == 2:
+        state = {**state, "bias": ours.bias[None]}
+    theirs.load_state_dict(state)
+    again.load_state_dict(theirs.state_dict())
+    input, h, c = torch.randn(3, 5), torch.randn(3, 7), torch.randn(3, 7)
+    torch.testing.assert_close(ours(input, (h, c)), theirs(input, (h, c)))
+    assert bits(again(input, (h, c))) == bits(ours(input, (h, c)))
+
+
+def test_cell_module():
+    torch.manual_seed(0)
+    cell = lltm_jit.LLTMCell(5, 16)
+    assert [(name, tuple(p.shape)) for name, p in cell.named_parameters()] == [
+        ("weights", (48, 21)),
+        ("bias", (48,)),
+    ]
+    assert all(p.abs().max() <= 0.25 for p in cell.parameters())
+    assert cell.weights.abs().max() > 0.2
+    input = torch.randn(3, 5)
+    zeros = torch.zeros(3, 16)
+    torch.testing.assert_close(cell(input), cell(input, (zeros, zeros)))
+    assert lltm_jit.LLTMCell(5, 7, bias=False).bias is None
+    torch.testing.assert_close(copy.deepcopy(cell)(input), cell(input))
+    torch.testing.assert_close(pickle.loads(pickle.dumps(cell))(input), cell(input))
+    assert repr(cell) == "LLTMCell(5, 16, bias=True)"
+    with pytest.raises(ValueError, match=r"expected impl to be one of .* but got 'fast'"):
+        lltm_jit.LLTMCell(5, 7, impl="fast")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_layer_is_called_like_lstm(batch_first, device):
+    layer = lltm_jit.LLTM(5, 7, batch_first=batch_first, device=device)
+    lstm = torch.nn.LSTM(5, 7, batch_first=batch_first, device=device)
+    input = torch.randn((2, 4, 5) if batch_first else (4, 2, 5), device=device)
+    state = (torch.randn(1, 2, 7, device=device), torch.randn(1, 2, 7, device=device))
+    for args in ((input,), (input, state), (input[0] if batch_first else input[:, 0],)):
+        output, (h, c) = layer(*args)
+        expected, (expected_h, expected_c) = lstm(*args)
+        assert (output.shape, h.shape, c.shape) == (
+            expected.shape,
+            expected_h.shape,
+            expected_c.shape,
+        )
+    h, c = state[0][0], state[1][0]
+    steps = input.unbind(1 if batch_first else 0)
+    for step in steps:
+        h, c = lltm_cell_reference(step, layer.cell.weights, layer.cell.bias, h, c)
+    output, (h_n, c_n) = layer(input, state)
+    torch.testing.assert_close((h_n[0], c_n[0]), (h, c))
+    torch.testing.assert_close(output[:, -1] if batch_first else output[-1], h)
+
+
+def test_layer_keeps_the_running_cell_in_float():
+    """A bfloat16 sum of 400 small steps stalls; the layer's does not."""
+    layer = lltm_jit.LLTM(1, 4, dtype=torch.bfloat16)
+    with torch.no_grad():
+        layer.cell.weights.zero_()
+        layer.cell.bias.zero_()
+        layer.cell.bias[8:] = 0.25  # each step adds sigmoid(0) * 0.25 = 0.125
+    _, (_, c) = layer(torch.zeros(400, 1, 1, dtype=torch.bfloat16))
+    assert c.dtype == torch.bfloat16
+    torch.testing.assert_close(c.float(), torch.full((1, 1, 4), 50.0))
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 2, 2, 5)])
+def test_layer_refuses_other_ranks(shape):
+    expected = f"LLTM(): expected input to have 2 or 3 dimensions, but got shape {list(shape)}"
+    with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
+        lltm_jit.LLTM(5, 7)(torch.zeros(shape))
+    expected = "LLTM(): expected at least one step, but got shape [0, 2, 5]"
+    with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
+        lltm_jit.LLTM(5, 7)(torch.zeros(0, 2, 5))
+
+
+def test_layer_takes_batch_first_third():
+    layer = lltm_jit.LLTM(5, 7, True)
+    assert layer.batch_first
+    assert layer.cell.bias is not None
+
+
+BATCHED, UNBATCHED = "3 dimensions [1, batch_size, hidden_size]", "2 dimensions [1, hidden_size]"
+BAD_STATES = {
+    "h_0 without the layer": ((4, 2, 5), (2, 7), (1, 2, 7), f"h_0 to have {BATCHED}"),
+    "c_0 without the layer": ((4, 2, 5), (1, 2, 7), (2, 7), f"c_0 to have {BATCHED}"),
+    "one sequence": ((4, 1, 5), (1, 7), (1, 7), f"h_0 to have {BATCHED}"),
+    "a batch of states": ((4, 5), (1, 1, 7), (1, 1, 7), f"h_0 to have {UNBATCHED}"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_STATES)
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_layer_refuses_a_state_of_another_rank(batch_first, case):
+    """As torch.nn.LSTM does."""
+    input_shape, h_shape, c_shape, wanted = BAD_STATES[case]
+    if batch_first:
+        input_shape = (*reversed(input_shape[:-1]), input_shape[-1])
+    input, state = torch.zeros(input_shape), (torch.zeros(h_shape), torch.zeros(c_shape))
+    with pytest.raises(RuntimeError, match=r"hx and cx should also be"):
+        torch.nn.LSTM(5, 7, batch_first=batch_first)(input, state)
+    with pytest.raises(ValueError, match=r"^LLTM\(\): ") as raised:
+        lltm_jit.LLTM(5, 7, batch_first=batch_first)(input, state)
+    got = list(h_shape if wanted.startswith("h_0") else c_shape)
+    assert str(raised.value) == f"LLTM(): expected {wanted}, but got shape {got}"
+
+
+STATE = torch.zeros(1, 2, 7)
+PACKED = torch.nn.utils.rnn.pack_sequence([torch.zeros(4, 5)])
+NO_TENSORS = {
+    "a packed sequence": (lltm_jit.LLTM, (PACKED,), "LLTM(): expected input", "PackedSequence"),
+    "no sequence": (lltm_jit.LLTM, (None,), "LLTM(): expected input", "None"),
+    "no h_0": (
+        lltm_jit.LLTM,
+        (torch.zeros(4, 2, 5), (None, STATE)),
+        "LLTM(): expected h_0",
+        "None",
+    ),
+    "no c_0": (
+        lltm_jit.LLTM,
+        (torch.zeros(4, 2, 5), (STATE, 0.0)),
+        "LLTM(): expected c_0",
+        "float",
+    ),
+    "no input": (lltm_jit.LLTMCell, (None,), "LLTMCell(): expected input", "None"),
+    "a list": (lltm_jit.LLTMCell, ([[1.0]],), "LLTMCell(): expected input", "list"),
+}
+
+
+@pytest.mark.parametrize("case", NO_TENSORS)
+def test_modules_refuse_what_is_no_tensor(case):
+    module, args, begin, got = NO_TENSORS[case]
+    with pytest.raises(TypeError) as raised:
+        module(5, 7)(*args)
+    assert str(raised.value) == f"{begin} to be a tensor, but got {got}"

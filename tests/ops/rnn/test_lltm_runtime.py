@@ -1,0 +1,225 @@
+"""The LLTM cell at run time: bits, threads, large sizes, what tools see of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from op_testing import BIT_CASES, DEVICES, bits, cell_inputs, needs_gpu
+
+from lltm_jit import build_info
+from lltm_jit.functional import lltm_cell
+from lltm_jit.jit import detect
+from lltm_jit.ops.rnn.lltm import lltm_cell_reference
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("dtype", "sizes"), BIT_CASES)
+def test_same_input_same_bits(dtype, sizes, device):
+    inputs = cell_inputs(*sizes, dtype=dtype, device=device, requires_grad=True)
+
+    def run():
+        new_h, new_cell = lltm_cell(*inputs)
+        grads = torch.autograd.grad(new_h.square().sum() + new_cell.sum(), inputs)
+        return bits([new_h, new_cell, *grads])
+
+    assert run() == run()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float, torch.double, torch.half])
+def test_batch_past_the_grid_limit(dtype, device):
+    inputs = cell_inputs(70_000, 2, 3, dtype=dtype, device=device, requires_grad=True)
+    exact = [t.detach().double().requires_grad_() for t in inputs]
+    actual, expected = lltm_cell(*inputs), lltm_cell_reference(*exact)
+    tolerance = (
+        {"rtol": 1e-2, "atol": 1e-2} if dtype == torch.half else {"rtol": 1e-4, "atol": 1e-4}
+    )
+    torch.testing.assert_close(actual, tuple(t.to(dtype) for t in expected), **tolerance)
+    # A mean over the batch, so that half does not overflow.
+    scale = torch.full_like(expected[0], 1 / 64)
+    grads = torch.autograd.grad(actual, inputs, [scale.to(dtype)] * 2)
+    true = torch.autograd.grad(expected, exact, [scale] * 2)
+    for grad, value in zip(grads, true, strict=True):
+        assert (grad.double() - value).norm() <= tolerance["rtol"] * value.norm()
+
+
+def inputs_past_two_to_the_31(device):
+    """More elements of state than 32 bits count, in little memory: all rows have one state."""
+    _, weights, bias, old_h, old_cell = cell_inputs(1, 1, 64, dtype=torch.half, device=device)
+    batch_size = 2**25 + 70
+    input = torch.rand(batch_size, 1, dtype=torch.half, device=device)
+    return input, weights, bias, old_h.expand(batch_size, -1), old_cell.expand(batch_size, -1)
+
+
+# The ends, and the rows around the 2^31st and 2^32nd byte of a state and element of the gates.
+FAR_ROWS = [
+    slice(row - 32, row + 32) for row in (32, 2**31 // 192, 2**24, 2**32 // 192, 2**25, 2**25 + 38)
+]
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("device", DEVICES)
+def test_state_past_two_to_the_31_elements(device):
+    """On CUDA with the library's product, which is chosen for such a batch."""
+    inputs = inputs_past_two_to_the_31(device)
+    actual = lltm_cell(*inputs)
+    assert actual[0].numel() > 2**31
+    for rows in FAR_ROWS:
+        few = [t if i in (1, 2) else t[rows] for i, t in enumerate(inputs)]
+        expected = lltm_cell_reference(*few)
+        torch.testing.assert_close(tuple(t[rows] for t in actual), expected, rtol=4e-3, atol=4e-3)
+
+
+@pytest.mark.large
+@needs_gpu
+def test_backward_past_two_to_the_31_elements():
+    inputs = inputs_past_two_to_the_31("cuda")
+    inputs[0].requires_grad_()
+    new_h, new_cell = lltm_cell(*inputs)
+    one = new_h.new_ones(1, 1)
+    grads = [one.expand_as(new_h), one.expand_as(new_cell)]
+    (actual,) = torch.autograd.grad([new_h, new_cell], inputs[:1], grads)
+    for rows in FAR_ROWS:
+        few = [t if i in (1, 2) else t[rows].detach() for i, t in enumerate(inputs)]
+        few[0].requires_grad_()
+        results = lltm_cell_reference(*few)
+        (expected,) = torch.autograd.grad(results, few[:1], [torch.ones_like(t) for t in results])
+        torch.testing.assert_close(actual[rows], expected, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.skipif(detect().cxx_family != "gcc", reason="other compilers' OpenMP is not torch's")
+def test_kernels_run_on_the_threads_of_torch():
+    """They call OpenMP, and the one that torch has loaded: a build without it has one thread."""
+    library = build_info().library.read_bytes()
+    assert b"GOMP_parallel" in library
+    assert b"libgomp.so" not in library
+
+
+@pytest.mark.parametrize("dtype", [torch.float, torch.bfloat16])
+def test_number_of_threads_changes_no_bit(dtype):
+    inputs = cell_inputs(65, 33, 129, dtype=dtype, requires_grad=True)
+    weight_h, weight_c = torch.randn(2, 65, 129, dtype=dtype)
+
+    def run():
+        new_h, new_cell = lltm_cell(*inputs)
+        return [
+            new_h,
+            new_cell,
+            *torch.autograd.grad((new_h, new_cell), inputs, (weight_h, weight_c)),
+        ]
+
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = bits(run())
+        torch.set_num_threads(3)
+        assert bits(run()) == alone
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_row_does_not_depend_on_the_rest_of_the_batch():
+    input, weights, bias, h, c = cell_inputs(65, 33, 129, dtype=torch.float)
+    whole = lltm_cell(input, weights, bias, h, c)
+    for row in (0, 30, 64):
+        part = slice(row, row + 1)
+        alone = lltm_cell(input[part], weights, bias, h[part], c[part])
+        assert bits(alone) == bits([tensor[part] for tensor in whole])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("dtype", "sizes"), BIT_CASES)
+def test_several_threads_get_the_bits_of_one(dtype, sizes, device):
+    batch_size, input_size, hidden_size = sizes
+    cases = [
+        cell_inputs(batch_size, input_size, hidden_size + 8 * i, dtype, device, requires_grad=True)
+        for i in range(4)
+    ]
+
+    def run(inputs):
+        results = set()
+        for _ in range(20):
+            new_h, new_cell = lltm_cell(*inputs)
+            grads = torch.autograd.grad(new_h.square().sum() + new_cell.sum(), inputs)
+            results.add(tuple(bits([new_h, new_cell, *grads])))
+        return results
+
+    expected = [run(inputs) for inputs in cases]
+    assert [len(results) for results in expected] == [1] * len(cases)
+    with ThreadPoolExecutor(len(cases)) as pool:
+        assert list(pool.map(run, cases)) == expected
+
+
+@pytest.mark.parametrize("road", ["function", "operator", "backward"])
+def test_gil_is_released_around_the_work(road):
+    """In the middle of a call another thread runs Python: it notes the time every millisecond."""
+    inputs = cell_inputs(1024, 1024, 1024, requires_grad=road == "backward")
+    if road == "backward":
+        results = lltm_cell(*inputs)
+        ones = [torch.ones_like(result) for result in results]
+
+        def call():
+            torch.autograd.grad(results, inputs, ones)
+    else:
+        function = lltm_cell if road == "function" else torch.ops.lltm_jit.lltm_cell
+
+        def call():
+            function(*inputs)
+
+    stamps, done = [], threading.Event()
+
+    def stamp():
+        while not done.is_set():
+            stamps.append(time.perf_counter())
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=stamp)
+    thread.start()
+    begin = time.perf_counter()
+    call()
+    end = time.perf_counter()
+    done.set()
+    thread.join()
+    third = (end - begin) / 3
+    assert [time for time in stamps if begin + third < time < end - third]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_profiler_shows_readable_names(device):
+    inputs = cell_inputs(dtype=torch.float, device=device, requires_grad=True)
+    with torch.profiler.profile() as profile:
+        torch.autograd.grad(lltm_cell(*inputs)[0].sum(), inputs)
+    names = {event.key for event in profile.key_averages()}
+    assert {"lltm_jit::lltm_cell", "LltmCellBackward", "lltm_jit::lltm_cell_backward"} <= names
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_anomaly_mode_names_the_line_of_the_forward(device):
+    input, *others = cell_inputs(dtype=torch.float, device=device, requires_grad=True)
+    with warnings.catch_warnings(record=True) as caught, torch.autograd.detect_anomaly():
+        new_h, _ = lltm_cell(input * torch.nan, *others)
+        with pytest.raises(RuntimeError, match="'LltmCellBackward' returned nan values"):
+            new_h.sum().backward()
+    assert any("lltm_cell(input * torch.nan" in str(warning.message) for warning in caught)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("dtype", "sizes"), BIT_CASES)
+def test_deterministic_mode(dtype, sizes, device):
+    inputs = cell_inputs(*sizes, dtype=dtype, device=device, requires_grad=True)
+
+    def run():
+        results = lltm_cell(*inputs)
+        return bits([*results, *torch.autograd.grad(results[0].sum(), inputs)])
+
+    expected = run()
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert run() == expected
+    finally:
+        torch.use_deterministic_algorithms(False)

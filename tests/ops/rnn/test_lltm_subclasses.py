@@ -1,0 +1,159 @@
+"""The LLTM cell on meta and fake tensors, subclasses and modes."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+import torch
+from op_testing import (
+    DEVICES,
+    cell_inputs,
+)
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map_only
+
+import lltm_jit
+from lltm_jit import native
+from lltm_jit.functional import lltm_backward, lltm_cell, lltm_forward
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_meta_device_agrees_with_the_kernels(device):
+    def forward_and_backward(device):
+        inputs = cell_inputs(dtype=torch.half, device=device, requires_grad=True)
+        results = lltm_cell(*inputs)
+        return [*results, *torch.autograd.grad(results[0].sum(), inputs)]
+
+    for meta, real in zip(forward_and_backward("meta"), forward_and_backward(device), strict=True):
+        assert (meta.shape, meta.stride(), meta.dtype) == (real.shape, real.stride(), real.dtype)
+        assert meta.device.type == "meta"
+
+
+class Logged(Tensor):
+    """A subclass that overrides functions; its results are of its own type."""
+
+    calls: ClassVar[list[str]] = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.calls.append(str(func))
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Wrapped(Tensor):
+    """A subclass without data of its own: operators run on the tensor that it holds."""
+
+    calls: ClassVar[list[str]] = []
+
+    @staticmethod
+    def __new__(cls, inner):
+        return Tensor._make_wrapper_subclass(
+            cls, inner.shape, strides=inner.stride(), dtype=inner.dtype, device=inner.device
+        )
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __repr__(self):
+        return f"Wrapped({self.inner})"
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        cls.calls.append(str(func))
+        args, kwargs = tree_map_only(cls, lambda t: t.inner, (args, kwargs or {}))
+        return tree_map_only(Tensor, cls, func(*args, **kwargs))
+
+
+ROADS = [lltm_cell, lambda *args: torch.ops.lltm_jit.lltm_cell(*args)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("position", range(5))
+@pytest.mark.parametrize("road", ROADS)
+def test_subclass_that_overrides_functions(road, position, device):
+    inputs = list(cell_inputs(device=device, requires_grad=True))
+    expected = lltm_cell(*inputs)
+    inputs[position] = inputs[position].detach().as_subclass(Logged).requires_grad_()
+    Logged.calls.clear()
+    actual = road(*inputs)
+    assert any("lltm_cell" in call for call in Logged.calls)
+    assert all(type(t) is Logged for t in actual)
+    for a, e in zip(actual, expected, strict=True):
+        torch.testing.assert_close(a.as_subclass(Tensor), e, rtol=0, atol=0)
+    grads = torch.autograd.grad(actual[0].sum(), inputs)
+    assert all(g.abs().sum() > 0 for g in grads)
+
+
+def test_subclass_that_overrides_functions_in_the_tutorial_calls():
+    inputs = [t.as_subclass(Logged) for t in cell_inputs()]
+    Logged.calls.clear()
+    results = lltm_forward(*inputs)
+    new_h, new_cell, *saved = results
+    lltm_backward(new_h, new_cell, new_cell, *saved, inputs[1])
+    assert all(type(t) is Logged for t in results)
+    assert ["lltm_forward" in call for call in Logged.calls].count(True) == 1
+    assert ["lltm_backward" in call for call in Logged.calls].count(True) == 1
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_mode_that_overrides_functions(device):
+    class Recorder(TorchFunctionMode):
+        def __init__(self):
+            self.calls = []
+
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            self.calls.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    inputs = cell_inputs(device=device)
+    cell = lltm_jit.LLTMCell(5, 7, device=device, dtype=torch.double)
+    with Recorder() as recorder:
+        actual = lltm_cell(*inputs)
+        cell(inputs[0])
+    assert [call for call in recorder.calls if "lltm" in call] == ["lltm_jit.lltm_cell"] * 2
+    torch.testing.assert_close(actual, lltm_cell(*inputs), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("position", range(5))
+@pytest.mark.parametrize("road", [*ROADS, lambda *args: native.rnn.lltm_cell(*args)])
+def test_subclass_that_overrides_operators(road, position, device):
+    """Every road reaches __torch_dispatch__, which sees the operators whole."""
+    inputs = list(cell_inputs(device=device, requires_grad=True))
+    expected = lltm_cell(*inputs)
+    expected_grads = torch.autograd.grad(expected[0].sum() + expected[1].sum(), inputs)
+    inputs[position] = Wrapped(inputs[position].detach()).requires_grad_()
+    Wrapped.calls.clear()
+    actual = road(*inputs)
+    assert all(type(t) is Wrapped for t in actual)
+    grads = torch.autograd.grad(actual[0].sum() + actual[1].sum(), inputs)
+    ours = [call for call in Wrapped.calls if "lltm" in call]
+    assert ours == ["lltm_jit.lltm_cell_forward.default", "lltm_jit.lltm_cell_backward.default"]
+    unwrapped = tree_map_only(Wrapped, lambda t: t.inner, [*actual, *grads])
+    torch.testing.assert_close(unwrapped, [*expected, *expected_grads], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_fake_tensors(device):
+    with FakeTensorMode():
+        fake = cell_inputs(dtype=torch.half, device=device, requires_grad=True)
+        results = lltm_cell(*fake)
+        grads = torch.autograd.grad(results[0].sum() + results[1].sum(), fake)
+        assert all(isinstance(t, FakeTensor) for t in (*results, *grads))
+        assert [g.shape for g in grads] == [t.shape for t in fake]
+        assert {(t.dtype, t.device.type) for t in (*results, *grads)} == {(torch.half, device)}
+        with pytest.raises(RuntimeError, match=r"old_cell to have shape .* but got \[3, 8\]"):
+            lltm_cell(*fake[:4], torch.empty(3, 8, dtype=torch.half, device=device))
+
+
+def test_lazy_negation_and_zeros():
+    """Views whose sign is a flag, and tensors of zeros without memory, are read as they are."""
+    input, *others = cell_inputs()
+    negative = torch.complex(input, input).conj().imag
+    assert negative.is_neg()
+    zeros = torch._efficientzerotensor(3, 5, dtype=torch.double)
+    torch.testing.assert_close(lltm_cell(negative, *others), lltm_cell(-input, *others))
+    torch.testing.assert_close(lltm_cell(zeros, *others), lltm_cell(0 * input, *others))

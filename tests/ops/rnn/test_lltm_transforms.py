@@ -1,0 +1,188 @@
+"""The LLTM cell under torch.func."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+from op_testing import (
+    DEVICES,
+    IMPLEMENTATIONS,
+    cell_inputs,
+    subsets,
+)
+from torch.func import (
+    functional_call,
+    grad,
+    hessian,
+    jacfwd,
+    jacrev,
+    jvp,
+    linearize,
+    stack_module_state,
+    vjp,
+    vmap,
+)
+
+import lltm_jit
+from lltm_jit.functional import lltm_cell
+from lltm_jit.ops.rnn.lltm import lltm_cell_reference
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_vmap(device):
+    plain = cell_inputs(device=device, requires_grad=True)
+    stacked = [torch.stack([t, 2 * t, -t]) for t in plain]
+    for batched in subsets(5):
+        args = [s if b else p for s, p, b in zip(stacked, plain, batched, strict=True)]
+        in_dims = tuple(0 if b else None for b in batched)
+        actual = vmap(lltm_cell, in_dims=in_dims)(*args)
+        rows = [
+            lltm_cell(*(a[i] if b else a for a, b in zip(args, batched, strict=True)))
+            for i in range(3)
+        ]
+        expected = [torch.stack(e) for e in zip(*rows, strict=True)]
+        torch.testing.assert_close(actual, tuple(expected))
+        grads = [
+            torch.autograd.grad(h.square().sum() + c.sum(), plain, retain_graph=True)
+            for h, c in (actual, expected)
+        ]
+        torch.testing.assert_close(*grads)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
+def test_vmap_runs_once_for_the_whole_batch(impl, device):
+    """And not once a sample, as torch does for operators that it knows no rule for."""
+    inputs = [torch.stack([t, 2 * t]) for t in cell_inputs(device=device)]
+    cell = partial(lltm_cell, impl=impl)
+    torch._C._functorch._set_vmap_fallback_enabled(False)
+    try:
+        actual = vmap(cell)(*inputs)
+    finally:
+        torch._C._functorch._set_vmap_fallback_enabled(True)
+    torch.testing.assert_close(actual, vmap(lltm_cell_reference)(*inputs))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("impl", ["auto", "reference"])
+def test_per_sample_gradients(impl, device):
+    cell = lltm_jit.LLTMCell(5, 7, device=device, dtype=torch.double, impl=impl)
+    input = torch.randn(4, 5, device=device, dtype=torch.double)
+
+    def loss(parameters, sample):
+        new_h, new_cell = functional_call(cell, parameters, (sample[None],))
+        return new_h.sum() + new_cell.square().sum()
+
+    parameters = {k: v.detach() for k, v in cell.named_parameters()}
+    actual = vmap(grad(loss), in_dims=(None, 0))(parameters, input)
+    for i, sample in enumerate(input):
+        for name, expected in grad(loss)(parameters, sample).items():
+            torch.testing.assert_close(actual[name][i], expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize("position", [0, 1])
+def test_derivatives_of_derivatives(position, steps, device):
+    """Levels of torch.func inside each other, with a loss that is not linear in the results."""
+    inputs = cell_inputs(2, 3, 2, device=device)
+
+    def loss_of(function):
+        def loss(tensor):
+            args = list(inputs)
+            args[position] = tensor
+            input, weights, bias, h, c = args
+            for _ in range(steps):
+                h, c = function(input, weights, bias, h, c)
+            return h.square().sum() + c.pow(3).sum()
+
+        return loss
+
+    for transform in (
+        hessian,
+        lambda f: jacrev(jacrev(f)),
+        lambda f: jacfwd(jacfwd(f)),
+        lambda f: grad(lambda t: grad(f)(t).square().sum()),
+    ):
+        torch.testing.assert_close(
+            transform(loss_of(lltm_cell))(inputs[position]),
+            transform(loss_of(lltm_cell_reference))(inputs[position]),
+        )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("impl", ["auto", "reference"])
+def test_jvp(impl, device):
+    inputs = cell_inputs(device=device)
+    tangents = tuple(torch.randn_like(t) for t in inputs)
+    actual = jvp(lambda *args: lltm_cell(*args, impl=impl), inputs, tangents)
+    expected = jvp(lltm_cell_reference, inputs, tangents)
+    torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_vmap_over_other_dimensions_and_twice(device):
+    input, weights, bias, *_ = cell_inputs(device=device)
+    states = torch.randn(2, 3, 4, 7, 2, dtype=torch.double, device=device)  # (h or c, B, n, H, m)
+    over_last = vmap(lltm_cell, in_dims=(None, None, None, 2, 2), out_dims=1)
+    over_both = vmap(over_last, in_dims=(None, None, None, 1, 1), out_dims=2)
+    new_h, new_cell = over_both(input, weights, bias, *states)
+    assert new_h.shape == (3, 2, 4, 7)
+    for n in range(4):
+        for m in range(2):
+            torch.testing.assert_close(
+                (new_h[:, m, n], new_cell[:, m, n]),
+                lltm_cell(input, weights, bias, states[0, :, n, :, m], states[1, :, n, :, m]),
+            )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("bias", [True, False])
+def test_ensemble(bias, device):
+    """Many cells as one: forward, and the gradients of every member."""
+    cells = [lltm_jit.LLTMCell(5, 7, bias, device, torch.double) for _ in range(3)]
+    input = torch.randn(4, 5, device=device, dtype=torch.double)
+    skeleton = copy.deepcopy(cells[0]).to("meta")
+    parameters, buffers = stack_module_state(cells)
+
+    def member(parameters, buffers, input):
+        return functional_call(skeleton, (parameters, buffers), (input,))
+
+    new_h, new_cell = vmap(member, in_dims=(0, 0, None))(parameters, buffers, input)
+    grads = torch.autograd.grad(new_h.square().sum() + new_cell.sum(), [*parameters.values()])
+    for i, cell in enumerate(cells):
+        expected_h, expected_cell = cell(input)
+        torch.testing.assert_close((new_h[i], new_cell[i]), (expected_h, expected_cell))
+        torch.testing.assert_close(
+            [g[i] for g in grads],
+            list(
+                torch.autograd.grad(
+                    expected_h.square().sum() + expected_cell.sum(), list(cell.parameters())
+                )
+            ),
+        )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_first_derivatives(device):
+    """vjp, jvp, jacrev, jacfwd and linearize are those of the reference."""
+    inputs = cell_inputs(2, 3, 2, device=device)
+    along = tuple(torch.randn_like(t) for t in inputs)
+    every = tuple(range(5))
+
+    def derivatives(function):
+        outputs, pull_back = vjp(function, *inputs)
+        _, push_forward = linearize(function, *inputs)
+        return [
+            *outputs,
+            *pull_back(outputs),
+            *jvp(function, inputs, along)[1],
+            *push_forward(*along),
+            *(t for row in jacrev(function, every)(*inputs) for t in row),
+            *(t for row in jacfwd(function, every)(*inputs) for t in row),
+        ]
+
+    torch.testing.assert_close(derivatives(lltm_cell), derivatives(lltm_cell_reference))
