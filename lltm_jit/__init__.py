@@ -10,10 +10,10 @@ from lltm_jit.jit import BuildError, BuildInfo, CacheError, LltmJitError, Toolch
 from lltm_jit.jit.reload import Reload
 from lltm_jit.jit.torch_api import load, load_inline
 from lltm_jit.native import PackageInfo, build_info, reload, watch
-from lltm_jit.ops.rnn.lltm import LLTMCell
-from lltm_jit.ops.rnn.lltm_layer import LLTM
 from lltm_jit.ops.basic.my_op import MyOp
 from lltm_jit.ops.basic.sigmoid import Sigmoid
+from lltm_jit.ops.rnn.lltm import LLTMCell
+from lltm_jit.ops.rnn.lltm_layer import LLTM
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

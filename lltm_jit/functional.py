@@ -1,7 +1,7 @@
 """The operators as functions, like :mod:`torch.nn.functional`."""
 
-from lltm_jit.ops.rnn.lltm import lltm_backward, lltm_cell, lltm_forward
 from lltm_jit.ops.basic.my_op import my_op
 from lltm_jit.ops.basic.sigmoid import d_sigmoid, sigmoid
+from lltm_jit.ops.rnn.lltm import lltm_backward, lltm_cell, lltm_forward
 
 __all__ = ["d_sigmoid", "lltm_backward", "lltm_cell", "lltm_forward", "my_op", "sigmoid"]

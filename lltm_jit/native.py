@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, overload
 
-from lltm_jit.jit import Build, BuildInfo, BuildSpec, Toolchain, detect, engine, prebuilt
+from lltm_jit.jit import Build, BuildInfo, BuildSpec, Toolchain, detect, engine
 from lltm_jit.jit import reload as jit_reload
 from lltm_jit.jit import watch as jit_watch
 from lltm_jit.jit.reload import Reload
