@@ -1,39 +1,64 @@
-"""The compiled kernels of this package, an extension for each family, current until a reload.
+"""The compiled kernels of this package: an extension for each family, current until a reload.
 
 Callers write ``native.rnn.lltm_cell(...)`` at each call and keep no reference, so that a reload
-reaches all of them. The first use of a family loads it.
+reaches all of them. The first use of a family waits for its build, which the import began.
 """
 
 from __future__ import annotations
 
+import os
 import platform
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, overload
 
-from lltm_jit.jit import Build, BuildInfo, BuildSpec, Toolchain, detect, engine
+from lltm_jit.jit import (
+    Build,
+    BuildInfo,
+    BuildSpec,
+    Toolchain,
+    builder,
+    detect,
+    engine,
+    knobs,
+    prebuilt,
+)
 from lltm_jit.jit import reload as jit_reload
 from lltm_jit.jit import watch as jit_watch
+from lltm_jit.jit.background import BackgroundBuild
+from lltm_jit.jit.cancel import Cancelled
+from lltm_jit.jit.fingerprint import differences
 from lltm_jit.jit.reload import Reload
+from lltm_jit.ops._library import OPERATORS
+from lltm_jit.ops._placeholders import Placeholders
 
 
 @dataclass(frozen=True)
-class PackageInfo(BuildInfo):
-    """How this package's build came about, and what is installed beside it.
+class PackageInfo:
+    """What is installed, and how the loaded families of kernels came about.
 
-    ``toolchain`` is what this machine has now, whatever the build was made with.
+    ``toolchain`` is what this machine has now, whatever the builds were made with.
     """
 
     lltm_jit_version: str
     python_version: str
     toolchain: Toolchain
+    families: dict[str, BuildInfo]
 
 
 AT_IMPORT = ("basic", "rnn")  # the families that importing the package loads
+
 _current: dict[str, Build] = {}
+_pending: dict[str, BackgroundBuild] = {}
+_placeholders: dict[str, Placeholders] = {}
+_swap = threading.RLock()
 
 
 def kernels_directory() -> Path:
@@ -46,9 +71,7 @@ def kernels_directory() -> Path:
 def families() -> list[str]:
     """The folders of kernels beside core/, each an extension of its own."""
     folders = kernels_directory().iterdir()
-    return sorted(
-        path.parent.name for path in map(lambda f: f / "bindings.cpp", folders) if path.is_file()
-    )
+    return sorted(folder.name for folder in folders if (folder / "bindings.cpp").is_file())
 
 
 def spec(family: str, toolchain: Toolchain) -> BuildSpec:
@@ -57,38 +80,97 @@ def spec(family: str, toolchain: Toolchain) -> BuildSpec:
     return BuildSpec.from_directory(family, root / family, toolchain, root)
 
 
-def load(family: str) -> Build:
-    """Load a family, building it first where needed, and put its kernels behind the ops.
+def start(family: str) -> None:
+    """Load a family that is built, or begin to build it; its first use then waits.
 
-    Does nothing but return the current build when one is loaded.
+    With ``LLTM_JIT_BACKGROUND=0`` or ``LLTM_JIT_VERBOSE=1`` this waits itself.
+
+    Raises:
+        BuildError: as :func:`load`, where it does not build in the background.
+        ToolchainError, CacheError: there is no compiler, or no place for the build.
+    """
+    toolchain = detect()
+    wanted = spec(family, toolchain)
+    build = packaged(wanted, toolchain) or engine.find(wanted, toolchain)
+    if build is None and not _may_wait():
+        build = engine.load(wanted, toolchain)
+    if build is not None:
+        use(build)
+        return
+    builder.check(wanted, toolchain)
+    _placeholders[family] = Placeholders(OPERATORS[family], lambda: load(family))
+    _pending[family] = BackgroundBuild(wanted, toolchain)
+
+
+def load(family: str) -> Build:
+    """The current build of a family, which is loaded first where it is not.
 
     Raises:
         BuildError: the sources do not compile, or their operators do not fit the schemas; the text
             is the first error.
         ToolchainError, CacheError: there is no compiler, or no place for the build.
     """
-    if family not in _current:
-        toolchain = detect()
-        use(engine.load(spec(family, toolchain), toolchain))
+    while family not in _current:
+        pending = _pending.get(family)
+        try:
+            if pending is not None:
+                build = pending.result()
+            else:
+                toolchain = detect()
+                wanted = spec(family, toolchain)
+                build = packaged(wanted, toolchain) or engine.load(wanted, toolchain)
+        except (Cancelled, KeyboardInterrupt) as error:
+            _pending.pop(family, None)  # the next use begins anew, and waits
+            if isinstance(error, KeyboardInterrupt):
+                raise
+        else:
+            with _swap:
+                if family not in _current:
+                    use(build)
     return _current[family]
+
+
+def packaged(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
+    """The library that was compiled into the wheel, loaded; None where there is none that fits."""
+    return prebuilt.load(Path(__file__).parent, spec, toolchain)
 
 
 def use(build: Build) -> None:
     """Make a loaded build the current one of its family."""
     family = build.info.name
-    old = _current.get(family)
-    if old is None:
-        jit_reload.register_ops(build.module)
-    else:
-        jit_reload.swap_ops(old.module, build.module)
-    globals()[family] = build.module
-    _current[family] = build
+    with _swap:
+        old = _current.get(family)
+        jit_reload.swap_ops(old.module if old else None, build.module)
+        globals()[family] = build.module
+        _current[family] = build
+        _pending.pop(family, None)
+        if placeholders := _placeholders.pop(family, None):
+            placeholders.remove()
+
+
+def _may_wait() -> bool:
+    """Whether a build may go on in the background, for the first use to wait for."""
+    return knobs.flag("LLTM_JIT_BACKGROUND") and not (
+        knobs.flag("LLTM_JIT_VERBOSE") or knobs.flag("LLTM_JIT_DISABLE_JIT")
+    )
+
+
+def _forget_builds() -> None:
+    """A forked child has none of the threads that build; it waits for the parent's lock."""
+    global _swap
+    _pending.clear()
+    _swap = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_builds)
 
 
 def __getattr__(name: str) -> ModuleType:
+    """A family's module, at its first use; afterwards it is an attribute."""
     if name in families():
         return load(name).module
-    raise AttributeError(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 @overload
@@ -103,16 +185,34 @@ def reload(module: ModuleType | None = None) -> Reload | ModuleType:
             kernels, which every caller then reaches: modules, ``torch.ops``, compiled graphs.
 
     Returns:
-        For this package, a ``Reload``: the build, what changed, and the seconds; for a module, the
+        For this package, a ``Reload``: the builds, what changed, and the seconds; for a module, the
         new module. At once and without a change when the sources are the same.
 
     Raises:
-        BuildError, ToolchainError, CacheError: the new build failed; the old one stays in force.
+        BuildError, ToolchainError, CacheError: a new build failed; the old ones stay in force.
         LltmJitError: the module was not loaded by this package.
     """
     if module is not None:
         return jit_reload.reload_module(module).build.module
-    return jit_reload.reload(load(), package_spec, use)
+    began = time.perf_counter()
+    toolchain = detect()
+    wanted = sorted({*AT_IMPORT, *_current})
+    for family in wanted:
+        if pending := _pending.pop(family, None):
+            pending.give_up()  # of sources as they were
+    with ThreadPoolExecutor() as threads:
+        tasks = [
+            threads.submit(copy_context().run, engine.load, spec(family, toolchain), toolchain)
+            for family in wanted
+        ]
+    builds = tuple(task.result() for task in tasks)
+    changed: dict[str, None] = {}
+    for build in builds:
+        old = _current.get(build.info.name)
+        if old is not build:
+            use(build)
+            changed |= dict.fromkeys(differences(old.content, build.content) if old else ["loaded"])
+    return Reload(builds, tuple(changed), time.perf_counter() - began)
 
 
 def watch(
@@ -136,8 +236,16 @@ def watch(
 
 
 def build_info() -> PackageInfo:
-    """How the current build came about, and what is installed; as ``python -m lltm_jit info``."""
-    return PackageInfo(**vars(load().info), **installed(detect()))
+    """What is installed, and how the loaded families came about; waits for those that an import loads.
+
+    Raises:
+        BuildError, ToolchainError, CacheError: one of them failed.
+    """
+    for family in AT_IMPORT:
+        load(family)
+    return PackageInfo(
+        **installed(detect()), families={name: build.info for name, build in _current.items()}
+    )
 
 
 def installed(toolchain: Toolchain) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import torch
 
-from . import cache, diagnostics, knobs, lock, publish, retention
+from . import cache, diagnostics, knobs, lock, pool, publish, retention
 from .cache import BUILD_FILE, Record
+from .cancel import Cancelled
 from .errors import BuildError, CacheError, ToolchainError
 from .fingerprint import (
     Fingerprint,
@@ -88,8 +89,7 @@ def build(
         ToolchainError: the compiler or ninja is missing.
         CacheError: the build cannot be written.
     """
-    _check_tools(spec, toolchain)
-    knobs.count("LLTM_JIT_KEEP")  # a wrong one is told before the work, which ends with pruning
+    check(spec, toolchain)
     earlier = [record for record in cache.records() if record.fingerprint["name"] == spec.name]
     plan = _Plan(
         spec=spec,
@@ -113,7 +113,7 @@ def build(
         retention.prune()
     if record is not None:
         lock.forget_failure(plan.key)
-        reporter.say(
+        reporter.report(
             f"ready in {record.seconds:.1f} s ({record.compiled} compiled, {record.reused} reused)"
         )
     return record
@@ -128,7 +128,7 @@ def _build_in(
         _tell_plan(plan, directory, seeded, reporter)
         try:
             _compile(plan, directory, seeded, reporter)
-        except BuildError:
+        except (BuildError, Cancelled, KeyboardInterrupt):
             with suppress(BuildError, CacheError, OSError):  # only speed is lost
                 _keep_objects(plan, directory, seeded, reporter)
             raise
@@ -175,7 +175,13 @@ def _texts_written(spec: BuildSpec) -> Iterator[None]:
         yield
 
 
-def _check_tools(spec: BuildSpec, toolchain: Toolchain) -> None:
+def check(spec: BuildSpec, toolchain: Toolchain) -> None:
+    """Refuse what is known to fail before anything is compiled.
+
+    Raises:
+        ToolchainError: a compiler or ninja is missing, or a setting cannot be used.
+        CacheError: there is no place for builds.
+    """
     if toolchain.cxx is None:
         raise ToolchainError(
             f"no C++ compiler was found, for there is no {knobs.text('CXX')!r}; install one "
@@ -185,6 +191,9 @@ def _check_tools(spec: BuildSpec, toolchain: Toolchain) -> None:
         raise ToolchainError(
             f"{spec.name} has CUDA sources, but {toolchain.cuda_missing}; {cuda_cure()}"
         )
+    find_ninja()
+    knobs.count("LLTM_JIT_KEEP")  # read after the work, which ends with pruning
+    cache.make_builds_directory()
 
 
 def nearest(earlier: list[Record], content: Fingerprint) -> Fingerprint | None:
@@ -230,10 +239,9 @@ def _many(count: int, word: str) -> str:
 def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> None:
     """Run the worker; its whole output goes to the log."""
     spec = plan.spec
-    environment = build_environment(spec, plan.toolchain, plan.ninja, plan.jobs)
     ninja = None
     if seeded.build_file:  # torch would write the same one, after a second of import
-        ninja = [str(plan.ninja), "-f", seeded.build_file, "-v", "-j", str(plan.jobs)]
+        ninja = [str(plan.ninja), "-f", seeded.build_file, "-v"]
     request = {
         "directory": str(directory),
         "ninja": ninja,
@@ -256,7 +264,9 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
                 file.write(line + "\n")
                 reporter.line(line)
 
-            status = run_worker(request, environment, on_line, reporter.tick, reporter.pause)
+            with pool.compilers(plan.ninja, plan.jobs) as variables:
+                environment = build_environment(spec, plan.toolchain, plan.ninja) | variables
+                status = run_worker(request, environment, on_line, reporter.tick, reporter.pause)
     finally:
         reporter.close()
     if status != 0 or not (directory / spec.product).exists():

@@ -77,7 +77,11 @@ _loaded: dict[str, Build] = {}  # by key; a library is never loaded twice, nor u
 
 
 def load(
-    spec: BuildSpec, toolchain: Toolchain | None = None, *, verbose: bool | None = None
+    spec: BuildSpec,
+    toolchain: Toolchain | None = None,
+    *,
+    verbose: bool | None = None,
+    reporter: Reporter | None = None,
 ) -> Build:
     """Load the extension that a spec describes, and build it first where needed.
 
@@ -85,6 +89,7 @@ def load(
         spec: what to build.
         toolchain: what to build with; by default what this machine has.
         verbose: tell every step; by default as LLTM_JIT_VERBOSE says.
+        reporter: tells the steps, in place of a new one.
 
     Returns:
         The module and how it came about. The same content gives the same module again.
@@ -95,7 +100,7 @@ def load(
         CacheError: the directory for builds cannot be written, or is open to others.
     """
     tools = toolchain or detect()
-    reporter = Reporter(verbose)
+    reporter = reporter or Reporter(verbose)
 
     def use(content: Fingerprint, asked: float) -> Build | None:
         key = build_key(content)
@@ -104,16 +109,43 @@ def load(
             return _loaded[key]
         registrations.check(spec)
         found = _obtain(spec, tools, content, asked, reporter)
-        if found is None:
-            return None
-        record, cached = found
-        module = _import(spec, key, record.directory / record.library)
-        registrations.add(spec)
-        reporter.detail(f"loaded {record.directory / record.library}")
-        _loaded[key] = Build(module, _info(record, spec, tools, cached), content)
-        return _loaded[key]
+        return found and _load_record(spec, tools, content, *found, reporter)
 
     return _with_content(spec, tools, reporter, use)
+
+
+def find(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
+    """Load the extension if it is built; None where it has to be built first.
+
+    Raises:
+        BuildError: the library cannot be imported.
+        CacheError: the directory for builds is open to others.
+    """
+    cache.check_private()
+    reporter = Reporter()
+    content = fingerprint(spec, toolchain)
+    key = build_key(content)
+    with lock.thread_lock(key):
+        if key in _loaded:
+            return _loaded[key]
+        record = _find(key, reporter.say)
+        return record and _load_record(spec, toolchain, content, record, True, reporter)
+
+
+def _load_record(
+    spec: BuildSpec,
+    toolchain: Toolchain,
+    content: Fingerprint,
+    record: Record,
+    cached: bool,
+    reporter: Reporter,
+) -> Build:
+    library = record.directory / record.library
+    module = _import(spec, record.key, library)
+    registrations.add(spec)
+    reporter.detail(f"loaded {library}")
+    _loaded[record.key] = Build(module, _info(record, spec, toolchain, cached), content)
+    return _loaded[record.key]
 
 
 def build(

@@ -20,7 +20,9 @@ from .toolchain import Toolchain
 from .worker import end_session
 
 _WORKER = Path(__file__).with_name("worker.py")
+_inputs: set[int] = set()  # the ends of the pipes by which workers see that this process is there
 NINJA_STATUS = "[%f/%t %e] "
+_OF_THE_POOL = ("MAX_JOBS", "MAKEFLAGS")  # see pool.py
 
 
 def find_ninja() -> Path:
@@ -42,13 +44,10 @@ def find_ninja() -> Path:
     return Path(found)
 
 
-def build_environment(
-    spec: BuildSpec, toolchain: Toolchain, ninja: Path, jobs: int
-) -> dict[str, str]:
+def build_environment(spec: BuildSpec, toolchain: Toolchain, ninja: Path) -> dict[str, str]:
     """The variables that torch's build reads, as this engine resolved them."""
-    environment = dict(os.environ)
+    environment = {name: os.environ[name] for name in os.environ if name not in _OF_THE_POOL}
     environment["PATH"] = os.pathsep.join([str(ninja.parent), os.environ.get("PATH", os.defpath)])
-    environment["MAX_JOBS"] = str(jobs)
     environment["NINJA_STATUS"] = NINJA_STATUS
     environment["LC_ALL"] = "C.UTF-8"  # compilers in English, file names as they are
     if toolchain.cxx:
@@ -96,6 +95,7 @@ def run_worker(
         raise ToolchainError(f"cannot start {sys.executable}: {error.strerror}") from error
     assert worker.stdin is not None
     assert worker.stdout is not None
+    _inputs.add(worker.stdin.fileno())
     try:
         request = {**request, "sys_path": sys.path}
         worker.stdin.write(json.dumps(request).encode() + b"\n")
@@ -164,6 +164,7 @@ def _children(pid: int | str) -> list[str]:
 
 def _end(worker: subprocess.Popen[bytes]) -> None:
     assert worker.stdin is not None
+    _inputs.discard(worker.stdin.fileno())
     with suppress(BrokenPipeError):
         worker.stdin.close()  # tells a worker that still runs to end what it started
     try:
@@ -173,3 +174,16 @@ def _end(worker: subprocess.Popen[bytes]) -> None:
         worker.wait()
     if worker.returncode:
         end_session(worker.pid)  # ninja and the compilers outlive a worker that was killed
+
+
+def _let_go() -> None:
+    """In a forked child: a worker that its copy of the pipe kept alive would outlive the parent."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in _inputs:
+        os.dup2(nothing, descriptor, inheritable=False)
+    os.close(nothing)
+    _inputs.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)

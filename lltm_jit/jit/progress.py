@@ -21,9 +21,19 @@ _TARGET = r"\s-o\s+(\S+)"
 
 
 class Reporter:
-    """Speaks for one build. ``compiled`` counts the sources that were compiled."""
+    """Speaks for one build. ``compiled`` counts the sources that were compiled.
 
-    def __init__(self, verbose: bool | None = None) -> None:
+    Args:
+        verbose: tell every step; by default as LLTM_JIT_VERBOSE says.
+        label: what begins each line about the build's progress, where several builds speak.
+        shown: whether the progress is shown from the start, or only after :meth:`show`.
+    """
+
+    def __init__(self, verbose: bool | None = None, label: str = "", shown: bool = True) -> None:
+        self.shown = shown
+        self._label = f"{label}: " if label else ""
+        self._steps = 0
+        self._done = 0
         self.verbose = knobs.flag("LLTM_JIT_VERBOSE") if verbose is None else verbose
         self.quiet = knobs.flag("LLTM_JIT_QUIET") or not is_first_of_node()
         self.compiled = 0
@@ -43,8 +53,22 @@ class Reporter:
         if self.verbose:
             self.say(text)
 
+    def report(self, text: str) -> None:
+        """Print one line about the build that is this reporter's."""
+        self.say(f"{self._label}{text}")
+
+    def show(self) -> None:
+        """Show the progress from now on. Called from any thread."""
+        self.shown = True
+
     def start(self, steps: int) -> None:
         """A build of this many steps begins."""
+        self._steps = steps
+        self._open_bar()
+
+    def _open_bar(self) -> None:
+        if self._bar is not None or not self._steps or not self.shown:
+            return
         if self.quiet or self.verbose or not _can_print():
             return
         if "ipykernel" in sys.modules and find_spec("ipywidgets"):
@@ -57,7 +81,12 @@ class Reporter:
             "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}]{postfix}"
         )
         self._bar = tqdm(
-            total=steps, desc="lltm_jit", bar_format=form, leave=False, file=sys.stderr
+            total=self._steps,
+            initial=self._done,
+            desc=f"lltm_jit: {self._label}".rstrip(": "),
+            bar_format=form,
+            leave=False,
+            file=sys.stderr,
         )
 
     def line(self, line: str) -> None:
@@ -66,25 +95,26 @@ class Reporter:
         if step is None:
             self.detail(line)
             return
-        done, total, seconds, command = int(step[1]), int(step[2]), step[3], step[4]
+        self._done, self._steps, seconds, command = int(step[1]), int(step[2]), step[3], step[4]
         source = _source_of(command)
         self.compiled += bool(source)
         what = source or "link"
         if self._bar is not None:
-            self._bar.total = total
+            self._bar.total = self._steps
             self._bar.set_postfix_str(what, refresh=False)
-            self._bar.n = done
+            self._bar.n = self._done
             self._bar.refresh()
         elif self.verbose:
             self._tell_start(command)  # if it was over before anybody looked
             self.say(line)
-        else:
-            self.say(f"[{done}/{total}] {what} ({float(seconds):.1f} s)")
+        elif self.shown:
+            self.report(f"[{self._done}/{self._steps}] {what} ({float(seconds):.1f} s)")
 
     def tick(self, running: list[str]) -> None:
         """Show that time passes while the compilers are silent, and what they are at."""
         for command in running:
             self._tell_start(command)
+        self._open_bar()  # somebody may have begun to wait
         if self._bar is not None:
             names = [_source_of(command) for command in running]
             if any(names):
@@ -100,6 +130,7 @@ class Reporter:
 
     def close(self) -> None:
         """Take the bar away; the result line follows."""
+        self._steps = 0
         if self._bar is not None:
             self._bar.close()
             self._bar = None

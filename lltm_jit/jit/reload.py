@@ -19,11 +19,19 @@ Respec = Callable[[Toolchain], BuildSpec]  # looks at the sources anew
 
 
 class Reload(NamedTuple):
-    """What a reload did. ``changed`` is empty when there was nothing to do."""
+    """What a reload did: ``builds`` has one for a module, and one for each family of the package.
 
-    build: Build
+    ``changed`` is empty when there was nothing to do.
+    """
+
+    builds: tuple[Build, ...]
     changed: tuple[str, ...]
     seconds: float
+
+    @property
+    def build(self) -> Build:
+        """The only build, or the first."""
+        return self.builds[0]
 
 
 class _Origin(NamedTuple):
@@ -52,7 +60,7 @@ def reload(current: Build, respec: Respec, swap: Callable[[Build], None]) -> Rel
     if build is not current:
         swap(build)
     changed = tuple(differences(current.content, build.content))
-    return Reload(build, changed, time.perf_counter() - began)
+    return Reload((build,), changed, time.perf_counter() - began)
 
 
 def register_ops(module: ModuleType) -> None:
@@ -74,21 +82,19 @@ def register_ops(module: ModuleType) -> None:
         ) from error
 
 
-def swap_ops(old: ModuleType, new: ModuleType) -> None:
-    """Let go of the operators that one module registered and register those of another.
+def swap_ops(old: ModuleType | None, new: ModuleType) -> None:
+    """Register the operators of a module, and then let go of those of the one before.
 
-    Modules without ``release_ops()`` and ``register_ops()`` have none. When the new module cannot
-    register, the old one does again, and the error is raised.
+    In this order no call in another thread comes to an operator without a kernel. Modules without
+    ``register_ops()`` and ``release_ops()`` have none.
+
+    Raises:
+        BuildError: torch refuses the new operators; the old ones stay.
     """
+    register_ops(new)
     release = getattr(old, "release_ops", None)
     if release is not None:
         release()
-    try:
-        register_ops(new)
-    except BaseException:
-        if release is not None:
-            old.register_ops()
-        raise
 
 
 def remember(build: Build, respec: Respec, root: str | os.PathLike[str] | None) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import cache, engine, reload
+from .background import stand_back
 from .errors import ToolchainError
 from .includes import headers_of, include_flags, own_paths
 from .spec import (
@@ -194,6 +195,7 @@ def load_listings(
 
 
 def _load(respec: reload.Respec, build_directory: Any, verbose: bool) -> Any:
+    stand_back()
     root = Path(build_directory).absolute() if build_directory else None
     with cache.at_root(root):
         toolchain = detect()

@@ -27,7 +27,8 @@ def main() -> int:
     )  # a function: ninja inherits the default
     threading.Thread(target=_end_with_parent, args=(channel,), daemon=True).start()
     if request["ninja"]:
-        return subprocess.call(request["ninja"], cwd=request["directory"])
+        jobs = ["-j", os.environ["MAX_JOBS"]] if "MAX_JOBS" in os.environ else []
+        return subprocess.call([*request["ninja"], *jobs], cwd=request["directory"])
     return _build_with_torch(request)
 
 

@@ -15,9 +15,13 @@ from torch.overrides import is_tensor_like
 _LIBRARY = torch.library.Library("lltm_jit", "DEF")
 
 
-def define(*schemas: str) -> None:
-    """Define operators by their schemas, such as ``"my_op(Tensor x, Tensor y) -> Tensor"``."""
+OPERATORS: dict[str, list[str]] = {}  # the operators of each family
+
+
+def define(family: str, *schemas: str) -> None:
+    """Define operators of a family by their schemas, as ``"my_op(Tensor x, Tensor y) -> Tensor"``."""
     for schema in schemas:
+        OPERATORS.setdefault(family, []).append(schema.partition("(")[0])
         _LIBRARY.define(schema, tags=torch.Tag.pt2_compliant_tag)
 
 

@@ -29,6 +29,7 @@ from lltm_jit.ops._library import define, refuse_non_tensor, refuse_non_tensors
 _CELL = "Tensor input, Tensor weights, Tensor? bias, Tensor old_h, Tensor old_cell"
 
 define(
+    "rnn",
     f"lltm_cell({_CELL}) -> (Tensor new_h, Tensor new_cell)",
     # The cell composed of ATen ops, on any device.
     f"lltm_cell_aten({_CELL}) -> (Tensor new_h, Tensor new_cell)",

@@ -58,7 +58,8 @@ def load(
     if "FAKE_TORCH_WAIT" in os.environ:
         Path(os.environ["FAKE_TORCH_WAIT"]).touch()
         time.sleep(60)
-    command = ["ninja", "-v", "-j", os.environ["MAX_JOBS"]]
+    jobs = ["-j", os.environ["MAX_JOBS"]] if "MAX_JOBS" in os.environ else []
+    command = ["ninja", "-v", *jobs]
     try:
         subprocess.run(command, cwd=directory, check=True)
     except subprocess.CalledProcessError as error:

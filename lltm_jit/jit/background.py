@@ -1,0 +1,121 @@
+"""A build that goes on while the program does: an import starts it, the first use waits for it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+
+from . import engine
+from .cancel import Cancelled, cancelled_by
+from .engine import Build
+from .progress import Reporter
+from .spec import BuildSpec
+from .toolchain import Toolchain
+
+_running: set[BackgroundBuild] = set()
+
+
+class BackgroundBuild:
+    """An extension that is built and loaded in a thread.
+
+    It shows its progress only while somebody waits for it. A process that ends in the meantime
+    finishes it first, and one that is interrupted gives it up; what was compiled is kept.
+    """
+
+    def __init__(self, spec: BuildSpec, toolchain: Toolchain) -> None:
+        self._spec = spec
+        self._toolchain = toolchain
+        self._reporter = Reporter(label=spec.name, shown=False)
+        self._unwanted = threading.Event()
+        self._build: Build | None = None
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name=f"lltm_jit {spec.name}", daemon=True)
+        _running.add(self)
+        self._thread.start()
+
+    def result(self) -> Build:
+        """Wait for the build, with its progress shown.
+
+        Raises:
+            BuildError, ToolchainError, CacheError: it failed; every call raises it.
+            Cancelled: it was given up.
+            KeyboardInterrupt: the wait was interrupted, and the build given up.
+        """
+        self._reporter.show()
+        try:
+            self._thread.join()
+        except KeyboardInterrupt:
+            self.give_up()
+            self._thread.join()
+            raise
+        if self._error is not None:
+            raise type(self._error)(*self._error.args) from None
+        assert self._build is not None
+        return self._build
+
+    def give_up(self) -> None:
+        """End the build, unless it is over. Does not wait until its compilers have ended."""
+        self._unwanted.set()
+
+    def finish(self) -> None:
+        """Wait until the thread has ended, whatever came of the build."""
+        if self._thread.is_alive():
+            if not self._unwanted.is_set():
+                name = self._spec.name
+                self._reporter.say(f"finishing the build of {name} before the process ends")
+                self._reporter.show()
+            self._thread.join()
+
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for it, or has."""
+        return self._reporter.shown
+
+    def _run(self) -> None:
+        try:
+            with cancelled_by(self._unwanted):
+                self._build = engine.load(self._spec, self._toolchain, reporter=self._reporter)
+        except Cancelled as error:
+            self._error = error
+        except Exception as error:  # noqa: BLE001 - whatever it is, who waits for the build raises it
+            self._error = error
+            if not self.awaited:
+                name = self._spec.name
+                self._reporter.say(
+                    f"the build of {name} failed; its first use raises this:\n{error}"
+                )
+        finally:
+            _running.discard(self)
+
+
+def stand_back() -> None:
+    """Give up the builds that nobody waits for: the program has another one to make."""
+    for build in list(_running):
+        if not build.awaited:
+            build.give_up()
+
+
+@atexit.register
+def _finish_all() -> None:
+    """Let the builds end with the process: an import alone leaves a build."""
+    builds = list(_running)
+    interrupted = getattr(sys, "last_type", None) is KeyboardInterrupt
+    try:
+        for build in builds:
+            if interrupted:
+                build.give_up()
+            build.finish()
+    except KeyboardInterrupt:
+        for build in builds:
+            build.give_up()
+        for build in builds:
+            build.finish()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_running.clear)  # a child has none of these threads

@@ -1,0 +1,40 @@
+"""What stands behind the schemas until a family's kernels do: it waits for them and calls again.
+
+Note [Keys of the placeholders]
+A placeholder is registered under every key that a call of an operator may come to first: Autograd
+and FuncTorchBatched (vmap), and the devices for inference mode, where there is no Autograd. Not
+under CompositeImplicitAutograd, which has all of these: the tracing of torch.compile takes such a
+kernel for the operator's decomposition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+_KEYS = ("Autograd", "FuncTorchBatched", "CPU", "CUDA", "Meta")
+
+
+class Placeholders:
+    """Kernels for some operators that call ``load`` and then the operator once more."""
+
+    def __init__(self, names: Iterable[str], load: Callable[[], object]) -> None:
+        self._library = torch.library.Library("lltm_jit", "IMPL")
+        for name in names:
+            operator = getattr(torch.ops.lltm_jit, name).default
+            for key in _KEYS:
+                self._library.impl(name, _waiting(operator, load), key)
+
+    def remove(self) -> None:
+        """Take them away; by then the kernels are there."""
+        self._library._destroy()
+
+
+def _waiting(operator: Any, load: Callable[[], object]) -> Callable:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        load()
+        return operator(*args, **kwargs)
+
+    return call
