@@ -32,9 +32,9 @@ class BackgroundBuild:
         self._unwanted = threading.Event()
         self._build: Build | None = None
         self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name=f"lltm_jit {spec.name}", daemon=True)
+        self._ended = threading.Event()  # Thread.join() forgets a thread when it is interrupted
         _running.add(self)
-        self._thread.start()
+        threading.Thread(target=self._run, name=f"lltm_jit {spec.name}", daemon=True).start()
 
     def result(self) -> Build:
         """Wait for the build, with its progress shown.
@@ -46,10 +46,10 @@ class BackgroundBuild:
         """
         self._reporter.show()
         try:
-            self._thread.join()
+            self._ended.wait()
         except KeyboardInterrupt:
             self.give_up()
-            self._thread.join()
+            self._ended.wait()
             raise
         if self._error is not None:
             raise type(self._error)(*self._error.args) from None
@@ -62,12 +62,11 @@ class BackgroundBuild:
 
     def finish(self) -> None:
         """Wait until the thread has ended, whatever came of the build."""
-        if self._thread.is_alive():
-            if not self._unwanted.is_set():
-                name = self._spec.name
-                self._reporter.say(f"finishing the build of {name} before the process ends")
-                self._reporter.show()
-            self._thread.join()
+        if not self._ended.is_set() and not self._unwanted.is_set():
+            name = self._spec.name
+            self._reporter.say(f"finishing the build of {name} before the process ends")
+            self._reporter.show()
+        self._ended.wait()
 
     @property
     def awaited(self) -> bool:
@@ -89,6 +88,7 @@ class BackgroundBuild:
                 )
         finally:
             _running.discard(self)
+            self._ended.set()
 
 
 def stand_back() -> None:

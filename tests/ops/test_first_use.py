@@ -1,0 +1,133 @@
+"""Operators that are called while their family is still being built: they wait for it."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import lltm_jit
+from lltm_jit import native
+from lltm_jit.jit import BuildError, engine
+
+ops = torch.ops.lltm_jit
+X = torch.arange(12.0).reshape(3, 4)
+Y = torch.ones(3, 4)
+EXPECTED = 3 * X - Y
+
+
+@pytest.fixture
+def unloaded(monkeypatch):
+    """The package as an import with a cold cache leaves it, with builds that are soon over."""
+    for family in native.AT_IMPORT:
+        native.load(family).module.release_ops()
+        native._current.pop(family)
+        delattr(native, family)
+    monkeypatch.setattr(engine, "find", lambda spec, toolchain: None)
+    for family in native.AT_IMPORT:
+        native.start(family)
+    yield
+    for family in native.AT_IMPORT:
+        native.load(family)
+    assert not native._pending
+    assert not native._placeholders
+
+
+def gradient():
+    x = X.clone().requires_grad_()
+    ops.my_op(x, Y).sum().backward()
+    return x.grad
+
+
+def compiled(function, *args):
+    torch._dynamo.reset()
+    return torch.compile(function, fullgraph=True, backend="aot_eager")(*args)
+
+
+def fake():
+    with FakeTensorMode() as mode:
+        return ops.my_op(mode.from_tensor(X), mode.from_tensor(Y)).shape
+
+
+def cell_under_autocast():
+    state = torch.zeros(3, 5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return ops.lltm_cell(X, torch.zeros(15, 9), None, state, state)[0].dtype
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (lambda: lltm_jit.my_op(X, Y), EXPECTED),
+        (lambda: ops.my_op(X, Y), EXPECTED),
+        (gradient, torch.full((3, 4), 3.0)),
+        (lambda: torch.inference_mode()(ops.my_op)(X, Y), EXPECTED),
+        (lambda: compiled(lltm_jit.my_op, X, Y), EXPECTED),
+        (lambda: compiled(ops.my_op, X, Y), EXPECTED),
+        (lambda: torch.func.vmap(ops.my_op)(X, Y), EXPECTED),
+        (lambda: torch.func.jvp(lambda x: ops.my_op(x, Y), (X,), (Y,))[1], 3 * Y),
+        (lambda: ops.my_op(X.to("meta"), Y.to("meta")).shape, (3, 4)),
+        (fake, (3, 4)),
+        (cell_under_autocast, torch.bfloat16),
+        (lambda: sorted(lltm_jit.build_info().families), ["basic", "rnn"]),
+    ],
+    ids=lambda value: None if callable(value) else "",
+)
+def test_a_first_call_waits(unloaded, call, expected):
+    actual = call()
+    assert torch.equal(actual, expected) if isinstance(actual, torch.Tensor) else actual == expected
+
+
+def test_eight_threads_call_at_once(unloaded):
+    results = []
+
+    def call():
+        results.append(lltm_jit.my_op(X, Y))
+
+    threads = [threading.Thread(target=call) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(torch.equal(result, EXPECTED) for result in results)
+    assert len(results) == 8
+
+
+def test_a_forked_child(unloaded):
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if torch.equal(ops.my_op(X, Y), EXPECTED) else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_failed_build_is_raised_at_each_use_until_a_reload(unloaded, monkeypatch):
+    pending = native._pending["basic"]
+    pending.finish()
+    with monkeypatch.context() as broken:
+        broken.setattr(pending, "_error", BuildError("error: no such thing"))
+        for call in (lltm_jit.my_op, ops.my_op):
+            with pytest.raises(BuildError, match="error: no such thing"):
+                call(X, Y)
+    lltm_jit.reload()
+    assert torch.equal(lltm_jit.my_op(X, Y), EXPECTED)
+
+
+def test_a_first_call_that_was_interrupted(unloaded, monkeypatch):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(native._pending["basic"], "result", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        lltm_jit.my_op(X, Y)
+    assert torch.equal(lltm_jit.my_op(X, Y), EXPECTED)
+
+
+def test_the_import_waits_where_a_setting_says_so(unloaded, monkeypatch):
+    native.load("basic").module.release_ops()
+    native._current.pop("basic")
+    monkeypatch.setenv("LLTM_JIT_BACKGROUND", "0")
+    native.start("basic")
+    assert "basic" in native._current
