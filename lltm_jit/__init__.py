@@ -9,7 +9,7 @@ from lltm_jit.functional import d_sigmoid, lltm_cell, my_op, sigmoid
 from lltm_jit.jit import BuildError, BuildInfo, CacheError, LltmJitError, ToolchainError
 from lltm_jit.jit.reload import Reload
 from lltm_jit.jit.torch_api import load, load_inline
-from lltm_jit.native import PackageInfo, build_info, reload, watch
+from lltm_jit.native import PackageInfo, build_info, include_path, reload, watch
 from lltm_jit.ops.basic.my_op import MyOp
 from lltm_jit.ops.basic.sigmoid import Sigmoid
 from lltm_jit.ops.rnn.lltm import LLTMCell
@@ -35,6 +35,7 @@ __all__ = [
     "build_info",
     "d_sigmoid",
     "functional",
+    "include_path",
     "lltm_cell",
     "load",
     "load_inline",

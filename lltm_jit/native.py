@@ -11,9 +11,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -32,7 +30,7 @@ from lltm_jit.jit import (
 )
 from lltm_jit.jit import reload as jit_reload
 from lltm_jit.jit import watch as jit_watch
-from lltm_jit.jit.background import BackgroundBuild
+from lltm_jit.jit.background import BackgroundBuild, load_all
 from lltm_jit.jit.cancel import Cancelled
 from lltm_jit.jit.fingerprint import differences
 from lltm_jit.jit.reload import Reload
@@ -66,6 +64,14 @@ def kernels_directory() -> Path:
     package = Path(__file__).resolve().parent
     installed = package / "kernels"
     return installed if installed.is_dir() else package.parent / "kernels"
+
+
+def include_path() -> Path:
+    """The include path of ``core/...``, which a project of your own may build on.
+
+    Pass it as one of ``extra_include_paths`` to :func:`lltm_jit.load`.
+    """
+    return kernels_directory()
 
 
 def families() -> list[str]:
@@ -200,12 +206,7 @@ def reload(module: ModuleType | None = None) -> Reload | ModuleType:
     for family in wanted:
         if pending := _pending.pop(family, None):
             pending.give_up()  # of sources as they were
-    with ThreadPoolExecutor() as threads:
-        tasks = [
-            threads.submit(copy_context().run, engine.load, spec(family, toolchain), toolchain)
-            for family in wanted
-        ]
-    builds = tuple(task.result() for task in tasks)
+    builds = tuple(load_all([spec(family, toolchain) for family in wanted], toolchain))
     changed: dict[str, None] = {}
     for build in builds:
         old = _current.get(build.info.name)
@@ -236,7 +237,7 @@ def watch(
 
 
 def build_info() -> PackageInfo:
-    """What is installed, and how the loaded families came about; waits for those that an import loads.
+    """What is installed, and how the families came about; waits for those that an import loads.
 
     Raises:
         BuildError, ToolchainError, CacheError: one of them failed.

@@ -7,28 +7,33 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 
-from . import engine
+from . import cancel, engine
 from .cancel import Cancelled, cancelled_by
 from .engine import Build
 from .progress import Reporter
 from .spec import BuildSpec
 from .toolchain import Toolchain
 
+_POLL = 0.1  # seconds until a waiting thread notices that it is not wanted any more
 _running: set[BackgroundBuild] = set()
 
 
 class BackgroundBuild:
     """An extension that is built and loaded in a thread.
 
-    It shows its progress only while somebody waits for it. A process that ends in the meantime
-    finishes it first, and one that is interrupted gives it up; what was compiled is kept.
+    A process that ends in the meantime finishes it first, and one that is interrupted gives it up;
+    what was compiled is kept.
+
+    Args:
+        shown: whether it shows its progress from the start, or only to somebody who waits.
     """
 
-    def __init__(self, spec: BuildSpec, toolchain: Toolchain) -> None:
+    def __init__(self, spec: BuildSpec, toolchain: Toolchain, shown: bool = False) -> None:
         self._spec = spec
         self._toolchain = toolchain
-        self._reporter = Reporter(label=spec.name, shown=False)
+        self._reporter = Reporter(label=spec.name, shown=shown)
         self._unwanted = threading.Event()
         self._build: Build | None = None
         self._error: Exception | None = None
@@ -41,13 +46,14 @@ class BackgroundBuild:
 
         Raises:
             BuildError, ToolchainError, CacheError: it failed; every call raises it.
-            Cancelled: it was given up.
+            Cancelled: it was given up, or the wait is not wanted any more.
             KeyboardInterrupt: the wait was interrupted, and the build given up.
         """
         self._reporter.show()
         try:
-            self._ended.wait()
-        except KeyboardInterrupt:
+            while not self._ended.wait(_POLL):
+                cancel.check()
+        except (KeyboardInterrupt, Cancelled):
             self.give_up()
             self._ended.wait()
             raise
@@ -89,6 +95,26 @@ class BackgroundBuild:
         finally:
             _running.discard(self)
             self._ended.set()
+
+
+def load_all(specs: Sequence[BuildSpec], toolchain: Toolchain) -> list[Build]:
+    """Load several extensions; those that have to be built are built at the same time.
+
+    Raises:
+        BuildError, ToolchainError, CacheError: one failed, and the others were given up.
+    """
+    builds = [
+        engine.find(spec, toolchain) or BackgroundBuild(spec, toolchain, shown=True)
+        for spec in specs
+    ]
+    try:
+        return [build if isinstance(build, Build) else build.result() for build in builds]
+    except BaseException:
+        for build in builds:
+            if not isinstance(build, Build):
+                build.give_up()
+                build.finish()
+        raise
 
 
 def stand_back() -> None:

@@ -20,7 +20,11 @@ class Program:
     """background_once.py in a process of its own."""
 
     def __init__(self, bench, action, *directories, launcher=(), **environment):
-        words = [str(HERE / "background_once.py"), action, *map(str, directories or [bench.sources])]
+        words = [
+            str(HERE / "background_once.py"),
+            action,
+            *map(str, directories or [bench.sources]),
+        ]
         self.process = subprocess.Popen(
             [sys.executable, *launcher, *words],
             env={**os.environ, **bench.environment, **environment},

@@ -234,13 +234,14 @@ def test_operators_that_torch_refuses_leave_the_old_ones_in_force():
     def refuse():
         raise RuntimeError("the schemas differ\n  expected: f(Tensor x)")
 
-    old = SimpleNamespace(
-        release_ops=lambda: calls.append("release"), register_ops=lambda: calls.append("register")
-    )
+    old = SimpleNamespace(release_ops=lambda: calls.append("release old"))
     new = SimpleNamespace(register_ops=refuse, __file__="/cache/_C.so")
     with pytest.raises(jit.BuildError) as caught:
         reload.swap_ops(old, new)
-    assert calls == ["release", "register"]
+    assert calls == []
+    new.register_ops = lambda: calls.append("register new")
+    reload.swap_ops(old, new)
+    assert calls == ["register new", "release old"]
     assert str(caught.value).splitlines() == [
         "error: the operators of the built library cannot be registered: the schemas differ",
         "  expected: f(Tensor x)",

@@ -131,3 +131,35 @@ def test_the_import_waits_where_a_setting_says_so(unloaded, monkeypatch):
     monkeypatch.setenv("LLTM_JIT_BACKGROUND", "0")
     native.start("basic")
     assert "basic" in native._current
+
+
+FAMILY = """
+#include <Python.h>
+#include "core/answer.h"
+static PyObject* answer(PyObject*, PyObject*) { return PyLong_FromLong(core_answer()); }
+static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, nullptr}, {}};
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "extra", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit_extra() { return PyModule_Create(&module); }
+"""
+
+
+def test_another_family_is_built_when_it_is_used(tmp_path, monkeypatch):
+    """With the source of core beside the header that it includes, and no other."""
+    for name, text in {
+        "extra/bindings.cpp": FAMILY,
+        "core/answer.h": "long core_answer();\n",
+        "core/answer.cpp": '#include "core/answer.h"\nlong core_answer() { return 42; }\n',
+        "core/other.cpp": "#error not wanted\n",
+    }.items():
+        path = tmp_path / "kernels" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(native, "kernels_directory", lambda: tmp_path / "kernels")
+    assert native.families() == ["extra"]
+    assert native.extra.answer() == 42
+    assert "extra" in lltm_jit.build_info().families
+    native._current.pop("extra")
+    delattr(native, "extra")
+    with pytest.raises(AttributeError, match="has no attribute 'other'"):
+        native.other  # noqa: B018
