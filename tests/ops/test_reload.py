@@ -1,0 +1,80 @@
+"""Kernels are swapped while others use them: no step fails, and no gradient is lost.
+
+RELOAD_SECONDS in the environment is how long to try.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from op_testing import DEVICES
+
+import lltm_jit
+from lltm_jit import native
+from lltm_jit.jit import detect, engine
+
+SECONDS = float(os.environ.get("RELOAD_SECONDS", "4"))
+
+
+@pytest.fixture
+def two_builds(tmp_path):
+    """Each family's build, and a second library of the same kernels."""
+    pairs = []
+    for family in native.AT_IMPORT:
+        build = native.load(family)
+        library = shutil.copy(build.info.library, tmp_path)
+        info = replace(build.info, key=f"copy_{family}", library=library)
+        copy = engine.adopt(native.spec(family, detect()), build.content, info)
+        pairs.append((build, copy))
+    yield pairs
+    for build, _ in pairs:
+        native.use(build)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_training_beside_reloads(two_builds, device):
+    cell = lltm_jit.LLTMCell(8, 16, device=device)
+    x = torch.randn(4, 8, device=device)
+    state = torch.randn(4, 16, device=device), torch.randn(4, 16, device=device)
+    failures, steps, stop = [], 0, threading.Event()
+
+    def expected():
+        cell.zero_grad()
+        h, c = cell(x, state)
+        (lltm_jit.sigmoid(h) + lltm_jit.my_op(h, c)).sum().backward()
+        return [parameter.grad.clone() for parameter in cell.parameters()]
+
+    wanted = expected()
+
+    def train():
+        nonlocal steps
+        while not stop.is_set():
+            try:
+                grads = expected()
+            except (RuntimeError, AttributeError) as error:  # no kernel, or no gradient
+                failures.append(error)
+                return
+            if not all(torch.equal(grad, want) for grad, want in zip(grads, wanted, strict=True)):
+                failures.append(grads)
+                return
+            steps += 1
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    swaps, until = 0, time.monotonic() + SECONDS
+    while time.monotonic() < until and thread.is_alive():
+        for pair in two_builds:
+            native.use(pair[swaps % 2])
+        swaps += 1
+    stop.set()
+    thread.join()
+    print(f"{steps} steps beside {swaps} reloads of {len(two_builds)} families")
+    assert not failures
+    assert steps > 0
+    assert swaps > 10
