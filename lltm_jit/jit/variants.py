@@ -1,0 +1,185 @@
+"""Kernels that are compiled with constants when they are first needed.
+
+A variant is a source without torch, compiled with the macros that its caller names: a size that must
+be known at compile time, a type, the header of a user's own cell. It is built, kept and told of like
+every other build, and gives the address of a C function. C++ asks through `core/host/variant.h`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from . import engine, prebuilt
+from .engine import Build
+from .errors import BuildError, LltmJitError
+from .fingerprint import fingerprint
+from .includes import headers_of, own_paths
+from .spec import (
+    CONSTANTS,
+    CUDA_SUFFIXES,
+    BuildSpec,
+    default_cflags,
+    default_cuda_cflags,
+    default_ldflags,
+)
+from .toolchain import Toolchain, detect
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A kernel's source, and the constants that it is compiled with.
+
+    Args:
+        name: of the kernel, after its family's and a dot: ``rnn.lltm_sequence``.
+        source: the ``.cu`` or ``.cpp`` file.
+        include_paths: where its headers are found, that of the kernels first.
+        constants: macros and their values.
+        label: the constants in words, ``float16, hidden 512``.
+        headers: files that the source includes by a macro's value, so that no search finds them.
+        prepare: the call that loads the variant, for those who need it in a CUDA graph.
+        packaged: the directory of the variants that were compiled into a wheel.
+    """
+
+    name: str
+    source: Path
+    include_paths: tuple[Path, ...] = ()
+    constants: tuple[tuple[str, str], ...] = ()
+    label: str = ""
+    headers: tuple[Path, ...] = ()
+    prepare: str = ""
+    packaged: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in self.constants:
+            if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or "\n" in value:
+                raise BuildError(
+                    f"expected a macro and a value on one line as a constant of {self.name}, "
+                    f"but got {name!r} and {value!r}"
+                )
+
+    @property
+    def words(self) -> str:
+        """What the variant is called."""
+        values = ", ".join(f"{name} {value}" for name, value in self.constants)
+        return self.label or values or self.source.name
+
+    def spec(self, toolchain: Toolchain) -> BuildSpec:
+        """What the variant is built from."""
+        with_cuda = self.source.suffix in CUDA_SUFFIXES
+        places = tuple(path.absolute() for path in self.include_paths)
+        system = (Path(toolchain.cuda_home),) if toolchain.cuda_home else ()
+        given = [path.absolute() for path in (self.source, *self.headers)]
+        found = headers_of(given, own_paths(places, system))
+        behind = ("-include", CONSTANTS)  # a path of its own, for ninja runs in the build's directory
+        spec = BuildSpec(
+            name=self.name,
+            sources=(given[0],),
+            headers=tuple(dict.fromkeys((*given[1:], *found))),
+            include_paths=places,
+            cflags=(*default_cflags(toolchain, with_cuda=False), *behind),
+            cuda_cflags=(*default_cuda_cflags(), *behind) if with_cuda else (),
+            ldflags=default_ldflags(toolchain),
+            with_cuda=with_cuda,
+            architectures=toolchain.architectures if with_cuda else (),
+            base=places[0].parent if places else given[0].parent,
+            python_module=False,
+            variant=self.words,
+            constants=self.constants,
+        )
+        return replace(spec, listings=((CONSTANTS, spec.constants_header),))
+
+
+_declared: dict[str, Variant] = {}  # what C++ may ask for, by name
+
+
+def declare(variant: Variant) -> None:
+    """Let C++ ask for variants of a kernel by its name; it adds the constants and the label."""
+    _declared[variant.name] = variant
+
+
+def load_declared(name: str, function: str, constants: Mapping[str, str], label: str) -> int:
+    """What C++ calls for a function that it does not have yet: :func:`load` of a declared kernel.
+
+    Raises:
+        LltmJitError: nothing of this name was declared; and as :func:`load`.
+    """
+    if name not in _declared:
+        raise LltmJitError(f"expected a kernel that was declared, but got {name!r}")
+    kernel = _declared[name]
+    variant = replace(kernel, constants=(*kernel.constants, *constants.items()), label=label)
+    return load(variant, function)
+
+
+def load(variant: Variant, function: str) -> int:
+    """The address of a C function of a variant, which is built first where needed.
+
+    Args:
+        variant: the source and its constants. Equal contents are one build, whatever their labels.
+        function: its name; the source declares it ``extern "C"``.
+
+    Raises:
+        BuildError: the source does not compile, or has no such function.
+        ToolchainError, CacheError: there is no compiler, or no place for the build.
+        LltmJitError: it is not loaded, and the current stream is being captured.
+    """
+    toolchain = detect()
+    spec = variant.spec(toolchain)
+    build = engine.loaded(fingerprint(spec, toolchain))
+    if build is None:
+        if spec.with_cuda:
+            _refuse_in_capture(variant)
+        build = _load_packaged(variant, spec, toolchain) or engine.load(spec, toolchain)
+    return _address(build, function)
+
+
+def package(variant: Variant, directory: Path, toolchain: Toolchain) -> None:
+    """Build a variant into the directory of a wheel's variants, with the record of what it fits."""
+    spec = variant.spec(toolchain)
+    info = engine.build(spec, toolchain)
+    place = _packaged(variant, directory)
+    place.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(info.library, place)
+    prebuilt.write(place / info.library.name, spec, toolchain, info.seconds)
+
+
+def _load_packaged(variant: Variant, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
+    if variant.packaged is None:
+        return None
+    return prebuilt.load(_packaged(variant, variant.packaged), spec, toolchain)
+
+
+def _packaged(variant: Variant, directory: Path) -> Path:
+    """Where a variant lies among those of a wheel: by its constants, for the record has the rest."""
+    told = json.dumps([variant.name, variant.source.name, variant.constants])
+    return directory / hashlib.sha256(told.encode()).hexdigest()[:20]
+
+
+def _refuse_in_capture(variant: Variant) -> None:
+    """Building, and loading code into the GPU, are no work of a stream that could be repeated."""
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        raise LltmJitError(
+            f"{variant.name}: the kernel for {variant.words} is not loaded yet, and cannot be "
+            f"while a CUDA graph is captured; call {variant.prepare or 'the operator once'} before"
+        )
+
+
+def _address(build: Build, function: str) -> int:
+    library = ctypes.CDLL(str(build.info.library))  # once more the same one
+    try:
+        address = ctypes.cast(getattr(library, function), ctypes.c_void_p).value
+    except AttributeError:
+        source = build.info.sources[0]
+        raise BuildError(
+            f'error: {source} has no function {function!r}; declare it extern "C"'
+        ) from None
+    assert address is not None
+    return address
