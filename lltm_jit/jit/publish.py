@@ -33,7 +33,9 @@ def write_constants(directory: Path, spec: BuildSpec) -> None:
     """Write the macros of a variant where its build includes them from."""
     if spec.variant:
         with cache.writing():
-            (directory / CONSTANTS).write_text(spec.constants_header, "utf-8")
+            # Some compilers would call it ./constants.h.
+            text = f'#line 1 "{CONSTANTS}"\n{spec.macros}'
+            (directory / CONSTANTS).write_text(text, "utf-8")
 
 
 def remove_leftovers(key: str) -> None:

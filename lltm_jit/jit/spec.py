@@ -106,7 +106,7 @@ class BuildSpec:
         return "" if self.name.startswith("_") else self.name
 
     @property
-    def constants_header(self) -> str:
+    def macros(self) -> str:
         """What every source of a variant is compiled behind."""
         return "".join(f"#define {name} {value}\n" for name, value in self.constants)
 
@@ -171,11 +171,17 @@ class BuildSpec:
         has_cuda = any(path.suffix in CUDA_SUFFIXES for path in files)
         with_cuda = toolchain.cuda and has_cuda
         sources = [path for path in files if path.suffix in _SOURCE_SUFFIXES]
-        later = {path for path in sources if path.parent.name == VARIANTS} - set(directory.iterdir())
+        later = {path for path in sources if path.parent.name == VARIANTS} - set(
+            directory.iterdir()
+        )
         return cls(
             name=name,
-            sources=tuple(path for path in sources if path.suffix in suffixes and path not in later),
-            headers=tuple(path for path in files if path.suffix in HEADER_SUFFIXES or path in later),
+            sources=tuple(
+                path for path in sources if path.suffix in suffixes and path not in later
+            ),
+            headers=tuple(
+                path for path in files if path.suffix in HEADER_SUFFIXES or path in later
+            ),
             include_paths=(include_path,),
             cflags=default_cflags(toolchain, with_cuda),
             cuda_cflags=default_cuda_cflags() if with_cuda else (),

@@ -1,8 +1,9 @@
 """Kernels that are compiled with constants when they are first needed.
 
-A variant is a source without torch, compiled with the macros that its caller names: a size that must
-be known at compile time, a type, the header of a user's own cell. It is built, kept and told of like
-every other build, and gives the address of a C function. C++ asks through `core/host/variant.h`.
+A variant is a source without torch, compiled with the macros that its caller names: a size that
+must be known at compile time, a type, the header of a user's own cell. It is built, kept and told
+of like every other build, and gives the address of a C function. C++ asks through
+``core/host/variant.h``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from .includes import headers_of, own_paths
 from .spec import (
     CONSTANTS,
     CUDA_SUFFIXES,
+    VARIANTS,
     BuildSpec,
     default_cflags,
     default_cuda_cflags,
@@ -72,14 +74,19 @@ class Variant:
         values = ", ".join(f"{name} {value}" for name, value in self.constants)
         return self.label or values or self.source.name
 
+    @property
+    def settled(self) -> tuple[tuple[str, str], ...]:
+        """The constants in one order; of two that have one name the later."""
+        return tuple(sorted(dict(self.constants).items()))
+
     def spec(self, toolchain: Toolchain) -> BuildSpec:
         """What the variant is built from."""
         with_cuda = self.source.suffix in CUDA_SUFFIXES
-        places = tuple(path.absolute() for path in self.include_paths)
+        places = tuple(path.absolute() for path in self.include_paths or [self.source.parent])
         system = (Path(toolchain.cuda_home),) if toolchain.cuda_home else ()
         given = [path.absolute() for path in (self.source, *self.headers)]
         found = headers_of(given, own_paths(places, system))
-        behind = ("-include", CONSTANTS)  # a path of its own, for ninja runs in the build's directory
+        behind = ("-include", CONSTANTS)  # in the build's directory, where ninja runs
         spec = BuildSpec(
             name=self.name,
             sources=(given[0],),
@@ -90,12 +97,12 @@ class Variant:
             ldflags=default_ldflags(toolchain),
             with_cuda=with_cuda,
             architectures=toolchain.architectures if with_cuda else (),
-            base=places[0].parent if places else given[0].parent,
+            base=places[0].parent,
             python_module=False,
             variant=self.words,
-            constants=self.constants,
+            constants=self.settled,
         )
-        return replace(spec, listings=((CONSTANTS, spec.constants_header),))
+        return replace(spec, listings=((CONSTANTS, spec.macros),))
 
 
 _declared: dict[str, Variant] = {}  # what C++ may ask for, by name
@@ -141,6 +148,21 @@ def load(variant: Variant, function: str) -> int:
     return _address(build, function)
 
 
+def listed(kernels: Path) -> list[Variant]:
+    """The variants that a wheel brings, from the files ``<family>/variants/packaged.json``.
+
+    Each is a list of entries such as ``{"kernel": "rnn.lltm_sequence", "source":
+    "lltm_sequence_cuda.cu", "constants": {"HIDDEN": "512"}, "label": "hidden 512"}``.
+    """
+    found = []
+    for file in sorted(kernels.glob(f"*/{VARIANTS}/packaged.json")):
+        for entry in json.loads(file.read_text("utf-8")):
+            constants = tuple(entry["constants"].items())
+            source = file.with_name(entry["source"])
+            found.append(Variant(entry["kernel"], source, (kernels,), constants, entry["label"]))
+    return found
+
+
 def package(variant: Variant, directory: Path, toolchain: Toolchain) -> None:
     """Build a variant into the directory of a wheel's variants, with the record of what it fits."""
     spec = variant.spec(toolchain)
@@ -158,8 +180,8 @@ def _load_packaged(variant: Variant, spec: BuildSpec, toolchain: Toolchain) -> B
 
 
 def _packaged(variant: Variant, directory: Path) -> Path:
-    """Where a variant lies among those of a wheel: by its constants, for the record has the rest."""
-    told = json.dumps([variant.name, variant.source.name, variant.constants])
+    """Where a variant lies among those of a wheel: by its constants; the record has the rest."""
+    told = json.dumps([variant.name, variant.source.name, variant.settled])
     return directory / hashlib.sha256(told.encode()).hexdigest()[:20]
 
 
