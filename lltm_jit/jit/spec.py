@@ -170,18 +170,11 @@ class BuildSpec:
         suffixes = CXX_SUFFIXES + CUDA_SUFFIXES if toolchain.cuda else CXX_SUFFIXES
         has_cuda = any(path.suffix in CUDA_SUFFIXES for path in files)
         with_cuda = toolchain.cuda and has_cuda
-        sources = [path for path in files if path.suffix in _SOURCE_SUFFIXES]
-        later = {path for path in sources if path.parent.name == VARIANTS} - set(
-            directory.iterdir()
-        )
+        sources, headers = divide(files, directory)
         return cls(
             name=name,
-            sources=tuple(
-                path for path in sources if path.suffix in suffixes and path not in later
-            ),
-            headers=tuple(
-                path for path in files if path.suffix in HEADER_SUFFIXES or path in later
-            ),
+            sources=tuple(path for path in sources if path.suffix in suffixes),
+            headers=headers,
             include_paths=(include_path,),
             cflags=default_cflags(toolchain, with_cuda),
             cuda_cflags=default_cuda_cflags() if with_cuda else (),
@@ -214,6 +207,19 @@ def files_below(directory: Path) -> list[Path]:
         for path in directory.rglob("*")
         if path.is_file()
         and not any(part.startswith(".") for part in path.relative_to(directory).parts)
+    )
+
+
+def divide(files: list[Path], directory: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """The files of an extension's directory that are compiled, and the others that count.
+
+    These are headers, and the sources of variants, in folders of that name.
+    """
+    sources = [path for path in files if path.suffix in _SOURCE_SUFFIXES]
+    later = {path for path in sources if path.parent.name == VARIANTS and path.parent != directory}
+    return (
+        tuple(path for path in sources if path not in later),
+        tuple(path for path in files if path.suffix in HEADER_SUFFIXES or path in later),
     )
 
 

@@ -105,12 +105,17 @@ class Variant:
         return replace(spec, listings=((CONSTANTS, spec.macros),))
 
 
-_declared: dict[str, Variant] = {}  # what C++ may ask for, by name
+_declared: dict[str, Variant] = {}  # what C++ may ask for
 
 
-def declare(variant: Variant) -> None:
-    """Let C++ ask for variants of a kernel by its name; it adds the constants and the label."""
-    _declared[variant.name] = variant
+def declare(variant: Variant, name: str = "") -> None:
+    """Let C++ ask for variants of a kernel by name; it adds constants and the label.
+
+    Another name than the variant's own tells apart what is built from one source, such as the
+    cells of several users' headers. These share a build file, and so all but the first compile
+    without the second that torch needs to write one.
+    """
+    _declared[name or variant.name] = variant
 
 
 def load_declared(name: str, function: str, constants: Mapping[str, str], label: str) -> int:

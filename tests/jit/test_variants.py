@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import subprocess
@@ -159,12 +160,17 @@ def host():
 
 
 @pytest.fixture
-def sums(host, tmp_path, monkeypatch) -> Variant:
-    """A kernel for the real compiler, and an empty cache."""
+def kernel_name(host, tmp_path, monkeypatch) -> str:
+    """A name that the host has not asked for yet, and an empty cache."""
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "cache"))
+    return tmp_path.name.replace("_", "-") + ".sums"
+
+
+@pytest.fixture
+def sums(kernel_name, monkeypatch) -> Variant:
+    """A kernel for the real compiler, whose build file the stand-in for torch writes."""
     monkeypatch.setattr(sys, "path", [str(HERE / "fake_torch"), *sys.path])
-    source = SUMS / "variants" / "sums.cpp"
-    declared = Variant(tmp_path.name.replace("_", "-") + ".sums", source, (KERNELS,))
+    declared = Variant(kernel_name, SUMS / "variants" / "sums.cpp", (KERNELS,))
     variants.declare(declared)
     return declared
 
@@ -178,11 +184,13 @@ def check(call, kernel: Variant, size: int, device: str = "cpu", element: str = 
     assert torch.equal(y, x.view(12, size).sum(1))
 
 
-def test_results_from_cpp(host, sums, capsys):
+def test_results_from_cpp(host, kernel_name, capsys):
+    kernel = Variant(kernel_name, SUMS / "variants" / "sums.cpp", (KERNELS,))
+    variants.declare(kernel)
     for _ in range(2):
-        check(host.sums, sums, 3)
-        check(host.sums, sums, 4)
-        check(host.sums_elsewhere, sums, 4, element="double")
+        check(host.sums, kernel, 3)
+        check(host.sums, kernel, 4)
+        check(host.sums_elsewhere, kernel, 4, element="double")
     told = [line for line in capsys.readouterr().err.splitlines() if "building" in line]
     assert [line.split(" for ")[0].partition(" variant ")[2] for line in told] == [
         "float, size 3",
@@ -271,6 +279,25 @@ def test_an_error_in_a_constant_shows_it(host, sums):
     assert "1 | #define ELEMENT flaot" in str(caught.value)
 
 
+def test_kernels_made_from_users_headers(sums, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("LLTM_JIT_VERBOSE", "1")
+    source = tmp_path / "cells.cpp"
+    source.write_text('#include CELL\nextern "C" float call(float x) { return cell(x); }\n')
+    texts = ("return 2 * x;", "return x * x;", "return nonsense;")
+    headers = [tmp_path / f"cell_{number}.h" for number in range(3)]
+    cells = []
+    for header, text in zip(headers, texts, strict=True):
+        header.write_text(f"inline float cell(float x) {{\n  {text}\n}}\n")
+        constants = (("CELL", f'"{header}"'),)
+        cells.append(Variant(sums.name, source, (KERNELS,), constants, header.name, (header,)))
+    call = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_float)
+    assert [call(variants.load(cell, "call"))(3.0) for cell in cells[:2]] == [6.0, 9.0]
+    told = capsys.readouterr().err
+    assert (told.count("torch writes"), told.count("taking over the build file")) == (1, 1)
+    with pytest.raises(jit.BuildError, match=r"cell_2\.h:2:10\n  \|\n2 \|   return nonsense;"):
+        variants.load(cells[2], "call")
+
+
 def test_a_kernel_that_nobody_declared_is_told(host):
     with pytest.raises(jit.LltmJitError, match=r"declared, but got 'unknown\.kernel'"):
         host.sums("unknown.kernel", "float", 3, 0, 0, 0, 0)
@@ -284,10 +311,9 @@ def test_a_loaded_variant_costs_next_to_nothing(host, sums):
 
 
 @needs_gpu
-def test_on_the_gpu_and_not_while_a_graph_is_captured(host, sums):
-    cuda = replace(
-        sums, source=SUMS / "variants" / "sums_cuda.cu", prepare="sums.prepare(float, 3)"
-    )
+def test_on_the_gpu_and_not_while_a_graph_is_captured(host, kernel_name):
+    source = SUMS / "variants" / "sums_cuda.cu"
+    cuda = Variant(kernel_name, source, (KERNELS,), prepare="sums.prepare(float, 3)")
     variants.declare(cuda)
     check(host.sums, cuda, 4, "cuda")
     x, y = torch.ones(36, device="cuda"), torch.zeros(12, device="cuda")
