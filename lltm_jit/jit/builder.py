@@ -125,6 +125,7 @@ def _build_in(
     """Compile in a fresh directory, and move it to its place."""
     with _texts_written(plan.spec):
         seeded = seed(directory, plan.ninja, plan.spec, plan.content, seeds, plan.places)
+        publish.write_constants(directory, plan.spec)
         _tell_plan(plan, directory, seeded, reporter)
         try:
             _compile(plan, directory, seeded, reporter)
@@ -202,13 +203,14 @@ def nearest(earlier: list[Record], content: Fingerprint) -> Fingerprint | None:
         record.fingerprint
         for record in earlier
         if record.fingerprint["files"].keys() & content["files"].keys()
+        and record.fingerprint.get("constants") == content.get("constants")
     ]
     return min(similar, key=lambda other: len(differences(other, content)), default=None)
 
 
 def _announcement(plan: _Plan) -> str:
     spec, toolchain = plan.spec, plan.toolchain
-    name = "" if spec.name.startswith("_") else f"{spec.name} "
+    name = f"{spec.title} " if spec.title else ""
     target = "CPU"
     tool = toolchain.compiler
     if spec.with_cuda:

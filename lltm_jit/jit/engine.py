@@ -186,6 +186,11 @@ def adopt(spec: BuildSpec, content: Fingerprint, info: BuildInfo) -> Build:
     return _loaded[info.key]
 
 
+def loaded(content: Fingerprint) -> Build | None:
+    """The build of a content that this process has, if any."""
+    return _loaded.get(build_key(content))
+
+
 def inspect(spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
     """What the cache holds for a spec, None if nothing usable. Builds and imports nothing."""
     try:

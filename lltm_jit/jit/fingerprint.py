@@ -35,6 +35,7 @@ _WORDS = {
     "include_paths": "the include paths",
     "environment": "the compile environment",
     "with_cuda": "CUDA",
+    "constants": "the constants",
 }
 
 
@@ -45,7 +46,7 @@ def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
         BuildError: a source or header cannot be read.
     """
     cuda = spec.with_cuda
-    return {
+    content = {
         "name": spec.name,
         "torch": toolchain.torch_version,
         "cuda": toolchain.torch_cuda,
@@ -66,6 +67,9 @@ def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
         "sources": [spec.label(path) for path in spec.sources],
         "files": _files(spec),
     }
+    if spec.variant:
+        content["constants"] = [f"{name}={value}" for name, value in spec.constants]
+    return content
 
 
 def build_key(fingerprint: Fingerprint) -> str:
@@ -78,6 +82,15 @@ def flags_key(fingerprint: Fingerprint) -> str:
     return _hash({name: value for name, value in fingerprint.items() if name not in _FILES})
 
 
+def commands_key(fingerprint: Fingerprint) -> str:
+    """One value for all builds whose files are compiled by the same commands.
+
+    Variants of one source are: their constants stand in a header of the build's own directory.
+    """
+    other = (*_FILES, "constants")
+    return _hash({name: value for name, value in fingerprint.items() if name not in other})
+
+
 def differences(old: Fingerprint, new: Fingerprint) -> list[str]:
     """What changed from one build to another, one phrase a change, old and new value named."""
     found = []
@@ -86,15 +99,15 @@ def differences(old: Fingerprint, new: Fingerprint) -> list[str]:
     found += [f"{name} added" for name in after if name not in before]
     found += [f"{name} removed" for name in before if name not in after]
     for entry, words in _WORDS.items():
-        if old.get(entry) != new[entry]:
-            found.append(_value_change(words, old.get(entry), new[entry]))
+        if old.get(entry) != new.get(entry):
+            found.append(_value_change(words, old.get(entry), new.get(entry)))
     return found
 
 
 def reasons(old: Fingerprint | None, new: Fingerprint) -> list[str]:
     """Why a build is needed, one phrase a reason."""
     if old is None:
-        return ["first build"]
+        return ["first use" if "constants" in new else "first build"]
     return differences(old, new) or ["the cached build cannot be used"]
 
 

@@ -139,7 +139,7 @@ def _misfit(record: dict[str, Any], directory: Path, spec: BuildSpec, tools: Too
     if cache.digest(directory / record["library"]) != record["digest"]:
         return f"{record['library']} is not the file that was built"
     if not record["cuda"]:
-        return "it has no CUDA kernels, and here they can be built" if tools.cuda else ""
+        return "it has no CUDA kernels, and here they can be built" if spec.with_cuda else ""
     for capability in gpus.compute_capabilities():
         if not any(_runs_on(architecture, capability) for architecture in record["architectures"]):
             return f"it has no code for sm_{capability[0]}{capability[1]}"

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from . import cache, knobs
 from .cache import BUILD_FILE, Record
+from .spec import CONSTANTS, BuildSpec
 
 
 def new_directory(key: str) -> Path:
@@ -26,6 +27,15 @@ def new_directory(key: str) -> Path:
     with cache.writing():
         remove_leftovers(key)
         return Path(tempfile.mkdtemp(prefix=f"tmp-{key}-", dir=cache.builds_directory()))
+
+
+def write_constants(directory: Path, spec: BuildSpec) -> None:
+    """Write the macros of a variant where its build includes them from."""
+    if spec.variant:
+        with cache.writing():
+            # Some compilers would call it ./constants.h.
+            text = f'#line 1 "{CONSTANTS}"\n{spec.macros}'
+            (directory / CONSTANTS).write_text(text, "utf-8")
 
 
 def remove_leftovers(key: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from . import cache
 from .cache import BUILD_FILE, ObjectRecord, Record
-from .fingerprint import Fingerprint, flags_key
+from .fingerprint import Fingerprint, commands_key, flags_key
 from .spec import BuildSpec
 
 _LOGS = (".ninja_log", ".ninja_deps")
@@ -41,33 +41,26 @@ def seed(
 
     An object is taken only when every file of the spec that it was made from has the same content
     as then. Objects are copied, for the compiler writes into existing files. ``places`` are the
-    paths that torch writes into its build file.
+    paths that torch writes into its build file, which may be that of another variant of the source.
     """
-    flags = flags_key(fingerprint)
+    flags, commands = flags_key(fingerprint), commands_key(fingerprint)
     digests = {
         str(path): fingerprint["files"][spec.label(path)] for path in (*spec.sources, *spec.headers)
     }
-    candidates = [record for record in earlier if record.flags_key == flags]
+    candidates = [other for other in earlier if commands_key(other.fingerprint) == commands]
     record = max(
-        candidates,
+        (other for other in candidates if other.flags_key == flags),
         key=lambda record: (len(_reusable(record, digests)), record.places == places),
         default=None,
     )
-    if record is None:
-        return Seed()
-    good = {
-        name: record.objects[name]
-        for name in _reusable(record, digests)
-        if _intact(record.directory / name, record.objects[name])
-    }
+    good = _intact_objects(record, digests) if record else {}
     # That of a build which failed may be why it failed.
     written = (other for other in candidates if other.places == places and not other.failed)
     writer = next(filter(_build_file_is_intact, written), None)
-    if not good and writer is None:
-        return Seed()
     try:
-        for name in (*_LOGS, *good):
-            shutil.copy2(record.directory / name, directory / name)
+        if record and good:
+            for name in (*_LOGS, *good):
+                shutil.copy2(record.directory / name, directory / name)
         if writer is None:
             return Seed(good)
         shutil.copy2(writer.directory / BUILD_FILE, directory / BUILD_FILE)
@@ -122,8 +115,13 @@ def _reusable(record: Record, digests: dict[str, str]) -> list[str]:
     ]
 
 
-def _intact(path: Path, made: ObjectRecord) -> bool:
-    return _has_digest(path, made["digest"])
+def _intact_objects(record: Record, digests: dict[str, str]) -> dict[str, ObjectRecord]:
+    made = {name: record.objects[name] for name in _reusable(record, digests)}
+    return {
+        name: entry
+        for name, entry in made.items()
+        if _has_digest(record.directory / name, entry["digest"])
+    }
 
 
 def _build_file_is_intact(record: Record) -> bool:

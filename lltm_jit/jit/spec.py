@@ -19,6 +19,8 @@ CXX_SUFFIXES = (".cpp", ".cc", ".cxx")
 _SOURCE_SUFFIXES = CXX_SUFFIXES + CUDA_SUFFIXES
 BINDINGS = "bindings"  # what `#line` calls the code that binds the functions of load_inline
 HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".tpp")
+VARIANTS = "variants"  # a folder whose sources are compiled one by one, when they are first needed
+CONSTANTS = "constants.h"  # in a build's own directory, so that all variants share a build file
 
 # ATen's vector classes choose their width when they are compiled: without these flags a kernel
 # built here would use the narrowest one. MSVC and other processors keep their default.
@@ -69,6 +71,8 @@ class BuildSpec:
     note: str = ""  # said in the line that announces a build, such as why it is without CUDA
     texts: tuple[tuple[Path, str], ...] = ()  # sources that are written to their path for a build
     listings: tuple[tuple[str, str], ...] = ()  # what `#line` calls the pieces of texts
+    variant: str = ""  # what a variant of a kernel is called when it is built
+    constants: tuple[tuple[str, str], ...] = ()  # the macros of a variant
 
     def __post_init__(self) -> None:
         if self.python_module and not self.name.isidentifier():
@@ -93,6 +97,18 @@ class BuildSpec:
         if sys.platform == "win32":
             return self.name + (".exe" if self.standalone else ".pyd")
         return self.name + ("" if self.standalone else ".so")
+
+    @property
+    def title(self) -> str:
+        """What is built, as people are told; nothing where the name tells them nothing."""
+        if self.variant:
+            return f"{self.name.partition('.')[0]} variant {self.variant}"
+        return "" if self.name.startswith("_") else self.name
+
+    @property
+    def macros(self) -> str:
+        """What every source of a variant is compiled behind."""
+        return "".join(f"#define {name} {value}\n" for name, value in self.constants)
 
     def _check_object_names(self) -> None:
         """Objects are named after the file alone, so two sources must not share a stem."""
@@ -132,6 +148,8 @@ class BuildSpec:
         """The spec of a whole directory: all its sources and headers.
 
         ``.cu`` files and ``-DWITH_CUDA`` are left out when the toolchain cannot build for CUDA.
+        Sources in a folder ``variants`` are not compiled, but their content counts: a reload after
+        an edit gives a library that asks for its variants anew.
 
         Args:
             name: of the extension.
@@ -152,10 +170,11 @@ class BuildSpec:
         suffixes = CXX_SUFFIXES + CUDA_SUFFIXES if toolchain.cuda else CXX_SUFFIXES
         has_cuda = any(path.suffix in CUDA_SUFFIXES for path in files)
         with_cuda = toolchain.cuda and has_cuda
+        sources, headers = divide(files, directory)
         return cls(
             name=name,
-            sources=tuple(path for path in files if path.suffix in suffixes),
-            headers=tuple(path for path in files if path.suffix in HEADER_SUFFIXES),
+            sources=tuple(path for path in sources if path.suffix in suffixes),
+            headers=headers,
             include_paths=(include_path,),
             cflags=default_cflags(toolchain, with_cuda),
             cuda_cflags=default_cuda_cflags() if with_cuda else (),
@@ -188,6 +207,19 @@ def files_below(directory: Path) -> list[Path]:
         for path in directory.rglob("*")
         if path.is_file()
         and not any(part.startswith(".") for part in path.relative_to(directory).parts)
+    )
+
+
+def divide(files: list[Path], directory: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """The files of an extension's directory that are compiled, and the others that count.
+
+    These are headers, and the sources of variants, in folders of that name.
+    """
+    sources = [path for path in files if path.suffix in _SOURCE_SUFFIXES]
+    later = {path for path in sources if path.parent.name == VARIANTS and path.parent != directory}
+    return (
+        tuple(path for path in sources if path not in later),
+        tuple(path for path in files if path.suffix in HEADER_SUFFIXES or path in later),
     )
 
 

@@ -20,11 +20,11 @@ from .spec import (
     BINDINGS,
     CUDA_SUFFIXES,
     CXX_SUFFIXES,
-    HEADER_SUFFIXES,
     BuildSpec,
     common_cflags,
     common_cuda_cflags,
     default_ldflags,
+    divide,
     files_below,
 )
 from .toolchain import Toolchain, cuda_cure, detect
@@ -221,11 +221,11 @@ def _spec(
     headers: tuple[Path, ...] = ()
     base = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path("/")
     if len(paths) == 1 and paths[0].is_dir():
-        base, files = paths[0].parent, files_below(paths[0])
+        base = paths[0].parent
+        sources, headers = divide(files_below(paths[0]), paths[0])
         include_paths = (paths[0], *include_paths)
         suffixes = CXX_SUFFIXES if with_cuda is False else CXX_SUFFIXES + CUDA_SUFFIXES
-        paths = [file for file in files if file.suffix in suffixes]
-        headers = tuple(file for file in files if file.suffix in HEADER_SUFFIXES)
+        paths = [file for file in sources if file.suffix in suffixes]
     if with_cuda is None:
         with_cuda = any(path.suffix in (".cu", ".cuh") for path in paths)
     if with_cuda and not toolchain.cuda:

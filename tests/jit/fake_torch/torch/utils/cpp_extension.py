@@ -9,7 +9,7 @@ import torch
 
 RULES = """ninja_required_version = 1.3
 rule compile
-  command = {cxx} -MMD -MF $out.d {includes} {cflags} -c $in -o $out
+  command = {cxx} -MMD -MF $out.d {includes} -fPIC {cflags} -c $in -o $out
   depfile = $out.d
   deps = gcc
 rule cuda_compile

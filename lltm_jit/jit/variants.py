@@ -1,0 +1,212 @@
+"""Kernels that are compiled with constants when they are first needed.
+
+A variant is a source without torch, compiled with the macros that its caller names: a size that
+must be known at compile time, a type, the header of a user's own cell. It is built, kept and told
+of like every other build, and gives the address of a C function. C++ asks through
+``core/host/variant.h``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from . import engine, prebuilt
+from .engine import Build
+from .errors import BuildError, LltmJitError
+from .fingerprint import fingerprint
+from .includes import headers_of, own_paths
+from .spec import (
+    CONSTANTS,
+    CUDA_SUFFIXES,
+    VARIANTS,
+    BuildSpec,
+    default_cflags,
+    default_cuda_cflags,
+    default_ldflags,
+)
+from .toolchain import Toolchain, detect
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A kernel's source, and the constants that it is compiled with.
+
+    Args:
+        name: of the kernel, after its family's and a dot: ``rnn.lltm_sequence``.
+        source: the ``.cu`` or ``.cpp`` file.
+        include_paths: where its headers are found, that of the kernels first.
+        constants: macros and their values.
+        label: the constants in words, ``float16, hidden 512``.
+        headers: files that the source includes by a macro's value, so that no search finds them.
+        prepare: the call that loads the variant, for those who need it in a CUDA graph.
+        packaged: the directory of the variants that were compiled into a wheel.
+    """
+
+    name: str
+    source: Path
+    include_paths: tuple[Path, ...] = ()
+    constants: tuple[tuple[str, str], ...] = ()
+    label: str = ""
+    headers: tuple[Path, ...] = ()
+    prepare: str = ""
+    packaged: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in self.constants:
+            if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or "\n" in value:
+                raise BuildError(
+                    f"expected a macro and a value on one line as a constant of {self.name}, "
+                    f"but got {name!r} and {value!r}"
+                )
+
+    @property
+    def words(self) -> str:
+        """What the variant is called."""
+        values = ", ".join(f"{name} {value}" for name, value in self.constants)
+        return self.label or values or self.source.name
+
+    @property
+    def settled(self) -> tuple[tuple[str, str], ...]:
+        """The constants in one order; of two that have one name the later."""
+        return tuple(sorted(dict(self.constants).items()))
+
+    def spec(self, toolchain: Toolchain) -> BuildSpec:
+        """What the variant is built from."""
+        with_cuda = self.source.suffix in CUDA_SUFFIXES
+        places = tuple(path.absolute() for path in self.include_paths or [self.source.parent])
+        system = (Path(toolchain.cuda_home),) if toolchain.cuda_home else ()
+        given = [path.absolute() for path in (self.source, *self.headers)]
+        found = headers_of(given, own_paths(places, system))
+        behind = ("-include", CONSTANTS)  # in the build's directory, where ninja runs
+        spec = BuildSpec(
+            name=self.name,
+            sources=(given[0],),
+            headers=tuple(dict.fromkeys((*given[1:], *found))),
+            include_paths=places,
+            cflags=(*default_cflags(toolchain, with_cuda=False), *behind),
+            cuda_cflags=(*default_cuda_cflags(), *behind) if with_cuda else (),
+            ldflags=default_ldflags(toolchain),
+            with_cuda=with_cuda,
+            architectures=toolchain.architectures if with_cuda else (),
+            base=places[0].parent,
+            python_module=False,
+            variant=self.words,
+            constants=self.settled,
+        )
+        return replace(spec, listings=((CONSTANTS, spec.macros),))
+
+
+_declared: dict[str, Variant] = {}  # what C++ may ask for
+
+
+def declare(variant: Variant, name: str = "") -> None:
+    """Let C++ ask for variants of a kernel by name; it adds constants and the label.
+
+    Another name than the variant's own tells apart what is built from one source, such as the
+    cells of several users' headers. These share a build file, and so all but the first compile
+    without the second that torch needs to write one.
+    """
+    _declared[name or variant.name] = variant
+
+
+def load_declared(name: str, function: str, constants: Mapping[str, str], label: str) -> int:
+    """What C++ calls for a function that it does not have yet: :func:`load` of a declared kernel.
+
+    Raises:
+        LltmJitError: nothing of this name was declared; and as :func:`load`.
+    """
+    if name not in _declared:
+        raise LltmJitError(f"expected a kernel that was declared, but got {name!r}")
+    kernel = _declared[name]
+    variant = replace(kernel, constants=(*kernel.constants, *constants.items()), label=label)
+    return load(variant, function)
+
+
+def load(variant: Variant, function: str) -> int:
+    """The address of a C function of a variant, which is built first where needed.
+
+    Args:
+        variant: the source and its constants. Equal contents are one build, whatever their labels.
+        function: its name; the source declares it ``extern "C"``.
+
+    Raises:
+        BuildError: the source does not compile, or has no such function.
+        ToolchainError, CacheError: there is no compiler, or no place for the build.
+        LltmJitError: it is not loaded, and the current stream is being captured.
+    """
+    toolchain = detect()
+    spec = variant.spec(toolchain)
+    build = engine.loaded(fingerprint(spec, toolchain))
+    if build is None:
+        if spec.with_cuda:
+            _refuse_in_capture(variant)
+        build = _load_packaged(variant, spec, toolchain) or engine.load(spec, toolchain)
+    return _address(build, function)
+
+
+def listed(kernels: Path) -> list[Variant]:
+    """The variants that a wheel brings, from the files ``<family>/variants/packaged.json``.
+
+    Each is a list of entries such as ``{"kernel": "rnn.lltm_sequence", "source":
+    "lltm_sequence_cuda.cu", "constants": {"HIDDEN": "512"}, "label": "hidden 512"}``.
+    """
+    found = []
+    for file in sorted(kernels.glob(f"*/{VARIANTS}/packaged.json")):
+        for entry in json.loads(file.read_text("utf-8")):
+            constants = tuple(entry["constants"].items())
+            source = file.with_name(entry["source"])
+            found.append(Variant(entry["kernel"], source, (kernels,), constants, entry["label"]))
+    return found
+
+
+def package(variant: Variant, directory: Path, toolchain: Toolchain) -> None:
+    """Build a variant into the directory of a wheel's variants, with the record of what it fits."""
+    spec = variant.spec(toolchain)
+    info = engine.build(spec, toolchain)
+    place = _packaged(variant, directory)
+    place.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(info.library, place)
+    prebuilt.write(place / info.library.name, spec, toolchain, info.seconds)
+
+
+def _load_packaged(variant: Variant, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
+    if variant.packaged is None:
+        return None
+    return prebuilt.load(_packaged(variant, variant.packaged), spec, toolchain)
+
+
+def _packaged(variant: Variant, directory: Path) -> Path:
+    """Where a variant lies among those of a wheel: by its constants; the record has the rest."""
+    told = json.dumps([variant.name, variant.source.name, variant.settled])
+    return directory / hashlib.sha256(told.encode()).hexdigest()[:20]
+
+
+def _refuse_in_capture(variant: Variant) -> None:
+    """Building, and loading code into the GPU, are no work of a stream that could be repeated."""
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        raise LltmJitError(
+            f"{variant.name}: the kernel for {variant.words} is not loaded yet, and cannot be "
+            f"while a CUDA graph is captured; call {variant.prepare or 'the operator once'} before"
+        )
+
+
+def _address(build: Build, function: str) -> int:
+    library = ctypes.CDLL(str(build.info.library))  # once more the same one
+    try:
+        address = ctypes.cast(getattr(library, function), ctypes.c_void_p).value
+    except AttributeError:
+        source = build.info.sources[0]
+        raise BuildError(
+            f'error: {source} has no function {function!r}; declare it extern "C"'
+        ) from None
+    assert address is not None
+    return address
