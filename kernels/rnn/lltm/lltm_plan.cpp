@@ -36,8 +36,7 @@ Limits limits(ElementType type, const LltmCpu& cpu) {
 // ---------------------------------------------------------------------------------------- CUDA --
 
 constexpr int64_t kMediumWork = 64 * 512 * 768, kLargeWork = 128 * 1024 * 2048;
-// Without tensor cores' help to the library, one launch of 16 rows and one unit a block; only in float
-// does it pay.
+// In float, whose products are dear on tensor cores: Note [Tiny cells] in lltm_gemm_cuda.cu.
 constexpr int64_t kTinyWork = 16 * 256 * 320;
 // Unaligned rows are copied one element at a time.
 constexpr int64_t kMostUnaligned = 2 * kMediumWork;
@@ -68,21 +67,23 @@ int64_t forward_tiles(const LltmProblem& problem, LltmTile tile) {
   return tiles(problem.batch_size, problem.hidden_size, tile);
 }
 
-// The most stages with which `blocks` blocks share an SM; 0 if they cannot.
-int stages_that_fit(int stage_bytes, int blocks, const LltmGpu& gpu) {
-  // An SM has 1 KB more than a block may ask for, and keeps as much back for each block.
-  constexpr int kReserved = 1024;
-  for (int stages = kMostStages; stages >= kFewestStages; --stages) {
-    if (blocks * (stages * stage_bytes + kReserved) <= gpu.shared_bytes + kReserved) return stages;
-  }
-  return 0;
+bool has_own_kernels(const LltmGpu& gpu) {
+  constexpr int kLeastArchitecture = 80;  // mma.sync for every type
+  return gpu.architecture >= kLeastArchitecture &&
+         gpu.shared_bytes >= kFewestStages * kForwardStageBytes;
 }
 
-bool own_products(const LltmProblem& problem, int64_t limit, const LltmGpu& gpu) {
-  // mma.sync for every type is there from 8.0 on.
-  constexpr int kLeastArchitecture = 80;
+// As many stages as leave room for `blocks` blocks on an SM, or the fewest.
+int stages_for(int stage_bytes, int blocks, const LltmGpu& gpu) {
+  // An SM has 1 KB more than a block may ask for, and keeps as much back for each block.
+  constexpr int kReserved = 1024;
+  const int wanted = blocks * (kMostStages * stage_bytes + kReserved);
+  return wanted <= gpu.shared_bytes + kReserved ? kMostStages : kFewestStages;
+}
+
+bool own_products(const LltmProblem& problem, int64_t limit) {
   const int64_t work = work_of(problem);
-  if (gpu.architecture < kLeastArchitecture || work > limit) return false;
+  if (work > limit) return false;
   return problem.aligned || (!is_16_bit(problem.type) && work <= kMostUnaligned);
 }
 
@@ -113,11 +114,12 @@ LltmForwardRoad cluster_road(const LltmProblem& problem, const LltmGpu& gpu) {
 // ones, latency the small ones. All have eight warps. A forward tile takes more shared memory than two
 // blocks of one SM could have: a block that begins while the kernel before it ends would join another
 // of its kind on one SM, and leave a second SM idle. Backward, two blocks share an SM, unless the
-// medium tile takes its shared memory: it is for cells that have one for each SM at most.
+// medium tile takes its shared memory: it is for cells that have one for each SM at most. Chips with less
+// shared memory than an H100 have the same tiles, with fewer stages of k on their way at once.
 LltmForwardRoad forward_road(const LltmProblem& problem, const LltmGpu& gpu) {
   using Road = LltmForwardRoad;
   if (const Road road = cluster_road(problem, gpu); road != Road::Library) return road;
-  if (!own_products(problem, limits(problem.type, gpu).cell, gpu)) return Road::Library;
+  if (!own_products(problem, limits(problem.type, gpu).cell)) return Road::Library;
   if (problem.aligned && problem.type != ElementType::Double &&
       forward_tiles(problem, kLargeForward) >= tiles_here(96, gpu)) {
     return Road::Large;
@@ -129,7 +131,7 @@ LltmForwardRoad forward_road(const LltmProblem& problem, const LltmGpu& gpu) {
 LltmBackwardRoad backward_road(const LltmProblem& problem, const LltmGpu& gpu) {
   using Road = LltmBackwardRoad;
   if (problem.batch_size > kMostBackwardRows ||
-      !own_products(problem, limits(problem.type, gpu).products, gpu)) {
+      !own_products(problem, limits(problem.type, gpu).products)) {
     return Road::Library;
   }
   const int64_t medium = tiles(problem.batch_size, problem.grad_columns, kMediumBackward);
@@ -149,22 +151,13 @@ LltmPlan lltm_plan(const LltmProblem& problem, const LltmCpu& cpu) {
 
 LltmPlan lltm_plan(const LltmProblem& problem, const LltmGpu& gpu) {
   LltmPlan plan;
-  if (work_of(problem) == 0) return plan;
+  if (!has_own_kernels(gpu) || work_of(problem) == 0) return plan;
   plan.forward = forward_road(problem, gpu);
+  plan.forward_stages = stages_for(kForwardStageBytes, 1, gpu);
   plan.backward = backward_road(problem, gpu);
-  if (plan.forward == LltmForwardRoad::Medium || plan.forward == LltmForwardRoad::Large) {
-    plan.forward_stages = stages_that_fit(kForwardStageBytes, 1, gpu);
-    if (plan.forward_stages == 0) plan.forward = LltmForwardRoad::Library;
-  }
-  if (plan.backward == LltmBackwardRoad::Large) {
-    plan.backward_stages = stages_that_fit(kLargeBackwardStageBytes, 2, gpu);
-    if (plan.backward_stages == 0) {
-      plan.backward_stages = stages_that_fit(kLargeBackwardStageBytes, 1, gpu);
-    }
-  } else if (plan.backward == LltmBackwardRoad::Medium) {
-    plan.backward_stages = stages_that_fit(kMediumBackwardStageBytes, 1, gpu);
-  }
-  if (plan.backward_stages == 0) plan.backward = LltmBackwardRoad::Library;
+  plan.backward_stages = plan.backward == LltmBackwardRoad::Large
+                             ? stages_for(kLargeBackwardStageBytes, 2, gpu)
+                             : stages_for(kMediumBackwardStageBytes, 1, gpu);
   return plan;
 }
 

@@ -47,7 +47,7 @@ enum class LltmBackwardRoad : int8_t {
   Large,
 };
 
-// `*_stages`: of k, that a tile's operands have room for in shared memory.
+// `*_stages`: of k, that the operands of a tile of lltm_gemm_cuda.cu have room for in shared memory.
 struct LltmPlan {
   LltmForwardRoad forward = LltmForwardRoad::Library;
   LltmBackwardRoad backward = LltmBackwardRoad::Library;
