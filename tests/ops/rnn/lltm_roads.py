@@ -12,8 +12,8 @@ from lltm_jit import native
 KERNELS = native.kernels_directory()
 LLTM = KERNELS / "rnn" / "lltm"
 
-# As lltm_describe_gpu() would describe them: the architecture of the code, whether it has wgmma, bytes
-# of shared memory that a block may ask for, SMs.
+# As lltm_describe_gpu() would describe them: the architecture of the code, whether it has wgmma,
+# bytes of shared memory that a block may ask for, SMs.
 GPUS = {
     "H100, H200": (90, True, 227 * 1024, 132),
     "H100 with code for 9.0": (90, False, 227 * 1024, 132),

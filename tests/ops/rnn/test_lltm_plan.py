@@ -45,6 +45,9 @@ def backward(roads, sizes, type, name=H100, **facts):
         ("A100", "float", LARGE, ("Large", "Large")),
         ("A100", "half", MIDDLE, ("Medium", "Medium")),
         ("A100", "half", LARGE, ("Library", "Library")),
+        ("A100", "half", (256, 256, 320), ("Large", "Large")),
+        ("A100", "double", (256, 256, 320), ("Medium", "Large")),
+        ("A40", "bfloat16", (256, 256, 320), ("Large", "Large")),
         ("A40", "float", SMALL, ("Tiny", "Medium")),
         ("A40", "float", LARGE, ("Library", "Library")),
         ("A40", "double", MIDDLE, ("Medium", "Large")),
@@ -73,7 +76,7 @@ def test_roads(roads, name, type, sizes, planned):
             (16, 64, 1056),
             (16, 64, 1064),
             ("Medium", "WideCluster"),
-        ),  # 132 and 133 of few rows
+        ),  # 132, 133
         ("half", (17, 64, 720), (17, 64, 728), ("MediumCluster", "WideCluster")),  # 30 and 31
         ("half", (17, 64, 1200), (17, 64, 1208), ("WideCluster", "Medium")),
         ("half", (65, 64, 600), (65, 64, 608), ("WideCluster", "LargeCluster")),
