@@ -33,30 +33,38 @@ __device__ __forceinline__ void wait_for_predecessor() {
 #endif
 }
 
-// An attribute of `kernel`, not zero, which tells what code of this source runs on the current device:
-// the chip's own, or an older one's that the driver has translated. Remembered for all kernels of one
-// type together, so only for what those have in common.
-template <auto kAttribute, typename Kernel>
-static cudaError_t code_attribute(Kernel* kernel, int* value) {
+// What `ask(device, value)` answers for the current device. It is asked once a thread and device.
+template <typename Value, typename Ask>
+static cudaError_t ask_once(const Ask& ask, Value* value) {
   constexpr int kDevices = 64;
-  static thread_local int known[kDevices];
+  struct Answer {
+    bool known;
+    Value value;
+  };
+  static thread_local Answer answers[kDevices];
   int device = 0;
   cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess && (device >= kDevices || known[device] == 0)) {
-    cudaFuncAttributes attributes{};
-    error = cudaFuncGetAttributes(&attributes, kernel);
-    *value = attributes.*kAttribute;
-    if (error == cudaSuccess && device < kDevices) known[device] = *value;
-    return error;
+  if (error != cudaSuccess) return error;
+  if (device < kDevices && answers[device].known) {
+    *value = answers[device].value;
+    return cudaSuccess;
   }
-  if (error == cudaSuccess) *value = known[device];
+  error = ask(device, value);
+  if (error == cudaSuccess && device < kDevices) answers[device] = {true, *value};
   return error;
 }
 
-// The architecture of that code: 90 for 9.0.
+// What code of this source runs on the current device: the chip's own, or an older one's that the
+// driver has translated. 90 for 9.0. Remembered for all kernels of one type together.
 template <typename Kernel>
 static cudaError_t code_architecture(Kernel* kernel, int* architecture) {
-  return code_attribute<&cudaFuncAttributes::ptxVersion>(kernel, architecture);
+  const auto ask = [&](int, int* value) {
+    cudaFuncAttributes attributes{};
+    const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+    *value = attributes.ptxVersion;
+    return error;
+  };
+  return ask_once(ask, architecture);
 }
 
 // Launches a kernel that calls wait_for_predecessor() before it touches memory, its blocks in clusters

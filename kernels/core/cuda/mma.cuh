@@ -88,7 +88,7 @@ struct Mma {
           : "d"(a[i]), "d"(b[i / 2]));
     }
 #else
-    __trap();  // never launched: see lltm_products_fit_device
+    __trap();  // never launched: callers ask for the code's architecture
 #endif
   }
 
@@ -105,7 +105,7 @@ struct Mma {
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 #else
-    __trap();  // never launched: see lltm_products_fit_device
+    __trap();  // never launched: callers ask for the code's architecture
 #endif
   }
 };
@@ -154,7 +154,7 @@ struct Mma16Bit {
     }
 #undef LLTM_JIT_MMA
 #else
-    __trap();  // never launched: see lltm_products_fit_device
+    __trap();  // never launched: callers ask for the code's architecture
 #endif
   }
 

@@ -8,7 +8,8 @@
 // groups of warps, whose partial sums meet in shared memory, in a fixed order. The epilogue finds
 // the finished tile there, so activations cost no further launch.
 //
-// Operands come through cp.async in kStages stages of kStageK each.
+// Operands come through cp.async in stages of kStageK each. The shared memory holds kStages of them, or
+// on chips that have less of it one fewer: the launcher says.
 #pragma once
 
 #include <cuda_pipeline_primitives.h>
@@ -21,7 +22,7 @@
 namespace lltm_jit {
 
 // kM x kN: the tile of C. kWarpM x kWarpN: what one warp accumulates. kGroups: shares of k.
-// kStageK: k of one stage.
+// kStageK: k of one stage. kStages: how many at most.
 template <typename scalar_t_, int kM_, int kN_, int kWarpM_, int kWarpN_, int kGroups_,
           int kStageK_, int kStages_, Along kAlongA_, Along kAlongB_>
 struct TileShape {
@@ -41,8 +42,10 @@ struct TileShape {
   static constexpr int kRowsB = kAlongB == Along::K ? kN : kStageK;
   static constexpr int kRowC = kN % 16 == 0 ? kN + 8 : kN;  // padded for the partial sums' pairs
   static constexpr int kStageElements = kRowsA * kRowA + kRowsB * kRowB;
-  static constexpr int kSharedBytes = std::max<int>(kStages * kStageElements * sizeof(scalar_t),
-                                                    kGroups * kM * kRowC * sizeof(opmath));
+  static constexpr int kStageBytes = kStageElements * int(sizeof(scalar_t));
+  static constexpr int shared_bytes(int stages) {
+    return std::max<int>(stages * kStageBytes, kGroups * kM * kRowC * sizeof(opmath));
+  }
   static_assert(kM % kWarpM == 0 && kN % kWarpN == 0 && kWarpM % 16 == 0 && kWarpN % 8 == 0);
   static_assert(kStageK % (kGroups * Mma<scalar_t>::kK) == 0);
 };
@@ -71,7 +74,7 @@ __device__ __forceinline__ void copy_async(void* target, const void* from, bool 
                  "n"(kBytes));
   }
 #else
-  __trap();  // never launched: see lltm_products_fit_device
+  __trap();  // never launched: callers ask for the code's architecture
 #endif
 }
 
@@ -223,13 +226,24 @@ struct Tile {
   }
 };
 
-// Computes a tile in shared memory. a_line(m) and b_line(n) are the lines of A and B through it,
-// `size_k` their length; kChunk is the bytes of one copy, 16 or one element. Waits for the kernel
-// before (see Note [Launches that overlap]), and calls `meanwhile()` once the first copies are on
-// their way.
+// Waits until at most kPending of this thread's groups of copies are under way, or one fewer. (The
+// instruction takes a constant.)
+template <int kPending>
+__device__ __forceinline__ void wait_for_copies(bool one_fewer) {
+  if (one_fewer) {
+    __pipeline_wait_prior(kPending - 1);
+  } else {
+    __pipeline_wait_prior(kPending);
+  }
+}
+
+// Computes a tile in shared memory, which has room for `stages` stages: Shape::kStages or one fewer.
+// a_line(m) and b_line(n) are the lines of A and B through it, `size_k` their length; kChunk is the
+// bytes of one copy, 16 or one element. Waits for the kernel before (see Note [Launches that overlap]),
+// and calls `meanwhile()` once the first copies are on their way.
 template <typename Shape, int kChunk, typename LinesA, typename LinesB, typename Meanwhile>
-__device__ __forceinline__ Tile<Shape, LinesA, LinesB> tile_gemm(char* shared, int size_k,
-                                                                 const LinesA& a_line,
+__device__ __forceinline__ Tile<Shape, LinesA, LinesB> tile_gemm(char* shared, int stages,
+                                                                 int size_k, const LinesA& a_line,
                                                                  const LinesB& b_line,
                                                                  const Meanwhile& meanwhile) {
   using scalar_t = typename Shape::scalar_t;
@@ -240,10 +254,11 @@ __device__ __forceinline__ Tile<Shape, LinesA, LinesB> tile_gemm(char* shared, i
   const StageCopy<Shape::kAlongB, Shape::kN, kStageK, Shape::kRowB, kChunk, Shape::kThreads,
                   scalar_t, decltype(b_line(0))>
       b_copy(b_line);
-  scalar_t* const stages = reinterpret_cast<scalar_t*>(shared);
-  const auto fetch = [&](int stage) {
+  scalar_t* const slots = reinterpret_cast<scalar_t*>(shared);
+  const bool one_fewer = stages < kStages;
+  const auto fetch = [&](int stage, int slot) {
     if (stage * kStageK < size_k) {
-      scalar_t* target = stages + stage % kStages * Shape::kStageElements;
+      scalar_t* target = slots + slot * Shape::kStageElements;
       a_copy.fetch(target, stage * kStageK, size_k);
       b_copy.fetch(target + Shape::kRowsA * Shape::kRowA, stage * kStageK, size_k);
     }
@@ -253,18 +268,22 @@ __device__ __forceinline__ Tile<Shape, LinesA, LinesB> tile_gemm(char* shared, i
   GroupSums<Shape> sums;
   wait_for_predecessor();
 #pragma unroll
-  for (int stage = 0; stage < kStages; ++stage) fetch(stage);
+  for (int stage = 0; stage < kStages; ++stage) {
+    if (stage < kStages - 1 || !one_fewer) fetch(stage, stage);
+  }
   meanwhile();
+  int slot = 0;
   for (int stage = 0; stage * kStageK < size_k; ++stage) {
     if (stage == 0) {
-      __pipeline_wait_prior(kStages - 1);
+      wait_for_copies<kStages - 1>(one_fewer);
       __syncthreads();
     } else {
-      __pipeline_wait_prior(kStages - 2);
+      wait_for_copies<kStages - 2>(one_fewer);
       __syncthreads();  // the stage has arrived, and nobody reads the one before any more
-      fetch(stage - 1 + kStages);
+      fetch(stage - 1 + stages, slot);
+      slot = slot + 1 == stages ? 0 : slot + 1;
     }
-    const scalar_t* a = stages + stage % kStages * Shape::kStageElements;
+    const scalar_t* a = slots + slot * Shape::kStageElements;
     const scalar_t* b = a + Shape::kRowsA * Shape::kRowA;
 #pragma unroll  // so that a step's loads may go ahead of the products of the step before
     for (int k = 0; k < kStageK; k += Shape::kGroups * kStepK) {

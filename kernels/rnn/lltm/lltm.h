@@ -11,6 +11,7 @@
 
 #include "core/cuda/api.h"
 #include "core/math/scalar.h"
+#include "rnn/lltm/lltm_plan.h"
 
 namespace lltm_jit {
 
@@ -36,15 +37,13 @@ struct LltmBackwardArgs {
   ElementType type, cell_type;
 };
 
-// What the products are made of. Rows are dense, `*_stride` elements apart.
-struct LltmOperands {
+// What the products are made of, and who makes them. Rows are dense, `*_stride` elements apart.
+struct LltmOperands : LltmProblem {
   const void* input;    // [batch_size, input_size]
   const void* weights;  // [3*hidden_size, hidden_size+input_size]
   const void* old_h;    // [batch_size, hidden_size]
-  int64_t batch_size, input_size, hidden_size;
   int64_t input_stride, weights_stride, old_h_stride;
-  ElementType type;
-  bool aligned;  // 16-byte accesses fit: every row starts at a multiple of 16 bytes
+  LltmPlan plan;
 };
 
 // The whole cell, product included.
@@ -76,14 +75,13 @@ void lltm_products_cpu(const LltmProductsArgs& args);
 // Enqueue on `stream`; both sizes are positive.
 cudaError_t launch_lltm_forward(const LltmForwardArgs& args, cudaStream_t stream);
 cudaError_t launch_lltm_backward(const LltmBackwardArgs& args, cudaStream_t stream);
-// The two with products of their own, where lltm_products_fit_device() says so.
+// The two with products of their own, on the road of args.plan, which is none of the library's.
 cudaError_t launch_lltm_cell(const LltmCellArgs& args, cudaStream_t stream);
 cudaError_t launch_lltm_products(const LltmProductsArgs& args, cudaStream_t stream);
-bool lltm_products_fit_device();  // the current one
-// The cell as clusters of blocks (lltm_cluster_cuda.cu), which launch_lltm_cell launches where the
-// current device, the types, the layouts and the sizes are such that they are quickest.
-bool lltm_clusters_take(const LltmOperands& operands);
+// The cell as clusters of blocks (lltm_cluster_cuda.cu), for launch_lltm_cell.
 cudaError_t launch_lltm_cluster_cell(const LltmCellArgs& args, cudaStream_t stream);
+// The current device, as lltm_plan() wants to know it.
+cudaError_t lltm_describe_gpu(LltmGpu* gpu);
 #endif
 
 }  // namespace lltm_jit

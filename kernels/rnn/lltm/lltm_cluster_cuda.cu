@@ -21,10 +21,11 @@ constexpr int kClusterBlocks = 4;
 
 // A tile of kM rows and kUnits hidden units, whose gates lie side by side. Shared memory holds kStages
 // stages of 64 of k, and the sums that a block is sent.
-template <typename scalar_t_, int kM_, int kUnits_, int kStages_>
+template <typename scalar_t_, const LltmTile& kTile, int kStages_>
 struct ClusterShape {
   using scalar_t = scalar_t_;
-  static constexpr int kM = kM_, kUnits = kUnits_, kN = 3 * kUnits, kStages = kStages_;
+  static constexpr int kM = kTile.rows, kUnits = kTile.columns, kN = 3 * kUnits;
+  static constexpr int kStages = kStages_;
   static constexpr int kMathWarps = kM / 16, kMathThreads = 32 * kMathWarps;
   static constexpr int kThreads = kMathThreads + 32;
   static constexpr int kStageElements = (kM + kN) * kSwizzledRow;
@@ -34,17 +35,14 @@ struct ClusterShape {
   static constexpr int kFours = kN / 8;
   static_assert(kM % 64 == 0 && kUnits % 8 == 0 && kMathWarps % kClusterBlocks == 0);
 };
-// The first is taken of which one wave has room for all. They leave no room for a second block on an
-// SM: the next launch's clusters would begin before this one's have ended, and share some SMs while
-// others idle.
+// They leave no room for a second block on an SM: the next launch's clusters would begin before this
+// one's have ended, and share some SMs while others idle.
 template <typename scalar_t>
-using MediumCluster = ClusterShape<scalar_t, 64, 24, 7>;
+using MediumCluster = ClusterShape<scalar_t, kMediumCluster, 7>;
 template <typename scalar_t>
-using WideCluster = ClusterShape<scalar_t, 64, 40, 6>;
+using WideCluster = ClusterShape<scalar_t, kWideCluster, 6>;
 template <typename scalar_t>
-using LargeCluster = ClusterShape<scalar_t, 128, 40, 5>;
-// Of an H100 or H200 with 132 SMs, whose groups are not all multiples of four; others take two waves.
-constexpr int64_t kWave = 30;
+using LargeCluster = ClusterShape<scalar_t, kLargeCluster, 5>;
 
 struct OperandMaps {
   CUtensorMap old_h, input, weights_of_h, weights_of_input;
@@ -267,55 +265,54 @@ bool encode_maps(OperandMaps* maps, const LltmCellArgs& args, int rows, int unit
                                          args.input_stride, hidden, args.input_size));
 }
 
-template <typename Shape>
-int64_t clusters(const LltmOperands& args) {
-  return ceil_div(args.batch_size, Shape::kM) * ceil_div(args.hidden_size, Shape::kUnits);
-}
-
 template <typename Shape, typename cell_t>
 cudaError_t launch_cell(const LltmCellArgs& args, cudaStream_t stream) {
   OperandMaps maps{};
   if (!encode_maps<typename Shape::scalar_t>(&maps, args, Shape::kM, Shape::kUnits)) {
     return cudaErrorNotSupported;
   }
+  const int64_t clusters =
+      ceil_div(args.batch_size, Shape::kM) * ceil_div(args.hidden_size, Shape::kUnits);
   return launch<kClusterBlocks>(lltm_cluster_cell_kernel<Shape, cell_t>,
-                                unsigned(clusters<Shape>(args) * kClusterBlocks), Shape::kThreads,
+                                unsigned(clusters * kClusterBlocks), Shape::kThreads,
                                 int(sizeof(SharedMemory<Shape>)), stream, args, maps);
+}
+
+cudaError_t ask_gpu(int device, LltmGpu* gpu) {
+  cudaFuncAttributes code{};
+  cudaError_t error =
+      cudaFuncGetAttributes(&code, lltm_cluster_cell_kernel<LargeCluster<Half>, Half>);
+  gpu->architecture = code.ptxVersion;
+  gpu->wgmma = code.maxThreadsPerBlock > 1;
+  if (error == cudaSuccess) {
+    error =
+        cudaDeviceGetAttribute(&gpu->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  }
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&gpu->sms, cudaDevAttrMultiProcessorCount, device);
+  }
+  return error;
 }
 
 }  // namespace
 
-bool lltm_clusters_take(const LltmOperands& args) {
-  constexpr int64_t kMostWidth = 4096;  // the widest that was measured
-  const int64_t hidden = args.hidden_size, width = hidden + args.input_size;
-  // A wave of the smallest tiles of lltm_gemm_cuda.cu is quicker where it leaves half of the chip idle,
-  // or has few rows.
-  const int64_t small = ceil_div(args.batch_size, 32) * ceil_div(hidden, 8);
-  const bool large = small > 64 && (args.batch_size > 16 || small > 132);
-  // The copy engine takes no rows that overlap.
-  const bool apart = args.old_h_stride >= hidden && args.input_stride >= args.input_size &&
-                     args.weights_stride >= width;
-  const bool is_16_bit = args.type == ElementType::Half || args.type == ElementType::BFloat16;
-  int threads = 0;
-  return is_16_bit && args.aligned && large && apart && width <= kMostWidth &&
-         clusters<LargeCluster<Half>>(args) <= kWave &&
-         code_attribute<&cudaFuncAttributes::maxThreadsPerBlock>(
-             lltm_cluster_cell_kernel<LargeCluster<Half>, Half>, &threads) == cudaSuccess &&
-         threads > 1;
-}
+cudaError_t lltm_describe_gpu(LltmGpu* gpu) { return ask_once(ask_gpu, gpu); }
 
 cudaError_t launch_lltm_cluster_cell(const LltmCellArgs& args, cudaStream_t stream) {
   return dispatch_lltm(args.type, args.cell_type, [&](auto scalar, auto cell) {
     using scalar_t = decltype(scalar);
     using cell_t = decltype(cell);
     if constexpr (sizeof(scalar_t) == 2) {
-      if (clusters<MediumCluster<scalar_t>>(args) <= kWave) {
-        return launch_cell<MediumCluster<scalar_t>, cell_t>(args, stream);
+      switch (args.plan.forward) {
+        case LltmForwardRoad::MediumCluster:
+          return launch_cell<MediumCluster<scalar_t>, cell_t>(args, stream);
+        case LltmForwardRoad::WideCluster:
+          return launch_cell<WideCluster<scalar_t>, cell_t>(args, stream);
+        case LltmForwardRoad::LargeCluster:
+          return launch_cell<LargeCluster<scalar_t>, cell_t>(args, stream);
+        default:
+          break;
       }
-      if (clusters<WideCluster<scalar_t>>(args) <= kWave) {
-        return launch_cell<WideCluster<scalar_t>, cell_t>(args, stream);
-      }
-      return launch_cell<LargeCluster<scalar_t>, cell_t>(args, stream);
     }
     return cudaErrorInvalidValue;
   });

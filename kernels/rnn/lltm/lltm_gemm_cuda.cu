@@ -16,23 +16,25 @@ namespace {
 
 // ------------------------------------------------------------------------------------- forward --
 
-// Note [Shapes of the tiles]
-// Of each kind the largest is taken that still gives most SMs a tile: traffic from L2 limits the large
-// ones, latency the small ones. All have eight warps. A forward tile takes more shared memory than two
-// blocks of one SM could have: a block that begins while the kernel before it ends would join another
-// of its kind on one SM, and leave a second SM idle. Backward, two blocks share an SM, unless the
-// medium tile takes its shared memory: it is for cells that have one for each SM at most.
+// The tiles are those that lltm_plan() counts (its Note [Shapes of the tiles] has why), in the stages
+// that it has found room for.
+template <typename Shape, int kStageBytes>
+constexpr bool is_as_planned() {
+  return Shape::kStages == kMostStages && Shape::kStageBytes <= kStageBytes &&
+         Shape::shared_bytes(kFewestStages) <= kFewestStages * kStageBytes;
+}
 
-// kUnits hidden units of kM batch rows: the tile has the three gates of each unit side by side.
-template <typename scalar_t, int kM, int kUnits_, int kWarpM, int kGroups, int kStageBytes>
-struct ForwardShape : TileShape<scalar_t, kM, 3 * kUnits_, kWarpM, 3 * kUnits_, kGroups,
-                                kStageBytes / int(sizeof(scalar_t)), 4, Along::K, Along::K> {
-  static constexpr int kUnits = kUnits_;
+// The three gates of each hidden unit lie side by side.
+template <typename scalar_t, const LltmTile& kTile, int kWarpM, int kGroups, int kStageBytes>
+struct ForwardShape
+    : TileShape<scalar_t, kTile.rows, 3 * kTile.columns, kWarpM, 3 * kTile.columns, kGroups,
+                kStageBytes / int(sizeof(scalar_t)), kMostStages, Along::K, Along::K> {
+  static constexpr int kUnits = kTile.columns;
 };
 template <typename scalar_t>
-using MediumForward = ForwardShape<scalar_t, 32, 8, 32, 8, 512>;
+using MediumForward = ForwardShape<scalar_t, kMediumForward, 32, 8, 512>;
 template <typename scalar_t>
-using LargeForward = ForwardShape<scalar_t, 64, 16, 32, 4, 256>;
+using LargeForward = ForwardShape<scalar_t, kLargeForward, 32, 4, 256>;
 
 template <typename Shape, typename cell_t, int kChunk>
 __global__ void __launch_bounds__(Shape::kThreads, 1) lltm_cell_kernel(LltmCellArgs args) {
@@ -72,7 +74,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) lltm_cell_kernel(LltmCellA
       }
     }
   };
-  const auto tile = tile_gemm<Shape, kChunk>(shared, width, x_line, weights_line, load_inputs);
+  const auto tile = tile_gemm<Shape, kChunk>(shared, args.plan.forward_stages, width, x_line,
+                                             weights_line, load_inputs);
 
 #pragma unroll
   for (int i = 0; i < kItems; ++i) {
@@ -97,8 +100,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) lltm_cell_kernel(LltmCellA
 // product, so the kernel takes one round trip to memory and a few shuffles. (The 1 in the launch
 // bounds tells the compiler that registers are to spare for that; it would save them otherwise.)
 // Only a float's products cost enough elsewhere for this to be quicker.
-constexpr int kTinyRows = 16, kTinyLanes = 8;
-constexpr int64_t kTinyWork = 16 * 256 * 320;  // batch_size * hidden_size * width
+constexpr int kTinyRows = kTinyForward.rows, kTinyLanes = 8;
 
 template <int kVec>
 __global__ void __launch_bounds__(kTinyRows* kTinyLanes, 1)
@@ -160,18 +162,20 @@ __global__ void __launch_bounds__(kTinyRows* kTinyLanes, 1)
 
 // ------------------------------------------------------------------------------------ backward --
 
-constexpr int kProductThreads = 256;  // of all shapes here: see Note [Shapes of the tiles]
+constexpr int kProductThreads = 256;  // of all shapes here
 // [dh, dx] = dG W: dG runs along k, W along n.
+template <typename scalar_t, const LltmTile& kTile, int kGroups, int kStageBytes>
+using InputGradient =
+    TileShape<scalar_t, kTile.rows, kTile.columns, 32, kTile.columns, kGroups,
+              kStageBytes / int(sizeof(scalar_t)), kMostStages, Along::K, Along::MN>;
 template <typename scalar_t>
-using MediumInputGradient =
-    TileShape<scalar_t, 32, 16, 32, 16, 8, 512 / int(sizeof(scalar_t)), 4, Along::K, Along::MN>;
+using MediumInputGradient = InputGradient<scalar_t, kMediumBackward, 8, 512>;
 template <typename scalar_t>
-using LargeInputGradient =
-    TileShape<scalar_t, 64, 32, 32, 32, 4, 256 / int(sizeof(scalar_t)), 4, Along::K, Along::MN>;
+using LargeInputGradient = InputGradient<scalar_t, kLargeBackward, 4, 256>;
 // dW = dG^T [h, x]: both run along the tile's sides, k is the batch.
 template <typename scalar_t>
-using WeightGradient = TileShape<scalar_t, 64, 64, 32, 16, 1, sizeof(scalar_t) == 8 ? 16 : 32, 4,
-                                 Along::MN, Along::MN>;
+using WeightGradient = TileShape<scalar_t, 64, 64, 32, 16, 1, sizeof(scalar_t) == 8 ? 16 : 32,
+                                 kMostStages, Along::MN, Along::MN>;
 
 template <typename Shape, int kChunk>
 __device__ void input_gradient_tile(const LltmProductsArgs& args, int64_t index, char* shared) {
@@ -193,7 +197,8 @@ __device__ void input_gradient_tile(const LltmProductsArgs& args, int64_t index,
     const bool inside = column0 + n < last;
     return {weights + (inside ? column0 + n : 0), args.weights_stride, inside};
   };
-  const auto tile = tile_gemm<Shape, kChunk>(shared, 3 * hidden, grad_line, weights_line, [] {});
+  const auto tile = tile_gemm<Shape, kChunk>(shared, args.plan.backward_stages, 3 * hidden,
+                                             grad_line, weights_line, [] {});
 
   tile.template store<kChunk / int(sizeof(scalar_t))>([&](int m, int n) -> scalar_t* {
     const int64_t row = row0 + m;
@@ -221,7 +226,8 @@ __device__ void weight_gradient_tile(const LltmProductsArgs& args, int64_t index
     return {grad_pre + (inside ? row0 + m : 0), 3 * hidden, inside};
   };
   const auto x_line = [&](int n) { return columns.column(column0 + n); };
-  const auto tile = tile_gemm<Shape, kChunk>(shared, batch, grad_line, x_line, [] {});
+  const auto tile =
+      tile_gemm<Shape, kChunk>(shared, args.plan.backward_stages, batch, grad_line, x_line, [] {});
 
   tile.template store<kChunk / int(sizeof(scalar_t))>([&](int m, int n) -> scalar_t* {
     const int64_t row = row0 + m;
@@ -276,47 +282,50 @@ __global__ void __launch_bounds__(kProductThreads, 2)
 
 template <typename Shape, typename cell_t, int kChunk>
 cudaError_t launch_cell(const LltmCellArgs& args, cudaStream_t stream) {
+  static_assert(is_as_planned<Shape, kForwardStageBytes>());
   const int64_t blocks =
       ceil_div(args.batch_size, Shape::kM) * ceil_div(args.hidden_size, Shape::kUnits);
   return launch(lltm_cell_kernel<Shape, cell_t, kChunk>, unsigned(blocks), Shape::kThreads,
-                Shape::kSharedBytes, stream, args);
+                Shape::shared_bytes(args.plan.forward_stages), stream, args);
 }
 
-// Of an H100 or H200, for which sizes are chosen here.
-constexpr int64_t kSms = 132;
-// Tiles that occupy three quarters of them.
-constexpr int64_t kEnoughTiles = 96;
+template <int kChunk>
+cudaError_t launch_tiny_cell(const LltmCellArgs& args, cudaStream_t stream) {
+  const int64_t blocks = ceil_div(args.batch_size, kTinyRows) * args.hidden_size;
+  return launch(lltm_tiny_cell_kernel<kChunk / int(sizeof(float))>, unsigned(blocks),
+                kTinyRows * kTinyLanes, 0, stream, args);
+}
 
 template <typename scalar_t, typename cell_t, int kChunk>
-cudaError_t launch_cell_by_size(const LltmCellArgs& args, cudaStream_t stream) {
-  // See Note [Shapes of the tiles].
-  const auto blocks = [&](int64_t rows, int64_t units) {
-    return ceil_div(args.batch_size, rows) * ceil_div(args.hidden_size, units);
-  };
-  if constexpr (kChunk == kAccessBytes && sizeof(scalar_t) < 8) {
-    if (blocks(64, 16) >= kEnoughTiles) {
-      return launch_cell<LargeForward<scalar_t>, cell_t, kChunk>(args, stream);
-    }
+cudaError_t launch_planned_cell(const LltmCellArgs& args, cudaStream_t stream) {
+  switch (args.plan.forward) {
+    case LltmForwardRoad::Tiny:
+      if constexpr (std::is_same_v<scalar_t, float>) return launch_tiny_cell<kChunk>(args, stream);
+      break;
+    case LltmForwardRoad::Medium:
+      return launch_cell<MediumForward<scalar_t>, cell_t, kChunk>(args, stream);
+    case LltmForwardRoad::Large:
+      if constexpr (kChunk == kAccessBytes && sizeof(scalar_t) < 8) {
+        return launch_cell<LargeForward<scalar_t>, cell_t, kChunk>(args, stream);
+      }
+      break;
+    default:
+      return launch_lltm_cluster_cell(args, stream);
   }
-  if constexpr (std::is_same_v<scalar_t, float>) {
-    const int64_t width = args.hidden_size + args.input_size;
-    if (args.batch_size * args.hidden_size * width <= kTinyWork) {
-      return launch(lltm_tiny_cell_kernel<kChunk / int(sizeof(float))>,
-                    unsigned(blocks(kTinyRows, 1)), kTinyRows * kTinyLanes, 0, stream, args);
-    }
-  }
-  return launch_cell<MediumForward<scalar_t>, cell_t, kChunk>(args, stream);
+  return cudaErrorInvalidValue;
 }
 
-template <typename InputShape, int kChunk>
-cudaError_t launch_products(const LltmProductsArgs& args, int64_t input_tiles,
-                            cudaStream_t stream) {
+template <typename InputShape, int kStageBytes, int kChunk>
+cudaError_t launch_products(const LltmProductsArgs& args, cudaStream_t stream) {
   using WeightShape = WeightGradient<typename InputShape::scalar_t>;
+  static_assert(is_as_planned<InputShape, kStageBytes>() &&
+                is_as_planned<WeightShape, kStageBytes>());
   static_assert(InputShape::kThreads == kProductThreads &&
                 WeightShape::kThreads == kProductThreads);
   const int64_t rows = 3 * args.hidden_size, width = args.hidden_size + args.input_size;
   const ProductTiles count{
-      .input = input_tiles,
+      .input =
+          ceil_div(args.batch_size, InputShape::kM) * ceil_div(args.grad_columns, InputShape::kN),
       .bias = args.grad_bias ? ceil_div(rows, 32) : 0,
       .weight = args.grad_weights
                     ? ceil_div(rows, WeightShape::kM) * ceil_div(width, WeightShape::kN)
@@ -324,42 +333,42 @@ cudaError_t launch_products(const LltmProductsArgs& args, int64_t input_tiles,
   };
   const int64_t blocks = count.input + count.bias + count.weight;
   if (blocks == 0) return cudaSuccess;
-  const int input_bytes = count.input > 0 ? InputShape::kSharedBytes : 0;
+  const int stages = args.plan.backward_stages;
+  const int input_bytes = count.input > 0 ? InputShape::shared_bytes(stages) : 0;
   return launch(lltm_products_kernel<InputShape, WeightShape, kChunk>, unsigned(blocks),
-                kProductThreads, std::max(input_bytes, WeightShape::kSharedBytes), stream, args,
-                count);
+                kProductThreads, std::max(input_bytes, WeightShape::shared_bytes(stages)), stream,
+                args, count);
 }
 
 template <typename scalar_t, int kChunk>
-cudaError_t launch_products_by_size(const LltmProductsArgs& args, cudaStream_t stream) {
-  using Large = LargeInputGradient<scalar_t>;
-  using Medium = MediumInputGradient<scalar_t>;
-  const int64_t columns =
-      (args.grad_old_h ? args.hidden_size : 0) + (args.grad_input ? args.input_size : 0);
-  const auto blocks = [&](auto shape) {
-    using Shape = decltype(shape);
-    return ceil_div(args.batch_size, Shape::kM) * ceil_div(columns, Shape::kN);
-  };
-  if constexpr (kChunk == kAccessBytes) {
-    if (blocks(Medium{}) > kSms) {
-      return launch_products<Large, kChunk>(args, blocks(Large{}), stream);
-    }
+cudaError_t launch_planned_products(const LltmProductsArgs& args, cudaStream_t stream) {
+  switch (args.plan.backward) {
+    case LltmBackwardRoad::Medium:
+      return launch_products<MediumInputGradient<scalar_t>, kMediumBackwardStageBytes, kChunk>(
+          args, stream);
+    case LltmBackwardRoad::Large:
+      if constexpr (kChunk == kAccessBytes) {
+        return launch_products<LargeInputGradient<scalar_t>, kLargeBackwardStageBytes, kChunk>(
+            args, stream);
+      }
+      break;
+    default:
+      break;
   }
-  return launch_products<Medium, kChunk>(args, blocks(Medium{}), stream);
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace
 
 cudaError_t launch_lltm_cell(const LltmCellArgs& args, cudaStream_t stream) {
-  if (lltm_clusters_take(args)) return launch_lltm_cluster_cell(args, stream);
   return dispatch_lltm(args.type, args.cell_type, [&](auto scalar, auto cell) {
     using scalar_t = decltype(scalar);
     using cell_t = decltype(cell);
     if constexpr (sizeof(scalar_t) > 2) {
       if (!args.aligned)
-        return launch_cell_by_size<scalar_t, cell_t, sizeof(scalar_t)>(args, stream);
+        return launch_planned_cell<scalar_t, cell_t, sizeof(scalar_t)>(args, stream);
     }
-    return launch_cell_by_size<scalar_t, cell_t, kAccessBytes>(args, stream);
+    return launch_planned_cell<scalar_t, cell_t, kAccessBytes>(args, stream);
   });
 }
 
@@ -367,22 +376,10 @@ cudaError_t launch_lltm_products(const LltmProductsArgs& args, cudaStream_t stre
   return dispatch_floating(args.type, [&](auto scalar) {
     using scalar_t = decltype(scalar);
     if constexpr (sizeof(scalar_t) > 2) {
-      if (!args.aligned) return launch_products_by_size<scalar_t, sizeof(scalar_t)>(args, stream);
+      if (!args.aligned) return launch_planned_products<scalar_t, sizeof(scalar_t)>(args, stream);
     }
-    return launch_products_by_size<scalar_t, kAccessBytes>(args, stream);
+    return launch_planned_products<scalar_t, kAccessBytes>(args, stream);
   });
-}
-
-bool lltm_products_fit_device() {
-  // mma.sync for every type is there from 8.0 on; what the tiles are laid out for, two blocks of some
-  // 110 KB an SM, from 9.0 on (a chip of 8.0 has 163 KB).
-  constexpr int kSharedBytes = 220 * 1024;
-  int device = 0, bytes = 0, architecture = 0;
-  return code_architecture(lltm_tiny_cell_kernel<1>, &architecture) == cudaSuccess &&
-         architecture >= 80 && cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) ==
-             cudaSuccess &&
-         bytes >= kSharedBytes;
 }
 
 }  // namespace lltm_jit

@@ -3,8 +3,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/mm.h>
 
-#include <limits>
-
 #include "core/host/checks.h"
 #include "core/host/device.h"
 #include "rnn/lltm/lltm.h"
@@ -13,36 +11,26 @@
 namespace lltm_jit {
 namespace {
 
-// Note [Own products or the library's]
-// Below these sizes (of batch_size * hidden_size * width) the kernels with products of their own beat
-// the library's GEMM with the passes around it; see README.md.
-// CUDA: they have one launch, and tiles enough for every SM; above, the library's larger tiles win,
-// in 16 bits and in double sooner than in float, which the library multiplies without tensor cores.
-// The 16-bit types have kernels for larger cells on some devices: lltm_clusters_take() knows.
-// CPU: with AVX2 or AVX-512 they win at every size, except that the library multiplies bfloat16 in
-// hardware where the processor can.
-struct Limits {
-  int64_t cell, products;
-};
-
-Limits cpu_limits(at::ScalarType dtype) {
-  constexpr int64_t kSmall = 16 * 128 * 256;
+// The processor as lltm_plan() wants to know it, and this build's instructions.
+LltmCpu this_cpu() {
 #if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
-  constexpr int64_t kEverySize = std::numeric_limits<int64_t>::max();
-  static const bool bfloat16_hardware = __builtin_cpu_supports("avx512bf16");
-  if (dtype != at::kBFloat16 || !bfloat16_hardware) return {kEverySize, kEverySize};
+  static const bool bfloat16_products = __builtin_cpu_supports("avx512bf16");
+  return {.wide_vectors = true, .bfloat16_products = bfloat16_products};
+#else
+  return {};
 #endif
-  return {kSmall, kSmall};
 }
 
-constexpr int64_t kMedium = 64 * 512 * 768;
-constexpr int64_t kMostUnaligned = 2 * kMedium;  // rows are copied one element at a time
-
-Limits cuda_limits(at::ScalarType dtype) {
-  constexpr int64_t kLarge = 128 * 1024 * 2048;
-  if (dtype == at::kFloat) return {2 * kLarge, 2 * kLarge};
-  if (dtype == at::kDouble) return {2 * kMedium, 2 * kMedium};
-  return {2 * kMedium, kLarge / 2};
+// For the CPU, or the current GPU.
+LltmPlan plan_for(const Tensor& input, const LltmProblem& problem) {
+#ifdef LLTM_JIT_CUDA
+  if (input.is_cuda()) {
+    LltmGpu gpu;
+    C10_CUDA_CHECK(lltm_describe_gpu(&gpu));
+    return lltm_plan(problem, gpu);
+  }
+#endif
+  return lltm_plan(problem, this_cpu());
 }
 
 Tensor dense_rows(const Tensor& matrix) {
@@ -57,56 +45,38 @@ bool rows_aligned(const Tensor& matrix) {
          matrix.stride(0) * matrix.element_size() % kAccess == 0;
 }
 
+bool rows_apart(const Tensor& matrix) { return matrix.stride(0) >= matrix.size(1); }
+
 // The inputs as the kernels with their own products take them.
 struct ProductInputs {
   Tensor input, weights, old_h;
-  bool aligned;
-  ProductInputs(const Tensor& input_, const Tensor& weights_, const Tensor& old_h_)
+  LltmOperands operands;
+  // `grads`: who wants a gradient.
+  ProductInputs(const Tensor& input_, const Tensor& weights_, const Tensor& old_h_,
+                const OutputMask& grads = {})
       : input(dense_rows(input_)), weights(dense_rows(weights_)), old_h(dense_rows(old_h_)) {
-    aligned = rows_aligned(input) && rows_aligned(weights) && rows_aligned(old_h) &&
-              old_h.size(1) * old_h.element_size() % 16 == 0 &&
-              input.size(1) * input.element_size() % 16 == 0;
-  }
-  LltmOperands operands() const {
-    return {
-        .input = input.const_data_ptr(),
-        .weights = weights.const_data_ptr(),
-        .old_h = old_h.const_data_ptr(),
+    const int64_t input_size = input.size(1), hidden_size = old_h.size(1);
+    const LltmProblem problem{
         .batch_size = input.size(0),
-        .input_size = input.size(1),
-        .hidden_size = old_h.size(1),
-        .input_stride = input.stride(0),
-        .weights_stride = weights.stride(0),
-        .old_h_stride = old_h.stride(0),
+        .input_size = input_size,
+        .hidden_size = hidden_size,
         .type = floating_type(input.scalar_type()),
-        .aligned = aligned,
+        .aligned = rows_aligned(input) && rows_aligned(weights) && rows_aligned(old_h) &&
+                   hidden_size * old_h.element_size() % 16 == 0 &&
+                   input_size * input.element_size() % 16 == 0,
+        .apart = rows_apart(input) && rows_apart(weights) && rows_apart(old_h),
+        .grad_columns = (grads[0] ? input_size : 0) + (grads[3] ? hidden_size : 0),
     };
+    operands = {problem,
+                input.const_data_ptr(),
+                weights.const_data_ptr(),
+                old_h.const_data_ptr(),
+                input.stride(0),
+                weights.stride(0),
+                old_h.stride(0),
+                plan_for(input, problem)};
   }
 };
-
-bool fits_own_products(const ProductInputs& inputs, int64_t Limits::* limit) {
-  const auto dtype = inputs.input.scalar_type();
-  const int64_t work = inputs.old_h.numel() * inputs.weights.size(1);
-  if (work == 0) return false;
-#ifdef LLTM_JIT_CUDA
-  if (inputs.input.is_cuda()) {
-    if (!inputs.aligned && (inputs.input.element_size() == 2 || work > kMostUnaligned))
-      return false;
-    return work <= cuda_limits(dtype).*limit && lltm_products_fit_device();
-  }
-#endif
-  return work <= cpu_limits(dtype).*limit;
-}
-
-bool fits_own_cell(const ProductInputs& inputs) {
-#ifdef LLTM_JIT_CUDA
-  if (inputs.input.is_cuda() && inputs.old_h.numel() > 0 && lltm_products_fit_device() &&
-      lltm_clusters_take(inputs.operands())) {
-    return true;
-  }
-#endif
-  return fits_own_products(inputs, &Limits::cell);
-}
 
 StateAndGates forward_own(const ProductInputs& inputs, const OptionalTensor& bias,
                           const Tensor& old_cell, bool save_gates) {
@@ -117,7 +87,7 @@ StateAndGates forward_own(const ProductInputs& inputs, const OptionalTensor& bia
   if (save_gates) gates = empty({old_h.size(0), 3 * old_h.size(1)}, input);
   const Tensor dense_cell = old_cell.contiguous();
   const Tensor dense_bias = bias ? bias->contiguous() : Tensor();
-  LltmCellArgs args{inputs.operands()};
+  LltmCellArgs args{inputs.operands};
   args.bias = bias ? dense_bias.const_data_ptr() : nullptr;
   args.old_cell = dense_cell.const_data_ptr();
   args.new_h = new_h.mutable_data_ptr();
@@ -133,7 +103,7 @@ StateAndGates forward(const Tensor& input, const Tensor& weights, const Optional
   check_lltm_inputs("lltm_cell", input, weights, bias, old_h, old_cell);
   const KernelGuard guard(input);
   const ProductInputs inputs(input, weights, old_h);
-  if (fits_own_cell(inputs)) {
+  if (inputs.operands.plan.forward != LltmForwardRoad::Library) {
     return forward_own(inputs, bias, old_cell, save_gates);
   }
   const Tensor X = at::cat({old_h, input}, 1);
@@ -174,7 +144,7 @@ Gradients products_own(const Tensor& grad_pre, const ProductInputs& inputs,
     if (wanted) grad = empty(like.sizes(), like);
     return wanted ? grad.mutable_data_ptr() : nullptr;
   };
-  LltmProductsArgs args{inputs.operands()};
+  LltmProductsArgs args{inputs.operands};
   args.grad_pre = grad_pre.const_data_ptr();
   args.grad_input = allocate(grad_input, output_mask[0], inputs.input);
   args.grad_weights = allocate(grad_weights, output_mask[1], inputs.weights);
@@ -187,11 +157,8 @@ Gradients products_own(const Tensor& grad_pre, const ProductInputs& inputs,
 // The gradients that are products with those of the pre-activations: all but the old cell's.
 Gradients products(const Tensor& grad_pre, const Tensor& input, const Tensor& weights,
                    const OptionalTensor& bias, const Tensor& old_h, OutputMask output_mask) {
-  // The weights' gradient is a sum over the batch that the CUDA kernel does not divide among blocks.
-  constexpr int64_t kMaxCudaBatch = 512;
-  const ProductInputs inputs(input, weights, old_h);
-  if ((!input.is_cuda() || input.size(0) <= kMaxCudaBatch) &&
-      fits_own_products(inputs, &Limits::products)) {
+  const ProductInputs inputs(input, weights, old_h, output_mask);
+  if (inputs.operands.plan.backward != LltmBackwardRoad::Library) {
     return products_own(grad_pre, inputs, bias, output_mask);
   }
   // Without the concatenation of the forward pass: each block of columns is a product of its own.

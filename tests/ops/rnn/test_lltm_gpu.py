@@ -5,21 +5,37 @@ from __future__ import annotations
 import copy
 import json
 
+import lltm_roads
 import pytest
 import torch
 from op_testing import (
     DTYPES,
+    assert_accurate,
     bits,
     captured_in_graph,
     cell_inputs,
     needs_gpu,
     on_side_stream,
     results_and_gradients,
+    to_double,
 )
 from torch import Tensor
 
 import lltm_jit
 from lltm_jit.functional import lltm_cell
+from lltm_jit.ops.rnn.lltm import lltm_cell_reference
+
+# For chips with less shared memory than this one. The last sizes take the large tiles; unaligned
+# rows of 16 bits are the library's.
+UNALIGNED = (65, 33, 129)
+TYPES = dict(zip(DTYPES, ("half", "bfloat16", "float", "double"), strict=True))
+OTHER_CHIPS = [
+    (name, sizes, dtype)
+    for name in ("A100", "A40")
+    for sizes in ((16, 32, 128), (64, 256, 512), UNALIGNED, (256, 256, 320))
+    for dtype in DTYPES
+    if sizes != UNALIGNED or dtype.itemsize > 2
+]
 
 CASES = [(torch.float, (16, 32, 128)), (torch.float, (64, 256, 512)), (torch.half, (64, 256, 512))]
 
@@ -30,8 +46,8 @@ def forward_and_backward(*inputs: Tensor) -> list[Tensor]:
 
 @pytest.fixture
 def own_products():
-    """Kernels with products of their own, whose tiles not every GPU has the shared memory for."""
-    if torch.cuda.get_device_properties(0).shared_memory_per_block_optin < 220 * 1024:
+    """Kernels with products of their own, whose instructions GPUs have from 8.0 on."""
+    if torch.cuda.get_device_capability(0) < (8, 0):
         pytest.skip("on this GPU the library multiplies")
 
 
@@ -75,6 +91,66 @@ def test_backward_is_three_launches_at_most(dtype, tmp_path):
     kernels = launched(backward, tmp_path / "trace.json")
     assert 1 <= len(kernels) <= 3, kernels
     assert all("lltm" in kernel for kernel in kernels), kernels
+
+
+def planned_for(name, sizes, dtype):
+    """The launchers, and the cell with its plan for the GPU of this name."""
+    roads = lltm_roads.load(with_cuda=True)
+    here, described = roads.this_gpu(), lltm_roads.gpu(roads, name)
+    if here.architecture < 80 or here.shared_bytes < described.shared_bytes:
+        pytest.skip(f"this GPU cannot run what is planned for the {name}")
+    problem = lltm_roads.problem(roads, sizes, TYPES[dtype], aligned=sizes != UNALIGNED)
+    return roads, problem, roads.plan(problem, described)
+
+
+def with_four_stages(plan):
+    """The same tiles as on a chip with all the shared memory that they were made for."""
+    plan.forward_stages = plan.backward_stages = 4
+    return plan
+
+
+@needs_gpu
+@pytest.mark.parametrize(("name", "sizes", "dtype"), OTHER_CHIPS)
+def test_forward_as_on_a_chip_with_less_shared_memory(name, sizes, dtype):
+    roads, problem, plan = planned_for(name, sizes, dtype)
+    inputs = cell_inputs(*sizes, dtype=dtype, device="cuda")
+    actual = roads.cell(problem, plan, *inputs)
+
+    def expected(input, weights, bias, old_h, old_cell):
+        state = lltm_cell_reference(input, weights, bias, old_h, old_cell)
+        pre = torch.addmm(bias, torch.cat([old_h, input], 1), weights.t())
+        input_gate, output_gate, candidate = pre.chunk(3, 1)
+        activated = [
+            input_gate.sigmoid(),
+            output_gate.sigmoid(),
+            torch.nn.functional.elu(candidate),
+        ]
+        return [*state, torch.cat(activated, 1)]
+
+    exact, baseline = expected(*to_double(inputs)), expected(*inputs)
+    for a, e, b in zip(actual, exact, baseline, strict=True):
+        assert_accurate(a, e, b, ulps=4)
+    assert bits(roads.cell(problem, with_four_stages(plan), *inputs)) == bits(actual)
+
+
+@needs_gpu
+@pytest.mark.parametrize(("name", "sizes", "dtype"), OTHER_CHIPS)
+def test_products_as_on_a_chip_with_less_shared_memory(name, sizes, dtype):
+    roads, problem, plan = planned_for(name, sizes, dtype)
+    input, weights, _, old_h, _ = cell_inputs(*sizes, dtype=dtype, device="cuda")
+    operands = torch.randn(sizes[0], 3 * sizes[2]).to(input), input, weights, old_h
+    actual = roads.products(problem, plan, *operands)
+
+    def expected(grad_pre, input, weights, old_h):
+        grad_x = grad_pre @ weights
+        grad_weights = grad_pre.t() @ torch.cat([old_h, input], 1)
+        hidden = old_h.size(1)
+        return [grad_x[:, hidden:], grad_weights, grad_pre.sum(0), grad_x[:, :hidden]]
+
+    exact, baseline = expected(*(t.double() for t in operands)), expected(*operands)
+    for a, e, b in zip(actual, exact, baseline, strict=True):
+        assert_accurate(a, e, b, ulps=16, sums=True)
+    assert bits(roads.products(problem, with_four_stages(plan), *operands)) == bits(actual)
 
 
 @needs_gpu

@@ -1,0 +1,164 @@
+#include "rnn/lltm/lltm_plan.h"
+
+#include <limits>
+
+namespace lltm_jit {
+namespace {
+
+// Note [Own products or the library's]
+// Up to these amounts of work, batch_size * hidden_size * width, the kernels with products of their own
+// beat the library's GEMM with the passes around it; see README.md.
+struct Limits {
+  int64_t cell, products;
+};
+
+int64_t width_of(const LltmProblem& problem) { return problem.hidden_size + problem.input_size; }
+
+int64_t work_of(const LltmProblem& problem) {
+  return problem.batch_size * problem.hidden_size * width_of(problem);
+}
+
+bool is_16_bit(ElementType type) {
+  return type == ElementType::Half || type == ElementType::BFloat16;
+}
+
+// ----------------------------------------------------------------------------------------- CPU --
+
+// Measured on an AMD EPYC (Zen 5): with vectors they win at every size, except that the library
+// multiplies bfloat16 in hardware where the processor can.
+Limits limits(ElementType type, const LltmCpu& cpu) {
+  constexpr int64_t kSmall = 16 * 128 * 256, kEverySize = std::numeric_limits<int64_t>::max();
+  const bool library_is_slower = type != ElementType::BFloat16 || !cpu.bfloat16_products;
+  if (cpu.wide_vectors && library_is_slower) return {kEverySize, kEverySize};
+  return {kSmall, kSmall};
+}
+
+// ---------------------------------------------------------------------------------------- CUDA --
+
+constexpr int64_t kMediumWork = 64 * 512 * 768, kLargeWork = 128 * 1024 * 2048;
+// In float, whose products are dear on tensor cores: Note [Tiny cells] in lltm_gemm_cuda.cu.
+constexpr int64_t kTinyWork = 16 * 256 * 320;
+// Unaligned rows are copied one element at a time.
+constexpr int64_t kMostUnaligned = 2 * kMediumWork;
+// The weights' gradient is a sum over the batch that its kernel does not divide among blocks.
+constexpr int64_t kMostBackwardRows = 512;
+constexpr int64_t kMostClusterWidth = 4096;  // the widest that was measured
+
+// Measured on an H200. One launch, and tiles enough for every SM, win until the library's larger tiles
+// do: in 16 bits and in double sooner than in float, which it multiplies without tensor cores.
+// Chips whose blocks have less than some 160 KB (8.6, 8.9, 12.0) multiply TF32 no faster than FP32, by
+// their data sheets; the three products of a split float pay there only while latency counts.
+Limits limits(ElementType type, const LltmGpu& gpu) {
+  constexpr int kSharedBytesBesideFastTf32 = 160 * 1024;
+  if (is_16_bit(type)) return {2 * kMediumWork, kLargeWork / 2};
+  if (type == ElementType::Float && gpu.shared_bytes >= kSharedBytesBesideFastTf32) {
+    return {2 * kLargeWork, 2 * kLargeWork};
+  }
+  return {2 * kMediumWork, 2 * kMediumWork};
+}
+
+// A number of tiles chosen on an H200, in proportion for this chip.
+int64_t tiles_here(int64_t tiles, const LltmGpu& gpu) { return tiles * gpu.sms / 132; }
+
+int64_t tiles(int64_t rows, int64_t columns, LltmTile tile) {
+  return ceil_div(rows, tile.rows) * ceil_div(columns, tile.columns);
+}
+int64_t forward_tiles(const LltmProblem& problem, LltmTile tile) {
+  return tiles(problem.batch_size, problem.hidden_size, tile);
+}
+
+bool has_own_kernels(const LltmGpu& gpu) {
+  constexpr int kLeastArchitecture = 80;  // mma.sync for every type
+  return gpu.architecture >= kLeastArchitecture &&
+         gpu.shared_bytes >= kFewestStages * kForwardStageBytes;
+}
+
+// As many stages as leave room for `blocks` blocks on an SM, or the fewest.
+int stages_for(int stage_bytes, int blocks, const LltmGpu& gpu) {
+  // An SM has 1 KB more than a block may ask for, and keeps as much back for each block.
+  constexpr int kReserved = 1024;
+  const int wanted = blocks * (kMostStages * stage_bytes + kReserved);
+  return wanted <= gpu.shared_bytes + kReserved ? kMostStages : kFewestStages;
+}
+
+bool own_products(const LltmProblem& problem, int64_t limit) {
+  const int64_t work = work_of(problem);
+  if (work > limit) return false;
+  return problem.aligned || (!is_16_bit(problem.type) && work <= kMostUnaligned);
+}
+
+LltmForwardRoad cluster_road(const LltmProblem& problem, const LltmGpu& gpu) {
+  using Road = LltmForwardRoad;
+  // The copy engine takes rows that are aligned and do not overlap.
+  if (!gpu.wgmma || !is_16_bit(problem.type) || !problem.aligned || !problem.apart ||
+      width_of(problem) > kMostClusterWidth) {
+    return Road::Library;
+  }
+  // A wave of the smallest tiles of lltm_gemm_cuda.cu is quicker where it leaves half of the chip idle,
+  // or has few rows.
+  const int64_t small = forward_tiles(problem, kMediumForward);
+  if (small <= tiles_here(64, gpu) || (problem.batch_size <= 16 && small <= gpu.sms)) {
+    return Road::Library;
+  }
+  // The first is taken of which one wave has room for all. The SMs of an H100 or H200 stand in groups
+  // that are not all multiples of four.
+  const int64_t wave = tiles_here(30, gpu);
+  if (forward_tiles(problem, kMediumCluster) <= wave) return Road::MediumCluster;
+  if (forward_tiles(problem, kWideCluster) <= wave) return Road::WideCluster;
+  if (forward_tiles(problem, kLargeCluster) <= wave) return Road::LargeCluster;
+  return Road::Library;
+}
+
+// Note [Shapes of the tiles]
+// Of each kind the largest is taken that still gives most SMs a tile: traffic from L2 limits the large
+// ones, latency the small ones. All have eight warps. A forward tile takes more shared memory than two
+// blocks of one SM could have: a block that begins while the kernel before it ends would join another
+// of its kind on one SM, and leave a second SM idle. Backward, two blocks share an SM, unless the
+// medium tile takes its shared memory: it is for cells that have one for each SM at most. Chips with less
+// shared memory than an H100 have the same tiles, with fewer stages of k on their way at once.
+LltmForwardRoad forward_road(const LltmProblem& problem, const LltmGpu& gpu) {
+  using Road = LltmForwardRoad;
+  if (const Road road = cluster_road(problem, gpu); road != Road::Library) return road;
+  if (!own_products(problem, limits(problem.type, gpu).cell)) return Road::Library;
+  if (problem.aligned && problem.type != ElementType::Double &&
+      forward_tiles(problem, kLargeForward) >= tiles_here(96, gpu)) {
+    return Road::Large;
+  }
+  const bool tiny = problem.type == ElementType::Float && work_of(problem) <= kTinyWork;
+  return tiny ? Road::Tiny : Road::Medium;
+}
+
+LltmBackwardRoad backward_road(const LltmProblem& problem, const LltmGpu& gpu) {
+  using Road = LltmBackwardRoad;
+  if (problem.batch_size > kMostBackwardRows ||
+      !own_products(problem, limits(problem.type, gpu).products)) {
+    return Road::Library;
+  }
+  const int64_t medium = tiles(problem.batch_size, problem.grad_columns, kMediumBackward);
+  return problem.aligned && medium > gpu.sms ? Road::Large : Road::Medium;
+}
+
+}  // namespace
+
+LltmPlan lltm_plan(const LltmProblem& problem, const LltmCpu& cpu) {
+  const int64_t work = work_of(problem);
+  const auto [cell, products] = limits(problem.type, cpu);
+  LltmPlan plan;
+  if (work > 0 && work <= cell) plan.forward = LltmForwardRoad::Cpu;
+  if (work > 0 && work <= products) plan.backward = LltmBackwardRoad::Cpu;
+  return plan;
+}
+
+LltmPlan lltm_plan(const LltmProblem& problem, const LltmGpu& gpu) {
+  LltmPlan plan;
+  if (!has_own_kernels(gpu) || work_of(problem) == 0) return plan;
+  plan.forward = forward_road(problem, gpu);
+  plan.forward_stages = stages_for(kForwardStageBytes, 1, gpu);
+  plan.backward = backward_road(problem, gpu);
+  plan.backward_stages = plan.backward == LltmBackwardRoad::Large
+                             ? stages_for(kLargeBackwardStageBytes, 2, gpu)
+                             : stages_for(kMediumBackwardStageBytes, 1, gpu);
+  return plan;
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,136 @@
+// For tests: lltm_plan(), and on a GPU the cell's kernels on the road of any plan.
+#include "rnn/lltm/lltm.h"
+#ifdef LLTM_JIT_CUDA
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/cuda/EmptyTensor.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+#else
+#include <pybind11/pybind11.h>
+#endif
+
+namespace lltm_jit {
+namespace {
+
+namespace py = pybind11;
+
+void bind_plan(py::module_& m) {
+  py::enum_<ElementType>(m, "Type")
+      .value("half", ElementType::Half)
+      .value("bfloat16", ElementType::BFloat16)
+      .value("float", ElementType::Float)
+      .value("double", ElementType::Double);
+  using Forward = LltmForwardRoad;
+  py::enum_<Forward>(m, "Forward")
+      .value("Library", Forward::Library)
+      .value("Cpu", Forward::Cpu)
+      .value("Tiny", Forward::Tiny)
+      .value("Medium", Forward::Medium)
+      .value("Large", Forward::Large)
+      .value("MediumCluster", Forward::MediumCluster)
+      .value("WideCluster", Forward::WideCluster)
+      .value("LargeCluster", Forward::LargeCluster);
+  using Backward = LltmBackwardRoad;
+  py::enum_<Backward>(m, "Backward")
+      .value("Library", Backward::Library)
+      .value("Cpu", Backward::Cpu)
+      .value("Medium", Backward::Medium)
+      .value("Large", Backward::Large);
+  py::class_<LltmProblem>(m, "Problem")
+      .def(py::init<>())
+      .def_readwrite("batch_size", &LltmProblem::batch_size)
+      .def_readwrite("input_size", &LltmProblem::input_size)
+      .def_readwrite("hidden_size", &LltmProblem::hidden_size)
+      .def_readwrite("type", &LltmProblem::type)
+      .def_readwrite("aligned", &LltmProblem::aligned)
+      .def_readwrite("apart", &LltmProblem::apart)
+      .def_readwrite("grad_columns", &LltmProblem::grad_columns);
+  py::class_<LltmCpu>(m, "Cpu")
+      .def(py::init<>())
+      .def_readwrite("wide_vectors", &LltmCpu::wide_vectors)
+      .def_readwrite("bfloat16_products", &LltmCpu::bfloat16_products);
+  py::class_<LltmGpu>(m, "Gpu")
+      .def(py::init<>())
+      .def_readwrite("architecture", &LltmGpu::architecture)
+      .def_readwrite("wgmma", &LltmGpu::wgmma)
+      .def_readwrite("shared_bytes", &LltmGpu::shared_bytes)
+      .def_readwrite("sms", &LltmGpu::sms);
+  py::class_<LltmPlan>(m, "Plan")
+      .def(py::init<>())
+      .def_readwrite("forward", &LltmPlan::forward)
+      .def_readwrite("backward", &LltmPlan::backward)
+      .def_readwrite("forward_stages", &LltmPlan::forward_stages)
+      .def_readwrite("backward_stages", &LltmPlan::backward_stages);
+  m.def("plan", py::overload_cast<const LltmProblem&, const LltmCpu&>(&lltm_plan));
+  m.def("plan", py::overload_cast<const LltmProblem&, const LltmGpu&>(&lltm_plan));
+}
+
+#ifdef LLTM_JIT_CUDA
+using at::Tensor;
+
+LltmGpu this_gpu() {
+  LltmGpu gpu;
+  C10_CUDA_CHECK(lltm_describe_gpu(&gpu));
+  return gpu;
+}
+
+Tensor empty(at::IntArrayRef sizes, const Tensor& like) {
+  return at::detail::empty_cuda(sizes, like.scalar_type(), like.device(), std::nullopt);
+}
+
+LltmOperands operands(const LltmProblem& problem, const LltmPlan& plan, const Tensor& input,
+                      const Tensor& weights, const Tensor& old_h) {
+  return {problem,         input.const_data_ptr(), weights.const_data_ptr(), old_h.const_data_ptr(),
+          input.stride(0), weights.stride(0),      old_h.stride(0),          plan};
+}
+
+// The new state and the gates. The cell has the type of the state; everything is dense.
+std::vector<Tensor> cell(const LltmProblem& problem, const LltmPlan& plan, const Tensor& input,
+                         const Tensor& weights, const Tensor& bias, const Tensor& old_h,
+                         const Tensor& old_cell) {
+  Tensor new_h = empty(old_h.sizes(), old_h), new_cell = empty(old_cell.sizes(), old_cell);
+  Tensor gates = empty({old_h.size(0), 3 * old_h.size(1)}, old_h);
+  LltmCellArgs args{operands(problem, plan, input, weights, old_h)};
+  args.bias = bias.const_data_ptr();
+  args.old_cell = old_cell.const_data_ptr();
+  args.new_h = new_h.mutable_data_ptr();
+  args.new_cell = new_cell.mutable_data_ptr();
+  args.gates = gates.mutable_data_ptr();
+  args.cell_type = problem.type;
+  C10_CUDA_CHECK(launch_lltm_cell(args, c10::cuda::getCurrentCUDAStream()));
+  return {new_h, new_cell, gates};
+}
+
+// The gradients of the input, the weights, the bias and the old h.
+std::vector<Tensor> products(const LltmProblem& problem, const LltmPlan& plan,
+                             const Tensor& grad_pre, const Tensor& input, const Tensor& weights,
+                             const Tensor& old_h) {
+  Tensor grad_input = empty(input.sizes(), input), grad_weights = empty(weights.sizes(), input);
+  Tensor grad_bias = empty(weights.sizes().slice(0, 1), input);
+  Tensor grad_old_h = empty(old_h.sizes(), input);
+  LltmProductsArgs args{operands(problem, plan, input, weights, old_h)};
+  args.grad_pre = grad_pre.const_data_ptr();
+  args.grad_input = grad_input.mutable_data_ptr();
+  args.grad_weights = grad_weights.mutable_data_ptr();
+  args.grad_bias = grad_bias.mutable_data_ptr();
+  args.grad_old_h = grad_old_h.mutable_data_ptr();
+  C10_CUDA_CHECK(launch_lltm_products(args, c10::cuda::getCurrentCUDAStream()));
+  return {grad_input, grad_weights, grad_bias, grad_old_h};
+}
+#endif
+
+}  // namespace
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  bind_plan(m);
+#ifdef LLTM_JIT_CUDA
+  m.def("this_gpu", &this_gpu);
+  m.def("cell", &cell);
+  m.def("products", &products);
+#endif
+}
+
+}  // namespace lltm_jit

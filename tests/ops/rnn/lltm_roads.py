@@ -1,0 +1,54 @@
+"""The plan of the LLTM's kernels, and on a GPU the kernels themselves, compiled for tests."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import lltm_jit
+from lltm_jit import native
+
+KERNELS = native.kernels_directory()
+LLTM = KERNELS / "rnn" / "lltm"
+
+# As lltm_describe_gpu() would describe them: the architecture of the code, whether it has wgmma,
+# bytes of shared memory that a block may ask for, SMs.
+GPUS = {
+    "H100, H200": (90, True, 227 * 1024, 132),
+    "H100 with code for 9.0": (90, False, 227 * 1024, 132),
+    "A100": (80, False, 163 * 1024, 108),
+    "A40": (86, False, 99 * 1024, 84),
+    "L4": (89, False, 99 * 1024, 58),
+    "T4": (75, False, 64 * 1024, 40),
+}
+
+
+@functools.cache
+def load(with_cuda: bool) -> Any:
+    """The module of lltm_roads.cpp: the plan, and with CUDA the launchers."""
+    sources = [Path(__file__).with_suffix(".cpp"), LLTM / "lltm_plan.cpp"]
+    if with_cuda:
+        sources += [LLTM / "lltm_gemm_cuda.cu", LLTM / "lltm_cluster_cuda.cu"]
+    return lltm_jit.load(
+        "lltm_roads", sources, extra_include_paths=[str(KERNELS)], with_cuda=with_cuda
+    )
+
+
+def problem(roads: Any, sizes: tuple[int, int, int], type: str, **facts: Any) -> Any:
+    """A cell whose operands are aligned and dense, and whose gradients are all wanted."""
+    problem = roads.Problem()
+    problem.batch_size, problem.input_size, problem.hidden_size = sizes
+    problem.type = getattr(roads.Type, type)
+    problem.aligned = problem.apart = True
+    problem.grad_columns = sizes[1] + sizes[2]
+    for name, value in facts.items():
+        setattr(problem, name, value)
+    return problem
+
+
+def gpu(roads: Any, name: str) -> Any:
+    """The description of a GPU."""
+    gpu = roads.Gpu()
+    gpu.architecture, gpu.wgmma, gpu.shared_bytes, gpu.sms = GPUS[name]
+    return gpu

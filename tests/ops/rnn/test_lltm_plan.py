@@ -1,0 +1,183 @@
+"""Which kernels run a cell, on devices that need not be there."""
+
+from __future__ import annotations
+
+import lltm_roads
+import pytest
+from lltm_roads import gpu, problem
+
+SMALL, MIDDLE, LARGE = (16, 32, 128), (64, 256, 512), (128, 1024, 1024)
+H100 = "H100, H200"
+
+
+@pytest.fixture(scope="module")
+def roads():
+    return lltm_roads.load(with_cuda=False)
+
+
+def forward(roads, sizes, type, name=H100, **facts):
+    return roads.plan(problem(roads, sizes, type, **facts), gpu(roads, name)).forward.name
+
+
+def backward(roads, sizes, type, name=H100, **facts):
+    return roads.plan(problem(roads, sizes, type, **facts), gpu(roads, name)).backward.name
+
+
+@pytest.mark.parametrize(
+    ("name", "type", "sizes", "planned"),
+    [
+        (H100, "float", SMALL, ("Tiny", "Medium")),
+        (H100, "float", MIDDLE, ("Medium", "Medium")),
+        (H100, "float", LARGE, ("Large", "Large")),
+        (H100, "double", SMALL, ("Medium", "Medium")),
+        (H100, "double", MIDDLE, ("Medium", "Medium")),
+        (H100, "double", LARGE, ("Library", "Library")),
+        (H100, "half", SMALL, ("Medium", "Medium")),
+        (H100, "half", MIDDLE, ("MediumCluster", "Medium")),
+        (H100, "half", LARGE, ("LargeCluster", "Library")),
+        (H100, "bfloat16", (64, 512, 1024), ("WideCluster", "Large")),
+        ("H100 with code for 9.0", "half", SMALL, ("Medium", "Medium")),
+        ("H100 with code for 9.0", "half", MIDDLE, ("Medium", "Medium")),
+        ("H100 with code for 9.0", "half", LARGE, ("Library", "Library")),
+        ("H100 with code for 9.0", "float", LARGE, ("Large", "Large")),
+        ("A100", "float", SMALL, ("Tiny", "Medium")),
+        ("A100", "float", MIDDLE, ("Medium", "Medium")),
+        ("A100", "float", LARGE, ("Large", "Large")),
+        ("A100", "half", MIDDLE, ("Medium", "Medium")),
+        ("A100", "half", LARGE, ("Library", "Library")),
+        ("A100", "half", (256, 256, 320), ("Large", "Large")),
+        ("A100", "double", (256, 256, 320), ("Medium", "Large")),
+        ("A40", "bfloat16", (256, 256, 320), ("Large", "Large")),
+        ("A40", "float", SMALL, ("Tiny", "Medium")),
+        ("A40", "float", LARGE, ("Library", "Library")),
+        ("A40", "double", MIDDLE, ("Medium", "Large")),
+        ("L4", "half", SMALL, ("Medium", "Medium")),
+        ("L4", "bfloat16", (128, 256, 512), ("Large", "Large")),
+        ("T4", "float", SMALL, ("Library", "Library")),
+        ("T4", "half", MIDDLE, ("Library", "Library")),
+        ("T4", "double", SMALL, ("Library", "Library")),
+    ],
+)
+def test_roads(roads, name, type, sizes, planned):
+    assert (forward(roads, sizes, type, name), backward(roads, sizes, type, name)) == planned
+
+
+# Each pair of sizes is one unit or row apart, with the road changing between the two.
+@pytest.mark.parametrize(
+    ("type", "below", "above", "planned"),
+    [
+        ("float", (16, 64, 256), (17, 64, 256), ("Tiny", "Medium")),  # work
+        ("float", (128, 64, 752), (128, 64, 768), ("Medium", "Large")),  # 94 and 96 tiles
+        ("float", (256, 1024, 1024), (257, 1024, 1024), ("Large", "Library")),  # work
+        ("double", (128, 256, 512), (129, 256, 512), ("Medium", "Library")),
+        ("half", (32, 64, 512), (32, 64, 520), ("Medium", "MediumCluster")),  # 64 and 65 tiles
+        (
+            "half",
+            (16, 64, 1056),
+            (16, 64, 1064),
+            ("Medium", "WideCluster"),
+        ),  # 132, 133
+        ("half", (17, 64, 720), (17, 64, 728), ("MediumCluster", "WideCluster")),  # 30 and 31
+        ("half", (17, 64, 1200), (17, 64, 1208), ("WideCluster", "Medium")),
+        ("half", (65, 64, 600), (65, 64, 608), ("WideCluster", "LargeCluster")),
+        ("half", (128, 64, 1200), (129, 64, 1200), ("LargeCluster", "Library")),
+        ("half", (64, 3072, 1024), (64, 3080, 1024), ("WideCluster", "Library")),  # width
+    ],
+)
+def test_limits_of_forward_roads(roads, type, below, above, planned):
+    assert (forward(roads, below, type), forward(roads, above, type)) == planned
+
+
+@pytest.mark.parametrize(
+    ("type", "below", "above", "planned"),
+    [
+        ("float", (32, 1088, 1024), (32, 1089, 1024), ("Medium", "Large")),  # 132 and 133 tiles
+        ("float", (512, 16, 512), (513, 16, 512), ("Large", "Library")),  # rows
+        ("float", (256, 1024, 1024), (257, 1024, 1024), ("Large", "Library")),  # work
+        ("bfloat16", (64, 1024, 1024), (65, 1024, 1024), ("Large", "Library")),
+        ("double", (128, 256, 512), (129, 256, 512), ("Large", "Library")),
+    ],
+)
+def test_limits_of_backward_roads(roads, type, below, above, planned):
+    assert (backward(roads, below, type), backward(roads, above, type)) == planned
+
+
+def test_only_columns_that_are_asked_for_count(roads):
+    assert backward(roads, (64, 1024, 512), "float") == "Large"
+    assert backward(roads, (64, 1024, 512), "float", grad_columns=512) == "Medium"
+    assert backward(roads, (64, 1024, 512), "float", grad_columns=0) == "Medium"
+
+
+@pytest.mark.parametrize("name", [H100, "A100", "A40"])
+@pytest.mark.parametrize("type", ["half", "bfloat16"])
+def test_rows_of_16_bits_that_are_not_aligned_are_the_librarys(roads, type, name):
+    for sizes in (SMALL, MIDDLE, LARGE):
+        assert forward(roads, sizes, type, name, aligned=False) == "Library"
+        assert backward(roads, sizes, type, name, aligned=False) == "Library"
+
+
+@pytest.mark.parametrize("name", [H100, "A100", "A40"])
+@pytest.mark.parametrize("type", ["float", "double"])
+def test_rows_that_are_not_aligned_take_the_medium_tile(roads, type, name):
+    sizes, too_large = (128, 256, 512), (129, 256, 512)
+    assert forward(roads, sizes, type, name, aligned=False) == "Medium"
+    assert backward(roads, sizes, type, name, aligned=False) == "Medium"
+    assert forward(roads, too_large, type, name, aligned=False) == "Library"
+    assert backward(roads, too_large, type, name, aligned=False) == "Library"
+
+
+def test_clusters_take_no_rows_that_overlap(roads):
+    assert forward(roads, MIDDLE, "half", apart=False) == "Medium"
+    assert forward(roads, LARGE, "half", apart=False) == "Library"
+
+
+@pytest.mark.parametrize("sizes", [(0, 4, 8), (4, 8, 0), (0, 0, 0)])
+def test_nothing_to_multiply(roads, sizes):
+    for name in lltm_roads.GPUS:
+        assert forward(roads, sizes, "float", name) == "Library"
+        assert backward(roads, sizes, "float", name) == "Library"
+    plan = roads.plan(problem(roads, sizes, "float"), roads.Cpu())
+    assert (plan.forward.name, plan.backward.name) == ("Library", "Library")
+
+
+@pytest.mark.parametrize(
+    ("name", "forward_stages", "medium", "large"),
+    [(H100, 4, 4, 4), ("A100", 4, 4, 3), ("A40", 3, 3, 3), ("L4", 3, 3, 3)],
+)
+def test_stages_that_shared_memory_has_room_for(roads, name, forward_stages, medium, large):
+    """Two of the large backward blocks share an SM of an A100 with three stages, not with four."""
+    of_medium = roads.plan(problem(roads, SMALL, "float"), gpu(roads, name))
+    of_large = roads.plan(problem(roads, (128, 256, 512), "float"), gpu(roads, name))
+    assert (of_medium.backward.name, of_large.backward.name) == ("Medium", "Large")
+    assert {of_medium.forward_stages, of_large.forward_stages} == {forward_stages}
+    assert (of_medium.backward_stages, of_large.backward_stages) == (medium, large)
+
+
+def test_the_number_of_sms_counts(roads):
+    """The same code and shared memory; 96 of 132 SMs are 58 of 80."""
+    few = gpu(roads, H100)
+    few.sms = 80
+    cell = problem(roads, (64, 64, 928), "float")  # 58 large tiles
+    assert roads.plan(cell, gpu(roads, H100)).forward.name == "Medium"
+    assert roads.plan(cell, few).forward.name == "Large"
+    cell.hidden_size -= 16
+    assert roads.plan(cell, few).forward.name == "Medium"
+
+
+def test_a_block_without_room_for_three_stages_leaves_all_to_the_library(roads):
+    least = gpu(roads, "L4")
+    for least.shared_bytes, planned in ((3 * 30464, "Tiny"), (3 * 30464 - 1, "Library")):
+        assert roads.plan(problem(roads, SMALL, "float"), least).forward.name == planned
+
+
+@pytest.mark.parametrize("type", ["half", "bfloat16", "float", "double"])
+@pytest.mark.parametrize("wide_vectors", [False, True])
+@pytest.mark.parametrize("bfloat16_products", [False, True])
+def test_cpu(roads, type, wide_vectors, bfloat16_products):
+    cpu = roads.Cpu()
+    cpu.wide_vectors, cpu.bfloat16_products = wide_vectors, bfloat16_products
+    every_size = wide_vectors and not (bfloat16_products and type == "bfloat16")
+    for sizes, own in (((16, 128, 128), True), ((17, 128, 128), every_size), (LARGE, every_size)):
+        plan = roads.plan(problem(roads, sizes, type), cpu)
+        road = "Cpu" if own else "Library"
+        assert (plan.forward.name, plan.backward.name) == (road, road)
