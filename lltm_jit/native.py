@@ -10,26 +10,28 @@ import platform
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, overload
 
-from lltm_jit.jit import Build, BuildInfo, BuildSpec, Toolchain, detect, engine
+from lltm_jit.jit import Build, BuildInfo, BuildSpec, Toolchain, detect, engine, prebuilt
 from lltm_jit.jit import reload as jit_reload
 from lltm_jit.jit import watch as jit_watch
 from lltm_jit.jit.reload import Reload
 
 
 @dataclass(frozen=True)
-class PackageInfo(BuildInfo):
-    """How this package's build came about, and what is installed beside it.
+class PackageInfo:
+    """What is installed, and how the build of each loaded family came about.
 
-    ``toolchain`` is what this machine has now, whatever the build was made with.
+    ``toolchain`` is what this machine has now, whatever the builds were made with.
     """
 
     lltm_jit_version: str
     python_version: str
     toolchain: Toolchain
+    families: dict[str, BuildInfo]
 
 
 AT_IMPORT = ("basic", "rnn")  # the families that importing the package loads
@@ -69,8 +71,14 @@ def load(family: str) -> Build:
     """
     if family not in _current:
         toolchain = detect()
-        use(engine.load(spec(family, toolchain), toolchain))
+        family_spec = spec(family, toolchain)
+        use(packaged(family_spec, toolchain) or engine.load(family_spec, toolchain))
     return _current[family]
+
+
+def packaged(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
+    """The library that was compiled into the wheel, loaded; None where there is none that fits."""
+    return prebuilt.load(Path(__file__).parent, spec, toolchain)
 
 
 def use(build: Build) -> None:
@@ -112,7 +120,17 @@ def reload(module: ModuleType | None = None) -> Reload | ModuleType:
     """
     if module is not None:
         return jit_reload.reload_module(module).build.module
-    return jit_reload.reload(load(), package_spec, use)
+    for family in AT_IMPORT:
+        load(family)
+    done = [
+        jit_reload.reload(build, partial(spec, family), use)
+        for family, build in list(_current.items())
+    ]
+    return Reload(
+        builds=tuple(build for reloaded in done for build in reloaded.builds),
+        changed=tuple(dict.fromkeys(change for reloaded in done for change in reloaded.changed)),
+        seconds=sum(reloaded.seconds for reloaded in done),
+    )
 
 
 def watch(
@@ -136,8 +154,11 @@ def watch(
 
 
 def build_info() -> PackageInfo:
-    """How the current build came about, and what is installed; as ``python -m lltm_jit info``."""
-    return PackageInfo(**vars(load().info), **installed(detect()))
+    """What is installed, and how the builds came about; as ``python -m lltm_jit info``."""
+    for family in AT_IMPORT:
+        load(family)
+    families = {family: build.info for family, build in _current.items()}
+    return PackageInfo(**installed(detect()), families=families)
 
 
 def installed(toolchain: Toolchain) -> dict[str, Any]:

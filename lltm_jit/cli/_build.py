@@ -1,4 +1,4 @@
-"""What the commands about the build share: the package's build, and its build file."""
+"""What the commands about builds share: the build of a family, and its build file."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from lltm_jit.jit.cache import BUILD_FILE
 
 
 @dataclass(frozen=True)
-class PackageBuild:
-    """A build of the package's kernels.
+class FamilyBuild:
+    """A build of a family.
 
     ``words`` splits a command of the build into words, with this checkout's paths in them: a key is
     made of contents, so another checkout may have made the build, with paths of its own.
@@ -32,14 +32,14 @@ class PackageBuild:
         return {name: self.words(re.sub(r"\$([$ :])", r"\1", value)) for name, value in pairs}
 
 
-def package_build() -> PackageBuild:
-    """The build in the cache, made where there is none; not imported."""
+def family_build(family: str) -> FamilyBuild:
+    """A family's build in the cache, made where there is none; not loaded."""
     toolchain = detect()
-    spec = native.package_spec(toolchain)
+    spec = native.spec(family, toolchain)
     info = engine.build(spec, toolchain)
     record = cache.read_record(info.directory)
     assert record is not None
-    return PackageBuild(info, _splitter(record.places, compile_line_places(spec, toolchain)))
+    return FamilyBuild(info, _splitter(record.places, compile_line_places(spec, toolchain)))
 
 
 def _splitter(theirs: list[str], ours: list[str]) -> Callable[[str], list[str]]:

@@ -1,4 +1,4 @@
-"""``build``: compile the package's kernels without importing them, also for a debugger or profiler.
+"""``build``: compile families of kernels without loading them, also for a debugger or profiler.
 
 A build of each kind stays in the cache beside the others; the environment variables that the
 command names choose it on import.
@@ -14,8 +14,11 @@ import subprocess
 from lltm_jit import native
 from lltm_jit.jit import detect, engine
 
+from . import _families
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    _families.add_argument(parser)
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--debug", action="store_true", help="-g -O0, and for nvcc -g -G")
     kind.add_argument(
@@ -31,9 +34,10 @@ def run(args: argparse.Namespace) -> int:
     os.environ.update(variables)
     toolchain = detect()
     verbose = True if args.verbose else None
-    spec = native.package_spec(toolchain)
-    info = engine.build(spec, toolchain, force=args.force, verbose=verbose)
-    print(info.library)
+    for family in _families.chosen(args.families):
+        spec = native.spec(family, toolchain)
+        info = engine.build(spec, toolchain, force=args.force, verbose=verbose)
+        print(info.library)
     if variables:
         print(f"to use it: {how_to_use(variables, toolchain.cxx or 'c++')} python ...")
     return 0

@@ -10,7 +10,8 @@ import threading
 import time
 
 from lltm_jit import native
-from lltm_jit.jit import Build, LltmJitError, reload
+from lltm_jit.jit import LltmJitError
+from lltm_jit.jit.reload import Reload
 from lltm_jit.jit.watch import watch
 
 _PATIENCE = 3.0  # seconds that a command has to end when it is told to
@@ -41,22 +42,23 @@ def run(args: argparse.Namespace) -> int:
 
 
 class Package:
-    """The package's build in force, none as long as the first one fails."""
+    """The families that an import loads; not in force as long as the first build of one fails."""
 
     def __init__(self) -> None:
-        self.current: Build | None = None
+        self.loaded = False
         self._turn = threading.Lock()  # a save during the first build waits for its end
 
-    def reload(self) -> reload.Reload:
+    def reload(self) -> Reload:
         """Build what changed, and put it into force."""
         with self._turn:
-            if self.current is None:
-                began = time.perf_counter()
-                self.current = native.load()
-                return reload.Reload(self.current, ("first build",), time.perf_counter() - began)
-            done = reload.reload(self.current, native.package_spec, native.use)
-            self.current = done.build
-            return done
+            if self.loaded:
+                return native.reload()
+            began = time.perf_counter()
+            for family in native.AT_IMPORT:
+                native.load(family)
+            self.loaded = True
+            done = native.reload()  # what was edited of one, while another one was mended
+            return Reload(done.builds, ("first build", *done.changed), time.perf_counter() - began)
 
 
 class Program:
@@ -93,7 +95,7 @@ def first_build(package: Package) -> None:
         print(error, file=sys.stderr)
 
 
-def tell_and_run(done: reload.Reload, program: Program) -> None:
+def tell_and_run(done: Reload, program: Program) -> None:
     say(f"{', '.join(done.changed)}; new kernels after {done.seconds:.1f} s")
     program.run()
 

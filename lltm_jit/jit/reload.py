@@ -21,9 +21,14 @@ Respec = Callable[[Toolchain], BuildSpec]  # looks at the sources anew
 class Reload(NamedTuple):
     """What a reload did. ``changed`` is empty when there was nothing to do."""
 
-    build: Build
+    builds: tuple[Build, ...]
     changed: tuple[str, ...]
     seconds: float
+
+    @property
+    def build(self) -> Build:
+        """The only build, of a module; the first one, of the package."""
+        return self.builds[0]
 
 
 class _Origin(NamedTuple):
@@ -52,7 +57,7 @@ def reload(current: Build, respec: Respec, swap: Callable[[Build], None]) -> Rel
     if build is not current:
         swap(build)
     changed = tuple(differences(current.content, build.content))
-    return Reload(build, changed, time.perf_counter() - began)
+    return Reload((build,), changed, time.perf_counter() - began)
 
 
 def register_ops(module: ModuleType) -> None:

@@ -1,6 +1,7 @@
-"""A copy of the project with one operator, for the commands that compile."""
+"""Copies of the project with few files to compile, for the commands that do."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -8,18 +9,59 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[2]
 
+# A family without a header of torch's: it compiles in a second.
+TINY = {
+    "tiny/bindings.cpp": """\
+#include <Python.h>
+#include "core/twice.h"
+static PyObject* answer(PyObject*, PyObject*) { return PyLong_FromLong(twice(21)); }
+static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, nullptr}, {}};
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "tiny", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit_tiny() { return PyModule_Create(&module); }
+""",
+    "core/twice.h": "int twice(int x);\n",
+    "core/twice.cpp": '#include "core/twice.h"\nint twice(int x) { return 2 * x; }\n',
+}
 
-def copy_to(directory):
-    """Copy the project with `my_op` as its only operator: few files to compile."""
-    ignored = shutil.ignore_patterns("__pycache__", "lltm", "sigmoid")
-    shutil.copytree(CHECKOUT / "kernels", directory / "kernels", ignore=ignored)
-    shutil.copytree(CHECKOUT / "lltm_jit", directory / "lltm_jit")
-    shutil.copytree(CHECKOUT / "tests" / "ops", directory / "tests" / "ops")
-    bindings = directory / "kernels" / "bindings.cpp"
-    lines = bindings.read_text().splitlines(keepends=True)
-    others = [line for line in lines if line.strip().startswith(("OP(lltm)", "OP(sigmoid)"))]
-    text = "".join(line for line in lines if line not in others)
-    bindings.write_text(text.replace("OP(my_op)                      \\\n", "OP(my_op)\n"))
+
+def copy_with_my_op(directory):
+    """Copy the project with one family that has `my_op` alone."""
+    _copy(directory, "rnn", "sigmoid")
+    replace(directory / "kernels/basic/bindings.cpp", r" *\\\n *OP\(sigmoid\)", "")
+    replace(directory / "lltm_jit/native.py", r"AT_IMPORT = .*?\)", 'AT_IMPORT = ("basic",)')
+
+
+def copy_with_tiny(directory):
+    """Copy the project with the family `tiny` alone; an import loads it."""
+    _copy(directory, "rnn", "basic")
+    replace(directory / "lltm_jit/native.py", r"AT_IMPORT = .*?\)", 'AT_IMPORT = ("tiny",)')
+    add_tiny(directory)
+
+
+def add_tiny(directory):
+    """Add the family `tiny`."""
+    for name, text in TINY.items():
+        path = directory / "kernels" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+
+def _copy(directory, *left_out):
+    """Copy the project without some folders of kernels."""
+    shutil.copytree(
+        CHECKOUT / "kernels", directory / "kernels", ignore=shutil.ignore_patterns(*left_out)
+    )
+    for folder in ("lltm_jit", "tests/ops"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(CHECKOUT / folder, directory / folder, ignore=ignored)
+    shutil.copy(CHECKOUT / "pyproject.toml", directory)
+
+
+def replace(path, pattern, by):
+    """Replace what matches a pattern once in a file."""
+    text, count = re.subn(pattern, by, path.read_text())
+    assert count == 1
+    path.write_text(text)
 
 
 def environment(directory):

@@ -6,6 +6,8 @@ from small_checkout import run_in
 
 from lltm_jit.cli import main
 
+TITLES = ("cold build of the package", "edit of basic/my_op/my_op_cpu.cpp", "cached import")
+
 # As small as a Python module can be: torch's load takes a second for it.
 OPPONENT = """
 #include <Python.h>
@@ -21,7 +23,11 @@ def test_builds_edits_and_imports_are_timed(checkout, tmp_path):
     done = run_in(checkout, "-m", "lltm_jit", "benchmark", "jit", "--against", str(opponent))
     # The goals are for an opponent of a usual size, so the cold build is above its goal here.
     assert done.returncode == 1, done.stderr
-    for title in ("cold build of the package", "edit of my_op/my_op_cpu.cpp", "cached import"):
+    for title in (
+        "cold build of the package",
+        "edit of basic/my_op/my_op_cpu.cpp",
+        "cached import",
+    ):
         assert re.search(rf"^{title}.*? +\d+\.\d+ s +\d+\.\d+ s ", done.stdout, re.MULTILINE)
     assert re.search(r"^cold build .* above ", done.stdout, re.MULTILINE)
     assert (opponent / "theirs.cpp").read_text() == OPPONENT
@@ -29,7 +35,7 @@ def test_builds_edits_and_imports_are_timed(checkout, tmp_path):
 
 def test_without_an_opponent_there_are_the_times_alone(checkout):
     done = run_in(checkout, "-m", "lltm_jit", "benchmark", "jit")
-    for title in ("cold build of the package", "edit of my_op/my_op_cpu.cpp"):
+    for title in ("cold build of the package", "edit of basic/my_op/my_op_cpu.cpp"):
         assert re.search(rf"^{title} +\d+\.\d+ s( +-){{4}}$", done.stdout, re.MULTILINE)
     assert re.search(r"^cached import.*? +\d+\.\d+ s +0\.050 s ", done.stdout, re.MULTILINE)
     assert done.returncode == (" above " in done.stdout)
