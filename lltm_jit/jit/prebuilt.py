@@ -95,7 +95,7 @@ def load(package: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
         record = json.loads(path.read_text("utf-8"))
         problem = _misfit(record, directory, spec, toolchain)
     except (OSError, ValueError, KeyError, TypeError):
-        problem = "its record cannot be read"
+        problem = "it or its record cannot be read"
     if problem:
         Reporter().say(f"the packaged library of {spec.name} is not used: {problem}")
         return None
@@ -152,7 +152,7 @@ def _misfit(record: dict[str, Any], directory: Path, spec: BuildSpec, tools: Too
     if cache.digest(directory / record["library"]) != record["digest"]:
         return f"{record['library']} is not the file that was built"
     if not record["cuda"]:
-        return "it has no CUDA kernels, and here they can be built" if tools.cuda else ""
+        return "it has no CUDA kernels, and here they can be built" if spec.with_cuda else ""
     for capability in gpus.compute_capabilities():
         if not any(_runs_on(architecture, capability) for architecture in record["architectures"]):
             return f"it has no code for sm_{capability[0]}{capability[1]}"

@@ -1,5 +1,5 @@
 import pytest
-from small_checkout import copy_with_my_op, copy_with_tiny
+from small_checkout import copy_with_my_op, copy_with_small_families
 
 
 @pytest.fixture(scope="session")
@@ -17,8 +17,8 @@ def checkout(tmp_path, shared_root, monkeypatch):
 
 
 @pytest.fixture
-def tiny_checkout(tmp_path, shared_root, monkeypatch):
-    """A copy of the project whose only family compiles in a second."""
+def small_checkout(tmp_path, shared_root, monkeypatch):
+    """A copy of the project whose families compile in a second."""
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(shared_root))
-    copy_with_tiny(tmp_path / "checkout")
+    copy_with_small_families(tmp_path / "checkout")
     return tmp_path / "checkout"

@@ -9,15 +9,15 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[2]
 
-# A family without a header of torch's: it compiles in a second.
-TINY = {
-    "tiny/bindings.cpp": """\
+# The files of a family without a header of torch's, and of core/: they compile in a second.
+SMALL = {
+    "{name}/bindings.cpp": """\
 #include <Python.h>
 #include "core/twice.h"
 static PyObject* answer(PyObject*, PyObject*) { return PyLong_FromLong(twice(21)); }
 static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, nullptr}, {}};
-static PyModuleDef module = {PyModuleDef_HEAD_INIT, "tiny", nullptr, -1, methods};
-PyMODINIT_FUNC PyInit_tiny() { return PyModule_Create(&module); }
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "{name}", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit_{name}() { return PyModule_Create(&module); }
 """,
     "core/twice.h": "int twice(int x);\n",
     "core/twice.cpp": '#include "core/twice.h"\nint twice(int x) { return 2 * x; }\n',
@@ -27,23 +27,21 @@ PyMODINIT_FUNC PyInit_tiny() { return PyModule_Create(&module); }
 def copy_with_my_op(directory):
     """Copy the project with one family that has `my_op` alone."""
     _copy(directory, "rnn", "sigmoid")
-    replace(directory / "kernels/basic/bindings.cpp", r" *\\\n *OP\(sigmoid\)", "")
+    bindings = directory / "kernels/basic/bindings.cpp"
+    lines = bindings.read_text().splitlines(keepends=True)
+    bindings.write_text("".join(line for line in lines if "sigmoid" not in line))
     replace(directory / "lltm_jit/native.py", r"AT_IMPORT = .*?\)", 'AT_IMPORT = ("basic",)')
 
 
-def copy_with_tiny(directory):
-    """Copy the project with the family `tiny` alone; an import loads it."""
+def copy_with_small_families(directory):
+    """Copy the project with the families `tiny` and `other` alone; an import loads the first."""
     _copy(directory, "rnn", "basic")
     replace(directory / "lltm_jit/native.py", r"AT_IMPORT = .*?\)", 'AT_IMPORT = ("tiny",)')
-    add_tiny(directory)
-
-
-def add_tiny(directory):
-    """Add the family `tiny`."""
-    for name, text in TINY.items():
-        path = directory / "kernels" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
+    for family in ("tiny", "other"):
+        for name, text in SMALL.items():
+            path = directory / "kernels" / name.replace("{name}", family)
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text.replace("{name}", family))
 
 
 def _copy(directory, *left_out):

@@ -1,4 +1,4 @@
-"""`python -m lltm_jit build` and `watch`, on a copy of the project with a small family."""
+"""`python -m lltm_jit build` and `watch`, on a copy of the project with small families."""
 
 import argparse
 import queue
@@ -40,30 +40,26 @@ def test_address_sanitizer_is_preloaded():
     assert "LD_PRELOAD" not in build.how_to_use({"LLTM_JIT_SANITIZE": "undefined"}, "g++")
 
 
-def test_debug_and_release_side_by_side(tiny_checkout):
-    debug = run_in(tiny_checkout, "-m", "lltm_jit", "build", "--debug", "--force", "--verbose")
+def test_debug_and_release_side_by_side(small_checkout):
+    debug = run_in(small_checkout, "-m", "lltm_jit", "build", "--debug", "--force", "--verbose")
     assert debug.returncode == 0, debug.stderr
     library, hint = debug.stdout.splitlines()
     assert hint == "to use it: LLTM_JIT_DEBUG=1 CUDA_DEVICE_DEBUG=1 python ..."
     assert " -O0 -g" in debug.stderr
     assert "-O3" not in debug.stderr
-    release = run_in(tiny_checkout, "-m", "lltm_jit", "build", "--lineinfo")
+    release = run_in(small_checkout, "-m", "lltm_jit", "build", "--lineinfo")
     assert release.returncode == 0, release.stderr
     assert release.stdout.splitlines()[0] != library
 
 
-def test_all_families_are_built_or_those_named(tiny_checkout):
-    other = tiny_checkout / "kernels" / "other" / "bindings.cpp"
-    other.parent.mkdir()
-    tiny = tiny_checkout / "kernels" / "tiny" / "bindings.cpp"
-    other.write_text(tiny.read_text().replace("tiny", "other"))
+def test_all_families_are_built_or_those_named(small_checkout):
     for families, names in (
         ([], ["tiny.so"]),
         (["other"], ["other.so"]),
         (["tiny", "other", "tiny"], ["tiny.so", "other.so"]),
         (["all"], ["other.so", "tiny.so"]),
     ):
-        done = run_in(tiny_checkout, "-m", "lltm_jit", "build", *families)
+        done = run_in(small_checkout, "-m", "lltm_jit", "build", *families)
         assert done.returncode == 0, done.stderr
         assert [Path(line).name for line in done.stdout.splitlines()] == names
 
@@ -108,13 +104,13 @@ def test_a_command_that_does_not_end_when_told_to_is_killed(monkeypatch):
 
 
 @pytest.fixture
-def watching(tiny_checkout):
+def watching(small_checkout):
     """A running `watch` with a program, and the lines that both print."""
     pytest.importorskip("watchfiles")
     process = subprocess.Popen(
         [sys.executable, "-m", "lltm_jit", "watch", "--", sys.executable, "-c", PROGRAM],
-        cwd=tiny_checkout,
-        env=environment(tiny_checkout),
+        cwd=small_checkout,
+        env=environment(small_checkout),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -137,8 +133,8 @@ def watching(tiny_checkout):
     assert process.wait(timeout=30) == 0
 
 
-def test_watch_rebuilds_and_reruns(tiny_checkout, watching):
-    source = tiny_checkout / "kernels" / "core" / "twice.cpp"
+def test_watch_rebuilds_and_reruns(small_checkout, watching):
+    source = small_checkout / "kernels" / "core" / "twice.cpp"
     text = source.read_text()
     watching("the answer is 42")
     source.write_text(text.replace("2 * x", "3 * x"))

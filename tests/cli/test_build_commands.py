@@ -256,16 +256,19 @@ def test_removing_says_what_cannot_be_deleted(
     assert directory.exists()
 
 
-def test_a_build_of_another_checkout_is_told_with_the_paths_of_this_one(tiny_checkout, tmp_path):
+def test_a_build_of_another_checkout_is_told_with_the_paths_of_this_one(small_checkout, tmp_path):
     """The key is made of contents: the second copy finds what the first one, or another, built."""
-    assert run_in(tiny_checkout, "-m", "lltm_jit", "build").returncode == 0
+    assert run_in(small_checkout, "-m", "lltm_jit", "build").returncode == 0
     second = tmp_path / "second"
-    shutil.copytree(tiny_checkout, second)
-    tiny_checkout.rename(tmp_path / "moved")
+    shutil.copytree(small_checkout, second)
+    small_checkout.rename(tmp_path / "moved")
     assert run_in(second, "-m", "lltm_jit", "compile-commands").returncode == 0
     entries = json.loads((second / "compile_commands.json").read_text())
     kernels = second / "kernels"
-    sources = {str(kernels / name) for name in ("tiny/bindings.cpp", "core/twice.cpp")}
+    sources = {
+        str(kernels / name)
+        for name in ("tiny/bindings.cpp", "other/bindings.cpp", "core/twice.cpp")
+    }
     assert {entry["file"] for entry in entries} == sources
     flags = run_in(second, "-m", "lltm_jit", "flags").stdout.splitlines()
     for words in [*(entry["arguments"] for entry in entries), " ".join(flags).split()]:

@@ -8,14 +8,14 @@ import sys
 import zipfile
 
 import pytest
-from small_checkout import CHECKOUT, add_tiny, copy_with_my_op
+from small_checkout import CHECKOUT, copy_with_small_families
 
 from lltm_jit.jit import prebuilt
 
 PROGRAM = (
-    "import torch, lltm_jit\n"
-    "print(lltm_jit.my_op(torch.ones(1), torch.ones(1)).item())\n"
-    "print(lltm_jit.build_info().families['basic'].reason)\n"
+    "import lltm_jit\n"
+    "print(lltm_jit.native.tiny.answer())\n"
+    "print(lltm_jit.build_info().families['tiny'].reason)\n"
     "print(lltm_jit.reload().changed)\n"
 )
 
@@ -24,10 +24,7 @@ PROGRAM = (
 def wheel(tmp_path_factory, shared_root):
     """A wheel of a small copy of the project, with the libraries of its two families."""
     checkout = tmp_path_factory.mktemp("prebuilt") / "checkout"
-    copy_with_my_op(checkout)
-    add_tiny(checkout)  # a source of core/ is compiled for both
-    with (checkout / "kernels" / "basic" / "my_op" / "my_op_cpu.cpp").open("a") as source:
-        source.write('#include "core/twice.h"\n')
+    copy_with_small_families(checkout)
     for name in ("setup.py", "README.md", "LICENSE"):
         shutil.copy(CHECKOUT / name, checkout / name)
     shutil.copytree(CHECKOUT / "examples" / "scale_add", checkout / "examples" / "scale_add")
@@ -81,30 +78,31 @@ def test_a_wheel_for_this_platform_alone(wheel):
 def test_import_without_a_compiler(installed):
     _, run = installed
     done = run()
-    assert done.stdout.splitlines() == ["2.0", "compiled when the package was built", "()"]
+    assert done.stdout.splitlines() == ["42", "compiled when the package was built", "()"]
     assert done.stderr == ""
     assert run(LLTM_JIT_DISABLE_JIT="1").returncode == 0
 
 
 def test_another_family_is_loaded_on_its_first_use(installed):
     package, run = installed
-    done = run("-c", "from lltm_jit import native; print(native.tiny.answer())")
+    program = "from lltm_jit import native; print(native.other.answer())"
+    done = run("-c", program)
     assert (done.stdout, done.stderr) == ("42\n", "")
-    (library,) = packaged(package).glob("tiny*.so")
+    (library,) = packaged(package).glob("other*.so")
     library.unlink()
-    done = run()  # needs the other alone
-    assert (done.returncode, done.stderr) == (0, "")
+    assert run().stderr == ""  # needs the first one alone
+    assert "library of other is not used: " in run("-c", program).stderr
 
 
 def test_commands_know_that_the_packaged_library_is_loaded(installed):
     package, run = installed
-    (library,) = packaged(package).glob("basic*.so")
-    said = f"basic: an import loads {library}, compiled when the package was built\n"
+    (library,) = packaged(package).glob("tiny*.so")
+    said = f"tiny: an import loads {library}, compiled when the package was built\n"
     assert run("-m", "lltm_jit", "cache", "why").stdout == said
     doctor = json.loads(run("-m", "lltm_jit", "doctor", "--json").stdout)
-    assert doctor["build of basic"]["text"] == f"ready in {library.parent}"
+    assert doctor["build of tiny"]["text"] == f"ready in {library.parent}"
     record_of(package).unlink()
-    assert "basic: an import builds " in run("-m", "lltm_jit", "cache", "why").stdout
+    assert "tiny: an import builds " in run("-m", "lltm_jit", "cache", "why").stdout
 
 
 @pytest.mark.parametrize("command", ["timings", "flags", "compile-commands"])
@@ -119,7 +117,7 @@ def packaged(package):
 
 
 def record_of(package):
-    return prebuilt.record_path(packaged(package), "basic")
+    return prebuilt.record_path(packaged(package), "tiny")
 
 
 def append_to(source):
@@ -138,7 +136,7 @@ def test_of_another_torch(installed):
     package, run = installed
     change_record(package, torch="1.2.3")
     done = run()
-    assert "the packaged library of basic is not used: torch was 1.2.3 and is " in done.stderr
+    assert "the packaged library of tiny is not used: torch was 1.2.3 and is " in done.stderr
     assert "no C++ compiler was found" in done.stderr
     done = run(LLTM_JIT_DISABLE_JIT="1")
     assert "LLTM_JIT_DISABLE_JIT forbids" in done.stderr
@@ -146,11 +144,11 @@ def test_of_another_torch(installed):
 
 def test_of_other_sources(installed):
     package, run = installed
-    for name in ("tiny/bindings.cpp", "core/cuda/mma.cuh"):  # nothing that is included
+    for name in ("other/bindings.cpp", "core/cuda/mma.cuh"):  # nothing that is included
         append_to(package / "kernels" / name)
     assert run().stderr == ""
     append_to(package / "kernels" / "core" / "twice.cpp")
-    assert "basic is not used: the digest of the sources was " in run().stderr
+    assert "tiny is not used: the digest of the sources was " in run().stderr
 
 
 def test_of_another_processor(installed):
@@ -163,7 +161,7 @@ def test_of_another_processor(installed):
 
 def test_damaged(installed):
     package, run = installed
-    (library,) = packaged(package).glob("basic*.so")
+    (library,) = packaged(package).glob("tiny*.so")
     library.write_bytes(library.read_bytes()[:-100])
     assert f"not used: {library.name} is not the file that was built" in run().stderr
     record = json.loads(record_of(package).read_text())
@@ -171,7 +169,7 @@ def test_damaged(installed):
         record_of(package).write_text(json.dumps({**record, **change}))
         assert "not used: its record has missing entries or" in run().stderr
     record_of(package).write_text("not JSON")
-    assert "not used: its record cannot be read" in run().stderr
+    assert "not used: it or its record cannot be read" in run().stderr
 
 
 def test_another_kind_of_build_is_asked_for(installed):
