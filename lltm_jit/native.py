@@ -7,6 +7,7 @@ reaches all of them. The first use of a family loads it.
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -120,16 +121,22 @@ def reload(module: ModuleType | None = None) -> Reload | ModuleType:
     """
     if module is not None:
         return jit_reload.reload_module(module).build.module
-    for family in AT_IMPORT:
+    began = time.perf_counter()
+    missing = [family for family in AT_IMPORT if family not in _current]
+    for family in missing:
         load(family)
     done = [
         jit_reload.reload(build, partial(spec, family), use)
         for family, build in list(_current.items())
     ]
+    changes = [
+        *(change for each in done for change in each.changed),
+        *(["loaded"] if missing else []),
+    ]
     return Reload(
-        builds=tuple(build for reloaded in done for build in reloaded.builds),
-        changed=tuple(dict.fromkeys(change for reloaded in done for change in reloaded.changed)),
-        seconds=sum(reloaded.seconds for reloaded in done),
+        tuple(each.build for each in done),
+        tuple(dict.fromkeys(changes)),
+        time.perf_counter() - began,
     )
 
 

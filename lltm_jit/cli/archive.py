@@ -32,9 +32,9 @@ def run(args: argparse.Namespace) -> int:
     archiver = shutil.which("ar")
     if archiver is None:
         raise ToolchainError("ar was not found; it comes with the C++ compiler's binutils")
-    for family in families:
-        output = args.output or Path(f"liblltm_jit_{family}.a")
-        objects = sorted(_build.family_build(family).info.directory.glob("*.o"))
+    for info in _build.make(families):
+        output = args.output or Path(f"liblltm_jit_{info.name}.a")
+        objects = sorted(info.directory.glob("*.o"))
         output.unlink(missing_ok=True)  # ar would add to what is there
         if subprocess.run([archiver, "rcs", output, *objects]).returncode:
             return 1  # ar has said why

@@ -11,10 +11,9 @@ import os
 import shutil
 import subprocess
 
-from lltm_jit import native
-from lltm_jit.jit import detect, engine
+from lltm_jit.jit import detect
 
-from . import _families
+from . import _build, _families
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,14 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     variables = settings(args)
     os.environ.update(variables)
-    toolchain = detect()
-    verbose = True if args.verbose else None
-    for family in _families.chosen(args.families):
-        spec = native.spec(family, toolchain)
-        info = engine.build(spec, toolchain, force=args.force, verbose=verbose)
+    families = _families.chosen(args.families)
+    for info in _build.make(families, force=args.force, verbose=True if args.verbose else None):
         print(info.library)
     if variables:
-        print(f"to use it: {how_to_use(variables, toolchain.cxx or 'c++')} python ...")
+        print(f"to use it: {how_to_use(variables, detect().cxx or 'c++')} python ...")
     return 0
 
 

@@ -24,19 +24,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     # A source of core/ is compiled for several families; clangd takes one entry a file.
-    entries = {entry["file"]: entry for family in native.families() for entry in collect(family)}
+    builds = _build.family_builds(native.families()).values()
+    entries = {entry["file"]: entry for build in builds for entry in collect(build)}
     output = args.output or native.kernels_directory().parent / "compile_commands.json"
     output.write_text(json.dumps(list(entries.values()), indent=2) + "\n", "utf-8")
     print(f"{output}: {len(entries)} files")
     return 0
 
 
-def collect(family: str) -> list[dict[str, Any]]:
-    """One entry a source of a family.
-
-    They are ninja's own database, less the link, with nvcc's lines made clang's.
-    """
-    build = _build.family_build(family)
+def collect(build: _build.FamilyBuild) -> list[dict[str, Any]]:
+    """One entry a source: ninja's own database, less the link, with nvcc's lines made clang's."""
     database = subprocess.run(
         [find_ninja(), "-t", "compdb", "compile", "cuda_compile"],
         cwd=build.info.directory,

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
 def collect(family: str) -> dict[str, list[str]]:
     """The words of each variable of :data:`RULES`; NVCC's only where CUDA is compiled."""
-    variables = _build.family_build(family).variables()
+    variables = _build.family_builds([family])[family].variables()
     preprocessor, compiler = split(variables["cflags"])
     flags = {
         "CXX": variables["cxx"],

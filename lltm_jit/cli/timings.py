@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from lltm_jit.jit import BuildInfo
+
 from . import _build, _families
 
 
@@ -13,21 +15,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    steps = [step for family in _families.chosen(args.families) for step in collect(family)]
+    infos = _build.make(_families.chosen(args.families))
+    steps = [step for info in infos for step in collect(info)]
     for seconds, name in sorted(steps, reverse=True):
         print(f"{seconds:8.2f} s  {name}")
     print(f"{sum(seconds for seconds, _ in steps):8.2f} s  in all")
     return 0
 
 
-def collect(family: str) -> list[tuple[float, str]]:
+def collect(info: BuildInfo) -> list[tuple[float, str]]:
     """The seconds of each step of a family's build, and what it made."""
-    info = _build.family_build(family).info
     sources = {source.stem: source for source in info.sources}
     steps = []
     for output, seconds in seconds_by_output(info.directory).items():
         source = sources.get(output.split(".")[0])
-        steps.append((seconds, f"{family}: {source.name if source else f'link {output}'}"))
+        steps.append((seconds, f"{info.name}: {source.name if source else f'link {output}'}"))
     return steps
 
 

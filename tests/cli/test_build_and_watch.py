@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 from small_checkout import environment, run_in
 
-from lltm_jit import native
 from lltm_jit.cli import build, watch
-from lltm_jit.jit.reload import Reload
 
 PROGRAM = "from lltm_jit import native; print('the answer is', native.tiny.answer(), flush=True)"
 
@@ -67,26 +65,19 @@ def test_all_families_are_built_or_those_named(small_checkout):
 def test_a_save_during_the_first_build_is_built_after_it(monkeypatch):
     calls, began = [], threading.Event()
 
-    def load(family):
-        calls.append(f"load {family}")
+    def reload():
+        calls.append("begin")
         began.set()
         time.sleep(0.2)
+        calls.append("end")
 
-    def reload_all():
-        calls.append("reload")
-        return Reload((), (), 0.0)
-
-    monkeypatch.setattr(watch.native, "load", load)
-    monkeypatch.setattr(watch.native, "reload", reload_all)
-    package = watch.Package()
-    results = []
-    first = threading.Thread(target=lambda: results.append(package.reload()))
+    monkeypatch.setattr(watch.native, "reload", reload)
+    first = threading.Thread(target=watch.first_build)
     first.start()
     began.wait()
-    results.append(package.reload())
+    watch.reload_in_turn()
     first.join()
-    assert calls == [*(f"load {family}" for family in native.AT_IMPORT), "reload", "reload"]
-    assert [done.changed for done in results] == [("first build",), ()]
+    assert calls == ["begin", "end"] * 2
 
 
 def test_a_command_that_does_not_end_when_told_to_is_killed(monkeypatch):
