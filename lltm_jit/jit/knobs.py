@@ -47,6 +47,12 @@ KNOBS = {
         Knob("CXX", "text", "c++", "the C++ compiler"),
         Knob("LLTM_JIT_VERBOSE", "flag", "0", "1: print every step and the compiler's own lines"),
         Knob("LLTM_JIT_QUIET", "flag", "0", "1: print nothing while building"),
+        Knob(
+            "LLTM_JIT_BACKGROUND",
+            "flag",
+            "1",
+            "0: an import that has to build waits for it, and not the first use",
+        ),
         Knob("LLTM_JIT_KEEP", "count", "5", "builds kept for each extension and set of flags"),
         Knob(
             "LLTM_JIT_TRUST_ROOT", "flag", "0", "1: use builds in a directory others may write to"
