@@ -1,10 +1,11 @@
 """`python -m lltm_jit benchmark jit`, on a copy of the project with one operator."""
 
+import json
 import re
 
 from small_checkout import run_in
 
-from lltm_jit.cli import main
+from lltm_jit.cli import _jit_benchmark, main
 
 TITLES = ("cold build of the package", "edit of basic/my_op/my_op_cpu.cpp", "cached import")
 
@@ -33,12 +34,21 @@ def test_builds_edits_and_imports_are_timed(checkout, tmp_path):
     assert (opponent / "theirs.cpp").read_text() == OPPONENT
 
 
-def test_without_an_opponent_there_are_the_times_alone(checkout):
-    done = run_in(checkout, "-m", "lltm_jit", "benchmark", "jit")
-    for title in ("cold build of the package", "edit of basic/my_op/my_op_cpu.cpp"):
-        assert re.search(rf"^{title} +\d+\.\d+ s( +-){{4}}$", done.stdout, re.MULTILINE)
-    assert re.search(r"^cached import.*? +\d+\.\d+ s +0\.050 s ", done.stdout, re.MULTILINE)
-    assert done.returncode == (" above " in done.stdout)
+def test_without_an_opponent_there_are_the_times_alone(capsys, monkeypatch):
+    edits = ("basic/my_op/my_op_cpu.cpp", "basic/my_op/my_op_cuda.cu")
+
+    def python(folder, program, *arguments):
+        if program == _jit_benchmark._OURS:
+            return json.dumps({"cold": 9, **dict.fromkeys(edits, 1)}) + "\n/build"
+        return "0.06"
+
+    monkeypatch.setattr(_jit_benchmark, "python", python)
+    monkeypatch.setattr(_jit_benchmark, "alone_seconds", lambda *_: 0.9)
+    assert main(["benchmark", "jit"]) == 1
+    out = capsys.readouterr().out
+    for title in TITLES[:2]:
+        assert re.search(rf"^{title} +\d+\.\d+ s( +-){{4}}$", out, re.MULTILINE)
+    assert re.search(r"^cached import.*? +0\.060 s +0\.050 s +1\.200  above ", out, re.MULTILINE)
 
 
 def test_an_opponent_that_is_not_there(capsys):
