@@ -2,7 +2,7 @@
 
 `kernels/` becomes `lltm_jit/kernels/`; `examples/scale_add/`, the template of `new --standalone`,
 becomes `lltm_jit/template/`. With LLTM_JIT_PREBUILD=1 the kernels are compiled into the wheel as
-well, for the torch that is installed:
+well, to a library for each family, for the torch that is installed:
 `LLTM_JIT_PREBUILD=1 python -m pip wheel --no-build-isolation --no-deps .`
 
 Everything else about the package is in pyproject.toml.
@@ -13,8 +13,9 @@ import sys
 import time
 import types
 from pathlib import Path
+from typing import ClassVar
 
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
 
 HERE = Path(__file__).resolve().parent
 FOLDERS = {"lltm_jit.kernels": "kernels", "lltm_jit.template": "examples/scale_add"}
@@ -22,43 +23,61 @@ SOURCE_PATTERNS = [f"**/*.{suffix}" for suffix in ("h", "cuh", "cpp", "cu", "md"
 
 
 def prebuilt() -> dict:
-    """The arguments of setup() that compile the kernels, by the spec that an import compiles by."""
+    """The arguments of setup() that compile each family, by the spec that an import compiles by."""
     # The engine is imported without the package around it, which would build the kernels.
     package = types.ModuleType("lltm_jit")
     package.__path__ = [str(HERE / "lltm_jit")]
     sys.modules["lltm_jit"] = package
     try:
-        from lltm_jit.jit import BuildSpec, detect
+        from lltm_jit import native
+        from lltm_jit.jit import detect
         from lltm_jit.jit.jobs import job_count
-        from lltm_jit.jit.prebuilt import write
+        from lltm_jit.jit.prebuilt import FOLDER, write
     except ImportError as error:
         raise SystemExit(
             f"LLTM_JIT_PREBUILD=1 needs torch: use --no-build-isolation ({error})"
         ) from None
 
     tools = detect()
-    spec = BuildSpec.from_directory("_C", HERE / "kernels", tools)
-    os.environ.setdefault("MAX_JOBS", str(job_count(spec.with_cuda)))
+    specs = {family: native.spec(family, tools) for family in native.families()}
+    os.environ.setdefault("MAX_JOBS", str(job_count(tools.cuda)))
     os.environ.setdefault("CXX", tools.cxx or "")
-    if spec.with_cuda:
+    if tools.cuda:
         os.environ["CUDA_HOME"] = tools.cuda_home or ""
-        os.environ["TORCH_CUDA_ARCH_LIST"] = ";".join(spec.architectures)
+        os.environ["TORCH_CUDA_ARCH_LIST"] = ";".join(tools.architectures)
     from torch.utils.cpp_extension import BuildExtension, CppExtension, CUDAExtension
 
-    class Build(BuildExtension):
-        def run(self) -> None:
-            began = time.time()
-            super().run()
-            write(Path(self.get_ext_fullpath("lltm_jit._C")), spec, tools, time.time() - began)
+    def full_name(family: str) -> str:
+        return f"lltm_jit.{FOLDER}.{family}"
 
-    extension = (CUDAExtension if spec.with_cuda else CppExtension)(
-        "lltm_jit._C",
-        [str(source.relative_to(HERE)) for source in spec.sources],
-        include_dirs=[str(path) for path in spec.include_paths],
-        extra_compile_args={"cxx": list(spec.cflags), "nvcc": list(spec.cuda_cflags)},
-        extra_link_args=list(spec.ldflags),
-    )
-    return {"ext_modules": [extension], "cmdclass": {"build_ext": Build}}
+    class Build(BuildExtension):
+        seconds: ClassVar[dict[str, float]] = {}  # that each extension took, by its full name
+
+        def run(self) -> None:
+            super().run()
+            for family, spec in specs.items():
+                library = Path(self.get_ext_fullpath(full_name(family)))
+                write(library, spec, tools, self.seconds[full_name(family)])
+
+        def build_extension(self, ext: Extension) -> None:
+            began = time.time()
+            # Each has a folder of its own, for a source of core/ may be compiled for several.
+            parent, self.build_temp = self.build_temp, os.path.join(self.build_temp, ext.name)
+            super().build_extension(ext)
+            self.build_temp = parent
+            self.seconds[ext.name] = time.time() - began
+
+    extensions = [
+        (CUDAExtension if spec.with_cuda else CppExtension)(
+            full_name(family),
+            [str(source.relative_to(HERE)) for source in spec.sources],
+            include_dirs=[str(path) for path in spec.include_paths],
+            extra_compile_args={"cxx": list(spec.cflags), "nvcc": list(spec.cuda_cflags)},
+            extra_link_args=list(spec.ldflags),
+        )
+        for family, spec in specs.items()
+    ]
+    return {"ext_modules": extensions, "cmdclass": {"build_ext": Build}}
 
 
 wanted = os.environ.get("LLTM_JIT_PREBUILD", "").lower() in ("1", "true", "yes", "on")

@@ -1,22 +1,25 @@
-"""What the commands about the build share: the package's build, and its build file."""
+"""What the commands about builds share: the build of a family, and its build file."""
 
 from __future__ import annotations
 
 import re
 import shlex
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from lltm_jit import native
 from lltm_jit.jit import BuildInfo, cache, detect, engine
 from lltm_jit.jit.builder import compile_line_places
 from lltm_jit.jit.cache import BUILD_FILE
+from lltm_jit.jit.cancel import cancelled_by
 
 
 @dataclass(frozen=True)
-class PackageBuild:
-    """A build of the package's kernels.
+class FamilyBuild:
+    """A build of a family.
 
     ``words`` splits a command of the build into words, with this checkout's paths in them: a key is
     made of contents, so another checkout may have made the build, with paths of its own.
@@ -32,14 +35,41 @@ class PackageBuild:
         return {name: self.words(re.sub(r"\$([$ :])", r"\1", value)) for name, value in pairs}
 
 
-def package_build() -> PackageBuild:
-    """The build in the cache, made where there is none; not imported."""
+def make(
+    families: Iterable[str], *, force: bool = False, verbose: bool | None = None
+) -> list[BuildInfo]:
+    """Build families at the same time, where the cache lacks them or `force` asks; not loaded.
+
+    Raises:
+        BuildError, ToolchainError, CacheError: one of them failed; the others are built.
+    """
     toolchain = detect()
-    spec = native.package_spec(toolchain)
-    info = engine.build(spec, toolchain)
-    record = cache.read_record(info.directory)
-    assert record is not None
-    return PackageBuild(info, _splitter(record.places, compile_line_places(spec, toolchain)))
+    unwanted = threading.Event()
+
+    def build(family: str) -> BuildInfo:
+        with cancelled_by(unwanted):
+            spec = native.spec(family, toolchain)
+            return engine.build(spec, toolchain, force=force, verbose=verbose)
+
+    with ThreadPoolExecutor() as threads:
+        tasks = [threads.submit(build, family) for family in families]
+        try:
+            return [task.result() for task in tasks]
+        except KeyboardInterrupt:  # it reaches this thread alone
+            unwanted.set()
+            raise
+
+
+def family_builds(families: Iterable[str]) -> dict[str, FamilyBuild]:
+    """The builds of families in the cache, made where there is none."""
+    toolchain = detect()
+    builds = {}
+    for info in make(families):
+        record = cache.read_record(info.directory)
+        assert record is not None
+        places = compile_line_places(native.spec(info.name, toolchain), toolchain)
+        builds[info.name] = FamilyBuild(info, _splitter(record.places, places))
+    return builds
 
 
 def _splitter(theirs: list[str], ours: list[str]) -> Callable[[str], list[str]]:

@@ -40,18 +40,18 @@ def positive(text: str) -> int:
     return value
 
 
-def functional() -> ModuleType:
-    """The functions of the package, with the extension loaded (and built, where it is not)."""
+def functional(family: str = "rnn") -> ModuleType:
+    """The functions of the package, those of a family loaded (and built, where they are not)."""
     from lltm_jit import native
 
-    native.load()
+    native.load(family)
     from lltm_jit import functional
 
     return functional
 
 
-def device(cuda: bool) -> torch.device:
-    """The device to run on.
+def device(cuda: bool, family: str = "rnn") -> torch.device:
+    """The device to run a family's operators on.
 
     Raises:
         ToolchainError: a GPU was asked for and torch sees none, or the build has no CUDA kernels.
@@ -63,7 +63,7 @@ def device(cuda: bool) -> torch.device:
         raise ToolchainError(f"expected a CUDA device, but {reason}")
     from lltm_jit import native
 
-    if native.build_info().cuda_version is None:
+    if native.load(family).info.cuda_version is None:
         missing = toolchain.detect().cuda_missing
         raise ToolchainError(f"expected CUDA kernels, but the build has none: {missing}")
     return torch.device("cuda")

@@ -12,16 +12,17 @@ import sysconfig
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from lltm_jit import native
-from lltm_jit.jit import ToolchainError, cache, detect, engine, gpus, jobs, knobs
+from lltm_jit.jit import ToolchainError, cache, detect, gpus, jobs, knobs
 from lltm_jit.jit.process import find_ninja
 from lltm_jit.jit.toolchain import cuda_cure, find_cxx
 
-from . import _trial, _windows
+from . import _families, _trial, _windows
 
 _MEGABYTE = 10**6
 _LOCK_AGE = 600  # seconds after which a lock file of torch's is more likely left than held
@@ -41,7 +42,7 @@ class Finding:
 
 def checks() -> dict[str, Callable[[], Finding]]:
     """The checks by name, in the order in which one depends on the other."""
-    found = {
+    found: dict[str, Callable[[], Finding]] = {
         "settings": settings,
         "Python": python,
         "torch": torch_itself,
@@ -55,7 +56,7 @@ def checks() -> dict[str, Callable[[], Finding]]:
         "disk": disk,
         "memory": memory,
         "locks": locks,
-        "build": build,
+        **{f"build of {family}": partial(build, family) for family in native.families()},
     }
     if sys.platform == "win32":
         return {"Visual Studio": visual_studio, **found}
@@ -258,13 +259,10 @@ def locks() -> Finding:
     return Finding("ok", "none left behind")
 
 
-def build() -> Finding:
-    tools = detect()
-    spec = native.package_spec(tools)
-    packaged = native.packaged(spec, tools)
-    info = packaged.info if packaged else engine.inspect(spec, tools)
+def build(family: str) -> Finding:
+    info = _families.ready(family, detect())
     if info is None:
-        return Finding("ok", "none of these sources yet; `import lltm_jit` makes it")
+        return Finding("ok", f"none of these sources yet; {_families.loader(family)} makes it")
     return Finding("ok", f"ready in {info.directory}")
 
 

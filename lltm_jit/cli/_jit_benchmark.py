@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lltm_jit import native
-from lltm_jit.jit import LltmJitError, Toolchain, detect
+from lltm_jit.jit import LltmJitError, Toolchain, detect, knobs, prebuilt
 from lltm_jit.jit.process import find_ninja
 
 from . import _build
@@ -45,36 +45,28 @@ for path in request["sources"]:
 print(json.dumps(seconds))
 """
 
-# The engine without the package around it, whose import would build the kernels beforehand. A
-# rebuild ends when the new kernels have run.
+# A copy of the package, whose import builds. A rebuild ends when the new kernels have run.
 _OURS = """
-import json, sys, time, types
+import json, sys, time
 from pathlib import Path
 import torch
-package = types.ModuleType("lltm_jit")
-package.__path__ = [sys.argv.pop(1)]
-sys.modules["lltm_jit"] = package
-from lltm_jit import native
-from lltm_jit.jit import BuildSpec, detect, engine
-from lltm_jit.jit.reload import reload
-from lltm_jit.ops.basic.my_op import my_op
-def use(build):
-    native.use(build)
-    for device in ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]:
-        my_op(torch.ones(8, device=device), torch.ones(8, device=device)).tolist()
-directory = Path(sys.argv[1])
-respec = lambda tools: BuildSpec.from_directory("_C", directory, tools)
+copy, kernels, *names = sys.argv[1:]
+sys.path.insert(0, copy)
 began = time.perf_counter()
-build = engine.load(respec(detect()), detect())
+import lltm_jit
+builds = lltm_jit.build_info().families
 seconds = {"cold": time.perf_counter() - began}
-use(build)
-for name in sys.argv[2:]:
-    with (directory / name).open("a") as file:
+for name in names:
+    with Path(kernels, name).open("a") as file:
         file.write("\\n// edited\\n")
-    done = reload(build, respec, use)
-    build, seconds[name] = done.build, done.seconds
+    began = time.perf_counter()
+    builds = {build.info.name: build.info for build in lltm_jit.reload().builds}
+    for device in ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]:
+        x = torch.ones(8, device=device)
+        lltm_jit.my_op(x, x).tolist()
+    seconds[name] = time.perf_counter() - began
 print(json.dumps(seconds))
-print(build.info.directory)
+print(builds["basic"].directory)
 """
 
 _IMPORT = """
@@ -126,9 +118,8 @@ def run(opponent: Path | None, defines: list[str]) -> int:
 def measure(
     folder: Path, opponent: Path | None, defines: list[str], tools: Toolchain
 ) -> Iterator[Line]:
-    kernels = folder / "kernels"
-    shutil.copytree(native.kernels_directory(), kernels)
-    edited_cpp, edited_cuda = "my_op/my_op_cpu.cpp", "my_op/my_op_cuda.cu"
+    kernels = copy_of_package(folder)
+    edited_cpp, edited_cuda = "basic/my_op/my_op_cpu.cpp", "basic/my_op/my_op_cuda.cu"
     edits = [edited_cpp, *([edited_cuda] if tools.cuda else [])]
     theirs: dict[str, float] = {}
     sources: list[Path] = []
@@ -136,8 +127,7 @@ def measure(
         say("torch's load of the opponent")
         theirs, sources = torch_seconds(folder, opponent, defines, tools)
     say("this engine")
-    package = str(Path(native.__file__).parent)
-    output = python(folder, _OURS, package, str(kernels), *edits).splitlines()
+    output = python(folder, _OURS, str(folder), str(kernels), *edits).splitlines()
     ours, directory = json.loads(output[-2]), Path(output[-1])
     yield Line("cold build of the package", ours["cold"], theirs.get("cold"), "torch, cold", 0.5)
     cpp = next((source for source in sources if source.suffix != ".cu"), Path())
@@ -154,6 +144,16 @@ def measure(
     python(folder, "import lltm_jit")
     seconds = [float(python(folder, _IMPORT)) for _ in range(_IMPORTS)]
     yield Line("cached import beyond torch's", statistics.median(seconds), 0.05, "50 ms", 1.0)
+
+
+def copy_of_package(folder: Path) -> Path:
+    """Copy the package and its kernels, without compiled ones; returns where the kernels are."""
+    package, kernels = Path(native.__file__).parent, native.kernels_directory()
+    shutil.copytree(package, folder / package.name, ignore=shutil.ignore_patterns(prebuilt.FOLDER))
+    copy = folder / kernels.relative_to(package.parent)
+    if not copy.exists():  # it does where they lie inside the package, installed
+        shutil.copytree(kernels, copy)
+    return copy
 
 
 def torch_seconds(
@@ -200,6 +200,8 @@ def python(folder: Path, program: str, *arguments: str) -> str:
     package = Path(native.__file__).parents[1]
     environment = {
         **os.environ,
+        # Also those set in MAX_JOBS.env, which a copy of the package does not read.
+        **{name: value for name in knobs.KNOBS if (value := knobs.text(name))},
         "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
         "LLTM_JIT_QUIET": "1",
         "PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")]),

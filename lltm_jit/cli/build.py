@@ -1,4 +1,4 @@
-"""``build``: compile the package's kernels without importing them, also for a debugger or profiler.
+"""``build``: compile families of kernels without loading them, also for a debugger or profiler.
 
 A build of each kind stays in the cache beside the others; the environment variables that the
 command names choose it on import.
@@ -11,11 +11,13 @@ import os
 import shutil
 import subprocess
 
-from lltm_jit import native
-from lltm_jit.jit import detect, engine
+from lltm_jit.jit import detect
+
+from . import _build, _families
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    _families.add_argument(parser)
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--debug", action="store_true", help="-g -O0, and for nvcc -g -G")
     kind.add_argument(
@@ -29,13 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     variables = settings(args)
     os.environ.update(variables)
-    toolchain = detect()
-    verbose = True if args.verbose else None
-    spec = native.package_spec(toolchain)
-    info = engine.build(spec, toolchain, force=args.force, verbose=verbose)
-    print(info.library)
+    families = _families.chosen(args.families)
+    for info in _build.make(families, force=args.force, verbose=True if args.verbose else None):
+        print(info.library)
     if variables:
-        print(f"to use it: {how_to_use(variables, toolchain.cxx or 'c++')} python ...")
+        print(f"to use it: {how_to_use(variables, detect().cxx or 'c++')} python ...")
     return 0
 
 

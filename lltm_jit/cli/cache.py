@@ -8,18 +8,19 @@ import textwrap
 from collections import Counter
 
 from lltm_jit import native
-from lltm_jit.jit import cache, detect, retention
+from lltm_jit.jit import Toolchain, cache, detect, retention
 from lltm_jit.jit.builder import nearest
-from lltm_jit.jit.fingerprint import build_key, fingerprint, reasons
+from lltm_jit.jit.fingerprint import Fingerprint, build_key, fingerprint, reasons
 
-from . import _build
+from . import _build, _families
 from ._cell import positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="action", required=True)
-    actions.add_parser("list", help="list the builds; a star marks the one that an import loads")
-    actions.add_parser("why", help="say whether an import would build, and why")
+    actions.add_parser("list", help="list the builds; a star marks those that an import loads")
+    why_parser = actions.add_parser("why", help="say whether an import would build, and why")
+    _families.add_argument(why_parser)
     prune = actions.add_parser("prune", help="remove all but the newest builds of each kind")
     prune.add_argument("--keep", type=positive, help="how many; default: LLTM_JIT_KEEP")
     actions.add_parser("clear", help="remove every build that no process has loaded")
@@ -30,10 +31,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def list_builds(_: argparse.Namespace) -> int:
-    current, _content = _current()
+    toolchain = detect()
+    current = {build_key(_content(family, toolchain)) for family in native.AT_IMPORT}
     rows = [["", "key", "name", "made", "MB", "seconds", "because"]]
     for record in cache.records():
-        mark = "*" if record.key == current else ""
+        mark = "*" if record.key in current else ""
         size = sum(file.stat().st_size for file in record.directory.iterdir()) / 1e6
         made = _build.local_time(record.created)
         name = record.fingerprint["name"]
@@ -44,22 +46,26 @@ def list_builds(_: argparse.Namespace) -> int:
     return 0
 
 
-def why(_: argparse.Namespace) -> int:
+def why(args: argparse.Namespace) -> int:
     toolchain = detect()
-    packaged = native.packaged(native.package_spec(toolchain), toolchain)
+    for family in _families.chosen(args.families):
+        print(f"{family}: {_families.loader(family)} {_loads_or_builds(family, toolchain)}")
+    return 0
+
+
+def _loads_or_builds(family: str, toolchain: Toolchain) -> str:
+    packaged = native.packaged(native.spec(family, toolchain), toolchain)
     if packaged:
-        print(f"an import loads {packaged.info.library}, {packaged.info.reason}")
-        return 0
-    key, content = _current()
-    builds = [record for record in cache.records() if record.fingerprint["name"] == content["name"]]
+        return f"loads {packaged.info.library}, {packaged.info.reason}"
+    content = _content(family, toolchain)
+    key = build_key(content)
+    builds = [record for record in cache.records() if record.fingerprint["name"] == family]
     for record in builds:
         if record.key == key:
             made = _build.local_time(record.created)
-            print(f"an import loads {key}, built at {made} because: {record.reason}")
-            return 0
+            return f"loads {key}, built at {made} because: {record.reason}"
     because = ", ".join(reasons(nearest(builds, content), content))
-    print(f"an import builds {key}, because: {because}")
-    return 0
+    return f"builds {key}, because: {because}"
 
 
 def prune(args: argparse.Namespace) -> int:
@@ -87,8 +93,6 @@ def _in_a_column(reason: str) -> str:
     return textwrap.shorten(reason, 80, placeholder=" ...")
 
 
-def _current() -> tuple[str, dict]:
-    """The key and the content of the package's sources as they are now."""
-    toolchain = detect()
-    content = fingerprint(native.package_spec(toolchain), toolchain)
-    return build_key(content), content
+def _content(family: str, toolchain: Toolchain) -> Fingerprint:
+    """The content of a family's sources as they are now."""
+    return fingerprint(native.spec(family, toolchain), toolchain)

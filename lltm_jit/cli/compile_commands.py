@@ -23,16 +23,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    entries = collect()
+    # A source of core/ is compiled for several families; clangd takes one entry a file.
+    builds = _build.family_builds(native.families()).values()
+    entries = {entry["file"]: entry for build in builds for entry in collect(build)}
     output = args.output or native.kernels_directory().parent / "compile_commands.json"
-    output.write_text(json.dumps(entries, indent=2) + "\n", "utf-8")
+    output.write_text(json.dumps(list(entries.values()), indent=2) + "\n", "utf-8")
     print(f"{output}: {len(entries)} files")
     return 0
 
 
-def collect() -> list[dict[str, Any]]:
+def collect(build: _build.FamilyBuild) -> list[dict[str, Any]]:
     """One entry a source: ninja's own database, less the link, with nvcc's lines made clang's."""
-    build = _build.package_build()
     database = subprocess.run(
         [find_ninja(), "-t", "compdb", "compile", "cuda_compile"],
         cwd=build.info.directory,

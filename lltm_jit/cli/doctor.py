@@ -20,9 +20,9 @@ def run(args: argparse.Namespace) -> int:
     for name, check in checks().items():
         finding = findings[name] = outcome(check, findings)
         if not args.json:
-            print(f"{finding.status:<8} {name:<16} {finding.text}", flush=True)
+            print(f"{finding.status:<8} {name:<18} {finding.text}", flush=True)
             if finding.cure:
-                print(f"{'':<8} {'':<16} -> {finding.cure}", flush=True)
+                print(f"{'':<8} {'':<18} -> {finding.cure}", flush=True)
     problems = [name for name, finding in findings.items() if finding.status == "problem"]
     if args.json:
         json.dump(

@@ -9,7 +9,9 @@ import argparse
 import json
 import shlex
 
-from . import _build
+from lltm_jit import native
+
+from . import _build, _families
 
 RULES = """\
 # $(CXX) $(CPPFLAGS) $(CXXFLAGS) -c name.cpp -o name.o
@@ -20,11 +22,18 @@ _PREPROCESSOR = ("-I", "-D", "-U")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "family",
+        nargs="?",
+        metavar="FAMILY",
+        default=native.AT_IMPORT[0],
+        help="whose flags; default: %(default)s",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object of lists")
 
 
 def run(args: argparse.Namespace) -> int:
-    flags = collect()
+    flags = collect(_families.known(args.family))
     if args.json:
         print(json.dumps(flags, indent=2))
         return 0
@@ -34,9 +43,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def collect() -> dict[str, list[str]]:
+def collect(family: str) -> dict[str, list[str]]:
     """The words of each variable of :data:`RULES`; NVCC's only where CUDA is compiled."""
-    variables = _build.package_build().variables()
+    variables = _build.family_builds([family])[family].variables()
     preprocessor, compiler = split(variables["cflags"])
     flags = {
         "CXX": variables["cxx"],

@@ -10,11 +10,14 @@ from lltm_jit.jit import CacheError, cache
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "name", nargs="?", metavar="FAMILY", help="or another extension; default: whichever is last"
+    )
     parser.add_argument("--path", action="store_true", help="print where the log lies, no more")
 
 
 def run(args: argparse.Namespace) -> int:
-    log = newest_log()
+    log = newest_log(args.name)
     if args.path:
         print(log)
         return 0
@@ -22,8 +25,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def newest_log() -> Path:
+def newest_log(name: str | None = None) -> Path:
     """The log that was written last, of a failed build or of one that is kept.
+
+    Args:
+        name: of an extension, to look at its builds alone.
 
     Raises:
         CacheError: there is none.
@@ -32,4 +38,14 @@ def newest_log() -> Path:
     logs = [*builds.glob(f"*/{cache.LOG}"), *builds.glob("failed/*.log")]
     if not logs:
         raise CacheError(f"no build log in {builds}: nothing was built yet")
-    return max(logs, key=os.path.getmtime)
+    found = [log for log in logs if name in (None, extension(log))]
+    if not found:
+        names = ", ".join(sorted({extension(log) for log in logs} - {""}))
+        raise CacheError(f"no build log of {name!r} in {builds}; there are logs of {names}")
+    return max(found, key=os.path.getmtime)
+
+
+def extension(log: Path) -> str:
+    """The name of the extension that was built, from the log's first line."""
+    with log.open(encoding="utf-8", errors="replace") as file:
+        return file.readline().partition("# extension: ")[2].strip()

@@ -15,8 +15,11 @@ from pathlib import Path
 from lltm_jit import native
 from lltm_jit.jit import LltmJitError
 
+from . import _families
+
 STANDALONE_TEMPLATE = "scale_add"
-TEMPLATE = "my_op"
+TEMPLATE, TEMPLATE_FAMILY = "my_op", "basic"
+TEMPLATE_BINDINGS = f"kernels/{TEMPLATE_FAMILY}/bindings.cpp"
 # Those of C++ that are none in Python, and could be a name in snake_case.
 CPP_KEYWORDS = (
     "alignas alignof and_eq asm auto bitand bitor bool case catch char char8_t char16_t char32_t "
@@ -27,19 +30,15 @@ CPP_KEYWORDS = (
     "static_cast struct switch template this thread_local throw true typedef typeid typename union "
     "unsigned using virtual void volatile wchar_t xor xor_eq"
 )
-FILES = (
-    "kernels/{op}/{op}.h",
-    "kernels/{op}/{op}.cpp",
-    "kernels/{op}/{op}_cpu.cpp",
-    "kernels/{op}/{op}_cuda.cu",
-    "lltm_jit/ops/{op}.py",
-    "tests/ops/test_{op}.py",
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", help="the operator's name, in snake_case")
-    parser.add_argument(
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument(
+        "--family", default=TEMPLATE_FAMILY, help="whose extension it is part of; %(default)s"
+    )
+    place.add_argument(
         "--standalone", action="store_true", help="write a project of its own in the folder NAME"
     )
 
@@ -50,42 +49,59 @@ def run(args: argparse.Namespace) -> int:
             print(f"  {path}")
         print(f"Now: cd {args.name} && python -m pytest")
         return 0
-    written = create(native.kernels_directory().parent, args.name)
+    written = create(native.kernels_directory().parent, args.name, _families.known(args.family))
     print("written:")
     for path in written:
         print(f"  {path}")
     print(
         f"It computes what {TEMPLATE} does. Now:\n"
-        f"  python -m pytest tests/ops/test_{args.name}.py    builds and tests it\n"
-        f"  make format                                       after a name longer than {TEMPLATE}\n"
+        f"  python -m pytest tests/ops/{args.family}/test_{args.name}.py    builds and tests it\n"
+        f"  make format                  breaks lines anew after a name longer than {TEMPLATE}\n"
         f"and export it in lltm_jit/functional.py when it is ready."
     )
     return 0
 
 
-def create(checkout: Path, name: str) -> list[str]:
-    """Write the operator's files, and its line in bindings.cpp; returns their names.
+def create(checkout: Path, name: str, family: str = TEMPLATE_FAMILY) -> list[str]:
+    """Write the operator's files, and its lines in the family's bindings.cpp; returns their names.
 
     Raises:
         LltmJitError: the name cannot be used, or this is not a checkout of the project.
     """
     check_name(name)
-    templates = {path.format(op=TEMPLATE): path.format(op=name) for path in FILES}
-    for template, target in templates.items():
-        if not (checkout / template).is_file():
-            raise LltmJitError(
-                f"{checkout} is not a checkout of the project: {template} is missing"
-            )
+    for taken in checkout.glob(f"kernels/*/{name}"):
+        raise LltmJitError(f"{taken.relative_to(checkout).as_posix()} exists already")
+    targets = {path: renamed_operator(path, name, family) for path in template_files(checkout)}
+    for target in targets.values():
         if (checkout / target).exists():
             raise LltmJitError(f"{target} exists already")
-    bindings = checkout / "kernels" / "bindings.cpp"
-    bound = with_operator(bindings.read_text("utf-8"), name)
-    for template, target in templates.items():
-        text = renamed_operator((checkout / template).read_text("utf-8"), name)
-        (checkout / target).parent.mkdir(exist_ok=True)
-        (checkout / target).write_text(text, "utf-8")
-    bindings.write_text(bound, "utf-8")
-    return [*templates.values(), "kernels/bindings.cpp"]
+    bindings = f"kernels/{family}/bindings.cpp"
+    lines = operator_lines((checkout / TEMPLATE_BINDINGS).read_text("utf-8"), name, family)
+    bound = with_operator((checkout / bindings).read_text("utf-8"), *lines)
+    for template, target in targets.items():
+        text = renamed_operator((checkout / template).read_text("utf-8"), name, family)
+        (checkout / target).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / target).write_text(not_exported(text, name, family), "utf-8")
+    (checkout / bindings).write_text(bound, "utf-8")
+    return [*targets.values(), bindings]
+
+
+def template_files(checkout: Path) -> list[str]:
+    """The names of the template's files.
+
+    Raises:
+        LltmJitError: this is not a checkout of the project.
+    """
+    kernels = checkout / "kernels" / TEMPLATE_FAMILY / TEMPLATE
+    files = [
+        *sorted(kernels.glob("*")),
+        checkout / "lltm_jit" / "ops" / TEMPLATE_FAMILY / f"{TEMPLATE}.py",
+        checkout / "tests" / "ops" / TEMPLATE_FAMILY / f"test_{TEMPLATE}.py",
+    ]
+    for path in (kernels, *files):
+        if not path.exists():
+            raise LltmJitError(f"{checkout} is not a checkout of the project: {path} is missing")
+    return [path.relative_to(checkout).as_posix() for path in files]
 
 
 def create_standalone(parent: Path, name: str) -> list[str]:
@@ -138,29 +154,49 @@ def renamed(text: str, name: str, template: str) -> str:
     return text.replace(template, name).replace(camel_case(template), camel_case(name))
 
 
-def renamed_operator(text: str, name: str) -> str:
-    """The text of one of the operator's files, for the new operator."""
-    text = renamed(text, name, TEMPLATE)
-    # The template is exported by the package, the new operator is not yet.
+def renamed_operator(text: str, name: str, family: str) -> str:
+    """The text, or the path, of one of the operator's files, for the new operator."""
+    for place in ("{}/my_op", "{}/test_my_op", "{}.my_op", '"{}"'):
+        text = text.replace(place.format(TEMPLATE_FAMILY), place.format(family))
+    return renamed(text, name, TEMPLATE)
+
+
+def not_exported(text: str, name: str, family: str) -> str:
+    """The text of a test, with what it imports: the new operator is not yet in the package."""
     exported = f"from lltm_jit import {camel_case(name)}, {name}\n"
-    module = f"from lltm_jit.ops.{name} import "
-    if exported in text:
-        text = text.replace(exported, "").replace(module, f"{module}{camel_case(name)}, {name}, ")
-    return text
+    module = f"from lltm_jit.ops.{family}.{name} import "
+    if exported not in text:
+        return text
+    return text.replace(exported, "").replace(module, f"{module}{camel_case(name)}, {name}, ")
 
 
-def with_operator(bindings: str, name: str) -> str:
-    """bindings.cpp with one more line in its list of operators.
+def operator_lines(bindings: str, name: str, family: str) -> tuple[str, str]:
+    """The lines of a family's bindings.cpp for an operator: its include, and its registration.
 
     Raises:
-        LltmJitError: the list is not there, or has the operator.
+        LltmJitError: the template's bindings.cpp has no such lines.
     """
-    macro = re.search(r"#define LLTM_JIT_FOR_EACH_OP\(OP\)((?:\s*\\\n\s*OP\(\w+\))+)", bindings)
-    if macro is None:
-        raise LltmJitError("kernels/bindings.cpp has no list LLTM_JIT_FOR_EACH_OP")
-    names = re.findall(r"OP\((\w+)\)", macro[1])
-    if name in names:
-        raise LltmJitError(f"kernels/bindings.cpp has the operator {name} already")
-    lines = ["#define LLTM_JIT_FOR_EACH_OP(OP)", *(f"  OP({op})" for op in sorted([*names, name]))]
-    width = max(map(len, lines))
-    return bindings.replace(macro[0], " \\\n".join([line.ljust(width) for line in lines]).rstrip())
+    lines = [line for line in bindings.splitlines() if re.search(rf"\b{TEMPLATE}\b", line)]
+    if [line.startswith("#include") for line in lines] != [True, False]:
+        raise LltmJitError(
+            f"expected {TEMPLATE_BINDINGS} to have an include and a line of {TEMPLATE}, but got "
+            f"{len(lines)} lines: {lines}"
+        )
+    include, registration = (renamed_operator(line, name, family) for line in lines)
+    return include, registration
+
+
+def with_operator(bindings: str, include: str, registration: str) -> str:
+    """bindings.cpp with the two lines of one more operator.
+
+    Raises:
+        LltmJitError: it has them already.
+    """
+    head, mark, body = bindings.partition("PYBIND11_MODULE(")
+    if include in head:
+        raise LltmJitError(f"bindings.cpp has the line {include} already")
+    includes = [line for line in head.splitlines() if line.startswith("#include")]
+    block = "\n".join(includes)
+    head = head.replace(block, "\n".join(sorted([*includes, include])))
+    end = body.rindex("}")
+    return f"{head}{mark}{body[:end]}{registration}\n{body[end:]}"

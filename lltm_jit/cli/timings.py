@@ -5,22 +5,32 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from . import _build
+from lltm_jit.jit import BuildInfo
+
+from . import _build, _families
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    del parser  # takes none
+    _families.add_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    info = _build.package_build().info
-    seconds = seconds_by_output(info.directory)
-    sources = {source.stem: source for source in info.sources}
-    for output, spent in sorted(seconds.items(), key=lambda item: -item[1]):
-        source = sources.get(output.split(".")[0])
-        print(f"{spent:8.2f} s  {source.name if source else f'link {output}'}")
-    print(f"{sum(seconds.values()):8.2f} s  in all")
+    infos = _build.make(_families.chosen(args.families))
+    steps = [step for info in infos for step in collect(info)]
+    for seconds, name in sorted(steps, reverse=True):
+        print(f"{seconds:8.2f} s  {name}")
+    print(f"{sum(seconds for seconds, _ in steps):8.2f} s  in all")
     return 0
+
+
+def collect(info: BuildInfo) -> list[tuple[float, str]]:
+    """The seconds of each step of a family's build, and what it made."""
+    sources = {source.stem: source for source in info.sources}
+    steps = []
+    for output, seconds in seconds_by_output(info.directory).items():
+        source = sources.get(output.split(".")[0])
+        steps.append((seconds, f"{info.name}: {source.name if source else f'link {output}'}"))
+    return steps
 
 
 def seconds_by_output(build: Path) -> dict[str, float]:

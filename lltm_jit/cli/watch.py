@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 from lltm_jit import native
-from lltm_jit.jit import Build, LltmJitError, reload
+from lltm_jit.jit import LltmJitError
+from lltm_jit.jit.reload import Reload
 from lltm_jit.jit.watch import watch
 
 _PATIENCE = 3.0  # seconds that a command has to end when it is told to
+_turn = threading.Lock()  # a save during the first build waits for its end
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,13 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    package, program = Package(), Program(args.program)
+    program = Program(args.program)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
     directory = native.kernels_directory()
     try:
-        with watch([directory], package.reload, lambda done: tell_and_run(done, program)):
+        with watch([directory], reload_in_turn, lambda done: tell_and_run(done, program)):
             say(f"watching {directory}; Ctrl-C ends it")
-            first_build(package)
+            first_build()
             program.run()
             threading.Event().wait()
     except KeyboardInterrupt:
@@ -40,23 +41,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-class Package:
-    """The package's build in force, none as long as the first one fails."""
-
-    def __init__(self) -> None:
-        self.current: Build | None = None
-        self._turn = threading.Lock()  # a save during the first build waits for its end
-
-    def reload(self) -> reload.Reload:
-        """Build what changed, and put it into force."""
-        with self._turn:
-            if self.current is None:
-                began = time.perf_counter()
-                self.current = native.load()
-                return reload.Reload(self.current, ("first build",), time.perf_counter() - began)
-            done = reload.reload(self.current, native.package_spec, native.use)
-            self.current = done.build
-            return done
+def reload_in_turn() -> Reload:
+    """Build what changed, at first all that an import loads, and put it into force."""
+    with _turn:
+        return native.reload()
 
 
 class Program:
@@ -86,14 +74,14 @@ class Program:
                 self.process.wait()
 
 
-def first_build(package: Package) -> None:
+def first_build() -> None:
     try:
-        package.reload()
+        reload_in_turn()
     except LltmJitError as error:  # to be mended and saved: that is what the watch is for
         print(error, file=sys.stderr)
 
 
-def tell_and_run(done: reload.Reload, program: Program) -> None:
+def tell_and_run(done: Reload, program: Program) -> None:
     say(f"{', '.join(done.changed)}; new kernels after {done.seconds:.1f} s")
     program.run()
 

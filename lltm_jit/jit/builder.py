@@ -279,6 +279,7 @@ def _log_head(plan: _Plan) -> str:
     """What somebody needs to know who sees nothing but the log."""
     with_cuda, toolchain = plan.spec.with_cuda, plan.toolchain
     facts = {
+        "extension": plan.spec.name,
         "torch": toolchain.torch_version,
         "compiler": toolchain.cxx_version,
         "nvcc": f"{toolchain.nvcc_version} at {toolchain.cuda_home}" if with_cuda else "",

@@ -1,7 +1,8 @@
 """Libraries that were compiled when the package was packaged, so that an import needs no compiler.
 
-Beside the library stands what it was built for. It is used only where all of that fits: a library
-for another torch crashes, and one of other sources computes something else.
+They lie in one folder of the package, one a family, and beside each stands what it was built for.
+It is used only where all of that fits: a library for another torch crashes, and one of other
+sources computes something else.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from . import cache, engine, gpus, knobs
 from .engine import Build, BuildInfo
 from .fingerprint import build_key, fingerprint
 from .progress import Reporter
-from .spec import CUDA_SUFFIXES, CXX_SUFFIXES, HEADER_SUFFIXES, BuildSpec, files_below
+from .spec import CUDA_SUFFIXES, CXX_SUFFIXES, HEADER_SUFFIXES, BuildSpec, files_of
 from .toolchain import Toolchain
 
-RECORD = "prebuilt.json"
-SCHEMA = 1
+FOLDER = "prebuilt"
+SCHEMA = 2
 
 # Who sets one of these wants a build of another kind.
 _KINDS = ("LLTM_JIT_DEBUG", "CUDA_DEVICE_DEBUG", "LLTM_JIT_LINEINFO", "LLTM_JIT_SANITIZE")
@@ -64,27 +65,39 @@ def write(library: Path, spec: BuildSpec, toolchain: Toolchain, seconds: float) 
         "seconds": round(seconds, 3),
         "created": time.time(),
     }
-    cache.write_json(library.with_name(RECORD), record)
+    cache.write_json(record_path(library.parent, spec.name), record)
 
 
-def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
-    """Load the library that was packaged in a directory; None where there is none that fits.
+def record_path(directory: Path, name: str) -> Path:
+    """Where the record of an extension's library lies."""
+    return directory / f"{name}.json"
+
+
+def load(package: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
+    """Load the library that was packaged for a spec; None where there is none that fits.
 
     One that does not fit is told in a line.
+
+    Args:
+        package: the directory of the installed package.
+        spec: what the library was built from. Its sources are the folder of its name in the first
+            include path, and what they include from there.
+        toolchain: what this machine has.
 
     Raises:
         BuildError: the library fits, but cannot be imported.
     """
-    path = directory / RECORD
+    directory = package / FOLDER
+    path = record_path(directory, spec.name)
     if not path.exists() or any(knobs.text(name) != knobs.KNOBS[name].default for name in _KINDS):
         return None
     try:
         record = json.loads(path.read_text("utf-8"))
         problem = _misfit(record, directory, spec, toolchain)
     except (OSError, ValueError, KeyError, TypeError):
-        problem = f"{RECORD} cannot be read"
+        problem = "it or its record cannot be read"
     if problem:
-        Reporter().say(f"the packaged library is not used: {problem}")
+        Reporter().say(f"the packaged library of {spec.name} is not used: {problem}")
         return None
     content = fingerprint(spec, toolchain)
     info = BuildInfo(
@@ -110,10 +123,10 @@ def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None
 
 def _requirements(spec: BuildSpec, toolchain: Toolchain) -> dict[str, str]:
     """What must be the same where the library is made and where it is used."""
-    # All kernels count, also those that a toolchain without CUDA leaves out.
+    # Not those of the spec: a toolchain without CUDA leaves some out, and all of them count.
     suffixes = CXX_SUFFIXES + CUDA_SUFFIXES + HEADER_SUFFIXES
     root = spec.include_paths[0]
-    files = [path for path in files_below(root) if path.suffix in suffixes]
+    files = [path for path in files_of(root / spec.name, root) if path.suffix in suffixes]
     digests = {path.relative_to(root).as_posix(): cache.digest(path) for path in files}
     return {
         "torch": toolchain.torch_version,
@@ -127,9 +140,9 @@ def _requirements(spec: BuildSpec, toolchain: Toolchain) -> dict[str, str]:
 def _misfit(record: dict[str, Any], directory: Path, spec: BuildSpec, tools: Toolchain) -> str:
     """Why the library must not be used here; empty when it may."""
     if record["schema"] != SCHEMA:
-        return f"{RECORD} has another schema"
+        return "its record has another schema"
     if not cache.has_form(record, _FORM):
-        return f"{RECORD} has missing entries or entries of another type"
+        return "its record has missing entries or entries of another type"
     fits, here = record["fits"], _requirements(spec, tools)
     for name, words in _WORDS.items():
         if fits[name] != here[name]:

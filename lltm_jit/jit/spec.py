@@ -164,9 +164,7 @@ class BuildSpec:
         """
         directory = directory.resolve()
         include_path = root.resolve() if root else directory
-        files = files_below(directory)
-        if root:
-            files = _with_included(files, include_path)
+        files = files_of(directory, include_path) if root else files_below(directory)
         suffixes = CXX_SUFFIXES + CUDA_SUFFIXES if toolchain.cuda else CXX_SUFFIXES
         has_cuda = any(path.suffix in CUDA_SUFFIXES for path in files)
         with_cuda = toolchain.cuda and has_cuda
@@ -186,9 +184,12 @@ class BuildSpec:
         )
 
 
-def _with_included(files: list[Path], root: Path) -> list[Path]:
-    """The files, and what they include below the root, each header with the source of its name."""
-    found = set(files)
+def files_of(directory: Path, root: Path) -> list[Path]:
+    """All files below a directory, and what they include below a root around it.
+
+    With an included header comes the source beside it that has its name.
+    """
+    found = set(files_below(directory))
     while True:
         headers = headers_of(
             [path for path in found if path.suffix in _SOURCE_SUFFIXES + HEADER_SUFFIXES], (root,)

@@ -1,6 +1,7 @@
-"""A copy of the project with one operator, for the commands that compile."""
+"""Copies of the project with few files to compile, for the commands that do."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -8,18 +9,57 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[2]
 
+# The files of a family without a header of torch's, and of core/: they compile in a second.
+SMALL = {
+    "{name}/bindings.cpp": """\
+#include <Python.h>
+#include "core/twice.h"
+static PyObject* answer(PyObject*, PyObject*) { return PyLong_FromLong(twice(21)); }
+static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, nullptr}, {}};
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "{name}", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit_{name}() { return PyModule_Create(&module); }
+""",
+    "core/twice.h": "int twice(int x);\n",
+    "core/twice.cpp": '#include "core/twice.h"\nint twice(int x) { return 2 * x; }\n',
+}
 
-def copy_to(directory):
-    """Copy the project with `my_op` as its only operator: few files to compile."""
-    ignored = shutil.ignore_patterns("__pycache__", "lltm", "sigmoid")
-    shutil.copytree(CHECKOUT / "kernels", directory / "kernels", ignore=ignored)
-    shutil.copytree(CHECKOUT / "lltm_jit", directory / "lltm_jit")
-    shutil.copytree(CHECKOUT / "tests" / "ops", directory / "tests" / "ops")
-    bindings = directory / "kernels" / "bindings.cpp"
+
+def copy_with_my_op(directory):
+    """Copy the project with one family that has `my_op` alone."""
+    _copy(directory, "rnn", "sigmoid")
+    bindings = directory / "kernels/basic/bindings.cpp"
     lines = bindings.read_text().splitlines(keepends=True)
-    others = [line for line in lines if line.strip().startswith(("OP(lltm)", "OP(sigmoid)"))]
-    text = "".join(line for line in lines if line not in others)
-    bindings.write_text(text.replace("OP(my_op)                      \\\n", "OP(my_op)\n"))
+    bindings.write_text("".join(line for line in lines if "sigmoid" not in line))
+    replace(directory / "lltm_jit/native.py", r"AT_IMPORT = .*?\)", 'AT_IMPORT = ("basic",)')
+
+
+def copy_with_small_families(directory):
+    """Copy the project with the families `tiny` and `other` alone; an import loads the first."""
+    _copy(directory, "rnn", "basic")
+    replace(directory / "lltm_jit/native.py", r"AT_IMPORT = .*?\)", 'AT_IMPORT = ("tiny",)')
+    for family in ("tiny", "other"):
+        for name, text in SMALL.items():
+            path = directory / "kernels" / name.replace("{name}", family)
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text.replace("{name}", family))
+
+
+def _copy(directory, *left_out):
+    """Copy the project without some folders of kernels."""
+    shutil.copytree(
+        CHECKOUT / "kernels", directory / "kernels", ignore=shutil.ignore_patterns(*left_out)
+    )
+    for folder in ("lltm_jit", "tests/ops"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(CHECKOUT / folder, directory / folder, ignore=ignored)
+    shutil.copy(CHECKOUT / "pyproject.toml", directory)
+
+
+def replace(path, pattern, by):
+    """Replace what matches a pattern once in a file."""
+    text, count = re.subn(pattern, by, path.read_text())
+    assert count == 1
+    path.write_text(text)
 
 
 def environment(directory):

@@ -1,4 +1,4 @@
-"""`python -m lltm_jit build` and `watch`, on a copy of the project with one operator."""
+"""`python -m lltm_jit build` and `watch`, on a copy of the project with small families."""
 
 import argparse
 import queue
@@ -7,17 +7,14 @@ import subprocess
 import sys
 import threading
 import time
-from types import SimpleNamespace
+from pathlib import Path
 
 import pytest
 from small_checkout import environment, run_in
 
 from lltm_jit.cli import build, watch
 
-PROGRAM = (
-    "import torch, lltm_jit; "
-    "print('my_op gives', lltm_jit.my_op(torch.ones(1), torch.ones(1)).item(), flush=True)"
-)
+PROGRAM = "from lltm_jit import native; print('the answer is', native.tiny.answer(), flush=True)"
 
 
 @pytest.mark.parametrize(
@@ -41,41 +38,46 @@ def test_address_sanitizer_is_preloaded():
     assert "LD_PRELOAD" not in build.how_to_use({"LLTM_JIT_SANITIZE": "undefined"}, "g++")
 
 
-def test_debug_and_release_side_by_side(checkout):
-    debug = run_in(checkout, "-m", "lltm_jit", "build", "--debug", "--force", "--verbose")
+def test_debug_and_release_side_by_side(small_checkout):
+    debug = run_in(small_checkout, "-m", "lltm_jit", "build", "--debug", "--force", "--verbose")
     assert debug.returncode == 0, debug.stderr
     library, hint = debug.stdout.splitlines()
     assert hint == "to use it: LLTM_JIT_DEBUG=1 CUDA_DEVICE_DEBUG=1 python ..."
     assert " -O0 -g" in debug.stderr
     assert "-O3" not in debug.stderr
-    release = run_in(checkout, "-m", "lltm_jit", "build", "--lineinfo")
+    release = run_in(small_checkout, "-m", "lltm_jit", "build", "--lineinfo")
     assert release.returncode == 0, release.stderr
     assert release.stdout.splitlines()[0] != library
+
+
+def test_all_families_are_built_or_those_named(small_checkout):
+    for families, names in (
+        ([], ["tiny.so"]),
+        (["other"], ["other.so"]),
+        (["tiny", "other", "tiny"], ["tiny.so", "other.so"]),
+        (["all"], ["other.so", "tiny.so"]),
+    ):
+        done = run_in(small_checkout, "-m", "lltm_jit", "build", *families)
+        assert done.returncode == 0, done.stderr
+        assert [Path(line).name for line in done.stdout.splitlines()] == names
 
 
 def test_a_save_during_the_first_build_is_built_after_it(monkeypatch):
     calls, began = [], threading.Event()
 
-    def load():
-        calls.append("load")
+    def reload():
+        calls.append("begin")
         began.set()
         time.sleep(0.2)
-        return "first"
+        calls.append("end")
 
-    def reload_it(current, *_):
-        calls.append(f"reload of {current}")
-        return SimpleNamespace(build="second")
-
-    monkeypatch.setattr(watch.native, "load", load)
-    monkeypatch.setattr(watch.reload, "reload", reload_it)
-    package = watch.Package()
-    first = threading.Thread(target=package.reload)
+    monkeypatch.setattr(watch.native, "reload", reload)
+    first = threading.Thread(target=watch.first_build)
     first.start()
     began.wait()
-    package.reload()
+    watch.reload_in_turn()
     first.join()
-    assert calls == ["load", "reload of first"]
-    assert package.current == "second"
+    assert calls == ["begin", "end"] * 2
 
 
 def test_a_command_that_does_not_end_when_told_to_is_killed(monkeypatch):
@@ -93,13 +95,13 @@ def test_a_command_that_does_not_end_when_told_to_is_killed(monkeypatch):
 
 
 @pytest.fixture
-def watching(checkout):
+def watching(small_checkout):
     """A running `watch` with a program, and the lines that both print."""
     pytest.importorskip("watchfiles")
     process = subprocess.Popen(
         [sys.executable, "-m", "lltm_jit", "watch", "--", sys.executable, "-c", PROGRAM],
-        cwd=checkout,
-        env=environment(checkout),
+        cwd=small_checkout,
+        env=environment(small_checkout),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -122,15 +124,15 @@ def watching(checkout):
     assert process.wait(timeout=30) == 0
 
 
-def test_watch_rebuilds_and_reruns(checkout, watching):
-    header = checkout / "kernels" / "my_op" / "my_op.h"
-    text = header.read_text()
-    watching("my_op gives 2.0")
-    header.write_text(text.replace("T(3) * in[0] - in[1]", "T(5) * in[0] - in[1]"))
-    watching("kernels/my_op/my_op.h changed; new kernels after")
-    watching("my_op gives 4.0")
-    header.write_text(text.replace("T(3) * in[0] - in[1]", "T(3) * in[0] - in_1"))
+def test_watch_rebuilds_and_reruns(small_checkout, watching):
+    source = small_checkout / "kernels" / "core" / "twice.cpp"
+    text = source.read_text()
+    watching("the answer is 42")
+    source.write_text(text.replace("2 * x", "3 * x"))
+    watching("kernels/core/twice.cpp changed; new kernels after")
+    watching("the answer is 63")
+    source.write_text(text.replace("2 * x", "2 * x_"))
     watching("the old build stays in force")
-    watching("in_1")
-    header.write_text(text)
-    watching("my_op gives 2.0")
+    watching("x_")
+    source.write_text(text)
+    watching("the answer is 42")

@@ -13,6 +13,7 @@ import pytest
 from small_checkout import run_in
 
 import lltm_jit
+from lltm_jit import native
 from lltm_jit.cli import main, timings
 from lltm_jit.jit import BuildError, BuildSpec, cache, detect, engine, retention
 
@@ -33,14 +34,21 @@ def tiny_spec(directory, text="int answer() { return 42; }\n"):
     return spec, toolchain
 
 
-def test_timings_lists_every_source_slowest_first(capsys):
-    assert main(["timings"]) == 0
+def builds():
+    """The builds of the families that are loaded."""
+    return lltm_jit.build_info().families
+
+
+@pytest.mark.parametrize("families", [[], ["rnn"]])
+def test_timings_lists_every_source_slowest_first(capsys, families):
+    assert main(["timings", *families]) == 0
     lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
     names = {line[2] for line in lines}
-    assert names == {source.name for source in lltm_jit.build_info().sources} | {
-        f"link {lltm_jit.build_info().library.name}",
-        "in all",
-    }
+    expected = {"in all"}
+    for family in families or native.AT_IMPORT:
+        expected |= {f"{family}: {source.name}" for source in builds()[family].sources}
+        expected.add(f"{family}: link {builds()[family].library.name}")
+    assert names == expected
     seconds = [float(line[0]) for line in lines]
     assert seconds[:-1] == sorted(seconds[:-1], reverse=True)
     assert seconds[-1] == pytest.approx(sum(seconds[:-1]), abs=0.1)
@@ -74,21 +82,22 @@ def test_flags_build_an_extension_from_a_makefile(capsys, tmp_path):
 
 
 def test_flags_as_json(capsys):
-    assert main(["flags", "--json"]) == 0
+    assert main(["flags", "rnn", "--json"]) == 0
     flags = json.loads(capsys.readouterr().out)
-    assert "-DTORCH_EXTENSION_NAME=_C" in flags["CPPFLAGS"]
+    assert "-DTORCH_EXTENSION_NAME=rnn" in flags["CPPFLAGS"]
     assert sysconfig.get_path("include") in flags["CPPFLAGS"]
     assert "-O3" in flags["CXXFLAGS"]
     assert "-ltorch_python" in flags["LDFLAGS"]
-    assert ("NVCC" in flags) == bool(lltm_jit.build_info().nvcc)
+    assert ("NVCC" in flags) == bool(builds()["rnn"].nvcc)
 
 
 def test_compile_commands_lists_every_source(capsys, tmp_path):
     output = tmp_path / "compile_commands.json"
     assert main(["compile-commands", "-o", str(output)]) == 0
     entries = json.loads(output.read_text())
-    sources = {str(source) for source in lltm_jit.build_info().sources}
+    sources = {str(source) for build in builds().values() for source in build.sources}
     assert {entry["file"] for entry in entries} == sources
+    assert len(entries) == len(sources)  # those of core/ are compiled for several families
     for entry in entries:
         assert sysconfig.get_path("include") in entry["arguments"]
         if entry["file"].endswith(".cu"):
@@ -96,14 +105,35 @@ def test_compile_commands_lists_every_source(capsys, tmp_path):
             assert "-gencode" not in " ".join(entry["arguments"])
 
 
-def test_archive_holds_every_object(tmp_path):
-    output = tmp_path / "liblltm_jit.a"
-    for _ in range(2):  # the second time it is written anew
-        assert main(["archive", "-o", str(output)]) == 0
-    members = subprocess.run(["ar", "t", output], capture_output=True, text=True).stdout.split()
-    assert sorted(name.split(".")[0] for name in members) == sorted(
-        source.stem for source in lltm_jit.build_info().sources
-    )
+def test_archives_hold_every_object(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):  # the second time they are written anew
+        assert main(["archive"]) == 0
+    assert main(["archive", "rnn", "-o", "other.a"]) == 0
+    assert (tmp_path / "other.a").read_bytes() == (tmp_path / "liblltm_jit_rnn.a").read_bytes()
+    for family in native.AT_IMPORT:
+        words = ["ar", "t", f"liblltm_jit_{family}.a"]
+        members = subprocess.run(words, capture_output=True, text=True).stdout.split()
+        assert sorted(name.split(".")[0] for name in members) == sorted(
+            source.stem for source in builds()[family].sources
+        )
+
+
+def test_one_file_is_not_for_two_archives(capsys, tmp_path):
+    assert main(["archive", "-o", str(tmp_path / "both.a")]) == 1
+    said = "error: expected one family beside --output, but got 2: basic, rnn\n"
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["info"], ["build"], ["cache", "why"], ["timings"], ["flags"], ["archive"]],
+    ids=lambda words: words[0],
+)
+def test_an_unknown_family_is_told_which_there_are(capsys, words):
+    assert main([*words, "lstm"]) == 1
+    said = f"error: no family 'lstm'; there are {', '.join(native.families())}\n"
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize("command", ["archive", "compile-commands"])
@@ -112,7 +142,8 @@ def test_archive_holds_every_object(tmp_path):
 )
 def test_an_output_that_cannot_be_written_is_an_error(capfd, tmp_path, command, output, said):
     path = tmp_path / output
-    assert main([command, "-o", str(path)]) == 1
+    families = ["basic"] if command == "archive" else []
+    assert main([command, *families, "-o", str(path)]) == 1
     assert capfd.readouterr().err.endswith(f"{path}: {said}\n")
 
 
@@ -132,44 +163,60 @@ def test_log_shows_the_build_that_failed_last(capsys, empty_root, tmp_path, monk
     assert "fourty_two" in capsys.readouterr().out
     assert main(["log", "--path"]) == 0
     assert "failed" in capsys.readouterr().out
+    assert main(["log", "tiny"]) == 0
+    assert "fourty_two" in capsys.readouterr().out
+    assert main(["log", "rnn"]) == 1
+    assert capsys.readouterr().err.endswith("; there are logs of tiny\n")
     monkeypatch.setattr(sys, "stdout", None)  # as where it was closed
     assert main(["log"]) == 0
 
 
 def test_cache_why_names_what_a_build_needs(capsys, empty_root):
     assert main(["cache", "why"]) == 0
-    assert capsys.readouterr().out.strip().endswith("because: first build")
+    lines = capsys.readouterr().out.splitlines()
+    for family, line in zip(native.AT_IMPORT, lines, strict=True):
+        assert line.startswith(f"{family}: an import builds ")
+        assert line.endswith(", because: first build")
     assert main(["cache", "list"]) == 0
     assert "no builds" in capsys.readouterr().out
 
 
-def test_cache_why_of_the_loaded_build(capsys):
-    assert main(["cache", "why"]) == 0
-    info = lltm_jit.build_info()
-    out = capsys.readouterr().out
-    assert out.startswith(f"an import loads {info.key}, built at ")
-    assert out.strip().endswith(info.reason)
+def test_cache_why_of_the_loaded_builds(capsys):
+    assert main(["cache", "why", *builds()]) == 0
+    lines = capsys.readouterr().out.splitlines()
     assert main(["cache", "list"]) == 0
-    assert f"*  {info.key}" in capsys.readouterr().out
+    listed = capsys.readouterr().out
+    for (family, info), line in zip(builds().items(), lines, strict=True):
+        assert line.startswith(f"{family}: an import loads {info.key}, built at ")
+        assert line.endswith(info.reason)
+        assert f"*  {info.key}  {family} " in listed
+
+
+def test_cache_why_of_a_family_that_an_import_does_not_load(capsys, monkeypatch, empty_root):
+    monkeypatch.setattr(native, "AT_IMPORT", ("basic",))
+    assert main(["cache", "why", "all"]) == 0
+    basic, rnn = capsys.readouterr().out.splitlines()
+    assert basic.startswith("basic: an import builds ")
+    assert rnn.startswith("rnn: its first use builds ")
 
 
 def test_cache_why_names_the_changed_file(capsys, empty_root):
     # The record of the loaded build, as if lltm_math.h had been another file then.
-    directory = lltm_jit.build_info().directory
+    directory = builds()["rnn"].directory
     copy = cache.builds_directory() / ("0" * 20)
     shutil.copytree(directory, copy)
     (empty_root / "lltm_jit").chmod(0o755)
     record = json.loads((copy / cache.RECORD).read_text())
     record["key"] = copy.name
     files = record["fingerprint"]["files"]
-    files["kernels/lltm/lltm_math.h"] = "another digest"
+    files["kernels/rnn/lltm/lltm_math.h"] = "another digest"
     (copy / cache.RECORD).write_text(json.dumps(record))
-    assert main(["cache", "why"]) == 0
+    assert main(["cache", "why", "rnn"]) == 0
     out = capsys.readouterr().out
-    assert out.strip().endswith("because: kernels/lltm/lltm_math.h changed")
+    assert out.strip().endswith("because: kernels/rnn/lltm/lltm_math.h changed")
     record["fingerprint"]["files"] = dict.fromkeys(files, "another digest")
     (copy / cache.RECORD).write_text(json.dumps(record))
-    assert main(["cache", "why"]) == 0
+    assert main(["cache", "why", "rnn"]) == 0
     assert capsys.readouterr().out.count(" changed") == len(files) > 3
 
 
@@ -209,17 +256,20 @@ def test_removing_says_what_cannot_be_deleted(
     assert directory.exists()
 
 
-def test_a_build_of_another_checkout_is_told_with_the_paths_of_this_one(checkout, tmp_path):
+def test_a_build_of_another_checkout_is_told_with_the_paths_of_this_one(small_checkout, tmp_path):
     """The key is made of contents: the second copy finds what the first one, or another, built."""
-    assert run_in(checkout, "-m", "lltm_jit", "build").returncode == 0
+    assert run_in(small_checkout, "-m", "lltm_jit", "build").returncode == 0
     second = tmp_path / "second"
-    shutil.copytree(checkout, second)
-    checkout.rename(tmp_path / "moved")
+    shutil.copytree(small_checkout, second)
+    small_checkout.rename(tmp_path / "moved")
     assert run_in(second, "-m", "lltm_jit", "compile-commands").returncode == 0
     entries = json.loads((second / "compile_commands.json").read_text())
     kernels = second / "kernels"
-    sources = {str(path) for path in kernels.rglob("*") if path.suffix == ".cpp"}
-    assert sources <= {entry["file"] for entry in entries}
+    sources = {
+        str(kernels / name)
+        for name in ("tiny/bindings.cpp", "other/bindings.cpp", "core/twice.cpp")
+    }
+    assert {entry["file"] for entry in entries} == sources
     flags = run_in(second, "-m", "lltm_jit", "flags").stdout.splitlines()
     for words in [*(entry["arguments"] for entry in entries), " ".join(flags).split()]:
         assert f"-I{kernels}" in words
@@ -228,7 +278,7 @@ def test_a_build_of_another_checkout_is_told_with_the_paths_of_this_one(checkout
 
 
 def test_an_operator_that_does_not_fit_its_schema_is_an_import_error(checkout):
-    schema = checkout / "lltm_jit" / "ops" / "my_op.py"
+    schema = checkout / "lltm_jit" / "ops" / "basic" / "my_op.py"
     schema.write_text(schema.read_text().replace('"my_op(Tensor x, Tensor y)', '"my_op(Tensor x)'))
     program = "try:\n    import lltm_jit\nexcept ImportError as error:\n    print(error)\n"
     out = run_in(checkout, "-c", program).stdout

@@ -158,23 +158,30 @@ def test_grad_check_table_fails_when_sigmoid_is_wrong(monkeypatch):
     assert main(["grad_check", "--table"]) == 1
 
 
-def test_info_shows_the_loaded_build(capsys):
-    assert main(["info", "--json"]) == 0
+def test_info_shows_the_loaded_builds(capsys):
+    info = lltm_jit.build_info()
+    assert main(["info", "--json", *info.families]) == 0
     facts = json.loads(capsys.readouterr().out)
-    build = lltm_jit.build_info()
-    # `cached` tells of the process that asks.
-    told = {**json.loads(json.dumps(asdict(build), default=str)), "cached": True}
+    told = json.loads(json.dumps(asdict(info), default=str))
+    for build in told["families"].values():
+        build["cached"] = True  # it tells of the process that asks
     assert facts == told
-    assert build.lltm_jit_version == lltm_jit.__version__
-    assert build.python_version == platform.python_version()
-    assert build.toolchain.torch_version == build.torch_version == torch.__version__
-    assert build.reason
+    assert info.lltm_jit_version == lltm_jit.__version__
+    assert info.python_version == platform.python_version()
+    assert info.toolchain.torch_version == torch.__version__
     with pytest.raises(FrozenInstanceError):
-        build.key = "another"
+        info.families = {}
     assert main(["info"]) == 0
     out = capsys.readouterr().out
-    assert build.key in out
     assert torch.__version__ in out
+    for build in info.families.values():
+        assert build.torch_version == torch.__version__
+        assert build.reason
+        assert build.key in out
+    assert main(["info", "basic"]) == 0
+    out = capsys.readouterr().out
+    assert info.families["basic"].key in out
+    assert info.families["rnn"].key not in out
 
 
 def test_info_neither_builds_nor_imports_the_builder(tmp_path):
@@ -184,7 +191,7 @@ def test_info_neither_builds_nor_imports_the_builder(tmp_path):
     assert done.returncode == 0
     facts = json.loads(done.stdout)
     assert facts["toolchain"]["torch_version"] == torch.__version__
-    assert "key" not in facts
+    assert facts["families"] == {}
     assert list(tmp_path.rglob("ok.json")) == []
     assert " torch.utils\n" in done.stderr
     assert "torch.utils.cpp_extension" not in done.stderr

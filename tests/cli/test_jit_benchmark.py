@@ -1,10 +1,13 @@
 """`python -m lltm_jit benchmark jit`, on a copy of the project with one operator."""
 
+import json
 import re
 
 from small_checkout import run_in
 
-from lltm_jit.cli import main
+from lltm_jit.cli import _jit_benchmark, main
+
+TITLES = ("cold build of the package", "edit of basic/my_op/my_op_cpu.cpp", "cached import")
 
 # As small as a Python module can be: torch's load takes a second for it.
 OPPONENT = """
@@ -21,18 +24,31 @@ def test_builds_edits_and_imports_are_timed(checkout, tmp_path):
     done = run_in(checkout, "-m", "lltm_jit", "benchmark", "jit", "--against", str(opponent))
     # The goals are for an opponent of a usual size, so the cold build is above its goal here.
     assert done.returncode == 1, done.stderr
-    for title in ("cold build of the package", "edit of my_op/my_op_cpu.cpp", "cached import"):
+    for title in (
+        "cold build of the package",
+        "edit of basic/my_op/my_op_cpu.cpp",
+        "cached import",
+    ):
         assert re.search(rf"^{title}.*? +\d+\.\d+ s +\d+\.\d+ s ", done.stdout, re.MULTILINE)
     assert re.search(r"^cold build .* above ", done.stdout, re.MULTILINE)
     assert (opponent / "theirs.cpp").read_text() == OPPONENT
 
 
-def test_without_an_opponent_there_are_the_times_alone(checkout):
-    done = run_in(checkout, "-m", "lltm_jit", "benchmark", "jit")
-    for title in ("cold build of the package", "edit of my_op/my_op_cpu.cpp"):
-        assert re.search(rf"^{title} +\d+\.\d+ s( +-){{4}}$", done.stdout, re.MULTILINE)
-    assert re.search(r"^cached import.*? +\d+\.\d+ s +0\.050 s ", done.stdout, re.MULTILINE)
-    assert done.returncode == (" above " in done.stdout)
+def test_without_an_opponent_there_are_the_times_alone(capsys, monkeypatch):
+    edits = ("basic/my_op/my_op_cpu.cpp", "basic/my_op/my_op_cuda.cu")
+
+    def python(folder, program, *arguments):
+        if program == _jit_benchmark._OURS:
+            return json.dumps({"cold": 9, **dict.fromkeys(edits, 1)}) + "\n/build"
+        return "0.06"
+
+    monkeypatch.setattr(_jit_benchmark, "python", python)
+    monkeypatch.setattr(_jit_benchmark, "alone_seconds", lambda *_: 0.9)
+    assert main(["benchmark", "jit"]) == 1
+    out = capsys.readouterr().out
+    for title in TITLES[:2]:
+        assert re.search(rf"^{title} +\d+\.\d+ s( +-){{4}}$", out, re.MULTILINE)
+    assert re.search(r"^cached import.*? +0\.060 s +0\.050 s +1\.200  above ", out, re.MULTILINE)
 
 
 def test_an_opponent_that_is_not_there(capsys):

@@ -1,19 +1,23 @@
 """`python -m lltm_jit new NAME`: the operator that it writes passes its tests."""
 
+import re
+import shutil
+
 import pytest
 from small_checkout import CHECKOUT, run_in
 
-from lltm_jit.cli.new import FILES, check_name, create, create_standalone, with_operator
+from lltm_jit.cli.new import check_name, create, create_standalone, operator_lines, with_operator
 from lltm_jit.jit import LltmJitError
 
 
 def test_the_new_operator_passes_its_tests(checkout):
-    written = create(checkout, "scale_add")
-    assert written == [path.format(op="scale_add") for path in FILES] + ["kernels/bindings.cpp"]
+    *written, bindings = create(checkout, "scale_add", "basic")
     for path in written:
-        assert "my_op" not in (checkout / path).read_text().replace("OP(my_op)", "")
+        text = (checkout / path).read_text()
+        assert "my_op" not in text.lower().replace("myop", "my_op")
+    assert bindings == "kernels/basic/bindings.cpp"
     options = ["-q", "-x", "-p", "no:cacheprovider"]
-    done = run_in(checkout, "-m", "pytest", *options, "tests/ops/test_scale_add.py")
+    done = run_in(checkout, "-m", "pytest", *options, "tests/ops/basic/test_scale_add.py")
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
 
@@ -38,19 +42,42 @@ def test_the_standalone_project_passes_its_tests(tmp_path, shared_root, monkeypa
         create_standalone(tmp_path, "blend")
 
 
-def test_a_line_is_added_to_the_bindings():
-    before = (
-        "#define LLTM_JIT_FOR_EACH_OP(OP) \\\n  OP(lltm)                       \\\n  OP(my_op)\n\n"
-    )
-    after = (
-        "#define LLTM_JIT_FOR_EACH_OP(OP) \\\n"
-        "  OP(lltm)                       \\\n"
-        "  OP(middle)                     \\\n"
-        "  OP(my_op)\n\n"
-    )
-    assert with_operator(before, "middle") == after
-    with pytest.raises(LltmJitError, match="has the operator middle already"):
-        with_operator(after, "middle")
+BINDINGS = """\
+// The operators.
+#include "core/host/module.h"
+#include "rnn/lltm/lltm_ops.h"
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  module.add<lltm_cell>();
+}
+"""
+
+
+def test_an_operator_of_another_family(tmp_path):
+    for folder in ("kernels/basic", "lltm_jit/ops/basic", "tests/ops/basic"):
+        shutil.copytree(CHECKOUT / folder, tmp_path / folder)
+    (tmp_path / "kernels/rnn").mkdir()
+    (tmp_path / "kernels/rnn/bindings.cpp").write_text(BINDINGS)
+    written = create(tmp_path, "blend", "rnn")
+    assert {"kernels/rnn/blend/blend.h", "lltm_jit/ops/rnn/blend.py"} < set(written)
+    assert written[-2:] == ["tests/ops/rnn/test_blend.py", "kernels/rnn/bindings.cpp"]
+    for path in written:
+        assert not re.search(r"\bbasic\b", (tmp_path / path).read_text())
+    assert "native.rnn.blend(x, y)" in (tmp_path / "lltm_jit/ops/rnn/blend.py").read_text()
+    with pytest.raises(LltmJitError, match="kernels/rnn/blend exists already"):
+        create(tmp_path, "blend", "basic")  # the names of all operators are in one namespace
+
+
+def test_two_lines_are_added_to_the_bindings():
+    template = (CHECKOUT / "kernels/basic/bindings.cpp").read_text()
+    include, registration = operator_lines(template, "middle", "rnn")
+    after = with_operator(BINDINGS, include, registration).splitlines()
+    assert [line for line in after if line not in BINDINGS.splitlines()] == [include, registration]
+    assert after[2:4] == ['#include "rnn/lltm/lltm_ops.h"', '#include "rnn/middle/middle_ops.h"']
+    assert after[-3:] == ["  module.add<lltm_cell>();", registration, "}"]
+    assert registration == "  module.add<middle, middle_backward>();"
+    with pytest.raises(LltmJitError, match=r"has the line #include .* already"):
+        with_operator("\n".join(after), include, registration)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +104,7 @@ def test_a_project_is_not_named_like_a_module_that_it_needs(tmp_path, name):
 
 
 def test_nothing_is_overwritten(checkout):
-    with pytest.raises(LltmJitError, match=r"kernels/my_op/my_op\.h exists already"):
+    with pytest.raises(LltmJitError, match="kernels/basic/my_op exists already"):
         create(checkout, "my_op")
 
 

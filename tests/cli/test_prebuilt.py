@@ -8,24 +8,24 @@ import sys
 import zipfile
 
 import pytest
-from small_checkout import CHECKOUT, copy_to
+from small_checkout import CHECKOUT, copy_with_small_families
 
 from lltm_jit.jit import prebuilt
 
 PROGRAM = (
-    "import torch, lltm_jit\n"
-    "print(lltm_jit.my_op(torch.ones(1), torch.ones(1)).item())\n"
-    "print(lltm_jit.build_info().reason)\n"
+    "import lltm_jit\n"
+    "print(lltm_jit.native.tiny.answer())\n"
+    "print(lltm_jit.build_info().families['tiny'].reason)\n"
     "print(lltm_jit.reload().changed)\n"
 )
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory, shared_root):
-    """A wheel of a small copy of the project, with its library."""
-    checkout = tmp_path_factory.mktemp("prebuilt")
-    copy_to(checkout)
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+    """A wheel of a small copy of the project, with the libraries of its two families."""
+    checkout = tmp_path_factory.mktemp("prebuilt") / "checkout"
+    copy_with_small_families(checkout)
+    for name in ("setup.py", "README.md", "LICENSE"):
         shutil.copy(CHECKOUT / name, checkout / name)
     shutil.copytree(CHECKOUT / "examples" / "scale_add", checkout / "examples" / "scale_add")
     done = subprocess.run(
@@ -78,20 +78,31 @@ def test_a_wheel_for_this_platform_alone(wheel):
 def test_import_without_a_compiler(installed):
     _, run = installed
     done = run()
-    assert done.stdout.splitlines() == ["2.0", "compiled when the package was built", "()"]
+    assert done.stdout.splitlines() == ["42", "compiled when the package was built", "()"]
     assert done.stderr == ""
     assert run(LLTM_JIT_DISABLE_JIT="1").returncode == 0
 
 
+def test_another_family_is_loaded_on_its_first_use(installed):
+    package, run = installed
+    program = "from lltm_jit import native; print(native.other.answer())"
+    done = run("-c", program)
+    assert (done.stdout, done.stderr) == ("42\n", "")
+    (library,) = packaged(package).glob("other*.so")
+    library.unlink()
+    assert run().stderr == ""  # needs the first one alone
+    assert "library of other is not used: " in run("-c", program).stderr
+
+
 def test_commands_know_that_the_packaged_library_is_loaded(installed):
     package, run = installed
-    (library,) = package.glob("_C*.so")
-    said = f"an import loads {library}, compiled when the package was built\n"
+    (library,) = packaged(package).glob("tiny*.so")
+    said = f"tiny: an import loads {library}, compiled when the package was built\n"
     assert run("-m", "lltm_jit", "cache", "why").stdout == said
     doctor = json.loads(run("-m", "lltm_jit", "doctor", "--json").stdout)
-    assert doctor["build"]["text"] == f"ready in {package}"
-    (package / prebuilt.RECORD).unlink()
-    assert "an import builds " in run("-m", "lltm_jit", "cache", "why").stdout
+    assert doctor["build of tiny"]["text"] == f"ready in {library.parent}"
+    record_of(package).unlink()
+    assert "tiny: an import builds " in run("-m", "lltm_jit", "cache", "why").stdout
 
 
 @pytest.mark.parametrize("command", ["timings", "flags", "compile-commands"])
@@ -101,8 +112,21 @@ def test_commands_about_a_build_want_one_in_the_cache(installed, command):
     assert done.stderr.startswith("error: no C++ compiler was found, ")
 
 
+def packaged(package):
+    return package / prebuilt.FOLDER
+
+
+def record_of(package):
+    return prebuilt.record_path(packaged(package), "tiny")
+
+
+def append_to(source):
+    with source.open("a") as file:
+        file.write("// edited\n")
+
+
 def change_record(package, **changes):
-    path = package / prebuilt.RECORD
+    path = record_of(package)
     record = json.loads(path.read_text())
     record["fits"].update(changes)
     path.write_text(json.dumps(record))
@@ -112,7 +136,7 @@ def test_of_another_torch(installed):
     package, run = installed
     change_record(package, torch="1.2.3")
     done = run()
-    assert "the packaged library is not used: torch was 1.2.3 and is " in done.stderr
+    assert "the packaged library of tiny is not used: torch was 1.2.3 and is " in done.stderr
     assert "no C++ compiler was found" in done.stderr
     done = run(LLTM_JIT_DISABLE_JIT="1")
     assert "LLTM_JIT_DISABLE_JIT forbids" in done.stderr
@@ -120,9 +144,11 @@ def test_of_another_torch(installed):
 
 def test_of_other_sources(installed):
     package, run = installed
-    with (package / "kernels" / "my_op" / "my_op.h").open("a") as header:
-        header.write("// edited\n")
-    assert "not used: the digest of the sources was " in run().stderr
+    for name in ("other/bindings.cpp", "core/cuda/mma.cuh"):  # nothing that is included
+        append_to(package / "kernels" / name)
+    assert run().stderr == ""
+    append_to(package / "kernels" / "core" / "twice.cpp")
+    assert "tiny is not used: the digest of the sources was " in run().stderr
 
 
 def test_of_another_processor(installed):
@@ -135,15 +161,15 @@ def test_of_another_processor(installed):
 
 def test_damaged(installed):
     package, run = installed
-    (library,) = package.glob("_C*.so")
+    (library,) = packaged(package).glob("tiny*.so")
     library.write_bytes(library.read_bytes()[:-100])
     assert f"not used: {library.name} is not the file that was built" in run().stderr
-    record = json.loads((package / prebuilt.RECORD).read_text())
+    record = json.loads(record_of(package).read_text())
     for change in ({"architectures": [9]}, {"seconds": "ten"}):
-        (package / prebuilt.RECORD).write_text(json.dumps({**record, **change}))
-        assert "not used: prebuilt.json has missing entries or" in run().stderr
-    (package / prebuilt.RECORD).write_text("not JSON")
-    assert "not used: prebuilt.json cannot be read" in run().stderr
+        record_of(package).write_text(json.dumps({**record, **change}))
+        assert "not used: its record has missing entries or" in run().stderr
+    record_of(package).write_text("not JSON")
+    assert "not used: it or its record cannot be read" in run().stderr
 
 
 def test_another_kind_of_build_is_asked_for(installed):

@@ -1,0 +1,45 @@
+"""What the files of kernels/ may include, so that families stay apart and compile quickly."""
+
+import re
+
+import pytest
+
+from lltm_jit import native
+from lltm_jit.jit.includes import headers_of
+
+KERNELS = native.kernels_directory()
+FILES = sorted(path for path in KERNELS.rglob("*") if path.suffix in (".h", ".cuh", ".cpp", ".cu"))
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+TORCH = ("torch/", "ATen/", "c10/", "pybind11/", "Python.h")
+WIDE = ("torch/extension.h", "torch/torch.h", "torch/all.h", "ATen/ATen.h", "ATen/Functions.h")
+
+
+def label(path):
+    return path.relative_to(KERNELS).as_posix()
+
+
+def includes(path, mark):
+    """The names that a file includes between quotes or between angle brackets."""
+    return [name for found, name in INCLUDE.findall(path.read_text()) if found == mark]
+
+
+@pytest.mark.parametrize("path", FILES, ids=label)
+def test_a_family_includes_core_and_itself(path):
+    family = label(path).split("/")[0]
+    ours = [name for name in includes(path, "<") if (KERNELS / name).is_file()]
+    for name in (*includes(path, '"'), *ours):
+        assert name.split("/")[0] in {"core", family}, f"{label(path)} includes {name}"
+        assert (KERNELS / name).is_file(), f"there is no kernels/{name}"
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.suffix == ".cu"], ids=label)
+def test_a_cuda_source_includes_nothing_of_torch(path):
+    """Neither itself nor through a header of ours: nvcc needs a minute more for it."""
+    for file in (path, *headers_of([path], [KERNELS])):
+        wrong = [name for name in includes(file, "<") if name.startswith(TORCH)]
+        assert wrong == [], f"{label(path)} comes to {wrong} in {label(file)}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=label)
+def test_only_narrow_headers_of_torch_are_included(path):
+    assert set(includes(path, "<")).isdisjoint(WIDE)
