@@ -15,6 +15,7 @@ from lltm_jit.jit import BuildInfo, cache, detect, engine
 from lltm_jit.jit.builder import compile_line_places
 from lltm_jit.jit.cache import BUILD_FILE
 from lltm_jit.jit.cancel import cancelled_by
+from lltm_jit.jit.progress import Reporter
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ def make(
     def build(family: str) -> BuildInfo:
         with cancelled_by(unwanted):
             spec = native.spec(family, toolchain)
-            return engine.build(spec, toolchain, force=force, verbose=verbose)
+            reporter = Reporter(verbose, label=family)
+            return engine.build(spec, toolchain, force=force, reporter=reporter)
 
     with ThreadPoolExecutor() as threads:
         tasks = [threads.submit(build, family) for family in families]

@@ -109,7 +109,7 @@ def load(
             return _loaded[key]
         registrations.check(spec)
         found = _obtain(spec, tools, content, asked, reporter)
-        return found and _load_record(spec, tools, content, *found, reporter)
+        return _load_record(spec, tools, content, *found, reporter) if found else None
 
     return _with_content(spec, tools, reporter, use)
 
@@ -129,7 +129,9 @@ def find(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
         if key in _loaded:
             return _loaded[key]
         record = _find(key, reporter.say)
-        return record and _load_record(spec, toolchain, content, record, True, reporter)
+        if record is None:
+            return None
+        return _load_record(spec, toolchain, content, record, True, reporter)
 
 
 def _load_record(
@@ -154,18 +156,19 @@ def build(
     *,
     force: bool = False,
     verbose: bool | None = None,
+    reporter: Reporter | None = None,
 ) -> BuildInfo:
     """Build an extension without importing it.
 
     Args:
-        spec, toolchain, verbose: as for :func:`load`.
+        spec, toolchain, verbose, reporter: as for :func:`load`.
         force: compile every file, also when the cache holds the build.
 
     Raises:
         BuildError, ToolchainError, CacheError: as for :func:`load`.
     """
     tools = toolchain or detect()
-    reporter = Reporter(verbose)
+    reporter = reporter or Reporter(verbose)
 
     def make(content: Fingerprint, asked: float) -> BuildInfo | None:
         found = _obtain(spec, tools, content, asked, reporter, force=force)
