@@ -47,16 +47,17 @@ bool rows_aligned(const Tensor& matrix) {
 
 bool rows_apart(const Tensor& matrix) { return matrix.stride(0) >= matrix.size(1); }
 
-// The inputs as the kernels with their own products take them.
+// The inputs as the kernels with their own products take them, and which of those run.
 struct ProductInputs {
   Tensor input, weights, old_h;
-  LltmOperands operands;
-  // `grads`: who wants a gradient.
+  LltmProblem problem;
+  LltmPlan plan;
+  // `wanted`: the gradients that the backward pass is asked for.
   ProductInputs(const Tensor& input_, const Tensor& weights_, const Tensor& old_h_,
-                const OutputMask& grads = {})
+                const OutputMask& wanted = {})
       : input(dense_rows(input_)), weights(dense_rows(weights_)), old_h(dense_rows(old_h_)) {
     const int64_t input_size = input.size(1), hidden_size = old_h.size(1);
-    const LltmProblem problem{
+    problem = {
         .batch_size = input.size(0),
         .input_size = input_size,
         .hidden_size = hidden_size,
@@ -65,18 +66,25 @@ struct ProductInputs {
                    hidden_size * old_h.element_size() % 16 == 0 &&
                    input_size * input.element_size() % 16 == 0,
         .apart = rows_apart(input) && rows_apart(weights) && rows_apart(old_h),
-        .grad_columns = (grads[0] ? input_size : 0) + (grads[3] ? hidden_size : 0),
+        .grad_columns = (wanted[0] ? input_size : 0) + (wanted[3] ? hidden_size : 0),
     };
-    operands = {problem,
-                input.const_data_ptr(),
-                weights.const_data_ptr(),
-                old_h.const_data_ptr(),
-                input.stride(0),
-                weights.stride(0),
-                old_h.stride(0),
-                plan_for(input, problem)};
+    plan = plan_for(input, problem);
+  }
+  LltmOperands operands() const {
+    return {
+        problem,         input.const_data_ptr(), weights.const_data_ptr(), old_h.const_data_ptr(),
+        input.stride(0), weights.stride(0),      old_h.stride(0),          plan,
+    };
   }
 };
+
+bool fits_own_products(const ProductInputs& inputs) {
+  return inputs.plan.backward != LltmBackwardRoad::Library;
+}
+
+bool fits_own_cell(const ProductInputs& inputs) {
+  return inputs.plan.forward != LltmForwardRoad::Library;
+}
 
 StateAndGates forward_own(const ProductInputs& inputs, const OptionalTensor& bias,
                           const Tensor& old_cell, bool save_gates) {
@@ -87,7 +95,7 @@ StateAndGates forward_own(const ProductInputs& inputs, const OptionalTensor& bia
   if (save_gates) gates = empty({old_h.size(0), 3 * old_h.size(1)}, input);
   const Tensor dense_cell = old_cell.contiguous();
   const Tensor dense_bias = bias ? bias->contiguous() : Tensor();
-  LltmCellArgs args{inputs.operands};
+  LltmCellArgs args{inputs.operands()};
   args.bias = bias ? dense_bias.const_data_ptr() : nullptr;
   args.old_cell = dense_cell.const_data_ptr();
   args.new_h = new_h.mutable_data_ptr();
@@ -103,7 +111,7 @@ StateAndGates forward(const Tensor& input, const Tensor& weights, const Optional
   check_lltm_inputs("lltm_cell", input, weights, bias, old_h, old_cell);
   const KernelGuard guard(input);
   const ProductInputs inputs(input, weights, old_h);
-  if (inputs.operands.plan.forward != LltmForwardRoad::Library) {
+  if (fits_own_cell(inputs)) {
     return forward_own(inputs, bias, old_cell, save_gates);
   }
   const Tensor X = at::cat({old_h, input}, 1);
@@ -144,7 +152,7 @@ Gradients products_own(const Tensor& grad_pre, const ProductInputs& inputs,
     if (wanted) grad = empty(like.sizes(), like);
     return wanted ? grad.mutable_data_ptr() : nullptr;
   };
-  LltmProductsArgs args{inputs.operands};
+  LltmProductsArgs args{inputs.operands()};
   args.grad_pre = grad_pre.const_data_ptr();
   args.grad_input = allocate(grad_input, output_mask[0], inputs.input);
   args.grad_weights = allocate(grad_weights, output_mask[1], inputs.weights);
@@ -158,7 +166,7 @@ Gradients products_own(const Tensor& grad_pre, const ProductInputs& inputs,
 Gradients products(const Tensor& grad_pre, const Tensor& input, const Tensor& weights,
                    const OptionalTensor& bias, const Tensor& old_h, OutputMask output_mask) {
   const ProductInputs inputs(input, weights, old_h, output_mask);
-  if (inputs.operands.plan.backward != LltmBackwardRoad::Library) {
+  if (fits_own_products(inputs)) {
     return products_own(grad_pre, inputs, bias, output_mask);
   }
   // Without the concatenation of the forward pass: each block of columns is a product of its own.
