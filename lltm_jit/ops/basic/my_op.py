@@ -13,6 +13,7 @@ from lltm_jit import native
 from lltm_jit.ops._library import define, refuse_non_tensors
 
 define(
+    "basic",
     "my_op(Tensor x, Tensor y) -> Tensor",
     "my_op_backward(Tensor grad) -> (Tensor, Tensor)",
 )

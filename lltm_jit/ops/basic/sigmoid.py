@@ -14,6 +14,7 @@ from lltm_jit import native
 from lltm_jit.ops._library import define, refuse_non_tensors
 
 define(
+    "basic",
     "sigmoid(Tensor x) -> Tensor",
     "sigmoid_backward(Tensor grad, Tensor s) -> Tensor",
     "d_sigmoid(Tensor z) -> Tensor",
