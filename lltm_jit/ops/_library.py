@@ -1,7 +1,7 @@
 """The operator library ``lltm_jit`` of torch's dispatcher.
 
 Schemas are defined here, once a process. The implementations (CPU, CUDA, meta, autograd, autocast,
-vmap) stand in ``kernels/<op>/<op>.cpp`` and come and go with the compiled extension.
+vmap) stand in ``kernels/<family>/<op>/<op>.cpp`` and come and go with the compiled extension.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from torch.overrides import is_tensor_like
 
 _LIBRARY = torch.library.Library("lltm_jit", "DEF")
 
-
-OPERATORS: dict[str, list[str]] = {}  # the operators of each family
+# The names of the operators that each family of kernels implements.
+OPERATORS: dict[str, list[str]] = {}
 
 
 def define(family: str, *schemas: str) -> None:
-    """Define operators of a family by their schemas, as ``"my_op(Tensor x, Tensor y) -> Tensor"``."""
+    """Define a family's operators by schemas, such as ``"my_op(Tensor x, Tensor y) -> Tensor"``."""
+    names = OPERATORS.setdefault(family, [])
     for schema in schemas:
-        OPERATORS.setdefault(family, []).append(schema.partition("(")[0])
         _LIBRARY.define(schema, tags=torch.Tag.pt2_compliant_tag)
+        names.append(schema.partition("(")[0])
 
 
 def refuse_non_tensors(

@@ -1,20 +1,16 @@
-// my_op: checks, autograd and registration.
+// my_op: checks, formula and derivative. The maths of the kernels is in my_op.h.
 #include "basic/my_op/my_op.h"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/neg.h>
-#include <torch/csrc/utils/pybind.h>
-
+#include "basic/my_op/my_op_ops.h"
 #include "core/host/autograd.h"
 #include "core/host/checks.h"
 #include "core/host/elementwise.h"
-#include "core/host/library.h"
+#include "core/host/formula.h"
 
 namespace lltm_jit {
 namespace {
 
 using at::Tensor;
-using Gradients = std::tuple<Tensor, Tensor>;
 
 void check_numeric(const Argument& arg) {
   check_dense(arg);
@@ -41,71 +37,57 @@ void check_gradient(const Tensor& grad) {
               grad.scalar_type());
 }
 
-// ------------------------------------------------------- kernels on CPU and CUDA, shapes on meta --
-
-Tensor my_op_kernel(const Tensor& x, const Tensor& y) {
+Tensor kernel(const Tensor& x, const Tensor& y) {
   check_inputs(x, y);
   auto [z] = elementwise<MyOp>({x, y});
   return z;
 }
 
-Gradients my_op_backward_kernel(const Tensor& grad) {
+std::tuple<Tensor, Tensor> backward_kernel(const Tensor& grad) {
   check_gradient(grad);
   auto [grad_x, grad_y] = elementwise<MyOpGradient>({grad});
   return {grad_x, grad_y};
 }
 
-// ----------------------------------------------------- the ATen formula: other devices, vmap, jvp --
-
-Tensor my_op_aten(const Tensor& x, const Tensor& y) {
+Tensor formula(const Tensor& x, const Tensor& y) {
   check_inputs(x, y);
-  return 3 * x - y;
+  const auto dtype = x.scalar_type();
+  if (!c10::isBarebonesUnsignedType(dtype)) return 3 * x - y;
+  // torch cannot compute in this dtype. Modulo its power of two, the sign makes no difference.
+  return (3 * x.to(at::kLong) - y.to(at::kLong)).to(dtype);
 }
 
-Gradients my_op_backward_aten(const Tensor& grad) {
+std::tuple<Tensor, Tensor> backward_formula(const Tensor& grad) {
   check_gradient(grad);
-  return {3 * grad, at::neg(grad)};
+  return {3 * grad, -grad};
 }
 
-// -------------------------------------------------------------------------- dispatcher, autograd --
-
-Tensor call_my_op(const Tensor& x, const Tensor& y) {
-  static const auto op = find_op<decltype(call_my_op)>("lltm_jit::my_op");
-  return op.call(x, y);
+std::vector<Tensor> gradients(const BackwardPass& pass) {
+  auto [grad_x, grad_y] = ops::my_op_backward(pass.grads[0]);
+  return {grad_x, grad_y};
 }
 
-Gradients call_my_op_backward(const Tensor& grad) {
-  static const auto op = find_op<decltype(call_my_op_backward)>("lltm_jit::my_op_backward");
-  return op.call(grad);
-}
-
-struct MyOpBackward : public OpNode {
-  std::string name() const override { return "MyOpBackward"; }
-  variable_list backward(const variable_list& grads) override {
-    auto [grad_x, grad_y] = call_my_op_backward(grads[0]);
-    return {grad_x, grad_y};
-  }
-};
-
-Tensor my_op_autograd(const Tensor& x, const Tensor& y) {
-  if (any_forward_grad(x, y)) return my_op_aten(x, y);
-  const Tensor z = below_autograd(call_my_op, x, y);
-  if (compute_requires_grad(x, y)) record<MyOpBackward>({z}, x, y);
+Tensor autograd(const Tensor& x, const Tensor& y) {
+  if (any_forward_grad(x, y)) return formula(x, y);
+  const Tensor z = below_autograd(ops::my_op, x, y);
+  if (any_requires_grad(x, y)) record({"MyOpBackward", gradients}, {x, y}, {z});
   return z;
 }
 
 }  // namespace
 
-// ---------------------------------------------------------------------------------- registration --
+Operator<Tensor(const Tensor&, const Tensor&)> ops::my_op{
+    .name = "lltm_jit::my_op",
+    .kernel = kernel,
+    .formula = formula,
+    .autograd = autograd,
+};
 
-void register_my_op(OpLibraries& libraries) {
-  libraries.add<my_op_kernel, my_op_aten, my_op_autograd>("my_op");
-  libraries.add<my_op_backward_kernel, my_op_backward_aten,
-                ByFormula<call_my_op_backward, my_op_backward_aten>::autograd>("my_op_backward");
-}
-
-void bind_my_op(pybind11::module_& m) {
-  m.def("my_op", &call_my_op, pybind11::call_guard<pybind11::gil_scoped_release>());
-}
+Operator<std::tuple<Tensor, Tensor>(const Tensor&)> ops::my_op_backward{
+    .name = "lltm_jit::my_op_backward",
+    .kernel = backward_kernel,
+    .formula = backward_formula,
+    .autograd = ByFormula<ops::my_op_backward>::autograd,
+};
 
 }  // namespace lltm_jit

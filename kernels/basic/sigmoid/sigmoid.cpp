@@ -1,15 +1,11 @@
-// sigmoid: checks, autograd and registration.
+// sigmoid: checks, formula and derivative. The maths of the kernels is in sigmoid.h.
 #include "basic/sigmoid/sigmoid.h"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/rsub.h>
-#include <ATen/ops/sigmoid.h>
-#include <torch/csrc/utils/pybind.h>
-
+#include "basic/sigmoid/sigmoid_ops.h"
 #include "core/host/autograd.h"
 #include "core/host/checks.h"
 #include "core/host/elementwise.h"
-#include "core/host/library.h"
+#include "core/host/formula.h"
 
 namespace lltm_jit {
 namespace {
@@ -24,83 +20,67 @@ void check_backward(const Tensor& grad, const Tensor& s) {
   check_shape(grad_arg, s.sym_sizes(), "s.shape");
 }
 
-// ------------------------------------------------------- kernels on CPU and CUDA, shapes on meta --
-
-Tensor sigmoid_kernel(const Tensor& x) {
+Tensor kernel(const Tensor& x) {
   check_floating_point({"sigmoid", "x", x});
   auto [s] = elementwise<Sigmoid>({x});
   return s;
 }
 
-Tensor sigmoid_backward_kernel(const Tensor& grad, const Tensor& s) {
+Tensor backward_kernel(const Tensor& grad, const Tensor& s) {
   check_backward(grad, s);
-  auto [grad_x] = elementwise<SigmoidGradient>({s, grad});
+  auto [grad_x] = elementwise<SigmoidGradient>({grad, s});
   return grad_x;
 }
 
-// ----------------------------------------------------- the ATen formula: other devices, vmap, jvp --
-
-Tensor sigmoid_aten(const Tensor& x) {
+Tensor formula(const Tensor& x) {
   check_floating_point({"sigmoid", "x", x});
-  return at::sigmoid(x);
+  return x.sigmoid();
 }
 
-Tensor sigmoid_backward_aten(const Tensor& grad, const Tensor& s) {
+Tensor backward_formula(const Tensor& grad, const Tensor& s) {
   check_backward(grad, s);
   return grad * (1 - s) * s;
 }
 
-// -------------------------------------------------------------------------- dispatcher, autograd --
-
-Tensor call_sigmoid(const Tensor& x) {
-  static const auto op = find_op<decltype(call_sigmoid)>("lltm_jit::sigmoid");
-  return op.call(x);
-}
-
-Tensor call_sigmoid_backward(const Tensor& grad, const Tensor& s) {
-  static const auto op = find_op<decltype(call_sigmoid_backward)>("lltm_jit::sigmoid_backward");
-  return op.call(grad, s);
-}
-
 // Differentiable as it stands, since both of its parts are.
-Tensor d_sigmoid(const Tensor& z) {
+Tensor d_formula(const Tensor& z) {
   check_floating_point({"d_sigmoid", "z", z});
-  const Tensor s = call_sigmoid(z);
-  return at::rsub(s, 1) * s;
+  const Tensor s = ops::sigmoid(z);
+  return (1 - s) * s;
 }
 
-struct SigmoidBackward : public OpNode {
-  std::string name() const override { return "SigmoidBackward"; }
-  variable_list backward(const variable_list& grads) override {
-    return {call_sigmoid_backward(grads[0], saved(0))};
-  }
-};
+std::vector<Tensor> gradients(const BackwardPass& pass) {
+  return {ops::sigmoid_backward(pass.grads[0], pass.saved[0])};
+}
 
-Tensor sigmoid_autograd(const Tensor& x) {
-  if (any_forward_grad(x)) return sigmoid_aten(x);
-  const Tensor s = below_autograd(call_sigmoid, x);
-  if (compute_requires_grad(x)) record<SigmoidBackward>({s}, x)->save(s, /*is_output=*/true);
+Tensor autograd(const Tensor& x) {
+  if (any_forward_grad(x)) return formula(x);
+  const Tensor s = below_autograd(ops::sigmoid, x);
+  if (any_requires_grad(x)) {
+    record({"SigmoidBackward", gradients}, {x}, {s}, /*saved=*/{}, /*saved_outputs=*/{s});
+  }
   return s;
 }
 
 }  // namespace
 
-// ---------------------------------------------------------------------------------- registration --
+Operator<Tensor(const Tensor&)> ops::sigmoid{
+    .name = "lltm_jit::sigmoid",
+    .kernel = kernel,
+    .formula = formula,
+    .autograd = autograd,
+};
 
-void register_sigmoid(OpLibraries& libraries) {
-  libraries.add<sigmoid_kernel, sigmoid_aten, sigmoid_autograd>("sigmoid");
-  libraries.add<sigmoid_backward_kernel, sigmoid_backward_aten,
-                ByFormula<call_sigmoid_backward, sigmoid_backward_aten>::autograd>(
-      "sigmoid_backward");
-  for (auto* library : {&libraries.composite, &libraries.vmap}) {
-    library->impl("d_sigmoid", TORCH_FN(d_sigmoid));
-  }
-}
+Operator<Tensor(const Tensor&, const Tensor&)> ops::sigmoid_backward{
+    .name = "lltm_jit::sigmoid_backward",
+    .kernel = backward_kernel,
+    .formula = backward_formula,
+    .autograd = ByFormula<ops::sigmoid_backward>::autograd,
+};
 
-void bind_sigmoid(pybind11::module_& m) {
-  using release_gil = pybind11::call_guard<pybind11::gil_scoped_release>;
-  m.def("sigmoid", &call_sigmoid, release_gil());
-  m.def("d_sigmoid", &d_sigmoid, release_gil());
-}
+Composite<Tensor(const Tensor&)> ops::d_sigmoid{
+    .name = "lltm_jit::d_sigmoid",
+    .formula = d_formula,
+};
 
 }  // namespace lltm_jit

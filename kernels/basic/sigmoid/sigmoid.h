@@ -19,11 +19,11 @@ struct Sigmoid {
 
 struct SigmoidGradient {
   static constexpr bool kIntegers = false;
-  static constexpr int kInputs = 2;   // s, grad_s
+  static constexpr int kInputs = 2;   // grad_s, s
   static constexpr int kOutputs = 1;  // grad_x
   template <typename T>
   static LLTM_JIT_HOST_DEVICE void apply(const T (&in)[kInputs], T (&out)[kOutputs]) {
-    out[0] = in[1] * sigmoid_derivative(in[0]);
+    out[0] = in[0] * sigmoid_derivative(in[1]);
   }
 };
 

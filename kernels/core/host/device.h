@@ -5,6 +5,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/SymIntArrayRef.h>
 
 #include "core/cuda/api.h"
 #ifdef LLTM_JIT_CUDA
@@ -26,13 +27,18 @@ struct KernelGuard {
 
 // A dense tensor with the dtype and device of `like`, inside a KernelGuard: at::empty without its way
 // through the dispatcher, which a small operator would feel.
-inline at::Tensor empty(at::IntArrayRef sizes, const at::Tensor& like) {
-#ifdef LLTM_JIT_CUDA
-  if (like.is_cuda()) {
-    return at::detail::empty_cuda(sizes, like.scalar_type(), like.device(), std::nullopt);
+inline at::Tensor empty(c10::SymIntArrayRef sizes, const at::Tensor& like,
+                        at::MemoryFormat format = at::MemoryFormat::Contiguous) {
+  const auto dtype = like.scalar_type();
+  if (like.is_meta()) {
+    return at::detail::empty_symint_meta(sizes, dtype, std::nullopt, std::nullopt, std::nullopt,
+                                         format);
   }
+  const auto known_sizes = C10_AS_INTARRAYREF_SLOW(sizes);
+#ifdef LLTM_JIT_CUDA
+  if (like.is_cuda()) return at::detail::empty_cuda(known_sizes, dtype, like.device(), format);
 #endif
-  return at::detail::empty_cpu(sizes, like.scalar_type());
+  return at::detail::empty_cpu(known_sizes, dtype, /*pin_memory=*/false, format);
 }
 
 // Runs `cpu(args)` or enqueues `cuda(args, stream)`, by where the tensor is.

@@ -1,8 +1,6 @@
 // The host side of elementwise operators: allocation, dense copies, and the launch.
 #pragma once
 
-#include <ATen/ops/empty.h>
-
 #include <array>
 
 #include "core/host/checks.h"
@@ -35,7 +33,7 @@ std::array<at::Tensor, Op::kOutputs> elementwise(
   const auto format = x.suggest_memory_format();
   const KernelGuard guard(x);
   std::array<at::Tensor, Op::kOutputs> outputs;
-  for (auto& output : outputs) output = at::empty_symint(x.sym_sizes(), x.options(), format);
+  for (auto& output : outputs) output = empty(x.sym_sizes(), x, format);
   if (x.is_meta() || x.numel() == 0) return outputs;
   const auto [type, count] = elements_of(x.scalar_type());
   ElementwiseArgs<Op> args{};

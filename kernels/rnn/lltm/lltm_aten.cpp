@@ -1,15 +1,8 @@
-#include "rnn/lltm/lltm_aten.h"
-
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/elu.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/sigmoid.h>
-#include <ATen/ops/tanh.h>
-#include <ATen/ops/where.h>
-#include <ATen/ops/zeros_like.h>
+// LLTM cell in operations of torch.
 #include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include "core/host/formula.h"
+#include "rnn/lltm/lltm_ops.h"
 
 namespace lltm_jit {
 namespace {
@@ -23,14 +16,15 @@ struct Gates {
   Tensor input_gate, output_gate, candidate_cell;
 };
 
-Tensor pre_activations(const Tensor& X, const Tensor& weights, const OptionalTensor& bias) {
-  return bias ? at::addmm(*bias, X, weights.t()) : at::mm(X, weights.t());
+Tensor zeros_like(const Tensor& tensor) { return tensor.new_zeros_symint(tensor.sym_sizes()); }
+
+Tensor pre_activations(const Tensor& X, const CellInputs& in) {
+  return in.bias ? in.bias->addmm(X, in.weights.t()) : X.mm(in.weights.t());
 }
 
 Gates activate(const Tensor& pre, at::ScalarType dtype) {
   const auto parts = pre.chunk(3, 1);
-  return {at::sigmoid(parts[0]).to(dtype), at::sigmoid(parts[1]).to(dtype),
-          at::elu(parts[2]).to(dtype)};
+  return {parts[0].sigmoid().to(dtype), parts[1].sigmoid().to(dtype), elu(parts[2]).to(dtype)};
 }
 
 struct PointwiseGradients {
@@ -40,80 +34,74 @@ struct PointwiseGradients {
 PointwiseGradients pointwise_backward(const Gates& gates, const Tensor& new_cell,
                                       const Tensor& grad_h, const Tensor& grad_cell) {
   const auto& [i, o, c] = gates;
-  const Tensor t = at::tanh(new_cell);
+  const Tensor t = new_cell.tanh();
   const Tensor cell = grad_cell + o * (1 - t * t) * grad_h;
   // c > 0 wherever the candidate's pre-activation is: see elu_derivative.
-  const Tensor d_elu = at::where(c > 0, at::Scalar(1.0), c + 1);
-  return {at::cat({c * cell * (1 - i) * i, t * grad_h * (1 - o) * o, i * cell * d_elu}, 1), cell};
+  const Tensor d_elu = c.clamp_max(0) + 1;
+  return {cat({c * cell * (1 - i) * i, t * grad_h * (1 - o) * o, i * cell * d_elu}, 1), cell};
 }
 
 }  // namespace
 
-std::tuple<Tensor, Tensor, Tensor> lltm_forward_aten(const Tensor& input, const Tensor& weights,
-                                                     const OptionalTensor& bias,
-                                                     const Tensor& old_h, const Tensor& old_cell) {
+StateAndGates forward_formula(const CellInputs& in) {
+  check_cell("lltm_cell", in);
   const NoAutocast guard;
-  const Tensor pre = pre_activations(at::cat({old_h, input}, 1), weights, bias);
-  const auto [i, o, c] = activate(pre, old_cell.scalar_type());
-  const Tensor new_cell = old_cell + i * c;
-  const Tensor new_h = (o * at::tanh(new_cell)).to(input.scalar_type());
-  return {new_h, new_cell, at::cat({i, o, c}, 1).to(input.scalar_type())};
+  const auto dtype = in.input.scalar_type();
+  const Tensor pre = pre_activations(cat({in.old_h, in.input}, 1), in);
+  const auto [i, o, c] = activate(pre, in.old_cell.scalar_type());
+  const Tensor new_cell = in.old_cell + i * c;
+  return {(o * new_cell.tanh()).to(dtype), new_cell, cat({i, o, c}, 1).to(dtype)};
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> lltm_backward_aten(
-    const OptionalTensor& grad_h, const OptionalTensor& grad_cell, const Tensor& input,
-    const Tensor& weights, const OptionalTensor& bias, const Tensor& old_h, const Tensor& old_cell,
-    std::array<bool, 5> output_mask) {
+// Note [Second derivatives]
+// new_cell and gates are functions of the inputs, so a derivative of the gradients has to see how
+// they came about: they are computed again from the inputs.
+Gradients backward_formula(const BackwardInputs& in) {
+  check_backward(in);
   const NoAutocast guard;
-  const auto dtype = input.scalar_type();
-  const Tensor X = at::cat({old_h, input}, 1);
-  const Gates gates = activate(pre_activations(X, weights, bias), old_cell.scalar_type());
+  const auto& [input, weights, bias, old_h, old_cell] = in.cell;
+  const Tensor X = cat({old_h, input}, 1);
+  const Gates gates = activate(pre_activations(X, in.cell), old_cell.scalar_type());
   const Tensor new_cell = old_cell + gates.input_gate * gates.candidate_cell;
   const auto [d_pre_cell, d_old_cell] =
-      pointwise_backward(gates, new_cell, grad_h ? *grad_h : at::zeros_like(old_h),
-                         grad_cell ? *grad_cell : at::zeros_like(old_cell));
-  const Tensor d_pre = d_pre_cell.to(dtype);
+      pointwise_backward(gates, new_cell, in.grad_h ? *in.grad_h : zeros_like(old_h),
+                         in.grad_cell ? *in.grad_cell : zeros_like(old_cell));
+  const Tensor d_pre = d_pre_cell.to(input.scalar_type());
   const auto hidden_size = old_h.sym_size(1);
-  std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> grads;
+  const auto& mask = in.output_mask;
+  Gradients grads;
   auto& [d_input, d_weights, d_bias, d_old_h, d_cell] = grads;
-  if (output_mask[0] || output_mask[3]) {
-    const Tensor d_X = at::mm(d_pre, weights);
-    if (output_mask[0]) d_input = d_X.slice_symint(1, hidden_size);
-    if (output_mask[3]) d_old_h = d_X.slice_symint(1, 0, hidden_size);
+  if (mask[0] || mask[3]) {
+    const Tensor d_X = d_pre.mm(weights);
+    if (mask[0]) d_input = d_X.slice_symint(1, hidden_size);
+    if (mask[3]) d_old_h = d_X.slice_symint(1, 0, hidden_size);
   }
-  if (output_mask[1]) d_weights = at::mm(d_pre.t(), X);
-  if (output_mask[2]) d_bias = bias->dim() == 2 ? d_pre.sum(0, /*keepdim=*/true) : d_pre.sum(0);
-  if (output_mask[4]) d_cell = d_old_cell;
+  if (mask[1]) d_weights = d_pre.t().mm(X);
+  if (mask[2]) d_bias = d_pre.sum(0, /*keepdim=*/bias->dim() == 2);
+  if (mask[4]) d_cell = d_old_cell;
   return grads;
 }
 
-std::vector<Tensor> lltm_tutorial_forward(const Tensor& input, const Tensor& weights,
-                                          const OptionalTensor& bias, const Tensor& old_h,
-                                          const Tensor& old_cell) {
-  check_lltm_inputs("lltm_forward", input, weights, bias, old_h, old_cell);
+std::vector<Tensor> tutorial_forward(const CellInputs& in) {
+  check_cell("lltm_forward", in);
   const NoAutocast guard;
-  const Tensor X = at::cat({old_h, input}, 1);
-  const Tensor gate_weights = pre_activations(X, weights, bias);
+  const Tensor X = cat({in.old_h, in.input}, 1);
+  const Tensor gate_weights = pre_activations(X, in);
   const auto [i, o, c] = activate(gate_weights, gate_weights.scalar_type());
-  const Tensor new_cell = old_cell + i * c;
-  return {(o * at::tanh(new_cell)).to(input.scalar_type()), new_cell, i, o, c, X, gate_weights};
+  const Tensor new_cell = in.old_cell + i * c;
+  return {(o * new_cell.tanh()).to(in.input.scalar_type()), new_cell, i, o, c, X, gate_weights};
 }
 
-std::vector<Tensor> lltm_tutorial_backward(const Tensor& grad_h, const Tensor& grad_cell,
-                                           const Tensor& new_cell, const Tensor& input_gate,
-                                           const Tensor& output_gate, const Tensor& candidate_cell,
-                                           const Tensor& X, const Tensor& gate_weights,
-                                           const Tensor& weights) {
-  check_lltm_tutorial_backward(grad_h, grad_cell, new_cell, input_gate, output_gate, candidate_cell,
-                               X, gate_weights, weights);
+std::vector<Tensor> tutorial_backward(const TutorialBackwardInputs& in) {
+  check_tutorial_backward(in);
   const NoAutocast guard;
-  const auto [d_pre_cell, d_old_cell] =
-      pointwise_backward({input_gate, output_gate, candidate_cell}, new_cell, grad_h, grad_cell);
-  const Tensor d_pre = d_pre_cell.to(X.scalar_type());
-  const Tensor d_X = at::mm(d_pre, weights);
-  const int64_t hidden_size = grad_h.size(1);
+  const auto [d_pre_cell, d_old_cell] = pointwise_backward(
+      {in.input_gate, in.output_gate, in.candidate_cell}, in.new_cell, in.grad_h, in.grad_cell);
+  const Tensor d_pre = d_pre_cell.to(in.X.scalar_type());
+  const Tensor d_X = d_pre.mm(in.weights);
+  const auto hidden_size = in.grad_h.sym_size(1);
   // The gates say all that gate_weights, part of the tutorial's signature, could.
-  return {d_X.slice(1, 0, hidden_size), d_X.slice(1, hidden_size), at::mm(d_pre.t(), X),
+  return {d_X.slice_symint(1, 0, hidden_size), d_X.slice_symint(1, hidden_size), d_pre.t().mm(in.X),
           d_pre.sum(0, /*keepdim=*/true), d_old_cell};
 }
 

@@ -21,7 +21,7 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import handle_torch_function, has_torch_function
+from torch.overrides import has_torch_function
 
 from lltm_jit import native
 from lltm_jit.ops._library import define, refuse_non_tensor, refuse_non_tensors
@@ -41,6 +41,11 @@ define(
     # those of lltm_cell_forward on the same inputs.
     f"lltm_cell_backward(Tensor? grad_h, Tensor? grad_cell, {_CELL}, Tensor new_cell, Tensor gates,"
     " bool[5] output_mask) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    # The tutorial's calls.
+    f"lltm_forward({_CELL}) -> Tensor[]",
+    "lltm_backward(Tensor grad_h, Tensor grad_cell, Tensor new_cell, Tensor input_gate,"
+    " Tensor output_gate, Tensor candidate_cell, Tensor X, Tensor gate_weights, Tensor weights)"
+    " -> Tensor[]",
 )
 
 IMPLEMENTATIONS = ("auto", "reference", "aten", "fused")
@@ -67,8 +72,8 @@ def lltm_cell(
 ) -> tuple[Tensor, Tensor]:
     """Run one step of the LLTM cell of the PyTorch extension tutorial.
 
-    Its equations, and their source, are at the top of :mod:`lltm_jit.ops.rnn.lltm`. Also accepts the
-    state as a pair: ``lltm_cell(input, (old_h, old_cell), weights, bias)``.
+    Its equations, and their source, are at the top of :mod:`lltm_jit.ops.rnn.lltm`. Also accepts
+    the state as a pair: ``lltm_cell(input, (old_h, old_cell), weights, bias)``.
 
     Args:
         input: (B, I); half, bfloat16, float or double. All tensors share its dtype and device.
@@ -164,11 +169,11 @@ def lltm_forward(
         TypeError: if an argument is no tensor.
     """
     args = _operands("lltm_forward", input, weights, bias, old_h, old_cell)
-    if has_torch_function(args):
-        return handle_torch_function(lltm_forward, args, *args)
     try:
+        if torch.compiler.is_compiling() or has_torch_function(args):
+            return torch.ops.lltm_jit.lltm_forward(*args)
         return native.rnn.lltm_forward(*args)
-    except TypeError:
+    except (TypeError, RuntimeError):
         refuse_non_tensors(lltm_forward, args, optional=("bias",))
         raise
 
@@ -204,11 +209,11 @@ def lltm_backward(
     """
     gates = (input_gate, output_gate, candidate_cell)
     args = (grad_h, grad_cell, new_cell, *gates, X, gate_weights, weights)
-    if has_torch_function(args):
-        return handle_torch_function(lltm_backward, args, *args)
     try:
+        if torch.compiler.is_compiling() or has_torch_function(args):
+            return torch.ops.lltm_jit.lltm_backward(*args)
         return native.rnn.lltm_backward(*args)
-    except TypeError:
+    except (TypeError, RuntimeError):
         refuse_non_tensors(lltm_backward, args)
         raise
 

@@ -56,6 +56,17 @@ def test_integers_wrap_around(dtype, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [*INTEGERS, torch.uint16, torch.uint32, torch.uint64])
+def test_vmap_of_integers(dtype, device):
+    """Also of the unsigned ones in which torch does not compute."""
+    x, y = torch.randint(-(2**63), 2**63 - 1, (2, 3, 5), device=device)
+    expected = my_op_reference(x, y).to(dtype)
+    x, y = x.to(dtype), y.to(dtype)
+    assert torch.equal(vmap(my_op)(x, y), expected)
+    assert torch.equal(my_op(x, y), expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 def test_complex(dtype, device):
     x, y = torch.randn(2, 5, 33, dtype=dtype, device=device)

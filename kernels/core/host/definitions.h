@@ -1,0 +1,113 @@
+// Defines what autograd.h, autocast.h and formula.h declare, whose headers of torch take long to
+// compile. bindings.cpp includes it, once a family: pybind11's headers and the dispatcher's, which it
+// needs, read most of the same.
+#pragma once
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/IListRef.h>
+#include <ATen/ops/cat_ops.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <type_traits>
+
+#include "core/host/autocast.h"
+#include "core/host/autograd.h"
+
+namespace lltm_jit {
+
+// -------------------------------------------------------------------------------------- autograd --
+
+// The node that record() makes.
+class OpNode : public torch::autograd::Node {
+ public:
+  explicit OpNode(const Derivative& derivative) : derivative_(derivative) {}
+
+  std::string name() const override { return derivative_.name; }
+
+  void save(const at::Tensor& tensor, bool is_output) { saved_.emplace_back(tensor, is_output); }
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& grads) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto defined = [](const at::Tensor& grad) { return grad.defined(); };
+    if (std::none_of(grads.begin(), grads.end(), defined)) {
+      return torch::autograd::variable_list(num_outputs());
+    }
+    BackwardPass pass{std::move(grads), {}, {}};
+    pass.saved.reserve(saved_.size());
+    for (auto& variable : saved_) pass.saved.push_back(variable.unpack(getptr()));
+    for (uint32_t i = 0; i < num_outputs(); ++i) pass.wanted[i] = task_should_compute_output(i);
+    auto result = derivative_.gradients(pass);
+    for (size_t i = 0; i < result.size(); ++i) {
+      if (!pass.wanted[i]) result[i].reset();
+    }
+    return result;
+  }
+
+  void release_variables() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (auto& variable : saved_) variable.reset_data();
+  }
+
+  // Compiled autograd would trace the node through internals of torch that change from version to
+  // version. A compiled forward pass has a node of torch's own in its place.
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs&) const override {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, name(),
+                                ": compiled autograd takes this operator only where ",
+                                "the forward pass is compiled, too: use torch.compile there");
+  }
+
+ private:
+  Derivative derivative_;
+  std::vector<torch::autograd::SavedVariable> saved_;
+};
+
+// Nodes are held by std::shared_ptr up to torch 2.12 and by c10::intrusive_ptr from 2.13 on.
+template <typename Node>
+auto make_node(const Derivative& derivative) {
+  if constexpr (std::is_base_of_v<c10::intrusive_ptr_target, Node>) {
+    return c10::make_intrusive<Node>(derivative);
+  } else {
+    // deleteNode, found through Node's base, keeps the release of a long graph from recursing.
+    return std::shared_ptr<Node>(new Node(derivative), [](Node* node) { deleteNode(node); });
+  }
+}
+
+void record(const Derivative& derivative, TensorRefs inputs, TensorRefs outputs, TensorRefs saved,
+            TensorRefs saved_outputs) {
+  const auto node = make_node<OpNode>(derivative);
+  torch::autograd::edge_list edges;
+  edges.reserve(inputs.size());
+  for (const at::Tensor& input : inputs) {
+    edges.push_back(input.defined() ? torch::autograd::impl::gradient_edge(input)
+                                    : torch::autograd::Edge());
+  }
+  node->set_next_edges(std::move(edges));
+  for (const at::Tensor& output : outputs) torch::autograd::set_history(output, node);
+  for (const at::Tensor& tensor : saved) node->save(tensor, /*is_output=*/false);
+  for (const at::Tensor& output : saved_outputs) node->save(output, /*is_output=*/true);
+}
+
+// -------------------------------------------------------------------------------------- autocast --
+
+Autocast::Autocast(const at::Tensor& tensor)
+    : device_(tensor.defined() ? tensor.device().type() : c10::DeviceType::Meta) {
+  if (at::autocast::is_autocast_available(device_) && at::autocast::is_autocast_enabled(device_)) {
+    dtype_ = at::autocast::get_autocast_dtype(device_);
+  }
+}
+
+at::Tensor Autocast::operator()(const at::Tensor& tensor) const {
+  return dtype_ ? at::autocast::cached_cast(*dtype_, tensor, device_) : tensor;
+}
+
+// -------------------------------------------------------------------------------------- formulas --
+
+// Not by formula.h, whose operators would be ambiguous beside those of torch.
+at::Tensor cat(at::TensorList tensors, int64_t dim) { return at::_ops::cat::call(tensors, dim); }
+
+}  // namespace lltm_jit

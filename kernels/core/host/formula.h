@@ -1,0 +1,21 @@
+// What formulas are written in: the operations of torch that are no members of at::Tensor. torch's
+// own headers for them (ATen/TensorOperators.h, ATen/ops/cat.h) take seconds to compile.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/elu_ops.h>
+
+namespace lltm_jit {
+
+inline at::Tensor operator+(const at::Tensor& a, const at::Tensor& b) { return a.add(b); }
+inline at::Tensor operator+(const at::Tensor& a, const at::Scalar& b) { return a.add(b); }
+inline at::Tensor operator-(const at::Tensor& a, const at::Tensor& b) { return a.sub(b); }
+inline at::Tensor operator-(const at::Scalar& a, const at::Tensor& b) { return (-b).add(a); }
+inline at::Tensor operator*(const at::Tensor& a, const at::Tensor& b) { return a.mul(b); }
+inline at::Tensor operator*(const at::Scalar& a, const at::Tensor& b) { return b.mul(a); }
+
+at::Tensor cat(at::TensorList tensors, int64_t dim);
+
+inline at::Tensor elu(const at::Tensor& x) { return at::_ops::elu::call(x, 1, 1, 1); }
+
+}  // namespace lltm_jit
