@@ -19,7 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.library import opcheck
 
 import lltm_jit
-from lltm_jit.functional import lltm_cell
+from lltm_jit.functional import lltm_backward, lltm_cell, lltm_forward
 
 ops = torch.ops.lltm_jit
 
@@ -255,3 +255,47 @@ def test_jit_trace(device):
         return [*results, *torch.autograd.grad(sum(r.square().sum() for r in results), parameters)]
 
     torch.testing.assert_close(run(loaded), run(cell), rtol=0, atol=0)
+
+
+def tutorial_calls(*inputs):
+    results = lltm_forward(*inputs)
+    new_h, new_cell, *saved = results
+    return results, lltm_backward(new_h.cos(), new_cell.cos(), new_cell, *saved, inputs[1])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.usefixtures("fresh_dynamo")
+def test_tutorial_calls_compiled(device):
+    inputs = cell_inputs(dtype=torch.float, device=device, requires_grad=True)
+    actual, expected = (
+        [tensor for results in function(*inputs) for tensor in results]
+        for function in (torch.compile(tutorial_calls, fullgraph=True), tutorial_calls)
+    )
+    torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(sum(t.square().sum() for t in actual), inputs),
+        torch.autograd.grad(sum(t.square().sum() for t in expected), inputs),
+    )
+    plain = [t.detach() for t in inputs]
+    opcheck(ops.lltm_forward.default, plain)
+    new_h, new_cell, *saved = lltm_forward(*plain)
+    opcheck(ops.lltm_backward.default, (new_h, new_cell, new_cell, *saved, plain[1]))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.usefixtures("fresh_dynamo")
+def test_autocast_leaves_the_compiled_tutorial_calls(device):
+    inputs = cell_inputs(dtype=torch.float, device=device)
+    with torch.autocast(device, torch.bfloat16):
+        actual = torch.compile(tutorial_calls, fullgraph=True)(*inputs)
+    torch.testing.assert_close(actual, tutorial_calls(*inputs))
+
+
+def test_tutorial_calls_compiled_have_the_errors_of_eager_ones():
+    inputs = list(cell_inputs())
+    inputs[1] = inputs[1][:-1]
+    with pytest.raises(RuntimeError) as eager:
+        lltm_forward(*inputs)
+    with pytest.raises(RuntimeError) as compiled:
+        torch.compile(lltm_forward, fullgraph=True, backend="aot_eager")(*inputs)
+    assert str(eager.value) in str(compiled.value)
