@@ -1,51 +1,43 @@
-"""scale_add: ``a * x + y``, elementwise, in C++ and CUDA that compile when this is imported."""
+"""scale_add: ``scale * x + y``, elementwise, in C++ and CUDA that compile when this is imported."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 import lltm_jit
 from lltm_jit.jit import detect
-
-KERNELS = Path(__file__).parent / "kernels"
+from lltm_jit.jit.spec import default_cflags, default_cuda_cflags
 
 # The first import compiles; later ones take the build from the cache, until a source changes.
-cuda = detect().cuda  # whether nvcc is here, and torch has CUDA
+tools = detect()  # tools.cuda: whether nvcc is here, and torch has CUDA
 module = lltm_jit.load(
     "scale_add_kernels",
-    [KERNELS / "scale_add.cpp", *([KERNELS / "scale_add_cuda.cu"] if cuda else [])],
-    extra_cflags=["-DWITH_CUDA"] if cuda else [],
-    extra_include_paths=[KERNELS],
+    Path(__file__).parent / "kernels",
+    extra_cflags=default_cflags(tools, with_cuda=tools.cuda),
+    extra_cuda_cflags=default_cuda_cflags(),
+    extra_include_paths=[lltm_jit.include_path()],
+    with_cuda=tools.cuda,
 )
+library = torch.library.Library("scale_add", "DEF")
+library.define("scale_add(Tensor x, Tensor y, Tensor scale) -> Tensor")
+module.register_ops()
 
 
-class _ScaleAdd(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, a: float) -> Tensor:
-        ctx.a = a
-        return module.forward(x, y, a)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        return ctx.a * grad, grad, None
-
-
-def scale_add(x: Tensor, y: Tensor, a: float) -> Tensor:
-    """Return ``a * x + y``.
+def scale_add(x: Tensor, y: Tensor, scale: Tensor) -> Tensor:
+    """Return ``scale * x + y``.
 
     Args:
-        x: float or double tensor of any shape, on the CPU or a GPU.
+        x: half, bfloat16, float or double tensor of any shape, on the CPU or a GPU.
         y: tensor of the shape, dtype and device of ``x``.
-        a: a number.
+        scale: tensor of the shape, dtype and device of ``x``.
 
     Raises:
         RuntimeError: a dtype, shape or device does not fit; the message names both values.
     """
-    return _ScaleAdd.apply(x, y, a)
+    return torch.ops.scale_add.scale_add(x, y, scale)
 
 
 def reload() -> None:

@@ -28,9 +28,12 @@ def test_the_standalone_project_passes_its_tests(tmp_path, shared_root, monkeypa
     assert sorted(written) == [
         "blend/README.md",
         "blend/blend.py",
+        "blend/kernels/bindings.cpp",
         "blend/kernels/blend.cpp",
         "blend/kernels/blend.h",
+        "blend/kernels/blend_cpu.cpp",
         "blend/kernels/blend_cuda.cu",
+        "blend/kernels/blend_ops.h",
         "blend/test_blend.py",
     ]
     for path in written:

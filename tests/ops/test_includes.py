@@ -9,8 +9,10 @@ from lltm_jit.jit.includes import headers_of
 
 KERNELS = native.kernels_directory()
 FILES = sorted(path for path in KERNELS.rglob("*") if path.suffix in (".h", ".cuh", ".cpp", ".cu"))
+SOURCES = [path for path in FILES if path.suffix == ".cpp" and path.name != "bindings.cpp"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 TORCH = ("torch/", "ATen/", "c10/", "pybind11/", "Python.h")
+HEAVY = ("torch/csrc/", "torch/library.h", "pybind11/", "Python.h")
 WIDE = ("torch/extension.h", "torch/torch.h", "torch/all.h", "ATen/ATen.h", "ATen/Functions.h")
 
 
@@ -37,6 +39,14 @@ def test_a_cuda_source_includes_nothing_of_torch(path):
     """Neither itself nor through a header of ours: nvcc needs a minute more for it."""
     for file in (path, *headers_of([path], [KERNELS])):
         wrong = [name for name in includes(file, "<") if name.startswith(TORCH)]
+        assert wrong == [], f"{label(path)} comes to {wrong} in {label(file)}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=label)
+def test_heavy_headers_of_torch_are_read_once_a_family(path):
+    """By bindings.cpp: each other source that comes to them takes some ten seconds more."""
+    for file in (path, *headers_of([path], [KERNELS])):
+        wrong = [name for name in includes(file, "<") if name.startswith(HEAVY)]
         assert wrong == [], f"{label(path)} comes to {wrong} in {label(file)}"
 
 

@@ -1,30 +1,15 @@
-// scale_add: z = a * x + y, elementwise.
-//
-// The contract between the host code (scale_add.cpp) and the CUDA kernel (scale_add_cuda.cu). The
-// kernel's file sees no header of torch's: nvcc needs about a second for it, and a minute with one.
+// scale_add: z = scale * x + y, elementwise.
+// See core/math/elementwise.h.
 #pragma once
 
-#include <cstdint>
+#include "core/math/elementwise.h"
 
-#ifdef WITH_CUDA
-#include <cuda_runtime_api.h>
-#endif
-
-namespace scale_add {
-
-template <typename T>
-struct Arguments {
-  const T* x;  // numel elements, contiguous
-  const T* y;  // numel elements, contiguous
-  T* z;        // numel elements, contiguous; may be x or y
-  T a;
-  int64_t numel;  // positive
+struct ScaleAdd {
+  static constexpr bool kIntegers = false;
+  static constexpr int kInputs = 3;   // x, y, scale
+  static constexpr int kOutputs = 1;  // z
+  template <typename T>
+  static LLTM_JIT_HOST_DEVICE void apply(const T (&in)[kInputs], T (&out)[kOutputs]) {
+    out[0] = in[2] * in[0] + in[1];
+  }
 };
-
-#ifdef WITH_CUDA
-// Enqueues on `stream`. Defined for float and double.
-template <typename T>
-cudaError_t launch(const Arguments<T>& arguments, cudaStream_t stream);
-#endif
-
-}  // namespace scale_add

@@ -1,0 +1,4 @@
+#include "core/cpu/elementwise.h"
+#include "scale_add.h"
+
+template void lltm_jit::elementwise_cpu(const ElementwiseArgs<ScaleAdd>&);
