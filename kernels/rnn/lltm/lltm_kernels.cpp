@@ -3,11 +3,10 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/mm.h>
 
-#include <limits>
-
 #include "core/host/checks.h"
 #include "core/host/device.h"
 #include "rnn/lltm/lltm.h"
+#include "rnn/lltm/lltm_cpu_limits.h"
 #include "rnn/lltm/lltm_ops.h"
 
 namespace lltm_jit {
@@ -19,20 +18,12 @@ namespace {
 // CUDA: they have one launch, and tiles enough for every SM; above, the library's larger tiles win,
 // in 16 bits and in double sooner than in float, which the library multiplies without tensor cores.
 // The 16-bit types have kernels for larger cells on some devices: lltm_clusters_take() knows.
-// CPU: with AVX2 or AVX-512 they win at every size, except that the library multiplies bfloat16 in
-// hardware where the processor can.
-struct Limits {
-  int64_t cell, products;
-};
+// CPU: Note [Own products or the library's on a CPU].
+using Limits = LltmLimits;
 
 Limits cpu_limits(at::ScalarType dtype) {
-  constexpr int64_t kSmall = 16 * 128 * 256;
-#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
-  constexpr int64_t kEverySize = std::numeric_limits<int64_t>::max();
-  static const bool bfloat16_hardware = __builtin_cpu_supports("avx512bf16");
-  if (dtype != at::kBFloat16 || !bfloat16_hardware) return {kEverySize, kEverySize};
-#endif
-  return {kSmall, kSmall};
+  static const CpuFeatures features = cpu_features();
+  return lltm_cpu_limits(floating_type(dtype), features);
 }
 
 constexpr int64_t kMedium = 64 * 512 * 768;
