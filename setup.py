@@ -19,7 +19,7 @@ from setuptools import Extension, find_packages, setup
 
 HERE = Path(__file__).resolve().parent
 FOLDERS = {"lltm_jit.kernels": "kernels", "lltm_jit.template": "examples/scale_add"}
-SOURCE_PATTERNS = [f"**/*.{suffix}" for suffix in ("h", "cuh", "cpp", "cu", "md")]
+SOURCE_PATTERNS = [f"**/*.{suffix}" for suffix in ("h", "cuh", "cpp", "cu", "json", "md")]
 
 
 def prebuilt() -> dict:
@@ -30,7 +30,7 @@ def prebuilt() -> dict:
     sys.modules["lltm_jit"] = package
     try:
         from lltm_jit import native
-        from lltm_jit.jit import detect
+        from lltm_jit.jit import detect, variants
         from lltm_jit.jit.jobs import job_count
         from lltm_jit.jit.prebuilt import FOLDER, write
     except ImportError as error:
@@ -58,6 +58,8 @@ def prebuilt() -> dict:
             for family, spec in specs.items():
                 library = Path(self.get_ext_fullpath(full_name(family)))
                 write(library, spec, tools, self.seconds[full_name(family)])
+            for variant in variants.listed(native.kernels_directory()):
+                variants.package(variant, library.parent / variants.VARIANTS, tools)
 
         def build_extension(self, ext: Extension) -> None:
             began = time.time()

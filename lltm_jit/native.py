@@ -22,7 +22,6 @@ from lltm_jit.jit import (
     BuildInfo,
     BuildSpec,
     Toolchain,
-    builder,
     detect,
     engine,
     knobs,
@@ -103,6 +102,8 @@ def start(family: str) -> None:
     if build is not None:
         use(build)
         return
+    from lltm_jit.jit import builder  # a cached import does without it and what it imports
+
     builder.check(wanted, toolchain)
     _placeholders[family] = Placeholders(OPERATORS[family], lambda: load(family))
     _pending[family] = BackgroundBuild(wanted, toolchain)
@@ -138,7 +139,7 @@ def load(family: str) -> Build:
 
 def packaged(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
     """The library that was compiled into the wheel, loaded; None where there is none that fits."""
-    return prebuilt.load(Path(__file__).parent, spec, toolchain)
+    return prebuilt.load(Path(__file__).parent / prebuilt.FOLDER, spec, toolchain)
 
 
 def use(build: Build) -> None:
@@ -146,6 +147,8 @@ def use(build: Build) -> None:
     family = build.info.name
     with _swap:
         old = _current.get(family)
+        if old is build:
+            return
         jit_reload.swap_ops(old.module if old else None, build.module)
         globals()[family] = build.module
         _current[family] = build

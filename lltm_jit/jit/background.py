@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
 import sys
@@ -124,9 +123,11 @@ def stand_back() -> None:
             build.give_up()
 
 
-@atexit.register
 def _finish_all() -> None:
-    """Let the builds end with the process: an import alone leaves a build."""
+    """Let the builds end with the process: an import alone leaves a build.
+
+    Called before the interpreter begins to end: after that, a build could start no thread.
+    """
     builds = list(_running)
     interrupted = getattr(sys, "last_type", None) is KeyboardInterrupt
     try:
@@ -142,6 +143,9 @@ def _finish_all() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.raise_signal(signal.SIGINT)
 
+
+# As concurrent.futures does it; atexit would call too late from Python 3.12 on.
+threading._register_atexit(_finish_all)  # type: ignore[attr-defined]
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_running.clear)  # a child has none of these threads

@@ -73,21 +73,20 @@ def record_path(directory: Path, name: str) -> Path:
     return directory / f"{name}.json"
 
 
-def load(package: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
+def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
     """Load the library that was packaged for a spec; None where there is none that fits.
 
     One that does not fit is told in a line.
 
     Args:
-        package: the directory of the installed package.
-        spec: what the library was built from. Its sources are the folder of its name in the first
-            include path, and what they include from there.
+        directory: where the library lies beside its record.
+        spec: what the library was built from: a variant, or else the folder of its name in the
+            first include path, and what its files include from there.
         toolchain: what this machine has.
 
     Raises:
         BuildError: the library fits, but cannot be imported.
     """
-    directory = package / FOLDER
     path = record_path(directory, spec.name)
     if not path.exists() or any(knobs.text(name) != knobs.KNOBS[name].default for name in _KINDS):
         return None
@@ -123,10 +122,12 @@ def load(package: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
 
 def _requirements(spec: BuildSpec, toolchain: Toolchain) -> dict[str, str]:
     """What must be the same where the library is made and where it is used."""
-    # Not those of the spec: a toolchain without CUDA leaves some out, and all of them count.
-    suffixes = CXX_SUFFIXES + CUDA_SUFFIXES + HEADER_SUFFIXES
     root = spec.include_paths[0]
-    files = [path for path in files_of(root / spec.name, root) if path.suffix in suffixes]
+    if spec.variant:
+        files = [*spec.sources, *spec.headers]
+    else:  # not those of the spec: a toolchain without CUDA leaves some out, and all of them count
+        suffixes = CXX_SUFFIXES + CUDA_SUFFIXES + HEADER_SUFFIXES
+        files = [path for path in files_of(root / spec.name, root) if path.suffix in suffixes]
     digests = {path.relative_to(root).as_posix(): cache.digest(path) for path in files}
     return {
         "torch": toolchain.torch_version,

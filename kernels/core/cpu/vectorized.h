@@ -4,23 +4,13 @@
 
 #include <ATen/cpu/vec/functional.h>
 #include <ATen/cpu/vec/vec.h>
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
+#include <c10/macros/Macros.h>
 
 #include <type_traits>
 
-#include "core/math/scalar.h"
+#include "core/cpu/types.h"
 
 namespace lltm_jit {
-
-template <>
-struct OpMath<c10::Half> {
-  using type = float;
-};
-template <>
-struct OpMath<c10::BFloat16> {
-  using type = float;
-};
 
 template <typename T>
 struct Math<at::vec::Vectorized<T>> {
@@ -34,6 +24,14 @@ struct Math<at::vec::Vectorized<T>> {
   }
 };
 
+// The last elements of 16-bit rows, one by one: out of line, since few are read so.
+template <typename scalar_t>
+C10_NOINLINE at::vec::Vectorized<float> load_tail(const scalar_t* source, int64_t count) {
+  float lanes[at::vec::Vectorized<float>::size()] = {};
+  for (int64_t i = 0; i < count; ++i) lanes[i] = source[i];
+  return at::vec::Vectorized<float>::loadu(lanes);
+}
+
 // Reads `count` elements (at most a vector's lanes) as their arithmetic type; further lanes are
 // zero.
 template <typename scalar_t>
@@ -42,14 +40,10 @@ inline at::vec::Vectorized<opmath_t<scalar_t>> load(const scalar_t* source, int6
   if constexpr (std::is_same_v<scalar_t, opmath_t<scalar_t>>) {
     return count == Vec::size() ? Vec::loadu(source) : Vec::loadu(source, count);
   } else {
+    if (count < Vec::size()) return load_tail(source, count);
     Vec result;
-    if (count == Vec::size()) {
-      at::vec::load_to_float<scalar_t>(source, result);
-      return result;
-    }
-    opmath_t<scalar_t> lanes[Vec::size()] = {};
-    for (int64_t i = 0; i < count; ++i) lanes[i] = source[i];
-    return Vec::loadu(lanes);
+    at::vec::load_to_float<scalar_t>(source, result);
+    return result;
   }
 }
 

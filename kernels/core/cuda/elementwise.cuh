@@ -20,7 +20,7 @@ __device__ __forceinline__ void elementwise_apply(const ElementwiseArgs<Op>& arg
     opmath x[Op::kInputs], y[Op::kOutputs];
 #pragma unroll
     for (int k = 0; k < Op::kInputs; ++k) x[k] = in[k][v];
-    Op::apply(x, y);
+    args.op.apply(x, y);
 #pragma unroll
     for (int k = 0; k < Op::kOutputs; ++k) out[k][v] = y[k];
   }

@@ -13,14 +13,17 @@
 namespace lltm_jit {
 namespace {
 
-// The processor as lltm_plan() wants to know it, and this build's instructions.
+// This processor, and the instructions that the kernels are compiled for.
 LltmCpu this_cpu() {
+  LltmCpu cpu{};
 #if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
-  static const bool bfloat16_products = __builtin_cpu_supports("avx512bf16");
-  return {.wide_vectors = true, .bfloat16_products = bfloat16_products};
-#else
-  return {};
+  cpu.wide_vectors = true;
+  cpu.bfloat16_products = __builtin_cpu_supports("avx512bf16");
+#if defined(__clang__) || __GNUC__ >= 12  // older ones do not know the name
+  cpu.half_products = __builtin_cpu_supports("avx512fp16");
 #endif
+#endif
+  return cpu;
 }
 
 // For the CPU, or the current GPU.
@@ -32,7 +35,8 @@ LltmPlan plan_for(const Tensor& input, const LltmProblem& problem) {
     return lltm_plan(problem, gpu);
   }
 #endif
-  return lltm_plan(problem, this_cpu());
+  static const LltmCpu cpu = this_cpu();
+  return lltm_plan(problem, cpu);
 }
 
 Tensor dense_rows(const Tensor& matrix) {

@@ -17,9 +17,11 @@ struct LltmProblem {
   int64_t grad_columns;  // of [dh, dx], that the backward pass is asked for
 };
 
+// A processor with AMX has AVX-512's products of the same types, too.
 struct LltmCpu {
-  bool wide_vectors;       // this build has AVX2 or AVX-512
-  bool bfloat16_products;  // the processor has them
+  bool wide_vectors;       // the kernels are compiled for AVX2 or AVX-512
+  bool bfloat16_products;  // the library multiplies bfloat16 in hardware
+  bool half_products;      // and half
 };
 
 struct LltmGpu {

@@ -41,18 +41,13 @@ inline void lltm_forward_row(const CellRow<scalar_t, cell_t>& row, int64_t count
 // Calls function(scalar_t{}, cell_t{}) with the types that the arguments name.
 template <typename Args, typename Function>
 void dispatch_types(const Args& args, const Function& function) {
-  const bool float_cell = args.cell_type == ElementType::Float;
-  switch (args.type) {
-    case ElementType::Half:
-      return float_cell ? function(c10::Half{}, float{}) : function(c10::Half{}, c10::Half{});
-    case ElementType::BFloat16:
-      return float_cell ? function(c10::BFloat16{}, float{})
-                        : function(c10::BFloat16{}, c10::BFloat16{});
-    case ElementType::Float:
-      return function(float{}, float{});
-    default:
-      return function(double{}, double{});
-  }
+  dispatch_floating(args.type, [&](auto scalar) {
+    if (args.cell_type == args.type) {
+      function(scalar, scalar);
+    } else {
+      function(scalar, opmath_t<decltype(scalar)>{});
+    }
+  });
 }
 
 }  // namespace lltm_jit

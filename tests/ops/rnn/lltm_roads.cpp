@@ -51,7 +51,8 @@ void bind_plan(py::module_& m) {
   py::class_<LltmCpu>(m, "Cpu")
       .def(py::init<>())
       .def_readwrite("wide_vectors", &LltmCpu::wide_vectors)
-      .def_readwrite("bfloat16_products", &LltmCpu::bfloat16_products);
+      .def_readwrite("bfloat16_products", &LltmCpu::bfloat16_products)
+      .def_readwrite("half_products", &LltmCpu::half_products);
   py::class_<LltmGpu>(m, "Gpu")
       .def(py::init<>())
       .def_readwrite("architecture", &LltmGpu::architecture)

@@ -172,12 +172,19 @@ def test_a_block_without_room_for_three_stages_leaves_all_to_the_library(roads):
 
 @pytest.mark.parametrize("type", ["half", "bfloat16", "float", "double"])
 @pytest.mark.parametrize("wide_vectors", [False, True])
-@pytest.mark.parametrize("bfloat16_products", [False, True])
-def test_cpu(roads, type, wide_vectors, bfloat16_products):
+@pytest.mark.parametrize("products", [None, "bfloat16", "half"])
+def test_cpu(roads, type, wide_vectors, products):
+    """The library takes large cells of a type that it multiplies in hardware."""
     cpu = roads.Cpu()
-    cpu.wide_vectors, cpu.bfloat16_products = wide_vectors, bfloat16_products
-    every_size = wide_vectors and not (bfloat16_products and type == "bfloat16")
-    for sizes, own in (((16, 128, 128), True), ((17, 128, 128), every_size), (LARGE, every_size)):
+    cpu.wide_vectors = wide_vectors
+    if products:
+        setattr(cpu, f"{products}_products", True)
+    every_size = wide_vectors and products != type
+    for sizes, forward, backward in (
+        ((16, 128, 128), True, True),
+        ((17, 128, 128), wide_vectors, every_size),
+        ((1, 1024, 1024), wide_vectors, every_size),
+        (LARGE, every_size, every_size),
+    ):
         plan = roads.plan(problem(roads, sizes, type), cpu)
-        road = "Cpu" if own else "Library"
-        assert (plan.forward.name, plan.backward.name) == (road, road)
+        assert (plan.forward.name == "Cpu", plan.backward.name == "Cpu") == (forward, backward)

@@ -95,7 +95,7 @@ def test_backward_past_two_to_the_31_elements():
 @pytest.mark.skipif(detect().cxx_family != "gcc", reason="other compilers' OpenMP is not torch's")
 def test_kernels_run_on_the_threads_of_torch():
     """They call OpenMP, and the one that torch has loaded: a build without it has one thread."""
-    library = build_info().library.read_bytes()
+    library = build_info().families["rnn"].library.read_bytes()
     assert b"GOMP_parallel" in library
     assert b"libgomp.so" not in library
 

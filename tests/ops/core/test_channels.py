@@ -1,0 +1,188 @@
+"""Elementwise operators with parameters and a value a channel, and sums of channels, in core.
+
+The operators stand in channel_ops/, an extension of their own on top of ``core/``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from op_testing import DEVICES, DTYPES, assert_accurate, bits, needs_gpu
+from torch import Tensor
+
+import lltm_jit
+from lltm_jit import native
+
+SLOPE = 0.2
+# (shape, dim): inner and channels that are a multiple of a pack or not, of one part or of many.
+SHAPES = [
+    ((0, 3, 2, 2), 1),
+    ((2, 0, 5, 5), 1),
+    ((1,), 0),
+    ((31,), 0),
+    ((5, 33), 1),
+    ((129, 1), 1),
+    ((2, 8, 4, 4), 1),
+    ((2, 16, 7, 3), 1),
+    ((3, 5, 2, 127), 2),
+    ((3, 64, 33, 9), 1),
+    ((20000, 24), 1),
+    ((2, 3, 181, 211), 1),
+    ((2, 3, 4, 5, 6), 1),
+]
+FORMATS = [torch.contiguous_format, torch.channels_last]
+
+
+@pytest.fixture(scope="module")
+def ops():
+    return lltm_jit.load(
+        "channel_ops",
+        Path(__file__).parent / "channel_ops",
+        extra_include_paths=[native.kernels_directory()],
+        with_cuda=torch.version.cuda is not None,
+    )
+
+
+def make(shape, dim, dtype, device="cpu", memory_format=torch.contiguous_format):
+    if memory_format == torch.channels_last and len(shape) == 5:
+        memory_format = torch.channels_last_3d
+    elif memory_format == torch.channels_last and len(shape) != 4:
+        memory_format = torch.contiguous_format
+    torch.manual_seed(0)
+    x = torch.randn(shape, device=device).to(dtype).contiguous(memory_format=memory_format)
+    return x, torch.randn(shape[dim], device=device).to(dtype)
+
+
+def along(bias: Tensor, x: Tensor, dim: int) -> Tensor:
+    return bias.view([-1 if d == dim else 1 for d in range(x.dim())])
+
+
+def exact_sum(x: Tensor, dim: int) -> Tensor:
+    return x.double().sum([d for d in range(x.dim()) if d != dim])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("numel", [0, 1, 31, 33, 127, 100003])
+def test_parameter(ops, numel, dtype, device):
+    x = torch.randn(numel, device=device).to(dtype)
+    actual = ops.leaky_relu(x, SLOPE)
+    assert_accurate(actual, F.leaky_relu(x.double(), SLOPE), F.leaky_relu(x, SLOPE))
+    assert not torch.equal(actual, ops.leaky_relu(x, 0.3)) or not (x < 0).any()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("memory_format", FORMATS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("shape", "dim"), SHAPES)
+def test_channel_operand(ops, shape, dim, dtype, memory_format, device):
+    x, bias = make(shape, dim, dtype, device, memory_format)
+    actual = ops.bias_leaky_relu(x, bias, dim, SLOPE)
+    exact = F.leaky_relu(x.double() + along(bias, x, dim).double(), SLOPE)
+    assert actual.stride() == x.stride() or x.numel() == 0
+    assert_accurate(actual, exact, F.leaky_relu(x + along(bias, x, dim), SLOPE))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("memory_format", FORMATS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("shape", "dim"), SHAPES)
+def test_channel_sum(ops, shape, dim, dtype, memory_format, device):
+    x, _ = make(shape, dim, dtype, device, memory_format)
+    others = [d for d in range(x.dim()) if d != dim]
+    baseline = x.sum(others) if others else x.clone()
+    exact = exact_sum(x, dim) if others else x.double()
+    assert_accurate(ops.channel_sum(x, dim), exact, baseline, sums=x.numel() > 0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_other_dimensions_and_layouts(ops, dtype, device):
+    x, _ = make((4, 6, 10, 14), 0, dtype, device, torch.channels_last)
+    for view in (x, x.transpose(1, 3), x[:, :, 1::2], x[1:], x[:1].expand(4, -1, -1, -1)):
+        for dim in range(4):
+            bias = torch.randn(view.size(dim), 2, device=device).to(dtype)[:, 0]
+            torch.testing.assert_close(
+                ops.bias_leaky_relu(view, bias, dim, SLOPE),
+                F.leaky_relu(view + along(bias, view, dim), SLOPE),
+            )
+            torch.testing.assert_close(
+                ops.channel_sum(view, dim).double(), exact_sum(view, dim), rtol=1e-2, atol=1e-2
+            )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(3000, 40), (2, 3, 120, 128), (2, 3, 181, 211)])
+def test_an_offset_tensor_has_the_same_bits(ops, shape, dtype, device):
+    x, bias = make(shape, 1, dtype, device)
+    room = x.new_empty(x.numel() + 1)
+    offset = room[1:].view_as(x).copy_(x)
+    for function in (
+        lambda x: ops.bias_leaky_relu(x, bias, 1, SLOPE),
+        lambda x: ops.channel_sum(x, 1),
+    ):
+        assert bits([function(x)]) == bits([function(offset)])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("memory_format", FORMATS)
+def test_number_of_threads_changes_no_bit(ops, dtype, memory_format):
+    x, bias = make((7, 37, 61, 45), 1, dtype, memory_format=memory_format)
+
+    def results():
+        return [ops.bias_leaky_relu(x, bias, 1, SLOPE), ops.channel_sum(x, 1)]
+
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        one = bits(results())
+        torch.set_num_threads(2)
+        assert bits(results()) == one
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_sums_are_accumulated_in_float(ops):
+    x = torch.full((5000, 3), 1.0, dtype=torch.half)
+    assert ops.channel_sum(x, 1).tolist() == [5000] * 3  # in half 2048 + 1 is 2048
+    x = torch.ones(1, 3, 40, 5000, dtype=torch.bfloat16)
+    assert ops.channel_sum(x, 1).tolist() == [torch.tensor(2e5).bfloat16().item()] * 3
+
+
+def test_meta(ops):
+    x = torch.empty(2, 3, 4, device="meta")
+    assert ops.bias_leaky_relu(x, torch.empty(3, device="meta"), 1, SLOPE).shape == x.shape
+    assert ops.channel_sum(x, 1).shape == (3,)
+
+
+def test_nan_and_infinity(ops):
+    x = torch.tensor([[float("nan"), float("inf"), -float("inf"), 1.0]] * 33)
+    bias = torch.tensor([1.0, 1.0, 1.0, float("nan")])
+    torch.testing.assert_close(
+        ops.bias_leaky_relu(x, bias, 1, SLOPE), F.leaky_relu(x + bias, SLOPE), equal_nan=True
+    )
+    torch.testing.assert_close(ops.channel_sum(x, 1), x.sum(0), equal_nan=True)
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("shape", [(2**31 // 64 + 1, 64), (2, 3, 2**29)])
+def test_beyond_31_bits(ops, shape, device):
+    x = torch.ones(shape, dtype=torch.half, device=device)
+    bias = torch.arange(shape[1], device=device).half()
+    last = ops.bias_leaky_relu(x, bias, 1, SLOPE).select(0, -1)
+    assert torch.equal(last[:, -1] if last.dim() == 2 else last, bias + 1)
+    assert ops.channel_sum(x / 2**16, 1).double().sum() == pytest.approx(
+        x.numel() / 2**16, rel=1e-3
+    )
+
+
+@needs_gpu
+def test_repeats_with_the_same_bits(ops):
+    x, _ = make((8, 64, 65, 33), 1, torch.half, "cuda")
+    first = bits([ops.channel_sum(x, 1)])
+    assert all(bits([ops.channel_sum(x, 1)]) == first for _ in range(20))
