@@ -41,6 +41,14 @@ def headers_of(
     return tuple(sorted(found))
 
 
+def included_names(text: bytes) -> list[str]:
+    """What a source includes, as it is written, in quotes or brackets."""
+    return [
+        (quoted or bracketed).decode(errors="surrogateescape")
+        for quoted, bracketed in re.findall(_INCLUDE, text)
+    ]
+
+
 def own_paths(include_paths: Iterable[Path], system: Iterable[Path]) -> list[Path]:
     """The include paths whose headers may change while torch, Python and the compilers stay.
 

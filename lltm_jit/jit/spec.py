@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 import sys
 from collections import defaultdict
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from . import knobs
 from .errors import BuildError
-from .includes import headers_of
+from .includes import included_names
 from .toolchain import Toolchain
 
 CUDA_SUFFIXES = (".cu",)
@@ -189,26 +190,32 @@ def files_of(directory: Path, root: Path) -> list[Path]:
 
     With an included header comes the source beside it that has its name.
     """
-    found = set(files_below(directory))
-    while True:
-        headers = headers_of(
-            [path for path in found if path.suffix in _SOURCE_SUFFIXES + HEADER_SUFFIXES], (root,)
-        )
-        sources = (header.with_suffix(suffix) for header in headers for suffix in _SOURCE_SUFFIXES)
-        more = {*headers, *(path for path in sources if path.is_file())} - found
-        if not more:
-            return sorted(found)
-        found |= more
+    start = len(root.as_posix()) + 1
+    everything = {path.as_posix()[start:]: path for path in files_below(root)}
+    folder = directory.relative_to(root).as_posix()
+    found = {name for name in everything if name.startswith(f"{folder}/")}
+    waiting = [name for name in found if name.endswith(_SOURCE_SUFFIXES + HEADER_SUFFIXES)]
+    while waiting:
+        name = waiting.pop()
+        for included in included_names(everything[name].read_bytes()):
+            beside = posixpath.normpath(posixpath.join(posixpath.dirname(name), included))
+            header = beside if beside in everything else included
+            stem = posixpath.splitext(header)[0]
+            for file in (header, *(stem + suffix for suffix in _SOURCE_SUFFIXES)):
+                if header in everything and file in everything and file not in found:
+                    found.add(file)
+                    waiting.append(file)
+    return sorted(everything[name] for name in found)
 
 
 def files_below(directory: Path) -> list[Path]:
     """All files below a directory, but for hidden ones, in one order everywhere."""
-    return sorted(
-        path
-        for path in directory.rglob("*")
-        if path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(directory).parts)
-    )
+    found = []
+    for folder, folders, names in os.walk(directory):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        paths = [os.path.join(folder, name) for name in names if not name.startswith(".")]
+        found += [path for path in paths if os.path.isfile(path)]
+    return sorted(map(Path, found))
 
 
 def divide(files: list[Path], directory: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
