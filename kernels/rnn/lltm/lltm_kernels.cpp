@@ -11,16 +11,6 @@
 namespace lltm_jit {
 namespace {
 
-// The processor as lltm_plan() wants to know it, and this build's instructions.
-LltmCpu this_cpu() {
-#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
-  static const bool bfloat16_products = __builtin_cpu_supports("avx512bf16");
-  return {.wide_vectors = true, .bfloat16_products = bfloat16_products};
-#else
-  return {};
-#endif
-}
-
 // For the CPU, or the current GPU.
 LltmPlan plan_for(const Tensor& input, const LltmProblem& problem) {
 #ifdef LLTM_JIT_CUDA
@@ -30,7 +20,8 @@ LltmPlan plan_for(const Tensor& input, const LltmProblem& problem) {
     return lltm_plan(problem, gpu);
   }
 #endif
-  return lltm_plan(problem, this_cpu());
+  static const CpuFeatures cpu = cpu_features();
+  return lltm_plan(problem, cpu);
 }
 
 Tensor dense_rows(const Tensor& matrix) {

@@ -1,16 +1,7 @@
 #include "rnn/lltm/lltm_plan.h"
 
-#include <limits>
-
 namespace lltm_jit {
 namespace {
-
-// Note [Own products or the library's]
-// Up to these amounts of work, batch_size * hidden_size * width, the kernels with products of their own
-// beat the library's GEMM with the passes around it; see README.md.
-struct Limits {
-  int64_t cell, products;
-};
 
 int64_t width_of(const LltmProblem& problem) { return problem.hidden_size + problem.input_size; }
 
@@ -22,19 +13,9 @@ bool is_16_bit(ElementType type) {
   return type == ElementType::Half || type == ElementType::BFloat16;
 }
 
-// ----------------------------------------------------------------------------------------- CPU --
-
-// Measured on an AMD EPYC (Zen 5): with vectors they win at every size, except that the library
-// multiplies bfloat16 in hardware where the processor can.
-Limits limits(ElementType type, const LltmCpu& cpu) {
-  constexpr int64_t kSmall = 16 * 128 * 256, kEverySize = std::numeric_limits<int64_t>::max();
-  const bool library_is_slower = type != ElementType::BFloat16 || !cpu.bfloat16_products;
-  if (cpu.wide_vectors && library_is_slower) return {kEverySize, kEverySize};
-  return {kSmall, kSmall};
-}
-
-// ---------------------------------------------------------------------------------------- CUDA --
-
+// Note [Own products or the library's]
+// Up to these amounts of work, batch_size * hidden_size * width, the kernels with products of their own
+// beat the library's GEMM with the passes around it; see README.md. (On a CPU: lltm_cpu_limits.h.)
 constexpr int64_t kMediumWork = 64 * 512 * 768, kLargeWork = 128 * 1024 * 2048;
 // In float, whose products are dear on tensor cores: Note [Tiny cells] in lltm_gemm_cuda.cu.
 constexpr int64_t kTinyWork = 16 * 256 * 320;
@@ -48,7 +29,7 @@ constexpr int64_t kMostClusterWidth = 4096;  // the widest that was measured
 // do: in 16 bits and in double sooner than in float, which it multiplies without tensor cores.
 // Chips whose blocks have less than some 160 KB (8.6, 8.9, 12.0) multiply TF32 no faster than FP32, by
 // their data sheets; the three products of a split float pay there only while latency counts.
-Limits limits(ElementType type, const LltmGpu& gpu) {
+LltmLimits limits(ElementType type, const LltmGpu& gpu) {
   constexpr int kSharedBytesBesideFastTf32 = 160 * 1024;
   if (is_16_bit(type)) return {2 * kMediumWork, kLargeWork / 2};
   if (type == ElementType::Float && gpu.shared_bytes >= kSharedBytesBesideFastTf32) {
@@ -140,9 +121,9 @@ LltmBackwardRoad backward_road(const LltmProblem& problem, const LltmGpu& gpu) {
 
 }  // namespace
 
-LltmPlan lltm_plan(const LltmProblem& problem, const LltmCpu& cpu) {
+LltmPlan lltm_plan(const LltmProblem& problem, const CpuFeatures& cpu) {
   const int64_t work = work_of(problem);
-  const auto [cell, products] = limits(problem.type, cpu);
+  const auto [cell, products] = lltm_cpu_limits(problem.type, cpu);
   LltmPlan plan;
   if (work > 0 && work <= cell) plan.forward = LltmForwardRoad::Cpu;
   if (work > 0 && work <= products) plan.backward = LltmBackwardRoad::Cpu;

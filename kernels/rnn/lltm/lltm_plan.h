@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/math/scalar.h"
+#include "rnn/lltm/lltm_cpu_limits.h"
 
 namespace lltm_jit {
 
@@ -15,11 +16,6 @@ struct LltmProblem {
   bool aligned;          // 16-byte accesses fit: every row starts at a multiple of 16 bytes
   bool apart;            // no row of an operand overlaps the next
   int64_t grad_columns;  // of [dh, dx], that the backward pass is asked for
-};
-
-struct LltmCpu {
-  bool wide_vectors;       // this build has AVX2 or AVX-512
-  bool bfloat16_products;  // the processor has them
 };
 
 struct LltmGpu {
@@ -54,7 +50,7 @@ struct LltmPlan {
   int forward_stages = 0, backward_stages = 0;
 };
 
-LltmPlan lltm_plan(const LltmProblem& problem, const LltmCpu& cpu);
+LltmPlan lltm_plan(const LltmProblem& problem, const CpuFeatures& cpu);
 LltmPlan lltm_plan(const LltmProblem& problem, const LltmGpu& gpu);
 
 // The tiles that the plan counts: rows of the batch, and hidden units or columns of [dh, dx].

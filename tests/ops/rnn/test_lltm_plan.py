@@ -170,14 +170,38 @@ def test_a_block_without_room_for_three_stages_leaves_all_to_the_library(roads):
         assert roads.plan(problem(roads, SMALL, "float"), least).forward.name == planned
 
 
+@pytest.mark.parametrize(
+    ("sizes", "anywhere", "without_hardware"),
+    [  # forward, backward: on any processor, and with vectors where the library has no hardware
+        ((16, 128, 128), ("Cpu", "Cpu"), ("Cpu", "Cpu")),
+        ((17, 128, 128), ("Library", "Library"), ("Cpu", "Cpu")),
+        (LARGE, ("Library", "Library"), ("Cpu", "Cpu")),
+    ],
+)
 @pytest.mark.parametrize("type", ["half", "bfloat16", "float", "double"])
-@pytest.mark.parametrize("wide_vectors", [False, True])
-@pytest.mark.parametrize("bfloat16_products", [False, True])
-def test_cpu(roads, type, wide_vectors, bfloat16_products):
+def test_cpu(roads, type, sizes, anywhere, without_hardware):
     cpu = roads.Cpu()
-    cpu.wide_vectors, cpu.bfloat16_products = wide_vectors, bfloat16_products
-    every_size = wide_vectors and not (bfloat16_products and type == "bfloat16")
-    for sizes, own in (((16, 128, 128), True), ((17, 128, 128), every_size), (LARGE, every_size)):
+    cpu.wide_vectors = cpu.bfloat16_products = cpu.half_products = False
+    plan = roads.plan(problem(roads, sizes, type), cpu)
+    assert (plan.forward.name, plan.backward.name) == anywhere
+    cpu.wide_vectors = True
+    plan = roads.plan(problem(roads, sizes, type), cpu)
+    assert (plan.forward.name, plan.backward.name) == without_hardware
+
+
+@pytest.mark.parametrize("type", ["half", "bfloat16"])
+def test_cpu_whose_library_multiplies_16_bits_in_hardware(roads, type):
+    cpu = roads.Cpu()
+    cpu.wide_vectors = True
+    cpu.half_products, cpu.bfloat16_products = type == "half", type == "bfloat16"
+    other = "half" if type == "bfloat16" else "bfloat16"
+
+    def planned(sizes, type):
         plan = roads.plan(problem(roads, sizes, type), cpu)
-        road = "Cpu" if own else "Library"
-        assert (plan.forward.name, plan.backward.name) == (road, road)
+        return plan.forward.name, plan.backward.name
+
+    assert planned((16, 128, 128), type) == ("Cpu", "Cpu")
+    assert planned((17, 128, 128), type) == ("Cpu", "Library")
+    assert planned((1, 1024, 1024), type) == ("Cpu", "Library")
+    assert planned((2, 1024, 1024), type) == ("Library", "Library")
+    assert planned((2, 1024, 1024), other) == ("Cpu", "Cpu")
