@@ -13,19 +13,6 @@
 namespace lltm_jit {
 namespace {
 
-// This processor, and the instructions that the kernels are compiled for.
-LltmCpu this_cpu() {
-  LltmCpu cpu{};
-#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
-  cpu.wide_vectors = true;
-  cpu.bfloat16_products = __builtin_cpu_supports("avx512bf16");
-#if defined(__clang__) || __GNUC__ >= 12  // older ones do not know the name
-  cpu.half_products = __builtin_cpu_supports("avx512fp16");
-#endif
-#endif
-  return cpu;
-}
-
 // For the CPU, or the current GPU.
 LltmPlan plan_for(const Tensor& input, const LltmProblem& problem) {
 #ifdef LLTM_JIT_CUDA
@@ -35,7 +22,7 @@ LltmPlan plan_for(const Tensor& input, const LltmProblem& problem) {
     return lltm_plan(problem, gpu);
   }
 #endif
-  static const LltmCpu cpu = this_cpu();
+  static const CpuFeatures cpu = cpu_features();
   return lltm_plan(problem, cpu);
 }
 

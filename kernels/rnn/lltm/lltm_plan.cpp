@@ -1,16 +1,7 @@
 #include "rnn/lltm/lltm_plan.h"
 
-#include <limits>
-
 namespace lltm_jit {
 namespace {
-
-// Note [Own products or the library's]
-// Up to these amounts of work, batch_size * hidden_size * width, the kernels with products of their own
-// beat the library's GEMM with the passes around it; see README.md.
-struct Limits {
-  int64_t cell, products;
-};
 
 int64_t width_of(const LltmProblem& problem) { return problem.hidden_size + problem.input_size; }
 
@@ -22,28 +13,9 @@ bool is_16_bit(ElementType type) {
   return type == ElementType::Half || type == ElementType::BFloat16;
 }
 
-// ----------------------------------------------------------------------------------------- CPU --
-
-// Note [Own products or the library's on a CPU]
-// With AVX2 or AVX-512 ours win at every size: nothing is concatenated or transposed, and the pointwise
-// part follows while the sums are in the cache. Not so where the library multiplies the 16-bit types in
-// hardware: there ours win as long as a call is bound by overhead, and the forward pass of one row also
-// while it is bound by reading the weights. Measured on an AMD EPYC with AVX-512 and avx512bf16, ours
-// over the library's on one thread: float and double at most 1.06, at 128, 1024, 1024 (batch, input,
-// hidden) backward; bfloat16 0.5 at 1, 1024, 1024 forward and 1.07 backward, 1.2 to 2.3 at 16, 1024,
-// 1024 and above.
-Limits limits(ElementType type, const LltmCpu& cpu) {
-  constexpr int64_t kEverySize = std::numeric_limits<int64_t>::max();
-  constexpr int64_t kSmall = 16 * 128 * 256, kOneLargeRow = 1 * 1024 * 2048;
-  if (!cpu.wide_vectors) return {kSmall, kSmall};
-  const bool hardware = type == ElementType::BFloat16
-                            ? cpu.bfloat16_products
-                            : type == ElementType::Half && cpu.half_products;
-  return hardware ? Limits{kOneLargeRow, kSmall} : Limits{kEverySize, kEverySize};
-}
-
-// ---------------------------------------------------------------------------------------- CUDA --
-
+// Note [Own products or the library's]
+// Up to these amounts of work, batch_size * hidden_size * width, the kernels with products of their own
+// beat the library's GEMM with the passes around it; see README.md. (On a CPU: lltm_cpu_limits.h.)
 constexpr int64_t kMediumWork = 64 * 512 * 768, kLargeWork = 128 * 1024 * 2048;
 // In float, whose products are dear on tensor cores: Note [Tiny cells] in lltm_gemm_cuda.cu.
 constexpr int64_t kTinyWork = 16 * 256 * 320;
@@ -57,7 +29,7 @@ constexpr int64_t kMostClusterWidth = 4096;  // the widest that was measured
 // do: in 16 bits and in double sooner than in float, which it multiplies without tensor cores.
 // Chips whose blocks have less than some 160 KB (8.6, 8.9, 12.0) multiply TF32 no faster than FP32, by
 // their data sheets; the three products of a split float pay there only while latency counts.
-Limits limits(ElementType type, const LltmGpu& gpu) {
+LltmLimits limits(ElementType type, const LltmGpu& gpu) {
   constexpr int kSharedBytesBesideFastTf32 = 160 * 1024;
   if (is_16_bit(type)) return {2 * kMediumWork, kLargeWork / 2};
   if (type == ElementType::Float && gpu.shared_bytes >= kSharedBytesBesideFastTf32) {
@@ -149,9 +121,9 @@ LltmBackwardRoad backward_road(const LltmProblem& problem, const LltmGpu& gpu) {
 
 }  // namespace
 
-LltmPlan lltm_plan(const LltmProblem& problem, const LltmCpu& cpu) {
+LltmPlan lltm_plan(const LltmProblem& problem, const CpuFeatures& cpu) {
   const int64_t work = work_of(problem);
-  const auto [cell, products] = limits(problem.type, cpu);
+  const auto [cell, products] = lltm_cpu_limits(problem.type, cpu);
   LltmPlan plan;
   if (work > 0 && work <= cell) plan.forward = LltmForwardRoad::Cpu;
   if (work > 0 && work <= products) plan.backward = LltmBackwardRoad::Cpu;

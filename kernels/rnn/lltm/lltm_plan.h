@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/math/scalar.h"
+#include "rnn/lltm/lltm_cpu_limits.h"
 
 namespace lltm_jit {
 
@@ -15,13 +16,6 @@ struct LltmProblem {
   bool aligned;          // 16-byte accesses fit: every row starts at a multiple of 16 bytes
   bool apart;            // no row of an operand overlaps the next
   int64_t grad_columns;  // of [dh, dx], that the backward pass is asked for
-};
-
-// A processor with AMX has AVX-512's products of the same types, too.
-struct LltmCpu {
-  bool wide_vectors;       // the kernels are compiled for AVX2 or AVX-512
-  bool bfloat16_products;  // the library multiplies bfloat16 in hardware
-  bool half_products;      // and half
 };
 
 struct LltmGpu {
@@ -56,7 +50,7 @@ struct LltmPlan {
   int forward_stages = 0, backward_stages = 0;
 };
 
-LltmPlan lltm_plan(const LltmProblem& problem, const LltmCpu& cpu);
+LltmPlan lltm_plan(const LltmProblem& problem, const CpuFeatures& cpu);
 LltmPlan lltm_plan(const LltmProblem& problem, const LltmGpu& gpu);
 
 // The tiles that the plan counts: rows of the batch, and hidden units or columns of [dh, dx].

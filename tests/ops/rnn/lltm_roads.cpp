@@ -48,11 +48,11 @@ void bind_plan(py::module_& m) {
       .def_readwrite("aligned", &LltmProblem::aligned)
       .def_readwrite("apart", &LltmProblem::apart)
       .def_readwrite("grad_columns", &LltmProblem::grad_columns);
-  py::class_<LltmCpu>(m, "Cpu")
+  py::class_<CpuFeatures>(m, "Cpu")
       .def(py::init<>())
-      .def_readwrite("wide_vectors", &LltmCpu::wide_vectors)
-      .def_readwrite("bfloat16_products", &LltmCpu::bfloat16_products)
-      .def_readwrite("half_products", &LltmCpu::half_products);
+      .def_readwrite("wide_vectors", &CpuFeatures::wide_vectors)
+      .def_readwrite("bfloat16_products", &CpuFeatures::bfloat16_products)
+      .def_readwrite("half_products", &CpuFeatures::half_products);
   py::class_<LltmGpu>(m, "Gpu")
       .def(py::init<>())
       .def_readwrite("architecture", &LltmGpu::architecture)
@@ -65,7 +65,7 @@ void bind_plan(py::module_& m) {
       .def_readwrite("backward", &LltmPlan::backward)
       .def_readwrite("forward_stages", &LltmPlan::forward_stages)
       .def_readwrite("backward_stages", &LltmPlan::backward_stages);
-  m.def("plan", py::overload_cast<const LltmProblem&, const LltmCpu&>(&lltm_plan));
+  m.def("plan", py::overload_cast<const LltmProblem&, const CpuFeatures&>(&lltm_plan));
   m.def("plan", py::overload_cast<const LltmProblem&, const LltmGpu&>(&lltm_plan));
 }
 

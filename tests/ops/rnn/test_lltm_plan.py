@@ -170,21 +170,38 @@ def test_a_block_without_room_for_three_stages_leaves_all_to_the_library(roads):
         assert roads.plan(problem(roads, SMALL, "float"), least).forward.name == planned
 
 
+@pytest.mark.parametrize(
+    ("sizes", "anywhere", "without_hardware"),
+    [  # forward, backward: on any processor, and with vectors where the library has no hardware
+        ((16, 128, 128), ("Cpu", "Cpu"), ("Cpu", "Cpu")),
+        ((17, 128, 128), ("Library", "Library"), ("Cpu", "Cpu")),
+        (LARGE, ("Library", "Library"), ("Cpu", "Cpu")),
+    ],
+)
 @pytest.mark.parametrize("type", ["half", "bfloat16", "float", "double"])
-@pytest.mark.parametrize("wide_vectors", [False, True])
-@pytest.mark.parametrize("products", [None, "bfloat16", "half"])
-def test_cpu(roads, type, wide_vectors, products):
-    """The library takes large cells of a type that it multiplies in hardware."""
+def test_cpu(roads, type, sizes, anywhere, without_hardware):
     cpu = roads.Cpu()
-    cpu.wide_vectors = wide_vectors
-    if products:
-        setattr(cpu, f"{products}_products", True)
-    every_size = wide_vectors and products != type
-    for sizes, forward, backward in (
-        ((16, 128, 128), True, True),
-        ((17, 128, 128), wide_vectors, every_size),
-        ((1, 1024, 1024), wide_vectors, every_size),
-        (LARGE, every_size, every_size),
-    ):
+    cpu.wide_vectors = cpu.bfloat16_products = cpu.half_products = False
+    plan = roads.plan(problem(roads, sizes, type), cpu)
+    assert (plan.forward.name, plan.backward.name) == anywhere
+    cpu.wide_vectors = True
+    plan = roads.plan(problem(roads, sizes, type), cpu)
+    assert (plan.forward.name, plan.backward.name) == without_hardware
+
+
+@pytest.mark.parametrize("type", ["half", "bfloat16"])
+def test_cpu_whose_library_multiplies_16_bits_in_hardware(roads, type):
+    cpu = roads.Cpu()
+    cpu.wide_vectors = True
+    cpu.half_products, cpu.bfloat16_products = type == "half", type == "bfloat16"
+    other = "half" if type == "bfloat16" else "bfloat16"
+
+    def planned(sizes, type):
         plan = roads.plan(problem(roads, sizes, type), cpu)
-        assert (plan.forward.name == "Cpu", plan.backward.name == "Cpu") == (forward, backward)
+        return plan.forward.name, plan.backward.name
+
+    assert planned((16, 128, 128), type) == ("Cpu", "Cpu")
+    assert planned((17, 128, 128), type) == ("Cpu", "Library")
+    assert planned((1, 1024, 1024), type) == ("Cpu", "Library")
+    assert planned((2, 1024, 1024), type) == ("Library", "Library")
+    assert planned((2, 1024, 1024), other) == ("Cpu", "Cpu")
