@@ -40,7 +40,7 @@ class OpNode : public torch::autograd::Node {
     BackwardPass pass{std::move(grads), {}, {}};
     pass.saved.reserve(saved_.size());
     for (auto& variable : saved_) pass.saved.push_back(variable.unpack(getptr()));
-    for (uint32_t i = 0; i < num_outputs(); ++i) pass.wanted[i] = task_should_compute_output(i);
+    for (uint32_t i = 0; i < num_outputs(); ++i) pass.wanted.set(i, task_should_compute_output(i));
     auto result = derivative_.gradients(pass);
     for (size_t i = 0; i < result.size(); ++i) {
       if (!pass.wanted[i]) result[i].reset();

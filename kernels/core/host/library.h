@@ -9,7 +9,10 @@
 
 #include <torch/library.h>
 
-#include <string_view>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
 
 #include "core/cuda/api.h"
 #include "core/host/operator.h"
@@ -19,8 +22,8 @@ namespace lltm_jit {
 // Note [Swap under running calls]
 // The dispatcher keeps every kernel that is registered for an operator and a key, and takes the
 // newest. So a build that is to replace another registers first, and the other then releases: no
-// call comes between. torch warns of it once a process; this keeps our own swap silent, and leaves
-// the warning to who overrides an operator by mistake.
+// call meets an operator without kernels. torch warns of an override once a process. Ours is silent,
+// and the warning is left for whoever overrides an operator by mistake.
 class QuietOverride : public c10::WarningHandler {
  public:
   void process(const c10::Warning& warning) override {
@@ -73,17 +76,19 @@ struct AnyEntry {
   static Result formula(Args... args) { return op.formula(std::forward<Args>(args)...); }
 
   static Result autocast(Args... args) {
-    const auto cast = op.autocast(std::forward<Args>(args)...);
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    return std::apply(kComposite ? op.formula : op.call, cast);
+    return cast_and_call(kComposite ? op.formula : op.call, args...);
   }
 
   // The dispatcher comes to vmap before autocast.
   static Result vmap(Args... args) {
-    if (!op.autocast) return op.formula(std::forward<Args>(args)...);
-    const auto cast = op.autocast(std::forward<Args>(args)...);
+    return op.autocast ? cast_and_call(op.formula, args...) : op.formula(args...);
+  }
+
+ private:
+  static Result cast_and_call(Result (*function)(Args...), const Args&... args) {
+    const auto cast = op.autocast(args...);
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    return std::apply(op.formula, cast);
+    return std::apply(function, cast);
   }
 };
 
