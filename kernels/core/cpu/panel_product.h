@@ -166,7 +166,8 @@ struct WideRows {
       stride = row_stride;
     } else {
       constexpr int64_t kLanes = at::vec::Vectorized<acc_t>::size(), kGrain = 32768;
-      stride = ceil_div(columns, kLanes) * kLanes;
+      // One vector more: rows that are whole pages apart would share their places in the cache.
+      stride = ceil_div(columns, kLanes) * kLanes + kLanes;
       copy.reset(new acc_t[count * stride]);
       data = copy.get();
       const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, columns));

@@ -35,13 +35,15 @@ inline CpuFeatures cpu_features() {
 }
 
 // Note [Own products or the library's on a CPU]
-// With AVX2 or AVX-512 ours win at every size: nothing is concatenated or transposed, and the pointwise
-// part follows while the sums are in the cache. Not so where the library multiplies the 16-bit types in
-// hardware: there ours win as long as a call is bound by overhead, and the forward pass of one row also
-// while it is bound by reading the weights. Measured on an AMD EPYC with AVX-512 and avx512bf16, ours
-// over the library's on one thread: float and double at most 1.06, at 128, 1024, 1024 (batch, input,
-// hidden) backward; bfloat16 0.5 at 1, 1024, 1024 forward and 1.07 backward, 1.2 to 2.3 at 16, 1024,
-// 1024 and above.
+// With AVX2 or AVX-512 nothing is concatenated or transposed, and the pointwise part follows while the
+// sums are in the cache; so ours are taken at every size, except where the library multiplies the 16-bit
+// types in hardware. There ours win as long as a call is bound by overhead, and the forward pass of one
+// row also while it is bound by reading the weights.
+// Measured on an AMD EPYC with AVX-512 and avx512bf16, one thread, ours over the library's product with
+// the pointwise part, at 64, 256, 512 (batch, input, hidden), at 128, 1024, 1024, and at one and at 16
+// rows of 1024, 1024: float at most 1.03, double at most 1.06, both at 128 rows backward; bfloat16 0.5
+// for one row forward and 1.07 backward, and 1.2 to 2.3 at the others. The limits for half where the
+// processor has products of it (avx512fp16) are bfloat16's, not measured.
 inline LltmLimits lltm_cpu_limits(ElementType type, const CpuFeatures& features) {
   constexpr int64_t kEverySize = std::numeric_limits<int64_t>::max();
   constexpr int64_t kSmall = 16 * 128 * 256, kOneLargeRow = 1 * 1024 * 2048;

@@ -31,10 +31,11 @@ int64_t piece_of(int64_t count, int64_t unit) {
 // --------------------------------------------------------------------------------------- forward --
 
 // One task: the cell for some rows and some hidden units.
-constexpr int64_t kFewestTaskRows = 32, kTaskRows = 256;
+constexpr int64_t kFewestTaskRows = 32, kTaskRows = 256, kDotTaskRows = 64;
 
-// Fewer rows than this are multiplied by dot_tile: too few to pay for transposing weights.
-constexpr int64_t kFewestRowsForPanels = 24;
+// Fewer rows than this are multiplied by dot_tile: they do not pay for transposing weights, and each
+// row's bits do not depend on how many others there are.
+constexpr int64_t kFewestRowsForPanels = 256;
 
 // Columns of [h, x] in a dot_tile: the rows that it reads then stay in the first-level cache.
 constexpr int64_t kDotDepth = 1024;
@@ -89,7 +90,7 @@ class ForwardTask {
   // The three gates of kTileUnits units for all rows, a piece of [h, x] after the other.
   void multiply_dots(int64_t u) {
     // Of tiles whose rows are longer than kDotDepth: the sums so far, lane by lane.
-    alignas(64) acc_t partial[kFewestRowsForPanels * Shape::kDotColumns * Shape::kLanes];
+    alignas(64) acc_t partial[kDotTaskRows * Shape::kDotColumns * Shape::kLanes];
     const int64_t columns = args_.hidden_size + args_.input_size;
     for (int64_t begin = 0; begin < columns; begin += kDotDepth) {
       const int64_t end = std::min(columns, begin + kDotDepth);
@@ -210,7 +211,7 @@ void run_cell(const LltmCellArgs& args,
   const int64_t batch = args.batch_size;
   const int64_t unit_blocks = ceil_div(args.hidden_size, Task::kUnits);
   std::optional<typename Task::State> state;
-  int64_t rows = batch;
+  int64_t rows = std::min(batch, kDotTaskRows);
   if (batch >= kFewestRowsForPanels) {
     state.emplace(typename Task::State{
         {static_cast<const scalar_t*>(args.old_h), args.old_h_stride, batch, args.hidden_size},
