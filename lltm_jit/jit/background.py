@@ -102,15 +102,15 @@ def load_all(specs: Sequence[BuildSpec], toolchain: Toolchain) -> list[Build]:
     Raises:
         BuildError, ToolchainError, CacheError: one failed, and the others were given up.
     """
-    builds = [
-        engine.find(spec, toolchain) or BackgroundBuild(spec, toolchain, shown=True)
-        for spec in specs
-    ]
+    builds: list[Build | BackgroundBuild] = []
     try:
+        for spec in specs:
+            found = engine.find(spec, toolchain)
+            builds.append(found or BackgroundBuild(spec, toolchain, shown=True))
         return [build if isinstance(build, Build) else build.result() for build in builds]
     except BaseException:
         for build in builds:
-            if not isinstance(build, Build):
+            if isinstance(build, BackgroundBuild):
                 build.give_up()
                 build.finish()
         raise

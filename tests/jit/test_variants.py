@@ -139,5 +139,6 @@ def test_a_wheel_brings_variants(bench, kernel, tmp_path, monkeypatch, capsys):
     assert bench.counts == []
     bench.write("core/shared.h", "edited\n")
     variants.load(of_size(packaged, 3), FUNCTION)
-    assert "the packaged library is not used: the digest of the sources" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "the packaged library of mine.sums is not used: the digest of the sources" in said
     assert bench.counts == ["compile mine.cpp", "link"]

@@ -114,26 +114,27 @@ with lltm_jit.watch():
 
 @pytest.mark.parametrize("words", [("-m", "lltm_jit", "watch"), ("-c", IN_A_BLOCK)])
 def test_ctrl_c_ends_a_rebuild_at_once(bench, tmp_path, words):
-    with started(tmp_path, *words) as process:
+    with started(bench, tmp_path, *words) as process:
         said = iter(process.stdout.readline, "")
         assert next(line for line in said if "watching" in line)
-        wait_for(lambda: list(bench.builds.glob("*/ok.json")))
-        bench.write("one/one.cpp", f"//! wait {tmp_path / 'gate'}\n")
+        wait_for(lambda: len(list(bench.builds.glob("*/ok.json"))) == 2)
+        bench.write("basic/bindings.cpp", f"//! wait {tmp_path / 'gate'}\n")
         assert_ctrl_c_ends(process, bench, tmp_path / "gate")
     assert process.returncode == (0 if "watch" in words else -signal.SIGINT)
 
 
 def test_ctrl_c_ends_a_command_without_a_traceback(bench, tmp_path):
-    bench.write("one/one.cpp", f"//! wait {tmp_path / 'gate'}\n")
-    with started(tmp_path, "-m", "lltm_jit", "build") as process:
+    with started(bench, tmp_path, "-m", "lltm_jit", "build", gate=tmp_path / "gate") as process:
         said = assert_ctrl_c_ends(process, bench, tmp_path / "gate")
     assert process.returncode == -signal.SIGINT  # as the shell that started it wants to know
     assert "Traceback" not in said
 
 
 @contextmanager
-def started(tmp_path, *words):
-    """Python with a copy of the package that lies beside the bench's kernels."""
+def started(bench, tmp_path, *words, gate=None):
+    """Python with a copy of the package beside two families, of which one may wait at a gate."""
+    bench.write("basic/bindings.cpp", f"//! wait {gate}\n" if gate else "basic\n")
+    bench.write("rnn/bindings.cpp", "rnn\n")
     shutil.copytree(Path(native.__file__).parent, tmp_path / "lltm_jit")
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
     process = subprocess.Popen(
