@@ -105,7 +105,7 @@ def start(family: str) -> None:
     from lltm_jit.jit import builder  # a cached import does without it and what it imports
 
     builder.check(wanted, toolchain)
-    _placeholders[family] = Placeholders(OPERATORS[family], lambda: load(family))
+    _placeholders[family] = Placeholders(OPERATORS.get(family, ()), lambda: load(family))
     _pending[family] = BackgroundBuild(wanted, toolchain)
 
 

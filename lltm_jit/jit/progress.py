@@ -63,7 +63,7 @@ class Reporter:
 
     def start(self, steps: int) -> None:
         """A build of this many steps begins."""
-        self._steps = steps
+        self._steps, self._done, self.compiled = steps, 0, 0
         self._open_bar()
 
     def _open_bar(self) -> None:

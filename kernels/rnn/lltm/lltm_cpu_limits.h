@@ -36,22 +36,36 @@ inline CpuFeatures cpu_features() {
 
 // Note [Own products or the library's on a CPU]
 // With AVX2 or AVX-512 nothing is concatenated or transposed, and the pointwise part follows while the
-// sums are in the cache; so ours are taken at every size, except where the library multiplies the 16-bit
-// types in hardware. There ours win as long as a call is bound by overhead, and the forward pass of one
-// row also while it is bound by reading the weights.
-// Measured on an AMD EPYC with AVX-512 and avx512bf16, one thread, ours over the library's product with
-// the pointwise part, at 64, 256, 512 (batch, input, hidden), at 128, 1024, 1024, and at one and at 16
-// rows of 1024, 1024: float at most 1.03, double at most 1.06, both at 128 rows backward; bfloat16 0.5
-// for one row forward and 1.07 backward, and 1.2 to 2.3 at the others. The limits for half where the
-// processor has products of it (avx512fp16) are bfloat16's, not measured.
+// sums are in the cache; so ours are taken up to the size where the library's product is the quicker one.
+// Where it multiplies a 16-bit type in hardware, ours win only as long as a call is bound by overhead, or
+// by reading the weights for one row.
+// Measured with B, I, H of 16, 32, 128; 1, 128, 128; 64, 256, 512; 1, 16 and 128, 1024, 1024 and 20000,
+// 64, 64 on an Intel Xeon with AMX (2 and 16 threads, ours and the library's over plain PyTorch) and an
+// AMD EPYC with AVX-512 and avx512bf16 (1 thread, ours over the library's). What decides, on the Intel
+// one with 2 threads, where ours would be slowest beside the library:
+//   float     backward 128, 1024, 1024: ours 1.45, library 0.94; 16 rows 0.99, 0.97 (AMD: 0.64 of it)
+//   double    forward 128, 1024, 1024: 1.25, 1.00; 20000, 64, 64: 0.59, 0.66; backward 16, 1024, 1024:
+//             1.09, 0.94; 64, 256, 512: 0.94, 0.91
+//   half      forward 64, 256, 512: 1.24, 0.92; one row of 1024 0.50, 0.91, and backward 0.63, 0.97
+//   bfloat16  forward 16, 1024, 1024: 1.61, 0.90; one row 0.46, 0.97 (AMD: backward 1.07 of the library's)
 inline LltmLimits lltm_cpu_limits(ElementType type, const CpuFeatures& features) {
   constexpr int64_t kEverySize = std::numeric_limits<int64_t>::max();
   constexpr int64_t kSmall = 16 * 128 * 256, kOneLargeRow = 1 * 1024 * 2048;
+  constexpr int64_t kMedium = 64 * 512 * 768, kSixteenLargeRows = 16 * 1024 * 2048;
+  constexpr int64_t kManyShortRows = 20000 * 64 * 128;
   if (!features.wide_vectors) return {kSmall, kSmall};
-  const bool hardware = type == ElementType::BFloat16
-                            ? features.bfloat16_products
-                            : type == ElementType::Half && features.half_products;
-  return hardware ? LltmLimits{kOneLargeRow, kSmall} : LltmLimits{kEverySize, kEverySize};
+  switch (type) {
+    case ElementType::Half:
+      if (features.half_products) return {kOneLargeRow, kOneLargeRow};
+      return {kEverySize, kEverySize};
+    case ElementType::BFloat16:
+      if (features.bfloat16_products) return {kOneLargeRow, kSmall};
+      return {kEverySize, kEverySize};
+    case ElementType::Double:
+      return {kManyShortRows, kMedium};
+    default:
+      return {kEverySize, kSixteenLargeRows};
+  }
 }
 
 }  // namespace lltm_jit

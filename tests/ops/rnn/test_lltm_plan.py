@@ -170,38 +170,43 @@ def test_a_block_without_room_for_three_stages_leaves_all_to_the_library(roads):
         assert roads.plan(problem(roads, SMALL, "float"), least).forward.name == planned
 
 
+def on_cpu(roads, sizes, type, **features):
+    """Whether forward and backward make their own products."""
+    cpu = roads.Cpu()
+    for name in ("wide_vectors", "bfloat16_products", "half_products"):
+        setattr(cpu, name, features.get(name, False))
+    plan = roads.plan(problem(roads, sizes, type), cpu)
+    assert {plan.forward.name, plan.backward.name} <= {"Cpu", "Library"}
+    return plan.forward.name == "Cpu", plan.backward.name == "Cpu"
+
+
+@pytest.mark.parametrize("type", ["half", "bfloat16", "float", "double"])
+def test_a_processor_without_wide_vectors(roads, type):
+    assert on_cpu(roads, (16, 128, 128), type) == (True, True)
+    assert on_cpu(roads, (17, 128, 128), type) == (False, False)
+
+
+# Each pair of sizes is one row apart, with the road changing between the two.
 @pytest.mark.parametrize(
-    ("sizes", "anywhere", "without_hardware"),
-    [  # forward, backward: on any processor, and with vectors where the library has no hardware
-        ((16, 128, 128), ("Cpu", "Cpu"), ("Cpu", "Cpu")),
-        ((17, 128, 128), ("Library", "Library"), ("Cpu", "Cpu")),
-        (LARGE, ("Library", "Library"), ("Cpu", "Cpu")),
+    ("type", "features", "sizes", "own"),
+    [
+        ("float", (), (16, 1024, 1024), (True, True)),
+        ("float", (), (17, 1024, 1024), (True, False)),
+        ("double", (), MIDDLE, (True, True)),
+        ("double", (), (65, 256, 512), (True, False)),
+        ("double", (), (20000, 64, 64), (True, False)),
+        ("double", (), (20001, 64, 64), (False, False)),
+        ("half", (), LARGE, (True, True)),
+        ("half", ("half_products",), (1, 1024, 1024), (True, True)),
+        ("half", ("half_products",), (2, 1024, 1024), (False, False)),
+        ("half", ("bfloat16_products",), (2, 1024, 1024), (True, True)),
+        ("bfloat16", (), LARGE, (True, True)),
+        ("bfloat16", ("bfloat16_products",), (16, 128, 128), (True, True)),
+        ("bfloat16", ("bfloat16_products",), (17, 128, 128), (True, False)),
+        ("bfloat16", ("bfloat16_products",), (1, 1024, 1024), (True, False)),
+        ("bfloat16", ("bfloat16_products",), (2, 1024, 1024), (False, False)),
+        ("bfloat16", ("half_products",), (2, 1024, 1024), (True, True)),
     ],
 )
-@pytest.mark.parametrize("type", ["half", "bfloat16", "float", "double"])
-def test_cpu(roads, type, sizes, anywhere, without_hardware):
-    cpu = roads.Cpu()
-    cpu.wide_vectors = cpu.bfloat16_products = cpu.half_products = False
-    plan = roads.plan(problem(roads, sizes, type), cpu)
-    assert (plan.forward.name, plan.backward.name) == anywhere
-    cpu.wide_vectors = True
-    plan = roads.plan(problem(roads, sizes, type), cpu)
-    assert (plan.forward.name, plan.backward.name) == without_hardware
-
-
-@pytest.mark.parametrize("type", ["half", "bfloat16"])
-def test_cpu_whose_library_multiplies_16_bits_in_hardware(roads, type):
-    cpu = roads.Cpu()
-    cpu.wide_vectors = True
-    cpu.half_products, cpu.bfloat16_products = type == "half", type == "bfloat16"
-    other = "half" if type == "bfloat16" else "bfloat16"
-
-    def planned(sizes, type):
-        plan = roads.plan(problem(roads, sizes, type), cpu)
-        return plan.forward.name, plan.backward.name
-
-    assert planned((16, 128, 128), type) == ("Cpu", "Cpu")
-    assert planned((17, 128, 128), type) == ("Cpu", "Library")
-    assert planned((1, 1024, 1024), type) == ("Cpu", "Library")
-    assert planned((2, 1024, 1024), type) == ("Library", "Library")
-    assert planned((2, 1024, 1024), other) == ("Cpu", "Cpu")
+def test_a_processor_with_wide_vectors(roads, type, features, sizes, own):
+    assert on_cpu(roads, sizes, type, wide_vectors=True, **dict.fromkeys(features, True)) == own
