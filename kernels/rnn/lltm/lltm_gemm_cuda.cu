@@ -174,8 +174,9 @@ template <typename scalar_t>
 using LargeInputGradient = InputGradient<scalar_t, kLargeBackward, 4, 256>;
 // dW = dG^T [h, x]: both run along the tile's sides, k is the batch.
 template <typename scalar_t>
-using WeightGradient = TileShape<scalar_t, 64, 64, 32, 16, 1, sizeof(scalar_t) == 8 ? 16 : 32,
-                                 kMostStages, Along::MN, Along::MN>;
+using WeightGradient =
+    TileShape<scalar_t, kWeightGradient.rows, kWeightGradient.columns, 32, 16, 1,
+              sizeof(scalar_t) == 8 ? 16 : 32, kMostStages, Along::MN, Along::MN>;
 
 template <typename Shape, int kChunk>
 __device__ void input_gradient_tile(const LltmProductsArgs& args, int64_t index, char* shared) {

@@ -59,7 +59,7 @@ struct LltmTile {
 };
 constexpr LltmTile kTinyForward{16, 1}, kMediumForward{32, 8}, kLargeForward{64, 16};
 constexpr LltmTile kMediumCluster{64, 24}, kWideCluster{64, 40}, kLargeCluster{128, 40};
-constexpr LltmTile kMediumBackward{32, 16}, kLargeBackward{64, 32};
+constexpr LltmTile kMediumBackward{32, 16}, kLargeBackward{64, 32}, kWeightGradient{64, 64};
 
 // Bytes of one stage at most, in any type; and how many stages the kernels can have.
 constexpr int kForwardStageBytes = 30464, kMediumBackwardStageBytes = 29184;

@@ -69,7 +69,7 @@ def test_roads(roads, name, type, sizes, planned):
         ("float", (16, 64, 256), (17, 64, 256), ("Tiny", "Medium")),  # work
         ("float", (128, 64, 752), (128, 64, 768), ("Medium", "Large")),  # 94 and 96 tiles
         ("float", (256, 1024, 1024), (257, 1024, 1024), ("Large", "Library")),  # work
-        ("double", (128, 256, 512), (129, 256, 512), ("Medium", "Library")),
+        ("double", (64, 1024, 1024), (65, 1024, 1024), ("Medium", "Library")),
         ("half", (32, 64, 512), (32, 64, 520), ("Medium", "MediumCluster")),  # 64 and 65 tiles
         (
             "half",
@@ -95,7 +95,7 @@ def test_limits_of_forward_roads(roads, type, below, above, planned):
         ("float", (512, 16, 512), (513, 16, 512), ("Large", "Library")),  # rows
         ("float", (256, 1024, 1024), (257, 1024, 1024), ("Large", "Library")),  # work
         ("bfloat16", (64, 1024, 1024), (65, 1024, 1024), ("Large", "Library")),
-        ("double", (128, 256, 512), (129, 256, 512), ("Large", "Library")),
+        ("double", (64, 1024, 1024), (65, 1024, 1024), ("Large", "Library")),
     ],
 )
 def test_limits_of_backward_roads(roads, type, below, above, planned):
@@ -151,6 +151,23 @@ def test_stages_that_shared_memory_has_room_for(roads, name, forward_stages, med
     assert (of_medium.backward.name, of_large.backward.name) == ("Medium", "Large")
     assert {of_medium.forward_stages, of_large.forward_stages} == {forward_stages}
     assert (of_medium.backward_stages, of_large.backward_stages) == (medium, large)
+
+
+def test_a_large_row_of_floats_is_the_librarys(roads):
+    assert forward(roads, (1, 256, 512), "float") == "Tiny"
+    assert forward(roads, (1, 257, 512), "float") == "Library"
+    assert forward(roads, (2, 512, 1024), "float") != "Library"
+    assert forward(roads, (1, 1024, 2048), "double") != "Library"
+    assert backward(roads, (1, 512, 1024), "float") == "Medium"
+    assert backward(roads, (1, 513, 1024), "float") == "Library"
+
+
+@pytest.mark.parametrize(("type", "stages"), [("float", 3), ("half", 3), ("double", 4)])
+def test_two_backward_blocks_share_an_sm_where_there_are_many_tiles(roads, type, stages):
+    """Of the weights' gradient, 64 by 64: 120 and 135 for 132 SMs."""
+    for sizes, expected in (((16, 208, 304), 4), ((16, 256, 320), stages)):
+        plan = roads.plan(problem(roads, sizes, type), gpu(roads, H100))
+        assert (plan.backward.name, plan.backward_stages) == ("Medium", expected)
 
 
 def test_the_number_of_sms_counts(roads):
