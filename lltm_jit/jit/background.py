@@ -30,6 +30,9 @@ class BackgroundBuild:
     """
 
     def __init__(self, spec: BuildSpec, toolchain: Toolchain, shown: bool = False) -> None:
+        # filelock imports it, which is refused once the interpreter has begun to end.
+        import concurrent.futures.thread  # noqa: F401
+
         self._spec = spec
         self._toolchain = toolchain
         self._reporter = Reporter(label=spec.name, shown=shown)

@@ -12,6 +12,8 @@ TEMPLATE = """
 #include <Python.h>
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_C", nullptr, -1, nullptr};
 PyMODINIT_FUNC PyInit__C() { return PyModule_Create(&definition); }
+PyMODINIT_FUNC PyInit_basic() { return PyModule_Create(&definition); }
+PyMODINIT_FUNC PyInit_rnn() { return PyModule_Create(&definition); }
 """
 
 

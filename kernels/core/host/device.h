@@ -19,7 +19,12 @@ namespace lltm_jit {
 // Opens every kernel: makes the tensor's device current and keeps autograd and autocast out of the
 // ATen ops that the kernel calls.
 struct KernelGuard {
-  explicit KernelGuard(const at::Tensor& tensor) : device(tensor.device()) {}
+  explicit KernelGuard(const at::Tensor& tensor) : device(tensor.device()) {
+#ifndef LLTM_JIT_CUDA
+    TORCH_CHECK(!tensor.is_cuda(), "expected a tensor on the CPU, as this extension is compiled ",
+                "without -DWITH_CUDA, but got one on ", tensor.device());
+#endif
+  }
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
   c10::DeviceGuard device;

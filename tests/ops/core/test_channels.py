@@ -14,7 +14,7 @@ from op_testing import DEVICES, DTYPES, assert_accurate, bits, needs_gpu
 from torch import Tensor
 
 import lltm_jit
-from lltm_jit import native
+from lltm_jit.jit import detect
 
 SLOPE = 0.2
 # (shape, dim): inner and channels that are a multiple of a pack or not, of one part or of many.
@@ -38,11 +38,13 @@ FORMATS = [torch.contiguous_format, torch.channels_last]
 
 @pytest.fixture(scope="module")
 def ops():
+    cuda = detect().cuda
     return lltm_jit.load(
         "channel_ops",
         Path(__file__).parent / "channel_ops",
-        extra_include_paths=[native.kernels_directory()],
-        with_cuda=torch.version.cuda is not None,
+        extra_cflags=["-DWITH_CUDA"] if cuda else [],
+        extra_include_paths=[lltm_jit.include_path()],
+        with_cuda=cuda,
     )
 
 
