@@ -140,7 +140,7 @@ def started(bench, tmp_path, *words, gate=None):
     process = subprocess.Popen(
         [sys.executable, *words],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -125,17 +125,18 @@ __global__ void sum_runs_kernel(ChannelSumArgs args, SumBlocks blocks, Divisor i
   }
 }
 
-// Adds the parts, from the first to the last.
+// Adds the parts, from the first to the last, in double: a chain of floats as long would round.
 template <typename scalar_t>
 __global__ void sum_parts_kernel(ChannelSumArgs args, int64_t parts) {
   wait_for_predecessor();
   const auto* sums = static_cast<const opmath_t<scalar_t>*>(args.parts);
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;
   for (int64_t c = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; c < args.channels; c += stride) {
-    opmath_t<scalar_t> sum = 0;
+    double sum = 0;
 #pragma unroll 8
     for (int64_t part = 0; part < parts; ++part) sum += sums[part * args.channels + c];
-    static_cast<scalar_t*>(args.sums)[c] = from_opmath<scalar_t>(sum);
+    static_cast<scalar_t*>(args.sums)[c] =
+        from_opmath<scalar_t>(static_cast<opmath_t<scalar_t>>(sum));
   }
 }
 
