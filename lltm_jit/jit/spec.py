@@ -190,32 +190,38 @@ def files_of(directory: Path, root: Path) -> list[Path]:
 
     With an included header comes the source beside it that has its name.
     """
-    start = len(root.as_posix()) + 1
-    everything = {path.as_posix()[start:]: path for path in files_below(root)}
+    everything = set(_names_below(root))
     folder = directory.relative_to(root).as_posix()
     found = {name for name in everything if name.startswith(f"{folder}/")}
     waiting = [name for name in found if name.endswith(_SOURCE_SUFFIXES + HEADER_SUFFIXES)]
     while waiting:
         name = waiting.pop()
-        for included in included_names(everything[name].read_bytes()):
+        for included in included_names((root / name).read_bytes()):
             beside = posixpath.normpath(posixpath.join(posixpath.dirname(name), included))
             header = beside if beside in everything else included
+            if header not in everything or header in found:
+                continue
             stem = posixpath.splitext(header)[0]
-            for file in (header, *(stem + suffix for suffix in _SOURCE_SUFFIXES)):
-                if header in everything and file in everything and file not in found:
-                    found.add(file)
-                    waiting.append(file)
-    return sorted(everything[name] for name in found)
+            more = {header, *(stem + suffix for suffix in _SOURCE_SUFFIXES)} & everything
+            waiting += more - found
+            found |= more
+    return [root / name for name in sorted(found)]
 
 
 def files_below(directory: Path) -> list[Path]:
     """All files below a directory, but for hidden ones, in one order everywhere."""
+    return [directory / name for name in _names_below(directory)]
+
+
+def _names_below(directory: Path) -> list[str]:
+    """The same, relative to the directory and with slashes."""
+    start = len(os.path.join(directory, ""))
     found = []
     for folder, folders, names in os.walk(directory):
         folders[:] = [name for name in folders if not name.startswith(".")]
         paths = [os.path.join(folder, name) for name in names if not name.startswith(".")]
-        found += [path for path in paths if os.path.isfile(path)]
-    return sorted(map(Path, found))
+        found += [path[start:].replace(os.sep, "/") for path in paths if os.path.isfile(path)]
+    return sorted(found)
 
 
 def divide(files: list[Path], directory: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
