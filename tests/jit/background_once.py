@@ -9,7 +9,6 @@ import json
 import os
 import sys
 import threading
-import time
 import types
 from pathlib import Path
 
@@ -92,13 +91,21 @@ def fork(builds):
 
 def main(action, *directories):
     toolchain = jit.detect()
-    builds = [
-        BackgroundBuild(jit.BuildSpec.from_directory("_C", Path(directory), toolchain), toolchain)
-        for directory in directories
-    ]
+    builds = []
+
+    def begin():
+        for directory in directories:
+            spec = jit.BuildSpec.from_directory("_C", Path(directory), toolchain)
+            builds.append(BackgroundBuild(spec, toolchain))
+
+    if "IN_A_THREAD" in os.environ:  # as where a thread imports the package
+        thread = threading.Thread(target=begin)
+        thread.start()
+        thread.join()
+    else:
+        begin()
     globals()[action](builds)
 
 
 if __name__ == "__main__":
-    began = time.perf_counter()
     main(*sys.argv[1:])

@@ -114,6 +114,14 @@ def test_eight_threads_wait_for_one_build(bench):
     assert bench.counts == ALL
 
 
+def test_a_build_that_a_thread_began(bench):
+    (_, told), _ = Program(bench, "wait", IN_A_THREAD="1").end()
+    assert told["results"][0]["text"] == TEXT
+    out, said = Program(bench, "leave", IN_A_THREAD="1").end()
+    assert out == [{"started": True}]
+    assert "failed" not in said
+
+
 def test_eight_processes_make_one_build(bench):
     programs = [Program(bench, "wait") for _ in range(8)]
     told = [program.end()[0][1]["results"][0] for program in programs]

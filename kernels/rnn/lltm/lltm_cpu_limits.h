@@ -43,16 +43,18 @@ inline CpuFeatures cpu_features() {
 // 64, 64 on an Intel Xeon with AMX (2 and 16 threads, ours and the library's over plain PyTorch) and an
 // AMD EPYC with AVX-512 and avx512bf16 (1 thread, ours over the library's). What decides, on the Intel
 // one with 2 threads, where ours would be slowest beside the library:
-//   float     backward 128, 1024, 1024: ours 1.45, library 0.94; 16 rows 0.99, 0.97 (AMD: 0.64 of it)
+//   float     backward 128, 1024, 1024: ours 1.45, library 0.94; 16 rows 0.99, 0.97 (AMD: 0.64 of it);
+//             20000, 64, 64: 0.91, 0.80, and with 16 threads 0.75, 1.27
 //   double    forward 128, 1024, 1024: 1.25, 1.00; 20000, 64, 64: 0.59, 0.66; backward 16, 1024, 1024:
 //             1.09, 0.94; 64, 256, 512: 0.94, 0.91
 //   half      forward 64, 256, 512: 1.24, 0.92; one row of 1024 0.50, 0.91, and backward 0.63, 0.97
 //   bfloat16  forward 16, 1024, 1024: 1.61, 0.90; one row 0.46, 0.97 (AMD: backward 1.07 of the library's)
-inline LltmLimits lltm_cpu_limits(ElementType type, const CpuFeatures& features) {
+// `weights` is hidden_size * (hidden_size + input_size).
+inline LltmLimits lltm_cpu_limits(ElementType type, int64_t weights, const CpuFeatures& features) {
   constexpr int64_t kEverySize = std::numeric_limits<int64_t>::max();
   constexpr int64_t kSmall = 16 * 128 * 256, kOneLargeRow = 1 * 1024 * 2048;
   constexpr int64_t kMedium = 64 * 512 * 768, kSixteenLargeRows = 16 * 1024 * 2048;
-  constexpr int64_t kManyShortRows = 20000 * 64 * 128;
+  constexpr int64_t kManyShortRows = 20000 * 64 * 128, kFewWeights = 64 * 128;
   if (!features.wide_vectors) return {kSmall, kSmall};
   switch (type) {
     case ElementType::Half:
@@ -64,7 +66,7 @@ inline LltmLimits lltm_cpu_limits(ElementType type, const CpuFeatures& features)
     case ElementType::Double:
       return {kManyShortRows, kMedium};
     default:
-      return {kEverySize, kSixteenLargeRows};
+      return {kEverySize, weights <= kFewWeights ? kEverySize : kSixteenLargeRows};
   }
 }
 

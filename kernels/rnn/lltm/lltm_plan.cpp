@@ -146,7 +146,8 @@ int medium_backward_stages(const LltmProblem& problem, const LltmGpu& gpu) {
 
 LltmPlan lltm_plan(const LltmProblem& problem, const CpuFeatures& cpu) {
   const int64_t work = work_of(problem);
-  const auto [cell, products] = lltm_cpu_limits(problem.type, cpu);
+  const int64_t weights = problem.hidden_size * width_of(problem);
+  const auto [cell, products] = lltm_cpu_limits(problem.type, weights, cpu);
   LltmPlan plan;
   if (work > 0 && work <= cell) plan.forward = LltmForwardRoad::Cpu;
   if (work > 0 && work <= products) plan.backward = LltmBackwardRoad::Cpu;

@@ -209,6 +209,7 @@ def test_a_processor_without_wide_vectors(roads, type):
     [
         ("float", (), (16, 1024, 1024), (True, True)),
         ("float", (), (17, 1024, 1024), (True, False)),
+        ("float", (), (20000, 64, 64), (True, True)),
         ("double", (), MIDDLE, (True, True)),
         ("double", (), (65, 256, 512), (True, False)),
         ("double", (), (20000, 64, 64), (True, False)),
