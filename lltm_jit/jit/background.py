@@ -7,6 +7,8 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
 
 from . import cancel, engine
 from .cancel import Cancelled, cancelled_by
@@ -30,9 +32,7 @@ class BackgroundBuild:
     """
 
     def __init__(self, spec: BuildSpec, toolchain: Toolchain, shown: bool = False) -> None:
-        # filelock imports it, which is refused once the interpreter has begun to end.
-        import concurrent.futures.thread  # noqa: F401
-
+        _import_all()
         self._spec = spec
         self._toolchain = toolchain
         self._reporter = Reporter(label=spec.name, shown=shown)
@@ -97,6 +97,18 @@ class BackgroundBuild:
         finally:
             _running.discard(self)
             self._ended.set()
+
+
+def _import_all() -> None:
+    """Import what a build needs, before its thread does.
+
+    A child that is forked while a thread imports a module can never import it; and some can no
+    more be imported once the interpreter has begun to end.
+    """
+    for name in ("concurrent.futures.thread", "filelock", "tqdm.std", "lltm_jit.jit.builder"):
+        import_module(name)
+    with suppress(ImportError):  # there may be another ninja, on PATH
+        import_module("ninja")
 
 
 def load_all(specs: Sequence[BuildSpec], toolchain: Toolchain) -> list[Build]:
