@@ -205,7 +205,7 @@ def reload(module: ModuleType | None = None) -> Reload | ModuleType:
         return jit_reload.reload_module(module).build.module
     began = time.perf_counter()
     toolchain = detect()
-    wanted = sorted({*AT_IMPORT, *_current})
+    wanted = sorted({*AT_IMPORT, *_current, *_pending})
     for family in wanted:
         if pending := _pending.pop(family, None):
             pending.give_up()  # of sources as they were
