@@ -3,7 +3,7 @@
 #include "basic/sigmoid/sigmoid_ops.h"
 #include "core/host/module.h"
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
   using namespace lltm_jit::ops;
   lltm_jit::Module module(m, "lltm_jit");
   module.add<my_op, my_op_backward>();

@@ -2,7 +2,7 @@
 #include "core/host/module.h"
 #include "rnn/lltm/lltm_ops.h"
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
   using namespace lltm_jit::ops;
   lltm_jit::Module module(m, "lltm_jit");
   module.add<lltm_cell, lltm_cell_forward, lltm_cell_backward>();

@@ -192,7 +192,7 @@ def with_operator(bindings: str, include: str, registration: str) -> str:
     Raises:
         LltmJitError: it has them already.
     """
-    head, mark, body = bindings.partition("PYBIND11_MODULE(")
+    head, mark, body = bindings.partition("LLTM_JIT_MODULE(")
     if include in head:
         raise LltmJitError(f"bindings.cpp has the line {include} already")
     includes = [line for line in head.splitlines() if line.startswith("#include")]

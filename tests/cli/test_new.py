@@ -50,7 +50,7 @@ BINDINGS = """\
 #include "core/host/module.h"
 #include "rnn/lltm/lltm_ops.h"
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
   module.add<lltm_cell>();
 }
 """

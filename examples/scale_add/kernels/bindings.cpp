@@ -2,7 +2,7 @@
 #include "core/host/module.h"
 #include "scale_add_ops.h"
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
   lltm_jit::Module module(m, "scale_add");
   module.add<ops::scale_add>();
 }

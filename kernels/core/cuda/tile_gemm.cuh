@@ -226,17 +226,6 @@ struct Tile {
   }
 };
 
-// Waits until at most kPending of this thread's groups of copies are under way, or one fewer. (The
-// instruction takes a constant.)
-template <int kPending>
-__device__ __forceinline__ void wait_for_copies(bool one_fewer) {
-  if (one_fewer) {
-    __pipeline_wait_prior(kPending - 1);
-  } else {
-    __pipeline_wait_prior(kPending);
-  }
-}
-
 // Computes a tile in shared memory, which has room for `stages` stages: Shape::kStages or one fewer.
 // a_line(m) and b_line(n) are the lines of A and B through it, `size_k` their length; kChunk is the
 // bytes of one copy, 16 or one element. Waits for the kernel before (see Note [Launches that overlap]),
@@ -255,40 +244,43 @@ __device__ __forceinline__ Tile<Shape, LinesA, LinesB> tile_gemm(char* shared, i
                   scalar_t, decltype(b_line(0))>
       b_copy(b_line);
   scalar_t* const slots = reinterpret_cast<scalar_t*>(shared);
-  const bool one_fewer = stages < kStages;
-  const auto fetch = [&](int stage, int slot) {
-    if (stage * kStageK < size_k) {
-      scalar_t* target = slots + slot * Shape::kStageElements;
-      a_copy.fetch(target, stage * kStageK, size_k);
-      b_copy.fetch(target + Shape::kRowsA * Shape::kRowA, stage * kStageK, size_k);
-    }
-    __pipeline_commit();
-  };
-
   GroupSums<Shape> sums;
-  wait_for_predecessor();
+  // A function for each number of stages: where it is known, so are all addresses and waits.
+  const auto multiply = [&](auto count) {
+    constexpr int kSlots = decltype(count)::value;
+    const auto fetch = [&](int stage) {
+      if (stage * kStageK < size_k) {
+        scalar_t* target = slots + stage % kSlots * Shape::kStageElements;
+        a_copy.fetch(target, stage * kStageK, size_k);
+        b_copy.fetch(target + Shape::kRowsA * Shape::kRowA, stage * kStageK, size_k);
+      }
+      __pipeline_commit();
+    };
+    wait_for_predecessor();
 #pragma unroll
-  for (int stage = 0; stage < kStages; ++stage) {
-    if (stage < kStages - 1 || !one_fewer) fetch(stage, stage);
-  }
-  meanwhile();
-  int slot = 0;
-  for (int stage = 0; stage * kStageK < size_k; ++stage) {
-    if (stage == 0) {
-      wait_for_copies<kStages - 1>(one_fewer);
-      __syncthreads();
-    } else {
-      wait_for_copies<kStages - 2>(one_fewer);
-      __syncthreads();  // the stage has arrived, and nobody reads the one before any more
-      fetch(stage - 1 + stages, slot);
-      slot = slot + 1 == stages ? 0 : slot + 1;
-    }
-    const scalar_t* a = slots + slot * Shape::kStageElements;
-    const scalar_t* b = a + Shape::kRowsA * Shape::kRowA;
+    for (int stage = 0; stage < kSlots; ++stage) fetch(stage);
+    meanwhile();
+    for (int stage = 0; stage * kStageK < size_k; ++stage) {
+      if (stage == 0) {
+        __pipeline_wait_prior(kSlots - 1);
+        __syncthreads();
+      } else {
+        __pipeline_wait_prior(kSlots - 2);
+        __syncthreads();  // the stage has arrived, and nobody reads the one before any more
+        fetch(stage - 1 + kSlots);
+      }
+      const scalar_t* a = slots + stage % kSlots * Shape::kStageElements;
+      const scalar_t* b = a + Shape::kRowsA * Shape::kRowA;
 #pragma unroll  // so that a step's loads may go ahead of the products of the step before
-    for (int k = 0; k < kStageK; k += Shape::kGroups * kStepK) {
-      sums.add(a, b, k + sums.group * kStepK);
+      for (int k = 0; k < kStageK; k += Shape::kGroups * kStepK) {
+        sums.add(a, b, k + sums.group * kStepK);
+      }
     }
+  };
+  if (stages == kStages) {
+    multiply(std::integral_constant<int, kStages>());
+  } else {
+    multiply(std::integral_constant<int, kStages - 1>());
   }
   __syncthreads();
   auto* partial = reinterpret_cast<typename Shape::opmath*>(shared);

@@ -1,9 +1,13 @@
 // Defines what autograd.h, autocast.h and formula.h declare, whose headers of torch take long to
-// compile. bindings.cpp includes it, once a family: pybind11's headers and the dispatcher's, which it
-// needs, read most of the same.
+// compile. bindings.cpp includes it, once a family: the dispatcher's headers, which it needs, read most
+// of the same.
 #pragma once
 
-#include <ATen/autocast_mode.h>
+// Or else autograd's headers include all operators of torch.
+#ifndef AT_PER_OPERATOR_HEADERS
+#define AT_PER_OPERATOR_HEADERS
+#endif
+
 #include <ATen/core/IListRef.h>
 #include <ATen/ops/cat_ops.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -17,6 +21,14 @@
 
 #include "core/host/autocast.h"
 #include "core/host/autograd.h"
+
+// ATen/autocast_mode.h has them behind all operators of torch.
+namespace at::autocast {
+TORCH_API bool is_autocast_enabled(at::DeviceType device);
+TORCH_API at::ScalarType get_autocast_dtype(at::DeviceType device);
+TORCH_API at::Tensor cached_cast(at::ScalarType dtype, const at::Tensor& tensor,
+                                 at::DeviceType device);
+}  // namespace at::autocast
 
 namespace lltm_jit {
 
@@ -94,9 +106,11 @@ void record(const Derivative& derivative, TensorRefs inputs, TensorRefs outputs,
 
 // -------------------------------------------------------------------------------------- autocast --
 
+// On the devices that OpLibraries registers an operator's autocast for.
 Autocast::Autocast(const at::Tensor& tensor)
     : device_(tensor.defined() ? tensor.device().type() : c10::DeviceType::Meta) {
-  if (at::autocast::is_autocast_available(device_) && at::autocast::is_autocast_enabled(device_)) {
+  const bool registered = device_ == c10::DeviceType::CPU || device_ == c10::DeviceType::CUDA;
+  if (registered && at::autocast::is_autocast_enabled(device_)) {
     dtype_ = at::autocast::get_autocast_dtype(device_);
   }
 }

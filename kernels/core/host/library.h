@@ -1,18 +1,22 @@
 // How a build puts its operators' functions behind their schemas, and takes them away again.
 //
 // Note [Schemas outlive builds]
-// The schemas are defined once a process, in Python. A build holds only implementations, in
-// torch::Library objects that exist from register_ops() to release_ops(). So a rebuilt extension
-// can replace a loaded one under every caller; a TORCH_LIBRARY static block could not, because
-// torch aborts on the second one of a process.
+// The schemas are defined once a process, in Python. A build holds only implementations, which the
+// dispatcher has from register_ops() to release_ops(). So a rebuilt extension can replace a loaded
+// one under every caller; a TORCH_LIBRARY static block could not, because torch aborts on the second
+// one of a process.
 #pragma once
 
-#include <torch/library.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/op_registration/infer_schema.h>
 
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <vector>
 
 #include "core/cuda/api.h"
 #include "core/host/operator.h"
@@ -60,8 +64,7 @@ std::tuple<Results...> in_format(at::MemoryFormat format, const std::tuple<Resul
                     results);
 }
 
-// What the dispatcher calls. Each function knows its operator when it is compiled, and so keeps no
-// state that a release could free under a call in another thread.
+// What the dispatcher calls.
 template <auto& op, typename Result, typename... Args>
 struct AnyEntry {
   static constexpr bool kComposite = std::is_same_v<decltype(op), Composite<Result(Args...)>&>;
@@ -107,48 +110,91 @@ struct Entry<op> : AnyEntry<op, Result, Args...> {
   }
 };
 
-// One library for each dispatch key that operators implement, all of one namespace.
-class OpLibraries {
- public:
-  explicit OpLibraries(const char* op_namespace) : namespace_(op_namespace) {}
+// A function for the dispatcher.
+struct Registration {
+  const char* name;
+  c10::DispatchKey key;
+  c10::KernelFunction function;
+  c10::impl::CppSignature signature;
+  std::unique_ptr<c10::FunctionSchema> (*schema)();  // what the function's type says of it
+};
 
-  // An operator; without `kernels` as on a device that has none of ours.
+// Note [One wrapper a signature]
+// The dispatcher's wrappers of a function, which take most of the time to compile, are templates. They
+// are made of its type alone, so that operators of one signature share them, and keep the function
+// in an object that the dispatcher counts references to. A release must not free it under a call in
+// another thread: the family's list, which is never destroyed, refers to each.
+template <typename Result, typename... Args>
+Registration registration(const char* name, c10::DispatchKey key, Result (*function)(Args...)) {
+  using Function = Result(Args...);
+  return {name, key, c10::KernelFunction::makeFromUnboxedRuntimeFunction(function),
+          c10::impl::CppSignature::make<Function>(), [] {
+            return std::make_unique<c10::FunctionSchema>(
+                c10::inferFunctionSchemaFlattenedReturns<Function*>());
+          }};
+}
+
+// The operators of a family, and whether they are registered.
+class Family {
+ public:
+  explicit Family(const char* op_namespace) : namespace_(op_namespace) {}
+
   template <auto& op>
-  void add(bool kernels) {
+  void add() {
     using Functions = Entry<op>;
+    using Key = c10::DispatchKey;
+    op.call = Functions::call;
+    const auto add = [&](std::vector<Registration>& list, Key key, auto* function) {
+      list.push_back(registration(op.name, key, function));
+    };
     if (op.autocast) {
-      autocast_cpu_.impl(op.name, TORCH_FN(Functions::autocast));
-      autocast_cuda_.impl(op.name, TORCH_FN(Functions::autocast));
+      add(always_, Key::AutocastCPU, Functions::autocast);
+      add(always_, Key::AutocastCUDA, Functions::autocast);
     }
-    vmap_.impl(op.name, TORCH_FN(Functions::vmap));
+    add(always_, Key::FuncTorchBatched, Functions::vmap);
     if constexpr (Functions::kComposite) {
-      composite_.impl(op.name, TORCH_FN(Functions::formula));
+      add(always_, Key::CompositeImplicitAutograd, Functions::formula);
     } else {
-      if (kernels) cpu_.impl(op.name, TORCH_FN(Functions::kernel));
+      add(kernels_, Key::CPU, Functions::kernel);
 #ifdef LLTM_JIT_CUDA
-      if (kernels) cuda_.impl(op.name, TORCH_FN(Functions::kernel));
+      add(kernels_, Key::CUDA, Functions::kernel);
 #endif
-      meta_.impl(op.name, TORCH_FN(Functions::kernel));
-      any_device_.impl(op.name, TORCH_FN(Functions::any_device));
-      autograd_.impl(op.name, TORCH_FN(Functions::autograd));
+      add(always_, Key::Meta, Functions::kernel);
+      add(always_, Key::CompositeExplicitAutograd, Functions::any_device);
+      add(always_, Key::Autograd, Functions::autograd);
     }
+  }
+
+  // Without `kernels` as on a device that has none of ours.
+  void register_ops(bool kernels) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const QuietOverride quiet;
+    Handles handles;
+    hand_over(always_, handles);
+    if (kernels) hand_over(kernels_, handles);
+    registered_.swap(handles);
+  }
+
+  void release_ops() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    registered_.clear();
   }
 
  private:
-  torch::Library library(c10::DispatchKey key) const {
-    return {torch::Library::IMPL, namespace_, key, __FILE__, __LINE__};
+  using Handles = std::vector<c10::RegistrationHandleRAII>;
+
+  void hand_over(const std::vector<Registration>& list, Handles& handles) const {
+    for (const Registration& entry : list) {
+      handles.push_back(c10::Dispatcher::singleton().registerImpl({entry.name, ""}, entry.key,
+                                                                  entry.function, entry.signature,
+                                                                  entry.schema(), namespace_));
+    }
   }
 
-  const char* namespace_;
-  torch::Library cpu_ = library(c10::DispatchKey::CPU);
-  torch::Library cuda_ = library(c10::DispatchKey::CUDA);
-  torch::Library meta_ = library(c10::DispatchKey::Meta);
-  torch::Library autograd_ = library(c10::DispatchKey::Autograd);
-  torch::Library autocast_cpu_ = library(c10::DispatchKey::AutocastCPU);
-  torch::Library autocast_cuda_ = library(c10::DispatchKey::AutocastCUDA);
-  torch::Library vmap_ = library(c10::DispatchKey::FuncTorchBatched);
-  torch::Library any_device_ = library(c10::DispatchKey::CompositeExplicitAutograd);
-  torch::Library composite_ = library(c10::DispatchKey::CompositeImplicitAutograd);
+  const char* namespace_;  // as the dispatcher's dumps say who registered something
+  std::vector<Registration> always_, kernels_;
+  std::mutex mutex_;
+  Handles registered_;
 };
 
 }  // namespace lltm_jit

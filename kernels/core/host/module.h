@@ -1,86 +1,79 @@
 // The extension module of a family. Its bindings.cpp lists the operators, a line each:
 //
-//   PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+//   LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
 //     lltm_jit::Module module(m, "lltm_jit");
 //     module.add<lltm_jit::ops::my_op, lltm_jit::ops::my_op_backward>();
 //   }
 //
-// All headers that take long to compile come together here, and nowhere else in a family: pybind11's,
-// the dispatcher's and autograd's share most of what they include.
+// All headers that take long to compile come together here, and nowhere else in a family: the
+// dispatcher's and autograd's share most of what they include.
 #pragma once
 
-#include <torch/csrc/Exceptions.h>
-#include <torch/csrc/utils/pybind.h>
-
 #include <cstring>
-#include <memory>
-#include <mutex>
-#include <vector>
 
 #include "core/host/definitions.h"
 #include "core/host/library.h"
+#include "core/host/python.h"
 
 namespace lltm_jit {
 
-// The operators of a family, and whether they are registered.
-class Family {
+class __attribute__((visibility("hidden"))) Module {  // so that each library has its own family_
  public:
-  explicit Family(const char* op_namespace) : namespace_(op_namespace) {}
-
-  template <auto& op>
-  void add() {
-    op.call = Entry<op>::call;
-    operators_.push_back([](OpLibraries& libraries, bool kernels) { libraries.add<op>(kernels); });
-  }
-
-  void register_ops(bool kernels) {
-    auto libraries = std::make_unique<OpLibraries>(namespace_);
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const QuietOverride quiet;
-    for (const auto add : operators_) add(*libraries, kernels);
-    registered_.swap(libraries);
-  }
-
-  void release_ops() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    registered_.reset();
-  }
-
- private:
-  const char* namespace_;
-  std::vector<void (*)(OpLibraries&, bool)> operators_;
-  std::mutex mutex_;
-  std::unique_ptr<OpLibraries> registered_;
-};
-
-class __attribute__((visibility("hidden"))) Module {  // as pybind11's own classes
- public:
-  Module(pybind11::module_& m, const char* op_namespace)
-      : m_(m), family_(*new Family(op_namespace)) {
-    // torch's own translation: Python errors keep their type, and messages have no trace.
-    pybind11::register_local_exception_translator([](std::exception_ptr error) {
-      if (error) torch::translate_exception_to_python(error);
-    });
+  Module(PyObject* m, const char* op_namespace) : m_(m) {
+    family_ = new Family(op_namespace);
     // Registering again puts these operators before those of another build.
-    m.def(
-        "register_ops", [&family = family_](bool kernels) { family.register_ops(kernels); },
-        pybind11::arg("kernels") = true, ReleaseGil());
-    m.def("release_ops", [&family = family_] { family.release_ops(); }, ReleaseGil());
+    def("register_ops", register_ops, METH_VARARGS | METH_KEYWORDS);
+    def("release_ops", release_ops, METH_NOARGS);
   }
 
   // Operators that belong together, the first of them a function of the module.
   template <auto& op, auto&... others>
   void add() {
-    family_.add<op>();
-    (family_.add<others>(), ...);
-    m_.def(std::strrchr(op.name, ':') + 1, op.call, ReleaseGil());
+    family_->add<op>();
+    (family_->add<others>(), ...);
+    def(function_name(op.name), call<op>, METH_FASTCALL);
   }
 
  private:
-  using ReleaseGil = pybind11::call_guard<pybind11::gil_scoped_release>;
+  static const char* function_name(const char* name) { return std::strrchr(name, ':') + 1; }
 
-  pybind11::module_& m_;
-  Family& family_;  // never destroyed: at exit torch's dispatcher may be gone before
+  template <typename Function>
+  void def(const char* name, Function* function, int flags) {
+    python::add(m_, name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function)),
+                flags);
+  }
+
+  template <auto& op>
+  static PyObject* call(PyObject*, PyObject* const* objects, Py_ssize_t count) {
+    return python::call(op.call, function_name(op.name), objects, count);
+  }
+
+  static PyObject* register_ops(PyObject*, PyObject* args, PyObject* named) {
+    static const char* names[] = {"kernels", nullptr};
+    int kernels = true;
+    if (!PyArg_ParseTupleAndKeywords(args, named, "|p", const_cast<char**>(names), &kernels)) {
+      return nullptr;
+    }
+    return without_result([&] { family_->register_ops(kernels); });
+  }
+
+  static PyObject* release_ops(PyObject*, PyObject*) {
+    return without_result([] { family_->release_ops(); });
+  }
+
+  template <typename Function>
+  static PyObject* without_result(const Function& function) {
+    return python::translated([&] {
+      {
+        const python::ReleasedGil released;
+        function();
+      }
+      Py_RETURN_NONE;
+    });
+  }
+
+  PyObject* m_;
+  inline static Family* family_;  // never destroyed: at exit torch's dispatcher may be gone before
 };
 
 }  // namespace lltm_jit

@@ -39,16 +39,16 @@ inline CpuFeatures cpu_features() {
 // sums are in the cache; so ours are taken up to the size where the library's product is the quicker one.
 // Where it multiplies a 16-bit type in hardware, ours win only as long as a call is bound by overhead, or
 // by reading the weights for one row.
-// Measured with B, I, H of 16, 32, 128; 1, 128, 128; 64, 256, 512; 1, 16 and 128, 1024, 1024 and 20000,
-// 64, 64 on an Intel Xeon with AMX (2 and 16 threads, ours and the library's over plain PyTorch) and an
-// AMD EPYC with AVX-512 and avx512bf16 (1 thread, ours over the library's). What decides, on the Intel
-// one with 2 threads, where ours would be slowest beside the library:
-//   float     backward 128, 1024, 1024: ours 1.45, library 0.94; 16 rows 0.99, 0.97 (AMD: 0.64 of it);
-//             20000, 64, 64: 0.91, 0.80, and with 16 threads 0.75, 1.27
-//   double    forward 128, 1024, 1024: 1.25, 1.00; 20000, 64, 64: 0.59, 0.66; backward 16, 1024, 1024:
-//             1.09, 0.94; 64, 256, 512: 0.94, 0.91
-//   half      forward 64, 256, 512: 1.24, 0.92; one row of 1024 0.50, 0.91, and backward 0.63, 0.97
-//   bfloat16  forward 16, 1024, 1024: 1.61, 0.90; one row 0.46, 0.97 (AMD: backward 1.07 of the library's)
+// tests/ops/rnn/time_lltm_roads.py times both roads at any size. Measured were B, I, H of 16, 32, 128;
+// 1, 128, 128; 64, 256, 512; 1, 16 and 128, 1024, 1024 and 20000, 64, 64 on an Intel Xeon with AMX (2 and
+// 16 threads) and an AMD EPYC with AVX-512 and avx512bf16 (1 thread). What decides, as ours over the
+// library's, on the Intel one with 2 threads if nothing else is said:
+//   float     backward 128, 1024, 1024: 1.54; 16 rows 1.02 (AMD 0.64); 20000, 64, 64: 1.14, and with 16
+//             threads 0.59
+//   double    forward 128, 1024, 1024: 1.25; 20000, 64, 64: 0.89; backward 16, 1024, 1024: 1.16;
+//             64, 256, 512: 1.03
+//   half      forward 64, 256, 512: 1.35; one row of 1024 0.55, and backward 0.65
+//   bfloat16  forward 16, 1024, 1024: 1.79; one row 0.47 (AMD: backward 1.07)
 // `weights` is hidden_size * (hidden_size + input_size).
 inline LltmLimits lltm_cpu_limits(ElementType type, int64_t weights, const CpuFeatures& features) {
   constexpr int64_t kEverySize = std::numeric_limits<int64_t>::max();

@@ -36,8 +36,10 @@ using MediumForward = ForwardShape<scalar_t, kMediumForward, 32, 8, 512>;
 template <typename scalar_t>
 using LargeForward = ForwardShape<scalar_t, kLargeForward, 32, 4, 256>;
 
+// (__grid_constant__: lines refer to the arguments, which each thread would otherwise copy to its stack.)
 template <typename Shape, typename cell_t, int kChunk>
-__global__ void __launch_bounds__(Shape::kThreads, 1) lltm_cell_kernel(LltmCellArgs args) {
+__global__ void __launch_bounds__(Shape::kThreads, 1)
+    lltm_cell_kernel(const __grid_constant__ LltmCellArgs args) {
   using scalar_t = typename Shape::scalar_t;
   using opmath = typename Shape::opmath;
   extern __shared__ __align__(16) char shared[];
@@ -268,7 +270,7 @@ struct ProductTiles {
 
 template <typename InputShape, typename WeightShape, int kChunk>
 __global__ void __launch_bounds__(kProductThreads, 2)
-    lltm_products_kernel(LltmProductsArgs args, ProductTiles tiles) {
+    lltm_products_kernel(const __grid_constant__ LltmProductsArgs args, ProductTiles tiles) {
   extern __shared__ __align__(16) char shared[];
   int64_t index = blockIdx.x;
   if (index < tiles.input) return input_gradient_tile<InputShape, kChunk>(args, index, shared);

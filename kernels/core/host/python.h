@@ -1,0 +1,221 @@
+// Functions of a Python module, on Python's own C API.
+//
+// Note [Without pybind11]
+// pybind11's headers, and its code that every module contains, take longer to compile than all that a
+// family registers. What operators need is here: positional arguments, the GIL released, and torch's
+// own translation of exceptions. torch's headers for Python include pybind11's, so the three names that
+// are needed of them are declared here.
+#pragma once
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/Tensor.h>
+#include <Python.h>
+#include <c10/core/SymInt.h>
+
+#include <array>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+extern PyObject* THPVariableClass;  // torch.Tensor
+PyObject* THPVariable_Wrap(const at::TensorBase& tensor);
+namespace torch {
+void translate_exception_to_python(const std::exception_ptr& error);
+}
+
+namespace lltm_jit::python {
+
+struct Decref {
+  void operator()(PyObject* object) const { Py_DECREF(object); }
+};
+using Owned = std::unique_ptr<PyObject, Decref>;
+
+class ReleasedGil {
+ public:
+  ReleasedGil() : state_(PyEval_SaveThread()) {}
+  ~ReleasedGil() { PyEval_RestoreThread(state_); }
+  ReleasedGil(const ReleasedGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+// What `function()` gives; null with Python's error set where it throws.
+template <typename Function>
+PyObject* translated(const Function& function) {
+  try {
+    return function();
+  } catch (...) {
+    torch::translate_exception_to_python(std::current_exception());
+    return nullptr;
+  }
+}
+
+// ------------------------------------------------------------------------------------ arguments --
+
+// One argument of one call. Its number counts from 1.
+struct Given {
+  const char* function;
+  size_t number;
+  PyObject* object;
+
+  [[noreturn]] void refuse(const char* expected) const {
+    PyErr_Clear();
+    TORCH_CHECK_TYPE(false, function, "(): expected argument ", number, " to be ", expected,
+                     ", but got ", Py_TYPE(object)->tp_name);
+  }
+};
+
+// Where an object of torch.Tensor has its at::Tensor: behind its head, up to torch 2.10 behind a flag,
+// too. Found by a tensor that is known, so that nothing else is ever taken for one.
+inline size_t find_tensor() {
+  const at::Tensor tensor = at::detail::empty_cpu({0}, at::kFloat, /*pin_memory=*/false);
+  const Owned object(THPVariable_Wrap(tensor));
+  for (const size_t offset : {sizeof(PyObject), sizeof(PyObject) + sizeof(void*)}) {
+    const void* found = nullptr;
+    std::memcpy(&found, reinterpret_cast<const char*>(object.get()) + offset, sizeof found);
+    if (found == tensor.unsafeGetTensorImpl()) return offset;
+  }
+  TORCH_CHECK(false, "lltm_jit does not know where objects of this torch's Tensor keep their data");
+}
+
+template <typename T>
+struct As {};
+
+// The tensor of an object that the caller holds.
+inline const at::Tensor& value(As<at::Tensor>, const Given& given) {
+  static_assert(sizeof(at::Tensor) == sizeof(void*));
+  static const size_t offset = find_tensor();
+  if (!PyObject_TypeCheck(given.object, reinterpret_cast<PyTypeObject*>(THPVariableClass))) {
+    given.refuse("a tensor");
+  }
+  return *reinterpret_cast<const at::Tensor*>(reinterpret_cast<const char*>(given.object) + offset);
+}
+
+inline bool value(As<bool>, const Given& given) {
+  if (!PyBool_Check(given.object)) given.refuse("a bool");
+  return given.object == Py_True;
+}
+
+inline int64_t value(As<int64_t>, const Given& given) {
+  const Owned index(PyNumber_Index(given.object));
+  const int64_t value = index ? PyLong_AsLongLong(index.get()) : -1;
+  if (value == -1 && PyErr_Occurred()) given.refuse("an int of 64 bits");
+  return value;
+}
+
+inline c10::SymInt value(As<c10::SymInt>, const Given& given) {
+  return value(As<int64_t>(), given);
+}
+
+inline double value(As<double>, const Given& given) {
+  const double value = PyFloat_AsDouble(given.object);
+  if (value == -1 && PyErr_Occurred()) given.refuse("a float");
+  return value;
+}
+
+template <typename T>
+std::optional<T> value(As<std::optional<T>>, const Given& given) {
+  return given.object == Py_None ? std::nullopt : std::optional<T>(value(As<T>(), given));
+}
+
+template <typename T>
+std::vector<T> value(As<at::ArrayRef<T>>, const Given& given) {
+  const Owned items(PySequence_Fast(given.object, ""));
+  if (!items) given.refuse("a sequence");
+  std::vector<T> values;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
+    values.push_back(value(As<T>(), {given.function, given.number, item}));
+  }
+  return values;
+}
+
+// -------------------------------------------------------------------------------------- results --
+
+inline PyObject* object_of(const at::Tensor& tensor) { return THPVariable_Wrap(tensor); }
+
+inline PyObject* object_of(const std::vector<at::Tensor>& tensors) {
+  Owned list(PyList_New(Py_ssize_t(tensors.size())));
+  for (size_t i = 0; list && i < tensors.size(); ++i) {
+    PyObject* object = object_of(tensors[i]);
+    if (!object) return nullptr;
+    PyList_SET_ITEM(list.get(), Py_ssize_t(i), object);
+  }
+  return list.release();
+}
+
+template <typename... Results>
+PyObject* object_of(const std::tuple<Results...>& results) {
+  const std::array<Owned, sizeof...(Results)> objects = std::apply(
+      [](const auto&... result) { return std::array{Owned(object_of(result))...}; }, results);
+  return std::apply(
+      [](const auto&... object) -> PyObject* {
+        if (!(object && ...)) return nullptr;
+        return PyTuple_Pack(sizeof...(object), object.get()...);
+      },
+      objects);
+}
+
+// ---------------------------------------------------------------------------------------- calls --
+
+template <typename Result, typename... Args, size_t... kIndex>
+PyObject* call(Result (*function)(Args...), const char* name, PyObject* const* objects,
+               std::index_sequence<kIndex...>) {
+  // Braces, so that the first argument is looked at first.
+  const std::tuple<decltype(value(As<std::decay_t<Args>>(), Given()))...> values{
+      value(As<std::decay_t<Args>>(), Given{name, kIndex + 1, objects[kIndex]})...};
+  const auto released = [&] {
+    const ReleasedGil released;
+    return function(std::get<kIndex>(values)...);
+  };
+  if constexpr (std::is_void_v<Result>) {
+    released();
+    Py_RETURN_NONE;
+  } else {
+    return object_of(released());
+  }
+}
+
+// Calls a function without the GIL, with objects of Python for its arguments.
+template <typename Result, typename... Args>
+PyObject* call(Result (*function)(Args...), const char* name, PyObject* const* objects,
+               Py_ssize_t count) {
+  return translated([&] {
+    TORCH_CHECK_TYPE(size_t(count) == sizeof...(Args), name, "(): expected ", sizeof...(Args),
+                     " positional arguments, but got ", count);
+    return call(function, name, objects, std::index_sequence_for<Args...>());
+  });
+}
+
+// --------------------------------------------------------------------------------------- module --
+
+// A module whose functions `define` adds; they live as long as the process.
+inline PyObject* create(const char* name, void (*define)(PyObject* module)) {
+  return translated([&]() -> PyObject* {
+    auto* definition = new PyModuleDef{PyModuleDef_HEAD_INIT, name, nullptr, -1};
+    Owned module(PyModule_Create(definition));
+    if (module) define(module.get());
+    return PyErr_Occurred() ? nullptr : module.release();
+  });
+}
+
+inline void add(PyObject* module, const char* name, PyCFunction function, int flags) {
+  PyModule_AddFunctions(module, new PyMethodDef[2]{{name, function, flags, nullptr}, {}});
+}
+
+}  // namespace lltm_jit::python
+
+// The body of a module's initialisation, in place of PYBIND11_MODULE(name, m).
+#define LLTM_JIT_MODULE(name, m) LLTM_JIT_MODULE_OF(name, m)
+#define LLTM_JIT_MODULE_OF(name, m)                                 \
+  static void lltm_jit_define_##name(PyObject* m);                  \
+  PyMODINIT_FUNC PyInit_##name() {                                  \
+    return lltm_jit::python::create(#name, lltm_jit_define_##name); \
+  }                                                                 \
+  static void lltm_jit_define_##name(PyObject* m)

@@ -1,0 +1,68 @@
+"""The modules' own functions, which kernels/core/host/python.h makes: arguments and results."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+
+from lltm_jit import native
+
+X = torch.arange(6.0).reshape(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ((X,), r"my_op\(\): expected 2 positional arguments, but got 1"),
+        ((X, X, X), r"my_op\(\): expected 2 positional arguments, but got 3"),
+        ((X, None), r"my_op\(\): expected argument 2 to be a tensor, but got NoneType"),
+        (("x", 1), r"my_op\(\): expected argument 1 to be a tensor, but got str"),
+        ((torch.Tensor, X), r"my_op\(\): expected argument 1 to be a tensor, but got"),
+    ],
+)
+def test_what_is_no_tensor_is_refused(args, message):
+    with pytest.raises(TypeError, match=message):
+        native.basic.my_op(*args)
+
+
+def test_arguments_have_no_names():
+    with pytest.raises(TypeError, match="keyword"):
+        native.basic.my_op(X, y=X)
+    with pytest.raises(TypeError, match="no_such"):
+        native.basic.register_ops(no_such=True)
+
+
+def test_errors_of_operators_keep_their_type():
+    with pytest.raises(RuntimeError, match=r"my_op\(\): expected y to have"):
+        native.basic.my_op(X, X[:1])
+
+
+def test_subclasses_are_tensors():
+    parameter = torch.nn.Parameter(X)
+    result = native.basic.my_op(parameter, X)
+    assert type(result) is torch.Tensor
+    assert result.requires_grad
+    assert torch.equal(result, 2 * X)
+
+
+def test_results_by_their_type():
+    """A tuple, a list and nothing; a bias may be None."""
+    state, weights = torch.zeros(2, 4), torch.zeros(12, 7)
+    for bias in (None, torch.zeros(12)):
+        cell = X, weights, bias, state, state
+        assert [type(found) for found in native.rnn.lltm_cell(*cell)] == [torch.Tensor] * 2
+        assert isinstance(native.rnn.lltm_cell(*cell), tuple)
+        assert isinstance(native.rnn.lltm_forward(*cell), list)
+        assert native.rnn.lltm_cell_check(*cell) is None
+
+
+def test_references_are_given_back():
+    x = torch.ones(3)
+    before = sys.getrefcount(x), x._use_count()
+    for _ in range(100):
+        native.basic.my_op(x, x)
+        with pytest.raises(TypeError):
+            native.basic.my_op(x, None)
+    assert (sys.getrefcount(x), x._use_count()) == before
