@@ -277,7 +277,8 @@ def _bindings(functions: Any, with_pytorch_error_handling: bool) -> str:
     if isinstance(functions, str):
         functions = [functions]
     if not isinstance(functions, Mapping):
-        if not all(isinstance(function, str) for function in functions):
+        names = functions if isinstance(functions, Sequence) else [functions]
+        if not all(isinstance(function, str) for function in names):
             raise ValueError(f"expected functions to be names, but got {functions!r}")
         functions = {function: function for function in functions}
     lines = [*_CALLABLE, "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]

@@ -139,6 +139,15 @@ def test_inline_bindings(bench, functions, docstring):
     assert f'm.def("f", {called}, "{docstring}");' in lines
 
 
+def test_functions_that_are_no_names_are_torchs_error(bench):
+    for functions in (5, ["f", 5]):
+        with pytest.raises(
+            ValueError, match=re.escape(f"functions to be names, but got {functions}")
+        ):
+            torch_api.load_inline("_C", "text", functions=functions)
+    assert bench.counts == []
+
+
 def test_inline_without_headers_and_error_handling(bench):
     module = torch_api.load_inline(
         "_C", "text", functions=["f"], no_implicit_headers=True, with_pytorch_error_handling=False
