@@ -152,8 +152,9 @@ def explain(log: str, spec: BuildSpec, log_path: Path, status: int, jobs: int) -
     warnings = sum(_WARNING.search(line) is not None for line in log.splitlines())
     counts = [_many(len(found) - 1, "more error")] if len(found) > 1 else []
     counts += [_many(warnings, "warning")] if warnings else []
-    log_note = f"full log: {log_path}"
-    lines.append(f"   = {', '.join(counts)}; {log_note}" if counts else f"   = {log_note}")
+    more = f" ({', '.join(counts)})" if counts else ""
+    # The first words are torch's, which programs look for.
+    lines.append(f"   = Error building extension '{spec.name}'{more}; full log: {log_path}")
     return "\n".join(lines)
 
 

@@ -254,6 +254,8 @@ def test_failed_build_raises_the_first_error_and_the_next_try_builds(bench):
         log = lines[5].rpartition("full log: ")[2]
         assert "'nonsense' was not declared" in Path(log).read_text()
     assert isinstance(caught.value, ImportError)
+    assert isinstance(caught.value, RuntimeError)  # as torch's own
+    assert "Error building extension '_C'" in str(caught.value)
     assert not list(bench.builds.glob("tmp-*"))
     path.write_text("one\n")
     assert "one" in text_of(bench.load())
