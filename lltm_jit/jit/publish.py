@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -72,6 +73,22 @@ def _move(built: Path, directory: Path) -> None:
         set_mode(path)
     remove_whole(directory)
     os.replace(built, directory)
+
+
+def link(library: Path, directory: Path) -> Path:
+    """Make a link in a directory where torch would build; the library where there can be none."""
+    place = directory / library.name
+    if place.is_symlink() and os.readlink(place) == str(library):
+        return place
+    partial = directory / f"{library.name}.{os.getpid()}-{threading.get_ident()}.partial"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)  # of a build that another directory holds
+        partial.symlink_to(library)
+        os.replace(partial, place)  # in one step: others may load the same build
+    except OSError:
+        partial.unlink(missing_ok=True)
+        return library
+    return place
 
 
 def set_mode(path: Path) -> None:

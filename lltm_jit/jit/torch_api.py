@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import cache, engine, reload
+from . import cache, engine, publish, reload
 from .background import stand_back
 from .errors import ToolchainError
 from .includes import headers_of, include_flags, own_paths
@@ -64,7 +64,9 @@ def load(
     The arguments are those of :func:`torch.utils.cpp_extension.load`, with these differences:
     ``sources`` may be a directory, which gives all sources and headers below it (with
     ``with_cuda=False`` without ``.cu``); C++ is compiled with ``-O3`` unless ``extra_cflags`` says
-    otherwise; ``build_directory`` takes the place of TORCH_EXTENSIONS_DIR for this call;
+    otherwise; ``build_directory`` takes the place of TORCH_EXTENSIONS_DIR for this call, and gets
+    a link to what is built; afterwards ``import name`` gives the module, too, unless the name is
+    another's;
     ``keep_intermediates`` has no effect, since objects are kept for the next build.
 
     Returns:
@@ -201,8 +203,13 @@ def _load(respec: reload.Respec, build_directory: Any, verbose: bool) -> Any:
         toolchain = detect()
         spec = respec(toolchain)
         build = engine.load(spec, toolchain, verbose=verbose or None)
-    reload.remember(build, respec, root)
-    return build.module if spec.python_module else str(build.info.library)
+        library = build.info.library
+        place = publish.link(library, root) if root else library
+    if spec.python_module:
+        reload.remember(build, respec, root)
+        return build.module
+    # A library goes by its own path: the loader would take the link's for the one it first led to.
+    return str(place if spec.standalone else library)
 
 
 def _spec(
@@ -257,7 +264,8 @@ def _options(
     for name, given in {**lists, "include_paths": include_paths}.items():
         if isinstance(given, (str, os.PathLike)):  # whose letters would be taken one by one
             raise TypeError(f"expected extra_{name} to be a list, but got {given!r}")
-    paths = tuple(Path(path).absolute() for path in include_paths or ())
+    # torch strips them too.
+    paths = tuple(Path(os.fspath(path).strip()).absolute() for path in include_paths or ())
     return {**{name: tuple(given or ()) for name, given in lists.items()}, "include_paths": paths}
 
 

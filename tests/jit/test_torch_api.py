@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import os
+import pickle
 import re
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -104,6 +107,86 @@ def test_build_directory_holds_the_build(bench, tmp_path):
     assert not bench.builds.exists() or not list(bench.builds.glob("*/ok.json"))
 
 
+def test_build_directory_has_the_library_where_torch_puts_it(bench, tmp_path):
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "_C.so").write_text("a library that torch built\n")
+    source = bench.sources / "two/two.cpp"
+    for place in ("first", "second"):  # one build, which the second call finds loaded
+        module = torch_api.load("_C", source, build_directory=tmp_path / place)
+        assert payload(str(tmp_path / place / "_C.so")) == "two"
+    bench.write("two/two.cpp", "deux\n")
+    reload.reload_module(module)
+    assert payload(str(tmp_path / "second" / "_C.so")) == "deux"
+
+
+def test_what_stands_where_the_link_would_does_no_harm(bench, tmp_path):
+    (tmp_path / "_C.so" / "folder").mkdir(parents=True)
+    source = bench.sources / "two/two.cpp"
+    assert payload(torch_api.load("_C", source, build_directory=tmp_path)) == "two"
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_blanks_around_an_include_path_are_stripped(bench):
+    source = bench.write("one/one.cpp", '#include "shared.h"\none\n')
+    include_paths = [f" {bench.sources / 'core'} "]
+    module = torch_api.load("_C", source, extra_include_paths=include_paths)
+    assert payload(module) == "shared header\none"
+
+
+@pytest.fixture
+def imported():
+    """The modules as they were, afterwards."""
+    before = dict(sys.modules)
+    yield sys.modules
+    for name in sys.modules.keys() - before.keys():
+        del sys.modules[name]
+
+
+def test_a_loaded_module_can_be_imported(bench, imported):
+    source = bench.write("two/two.cpp", "first\n")
+    module = torch_api.load("basic", source)
+    assert module.__name__ == module.__spec__.name == "basic"
+    assert importlib.import_module("basic") is module
+    bench.write("two/two.cpp", "second\n")
+    newer = lltm_jit.reload(module)
+    assert newer is not module
+    assert importlib.import_module("basic") is newer
+    assert torch_api.load_inline("basic", "text") is importlib.import_module("basic")
+
+
+def test_a_name_that_is_anothers_stays_his(bench, imported, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "_C", os)  # imported already
+    assert torch_api.load("_C", bench.sources / "two/two.cpp") is not os
+    assert importlib.import_module("_C") is os
+    (tmp_path / "rnn.py").write_text("VALUE = 1\n")  # or not yet
+    (tmp_path / "basic").mkdir()  # which is a package too, but has nothing in it
+    sys.path.insert(0, str(tmp_path))  # a list of the bench
+    torch_api.load("rnn", bench.sources / "two/two.cpp")
+    assert importlib.import_module("rnn").VALUE == 1
+    module = torch_api.load("basic", bench.sources / "two/two.cpp")
+    assert importlib.import_module("basic") is module
+
+
+CLASS = """
+#include <Python.h>
+static PyType_Spec thing = {"Thing", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT, new PyType_Slot[1]{}};
+static int fill(PyObject* module) {
+  PyObject* type = PyType_FromSpec(&thing);  // as pybind11 does it
+  PyObject_SetAttrString(type, "__module__", PyObject_GetAttrString(module, "__name__"));
+  return PyModule_AddObject(module, "Thing", type);
+}
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void*)fill}, {0, nullptr}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "things", nullptr, 0, nullptr, slots};
+PyMODINIT_FUNC PyInit_things() { return PyModuleDef_Init(&definition); }
+"""
+
+
+def test_classes_pickle(tmp_path, monkeypatch, imported):
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    module = torch_api.load_inline("things", CLASS, no_implicit_headers=True)
+    assert isinstance(pickle.loads(pickle.dumps(module.Thing())), module.Thing)
+
+
 def test_library_that_is_no_module(bench):
     source = str(bench.sources / "two/two.cpp")
     path = torch_api.load("plain-library", source, is_python_module=False)
@@ -111,7 +194,7 @@ def test_library_that_is_no_module(bench):
     assert payload(path) == "two"
     library = torch_api.load("_C", source, is_python_module=False)
     module = torch_api.load("_C", source)
-    assert module.__name__.endswith("._C")
+    assert module.__name__ == "_C"
     assert module.__file__ != library  # a module of the same content is another build
 
 
@@ -311,5 +394,8 @@ def test_executable(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "cache"))
     source = tmp_path / "main.cpp"
     source.write_text('#include <cstdio>\nint main() { std::puts("it runs"); }\n')
-    path = torch_api.load("tool", str(source), is_python_module=False, is_standalone=True)
+    place = tmp_path / "place"
+    kind = {"is_python_module": False, "is_standalone": True}
+    path = torch_api.load("tool", str(source), build_directory=place, **kind)
+    assert path == str(place / "tool")
     assert subprocess.run([path], capture_output=True, text=True).stdout == "it runs\n"
