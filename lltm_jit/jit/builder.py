@@ -29,7 +29,7 @@ from .jobs import job_count
 from .process import build_environment, find_ninja, run_worker
 from .progress import Reporter
 from .seed import Seed, describe_objects, seed
-from .spec import BuildSpec, object_name
+from .spec import BuildSpec
 from .toolchain import Toolchain, cuda_cure
 
 
@@ -249,6 +249,7 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
         "ninja": ninja,
         "name": spec.name,
         "sources": [str(path) for path in spec.sources],
+        "objects": spec.objects,
         "cflags": list(spec.cflags),
         "cuda_cflags": list(spec.cuda_cflags),
         "ldflags": list(spec.ldflags),
@@ -257,7 +258,7 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
         "standalone": spec.standalone,
     }
     log = directory / cache.LOG
-    reporter.start(len(_objects(spec) - seeded.objects.keys()) + 1)
+    reporter.start(len(set(spec.objects) - seeded.objects.keys()) + 1)
     try:
         with cache.writing(), log.open("w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(_log_head(plan))
@@ -289,10 +290,6 @@ def _log_head(plan: _Plan) -> str:
         "environment": " ".join(f"{name}={value}" for name, value in toolchain.environment),
     }
     return "".join(f"# {name}: {value}\n" for name, value in facts.items() if value)
-
-
-def _objects(spec: BuildSpec) -> set[str]:
-    return {object_name(path, spec.with_cuda) for path in spec.sources}
 
 
 def _fail(plan: _Plan, log: Path, status: int) -> None:

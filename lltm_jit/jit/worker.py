@@ -52,6 +52,11 @@ def _build_with_torch(request: dict) -> int:
     torch.ops.load_library = lambda path: None
     # torch tells its steps at levels that nobody sees unless asked.
     logging.getLogger(cpp_extension.__name__).setLevel(logging.DEBUG)
+    # Where torch would give two sources one name, or one with a blank in it.
+    write = cpp_extension._write_ninja_file
+    cpp_extension._write_ninja_file = lambda *rest, **named: write(
+        *rest, **{**named, "objects": request["objects"]}
+    )
     # A builder that was killed leaves torch's lock file, and torch would wait for it for ever.
     lock = os.path.join(request["directory"], "lock")
     if os.path.exists(lock):

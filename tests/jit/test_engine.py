@@ -261,10 +261,14 @@ def test_failed_build_raises_the_first_error_and_the_next_try_builds(bench):
     assert "one" in text_of(bench.load())
 
 
-def test_two_sources_of_one_stem_are_refused_by_name(bench):
-    bench.write("one/two.cpp", "two\n")
-    with pytest.raises(jit.BuildError, match=r"one/two\.cpp and .*two/two\.cpp.*two\.o"):
-        bench.load()
+def test_two_sources_of_one_name_and_one_with_a_blank_in_it(bench):
+    bench.write("one/two.cpp", "another two\n")
+    bench.write("a b.cpp", "blank\n")
+    assert text_of(bench.load()) == "blank\nshared header\none\nanother two\ntwo"
+    assert "compile a b.cpp" in bench.counts
+    bench.write("one/two.cpp", "an edited two\n")
+    assert text_of(bench.load()) == "blank\nshared header\none\nan edited two\ntwo"
+    assert bench.counts == ["compile two.cpp", "link"]
 
 
 def test_source_edited_while_it_is_compiled_is_built_again(bench, tmp_path):
