@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -84,8 +85,9 @@ def torch_itself() -> Finding:
 
 
 def cxx() -> Finding:
-    compiler, version = find_cxx(), detect().cxx_version
-    if compiler is None:
+    words, version = find_cxx(), detect().cxx_version
+    compiler = shlex.join(words)
+    if not words:
         return Finding(
             "problem",
             "no C++ compiler was found",
@@ -98,8 +100,11 @@ def cxx() -> Finding:
 
     oldest = ".".join(map(str, cpp_extension.MINIMUM_GCC_VERSION[:2]))
     wanted = f"torch wants g++ {oldest} or newer, and {_trial.STANDARD.upper()}"
-    good, _ = cpp_extension.get_compiler_abi_compatibility_and_version(compiler)
-    if not good:
+    # torch asks one program; of several words, the trial build tells whether they work.
+    if (
+        len(words) == 1
+        and not cpp_extension.get_compiler_abi_compatibility_and_version(words[0])[0]
+    ):
         return Finding(
             "warning",
             f"{version} is not one that torch is known to work with: {wanted}",

@@ -198,14 +198,27 @@ def check(spec: BuildSpec, toolchain: Toolchain) -> None:
 
 
 def nearest(earlier: list[Record], content: Fingerprint) -> Fingerprint | None:
-    """The build to tell the difference from: the most similar, the newest of several."""
+    """The build to tell the difference from: of the same kind, and the most similar.
+
+    The newest of several, and where one has the same flags, that.
+    """
     similar = [
         record.fingerprint
         for record in earlier
         if record.fingerprint["files"].keys() & content["files"].keys()
         and record.fingerprint.get("constants") == content.get("constants")
     ]
-    return min(similar, key=lambda other: len(differences(other, content)), default=None)
+    flags = flags_key(content)
+    return min(
+        (other for other in similar if _kind(other) == _kind(content)),
+        key=lambda other: (flags_key(other) != flags, len(differences(other, content))),
+        default=None,
+    )
+
+
+def _kind(content: Fingerprint) -> set[str]:
+    """What a build for a debugger or a profiler is known by: it replaces no ordinary one."""
+    return {"-g", "-lineinfo"} & {*content["cflags"], *content["cuda_cflags"]}
 
 
 def _announcement(plan: _Plan) -> str:
@@ -241,12 +254,10 @@ def _many(count: int, word: str) -> str:
 def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> None:
     """Run the worker; its whole output goes to the log."""
     spec = plan.spec
-    ninja = None
-    if seeded.build_file:  # torch would write the same one, after a second of import
-        ninja = [str(plan.ninja), "-f", seeded.build_file, "-v"]
     request = {
         "directory": str(directory),
-        "ninja": ninja,
+        "ninja": str(plan.ninja),
+        "build_file": seeded.build_file,  # torch would write the same, after a second of import
         "name": spec.name,
         "sources": [str(path) for path in spec.sources],
         "objects": spec.objects,
@@ -267,8 +278,11 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
                 file.write(line + "\n")
                 reporter.line(line)
 
-            with pool.compilers(plan.ninja, plan.jobs) as variables:
-                environment = build_environment(spec, plan.toolchain, plan.ninja) | variables
+            with (
+                pool.compilers(plan.ninja, plan.jobs) as variables,
+                build_environment(spec, plan.toolchain, plan.ninja) as environment,
+            ):
+                environment |= variables
                 status = run_worker(request, environment, on_line, reporter.tick, reporter.pause)
     finally:
         reporter.close()

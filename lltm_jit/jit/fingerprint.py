@@ -14,7 +14,7 @@ from typing import Any
 from .cache import digest
 from .errors import BuildError
 from .spec import BuildSpec
-from .toolchain import Toolchain
+from .toolchain import Toolchain, processor
 
 Fingerprint = dict[str, Any]
 
@@ -25,6 +25,7 @@ _WORDS = {
     "cuda": "torch's CUDA",
     "python": "the Python ABI",
     "machine": "the processor type",
+    "processor": "the processor",
     "cxx": "the compiler's command",
     "compiler": "the compiler",
     "nvcc": "nvcc",
@@ -67,6 +68,9 @@ def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
         "sources": [spec.label(path) for path in spec.sources],
         "files": _files(spec),
     }
+    flags = [*spec.cflags, *spec.cuda_cflags, toolchain.cxx or ""]
+    if any("=native" in flag for flag in flags):
+        content["processor"] = processor()
     if spec.variant:
         content["constants"] = [f"{name}={value}" for name, value in spec.constants]
     return content

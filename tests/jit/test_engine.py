@@ -218,6 +218,15 @@ def test_changed_flag_builds_anew(bench):
     assert build.info.reason == "the C++ flags changed from -O3 to -O0"
 
 
+def test_a_build_for_a_debugger_is_no_reason_for_another(bench):
+    debug = {"cflags": ("-O0", "-g", "-DA")}
+    assert bench.load(**debug).info.reason == "first build"
+    assert bench.load(cflags=("-O3", "-DA")).info.reason == "first build"
+    bench.write("two/two.cpp", "deux\n")
+    for flags in (debug, {"cflags": ("-O3", "-DA")}):
+        assert bench.load(**flags).info.reason == "kernels/two/two.cpp changed"
+
+
 def test_a_long_reason_says_how_much_it_leaves_out(bench):
     bench.run()
     for name in ("three", "four", "five", "six", "seven"):

@@ -93,7 +93,7 @@ def test_a_compiler_that_reads_its_input_finds_none(tmp_path):
     """And does not wait for what the builder has to say."""
     command = [sys.executable, worker.__file__]
     process = subprocess.Popen(command, stdin=PIPE, stdout=PIPE)
-    request = {"sys_path": [], "ninja": ["cat"], "directory": str(tmp_path)}
+    request = {"sys_path": [], "ninja": "cat", "build_file": "-", "directory": str(tmp_path)}
     process.stdin.write(json.dumps(request).encode() + b"\n")
     process.stdin.flush()
     assert process.wait(timeout=30) == 0

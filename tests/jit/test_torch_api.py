@@ -391,6 +391,7 @@ def test_build_without_import(bench):
 
 
 def test_executable(tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", "env FLAG=1 c++ -DVALUE")
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "cache"))
     texts = {"the main.cpp": "const char* f(); int g(); int main() { return g() - f()[0]; }"}
     texts |= {"f.cpp": 'const char* f() { return "x"; }', "more/f.cpp": "int g() { return 'x'; }"}
