@@ -137,7 +137,6 @@ def _build_in(
         return None
     record = plan.record(directory, seeded, reporter, failed=False)
     publish.publish(directory, record)
-    retention.release(plan.key)  # of the build that was there before, if any
     retention.hold(plan.key)  # before anybody prunes: by the clock, it need not be the newest
     return record
 
@@ -173,6 +172,7 @@ def _texts_written(spec: BuildSpec) -> Iterator[None]:
                 if not path.exists() or path.read_bytes() != text.encode():
                     path.unlink(missing_ok=True)  # it may be another's who shares the root
                     path.write_bytes(text.encode())
+                    publish.set_mode(path)
         yield
 
 

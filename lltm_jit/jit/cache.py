@@ -26,6 +26,7 @@ from .errors import CacheError
 SCHEMA = 3
 RECORD = "ok.json"
 LOG = "build.log"
+USERS = "users"  # see retention.py
 BUILD_FILE = "build.ninja"
 _CURE = "set TORCH_EXTENSIONS_DIR to a directory of your own that can be written"
 
@@ -103,7 +104,9 @@ def root() -> Path:
     if chosen is not None:
         return chosen
     given = knobs.text("TORCH_EXTENSIONS_DIR")
-    return Path(given or _appdirs.user_cache_dir(appname="torch_extensions")).absolute()
+    return Path(
+        os.path.expanduser(given) or _appdirs.user_cache_dir(appname="torch_extensions")
+    ).absolute()
 
 
 def builds_directory() -> Path:
@@ -136,26 +139,53 @@ def open_at_once(path: str | os.PathLike[str], flags: int) -> int:
 
 
 def why_not_private(directory: Path) -> str:
-    """What lets another user write to this directory, empty when nothing does.
+    """What lets another user write to this directory, or put another in its place; empty if none.
 
     Loading a library runs its code, so a directory of somebody else is as good as his program.
-    One that belongs to root is taken: root could change anything anyway.
+    Every directory on the way is looked at, as OpenSSH does for its keys.
     """
     if sys.platform == "win32" or knobs.flag("LLTM_JIT_TRUST_ROOT"):
         return ""
-    for path, others in (
-        (directory, stat.S_IWGRP | stat.S_IWOTH),
-        (directory.parent, stat.S_IWOTH),
-    ):
+    trusted = (os.geteuid(), 0, os.stat("/").st_uid)  # who owns / could change anything anyway
+    for path in _ways_to(directory):
         try:
-            status = path.stat()
+            status = path.lstat()
         except OSError:
             continue  # not there, so nothing is loaded from it
-        if path == directory and status.st_uid not in (os.geteuid(), 0):
+        if status.st_uid not in trusted:
             return f"{path} belongs to user {status.st_uid} and this is user {os.geteuid()}"
-        if status.st_mode & others and not (path != directory and status.st_mode & stat.S_ISVTX):
-            return f"others may write to {path} (mode {stat.S_IMODE(status.st_mode):o})"
+        if stat.S_ISLNK(status.st_mode) or (status.st_mode & stat.S_ISVTX and path != directory):
+            continue  # nobody but its owner can put another in its place
+        if status.st_mode & stat.S_IWOTH or (
+            status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid)
+        ):
+            mode = stat.S_IMODE(status.st_mode)
+            return f"others may write to {path} (mode {mode:o}; `chmod go-w {path}` ends that)"
     return ""
+
+
+def _ways_to(path: Path, found: dict[Path, None] | None = None) -> dict[Path, None]:
+    """A path and all directories on the way to it, also where links lead."""
+    found = {} if found is None else found
+    for place in (path, *path.parents):
+        if place not in found:
+            found[place] = None
+            if place.is_symlink():
+                _ways_to(Path(os.path.normpath(place.parent / os.readlink(place))), found)
+    return found
+
+
+def _is_own_group(group: int) -> bool:
+    """Whether this user is all of a group, as where each has one of his own and umask is 002."""
+    import grp
+    import pwd
+
+    try:
+        me = pwd.getpwuid(os.geteuid()).pw_name
+        members = grp.getgrgid(group).gr_mem
+    except KeyError:
+        return False
+    return {me} == {*members, *(user.pw_name for user in pwd.getpwall() if user.pw_gid == group)}
 
 
 def check_private() -> None:
@@ -168,8 +198,8 @@ def check_private() -> None:
     if problem := why_not_private(directory):
         raise CacheError(
             f"{problem}, so it may hold code that is not yours; "
-            f"run `chmod go-w {directory.parent} {directory}`, or set TORCH_EXTENSIONS_DIR to a "
-            "directory of your own, or LLTM_JIT_TRUST_ROOT=1 if a group shares it on purpose"
+            "set TORCH_EXTENSIONS_DIR to a directory of your own, or LLTM_JIT_TRUST_ROOT=1 if a "
+            "group shares it on purpose"
         )
 
 
@@ -191,23 +221,36 @@ def make_builds_directory() -> Path:
     """
     directory = builds_directory()
     with writing():
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        for path in (directory, directory / "locks", directory / "failed"):
-            make_directory(path)
+        for path in reversed((directory.parent, *directory.parent.parents)):
+            if not path.exists():
+                path.mkdir(mode=0o755, exist_ok=True)  # whatever the umask
+        make_directory(directory)
+        make_directory(directory / "locks", 0o700)  # who can read a lock file can hold it for ever
+        make_directory(directory / "failed")
+        if not (directory / USERS).exists():
+            (directory / USERS).touch(0o644)
+            (directory / USERS).chmod(0o664 if knobs.flag("LLTM_JIT_TRUST_ROOT") else 0o644)
     check_private()
     return directory
 
 
-def make_directory(path: Path) -> None:
+def mode() -> int:
+    """Of directories in the root: others may read only what root builds, for example for them."""
+    if knobs.flag("LLTM_JIT_TRUST_ROOT"):
+        return stat.S_IMODE(root().stat().st_mode)
+    return 0o700 if sys.platform != "win32" and os.geteuid() else 0o755
+
+
+def make_directory(path: Path, private: int = 0o777) -> None:
     """Make a directory in the root: closed to others, or as open as a root that a group shares."""
     try:
-        path.mkdir(mode=0o755)
+        path.mkdir(mode=mode() & private)
     except FileExistsError:
         if not path.is_dir():
             raise
     else:
         if knobs.flag("LLTM_JIT_TRUST_ROOT"):
-            path.chmod(stat.S_IMODE(root().stat().st_mode))  # whatever the umask
+            path.chmod(mode())  # whatever the umask
 
 
 def read_record(directory: Path) -> Record | None:

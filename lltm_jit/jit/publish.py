@@ -68,7 +68,7 @@ def keep_objects(built: Path, record: Record) -> None:
 
 
 def _move(built: Path, directory: Path) -> None:
-    built.chmod(0o775 if knobs.flag("LLTM_JIT_TRUST_ROOT") else 0o755)
+    built.chmod(cache.mode())
     for path in built.iterdir():
         set_mode(path)
     remove_whole(directory)
