@@ -123,7 +123,7 @@ def _build_in(
     directory: Path, plan: _Plan, reporter: Reporter, seeds: list[Record]
 ) -> Record | None:
     """Compile in a fresh directory, and move it to its place."""
-    with _texts_written(plan.spec):
+    with _texts_written(plan.spec, reporter):
         seeded = seed(directory, plan.ninja, plan.spec, plan.content, seeds, plan.places)
         publish.write_constants(directory, plan.spec)
         _tell_plan(plan, directory, seeded, reporter)
@@ -156,7 +156,7 @@ def compile_line_places(spec: BuildSpec, toolchain: Toolchain) -> list[str]:
 
 
 @contextmanager
-def _texts_written(spec: BuildSpec) -> Iterator[None]:
+def _texts_written(spec: BuildSpec, reporter: Reporter) -> Iterator[None]:
     """Write the sources that were given as strings, under a lock of their path, and keep it.
 
     The path is the same for each build of one name, so that only a changed string is compiled.
@@ -164,7 +164,7 @@ def _texts_written(spec: BuildSpec) -> Iterator[None]:
     if not spec.texts:
         yield
         return
-    with lock.file_lock(f"inline-{spec.name}"):
+    with lock.file_lock(f"inline-{spec.name}", reporter.say):
         for path, text in spec.texts:
             with cache.writing():
                 cache.make_directory(path.parents[1])
