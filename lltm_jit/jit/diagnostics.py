@@ -170,8 +170,10 @@ def _last_words(log: str, status: int) -> str:
     if failed := _STEP_FAILED.search(log):
         said = f": {failed['said']}" if failed["said"] else ", without a word"
         return f"the compiler failed with status {failed['code']}{said}"
-    last = [line for line in log.splitlines() if line.strip()][-1:]
-    return f"the build failed with status {status}: {' '.join(last)}"
+    # The lines that begin with a hash are the engine's own.
+    said = [line for line in log.splitlines() if line.strip() and not line.startswith("# ")]
+    last = f": {said[-1]}" if said else ", without a word"
+    return f"the build failed with status {status}{last}"
 
 
 def _excerpt(diagnostic: Diagnostic, spec: BuildSpec) -> list[str]:

@@ -106,7 +106,8 @@ def run_worker(
     assert worker.stdout is not None
     _inputs.add(worker.stdin.fileno())
     try:
-        request = {**request, "sys_path": sys.path}
+        # Programs put paths of any type there, which Python passes over.
+        request = {**request, "sys_path": [entry for entry in sys.path if isinstance(entry, str)]}
         worker.stdin.write(json.dumps(request).encode() + b"\n")
         worker.stdin.flush()
         _stream(worker.stdout, worker, on_line, on_tick, tick)

@@ -73,7 +73,7 @@ class Reporter:
             return
         if "ipykernel" in sys.modules and find_spec("ipywidgets"):
             from tqdm.notebook import tqdm
-        elif sys.stderr.isatty():
+        elif _is_terminal():
             from tqdm.std import tqdm
         else:
             return
@@ -136,7 +136,8 @@ class Reporter:
             self._bar = None
 
     def _print(self, text: str) -> None:
-        with suppress(OSError):  # a full disk, a closed pipe: the build goes on unheard
+        # A full disk, a closed pipe: the build goes on unheard. Or a stream that can only write.
+        with suppress(OSError, AttributeError):
             if self._bar is not None:
                 self._bar.write(text, file=sys.stderr)
             elif _can_print():
@@ -150,7 +151,13 @@ def is_first_of_node() -> bool:
 
 def _can_print() -> bool:
     """A program without a console has no standard error, or a closed one."""
-    return sys.stderr is not None and not sys.stderr.closed
+    return sys.stderr is not None and not getattr(sys.stderr, "closed", False)
+
+
+def _is_terminal() -> bool:
+    """What a program puts in the place of standard error may be able to write, and no more."""
+    isatty = getattr(sys.stderr, "isatty", None)
+    return isatty is not None and isatty()
 
 
 def compiled_file(command: str) -> str:

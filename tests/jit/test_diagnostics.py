@@ -77,6 +77,9 @@ def test_a_log_without_any_error():
         "error: the build failed with status 3: last words\n"
         "   = `python -m lltm_jit doctor` tries the compilers\n"
     )
+    assert message("# jobs: 1\n", 3).startswith(
+        "error: the build failed with status 3, without a word\n"
+    )
     assert message("nothing\n", 0).startswith("error: the compiler tells of no error, and made")
 
 

@@ -114,6 +114,14 @@ def test_closed_standard_error(monkeypatch):
     Reporter().say("unheard")
 
 
+def test_standard_error_that_can_only_write(monkeypatch):
+    written = []
+    monkeypatch.setattr(sys, "stderr", types.SimpleNamespace(write=written.append))
+    Reporter().start(2)
+    Reporter().say("heard")
+    assert "".join(written) == "lltm_jit: heard\n"
+
+
 def test_a_log_on_a_full_disk_does_not_stop_the_build(bench):
     process = subprocess.run(
         [
