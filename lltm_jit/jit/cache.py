@@ -5,6 +5,7 @@ A process checks what it finds before use, so that a damaged build is a miss, ne
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -28,6 +29,10 @@ RECORD = "ok.json"
 LOG = "build.log"
 USERS = "users"  # see retention.py
 BUILD_FILE = "build.ninja"
+_SPACE = (
+    "free space on its disk (`python -m lltm_jit cache prune` removes old builds), or set "
+    "TORCH_EXTENSIONS_DIR to a directory on another"
+)
 _CURE = "set TORCH_EXTENSIONS_DIR to a directory of your own that can be written"
 
 
@@ -210,7 +215,8 @@ def writing() -> Iterator[None]:
         yield
     except OSError as error:
         place = error.filename or builds_directory()
-        raise CacheError(f"cannot write to {place}: {error.strerror or error}; {_CURE}") from error
+        cure = _SPACE if error.errno in (errno.ENOSPC, errno.EDQUOT) else _CURE
+        raise CacheError(f"cannot write to {place}: {error.strerror or error}; {cure}") from error
 
 
 def make_builds_directory() -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -155,7 +156,7 @@ def explain(log: str, spec: BuildSpec, log_path: Path, status: int, jobs: int) -
     more = f" ({', '.join(counts)})" if counts else ""
     # The first words are torch's, which programs look for.
     lines.append(f"   = Error building extension '{spec.name}'{more}; full log: {log_path}")
-    return "\n".join(lines)
+    return _demangled("\n".join(lines))
 
 
 def _many(count: int, word: str) -> str:
@@ -229,4 +230,21 @@ def explain_import(error: str, library: str, spec: BuildSpec) -> str:
     lines = [f"error: the built library cannot be imported: {first}"]
     if cure := cure_of(error, "", spec, 0):
         lines.append(f"   = {cure}")
-    return "\n".join([*lines, f"   = {library}"])
+    return _demangled("\n".join([*lines, f"   = {library}"]))
+
+
+def _demangled(text: str) -> str:
+    """The names of C++ functions as a person writes them."""
+    return re.sub(r"\b_Z\w+", lambda match: _demangle(match[0]), text)
+
+
+def _demangle(name: str) -> str:
+    try:
+        runtime = ctypes.CDLL("libstdc++.so.6")  # which torch has loaded
+    except OSError:
+        return name
+    runtime.__cxa_demangle.restype = ctypes.c_void_p
+    found = ctypes.c_void_p(runtime.__cxa_demangle(name.encode(), None, None, None))
+    text = ctypes.string_at(found).decode() if found else name
+    runtime.free(found)
+    return text

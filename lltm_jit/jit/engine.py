@@ -145,7 +145,7 @@ def _load_record(
     library = record.directory / record.library
     module = _import(spec, record.key, library)
     registrations.add(spec)
-    reporter.detail(f"loaded {library}")
+    reporter.detail(f"{'made' if spec.standalone else 'loaded'} {library}")
     _loaded[record.key] = Build(module, _info(record, spec, toolchain, cached), content)
     return _loaded[record.key]
 

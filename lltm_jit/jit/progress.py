@@ -16,6 +16,9 @@ from typing import Any
 from . import knobs
 
 STEP = r"\[(\d+)/(\d+) (\d+\.\d+)\] (.*)"
+# What the engine tells itself, and torch and ninja tell otherwise: they know nothing of its pool,
+# and nothing is loaded where they run.
+_KNOWN = "Emitting ninja build file|Allowing ninja to|Jobserver mode|Loading extension module"
 _COMPILED = r"\s-c\s+(.+?)\s+-o\s"
 _TARGET = r"\s-o\s+(\S+)"
 
@@ -93,7 +96,8 @@ class Reporter:
         """Take one line of the build's output."""
         step = re.match(STEP, line)
         if step is None:
-            self.detail(line)
+            if not re.search(_KNOWN, line):
+                self.detail(line)
             return
         self._done, self._steps, seconds, command = int(step[1]), int(step[2]), step[3], step[4]
         source = _source_of(command)
@@ -104,10 +108,8 @@ class Reporter:
             self._bar.set_postfix_str(what, refresh=False)
             self._bar.n = self._done
             self._bar.refresh()
-        elif self.verbose:
+        elif self.shown or self.verbose:
             self._tell_start(command)  # if it was over before anybody looked
-            self.say(line)
-        elif self.shown:
             self.report(f"[{self._done}/{self._steps}] {what} ({float(seconds):.1f} s)")
 
     def tick(self, running: list[str]) -> None:

@@ -110,7 +110,7 @@ class BuildSpec:
         names = [path.stem + kind for path, kind in zip(self.sources, kinds, strict=True)]
         twice = {name for name in names if names.count(name) > 1 or not _NAME.fullmatch(name)}
         return tuple(
-            f"{hashlib.sha256(self.label(path).encode()).hexdigest()[:20]}{kind}"
+            f"{hashlib.sha256(os.fsencode(self.label(path))).hexdigest()[:20]}{kind}"
             if name in twice
             else name
             for path, name, kind in zip(self.sources, names, kinds, strict=True)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from . import cache, engine, publish, reload
 from .background import stand_back
-from .errors import ToolchainError
+from .errors import BuildError, ToolchainError
 from .includes import headers_of, include_flags, own_paths
 from .spec import (
     BINDINGS,
@@ -34,6 +35,12 @@ _IMPLICIT_HEADERS = {
     "main.cpp": "#include <torch/extension.h>\n",
     "cuda.cu": "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n",
 }
+
+# What g++ and clang++ take for a source.
+_GCC = (*CXX_SUFFIXES, ".cp", ".CPP", ".c++", ".C", ".c", ".ii", ".i", ".S", ".s", ".mm", ".m")
+
+# What defines a module, or may: a header can do it too.
+_DEFINES = r"PyInit|_MODULE|TORCH_EXTENSION_NAME|# *include *\""
 
 # torch's wrapper does not take a function that is noexcept.
 _CALLABLE = (
@@ -180,6 +187,12 @@ def load_listings(
     if cuda:
         texts.append((directory / "cuda.cu", _unit("cuda.cu", cuda, no_implicit_headers)))
     options = _options(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
+    if is_python_module and functions is None and not re.search(_DEFINES, str([*cpp, *cuda])):
+        raise BuildError(
+            f"error: the sources of {name} define no Python module\n"
+            "   = name the functions to bind in functions=[...], or write "
+            "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m), or give is_python_module=False"
+        )
 
     def respec(toolchain: Toolchain) -> BuildSpec:
         return _spec(
@@ -235,6 +248,7 @@ def _spec(
         paths = [file for file in sources if file.suffix in suffixes]
     if with_cuda is None:
         with_cuda = any(path.suffix in (".cu", ".cuh") for path in paths)
+    _refuse_suffixes(paths, with_cuda)
     if with_cuda and not toolchain.cuda:
         raise ToolchainError(f"{name} needs CUDA, but {toolchain.cuda_missing}; {cuda_cure()}")
     searched = (*include_paths, *include_flags((*cflags, *cuda_cflags)))
@@ -302,7 +316,21 @@ def _bindings(functions: Any, with_pytorch_error_handling: bool) -> str:
 
 def _refuse_sycl(*arguments: Any) -> None:
     if any(arguments):
-        raise ToolchainError("SYCL is not supported here; use torch.utils.cpp_extension for it")
+        raise ToolchainError(
+            "HIP and SYCL are not supported here; use torch.utils.cpp_extension for them"
+        )
+
+
+def _refuse_suffixes(sources: list[Path], with_cuda: bool) -> None:
+    """What no compiler takes for a source would be given to the linker, and missed in the end."""
+    known = (".cu", ".cuh", *_GCC) if with_cuda else _GCC
+    for path in sources:
+        if path.suffix in (".hip", ".sycl"):
+            _refuse_sycl(path)
+        if path.suffix not in known:
+            cuda = " without CUDA" if path.suffix in (".cu", ".cuh") else ""
+            usual = ", ".join((*CXX_SUFFIXES, *CUDA_SUFFIXES))
+            raise BuildError(f"expected sources that end in {usual}, but got {path}{cuda}")
 
 
 def _refuse_both(is_python_module: bool, is_standalone: bool) -> None:

@@ -143,6 +143,11 @@ def test_odd_root(bench, tmp_path, monkeypatch):
     assert bench.run(TORCH_EXTENSIONS_DIR=str(root))["cached"]
 
 
+def test_a_home_directory_in_the_root(bench, tmp_path):
+    assert bench.run(TORCH_EXTENSIONS_DIR="~/mine", HOME=str(tmp_path))["key"]
+    assert (tmp_path / "mine" / "lltm_jit").is_dir()
+
+
 def test_root_that_cannot_be_made(bench, tmp_path):
     (tmp_path / "file").touch()
     result = bench.run(TORCH_EXTENSIONS_DIR=str(tmp_path / "file" / "root"))
@@ -159,7 +164,7 @@ def test_full_disk_leaves_nothing_half_written(bench, monkeypatch):
 
     bench.spec()  # the compilers' versions are known from here on
     monkeypatch.setattr(cache, "write_json", no_space)
-    with pytest.raises(jit.CacheError, match="No space left on device; set TORCH_EXTENSIONS_DIR"):
+    with pytest.raises(jit.CacheError, match="No space left on device; free space on its disk"):
         bench.load()
     assert not list(bench.builds.glob("tmp-*"))
     monkeypatch.undo()
@@ -171,7 +176,7 @@ def test_a_full_disk_leaves_no_part_of_a_file(bench, monkeypatch, call):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, call, no_space)
-    with pytest.raises(jit.CacheError, match="No space left on device; set TORCH_EXTENSIONS_DIR"):
+    with pytest.raises(jit.CacheError, match="No space left on device; free space on its disk"):
         bench.load()
     monkeypatch.undo()
     assert list(bench.builds.rglob("*.partial")) == []

@@ -310,7 +310,7 @@ def test_knobs(monkeypatch):
     monkeypatch.setenv("LLTM_JIT_QUIET", "perhaps")
     with pytest.raises(jit.ToolchainError, match="LLTM_JIT_QUIET to be 1 or 0, but got 'perhaps'"):
         knobs.flag("LLTM_JIT_QUIET")
-    for value, expected in (("1", True), ("yes", True), ("0", False), ("", False)):
+    for value, expected in (("1", True), ("2", True), ("yes", True), ("0", False), ("", False)):
         monkeypatch.setenv("LLTM_JIT_QUIET", value)
         assert knobs.flag("LLTM_JIT_QUIET") is expected
     assert all(knob.help and Path(knob.name).name == name for name, knob in knobs.KNOBS.items())

@@ -151,7 +151,7 @@ def test_a_loaded_module_can_be_imported(bench, imported):
     newer = lltm_jit.reload(module)
     assert newer is not module
     assert importlib.import_module("basic") is newer
-    assert torch_api.load_inline("basic", "text") is importlib.import_module("basic")
+    assert torch_api.load_inline("basic", "PyInit_basic") is importlib.import_module("basic")
 
 
 def test_a_name_that_is_anothers_stays_his(bench, imported, monkeypatch, tmp_path):
@@ -199,10 +199,10 @@ def test_library_that_is_no_module(bench):
 
 
 def test_callers_lists_are_left_alone(bench):
-    flags, sources, texts = ["-DA"], [str(bench.sources / "two/two.cpp")], ["text"]
+    flags, sources, texts = ["-DA"], [str(bench.sources / "two/two.cpp")], ["PyInit"]
     torch_api.load("_C", sources, extra_cflags=flags)
     torch_api.load_inline("_C", texts, extra_cflags=flags)
-    assert (flags, len(sources), texts) == (["-DA"], 1, ["text"])
+    assert (flags, len(sources), texts) == (["-DA"], 1, ["PyInit"])
 
 
 @pytest.mark.parametrize(
@@ -259,12 +259,12 @@ def test_a_function_that_nobody_declares_is_told(tmp_path, monkeypatch):
 
 
 def test_inline_cached_and_changed(bench):
-    first = torch_api.load_inline("_C", "text")
+    first = torch_api.load_inline("_C", "PyInit")
     assert bench.counts == ["compile main.cpp", "link"]
-    assert torch_api.load_inline("_C", ["text"]) is first
-    second = torch_api.load_inline("_C", "other text")
+    assert torch_api.load_inline("_C", ["PyInit"]) is first
+    second = torch_api.load_inline("_C", "PyInit, edited")
     assert bench.counts == ["compile main.cpp", "link"]
-    assert torch_api.load_inline("_C", "text") is first
+    assert torch_api.load_inline("_C", "PyInit") is first
     assert second is not first
 
 
@@ -277,7 +277,7 @@ def test_root_that_a_build_file_cannot_name(bench, tmp_path, name, mark):
     assert payload(torch_api.load("_C", source, build_directory=root)) == "deux"
     assert bench.counts
     with pytest.raises(jit.BuildError, match=f"'{mark}' in it; set TORCH_EXTENSIONS_DIR"):
-        torch_api.load_inline("_C", "text", build_directory=root)
+        torch_api.load_inline("_C", "PyInit", build_directory=root)
     assert bench.counts == []
 
 
@@ -292,9 +292,28 @@ def test_sources_that_a_build_file_cannot_name(bench):
     assert bench.counts == []
 
 
-def test_sycl_is_refused(bench):
-    with pytest.raises(jit.ToolchainError, match="SYCL"):
-        torch_api.load("_C", "x.sycl", with_sycl=True)
+def test_sycl_and_hip_are_refused(bench):
+    for source, options in (("x.cpp", {"with_sycl": True}), ("x.sycl", {}), ("x.hip", {})):
+        with pytest.raises(jit.ToolchainError, match="HIP and SYCL are not supported here"):
+            torch_api.load("_C", source, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("x.txt", "x.txt$"), ("x", "x$"), ("x.cu", "x.cu without CUDA$")]
+)
+def test_a_source_that_no_compiler_takes_is_refused(bench, name, told):
+    source = bench.write(name, "x\n")
+    with pytest.raises(jit.BuildError, match=rf"end in \.cpp, \.cc, \.cxx, \.cu, but got .*{told}"):
+        torch_api.load("_C", [bench.sources / "two/two.cpp", source], with_cuda=False)
+    assert bench.counts == []
+
+
+def test_inline_sources_without_a_module_are_refused(bench):
+    with pytest.raises(jit.BuildError, match=r"define no Python module\n   = name the functions"):
+        torch_api.load_inline("_C", "torch::Tensor f(torch::Tensor x) { return x; }")
+    assert bench.counts == []
+    torch_api.load_inline("_C", "text", is_python_module=False)
+    torch_api.load_inline("_C", '#include "defines_the_module.h"')
 
 
 def test_cuda_without_nvcc_is_refused_in_words(bench, monkeypatch):
