@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from lltm_jit import native
-from lltm_jit.jit import ToolchainError, cache, detect, gpus, jobs, knobs
+from lltm_jit.jit import ToolchainError, cache, detect, gpus, jobs, knobs, private
 from lltm_jit.jit.process import find_ninja
 from lltm_jit.jit.toolchain import cuda_cure, find_cxx
 
@@ -219,7 +219,7 @@ def builds_directory() -> Finding:
     existing = next(path for path in (directory, *directory.parents) if path.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
         return Finding("problem", f"{existing} cannot be written", cure)
-    if problem := cache.why_not_private(directory):
+    if problem := private.why_not_private(directory):
         return Finding("problem", problem, cure)
     if hasattr(os, "ST_NOEXEC") and os.statvfs(existing).f_flag & os.ST_NOEXEC:
         return Finding("problem", f"{existing} is mounted noexec: libraries cannot be loaded", cure)

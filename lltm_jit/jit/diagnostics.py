@@ -172,9 +172,9 @@ def _last_words(log: str, status: int) -> str:
         said = f": {failed['said']}" if failed["said"] else ", without a word"
         return f"the compiler failed with status {failed['code']}{said}"
     # The lines that begin with a hash are the engine's own.
-    said = [line for line in log.splitlines() if line.strip() and not line.startswith("# ")]
-    last = f": {said[-1]}" if said else ", without a word"
-    return f"the build failed with status {status}{last}"
+    words = [line for line in log.splitlines() if line.strip() and not line.startswith("# ")]
+    last_words = f": {words[-1]}" if words else ", without a word"
+    return f"the build failed with status {status}{last_words}"
 
 
 def _excerpt(diagnostic: Diagnostic, spec: BuildSpec) -> list[str]:

@@ -7,7 +7,6 @@ times: the inode's change time cannot be set back, so a replaced compiler is alw
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -24,13 +23,11 @@ from typing import Any
 
 import torch
 
-from . import cache, gpus, knobs
+from . import cache, gpus, knobs, private
 from .errors import LltmJitError
 
 # Compiled into for a machine without GPU: 8.x runs sm_80, 9.x sm_90, later ones compile the PTX.
 _ARCHITECTURES_WITHOUT_GPU = ("8.0", "9.0+PTX")
-
-_CPUS = Path("/proc/cpuinfo")
 
 # What is kept of a compiler's answers.
 _CXX_FACTS = {"version": str, "family": str, "files": dict}
@@ -138,19 +135,6 @@ def _probe_cxx(command: list[str]) -> dict[str, Any]:
     return {"version": said.partition("\n")[0].rstrip(), "family": family, "watch": watch}
 
 
-def processor() -> str:
-    """This processor, as far as compilers ask for it when they are told ``-march=native``."""
-    try:
-        first = _CPUS.read_text("utf-8").partition("\n\n")[0]
-    except OSError:
-        return platform.processor()
-    asked = r"(?:vendor_id|cpu family|model|flags|CPU \w+|Features|isa)\s*:.*"
-    found = "\n".join(re.findall(rf"^{asked}$", first, re.MULTILINE))
-    name = re.search(r"^model name\s*: (.*)", first, re.MULTILINE)
-    digest = hashlib.sha256(found.encode()).hexdigest()[:8]
-    return f"{name[1] if name else platform.machine()} ({digest})"
-
-
 def _find_nvcc() -> tuple[str | None, str | None]:
     """nvcc, and the CUDA root where it was given or is the usual one."""
     for given in (knobs.text("CUDA_HOME"), os.environ.get("CUDA_PATH")):
@@ -253,7 +237,7 @@ class _Memo:
         self._known: dict[str, Any] = {}
         self._changed = False
         try:
-            if cache.why_not_private(path.parent):
+            if private.why_not_private(path.parent):
                 return  # somebody else may have written it
             known = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError, LltmJitError):

@@ -6,14 +6,12 @@ without a process, one build for many processes, errors in words, and ``reload``
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import cache, engine, publish, reload
+from . import cache, engine, inline, publish, reload
 from .background import stand_back
 from .errors import BuildError, ToolchainError
 from .includes import headers_of, include_flags, own_paths
@@ -31,23 +29,8 @@ from .spec import (
 from .toolchain import Toolchain, cuda_cure, detect
 
 Flags = Sequence[str] | None
-_IMPLICIT_HEADERS = {
-    "main.cpp": "#include <torch/extension.h>\n",
-    "cuda.cu": "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n",
-}
-
 # What g++ and clang++ take for a source.
 _GCC = (*CXX_SUFFIXES, ".cp", ".CPP", ".c++", ".C", ".c", ".ii", ".i", ".S", ".s", ".mm", ".m")
-
-# What defines a module, or may: a header can do it too.
-_DEFINES = r"PyInit|_MODULE|TORCH_EXTENSION_NAME|# *include *\""
-
-# torch's wrapper does not take a function that is noexcept.
-_CALLABLE = (
-    "template <typename F> F& lltm_jit_callable(F& f) { return f; }",
-    "template <typename R, typename... A>",
-    "auto lltm_jit_callable(R (*f)(A...) noexcept) -> R (*)(A...) { return f; }",
-)
 
 
 def load(
@@ -141,8 +124,8 @@ def load_inline(
         ValueError: ``functions`` is neither a name, nor names, nor a mapping to docstrings.
     """
     _refuse_sycl(sycl_sources, extra_sycl_cflags, with_sycl)
-    cpp = [(f"cpp_sources[{i}]", text) for i, text in enumerate(_strings(cpp_sources))]
-    cuda = [(f"cuda_sources[{i}]", text) for i, text in enumerate(_strings(cuda_sources))]
+    cpp = [(f"cpp_sources[{i}]", text) for i, text in enumerate(inline.strings(cpp_sources))]
+    cuda = [(f"cuda_sources[{i}]", text) for i, text in enumerate(inline.strings(cuda_sources))]
     return load_listings(
         name,
         cpp,
@@ -181,13 +164,13 @@ def load_listings(
     """``load_inline`` for strings that have names, by which errors call them."""
     with cache.at_root(build_directory):
         directory = cache.builds_directory() / "inline" / name
-    bindings = _bindings(functions, with_pytorch_error_handling)
+    bindings = inline.bindings(functions, with_pytorch_error_handling)
     bound = [*cpp, (BINDINGS, bindings)] if bindings else cpp
-    texts = [(directory / "main.cpp", _unit("main.cpp", bound, no_implicit_headers))]
+    texts = [(directory / "main.cpp", inline.unit("main.cpp", bound, no_implicit_headers))]
     if cuda:
-        texts.append((directory / "cuda.cu", _unit("cuda.cu", cuda, no_implicit_headers)))
+        texts.append((directory / "cuda.cu", inline.unit("cuda.cu", cuda, no_implicit_headers)))
     options = _options(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
-    if is_python_module and functions is None and not re.search(_DEFINES, str([*cpp, *cuda])):
+    if is_python_module and functions is None and not inline.may_define_a_module([*cpp, *cuda]):
         raise BuildError(
             f"error: the sources of {name} define no Python module\n"
             "   = name the functions to bind in functions=[...], or write "
@@ -281,37 +264,6 @@ def _options(
     # torch strips them too.
     paths = tuple(Path(os.fspath(path).strip()).absolute() for path in include_paths or ())
     return {**{name: tuple(given or ()) for name, given in lists.items()}, "include_paths": paths}
-
-
-def _strings(sources: str | Sequence[str] | None) -> list[str]:
-    return [sources] if isinstance(sources, str) else list(sources or ())
-
-
-def _unit(file: str, listings: list[tuple[str, str]], no_implicit_headers: bool) -> str:
-    """One source file from several strings, each under its own name and line numbers."""
-    pieces = [f'#line 1 "{name}"\n{text}\n' for name, text in listings]
-    return ("" if no_implicit_headers else _IMPLICIT_HEADERS[file]) + "".join(pieces)
-
-
-def _bindings(functions: Any, with_pytorch_error_handling: bool) -> str:
-    if functions is None:
-        return ""
-    if isinstance(functions, str):
-        functions = [functions]
-    if not isinstance(functions, Mapping):
-        names = functions if isinstance(functions, Sequence) else [functions]
-        if not all(isinstance(function, str) for function in names):
-            raise ValueError(f"expected functions to be names, but got {functions!r}")
-        functions = {function: function for function in functions}
-    lines = [*_CALLABLE, "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
-    for function, docstring in functions.items():
-        called = f"torch::wrap_pybind_function(lltm_jit_callable({function}))"
-        if not with_pytorch_error_handling:
-            called = f"&{function}"
-        lines.append(
-            f'  m.def("{function}", {called}, {json.dumps(docstring, ensure_ascii=False)});'
-        )
-    return "\n".join([*lines, "}"])
 
 
 def _refuse_sycl(*arguments: Any) -> None:

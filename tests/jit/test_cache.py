@@ -14,7 +14,7 @@ import pytest
 from engine_bench import ALL, finish, wait_for
 
 from lltm_jit import jit
-from lltm_jit.jit import cache, retention, torch_api
+from lltm_jit.jit import private, retention, torch_api
 
 
 def truncate(path: Path) -> None:
@@ -261,8 +261,8 @@ def test_a_directory_or_a_link_on_the_way_that_is_anothers_is_refused(bench, tmp
 def test_a_group_that_is_this_users_alone_is_no_other(bench, tmp_path, monkeypatch):
     (tmp_path / "way").mkdir(mode=0o700)
     (tmp_path / "way").chmod(0o775)
-    monkeypatch.setattr(cache, "_is_own_group", lambda group: group == os.getgid())
-    assert cache.why_not_private(tmp_path / "way" / "root") == ""
+    monkeypatch.setattr(private, "_is_own_group", lambda group: group == os.getgid())
+    assert private.why_not_private(tmp_path / "way" / "root") == ""
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no umask there")

@@ -16,7 +16,7 @@ from engine_bench import text_of
 from torch.utils import cpp_extension
 
 from lltm_jit import jit
-from lltm_jit.jit import gpus, jobs, knobs, process, toolchain
+from lltm_jit.jit import fingerprint, gpus, jobs, knobs, process, toolchain
 
 CUDA = {"FAKE_TORCH_CUDA": "13.0", "TORCH_CUDA_ARCH_LIST": "8.0;9.0a"}
 
@@ -211,7 +211,7 @@ def test_which_compilers_are_gcc(bench, monkeypatch, said, family):
 
 def test_native_code_is_for_one_processor(bench, monkeypatch):
     cpus = bench.directory / "cpuinfo"
-    monkeypatch.setattr(toolchain, "_CPUS", cpus)
+    monkeypatch.setattr(fingerprint, "_CPUS", cpus)
     cpus.write_text("model name : one\nflags : avx\n")
     flags = {"cflags": ("-march=native",)}
     keys = [bench.load().info.key, bench.load(**flags).info.key]
