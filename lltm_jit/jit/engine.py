@@ -2,7 +2,7 @@
 
 spec + toolchain -> key
 already loaded in this process        the same module again
-<key>/ok.json there and right         import; no process, nothing written but the time
+<key>/ok.json there and right         import; no process, no write but of its last use
 else lock, look again, seed, compile in a worker, publish, import
 """
 

@@ -25,7 +25,6 @@ if sys.platform != "win32":
 _KEY = r"[0-9a-f]{20}"
 _FAILED_LOGS_KEPT = 20
 _STALE = 24 * 3600  # seconds after which nobody wants a half-written file, or half of a build
-
 _UNUSED = 90 * 24 * 3600  # seconds after which a build goes that nobody has loaded
 
 _users: dict[Path, int] = {}  # a descriptor of the file for each root, as long as the process lasts
