@@ -295,7 +295,7 @@ def _import(spec: BuildSpec, key: str, library: Path) -> ModuleType:
         assert import_spec is not None
         assert import_spec.loader is not None
         module = module_from_spec(import_spec)
-        module.__name__ = import_spec.name = spec.name
+        module.__name__ = spec.name
         import_spec.loader.exec_module(module)
     except (ImportError, OSError) as error:
         from . import diagnostics
