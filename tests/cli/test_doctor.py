@@ -122,7 +122,7 @@ def test_a_check_that_breaks_is_reported(capsys, monkeypatch):
             "problem",
             "expected MAX_JOBS to be a positive integer, but got 'many'",
         ),
-        ("LLTM_JIT_VERBOSE", "2", "problem", "expected LLTM_JIT_VERBOSE to be 1 or 0, but got '2'"),
+        ("LLTM_JIT_VERBOSE", "x", "problem", "expected LLTM_JIT_VERBOSE to be 1 or 0, but got 'x'"),
         ("LLTM_JIT_VERBOS", "1", "warning", "LLTM_JIT_VERBOS is not a setting"),
     ],
 )
