@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from pathlib import Path
 import torch
 
 from lltm_jit import native
-from lltm_jit.jit import ToolchainError, cache, detect, gpus, jobs, knobs
+from lltm_jit.jit import ToolchainError, cache, detect, gpus, jobs, knobs, private
 from lltm_jit.jit.process import find_ninja
 from lltm_jit.jit.toolchain import cuda_cure, find_cxx
 
@@ -84,8 +85,9 @@ def torch_itself() -> Finding:
 
 
 def cxx() -> Finding:
-    compiler, version = find_cxx(), detect().cxx_version
-    if compiler is None:
+    words, version = find_cxx(), detect().cxx_version
+    compiler = shlex.join(words)
+    if not words:
         return Finding(
             "problem",
             "no C++ compiler was found",
@@ -98,8 +100,11 @@ def cxx() -> Finding:
 
     oldest = ".".join(map(str, cpp_extension.MINIMUM_GCC_VERSION[:2]))
     wanted = f"torch wants g++ {oldest} or newer, and {_trial.STANDARD.upper()}"
-    good, _ = cpp_extension.get_compiler_abi_compatibility_and_version(compiler)
-    if not good:
+    # torch asks one program; of several words, the trial build tells whether they work.
+    if (
+        len(words) == 1
+        and not cpp_extension.get_compiler_abi_compatibility_and_version(words[0])[0]
+    ):
         return Finding(
             "warning",
             f"{version} is not one that torch is known to work with: {wanted}",
@@ -214,7 +219,7 @@ def builds_directory() -> Finding:
     existing = next(path for path in (directory, *directory.parents) if path.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
         return Finding("problem", f"{existing} cannot be written", cure)
-    if problem := cache.why_not_private(directory):
+    if problem := private.why_not_private(directory):
         return Finding("problem", problem, cure)
     if hasattr(os, "ST_NOEXEC") and os.statvfs(existing).f_flag & os.ST_NOEXEC:
         return Finding("problem", f"{existing} is mounted noexec: libraries cannot be loaded", cure)

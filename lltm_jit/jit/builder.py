@@ -29,7 +29,7 @@ from .jobs import job_count
 from .process import build_environment, find_ninja, run_worker
 from .progress import Reporter
 from .seed import Seed, describe_objects, seed
-from .spec import BuildSpec, object_name
+from .spec import BuildSpec
 from .toolchain import Toolchain, cuda_cure
 
 
@@ -123,7 +123,7 @@ def _build_in(
     directory: Path, plan: _Plan, reporter: Reporter, seeds: list[Record]
 ) -> Record | None:
     """Compile in a fresh directory, and move it to its place."""
-    with _texts_written(plan.spec):
+    with _texts_written(plan.spec, reporter):
         seeded = seed(directory, plan.ninja, plan.spec, plan.content, seeds, plan.places)
         publish.write_constants(directory, plan.spec)
         _tell_plan(plan, directory, seeded, reporter)
@@ -137,7 +137,6 @@ def _build_in(
         return None
     record = plan.record(directory, seeded, reporter, failed=False)
     publish.publish(directory, record)
-    retention.release(plan.key)  # of the build that was there before, if any
     retention.hold(plan.key)  # before anybody prunes: by the clock, it need not be the newest
     return record
 
@@ -157,7 +156,7 @@ def compile_line_places(spec: BuildSpec, toolchain: Toolchain) -> list[str]:
 
 
 @contextmanager
-def _texts_written(spec: BuildSpec) -> Iterator[None]:
+def _texts_written(spec: BuildSpec, reporter: Reporter) -> Iterator[None]:
     """Write the sources that were given as strings, under a lock of their path, and keep it.
 
     The path is the same for each build of one name, so that only a changed string is compiled.
@@ -165,7 +164,7 @@ def _texts_written(spec: BuildSpec) -> Iterator[None]:
     if not spec.texts:
         yield
         return
-    with lock.file_lock(f"inline-{spec.name}"):
+    with lock.file_lock(f"inline-{spec.name}", reporter.say):
         for path, text in spec.texts:
             with cache.writing():
                 cache.make_directory(path.parents[1])
@@ -173,6 +172,7 @@ def _texts_written(spec: BuildSpec) -> Iterator[None]:
                 if not path.exists() or path.read_bytes() != text.encode():
                     path.unlink(missing_ok=True)  # it may be another's who shares the root
                     path.write_bytes(text.encode())
+                    publish.set_mode(path)
         yield
 
 
@@ -198,14 +198,27 @@ def check(spec: BuildSpec, toolchain: Toolchain) -> None:
 
 
 def nearest(earlier: list[Record], content: Fingerprint) -> Fingerprint | None:
-    """The build to tell the difference from: the most similar, the newest of several."""
+    """The build to tell the difference from: of the same kind, and the most similar.
+
+    The newest of several, and where one has the same flags, that.
+    """
     similar = [
         record.fingerprint
         for record in earlier
         if record.fingerprint["files"].keys() & content["files"].keys()
         and record.fingerprint.get("constants") == content.get("constants")
     ]
-    return min(similar, key=lambda other: len(differences(other, content)), default=None)
+    flags = flags_key(content)
+    return min(
+        (other for other in similar if _kind(other) == _kind(content)),
+        key=lambda other: (flags_key(other) != flags, len(differences(other, content))),
+        default=None,
+    )
+
+
+def _kind(content: Fingerprint) -> set[str]:
+    """What a build for a debugger or a profiler is known by: it replaces no ordinary one."""
+    return {"-g", "-lineinfo"} & {*content["cflags"], *content["cuda_cflags"]}
 
 
 def _announcement(plan: _Plan) -> str:
@@ -241,14 +254,13 @@ def _many(count: int, word: str) -> str:
 def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> None:
     """Run the worker; its whole output goes to the log."""
     spec = plan.spec
-    ninja = None
-    if seeded.build_file:  # torch would write the same one, after a second of import
-        ninja = [str(plan.ninja), "-f", seeded.build_file, "-v"]
     request = {
         "directory": str(directory),
-        "ninja": ninja,
+        "ninja": str(plan.ninja),
+        "build_file": seeded.build_file,  # torch would write the same, after a second of import
         "name": spec.name,
         "sources": [str(path) for path in spec.sources],
+        "objects": spec.objects,
         "cflags": list(spec.cflags),
         "cuda_cflags": list(spec.cuda_cflags),
         "ldflags": list(spec.ldflags),
@@ -257,7 +269,7 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
         "standalone": spec.standalone,
     }
     log = directory / cache.LOG
-    reporter.start(len(_objects(spec) - seeded.objects.keys()) + 1)
+    reporter.start(len(set(spec.objects) - seeded.objects.keys()) + 1)
     try:
         with cache.writing(), log.open("w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(_log_head(plan))
@@ -266,8 +278,11 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
                 file.write(line + "\n")
                 reporter.line(line)
 
-            with pool.compilers(plan.ninja, plan.jobs) as variables:
-                environment = build_environment(spec, plan.toolchain, plan.ninja) | variables
+            with (
+                pool.compilers(plan.ninja, plan.jobs) as variables,
+                build_environment(spec, plan.toolchain, plan.ninja) as environment,
+            ):
+                environment |= variables
                 status = run_worker(request, environment, on_line, reporter.tick, reporter.pause)
     finally:
         reporter.close()
@@ -289,10 +304,6 @@ def _log_head(plan: _Plan) -> str:
         "environment": " ".join(f"{name}={value}" for name, value in toolchain.environment),
     }
     return "".join(f"# {name}: {value}\n" for name, value in facts.items() if value)
-
-
-def _objects(spec: BuildSpec) -> set[str]:
-    return {object_name(path, spec.with_cuda) for path in spec.sources}
 
 
 def _fail(plan: _Plan, log: Path, status: int) -> None:

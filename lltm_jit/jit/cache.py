@@ -5,6 +5,7 @@ A process checks what it finds before use, so that a damaged build is a miss, ne
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -20,13 +21,18 @@ from typing import Any, TypedDict, TypeGuard
 
 from torch import _appdirs  # torch's public name for the same costs the import of setuptools
 
-from . import knobs
+from . import knobs, private
 from .errors import CacheError
 
 SCHEMA = 3
 RECORD = "ok.json"
 LOG = "build.log"
+USERS = "users"  # see retention.py
 BUILD_FILE = "build.ninja"
+_SPACE = (
+    "free space on its disk (`python -m lltm_jit cache prune` removes old builds), or set "
+    "TORCH_EXTENSIONS_DIR to a directory on another"
+)
 _CURE = "set TORCH_EXTENSIONS_DIR to a directory of your own that can be written"
 
 
@@ -103,7 +109,9 @@ def root() -> Path:
     if chosen is not None:
         return chosen
     given = knobs.text("TORCH_EXTENSIONS_DIR")
-    return Path(given or _appdirs.user_cache_dir(appname="torch_extensions")).absolute()
+    return Path(
+        os.path.expanduser(given) or _appdirs.user_cache_dir(appname="torch_extensions")
+    ).absolute()
 
 
 def builds_directory() -> Path:
@@ -135,29 +143,6 @@ def open_at_once(path: str | os.PathLike[str], flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def why_not_private(directory: Path) -> str:
-    """What lets another user write to this directory, empty when nothing does.
-
-    Loading a library runs its code, so a directory of somebody else is as good as his program.
-    One that belongs to root is taken: root could change anything anyway.
-    """
-    if sys.platform == "win32" or knobs.flag("LLTM_JIT_TRUST_ROOT"):
-        return ""
-    for path, others in (
-        (directory, stat.S_IWGRP | stat.S_IWOTH),
-        (directory.parent, stat.S_IWOTH),
-    ):
-        try:
-            status = path.stat()
-        except OSError:
-            continue  # not there, so nothing is loaded from it
-        if path == directory and status.st_uid not in (os.geteuid(), 0):
-            return f"{path} belongs to user {status.st_uid} and this is user {os.geteuid()}"
-        if status.st_mode & others and not (path != directory and status.st_mode & stat.S_ISVTX):
-            return f"others may write to {path} (mode {stat.S_IMODE(status.st_mode):o})"
-    return ""
-
-
 def check_private() -> None:
     """Refuse a cache that other users may write to.
 
@@ -165,11 +150,11 @@ def check_private() -> None:
         CacheError: with the reason and the cure.
     """
     directory = builds_directory()
-    if problem := why_not_private(directory):
+    if problem := private.why_not_private(directory):
         raise CacheError(
             f"{problem}, so it may hold code that is not yours; "
-            f"run `chmod go-w {directory.parent} {directory}`, or set TORCH_EXTENSIONS_DIR to a "
-            "directory of your own, or LLTM_JIT_TRUST_ROOT=1 if a group shares it on purpose"
+            "set TORCH_EXTENSIONS_DIR to a directory of your own, or LLTM_JIT_TRUST_ROOT=1 if a "
+            "group shares it on purpose"
         )
 
 
@@ -180,7 +165,8 @@ def writing() -> Iterator[None]:
         yield
     except OSError as error:
         place = error.filename or builds_directory()
-        raise CacheError(f"cannot write to {place}: {error.strerror or error}; {_CURE}") from error
+        cure = _SPACE if error.errno in (errno.ENOSPC, errno.EDQUOT) else _CURE
+        raise CacheError(f"cannot write to {place}: {error.strerror or error}; {cure}") from error
 
 
 def make_builds_directory() -> Path:
@@ -191,23 +177,36 @@ def make_builds_directory() -> Path:
     """
     directory = builds_directory()
     with writing():
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        for path in (directory, directory / "locks", directory / "failed"):
-            make_directory(path)
+        for path in reversed((directory.parent, *directory.parent.parents)):
+            if not path.exists():
+                path.mkdir(mode=0o755, exist_ok=True)  # whatever the umask
+        make_directory(directory)
+        make_directory(directory / "locks", 0o700)  # who can read a lock file can hold it for ever
+        make_directory(directory / "failed")
+        if not (directory / USERS).exists():
+            (directory / USERS).touch(0o644)
+            (directory / USERS).chmod(0o664 if knobs.flag("LLTM_JIT_TRUST_ROOT") else 0o644)
     check_private()
     return directory
 
 
-def make_directory(path: Path) -> None:
+def mode() -> int:
+    """Of directories in the root: others may read only what root builds, for example for them."""
+    if knobs.flag("LLTM_JIT_TRUST_ROOT"):
+        return stat.S_IMODE(root().stat().st_mode)
+    return 0o700 if sys.platform != "win32" and os.geteuid() else 0o755
+
+
+def make_directory(path: Path, private: int = 0o777) -> None:
     """Make a directory in the root: closed to others, or as open as a root that a group shares."""
     try:
-        path.mkdir(mode=0o755)
+        path.mkdir(mode=mode() & private)
     except FileExistsError:
         if not path.is_dir():
             raise
     else:
         if knobs.flag("LLTM_JIT_TRUST_ROOT"):
-            path.chmod(stat.S_IMODE(root().stat().st_mode))  # whatever the umask
+            path.chmod(mode())  # whatever the umask
 
 
 def read_record(directory: Path) -> Record | None:

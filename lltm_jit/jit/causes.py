@@ -76,6 +76,15 @@ _CAUSES = (
         "flags, or install a newer compiler",
     ),
     (
+        r"in namespace .(?:torch|at|c10)\W.*does not name a type"
+        r"|is not a member of .(?:torch|at|c10)\W|in namespace .(?:torch|at|c10)\W(?:$|;)"
+        r"|namespace .(?:torch|at|c10). has no member"
+        r"|^.(?:torch|at|c10). (?:has not been declared|was not declared|does not name)"
+        r"|undeclared identifier .(?:torch|at|c10)\b",
+        "include the header that declares it, such as <torch/extension.h>, or in a .cu file "
+        "<torch/types.h>; or correct its name",
+    ),
+    (
         r"undefined symbol: ([^\s)]+)",
         "nothing that was given defines {1}: add the source or the -l flag that does; if it is one "
         "of torch's, torch was changed without a new version",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -152,9 +153,10 @@ def explain(log: str, spec: BuildSpec, log_path: Path, status: int, jobs: int) -
     warnings = sum(_WARNING.search(line) is not None for line in log.splitlines())
     counts = [_many(len(found) - 1, "more error")] if len(found) > 1 else []
     counts += [_many(warnings, "warning")] if warnings else []
-    log_note = f"full log: {log_path}"
-    lines.append(f"   = {', '.join(counts)}; {log_note}" if counts else f"   = {log_note}")
-    return "\n".join(lines)
+    more = f" ({', '.join(counts)})" if counts else ""
+    # The first words are torch's, which programs look for.
+    lines.append(f"   = Error building extension '{spec.name}'{more}; full log: {log_path}")
+    return _demangled("\n".join(lines))
 
 
 def _many(count: int, word: str) -> str:
@@ -169,8 +171,10 @@ def _last_words(log: str, status: int) -> str:
     if failed := _STEP_FAILED.search(log):
         said = f": {failed['said']}" if failed["said"] else ", without a word"
         return f"the compiler failed with status {failed['code']}{said}"
-    last = [line for line in log.splitlines() if line.strip()][-1:]
-    return f"the build failed with status {status}: {' '.join(last)}"
+    # The lines that begin with a hash are the engine's own.
+    words = [line for line in log.splitlines() if line.strip() and not line.startswith("# ")]
+    last_words = f": {words[-1]}" if words else ", without a word"
+    return f"the build failed with status {status}{last_words}"
 
 
 def _excerpt(diagnostic: Diagnostic, spec: BuildSpec) -> list[str]:
@@ -226,4 +230,21 @@ def explain_import(error: str, library: str, spec: BuildSpec) -> str:
     lines = [f"error: the built library cannot be imported: {first}"]
     if cure := cure_of(error, "", spec, 0):
         lines.append(f"   = {cure}")
-    return "\n".join([*lines, f"   = {library}"])
+    return _demangled("\n".join([*lines, f"   = {library}"]))
+
+
+def _demangled(text: str) -> str:
+    """The names of C++ functions as a person writes them."""
+    return re.sub(r"\b_Z\w+", lambda match: _demangle(match[0]), text)
+
+
+def _demangle(name: str) -> str:
+    try:
+        runtime = ctypes.CDLL("libstdc++.so.6")  # which torch has loaded
+    except OSError:
+        return name
+    runtime.__cxa_demangle.restype = ctypes.c_void_p
+    found = ctypes.c_void_p(runtime.__cxa_demangle(name.encode(), None, None, None))
+    text = ctypes.string_at(found).decode() if found else name
+    runtime.free(found)
+    return text

@@ -2,7 +2,7 @@
 
 spec + toolchain -> key
 already loaded in this process        the same module again
-<key>/ok.json there and right         import; no process, no write
+<key>/ok.json there and right         import; no process, no write but of its last use
 else lock, look again, seed, compile in a worker, publish, import
 """
 
@@ -145,7 +145,7 @@ def _load_record(
     library = record.directory / record.library
     module = _import(spec, record.key, library)
     registrations.add(spec)
-    reporter.detail(f"loaded {library}")
+    reporter.detail(f"{'made' if spec.standalone else 'loaded'} {library}")
     _loaded[record.key] = Build(module, _info(record, spec, toolchain, cached), content)
     return _loaded[record.key]
 
@@ -278,8 +278,9 @@ def _find(key: str, say: Callable[[str], None]) -> Record | None:
 def _import(spec: BuildSpec, key: str, library: Path) -> ModuleType:
     """Import a checked library.
 
-    The full name is its own for each build, since pybind11 hands back the module it has under a
-    known name; the last part is the same for all, since it is compiled into every object.
+    It is created under a name of its own for each build, since pybind11 hands back the module it
+    has under a known name; the last part is compiled into every object. What it defines then
+    belongs to a module of the plain name, by which pickle finds it.
     """
     path = str(library)
     name = f"lltm_jit._builds.{key}.{spec.name}"
@@ -294,6 +295,7 @@ def _import(spec: BuildSpec, key: str, library: Path) -> ModuleType:
         assert import_spec is not None
         assert import_spec.loader is not None
         module = module_from_spec(import_spec)
+        module.__name__ = spec.name
         import_spec.loader.exec_module(module)
     except (ImportError, OSError) as error:
         from . import diagnostics

@@ -1,13 +1,14 @@
 """Exceptions of the build engine; all of them are :class:`LltmJitError`.
 
 Those that can stop an ``import`` are also ``ImportError``, so that ``try: import ... except
-ImportError`` treats a failed build like a package that is not there.
+ImportError`` treats a failed build like a package that is not there. torch raises ``RuntimeError``
+for a failed build, and so does the engine.
 """
 
 from __future__ import annotations
 
 
-class LltmJitError(Exception):
+class LltmJitError(RuntimeError):
     """Base class of every error that the engine raises on purpose."""
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,13 @@ Fingerprint = dict[str, Any]
 
 _FILES = ("files", "sources")  # the entries that an edit changes; the rest are the flags
 
+_CPUS = Path("/proc/cpuinfo")
 _WORDS = {
     "torch": "torch",
     "cuda": "torch's CUDA",
     "python": "the Python ABI",
     "machine": "the processor type",
+    "processor": "the processor",
     "cxx": "the compiler's command",
     "compiler": "the compiler",
     "nvcc": "nvcc",
@@ -67,6 +71,9 @@ def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
         "sources": [spec.label(path) for path in spec.sources],
         "files": _files(spec),
     }
+    flags = [*spec.cflags, *spec.cuda_cflags, toolchain.cxx or ""]
+    if any("=native" in flag for flag in flags):
+        content["processor"] = _processor()
     if spec.variant:
         content["constants"] = [f"{name}={value}" for name, value in spec.constants]
     return content
@@ -149,3 +156,16 @@ def _digest_file(path: Path) -> str:
 def _hash(value: Any) -> str:
     text = json.dumps(value, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def _processor() -> str:
+    """This processor, as far as compilers ask for it when they are told ``-march=native``."""
+    try:
+        first = _CPUS.read_text("utf-8").partition("\n\n")[0]
+    except OSError:
+        return platform.processor()
+    asked = r"(?:vendor_id|cpu family|model|flags|CPU \w+|Features|isa)\s*:.*"
+    found = "\n".join(re.findall(rf"^{asked}$", first, re.MULTILINE))
+    name = re.search(r"^model name\s*: (.*)", first, re.MULTILINE)
+    digest = hashlib.sha256(found.encode()).hexdigest()[:8]
+    return f"{name[1] if name else platform.machine()} ({digest})"

@@ -110,13 +110,15 @@ def flag(name: str) -> bool:
     """The value of an on/off knob.
 
     Raises:
-        ToolchainError: the value is neither of 1, true, yes, on nor of 0, false, no, off.
+        ToolchainError: the value is neither a number nor one of true, yes, on, false, no, off.
     """
     value = text(name).strip().lower()
-    if value in ("1", "true", "yes", "on"):
+    if value in ("true", "yes", "on"):
         return True
-    if value in ("", "0", "false", "no", "off"):
+    if value in ("", "false", "no", "off"):
         return False
+    if value.isdecimal():  # as VERBOSE=2, which others know
+        return int(value) > 0
     raise ToolchainError(f"expected {name} to be 1 or 0, but got {value!r}")
 
 

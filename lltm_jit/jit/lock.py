@@ -17,15 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import cache, cancel, knobs, progress
-from .errors import BuildError
+from .errors import BuildError, CacheError
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 _in_process: dict[str, threading.RLock] = {}
-_FAILURE_HOLDS = 60.0  # seconds: longer than the processes of one job take to import torch
+_NOBODY = 30.0  # seconds: longer than a holder takes to tell who it is
 _FIRST_IS_LATE = 3.0  # seconds by which the processes of one job come here apart, at the most
-_seen_failures: set[tuple[str, float]] = set()
 
 
 def _forget_threads() -> None:
@@ -47,23 +46,31 @@ def build_lock(key: str, say: Callable[[str], None]) -> Iterator[None]:
     """Hold a key's lock; a process that has to wait says for whom, and since when that one builds.
 
     Raises:
-        CacheError: the lock file cannot be written.
+        CacheError: the lock file cannot be written, or somebody holds it who builds nothing.
     """
-    from filelock import Timeout  # not needed for a cached import
-
     cancel.check()
     cache.make_builds_directory()
-    lock = _lock(_lock_file(key))
-    owner = _lock_file(key).with_suffix(".owner")
+    file = _lock_file(key)
     if not progress.is_first_of_node():
-        _leave_to_the_first(key, owner)
+        _leave_to_the_first(key, file.with_suffix(".owner"))
+    with _held(file, say):
+        yield
+
+
+@contextmanager
+def file_lock(name: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold a lock of any other name. Taken only while holding a key's lock, never before one."""
+    with _held(cache.builds_directory() / "locks" / f"{name}.lock", say):
+        yield
+
+
+@contextmanager
+def _held(file: Path, say: Callable[[str], None]) -> Iterator[None]:
+    lock, owner = _lock(file), file.with_name(f"{file.stem}.owner")
     with cache.writing():
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            say(f"waiting for {_describe(owner)}")
-            _wait_for(lock)
+        _wait_for(lock, owner, say)
     try:
+        _refuse_soft(lock, file)
         with cache.writing():
             cache.write_json(
                 owner, {"pid": os.getpid(), "host": platform.node(), "since": time.time()}
@@ -71,18 +78,6 @@ def build_lock(key: str, say: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         owner.unlink(missing_ok=True)
-        lock.release()
-
-
-@contextmanager
-def file_lock(name: str) -> Iterator[None]:
-    """Hold a lock of any other name. Taken only while holding a key's lock, never before one."""
-    lock = _lock(cache.builds_directory() / "locks" / f"{name}.lock")
-    with cache.writing():
-        _wait_for(lock)
-    try:
-        yield
-    finally:
         lock.release()
 
 
@@ -95,13 +90,38 @@ def _leave_to_the_first(key: str, owner: Path) -> None:
         time.sleep(0.05)
 
 
-def _wait_for(lock: BaseFileLock) -> None:
-    from filelock import Timeout
+def _wait_for(lock: BaseFileLock, owner: Path, say: Callable[[str], None]) -> None:
+    """Wait for a lock, as long as there is a builder that tells who it is."""
+    from filelock import Timeout  # not needed for a cached import
 
+    said, told = False, time.monotonic()
     while not lock.is_locked:
         cancel.check()
         with suppress(Timeout):
-            lock.acquire(timeout=1, poll_interval=0.1)
+            lock.acquire(timeout=1 if said else 0, poll_interval=0.1)
+            return
+        if not said:
+            say(f"waiting for {_describe(owner)}")
+            said = True
+        if owner.exists():
+            told = time.monotonic()
+        elif time.monotonic() > told + _NOBODY:
+            raise CacheError(
+                f"{lock.lock_file} is locked by a program that builds nothing; end that (`fuser "
+                f"{lock.lock_file}` tells which it is), or set TORCH_EXTENSIONS_DIR to another "
+                "directory"
+            )
+
+
+def _refuse_soft(lock: BaseFileLock, file: Path) -> None:
+    """filelock falls back to files that a killed builder leaves behind, and others wait for."""
+    from filelock import SoftFileLock
+
+    if isinstance(lock, SoftFileLock):
+        raise CacheError(
+            f"the file system of {file.parent} has no locks; set TORCH_EXTENSIONS_DIR to a "
+            "directory on another one, such as a local disk"
+        )
 
 
 def if_free(key: str, action: Callable[[str], None]) -> None:
@@ -138,18 +158,14 @@ def _describe(owner: Path) -> str:
 
 def record_failure(key: str, message: str) -> None:
     """Tell the processes that wait for this build why there is none."""
-    now = time.time()
     with cache.writing():
-        cache.write_json(_failure_file(key), {"message": message, "time": now})
-    _seen_failures.add((key, now))
+        cache.write_json(_failure_file(key), {"message": message, "time": time.time()})
 
 
 def raise_failure_of_others(key: str, asked: float) -> None:
-    """Raise the error of a build that failed after this process, or this thread, asked for it.
+    """Raise the error of a build that failed while the caller waited for it.
 
-    A process asks from its start on, for the ranks of a job import at different moments. One that
-    starts after the failure, and a second try in the same process, build anew; so does everybody
-    some time later, for what was missing may have been installed.
+    Who asks later builds anew, for what was missing may have been installed.
 
     Args:
         key: of the build.
@@ -163,13 +179,7 @@ def raise_failure_of_others(key: str, asked: float) -> None:
         message, failed_at = str(told["message"]), float(told["time"])
     except (OSError, ValueError, KeyError, TypeError):
         return
-    age = time.time() - failed_at
-    if age < -_FAILURE_HOLDS:
-        return  # the clock was set back
-    recent = age < _FAILURE_HOLDS
-    first_time = (key, failed_at) not in _seen_failures
-    if failed_at > asked or (recent and first_time and failed_at > _process_start()):
-        _seen_failures.add((key, failed_at))
+    if asked < failed_at <= time.time():
         raise BuildError(message)
 
 
@@ -181,17 +191,3 @@ def forget_failure(key: str) -> None:
 
 def _failure_file(key: str) -> Path:
     return cache.failed_directory() / f"{key}.json"
-
-
-_imported = time.time()
-
-
-def _process_start() -> float:
-    """When this process began: ranks of one job start together and import at different moments."""
-    try:
-        after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-        uptime = float(Path("/proc/uptime").read_text().split()[0])
-    except OSError:
-        return _imported
-    started = float(after_name[19]) / os.sysconf("SC_CLK_TCK")  # field 22: after boot
-    return time.time() - uptime + started

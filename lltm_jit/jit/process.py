@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import queue
+import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,8 +34,6 @@ def find_ninja() -> Path:
     Raises:
         ToolchainError: there is neither.
     """
-    import shutil
-
     try:
         import ninja
     except ImportError:
@@ -44,20 +45,28 @@ def find_ninja() -> Path:
     return Path(found)
 
 
-def build_environment(spec: BuildSpec, toolchain: Toolchain, ninja: Path) -> dict[str, str]:
+@contextmanager
+def build_environment(
+    spec: BuildSpec, toolchain: Toolchain, ninja: Path
+) -> Iterator[dict[str, str]]:
     """The variables that torch's build reads, as this engine resolved them."""
     environment = {name: os.environ[name] for name in os.environ if name not in _OF_THE_POOL}
-    environment["PATH"] = os.pathsep.join([str(ninja.parent), os.environ.get("PATH", os.defpath)])
     environment["NINJA_STATUS"] = NINJA_STATUS
     environment["LC_ALL"] = "C.UTF-8"  # compilers in English, file names as they are
     if toolchain.cxx:
         environment["CXX"] = toolchain.cxx
+        if len(shlex.split(toolchain.cxx)) > 1:
+            environment["TORCH_NO_COMPILER_WRAPPER"] = "1"  # which may be one of the words
     if spec.with_cuda and toolchain.cuda_home:
         environment["CUDA_HOME"] = toolchain.cuda_home
         environment["TORCH_CUDA_ARCH_LIST"] = ";".join(spec.architectures)
     # The worker uses no GPU: seeing none spares it the start of the driver.
     environment["CUDA_VISIBLE_DEVICES"] = ""
-    return environment
+    # torch takes ninja from PATH; what else lies beside it must not come before the compilers.
+    with tempfile.TemporaryDirectory(prefix="lltm_jit-ninja-") as place:
+        shutil.copy2(ninja, place)
+        environment["PATH"] = os.pathsep.join([place, os.environ.get("PATH", os.defpath)])
+        yield environment
 
 
 def run_worker(
@@ -80,7 +89,7 @@ def run_worker(
             "Python does not know its own executable, which is needed to run the compiler"
         )
     # Without torch, the worker needs no site-packages, and starts in a third of the time.
-    options = ["-I", "-S"] if request["ninja"] else ["-I"]
+    options = ["-I", "-S"] if request["build_file"] else ["-I"]
     command = [sys.executable, *options, "-X", "utf8", str(_WORKER)]
     try:
         worker = subprocess.Popen(
@@ -97,7 +106,8 @@ def run_worker(
     assert worker.stdout is not None
     _inputs.add(worker.stdin.fileno())
     try:
-        request = {**request, "sys_path": sys.path}
+        # Programs put paths of any type there, which Python passes over.
+        request = {**request, "sys_path": [entry for entry in sys.path if isinstance(entry, str)]}
         worker.stdin.write(json.dumps(request).encode() + b"\n")
         worker.stdin.flush()
         _stream(worker.stdout, worker, on_line, on_tick, tick)

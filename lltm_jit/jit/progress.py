@@ -16,6 +16,9 @@ from typing import Any
 from . import knobs
 
 STEP = r"\[(\d+)/(\d+) (\d+\.\d+)\] (.*)"
+# What the engine tells itself, and torch and ninja tell otherwise: they know nothing of its pool,
+# and nothing is loaded where they run.
+_KNOWN = "Emitting ninja build file|Allowing ninja to|Jobserver mode|Loading extension module"
 _COMPILED = r"\s-c\s+(.+?)\s+-o\s"
 _TARGET = r"\s-o\s+(\S+)"
 
@@ -73,7 +76,7 @@ class Reporter:
             return
         if "ipykernel" in sys.modules and find_spec("ipywidgets"):
             from tqdm.notebook import tqdm
-        elif sys.stderr.isatty():
+        elif _is_terminal():
             from tqdm.std import tqdm
         else:
             return
@@ -93,7 +96,8 @@ class Reporter:
         """Take one line of the build's output."""
         step = re.match(STEP, line)
         if step is None:
-            self.detail(line)
+            if not re.search(_KNOWN, line):
+                self.detail(line)
             return
         self._done, self._steps, seconds, command = int(step[1]), int(step[2]), step[3], step[4]
         source = _source_of(command)
@@ -104,10 +108,8 @@ class Reporter:
             self._bar.set_postfix_str(what, refresh=False)
             self._bar.n = self._done
             self._bar.refresh()
-        elif self.verbose:
+        elif self.shown or self.verbose:
             self._tell_start(command)  # if it was over before anybody looked
-            self.say(line)
-        elif self.shown:
             self.report(f"[{self._done}/{self._steps}] {what} ({float(seconds):.1f} s)")
 
     def tick(self, running: list[str]) -> None:
@@ -136,7 +138,8 @@ class Reporter:
             self._bar = None
 
     def _print(self, text: str) -> None:
-        with suppress(OSError):  # a full disk, a closed pipe: the build goes on unheard
+        # A full disk, a closed pipe: the build goes on unheard. Or a stream that can only write.
+        with suppress(OSError, AttributeError):
             if self._bar is not None:
                 self._bar.write(text, file=sys.stderr)
             elif _can_print():
@@ -150,7 +153,13 @@ def is_first_of_node() -> bool:
 
 def _can_print() -> bool:
     """A program without a console has no standard error, or a closed one."""
-    return sys.stderr is not None and not sys.stderr.closed
+    return sys.stderr is not None and not getattr(sys.stderr, "closed", False)
+
+
+def _is_terminal() -> bool:
+    """What a program puts in the place of standard error may be able to write, and no more."""
+    isatty = getattr(sys.stderr, "isatty", None)
+    return isatty is not None and isatty()
 
 
 def compiled_file(command: str) -> str:

@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -67,11 +68,27 @@ def keep_objects(built: Path, record: Record) -> None:
 
 
 def _move(built: Path, directory: Path) -> None:
-    built.chmod(0o775 if knobs.flag("LLTM_JIT_TRUST_ROOT") else 0o755)
+    built.chmod(cache.mode())
     for path in built.iterdir():
         set_mode(path)
     remove_whole(directory)
     os.replace(built, directory)
+
+
+def link(library: Path, directory: Path) -> Path:
+    """Make a link in a directory where torch would build; the library where there can be none."""
+    place = directory / library.name
+    if place.is_symlink() and os.readlink(place) == str(library):
+        return place
+    partial = directory / f"{library.name}.{os.getpid()}-{threading.get_ident()}.partial"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)  # of a build that another directory holds
+        partial.symlink_to(library)
+        os.replace(partial, place)  # in one step: others may load the same build
+    except OSError:
+        partial.unlink(missing_ok=True)
+        return library
+    return place
 
 
 def set_mode(path: Path) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from . import cache, engine
+from . import cache, engine, publish
 from .engine import Build
 from .errors import BuildError, LltmJitError
 from .fingerprint import differences
@@ -40,7 +43,7 @@ class _Origin(NamedTuple):
     root: str | os.PathLike[str] | None
 
 
-_origins: dict[str, _Origin] = {}  # by the module's name, which holds the build's key
+_origins: dict[str | None, _Origin] = {}  # by the module's file
 
 
 def reload(current: Build, respec: Respec, swap: Callable[[Build], None]) -> Reload:
@@ -98,8 +101,22 @@ def swap_ops(old: ModuleType | None, new: ModuleType) -> None:
 
 
 def remember(build: Build, respec: Respec, root: str | os.PathLike[str] | None) -> None:
-    """Note where a module of the user's came from, for :func:`reload_module`."""
-    _origins[build.module.__name__] = _Origin(build, respec, root)
+    """Note where a module of the user's came from, for :func:`reload_module`.
+
+    From now on it can also be imported by its name, unless that is another module's.
+    """
+    module = build.module
+    _origins[module.__file__] = _Origin(build, respec, root)
+    if _is_ours(module.__name__):
+        sys.modules[module.__name__] = module
+
+
+def _is_ours(name: str) -> bool:
+    """Whether nothing has this name but an earlier build, or a folder, which is a package too."""
+    if name in sys.modules:
+        return getattr(sys.modules[name], "__file__", None) in _origins
+    found = find_spec(name)
+    return found is None or found.origin is None
 
 
 def reload_module(module: ModuleType) -> Reload:
@@ -114,6 +131,8 @@ def reload_module(module: ModuleType) -> Reload:
         done = reload(
             origin.build, origin.respec, lambda build: swap_ops(origin.build.module, build.module)
         )
+    if origin.root:
+        publish.link(done.build.info.library, Path(origin.root))
     remember(done.build, origin.respec, origin.root)
     return done
 
@@ -129,8 +148,8 @@ def source_directories(module: ModuleType) -> list[str]:
 
 
 def _origin(module: ModuleType) -> _Origin:
-    name = getattr(module, "__name__", repr(module))  # load gives a path for what is no module
-    origin = _origins.get(name)
+    origin = _origins.get(getattr(module, "__file__", None))  # load gives a path for no module
     if origin is None:
+        name = getattr(module, "__name__", repr(module))
         raise LltmJitError(f"{name} was not loaded by lltm_jit.load as a module, so not reloaded")
     return origin

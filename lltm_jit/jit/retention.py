@@ -1,9 +1,15 @@
-"""Which builds stay: those in use, and the newest few of each set of flags."""
+"""Which builds stay: those in use, and of each set of flags the few that were used last.
+
+A process that has a build loaded holds a lock on one byte of a file that all share, whose place
+comes from the build's key. So it needs one descriptor, and who can only read the file can keep
+nobody from loading.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import struct
 import sys
 import time
 from collections.abc import Iterator
@@ -11,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from . import cache, knobs, lock, publish
-from .cache import RECORD
+from .cache import RECORD, USERS, Record
 
 if sys.platform != "win32":
     import fcntl
@@ -19,8 +25,9 @@ if sys.platform != "win32":
 _KEY = r"[0-9a-f]{20}"
 _FAILED_LOGS_KEPT = 20
 _STALE = 24 * 3600  # seconds after which nobody wants a half-written file, or half of a build
+_UNUSED = 90 * 24 * 3600  # seconds after which a build goes that nobody has loaded
 
-_held: dict[str, int] = {}  # open descriptors by key; the lock lasts as long as the process
+_users: dict[Path, int] = {}  # a descriptor of the file for each root, as long as the process lasts
 
 
 def hold(key: str) -> bool:
@@ -28,49 +35,71 @@ def hold(key: str) -> bool:
 
     Needs no right to write. False when the build is not there, or is being removed just now.
     """
-    path = cache.builds_directory() / key / RECORD
-    if sys.platform == "win32" or key in _held:
-        return path.exists()  # Windows itself keeps a loaded library from being removed
-    try:
-        descriptor = cache.open_at_once(path, os.O_RDONLY)
-    except OSError:
-        return False
-    _lock(descriptor, fcntl.LOCK_SH)
-    if not _is_at(descriptor, path):
-        os.close(descriptor)
-        return False
-    _held[key] = descriptor
-    return True
+    record = cache.builds_directory() / key / RECORD
+    free = True
+    with suppress(OSError):  # no right to open it, or a file system without locks
+        free = _lock(_users_file(), key, "F_RDLCK")
+    with suppress(OSError):
+        os.utime(record)  # when it was used last
+    return free and record.exists()
 
 
 def release(key: str) -> None:
     """Take the mark away from a build that turned out to be damaged."""
-    if key in _held:
-        os.close(_held.pop(key))
+    with suppress(OSError):
+        _lock(_users_file(), key, "F_UNLCK")
+
+
+def _users_file() -> int:
+    file = cache.builds_directory() / USERS
+    if file not in _users:
+        _users[file] = cache.open_at_once(file, os.O_RDONLY)
+    return _users[file]
+
+
+def _lock(descriptor: int, key: str, kind: str) -> bool:
+    """Lock the byte of a key at once, for as long as the descriptor is open; False if it cannot."""
+    if sys.platform == "win32":
+        return True  # Windows itself keeps a loaded library from being removed
+    place = int(key[:15], 16)
+    request = struct.pack("hhqqi4x", getattr(fcntl, kind), os.SEEK_SET, place, 1, 0)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def prune(keep: int | None = None) -> dict[str, str]:
-    """Remove all but the newest builds of each set of flags, and what killed builders left.
+    """Remove all but the builds of each set of flags that were used last, and what killed builders
+    left. One that nobody has used for three months goes as well.
 
     Args:
         keep: how many to keep; by default LLTM_JIT_KEEP.
 
     Returns:
-        The keys of all but the newest builds, each with why it stays, as one in use by any process
+        The keys of all other builds, each with why it stays, as one in use by any process
         does; with nothing where it is removed.
     """
     if keep is None:
         keep = knobs.count("LLTM_JIT_KEEP") or 1
     seen: dict[str, int] = {}
     kept = {}
-    for record in cache.records():
+    for record in sorted(cache.records(), key=_last_use, reverse=True):
         seen[record.flags_key] = seen.get(record.flags_key, 0) + 1
-        if seen[record.flags_key] > keep:
+        if seen[record.flags_key] > keep or _last_use(record) < time.time() - _UNUSED:
             kept[record.key] = remove(record.key)
     for remove_rest in (_remove_failed, _remove_debris):
         with suppress(OSError):  # others prune at the same time, or nobody may write here
             remove_rest()
     return kept
+
+
+def _last_use(record: Record) -> float:
+    try:
+        return (record.directory / RECORD).stat().st_mtime
+    except OSError:
+        return 0.0  # removed just now
 
 
 def remove(key: str) -> str:
@@ -89,14 +118,10 @@ def remove(key: str) -> str:
 @contextmanager
 def _unused(key: str) -> Iterator[bool]:
     """Whether no process has the build loaded; none can begin to while this lasts."""
-    path = cache.builds_directory() / key / RECORD
-    if key in _held or not path.exists():
-        yield key not in _held
-        return
-    # Open for writing: on network file systems an exclusive lock asks for it.
-    descriptor = os.open(path, os.O_RDWR)
+    # Of its own, so that it sees what this process holds; an exclusive lock asks for writing.
+    descriptor = os.open(cache.builds_directory() / USERS, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        yield sys.platform == "win32" or _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield _lock(descriptor, key, "F_WRLCK")
     finally:
         os.close(descriptor)
 
@@ -112,21 +137,6 @@ def _is_useless(directory: Path) -> bool:
         return cache.read_record(directory) is None
     except cache.DamagedBuild:
         return True
-
-
-def _lock(descriptor: int, operation: int) -> bool:
-    try:
-        fcntl.flock(descriptor, operation)
-    except OSError:
-        return False  # in use, or a file system without locks: then nothing is removed
-    return True
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except OSError:
-        return False
 
 
 def _remove_failed() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import posixpath
 import re
 import sys
-from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +47,8 @@ _HALF_OPERATORS = (
     "-U__CUDA_NO_HALF2_OPERATORS__",
 )
 
+_NAME = re.compile(r"[\w.+-]+")
+
 
 @dataclass(frozen=True)
 class BuildSpec:
@@ -80,7 +82,7 @@ class BuildSpec:
             raise BuildError(
                 f"expected the module's name to be an identifier, but got {self.name!r}"
             )
-        if not re.fullmatch(r"[\w.+-]+", self.name) or self.name.startswith("."):
+        if not _NAME.fullmatch(self.name) or self.name.startswith("."):
             raise BuildError(
                 f"expected the extension's name to be a file name, but got {self.name!r}"
             )
@@ -89,7 +91,6 @@ class BuildSpec:
             raise BuildError(
                 f"extension {self.name!r} has no sources; give it files that end in {known}"
             )
-        self._check_object_names()
         self._check_paths()
 
     @property
@@ -98,6 +99,22 @@ class BuildSpec:
         if sys.platform == "win32":
             return self.name + (".exe" if self.standalone else ".pyd")
         return self.name + ("" if self.standalone else ".so")
+
+    @property
+    def objects(self) -> tuple[str, ...]:
+        """The object file of each source: torch's name for it, but for what that cannot name.
+
+        torch goes by the file's name alone, and does not escape blanks.
+        """
+        kinds = [".cuda.o" if self.with_cuda and _is_cuda(path) else ".o" for path in self.sources]
+        names = [path.stem + kind for path, kind in zip(self.sources, kinds, strict=True)]
+        twice = {name for name in names if names.count(name) > 1 or not _NAME.fullmatch(name)}
+        return tuple(
+            f"{hashlib.sha256(os.fsencode(self.label(path))).hexdigest()[:20]}{kind}"
+            if name in twice
+            else name
+            for path, name, kind in zip(self.sources, names, kinds, strict=True)
+        )
 
     @property
     def title(self) -> str:
@@ -110,19 +127,6 @@ class BuildSpec:
     def macros(self) -> str:
         """What every source of a variant is compiled behind."""
         return "".join(f"#define {name} {value}\n" for name, value in self.constants)
-
-    def _check_object_names(self) -> None:
-        """Objects are named after the file alone, so two sources must not share a stem."""
-        by_object = defaultdict(list)
-        for source in self.sources:
-            by_object[object_name(source, self.with_cuda)].append(source)
-        for same in by_object.values():
-            if len(same) > 1:
-                names = " and ".join(str(source) for source in same)
-                raise BuildError(
-                    f"{names} would be compiled to the same object file {object_name(same[0])!r}; "
-                    "rename one of them"
-                )
 
     def _check_paths(self) -> None:
         """torch's build file does not escape what has a meaning of its own in it."""
@@ -161,7 +165,7 @@ class BuildSpec:
                 default the directory itself is the include path.
 
         Raises:
-            BuildError: the directory has no source, or two sources with one stem.
+            BuildError: the directory has no source.
         """
         directory = directory.resolve()
         include_path = root.resolve() if root else directory
@@ -237,11 +241,8 @@ def divide(files: list[Path], directory: Path) -> tuple[tuple[Path, ...], tuple[
     )
 
 
-def object_name(source: Path, with_cuda: bool = True) -> str:
-    """The name of the object file that torch's build gives a source."""
-    if with_cuda and source.suffix in (".cu", ".cuh"):
-        return f"{source.stem}.cuda.o"
-    return f"{source.stem}.o"
+def _is_cuda(source: Path) -> bool:
+    return source.suffix in (".cu", ".cuh")
 
 
 def default_cflags(toolchain: Toolchain, with_cuda: bool) -> tuple[str, ...]:

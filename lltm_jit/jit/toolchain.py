@@ -23,14 +23,11 @@ from typing import Any
 
 import torch
 
-from . import cache, gpus, knobs
+from . import cache, gpus, knobs, private
 from .errors import LltmJitError
 
 # Compiled into for a machine without GPU: 8.x runs sm_80, 9.x sm_90, later ones compile the PTX.
 _ARCHITECTURES_WITHOUT_GPU = ("8.0", "9.0+PTX")
-
-# As in CXX="ccache g++": what decides the result is the second word.
-_COMPILER_CACHES = ("ccache", "sccache", "distcc", "icecc")
 
 # What is kept of a compiler's answers.
 _CXX_FACTS = {"version": str, "family": str, "files": dict}
@@ -95,7 +92,7 @@ def detect() -> Toolchain:
     cxx = find_cxx()
     cxx_facts = memo.recall(cxx, _probe_cxx, _CXX_FACTS) if cxx else {}
     nvcc, cuda_home = _find_nvcc()
-    nvcc_facts = memo.recall(nvcc, _probe_nvcc, _NVCC_FACTS) if nvcc else {}
+    nvcc_facts = memo.recall([nvcc], _probe_nvcc, _NVCC_FACTS) if nvcc else {}
     cuda_home = cuda_home or nvcc_facts.get("root")
     memo.save()
 
@@ -119,32 +116,23 @@ def detect() -> Toolchain:
     )
 
 
-def find_cxx() -> str | None:
-    """The C++ compiler itself, without a ccache before it or flags after it; None if not found."""
+def find_cxx() -> list[str]:
+    """The command of the C++ compiler in words, as in ``ccache g++ -m32``; empty if not found."""
     command = knobs.text("CXX") if sys.platform != "win32" else os.environ.get("CXX", "cl")
     try:
         words = shlex.split(command)
     except ValueError:
-        return None  # a quote that is not closed
-    if len(words) > 1 and Path(words[0]).stem in _COMPILER_CACHES:
-        words = words[1:]
-    return shutil.which(words[0]) if words else None
+        return []  # a quote that is not closed
+    return words if words and shutil.which(words[0]) else []
 
 
-def _probe_cxx(path: str) -> dict[str, Any]:
-    version = _run([path, "--version"]).splitlines()[:1]
-    line = version[0] if version else ""
-    if "clang" in line:
-        family = "clang"
-    elif re.search(r"\bg(cc|\+\+)|\bc\+\+|gnu", line, re.IGNORECASE) or "Free Software" in _run(
-        [path, "--version"]
-    ):
-        family = "gcc"
-    else:
-        family = ""
+def _probe_cxx(command: list[str]) -> dict[str, Any]:
+    said = _run([*command, "--version"])
+    family = "clang" if "clang" in said else "gcc" if "Free Software Foundation" in said else ""
     # A ccache link is not the compiler: watch the compiler proper that the driver starts, too.
-    proper = _run([path, "-print-prog-name=cc1plus"]).strip() if family == "gcc" else ""
-    return {"version": line, "family": family, "watch": [proper] if os.path.isabs(proper) else []}
+    proper = _run([*command, "-print-prog-name=cc1plus"]).strip() if family == "gcc" else ""
+    watch = [proper] if os.path.isabs(proper) else []
+    return {"version": said.partition("\n")[0].rstrip(), "family": family, "watch": watch}
 
 
 def _find_nvcc() -> tuple[str | None, str | None]:
@@ -159,7 +147,8 @@ def _find_nvcc() -> tuple[str | None, str | None]:
     return usual, "/usr/local/cuda" if usual else None
 
 
-def _probe_nvcc(path: str) -> dict[str, Any]:
+def _probe_nvcc(command: list[str]) -> dict[str, Any]:
+    (path,) = command
     version = re.search(r"\bV(\d+\.\d+\.\d+)", _run([path, "--version"]))
     # nvcc on PATH may be a wrapper script or a link; only nvcc itself knows its root.
     top = re.search(
@@ -248,7 +237,7 @@ class _Memo:
         self._known: dict[str, Any] = {}
         self._changed = False
         try:
-            if cache.why_not_private(path.parent):
+            if private.why_not_private(path.parent):
                 return  # somebody else may have written it
             known = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError, LltmJitError):
@@ -257,14 +246,22 @@ class _Memo:
             self._known = known
 
     def recall(
-        self, tool: str, probe: Callable[[str], dict[str, Any]], form: dict[str, Any]
+        self,
+        command: list[str],
+        probe: Callable[[list[str]], dict[str, Any]],
+        form: dict[str, Any],
     ) -> dict[str, Any]:
-        entry = self._known.get(tool)
-        if cache.has_form(entry, form) and entry["files"] == _identities({tool, *entry["files"]}):
+        # Also the compiler that a ccache before it starts.
+        programs = [found for word in command if (found := shutil.which(word))]
+        name = shlex.join([*programs, *command])
+        entry = self._known.get(name)
+        if cache.has_form(entry, form) and entry["files"] == _identities(
+            {*programs, *entry["files"]}
+        ):
             return entry
-        entry = probe(tool)
-        entry["files"] = _identities([tool, *entry.pop("watch")])
-        self._known[tool] = entry
+        entry = probe(command)
+        entry["files"] = _identities([*programs, *entry.pop("watch")])
+        self._known[name] = entry
         self._changed = bool(entry.get("version"))
         return entry
 

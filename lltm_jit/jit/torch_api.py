@@ -6,15 +6,14 @@ without a process, one build for many processes, errors in words, and ``reload``
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import cache, engine, reload
+from . import cache, engine, inline, publish, reload
 from .background import stand_back
-from .errors import ToolchainError
+from .errors import BuildError, ToolchainError
 from .includes import headers_of, include_flags, own_paths
 from .spec import (
     BINDINGS,
@@ -30,17 +29,8 @@ from .spec import (
 from .toolchain import Toolchain, cuda_cure, detect
 
 Flags = Sequence[str] | None
-_IMPLICIT_HEADERS = {
-    "main.cpp": "#include <torch/extension.h>\n",
-    "cuda.cu": "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n",
-}
-
-# torch's wrapper does not take a function that is noexcept.
-_CALLABLE = (
-    "template <typename F> F& lltm_jit_callable(F& f) { return f; }",
-    "template <typename R, typename... A>",
-    "auto lltm_jit_callable(R (*f)(A...) noexcept) -> R (*)(A...) { return f; }",
-)
+# What g++ and clang++ take for a source.
+_GCC = (*CXX_SUFFIXES, ".cp", ".CPP", ".c++", ".C", ".c", ".ii", ".i", ".S", ".s", ".mm", ".m")
 
 
 def load(
@@ -64,7 +54,9 @@ def load(
     The arguments are those of :func:`torch.utils.cpp_extension.load`, with these differences:
     ``sources`` may be a directory, which gives all sources and headers below it (with
     ``with_cuda=False`` without ``.cu``); C++ is compiled with ``-O3`` unless ``extra_cflags`` says
-    otherwise; ``build_directory`` takes the place of TORCH_EXTENSIONS_DIR for this call;
+    otherwise; ``build_directory`` takes the place of TORCH_EXTENSIONS_DIR for this call, and gets
+    a link to what is built; afterwards ``import name`` gives the module, too, unless the name is
+    another's;
     ``keep_intermediates`` has no effect, since objects are kept for the next build.
 
     Returns:
@@ -132,8 +124,8 @@ def load_inline(
         ValueError: ``functions`` is neither a name, nor names, nor a mapping to docstrings.
     """
     _refuse_sycl(sycl_sources, extra_sycl_cflags, with_sycl)
-    cpp = [(f"cpp_sources[{i}]", text) for i, text in enumerate(_strings(cpp_sources))]
-    cuda = [(f"cuda_sources[{i}]", text) for i, text in enumerate(_strings(cuda_sources))]
+    cpp = [(f"cpp_sources[{i}]", text) for i, text in enumerate(inline.strings(cpp_sources))]
+    cuda = [(f"cuda_sources[{i}]", text) for i, text in enumerate(inline.strings(cuda_sources))]
     return load_listings(
         name,
         cpp,
@@ -172,12 +164,18 @@ def load_listings(
     """``load_inline`` for strings that have names, by which errors call them."""
     with cache.at_root(build_directory):
         directory = cache.builds_directory() / "inline" / name
-    bindings = _bindings(functions, with_pytorch_error_handling)
+    bindings = inline.bindings(functions, with_pytorch_error_handling)
     bound = [*cpp, (BINDINGS, bindings)] if bindings else cpp
-    texts = [(directory / "main.cpp", _unit("main.cpp", bound, no_implicit_headers))]
+    texts = [(directory / "main.cpp", inline.unit("main.cpp", bound, no_implicit_headers))]
     if cuda:
-        texts.append((directory / "cuda.cu", _unit("cuda.cu", cuda, no_implicit_headers)))
+        texts.append((directory / "cuda.cu", inline.unit("cuda.cu", cuda, no_implicit_headers)))
     options = _options(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
+    if is_python_module and functions is None and not inline.may_define_a_module([*cpp, *cuda]):
+        raise BuildError(
+            f"error: the sources of {name} define no Python module\n"
+            "   = name the functions to bind in functions=[...], or write "
+            "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m), or give is_python_module=False"
+        )
 
     def respec(toolchain: Toolchain) -> BuildSpec:
         return _spec(
@@ -201,8 +199,13 @@ def _load(respec: reload.Respec, build_directory: Any, verbose: bool) -> Any:
         toolchain = detect()
         spec = respec(toolchain)
         build = engine.load(spec, toolchain, verbose=verbose or None)
-    reload.remember(build, respec, root)
-    return build.module if spec.python_module else str(build.info.library)
+        library = build.info.library
+        place = publish.link(library, root) if root else library
+    if spec.python_module:
+        reload.remember(build, respec, root)
+        return build.module
+    # A library goes by its own path: the loader would take the link's for the one it first led to.
+    return str(place if spec.standalone else library)
 
 
 def _spec(
@@ -228,6 +231,7 @@ def _spec(
         paths = [file for file in sources if file.suffix in suffixes]
     if with_cuda is None:
         with_cuda = any(path.suffix in (".cu", ".cuh") for path in paths)
+    _refuse_suffixes(paths, with_cuda)
     if with_cuda and not toolchain.cuda:
         raise ToolchainError(f"{name} needs CUDA, but {toolchain.cuda_missing}; {cuda_cure()}")
     searched = (*include_paths, *include_flags((*cflags, *cuda_cflags)))
@@ -257,43 +261,28 @@ def _options(
     for name, given in {**lists, "include_paths": include_paths}.items():
         if isinstance(given, (str, os.PathLike)):  # whose letters would be taken one by one
             raise TypeError(f"expected extra_{name} to be a list, but got {given!r}")
-    paths = tuple(Path(path).absolute() for path in include_paths or ())
+    # torch strips them too.
+    paths = tuple(Path(os.fspath(path).strip()).absolute() for path in include_paths or ())
     return {**{name: tuple(given or ()) for name, given in lists.items()}, "include_paths": paths}
-
-
-def _strings(sources: str | Sequence[str] | None) -> list[str]:
-    return [sources] if isinstance(sources, str) else list(sources or ())
-
-
-def _unit(file: str, listings: list[tuple[str, str]], no_implicit_headers: bool) -> str:
-    """One source file from several strings, each under its own name and line numbers."""
-    pieces = [f'#line 1 "{name}"\n{text}\n' for name, text in listings]
-    return ("" if no_implicit_headers else _IMPLICIT_HEADERS[file]) + "".join(pieces)
-
-
-def _bindings(functions: Any, with_pytorch_error_handling: bool) -> str:
-    if functions is None:
-        return ""
-    if isinstance(functions, str):
-        functions = [functions]
-    if not isinstance(functions, Mapping):
-        if not all(isinstance(function, str) for function in functions):
-            raise ValueError(f"expected functions to be names, but got {functions!r}")
-        functions = {function: function for function in functions}
-    lines = [*_CALLABLE, "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
-    for function, docstring in functions.items():
-        called = f"torch::wrap_pybind_function(lltm_jit_callable({function}))"
-        if not with_pytorch_error_handling:
-            called = f"&{function}"
-        lines.append(
-            f'  m.def("{function}", {called}, {json.dumps(docstring, ensure_ascii=False)});'
-        )
-    return "\n".join([*lines, "}"])
 
 
 def _refuse_sycl(*arguments: Any) -> None:
     if any(arguments):
-        raise ToolchainError("SYCL is not supported here; use torch.utils.cpp_extension for it")
+        raise ToolchainError(
+            "HIP and SYCL are not supported here; use torch.utils.cpp_extension for them"
+        )
+
+
+def _refuse_suffixes(sources: list[Path], with_cuda: bool) -> None:
+    """What no compiler takes for a source would be given to the linker, and missed in the end."""
+    known = (".cu", ".cuh", *_GCC) if with_cuda else _GCC
+    for path in sources:
+        if path.suffix in (".hip", ".sycl"):
+            _refuse_sycl(path)
+        if path.suffix not in known:
+            cuda = " without CUDA" if path.suffix in (".cu", ".cuh") else ""
+            usual = ", ".join((*CXX_SUFFIXES, *CUDA_SUFFIXES))
+            raise BuildError(f"expected sources that end in {usual}, but got {path}{cuda}")
 
 
 def _refuse_both(is_python_module: bool, is_standalone: bool) -> None:

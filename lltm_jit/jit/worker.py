@@ -7,6 +7,7 @@ process that asked for the build is gone, and everything started here is ended.
 import glob
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -26,9 +27,10 @@ def main() -> int:
         signal.SIGTERM, lambda number, frame: None
     )  # a function: ninja inherits the default
     threading.Thread(target=_end_with_parent, args=(channel,), daemon=True).start()
-    if request["ninja"]:
+    if request["build_file"]:
+        command = [request["ninja"], "-f", request["build_file"], "-v"]
         jobs = ["-j", os.environ["MAX_JOBS"]] if "MAX_JOBS" in os.environ else []
-        return subprocess.call([*request["ninja"], *jobs], cwd=request["directory"])
+        return subprocess.call([*command, *jobs], cwd=request["directory"])
     return _build_with_torch(request)
 
 
@@ -52,6 +54,16 @@ def _build_with_torch(request: dict) -> int:
     torch.ops.load_library = lambda path: None
     # torch tells its steps at levels that nobody sees unless asked.
     logging.getLogger(cpp_extension.__name__).setLevel(logging.DEBUG)
+    # Where torch would give two sources one name, or one with a blank in it.
+    write = cpp_extension._write_ninja_file
+    cpp_extension._write_ninja_file = lambda *rest, **named: write(
+        *rest, **{**named, "objects": request["objects"]}
+    )
+    # torch quotes CXX as one word, also where it is several.
+    cxx = os.environ.get("CXX")
+    cpp_extension._shell_join = lambda words: " ".join(
+        word if word == cxx else shlex.quote(word) for word in words
+    )
     # A builder that was killed leaves torch's lock file, and torch would wait for it for ever.
     lock = os.path.join(request["directory"], "lock")
     if os.path.exists(lock):

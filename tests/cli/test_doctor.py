@@ -86,13 +86,20 @@ def test_a_compiler_that_fails_without_a_word(capsys, only, monkeypatch, tmp_pat
     assert found[check]["cure"].endswith("and set CXX to it")
 
 
-@pytest.mark.parametrize("command", ["ccache c++", "c++ -pipe"])
+@pytest.mark.parametrize("command", ["env c++", "c++ -pipe"])
 def test_the_compiler_itself_is_judged(capfd, only, monkeypatch, command):
     monkeypatch.setenv("CXX", command)
     only("C++ compiler")
     _, found = findings(capfd)
     assert found["C++ compiler"]["status"] == "ok"
-    assert f"({shutil.which('c++')})" in found["C++ compiler"]["text"]
+    assert f"({command})" in found["C++ compiler"]["text"]
+
+
+def test_a_compiler_behind_what_is_missing_is_told(capfd, only, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-ccache c++")
+    only("C++ compiler")
+    _, found = findings(capfd)
+    assert found["C++ compiler"]["status"] == "problem"
 
 
 def test_a_check_that_breaks_is_reported(capsys, monkeypatch):
@@ -115,7 +122,7 @@ def test_a_check_that_breaks_is_reported(capsys, monkeypatch):
             "problem",
             "expected MAX_JOBS to be a positive integer, but got 'many'",
         ),
-        ("LLTM_JIT_VERBOSE", "2", "problem", "expected LLTM_JIT_VERBOSE to be 1 or 0, but got '2'"),
+        ("LLTM_JIT_VERBOSE", "x", "problem", "expected LLTM_JIT_VERBOSE to be 1 or 0, but got 'x'"),
         ("LLTM_JIT_VERBOS", "1", "warning", "LLTM_JIT_VERBOS is not a setting"),
     ],
 )

@@ -45,8 +45,12 @@ class Bench:
         path.write_text(text)
         return path
 
-    def write_compiler(self, version: str = "c++ (Fake) 1.2.3", directory: str = "bin") -> Path:
+    def write_compiler(
+        self, version: str = "c++ (Fake) 1.2.3", directory: str = "bin", orders: bool = True
+    ) -> Path:
+        """One that takes the orders in a source, or is deaf to them."""
         text = (HERE / "fake_cxx.py").read_text().replace("c++ (Fake) 1.2.3", version)
+        text = text if orders else text.replace('startswith("//! ")', "startswith(())")
         compiler = self.directory / directory / "c++"
         compiler.parent.mkdir(exist_ok=True)
         compiler.write_text(f"#!{sys.executable} -IS\n{text}")

@@ -4,6 +4,7 @@
 
 KILL=before rename / after rename in the environment ends it hard at that moment of publishing;
 FIRST_IS_LATE=SECONDS is how long other ranks leave a build to the first;
+ASK_AFTER=FILE waits for FILE before it asks for the build;
 WAIT=FILE makes FILE when all is loaded and stays until FILE.go is there.
 
 The package's own extension is not wanted here, so ``lltm_jit`` is entered without its ``__init__``,
@@ -53,6 +54,8 @@ def main(directory, repeats="1"):
     if "FIRST_IS_LATE" in os.environ:
         lock._FIRST_IS_LATE = float(os.environ["FIRST_IS_LATE"])
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    while "ASK_AFTER" in os.environ and not Path(os.environ["ASK_AFTER"]).exists():
+        time.sleep(0.02)
     toolchain = jit.detect()
     for _ in range(int(repeats)):
         try:

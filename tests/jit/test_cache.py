@@ -14,7 +14,7 @@ import pytest
 from engine_bench import ALL, finish, wait_for
 
 from lltm_jit import jit
-from lltm_jit.jit import retention
+from lltm_jit.jit import private, retention, torch_api
 
 
 def truncate(path: Path) -> None:
@@ -134,13 +134,18 @@ def test_builds_that_no_version_can_use_are_removed(bench):
         bench.write("two/two.cpp", text)
         keys.append(bench.run()["key"])
     left = {path.name for path in bench.builds.iterdir()}
-    assert left == {*keys[2:], "locks", "failed", "toolchain.json"}
+    assert left == {*keys[2:], "locks", "failed", "users", "toolchain.json"}
 
 
 def test_odd_root(bench, tmp_path, monkeypatch):
     root = tmp_path / "with space, 'quote', \"double\" and größe"
     assert bench.run(TORCH_EXTENSIONS_DIR=str(root))["text"] == "shared header\none\ntwo"
     assert bench.run(TORCH_EXTENSIONS_DIR=str(root))["cached"]
+
+
+def test_a_home_directory_in_the_root(bench, tmp_path):
+    assert bench.run(TORCH_EXTENSIONS_DIR="~/mine", HOME=str(tmp_path))["key"]
+    assert (tmp_path / "mine" / "lltm_jit").is_dir()
 
 
 def test_root_that_cannot_be_made(bench, tmp_path):
@@ -159,7 +164,7 @@ def test_full_disk_leaves_nothing_half_written(bench, monkeypatch):
 
     bench.spec()  # the compilers' versions are known from here on
     monkeypatch.setattr(cache, "write_json", no_space)
-    with pytest.raises(jit.CacheError, match="No space left on device; set TORCH_EXTENSIONS_DIR"):
+    with pytest.raises(jit.CacheError, match="No space left on device; free space on its disk"):
         bench.load()
     assert not list(bench.builds.glob("tmp-*"))
     monkeypatch.undo()
@@ -171,7 +176,7 @@ def test_a_full_disk_leaves_no_part_of_a_file(bench, monkeypatch, call):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, call, no_space)
-    with pytest.raises(jit.CacheError, match="No space left on device; set TORCH_EXTENSIONS_DIR"):
+    with pytest.raises(jit.CacheError, match="No space left on device; free space on its disk"):
         bench.load()
     monkeypatch.undo()
     assert list(bench.builds.rglob("*.partial")) == []
@@ -185,14 +190,15 @@ def test_read_only_cache_loads(bench):
         path.chmod(0o555 if path.is_dir() else 0o444)
     try:
         assert bench.run()["cached"]
-        assert tree(bench.builds) == before
+        assert tree(bench.builds) == before  # for root, but for the time of its last use
     finally:
         for path in (bench.builds, *bench.builds.rglob("*")):
             path.chmod(0o755)
 
 
 def tree(directory: Path) -> dict[Path, tuple[int, int]]:
-    return {p: (p.stat().st_size, p.stat().st_mtime_ns) for p in directory.rglob("*")}
+    found = {p: (p.stat().st_size, p.stat().st_mtime_ns) for p in directory.rglob("*")}
+    return {p: entry for p, entry in found.items() if p.name != "ok.json"}
 
 
 def test_root_that_others_may_write_to_is_refused(bench):
@@ -201,7 +207,7 @@ def test_root_that_others_may_write_to_is_refused(bench):
     result = bench.run()
     assert result["error"] == "CacheError"
     assert "others may write to" in result["message"]
-    assert f"chmod go-w {bench.builds.parent}" in result["message"]
+    assert f"chmod go-w {bench.builds}" in result["message"]
     assert bench.run(LLTM_JIT_TRUST_ROOT="1")["cached"]
     bench.builds.chmod(0o755)
     bench.builds.parent.chmod(0o777)
@@ -219,17 +225,60 @@ def test_root_of_another_user_is_refused(bench, monkeypatch):
         bench.load()
 
 
+@pytest.mark.parametrize("place", ["", "a/b"])
+@pytest.mark.parametrize("mode", [0o777, 0o775])
+def test_a_directory_on_the_way_that_others_may_write_to_is_refused(bench, tmp_path, place, mode):
+    way = tmp_path / "way" / place
+    way.mkdir(parents=True)
+    os.chown(way, -1, os.getgid() + 1)  # a group that is not this user's alone
+    for to_root in (way / "more" / "root", tmp_path / "link" / "root"):
+        if "link" in to_root.parts:
+            to_root.parent.symlink_to(way)
+        assert bench.run(TORCH_EXTENSIONS_DIR=str(to_root))["key"]
+        way.chmod(mode)
+        result = bench.run(TORCH_EXTENSIONS_DIR=str(to_root))
+        assert result["error"] == "CacheError"
+        assert f"chmod go-w {way}`" in result["message"]
+        way.chmod(0o1777)  # as /tmp: others cannot put something else in its place
+        assert bench.run(TORCH_EXTENSIONS_DIR=str(to_root))["cached"]
+        way.chmod(0o755)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_directory_or_a_link_on_the_way_that_is_anothers_is_refused(bench, tmp_path):
+    way = tmp_path / "way"
+    way.mkdir()
+    (tmp_path / "link").symlink_to(way)
+    for mine in (way, tmp_path / "link"):
+        root = str(tmp_path / "link" / "root")
+        assert bench.run(TORCH_EXTENSIONS_DIR=root)["key"]
+        os.chown(mine, 1234, -1, follow_symlinks=False)
+        result = bench.run(TORCH_EXTENSIONS_DIR=root)
+        assert f"{mine} belongs to user 1234" in result["message"]
+        os.chown(mine, 0, -1, follow_symlinks=False)
+
+
+def test_a_group_that_is_this_users_alone_is_no_other(bench, tmp_path, monkeypatch):
+    (tmp_path / "way").mkdir(mode=0o700)
+    (tmp_path / "way").chmod(0o775)
+    monkeypatch.setattr(private, "_is_own_group", lambda group: group == os.getgid())
+    assert private.why_not_private(tmp_path / "way" / "root") == ""
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="no umask there")
 def test_files_of_a_build_are_its_owners_whatever_the_umask(bench):
-    bench.builds.parent.mkdir()
     before = os.umask(0)
     try:
         key = bench.run()["key"]
+        torch_api.load_inline("_C", "PyInit__C")
+        assert bench.run()["cached"]
     finally:
         os.umask(before)
     files = [*(bench.builds / key).iterdir()]
     assert {"_C.so", "ok.json"} <= {path.name for path in files}
-    assert [path.name for path in files if path.stat().st_mode & 0o022] == []
+    everything = [bench.builds.parent, *bench.builds.parent.rglob("*")]
+    assert [path.name for path in everything if path.stat().st_mode & 0o022] == []
+    assert (bench.builds / "locks").stat().st_mode & 0o077 == 0
 
 
 def test_old_builds_are_pruned_but_none_in_use(bench, monkeypatch):
@@ -254,7 +303,7 @@ def test_old_builds_are_pruned_but_none_in_use(bench, monkeypatch):
 
 def test_a_build_that_is_not_the_newest_by_the_clock_is_not_pruned_before_it_is_loaded(bench):
     record = bench.builds / bench.run()["key"] / "ok.json"
-    with_entry(created=time.time() + 3600)(record)
+    os.utime(record, (time.time() + 3600,) * 2)
     bench.write("two/two.cpp", "deux\n")
     assert bench.run(LLTM_JIT_KEEP="1")["text"].endswith("deux")
     assert bench.run()["cached"]
@@ -263,8 +312,51 @@ def test_a_build_that_is_not_the_newest_by_the_clock_is_not_pruned_before_it_is_
 def test_a_build_made_anew_is_in_use_as_the_one_before_was(bench):
     key = bench.load().info.key
     jit.engine.build(bench.spec(), jit.detect(), force=True)
-    with (bench.builds / key / "ok.json").open("r+b") as record, pytest.raises(BlockingIOError):
-        fcntl.flock(record, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert retention.remove(key) == "in use"
+
+
+def test_the_builds_stay_that_were_used_last(bench):
+    keys = []
+    for text in "abc":
+        bench.write("two/two.cpp", text)
+        keys.append(bench.run()["key"])
+    for age, key in enumerate(reversed(keys), 1):
+        os.utime(bench.builds / key / "ok.json", (time.time() - 60 * age,) * 2)
+    bench.write("two/two.cpp", "a")
+    assert bench.run()["cached"]  # the oldest is the one in daily use
+    assert set(retention.prune(2)) == {keys[1]}
+
+
+def test_a_build_that_nobody_uses_goes_whatever_its_flags(bench):
+    key = bench.run()["key"]
+    os.utime(bench.builds / key / "ok.json", (time.time() - 100 * 24 * 3600,) * 2)
+    assert retention.prune() == {key: ""}
+    assert not (bench.builds / key).exists()
+
+
+def test_many_builds_in_use_need_one_descriptor(bench):
+    bench.load()
+    before = len(os.listdir("/proc/self/fd"))
+    for text in "abcd":
+        bench.write("two/two.cpp", text)
+        bench.load()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_who_can_read_a_build_keeps_nobody_from_loading_it(bench):
+    key = bench.run()["key"]
+    files = [bench.builds / key / "ok.json", bench.builds / key / "_C.so", bench.builds / "users"]
+    descriptors = [os.open(file, os.O_RDONLY) for file in files]
+    for descriptor in descriptors:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    process = bench.start()
+    try:
+        process.wait(timeout=30)
+    finally:
+        process.kill()
+        for descriptor in descriptors:
+            os.close(descriptor)
+    assert finish(process)["cached"]
 
 
 def test_pruning_where_nothing_is(bench):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
+import os
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import pytest
 from engine_bench import ALL, finish, wait_for
 
 from lltm_jit import jit
-from lltm_jit.jit import lock
+from lltm_jit.jit import cache, lock, torch_api
 
 CROWD = 8
 
@@ -42,18 +46,67 @@ def test_crowd_on_a_broken_source_builds_once(bench):
     assert bench.counts.count("compile one.cpp") == 1
 
 
-def test_failure_of_long_ago_is_forgotten(bench):
-    key = "0" * 20
+def test_a_failure_is_told_to_those_who_waited_for_it(bench):
+    key, now = "0" * 20, time.time()
     jit.engine.cache.make_builds_directory()
     file = bench.builds / "failed" / f"{key}.json"
-    file.write_text(json.dumps({"message": "old", "time": time.time() - 61}))
-    lock.raise_failure_of_others(key, time.time())
-    file.write_text(json.dumps({"message": "by another clock", "time": time.time() + 3600}))
-    lock.raise_failure_of_others(key, time.time())
-    file.write_text(json.dumps({"message": "new", "time": time.time()}))
+    file.write_text(json.dumps({"message": "new", "time": now}))
     with pytest.raises(jit.BuildError, match="new"):
-        lock.raise_failure_of_others(key, time.time())
-    lock.raise_failure_of_others(key, time.time())  # a second try in the same process builds
+        lock.raise_failure_of_others(key, now - 1)
+    lock.raise_failure_of_others(key, now + 1)  # since then its cause may have been mended
+    file.write_text(json.dumps({"message": "by another clock", "time": now + 3600}))
+    lock.raise_failure_of_others(key, now)
+
+
+def test_a_process_that_started_before_a_failure_and_asks_after_it_builds(bench, tmp_path):
+    gate = tmp_path / "gate"
+    bench.write("one/one.cpp", "//! error missing\n")
+    late = bench.start(ASK_AFTER=str(gate))
+    assert bench.run()["error"] == "BuildError"
+    bench.write_compiler(orders=False)  # it is mended, and nothing that the key has
+    gate.touch()
+    assert not finish(late)["cached"]
+
+
+def test_a_lock_that_a_stranger_holds_is_told(bench, monkeypatch, capsys):
+    monkeypatch.setattr(lock, "_NOBODY", 0.3)
+    key = jit.fingerprint.build_key(jit.fingerprint.fingerprint(bench.spec(), jit.detect()))
+    file = lock._lock_file(key)
+    cache.make_builds_directory()
+    file.touch()
+    with file.open() as stranger:
+        fcntl.flock(stranger, fcntl.LOCK_EX)
+        with pytest.raises(jit.CacheError, match=f"{file} is locked by a program that builds noth"):
+            bench.load()
+    assert "waiting for another process that is building" in capsys.readouterr().err
+    assert bench.counts == []
+    bench.load()
+
+
+def test_a_file_system_without_locks_is_told(bench, monkeypatch):
+    def flock(descriptor, operation):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(warnings, "warn", lambda *_, **__: None)  # filelock's
+    with pytest.raises(jit.CacheError, match="has no locks; set TORCH_EXTENSIONS_DIR to a dir"):
+        bench.load()
+    assert bench.counts == []
+
+
+def test_builds_of_one_name_wait_in_words(bench, tmp_path, capsys):
+    gate = tmp_path / "gate"
+    texts = [f"PyInit__C {number}\n//! wait {gate}{number}\n" for number in range(2)]
+    threads = [threading.Thread(target=torch_api.load_inline, args=("_C", text)) for text in texts]
+    threads[0].start()
+    wait_for(Path(f"{gate}0").exists)
+    threads[1].start()
+    wait_for(lambda: "waiting for process" in capsys.readouterr().err)
+    for number in range(2):
+        Path(f"{gate}{number}.go").touch()
+    for thread in threads:
+        thread.join()
+    assert bench.counts == ["compile main.cpp", "compile main.cpp", "link", "link"]
 
 
 def test_threads_build_once(bench):

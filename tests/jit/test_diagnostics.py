@@ -43,7 +43,7 @@ def test_every_message_has_its_log():
 @pytest.mark.parametrize(
     ("error", "cure"),
     [
-        ("x.so: undefined symbol: _ZN3foo3barEv", "nothing that was given defines _ZN3foo3barEv"),
+        ("x.so: undefined symbol: foo_bar", "nothing that was given defines foo_bar"),
         (
             "dynamic module does not define module export function (PyInit_mine)",
             "no Python module mine: write PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)",
@@ -63,6 +63,39 @@ def test_import_errors(error, cure):
     assert lines[2] == "   = /cache/x.so"
 
 
+def test_names_of_functions_are_as_in_the_source():
+    spec = BuildSpec("case", (Path("empty.cpp"),))
+    error = "x.so: undefined symbol: _ZN3foo3barERKN2at6TensorE"
+    said = diagnostics.explain_import(error, "/_Z/x.so", spec)
+    assert said.splitlines() == [
+        "error: the built library cannot be imported: x.so: undefined symbol: "
+        "foo::bar(at::Tensor const&)",
+        "   = nothing that was given defines foo::bar(at::Tensor const&): add the source or the -l "
+        "flag that does; if it is one of torch's, torch was changed without a new version",
+        "   = /_Z/x.so",
+    ]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "'Tensor' in namespace 'torch' does not name a type",  # gcc
+        "'zeros' is not a member of 'at'",
+        "'torch' has not been declared",
+        "'torch' was not declared in this scope",
+        "no type named 'Tensor' in namespace 'torch'",  # clang
+        "no member named 'zeros' in namespace 'at'; did you mean 'zero'?",
+        "use of undeclared identifier 'torch'",
+        'namespace "torch" has no member "Tensor"',  # nvcc
+    ],
+)
+def test_what_torch_declares_gets_its_header(error):
+    lines = message(f"empty.cpp:1:1: error: {error}\n").splitlines()
+    assert any("include the header that declares it, such as <torch/ext" in line for line in lines)
+    other = error.replace("torch", "torchlike").replace("'at'", "'std'")
+    assert "<torch/extension.h>" not in message(f"empty.cpp:1:1: error: {other}\n")
+
+
 def test_long_lines_are_read_in_no_time():
     began = time.perf_counter()
     assert message("x" * 100_000 + "\n" + "'" * 100_000 + "\n", 3).startswith(
@@ -76,6 +109,9 @@ def test_a_log_without_any_error():
     assert message("words\nlast words\n", 3).startswith(
         "error: the build failed with status 3: last words\n"
         "   = `python -m lltm_jit doctor` tries the compilers\n"
+    )
+    assert message("# jobs: 1\n", 3).startswith(
+        "error: the build failed with status 3, without a word\n"
     )
     assert message("nothing\n", 0).startswith("error: the compiler tells of no error, and made")
 

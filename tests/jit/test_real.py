@@ -144,7 +144,9 @@ template <typename T> at::Tensor of_type(at::Tensor x) { return x; }
 
 def test_inline_error_shows_the_strings_own_line(root):
     with pytest.raises(jit.BuildError) as caught:
-        torch_api.load_inline("_C", ["int x;", "\nint y = zero;\n"], no_implicit_headers=True)
+        torch_api.load_inline(
+            "_C", ["int x;", "\nint y = zero;\n"], functions=[], no_implicit_headers=True
+        )
     assert str(caught.value).splitlines()[1:5] == [
         "  --> cpp_sources[1]:2:9",
         "  |",

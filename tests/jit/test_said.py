@@ -37,7 +37,7 @@ def test_whole_story(bench):
         "2 jobs, as MAX_JOBS says",
         "torch writes the build file ",
         f"started {bench.environment['CXX']} ",
-        "[1/3 ",
+        "[1/3] ",
         " -c ",
         "ready in ",
         "loaded ",
@@ -58,11 +58,20 @@ def test_every_command_is_told_as_it_starts_and_as_it_ends(bench, tmp_path):
             assert not any("[" in line and "one.cpp" in line for line in lines)
             (tmp_path / "gate.go").touch()  # only now can it end
     assert process.wait() == 0
-    for target in ("one.o", "two.o", "_C.so"):
-        told = [line.split()[1] for line in lines if f" -o {target}" in line]
-        assert told[0] == "started"
-        assert re.fullmatch(r"\[\d/3", told[1])
-        assert len(told) == 2
+    for target, file in (("one.o", "one.cpp"), ("two.o", "two.cpp"), ("_C.so", "link")):
+        (began,) = (number for number, line in enumerate(lines) if f" -o {target}" in line)
+        assert lines[began].startswith("lltm_jit: started ")
+        end = rf"lltm_jit: \[\d/3\] {file} \(\d+\.\d s\)"
+        (ended,) = (number for number, line in enumerate(lines) if re.match(end, line))
+        assert ended > began
+
+
+def test_what_torch_and_ninja_do_not_know_is_left_out(capsys):
+    reporter = Reporter(verbose=True)
+    reporter.line("I1 cpp_extension.py:1] Allowing ninja to set a default number of workers...")
+    reporter.line("ninja: Jobserver mode detected:  -j1 --jobserver-auth=fifo:/tmp/tokens")
+    reporter.line("words of a compiler")
+    assert capsys.readouterr().err == "lltm_jit: words of a compiler\n"
 
 
 def test_bar_on_a_terminal(bench):
@@ -112,6 +121,14 @@ def test_closed_standard_error(monkeypatch):
     monkeypatch.setattr(sys, "stderr", stream)
     Reporter().start(2)
     Reporter().say("unheard")
+
+
+def test_standard_error_that_can_only_write(monkeypatch):
+    written = []
+    monkeypatch.setattr(sys, "stderr", types.SimpleNamespace(write=written.append))
+    Reporter().start(2)
+    Reporter().say("heard")
+    assert "".join(written) == "lltm_jit: heard\n"
 
 
 def test_a_log_on_a_full_disk_does_not_stop_the_build(bench):

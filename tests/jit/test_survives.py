@@ -93,11 +93,20 @@ def test_a_compiler_that_reads_its_input_finds_none(tmp_path):
     """And does not wait for what the builder has to say."""
     command = [sys.executable, worker.__file__]
     process = subprocess.Popen(command, stdin=PIPE, stdout=PIPE)
-    request = {"sys_path": [], "ninja": ["cat"], "directory": str(tmp_path)}
+    reader = tmp_path / "reader"
+    reader.write_text("#!/bin/sh\nexec cat\n")
+    reader.chmod(0o755)
+    request = {"ninja": str(reader), "build_file": "x", "directory": str(tmp_path), "sys_path": []}
     process.stdin.write(json.dumps(request).encode() + b"\n")
     process.stdin.flush()
     assert process.wait(timeout=30) == 0
     process.communicate()
+
+
+@pytest.mark.parametrize("entry", [Path("somewhere"), None])
+def test_an_odd_entry_of_the_path(bench, entry):
+    sys.path.append(entry)  # a list of the bench
+    assert bench.load().info.compiled == 2
 
 
 def test_a_process_of_any_name_is_found():

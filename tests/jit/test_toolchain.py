@@ -5,16 +5,18 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import ninja
 import pytest
+from engine_bench import text_of
 from torch.utils import cpp_extension
 
 from lltm_jit import jit
-from lltm_jit.jit import gpus, jobs, knobs, process, toolchain
+from lltm_jit.jit import fingerprint, gpus, jobs, knobs, process, toolchain
 
 CUDA = {"FAKE_TORCH_CUDA": "13.0", "TORCH_CUDA_ARCH_LIST": "8.0;9.0a"}
 
@@ -178,10 +180,58 @@ def test_damaged_memo_is_asked_anew(cuda, monkeypatch, change):
     assert json.loads(memo.read_text()) == known
 
 
-def test_compiler_behind_ccache_is_the_one_that_counts(bench, monkeypatch):
-    monkeypatch.setenv("CXX", f"ccache {bench.environment['CXX']}")
+@pytest.mark.parametrize("command", ["{ccache} {cxx}", "env A=1 {cxx}", "{cxx} -DA"])
+def test_a_compiler_in_several_words(bench, monkeypatch, command):
+    ccache = bench.directory / "ccache"
+    ccache.write_text('#!/bin/sh\nexec "$@"\n')
+    ccache.chmod(0o755)
+    monkeypatch.setenv("CXX", command.format(ccache=ccache, cxx=bench.environment["CXX"]))
     found = jit.detect()
     assert (found.cxx, found.cxx_version) == (os.environ["CXX"], "c++ (Fake) 1.2.3")
+    assert text_of(bench.load()) == "shared header\none\ntwo"
+    bench.write_compiler("c++ (Fake) 2.0.0")
+    assert jit.detect().cxx_version == "c++ (Fake) 2.0.0"
+
+
+@pytest.mark.parametrize(
+    ("said", "family"),
+    [
+        ("g++ (GCC) 14.1\nCopyright (C) 2024 Free Software Foundation, Inc.", "gcc"),
+        ("x86_64-conda-linux-gnu-c++ 12\nCopyright Free Software Foundation, Inc.", "gcc"),
+        ("Ubuntu clang version 18.1\nTarget: x86_64-pc-linux-gnu", "clang"),
+        ("Intel(R) oneAPI DPC++/C++ Compiler 2025.0\nTarget: x86_64-unknown-linux-gnu", ""),
+        ("Microsoft (R) C/C++ Optimizing Compiler Version 19.40", ""),
+        ("nvc++ 25.1-0 64-bit target on x86-64 Linux -tp haswell", ""),
+    ],
+)
+def test_which_compilers_are_gcc(bench, monkeypatch, said, family):
+    monkeypatch.setattr(toolchain, "_run", lambda command: said)
+    assert jit.detect().cxx_family == family
+
+
+def test_native_code_is_for_one_processor(bench, monkeypatch):
+    cpus = bench.directory / "cpuinfo"
+    monkeypatch.setattr(fingerprint, "_CPUS", cpus)
+    cpus.write_text("model name : one\nflags : avx\n")
+    flags = {"cflags": ("-march=native",)}
+    keys = [bench.load().info.key, bench.load(**flags).info.key]
+    cpus.write_text("model name : two\nflags : sse\n")
+    assert bench.load().info.key == keys[0]
+    build = bench.load(**flags)
+    assert build.info.key not in keys
+    assert re.match(r"the processor changed from one \(\w+\) to two \(", build.info.reason)
+
+
+def test_what_lies_beside_ninja_does_not_come_before_path(bench, monkeypatch):
+    (bench.directory / "tools").mkdir()
+    (bench.directory / "tools" / "ninja").symlink_to(process.find_ninja())
+    wrong = bench.write_compiler("c++ (Fake) 6.6.6", directory="tools")
+    wrong.write_text("#!/bin/sh\nexit 1\n")
+    monkeypatch.setattr(ninja, "BIN_DIR", str(wrong.parent))
+    right = Path(bench.environment["CXX"]).parent
+    monkeypatch.setenv("PATH", f"{right}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("CXX", "c++")
+    assert text_of(bench.load()) == "shared header\none\ntwo"
 
 
 @pytest.mark.parametrize(
@@ -260,7 +310,7 @@ def test_knobs(monkeypatch):
     monkeypatch.setenv("LLTM_JIT_QUIET", "perhaps")
     with pytest.raises(jit.ToolchainError, match="LLTM_JIT_QUIET to be 1 or 0, but got 'perhaps'"):
         knobs.flag("LLTM_JIT_QUIET")
-    for value, expected in (("1", True), ("yes", True), ("0", False), ("", False)):
+    for value, expected in (("1", True), ("2", True), ("yes", True), ("0", False), ("", False)):
         monkeypatch.setenv("LLTM_JIT_QUIET", value)
         assert knobs.flag("LLTM_JIT_QUIET") is expected
     assert all(knob.help and Path(knob.name).name == name for name, knob in knobs.KNOBS.items())

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import os
+import pickle
 import re
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -104,6 +107,86 @@ def test_build_directory_holds_the_build(bench, tmp_path):
     assert not bench.builds.exists() or not list(bench.builds.glob("*/ok.json"))
 
 
+def test_build_directory_has_the_library_where_torch_puts_it(bench, tmp_path):
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "_C.so").write_text("a library that torch built\n")
+    source = bench.sources / "two/two.cpp"
+    for place in ("first", "second"):  # one build, which the second call finds loaded
+        module = torch_api.load("_C", source, build_directory=tmp_path / place)
+        assert payload(str(tmp_path / place / "_C.so")) == "two"
+    bench.write("two/two.cpp", "deux\n")
+    reload.reload_module(module)
+    assert payload(str(tmp_path / "second" / "_C.so")) == "deux"
+
+
+def test_what_stands_where_the_link_would_does_no_harm(bench, tmp_path):
+    (tmp_path / "_C.so" / "folder").mkdir(parents=True)
+    source = bench.sources / "two/two.cpp"
+    assert payload(torch_api.load("_C", source, build_directory=tmp_path)) == "two"
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_blanks_around_an_include_path_are_stripped(bench):
+    source = bench.write("one/one.cpp", '#include "shared.h"\none\n')
+    include_paths = [f" {bench.sources / 'core'} "]
+    module = torch_api.load("_C", source, extra_include_paths=include_paths)
+    assert payload(module) == "shared header\none"
+
+
+@pytest.fixture
+def imported():
+    """The modules as they were, afterwards."""
+    before = dict(sys.modules)
+    yield sys.modules
+    for name in sys.modules.keys() - before.keys():
+        del sys.modules[name]
+
+
+def test_a_loaded_module_can_be_imported(bench, imported):
+    source = bench.write("two/two.cpp", "first\n")
+    module = torch_api.load("basic", source)
+    assert module.__name__ == "basic"
+    assert importlib.import_module("basic") is module
+    bench.write("two/two.cpp", "second\n")
+    newer = lltm_jit.reload(module)
+    assert newer.__spec__.name != module.__spec__.name  # by which pybind11 tells modules apart
+    assert importlib.import_module("basic") is newer
+    assert torch_api.load_inline("basic", "PyInit_basic") is importlib.import_module("basic")
+
+
+def test_a_name_that_is_anothers_stays_his(bench, imported, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "_C", os)  # imported already
+    assert torch_api.load("_C", bench.sources / "two/two.cpp") is not os
+    assert importlib.import_module("_C") is os
+    (tmp_path / "rnn.py").write_text("VALUE = 1\n")  # or not yet
+    (tmp_path / "basic").mkdir()  # which is a package too, but has nothing in it
+    sys.path.insert(0, str(tmp_path))  # a list of the bench
+    torch_api.load("rnn", bench.sources / "two/two.cpp")
+    assert importlib.import_module("rnn").VALUE == 1
+    module = torch_api.load("basic", bench.sources / "two/two.cpp")
+    assert importlib.import_module("basic") is module
+
+
+CLASS = """
+#include <Python.h>
+static PyType_Spec thing = {"Thing", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT, new PyType_Slot[1]{}};
+static int fill(PyObject* module) {
+  PyObject* type = PyType_FromSpec(&thing);  // as pybind11 does it
+  PyObject_SetAttrString(type, "__module__", PyObject_GetAttrString(module, "__name__"));
+  return PyModule_AddObject(module, "Thing", type);
+}
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void*)fill}, {0, nullptr}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "things", nullptr, 0, nullptr, slots};
+PyMODINIT_FUNC PyInit_things() { return PyModuleDef_Init(&definition); }
+"""
+
+
+def test_classes_pickle(tmp_path, monkeypatch, imported):
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    module = torch_api.load_inline("things", CLASS, no_implicit_headers=True)
+    assert isinstance(pickle.loads(pickle.dumps(module.Thing())), module.Thing)
+
+
 def test_library_that_is_no_module(bench):
     source = str(bench.sources / "two/two.cpp")
     path = torch_api.load("plain-library", source, is_python_module=False)
@@ -111,15 +194,15 @@ def test_library_that_is_no_module(bench):
     assert payload(path) == "two"
     library = torch_api.load("_C", source, is_python_module=False)
     module = torch_api.load("_C", source)
-    assert module.__name__.endswith("._C")
+    assert module.__name__ == "_C"
     assert module.__file__ != library  # a module of the same content is another build
 
 
 def test_callers_lists_are_left_alone(bench):
-    flags, sources, texts = ["-DA"], [str(bench.sources / "two/two.cpp")], ["text"]
+    flags, sources, texts = ["-DA"], [str(bench.sources / "two/two.cpp")], ["PyInit"]
     torch_api.load("_C", sources, extra_cflags=flags)
     torch_api.load_inline("_C", texts, extra_cflags=flags)
-    assert (flags, len(sources), texts) == (["-DA"], 1, ["text"])
+    assert (flags, len(sources), texts) == (["-DA"], 1, ["PyInit"])
 
 
 @pytest.mark.parametrize(
@@ -137,6 +220,15 @@ def test_inline_bindings(bench, functions, docstring):
     ]
     called = "torch::wrap_pybind_function(lltm_jit_callable(f))"
     assert f'm.def("f", {called}, "{docstring}");' in lines
+
+
+def test_functions_that_are_no_names_are_torchs_error(bench):
+    for functions in (5, ["f", 5]):
+        with pytest.raises(
+            ValueError, match=re.escape(f"functions to be names, but got {functions}")
+        ):
+            torch_api.load_inline("_C", "text", functions=functions)
+    assert bench.counts == []
 
 
 def test_inline_without_headers_and_error_handling(bench):
@@ -167,12 +259,12 @@ def test_a_function_that_nobody_declares_is_told(tmp_path, monkeypatch):
 
 
 def test_inline_cached_and_changed(bench):
-    first = torch_api.load_inline("_C", "text")
+    first = torch_api.load_inline("_C", "PyInit")
     assert bench.counts == ["compile main.cpp", "link"]
-    assert torch_api.load_inline("_C", ["text"]) is first
-    second = torch_api.load_inline("_C", "other text")
+    assert torch_api.load_inline("_C", ["PyInit"]) is first
+    second = torch_api.load_inline("_C", "PyInit, edited")
     assert bench.counts == ["compile main.cpp", "link"]
-    assert torch_api.load_inline("_C", "text") is first
+    assert torch_api.load_inline("_C", "PyInit") is first
     assert second is not first
 
 
@@ -185,7 +277,7 @@ def test_root_that_a_build_file_cannot_name(bench, tmp_path, name, mark):
     assert payload(torch_api.load("_C", source, build_directory=root)) == "deux"
     assert bench.counts
     with pytest.raises(jit.BuildError, match=f"'{mark}' in it; set TORCH_EXTENSIONS_DIR"):
-        torch_api.load_inline("_C", "text", build_directory=root)
+        torch_api.load_inline("_C", "PyInit", build_directory=root)
     assert bench.counts == []
 
 
@@ -200,9 +292,28 @@ def test_sources_that_a_build_file_cannot_name(bench):
     assert bench.counts == []
 
 
-def test_sycl_is_refused(bench):
-    with pytest.raises(jit.ToolchainError, match="SYCL"):
-        torch_api.load("_C", "x.sycl", with_sycl=True)
+def test_sycl_and_hip_are_refused(bench):
+    for source, options in (("x.cpp", {"with_sycl": True}), ("x.sycl", {}), ("x.hip", {})):
+        with pytest.raises(jit.ToolchainError, match="HIP and SYCL are not supported here"):
+            torch_api.load("_C", source, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("x.txt", "x.txt$"), ("x", "x$"), ("x.cu", "x.cu without CUDA$")]
+)
+def test_a_source_that_no_compiler_takes_is_refused(bench, name, told):
+    source = bench.write(name, "x\n")
+    with pytest.raises(jit.BuildError, match=rf"end in \.cpp, \.cc, \.cxx, \.cu, but got .*{told}"):
+        torch_api.load("_C", [bench.sources / "two/two.cpp", source], with_cuda=False)
+    assert bench.counts == []
+
+
+def test_inline_sources_without_a_module_are_refused(bench):
+    with pytest.raises(jit.BuildError, match=r"define no Python module\n   = name the functions"):
+        torch_api.load_inline("_C", "torch::Tensor f(torch::Tensor x) { return x; }")
+    assert bench.counts == []
+    torch_api.load_inline("_C", "text", is_python_module=False)
+    torch_api.load_inline("_C", '#include "defines_the_module.h"')
 
 
 def test_cuda_without_nvcc_is_refused_in_words(bench, monkeypatch):
@@ -299,8 +410,16 @@ def test_build_without_import(bench):
 
 
 def test_executable(tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", "env FLAG=1 c++ -DVALUE")
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "cache"))
-    source = tmp_path / "main.cpp"
-    source.write_text('#include <cstdio>\nint main() { std::puts("it runs"); }\n')
-    path = torch_api.load("tool", str(source), is_python_module=False, is_standalone=True)
-    assert subprocess.run([path], capture_output=True, text=True).stdout == "it runs\n"
+    texts = {"the main.cpp": "const char* f(); int g(); int main() { return g() - f()[0]; }"}
+    texts |= {"f.cpp": 'const char* f() { return "x"; }', "more/f.cpp": "int g() { return 'x'; }"}
+    (tmp_path / "more").mkdir()
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    sources = [str(tmp_path / name) for name in texts]
+    place = tmp_path / "place"
+    kind = {"is_python_module": False, "is_standalone": True}
+    path = torch_api.load("tool", sources, build_directory=place, **kind)
+    assert path == str(place / "tool")
+    assert subprocess.run([path]).returncode == 0

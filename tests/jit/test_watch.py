@@ -15,7 +15,7 @@ import pytest
 from engine_bench import alive, compiler_pid, finish, text_of, wait_for
 
 from lltm_jit import native
-from lltm_jit.jit import LltmJitError, ipython, reload, torch_api, watch
+from lltm_jit.jit import LltmJitError, inline, ipython, reload, torch_api, watch
 from lltm_jit.jit.cancel import Cancelled, cancelled_by
 
 pytest.importorskip("watchfiles", reason="an extra")
@@ -293,7 +293,7 @@ def test_error_names_the_cells_own_line(shell, tmp_path, monkeypatch):
 
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
     cell = "#undef PYBIND11_MODULE\nint x = zero;\n"  # and nothing to bind
-    monkeypatch.setattr(torch_api, "_IMPLICIT_HEADERS", {"main.cpp": ""})
+    monkeypatch.setattr(inline, "_IMPLICIT_HEADERS", {"main.cpp": ""})
     with pytest.raises(UsageError, match=r"--> cell broken:3:9\n  \|\n3 \| int x = zero;"):
         shell.run_cell_magic("cpp", "broken", cell)
 

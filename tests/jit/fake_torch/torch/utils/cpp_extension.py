@@ -37,24 +37,20 @@ def load(
     directory = Path(build_directory)
     # Like torch's own: whoever finds the lock file of another waits for it to go.
     os.close(os.open(directory / "lock", os.O_CREAT | os.O_EXCL))
-    text = RULES.format(
-        cxx=os.environ["CXX"],
-        nvcc=os.path.join(os.environ.get("CUDA_HOME", ""), "bin", "nvcc"),
-        includes=" ".join(f"-I{path}" for path in extra_include_paths),
-        cflags=" ".join(extra_cflags),
-        cuda_cflags=" ".join(extra_cuda_cflags),
-        arches=f"'{os.environ['TORCH_CUDA_ARCH_LIST']}'" if with_cuda else "",
-        ldflags=" ".join(extra_ldflags),
-    )
     objects = []
     for source in map(Path, sources):
-        rule, suffix = ("cuda_compile", ".cuda.o") if source.suffix == ".cu" else ("compile", ".o")
-        objects.append(source.stem + suffix)
-        text += f"build {objects[-1]}: {rule} {str(source).replace(' ', '$ ')}\n"
-    text += f"build {name}.so: link {' '.join(objects)}\n"
-    build_file = directory / "build.ninja"
-    if not build_file.exists() or build_file.read_text() != text:
-        build_file.write_text(text)
+        objects.append(source.stem + (".cuda.o" if source.suffix == ".cu" else ".o"))
+    _write_ninja_file(
+        path=directory / "build.ninja",
+        cflags=extra_cflags,
+        cuda_cflags=extra_cuda_cflags,
+        ldflags=extra_ldflags,
+        include_paths=extra_include_paths,
+        sources=sources,
+        objects=objects,
+        library_target=f"{name}.so",
+        with_cuda=with_cuda,
+    )
     if "FAKE_TORCH_WAIT" in os.environ:
         Path(os.environ["FAKE_TORCH_WAIT"]).touch()
         time.sleep(60)
@@ -67,3 +63,31 @@ def load(
     finally:
         (directory / "lock").unlink()
     torch.ops.load_library(str(directory / f"{name}.so"))
+
+
+def _write_ninja_file(
+    path,
+    cflags,
+    cuda_cflags,
+    ldflags,
+    include_paths,
+    sources,
+    objects,
+    library_target,
+    with_cuda,
+):
+    text = RULES.format(
+        cxx=os.environ["CXX"],
+        nvcc=os.path.join(os.environ.get("CUDA_HOME", ""), "bin", "nvcc"),
+        includes=" ".join(f"-I{path}" for path in include_paths),
+        cflags=" ".join(cflags),
+        cuda_cflags=" ".join(cuda_cflags),
+        arches=f"'{os.environ['TORCH_CUDA_ARCH_LIST']}'" if with_cuda else "",
+        ldflags=" ".join(ldflags),
+    )
+    for source, target in zip(map(Path, sources), objects, strict=True):
+        rule = "cuda_compile" if source.suffix == ".cu" else "compile"
+        text += f"build {target}: {rule} {str(source).replace(' ', '$ ')}\n"
+    text += f"build {library_target}: link {' '.join(objects)}\n"
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)

@@ -1,0 +1,59 @@
+"""The source files that ``load_inline`` makes of strings."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_IMPLICIT_HEADERS = {
+    "main.cpp": "#include <torch/extension.h>\n",
+    "cuda.cu": "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n",
+}
+
+# What defines a module, or may: a header can do it too.
+_DEFINES = r"PyInit|_MODULE|TORCH_EXTENSION_NAME|# *include *\""
+
+# torch's wrapper does not take a function that is noexcept.
+_CALLABLE = (
+    "template <typename F> F& lltm_jit_callable(F& f) { return f; }",
+    "template <typename R, typename... A>",
+    "auto lltm_jit_callable(R (*f)(A...) noexcept) -> R (*)(A...) { return f; }",
+)
+
+
+def strings(sources: str | Sequence[str] | None) -> list[str]:
+    return [sources] if isinstance(sources, str) else list(sources or ())
+
+
+def unit(file: str, listings: list[tuple[str, str]], no_implicit_headers: bool) -> str:
+    """One source file from several strings, each under its own name and line numbers."""
+    pieces = [f'#line 1 "{name}"\n{text}\n' for name, text in listings]
+    return ("" if no_implicit_headers else _IMPLICIT_HEADERS[file]) + "".join(pieces)
+
+
+def may_define_a_module(listings: list[tuple[str, str]]) -> bool:
+    """Whether strings define a Python module, or include a file that may."""
+    return any(re.search(_DEFINES, text) for _, text in listings)
+
+
+def bindings(functions: Any, with_pytorch_error_handling: bool) -> str:
+    if functions is None:
+        return ""
+    if isinstance(functions, str):
+        functions = [functions]
+    if not isinstance(functions, Mapping):
+        names = functions if isinstance(functions, Sequence) else [functions]
+        if not all(isinstance(function, str) for function in names):
+            raise ValueError(f"expected functions to be names, but got {functions!r}")
+        functions = {function: function for function in functions}
+    lines = [*_CALLABLE, "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
+    for function, docstring in functions.items():
+        called = f"torch::wrap_pybind_function(lltm_jit_callable({function}))"
+        if not with_pytorch_error_handling:
+            called = f"&{function}"
+        lines.append(
+            f'  m.def("{function}", {called}, {json.dumps(docstring, ensure_ascii=False)});'
+        )
+    return "\n".join([*lines, "}"])

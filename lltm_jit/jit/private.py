@@ -1,0 +1,60 @@
+"""Whether a directory is safe to load code from: nobody else can change what is found there."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+from . import knobs
+
+
+def why_not_private(directory: Path) -> str:
+    """What lets another user write to this directory, or put another in its place; empty if none.
+
+    Loading a library runs its code, so a directory of somebody else is as good as his program.
+    Every directory on the way is looked at, as OpenSSH does for its keys.
+    """
+    if sys.platform == "win32" or knobs.flag("LLTM_JIT_TRUST_ROOT"):
+        return ""
+    trusted = (os.geteuid(), 0, os.stat("/").st_uid)  # who owns / could change anything anyway
+    for path in _ways_to(directory):
+        try:
+            status = path.lstat()
+        except OSError:
+            continue  # not there, so nothing is loaded from it
+        if status.st_uid not in trusted:
+            return f"{path} belongs to user {status.st_uid} and this is user {os.geteuid()}"
+        if stat.S_ISLNK(status.st_mode) or (status.st_mode & stat.S_ISVTX and path != directory):
+            continue  # nobody but its owner can put another in its place
+        if status.st_mode & stat.S_IWOTH or (
+            status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid)
+        ):
+            mode = stat.S_IMODE(status.st_mode)
+            return f"others may write to {path} (mode {mode:o}; `chmod go-w {path}` ends that)"
+    return ""
+
+
+def _ways_to(path: Path, found: dict[Path, None] | None = None) -> dict[Path, None]:
+    """A path and all directories on the way to it, also where links lead."""
+    found = {} if found is None else found
+    for place in (path, *path.parents):
+        if place not in found:
+            found[place] = None
+            if place.is_symlink():
+                _ways_to(Path(os.path.normpath(place.parent / os.readlink(place))), found)
+    return found
+
+
+def _is_own_group(group: int) -> bool:
+    """Whether this user is all of a group, as where each has one of his own and umask is 002."""
+    import grp
+    import pwd
+
+    try:
+        me = pwd.getpwuid(os.geteuid()).pw_name
+        members = grp.getgrgid(group).gr_mem
+    except KeyError:
+        return False
+    return {me} == {*members, *(user.pw_name for user in pwd.getpwall() if user.pw_gid == group)}
