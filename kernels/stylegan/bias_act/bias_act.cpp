@@ -113,10 +113,10 @@ bool tells_derivative(const BiasActKind& kind, at::ScalarType dtype) {
 std::vector<Tensor> gradients(const BiasActKind& kind, const BackwardPass& pass) {
   const bool swish = kind.activation() == Act::Swish;
   const auto& saved = pass.saved;
-  auto [grad_x, grad_b] = ops::bias_act_backward(
-      pass.grads[0], saved.empty() ? OptionalTensor() : saved[0],
-      swish ? as_optional(saved[1]) : std::nullopt, kind.dim, kind.act, kind.alpha, kind.gain,
-      kind.clamp, {pass.wanted[0], pass.wanted[1]});
+  auto [grad_x, grad_b] =
+      ops::bias_act_backward(pass.grads[0], saved.empty() ? OptionalTensor() : saved[0],
+                             swish ? as_optional(saved[1]) : std::nullopt, kind.dim, kind.act,
+                             kind.alpha, kind.gain, kind.clamp, {pass.wanted[0], pass.wanted[1]});
   return {grad_x, grad_b};
 }
 
@@ -125,12 +125,11 @@ Tensor bias_act_autograd(const BiasActInputs& in) {
   if (any_forward_grad(x, b)) return bias_act_formula(in);
   const bool differentiable = any_requires_grad(x, b);
   if (differentiable && !tells_derivative(kind, x.scalar_type())) return bias_act_formula(in);
-  const Tensor y = below_autograd(ops::bias_act, x, b, kind.dim, kind.act, kind.alpha, kind.gain,
-                                  kind.clamp);
+  const Tensor y =
+      below_autograd(ops::bias_act, x, b, kind.dim, kind.act, kind.alpha, kind.gain, kind.clamp);
   if (!differentiable) return y;
-  const Derivative derivative{"BiasActBackward", [kind = kind](const BackwardPass& pass) {
-                                return gradients(kind, pass);
-                              }};
+  const Derivative derivative{
+      "BiasActBackward", [kind = kind](const BackwardPass& pass) { return gradients(kind, pass); }};
   const Tensor& b_or_none = as_tensor(b);
   if (kind.activation() == Act::Swish) {
     record(derivative, {x, b_or_none}, {y}, /*saved=*/{x, b_or_none});
@@ -158,9 +157,8 @@ std::vector<Tensor> second_gradients(const BiasActKind& kind, const BackwardPass
                                kind.alpha, kind.gain, kind.clamp, {true, false});
     return {d_grad, none, none};
   }
-  auto [d_grad, d_saved, d_b] =
-      ops::bias_act_second(total, grad, saved, as_optional(b), kind.dim, kind.act, kind.alpha,
-                           kind.gain, kind.clamp);
+  auto [d_grad, d_saved, d_b] = ops::bias_act_second(total, grad, saved, as_optional(b), kind.dim,
+                                                     kind.act, kind.alpha, kind.gain, kind.clamp);
   return {d_grad, d_saved, d_b};
 }
 
@@ -190,8 +188,10 @@ std::tuple<Tensor, OptionalTensor, int64_t, int64_t, double, double, Clamp> auto
   const auto& [x, b, kind] = in;
   const bool cast = x.defined() && b && b->scalar_type() != x.scalar_type() &&
                     x.is_floating_point() && b->is_floating_point();
-  return {x, cast ? OptionalTensor(b->to(x.scalar_type())) : b, kind.dim, kind.act, kind.alpha,
-          kind.gain, kind.clamp};
+  return {x,          cast ? OptionalTensor(b->to(x.scalar_type())) : b,
+          kind.dim,   kind.act,
+          kind.alpha, kind.gain,
+          kind.clamp};
 }
 
 // -------------------------------------------------------------------------------- fused_bias_act --
@@ -215,15 +215,16 @@ Tensor fused_formula(const FusedInputs& in) {
   check_bias(function, "input", input, "bias", bias, 1);
   TORCH_CHECK(in.act == 1 || in.act == 3, function,
               "(): expected act to be 1 (linear) or 3 (leaky ReLU), but got ", in.act);
-  TORCH_CHECK(in.grad >= 0 && in.grad <= 2, function,
-              "(): expected grad to be 0, 1 or 2, but got ", in.grad);
+  TORCH_CHECK(in.grad >= 0 && in.grad <= 2, function, "(): expected grad to be 0, 1 or 2, but got ",
+              in.grad);
   if (in.grad == 2) return input.new_zeros_symint(input.sym_sizes());
   const bool of_refer = in.act == 3 && in.grad == 1;
   if (!of_refer) {
     return ops::bias_act(input, bias, 1, in.act, in.alpha, in.scale, std::nullopt);
   }
   const bool none = !in.refer || !in.refer->defined();
-  TORCH_CHECK(!none, function, "(): expected refer to be a tensor for act 3 and grad 1, but got None");
+  TORCH_CHECK(!none, function,
+              "(): expected refer to be a tensor for act 3 and grad 1, but got None");
   check_like({function, "refer", *in.refer}, {function, "input", input}, "input.shape");
   // The derivative of the leaky ReLU takes refer's sign; a scale that changes it comes before.
   const bool before = bias || !(in.scale > 0);

@@ -36,14 +36,14 @@ struct BiasAct {
 template <typename T>
 struct BiasActNumbers {
   T alpha, gain, inverse_gain;
-  T clamp;  // infinity for none
-  bool clamped;
+  T clamp;      // infinity for none
+  T unclamped;  // 1 where there is none, else 0; a bool would keep g++ from making vectors
   LLTM_JIT_HOST_DEVICE explicit BiasActNumbers(const BiasAct& op)
       : alpha(op.alpha),
         gain(op.gain),
         inverse_gain(op.inverse_gain),
         clamp(op.clamp >= 0 ? op.clamp : kInfinity),
-        clamped(op.clamp >= 0) {}
+        unclamped(op.clamp >= 0 ? 0 : 1) {}
 
  private:
   static constexpr double kInfinity = __builtin_huge_val();
@@ -148,7 +148,8 @@ inline constexpr int kOutputsOf = pass == Pass::Second ? 2 : 1;
 template <typename T>
 LLTM_JIT_HOST_DEVICE T masked(const BiasActNumbers<T>& numbers, T y, T value) {
   using M = Math<T>;
-  return M::where_greater(numbers.clamp, M::abs(y), value, numbers.clamped ? T(0) : value);
+  const T let_through = M::where_greater(numbers.clamp, M::abs(y), value, T(0));
+  return M::where_positive(numbers.unclamped, value, let_through);
 }
 
 // `b` is the element's bias, in a derivative that of swish alone.

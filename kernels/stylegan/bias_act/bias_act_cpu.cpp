@@ -26,9 +26,9 @@ constexpr int64_t kBlock = 512;
 template <Pass pass, Act act, typename T>
 void compute_block(const BiasActNumbers<Lane<T>> numbers, const T* const (&inputs)[3], const T* b,
                    T* const (&outputs)[2], int64_t n) {
-  const T *__restrict in0 = inputs[0], *__restrict in1 = inputs[1], *__restrict in2 = inputs[2];
+  const T* __restrict in0 = inputs[0], * __restrict in1 = inputs[1], * __restrict in2 = inputs[2];
   const T* __restrict values = b;
-  T *__restrict out0 = outputs[0], *__restrict out1 = outputs[1];
+  T* __restrict out0 = outputs[0], * __restrict out1 = outputs[1];
   for (int64_t i = 0; i < n; ++i) {
     Lane<T> in[kInputsOf<pass>], out[kOutputsOf<pass>];
     in[0] = Lane<T>(in0[i]);

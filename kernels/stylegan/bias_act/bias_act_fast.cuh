@@ -1,5 +1,9 @@
-// A float whose functions are right to some 18 bits and take a few instructions, without the cases of
-// denormal numbers: for elements of 16 bits. The unit that makes exp, log and quotients takes a quarter
+// The float of the CUDA kernels, in two kinds, whose functions take few instructions.
+//
+// FullFloat, for elements of 32 bits, is right to a few roundings. It has quotients for divisors from 1
+// to 2, and log1p from 0 to 1, which are those that the activations have.
+//
+// ShortFloat is right to some 18 bits, and goes without the cases of denormal numbers: for elements of 16 bits. The unit that makes exp, log and quotients takes a quarter
 // of a warp at a time, so that an element at memory speed has time for two of them.
 #pragma once
 
@@ -7,21 +11,30 @@
 
 namespace lltm_jit {
 
-struct ShortFloat {
+template <bool is_short>
+struct DeviceFloat {
   float value;
-  ShortFloat() = default;
-  __device__ __forceinline__ explicit ShortFloat(float x) : value(x) {}
-  __device__ __forceinline__ explicit ShortFloat(double x) : value(static_cast<float>(x)) {}
-  __device__ __forceinline__ explicit ShortFloat(int x) : value(static_cast<float>(x)) {}
+  DeviceFloat() = default;
+  __device__ __forceinline__ explicit DeviceFloat(float x) : value(x) {}
+  __device__ __forceinline__ explicit DeviceFloat(double x) : value(static_cast<float>(x)) {}
+  __device__ __forceinline__ explicit DeviceFloat(int x) : value(static_cast<float>(x)) {}
 };
-__device__ __forceinline__ ShortFloat operator+(ShortFloat a, ShortFloat b) {
-  return ShortFloat(a.value + b.value);
+using ShortFloat = DeviceFloat<true>;
+using FullFloat = DeviceFloat<false>;
+template <bool is_short>
+__device__ __forceinline__ DeviceFloat<is_short> operator+(DeviceFloat<is_short> a,
+                                                           DeviceFloat<is_short> b) {
+  return DeviceFloat<is_short>(a.value + b.value);
 }
-__device__ __forceinline__ ShortFloat operator-(ShortFloat a, ShortFloat b) {
-  return ShortFloat(a.value - b.value);
+template <bool is_short>
+__device__ __forceinline__ DeviceFloat<is_short> operator-(DeviceFloat<is_short> a,
+                                                           DeviceFloat<is_short> b) {
+  return DeviceFloat<is_short>(a.value - b.value);
 }
-__device__ __forceinline__ ShortFloat operator*(ShortFloat a, ShortFloat b) {
-  return ShortFloat(a.value * b.value);
+template <bool is_short>
+__device__ __forceinline__ DeviceFloat<is_short> operator*(DeviceFloat<is_short> a,
+                                                           DeviceFloat<is_short> b) {
+  return DeviceFloat<is_short>(a.value * b.value);
 }
 
 // 1 / x, 2^x, log2(x).
@@ -67,6 +80,35 @@ struct Math<ShortFloat> {
     const float bottom =
         1 + square * (0.450433939f + square * (0.0184998251f + square * 6.70256438e-05f));
     return T(t * top * fast_reciprocal(bottom));
+  }
+  static __device__ __forceinline__ T abs(T x) { return T(fabsf(x.value)); }
+  static __device__ __forceinline__ T where_positive(T x, T a, T b) { return x.value > 0 ? a : b; }
+  static __device__ __forceinline__ T where_greater(T x, T y, T a, T b) {
+    return x.value > y.value ? a : b;
+  }
+};
+
+// A quotient whose divisor is from 1 to 2: an approximate one, and a step of Newton's.
+__device__ __forceinline__ FullFloat operator/(FullFloat a, FullFloat b) {
+  const float reciprocal = fast_reciprocal(b.value), quotient = a.value * reciprocal;
+  return FullFloat(fmaf(fmaf(-quotient, b.value, a.value), reciprocal, quotient));
+}
+
+template <>
+struct Math<FullFloat> {
+  using T = FullFloat;
+  static __device__ __forceinline__ T exp(T x) { return T(expf(x.value)); }
+  static __device__ __forceinline__ T expm1(T x) { return T(expm1f(x.value)); }
+  static __device__ __forceinline__ T tanh(T x) { return T(tanhf(x.value)); }
+  // Of x from 0 to 1: x times a polynomial, right to 2^-27 of the value.
+  static __device__ __forceinline__ T log1p(T x) {
+    constexpr float kTerms[] = {0.00198669659f, -0.0131878266f, 0.0410065737f, -0.0818804092f,
+                                0.123779959f,   -0.16087623f,   0.198858203f,  -0.249864965f,
+                                0.333324975f,   -0.499999795f,  0.999999999f};
+    float sum = kTerms[0];
+#pragma unroll
+    for (int k = 1; k < 11; ++k) sum = fmaf(sum, x.value, kTerms[k]);
+    return T(x.value * sum);
   }
   static __device__ __forceinline__ T abs(T x) { return T(fabsf(x.value)); }
   static __device__ __forceinline__ T where_positive(T x, T a, T b) { return x.value > 0 ? a : b; }

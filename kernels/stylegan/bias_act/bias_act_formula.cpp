@@ -105,8 +105,7 @@ Slopes slopes(const Tensor& saved, const OptionalTensor& b, const BiasActKind& k
 }
 
 // Zero where the clamp stopped y.
-Tensor masked(const Tensor& value, const Tensor& y, const BiasActKind& kind,
-              at::ScalarType dtype) {
+Tensor masked(const Tensor& value, const Tensor& y, const BiasActKind& kind, at::ScalarType dtype) {
   const Clamp clamp = rounded_clamp(kind, dtype);
   return clamp ? value.where(y.abs().lt(*clamp), 0) : value;
 }
@@ -160,8 +159,7 @@ BiasActSecondGradients second_formula(const BiasActSecondInputs& in) {
   const Tensor grad_grad = widened(in.grad_grad);
   const Slopes at = slopes(in.saved, in.b, in.kind, /*second=*/true);
   const Tensor d_grad = masked(grad_grad * at.first, at.y, in.kind, dtype);
-  const Tensor d_saved =
-      masked(grad_grad * widened(in.grad) * at.second, at.y, in.kind, dtype);
+  const Tensor d_saved = masked(grad_grad * widened(in.grad) * at.second, at.y, in.kind, dtype);
   return {d_grad.to(dtype), d_saved.to(dtype),
           in.b ? sum_of_channels(d_saved, in.kind).to(dtype) : Tensor()};
 }

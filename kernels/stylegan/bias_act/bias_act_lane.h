@@ -43,7 +43,7 @@ struct LaneNumbers<float> {
   static constexpr int kMantissa = 23, kBias = 127, kExpTerms = 7, kLogTerms = 7;
   static constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: what is added to it becomes whole
   static constexpr float kLn2Upper = 0.693359375f, kLn2Lower = -2.12194440e-4f;
-  static constexpr float kLeast = -87.0f, kSaturated = 10.0f;
+  static constexpr float kLeast = -88.1f, kSaturated = 10.0f;
 };
 template <>
 struct LaneNumbers<double> {
@@ -52,7 +52,7 @@ struct LaneNumbers<double> {
   static constexpr double kRound = 6755399441055744.0;  // 1.5 * 2^52
   static constexpr double kLn2Upper = 6.93147180369123816490e-01;
   static constexpr double kLn2Lower = 1.90821492927058770002e-10;
-  static constexpr double kLeast = -708.0, kSaturated = 22.0;
+  static constexpr double kLeast = -709.1, kSaturated = 22.0;
 };
 
 template <typename scalar_t>
@@ -60,11 +60,12 @@ struct Math<Lane<scalar_t>> {
   using T = Lane<scalar_t>;
   using Numbers = LaneNumbers<scalar_t>;
 
-  // exp(x) is `power` + `power` * `rest`, the first a power of two. For x from kLeast to some 87.
+  // exp(x) is `power` + `power` * `rest`, the first a power of two, which is 0 from kLeast downwards.
   struct Exp {
     scalar_t power, rest;
-    explicit Exp(scalar_t x) {
+    explicit Exp(scalar_t argument) {
       using Bits = typename Numbers::Bits;
+      const scalar_t x = argument < Numbers::kLeast ? Numbers::kLeast : argument;
       const scalar_t shifted = x * scalar_t(1.4426950408889634) + Numbers::kRound;
       const scalar_t n = shifted - Numbers::kRound;
       const scalar_t r = (x - n * Numbers::kLn2Upper) - n * Numbers::kLn2Lower;
@@ -77,14 +78,13 @@ struct Math<Lane<scalar_t>> {
     }
   };
 
-  // Of x that is at most 0.
+  // Of x up to some 87; below kLeast it is 0.
   static T exp(T x) {
     const Exp e(x.value);
-    const scalar_t value = e.power + e.power * e.rest;
-    return T(x.value < Numbers::kLeast ? scalar_t(0) : value);
+    return T(e.power + e.power * e.rest);
   }
   static T expm1(T x) {
-    const Exp e(x.value < Numbers::kLeast ? Numbers::kLeast : x.value);
+    const Exp e(x.value);
     return T(e.power * e.rest + (e.power - 1));
   }
   // Of x from 0 to 1: twice the area tangent of x / (2 + x), by its series.
@@ -97,7 +97,8 @@ struct Math<Lane<scalar_t>> {
   }
   static T tanh(T x) {
     const scalar_t size = abs(x).value;
-    const scalar_t e = expm1(T(2 * (size > Numbers::kSaturated ? Numbers::kSaturated : size))).value;
+    const scalar_t e =
+        expm1(T(2 * (size > Numbers::kSaturated ? Numbers::kSaturated : size))).value;
     return T(std::copysign(e / (e + 2), x.value));
   }
   static T abs(T x) { return T(std::abs(x.value)); }

@@ -8,13 +8,16 @@
 namespace lltm_jit {
 
 template <typename scalar_t>
-using arithmetic_t = std::conditional_t<sizeof(scalar_t) == 2, ShortFloat, opmath_t<scalar_t>>;
+using arithmetic_t =
+    std::conditional_t<sizeof(scalar_t) == 2, ShortFloat,
+                       std::conditional_t<sizeof(scalar_t) == 4, FullFloat, scalar_t>>;
 
 template <typename T>
 __device__ __forceinline__ T plain(T value) {
   return value;
 }
 __device__ __forceinline__ float plain(ShortFloat value) { return value.value; }
+__device__ __forceinline__ float plain(FullFloat value) { return value.value; }
 
 // Elements of a pack, and packs that a thread has under way at a time: enough to cover the way to
 // memory, at few registers. Double, whose functions are long to compile, goes one by one.
@@ -22,6 +25,9 @@ template <typename scalar_t>
 inline constexpr int kVecOf = sizeof(scalar_t) == 8 ? 1 : kAccessBytes / sizeof(scalar_t);
 template <Pass pass, typename scalar_t>
 inline constexpr int kPacksOf = sizeof(scalar_t) == 8 || pass == Pass::Second ? 1 : 2;
+// Blocks that an SM holds at a time, for which the compiler keeps registers few.
+template <Pass pass>
+inline constexpr int kBlocksOf = pass == Pass::Forward ? 6 : 4;
 
 // `count` elements of a tensor, at most a pack. A whole pack begins at a multiple of its length: it is
 // one access where the tensor is aligned, too, else they are one each.
