@@ -183,15 +183,16 @@ BiasActGradients backward_autograd(const BiasActBackwardInputs& in) {
 // -------------------------------------------------------------------------------------- autocast --
 
 // x decides: its dtype stays, and b follows.
+OptionalTensor following(const OptionalTensor& b, const Tensor& x) {
+  const bool cast = x.defined() && b && b->defined() && b->scalar_type() != x.scalar_type() &&
+                    x.is_floating_point() && b->is_floating_point();
+  return cast ? OptionalTensor(b->to(x.scalar_type())) : b;
+}
+
 std::tuple<Tensor, OptionalTensor, int64_t, int64_t, double, double, Clamp> autocast(
     const BiasActInputs& in) {
   const auto& [x, b, kind] = in;
-  const bool cast = x.defined() && b && b->scalar_type() != x.scalar_type() &&
-                    x.is_floating_point() && b->is_floating_point();
-  return {x,          cast ? OptionalTensor(b->to(x.scalar_type())) : b,
-          kind.dim,   kind.act,
-          kind.alpha, kind.gain,
-          kind.clamp};
+  return {x, following(b, x), kind.dim, kind.act, kind.alpha, kind.gain, kind.clamp};
 }
 
 // -------------------------------------------------------------------------------- fused_bias_act --
@@ -235,6 +236,11 @@ Tensor fused_formula(const FusedInputs& in) {
                                             before ? 1 : in.scale, std::nullopt, {true, false}));
 }
 
+std::tuple<Tensor, OptionalTensor, OptionalTensor, int64_t, int64_t, double, double> fused_autocast(
+    const FusedInputs& in) {
+  return {in.input, following(in.bias, in.input), in.refer, in.act, in.grad, in.alpha, in.scale};
+}
+
 }  // namespace
 
 // ------------------------------------------------------------------------------------- operators --
@@ -264,6 +270,7 @@ Operator<OfBiasActSecond> ops::bias_act_second{
 Composite<OfFusedBiasAct> ops::fused_bias_act{
     .name = "lltm_jit::fused_bias_act",
     .formula = flat<fused_formula>,
+    .autocast = flat<fused_autocast>,
 };
 
 }  // namespace lltm_jit
