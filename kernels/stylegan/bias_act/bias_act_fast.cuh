@@ -1,0 +1,125 @@
+// The float of the CUDA kernels, in two kinds, whose functions take few instructions.
+//
+// FullFloat, for elements of 32 bits, is right to a few roundings. It has quotients for divisors from 1
+// to 2, and log1p from 0 to 1, which are those that the activations have.
+//
+// ShortFloat is right to some 18 bits, and goes without the cases of denormal numbers: for elements of 16 bits. The unit that makes exp, log and quotients takes a quarter
+// of a warp at a time, so that an element at memory speed has time for two of them.
+#pragma once
+
+#include "core/math/activations.h"
+
+namespace lltm_jit {
+
+template <bool is_short>
+struct DeviceFloat {
+  float value;
+  DeviceFloat() = default;
+  __device__ __forceinline__ explicit DeviceFloat(float x) : value(x) {}
+  __device__ __forceinline__ explicit DeviceFloat(double x) : value(static_cast<float>(x)) {}
+  __device__ __forceinline__ explicit DeviceFloat(int x) : value(static_cast<float>(x)) {}
+};
+using ShortFloat = DeviceFloat<true>;
+using FullFloat = DeviceFloat<false>;
+template <bool is_short>
+__device__ __forceinline__ DeviceFloat<is_short> operator+(DeviceFloat<is_short> a,
+                                                           DeviceFloat<is_short> b) {
+  return DeviceFloat<is_short>(a.value + b.value);
+}
+template <bool is_short>
+__device__ __forceinline__ DeviceFloat<is_short> operator-(DeviceFloat<is_short> a,
+                                                           DeviceFloat<is_short> b) {
+  return DeviceFloat<is_short>(a.value - b.value);
+}
+template <bool is_short>
+__device__ __forceinline__ DeviceFloat<is_short> operator*(DeviceFloat<is_short> a,
+                                                           DeviceFloat<is_short> b) {
+  return DeviceFloat<is_short>(a.value * b.value);
+}
+
+// 1 / x, 2^x, log2(x).
+__device__ __forceinline__ float fast_reciprocal(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+__device__ __forceinline__ float fast_exp2(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+__device__ __forceinline__ float fast_log2(float x) {
+  float result;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+template <>
+struct Math<ShortFloat> {
+  using T = ShortFloat;
+  static constexpr float kLog2E = 1.442695041f, kLn2 = 0.6931471806f;
+
+  static __device__ __forceinline__ T exp(T x) { return T(fast_exp2(kLog2E * x.value)); }
+  // exp(x) - 1 and log(1 + x) by their series where the difference or the sum would lose bits.
+  static __device__ __forceinline__ T expm1(T x) {
+    const float t = x.value;
+    const float series = t * (1 + t * (1 / 2.f + t * (1 / 6.f + t * (1 / 24.f))));
+    return T(fabsf(t) < 0.2f ? series : exp(x).value - 1);
+  }
+  static __device__ __forceinline__ T log1p(T x) {
+    const float t = x.value;
+    const float series = t * (1 + t * (-1 / 2.f + t * (1 / 3.f)));
+    return T(t < 0.03f ? series : kLn2 * fast_log2(1 + t));
+  }
+  // A quotient of polynomials, right to 2^-19 of the value up to 4.7, where a half is 1 already.
+  static __device__ __forceinline__ T tanh(T x) {
+    constexpr float kMost = 4.7f;
+    const float inside = where_greater(x, T(kMost), T(kMost), x).value;
+    const float t = -kMost > inside ? -kMost : inside, square = t * t;
+    const float top = 0.99999871f + square * (0.1171114f + square * 0.00167328f);
+    const float bottom =
+        1 + square * (0.450433939f + square * (0.0184998251f + square * 6.70256438e-05f));
+    return T(t * top * fast_reciprocal(bottom));
+  }
+  static __device__ __forceinline__ T abs(T x) { return T(fabsf(x.value)); }
+  static __device__ __forceinline__ T where_positive(T x, T a, T b) { return x.value > 0 ? a : b; }
+  static __device__ __forceinline__ T where_greater(T x, T y, T a, T b) {
+    return x.value > y.value ? a : b;
+  }
+};
+
+// A quotient whose divisor is from 1 to 2: an approximate one, and a step of Newton's.
+__device__ __forceinline__ FullFloat operator/(FullFloat a, FullFloat b) {
+  const float reciprocal = fast_reciprocal(b.value), quotient = a.value * reciprocal;
+  return FullFloat(fmaf(fmaf(-quotient, b.value, a.value), reciprocal, quotient));
+}
+
+template <>
+struct Math<FullFloat> {
+  using T = FullFloat;
+  static __device__ __forceinline__ T exp(T x) { return T(expf(x.value)); }
+  static __device__ __forceinline__ T expm1(T x) { return T(expm1f(x.value)); }
+  static __device__ __forceinline__ T tanh(T x) { return T(tanhf(x.value)); }
+  // Of x from 0 to 1: x times a polynomial, right to 2^-27 of the value.
+  static __device__ __forceinline__ T log1p(T x) {
+    constexpr float kTerms[] = {0.00198669659f, -0.0131878266f, 0.0410065737f, -0.0818804092f,
+                                0.123779959f,   -0.16087623f,   0.198858203f,  -0.249864965f,
+                                0.333324975f,   -0.499999795f,  0.999999999f};
+    float sum = kTerms[0];
+#pragma unroll
+    for (int k = 1; k < 11; ++k) sum = fmaf(sum, x.value, kTerms[k]);
+    return T(x.value * sum);
+  }
+  static __device__ __forceinline__ T abs(T x) { return T(fabsf(x.value)); }
+  static __device__ __forceinline__ T where_positive(T x, T a, T b) { return x.value > 0 ? a : b; }
+  static __device__ __forceinline__ T where_greater(T x, T y, T a, T b) {
+    return x.value > y.value ? a : b;
+  }
+};
+
+// exp(-x) may overflow to infinity here, whose reciprocal is 0.
+__device__ __forceinline__ ShortFloat sigmoid(ShortFloat x) {
+  return ShortFloat(fast_reciprocal(1 + fast_exp2(-Math<ShortFloat>::kLog2E * x.value)));
+}
+
+}  // namespace lltm_jit

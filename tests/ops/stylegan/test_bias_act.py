@@ -1,0 +1,244 @@
+"""bias_act: every activation, dtype, rank, layout and transform."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from op_testing import (
+    DEVICES,
+    DTYPES,
+    LAYOUTS,
+    NoGradient,
+    assert_accurate,
+    with_layout,
+)
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+
+from lltm_jit import native
+from lltm_jit.ops.bias_act import activation_funcs, bias_act
+
+ops = torch.ops.lltm_jit
+ACTS = list(activation_funcs)
+STRAIGHT = ("linear", "relu", "lrelu")
+CLAMPS = [None, 0.7]
+# (shape, dim): ranks 1 to 6; channels that are last or not, packs that runs of one fill or not, and
+# sums of one part or of several.
+SHAPES = [
+    ((7,), 0),
+    ((0, 4), 1),
+    ((33, 64), 1),
+    ((31, 3), -1),
+    ((3, 1, 9), 1),
+    ((2, 8, 4, 4), 1),
+    ((5, 3, 7, 9), 1),
+    ((2, 3, 5, 130), -2),
+    ((2, 3, 4, 5, 6), 2),
+    ((2, 3, 1, 4, 5, 6), 0),
+]
+LONG_SHAPES = [((9000, 24), 1), ((3, 2, 120, 127), 1)]  # whose sums have parts
+
+
+def make(shape, dim, dtype, device, scale=1.5):
+    x = (scale * torch.randn(shape)).to(device, dtype)
+    return x.requires_grad_(), torch.randn(shape[dim]).to(device, dtype).requires_grad_()
+
+
+def exactly(x: Tensor, b: Tensor, dim: int, act: str, clamp: float | None):
+    """The result and the gradients of its weighted sum, in double, from what the dtype holds."""
+    x, b = (t.detach().double().requires_grad_() for t in (x, b))
+    return x, b, bias_act(x, b, dim, act, clamp=clamp, impl="ref")
+
+
+def undecided(y: Tensor, clamp: float | None, dtype: torch.dtype) -> Tensor:
+    """Where rounding decides whether a result is clamped."""
+    if clamp is None:
+        return torch.zeros_like(y, dtype=torch.bool)
+    return (y.detach().abs() - clamp).abs() < 4 * torch.finfo(dtype).eps * clamp
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("clamp", CLAMPS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("act", ACTS)
+def test_matches_float64(act, dtype, clamp, device):
+    torch.manual_seed(0)
+    for shape, dim in SHAPES + (LONG_SHAPES if act in ("lrelu", "swish") else []):
+        x, b = make(shape, dim, dtype, device)
+        y = bias_act(x, b, dim, act, clamp=clamp)
+        exact_x, exact_b, exact = exactly(x, b, dim, act, clamp)
+        baseline = bias_act(x, b, dim, act, clamp=clamp, impl="ref")
+        assert_accurate(y.detach(), exact.detach(), baseline.detach(), ulps=2)
+        weight = torch.randn(shape).to(device, dtype)
+        weight = weight.masked_fill(undecided(exact, clamp, dtype), 0)
+        actual = torch.autograd.grad(y, (x, b), weight)
+        wanted = torch.autograd.grad(exact, (exact_x, exact_b), weight.double())
+        plain = torch.autograd.grad(baseline, (x, b), weight)
+        # A derivative comes from the rounded y, which may be off by a rounding of y / gain.
+        scale = max(1.0, weight.abs().max().item() if weight.numel() else 1.0)
+        assert_accurate(actual[0], wanted[0], plain[0], ulps=math.ceil(4 * scale))
+        ulps = math.ceil(4 * scale * max(1, x.numel() // max(1, b.numel())) ** 0.5)
+        if dtype != torch.double:
+            assert_accurate(actual[1], wanted[1], plain[1], ulps=ulps, sums=x.numel() > 0)
+        else:
+            torch.testing.assert_close(actual[1], wanted[1], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("act", ["lrelu", "swish"])
+def test_any_layout(act, device):
+    views = [with_layout(torch.randn(4, 6, 10, 8, device=device), layout) for layout in LAYOUTS]
+    views += [views[0].contiguous(memory_format=torch.channels_last), views[0].transpose(1, 3)]
+    views += [views[0][:, 1:5, ::2], torch.randn(2, 3, 4, 6, 5).transpose(1, 4).to(device)]
+    for view in views:
+        for dim in range(view.dim()):
+            x = view.detach().requires_grad_()
+            room = torch.randn(view.size(dim), 2, device=device)
+            b = room[:, 0].requires_grad_()
+            y = bias_act(x, b, dim, act, clamp=0.9)
+            wanted = bias_act(x, b, dim, act, clamp=0.9, impl="ref")
+            torch.testing.assert_close(y, wanted)
+            weight = with_layout(torch.randn_like(wanted), "strided")
+            torch.testing.assert_close(
+                torch.autograd.grad(y, (x, b), weight), torch.autograd.grad(wanted, (x, b), weight)
+            )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_channels_last_stays(device):
+    x = torch.randn(2, 8, 5, 7, device=device).contiguous(memory_format=torch.channels_last)
+    assert bias_act(x).is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.float])
+@pytest.mark.parametrize("act", ACTS)
+def test_small_arguments_keep_their_precision(act, dtype, device):
+    x = torch.tensor([1e-3, -1e-3, 3e-5, -3e-5], device=device).to(dtype)
+    actual, exact = bias_act(x, act=act), bias_act(x.double(), act=act, impl="ref")
+    rtol = 6 * torch.finfo(dtype).eps
+    torch.testing.assert_close(
+        actual.double(), exact, rtol=rtol, atol=1e-7 if dtype.itemsize == 2 else 0
+    )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("clamp", CLAMPS)
+@pytest.mark.parametrize("act", ACTS)
+def test_nan_infinity_and_large_values(act, clamp, dtype, device):
+    x = torch.tensor(
+        [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 90.0, -90.0, 6e4, -6e4] * 3,
+        device=device,
+        dtype=dtype,
+    )
+    wanted = bias_act(x.double(), act=act, clamp=clamp, impl="ref").to(dtype)
+    rtol = 4 * torch.finfo(dtype).eps
+    torch.testing.assert_close(
+        bias_act(x, act=act, clamp=clamp), wanted, rtol=rtol, atol=1e-30, equal_nan=True
+    )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("clamp", CLAMPS)
+@pytest.mark.parametrize("act", ACTS)
+def test_gradients(act, clamp, device):
+    torch.manual_seed(0)
+    x, b = make((2, 3, 4), 1, torch.double, device)
+
+    def function(x, b):
+        return bias_act(x, b, 1, act, gain=1.3, clamp=clamp)
+
+    assert gradcheck(function, (x, b), check_forward_ad=True, check_batched_grad=True)
+    assert gradgradcheck(function, (x, b))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("act", ACTS)
+def test_third_derivatives(act, device):
+    x, b = make((2, 3, 2), 1, torch.double, device)
+
+    def first(x, b):
+        y = bias_act(x, b, 1, act)
+        return torch.autograd.grad(y.square().sum(), (x, b), create_graph=True)
+
+    assert gradgradcheck(first, (x, b))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    ("act", "options"),
+    [
+        ("tanh", {"gain": 0.0}),
+        ("lrelu", {"alpha": -0.5}),
+        ("lrelu", {"gain": -1.5}),
+        ("softplus", {"gain": -0.7, "clamp": 0.5}),
+        ("lrelu", {"alpha": 0.0}),
+        ("linear", {"clamp": 0.0}),
+    ],
+)
+def test_unusual_numbers(act, options, device):
+    x, b = make((3, 4, 5), 1, torch.double, device)
+    wanted = bias_act(x, b, act=act, **options, impl="ref")
+    actual = bias_act(x, b, act=act, **options)
+    torch.testing.assert_close(actual, wanted)
+    weight = torch.randn_like(wanted)
+    torch.testing.assert_close(
+        torch.autograd.grad(actual, (x, b), weight), torch.autograd.grad(wanted, (x, b), weight)
+    )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_tiny_gain_in_half_loses_no_derivative(device):
+    x = torch.tensor([1e-3, -1e-3], dtype=torch.half, device=device, requires_grad=True)
+    (grad,) = torch.autograd.grad(bias_act(x, dim=0, act="lrelu", gain=1e-5).sum() * 1e4, x)
+    torch.testing.assert_close(grad, torch.tensor([0.1, 0.02]).half().to(device), rtol=5e-2, atol=0)
+
+
+def test_a_clamp_that_rounds_still_masks():
+    x = torch.full((4,), 3.0, dtype=torch.half, requires_grad=True)
+    y = bias_act(x, clamp=0.1)  # as a half 0.09998
+    assert torch.equal(torch.autograd.grad(y.sum(), x)[0], torch.zeros_like(x))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_undefined_gradients_and_single_inputs(device):
+    for act in ("tanh", "swish"):
+        x, b = make((3, 4), 1, torch.float, device)
+        result = NoGradient.apply(bias_act(x, b, act=act)).sum()
+        assert torch.autograd.grad(result, (x, b), allow_unused=True) == (None, None)
+        both = torch.autograd.grad(bias_act(x, b, act=act).sum(), (x, b))
+        (only_x,) = torch.autograd.grad(bias_act(x, b.detach(), act=act).sum(), x)
+        (only_b,) = torch.autograd.grad(bias_act(x.detach(), b, act=act).sum(), b)
+        torch.testing.assert_close((only_x, only_b), both)
+
+
+def test_saves_only_what_is_needed():
+    x, b = make((4, 3), 1, torch.float, "cpu")
+    for act, count in [("linear", 0), ("lrelu", 1), ("tanh", 1), ("swish", 2)]:
+        saved: list[Tensor] = []
+
+        def pack(tensor, saved=saved):
+            saved.append(tensor)
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            bias_act(x, b, act=act)
+        assert len(saved) == count
+
+
+@pytest.mark.parametrize("act", ["lrelu", "tanh", "swish"])
+def test_formulas_where_there_is_no_kernel(act):
+    native.stylegan.register_ops(kernels=False)
+    try:
+        test_gradients(act, 0.7, "cpu")
+        x, b = make((5, 3), 1, torch.bfloat16, "cpu")
+        assert_accurate(
+            bias_act(x, b, act=act).detach(),
+            exactly(x, b, 1, act, None)[2].detach(),
+            bias_act(x, b, act=act, impl="ref").detach(),
+        )
+    finally:
+        native.stylegan.register_ops()

@@ -1,0 +1,139 @@
+"""fused_bias_act, fused_leaky_relu and FusedLeakyReLU of the PyTorch port of StyleGAN2."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from op_testing import DEVICES, DTYPES, assert_accurate
+from torch.autograd import gradcheck, gradgradcheck
+from torch.func import vmap
+from torch.library import opcheck
+
+from lltm_jit.ops.stylegan2 import FusedLeakyReLU, fused_bias_act, fused_leaky_relu
+
+ops = torch.ops.lltm_jit
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("scale", [math.sqrt(2), -0.5])
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_raw_call_matches_its_definition(with_bias, scale, dtype, device):
+    torch.manual_seed(0)
+    x, refer = (torch.randn(3, 5, 4, 6, device=device).to(dtype) for _ in range(2))
+    empty = x.new_empty(0)
+    bias = torch.randn(5, device=device).to(dtype) if with_bias else empty
+    for act in (1, 3):
+        for grad in (0, 1, 2):
+            given = refer if grad == 1 else empty
+            args = (bias, given, act, grad, 0.3, scale)
+            actual = fused_bias_act(x, *args)
+            exact = fused_bias_act(
+                x.double(), bias.double(), given.double(), act, grad, 0.3, scale, impl="ref"
+            )
+            assert_accurate(actual, exact, fused_bias_act(x, *args, impl="ref"), ulps=2)
+    none = fused_bias_act(x, None, None, 3, 0, 0.3, scale)
+    assert torch.equal(none, fused_bias_act(x, empty, empty, 3, 0, 0.3, scale))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_gradients(device):
+    x = torch.randn(2, 3, 4, dtype=torch.double, device=device, requires_grad=True)
+    b = torch.randn(3, dtype=torch.double, device=device, requires_grad=True)
+    refer = torch.randn_like(x)
+    for scale in (1.5, -1.5):
+        functions = (
+            lambda x, b, scale=scale: fused_leaky_relu(x, b, 0.1, scale),
+            lambda x, b, scale=scale: fused_bias_act(x, b, refer, 3, 1, 0.1, scale),
+            lambda x, b, scale=scale: fused_bias_act(x, b, None, 1, 0, 0.1, scale),
+        )
+        for function in functions:
+            assert gradcheck(function, (x, b), check_forward_ad=True)
+            assert gradgradcheck(function, (x, b))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("shape", [(4, 8), (2, 8, 3), (2, 8, 5, 7), (2, 8, 2, 3, 4)])
+def test_leaky_relu_of_any_rank(shape, device):
+    x, b = torch.randn(shape, device=device), torch.randn(8, device=device)
+    along = b.view([-1 if d == 1 else 1 for d in range(x.dim())])
+    torch.testing.assert_close(fused_leaky_relu(x, b, 0.3, 2.0), 2 * F.leaky_relu(x + along, 0.3))
+    torch.testing.assert_close(fused_leaky_relu(x), math.sqrt(2) * F.leaky_relu(x, 0.2))
+
+
+def test_module():
+    module = FusedLeakyReLU(3, negative_slope=0.1, scale=2.0)
+    assert list(module.state_dict()) == ["bias"]
+    x = torch.randn(2, 3, 4, 4)
+    torch.testing.assert_close(module(x), 2 * F.leaky_relu(x, 0.1))
+    assert FusedLeakyReLU(3, bias=False).bias is None
+    torch.testing.assert_close(FusedLeakyReLU(3, bias=False)(x), fused_leaky_relu(x))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_opcheck_compile_and_transforms(device):
+    torch._dynamo.reset()
+    x, b = torch.randn(2, 3, 4, device=device, requires_grad=True), torch.randn(3, device=device)
+    opcheck(ops.fused_bias_act.default, (x, b, None, 3, 0, 0.2, 1.5))
+    module = FusedLeakyReLU(3).to(device)
+    compiled = torch.compile(module, fullgraph=True, dynamic=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), module(x))
+    torch.testing.assert_close(
+        torch.autograd.grad(compiled(x).sum(), (x, module.bias)),
+        torch.autograd.grad(module(x).sum(), (x, module.bias)),
+    )
+    rows = torch.randn(5, 2, 3, device=device)
+    torch.testing.assert_close(
+        vmap(fused_leaky_relu, (0, None))(rows, b),
+        torch.stack([fused_leaky_relu(row, b) for row in rows]),
+    )
+    with torch.autocast(device, torch.bfloat16):
+        assert fused_leaky_relu(x.bfloat16(), module.bias).dtype == torch.bfloat16
+
+
+X, B = torch.zeros(2, 3, 4), torch.zeros(3)
+BAD = {
+    "dtype": (
+        (X.long(), None, None, 3, 0, 0.2, 1.0),
+        "expected input to have dtype Half, BFloat16, Float or Double, but got Long",
+    ),
+    "bias": (
+        (X, torch.zeros(4), None, 3, 0, 0.2, 1.0),
+        "expected bias to have shape [input.shape[1]] = [3], but got [4]",
+    ),
+    "rank": (
+        (B, B, None, 3, 0, 0.2, 1.0),
+        "expected dim to be one of the 1 dimensions of input, but got 1",
+    ),
+    "act": (
+        (X, B, None, 2, 0, 0.2, 1.0),
+        "expected act to be 1 (linear) or 3 (leaky ReLU), but got 2",
+    ),
+    "grad": ((X, B, None, 3, 3, 0.2, 1.0), "expected grad to be 0, 1 or 2, but got 3"),
+    "no refer": (
+        (X, B, None, 3, 1, 0.2, 1.0),
+        "expected refer to be a tensor for act 3 and grad 1, but got None",
+    ),
+    "refer": (
+        (X, B, B, 3, 1, 0.2, 1.0),
+        "expected refer to have shape input.shape = [2, 3, 4], but got [3]",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input(case):
+    args, message = BAD[case]
+    with pytest.raises(RuntimeError) as raised:
+        fused_bias_act(*args)
+    assert str(raised.value) == f"fused_bias_act(): {message}"
+
+
+def test_what_is_no_tensor():
+    with pytest.raises(TypeError, match="expected input to be a tensor, but got float"):
+        fused_leaky_relu(1.0)
+    with pytest.raises(TypeError, match="expected bias to be a tensor or None, but got list"):
+        fused_leaky_relu(X, [1.0])
