@@ -87,8 +87,8 @@ void check(const Call& call) {
               "upfirdn2d(): expected padding to be four numbers [x0, x1, y0, y1], but got ",
               call.padding);
   for (const int axis : {0, 1}) {
-    const SymInt padded = call.in(axis) * call.up[axis] + call.padding[2 * axis] +
-                          call.padding[2 * axis + 1];
+    const SymInt padded =
+        call.in(axis) * call.up[axis] + call.padding[2 * axis] + call.padding[2 * axis + 1];
     TORCH_SYM_CHECK(padded.sym_ge(call.taps(axis)), "upfirdn2d(): expected the ",
                     axis == 0 ? "width" : "height",
                     " of the upsampled and padded x to be at least the ", call.taps(axis),
@@ -169,7 +169,8 @@ Tensor formula(const Tensor& x, const OptionalTensor& f_, at::IntArrayRef up, at
   y = at::_ops::constant_pad_nd::call(y, std::vector<SymInt>{0, up[0] - 1, 0, 0, 0, up[1] - 1}, 0);
   y = pad(y.reshape_symint({images, 1, height * up[1], width * up[0]}), padding);
   if (!call.f.defined()) {
-    y = y.slice(2, std::nullopt, std::nullopt, down[1]).slice(3, std::nullopt, std::nullopt, down[0]);
+    y = y.slice(2, std::nullopt, std::nullopt, down[1])
+            .slice(3, std::nullopt, std::nullopt, down[0]);
   } else {
     Tensor weight = call.f.to(dtype);
     if (!flip) weight = weight.flip(weight.dim() == 1 ? at::IntArrayRef{0} : at::IntArrayRef{0, 1});

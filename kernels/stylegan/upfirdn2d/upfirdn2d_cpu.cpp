@@ -6,6 +6,9 @@
 // an output phase is a sum of those rows, shifted, and the `up` phases are put together again. Where
 // the channels lie side by side, a sample is a pixel of `inner` elements, and nothing else changes.
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include "core/cpu/parallel.h"
@@ -90,10 +93,31 @@ struct Filter {
         }
       }
     });
+    if (!separable) separate(taps_y);
   }
-  T horizontal(int64_t t) const { return h[t]; }
   T vertical(int64_t t) const { return h[taps_x + t]; }
   const T* row(int64_t ty) const { return h.data() + ty * taps_x; }
+
+ private:
+  // Note [Filters of rank one] in upfirdn2d_strip.cuh.
+  void separate(int64_t taps_y) {
+    const auto smaller = [](T a, T b) { return std::abs(a) < std::abs(b); };
+    const int64_t place = std::max_element(h.begin(), h.end(), smaller) - h.begin();
+    const int64_t p = place / taps_x, q = place % taps_x;
+    const T largest = h[place], bound = 2 * std::numeric_limits<T>::epsilon() * std::abs(largest);
+    if (!(bound > 0)) return;
+    std::vector<T> parts;
+    for (int64_t tx = 0; tx < taps_x; ++tx) parts.push_back(h[p * taps_x + tx] / largest);
+    for (int64_t ty = 0; ty < taps_y; ++ty) {
+      const T down = h[ty * taps_x + q];
+      for (int64_t tx = 0; tx < taps_x; ++tx) {
+        if (!(std::abs(h[ty * taps_x + tx] - parts[tx] * down) <= bound)) return;
+      }
+      parts.push_back(down);
+    }
+    h = std::move(parts);
+    separable = true;
+  }
 };
 
 // Rows of one plane, or of one image of pixels: a worker's rows of memory, and what is done on them.
@@ -110,12 +134,14 @@ class RowWorker {
         inner_(args.channels_last ? args.channels : 1),
         groups_(ceil_div(x_.out, x_.up)),
         first_(floor_div(floor_div(-x_.pad, x_.up), x_.down)),
-        length_((groups_ - first_ +
-                 floor_div(floor_div((x_.up - 1) * x_.down - x_.pad + x_.taps - 1, x_.up), x_.down)) *
-                inner_),
+        length_(
+            (groups_ - first_ +
+             floor_div(floor_div((x_.up - 1) * x_.down - x_.pad + x_.taps - 1, x_.up), x_.down)) *
+            inner_),
         kept_(y_.taps / y_.up + 2),
         parts_(x_.down * length_),
         phases_(x_.up * groups_ * inner_) {
+    find_taps();
     rows_.resize(kept_ * (filter.separable ? x_.out * inner_ : x_.down * length_));
   }
 
@@ -175,22 +201,29 @@ class RowWorker {
           copy(source + j * x_.down * inner_, inner_, target + j * inner_);
         }
       } else if (x_.down == 2) {
-        for (int64_t j = 0; j < count; ++j) target[j] = source[2 * j];
+        every_second(source, count, target);
       } else {
         for (int64_t j = 0; j < count; ++j) target[j] = source[j * x_.down];
       }
     }
   }
 
-  // Adds one filter row's terms of an output phase. Note [Phases]
-  void add_terms(const T* parts, const T* h, int64_t phase) {
-    const int64_t start = phase * x_.down - x_.pad;
-    for (int64_t t = 0; t < x_.taps; ++t) {
-      if ((start + t) % x_.up != 0) continue;
-      const int64_t k = (start + t) / x_.up, shift = floor_div(k, x_.down);
-      const int64_t part = k - shift * x_.down;
-      terms_.push_back({parts + part * length_ + (shift - first_) * inner_, h[t]});
+  // Finds which taps an output phase has, and where. Note [Phases]
+  void find_taps() {
+    for (int64_t phase = 0; phase < x_.up; ++phase) {
+      std::vector<Tap>& taps = taps_.emplace_back();
+      const int64_t start = phase * x_.down - x_.pad;
+      for (int64_t t = 0; t < x_.taps; ++t) {
+        if ((start + t) % x_.up != 0) continue;
+        const int64_t k = (start + t) / x_.up, shift = floor_div(k, x_.down);
+        taps.push_back({t, (k - shift * x_.down) * length_ + (shift - first_) * inner_});
+      }
     }
+  }
+
+  // Adds one filter row's terms of an output phase.
+  void add_terms(const T* parts, const T* h, int64_t phase) {
+    for (const auto& [t, offset] : taps_[phase]) terms_.push_back({parts + offset, h[t]});
   }
 
   // An output row whose phases are sums of the terms that `add(phase)` adds.
@@ -224,6 +257,17 @@ class RowWorker {
     }
   }
 
+  static void every_second(const scalar_t* source, int64_t n, T* target) {
+    constexpr int64_t kLanes = at::vec::Vectorized<T>::size();
+    int64_t j = 0;
+    for (; j + kLanes < n;
+         j += kLanes) {  // the vectors end one past the last sample that they give
+      const auto low = load(source + 2 * j, kLanes), high = load(source + 2 * j + kLanes, kLanes);
+      at::vec::deinterleave2(low, high).first.store(target + j);
+    }
+    for (; j < n; ++j) target[j] = source[2 * j];
+  }
+
   template <typename in_t, typename out_t>
   static void copy(const in_t* source, int64_t n, out_t* target) {
     if constexpr (std::is_same_v<in_t, out_t>) {
@@ -249,8 +293,13 @@ class RowWorker {
   const int64_t first_;   // the sample of a part that its first element is
   const int64_t length_;  // of a part
   const int64_t kept_;    // input rows that are kept
-  std::vector<T> rows_;   // the kept ones: taken apart, or filtered horizontally where that is separate
+  std::vector<T>
+      rows_;  // the kept ones: taken apart, or filtered horizontally where that is separate
   std::vector<T> parts_, phases_;
+  struct Tap {
+    int64_t t, offset;  // in the filter, and of the first sample that it meets among the parts
+  };
+  std::vector<std::vector<Tap>> taps_;  // of each output phase
   std::vector<Term<T>> terms_;
 };
 
@@ -264,7 +313,8 @@ void run_as(const Upfirdn2dArgs& args) {
   const int64_t threads = at::get_num_threads();
   const int64_t wanted = planes >= 4 * threads ? 1 : ceil_div(4 * threads, planes);
   const int64_t least_rows = std::max<int64_t>(4 * args.vertical.taps / args.vertical.up, 4);
-  const int64_t band = std::clamp<int64_t>(ceil_div(height, wanted), std::min(least_rows, height), height);
+  const int64_t band =
+      std::clamp<int64_t>(ceil_div(height, wanted), std::min(least_rows, height), height);
   const int64_t bands = ceil_div(height, band);
   constexpr int64_t kGrainElements = 16384;
   const int64_t grain = std::max<int64_t>(kGrainElements / std::max<int64_t>(band * row, 1), 1);

@@ -23,8 +23,7 @@ namespace {
 
 bool has_strip_kernel(const Upfirdn2dArgs& args) {
   const UpfirdnAxis &x = args.horizontal, &y = args.vertical;
-  if (args.type == ElementType::Double || x.up != y.up || x.down != y.down ||
-      x.up * x.down > 2) {
+  if (args.type == ElementType::Double || x.up != y.up || x.down != y.down || x.up * x.down > 2) {
     return false;
   }
   const auto taps = [](const UpfirdnAxis& axis) {
@@ -161,7 +160,8 @@ cudaError_t launch_general(const Upfirdn2dArgs& args, cudaStream_t stream) {
   const int64_t tiles = tiles_x * ceil_div(y.out, int64_t(rows)) * planes;
   const int64_t input_rows = ((rows - 1) * y.down + y.taps - 1) / y.up + 2;
   return launch(tile_kernel<scalar_t>, static_cast<unsigned>(min(tiles, kMostBlocks)), kThreads,
-                static_cast<int>(input_rows * row_bytes), stream, args, places, tiles, tiles_x, rows);
+                static_cast<int>(input_rows * row_bytes), stream, args, places, tiles, tiles_x,
+                rows);
 }
 
 }  // namespace
@@ -171,9 +171,8 @@ cudaError_t launch_upfirdn2d(const Upfirdn2dArgs& args, cudaStream_t stream) {
     return args.channels_last ? launch_strips<PixelShape>(args, stream)
                               : launch_strips<PlaneShape>(args, stream);
   }
-  return dispatch_floating(args.type, [&](auto scalar) {
-    return launch_general<decltype(scalar)>(args, stream);
-  });
+  return dispatch_floating(
+      args.type, [&](auto scalar) { return launch_general<decltype(scalar)>(args, stream); });
 }
 
 }  // namespace lltm_jit

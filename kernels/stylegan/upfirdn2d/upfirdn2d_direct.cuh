@@ -38,16 +38,18 @@ struct TapRange {
 
 // The horizontal sum of one input row for output column ox, of the row `ty` of taps.
 template <typename scalar_t>
-__device__ __forceinline__ opmath_t<scalar_t> row_sum(const Upfirdn2dArgs& args, const scalar_t* row,
-                                                      int64_t stride, const TapRange& x,
-                                                      int64_t ty) {
+__device__ __forceinline__ opmath_t<scalar_t> row_sum(const Upfirdn2dArgs& args,
+                                                      const scalar_t* row, int64_t stride,
+                                                      const TapRange& x, int64_t ty) {
   using opmath = opmath_t<scalar_t>;
   const int64_t taps = args.horizontal.taps;
-  const int64_t taps_row = args.separable ? 0 : tap_of_filter(ty, args.vertical.taps, args.flip) * taps;
+  const int64_t taps_row =
+      args.separable ? 0 : tap_of_filter(ty, args.vertical.taps, args.flip) * taps;
   opmath sum = 0;
   for (int64_t k = 0; k < x.count; ++k) {
     const int64_t t = tap_of_filter(x.first + k * args.horizontal.up, taps, args.flip);
-    const opmath h = args.f == nullptr ? opmath(1) : load_tap<opmath>(args.f, args.filter_type, taps_row + t);
+    const opmath h =
+        args.f == nullptr ? opmath(1) : load_tap<opmath>(args.f, args.filter_type, taps_row + t);
     sum += h * to_opmath(row[(x.index + k) * stride]);
   }
   return sum;
@@ -58,7 +60,8 @@ template <typename opmath>
 __device__ __forceinline__ opmath vertical_tap(const Upfirdn2dArgs& args, int64_t ty) {
   opmath h = static_cast<opmath>(args.gain);
   if (args.separable && args.f != nullptr) {
-    h *= load_tap<opmath>(args.f, args.filter_type, tap_of_filter(ty, args.vertical.taps, args.flip));
+    h *= load_tap<opmath>(args.f, args.filter_type,
+                          tap_of_filter(ty, args.vertical.taps, args.flip));
   }
   return h;
 }
@@ -69,8 +72,8 @@ template <typename scalar_t>
 __device__ __forceinline__ const scalar_t* plane_of(const Upfirdn2dArgs& args, int64_t n,
                                                     int64_t channel) {
   const int64_t inner = args.channels_last ? args.channels : 1;
-  return static_cast<const scalar_t*>(args.x) +
-         n * args.vertical.in * args.horizontal.in * inner + channel;
+  return static_cast<const scalar_t*>(args.x) + n * args.vertical.in * args.horizontal.in * inner +
+         channel;
 }
 
 // One result, which is not rounded yet.

@@ -59,7 +59,7 @@ struct Strip {
   using scalar_t = T;
   static constexpr int kUp = kUp_, kDown = kDown_, kTaps = kTaps_, kVec = kVec_, kWide = kWide_;
   static constexpr bool kTwoDimensional = kTaps <= 8;  // takes filters that are not separable, too
-  static constexpr int kStep = kWide * kDown / kUp;  // input columns from one thread to the next
+  static constexpr int kStep = kWide * kDown / kUp;    // input columns from one thread to the next
   static constexpr int kWindow = kUp == 2 ? (kWide + kTaps) / 2 : (kWide - 1) * kDown + kTaps;
   static constexpr int kSums = kTaps / kDown;  // output rows that an input row adds to
   // The first steps, which complete no row, or with kUp = 2 one.
@@ -92,7 +92,8 @@ __device__ __forceinline__ void copy_async_16(void* target, const void* source, 
 // Whether 16-bit columns of shared memory begin one before the window: a pair of columns is copied whole.
 template <typename S>
 __device__ __forceinline__ int odd_start(const StripArgs& args) {
-  return sizeof(typename S::scalar_t) == 2 && S::kVec == 1 && args.async ? args.horizontal.start & 1 : 0;
+  return sizeof(typename S::scalar_t) == 2 && S::kVec == 1 && args.async ? args.horizontal.start & 1
+                                                                         : 0;
 }
 
 // Which strip a group has, and the group's shared memory.
@@ -101,9 +102,9 @@ struct StripJob {
   using scalar_t = typename S::scalar_t;
   const scalar_t* x;  // of the plane, or of the image's first channel that the group has
   scalar_t* y;
-  int64_t plane;    // its number, or the image's
+  int64_t plane;  // its number, or the image's
   int lane, lane_x, lane_c;
-  int channel;      // the first of the thread
+  int channel;  // the first of the thread
   int group_channel;
   int column, row;  // of the first output of the group
   bool active;
@@ -155,7 +156,8 @@ struct StripJob {
     for (int k = 0; k < args.lane_pieces; ++k) {
       const bool of_row = lane + k * args.lanes < args.row_pieces;
       const int place = at + k * step;
-      if (inside && of_row && static_cast<unsigned>(place) < static_cast<unsigned>(args.horizontal.in)) {
+      if (inside && of_row &&
+          static_cast<unsigned>(place) < static_cast<unsigned>(args.horizontal.in)) {
         pieces |= 1u << k;
       }
     }
@@ -206,8 +208,7 @@ __device__ __forceinline__ void fetch_row(const StripArgs& args, const StripJob<
 // The columns that a thread's outputs need of one row, from shared memory.
 template <typename S>
 __device__ __forceinline__ void read_window(const StripArgs& args, const StripJob<S>& job,
-                                            const char* row,
-                                            float (&window)[S::kWindow][S::kVec]) {
+                                            const char* row, float (&window)[S::kWindow][S::kVec]) {
   using scalar_t = typename S::scalar_t;
   if constexpr (S::kVec > 1) {
     const auto* source = reinterpret_cast<const scalar_t*>(row) +
@@ -318,7 +319,8 @@ __device__ __forceinline__ bool read_filter(const StripArgs& args, FilterTaps<S:
               static_cast<unsigned long long>(__float_as_uint(fabsf(tap))) << 32 | unsigned(k));
   }
   __syncthreads();
-  const int place = static_cast<int>(taps.largest & 0xffffffff), p = place / kTaps, q = place % kTaps;
+  const int place = static_cast<int>(taps.largest & 0xffffffff), p = place / kTaps,
+            q = place % kTaps;
   const float largest = taps.all[place];
   bool fits = largest != 0;
   if (k < kAll) {
@@ -373,8 +375,8 @@ struct StripSums {
       for (int c = 0; c < S::kWide; ++c) {
 #pragma unroll
         for (int v = 0; v < S::kVec; ++v) {
-          sums[k][c][v] = kSeparable ? fmaf(vertical[t], filtered[c][v], sums[from][c][v])
-                                     : sums[from][c][v];
+          sums[k][c][v] =
+              kSeparable ? fmaf(vertical[t], filtered[c][v], sums[from][c][v]) : sums[from][c][v];
         }
       }
       if constexpr (!kSeparable) filter_row<S>(window, horizontal[t], sums[k]);
@@ -395,8 +397,9 @@ __device__ __forceinline__ bool write_row(const StripArgs& args, const StripJob<
 #pragma unroll
     for (int v = 0; v < S::kVec; ++v) zero = fmaf(sums[c][v], 0.0f, zero);
   }
-  scalar_t* target =
-      job.y + (static_cast<int64_t>(o) * args.horizontal.out + column) * args.channels + job.channel;
+  scalar_t* target = job.y +
+                     (static_cast<int64_t>(o) * args.horizontal.out + column) * args.channels +
+                     job.channel;
   if (S::kVec == 1 && args.wide_stores) {
     float values[S::kWide];
 #pragma unroll
@@ -422,9 +425,9 @@ __device__ __noinline__ void write_directly(const StripArgs& args) {
   for (int o = job.row; o < last_row; ++o) {
     for (int c = column; c < end; ++c) {
       for (int v = 0; v < S::kVec; ++v) {
-        job.y[(static_cast<int64_t>(o) * args.horizontal.out + c) * args.channels + job.channel + v] =
-            from_opmath<scalar_t>(
-                direct_sum<scalar_t>(args.call, job.plane, job.channel + v, o, c));
+        job.y[(static_cast<int64_t>(o) * args.horizontal.out + c) * args.channels + job.channel +
+              v] = from_opmath<scalar_t>(direct_sum<scalar_t>(args.call, job.plane, job.channel + v,
+                                                              o, c));
       }
     }
   }
@@ -442,7 +445,8 @@ __device__ __forceinline__ void fetch_stage(const StripArgs& args, const StripJo
   const int first = job.row * S::kDown / S::kUp + args.vertical.start + stage * kStripRows;
   char* target = job.shared + stage % kStripStages * kStripRows * args.row_bytes;
 #pragma unroll 1
-  for (int r = 0; r < kStripRows; ++r) fetch_row<S>(args, job, first + r, target + r * args.row_bytes);
+  for (int r = 0; r < kStripRows; ++r)
+    fetch_row<S>(args, job, first + r, target + r * args.row_bytes);
 }
 
 // Walks down the strip, of which the first stages are on their way; whether all results are finite.
@@ -484,7 +488,8 @@ __device__ __forceinline__ bool walk(const StripArgs& args, const StripJob<S>& j
 }
 
 template <typename S>
-__global__ void __launch_bounds__(kStripThreads) strip_kernel(const __grid_constant__ StripArgs args) {
+__global__ void __launch_bounds__(kStripThreads)
+    strip_kernel(const __grid_constant__ StripArgs args) {
   extern __shared__ __align__(16) char shared[];
   __shared__ FilterTaps<S::kTaps> taps;
   wait_for_predecessor();

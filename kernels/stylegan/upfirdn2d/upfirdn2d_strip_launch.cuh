@@ -104,7 +104,8 @@ cudaError_t launch_strips_by_taps(const Upfirdn2dArgs& call, cudaStream_t stream
   const auto run = [&](auto taps_) {
     constexpr int kTaps = decltype(taps_)::value;
     using Shape = Choose<scalar_t, kTaps, kDown>;
-    return launch_strips<Strip<scalar_t, kUp, kDown, kTaps, Shape::kVec, Shape::kWide>>(call, stream);
+    return launch_strips<Strip<scalar_t, kUp, kDown, kTaps, Shape::kVec, Shape::kWide>>(call,
+                                                                                        stream);
   };
   using std::integral_constant;
   if (taps <= 4) return run(integral_constant<int, 4>{});

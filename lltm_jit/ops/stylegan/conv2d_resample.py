@@ -106,7 +106,9 @@ def _all_sides(f: Tensor | None, up: int, down: int, padding: Padding) -> tuple[
     return tuple(sides)
 
 
-def _convolve(x: Tensor, w: Tensor, groups: int, flip_weight: bool, **options: int | list) -> Tensor:
+def _convolve(
+    x: Tensor, w: Tensor, groups: int, flip_weight: bool, **options: int | list
+) -> Tensor:
     return F.conv2d(x, w if flip_weight else w.flip(2, 3), groups=groups, **options)
 
 

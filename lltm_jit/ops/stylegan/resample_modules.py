@@ -14,7 +14,9 @@ from lltm_jit.ops.stylegan.upfirdn2d import downsample2d, filter2d, setup_filter
 class _Resample(nn.Module):
     f: Tensor
 
-    def __init__(self, f: Tensor | Sequence | None, factors: tuple, options: dict[str, Any]) -> None:
+    def __init__(
+        self, f: Tensor | Sequence | None, factors: tuple, options: dict[str, Any]
+    ) -> None:
         super().__init__()
         self.register_buffer("f", setup_filter(f))
         self.factors = factors

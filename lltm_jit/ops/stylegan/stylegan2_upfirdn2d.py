@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from torch import Tensor
 
@@ -49,9 +50,11 @@ def upfirdn2d(
     if raw:
         if len(raw) != 5:
             raise TypeError(f"upfirdn2d(): expected 2 to 5 or 10 arguments, but got {5 + len(raw)}")
-        down_x, down_y, *sides = (pad, *raw)
+        down_x, down_y, *sides = cast(Sequence[int], (pad, *raw))
         return _resample.upfirdn2d(input, kernel, (up, down), (down_x, down_y), sides)
     if not isinstance(pad, Sequence) or len(pad) not in (2, 4):
-        message = f"upfirdn2d(): expected pad to be (before, after) or (x0, x1, y0, y1), but got {pad!r}"
+        message = (
+            f"upfirdn2d(): expected pad to be (before, after) or (x0, x1, y0, y1), but got {pad!r}"
+        )
         raise ValueError(message)
     return _resample.upfirdn2d(input, kernel, up, down, (*pad, *pad) if len(pad) == 2 else pad)

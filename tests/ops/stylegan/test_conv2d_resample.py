@@ -59,7 +59,9 @@ def test_agrees_with_the_definition(up, down, kernel, device):
         "3": torch.rand(3, 5, device=device),
         "4": None,
     }
-    for (name, padding), flip in itertools.product(zip(filters, PADDINGS, strict=True), (False, True)):
+    for (name, padding), flip in itertools.product(
+        zip(filters, PADDINGS, strict=True), (False, True)
+    ):
         groups = 2 if flip else 1
         x, w = arguments(kernel, groups, dtype=torch.double, device=device)
         options = (filters[name], up, down, padding, groups, flip, not flip)

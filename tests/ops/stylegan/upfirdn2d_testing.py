@@ -56,7 +56,7 @@ def random_call(seed: int, dtype: torch.dtype, device: str) -> Call:
     f = random_filter(rng, (4, 8, 12, 24, 64)[rng.integers(0, 5)])
     taps = (1, 1) if f is None else (f.shape[-1], f.shape[0])
     batch, channels = int(rng.integers(1, 3)), (1, 3, 8, 16, 40)[rng.integers(0, 5)]
-    size = [int(n) for n in rng.integers(1, 50, 2)]  # width, height
+    size = [int(n) for n in rng.integers(1, 40, 2)]  # width, height
     padding = [int(n) for n in rng.integers(-4, 9, 4)]
     for axis in (0, 1):
         padded = size[axis] * up[axis] + padding[2 * axis] + padding[2 * axis + 1]
