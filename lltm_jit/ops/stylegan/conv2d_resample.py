@@ -3,7 +3,7 @@
 Source of the maths: Karras et al., "Analyzing and Improving the Image Quality of StyleGAN" (2020).
 The definition enlarges and filters the image, convolves it, filters and reduces the result. A
 convolution without a bias may change places with a filter, and where every second sample is zero or
-is dropped, a transposed or strided convolution leaves it out. So there are quicker orders of the same.
+dropped, a transposed or strided convolution leaves it out: there are quicker orders of the same.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def conv2d_resample(
 
     Args:
         x: (N, C, H, W); half, bfloat16, float or double.
-        w: (out_channels, C / groups, kernel_height, kernel_width), of the dtype and device of ``x``.
+        w: (out_channels, C / groups, kernel_height, kernel_width); dtype and device of ``x``.
         f: the filter of both resamplings, as :func:`~lltm_jit.ops.stylegan.upfirdn2d.setup_filter`
             makes it.
         up: how many times the image is enlarged before the convolution.

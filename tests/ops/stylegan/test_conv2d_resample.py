@@ -120,7 +120,8 @@ X, W = torch.zeros(1, 2, 8, 8), torch.zeros(3, 2, 3, 3)
         ((X, W, None, 1, 1.5), ValueError, "down to be a positive number, but got 1.5"),
         ((X[0], W), RuntimeError, "x to have 4 dimensions [N, C, H, W], but got shape [2, 8, 8]"),
         ((X, W[0]), RuntimeError,
-         "w to have 4 dimensions [out_channels, C / groups, height, width], but got shape [2, 3, 3]"),
+         "w to have 4 dimensions [out_channels, C / groups, height, width], "
+         "but got shape [2, 3, 3]"),
         ((X, W.half()), RuntimeError,
          "w to have the dtype of x (torch.float32), but got torch.float16"),
         ((X, [1.0]), TypeError, "w to be a tensor, but got list"),

@@ -256,17 +256,26 @@ def test_the_reference_is_the_definition():
 
 X, TAPS = torch.zeros(1, 2, 5, 6), torch.ones(4)
 BAD_INPUTS = {
-    "rank": ((X[0], TAPS), "x to have 4 dimensions [batch_size, channels, height, width], but got shape [2, 5, 6]"),
+    "rank": ((X[0], TAPS),
+             "x to have 4 dimensions [batch_size, channels, height, width], "
+             "but got shape [2, 5, 6]"),
     "dtype": ((X.int(), TAPS), "x to have dtype Half, BFloat16, Float or Double, but got Int"),
-    "filter dtype": ((X, TAPS.int()), "f to have dtype Half, BFloat16, Float or Double, but got Int"),
-    "filter rank": ((X, torch.ones(1, 1, 1)), "f to have shape [taps] or [taps_y, taps_x], but got [1, 1, 1]"),
+    "filter dtype": ((X, TAPS.int()),
+             "f to have dtype Half, BFloat16, Float or Double, but got Int"),
+    "filter rank": ((X, torch.ones(1, 1, 1)),
+             "f to have shape [taps] or [taps_y, taps_x], but got [1, 1, 1]"),
     "no taps": ((X, torch.ones(0)), "f to have at least one tap, but got shape [0]"),
     "filter device": ((X, TAPS.to("meta")), "f to be on the device of x (cpu), but got meta"),
     "up": ((X, TAPS, 0), "up to be two positive numbers [x, y], but got [0, 0]"),
     "down": ((X, TAPS, 1, [1, -1]), "down to be two positive numbers [x, y], but got [1, -1]"),
-    "width": ((X, TAPS, 1, 1, [-3, 0, 0, 0]), "the width of the upsampled and padded x to be at least the 4 taps of the filter, but got 3"),
-    "height": ((X, torch.ones(8, 1), 1, 1, 1), "the height of the upsampled and padded x to be at least the 8 taps of the filter, but got 7"),
-    "gradient": ((X, TAPS.clone().requires_grad_()), "f not to require a gradient, since it gets none; pass f.detach()"),
+    "width": ((X, TAPS, 1, 1, [-3, 0, 0, 0]),
+             "the width of the upsampled and padded x to be at least the 4 taps of the filter, "
+             "but got 3"),
+    "height": ((X, torch.ones(8, 1), 1, 1, 1),
+             "the height of the upsampled and padded x to be at least the 8 taps of the filter, "
+             "but got 7"),
+    "gradient": ((X, TAPS.clone().requires_grad_()),
+             "f not to require a gradient, since it gets none; pass f.detach()"),
 }  # fmt: skip
 
 
@@ -283,7 +292,8 @@ def test_bad_input(case):
     [
         ({"up": [1, 2, 3]}, "up to be a number or [x, y], but got [1, 2, 3]"),
         ({"down": 1.5}, "down to be a number or [x, y], but got 1.5"),
-        ({"padding": [1, 2, 3]}, "padding to be a number, [x, y] or [x0, x1, y0, y1], but got [1, 2, 3]"),
+        ({"padding": [1, 2, 3]},
+         "padding to be a number, [x, y] or [x0, x1, y0, y1], but got [1, 2, 3]"),
         ({"impl": "fast"}, "impl to be 'cuda' or 'ref', but got 'fast'"),
     ],
 )  # fmt: skip
