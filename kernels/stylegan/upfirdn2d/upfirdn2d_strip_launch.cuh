@@ -9,7 +9,7 @@ namespace lltm_jit {
 template <typename scalar_t, int kTaps, int kDown>
 struct PlaneShape {
   static constexpr int kVec = 1;
-  static constexpr int kWide = kTaps <= 12 && sizeof(scalar_t) == 2 && kDown == 1 ? 8 : 4;
+  static constexpr int kWide = kTaps <= 12 && sizeof(scalar_t) == 2 ? 8 : 4;
 };
 template <typename scalar_t, int kTaps, int kDown>
 struct PixelShape {
@@ -34,7 +34,7 @@ inline StripAxis strip_axis(const UpfirdnAxis& axis) {
 // enough threads for the chip.
 template <typename S>
 int rows_of_strip(const StripArgs& args, int64_t strips_across) {
-  constexpr int64_t kWantedThreads = 132 * 1024;
+  constexpr int64_t kWantedThreads = 132 * (S::kVec == 1 ? 512 : 1024);
   constexpr int kMostRows = 128, kLeastRows = 4 * S::kUp;
   int rows = kMostRows;
   while (rows > kLeastRows &&
@@ -61,8 +61,9 @@ cudaError_t launch_strips(const Upfirdn2dArgs& call, cudaStream_t stream) {
   args.wide_stores = call.horizontal.out % S::kWide == 0 &&
                      aligned(min(S::kWide * int(sizeof(scalar_t)), kAccessBytes), call.y);
   args.async = aligned(4, call.x) && call.horizontal.in * sizeof(scalar_t) % 4 == 0;
-  // 64 bytes of channels a group: two sectors.
-  constexpr int kMostChannelLanes = 64 / (sizeof(scalar_t) * S::kVec);
+  // Of few taps, 128 bytes of channels a group. With more, 64: then more of the columns that a group
+  // reads are its own.
+  constexpr int kMostChannelLanes = (S::kTaps <= 8 ? 128 : 64) / (sizeof(scalar_t) * S::kVec);
   args.channel_lanes =
       pixels ? round_up_to_power(ceil_div(args.channels, S::kVec), kMostChannelLanes) : 1;
   const int most_lanes_x = pixels ? kStripThreads / args.channel_lanes : 32;
@@ -91,7 +92,11 @@ cudaError_t launch_strips(const Upfirdn2dArgs& call, cudaStream_t stream) {
   if (jobs >= int64_t(1) << 31) return cudaErrorInvalidConfiguration;
   args.jobs = static_cast<int>(jobs);
   const int groups = kStripThreads / args.lanes;
-  const int shared = groups * kStripStages * kStripRows * args.row_bytes;
+  int shared = groups * kStripStages * kStripRows * args.row_bytes;
+  // The taps stand in shared memory too, and both together need asking for beyond 48 KB, which launch()
+  // does for this part alone.
+  constexpr int kUnasked = 48 * 1024;
+  if (shared + int(sizeof(FilterTaps<S::kTaps>)) > kUnasked) shared = max(shared, kUnasked + 16);
   return launch(strip_kernel<S>, static_cast<unsigned>(ceil_div(jobs, int64_t(groups))),
                 kStripThreads, shared, stream, args);
 }
