@@ -1,0 +1,189 @@
+// Strips of upfirdn2d: their arguments, and the way of input rows to shared memory.
+#pragma once
+
+#include "core/cuda/launch.cuh"
+#include "stylegan/upfirdn2d/upfirdn2d_direct.cuh"
+
+namespace lltm_jit {
+
+struct StripAxis {
+  int in, out;
+  int start;  // the input index of output 0's first tap
+  int shift;  // taps of zero before the filter
+  int taps;
+};
+
+struct StripArgs {
+  Upfirdn2dArgs call;
+  StripAxis horizontal, vertical;
+  bool exact;                // the filter has kTaps on both axes
+  bool wide_stores;          // rows of y are aligned for stores of kWide
+  bool async;                // rows of x are aligned for copies of a piece
+  int channels;              // that lie side by side, else 1
+  int64_t x_plane, y_plane;  // elements of a plane, or of an image of pixels
+  int rows;                  // output rows of a strip
+  int lanes, channel_lanes;  // threads of a group; those among the channels
+  int row_bytes;             // of a row in shared memory
+  int row_pieces;            // 4 bytes of a plane's row, or 16 of a row of pixels
+  int lane_pieces;           // that a thread copies of a row, at most 32
+  int piece_step;            // elements of x from one of them to the next
+  int tiles_c, tiles_x, tiles_y;
+  int jobs;
+};
+
+constexpr int kStripThreads = 128;
+constexpr int kStripStages = 3;
+constexpr int kStripRows = 4;  // input rows of a stage
+
+template <typename T, int kUp_, int kDown_, int kTaps_, int kVec_, int kWide_>
+struct Strip {
+  using scalar_t = T;
+  static constexpr int kUp = kUp_, kDown = kDown_, kTaps = kTaps_, kVec = kVec_, kWide = kWide_;
+  static constexpr bool kTwoDimensional = kTaps <= 8;  // takes filters that are not separable, too
+  static constexpr int kStep = kWide * kDown / kUp;    // input columns from one thread to the next
+  static constexpr int kWindow = kUp == 2 ? (kWide + kTaps) / 2 : (kWide - 1) * kDown + kTaps;
+  static constexpr int kSums = kTaps / kDown;  // output rows that an input row adds to
+  // The first steps, which complete no row, or with kUp = 2 one.
+  static constexpr int kLead = kUp == 2 ? kTaps / 2 : kSums - 1;
+  // A thread's loads of a plane's row, a word at least, since columns of 16 bits are read in pairs.
+  static constexpr int kLoadBytes = kStep * sizeof(T) % 16 == 0  ? 16
+                                    : kStep * sizeof(T) % 8 == 0 ? 8
+                                                                 : 4;
+  static constexpr int kWords = sizeof(T) == 2 ? (kWindow - 1) / 2 + 2 : kWindow;
+  static constexpr int kLoads = (kWords * 4 + kLoadBytes - 1) / kLoadBytes;
+  static constexpr int kPiece = kVec == 1 ? 4 : 16;
+  // The pieces of a thread where a group is 32 columns wide.
+  static constexpr int kUsualPieces =
+      (((31 * kStep + kWindow + 1) * int(sizeof(T)) + 3) / 4 + 31) / 32;
+};
+
+__device__ __forceinline__ void copy_async_4(void* target, const void* source, bool inside) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(target))),
+               "l"(source), "r"(inside ? 4 : 0)
+               : "memory");
+}
+__device__ __forceinline__ void copy_async_16(void* target, const void* source, bool inside) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(target))),
+               "l"(source), "r"(inside ? 16 : 0)
+               : "memory");
+}
+
+// Whether 16-bit columns of shared memory begin one before the window: a pair of columns is copied whole.
+template <typename S>
+__device__ __forceinline__ int odd_start(const StripArgs& args) {
+  return sizeof(typename S::scalar_t) == 2 && S::kVec == 1 && args.async ? args.horizontal.start & 1
+                                                                         : 0;
+}
+
+// Which strip a group has, and the group's shared memory.
+template <typename S>
+struct StripJob {
+  using scalar_t = typename S::scalar_t;
+  const scalar_t* x;  // of the plane, or of the image's first channel that the group has
+  scalar_t* y;
+  int64_t plane;  // its number, or the image's
+  int lane, lane_x, lane_c;
+  int channel;  // the first of the thread
+  int group_channel;
+  int column, row;  // of the first output of the group
+  bool active;
+  uint32_t pieces;  // which of the thread's pieces are inside the image, a bit each
+  int source;       // where the first of them lies in a row of x, in elements
+  char* shared;
+
+  __device__ StripJob(const StripArgs& args, char* all_shared) {
+    const int group = threadIdx.x / args.lanes;
+    lane = threadIdx.x % args.lanes;
+    lane_c = lane % args.channel_lanes;
+    lane_x = lane / args.channel_lanes;
+    const int groups = blockDim.x / args.lanes;
+    const unsigned job = blockIdx.x * groups + group;
+    active = job < static_cast<unsigned>(args.jobs);
+    unsigned rest = active ? job : 0;
+    const int tile_c = rest % args.tiles_c;
+    rest /= args.tiles_c;
+    const int tile_x = rest % args.tiles_x;
+    rest /= args.tiles_x;
+    row = rest % args.tiles_y * args.rows;
+    plane = rest / args.tiles_y;
+    group_channel = tile_c * args.channel_lanes * S::kVec;
+    channel = group_channel + lane_c * S::kVec;
+    column = tile_x * (args.lanes / args.channel_lanes) * S::kWide;
+    x = static_cast<const scalar_t*>(args.call.x) + plane * args.x_plane;
+    y = static_cast<scalar_t*>(args.call.y) + plane * args.y_plane;
+    shared = all_shared + group * (kStripStages * kStripRows) * args.row_bytes;
+    choose_pieces(args);
+  }
+
+ private:
+  // The thread's pieces are lane, lane + lanes, and so on.
+  __device__ __forceinline__ void choose_pieces(const StripArgs& args) {
+    constexpr int kEach = S::kPiece / sizeof(scalar_t);
+    const int first = column * S::kDown / S::kUp + args.horizontal.start;
+    int at = first - odd_start<S>(args) + lane * kEach, step = args.piece_step, part = 0;
+    bool inside = active;
+    source = at;
+    if constexpr (S::kVec > 1) {
+      const int of_pixel = args.channel_lanes * S::kVec / kEach;
+      at = first + lane / of_pixel;
+      part = group_channel + lane % of_pixel * kEach;
+      step = args.piece_step / args.channels;
+      inside &= part < args.channels;
+      source = at * args.channels + part;
+    }
+    pieces = 0;
+    for (int k = 0; k < args.lane_pieces; ++k) {
+      const bool of_row = lane + k * args.lanes < args.row_pieces;
+      const int place = at + k * step;
+      if (inside && of_row &&
+          static_cast<unsigned>(place) < static_cast<unsigned>(args.horizontal.in)) {
+        pieces |= 1u << k;
+      }
+    }
+  }
+};
+
+// Begins to copy row `i` of the image to shared memory; rows and columns outside are zeros.
+template <typename S>
+__device__ __forceinline__ void fetch_row(const StripArgs& args, const StripJob<S>& job, int i,
+                                          char* target) {
+  using scalar_t = typename S::scalar_t;
+  const bool inside = static_cast<unsigned>(i) < static_cast<unsigned>(args.vertical.in);
+  const int64_t start = static_cast<int64_t>(i) * args.horizontal.in * args.channels;
+  if (S::kVec == 1 && !args.async) {
+    const int first = job.column * S::kDown / S::kUp + args.horizontal.start;
+    const unsigned width = args.horizontal.in;
+    auto* elements = reinterpret_cast<scalar_t*>(target);
+    for (int p = job.lane; p < args.row_bytes / int(sizeof(scalar_t)); p += args.lanes) {
+      const bool here = inside && job.active && static_cast<unsigned>(first + p) < width;
+      elements[p] = here ? job.x[start + first + p] : scalar_t{};
+    }
+    return;
+  }
+  const uint32_t pieces = inside ? job.pieces : 0;
+  const scalar_t* source = job.x + (start + job.source);
+  target += job.lane * S::kPiece;
+  const int step = args.lanes * S::kPiece;
+  const auto copy = [&](int k) {
+    // Past the row's end in shared memory there is room for as many pieces as there are lanes.
+    if constexpr (S::kVec == 1) {
+      copy_async_4(target + k * step, source + k * args.piece_step, pieces >> k & 1);
+    } else {
+      copy_async_16(target + k * step, source + k * args.piece_step, pieces >> k & 1);
+    }
+  };
+  if (S::kVec == 1 && args.lane_pieces == S::kUsualPieces) {
+#pragma unroll
+    for (int k = 0; k < S::kUsualPieces; ++k) copy(k);
+  } else if (S::kVec > 1 && args.lane_pieces == 2) {
+    copy(0);
+    copy(1);
+  } else {
+#pragma unroll 1
+    for (int k = 0; k < args.lane_pieces; ++k) copy(k);
+  }
+}
+
+}  // namespace lltm_jit
