@@ -1,6 +1,9 @@
 // The extension module of the StyleGAN operators: an include and a line for each.
 #include "core/host/module.h"
+#include "stylegan/filtered_lrelu/filtered_lrelu_ops.h"
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  using namespace lltm_jit::ops;
   lltm_jit::Module module(m, "lltm_jit");
+  module.add<filtered_lrelu, filtered_lrelu_forward, filtered_lrelu_linear>();
 }

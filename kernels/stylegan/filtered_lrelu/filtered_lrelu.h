@@ -21,7 +21,7 @@ enum class Signs : int8_t { None, Write, Read };
 
 // A FIR filter in float: separable, [taps] for both axes, or [height, taps]. Row-major.
 struct FirFilter {
-  const float* taps;  // on the device of the tensors
+  const float* taps;  // on the device of the tensors; null: one tap of 1 (width 1, height 0)
   int width;          // taps of the horizontal axis
   int height;         // 0: separable, the vertical axis has the same taps
   bool flip;          // correlation in place of convolution
@@ -47,5 +47,8 @@ struct FilteredLreluArgs {
   Signs mode;
   ElementType type;
 };
+
+// On the CPU. Signs that are to be written are zero before.
+void filtered_lrelu_cpu(const FilteredLreluArgs& args);
 
 }  // namespace lltm_jit

@@ -7,7 +7,8 @@ kernels, or begins to build them.
 
 from lltm_jit import native
 from lltm_jit.ops.stylegan._implementation import implementation
+from lltm_jit.ops.stylegan.filtered_lrelu import filtered_lrelu
 
-__all__ = ["implementation"]
+__all__ = ["filtered_lrelu", "implementation"]
 
 native.start("stylegan")
