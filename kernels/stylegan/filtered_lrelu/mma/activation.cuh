@@ -18,19 +18,17 @@ namespace lltm_jit {
 // slope 1 / slope; the sign goes into the taps and the factor into the results.
 template <typename scalar_t, Signs kSigns>
 struct Activation {
-  uint32_t slope, pass;    // of a negative number, and, where signs are read, of any other
-  uint32_t limit, lower;   // the clamp and minus the clamp
-  uint32_t boost;          // twice: see Note [The running exponent]
+  uint32_t slope, pass;  // of a negative number, and, where signs are read, of any other
+  uint32_t limit;        // the clamp
+  uint32_t boost[2];     // see Note [The running exponent]
 
-  __device__ __forceinline__ void set_slope(float slope_, float pass_) {
-    slope = pack2<Half>(slope_, slope_);
-    pass = pack2<Half>(pass_, pass_);
-  }
+  __device__ __forceinline__ Activation(float slope_, float pass_)
+      : slope(pack2<Half>(slope_, slope_)), pass(pack2<Half>(pass_, pass_)) {}
   __device__ __forceinline__ void set_clamp(float clamp, int doublings) {
-    const float first = power_of_two(doublings / 2), second = power_of_two(doublings - doublings / 2);
     limit = pack2<Half>(clamp, clamp);
-    lower = limit ^ 0x80008000u;
-    boost = pack2<Half>(first, second);
+    const float first = power_of_two(doublings / 2), second = power_of_two(doublings - doublings / 2);
+    boost[0] = pack2<Half>(first, first);
+    boost[1] = pack2<Half>(second, second);
   }
 
   // v becomes an operand of the next product. `negative` and `clamped` are the words of the map for four
@@ -51,10 +49,9 @@ struct Activation {
         if constexpr (kSigns == Signs::Write) negative |= (x & 0x80008000u) >> shift;
         x = half2_max(x, half2_multiply(x, slope));
         if constexpr (kClamp) {
-          x = half2_multiply(x, __byte_perm(boost, 0, 0x1010));
-          x = half2_multiply(x, __byte_perm(boost, 0, 0x3232));
+          x = half2_multiply(half2_multiply(x, boost[0]), boost[1]);
           if constexpr (kSigns == Signs::Write) clamped |= half2_magnitude_above(x, limit) >> shift;
-          x = half2_max(half2_min(x, limit), lower);
+          x = half2_max(half2_min(x, limit), limit ^ 0x80008000u);
         }
       }
       result[p] = x;
@@ -66,10 +63,7 @@ template <Signs kSigns>
 struct Activation<float, kSigns> {
   float slope, pass, limit, boost;
 
-  __device__ __forceinline__ void set_slope(float slope_, float pass_) {
-    slope = slope_;
-    pass = pass_;
-  }
+  __device__ __forceinline__ Activation(float slope_, float pass_) : slope(slope_), pass(pass_) {}
   __device__ __forceinline__ void set_clamp(float clamp, int doublings) {
     limit = clamp;
     boost = power_of_two(doublings);

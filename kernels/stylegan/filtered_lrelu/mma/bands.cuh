@@ -8,7 +8,7 @@
 #pragma once
 
 #include "stylegan/filtered_lrelu/mma/operands.cuh"
-#include "stylegan/filtered_lrelu/mma/tiles.h"
+#include "stylegan/filtered_lrelu/mma/plan.h"
 
 namespace lltm_jit {
 
@@ -90,9 +90,8 @@ struct Bands {
   Pair down_rows[K::Down::tiles(16)][4];            // A: 16 rows of y by 16 rows of v
 
   // `sign` goes into the second product, so that v has that of the gain.
-  __device__ __forceinline__ void make(const UpTaps& up, const DownTaps& down, int up_phase_y,
-                                       int up_phase_x, int down_phase_y, int down_phase_x,
-                                       float sign) {
+  __device__ __forceinline__ void make(const UpTaps& up, const DownTaps& down,
+                                       const AxisPlan& rows, const AxisPlan& columns, float sign) {
     constexpr int kFactor = K::Up::kFactor, kDown = K::Down::kFactor;
     const int row = threadIdx.x % 32 / 4, k = threadIdx.x % 4 * 2;
 #pragma unroll
@@ -103,12 +102,12 @@ struct Bands {
 #pragma unroll
         for (int s = 0; s < K::kRowWindow; ++s) {
           const int slice = K::Up::slices_before(tile) + K::kFirstRowSlice + s;
-          const int t = kSlice * kFactor * slice + x + up_phase_y;
+          const int t = kSlice * kFactor * slice + x + rows.up_phase;
           up_rows[tile][s][half] = make_pair<Pair>(up(t), up(t + kFactor));
         }
 #pragma unroll
         for (int s = 0; s < K::kColumnWindow; ++s) {
-          const int t = kSlice * kFactor * (K::Up::first_slice(tile) + s) + x + up_phase_x;
+          const int t = kSlice * kFactor * (K::Up::first_slice(tile) + s) + x + columns.up_phase;
           up_columns[tile][s][half] = make_pair<Pair>(sign * up(t), sign * up(t + kFactor));
         }
       }
@@ -117,7 +116,7 @@ struct Bands {
     for (int h = 0; h <= 2 * K::Down::tiles(8); ++h) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int t = 8 * (h - 1) + k + 8 * half - kDown * row - down_phase_x;
+        const int t = 8 * (h - 1) + k + 8 * half - kDown * row - columns.down_phase;
         down_columns[h][half] = make_pair<Pair>(down(t), down(t + 1));
       }
     }
@@ -125,7 +124,7 @@ struct Bands {
     for (int tile = 0; tile < K::Down::tiles(16); ++tile) {
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
-        const int t = kTile * tile + k + r / 2 * 8 - kDown * (row + r % 2 * 8) - down_phase_y;
+        const int t = kTile * tile + k + r / 2 * 8 - kDown * (row + r % 2 * 8) - rows.down_phase;
         down_rows[tile][r] = make_pair<Pair>(down(t), down(t + 1));
       }
     }

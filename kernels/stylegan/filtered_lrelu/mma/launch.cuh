@@ -7,53 +7,53 @@
 
 namespace lltm_jit {
 
-// Shared memory: the taps, a chunk of zeros, and each warp's ring and stage.
+// Shared memory: what all warps have in common, a chunk of zeros, and each warp's ring and stage.
 template <typename K>
 struct SharedLayout {
-  static constexpr int kZeros = 256 * 2;  // after the taps
+  struct Common {
+    typename Bands<K>::UpTaps up_taps;
+    typename Bands<K>::DownTaps down_taps;
+    ScaleConstants scales;
+    Place<K> places[K::kWarps];
+  };
+  static constexpr int kZeros = ceil_div(int(sizeof(Common)), 16) * 16;
   static constexpr int kWarps = kZeros + RowRing<K>::kChunkBytes;
   static constexpr int kOfWarp = RowRing<K>::kBytes + kTile * K::kStagePitch;
   static constexpr int kBytes = kWarps + K::kWarps * kOfWarp;
-  static_assert(sizeof(typename Bands<K>::UpTaps) <= 256 && sizeof(typename Bands<K>::DownTaps) <= 256);
 };
 
 template <typename K>
 __global__ void __launch_bounds__(32 * K::kWarps, 1) walk_kernel(const MmaCall call) {
 #if __CUDA_ARCH__ >= 800
   using Layout = SharedLayout<K>;
-  using UpTaps = typename Bands<K>::UpTaps;
-  using DownTaps = typename Bands<K>::DownTaps;
+  using scalar_t = typename K::scalar;
   extern __shared__ __align__(16) char shared[];
-  auto& up_taps = *reinterpret_cast<UpTaps*>(shared);
-  auto& down_taps = *reinterpret_cast<DownTaps*>(shared + 256);
+  auto& common = *reinterpret_cast<typename Layout::Common*>(shared);
+  const auto start = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   const int warp = threadIdx.x / 32;
-  char* own = shared + Layout::kWarps + warp * Layout::kOfWarp;
-  const auto address = [](const char* p) {
-    return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-  };
   wait_for_predecessor();
 
-  // Neighbouring walks go to different multiprocessors: the last ones, fewer than warps, spread over all.
-  RowRing<K> ring(call, address(own), warp * gridDim.x + blockIdx.x, gridDim.x * K::kWarps);
+  RowRing<K> ring(call, start + Layout::kWarps + warp * Layout::kOfWarp);
   if (warp == 0) {
-    up_taps.template read<typename K::scalar>(call.fu.taps, call.fu.width, call.fu.flip,
-                                              K::Up::kFactor);
+    common.up_taps.template read<scalar_t>(call.fu.taps, call.fu.width, call.fu.flip,
+                                           K::Up::kFactor);
   } else if (warp == 1) {
-    down_taps.template read<typename K::scalar>(call.fd.taps, call.fd.width, call.fd.flip, 1);
+    common.down_taps.template read<scalar_t>(call.fd.taps, call.fd.width, call.fd.flip, 1);
   } else {
     for (int k = threadIdx.x - 64; k < RowRing<K>::kChunkBytes / 4; k += 32 * (K::kWarps - 2)) {
       reinterpret_cast<uint32_t*>(shared + Layout::kZeros)[k] = 0;
     }
   }
   __syncthreads();
-  Bands<K> bands;
-  bands.make(up_taps, down_taps, call.plan.rows.up_phase, call.plan.columns.up_phase,
-             call.plan.rows.down_phase, call.plan.columns.down_phase, call.up_sign);
-  Walk<K> walk{call, bands, up_taps, Scales<K>(call, up_taps.scale, up_taps.gain, down_taps.scale),
-               {},   ring,  own + RowRing<K>::kBytes, address(shared + Layout::kZeros)};
-  walk.activation.set_slope(call.slope, call.pass);
-  walk.activation.set_clamp(walk.scales.scaled_clamp(), 0);
-  walk.run(warp * gridDim.x + blockIdx.x, gridDim.x * K::kWarps);
+  if (threadIdx.x == 0) {
+    common.scales.template set<scalar_t>(call, common.up_taps.scale, common.up_taps.gain,
+                                common.down_taps.scale);
+  }
+  __syncthreads();
+  Walk<K> walk{call, common.up_taps, common.places[warp], start + Layout::kZeros, ring,
+               {common.scales}};
+  walk.bands.make(common.up_taps, common.down_taps, call.plan.rows, call.plan.columns, call.up_sign);
+  walk.run();
   wait_for_copies<0>();
 #endif
 }

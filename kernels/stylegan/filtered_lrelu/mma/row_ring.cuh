@@ -44,6 +44,7 @@ struct Place {
   int column_slice;    // of x, the first that the block uses
   int first_chunk, chunks;  // of x, those that the walk uses
 
+  Place() = default;
   __device__ __forceinline__ Place(const MmaCall& call, int walk) {
     const MmaPlan& plan = call.plan;
     block = K::kOneBlock ? 0 : walk % plan.blocks;
@@ -64,6 +65,17 @@ struct Place {
   }
 };
 
+// Neighbouring walks go to different multiprocessors, so that the last ones, which are fewer than there
+// are warps, spread over all.
+template <typename K>
+__device__ __forceinline__ int first_walk() {
+  return threadIdx.x / 32 * gridDim.x + blockIdx.x;
+}
+template <typename K>
+__device__ __forceinline__ int walk_step() {
+  return gridDim.x * K::kWarps;
+}
+
 template <typename K>
 struct RowRing {
   using scalar_t = typename K::scalar;
@@ -81,11 +93,11 @@ struct RowRing {
   const MmaCall& call;
   const char* source;  // the first element of the next chunk
   uint32_t ring, next;  // in shared memory: the first chunk, and where the next one goes
-  int walk, walk_step;  // whose chunks are being fetched
+  int walk;             // whose chunks are being fetched
   int rows_left, columns_left, chunks_left;
 
-  __device__ __forceinline__ RowRing(const MmaCall& call_, uint32_t ring_, int first, int step)
-      : call(call_), ring(ring_), next(ring_), walk(first - step), walk_step(step), chunks_left(0) {
+  __device__ __forceinline__ RowRing(const MmaCall& call_, uint32_t ring_)
+      : call(call_), ring(ring_), next(ring_), walk(first_walk<K>() - walk_step<K>()), chunks_left(0) {
     for (int k = 0; k < kChunks; ++k) fetch();
   }
 
@@ -110,7 +122,7 @@ struct RowRing {
 
  private:
   __device__ __forceinline__ void begin_walk() {
-    walk += walk_step;
+    walk += walk_step<K>();
     if (walk >= call.walks) return;
     const Place<K> place(call, walk);
     chunks_left = place.chunks;

@@ -20,28 +20,28 @@
 
 namespace lltm_jit {
 
-template <typename K>
-struct Scales {
-  using scalar_t = typename K::scalar;
-  static constexpr bool kHalf = std::is_same_v<scalar_t, Half>;
-  static constexpr int kMostDoublings = 30;
-
+// What the filters and the call make of it, for all walks; in shared memory.
+struct ScaleConstants {
   float clamp, reach;  // of v at exponent 0; the largest |v| for |x| <= 1
   float result;        // what sums at exponent 0 are multiplied by
   int clamp_exponent;  // the largest out_exponent of clamped numbers
-  int in_exponent, out_exponent;
-  float in_scale, out_scale;  // 2^-in_exponent, result 2^out_exponent
 
-  __device__ __forceinline__ Scales(const MmaCall& call, float up_scale, float up_gain,
-                                    float down_scale)
-      : clamp(call.clamp * up_scale * up_scale),
-        reach(up_gain * up_gain * 1.01f),
-        result(call.gain / (up_scale * up_scale) / (down_scale * down_scale)),
-        clamp_exponent(binary_exponent(clamp) + (sizeof(scalar_t) == 2 ? 4 : 0)),
-        in_exponent(0),
-        out_exponent(0),
-        in_scale(1),
-        out_scale(result) {}
+  template <typename scalar_t>
+  __device__ __forceinline__ void set(const MmaCall& call, float up_scale, float up_gain,
+                                      float down_scale) {
+    clamp = call.clamp * up_scale * up_scale;
+    reach = up_gain * up_gain * 1.01f;
+    result = call.gain / (up_scale * up_scale) / (down_scale * down_scale);
+    clamp_exponent = binary_exponent(clamp) + (sizeof(scalar_t) == 2 ? 4 : 0);
+  }
+};
+
+template <typename scalar_t>
+struct Scales {
+  static constexpr bool kHalf = std::is_same_v<scalar_t, Half>;
+
+  const ScaleConstants& constants;
+  int in_exponent = 0, out_exponent = 0;
 
   // The exponent for samples up to `largest`.
   __device__ __forceinline__ int exponent_for(float largest) const {
@@ -54,24 +54,18 @@ struct Scales {
     }
   }
   __device__ __forceinline__ bool reaches_clamp(float largest, float bias) const {
-    return !((largest + fabsf(bias)) * reach < clamp);
+    return !((largest + fabsf(bias)) * constants.reach < constants.clamp);
   }
 
-  // Takes new exponents; the factor for sums that are carried on.
-  __device__ __forceinline__ float change(int in, int out) {
-    const float factor = power_of_two(min(max(out_exponent - out, -126), 126));
-    in_exponent = in;
-    out_exponent = out;
-    in_scale = power_of_two(-in);
-    out_scale = result * power_of_two(out);
-    return factor;
+  __device__ __forceinline__ float in_scale() const { return power_of_two(-in_exponent); }
+  __device__ __forceinline__ float out_scale() const {
+    return constants.result * power_of_two(out_exponent);
   }
-  __device__ __forceinline__ float scaled_clamp() const {
-    return clamp * power_of_two(min(max(-out_exponent, -126), 126));
+  __device__ __forceinline__ float clamp() const {
+    return constants.clamp * power_of_two(min(max(-out_exponent, -126), 126));
   }
-  __device__ __forceinline__ int doublings() const {
-    return min(in_exponent - out_exponent, kMostDoublings);
-  }
+  // v is multiplied by 2 so many times before it is clamped; more than 30 change nothing.
+  __device__ __forceinline__ int doublings() const { return min(in_exponent - out_exponent, 30); }
 };
 
 }  // namespace lltm_jit

@@ -31,15 +31,13 @@ struct Walk {
   };
 
   const MmaCall& call;
-  Bands<K>& bands;
   const typename Bands<K>::UpTaps& up_taps;
-  Scales<K> scales;
-  Activation<scalar_t, K::kSigns> activation;
-  Ring ring;
-  char* stage;              // 16 rows of y
-  uint32_t zero_chunk;      // rows above and below the image
+  Place<K>& shared_place;   // the warp's own
+  const uint32_t zero_chunk;  // shared memory: rows above and below the image
+  Ring ring;                // and 16 rows of y behind it
+  Scales<scalar_t> scales;
+  Bands<K> bands;
   int first_slot = 0;       // of the ring, where the walk's first chunk is
-  int lane = threadIdx.x % 32, row = lane / 4, column = lane % 4 * 2;
 
   Pair window[K::kColumnSlices][kWindow];
   float largest[kWindow];   // magnitude, of each slice of rows
@@ -49,13 +47,20 @@ struct Walk {
   float bias, inner_bias;   // the latter times the taps of a row of v all of whose taps meet the image
   float plane_sum;
 
-  __device__ __forceinline__ void run(int first, int step) {
-    for (int walk = first; walk < call.walks; walk += step) {
-      const Place<K> place(call, walk);
+  static __device__ __forceinline__ int lane() { return threadIdx.x % 32; }
+  static __device__ __forceinline__ int row() { return lane() / 4; }
+  static __device__ __forceinline__ int column() { return lane() % 4 * 2; }
+
+  __device__ __forceinline__ void run() {
+    const Place<K>& place = shared_place;
+    for (int walk = first_walk<K>(); walk < call.walks; walk += walk_step<K>()) {
+      if (lane() == 0) shared_place = Place<K>(call, walk);
+      __syncwarp();
       begin(place);
       for (int i = 0; i < place.steps; i += K::kPeriod) steps<0>(place, i);
       first_slot = (first_slot + place.chunks) % Ring::kChunks;
       if constexpr (K::kSigns == Signs::Read) write_plane_sum(place);
+      __syncwarp();
     }
   }
 
@@ -76,7 +81,7 @@ struct Walk {
       bias = to_opmath(static_cast<const scalar_t*>(call.bias)[place.plane % call.channels]);
     }
     float sum = 0;
-    for (int t = positive_phase(call.plan.rows.up_phase - row); t < K::Up::kTaps; t += K::Up::kFactor) {
+    for (int t = positive_phase(call.plan.rows.up_phase - row()); t < K::Up::kTaps; t += K::Up::kFactor) {
       sum += up_taps(t);
     }
     inner_bias = bias * sum;
@@ -114,7 +119,7 @@ struct Walk {
     }
     bool clamps;
     const bool rescaled = settle_scales(place, i, &clamps);
-    if ((kStep == 0 && i == 0) || (rescaled && !Scales<K>::kHalf)) {
+    if ((kStep == 0 && i == 0) || (rescaled && !Scales<scalar_t>::kHalf)) {
 #pragma unroll
       for (int s = 0; s < kOld; ++s) convert(read_slice(place, i, s), s);
     }
@@ -148,7 +153,7 @@ struct Walk {
     const uint32_t from = inside ? ring.ring + slot * Ring::kChunkBytes : zero_chunk;
     Slice slice;
     if constexpr (k16Bit) {
-      const uint32_t source = from + lane % 8 * Ring::kPitch + lane / 8 * 16;
+      const uint32_t source = from + lane() % 8 * Ring::kPitch + lane() / 8 * 16;
       constexpr int kFours = K::kColumnSlices / 4 * 4, kRest = K::kColumnSlices % 4;
 #pragma unroll
       for (int l = 0; l < kFours; l += 4) {
@@ -166,7 +171,7 @@ struct Walk {
     } else {
 #pragma unroll
       for (int l = 0; l < K::kColumnSlices; ++l) {
-        const uint32_t at = from + column * Ring::kPitch + (kSlice * l + row) * 4;
+        const uint32_t at = from + column() * Ring::kPitch + (kSlice * l + row()) * 4;
         asm volatile("ld.shared.f32 %0, [%1];" : "=f"(slice.samples[l].x) : "r"(at) : "memory");
         asm volatile("ld.shared.f32 %0, [%1];"
                      : "=f"(slice.samples[l].y)
@@ -198,10 +203,10 @@ struct Walk {
   }
 
   __device__ __forceinline__ void convert(const Slice& slice, int position) {
-    const float scale = scales.in_scale;
+    const float scale = scales.in_scale();
 #pragma unroll
     for (int l = 0; l < K::kColumnSlices; ++l) {
-      if constexpr (Scales<K>::kHalf) {
+      if constexpr (Scales<scalar_t>::kHalf) {
         window[l][position] = slice.samples[l];
       } else if constexpr (k16Bit) {
         window[l][position] = pack2<Half>(first_of<scalar_t>(slice.samples[l]) * scale,
@@ -224,10 +229,10 @@ struct Walk {
       *clamps = __any_sync(~0u, clamped_next);
     } else {
       *clamps = scales.reaches_clamp(most, bias);
-      if (*clamps) out = min(in, scales.clamp_exponent);
+      if (*clamps) out = min(in, scales.constants.clamp_exponent);
     }
     if (in == scales.in_exponent && out == scales.out_exponent) return false;
-    if constexpr (Scales<K>::kHalf) {
+    if constexpr (Scales<scalar_t>::kHalf) {
       const float ratio = power_of_two(scales.in_exponent - in);
       const uint32_t ratios = pack2<Half>(ratio, ratio);
 #pragma unroll
@@ -241,8 +246,9 @@ struct Walk {
         }
       }
     }
-    const float factor = scales.change(in, out);
-    activation.set_clamp(scales.scaled_clamp(), scales.doublings());
+    const float factor = power_of_two(min(max(scales.out_exponent - out, -126), 126));
+    scales.in_exponent = in;
+    scales.out_exponent = out;
 #pragma unroll
     for (int j = 0; j < K::kOutTiles; ++j) {
 #pragma unroll
@@ -275,7 +281,7 @@ struct Walk {
     if (whole) {
       multiply_rows<kStep, false>(start, 0, rows);
     } else {
-      multiply_rows<kStep, true>(start, kSlice * place.column_slice + column, rows);
+      multiply_rows<kStep, true>(start, kSlice * place.column_slice + column(), rows);
     }
   }
 
@@ -310,10 +316,10 @@ struct Walk {
     float top = inner_bias, bottom = inner_bias;
     if (floor_div(first + kUpFactor - 1, kUpFactor) + above < 0 ||
         floor_div(first + kTile + K::Up::kTaps - 2, kUpFactor) + above >= call.in_h) {
-      top = bias * taps_inside(first + row, above);
-      bottom = bias * taps_inside(first + row + 8, above);
+      top = bias * taps_inside(first + row(), above);
+      bottom = bias * taps_inside(first + row() + 8, above);
     }
-    const float scale = scales.in_scale;
+    const float scale = scales.in_scale();
     Sums start;
     fill_rows(start, top * scale, bottom * scale);
     return start;
@@ -367,8 +373,10 @@ struct Walk {
                                           const Pair (&rows)[K::kColumnSlices][2]) {
     constexpr int kAge = kStep % K::Down::kFactor;  // of the newer tile of y, in steps
     typename K::RowSums sums[K::kOutTiles];
+    Activation<scalar_t, K::kSigns> activation(call.slope, call.pass);
+    if constexpr (kClamp) activation.set_clamp(scales.clamp(), scales.doublings());
     MapWords map(*this, place, i, kClamp);
-    Staged staged;
+    Staged staged{scales.out_scale()};
 #pragma unroll
     for (int tile = 0; tile < K::kTiles; ++tile) {
       Sums v[2];
@@ -401,8 +409,9 @@ struct Walk {
       }
     }
     if constexpr (K::kSigns == Signs::Read) {
+      if (i + 1 < place.steps) read_signs(place, i + 1);
       constexpr int kLast = K::kRowTiles - 1;
-      const int y = kTile * (i - kLast) / K::Down::kFactor + row;
+      const int y = kTile * (i - kLast) / K::Down::kFactor + row();
       if (kAge == kLast % K::Down::kFactor && i >= kLast && call.plane_sums) {
         const int rows_left = call.out_h - kTile * place.first_row_tile - y;
         if (rows_left > 0) plane_sum += staged.sums[0];
@@ -415,8 +424,10 @@ struct Walk {
 
   // What one step has ready: the tile that waits for its neighbour, and the sums of rows and rows + 8.
   struct Staged {
-    uint32_t pair[2];
+    const float scale;
+    uint32_t pair[2] = {};
     float sums[2] = {0, 0};
+    __device__ __forceinline__ explicit Staged(float scale_) : scale(scale_) {}
   };
 
   // A finished tile of y, 16 rows by the 8 columns from 8 j on, to the stage.
@@ -424,25 +435,25 @@ struct Walk {
                                              Staged& staged) {
     float y[4];
 #pragma unroll
-    for (int e = 0; e < 4; ++e) y[e] = tile.value[e] * scales.out_scale;
+    for (int e = 0; e < 4; ++e) y[e] = tile.value[e] * staged.scale;
     if constexpr (K::kSigns == Signs::Read) {
-      const int columns_left = call.out_w - 8 * (place.block * K::kOutTiles + j) - column;
+      const int columns_left = call.out_w - 8 * (place.block * K::kOutTiles + j) - column();
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         if (columns_left > e % 2) staged.sums[e / 2] += y[e];
       }
     }
-    const uint32_t target = static_cast<uint32_t>(__cvta_generic_to_shared(stage));
+    const uint32_t target = ring.ring + Ring::kBytes;
     if constexpr (k16Bit) {
       const uint32_t top = pack2<scalar_t>(y[0], y[1]), bottom = pack2<scalar_t>(y[2], y[3]);
       if (j % 2 == 0) {
         staged.pair[0] = top, staged.pair[1] = bottom;
       } else {
-        store_matrices(target + lane % 16 * K::kStagePitch + (lane / 16 + j - 1) * 16,
+        store_matrices(target + lane() % 16 * K::kStagePitch + (lane() / 16 + j - 1) * 16,
                        {staged.pair[0], staged.pair[1], top, bottom});
       }
     } else {
-      const uint32_t at = target + row * K::kStagePitch + (8 * j + column) * 4;
+      const uint32_t at = target + row() * K::kStagePitch + (8 * j + column()) * 4;
       asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(y[0]), "f"(y[1]) : "memory");
       asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at + 8 * K::kStagePitch), "f"(y[2]),
                    "f"(y[3])
@@ -472,12 +483,13 @@ struct Walk {
       constexpr int kPieces = 8 * K::kOutTiles / kElements;
       constexpr int kUnroll = sizeof(Piece) == 16 ? kTile * kPieces / 32 : 4;
 #pragma unroll kUnroll
-      for (int p = lane; p < kTile * kPieces; p += 32) {
+      for (int p = lane(); p < kTile * kPieces; p += 32) {
         const int y = p / kPieces, x = p % kPieces * kElements;
         if (y >= rows_left || x >= columns_left) continue;
-        const auto* from = stage + y * K::kStagePitch + x * int(sizeof(scalar_t));
+        const uint32_t from =
+            ring.ring + Ring::kBytes + y * K::kStagePitch + x * int(sizeof(scalar_t));
         __stcs(reinterpret_cast<Piece*>(target + int64_t(y) * call.out_w + x),
-               *reinterpret_cast<const Piece*>(from));
+               *static_cast<const Piece*>(__cvta_shared_to_generic(from)));
       }
     }
   }
@@ -488,7 +500,7 @@ struct Walk {
 #pragma unroll
     for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_down_sync(~0u, sum, lanes);
     const int part = place.segment * call.plan.blocks + place.block;
-    if (lane == 0) call.plane_sums[int64_t(place.plane) * call.plan.parts() + part] = sum;
+    if (lane() == 0) call.plane_sums[int64_t(place.plane) * call.plan.parts() + part] = sum;
   }
 
   // ---- Signs ----
@@ -509,7 +521,7 @@ struct Walk {
     const int64_t plane = int64_t(place.plane) * map.words_per_plane();
     const int tile = map_row * map.tile_columns + map_column;
     MapRow result;
-    result.words = call.signs + plane + int64_t(tile) * SignMap<int>::kTileWords + lane;
+    result.words = call.signs + plane + int64_t(tile) * SignMap<int>::kTileWords + lane();
     result.flags = call.signs + plane + map.flag_words() + tile;
     result.first = -map_column;
     result.end = map.tile_columns - map_column;
@@ -529,27 +541,24 @@ struct Walk {
     for (int m = 0; m < K::kMapTiles; ++m) {
       negative[m] = map.has(m) ? __ldcs(map.words + m * SignMap<int>::kTileWords) : 0;
     }
-    const bool mine = lane < K::kMapTiles && map.has(lane);
-    clamped_next = mine && map.flags[lane];
+    const bool mine = lane() < K::kMapTiles && map.has(lane());
+    clamped_next = mine && map.flags[lane()];
   }
 
   // The words of the sign map that a step has at hand: four tiles of v at a time.
   struct MapWords {
     Walk& walk;
     MapRow map;
-    uint32_t read[K::kMapTiles];
     uint32_t negative, clamped;
     const bool kClamped;
 
     __device__ __forceinline__ MapWords(Walk& walk_, const Place<K>& place, int i, bool clamps)
         : walk(walk_), negative(0), clamped(0), kClamped(clamps) {
-      if constexpr (K::kSigns != Signs::None) map = walk.map_row(place, i);
       if constexpr (K::kSigns == Signs::Write) {
-        if (map.has(walk.lane) && walk.lane < K::kMapTiles) map.flags[walk.lane] = clamps;
+        map = walk.map_row(place, i);
+        if (map.has(lane()) && lane() < K::kMapTiles) map.flags[lane()] = clamps;
       } else if constexpr (K::kSigns == Signs::Read) {
-#pragma unroll
-        for (int m = 0; m < K::kMapTiles; ++m) read[m] = walk.negative[m];
-        if (i + 1 < place.steps) walk.read_signs(place, i + 1);
+        if (clamps) map = walk.map_row(place, i);
       }
     }
     __device__ __forceinline__ void begin(int tile) {
@@ -557,7 +566,7 @@ struct Walk {
       negative = clamped = 0;
       if constexpr (K::kSigns == Signs::Read) {
         const int m = tile / 4;
-        negative = read[m];
+        negative = walk.negative[m];
         if (kClamped && map.has(m)) {
           clamped = __ldcs(map.words + walk.call.map.clamped_words() + m * SignMap<int>::kTileWords);
         }
