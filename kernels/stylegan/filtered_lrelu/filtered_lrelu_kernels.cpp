@@ -197,8 +197,9 @@ std::tuple<Tensor, Tensor> filtered_lrelu_linear_kernel(const FlrLinearInputs& i
                   in.sign_phase);
   if (!run(call, in.with_sums)) return filtered_lrelu_linear_formula(in);
   if (!in.with_sums) return {call.y, empty({0}, in.x)};
-  return {call.y, call.sums.defined() ? call.sums.sum({0, 2}).to(in.x.scalar_type())
-                                      : channel_sum(call.y, 1)};
+  if (!call.sums.defined()) return {call.y, channel_sum(call.y, 1)};
+  constexpr int64_t kAllButChannels[] = {0, 2};
+  return {call.y, call.sums.sum(kAllButChannels).to(in.x.scalar_type())};
 }
 
 }  // namespace lltm_jit
