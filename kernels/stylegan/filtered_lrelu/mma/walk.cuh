@@ -44,8 +44,9 @@ struct Walk {
   FloatSums newer[K::kOutTiles], older[K::kOutTiles];
   uint32_t negative[K::kMapTiles];  // signs that are read, of the next step
   bool clamped_next;                // a tile of this lane's has clamped samples
-  float bias, inner_bias;   // the latter times the taps of a row of v all of whose taps meet the image
+  float bias, next_bias, inner_bias;  // the last times the taps of a row of v all of whose taps meet the image
   float plane_sum;
+  scalar_t* target;  // the next rows of y
 
   static __device__ __forceinline__ int lane() { return threadIdx.x % 32; }
   static __device__ __forceinline__ int row() { return lane() / 4; }
@@ -53,10 +54,11 @@ struct Walk {
 
   __device__ __forceinline__ void run() {
     const Place<K>& place = shared_place;
+    next_bias = bias_of(first_walk<K>());
     for (int walk = first_walk<K>(); walk < call.walks; walk += walk_step<K>()) {
       if (lane() == 0) shared_place = Place<K>(call, walk);
       __syncwarp();
-      begin(place);
+      begin(place, walk);
       for (int i = 0; i < place.steps; i += K::kPeriod) steps<0>(place, i);
       first_slot = (first_slot + place.chunks) % Ring::kChunks;
       if constexpr (K::kSigns == Signs::Read) write_plane_sum(place);
@@ -75,23 +77,28 @@ struct Walk {
     }
   }
 
-  __device__ __forceinline__ void begin(const Place<K>& place) {
-    bias = 0;
-    if (call.bias) {
-      bias = to_opmath(static_cast<const scalar_t*>(call.bias)[place.plane % call.channels]);
-    }
-    float sum = 0;
-    for (int t = positive_phase(call.plan.rows.up_phase - row()); t < K::Up::kTaps; t += K::Up::kFactor) {
-      sum += up_taps(t);
-    }
-    inner_bias = bias * sum;
+  __device__ __forceinline__ void begin(const Place<K>& place, int walk) {
+    bias = next_bias;
+    next_bias = bias_of(walk + walk_step<K>());
+    inner_bias = bias * sum_of_taps((call.plan.rows.up_phase - row()) % K::Up::kFactor, K::Up::kTaps);
+    target = static_cast<scalar_t*>(call.y) + y_offset(place);
     plane_sum = 0;
 #pragma unroll
     for (int j = 0; j < K::kOutTiles; ++j) newer[j] = older[j] = zero_sums<FloatSums>();
     if constexpr (K::kSigns == Signs::Read) read_signs(place, 0);
   }
-  static __device__ __forceinline__ int positive_phase(int k) {
-    return k & (K::Up::kFactor - 1);
+  __device__ __forceinline__ float bias_of(int walk) const {
+    if (!call.bias || walk >= call.walks) return 0;
+    const unsigned plane = Place<K>(call, walk).plane;
+    const unsigned channel = plane - call.channels.divide(plane) * call.channels.divisor;
+    return to_opmath(static_cast<const scalar_t*>(call.bias)[channel]);
+  }
+  // The sum of the taps t <= last with t = phase modulo the factor.
+  __device__ __forceinline__ float sum_of_taps(int phase, int last) const {
+    constexpr int kFactor = K::Up::kFactor;
+    const int most = min(last, K::Up::kTaps - 1);
+    const int t = most - ((most - phase) & (kFactor - 1));
+    return t < 0 ? 0 : up_taps.sums[t];
   }
 
   template <int kStep>
@@ -145,8 +152,7 @@ struct Walk {
   // ---- The window of x ----
 
   __device__ __forceinline__ Slice read_slice(const Place<K>& place, int i, int position) {
-    const int chunk = place.row_slice + K::Up::slices_before(i) + K::kFirstRowSlice + position -
-                      place.first_chunk;
+    const int chunk = place.before + K::Up::slices_before(i) + position;
     int slot = first_slot + chunk;
     slot = slot < Ring::kChunks ? slot : slot % Ring::kChunks;
     const bool inside = static_cast<unsigned>(chunk) < static_cast<unsigned>(place.chunks);
@@ -260,8 +266,7 @@ struct Walk {
   // Gives chunks that no later step needs back to the ring, which fetches others.
   __device__ __forceinline__ void release_chunks(const Place<K>& place, int i) {
     const auto done = [&](int next) {
-      const int chunk =
-          place.row_slice + K::Up::slices_before(next) + K::kFirstRowSlice - place.first_chunk;
+      const int chunk = place.before + K::Up::slices_before(next);
       return next == place.steps ? place.chunks : min(max(chunk, 0), place.chunks);
     };
     for (int chunk = i == 0 ? 0 : done(i), end = done(i + 1); chunk < end; ++chunk) ring.fetch();
@@ -273,9 +278,7 @@ struct Walk {
   template <int kStep>
   __device__ __forceinline__ void up_rows(const Place<K>& place, int i,
                                           Pair (&rows)[K::kColumnSlices][2]) {
-    Sums start;
-    const int first = kTile * i - call.plan.rows.up_phase;  // t = 0 is at x of (first + row) / up
-    start = bias_of_rows(place, first);
+    const Sums start = bias_of_rows(place, i);
     const bool whole = bias == 0 || (place.column_slice >= 0 &&
                                      kSlice * (place.column_slice + K::kColumnSlices) <= call.in_w);
     if (whole) {
@@ -310,28 +313,24 @@ struct Walk {
   }
 
   // What the bias adds to U x: times the taps of a row that meet the image.
-  __device__ __forceinline__ Sums bias_of_rows(const Place<K>& place, int first) {
-    constexpr int kUpFactor = K::Up::kFactor;
-    const int above = kSlice * place.row_slice;  // rows of the image above the bands' row 0
+  __device__ __forceinline__ Sums bias_of_rows(const Place<K>& place, int i) {
+    constexpr int kFactor = K::Up::kFactor;
+    // Tap t of the tile's row r is at row (first + r + t) / kFactor of the image.
+    const int first =
+        kTile * i - call.plan.rows.up_phase + kSlice * kFactor * place.row_slice;
+    const int end = kFactor * call.in_h;
     float top = inner_bias, bottom = inner_bias;
-    if (floor_div(first + kUpFactor - 1, kUpFactor) + above < 0 ||
-        floor_div(first + kTile + K::Up::kTaps - 2, kUpFactor) + above >= call.in_h) {
-      top = bias * taps_inside(first + row(), above);
-      bottom = bias * taps_inside(first + row() + 8, above);
+    if (first <= -kFactor || first + kTile + K::Up::kTaps - 2 >= end) {
+      const auto inside = [&](int row) {
+        return sum_of_taps(-row, end - kFactor - row) - sum_of_taps(-row, -kFactor - row);
+      };
+      top = bias * inside(first + row());
+      bottom = bias * inside(first + row() + 8);
     }
     const float scale = scales.in_scale();
     Sums start;
     fill_rows(start, top * scale, bottom * scale);
     return start;
-  }
-  // The sum of those taps t whose sample (first + t) / up + above of x is in the image.
-  __device__ __forceinline__ float taps_inside(int first, int above) {
-    float sum = 0;
-    for (int t = positive_phase(-first); t < K::Up::kTaps; t += K::Up::kFactor) {
-      const int x = floor_div(first + t, K::Up::kFactor) + above;
-      if (static_cast<unsigned>(x) < static_cast<unsigned>(call.in_h)) sum += up_taps(t);
-    }
-    return sum;
   }
 
   // Move 2: two halves of a tile of v, each 16 rows by 8 columns.
@@ -461,37 +460,71 @@ struct Walk {
     }
   }
 
-  // The stage's rows to memory, those of y from 16 `tile` on.
-  __device__ __forceinline__ void store_rows(const Place<K>& place, int tile) {
-    const int first = kTile * (place.first_row_tile + tile);
+  // Where a walk's results begin.
+  __device__ __forceinline__ int64_t y_offset(const Place<K>& place) const {
+    const int first = kTile * place.first_row_tile;
     const int first_column = 8 * K::kOutTiles * place.block;
-    const int rows_left = call.out_h - first, columns_left = call.out_w - first_column;
-    auto* target = static_cast<scalar_t*>(call.y) +
-                   (int64_t(place.plane) * call.out_h + first) * call.out_w + first_column;
+    return (int64_t(place.plane) * call.out_h + first) * call.out_w + first_column;
+  }
+
+  // The stage's rows to memory, those of the walk's y from 16 `tile` on.
+  __device__ __forceinline__ void store_rows(const Place<K>& place, int tile) {
+    const int rows_left = call.out_h - kTile * (place.first_row_tile + tile);
+    const int columns_left = call.out_w - 8 * K::kOutTiles * place.block;
     if (call.store_bytes == 16) {
-      store_pieces<uint4>(target, rows_left, columns_left);
+      store_pieces<uint4>(rows_left, columns_left);
     } else if (call.store_bytes == 4) {
-      store_pieces<uint32_t>(target, rows_left, columns_left);
+      store_pieces<uint32_t>(rows_left, columns_left);
     } else {
-      store_pieces<uint16_t>(target, rows_left, columns_left);
+      store_pieces<uint16_t>(rows_left, columns_left);
+    }
+    target += kTile * call.out_w;
+  }
+  template <typename Piece>
+  __device__ __forceinline__ void store_pieces(int rows_left, int columns_left) {
+    if constexpr (sizeof(Piece) >= sizeof(scalar_t)) {
+      constexpr int kElements = sizeof(Piece) / sizeof(scalar_t);
+      constexpr int kPieces = 8 * K::kOutTiles / kElements;  // of a row
+      constexpr int kUnroll = sizeof(Piece) == 16 ? kTile * kPieces / 32 : 4;
+      const uint32_t stage = ring.ring + Ring::kBytes;
+      if constexpr (32 % kPieces == 0) {  // a lane's pieces are below each other
+        constexpr int kRows = 32 / kPieces;
+        const int y = lane() / kPieces, x = lane() % kPieces * kElements;
+        const uint32_t from = stage + y * K::kStagePitch + x * int(sizeof(scalar_t));
+        const int left = x < columns_left ? rows_left - y : 0;
+        scalar_t* to = target + y * call.out_w + x;
+#pragma unroll kUnroll
+        for (int rows = 0; rows < kTile; rows += kRows) {
+          store_if(to + rows * call.out_w, load_stage<Piece>(from + rows * K::kStagePitch),
+                   rows < left);
+        }
+      } else {
+#pragma unroll kUnroll
+        for (int p = lane(); p < kTile * kPieces; p += 32) {
+          const int y = p / kPieces, x = p % kPieces * kElements;
+          store_if(target + int64_t(y) * call.out_w + x,
+                   load_stage<Piece>(stage + y * K::kStagePitch + x * int(sizeof(scalar_t))),
+                   y < rows_left && x < columns_left);
+        }
+      }
     }
   }
   template <typename Piece>
-  __device__ __forceinline__ void store_pieces(scalar_t* target, int rows_left, int columns_left) {
-    if constexpr (sizeof(Piece) >= sizeof(scalar_t)) {
-      constexpr int kElements = sizeof(Piece) / sizeof(scalar_t);
-      constexpr int kPieces = 8 * K::kOutTiles / kElements;
-      constexpr int kUnroll = sizeof(Piece) == 16 ? kTile * kPieces / 32 : 4;
-#pragma unroll kUnroll
-      for (int p = lane(); p < kTile * kPieces; p += 32) {
-        const int y = p / kPieces, x = p % kPieces * kElements;
-        if (y >= rows_left || x >= columns_left) continue;
-        const uint32_t from =
-            ring.ring + Ring::kBytes + y * K::kStagePitch + x * int(sizeof(scalar_t));
-        __stcs(reinterpret_cast<Piece*>(target + int64_t(y) * call.out_w + x),
-               *static_cast<const Piece*>(__cvta_shared_to_generic(from)));
-      }
-    }
+  static __device__ __forceinline__ Piece load_stage(uint32_t from) {
+    return *static_cast<const Piece*>(__cvta_shared_to_generic(from));
+  }
+  // A store that the compiler makes no branch of.
+  static __device__ __forceinline__ void store_if(scalar_t* to, const uint4& piece, bool condition) {
+    asm volatile(
+        "{.reg .pred p;\n"
+        "setp.ne.b32 p, %5, 0;\n"
+        "@p st.global.cs.v4.b32 [%0], {%1, %2, %3, %4};}" ::"l"(to),
+        "r"(piece.x), "r"(piece.y), "r"(piece.z), "r"(piece.w), "r"(int(condition))
+        : "memory");
+  }
+  template <typename Piece>
+  static __device__ __forceinline__ void store_if(scalar_t* to, Piece piece, bool condition) {
+    if (condition) __stcs(reinterpret_cast<Piece*>(to), piece);
   }
 
   __device__ __forceinline__ void write_plane_sum(const Place<K>& place) {
