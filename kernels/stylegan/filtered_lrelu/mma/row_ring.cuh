@@ -45,6 +45,10 @@ struct Place {
   int column_slice;    // of x, the first that the block uses
   int first_chunk, chunks;  // slices of rows of x that the walk uses
   int before;               // of these, where the first step's window begins
+  // The sign map: where its tiles of the first step and the block's first column lie (words, flags), the
+  // row of these, and the tiles of a row from first_map_tile to end_map_tile that are the walk's.
+  int64_t map_words, map_flags;
+  int map_row, end_map_row, first_map_tile, end_map_tile;
 
   Place() = default;
   __device__ __forceinline__ Place(const MmaCall& call, int walk) {
@@ -73,6 +77,26 @@ struct Place {
     first_chunk = max(begin, 0);
     chunks = max(min(end, ceil_div(call.in_h, kSlice)) - first_chunk, 0);
     before = begin - first_chunk;
+    if constexpr (K::kSigns != Signs::None) place_in_map(call);
+  }
+
+ private:
+  __device__ __forceinline__ void place_in_map(const MmaCall& call) {
+    const SignMap<int>& map = call.map;
+    const MmaPlan& plan = call.plan;
+    map_row = K::Down::kFactor * first_row_tile + plan.rows.sign_tile;
+    end_map_row = map.tile_rows;
+    const int column = block * K::kMapTilesOfBlock + plan.columns.sign_tile / 4;
+    first_map_tile = -column;
+    end_map_tile = map.tile_columns - column;
+    if constexpr (K::kSigns == Signs::Write) {  // what walks share is one's to write
+      if (block + 1 < plan.blocks) end_map_tile = min(end_map_tile, K::kMapTilesOfBlock);
+      if (segment + 1 < plan.segments) end_map_row = map_row + K::Down::kFactor * row_tiles;
+    }
+    const int64_t first = int64_t(plane) * map.words_per_plane();
+    const int64_t tile = int64_t(map_row) * map.tile_columns + column;
+    map_words = first + tile * SignMap<int>::kTileWords;
+    map_flags = first + map.flag_words() + tile;
   }
 };
 

@@ -25,6 +25,9 @@ struct Walk {
   using Ring = RowRing<K>;
   static constexpr bool k16Bit = sizeof(scalar_t) == 2;
   static constexpr int kWindow = K::kRowWindow;
+  // half needs no conversion: rather than keep the window, it reads it again.
+  static constexpr bool kReloads = std::is_same_v<scalar_t, Half>;
+  static constexpr bool kBias = K::kSigns != Signs::Read;  // a derivative has none
   // A slice of rows as it is read, two samples of each slice of columns: neighbours in a column.
   struct Slice {
     std::conditional_t<k16Bit, uint32_t, float2> samples[K::kColumnSlices];
@@ -44,7 +47,7 @@ struct Walk {
   FloatSums newer[K::kOutTiles], older[K::kOutTiles];
   uint32_t negative[K::kMapTiles];  // signs that are read, of the next step
   bool clamped_next;                // a tile of this lane's has clamped samples
-  float bias, next_bias, inner_bias;  // the last times the taps of a row of v all of whose taps meet the image
+  float bias = 0, next_bias, inner_bias;  // the last times the taps of a row of v all of whose taps meet the image
   float plane_sum;
   scalar_t* target;  // the next rows of y
 
@@ -54,7 +57,7 @@ struct Walk {
 
   __device__ __forceinline__ void run() {
     const Place<K>& place = shared_place;
-    next_bias = bias_of(first_walk<K>());
+    if constexpr (kBias) next_bias = bias_of(first_walk<K>());
     for (int walk = first_walk<K>(); walk < call.walks; walk += walk_step<K>()) {
       if (lane() == 0) shared_place = Place<K>(call, walk);
       __syncwarp();
@@ -78,9 +81,11 @@ struct Walk {
   }
 
   __device__ __forceinline__ void begin(const Place<K>& place, int walk) {
-    bias = next_bias;
-    next_bias = bias_of(walk + walk_step<K>());
-    inner_bias = bias * sum_of_taps((call.plan.rows.up_phase - row()) % K::Up::kFactor, K::Up::kTaps);
+    if constexpr (kBias) {
+      bias = next_bias;
+      next_bias = bias_of(walk + walk_step<K>());
+      inner_bias = bias * sum_of_taps((call.plan.rows.up_phase - row()) % K::Up::kFactor, K::Up::kTaps);
+    }
     target = static_cast<scalar_t*>(call.y) + y_offset(place);
     plane_sum = 0;
 #pragma unroll
@@ -124,9 +129,13 @@ struct Walk {
       fresh[s] = read_slice(place, i, kOld + s);
       largest[kOld + s] = largest_of(fresh[s]);
     }
+    if constexpr (kReloads) {
+#pragma unroll
+      for (int s = 0; s < kOld; ++s) convert(read_slice(place, i, s), s);
+    }
     bool clamps;
     const bool rescaled = settle_scales(place, i, &clamps);
-    if ((kStep == 0 && i == 0) || (rescaled && !Scales<scalar_t>::kHalf)) {
+    if (!kReloads && (rescaled || (kStep == 0 && i == 0))) {
 #pragma unroll
       for (int s = 0; s < kOld; ++s) convert(read_slice(place, i, s), s);
     }
@@ -146,7 +155,7 @@ struct Walk {
       if (i >= K::kRowTiles - 1) store_rows(place, tile);
       __syncwarp();
     }
-    release_chunks(place, i);
+    release_chunks<kStep>(place, i);
   }
 
   // ---- The window of x ----
@@ -263,13 +272,18 @@ struct Walk {
     return true;
   }
 
-  // Gives chunks that no later step needs back to the ring, which fetches others.
+  // Gives chunks that no later step needs back to the ring, which fetches others: those that the window
+  // leaves, and after the last step all that are left.
+  template <int kStep>
   __device__ __forceinline__ void release_chunks(const Place<K>& place, int i) {
-    const auto done = [&](int next) {
-      const int chunk = place.before + K::Up::slices_before(next);
-      return next == place.steps ? place.chunks : min(max(chunk, 0), place.chunks);
-    };
-    for (int chunk = i == 0 ? 0 : done(i), end = done(i + 1); chunk < end; ++chunk) ring.fetch();
+    const int begin = place.before + K::Up::slices_before(i);
+    int count = 0;
+#pragma unroll
+    for (int s = 0; s < K::new_slices(kStep + 1); ++s) {
+      count += static_cast<unsigned>(begin + s) < static_cast<unsigned>(place.chunks);
+    }
+    if (i + 1 == place.steps) count = place.chunks - max(begin, 0);
+    for (; count > 0; --count) ring.fetch();
   }
 
   // ---- The products ----
@@ -278,8 +292,9 @@ struct Walk {
   template <int kStep>
   __device__ __forceinline__ void up_rows(const Place<K>& place, int i,
                                           Pair (&rows)[K::kColumnSlices][2]) {
-    const Sums start = bias_of_rows(place, i);
-    const bool whole = bias == 0 || (place.column_slice >= 0 &&
+    Sums start = zero_sums<Sums>();
+    if constexpr (kBias) start = bias_of_rows(place, i);
+    const bool whole = !kBias || bias == 0 || (place.column_slice >= 0 &&
                                      kSlice * (place.column_slice + K::kColumnSlices) <= call.in_w);
     if (whole) {
       multiply_rows<kStep, false>(start, 0, rows);
@@ -542,30 +557,16 @@ struct Walk {
   struct MapRow {
     uint32_t* words;
     uint32_t* flags;
-    int first, end;  // tiles that are in the map (when read), or this walk's to write
+    int first, end;  // those that are in the map, and this walk's to write
     __device__ __forceinline__ bool has(int tile) const { return tile >= first && tile < end; }
   };
   __device__ __forceinline__ MapRow map_row(const Place<K>& place, int i) const {
-    constexpr bool kRead = K::kSigns == Signs::Read;
-    const SignMap<int>& map = call.map;
-    const int step = K::Down::kFactor * place.first_row_tile + i;
-    const int map_row = step + call.plan.rows.sign_tile;
-    const int map_column = place.block * K::kMapTilesOfBlock + call.plan.columns.sign_tile / 4;
-    const int64_t plane = int64_t(place.plane) * map.words_per_plane();
-    const int tile = map_row * map.tile_columns + map_column;
-    MapRow result;
-    result.words = call.signs + plane + int64_t(tile) * SignMap<int>::kTileWords + lane();
-    result.flags = call.signs + plane + map.flag_words() + tile;
-    result.first = -map_column;
-    result.end = map.tile_columns - map_column;
-    bool rows_in = map_row >= 0 && map_row < map.tile_rows;
-    if constexpr (!kRead) {  // what walks share is one's to write
-      if (place.block + 1 < call.plan.blocks) result.end = min(result.end, K::kMapTilesOfBlock);
-      const bool last = place.segment + 1 == call.plan.segments;
-      rows_in &= last || i < K::Down::kFactor * place.row_tiles;
-    }
-    if (!rows_in) result.end = result.first;
-    return result;
+    const int map_row = place.map_row + i;
+    const bool inside = map_row >= 0 && map_row < place.end_map_row;
+    const int64_t tiles = int64_t(i) * call.map.tile_columns;
+    return {call.signs + place.map_words + tiles * SignMap<int>::kTileWords + lane(),
+            call.signs + place.map_flags + tiles, place.first_map_tile,
+            inside ? place.end_map_tile : place.first_map_tile};
   }
 
   __device__ __forceinline__ void read_signs(const Place<K>& place, int i) {
