@@ -10,14 +10,15 @@
 //   flags     [tile rows][tile columns]      not 0: the tile may have clamped samples
 // The sample at (row, column) of v lies at (row + phase_y, column + phase_x), phases being 0 to 15, since
 // the forward and the backward pass both need tiles that their filters' bands fit.
-// The word of a sample is row_word + column_word, the bit row_bit + column_bit.
+// The word of a sample is row_word + column_word, the bit row_bit + column_bit; its tile's flag is at
+// flag_words() + flag_row + flag_column.
 #pragma once
 
 #include "core/math/scalar.h"
 
 namespace lltm_jit {
 
-// Int may be a symbolic integer where only words_per_plane() is asked for.
+// Int may be a symbolic integer; a row or column may be anything that has these operations.
 template <typename Int>
 struct SignMap {
   static constexpr int kTileRows = 16, kTileColumns = 64, kTileWords = 32;
@@ -35,25 +36,36 @@ struct SignMap {
   LLTM_JIT_HOST_DEVICE Int tiles() const { return tile_rows * tile_columns; }
   LLTM_JIT_HOST_DEVICE Int words_per_plane() const { return tiles() * (2 * kTileWords + 1); }
 
-  LLTM_JIT_HOST_DEVICE Int row_word(int row) const {
-    row += phase_y;
-    return tile_columns * (row / kTileRows * kTileWords) + row % 8 * 4;
+  template <typename Index>
+  LLTM_JIT_HOST_DEVICE auto row_word(Index row) const {
+    row = row + phase_y;
+    return row / kTileRows * kTileWords * tile_columns + row % 8 * 4;
   }
-  LLTM_JIT_HOST_DEVICE int column_word(int column) const {
-    column += phase_x;
+  template <typename Index>
+  LLTM_JIT_HOST_DEVICE Index column_word(Index column) const {
+    column = column + phase_x;
     return column / kTileColumns * kTileWords + column % 8 / 2;
   }
-  LLTM_JIT_HOST_DEVICE int row_bit(int row) const { return 3 - (row + phase_y) / 8 % 2; }
-  LLTM_JIT_HOST_DEVICE int column_bit(int column) const {
-    column += phase_x;
-    return 12 + column % 2 * 16 - column / 8 % 2 * 2 - column / 16 % 4 * 4;
+  template <typename Index>
+  LLTM_JIT_HOST_DEVICE Index row_bit(Index row) const {
+    return (row + phase_y) / 8 % 2 * -1 + 3;
+  }
+  template <typename Index>
+  LLTM_JIT_HOST_DEVICE Index column_bit(Index column) const {
+    column = column + phase_x;
+    return column % 2 * 16 + column / 8 % 2 * -2 + column / 16 % 4 * -4 + 12;
   }
 
   // From the word of `negative` to that of `clamped`, and from a plane's first word to its flags.
   LLTM_JIT_HOST_DEVICE Int clamped_words() const { return tiles() * kTileWords; }
   LLTM_JIT_HOST_DEVICE Int flag_words() const { return tiles() * (2 * kTileWords); }
-  LLTM_JIT_HOST_DEVICE Int flag(int row, int column) const {
-    return tile_columns * ((row + phase_y) / kTileRows) + (column + phase_x) / kTileColumns;
+  template <typename Index>
+  LLTM_JIT_HOST_DEVICE auto flag_row(const Index& row) const {
+    return (row + phase_y) / kTileRows * tile_columns;
+  }
+  template <typename Index>
+  LLTM_JIT_HOST_DEVICE Index flag_column(const Index& column) const {
+    return (column + phase_x) / kTileColumns;
   }
 };
 

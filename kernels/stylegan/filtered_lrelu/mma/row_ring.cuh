@@ -45,6 +45,9 @@ struct Place {
   int column_slice;    // of x, the first that the block uses
   int first_chunk, chunks;  // slices of rows of x that the walk uses
   int before;               // of these, where the first step's window begins
+  int64_t y;                // the first of its results
+  float bias;
+  int first_slot;           // of the ring, where its first chunk is
   // The sign map: where its tiles of the first step and the block's first column lie (words, flags), the
   // row of these, and the tiles of a row from first_map_tile to end_map_tile that are the walk's.
   int64_t map_words, map_flags;
@@ -77,6 +80,8 @@ struct Place {
     first_chunk = max(begin, 0);
     chunks = max(min(end, ceil_div(call.in_h, kSlice)) - first_chunk, 0);
     before = begin - first_chunk;
+    y = (int64_t(plane) * call.out_h + kTile * first_row_tile) * call.out_w +
+        kSlice * K::kOutTiles * block;
     if constexpr (K::kSigns != Signs::None) place_in_map(call);
   }
 

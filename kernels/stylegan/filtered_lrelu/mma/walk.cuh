@@ -40,16 +40,14 @@ struct Walk {
   Ring ring;                // and 16 rows of y behind it
   Scales<scalar_t> scales;
   Bands<K> bands;
-  int first_slot = 0;       // of the ring, where the walk's first chunk is
 
   Pair window[K::kColumnSlices][kWindow];
   float largest[kWindow];   // magnitude, of each slice of rows
   FloatSums newer[K::kOutTiles], older[K::kOutTiles];
   uint32_t negative[K::kMapTiles];  // signs that are read, of the next step
   bool clamped_next;                // a tile of this lane's has clamped samples
-  float bias = 0, next_bias, inner_bias;  // the last times the taps of a row of v all of whose taps meet the image
+  float next_bias;                  // of the next walk
   float plane_sum;
-  scalar_t* target;  // the next rows of y
 
   static __device__ __forceinline__ int lane() { return threadIdx.x % 32; }
   static __device__ __forceinline__ int row() { return lane() / 4; }
@@ -58,12 +56,18 @@ struct Walk {
   __device__ __forceinline__ void run() {
     const Place<K>& place = shared_place;
     if constexpr (kBias) next_bias = bias_of(first_walk<K>());
+    int slot = 0;
     for (int walk = first_walk<K>(); walk < call.walks; walk += walk_step<K>()) {
-      if (lane() == 0) shared_place = Place<K>(call, walk);
+      if (lane() == 0) {
+        shared_place = Place<K>(call, walk);
+        shared_place.bias = kBias ? next_bias : 0;
+        shared_place.first_slot = slot;
+      }
       __syncwarp();
-      begin(place, walk);
+      if constexpr (kBias) next_bias = bias_of(walk + walk_step<K>());
+      begin(place);
       for (int i = 0; i < place.steps; i += K::kPeriod) steps<0>(place, i);
-      first_slot = (first_slot + place.chunks) % Ring::kChunks;
+      slot = (place.first_slot + place.chunks) % Ring::kChunks;
       if constexpr (K::kSigns == Signs::Read) write_plane_sum(place);
       __syncwarp();
     }
@@ -80,13 +84,7 @@ struct Walk {
     }
   }
 
-  __device__ __forceinline__ void begin(const Place<K>& place, int walk) {
-    if constexpr (kBias) {
-      bias = next_bias;
-      next_bias = bias_of(walk + walk_step<K>());
-      inner_bias = bias * sum_of_taps((call.plan.rows.up_phase - row()) % K::Up::kFactor, K::Up::kTaps);
-    }
-    target = static_cast<scalar_t*>(call.y) + y_offset(place);
+  __device__ __forceinline__ void begin(const Place<K>& place) {
     plane_sum = 0;
 #pragma unroll
     for (int j = 0; j < K::kOutTiles; ++j) newer[j] = older[j] = zero_sums<FloatSums>();
@@ -149,11 +147,10 @@ struct Walk {
     } else {
       columns<kStep, false>(place, i, rows);
     }
-    __syncwarp();
+    __syncwarp();  // the stage is written, the window was read; the next step's keeps the stage till then
     if constexpr (kStep % K::Down::kFactor == (K::kRowTiles - 1) % K::Down::kFactor) {
       const int tile = (i - (K::kRowTiles - 1)) / K::Down::kFactor;
       if (i >= K::kRowTiles - 1) store_rows(place, tile);
-      __syncwarp();
     }
     release_chunks<kStep>(place, i);
   }
@@ -162,7 +159,7 @@ struct Walk {
 
   __device__ __forceinline__ Slice read_slice(const Place<K>& place, int i, int position) {
     const int chunk = place.before + K::Up::slices_before(i) + position;
-    int slot = first_slot + chunk;
+    int slot = place.first_slot + chunk;
     slot = slot < Ring::kChunks ? slot : slot % Ring::kChunks;
     const bool inside = static_cast<unsigned>(chunk) < static_cast<unsigned>(place.chunks);
     const uint32_t from = inside ? ring.ring + slot * Ring::kChunkBytes : zero_chunk;
@@ -238,6 +235,7 @@ struct Walk {
     float most = largest[0];
 #pragma unroll
     for (int s = 1; s < kWindow; ++s) most = fmaxf(most, largest[s]);
+    const float bias = kBias ? place.bias : 0;
     const int in = scales.exponent_for(fmaxf(most, fabsf(bias)));
     int out = in;
     if constexpr (K::kSigns == Signs::Read) {
@@ -294,7 +292,7 @@ struct Walk {
                                           Pair (&rows)[K::kColumnSlices][2]) {
     Sums start = zero_sums<Sums>();
     if constexpr (kBias) start = bias_of_rows(place, i);
-    const bool whole = !kBias || bias == 0 || (place.column_slice >= 0 &&
+    const bool whole = !kBias || place.bias == 0 || (place.column_slice >= 0 &&
                                      kSlice * (place.column_slice + K::kColumnSlices) <= call.in_w);
     if (whole) {
       multiply_rows<kStep, false>(start, 0, rows);
@@ -334,7 +332,8 @@ struct Walk {
     const int first =
         kTile * i - call.plan.rows.up_phase + kSlice * kFactor * place.row_slice;
     const int end = kFactor * call.in_h;
-    float top = inner_bias, bottom = inner_bias;
+    const float bias = place.bias;
+    float top = bias * sum_of_taps(-first - row(), K::Up::kTaps), bottom = top;
     if (first <= -kFactor || first + kTile + K::Up::kTaps - 2 >= end) {
       const auto inside = [&](int row) {
         return sum_of_taps(-row, end - kFactor - row) - sum_of_taps(-row, -kFactor - row);
@@ -475,28 +474,22 @@ struct Walk {
     }
   }
 
-  // Where a walk's results begin.
-  __device__ __forceinline__ int64_t y_offset(const Place<K>& place) const {
-    const int first = kTile * place.first_row_tile;
-    const int first_column = 8 * K::kOutTiles * place.block;
-    return (int64_t(place.plane) * call.out_h + first) * call.out_w + first_column;
-  }
-
   // The stage's rows to memory, those of the walk's y from 16 `tile` on.
   __device__ __forceinline__ void store_rows(const Place<K>& place, int tile) {
     const int rows_left = call.out_h - kTile * (place.first_row_tile + tile);
     const int columns_left = call.out_w - 8 * K::kOutTiles * place.block;
+    auto* target = static_cast<scalar_t*>(call.y) + place.y + int64_t(kTile * tile) * call.out_w;
     if (call.store_bytes == 16) {
-      store_pieces<uint4>(rows_left, columns_left);
+      store_pieces<uint4>(target, rows_left, columns_left);
     } else if (call.store_bytes == 4) {
-      store_pieces<uint32_t>(rows_left, columns_left);
+      store_pieces<uint32_t>(target, rows_left, columns_left);
     } else {
-      store_pieces<uint16_t>(rows_left, columns_left);
+      store_pieces<uint16_t>(target, rows_left, columns_left);
     }
-    target += kTile * call.out_w;
   }
   template <typename Piece>
-  __device__ __forceinline__ void store_pieces(int rows_left, int columns_left) {
+  __device__ __forceinline__ void store_pieces(scalar_t* target, int rows_left,
+                                               int columns_left) {
     if constexpr (sizeof(Piece) >= sizeof(scalar_t)) {
       constexpr int kElements = sizeof(Piece) / sizeof(scalar_t);
       constexpr int kPieces = 8 * K::kOutTiles / kElements;  // of a row
