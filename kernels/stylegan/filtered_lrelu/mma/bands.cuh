@@ -17,6 +17,7 @@ template <int kTaps>
 struct ScaledTaps {
   static_assert(kTaps <= 32, "a lane has a tap");
   float taps[kTaps];
+  float sums[kTaps];  // of each tap and the ones `step` and so on before it
   float scale;
   float gain;  // the largest sum of magnitudes that makes one sample
 
@@ -42,7 +43,12 @@ struct ScaledTaps {
       tap *= factor;
     }
     sum = sum_of_phase(tap, step);
-    if (lane < kTaps) taps[lane] = tap;
+    float total = 0;
+    for (int t = 0; t < kTaps; ++t) {
+      const float other = __shfl_sync(~0u, tap, t);
+      if (t <= lane && (lane - t) % step == 0) total += other;
+    }
+    if (lane < kTaps) taps[lane] = tap, sums[lane] = total;
     if (lane == 0) scale = factor, gain = sum;
   }
 

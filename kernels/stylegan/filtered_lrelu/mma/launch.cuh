@@ -77,7 +77,9 @@ bool make_call(const FilteredLreluArgs& args, MmaCall* call) {
   call->x_channel = args.x_strides[1];
   call->x_row = args.x_strides[2];
   call->x_column = args.x_strides[3];
-  call->channels = static_cast<unsigned>(args.channels);
+  call->channels = FastDivisor(static_cast<uint32_t>(args.channels));
+  call->segments = FastDivisor(static_cast<uint32_t>(call->plan.segments));
+  call->blocks = FastDivisor(static_cast<uint32_t>(call->plan.blocks));
   call->walks = static_cast<int>(args.batch * args.channels * call->plan.parts());
   call->in_h = args.in_h;
   call->in_w = args.in_w;
@@ -105,7 +107,8 @@ bool make_call(const FilteredLreluArgs& args, MmaCall* call) {
     return int(sizeof(scalar_t));
   };
   call->load_bytes = args.x_strides[3] == 1
-                         ? widest(args.x, {args.x_strides[0], args.x_strides[1], args.x_strides[2]})
+                         ? widest(args.x, {args.x_strides[0], args.x_strides[1], args.x_strides[2],
+                                           args.in_w})
                          : 2;
   call->store_bytes = widest(args.y, {args.out_w});
   return true;

@@ -90,7 +90,7 @@ inline bool plan_mma(const FilteredLreluArgs& args, const MmaShape& shape, MmaPl
   if (!power(args.up) || !power(args.down) || args.type == ElementType::Double) return false;
   if (args.fu.height != 0 || args.fd.height != 0 || !shape.up_taps || !shape.down_taps) return false;
   const bool reads = args.mode == Signs::Read;
-  if (args.plane_sums && !reads) return false;
+  if (reads ? args.bias != nullptr : args.plane_sums != nullptr) return false;
   if (!plan_axis(shape, args.pad_y, reads, args.sign_y + args.sign_phase_y, &plan->rows) ||
       !plan_axis(shape, args.pad_x, reads, args.sign_x + args.sign_phase_x, &plan->columns)) {
     return false;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/cuda/async_copy.cuh"
+#include "core/cuda/fast_divide.cuh"
 #include "core/cuda/launch.cuh"
 #include "stylegan/filtered_lrelu/mma/operands.cuh"
 #include "stylegan/filtered_lrelu/mma/plan.h"
@@ -19,7 +20,7 @@ struct MmaCall {
   float* plane_sums;
   FirFilter fu, fd;
   int64_t x_batch, x_channel, x_row, x_column;  // strides
-  unsigned channels;
+  FastDivisor channels{1}, segments{1}, blocks{1};
   int walks;  // planes * segments * blocks, blocks next to each other
   int in_h, in_w, out_h, out_w;
   MmaPlan plan;
@@ -42,15 +43,30 @@ struct Place {
   int steps;           // tiles of v
   int row_slice;       // of x, where the bands' slice 0 is
   int column_slice;    // of x, the first that the block uses
-  int first_chunk, chunks;  // of x, those that the walk uses
+  int first_chunk, chunks;  // slices of rows of x that the walk uses
+  int before;               // of these, where the first step's window begins
+  int64_t y;                // the first of its results
+  float bias;
+  int first_slot;           // of the ring, where its first chunk is
+  // The sign map: where its tiles of the first step and the block's first column lie (words, flags), the
+  // row of these, and the tiles of a row from first_map_tile to end_map_tile that are the walk's.
+  int64_t map_words, map_flags;
+  int map_row, end_map_row, first_map_tile, end_map_tile;
 
   Place() = default;
   __device__ __forceinline__ Place(const MmaCall& call, int walk) {
     const MmaPlan& plan = call.plan;
-    block = K::kOneBlock ? 0 : walk % plan.blocks;
-    const unsigned rest = K::kOneBlock ? walk : walk / plan.blocks;
-    segment = plan.segments == 1 ? 0 : rest % plan.segments;
-    plane = plan.segments == 1 ? rest : rest / plan.segments;
+    plane = walk;
+    segment = block = 0;
+    if (!K::kOneBlock) {
+      plane = call.blocks.divide(walk);
+      block = walk - plane * plan.blocks;
+    }
+    if (plan.segments != 1) {
+      const unsigned both = plane;
+      plane = call.segments.divide(both);
+      segment = both - plane * plan.segments;
+    }
     first_row_tile = segment * plan.segment_tiles;
     row_tiles = min(ceil_div(call.out_h, kTile) - first_row_tile, plan.segment_tiles);
     steps = K::Down::kFactor * (row_tiles - 1) + K::Down::tiles(kTile);
@@ -59,9 +75,33 @@ struct Place {
         K::kFirstColumnSlice +
         (K::kOneBlock ? 0
                       : plan.columns.slice + block * (K::kOutTiles * K::Down::kFactor / K::Up::kFactor));
-    first_chunk = max(row_slice + K::kFirstRowSlice, 0);
-    const int end = row_slice + K::kFirstRowSlice + K::Up::slices_before(steps - 1) + K::kRowWindow;
+    const int begin = row_slice + K::kFirstRowSlice;
+    const int end = begin + K::Up::slices_before(steps - 1) + K::kRowWindow;
+    first_chunk = max(begin, 0);
     chunks = max(min(end, ceil_div(call.in_h, kSlice)) - first_chunk, 0);
+    before = begin - first_chunk;
+    y = (int64_t(plane) * call.out_h + kTile * first_row_tile) * call.out_w +
+        kSlice * K::kOutTiles * block;
+    if constexpr (K::kSigns != Signs::None) place_in_map(call);
+  }
+
+ private:
+  __device__ __forceinline__ void place_in_map(const MmaCall& call) {
+    const SignMap<int>& map = call.map;
+    const MmaPlan& plan = call.plan;
+    map_row = K::Down::kFactor * first_row_tile + plan.rows.sign_tile;
+    end_map_row = map.tile_rows;
+    const int column = block * K::kMapTilesOfBlock + plan.columns.sign_tile / 4;
+    first_map_tile = -column;
+    end_map_tile = map.tile_columns - column;
+    if constexpr (K::kSigns == Signs::Write) {  // what walks share is one's to write
+      if (block + 1 < plan.blocks) end_map_tile = min(end_map_tile, K::kMapTilesOfBlock);
+      if (segment + 1 < plan.segments) end_map_row = map_row + K::Down::kFactor * row_tiles;
+    }
+    const int64_t first = int64_t(plane) * map.words_per_plane();
+    const int64_t tile = int64_t(map_row) * map.tile_columns + column;
+    map_words = first + tile * SignMap<int>::kTileWords;
+    map_flags = first + map.flag_words() + tile;
   }
 };
 
@@ -91,13 +131,22 @@ struct RowRing {
   static constexpr int kBytes = kChunks * kChunkBytes;
 
   const MmaCall& call;
-  const char* source;  // the first element of the next chunk
-  uint32_t ring, next;  // in shared memory: the first chunk, and where the next one goes
+  const char* source;  // this lane's first piece of the next chunk
+  uint32_t ring, next;  // in shared memory: the first chunk, and this lane's first piece of the next
   int walk;             // whose chunks are being fetched
-  int rows_left, columns_left, chunks_left;
+  int rows_left, columns_left, chunks_left;  // from this lane's first piece on
+
+  static __device__ __forceinline__ int lane_row() { return threadIdx.x % 32 / kRowPieces; }
+  static __device__ __forceinline__ int lane_column() {
+    return threadIdx.x % 32 % kRowPieces * kPieceElements;
+  }
 
   __device__ __forceinline__ RowRing(const MmaCall& call_, uint32_t ring_)
-      : call(call_), ring(ring_), next(ring_), walk(first_walk<K>() - walk_step<K>()), chunks_left(0) {
+      : call(call_),
+        ring(ring_),
+        next(ring_ + lane_row() * kPitch + lane_column() * int(sizeof(scalar_t))),
+        walk(first_walk<K>() - walk_step<K>()),
+        chunks_left(0) {
     for (int k = 0; k < kChunks; ++k) fetch();
   }
 
@@ -115,7 +164,8 @@ struct RowRing {
       --chunks_left;
       rows_left -= kSlice;
       source += kSlice * call.x_row * sizeof(scalar_t);
-      next = next + kChunkBytes == ring + kBytes ? ring : next + kChunkBytes;
+      next += kChunkBytes;
+      if (next >= ring + kBytes) next -= kBytes;
     }
     commit_copies();
   }
@@ -125,42 +175,50 @@ struct RowRing {
     walk += walk_step<K>();
     if (walk >= call.walks) return;
     const Place<K> place(call, walk);
+    const unsigned batch = call.channels.divide(place.plane);
+    const unsigned channel = place.plane - batch * call.channels.divisor;
     chunks_left = place.chunks;
-    rows_left = call.in_h - kSlice * place.first_chunk;
-    columns_left = call.in_w - kSlice * place.column_slice;
+    const int row = kSlice * place.first_chunk + lane_row();
+    const int column = kSlice * place.column_slice + lane_column();
+    rows_left = call.in_h - row;
+    columns_left = call.in_w - column;
     source = static_cast<const char*>(call.x) +
-             (place.plane / call.channels * call.x_batch + place.plane % call.channels * call.x_channel +
-              kSlice * (place.first_chunk * call.x_row + place.column_slice * call.x_column)) *
+             (batch * call.x_batch + channel * call.x_channel + row * call.x_row +
+              column * call.x_column) *
                  int64_t(sizeof(scalar_t));
   }
 
-  // The pieces of 16 bytes of a chunk that this lane brings: function(row, first column, valid elements).
+  // The pieces of 16 bytes of a chunk that this lane brings: function(rows and columns after its first
+  // one, how many elements are valid).
   template <typename Function>
   __device__ __forceinline__ void for_each_piece(const Function& function) {
 #pragma unroll
     for (int round = 0; round < kRounds; ++round) {
       const int piece = round * 32 + threadIdx.x % 32;
-      const int row = piece / kRowPieces, column = piece % kRowPieces * kPieceElements;
-      if (kSlice * kRowPieces % 32 == 0 || row < kSlice) {
+      int rows = round * (32 / kRowPieces), columns = 0;
+      if constexpr (32 % kRowPieces != 0) {
+        rows = piece / kRowPieces - lane_row();
+        columns = piece % kRowPieces * kPieceElements - lane_column();
+      }
+      if (kSlice * kRowPieces % 32 == 0 || piece < kSlice * kRowPieces) {
         // Slices lie inside or outside of the left edge as a whole.
-        const bool inside = row < rows_left && column < columns_left &&
-                            columns_left - column <= call.in_w;
-        function(row, column, inside ? min(columns_left - column, kPieceElements) : 0);
+        const int left = columns_left - columns;
+        const bool inside = rows < rows_left && left > 0 && left <= call.in_w;
+        function(rows, columns, inside ? left : 0);
       }
     }
   }
 
+  // Copies of so many bytes are inside of the image or outside as a whole.
   template <int kBytesOfCopy>
   __device__ __forceinline__ void copy() {
-    constexpr int kCopies = 16 / kBytesOfCopy, kElements = kBytesOfCopy / sizeof(scalar_t);
-    for_each_piece([&](int row, int column, int valid) {
-      const char* from = source + (row * call.x_row + column) * int64_t(sizeof(scalar_t));
+    constexpr int kSize = sizeof(scalar_t);
+    for_each_piece([&](int rows, int columns, int valid) {
+      const char* from = source + (rows * call.x_row + columns) * kSize;
 #pragma unroll
-      for (int c = 0; c < kCopies; ++c) {
-        const int count = min(max(valid - c * kElements, 0), kElements);
-        copy_async<kBytesOfCopy>(next + row * kPitch + column * int(sizeof(scalar_t)) + c * kBytesOfCopy,
-                                 count ? from + c * kBytesOfCopy : call.x,
-                                 count * int(sizeof(scalar_t)));
+      for (int c = 0; c < 16; c += kBytesOfCopy) {
+        copy_async<kBytesOfCopy>(next + rows * kPitch + columns * kSize + c, from + c,
+                                 valid * kSize > c ? kBytesOfCopy : 0);
       }
     });
   }
@@ -168,9 +226,9 @@ struct RowRing {
   // Element by element, from anywhere.
   __device__ __forceinline__ void copy_elements() {
     using Bits = std::conditional_t<sizeof(scalar_t) == 2, uint16_t, uint32_t>;
-    for_each_piece([&](int row, int column, int valid) {
+    for_each_piece([&](int rows, int columns, int valid) {
       const Bits* from =
-          reinterpret_cast<const Bits*>(source) + row * call.x_row + column * call.x_column;
+          reinterpret_cast<const Bits*>(source) + rows * call.x_row + columns * call.x_column;
       uint32_t words[4] = {};
 #pragma unroll
       for (int e = 0; e < kPieceElements; ++e) {
@@ -178,7 +236,7 @@ struct RowRing {
         words[e * sizeof(Bits) / 4] |= bits << e * sizeof(Bits) * 8 % 32;
       }
       asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(
-                       next + row * kPitch + column * int(sizeof(scalar_t))),
+                       next + rows * kPitch + columns * int(sizeof(scalar_t))),
                    "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
                    : "memory");
     });

@@ -70,8 +70,10 @@ struct Shape {
   static_assert(kRowTiles <= 2 * kDownFactor, "at most two tiles of y under way");
   static constexpr bool kCarriesOlder = kRowTiles > kDownFactor + 1;
 
-  // In half, sums of more than two products of 16 would lose too much.
-  using RowSums = std::conditional_t<(Down::tiles(8) <= 2), Sums, FloatSums>;
+  // In half, sums of more than two products of 16 would lose too much; so would those of factor 1, whose
+  // sums of move 1 are rounded twice already, or whose filter takes nothing away of the noise.
+  static constexpr bool kShortSums = Down::tiles(8) <= 2 && kUpFactor > 1 && kDownFactor > 1;
+  using RowSums = std::conditional_t<kShortSums, Sums, FloatSums>;
 
   // A multiprocessor has one block, of as many warps as the registers allow.
   static constexpr int kWarps =

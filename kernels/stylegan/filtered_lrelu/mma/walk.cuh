@@ -25,6 +25,9 @@ struct Walk {
   using Ring = RowRing<K>;
   static constexpr bool k16Bit = sizeof(scalar_t) == 2;
   static constexpr int kWindow = K::kRowWindow;
+  // half needs no conversion: rather than keep the window, it reads it again.
+  static constexpr bool kReloads = std::is_same_v<scalar_t, Half>;
+  static constexpr bool kBias = K::kSigns != Signs::Read;  // a derivative has none
   // A slice of rows as it is read, two samples of each slice of columns: neighbours in a column.
   struct Slice {
     std::conditional_t<k16Bit, uint32_t, float2> samples[K::kColumnSlices];
@@ -37,14 +40,13 @@ struct Walk {
   Ring ring;                // and 16 rows of y behind it
   Scales<scalar_t> scales;
   Bands<K> bands;
-  int first_slot = 0;       // of the ring, where the walk's first chunk is
 
   Pair window[K::kColumnSlices][kWindow];
   float largest[kWindow];   // magnitude, of each slice of rows
   FloatSums newer[K::kOutTiles], older[K::kOutTiles];
   uint32_t negative[K::kMapTiles];  // signs that are read, of the next step
   bool clamped_next;                // a tile of this lane's has clamped samples
-  float bias, inner_bias;   // the latter times the taps of a row of v all of whose taps meet the image
+  float next_bias;                  // of the next walk
   float plane_sum;
 
   static __device__ __forceinline__ int lane() { return threadIdx.x % 32; }
@@ -53,12 +55,19 @@ struct Walk {
 
   __device__ __forceinline__ void run() {
     const Place<K>& place = shared_place;
+    if constexpr (kBias) next_bias = bias_of(first_walk<K>());
+    int slot = 0;
     for (int walk = first_walk<K>(); walk < call.walks; walk += walk_step<K>()) {
-      if (lane() == 0) shared_place = Place<K>(call, walk);
+      if (lane() == 0) {
+        shared_place = Place<K>(call, walk);
+        shared_place.bias = kBias ? next_bias : 0;
+        shared_place.first_slot = slot;
+      }
       __syncwarp();
+      if constexpr (kBias) next_bias = bias_of(walk + walk_step<K>());
       begin(place);
       for (int i = 0; i < place.steps; i += K::kPeriod) steps<0>(place, i);
-      first_slot = (first_slot + place.chunks) % Ring::kChunks;
+      slot = (place.first_slot + place.chunks) % Ring::kChunks;
       if constexpr (K::kSigns == Signs::Read) write_plane_sum(place);
       __syncwarp();
     }
@@ -76,22 +85,23 @@ struct Walk {
   }
 
   __device__ __forceinline__ void begin(const Place<K>& place) {
-    bias = 0;
-    if (call.bias) {
-      bias = to_opmath(static_cast<const scalar_t*>(call.bias)[place.plane % call.channels]);
-    }
-    float sum = 0;
-    for (int t = positive_phase(call.plan.rows.up_phase - row()); t < K::Up::kTaps; t += K::Up::kFactor) {
-      sum += up_taps(t);
-    }
-    inner_bias = bias * sum;
     plane_sum = 0;
 #pragma unroll
     for (int j = 0; j < K::kOutTiles; ++j) newer[j] = older[j] = zero_sums<FloatSums>();
     if constexpr (K::kSigns == Signs::Read) read_signs(place, 0);
   }
-  static __device__ __forceinline__ int positive_phase(int k) {
-    return k & (K::Up::kFactor - 1);
+  __device__ __forceinline__ float bias_of(int walk) const {
+    if (!call.bias || walk >= call.walks) return 0;
+    const unsigned plane = Place<K>(call, walk).plane;
+    const unsigned channel = plane - call.channels.divide(plane) * call.channels.divisor;
+    return to_opmath(static_cast<const scalar_t*>(call.bias)[channel]);
+  }
+  // The sum of the taps t <= last with t = phase modulo the factor.
+  __device__ __forceinline__ float sum_of_taps(int phase, int last) const {
+    constexpr int kFactor = K::Up::kFactor;
+    const int most = min(last, K::Up::kTaps - 1);
+    const int t = most - ((most - phase) & (kFactor - 1));
+    return t < 0 ? 0 : up_taps.sums[t];
   }
 
   template <int kStep>
@@ -117,9 +127,13 @@ struct Walk {
       fresh[s] = read_slice(place, i, kOld + s);
       largest[kOld + s] = largest_of(fresh[s]);
     }
+    if constexpr (kReloads) {
+#pragma unroll
+      for (int s = 0; s < kOld; ++s) convert(read_slice(place, i, s), s);
+    }
     bool clamps;
     const bool rescaled = settle_scales(place, i, &clamps);
-    if ((kStep == 0 && i == 0) || (rescaled && !Scales<scalar_t>::kHalf)) {
+    if (!kReloads && (rescaled || (kStep == 0 && i == 0))) {
 #pragma unroll
       for (int s = 0; s < kOld; ++s) convert(read_slice(place, i, s), s);
     }
@@ -133,21 +147,19 @@ struct Walk {
     } else {
       columns<kStep, false>(place, i, rows);
     }
-    __syncwarp();
+    __syncwarp();  // the stage is written, the window was read; the next step's keeps the stage till then
     if constexpr (kStep % K::Down::kFactor == (K::kRowTiles - 1) % K::Down::kFactor) {
       const int tile = (i - (K::kRowTiles - 1)) / K::Down::kFactor;
       if (i >= K::kRowTiles - 1) store_rows(place, tile);
-      __syncwarp();
     }
-    release_chunks(place, i);
+    release_chunks<kStep>(place, i);
   }
 
   // ---- The window of x ----
 
   __device__ __forceinline__ Slice read_slice(const Place<K>& place, int i, int position) {
-    const int chunk = place.row_slice + K::Up::slices_before(i) + K::kFirstRowSlice + position -
-                      place.first_chunk;
-    int slot = first_slot + chunk;
+    const int chunk = place.before + K::Up::slices_before(i) + position;
+    int slot = place.first_slot + chunk;
     slot = slot < Ring::kChunks ? slot : slot % Ring::kChunks;
     const bool inside = static_cast<unsigned>(chunk) < static_cast<unsigned>(place.chunks);
     const uint32_t from = inside ? ring.ring + slot * Ring::kChunkBytes : zero_chunk;
@@ -223,6 +235,7 @@ struct Walk {
     float most = largest[0];
 #pragma unroll
     for (int s = 1; s < kWindow; ++s) most = fmaxf(most, largest[s]);
+    const float bias = kBias ? place.bias : 0;
     const int in = scales.exponent_for(fmaxf(most, fabsf(bias)));
     int out = in;
     if constexpr (K::kSigns == Signs::Read) {
@@ -257,14 +270,18 @@ struct Walk {
     return true;
   }
 
-  // Gives chunks that no later step needs back to the ring, which fetches others.
+  // Gives chunks that no later step needs back to the ring, which fetches others: those that the window
+  // leaves, and after the last step all that are left.
+  template <int kStep>
   __device__ __forceinline__ void release_chunks(const Place<K>& place, int i) {
-    const auto done = [&](int next) {
-      const int chunk =
-          place.row_slice + K::Up::slices_before(next) + K::kFirstRowSlice - place.first_chunk;
-      return next == place.steps ? place.chunks : min(max(chunk, 0), place.chunks);
-    };
-    for (int chunk = i == 0 ? 0 : done(i), end = done(i + 1); chunk < end; ++chunk) ring.fetch();
+    const int begin = place.before + K::Up::slices_before(i);
+    int count = 0;
+#pragma unroll
+    for (int s = 0; s < K::new_slices(kStep + 1); ++s) {
+      count += static_cast<unsigned>(begin + s) < static_cast<unsigned>(place.chunks);
+    }
+    if (i + 1 == place.steps) count = place.chunks - max(begin, 0);
+    for (; count > 0; --count) ring.fetch();
   }
 
   // ---- The products ----
@@ -273,10 +290,9 @@ struct Walk {
   template <int kStep>
   __device__ __forceinline__ void up_rows(const Place<K>& place, int i,
                                           Pair (&rows)[K::kColumnSlices][2]) {
-    Sums start;
-    const int first = kTile * i - call.plan.rows.up_phase;  // t = 0 is at x of (first + row) / up
-    start = bias_of_rows(place, first);
-    const bool whole = bias == 0 || (place.column_slice >= 0 &&
+    Sums start = zero_sums<Sums>();
+    if constexpr (kBias) start = bias_of_rows(place, i);
+    const bool whole = !kBias || place.bias == 0 || (place.column_slice >= 0 &&
                                      kSlice * (place.column_slice + K::kColumnSlices) <= call.in_w);
     if (whole) {
       multiply_rows<kStep, false>(start, 0, rows);
@@ -310,28 +326,25 @@ struct Walk {
   }
 
   // What the bias adds to U x: times the taps of a row that meet the image.
-  __device__ __forceinline__ Sums bias_of_rows(const Place<K>& place, int first) {
-    constexpr int kUpFactor = K::Up::kFactor;
-    const int above = kSlice * place.row_slice;  // rows of the image above the bands' row 0
-    float top = inner_bias, bottom = inner_bias;
-    if (floor_div(first + kUpFactor - 1, kUpFactor) + above < 0 ||
-        floor_div(first + kTile + K::Up::kTaps - 2, kUpFactor) + above >= call.in_h) {
-      top = bias * taps_inside(first + row(), above);
-      bottom = bias * taps_inside(first + row() + 8, above);
+  __device__ __forceinline__ Sums bias_of_rows(const Place<K>& place, int i) {
+    constexpr int kFactor = K::Up::kFactor;
+    // Tap t of the tile's row r is at row (first + r + t) / kFactor of the image.
+    const int first =
+        kTile * i - call.plan.rows.up_phase + kSlice * kFactor * place.row_slice;
+    const int end = kFactor * call.in_h;
+    const float bias = place.bias;
+    float top = bias * sum_of_taps(-first - row(), K::Up::kTaps), bottom = top;
+    if (first <= -kFactor || first + kTile + K::Up::kTaps - 2 >= end) {
+      const auto inside = [&](int row) {
+        return sum_of_taps(-row, end - kFactor - row) - sum_of_taps(-row, -kFactor - row);
+      };
+      top = bias * inside(first + row());
+      bottom = bias * inside(first + row() + 8);
     }
     const float scale = scales.in_scale();
     Sums start;
     fill_rows(start, top * scale, bottom * scale);
     return start;
-  }
-  // The sum of those taps t whose sample (first + t) / up + above of x is in the image.
-  __device__ __forceinline__ float taps_inside(int first, int above) {
-    float sum = 0;
-    for (int t = positive_phase(-first); t < K::Up::kTaps; t += K::Up::kFactor) {
-      const int x = floor_div(first + t, K::Up::kFactor) + above;
-      if (static_cast<unsigned>(x) < static_cast<unsigned>(call.in_h)) sum += up_taps(t);
-    }
-    return sum;
   }
 
   // Move 2: two halves of a tile of v, each 16 rows by 8 columns.
@@ -461,13 +474,11 @@ struct Walk {
     }
   }
 
-  // The stage's rows to memory, those of y from 16 `tile` on.
+  // The stage's rows to memory, those of the walk's y from 16 `tile` on.
   __device__ __forceinline__ void store_rows(const Place<K>& place, int tile) {
-    const int first = kTile * (place.first_row_tile + tile);
-    const int first_column = 8 * K::kOutTiles * place.block;
-    const int rows_left = call.out_h - first, columns_left = call.out_w - first_column;
-    auto* target = static_cast<scalar_t*>(call.y) +
-                   (int64_t(place.plane) * call.out_h + first) * call.out_w + first_column;
+    const int rows_left = call.out_h - kTile * (place.first_row_tile + tile);
+    const int columns_left = call.out_w - 8 * K::kOutTiles * place.block;
+    auto* target = static_cast<scalar_t*>(call.y) + place.y + int64_t(kTile * tile) * call.out_w;
     if (call.store_bytes == 16) {
       store_pieces<uint4>(target, rows_left, columns_left);
     } else if (call.store_bytes == 4) {
@@ -477,21 +488,51 @@ struct Walk {
     }
   }
   template <typename Piece>
-  __device__ __forceinline__ void store_pieces(scalar_t* target, int rows_left, int columns_left) {
+  __device__ __forceinline__ void store_pieces(scalar_t* target, int rows_left,
+                                               int columns_left) {
     if constexpr (sizeof(Piece) >= sizeof(scalar_t)) {
       constexpr int kElements = sizeof(Piece) / sizeof(scalar_t);
-      constexpr int kPieces = 8 * K::kOutTiles / kElements;
+      constexpr int kPieces = 8 * K::kOutTiles / kElements;  // of a row
       constexpr int kUnroll = sizeof(Piece) == 16 ? kTile * kPieces / 32 : 4;
+      const uint32_t stage = ring.ring + Ring::kBytes;
+      if constexpr (32 % kPieces == 0) {  // a lane's pieces are below each other
+        constexpr int kRows = 32 / kPieces;
+        const int y = lane() / kPieces, x = lane() % kPieces * kElements;
+        const uint32_t from = stage + y * K::kStagePitch + x * int(sizeof(scalar_t));
+        const int left = x < columns_left ? rows_left - y : 0;
+        scalar_t* to = target + y * call.out_w + x;
 #pragma unroll kUnroll
-      for (int p = lane(); p < kTile * kPieces; p += 32) {
-        const int y = p / kPieces, x = p % kPieces * kElements;
-        if (y >= rows_left || x >= columns_left) continue;
-        const uint32_t from =
-            ring.ring + Ring::kBytes + y * K::kStagePitch + x * int(sizeof(scalar_t));
-        __stcs(reinterpret_cast<Piece*>(target + int64_t(y) * call.out_w + x),
-               *static_cast<const Piece*>(__cvta_shared_to_generic(from)));
+        for (int rows = 0; rows < kTile; rows += kRows) {
+          store_if(to + rows * call.out_w, load_stage<Piece>(from + rows * K::kStagePitch),
+                   rows < left);
+        }
+      } else {
+#pragma unroll kUnroll
+        for (int p = lane(); p < kTile * kPieces; p += 32) {
+          const int y = p / kPieces, x = p % kPieces * kElements;
+          store_if(target + int64_t(y) * call.out_w + x,
+                   load_stage<Piece>(stage + y * K::kStagePitch + x * int(sizeof(scalar_t))),
+                   y < rows_left && x < columns_left);
+        }
       }
     }
+  }
+  template <typename Piece>
+  static __device__ __forceinline__ Piece load_stage(uint32_t from) {
+    return *static_cast<const Piece*>(__cvta_shared_to_generic(from));
+  }
+  // A store that the compiler makes no branch of.
+  static __device__ __forceinline__ void store_if(scalar_t* to, const uint4& piece, bool condition) {
+    asm volatile(
+        "{.reg .pred p;\n"
+        "setp.ne.b32 p, %5, 0;\n"
+        "@p st.global.cs.v4.b32 [%0], {%1, %2, %3, %4};}" ::"l"(to),
+        "r"(piece.x), "r"(piece.y), "r"(piece.z), "r"(piece.w), "r"(int(condition))
+        : "memory");
+  }
+  template <typename Piece>
+  static __device__ __forceinline__ void store_if(scalar_t* to, Piece piece, bool condition) {
+    if (condition) __stcs(reinterpret_cast<Piece*>(to), piece);
   }
 
   __device__ __forceinline__ void write_plane_sum(const Place<K>& place) {
@@ -509,30 +550,16 @@ struct Walk {
   struct MapRow {
     uint32_t* words;
     uint32_t* flags;
-    int first, end;  // tiles that are in the map (when read), or this walk's to write
+    int first, end;  // those that are in the map, and this walk's to write
     __device__ __forceinline__ bool has(int tile) const { return tile >= first && tile < end; }
   };
   __device__ __forceinline__ MapRow map_row(const Place<K>& place, int i) const {
-    constexpr bool kRead = K::kSigns == Signs::Read;
-    const SignMap<int>& map = call.map;
-    const int step = K::Down::kFactor * place.first_row_tile + i;
-    const int map_row = step + call.plan.rows.sign_tile;
-    const int map_column = place.block * K::kMapTilesOfBlock + call.plan.columns.sign_tile / 4;
-    const int64_t plane = int64_t(place.plane) * map.words_per_plane();
-    const int tile = map_row * map.tile_columns + map_column;
-    MapRow result;
-    result.words = call.signs + plane + int64_t(tile) * SignMap<int>::kTileWords + lane();
-    result.flags = call.signs + plane + map.flag_words() + tile;
-    result.first = -map_column;
-    result.end = map.tile_columns - map_column;
-    bool rows_in = map_row >= 0 && map_row < map.tile_rows;
-    if constexpr (!kRead) {  // what walks share is one's to write
-      if (place.block + 1 < call.plan.blocks) result.end = min(result.end, K::kMapTilesOfBlock);
-      const bool last = place.segment + 1 == call.plan.segments;
-      rows_in &= last || i < K::Down::kFactor * place.row_tiles;
-    }
-    if (!rows_in) result.end = result.first;
-    return result;
+    const int map_row = place.map_row + i;
+    const bool inside = map_row >= 0 && map_row < place.end_map_row;
+    const int64_t tiles = int64_t(i) * call.map.tile_columns;
+    return {call.signs + place.map_words + tiles * SignMap<int>::kTileWords + lane(),
+            call.signs + place.map_flags + tiles, place.first_map_tile,
+            inside ? place.end_map_tile : place.first_map_tile};
   }
 
   __device__ __forceinline__ void read_signs(const Place<K>& place, int i) {
