@@ -21,7 +21,7 @@ from torch.overrides import has_torch_function
 
 from lltm_jit import native
 from lltm_jit.jit import variants
-from lltm_jit.ops._library import define, refuse_non_tensor
+from lltm_jit.ops._library import define, refuse_non_tensors
 from lltm_jit.ops.stylegan._implementation import takes_reference
 
 _FILTERS = "Tensor? fu, Tensor? fd"
@@ -149,15 +149,17 @@ def filtered_lrelu(
         TypeError: if an argument that should be one is no tensor, or ``padding`` no numbers.
         ValueError: if ``padding`` has another length than 1, 2 or 4, or ``impl`` is neither.
     """
-    for name, value in (("x", x), ("fu", fu), ("fd", fd), ("b", b)):
-        refuse_non_tensor("filtered_lrelu", name, value, optional=name != "x")
     args = (x, fu, fd, b, up, down, _four(padding), gain, slope, clamp, flip_filter)
-    if takes_reference("filtered_lrelu", impl, x):
-        return filtered_lrelu_reference(*args)
-    # Subclasses and modes with a __torch_function__ see the operator, not the extension.
-    if torch.compiler.is_compiling() or has_torch_function((x, fu, fd, b)):
-        return torch.ops.lltm_jit.filtered_lrelu(*args)
-    return native.stylegan.filtered_lrelu(*args)
+    try:
+        if takes_reference("filtered_lrelu", impl, x):
+            return filtered_lrelu_reference(*args)
+        # Subclasses and modes with a __torch_function__ see the operator, not the extension.
+        if torch.compiler.is_compiling() or has_torch_function((x, fu, fd, b)):
+            return torch.ops.lltm_jit.filtered_lrelu(*args)
+        return native.stylegan.filtered_lrelu(*args)
+    except (AttributeError, RuntimeError, TypeError):
+        refuse_non_tensors(filtered_lrelu, (x, fu, fd, b), optional=("fu", "fd", "b"))
+        raise
 
 
 def _four(padding: int | Sequence[int]) -> list[int]:

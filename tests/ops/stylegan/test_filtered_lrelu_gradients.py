@@ -215,3 +215,17 @@ def test_meta():
     y = filtered_lrelu(x.requires_grad_(), f, f, b, up=2, down=2, padding=5)
     assert (y.shape, y.dtype) == ((2, 3, 8, 9), torch.half)
     assert torch.autograd.grad(y.sum(), x)[0].shape == x.shape
+
+
+def test_torch_function_sees_the_operator():
+    seen = []
+
+    class Watched(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    y = filtered_lrelu(torch.randn(1, 2, 5, 5).as_subclass(Watched))
+    assert isinstance(y, Watched)
+    assert ops.filtered_lrelu in seen
