@@ -107,6 +107,8 @@ Tensor float_taps(const OptionalTensor& filter) {
 }
 
 SymSignMap sign_map(c10::SymIntArrayRef size, at::IntArrayRef phase) {
+  TORCH_CHECK(phase.size() == 2 && phase[0] >= 0 && phase[0] < 16 && phase[1] >= 0 && phase[1] < 16,
+              "filtered_lrelu(): expected sign_phase to be 2 numbers of 0 to 15, but got ", phase);
   return {size[0], size[1], static_cast<int>(phase[0]), static_cast<int>(phase[1])};
 }
 
@@ -184,14 +186,15 @@ std::array<c10::SymInt, count> copy(c10::SymIntArrayRef values) {
   return result;
 }
 
-LinearCall linear_call(const FlrInputs& in) {
+LinearCall linear_call(const FlrForwardInputs& forward) {
+  const FlrInputs& in = forward.call;
   const FlrSizes sizes = check_filtered_lrelu(in);
   return {.up = in.up,
           .down = in.down,
           .padding = copy<4>(in.padding),
           .sign_size = {sizes.mid_h, sizes.mid_w},
           .sign_offset = {0, 0},
-          .sign_phase = sign_phase(in),
+          .sign_phase = {forward.sign_phase[0], forward.sign_phase[1]},
           .gain = in.gain,
           .slope = in.slope,
           .flip_filter = in.flip_filter,
@@ -199,29 +202,34 @@ LinearCall linear_call(const FlrInputs& in) {
           .in_w = in.x.sym_size(3)};
 }
 
-template <typename Op>
-auto call_below(const Op& op, const FlrInputs& in) {
+template <typename Op, typename... More>
+auto call_below(const Op& op, const FlrInputs& in, const More&... more) {
   return below_autograd(op, in.x, in.fu, in.fd, in.b, in.up, in.down, in.padding, in.gain, in.slope,
-                        in.clamp, in.flip_filter);
+                        in.clamp, in.flip_filter, more...);
 }
 
-std::tuple<Tensor, Tensor> forward_autograd(const FlrInputs& in) {
-  if (any_forward_grad(in.x, in.b)) return filtered_lrelu_forward_formula(in);
-  auto results = call_below(ops::filtered_lrelu_forward, in);
+std::tuple<Tensor, Tensor> forward_autograd(const FlrForwardInputs& forward) {
+  const FlrInputs& in = forward.call;
+  if (any_forward_grad(in.x, in.b)) return filtered_lrelu_forward_formula(forward);
+  auto results = call_below(ops::filtered_lrelu_forward, in, forward.sign_phase);
   if (!any_requires_grad(in.x, in.b)) return results;
   const auto& [y, signs] = results;
   record({"FilteredLreluBackward",
-          [call = linear_call(in)](const BackwardPass& pass) {
+          [call = linear_call(forward)](const BackwardPass& pass) {
             return gradients(call, pass, pass.grads[0]);
           }},
          {in.x, as_tensor(in.b)}, {y}, /*saved=*/{as_tensor(in.fu), as_tensor(in.fd), signs});
   return results;
 }
 
+// Note [Phases are arguments]
+// Both the call that writes signs and the one that reads them are told the phases, so that a graph which
+// torch.compile has kept from another version of this package still fits itself.
 Tensor autograd(const FlrInputs& in) {
   if (any_forward_grad(in.x, in.b)) return filtered_lrelu_formula(in);
-  if (any_requires_grad(in.x, in.b)) return std::get<0>(forward_autograd(in));
-  return call_below(ops::filtered_lrelu, in);
+  if (!any_requires_grad(in.x, in.b)) return call_below(ops::filtered_lrelu, in);
+  check_filtered_lrelu(in);
+  return std::get<0>(forward_autograd({in, sign_phase(in)}));
 }
 
 // The gradient of a linear call's x, whose sums are those of y.
@@ -271,14 +279,14 @@ std::tuple<Tensor, Tensor> linear_autograd(const FlrLinearInputs& in) {
 
 // ------------------------------------------------------------------------------------- operators --
 
-Operator<OfFlr<Tensor>> ops::filtered_lrelu{
+Operator<OfFlr> ops::filtered_lrelu{
     .name = "lltm_jit::filtered_lrelu",
     .kernel = flat<filtered_lrelu_kernel>,
     .formula = flat<filtered_lrelu_formula>,
     .autograd = flat<autograd>,
 };
 
-Operator<OfFlr<std::tuple<Tensor, Tensor>>> ops::filtered_lrelu_forward{
+Operator<OfFlrForward> ops::filtered_lrelu_forward{
     .name = "lltm_jit::filtered_lrelu_forward",
     .kernel = flat<filtered_lrelu_forward_kernel>,
     .formula = flat<filtered_lrelu_forward_formula>,

@@ -143,15 +143,15 @@ Tensor factors(const FlrLinearInputs& in, const FlrSizes& sizes, const Tensor& l
   return ones.where(is_set(places.word).logical_not(), ones.mul(in.slope));
 }
 
-std::tuple<Tensor, Tensor> forward(const FlrInputs& in, bool with_signs) {
+std::tuple<Tensor, Tensor> forward(const FlrInputs& in, const at::IntArrayRef* sign_phase) {
   const FlrSizes sizes = check_filtered_lrelu(in);
   Tensor t = in.x.to(arithmetic_type(in.x));
   if (in.b) t = t.add(in.b->to(t.scalar_type()).view_symint({-1, 1, 1}));
   const Tensor u = upsampled(in, sizes, t), negative = u.lt(0);
   Tensor v = u.where(negative.logical_not(), u.mul(in.slope)), signs;
-  if (with_signs) {
+  if (sign_phase) {
     const auto clamped = in.clamp ? v.abs().gt(*in.clamp) : negative.logical_and(u.gt(0));
-    signs = packed(negative, clamped, sign_map({sizes.mid_h, sizes.mid_w}, sign_phase(in)), sizes);
+    signs = packed(negative, clamped, sign_map({sizes.mid_h, sizes.mid_w}, *sign_phase), sizes);
   }
   if (in.clamp) v = v.clamp(c10::Scalar(-*in.clamp), c10::Scalar(*in.clamp));
   return {downsampled(in, sizes, v).to(in.x.scalar_type()), signs};
@@ -159,10 +159,10 @@ std::tuple<Tensor, Tensor> forward(const FlrInputs& in, bool with_signs) {
 
 }  // namespace
 
-Tensor filtered_lrelu_formula(const FlrInputs& in) { return std::get<0>(forward(in, false)); }
+Tensor filtered_lrelu_formula(const FlrInputs& in) { return std::get<0>(forward(in, nullptr)); }
 
-std::tuple<Tensor, Tensor> filtered_lrelu_forward_formula(const FlrInputs& in) {
-  return forward(in, true);
+std::tuple<Tensor, Tensor> filtered_lrelu_forward_formula(const FlrForwardInputs& in) {
+  return forward(in.call, &in.sign_phase);
 }
 
 std::tuple<Tensor, Tensor> filtered_lrelu_linear_formula(const FlrLinearInputs& in) {

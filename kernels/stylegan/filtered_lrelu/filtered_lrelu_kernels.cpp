@@ -171,16 +171,16 @@ Tensor filtered_lrelu_kernel(const FlrInputs& in) {
   return run(call) ? call.y : filtered_lrelu_formula(in);
 }
 
-std::tuple<Tensor, Tensor> filtered_lrelu_forward_kernel(const FlrInputs& in) {
+std::tuple<Tensor, Tensor> filtered_lrelu_forward_kernel(const FlrForwardInputs& forward) {
+  const FlrInputs& in = forward.call;
   const FlrSizes sizes = check_filtered_lrelu(in);
   const KernelGuard guard(in.x);
-  const auto phase = sign_phase(in);
-  const Tensor signs = new_signs(in.x, sizes, phase);
+  const Tensor signs = new_signs(in.x, sizes, forward.sign_phase);
   if (nothing_to_do(in.x, sizes)) return {empty_result(in.x, sizes), signs};
   Call call(in, sizes, in.b);
   if (in.clamp) call.args.clamp = *in.clamp;
-  call.with_signs(signs, Signs::Write, call.args.mid_h, call.args.mid_w, 0, 0, phase);
-  if (!run(call)) return filtered_lrelu_forward_formula(in);
+  call.with_signs(signs, Signs::Write, call.args.mid_h, call.args.mid_w, 0, 0, forward.sign_phase);
+  if (!run(call)) return filtered_lrelu_forward_formula(forward);
   return {call.y, signs};
 }
 

@@ -29,6 +29,12 @@ struct FlrInputs {
   bool flip_filter;
 };
 
+// Of one that also gives the signs, in a map of these phases, [y, x]: sign_map.h.
+struct FlrForwardInputs {
+  FlrInputs call;
+  at::IntArrayRef sign_phase;
+};
+
 // Of a call that reads signs, which is linear in x: the derivative of a forward call or of another one
 // of its kind. The map is of sign_size, [height, width], and sign_offset, [y, x], is where v begins in it.
 struct FlrLinearInputs {
@@ -36,7 +42,7 @@ struct FlrLinearInputs {
   const OptionalTensor &fu, &fd;
   int64_t up, down;
   c10::SymIntArrayRef padding, sign_size, sign_offset;
-  at::IntArrayRef sign_phase;  // [y, x]: sign_map.h
+  at::IntArrayRef sign_phase;
   double gain, slope;
   bool flip_filter;
   bool with_sums;  // of y over all but the channels; else there are none, [0]
@@ -59,26 +65,32 @@ Tensor float_taps(const OptionalTensor& filter);
 using SymSignMap = SignMap<c10::SymInt>;
 SymSignMap sign_map(c10::SymIntArrayRef size, at::IntArrayRef phase);
 
-// The phases of the map that a call writes: they depend on the call alone, so that signs which are written
+// The phases of the map that a call is to write: they depend on the call alone, so that signs which are written
 // on one road can be read on any.
 std::array<int64_t, 2> sign_phase(const FlrInputs& in);
 
 // -------------------------------------------------------------------- kernels, and formulas --
 
 Tensor filtered_lrelu_kernel(const FlrInputs& in);
-std::tuple<Tensor, Tensor> filtered_lrelu_forward_kernel(const FlrInputs& in);
+std::tuple<Tensor, Tensor> filtered_lrelu_forward_kernel(const FlrForwardInputs& in);
 std::tuple<Tensor, Tensor> filtered_lrelu_linear_kernel(const FlrLinearInputs& in);
 
 Tensor filtered_lrelu_formula(const FlrInputs& in);
-std::tuple<Tensor, Tensor> filtered_lrelu_forward_formula(const FlrInputs& in);
+std::tuple<Tensor, Tensor> filtered_lrelu_forward_formula(const FlrForwardInputs& in);
 std::tuple<Tensor, Tensor> filtered_lrelu_linear_formula(const FlrLinearInputs& in);
 
 // ------------------------------------------------------------------------------------ operators --
 
-template <typename Result>
-using OfFlr = Result(const Tensor& x, const OptionalTensor& fu, const OptionalTensor& fd,
+using OfFlr = Tensor(const Tensor& x, const OptionalTensor& fu, const OptionalTensor& fd,
                      const OptionalTensor& b, int64_t up, int64_t down, c10::SymIntArrayRef padding,
                      double gain, double slope, std::optional<double> clamp, bool flip_filter);
+
+using OfFlrForward = std::tuple<Tensor, Tensor>(const Tensor& x, const OptionalTensor& fu,
+                                                const OptionalTensor& fd, const OptionalTensor& b,
+                                                int64_t up, int64_t down,
+                                                c10::SymIntArrayRef padding, double gain,
+                                                double slope, std::optional<double> clamp,
+                                                bool flip_filter, at::IntArrayRef sign_phase);
 
 using OfFlrLinear = std::tuple<Tensor, Tensor>(
     const Tensor& x, const Tensor& signs, const OptionalTensor& fu, const OptionalTensor& fd,
@@ -88,9 +100,9 @@ using OfFlrLinear = std::tuple<Tensor, Tensor>(
 
 namespace ops {
 
-extern Operator<OfFlr<Tensor>> filtered_lrelu;
-extern Operator<OfFlr<std::tuple<Tensor, Tensor>>> filtered_lrelu_forward;  // y, signs
-extern Operator<OfFlrLinear> filtered_lrelu_linear;                         // y, sums
+extern Operator<OfFlr> filtered_lrelu;
+extern Operator<OfFlrForward> filtered_lrelu_forward;  // y, signs
+extern Operator<OfFlrLinear> filtered_lrelu_linear;    // y, sums
 
 }  // namespace ops
 }  // namespace lltm_jit

@@ -34,11 +34,12 @@ define(
     "stylegan",
     # padding is [left, right, top, bottom]; gain is without up^2.
     f"filtered_lrelu({_CALL}) -> Tensor",
-    # Also the signs that the backward pass needs, int32 of [batch, channels, words].
-    f"filtered_lrelu_forward({_CALL}) -> (Tensor y, Tensor signs)",
+    # Also the signs that the backward pass needs, int32 of [batch, channels, words], in a map of
+    # these phases: sign_map.h.
+    f"filtered_lrelu_forward({_CALL}, int[] sign_phase) -> (Tensor y, Tensor signs)",
     # Linear in x: signs, of sign_size [height, width], in place of the activation and the clamp.
-    # The sample [i, j] between the filters belongs to the sign [i, j] + sign_offset; sign_phase is
-    # that of sign_map.h. sums is y's sum over all but the channels, or empty.
+    # The sample [i, j] between the filters belongs to the sign [i, j] + sign_offset. sums is y's
+    # sum over all but the channels, or empty.
     f"filtered_lrelu_linear(Tensor x, Tensor signs, {_FILTERS}, int up, int down, "
     "SymInt[] padding, SymInt[] sign_size, SymInt[] sign_offset, int[] sign_phase, float gain, "
     "float slope, bool flip_filter, bool with_sums) -> (Tensor y, Tensor sums)",

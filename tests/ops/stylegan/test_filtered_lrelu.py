@@ -296,7 +296,7 @@ def test_signs_of_one_device_fit_the_other(dtype, padding):
     """Maps that are written on the CPU and on the GPU differ in samples next to 0 alone."""
     x, b = make_inputs((2, 3, 40, 50), dtype)
     f = make_filter(12)
-    call = (2, 2, padding, 1.4, 0.2, 0.8, False)
+    call = (2, 2, padding, 1.4, 0.2, 0.8, False, [5, 3])
     signs = [
         torch.ops.lltm_jit.filtered_lrelu_forward(*(t.to(device) for t in (x, f, f, b)), *call)[1]
         for device in ("cpu", "cuda")

@@ -102,10 +102,10 @@ def test_opcheck(dtype, device):
     x, b = (t.detach().to(dtype).requires_grad_() for t in small(device))
     f, f2 = make_filter(3, device), make_filter((2, 3), device)
     call = (2, 3, [3, 4, 5, 6], 1.2, 0.2, 0.5, False)
-    for operator in (ops.filtered_lrelu, ops.filtered_lrelu_forward):
-        opcheck(operator.default, (x, f, f2, b, *call))
-        opcheck(operator.default, (x.detach(), None, f2, None, *call))
-    y, signs = ops.filtered_lrelu_forward(x.detach(), f, None, b.detach(), 2, 1, *call[2:])
+    for operator, more in ((ops.filtered_lrelu, ()), (ops.filtered_lrelu_forward, ([3, 14],))):
+        opcheck(operator.default, (x, f, f2, b, *call, *more))
+        opcheck(operator.default, (x.detach(), None, f2, None, *call, *more))
+    y, signs = ops.filtered_lrelu_forward(x.detach(), f, None, b.detach(), 2, 1, *call[2:], [0, 0])
     size = [y.shape[2], y.shape[3]]
     phase = [0, 0]
     words = 65 * -(-size[0] // 16) * -(-size[1] // 64)
