@@ -9,6 +9,7 @@
 extern "C" cudaError_t filtered_lrelu_mma(const lltm_jit::FilteredLreluArgs& args,
                                           cudaStream_t stream) {
   using namespace lltm_jit;
-  return launch_walks<Shape<ELEMENT, UP, DOWN, UP_TAPS, DOWN_TAPS, Signs::SIGNS, OUT_TILES, IN_SLICES>>(
-      args, stream);
+  return launch_walks<
+      Shape<ELEMENT, UP, DOWN, UP_TAPS, DOWN_TAPS, Signs::SIGNS, OUT_TILES, IN_SLICES>>(args,
+                                                                                        stream);
 }

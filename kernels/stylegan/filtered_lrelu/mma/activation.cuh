@@ -26,7 +26,8 @@ struct Activation {
       : slope(pack2<Half>(slope_, slope_)), pass(pack2<Half>(pass_, pass_)) {}
   __device__ __forceinline__ void set_clamp(float clamp, int doublings) {
     limit = pack2<Half>(clamp, clamp);
-    const float first = power_of_two(doublings / 2), second = power_of_two(doublings - doublings / 2);
+    const float first = power_of_two(doublings / 2),
+                second = power_of_two(doublings - doublings / 2);
     boost[0] = pack2<Half>(first, first);
     boost[1] = pack2<Half>(second, second);
   }

@@ -90,14 +90,15 @@ struct Bands {
   using DownTaps = ScaledTaps<K::Down::kTaps>;
   static constexpr int kPeriod = K::Up::kPeriod;
 
-  Pair up_rows[kPeriod][K::kRowWindow][2];        // A: 16 rows of v by a slice of rows of x
-  Pair up_columns[kPeriod][K::kColumnWindow][2];  // B: a slice of columns of x by 8 columns of v, twice
+  Pair up_rows[kPeriod][K::kRowWindow][2];  // A: 16 rows of v by a slice of rows of x
+  Pair up_columns[kPeriod][K::kColumnWindow]
+                 [2];  // B: a slice of columns of x by 8 columns of v, twice
   Pair down_columns[2 * K::Down::tiles(8) + 1][2];  // B: 16 columns of v by 8 columns of y
   Pair down_rows[K::Down::tiles(16)][4];            // A: 16 rows of y by 16 rows of v
 
   // `sign` goes into the second product, so that v has that of the gain.
-  __device__ __forceinline__ void make(const UpTaps& up, const DownTaps& down,
-                                       const AxisPlan& rows, const AxisPlan& columns, float sign) {
+  __device__ __forceinline__ void make(const UpTaps& up, const DownTaps& down, const AxisPlan& rows,
+                                       const AxisPlan& columns, float sign) {
     constexpr int kFactor = K::Up::kFactor, kDown = K::Down::kFactor;
     const int row = threadIdx.x % 32 / 4, k = threadIdx.x % 4 * 2;
 #pragma unroll

@@ -19,9 +19,9 @@ struct SplitPair {
 
 template <typename scalar_t>
 struct Arithmetic {
-  using Pair = uint32_t;   // two numbers of an operand
-  using Sums = HalfSums;   // exact but for the last rounding, since one or two products make a sum
-  static constexpr float kTapSum = 1;      // the filters are scaled so that no half overflows, up to
+  using Pair = uint32_t;  // two numbers of an operand
+  using Sums = HalfSums;  // exact but for the last rounding, since one or two products make a sum
+  static constexpr float kTapSum = 1;  // the filters are scaled so that no half overflows, up to
   static constexpr int kTopExponent = 13;  // samples of this binary exponent
 };
 template <>

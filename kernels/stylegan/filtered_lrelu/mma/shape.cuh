@@ -16,7 +16,8 @@ struct Shape {
   using Up = lltm_jit::Up<kUpFactor, kUpTaps>;
   using Down = lltm_jit::Down<kDownFactor, kDownTaps>;
   static constexpr Signs kSigns = kSigns_;
-  static constexpr MmaShape kShape{kUpFactor, kDownFactor, kUpTaps, kDownTaps, kOutTiles_, kInSlices};
+  static constexpr MmaShape kShape{kUpFactor, kDownFactor, kUpTaps,
+                                   kDownTaps, kOutTiles_,  kInSlices};
   static constexpr bool kOneBlock = kInSlices != 0;
 
   // Columns: tiles of y, of v (and those between two blocks), and slices of x. Slices that are always
@@ -25,7 +26,8 @@ struct Shape {
   static constexpr int kTiles = Down::tiles(8 * kOutTiles);
   static constexpr int kMapTiles = ceil_div(kTiles, 4);
   static constexpr int kMapTilesOfBlock = kOutTiles * kDownFactor / 8;
-  static_assert(kOneBlock || (kOutTiles * kDownFactor % 8 == 0 && kOutTiles * kDownFactor % kUpFactor == 0),
+  static_assert(kOneBlock ||
+                    (kOutTiles * kDownFactor % 8 == 0 && kOutTiles * kDownFactor % kUpFactor == 0),
                 "blocks begin at tiles of the sign map, and at slices of x");
   static_assert(kOutTiles % 2 == 0, "tiles of y are stored in pairs");
   static constexpr int kFirstColumnSlice =
@@ -80,7 +82,8 @@ struct Shape {
       sizeof(scalar_t) == 2 && kOutTiles * (kCarriesOlder ? 2 : 1) <= 8 ? 16 : 8;
   static constexpr int kRingChunks = kRowWindow + 2;
 
-  static constexpr int kStagePitch = kOutTiles * 8 * int(sizeof(scalar_t)) + (sizeof(scalar_t) == 2 ? 16 : 32);
+  static constexpr int kStagePitch =
+      kOutTiles * 8 * int(sizeof(scalar_t)) + (sizeof(scalar_t) == 2 ? 16 : 32);
 };
 
 }  // namespace lltm_jit

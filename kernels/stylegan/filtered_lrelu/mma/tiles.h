@@ -101,8 +101,7 @@ struct Down {
   }
   // Whether a tile of v that begins `distance` samples after the first of some outputs has a part in them.
   LLTM_JIT_HOST_DEVICE static constexpr bool touches(int distance, int outputs) {
-    return distance > -kTile &&
-           distance < kFactor * (outputs - 1) + kTaps + kLastPhase;
+    return distance > -kTile && distance < kFactor * (outputs - 1) + kTaps + kLastPhase;
   }
 };
 

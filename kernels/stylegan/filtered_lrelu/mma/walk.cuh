@@ -35,14 +35,14 @@ struct Walk {
 
   const MmaCall& call;
   const typename Bands<K>::UpTaps& up_taps;
-  Place<K>& shared_place;   // the warp's own
+  Place<K>& shared_place;     // the warp's own
   const uint32_t zero_chunk;  // shared memory: rows above and below the image
-  Ring ring;                // and 16 rows of y behind it
+  Ring ring;                  // and 16 rows of y behind it
   Scales<scalar_t> scales;
   Bands<K> bands;
 
   Pair window[K::kColumnSlices][kWindow];
-  float largest[kWindow];   // magnitude, of each slice of rows
+  float largest[kWindow];  // magnitude, of each slice of rows
   FloatSums newer[K::kOutTiles], older[K::kOutTiles];
   uint32_t negative[K::kMapTiles];  // signs that are read, of the next step
   bool clamped_next;                // a tile of this lane's has clamped samples
@@ -292,8 +292,9 @@ struct Walk {
                                           Pair (&rows)[K::kColumnSlices][2]) {
     Sums start = zero_sums<Sums>();
     if constexpr (kBias) start = bias_of_rows(place, i);
-    const bool whole = !kBias || place.bias == 0 || (place.column_slice >= 0 &&
-                                     kSlice * (place.column_slice + K::kColumnSlices) <= call.in_w);
+    const bool whole =
+        !kBias || place.bias == 0 ||
+        (place.column_slice >= 0 && kSlice * (place.column_slice + K::kColumnSlices) <= call.in_w);
     if (whole) {
       multiply_rows<kStep, false>(start, 0, rows);
     } else {
@@ -329,8 +330,7 @@ struct Walk {
   __device__ __forceinline__ Sums bias_of_rows(const Place<K>& place, int i) {
     constexpr int kFactor = K::Up::kFactor;
     // Tap t of the tile's row r is at row (first + r + t) / kFactor of the image.
-    const int first =
-        kTile * i - call.plan.rows.up_phase + kSlice * kFactor * place.row_slice;
+    const int first = kTile * i - call.plan.rows.up_phase + kSlice * kFactor * place.row_slice;
     const int end = kFactor * call.in_h;
     const float bias = place.bias;
     float top = bias * sum_of_taps(-first - row(), K::Up::kTaps), bottom = top;
@@ -411,12 +411,13 @@ struct Walk {
         const Pair b[2] = {transpose_pair(to_pair<Pair>(sums[j], 0)),
                            transpose_pair(to_pair<Pair>(sums[j], 1))};
         if constexpr (kAge + kFactor < K::kRowTiles) {
-          older[j] = multiply_add(bands.down_rows[kAge + kFactor], b, kAge == 0 ? newer[j] : older[j]);
+          older[j] =
+              multiply_add(bands.down_rows[kAge + kFactor], b, kAge == 0 ? newer[j] : older[j]);
           if (kAge + kFactor == K::kRowTiles - 1) stage_tile(place, older[j], j, staged);
         }
         if constexpr (kAge < K::kRowTiles) {
-          newer[j] = multiply_add(bands.down_rows[kAge], b,
-                                  kAge == 0 ? zero_sums<FloatSums>() : newer[j]);
+          newer[j] =
+              multiply_add(bands.down_rows[kAge], b, kAge == 0 ? zero_sums<FloatSums>() : newer[j]);
           if (kAge == K::kRowTiles - 1) stage_tile(place, newer[j], j, staged);
         }
       }
@@ -488,8 +489,7 @@ struct Walk {
     }
   }
   template <typename Piece>
-  __device__ __forceinline__ void store_pieces(scalar_t* target, int rows_left,
-                                               int columns_left) {
+  __device__ __forceinline__ void store_pieces(scalar_t* target, int rows_left, int columns_left) {
     if constexpr (sizeof(Piece) >= sizeof(scalar_t)) {
       constexpr int kElements = sizeof(Piece) / sizeof(scalar_t);
       constexpr int kPieces = 8 * K::kOutTiles / kElements;  // of a row
@@ -522,7 +522,8 @@ struct Walk {
     return *static_cast<const Piece*>(__cvta_shared_to_generic(from));
   }
   // A store that the compiler makes no branch of.
-  static __device__ __forceinline__ void store_if(scalar_t* to, const uint4& piece, bool condition) {
+  static __device__ __forceinline__ void store_if(scalar_t* to, const uint4& piece,
+                                                  bool condition) {
     asm volatile(
         "{.reg .pred p;\n"
         "setp.ne.b32 p, %5, 0;\n"
@@ -595,7 +596,8 @@ struct Walk {
         const int m = tile / 4;
         negative = walk.negative[m];
         if (kClamped && map.has(m)) {
-          clamped = __ldcs(map.words + walk.call.map.clamped_words() + m * SignMap<int>::kTileWords);
+          clamped =
+              __ldcs(map.words + walk.call.map.clamped_words() + m * SignMap<int>::kTileWords);
         }
       }
     }
