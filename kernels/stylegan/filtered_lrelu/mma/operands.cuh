@@ -12,6 +12,11 @@
 
 namespace lltm_jit {
 
+// This lane, and where its numbers lie in a fragment: see Note [Fragments].
+__device__ __forceinline__ int lane() { return threadIdx.x % 32; }
+__device__ __forceinline__ int fragment_row() { return lane() / 4; }
+__device__ __forceinline__ int fragment_column() { return lane() % 4 * 2; }
+
 // Two numbers, as two registers of two halves.
 struct SplitPair {
   uint32_t high, low;
