@@ -1,4 +1,5 @@
-// filtered_lrelu on tensor cores, for one pair of factors, type and kind of signs. Constants of a variant:
+// filtered_lrelu on tensor cores, for one pair of factors, type and kind of signs. Constants of a
+// variant:
 //   ELEMENT               Half, BFloat16 or float
 //   UP, DOWN              factors: 1, 2 or 4
 //   UP_TAPS, DOWN_TAPS    no fewer than the filters have: class_taps()

@@ -1,10 +1,10 @@
 // The filters as tiles of banded matrices, in registers. See Note [Bands].
 //
 // Note [Taps in half]
-// The rounding of the taps to half would be the largest error of all. They are multiplied by a common
-// factor before, that of 32 which makes it smallest (it becomes half of what it would be), and by a
-// power of two which brings the sum of their magnitudes below 1, so that nothing overflows. Both are
-// undone in the multiplication that the results need anyway.
+// The rounding of the taps to half would be the largest error of all. They are multiplied by a
+// common factor before, that of 32 which makes it smallest (it becomes half of what it would be),
+// and by a power of two which brings the sum of their magnitudes below 1, so that nothing
+// overflows. Both are undone in the multiplication that the results need anyway.
 #pragma once
 
 #include "stylegan/filtered_lrelu/mma/operands.cuh"
@@ -25,7 +25,8 @@ struct ScaledTaps {
     return static_cast<unsigned>(t) < kTaps ? taps[t] : 0.f;
   }
 
-  // Reads `count` taps, null for the identity, of which a sample takes each `step`-th. One warp calls it.
+  // Reads `count` taps, null for the identity, of which a sample takes each `step`-th. One warp
+  // calls it.
   template <typename scalar_t>
   __device__ __forceinline__ void read(const float* filter, int count, bool flip, int step) {
     const int lane = threadIdx.x % 32;
@@ -67,7 +68,8 @@ struct ScaledTaps {
     }
     return warp_max(sum);
   }
-  // The factor from 1/2 to 1 that lets the taps lose least when they are rounded; each lane tries one.
+  // The factor from 1/2 to 1 that lets the taps lose least when they are rounded; each lane tries
+  // one.
   static __device__ __forceinline__ float best_factor(float tap) {
     const int lane = threadIdx.x % 32;
     const float factor = 0.5f + lane / 64.f;

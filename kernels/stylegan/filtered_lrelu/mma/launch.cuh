@@ -119,18 +119,29 @@ bool make_call(const FilteredLreluArgs& args, MmaCall* call) {
   return true;
 }
 
+// cudaErrorNotSupported: the call is not for this shape, or the chip is too old or too small for
+// it.
 template <typename K>
 cudaError_t launch_walks(const FilteredLreluArgs& args, cudaStream_t stream) {
   MmaCall call{};
   if (!make_call<K>(args, &call)) return cudaErrorNotSupported;
-  int multiprocessors = 0;
-  const cudaError_t error = ask_once(
-      [](int device, int* count) {
-        return cudaDeviceGetAttribute(count, cudaDevAttrMultiProcessorCount, device);
-      },
-      &multiprocessors);
+  struct Chip {
+    int multiprocessors, shared_bytes;
+  } chip{};
+  const auto ask = [](int device, Chip* answer) {
+    const cudaError_t error =
+        cudaDeviceGetAttribute(&answer->multiprocessors, cudaDevAttrMultiProcessorCount, device);
+    if (error != cudaSuccess) return error;
+    return cudaDeviceGetAttribute(&answer->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                  device);
+  };
+  int architecture = 0;
+  cudaError_t error = ask_once(ask, &chip);
+  if (error == cudaSuccess) error = code_architecture(walk_kernel<K>, &architecture);
   if (error != cudaSuccess) return error;
-  const int blocks = min(multiprocessors, ceil_div(call.walks, 2));
+  if (architecture < 80 || SharedLayout<K>::kBytes > chip.shared_bytes)
+    return cudaErrorNotSupported;
+  const int blocks = min(chip.multiprocessors, call.walks);
   return launch(walk_kernel<K>, blocks, 32 * K::kWarps, SharedLayout<K>::kBytes, stream, call);
 }
 

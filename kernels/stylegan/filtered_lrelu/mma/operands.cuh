@@ -1,10 +1,11 @@
-// What the products of filtered_lrelu are computed with: one half a number for the 16-bit types, two for
-// float.
+// What the products of filtered_lrelu are computed with: one half a number for the 16-bit types,
+// two for float.
 //
 // Note [Floats as two halves]
 // A float is split in two halves, x = high + low, which keep 22 of its bits, and x y is taken as
 // low high + high low + high high, summed in float. Of the low parts nothing is lost as long as the
-// high parts are above 2^-3; the scales of taps and samples see to it (Note [The running exponent]).
+// high parts are above 2^-3; the scales of taps and samples see to it (Note [The running
+// exponent]).
 #pragma once
 
 #include "core/cuda/half2.cuh"

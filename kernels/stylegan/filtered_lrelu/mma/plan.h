@@ -1,10 +1,10 @@
-// How a call is laid out for the tensor cores: which calls they take, where the phases of Note [Bands]
-// lie, and how the work is shared out. For the host.
+// How a call is laid out for the tensor cores: which calls they take, where the phases of Note
+// [Bands] lie, and how the work is shared out. For the host.
 //
 // Note [Walks]
-// A warp walks down a part of a plane: a block of columns of y, `out_tiles` tiles of 8, and a segment of
-// its rows. The blocks overlap in v by what the filters reach, the segments likewise; there is one block
-// where the image is narrow, and one segment where there are many planes.
+// A warp walks down a part of a plane: a block of columns of y, `out_tiles` tiles of 8, and a
+// segment of its rows. The blocks overlap in v by what the filters reach, the segments likewise;
+// there is one block where the image is narrow, and one segment where there are many planes.
 #pragma once
 
 #include <cstdint>
@@ -58,8 +58,8 @@ inline MmaShape mma_shape(const FilteredLreluArgs& args) {
   return shape;
 }
 
-// The phases for a padding; false if no tile fits. `sign_offset` is where the first sample of v lies in
-// the tiles of a sign map that is read, and has no meaning otherwise.
+// The phases for a padding; false if no tile fits. `sign_offset` is where the first sample of v
+// lies in the tiles of a sign map that is read, and has no meaning otherwise.
 inline bool plan_axis(const MmaShape& shape, int pad, bool reads_signs, int sign_offset,
                       AxisPlan* plan) {
   const UpBand up = shape.up_band();

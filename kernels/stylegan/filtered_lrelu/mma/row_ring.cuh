@@ -1,5 +1,5 @@
-// The rows of x on their way to a warp: a private ring of chunks of 8 rows in shared memory, filled some
-// chunks ahead of their use, also across the end of a walk.
+// The rows of x on their way to a warp: a private ring of chunks of 8 rows in shared memory, filled
+// some chunks ahead of their use, also across the end of a walk.
 #pragma once
 
 #include "core/cuda/async_copy.cuh"
@@ -48,8 +48,9 @@ struct Place {
   int64_t y;                // the first of its results
   float bias;
   int first_slot;  // of the ring, where its first chunk is
-  // The sign map: where its tiles of the first step and the block's first column lie (words, flags), the
-  // row of these, and the tiles of a row from first_map_tile to end_map_tile that are the walk's.
+  // The sign map: where its tiles of the first step and the block's first column lie (words,
+  // flags), the row of these, and the tiles of a row from first_map_tile to end_map_tile that are
+  // the walk's.
   int64_t map_words, map_flags;
   int map_row, end_map_row, first_map_tile, end_map_tile;
 
@@ -105,8 +106,8 @@ struct Place {
   }
 };
 
-// Neighbouring walks go to different multiprocessors, so that the last ones, which are fewer than there
-// are warps, spread over all.
+// Neighbouring walks go to different multiprocessors, so that the last ones, which are fewer than
+// there are warps, spread over all.
 template <typename K>
 __device__ __forceinline__ int first_walk() {
   return threadIdx.x / 32 * gridDim.x + blockIdx.x;
@@ -188,8 +189,8 @@ struct RowRing {
                                                     int64_t(sizeof(scalar_t));
   }
 
-  // The pieces of 16 bytes of a chunk that this lane brings: function(rows and columns after its first
-  // one, how many elements are valid).
+  // The pieces of 16 bytes of a chunk that this lane brings: function(rows and columns after its
+  // first one, how many elements are valid).
   template <typename Function>
   __device__ __forceinline__ void for_each_piece(const Function& function) {
 #pragma unroll

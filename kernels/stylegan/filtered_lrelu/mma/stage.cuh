@@ -1,5 +1,5 @@
-// The results on their way from a warp to memory: tiles of 16 x 8 meet in shared memory, a stage of 16
-// rows, and leave in wide stores.
+// The results on their way from a warp to memory: tiles of 16 x 8 meet in shared memory, a stage of
+// 16 rows, and leave in wide stores.
 #pragma once
 
 #include "stylegan/filtered_lrelu/mma/row_ring.cuh"
@@ -7,8 +7,8 @@
 
 namespace lltm_jit {
 
-// What one step has ready beside the stage: a tile that waits for its neighbour, and the sums of the
-// lane's upper and lower row.
+// What one step has ready beside the stage: a tile that waits for its neighbour, and the sums of
+// the lane's upper and lower row.
 struct StepResults {
   const float scale;
   uint32_t pair[2] = {};

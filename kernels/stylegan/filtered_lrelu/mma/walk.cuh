@@ -1,5 +1,5 @@
-// A warp walks down a plane: y = D act(U x U') D' in products with banded matrices (Note [Bands]), all of
-// it in registers.
+// A warp walks down a plane: y = D act(U x U') D' in products with banded matrices (Note [Bands]),
+// all of it in registers.
 //
 // Note [The chain]
 // A step makes one tile of rows of v, across the block's columns, in five moves:
@@ -9,7 +9,8 @@
 //   4. v D'    16 rows of v by 8 columns of y: operand A again, summed over the tiles of v
 //   5. D(v D') added to the tiles of y that these rows have a part in; the transpose is operand B
 // The rows go first on the way up and last on the way down, so that there is one transpose, of the
-// smallest intermediate result, and no row of v is computed twice. Warps share nothing but the taps.
+// smallest intermediate result, and no row of v is computed twice. Warps share nothing but the
+// taps.
 #pragma once
 
 #include "stylegan/filtered_lrelu/mma/map_words.cuh"
@@ -131,7 +132,7 @@ struct Walk {
     } else {
       columns<kStep, false>(place, i, rows);
     }
-    __syncwarp();  // the stage is written, the window was read; the next step's keeps the stage till then
+    __syncwarp();  // the stage is written, and the window was read; the next step's frees the stage
     if constexpr (kStep % K::Down::kFactor == (K::kRowTiles - 1) % K::Down::kFactor) {
       const int tile = (i - (K::kRowTiles - 1)) / K::Down::kFactor;
       if (i >= K::kRowTiles - 1) stage_of_warp().store(place, tile);
@@ -193,8 +194,8 @@ struct Walk {
     return true;
   }
 
-  // Gives chunks that no later step needs back to the ring, which fetches others: those that the window
-  // leaves, and after the last step all that are left.
+  // Gives chunks that no later step needs back to the ring, which fetches others: those that the
+  // window leaves, and after the last step all that are left.
   template <int kStep>
   __device__ __forceinline__ void release_chunks(const Place<K>& place, int i) {
     const int begin = place.before + K::Up::slices_before(i);
