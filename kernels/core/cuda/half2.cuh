@@ -74,8 +74,8 @@ __device__ __forceinline__ uint32_t half2_magnitude_above(uint32_t a, uint32_t b
   return above << 5 & 0x80008000u;
 }
 
-// Each half takes the sign of one bit of `word`: all its bits are that of bit 15 - shift (the first)
-// and 31 - shift (the second).
+// Each half takes the sign of one bit of `word`: all its bits are that of bit 15 - shift (the
+// first) and 31 - shift (the second).
 __device__ __forceinline__ uint32_t spread_bits2(uint32_t word, int shift) {
   uint32_t mask;
   asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(mask) : "r"(word << shift));

@@ -1,12 +1,13 @@
-// Tensor cores for products that stay in a warp's registers: 16 x 8 sums at a time, of half operands.
-// For code of chips of 8.0 and later. (A matrix product through shared memory is core/cuda/mma.cuh.)
+// Tensor cores for products that stay in a warp's registers: 16 x 8 sums at a time, of half
+// operands. For code of chips of 8.0 and later. (A matrix product through shared memory is
+// core/cuda/mma.cuh.)
 //
 // Note [Fragments]
-// Lane l has of a matrix of 8 x 8 halves the elements (l / 4, l % 4 * 2) and the one to its right, in a
-// register. A (16 x 16) is four such matrices, top and bottom of the left half, then of the right; B
-// (16 x 8) is two, top and bottom, each transposed; the sums (16 x 8) are two, top and bottom. The sums
-// of two neighbouring products are therefore the operand A of the next one as they are, and their
-// transposes are operands B.
+// Lane l has of a matrix of 8 x 8 halves the elements (l / 4, l % 4 * 2) and the one to its right,
+// in a register. A (16 x 16) is four such matrices, top and bottom of the left half, then of the
+// right; B (16 x 8) is two, top and bottom, each transposed; the sums (16 x 8) are two, top and
+// bottom. The sums of two neighbouring products are therefore the operand A of the next one as they
+// are, and their transposes are operands B.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// filtered_lrelu on tensor cores, for one pair of factors, type and kind of signs. Constants of a variant:
+// filtered_lrelu on tensor cores, for one pair of factors, type and kind of signs. Constants of a
+// variant:
 //   ELEMENT               Half, BFloat16 or float
 //   UP, DOWN              factors: 1, 2 or 4
 //   UP_TAPS, DOWN_TAPS    no fewer than the filters have: class_taps()
@@ -9,6 +10,7 @@
 extern "C" cudaError_t filtered_lrelu_mma(const lltm_jit::FilteredLreluArgs& args,
                                           cudaStream_t stream) {
   using namespace lltm_jit;
-  return launch_walks<Shape<ELEMENT, UP, DOWN, UP_TAPS, DOWN_TAPS, Signs::SIGNS, OUT_TILES, IN_SLICES>>(
-      args, stream);
+  return launch_walks<
+      Shape<ELEMENT, UP, DOWN, UP_TAPS, DOWN_TAPS, Signs::SIGNS, OUT_TILES, IN_SLICES>>(args,
+                                                                                        stream);
 }

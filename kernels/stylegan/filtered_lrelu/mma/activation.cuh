@@ -1,8 +1,8 @@
 // The leaky ReLU on a tile of v, 16 x 16 samples in a warp's registers, and its signs.
 //
-// A lane's samples are four pairs: pair 2 h + r is at row l / 4 + 8 r, columns l % 4 * 2 + 8 h and the
-// next. In a word of the sign map (see sign_map.h) the first sample of pair p of tile c, of four, has the
-// bit 15 - p - 4 c, the second that plus 16.
+// A lane's samples are four pairs: pair 2 h + r is at row l / 4 + 8 r, columns l % 4 * 2 + 8 h and
+// the next. In a word of the sign map (see sign_map.h) the first sample of pair p of tile c, of
+// four, has the bit 15 - p - 4 c, the second that plus 16.
 #pragma once
 
 #include "stylegan/filtered_lrelu/filtered_lrelu.h"
@@ -13,9 +13,9 @@ namespace lltm_jit {
 // The numbers of it that a walk needs, as halves for the 16-bit types.
 //
 // Note [Slopes]
-// With a slope from -1 to 1, act(v) = max(v, slope v): two instructions, nothing is rounded but what the
-// slope multiplies, and nothing grows. For any other one, act(v) = -slope act'(-v), where act' has the
-// slope 1 / slope; the sign goes into the taps and the factor into the results.
+// With a slope from -1 to 1, act(v) = max(v, slope v): two instructions, nothing is rounded but
+// what the slope multiplies, and nothing grows. For any other one, act(v) = -slope act'(-v), where
+// act' has the slope 1 / slope; the sign goes into the taps and the factor into the results.
 template <typename scalar_t, Signs kSigns>
 struct Activation {
   uint32_t slope, pass;  // of a negative number, and, where signs are read, of any other
@@ -26,13 +26,15 @@ struct Activation {
       : slope(pack2<Half>(slope_, slope_)), pass(pack2<Half>(pass_, pass_)) {}
   __device__ __forceinline__ void set_clamp(float clamp, int doublings) {
     limit = pack2<Half>(clamp, clamp);
-    const float first = power_of_two(doublings / 2), second = power_of_two(doublings - doublings / 2);
+    const float first = power_of_two(doublings / 2),
+                second = power_of_two(doublings - doublings / 2);
     boost[0] = pack2<Half>(first, first);
     boost[1] = pack2<Half>(second, second);
   }
 
-  // v becomes an operand of the next product. `negative` and `clamped` are the words of the map for four
-  // tiles, of which this is one, and are read, or added to; the latter only where kClamp is set.
+  // v becomes an operand of the next product. `negative` and `clamped` are the words of the map for
+  // four tiles, of which this is one, and are read, or added to; the latter only where kClamp is
+  // set.
   template <bool kClamp>
   __device__ __forceinline__ void apply(const HalfSums (&v)[2], int tile, uint32_t& negative,
                                         uint32_t& clamped, uint32_t (&result)[4]) const {

@@ -1,10 +1,10 @@
 // The filters as tiles of banded matrices, in registers. See Note [Bands].
 //
 // Note [Taps in half]
-// The rounding of the taps to half would be the largest error of all. They are multiplied by a common
-// factor before, that of 32 which makes it smallest (it becomes half of what it would be), and by a
-// power of two which brings the sum of their magnitudes below 1, so that nothing overflows. Both are
-// undone in the multiplication that the results need anyway.
+// The rounding of the taps to half would be the largest error of all. They are multiplied by a
+// common factor before, that of 32 which makes it smallest (it becomes half of what it would be),
+// and by a power of two which brings the sum of their magnitudes below 1, so that nothing
+// overflows. Both are undone in the multiplication that the results need anyway.
 #pragma once
 
 #include "stylegan/filtered_lrelu/mma/operands.cuh"
@@ -25,7 +25,8 @@ struct ScaledTaps {
     return static_cast<unsigned>(t) < kTaps ? taps[t] : 0.f;
   }
 
-  // Reads `count` taps, null for the identity, of which a sample takes each `step`-th. One warp calls it.
+  // Reads `count` taps, null for the identity, of which a sample takes each `step`-th. One warp
+  // calls it.
   template <typename scalar_t>
   __device__ __forceinline__ void read(const float* filter, int count, bool flip, int step) {
     const int lane = threadIdx.x % 32;
@@ -67,7 +68,8 @@ struct ScaledTaps {
     }
     return warp_max(sum);
   }
-  // The factor from 1/2 to 1 that lets the taps lose least when they are rounded; each lane tries one.
+  // The factor from 1/2 to 1 that lets the taps lose least when they are rounded; each lane tries
+  // one.
   static __device__ __forceinline__ float best_factor(float tap) {
     const int lane = threadIdx.x % 32;
     const float factor = 0.5f + lane / 64.f;
@@ -90,14 +92,15 @@ struct Bands {
   using DownTaps = ScaledTaps<K::Down::kTaps>;
   static constexpr int kPeriod = K::Up::kPeriod;
 
-  Pair up_rows[kPeriod][K::kRowWindow][2];        // A: 16 rows of v by a slice of rows of x
-  Pair up_columns[kPeriod][K::kColumnWindow][2];  // B: a slice of columns of x by 8 columns of v, twice
+  Pair up_rows[kPeriod][K::kRowWindow][2];  // A: 16 rows of v by a slice of rows of x
+  Pair up_columns[kPeriod][K::kColumnWindow]
+                 [2];  // B: a slice of columns of x by 8 columns of v, twice
   Pair down_columns[2 * K::Down::tiles(8) + 1][2];  // B: 16 columns of v by 8 columns of y
   Pair down_rows[K::Down::tiles(16)][4];            // A: 16 rows of y by 16 rows of v
 
   // `sign` goes into the second product, so that v has that of the gain.
-  __device__ __forceinline__ void make(const UpTaps& up, const DownTaps& down,
-                                       const AxisPlan& rows, const AxisPlan& columns, float sign) {
+  __device__ __forceinline__ void make(const UpTaps& up, const DownTaps& down, const AxisPlan& rows,
+                                       const AxisPlan& columns, float sign) {
     constexpr int kFactor = K::Up::kFactor, kDown = K::Down::kFactor;
     const int row = threadIdx.x % 32 / 4, k = threadIdx.x % 4 * 2;
 #pragma unroll

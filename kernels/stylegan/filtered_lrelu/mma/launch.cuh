@@ -47,12 +47,13 @@ __global__ void __launch_bounds__(32 * K::kWarps, 1) walk_kernel(const MmaCall c
   __syncthreads();
   if (threadIdx.x == 0) {
     common.scales.template set<scalar_t>(call, common.up_taps.scale, common.up_taps.gain,
-                                common.down_taps.scale);
+                                         common.down_taps.scale);
   }
   __syncthreads();
-  Walk<K> walk{call, common.up_taps, common.places[warp], start + Layout::kZeros, ring,
-               {common.scales}};
-  walk.bands.make(common.up_taps, common.down_taps, call.plan.rows, call.plan.columns, call.up_sign);
+  Walk<K> walk{call, common.up_taps, common.places[warp], start + Layout::kZeros,
+               ring, {common.scales}};
+  walk.bands.make(common.up_taps, common.down_taps, call.plan.rows, call.plan.columns,
+                  call.up_sign);
   walk.run();
   wait_for_copies<0>();
 #endif
@@ -62,8 +63,9 @@ __global__ void __launch_bounds__(32 * K::kWarps, 1) walk_kernel(const MmaCall c
 template <typename K>
 bool make_call(const FilteredLreluArgs& args, MmaCall* call) {
   using scalar_t = typename K::scalar;
-  if (!plan_mma(args, K::kShape, &call->plan) || args.mode != K::kSigns || args.up != K::Up::kFactor ||
-      args.down != K::Down::kFactor || args.fu.width > K::Up::kTaps || args.fd.width > K::Down::kTaps) {
+  if (!plan_mma(args, K::kShape, &call->plan) || args.mode != K::kSigns ||
+      args.up != K::Up::kFactor || args.down != K::Down::kFactor || args.fu.width > K::Up::kTaps ||
+      args.fd.width > K::Down::kTaps) {
     return false;
   }
   call->x = args.x;
@@ -90,7 +92,9 @@ bool make_call(const FilteredLreluArgs& args, MmaCall* call) {
   // Note [Slopes]
   const bool steep = std::abs(args.slope) > 1, reads = args.mode == Signs::Read;
   const double factor = !steep ? 1 : reads ? std::abs(args.slope) : -args.slope;
-  call->slope = static_cast<float>(!steep ? args.slope : reads ? args.slope / factor : 1 / args.slope);
+  call->slope = static_cast<float>(!steep  ? args.slope
+                                   : reads ? args.slope / factor
+                                           : 1 / args.slope);
   call->pass = static_cast<float>(reads ? 1 / factor : 1);
   call->flip_negatives = steep && !reads;
   call->up_sign = (args.gain < 0) != call->flip_negatives ? -1.f : 1.f;
@@ -100,32 +104,44 @@ bool make_call(const FilteredLreluArgs& args, MmaCall* call) {
   // The widest accesses that addresses and strides allow.
   const auto widest = [&](const void* pointer, std::initializer_list<int64_t> strides) {
     for (int bytes : {16, 4}) {
-      bool fits = bytes >= int(sizeof(scalar_t)) && reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
+      bool fits =
+          bytes >= int(sizeof(scalar_t)) && reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
       for (int64_t stride : strides) fits = fits && stride * int64_t(sizeof(scalar_t)) % bytes == 0;
       if (fits) return bytes;
     }
     return int(sizeof(scalar_t));
   };
-  call->load_bytes = args.x_strides[3] == 1
-                         ? widest(args.x, {args.x_strides[0], args.x_strides[1], args.x_strides[2],
-                                           args.in_w})
-                         : 2;
+  call->load_bytes =
+      args.x_strides[3] == 1
+          ? widest(args.x, {args.x_strides[0], args.x_strides[1], args.x_strides[2], args.in_w})
+          : 2;
   call->store_bytes = widest(args.y, {args.out_w});
   return true;
 }
 
+// cudaErrorNotSupported: the call is not for this shape, or the chip is too old or too small for
+// it.
 template <typename K>
 cudaError_t launch_walks(const FilteredLreluArgs& args, cudaStream_t stream) {
   MmaCall call{};
   if (!make_call<K>(args, &call)) return cudaErrorNotSupported;
-  int multiprocessors = 0;
-  const cudaError_t error = ask_once(
-      [](int device, int* count) {
-        return cudaDeviceGetAttribute(count, cudaDevAttrMultiProcessorCount, device);
-      },
-      &multiprocessors);
+  struct Chip {
+    int multiprocessors, shared_bytes;
+  } chip{};
+  const auto ask = [](int device, Chip* answer) {
+    const cudaError_t error =
+        cudaDeviceGetAttribute(&answer->multiprocessors, cudaDevAttrMultiProcessorCount, device);
+    if (error != cudaSuccess) return error;
+    return cudaDeviceGetAttribute(&answer->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                  device);
+  };
+  int architecture = 0;
+  cudaError_t error = ask_once(ask, &chip);
+  if (error == cudaSuccess) error = code_architecture(walk_kernel<K>, &architecture);
   if (error != cudaSuccess) return error;
-  const int blocks = min(multiprocessors, ceil_div(call.walks, 2));
+  if (architecture < 80 || SharedLayout<K>::kBytes > chip.shared_bytes)
+    return cudaErrorNotSupported;
+  const int blocks = min(chip.multiprocessors, call.walks);
   return launch(walk_kernel<K>, blocks, 32 * K::kWarps, SharedLayout<K>::kBytes, stream, call);
 }
 

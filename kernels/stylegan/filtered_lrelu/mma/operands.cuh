@@ -1,16 +1,22 @@
-// What the products of filtered_lrelu are computed with: one half a number for the 16-bit types, two for
-// float.
+// What the products of filtered_lrelu are computed with: one half a number for the 16-bit types,
+// two for float.
 //
 // Note [Floats as two halves]
 // A float is split in two halves, x = high + low, which keep 22 of its bits, and x y is taken as
 // low high + high low + high high, summed in float. Of the low parts nothing is lost as long as the
-// high parts are above 2^-3; the scales of taps and samples see to it (Note [The running exponent]).
+// high parts are above 2^-3; the scales of taps and samples see to it (Note [The running
+// exponent]).
 #pragma once
 
 #include "core/cuda/half2.cuh"
 #include "core/cuda/warp_matrix.cuh"
 
 namespace lltm_jit {
+
+// This lane, and where its numbers lie in a fragment: see Note [Fragments].
+__device__ __forceinline__ int lane() { return threadIdx.x % 32; }
+__device__ __forceinline__ int fragment_row() { return lane() / 4; }
+__device__ __forceinline__ int fragment_column() { return lane() % 4 * 2; }
 
 // Two numbers, as two registers of two halves.
 struct SplitPair {
@@ -19,9 +25,9 @@ struct SplitPair {
 
 template <typename scalar_t>
 struct Arithmetic {
-  using Pair = uint32_t;   // two numbers of an operand
-  using Sums = HalfSums;   // exact but for the last rounding, since one or two products make a sum
-  static constexpr float kTapSum = 1;      // the filters are scaled so that no half overflows, up to
+  using Pair = uint32_t;  // two numbers of an operand
+  using Sums = HalfSums;  // exact but for the last rounding, since one or two products make a sum
+  static constexpr float kTapSum = 1;  // the filters are scaled so that no half overflows, up to
   static constexpr int kTopExponent = 13;  // samples of this binary exponent
 };
 template <>

@@ -1,10 +1,10 @@
-// How a call is laid out for the tensor cores: which calls they take, where the phases of Note [Bands]
-// lie, and how the work is shared out. For the host.
+// How a call is laid out for the tensor cores: which calls they take, where the phases of Note
+// [Bands] lie, and how the work is shared out. For the host.
 //
 // Note [Walks]
-// A warp walks down a part of a plane: a block of columns of y, `out_tiles` tiles of 8, and a segment of
-// its rows. The blocks overlap in v by what the filters reach, the segments likewise; there is one block
-// where the image is narrow, and one segment where there are many planes.
+// A warp walks down a part of a plane: a block of columns of y, `out_tiles` tiles of 8, and a
+// segment of its rows. The blocks overlap in v by what the filters reach, the segments likewise;
+// there is one block where the image is narrow, and one segment where there are many planes.
 #pragma once
 
 #include <cstdint>
@@ -44,12 +44,13 @@ inline int class_taps(int factor, int taps) {
 }
 
 inline MmaShape mma_shape(const FilteredLreluArgs& args) {
-  MmaShape shape{args.up, args.down, class_taps(args.up, args.fu.width),
-                 class_taps(args.down, args.fd.width), 0, 0};
+  MmaShape shape{
+      args.up, args.down, class_taps(args.up, args.fu.width), class_taps(args.down, args.fd.width),
+      0,       0};
   // As wide as the registers allow.
   shape.out_tiles = args.down == 1 || (args.down == 2 && args.up == 4) ? 16
-                    : args.down == 2 ? (args.up == 1 ? 4 : 8)
-                                     : (args.up == 4 ? 8 : 4);
+                    : args.down == 2                                   ? (args.up == 1 ? 4 : 8)
+                                                                       : (args.up == 4 ? 8 : 4);
   const int slices = shape.out_tiles * args.down / args.up;
   if (args.out_w <= kSlice * shape.out_tiles && args.in_w <= kSlice * slices) {
     shape.in_slices = slices;
@@ -57,15 +58,16 @@ inline MmaShape mma_shape(const FilteredLreluArgs& args) {
   return shape;
 }
 
-// The phases for a padding; false if no tile fits. `sign_offset` is where the first sample of v lies in
-// the tiles of a sign map that is read, and has no meaning otherwise.
+// The phases for a padding; false if no tile fits. `sign_offset` is where the first sample of v
+// lies in the tiles of a sign map that is read, and has no meaning otherwise.
 inline bool plan_axis(const MmaShape& shape, int pad, bool reads_signs, int sign_offset,
                       AxisPlan* plan) {
   const UpBand up = shape.up_band();
   const int period = kSlice * up.factor;
   bool found = false;
   for (int phase = 0; phase <= shape.down_band().last_phase(); ++phase) {
-    if (reads_signs && floor_div(sign_offset - phase, kTile) * kTile != sign_offset - phase) continue;
+    if (reads_signs && floor_div(sign_offset - phase, kTile) * kTile != sign_offset - phase)
+      continue;
     const int slices = floor_div(pad + phase - up.first_phase(), period);
     const int up_phase = pad + phase - slices * period;
     if (up_phase > up.last_phase() || (found && slices != 0)) continue;
@@ -88,7 +90,8 @@ inline int sign_phase(const MmaShape& shape, int pad) {
 inline bool plan_mma(const FilteredLreluArgs& args, const MmaShape& shape, MmaPlan* plan) {
   const auto power = [](int factor) { return factor == 1 || factor == 2 || factor == 4; };
   if (!power(args.up) || !power(args.down) || args.type == ElementType::Double) return false;
-  if (args.fu.height != 0 || args.fd.height != 0 || !shape.up_taps || !shape.down_taps) return false;
+  if (args.fu.height != 0 || args.fd.height != 0 || !shape.up_taps || !shape.down_taps)
+    return false;
   const bool reads = args.mode == Signs::Read;
   if (reads ? args.bias != nullptr : args.plane_sums != nullptr) return false;
   if (!plan_axis(shape, args.pad_y, reads, args.sign_y + args.sign_phase_y, &plan->rows) ||

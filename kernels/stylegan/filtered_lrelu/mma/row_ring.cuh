@@ -1,5 +1,5 @@
-// The rows of x on their way to a warp: a private ring of chunks of 8 rows in shared memory, filled some
-// chunks ahead of their use, also across the end of a walk.
+// The rows of x on their way to a warp: a private ring of chunks of 8 rows in shared memory, filled
+// some chunks ahead of their use, also across the end of a walk.
 #pragma once
 
 #include "core/cuda/async_copy.cuh"
@@ -25,11 +25,11 @@ struct MmaCall {
   int in_h, in_w, out_h, out_w;
   MmaPlan plan;
   SignMap<int> map;
-  float gain;     // its magnitude, and what else the results are multiplied by
-  float up_sign;  // -1: v is computed with the other sign
-  float slope, pass;  // of numbers below zero and others, from -1 to 1: Note [Slopes]
-  float clamp;    // of v over the magnitude of gain
-  bool flip_negatives;  // the map has the other sign
+  float gain;                   // its magnitude, and what else the results are multiplied by
+  float up_sign;                // -1: v is computed with the other sign
+  float slope, pass;            // of numbers below zero and others, from -1 to 1: Note [Slopes]
+  float clamp;                  // of v over the magnitude of gain
+  bool flip_negatives;          // the map has the other sign
   int load_bytes, store_bytes;  // of one access, which addresses and sizes allow
 };
 
@@ -40,16 +40,17 @@ struct Place {
   int segment, block;
   int first_row_tile;  // of y
   int row_tiles;
-  int steps;           // tiles of v
-  int row_slice;       // of x, where the bands' slice 0 is
-  int column_slice;    // of x, the first that the block uses
+  int steps;                // tiles of v
+  int row_slice;            // of x, where the bands' slice 0 is
+  int column_slice;         // of x, the first that the block uses
   int first_chunk, chunks;  // slices of rows of x that the walk uses
   int before;               // of these, where the first step's window begins
   int64_t y;                // the first of its results
   float bias;
-  int first_slot;           // of the ring, where its first chunk is
-  // The sign map: where its tiles of the first step and the block's first column lie (words, flags), the
-  // row of these, and the tiles of a row from first_map_tile to end_map_tile that are the walk's.
+  int first_slot;  // of the ring, where its first chunk is
+  // The sign map: where its tiles of the first step and the block's first column lie (words,
+  // flags), the row of these, and the tiles of a row from first_map_tile to end_map_tile that are
+  // the walk's.
   int64_t map_words, map_flags;
   int map_row, end_map_row, first_map_tile, end_map_tile;
 
@@ -71,10 +72,10 @@ struct Place {
     row_tiles = min(ceil_div(call.out_h, kTile) - first_row_tile, plan.segment_tiles);
     steps = K::Down::kFactor * (row_tiles - 1) + K::Down::tiles(kTile);
     row_slice = plan.rows.slice + first_row_tile * 2 * K::Down::kFactor / K::Up::kFactor;
-    column_slice =
-        K::kFirstColumnSlice +
-        (K::kOneBlock ? 0
-                      : plan.columns.slice + block * (K::kOutTiles * K::Down::kFactor / K::Up::kFactor));
+    column_slice = K::kFirstColumnSlice +
+                   (K::kOneBlock ? 0
+                                 : plan.columns.slice +
+                                       block * (K::kOutTiles * K::Down::kFactor / K::Up::kFactor));
     const int begin = row_slice + K::kFirstRowSlice;
     const int end = begin + K::Up::slices_before(steps - 1) + K::kRowWindow;
     first_chunk = max(begin, 0);
@@ -105,8 +106,8 @@ struct Place {
   }
 };
 
-// Neighbouring walks go to different multiprocessors, so that the last ones, which are fewer than there
-// are warps, spread over all.
+// Neighbouring walks go to different multiprocessors, so that the last ones, which are fewer than
+// there are warps, spread over all.
 template <typename K>
 __device__ __forceinline__ int first_walk() {
   return threadIdx.x / 32 * gridDim.x + blockIdx.x;
@@ -123,17 +124,18 @@ struct RowRing {
   static constexpr int kRowPieces = K::kColumnSlices * kSlice / kPieceElements;
   static constexpr int kRounds = ceil_div(kSlice * kRowPieces, 32);
   // Bytes between rows: lanes that load a matrix, or a column of floats, touch different banks.
-  static constexpr int kPitch =
-      sizeof(scalar_t) == 2 ? 16 * (ceil_div(K::kColumnSlices, 2) * 2 | 1)
-                            : 4 * (ceil_div(K::kColumnSlices, 2) * 16 + 4);
+  static constexpr int kPitch = sizeof(scalar_t) == 2
+                                    ? 16 * (ceil_div(K::kColumnSlices, 2) * 2 | 1)
+                                    : 4 * (ceil_div(K::kColumnSlices, 2) * 16 + 4);
   static constexpr int kChunkBytes = kSlice * kPitch;
   static constexpr int kChunks = K::kRingChunks;
   static constexpr int kBytes = kChunks * kChunkBytes;
 
   const MmaCall& call;
   const char* source;  // this lane's first piece of the next chunk
-  uint32_t ring, next;  // in shared memory: the first chunk, and this lane's first piece of the next
-  int walk;             // whose chunks are being fetched
+  uint32_t ring,
+      next;  // in shared memory: the first chunk, and this lane's first piece of the next
+  int walk;  // whose chunks are being fetched
   int rows_left, columns_left, chunks_left;  // from this lane's first piece on
 
   static __device__ __forceinline__ int lane_row() { return threadIdx.x % 32 / kRowPieces; }
@@ -182,14 +184,13 @@ struct RowRing {
     const int column = kSlice * place.column_slice + lane_column();
     rows_left = call.in_h - row;
     columns_left = call.in_w - column;
-    source = static_cast<const char*>(call.x) +
-             (batch * call.x_batch + channel * call.x_channel + row * call.x_row +
-              column * call.x_column) *
-                 int64_t(sizeof(scalar_t));
+    source = static_cast<const char*>(call.x) + (batch * call.x_batch + channel * call.x_channel +
+                                                 row * call.x_row + column * call.x_column) *
+                                                    int64_t(sizeof(scalar_t));
   }
 
-  // The pieces of 16 bytes of a chunk that this lane brings: function(rows and columns after its first
-  // one, how many elements are valid).
+  // The pieces of 16 bytes of a chunk that this lane brings: function(rows and columns after its
+  // first one, how many elements are valid).
   template <typename Function>
   __device__ __forceinline__ void for_each_piece(const Function& function) {
 #pragma unroll

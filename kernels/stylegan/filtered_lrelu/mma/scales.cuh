@@ -1,17 +1,19 @@
 // How far the numbers of a walk are from the true ones, and when that changes.
 //
 // Note [The running exponent]
-// Halves reach from 2^-24 to 2^16, and what is computed in them must fit, whatever the size of x. Each
-// step multiplies its samples of x by 2^-in_exponent, which follows the largest magnitude in its window,
-// and the sums of y that are carried from step to step are 2^-out_exponent of their true values: where
-// that changes, they are multiplied, as in an online softmax. Exponents go in steps of eight, so that they
-// seldom do. half needs it for small numbers only: its taps are multiplied, not the samples.
+// Halves reach from 2^-24 to 2^16, and what is computed in them must fit, whatever the size of x.
+// Each step multiplies its samples of x by 2^-in_exponent, which follows the largest magnitude in
+// its window, and the sums of y that are carried from step to step are 2^-out_exponent of their
+// true values: where that changes, they are multiplied, as in an online softmax. Exponents go in
+// steps of eight, so that they seldom do. half needs it for small numbers only: its taps are
+// multiplied, not the samples.
 //
-// Far above the clamp, the clamp itself would vanish in 2^-in_exponent of the true numbers. There v is
-// multiplied once more, up to infinity, before it is clamped, and out_exponent is what fits the clamp.
+// Far above the clamp, the clamp itself would vanish in 2^-in_exponent of the true numbers. There v
+// is multiplied once more, up to infinity, before it is clamped, and out_exponent is what fits the
+// clamp.
 //
-// The test of the window also tells whether v can reach the clamp at all; mostly it cannot, and the step
-// goes without.
+// The test of the window also tells whether v can reach the clamp at all; mostly it cannot, and the
+// step goes without.
 #pragma once
 
 #include "stylegan/filtered_lrelu/mma/activation.cuh"

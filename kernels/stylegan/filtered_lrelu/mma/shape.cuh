@@ -16,16 +16,18 @@ struct Shape {
   using Up = lltm_jit::Up<kUpFactor, kUpTaps>;
   using Down = lltm_jit::Down<kDownFactor, kDownTaps>;
   static constexpr Signs kSigns = kSigns_;
-  static constexpr MmaShape kShape{kUpFactor, kDownFactor, kUpTaps, kDownTaps, kOutTiles_, kInSlices};
+  static constexpr MmaShape kShape{kUpFactor, kDownFactor, kUpTaps,
+                                   kDownTaps, kOutTiles_,  kInSlices};
   static constexpr bool kOneBlock = kInSlices != 0;
 
-  // Columns: tiles of y, of v (and those between two blocks), and slices of x. Slices that are always
-  // outside of the image do not take part.
+  // Columns: tiles of y, of v (and those between two blocks), and slices of x. Slices that are
+  // always outside of the image do not take part.
   static constexpr int kOutTiles = kOutTiles_;
   static constexpr int kTiles = Down::tiles(8 * kOutTiles);
   static constexpr int kMapTiles = ceil_div(kTiles, 4);
   static constexpr int kMapTilesOfBlock = kOutTiles * kDownFactor / 8;
-  static_assert(kOneBlock || (kOutTiles * kDownFactor % 8 == 0 && kOutTiles * kDownFactor % kUpFactor == 0),
+  static_assert(kOneBlock ||
+                    (kOutTiles * kDownFactor % 8 == 0 && kOutTiles * kDownFactor % kUpFactor == 0),
                 "blocks begin at tiles of the sign map, and at slices of x");
   static_assert(kOutTiles % 2 == 0, "tiles of y are stored in pairs");
   static constexpr int kFirstColumnSlice =
@@ -64,14 +66,15 @@ struct Shape {
     return Up::slices_before(step) - Up::slices_before(step - 1);
   }
 
-  // Tiles of y that a tile of v has a part in lie in Down::tiles(16) tiles of v; at most two are under
-  // way. Their sums are carried from step to step.
+  // Tiles of y that a tile of v has a part in lie in Down::tiles(16) tiles of v; at most two are
+  // under way. Their sums are carried from step to step.
   static constexpr int kRowTiles = Down::tiles(16);
   static_assert(kRowTiles <= 2 * kDownFactor, "at most two tiles of y under way");
   static constexpr bool kCarriesOlder = kRowTiles > kDownFactor + 1;
 
-  // In half, sums of more than two products of 16 would lose too much; so would those of factor 1, whose
-  // sums of move 1 are rounded twice already, or whose filter takes nothing away of the noise.
+  // In half, sums of more than two products of 16 would lose too much; so would those of factor 1,
+  // whose sums of move 1 are rounded twice already, or whose filter takes nothing away of the
+  // noise.
   static constexpr bool kShortSums = Down::tiles(8) <= 2 && kUpFactor > 1 && kDownFactor > 1;
   using RowSums = std::conditional_t<kShortSums, Sums, FloatSums>;
 
@@ -80,7 +83,8 @@ struct Shape {
       sizeof(scalar_t) == 2 && kOutTiles * (kCarriesOlder ? 2 : 1) <= 8 ? 16 : 8;
   static constexpr int kRingChunks = kRowWindow + 2;
 
-  static constexpr int kStagePitch = kOutTiles * 8 * int(sizeof(scalar_t)) + (sizeof(scalar_t) == 2 ? 16 : 32);
+  static constexpr int kStagePitch =
+      kOutTiles * 8 * int(sizeof(scalar_t)) + (sizeof(scalar_t) == 2 ? 16 : 32);
 };
 
 }  // namespace lltm_jit

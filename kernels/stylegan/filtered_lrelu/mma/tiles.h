@@ -1,15 +1,16 @@
-// Which tiles of a filter's banded matrix are not zero. Numbers only; for the host and the compiler.
+// Which tiles of a filter's banded matrix are not zero. Numbers only; for the host and the
+// compiler.
 //
 // Note [Bands]
 // On one axis, with k counting samples of v from a little before its first one:
 //   up    v[k] = sum over i of x[i] w[t],  t = up i + up_phase - k      for 0 <= t < taps
 //   down  y[o] = sum over k of v[k] w[t],  t = k - down_phase - down o  for 0 <= t < taps
-// These are products with banded matrices, of which only the tiles along the band are computed: v in
-// tiles of 16, x in slices of 8, y in tiles of 8 (columns) or 16 (rows). The phases are where the signal
-// lies relative to the tiles. Those from first_up_phase() to last_up_phase(), and from 0 to
-// last_down_phase(), need the fewest tiles and the same ones, so that one kernel serves them all:
-// padding only changes the numbers in the tiles. The first sample of v is k = down_phase, and so
-// up_phase = padding + down_phase, less whole slices of x.
+// These are products with banded matrices, of which only the tiles along the band are computed: v
+// in tiles of 16, x in slices of 8, y in tiles of 8 (columns) or 16 (rows). The phases are where
+// the signal lies relative to the tiles. Those from first_up_phase() to last_up_phase(), and from 0
+// to last_down_phase(), need the fewest tiles and the same ones, so that one kernel serves them
+// all: padding only changes the numbers in the tiles. The first sample of v is k = down_phase, and
+// so up_phase = padding + down_phase, less whole slices of x.
 #pragma once
 
 #include "core/math/scalar.h"
@@ -84,7 +85,8 @@ struct Up {
   LLTM_JIT_HOST_DEVICE static constexpr int last_slice(int tile) {
     return UpBand{kFactor, kTaps}.last_slice(tile, kFirstPhase);
   }
-  // Whether a slice of x has a part in eight samples of v; `distance` samples lie between their beginnings.
+  // Whether a slice of x has a part in eight samples of v; `distance` samples lie between their
+  // beginnings.
   LLTM_JIT_HOST_DEVICE static constexpr bool touches(int distance) {
     return distance + kFirstPhase - 7 < kTaps &&
            distance + (kSlice - 1) * kFactor + kLastPhase >= 0;
@@ -99,10 +101,10 @@ struct Down {
   LLTM_JIT_HOST_DEVICE static constexpr int tiles(int outputs) {
     return (kFactor * (outputs - 1) + kTaps - 1 + kLastPhase) / kTile + 1;
   }
-  // Whether a tile of v that begins `distance` samples after the first of some outputs has a part in them.
+  // Whether a tile of v that begins `distance` samples after the first of some outputs has a part
+  // in them.
   LLTM_JIT_HOST_DEVICE static constexpr bool touches(int distance, int outputs) {
-    return distance > -kTile &&
-           distance < kFactor * (outputs - 1) + kTaps + kLastPhase;
+    return distance > -kTile && distance < kFactor * (outputs - 1) + kTaps + kLastPhase;
   }
 };
 

@@ -1,5 +1,5 @@
-// A warp walks down a plane: y = D act(U x U') D' in products with banded matrices (Note [Bands]), all of
-// it in registers.
+// A warp walks down a plane: y = D act(U x U') D' in products with banded matrices (Note [Bands]),
+// all of it in registers.
 //
 // Note [The chain]
 // A step makes one tile of rows of v, across the block's columns, in five moves:
@@ -9,11 +9,14 @@
 //   4. v D'    16 rows of v by 8 columns of y: operand A again, summed over the tiles of v
 //   5. D(v D') added to the tiles of y that these rows have a part in; the transpose is operand B
 // The rows go first on the way up and last on the way down, so that there is one transpose, of the
-// smallest intermediate result, and no row of v is computed twice. Warps share nothing but the taps.
+// smallest intermediate result, and no row of v is computed twice. Warps share nothing but the
+// taps.
 #pragma once
 
+#include "stylegan/filtered_lrelu/mma/map_words.cuh"
 #include "stylegan/filtered_lrelu/mma/scales.cuh"
-#include "stylegan/filtered_lrelu/mma/shape.cuh"
+#include "stylegan/filtered_lrelu/mma/stage.cuh"
+#include "stylegan/filtered_lrelu/mma/window.cuh"
 
 namespace lltm_jit {
 
@@ -23,35 +26,23 @@ struct Walk {
   using Pair = typename K::Pair;
   using Sums = typename K::Sums;
   using Ring = RowRing<K>;
-  static constexpr bool k16Bit = sizeof(scalar_t) == 2;
   static constexpr int kWindow = K::kRowWindow;
   // half needs no conversion: rather than keep the window, it reads it again.
   static constexpr bool kReloads = std::is_same_v<scalar_t, Half>;
   static constexpr bool kBias = K::kSigns != Signs::Read;  // a derivative has none
-  // A slice of rows as it is read, two samples of each slice of columns: neighbours in a column.
-  struct Slice {
-    std::conditional_t<k16Bit, uint32_t, float2> samples[K::kColumnSlices];
-  };
-
   const MmaCall& call;
   const typename Bands<K>::UpTaps& up_taps;
-  Place<K>& shared_place;   // the warp's own
+  Place<K>& shared_place;     // the warp's own
   const uint32_t zero_chunk;  // shared memory: rows above and below the image
-  Ring ring;                // and 16 rows of y behind it
+  Ring ring;                  // and 16 rows of y behind it
   Scales<scalar_t> scales;
   Bands<K> bands;
 
-  Pair window[K::kColumnSlices][kWindow];
-  float largest[kWindow];   // magnitude, of each slice of rows
+  Window<K> window;
   FloatSums newer[K::kOutTiles], older[K::kOutTiles];
-  uint32_t negative[K::kMapTiles];  // signs that are read, of the next step
-  bool clamped_next;                // a tile of this lane's has clamped samples
-  float next_bias;                  // of the next walk
+  ReadSigns<K> signs;  // of the next step
+  float next_bias;     // of the next walk
   float plane_sum;
-
-  static __device__ __forceinline__ int lane() { return threadIdx.x % 32; }
-  static __device__ __forceinline__ int row() { return lane() / 4; }
-  static __device__ __forceinline__ int column() { return lane() % 4 * 2; }
 
   __device__ __forceinline__ void run() {
     const Place<K>& place = shared_place;
@@ -88,7 +79,7 @@ struct Walk {
     plane_sum = 0;
 #pragma unroll
     for (int j = 0; j < K::kOutTiles; ++j) newer[j] = older[j] = zero_sums<FloatSums>();
-    if constexpr (K::kSigns == Signs::Read) read_signs(place, 0);
+    if constexpr (K::kSigns == Signs::Read) signs.read(call, place, 0);
   }
   __device__ __forceinline__ float bias_of(int walk) const {
     if (!call.bias || walk >= call.walks) return 0;
@@ -109,36 +100,30 @@ struct Walk {
     constexpr int kNew = K::new_slices(kStep), kOld = kWindow - kNew;
     wait_for_copies<Ring::kChunks - kWindow>();
     __syncwarp();
-    if constexpr (kNew != 0) {
-#pragma unroll
-      for (int s = 0; s < kOld; ++s) {
-        largest[s] = largest[s + kNew];
-#pragma unroll
-        for (int l = 0; l < K::kColumnSlices; ++l) window[l][s] = window[l][s + kNew];
-      }
-    }
+    window.template move<kNew>();
     if (kStep == 0 && i == 0) {
 #pragma unroll
-      for (int s = 0; s < kOld; ++s) largest[s] = largest_of(read_slice(place, i, s));
+      for (int s = 0; s < kOld; ++s)
+        window.largest[s] = Window<K>::largest_of(read_slice(place, i, s));
     }
-    Slice fresh[kNew == 0 ? 1 : kNew];
+    typename Window<K>::Slice fresh[kNew == 0 ? 1 : kNew];
 #pragma unroll
     for (int s = 0; s < kNew; ++s) {
       fresh[s] = read_slice(place, i, kOld + s);
-      largest[kOld + s] = largest_of(fresh[s]);
+      window.largest[kOld + s] = Window<K>::largest_of(fresh[s]);
     }
     if constexpr (kReloads) {
 #pragma unroll
-      for (int s = 0; s < kOld; ++s) convert(read_slice(place, i, s), s);
+      for (int s = 0; s < kOld; ++s) window.set(s, read_slice(place, i, s), scales.in_scale());
     }
     bool clamps;
     const bool rescaled = settle_scales(place, i, &clamps);
     if (!kReloads && (rescaled || (kStep == 0 && i == 0))) {
 #pragma unroll
-      for (int s = 0; s < kOld; ++s) convert(read_slice(place, i, s), s);
+      for (int s = 0; s < kOld; ++s) window.set(s, read_slice(place, i, s), scales.in_scale());
     }
 #pragma unroll
-    for (int s = 0; s < kNew; ++s) convert(fresh[s], kOld + s);
+    for (int s = 0; s < kNew; ++s) window.set(kOld + s, fresh[s], scales.in_scale());
 
     Pair rows[K::kColumnSlices][2];
     up_rows<kStep>(place, i, rows);
@@ -147,99 +132,38 @@ struct Walk {
     } else {
       columns<kStep, false>(place, i, rows);
     }
-    __syncwarp();  // the stage is written, the window was read; the next step's keeps the stage till then
+    __syncwarp();  // the stage is written, and the window was read; the next step's frees the stage
     if constexpr (kStep % K::Down::kFactor == (K::kRowTiles - 1) % K::Down::kFactor) {
       const int tile = (i - (K::kRowTiles - 1)) / K::Down::kFactor;
-      if (i >= K::kRowTiles - 1) store_rows(place, tile);
+      if (i >= K::kRowTiles - 1) stage_of_warp().store(place, tile);
     }
     release_chunks<kStep>(place, i);
   }
 
-  // ---- The window of x ----
+  __device__ __forceinline__ Stage<K> stage_of_warp() const {
+    return {call, ring.ring + Ring::kBytes};
+  }
 
-  __device__ __forceinline__ Slice read_slice(const Place<K>& place, int i, int position) {
+  // The slice of rows at a position of a step's window.
+  __device__ __forceinline__ typename Window<K>::Slice read_slice(const Place<K>& place, int i,
+                                                                  int position) const {
     const int chunk = place.before + K::Up::slices_before(i) + position;
     int slot = place.first_slot + chunk;
     slot = slot < Ring::kChunks ? slot : slot % Ring::kChunks;
     const bool inside = static_cast<unsigned>(chunk) < static_cast<unsigned>(place.chunks);
-    const uint32_t from = inside ? ring.ring + slot * Ring::kChunkBytes : zero_chunk;
-    Slice slice;
-    if constexpr (k16Bit) {
-      const uint32_t source = from + lane() % 8 * Ring::kPitch + lane() / 8 * 16;
-      constexpr int kFours = K::kColumnSlices / 4 * 4, kRest = K::kColumnSlices % 4;
-#pragma unroll
-      for (int l = 0; l < kFours; l += 4) {
-        uint32_t four[4];
-        load_transposed(four, source + l * 16);
-#pragma unroll
-        for (int m = 0; m < 4; ++m) slice.samples[l + m] = four[m];
-      }
-      if constexpr (kRest != 0) {
-        uint32_t rest[kRest == 3 ? 4 : kRest];
-        load_transposed(rest, source + kFours * 16);
-#pragma unroll
-        for (int m = 0; m < kRest; ++m) slice.samples[kFours + m] = rest[m];
-      }
-    } else {
-#pragma unroll
-      for (int l = 0; l < K::kColumnSlices; ++l) {
-        const uint32_t at = from + column() * Ring::kPitch + (kSlice * l + row()) * 4;
-        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(slice.samples[l].x) : "r"(at) : "memory");
-        asm volatile("ld.shared.f32 %0, [%1];"
-                     : "=f"(slice.samples[l].y)
-                     : "r"(at + Ring::kPitch)
-                     : "memory");
-      }
-    }
-    return slice;
-  }
-
-  // The largest magnitude that any lane has.
-  __device__ __forceinline__ float largest_of(const Slice& slice) {
-    float most;
-    if constexpr (k16Bit) {
-      uint32_t pair = 0;
-#pragma unroll
-      for (int l = 0; l < K::kColumnSlices; ++l) {
-        pair = max_magnitude2<scalar_t>(pair, slice.samples[l]);
-      }
-      most = fmaxf(first_of<scalar_t>(pair), second_of<scalar_t>(pair));
-    } else {
-      most = 0;
-#pragma unroll
-      for (int l = 0; l < K::kColumnSlices; ++l) {
-        most = fmaxf(most, fmaxf(fabsf(slice.samples[l].x), fabsf(slice.samples[l].y)));
-      }
-    }
-    return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(most)));
-  }
-
-  __device__ __forceinline__ void convert(const Slice& slice, int position) {
-    const float scale = scales.in_scale();
-#pragma unroll
-    for (int l = 0; l < K::kColumnSlices; ++l) {
-      if constexpr (Scales<scalar_t>::kHalf) {
-        window[l][position] = slice.samples[l];
-      } else if constexpr (k16Bit) {
-        window[l][position] = pack2<Half>(first_of<scalar_t>(slice.samples[l]) * scale,
-                                          second_of<scalar_t>(slice.samples[l]) * scale);
-      } else {
-        window[l][position] =
-            make_pair<Pair>(slice.samples[l].x * scale, slice.samples[l].y * scale);
-      }
-    }
+    return Window<K>::read(inside ? ring.ring + slot * Ring::kChunkBytes : zero_chunk);
   }
 
   // Note [The running exponent]: whether it has changed, and whether this step must clamp.
   __device__ __forceinline__ bool settle_scales(const Place<K>& place, int i, bool* clamps) {
-    float most = largest[0];
+    float most = window.largest[0];
 #pragma unroll
-    for (int s = 1; s < kWindow; ++s) most = fmaxf(most, largest[s]);
+    for (int s = 1; s < kWindow; ++s) most = fmaxf(most, window.largest[s]);
     const float bias = kBias ? place.bias : 0;
     const int in = scales.exponent_for(fmaxf(most, fabsf(bias)));
     int out = in;
     if constexpr (K::kSigns == Signs::Read) {
-      *clamps = __any_sync(~0u, clamped_next);
+      *clamps = __any_sync(~0u, signs.clamped);
     } else {
       *clamps = scales.reaches_clamp(most, bias);
       if (*clamps) out = min(in, scales.constants.clamp_exponent);
@@ -270,8 +194,8 @@ struct Walk {
     return true;
   }
 
-  // Gives chunks that no later step needs back to the ring, which fetches others: those that the window
-  // leaves, and after the last step all that are left.
+  // Gives chunks that no later step needs back to the ring, which fetches others: those that the
+  // window leaves, and after the last step all that are left.
   template <int kStep>
   __device__ __forceinline__ void release_chunks(const Place<K>& place, int i) {
     const int begin = place.before + K::Up::slices_before(i);
@@ -292,12 +216,13 @@ struct Walk {
                                           Pair (&rows)[K::kColumnSlices][2]) {
     Sums start = zero_sums<Sums>();
     if constexpr (kBias) start = bias_of_rows(place, i);
-    const bool whole = !kBias || place.bias == 0 || (place.column_slice >= 0 &&
-                                     kSlice * (place.column_slice + K::kColumnSlices) <= call.in_w);
+    const bool whole =
+        !kBias || place.bias == 0 ||
+        (place.column_slice >= 0 && kSlice * (place.column_slice + K::kColumnSlices) <= call.in_w);
     if (whole) {
       multiply_rows<kStep, false>(start, 0, rows);
     } else {
-      multiply_rows<kStep, true>(start, kSlice * place.column_slice + column(), rows);
+      multiply_rows<kStep, true>(start, kSlice * place.column_slice + fragment_column(), rows);
     }
   }
 
@@ -317,7 +242,7 @@ struct Walk {
       for (int s = 0; s < kWindow; s += 2) {
         const auto& band = bands.up_rows[kTileOfPeriod];
         const Pair a[4] = {band[s][0], band[s][1], band[s + 1][0], band[s + 1][1]};
-        const Pair b[2] = {window[l][s], window[l][s + 1]};
+        const Pair b[2] = {window.samples[l][s], window.samples[l][s + 1]};
         sums = multiply_add(a, b, sums);
       }
       rows[l][0] = to_pair<Pair>(sums, 0);
@@ -329,17 +254,16 @@ struct Walk {
   __device__ __forceinline__ Sums bias_of_rows(const Place<K>& place, int i) {
     constexpr int kFactor = K::Up::kFactor;
     // Tap t of the tile's row r is at row (first + r + t) / kFactor of the image.
-    const int first =
-        kTile * i - call.plan.rows.up_phase + kSlice * kFactor * place.row_slice;
+    const int first = kTile * i - call.plan.rows.up_phase + kSlice * kFactor * place.row_slice;
     const int end = kFactor * call.in_h;
     const float bias = place.bias;
-    float top = bias * sum_of_taps(-first - row(), K::Up::kTaps), bottom = top;
+    float top = bias * sum_of_taps(-first - fragment_row(), K::Up::kTaps), bottom = top;
     if (first <= -kFactor || first + kTile + K::Up::kTaps - 2 >= end) {
       const auto inside = [&](int row) {
         return sum_of_taps(-row, end - kFactor - row) - sum_of_taps(-row, -kFactor - row);
       };
-      top = bias * inside(first + row());
-      bottom = bias * inside(first + row() + 8);
+      top = bias * inside(first + fragment_row());
+      bottom = bias * inside(first + fragment_row() + 8);
     }
     const float scale = scales.in_scale();
     Sums start;
@@ -388,8 +312,9 @@ struct Walk {
     typename K::RowSums sums[K::kOutTiles];
     Activation<scalar_t, K::kSigns> activation(call.slope, call.pass);
     if constexpr (kClamp) activation.set_clamp(scales.clamp(), scales.doublings());
-    MapWords map(*this, place, i, kClamp);
-    Staged staged{scales.out_scale()};
+    MapWords<K> map(call, signs, place, i, kClamp);
+    StepResults results(scales.out_scale());
+    const Stage<K> stage = stage_of_warp();
 #pragma unroll
     for (int tile = 0; tile < K::kTiles; ++tile) {
       Sums v[2];
@@ -411,128 +336,27 @@ struct Walk {
         const Pair b[2] = {transpose_pair(to_pair<Pair>(sums[j], 0)),
                            transpose_pair(to_pair<Pair>(sums[j], 1))};
         if constexpr (kAge + kFactor < K::kRowTiles) {
-          older[j] = multiply_add(bands.down_rows[kAge + kFactor], b, kAge == 0 ? newer[j] : older[j]);
-          if (kAge + kFactor == K::kRowTiles - 1) stage_tile(place, older[j], j, staged);
+          older[j] =
+              multiply_add(bands.down_rows[kAge + kFactor], b, kAge == 0 ? newer[j] : older[j]);
+          if (kAge + kFactor == K::kRowTiles - 1) stage.put(place, older[j], j, results);
         }
         if constexpr (kAge < K::kRowTiles) {
-          newer[j] = multiply_add(bands.down_rows[kAge], b,
-                                  kAge == 0 ? zero_sums<FloatSums>() : newer[j]);
-          if (kAge == K::kRowTiles - 1) stage_tile(place, newer[j], j, staged);
+          newer[j] =
+              multiply_add(bands.down_rows[kAge], b, kAge == 0 ? zero_sums<FloatSums>() : newer[j]);
+          if (kAge == K::kRowTiles - 1) stage.put(place, newer[j], j, results);
         }
       }
     }
     if constexpr (K::kSigns == Signs::Read) {
-      if (i + 1 < place.steps) read_signs(place, i + 1);
+      if (i + 1 < place.steps) signs.read(call, place, i + 1);
       constexpr int kLast = K::kRowTiles - 1;
-      const int y = kTile * (i - kLast) / K::Down::kFactor + row();
+      const int y = kTile * (i - kLast) / K::Down::kFactor + fragment_row();
       if (kAge == kLast % K::Down::kFactor && i >= kLast && call.plane_sums) {
         const int rows_left = call.out_h - kTile * place.first_row_tile - y;
-        if (rows_left > 0) plane_sum += staged.sums[0];
-        if (rows_left > 8) plane_sum += staged.sums[1];
+        if (rows_left > 0) plane_sum += results.sums[0];
+        if (rows_left > 8) plane_sum += results.sums[1];
       }
     }
-  }
-
-  // ---- Results ----
-
-  // What one step has ready: the tile that waits for its neighbour, and the sums of rows and rows + 8.
-  struct Staged {
-    const float scale;
-    uint32_t pair[2] = {};
-    float sums[2] = {0, 0};
-    __device__ __forceinline__ explicit Staged(float scale_) : scale(scale_) {}
-  };
-
-  // A finished tile of y, 16 rows by the 8 columns from 8 j on, to the stage.
-  __device__ __forceinline__ void stage_tile(const Place<K>& place, const FloatSums& tile, int j,
-                                             Staged& staged) {
-    float y[4];
-#pragma unroll
-    for (int e = 0; e < 4; ++e) y[e] = tile.value[e] * staged.scale;
-    if constexpr (K::kSigns == Signs::Read) {
-      const int columns_left = call.out_w - 8 * (place.block * K::kOutTiles + j) - column();
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        if (columns_left > e % 2) staged.sums[e / 2] += y[e];
-      }
-    }
-    const uint32_t target = ring.ring + Ring::kBytes;
-    if constexpr (k16Bit) {
-      const uint32_t top = pack2<scalar_t>(y[0], y[1]), bottom = pack2<scalar_t>(y[2], y[3]);
-      if (j % 2 == 0) {
-        staged.pair[0] = top, staged.pair[1] = bottom;
-      } else {
-        store_matrices(target + lane() % 16 * K::kStagePitch + (lane() / 16 + j - 1) * 16,
-                       {staged.pair[0], staged.pair[1], top, bottom});
-      }
-    } else {
-      const uint32_t at = target + row() * K::kStagePitch + (8 * j + column()) * 4;
-      asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(y[0]), "f"(y[1]) : "memory");
-      asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at + 8 * K::kStagePitch), "f"(y[2]),
-                   "f"(y[3])
-                   : "memory");
-    }
-  }
-
-  // The stage's rows to memory, those of the walk's y from 16 `tile` on.
-  __device__ __forceinline__ void store_rows(const Place<K>& place, int tile) {
-    const int rows_left = call.out_h - kTile * (place.first_row_tile + tile);
-    const int columns_left = call.out_w - 8 * K::kOutTiles * place.block;
-    auto* target = static_cast<scalar_t*>(call.y) + place.y + int64_t(kTile * tile) * call.out_w;
-    if (call.store_bytes == 16) {
-      store_pieces<uint4>(target, rows_left, columns_left);
-    } else if (call.store_bytes == 4) {
-      store_pieces<uint32_t>(target, rows_left, columns_left);
-    } else {
-      store_pieces<uint16_t>(target, rows_left, columns_left);
-    }
-  }
-  template <typename Piece>
-  __device__ __forceinline__ void store_pieces(scalar_t* target, int rows_left,
-                                               int columns_left) {
-    if constexpr (sizeof(Piece) >= sizeof(scalar_t)) {
-      constexpr int kElements = sizeof(Piece) / sizeof(scalar_t);
-      constexpr int kPieces = 8 * K::kOutTiles / kElements;  // of a row
-      constexpr int kUnroll = sizeof(Piece) == 16 ? kTile * kPieces / 32 : 4;
-      const uint32_t stage = ring.ring + Ring::kBytes;
-      if constexpr (32 % kPieces == 0) {  // a lane's pieces are below each other
-        constexpr int kRows = 32 / kPieces;
-        const int y = lane() / kPieces, x = lane() % kPieces * kElements;
-        const uint32_t from = stage + y * K::kStagePitch + x * int(sizeof(scalar_t));
-        const int left = x < columns_left ? rows_left - y : 0;
-        scalar_t* to = target + y * call.out_w + x;
-#pragma unroll kUnroll
-        for (int rows = 0; rows < kTile; rows += kRows) {
-          store_if(to + rows * call.out_w, load_stage<Piece>(from + rows * K::kStagePitch),
-                   rows < left);
-        }
-      } else {
-#pragma unroll kUnroll
-        for (int p = lane(); p < kTile * kPieces; p += 32) {
-          const int y = p / kPieces, x = p % kPieces * kElements;
-          store_if(target + int64_t(y) * call.out_w + x,
-                   load_stage<Piece>(stage + y * K::kStagePitch + x * int(sizeof(scalar_t))),
-                   y < rows_left && x < columns_left);
-        }
-      }
-    }
-  }
-  template <typename Piece>
-  static __device__ __forceinline__ Piece load_stage(uint32_t from) {
-    return *static_cast<const Piece*>(__cvta_shared_to_generic(from));
-  }
-  // A store that the compiler makes no branch of.
-  static __device__ __forceinline__ void store_if(scalar_t* to, const uint4& piece, bool condition) {
-    asm volatile(
-        "{.reg .pred p;\n"
-        "setp.ne.b32 p, %5, 0;\n"
-        "@p st.global.cs.v4.b32 [%0], {%1, %2, %3, %4};}" ::"l"(to),
-        "r"(piece.x), "r"(piece.y), "r"(piece.z), "r"(piece.w), "r"(int(condition))
-        : "memory");
-  }
-  template <typename Piece>
-  static __device__ __forceinline__ void store_if(scalar_t* to, Piece piece, bool condition) {
-    if (condition) __stcs(reinterpret_cast<Piece*>(to), piece);
   }
 
   __device__ __forceinline__ void write_plane_sum(const Place<K>& place) {
@@ -543,72 +367,6 @@ struct Walk {
     const int part = place.segment * call.plan.blocks + place.block;
     if (lane() == 0) call.plane_sums[int64_t(place.plane) * call.plan.parts() + part] = sum;
   }
-
-  // ---- Signs ----
-
-  // The tiles of the sign map that a step meets, from the first of the block on.
-  struct MapRow {
-    uint32_t* words;
-    uint32_t* flags;
-    int first, end;  // those that are in the map, and this walk's to write
-    __device__ __forceinline__ bool has(int tile) const { return tile >= first && tile < end; }
-  };
-  __device__ __forceinline__ MapRow map_row(const Place<K>& place, int i) const {
-    const int map_row = place.map_row + i;
-    const bool inside = map_row >= 0 && map_row < place.end_map_row;
-    const int64_t tiles = int64_t(i) * call.map.tile_columns;
-    return {call.signs + place.map_words + tiles * SignMap<int>::kTileWords + lane(),
-            call.signs + place.map_flags + tiles, place.first_map_tile,
-            inside ? place.end_map_tile : place.first_map_tile};
-  }
-
-  __device__ __forceinline__ void read_signs(const Place<K>& place, int i) {
-    const MapRow map = map_row(place, i);
-#pragma unroll
-    for (int m = 0; m < K::kMapTiles; ++m) {
-      negative[m] = map.has(m) ? __ldcs(map.words + m * SignMap<int>::kTileWords) : 0;
-    }
-    const bool mine = lane() < K::kMapTiles && map.has(lane());
-    clamped_next = mine && map.flags[lane()];
-  }
-
-  // The words of the sign map that a step has at hand: four tiles of v at a time.
-  struct MapWords {
-    Walk& walk;
-    MapRow map;
-    uint32_t negative, clamped;
-    const bool kClamped;
-
-    __device__ __forceinline__ MapWords(Walk& walk_, const Place<K>& place, int i, bool clamps)
-        : walk(walk_), negative(0), clamped(0), kClamped(clamps) {
-      if constexpr (K::kSigns == Signs::Write) {
-        map = walk.map_row(place, i);
-        if (map.has(lane()) && lane() < K::kMapTiles) map.flags[lane()] = clamps;
-      } else if constexpr (K::kSigns == Signs::Read) {
-        if (clamps) map = walk.map_row(place, i);
-      }
-    }
-    __device__ __forceinline__ void begin(int tile) {
-      if (tile % 4 != 0) return;
-      negative = clamped = 0;
-      if constexpr (K::kSigns == Signs::Read) {
-        const int m = tile / 4;
-        negative = walk.negative[m];
-        if (kClamped && map.has(m)) {
-          clamped = __ldcs(map.words + walk.call.map.clamped_words() + m * SignMap<int>::kTileWords);
-        }
-      }
-    }
-    __device__ __forceinline__ void end(int tile) {
-      if constexpr (K::kSigns == Signs::Write) {
-        const int m = tile / 4;
-        if ((tile % 4 != 3 && tile != K::kTiles - 1) || !map.has(m)) return;
-        uint32_t* word = map.words + m * SignMap<int>::kTileWords;
-        __stcs(word, negative ^ (walk.call.flip_negatives ? ~0u : 0u));
-        if (kClamped) __stcs(word + walk.call.map.clamped_words(), clamped);
-      }
-    }
-  };
 };
 
 }  // namespace lltm_jit
