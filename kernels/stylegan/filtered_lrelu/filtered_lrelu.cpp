@@ -5,6 +5,8 @@
 // With the signs of v the operator is linear in x. The transpose of that is the same with the filters
 // and the factors exchanged, the filters flipped the other way, and paddings such that samples meet the
 // same taps: see transposed(). So the backward pass, and its own at any order, are one operator.
+#include <algorithm>
+
 #include "core/host/autograd.h"
 #include "core/host/checks.h"
 #include "stylegan/filtered_lrelu/filtered_lrelu_ops.h"
@@ -13,10 +15,7 @@
 namespace lltm_jit {
 namespace {
 
-// -------------------------------------------------------------------------------------- checks --
-
-constexpr const char* kForward = "filtered_lrelu";
-constexpr const char* kLinear = "filtered_lrelu_linear";
+constexpr const char *kForward = "filtered_lrelu", *kLinear = "filtered_lrelu_linear";
 
 void check_filter(const char* function, const char* name, const OptionalTensor& filter,
                   const Argument& x) {
@@ -129,7 +128,7 @@ std::array<int64_t, 2> sign_phase(const FlrInputs& in) {
 
 namespace {
 
-// A call as the function that differentiates it keeps it: all but the tensors.
+// What differentiates a call keeps of it: all but the tensors.
 struct LinearCall {
   int64_t up, down;
   std::array<c10::SymInt, 4> padding;
@@ -182,7 +181,7 @@ std::vector<Tensor> gradients(const LinearCall& call, const BackwardPass& pass,
 template <size_t count>
 std::array<c10::SymInt, count> copy(c10::SymIntArrayRef values) {
   std::array<c10::SymInt, count> result;
-  for (size_t i = 0; i < count; ++i) result[i] = values[i];
+  std::copy_n(values.begin(), count, result.begin());
   return result;
 }
 
@@ -237,8 +236,7 @@ std::vector<Tensor> linear_gradients(const LinearCall& call, const FlrSizes& siz
                                      const BackwardPass& pass) {
   Tensor grad = pass.grads[0];
   if (pass.grads[1].defined() && pass.grads[1].sym_numel() != 0) {
-    const Tensor& sums = pass.grads[1];
-    const Tensor& signs = pass.saved[2];
+    const Tensor &sums = pass.grads[1], &signs = pass.saved[2];
     const Tensor spread =
         sums.view_symint({1, sums.sym_size(0), 1, 1})
             .expand_symint({signs.sym_size(0), sums.sym_size(0), sizes.out_h, sizes.out_w});

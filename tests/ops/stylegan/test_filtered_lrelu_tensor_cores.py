@@ -11,6 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lltm_jit.ops.stylegan.filtered_lrelu import filtered_lrelu
 
 pytestmark = needs_gpu
+# Samples are halves where their signs are taken: of some 4e-5 of them another sign than float64's.
+SIGN_ERROR = {torch.half: 3e-3, torch.bfloat16: 3e-3, torch.float: 0.0}
 DTYPES = [torch.half, torch.bfloat16, torch.float]
 
 
@@ -21,7 +23,17 @@ def test_up_2_down_2(padding, dtype):
     f = make_filter(12, "cuda")
     x, b = make_inputs((4, 64, 61, 75), dtype, "cuda")
     for clamp in (None, 0.75):
-        check(x, b, fu=f, fd=f, up=2, down=2, padding=padding, clamp=clamp)
+        check(
+            x,
+            b,
+            fu=f,
+            fd=f,
+            up=2,
+            down=2,
+            padding=padding,
+            clamp=clamp,
+            sign_error=SIGN_ERROR[dtype],
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.half, torch.float])
@@ -33,7 +45,17 @@ def test_other_factors(up, down, dtype):
     around = (64 * up // down - 1) * down + fu.numel() + fd.numel() - 1 - 64 * up
     before = (around + up) // 2
     padding = [before, around - before] * 2
-    check(x, b, fu=fu, fd=fd, up=up, down=down, padding=padding, clamp=0.75)
+    check(
+        x,
+        b,
+        fu=fu,
+        fd=fd,
+        up=up,
+        down=down,
+        padding=padding,
+        clamp=0.75,
+        sign_error=SIGN_ERROR[dtype],
+    )
 
 
 def kept(function) -> tuple:
