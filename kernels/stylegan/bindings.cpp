@@ -1,6 +1,8 @@
 // The extension module of the StyleGAN operators: an include and a line for each.
 #include "core/host/module.h"
+#include "core/host/variant_python.h"
 #include "stylegan/bias_act/bias_act_ops.h"
+#include "stylegan/filtered_lrelu/filtered_lrelu_ops.h"
 #include "stylegan/upfirdn2d/upfirdn2d_ops.h"
 
 LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
@@ -9,4 +11,5 @@ LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
   module.add<ops::bias_act, ops::bias_act_backward, ops::bias_act_second>();
   module.add<ops::fused_bias_act>();
   module.add<ops::upfirdn2d>();
+  module.add<ops::filtered_lrelu, ops::filtered_lrelu_forward, ops::filtered_lrelu_linear>();
 }

@@ -21,7 +21,7 @@ enum class Signs : int8_t { None, Write, Read };
 
 // A FIR filter in float: separable, [taps] for both axes, or [height, taps]. Row-major.
 struct FirFilter {
-  const float* taps;  // on the device of the tensors
+  const float* taps;  // on the device of the tensors; null: one tap of 1 (width 1, height 0)
   int width;          // taps of the horizontal axis
   int height;         // 0: separable, the vertical axis has the same taps
   bool flip;          // correlation in place of convolution
@@ -38,14 +38,19 @@ struct FilteredLreluArgs {
   int64_t batch, channels;
   int in_h, in_w, out_h, out_w;
   int up, down;
-  int pad_x, pad_y;      // before the first sample, in upsampled samples; negative crops
-  int mid_h, mid_w;      // size of v
-  int sign_h, sign_w;    // size of the map: that of v where it is written
-  int sign_y, sign_x;    // v[i, j] belongs to the sign [i + sign_y, j + sign_x]
-  double gain;           // includes up * up
-  double slope, clamp;   // clamp is infinity for none; neither matters where signs are read, but slope
+  int pad_x, pad_y;                // before the first sample, in upsampled samples; negative crops
+  int mid_h, mid_w;                // size of v
+  int sign_h, sign_w;              // size of the map: that of v where it is written
+  int sign_y, sign_x;              // v[i, j] belongs to the sign [i + sign_y, j + sign_x]
+  int sign_phase_y, sign_phase_x;  // 0 to 15, where the map lies in its tiles: see sign_map.h
+  double gain;                     // includes up * up
+  double slope;
+  double clamp;  // infinity for none; of no meaning where signs are read
   Signs mode;
   ElementType type;
 };
+
+// On the CPU. Signs that are to be written are zero before.
+void filtered_lrelu_cpu(const FilteredLreluArgs& args);
 
 }  // namespace lltm_jit

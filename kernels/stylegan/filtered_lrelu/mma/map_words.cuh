@@ -1,0 +1,84 @@
+// The sign map as a walk meets it: see sign_map.h.
+#pragma once
+
+#include "stylegan/filtered_lrelu/mma/row_ring.cuh"
+#include "stylegan/filtered_lrelu/mma/shape.cuh"
+
+namespace lltm_jit {
+
+// The tiles of the sign map that a step meets, from the first of the block on.
+struct MapRow {
+  uint32_t* words;
+  uint32_t* flags;
+  int first, end;  // those that are in the map, and this walk's to write
+  __device__ __forceinline__ bool has(int tile) const { return tile >= first && tile < end; }
+};
+template <typename K>
+__device__ __forceinline__ MapRow map_row(const MmaCall& call, const Place<K>& place, int i) {
+  const int map_row = place.map_row + i;
+  const bool inside = map_row >= 0 && map_row < place.end_map_row;
+  const int64_t tiles = int64_t(i) * call.map.tile_columns;
+  return {call.signs + place.map_words + tiles * SignMap<int>::kTileWords + lane(),
+          call.signs + place.map_flags + tiles, place.first_map_tile,
+          inside ? place.end_map_tile : place.first_map_tile};
+}
+
+// The signs of one step, read while the one before it is computed.
+template <typename K>
+struct ReadSigns {
+  uint32_t negative[K::kMapTiles];
+  bool clamped;  // a tile of this lane's has clamped samples
+
+  __device__ __forceinline__ void read(const MmaCall& call, const Place<K>& place, int i) {
+    const MapRow map = map_row(call, place, i);
+#pragma unroll
+    for (int m = 0; m < K::kMapTiles; ++m) {
+      negative[m] = map.has(m) ? __ldcs(map.words + m * SignMap<int>::kTileWords) : 0;
+    }
+    const bool mine = lane() < K::kMapTiles && map.has(lane());
+    clamped = mine && map.flags[lane()];
+  }
+};
+
+// The words of the sign map that a step has at hand: four tiles of v at a time.
+template <typename K>
+struct MapWords {
+  const MmaCall& call;
+  const ReadSigns<K>& signs;
+  MapRow map;
+  uint32_t negative, clamped;
+  const bool kClamped;
+
+  __device__ __forceinline__ MapWords(const MmaCall& call_, const ReadSigns<K>& signs_,
+                                      const Place<K>& place, int i, bool clamps)
+      : call(call_), signs(signs_), negative(0), clamped(0), kClamped(clamps) {
+    if constexpr (K::kSigns == Signs::Write) {
+      map = map_row(call, place, i);
+      if (map.has(lane()) && lane() < K::kMapTiles) map.flags[lane()] = clamps;
+    } else if constexpr (K::kSigns == Signs::Read) {
+      if (clamps) map = map_row(call, place, i);
+    }
+  }
+  __device__ __forceinline__ void begin(int tile) {
+    if (tile % 4 != 0) return;
+    negative = clamped = 0;
+    if constexpr (K::kSigns == Signs::Read) {
+      const int m = tile / 4;
+      negative = signs.negative[m];
+      if (kClamped && map.has(m)) {
+        clamped = __ldcs(map.words + call.map.clamped_words() + m * SignMap<int>::kTileWords);
+      }
+    }
+  }
+  __device__ __forceinline__ void end(int tile) {
+    if constexpr (K::kSigns == Signs::Write) {
+      const int m = tile / 4;
+      if ((tile % 4 != 3 && tile != K::kTiles - 1) || !map.has(m)) return;
+      uint32_t* word = map.words + m * SignMap<int>::kTileWords;
+      __stcs(word, negative ^ (call.flip_negatives ? ~0u : 0u));
+      if (kClamped) __stcs(word + call.map.clamped_words(), clamped);
+    }
+  }
+};
+
+}  // namespace lltm_jit

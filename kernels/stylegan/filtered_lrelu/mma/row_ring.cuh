@@ -1,0 +1,247 @@
+// The rows of x on their way to a warp: a private ring of chunks of 8 rows in shared memory, filled
+// some chunks ahead of their use, also across the end of a walk.
+#pragma once
+
+#include "core/cuda/async_copy.cuh"
+#include "core/cuda/fast_divide.cuh"
+#include "core/cuda/launch.cuh"
+#include "stylegan/filtered_lrelu/mma/operands.cuh"
+#include "stylegan/filtered_lrelu/mma/plan.h"
+#include "stylegan/filtered_lrelu/sign_map.h"
+
+namespace lltm_jit {
+
+// A call as the kernel gets it.
+struct MmaCall {
+  const void* x;
+  const void* bias;
+  void* y;
+  uint32_t* signs;
+  float* plane_sums;
+  FirFilter fu, fd;
+  int64_t x_batch, x_channel, x_row, x_column;  // strides
+  FastDivisor channels{1}, segments{1}, blocks{1};
+  int walks;  // planes * segments * blocks, blocks next to each other
+  int in_h, in_w, out_h, out_w;
+  MmaPlan plan;
+  SignMap<int> map;
+  float gain;                   // its magnitude, and what else the results are multiplied by
+  float up_sign;                // -1: v is computed with the other sign
+  float slope, pass;            // of numbers below zero and others, from -1 to 1: Note [Slopes]
+  float clamp;                  // of v over the magnitude of gain
+  bool flip_negatives;          // the map has the other sign
+  int load_bytes, store_bytes;  // of one access, which addresses and sizes allow
+};
+
+// A part of a plane: Note [Walks].
+template <typename K>
+struct Place {
+  unsigned plane;
+  int segment, block;
+  int first_row_tile;  // of y
+  int row_tiles;
+  int steps;                // tiles of v
+  int row_slice;            // of x, where the bands' slice 0 is
+  int column_slice;         // of x, the first that the block uses
+  int first_chunk, chunks;  // slices of rows of x that the walk uses
+  int before;               // of these, where the first step's window begins
+  int64_t y;                // the first of its results
+  float bias;
+  int first_slot;  // of the ring, where its first chunk is
+  // The sign map: where its tiles of the first step and the block's first column lie (words,
+  // flags), the row of these, and the tiles of a row from first_map_tile to end_map_tile that are
+  // the walk's.
+  int64_t map_words, map_flags;
+  int map_row, end_map_row, first_map_tile, end_map_tile;
+
+  Place() = default;
+  __device__ __forceinline__ Place(const MmaCall& call, int walk) {
+    const MmaPlan& plan = call.plan;
+    plane = walk;
+    segment = block = 0;
+    if (!K::kOneBlock) {
+      plane = call.blocks.divide(walk);
+      block = walk - plane * plan.blocks;
+    }
+    if (plan.segments != 1) {
+      const unsigned both = plane;
+      plane = call.segments.divide(both);
+      segment = both - plane * plan.segments;
+    }
+    first_row_tile = segment * plan.segment_tiles;
+    row_tiles = min(ceil_div(call.out_h, kTile) - first_row_tile, plan.segment_tiles);
+    steps = K::Down::kFactor * (row_tiles - 1) + K::Down::tiles(kTile);
+    row_slice = plan.rows.slice + first_row_tile * 2 * K::Down::kFactor / K::Up::kFactor;
+    column_slice = K::kFirstColumnSlice +
+                   (K::kOneBlock ? 0
+                                 : plan.columns.slice +
+                                       block * (K::kOutTiles * K::Down::kFactor / K::Up::kFactor));
+    const int begin = row_slice + K::kFirstRowSlice;
+    const int end = begin + K::Up::slices_before(steps - 1) + K::kRowWindow;
+    first_chunk = max(begin, 0);
+    chunks = max(min(end, ceil_div(call.in_h, kSlice)) - first_chunk, 0);
+    before = begin - first_chunk;
+    y = (int64_t(plane) * call.out_h + kTile * first_row_tile) * call.out_w +
+        kSlice * K::kOutTiles * block;
+    if constexpr (K::kSigns != Signs::None) place_in_map(call);
+  }
+
+ private:
+  __device__ __forceinline__ void place_in_map(const MmaCall& call) {
+    const SignMap<int>& map = call.map;
+    const MmaPlan& plan = call.plan;
+    map_row = K::Down::kFactor * first_row_tile + plan.rows.sign_tile;
+    end_map_row = map.tile_rows;
+    const int column = block * K::kMapTilesOfBlock + plan.columns.sign_tile / 4;
+    first_map_tile = -column;
+    end_map_tile = map.tile_columns - column;
+    if constexpr (K::kSigns == Signs::Write) {  // what walks share is one's to write
+      if (block + 1 < plan.blocks) end_map_tile = min(end_map_tile, K::kMapTilesOfBlock);
+      if (segment + 1 < plan.segments) end_map_row = map_row + K::Down::kFactor * row_tiles;
+    }
+    const int64_t first = int64_t(plane) * map.words_per_plane();
+    const int64_t tile = int64_t(map_row) * map.tile_columns + column;
+    map_words = first + tile * SignMap<int>::kTileWords;
+    map_flags = first + map.flag_words() + tile;
+  }
+};
+
+// Neighbouring walks go to different multiprocessors, so that the last ones, which are fewer than
+// there are warps, spread over all.
+template <typename K>
+__device__ __forceinline__ int first_walk() {
+  return threadIdx.x / 32 * gridDim.x + blockIdx.x;
+}
+template <typename K>
+__device__ __forceinline__ int walk_step() {
+  return gridDim.x * K::kWarps;
+}
+
+template <typename K>
+struct RowRing {
+  using scalar_t = typename K::scalar;
+  static constexpr int kPieceElements = 16 / sizeof(scalar_t);
+  static constexpr int kRowPieces = K::kColumnSlices * kSlice / kPieceElements;
+  static constexpr int kRounds = ceil_div(kSlice * kRowPieces, 32);
+  // Bytes between rows: lanes that load a matrix, or a column of floats, touch different banks.
+  static constexpr int kPitch = sizeof(scalar_t) == 2
+                                    ? 16 * (ceil_div(K::kColumnSlices, 2) * 2 | 1)
+                                    : 4 * (ceil_div(K::kColumnSlices, 2) * 16 + 4);
+  static constexpr int kChunkBytes = kSlice * kPitch;
+  static constexpr int kChunks = K::kRingChunks;
+  static constexpr int kBytes = kChunks * kChunkBytes;
+
+  const MmaCall& call;
+  const char* source;  // this lane's first piece of the next chunk
+  uint32_t ring,
+      next;  // in shared memory: the first chunk, and this lane's first piece of the next
+  int walk;  // whose chunks are being fetched
+  int rows_left, columns_left, chunks_left;  // from this lane's first piece on
+
+  static __device__ __forceinline__ int lane_row() { return threadIdx.x % 32 / kRowPieces; }
+  static __device__ __forceinline__ int lane_column() {
+    return threadIdx.x % 32 % kRowPieces * kPieceElements;
+  }
+
+  __device__ __forceinline__ RowRing(const MmaCall& call_, uint32_t ring_)
+      : call(call_),
+        ring(ring_),
+        next(ring_ + lane_row() * kPitch + lane_column() * int(sizeof(scalar_t))),
+        walk(first_walk<K>() - walk_step<K>()),
+        chunks_left(0) {
+    for (int k = 0; k < kChunks; ++k) fetch();
+  }
+
+  // Begins to copy the next chunk. One group is committed in any case, so that they can be counted.
+  __device__ __forceinline__ void fetch() {
+    while (chunks_left == 0 && walk < call.walks) begin_walk();
+    if (chunks_left != 0) {
+      if (call.load_bytes == 16) {
+        copy<16>();
+      } else if (call.load_bytes == 4) {
+        copy<4>();
+      } else {
+        copy_elements();
+      }
+      --chunks_left;
+      rows_left -= kSlice;
+      source += kSlice * call.x_row * sizeof(scalar_t);
+      next += kChunkBytes;
+      if (next >= ring + kBytes) next -= kBytes;
+    }
+    commit_copies();
+  }
+
+ private:
+  __device__ __forceinline__ void begin_walk() {
+    walk += walk_step<K>();
+    if (walk >= call.walks) return;
+    const Place<K> place(call, walk);
+    const unsigned batch = call.channels.divide(place.plane);
+    const unsigned channel = place.plane - batch * call.channels.divisor;
+    chunks_left = place.chunks;
+    const int row = kSlice * place.first_chunk + lane_row();
+    const int column = kSlice * place.column_slice + lane_column();
+    rows_left = call.in_h - row;
+    columns_left = call.in_w - column;
+    source = static_cast<const char*>(call.x) + (batch * call.x_batch + channel * call.x_channel +
+                                                 row * call.x_row + column * call.x_column) *
+                                                    int64_t(sizeof(scalar_t));
+  }
+
+  // The pieces of 16 bytes of a chunk that this lane brings: function(rows and columns after its
+  // first one, how many elements are valid).
+  template <typename Function>
+  __device__ __forceinline__ void for_each_piece(const Function& function) {
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      const int piece = round * 32 + threadIdx.x % 32;
+      int rows = round * (32 / kRowPieces), columns = 0;
+      if constexpr (32 % kRowPieces != 0) {
+        rows = piece / kRowPieces - lane_row();
+        columns = piece % kRowPieces * kPieceElements - lane_column();
+      }
+      if (kSlice * kRowPieces % 32 == 0 || piece < kSlice * kRowPieces) {
+        // Slices lie inside or outside of the left edge as a whole.
+        const int left = columns_left - columns;
+        const bool inside = rows < rows_left && left > 0 && left <= call.in_w;
+        function(rows, columns, inside ? left : 0);
+      }
+    }
+  }
+
+  // Copies of so many bytes are inside of the image or outside as a whole.
+  template <int kBytesOfCopy>
+  __device__ __forceinline__ void copy() {
+    constexpr int kSize = sizeof(scalar_t);
+    for_each_piece([&](int rows, int columns, int valid) {
+      const char* from = source + (rows * call.x_row + columns) * kSize;
+#pragma unroll
+      for (int c = 0; c < 16; c += kBytesOfCopy) {
+        copy_async<kBytesOfCopy>(next + rows * kPitch + columns * kSize + c, from + c,
+                                 valid * kSize > c ? kBytesOfCopy : 0);
+      }
+    });
+  }
+
+  // Element by element, from anywhere.
+  __device__ __forceinline__ void copy_elements() {
+    using Bits = std::conditional_t<sizeof(scalar_t) == 2, uint16_t, uint32_t>;
+    for_each_piece([&](int rows, int columns, int valid) {
+      const Bits* from =
+          reinterpret_cast<const Bits*>(source) + rows * call.x_row + columns * call.x_column;
+      uint32_t words[4] = {};
+#pragma unroll
+      for (int e = 0; e < kPieceElements; ++e) {
+        const uint32_t bits = e < valid ? from[e * call.x_column] : 0;
+        words[e * sizeof(Bits) / 4] |= bits << e * sizeof(Bits) * 8 % 32;
+      }
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(
+                       next + rows * kPitch + columns * int(sizeof(scalar_t))),
+                   "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+                   : "memory");
+    });
+  }
+};
+
+}  // namespace lltm_jit

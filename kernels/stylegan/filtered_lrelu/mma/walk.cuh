@@ -1,0 +1,372 @@
+// A warp walks down a plane: y = D act(U x U') D' in products with banded matrices (Note [Bands]),
+// all of it in registers.
+//
+// Note [The chain]
+// A step makes one tile of rows of v, across the block's columns, in five moves:
+//   1. U x     16 rows of v by 8 columns of x, for each slice of columns; x comes from the ring
+//   2. (U x)U' 16 by 16 samples of v, a tile after another: the sums of 1 are operand A as they are
+//   3. act, and its signs
+//   4. v D'    16 rows of v by 8 columns of y: operand A again, summed over the tiles of v
+//   5. D(v D') added to the tiles of y that these rows have a part in; the transpose is operand B
+// The rows go first on the way up and last on the way down, so that there is one transpose, of the
+// smallest intermediate result, and no row of v is computed twice. Warps share nothing but the
+// taps.
+#pragma once
+
+#include "stylegan/filtered_lrelu/mma/map_words.cuh"
+#include "stylegan/filtered_lrelu/mma/scales.cuh"
+#include "stylegan/filtered_lrelu/mma/stage.cuh"
+#include "stylegan/filtered_lrelu/mma/window.cuh"
+
+namespace lltm_jit {
+
+template <typename K>
+struct Walk {
+  using scalar_t = typename K::scalar;
+  using Pair = typename K::Pair;
+  using Sums = typename K::Sums;
+  using Ring = RowRing<K>;
+  static constexpr int kWindow = K::kRowWindow;
+  // half needs no conversion: rather than keep the window, it reads it again.
+  static constexpr bool kReloads = std::is_same_v<scalar_t, Half>;
+  static constexpr bool kBias = K::kSigns != Signs::Read;  // a derivative has none
+  const MmaCall& call;
+  const typename Bands<K>::UpTaps& up_taps;
+  Place<K>& shared_place;     // the warp's own
+  const uint32_t zero_chunk;  // shared memory: rows above and below the image
+  Ring ring;                  // and 16 rows of y behind it
+  Scales<scalar_t> scales;
+  Bands<K> bands;
+
+  Window<K> window;
+  FloatSums newer[K::kOutTiles], older[K::kOutTiles];
+  ReadSigns<K> signs;  // of the next step
+  float next_bias;     // of the next walk
+  float plane_sum;
+
+  __device__ __forceinline__ void run() {
+    const Place<K>& place = shared_place;
+    if constexpr (kBias) next_bias = bias_of(first_walk<K>());
+    int slot = 0;
+    for (int walk = first_walk<K>(); walk < call.walks; walk += walk_step<K>()) {
+      if (lane() == 0) {
+        shared_place = Place<K>(call, walk);
+        shared_place.bias = kBias ? next_bias : 0;
+        shared_place.first_slot = slot;
+      }
+      __syncwarp();
+      if constexpr (kBias) next_bias = bias_of(walk + walk_step<K>());
+      begin(place);
+      for (int i = 0; i < place.steps; i += K::kPeriod) steps<0>(place, i);
+      slot = (place.first_slot + place.chunks) % Ring::kChunks;
+      if constexpr (K::kSigns == Signs::Read) write_plane_sum(place);
+      __syncwarp();
+    }
+  }
+
+ private:
+  template <int kStep>
+  __device__ __forceinline__ void steps(const Place<K>& place, int i) {
+    if constexpr (kStep < K::kPeriod) {
+      if (kStep == 0 || i + kStep < place.steps) {
+        step<kStep>(place, i + kStep);
+        steps<kStep + 1>(place, i);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void begin(const Place<K>& place) {
+    plane_sum = 0;
+#pragma unroll
+    for (int j = 0; j < K::kOutTiles; ++j) newer[j] = older[j] = zero_sums<FloatSums>();
+    if constexpr (K::kSigns == Signs::Read) signs.read(call, place, 0);
+  }
+  __device__ __forceinline__ float bias_of(int walk) const {
+    if (!call.bias || walk >= call.walks) return 0;
+    const unsigned plane = Place<K>(call, walk).plane;
+    const unsigned channel = plane - call.channels.divide(plane) * call.channels.divisor;
+    return to_opmath(static_cast<const scalar_t*>(call.bias)[channel]);
+  }
+  // The sum of the taps t <= last with t = phase modulo the factor.
+  __device__ __forceinline__ float sum_of_taps(int phase, int last) const {
+    constexpr int kFactor = K::Up::kFactor;
+    const int most = min(last, K::Up::kTaps - 1);
+    const int t = most - ((most - phase) & (kFactor - 1));
+    return t < 0 ? 0 : up_taps.sums[t];
+  }
+
+  template <int kStep>
+  __device__ __forceinline__ void step(const Place<K>& place, int i) {
+    constexpr int kNew = K::new_slices(kStep), kOld = kWindow - kNew;
+    wait_for_copies<Ring::kChunks - kWindow>();
+    __syncwarp();
+    window.template move<kNew>();
+    if (kStep == 0 && i == 0) {
+#pragma unroll
+      for (int s = 0; s < kOld; ++s)
+        window.largest[s] = Window<K>::largest_of(read_slice(place, i, s));
+    }
+    typename Window<K>::Slice fresh[kNew == 0 ? 1 : kNew];
+#pragma unroll
+    for (int s = 0; s < kNew; ++s) {
+      fresh[s] = read_slice(place, i, kOld + s);
+      window.largest[kOld + s] = Window<K>::largest_of(fresh[s]);
+    }
+    if constexpr (kReloads) {
+#pragma unroll
+      for (int s = 0; s < kOld; ++s) window.set(s, read_slice(place, i, s), scales.in_scale());
+    }
+    bool clamps;
+    const bool rescaled = settle_scales(place, i, &clamps);
+    if (!kReloads && (rescaled || (kStep == 0 && i == 0))) {
+#pragma unroll
+      for (int s = 0; s < kOld; ++s) window.set(s, read_slice(place, i, s), scales.in_scale());
+    }
+#pragma unroll
+    for (int s = 0; s < kNew; ++s) window.set(kOld + s, fresh[s], scales.in_scale());
+
+    Pair rows[K::kColumnSlices][2];
+    up_rows<kStep>(place, i, rows);
+    if (clamps) {
+      columns<kStep, true>(place, i, rows);
+    } else {
+      columns<kStep, false>(place, i, rows);
+    }
+    __syncwarp();  // the stage is written, and the window was read; the next step's frees the stage
+    if constexpr (kStep % K::Down::kFactor == (K::kRowTiles - 1) % K::Down::kFactor) {
+      const int tile = (i - (K::kRowTiles - 1)) / K::Down::kFactor;
+      if (i >= K::kRowTiles - 1) stage_of_warp().store(place, tile);
+    }
+    release_chunks<kStep>(place, i);
+  }
+
+  __device__ __forceinline__ Stage<K> stage_of_warp() const {
+    return {call, ring.ring + Ring::kBytes};
+  }
+
+  // The slice of rows at a position of a step's window.
+  __device__ __forceinline__ typename Window<K>::Slice read_slice(const Place<K>& place, int i,
+                                                                  int position) const {
+    const int chunk = place.before + K::Up::slices_before(i) + position;
+    int slot = place.first_slot + chunk;
+    slot = slot < Ring::kChunks ? slot : slot % Ring::kChunks;
+    const bool inside = static_cast<unsigned>(chunk) < static_cast<unsigned>(place.chunks);
+    return Window<K>::read(inside ? ring.ring + slot * Ring::kChunkBytes : zero_chunk);
+  }
+
+  // Note [The running exponent]: whether it has changed, and whether this step must clamp.
+  __device__ __forceinline__ bool settle_scales(const Place<K>& place, int i, bool* clamps) {
+    float most = window.largest[0];
+#pragma unroll
+    for (int s = 1; s < kWindow; ++s) most = fmaxf(most, window.largest[s]);
+    const float bias = kBias ? place.bias : 0;
+    const int in = scales.exponent_for(fmaxf(most, fabsf(bias)));
+    int out = in;
+    if constexpr (K::kSigns == Signs::Read) {
+      *clamps = __any_sync(~0u, signs.clamped);
+    } else {
+      *clamps = scales.reaches_clamp(most, bias);
+      if (*clamps) out = min(in, scales.constants.clamp_exponent);
+    }
+    if (in == scales.in_exponent && out == scales.out_exponent) return false;
+    if constexpr (Scales<scalar_t>::kHalf) {
+      const float ratio = power_of_two(scales.in_exponent - in);
+      const uint32_t ratios = pack2<Half>(ratio, ratio);
+#pragma unroll
+      for (int tile = 0; tile < Bands<K>::kPeriod; ++tile) {
+#pragma unroll
+        for (int s = 0; s < kWindow; ++s) {
+#pragma unroll
+          for (int r = 0; r < 2; ++r) {
+            bands.up_rows[tile][s][r] = half2_multiply(bands.up_rows[tile][s][r], ratios);
+          }
+        }
+      }
+    }
+    const float factor = power_of_two(min(max(scales.out_exponent - out, -126), 126));
+    scales.in_exponent = in;
+    scales.out_exponent = out;
+#pragma unroll
+    for (int j = 0; j < K::kOutTiles; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) newer[j].value[e] *= factor, older[j].value[e] *= factor;
+    }
+    return true;
+  }
+
+  // Gives chunks that no later step needs back to the ring, which fetches others: those that the
+  // window leaves, and after the last step all that are left.
+  template <int kStep>
+  __device__ __forceinline__ void release_chunks(const Place<K>& place, int i) {
+    const int begin = place.before + K::Up::slices_before(i);
+    int count = 0;
+#pragma unroll
+    for (int s = 0; s < K::new_slices(kStep + 1); ++s) {
+      count += static_cast<unsigned>(begin + s) < static_cast<unsigned>(place.chunks);
+    }
+    if (i + 1 == place.steps) count = place.chunks - max(begin, 0);
+    for (; count > 0; --count) ring.fetch();
+  }
+
+  // ---- The products ----
+
+  // Move 1 of Note [The chain], for the whole block. The bias enters as what the sums begin with.
+  template <int kStep>
+  __device__ __forceinline__ void up_rows(const Place<K>& place, int i,
+                                          Pair (&rows)[K::kColumnSlices][2]) {
+    Sums start = zero_sums<Sums>();
+    if constexpr (kBias) start = bias_of_rows(place, i);
+    const bool whole =
+        !kBias || place.bias == 0 ||
+        (place.column_slice >= 0 && kSlice * (place.column_slice + K::kColumnSlices) <= call.in_w);
+    if (whole) {
+      multiply_rows<kStep, false>(start, 0, rows);
+    } else {
+      multiply_rows<kStep, true>(start, kSlice * place.column_slice + fragment_column(), rows);
+    }
+  }
+
+  template <int kStep, bool kMasked>
+  __device__ __forceinline__ void multiply_rows(const Sums& start, int first_column,
+                                                Pair (&rows)[K::kColumnSlices][2]) {
+    constexpr int kTileOfPeriod = kStep % K::Up::kPeriod;
+#pragma unroll
+    for (int l = 0; l < K::kColumnSlices; ++l) {
+      Sums sums = start;
+      if constexpr (kMasked) {
+        const int x = first_column + kSlice * l;
+        mask_columns(sums, static_cast<unsigned>(x) < static_cast<unsigned>(call.in_w),
+                     static_cast<unsigned>(x + 1) < static_cast<unsigned>(call.in_w));
+      }
+#pragma unroll
+      for (int s = 0; s < kWindow; s += 2) {
+        const auto& band = bands.up_rows[kTileOfPeriod];
+        const Pair a[4] = {band[s][0], band[s][1], band[s + 1][0], band[s + 1][1]};
+        const Pair b[2] = {window.samples[l][s], window.samples[l][s + 1]};
+        sums = multiply_add(a, b, sums);
+      }
+      rows[l][0] = to_pair<Pair>(sums, 0);
+      rows[l][1] = to_pair<Pair>(sums, 1);
+    }
+  }
+
+  // What the bias adds to U x: times the taps of a row that meet the image.
+  __device__ __forceinline__ Sums bias_of_rows(const Place<K>& place, int i) {
+    constexpr int kFactor = K::Up::kFactor;
+    // Tap t of the tile's row r is at row (first + r + t) / kFactor of the image.
+    const int first = kTile * i - call.plan.rows.up_phase + kSlice * kFactor * place.row_slice;
+    const int end = kFactor * call.in_h;
+    const float bias = place.bias;
+    float top = bias * sum_of_taps(-first - fragment_row(), K::Up::kTaps), bottom = top;
+    if (first <= -kFactor || first + kTile + K::Up::kTaps - 2 >= end) {
+      const auto inside = [&](int row) {
+        return sum_of_taps(-row, end - kFactor - row) - sum_of_taps(-row, -kFactor - row);
+      };
+      top = bias * inside(first + fragment_row());
+      bottom = bias * inside(first + fragment_row() + 8);
+    }
+    const float scale = scales.in_scale();
+    Sums start;
+    fill_rows(start, top * scale, bottom * scale);
+    return start;
+  }
+
+  // Move 2: two halves of a tile of v, each 16 rows by 8 columns.
+  __device__ __forceinline__ void up_columns(int tile, const Pair (&rows)[K::kColumnSlices][2],
+                                             Sums (&v)[2]) {
+    constexpr int kUpFactor = K::Up::kFactor;
+    const auto& band = bands.up_columns[tile % K::Up::kPeriod];
+    const int begin = K::Up::first_slice(tile);
+    const int first = larger(begin, K::kFirstColumnSlice);
+    const int last = smaller(K::Up::last_slice(tile), K::kLastColumnSlice);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      v[half] = zero_sums<Sums>();
+      int s = first;
+#pragma unroll
+      for (int turn = 0; turn < K::kColumnWindow; ++turn) {
+        const int distance = kSlice * kUpFactor * s - kTile * tile;
+        if (s > last) continue;
+        const int l = s - K::kFirstColumnSlice;
+        if (!K::Up::touches(distance - 8 * half)) {
+          ++s;
+        } else if (s < last && K::Up::touches(distance + kSlice * kUpFactor - 8 * half)) {
+          const Pair a[4] = {rows[l][0], rows[l][1], rows[l + 1][0], rows[l + 1][1]};
+          const Pair b[2] = {band[s - begin][half], band[s - begin + 1][half]};
+          v[half] = multiply_add(a, b, v[half]);
+          s += 2;
+        } else {
+          const Pair a[2] = {rows[l][0], rows[l][1]};
+          v[half] = multiply_add(a, band[s - begin][half], v[half]);
+          ++s;
+        }
+      }
+    }
+  }
+
+  // Moves 2 to 5, a tile of v after another.
+  template <int kStep, bool kClamp>
+  __device__ __forceinline__ void columns(const Place<K>& place, int i,
+                                          const Pair (&rows)[K::kColumnSlices][2]) {
+    constexpr int kAge = kStep % K::Down::kFactor;  // of the newer tile of y, in steps
+    typename K::RowSums sums[K::kOutTiles];
+    Activation<scalar_t, K::kSigns> activation(call.slope, call.pass);
+    if constexpr (kClamp) activation.set_clamp(scales.clamp(), scales.doublings());
+    MapWords<K> map(call, signs, place, i, kClamp);
+    StepResults results(scales.out_scale());
+    const Stage<K> stage = stage_of_warp();
+#pragma unroll
+    for (int tile = 0; tile < K::kTiles; ++tile) {
+      Sums v[2];
+      up_columns(tile, rows, v);
+      Pair a[4];
+      map.begin(tile);
+      activation.template apply<kClamp>(v, tile % 4, map.negative, map.clamped, a);
+      map.end(tile);
+#pragma unroll
+      for (int j = 0; j < K::kOutTiles; ++j) {
+        constexpr int kFactor = K::Down::kFactor;
+        const int distance = kTile * tile - 8 * kFactor * j;
+        if (!K::Down::touches(distance, 8)) continue;
+        const bool first = tile == 0 || !K::Down::touches(distance - kTile, 8);
+        const bool last = tile == K::kTiles - 1 || !K::Down::touches(distance + kTile, 8);
+        if (first) sums[j] = zero_sums<typename K::RowSums>();
+        sums[j] = multiply_add(a, bands.down_columns[distance / 8 + 1], sums[j]);
+        if (!last) continue;
+        const Pair b[2] = {transpose_pair(to_pair<Pair>(sums[j], 0)),
+                           transpose_pair(to_pair<Pair>(sums[j], 1))};
+        if constexpr (kAge + kFactor < K::kRowTiles) {
+          older[j] =
+              multiply_add(bands.down_rows[kAge + kFactor], b, kAge == 0 ? newer[j] : older[j]);
+          if (kAge + kFactor == K::kRowTiles - 1) stage.put(place, older[j], j, results);
+        }
+        if constexpr (kAge < K::kRowTiles) {
+          newer[j] =
+              multiply_add(bands.down_rows[kAge], b, kAge == 0 ? zero_sums<FloatSums>() : newer[j]);
+          if (kAge == K::kRowTiles - 1) stage.put(place, newer[j], j, results);
+        }
+      }
+    }
+    if constexpr (K::kSigns == Signs::Read) {
+      if (i + 1 < place.steps) signs.read(call, place, i + 1);
+      constexpr int kLast = K::kRowTiles - 1;
+      const int y = kTile * (i - kLast) / K::Down::kFactor + fragment_row();
+      if (kAge == kLast % K::Down::kFactor && i >= kLast && call.plane_sums) {
+        const int rows_left = call.out_h - kTile * place.first_row_tile - y;
+        if (rows_left > 0) plane_sum += results.sums[0];
+        if (rows_left > 8) plane_sum += results.sums[1];
+      }
+    }
+  }
+
+  __device__ __forceinline__ void write_plane_sum(const Place<K>& place) {
+    if (!call.plane_sums) return;
+    float sum = plane_sum;
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_down_sync(~0u, sum, lanes);
+    const int part = place.segment * call.plan.blocks + place.block;
+    if (lane() == 0) call.plane_sums[int64_t(place.plane) * call.plan.parts() + part] = sum;
+  }
+};
+
+}  // namespace lltm_jit

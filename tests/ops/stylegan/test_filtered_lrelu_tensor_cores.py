@@ -1,0 +1,104 @@
+"""filtered_lrelu on sizes that take the tensor cores; signs between the roads."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from flr_testing import LIMITS, check, error, make_filter, make_inputs, results
+from op_testing import bits, needs_gpu
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lltm_jit.ops.stylegan.filtered_lrelu import filtered_lrelu
+
+pytestmark = needs_gpu
+# Samples are halves where their signs are taken: of some 4e-5 of them another sign than float64's.
+SIGN_ERROR = {torch.half: 3e-3, torch.bfloat16: 3e-3, torch.float: 0.0}
+DTYPES = [torch.half, torch.bfloat16, torch.float]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("padding", [[11, 10, 10, 11], [13, 9, 8, 14], [3, 20, 17, -4]])
+def test_up_2_down_2(padding, dtype):
+    torch.manual_seed(0)
+    f = make_filter(12, "cuda")
+    x, b = make_inputs((4, 64, 61, 75), dtype, "cuda")
+    for clamp in (None, 0.75):
+        check(
+            x,
+            b,
+            fu=f,
+            fd=f,
+            up=2,
+            down=2,
+            padding=padding,
+            clamp=clamp,
+            sign_error=SIGN_ERROR[dtype],
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.half, torch.float])
+@pytest.mark.parametrize(("up", "down"), [(1, 1), (2, 1), (1, 2), (4, 2), (2, 4), (4, 4)])
+def test_other_factors(up, down, dtype):
+    torch.manual_seed(0)
+    fu, fd = make_filter(6 * up, "cuda"), make_filter(6 * down, "cuda")
+    x, b = make_inputs((8, 96, 64, 64), dtype, "cuda")
+    around = (64 * up // down - 1) * down + fu.numel() + fd.numel() - 1 - 64 * up
+    before = (around + up) // 2
+    padding = [before, around - before] * 2
+    check(
+        x,
+        b,
+        fu=fu,
+        fd=fd,
+        up=up,
+        down=down,
+        padding=padding,
+        clamp=0.75,
+        sign_error=SIGN_ERROR[dtype],
+    )
+
+
+def kept(function) -> tuple:
+    """The arguments of the linear operator in a backward pass."""
+    seen = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if func is torch.ops.lltm_jit.filtered_lrelu_linear.default:
+                seen.append(args)
+            return func(*args, **(kwargs or {}))
+
+    with Watch():
+        function()
+    return seen[0]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_signs_of_one_road_are_read_by_another(dtype):
+    """Written on tensor cores and on the CPU, read by both."""
+    torch.manual_seed(0)
+    f = make_filter(12)
+    x, b = make_inputs((4, 64, 61, 75), dtype)
+    calls = []
+    for device in ("cpu", "cuda"):
+        leaf, taps = x.to(device).requires_grad_(), f.to(device)
+        y = filtered_lrelu(leaf, taps, taps, b.to(device), 2, 2, [13, 9, 8, 14], clamp=0.75)
+        weight = torch.ones_like(y)
+        calls.append(kept(lambda y=y, leaf=leaf, w=weight: torch.autograd.grad(y, leaf, w)))
+    grads = []
+    for _, signs, *_ in calls:
+        for device in ("cpu", "cuda"):
+            _, _, *rest = calls[0]
+            args = [t.to(device) if isinstance(t, torch.Tensor) else t for t in rest]
+            ones = calls[0][0].to(device)
+            grads.append(torch.ops.lltm_jit.filtered_lrelu_linear(ones, signs.to(device), *args)[0])
+    for grad in grads[1:]:
+        assert error(grad.cpu(), grads[0]) < 4 * LIMITS[dtype]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_same_input_same_bits(dtype):
+    f = make_filter(12, "cuda")
+    x, b = make_inputs((4, 64, 61, 75), dtype, "cuda")
+    call = {"fu": f, "fd": f, "up": 2, "down": 2, "padding": 11, "clamp": 0.75}
+    assert bits(results(x, b, **call)) == bits(results(x, b, **call))
