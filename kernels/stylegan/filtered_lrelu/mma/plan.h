@@ -43,21 +43,6 @@ inline int class_taps(int factor, int taps) {
   return factor == 1 && taps == 1 ? 1 : taps <= most ? most : 0;
 }
 
-inline MmaShape mma_shape(const FilteredLreluArgs& args) {
-  MmaShape shape{
-      args.up, args.down, class_taps(args.up, args.fu.width), class_taps(args.down, args.fd.width),
-      0,       0};
-  // As wide as the registers allow.
-  shape.out_tiles = args.down == 1 || (args.down == 2 && args.up == 4) ? 16
-                    : args.down == 2                                   ? (args.up == 1 ? 4 : 8)
-                                                                       : (args.up == 4 ? 8 : 4);
-  const int slices = shape.out_tiles * args.down / args.up;
-  if (args.out_w <= kSlice * shape.out_tiles && args.in_w <= kSlice * slices) {
-    shape.in_slices = slices;
-  }
-  return shape;
-}
-
 // The phases for a padding; false if no tile fits. `sign_offset` is where the first sample of v
 // lies in the tiles of a sign map that is read, and has no meaning otherwise.
 inline bool plan_axis(const MmaShape& shape, int pad, bool reads_signs, int sign_offset,
@@ -76,6 +61,26 @@ inline bool plan_axis(const MmaShape& shape, int pad, bool reads_signs, int sign
     found = true;
   }
   return found;
+}
+
+inline MmaShape mma_shape(const FilteredLreluArgs& args) {
+  MmaShape shape{
+      args.up, args.down, class_taps(args.up, args.fu.width), class_taps(args.down, args.fd.width),
+      0,       0};
+  // As wide as the registers allow.
+  shape.out_tiles = args.down == 1 || (args.down == 2 && args.up == 4) ? 16
+                    : args.down == 2                                   ? (args.up == 1 ? 4 : 8)
+                                                                       : (args.up == 4 ? 8 : 4);
+  const int slices = shape.out_tiles * args.down / args.up;
+  AxisPlan columns{};  // x begins at the bands' slice 0, or there are slices more
+  const bool natural = shape.up_taps && shape.down_taps &&
+                       plan_axis(shape, args.pad_x, args.mode == Signs::Read,
+                                 args.sign_x + args.sign_phase_x, &columns) &&
+                       columns.slice == 0;
+  if (natural && args.out_w <= kSlice * shape.out_tiles && args.in_w <= kSlice * slices) {
+    shape.in_slices = slices;
+  }
+  return shape;
 }
 
 // The phase of the sign map of a call that writes it, for one axis: see sign_map.h.
