@@ -26,7 +26,7 @@ _MODES = (0, 0, False)  # aten's numbers: bilinear, zeros outside, corners not a
 def grid_sample(input: Tensor, grid: Tensor) -> Tensor:
     """Read images at given points: bilinear between pixels, zero outside.
 
-    As :func:`torch.nn.functional.grid_sample` with ``mode="bilinear"``, ``padding_mode="zeros"`` and
+    As :func:`torch.nn.functional.grid_sample` of ``mode="bilinear"``, ``padding_mode="zeros"`` and
     ``align_corners=False``.
 
     Args:
