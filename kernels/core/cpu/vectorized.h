@@ -17,10 +17,14 @@ struct Math<at::vec::Vectorized<T>> {
   using Vec = at::vec::Vectorized<T>;
   static Vec exp(const Vec& x) { return x.exp(); }
   static Vec expm1(const Vec& x) { return x.expm1(); }
+  static Vec log1p(const Vec& x) { return x.log1p(); }
   static Vec tanh(const Vec& x) { return x.tanh(); }
   static Vec abs(const Vec& x) { return x.abs(); }
   static Vec where_positive(const Vec& x, const Vec& a, const Vec& b) {
     return Vec::blendv(b, a, x > Vec(T(0)));
+  }
+  static Vec where_greater(const Vec& x, const Vec& y, const Vec& a, const Vec& b) {
+    return Vec::blendv(b, a, x > y);
   }
 };
 

@@ -23,10 +23,11 @@ struct BackwardPass {
   std::bitset<32> wanted;         // whether somebody asks for the gradient of the i-th input
 };
 
-// The gradients of an operator's inputs, of which those that nobody wants are dropped.
+// The gradients of an operator's inputs, of which those that nobody wants are dropped. A function that
+// keeps arguments keeps numbers alone: tensors are saved, so that changes to them are seen.
 struct Derivative {
   const char* name;  // of the node, for profilers and anomaly mode
-  std::vector<at::Tensor> (*gradients)(const BackwardPass& pass);
+  std::function<std::vector<at::Tensor>(const BackwardPass& pass)> gradients;
 };
 
 using TensorRefs = std::initializer_list<std::reference_wrapper<const at::Tensor>>;

@@ -39,10 +39,13 @@ template <typename T>
 struct Math {
   static LLTM_JIT_HOST_DEVICE T exp(T x) { return ::exp(x); }
   static LLTM_JIT_HOST_DEVICE T expm1(T x) { return ::expm1(x); }
+  static LLTM_JIT_HOST_DEVICE T log1p(T x) { return ::log1p(x); }
   static LLTM_JIT_HOST_DEVICE T tanh(T x) { return ::tanh(x); }
   static LLTM_JIT_HOST_DEVICE T abs(T x) { return ::fabs(x); }
   // x > 0 ? a : b; a NaN takes b.
   static LLTM_JIT_HOST_DEVICE T where_positive(T x, T a, T b) { return x > T(0) ? a : b; }
+  // x > y ? a : b; a NaN takes b.
+  static LLTM_JIT_HOST_DEVICE T where_greater(T x, T y, T a, T b) { return x > y ? a : b; }
 };
 
 template <>
@@ -52,6 +55,10 @@ LLTM_JIT_HOST_DEVICE float Math<float>::exp(float x) {
 template <>
 LLTM_JIT_HOST_DEVICE float Math<float>::expm1(float x) {
   return ::expm1f(x);
+}
+template <>
+LLTM_JIT_HOST_DEVICE float Math<float>::log1p(float x) {
+  return ::log1pf(x);
 }
 template <>
 LLTM_JIT_HOST_DEVICE float Math<float>::tanh(float x) {

@@ -1,0 +1,179 @@
+"""bias_act: ``y = clamp(gain * f(x + b))``, with ``b`` along one dimension and ``f`` by name.
+
+Source of the maths: the activations are those of ``torch.nn.functional``; the gains of Karras et
+al., "Analyzing and Improving the Image Quality of StyleGAN" (2020), which keep a signal's scale.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import has_torch_function
+
+from lltm_jit import native
+from lltm_jit.ops._library import define, refuse_non_tensor
+from lltm_jit.ops.stylegan._implementation import takes_reference
+
+_KIND = "int dim, int act, float alpha, float gain, float? clamp"
+
+define(
+    "stylegan",
+    f"bias_act(Tensor x, Tensor? b, {_KIND}) -> Tensor",
+    # Gradients of x and b, where output_mask asks for them. saved: y, but for swish x, and b is
+    # given for swish alone; None for linear without a clamp.
+    f"bias_act_backward(Tensor grad, Tensor? saved, Tensor? b, {_KIND}, bool[2] output_mask)"
+    " -> (Tensor grad_x, Tensor grad_b)",
+    # Derivatives of grad_x, with the gradient grad_grad: those of grad, saved and b.
+    f"bias_act_second(Tensor grad_grad, Tensor grad, Tensor saved, Tensor? b, {_KIND})"
+    " -> (Tensor, Tensor, Tensor)",
+)
+
+
+@dataclass(frozen=True)
+class Activation:
+    """One activation function of :func:`bias_act`."""
+
+    func: Callable[..., Tensor]  # func(t, alpha=...), in plain PyTorch
+    number: int  # in the operators' schemas
+    def_alpha: float = 0.0  # its alpha and gain where a call gives none
+    def_gain: float = 1.0
+
+
+def _softplus(t: Tensor, alpha: float = 0.0) -> Tensor:
+    return F.softplus(t, threshold=40)  # beyond which it is t in every dtype
+
+
+activation_funcs: dict[str, Activation] = {
+    "linear": Activation(lambda t, alpha=0.0: t, 1),
+    "relu": Activation(lambda t, alpha=0.0: F.relu(t), 2, def_gain=math.sqrt(2)),
+    "lrelu": Activation(lambda t, alpha=0.2: F.leaky_relu(t, alpha), 3, 0.2, math.sqrt(2)),
+    "tanh": Activation(lambda t, alpha=0.0: torch.tanh(t), 4),
+    "sigmoid": Activation(lambda t, alpha=0.0: torch.sigmoid(t), 5),
+    "elu": Activation(lambda t, alpha=0.0: F.elu(t), 6),
+    "selu": Activation(lambda t, alpha=0.0: F.selu(t), 7),
+    "softplus": Activation(_softplus, 8),
+    "swish": Activation(lambda t, alpha=0.0: torch.sigmoid(t) * t, 9, def_gain=math.sqrt(2)),
+}
+"""The activation functions by name; alpha is used by ``lrelu`` alone."""
+
+
+def bias_act_reference(
+    x: Tensor,
+    b: Tensor | None,
+    dim: int,
+    activation: Activation,
+    alpha: float,
+    gain: float,
+    clamp: float | None,
+) -> Tensor:
+    """``bias_act`` in plain PyTorch; it checks nothing."""
+    if b is not None:
+        x = x + b.reshape([-1 if d == dim % x.ndim else 1 for d in range(x.ndim)])
+    y = activation.func(x, alpha=alpha)
+    if gain != 1:
+        y = y * gain
+    return y if clamp is None else y.clamp(-clamp, clamp)
+
+
+def bias_act(
+    x: Tensor,
+    b: Tensor | None = None,
+    dim: int = 1,
+    act: str = "linear",
+    alpha: float | None = None,
+    gain: float | None = None,
+    clamp: float | None = None,
+    impl: str = "cuda",
+) -> Tensor:
+    """Add a bias, apply an activation function, scale and clamp.
+
+    Args:
+        x: any shape and strides; half, bfloat16, float or double. The 16-bit types are computed in
+            float, and rounded once.
+        b: (x.shape[dim],), of the dtype and device of ``x``, or ``None``. Under ``torch.autocast``
+            it is cast to the dtype of ``x``, which decides.
+        dim: the dimension of ``x`` that ``b`` goes along; negative ones count from the last.
+        act: the name of one of :data:`activation_funcs`.
+        alpha: the slope of ``"lrelu"`` below zero; by default that of the table, as with ``gain``.
+        gain: multiplies the activation's result.
+        clamp: if given, the result is limited to ``[-clamp, clamp]``.
+        impl: ``"cuda"`` for the kernels, on the CPU too, or ``"ref"`` for plain PyTorch.
+
+    Returns:
+        Tensor of the shape, dtype and device of ``x``, channels_last where ``x`` is. Differentiable
+        any number of times in ``x`` and ``b``, the first two by kernels. Where the clamp stops the
+        result, which is where ``|y| >= clamp``, the derivative is zero.
+
+    Raises:
+        RuntimeError: if a shape, dtype or device does not fit, or ``clamp`` is negative.
+        ValueError: if ``act`` or ``impl`` is none of the above.
+        TypeError: if ``x`` or ``b`` is no tensor.
+    """
+    try:
+        activation = activation_funcs[act]
+    except KeyError:
+        names = ", ".join(map(repr, activation_funcs))
+        message = f"bias_act(): expected act to be one of {names}, but got {act!r}"
+        raise ValueError(message) from None
+    alpha = activation.def_alpha if alpha is None else alpha
+    gain = activation.def_gain if gain is None else gain
+    try:
+        if takes_reference("bias_act", impl, x):
+            return bias_act_reference(x, b, dim, activation, alpha, gain, clamp)
+        args = (x, b, dim, activation.number, alpha, gain, clamp)
+        if torch.compiler.is_compiling() or has_torch_function((x, b)):
+            return torch.ops.lltm_jit.bias_act(*args)
+        return native.stylegan.bias_act(*args)
+    except (AttributeError, TypeError, RuntimeError):
+        refuse_non_tensor("bias_act", "x", x)
+        refuse_non_tensor("bias_act", "b", b, optional=True)
+        raise
+
+
+class BiasAct(torch.nn.Module):
+    """:func:`bias_act` with a bias of its own, a parameter of zeros at first.
+
+    Args:
+        channels: size of the dimension ``dim`` of the input, and of ``bias``.
+        act, alpha, gain, clamp, dim, impl: those of :func:`bias_act`.
+        bias: whether there is one.
+        device, dtype: of the bias.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        act: str = "linear",
+        alpha: float | None = None,
+        gain: float | None = None,
+        clamp: float | None = None,
+        dim: int = 1,
+        bias: bool = True,
+        impl: str = "cuda",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.act, self.alpha, self.gain, self.clamp = act, alpha, gain, clamp
+        self.dim, self.impl = dim, impl
+        values = torch.zeros(channels, device=device, dtype=dtype) if bias else None
+        self.register_parameter("bias", None if values is None else torch.nn.Parameter(values))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ``bias_act(x, self.bias)``; see :func:`bias_act`."""
+        return bias_act(
+            x, self.bias, self.dim, self.act, self.alpha, self.gain, self.clamp, self.impl
+        )
+
+    def extra_repr(self) -> str:
+        """The arguments, for ``repr``."""
+        channels = None if self.bias is None else self.bias.shape[0]
+        return (
+            f"channels={channels}, act={self.act!r}, alpha={self.alpha}, gain={self.gain}, "
+            f"clamp={self.clamp}, dim={self.dim}"
+        )
