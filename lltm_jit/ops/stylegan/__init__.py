@@ -8,6 +8,7 @@ kernels, or begins to build them.
 from lltm_jit import native
 from lltm_jit.ops.stylegan import bias_act as _bias_act  # noqa: F401
 from lltm_jit.ops.stylegan import stylegan2 as _stylegan2  # noqa: F401
+from lltm_jit.ops.stylegan import upfirdn2d as _upfirdn2d  # noqa: F401
 from lltm_jit.ops.stylegan._implementation import implementation
 
 __all__ = ["implementation"]

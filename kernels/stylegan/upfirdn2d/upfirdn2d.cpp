@@ -1,0 +1,230 @@
+// upfirdn2d: checks, result, formula and derivative. What the kernels compute is in upfirdn2d.h.
+#include "stylegan/upfirdn2d/upfirdn2d.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/SymIntArrayRef.h>
+// These two need the ones above.
+#include <ATen/ops/constant_pad_nd_ops.h>
+#include <ATen/ops/conv2d_ops.h>
+
+#include <vector>
+
+#include "core/host/autograd.h"
+#include "core/host/checks.h"
+#include "core/host/device.h"
+#include "core/host/formula.h"
+#include "stylegan/upfirdn2d/upfirdn2d_ops.h"
+
+namespace lltm_jit {
+namespace {
+
+using at::Tensor;
+using c10::SymInt;
+using OptionalTensor = std::optional<Tensor>;
+
+// The arguments of a call.
+struct Call {
+  const Tensor& x;
+  const Tensor& f;  // may be undefined
+  at::IntArrayRef up, down;
+  c10::SymIntArrayRef padding;
+  bool flip;
+  double gain;
+
+  Call(const Tensor& x_, const OptionalTensor& f_, at::IntArrayRef up_, at::IntArrayRef down_,
+       c10::SymIntArrayRef padding_, bool flip_, double gain_)
+      : x(x_),
+        f(as_tensor(f_)),
+        up(up_),
+        down(down_),
+        padding(padding_),
+        flip(flip_),
+        gain(gain_) {}
+
+  // Of the axes x and y, which are the last and the last but one of tensors.
+  SymInt in(int axis) const { return x.sym_size(3 - axis); }
+  SymInt taps(int axis) const {
+    if (!f.defined()) return 1;
+    return f.dim() == 1 ? f.sym_size(0) : f.sym_size(1 - axis);
+  }
+  SymInt out(int axis) const {
+    return (in(axis) * up[axis] + padding[2 * axis] + padding[2 * axis + 1] - taps(axis)) /
+               down[axis] +
+           1;
+  }
+  std::vector<SymInt> result_sizes() const {
+    return {x.sym_size(0), x.sym_size(1), out(1), out(0)};
+  }
+};
+
+// --------------------------------------------------------------------------------------- checks --
+
+void check_factors(const char* name, at::IntArrayRef factors) {
+  TORCH_CHECK(factors.size() == 2 && factors[0] >= 1 && factors[1] >= 1, "upfirdn2d(): expected ",
+              name, " to be two positive numbers [x, y], but got ", factors);
+}
+
+void check_filter(const Call& call) {
+  const Argument x{"upfirdn2d", "x", call.x}, f{"upfirdn2d", "f", call.f};
+  check_floating_point(f);
+  TORCH_CHECK(call.f.dim() == 1 || call.f.dim() == 2,
+              "upfirdn2d(): expected f to have shape [taps] or [taps_y, taps_x], but got ",
+              call.f.sym_sizes());
+  TORCH_SYM_CHECK(call.f.sym_numel().sym_ge(1),
+                  "upfirdn2d(): expected f to have at least one tap, but got shape ",
+                  call.f.sym_sizes());
+  check_same_device(f, x);
+}
+
+void check(const Call& call) {
+  const Argument x{"upfirdn2d", "x", call.x};
+  check_floating_point(x);
+  check_rank(x, 4, "[batch_size, channels, height, width]");
+  if (call.f.defined()) check_filter(call);
+  check_factors("up", call.up);
+  check_factors("down", call.down);
+  TORCH_CHECK(call.padding.size() == 4,
+              "upfirdn2d(): expected padding to be four numbers [x0, x1, y0, y1], but got ",
+              call.padding);
+  for (const int axis : {0, 1}) {
+    const SymInt padded = call.in(axis) * call.up[axis] + call.padding[2 * axis] +
+                          call.padding[2 * axis + 1];
+    TORCH_SYM_CHECK(padded.sym_ge(call.taps(axis)), "upfirdn2d(): expected the ",
+                    axis == 0 ? "width" : "height",
+                    " of the upsampled and padded x to be at least the ", call.taps(axis),
+                    " taps of the filter, but got ", padded);
+  }
+}
+
+// --------------------------------------------------------------------------------------- kernel --
+
+UpfirdnAxis axis_of(const Call& call, int axis) {
+  return {
+      .in = call.x.size(3 - axis),
+      .out = call.out(axis).expect_int(),
+      .up = call.up[axis],
+      .down = call.down[axis],
+      .pad = call.padding[2 * axis].expect_int(),
+      .taps = call.taps(axis).expect_int(),
+  };
+}
+
+Tensor kernel(const Tensor& x_, const OptionalTensor& f_, at::IntArrayRef up, at::IntArrayRef down,
+              c10::SymIntArrayRef padding, bool flip, double gain) {
+  const Call call(x_, f_, up, down, padding, flip, gain);
+  check(call);
+  const KernelGuard guard(x_);
+  const auto format = x_.suggest_memory_format();
+  Tensor y = empty(call.result_sizes(), x_, format);
+  if (x_.is_meta() || y.numel() == 0) return y;
+  const Tensor x = x_.contiguous(format), f = call.f.defined() ? call.f.contiguous() : call.f;
+  const Upfirdn2dArgs args{
+      .x = x.const_data_ptr(),
+      .f = f.defined() ? f.const_data_ptr() : nullptr,
+      .y = y.mutable_data_ptr(),
+      .batch = x.size(0),
+      .channels = x.size(1),
+      .horizontal = axis_of(call, 0),
+      .vertical = axis_of(call, 1),
+      .gain = gain,
+      .separable = !f.defined() || f.dim() == 1,
+      .flip = flip,
+      .channels_last = format == at::MemoryFormat::ChannelsLast,
+      .type = floating_type(x.scalar_type()),
+      .filter_type = f.defined() ? floating_type(f.scalar_type()) : ElementType::Float,
+  };
+  LLTM_JIT_RUN(x, args, upfirdn2d_cpu, launch_upfirdn2d);
+  return y;
+}
+
+// -------------------------------------------------------------------------------------- formula --
+
+// Crops after padding: a side may lose more than the image has.
+Tensor pad(const Tensor& x, c10::SymIntArrayRef padding) {
+  std::vector<SymInt> zeros, crops;
+  bool crop = false;
+  for (const SymInt& p : padding) {
+    const bool negative = p < 0;
+    zeros.push_back(negative ? SymInt(0) : p);
+    crops.push_back(negative ? p : SymInt(0));
+    crop |= negative;
+  }
+  const Tensor padded = at::_ops::constant_pad_nd::call(x, zeros, 0);
+  return crop ? at::_ops::constant_pad_nd::call(padded, crops, 0) : padded;
+}
+
+Tensor convolve(const Tensor& x, const Tensor& weight, at::IntArrayRef stride) {
+  const SymInt strides[] = {stride[1], stride[0]}, zeros[] = {0, 0}, ones[] = {1, 1};
+  return at::_ops::conv2d::call(x, weight, std::nullopt, strides, zeros, ones, 1);
+}
+
+// Float computes the 16-bit types, with one rounding at the end.
+Tensor formula(const Tensor& x, const OptionalTensor& f_, at::IntArrayRef up, at::IntArrayRef down,
+               c10::SymIntArrayRef padding, bool flip, double gain) {
+  const Call call(x, f_, up, down, padding, flip, gain);
+  check(call);
+  const auto dtype = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const SymInt images = x.sym_size(0) * x.sym_size(1), height = call.in(1), width = call.in(0);
+  Tensor y = x.to(dtype).reshape_symint({images, 1, height, 1, width, 1});
+  y = at::_ops::constant_pad_nd::call(y, std::vector<SymInt>{0, up[0] - 1, 0, 0, 0, up[1] - 1}, 0);
+  y = pad(y.reshape_symint({images, 1, height * up[1], width * up[0]}), padding);
+  if (!call.f.defined()) {
+    y = y.slice(2, std::nullopt, std::nullopt, down[1]).slice(3, std::nullopt, std::nullopt, down[0]);
+  } else {
+    Tensor weight = call.f.to(dtype);
+    if (!flip) weight = weight.flip(weight.dim() == 1 ? at::IntArrayRef{0} : at::IntArrayRef{0, 1});
+    if (weight.dim() == 2) {
+      y = convolve(y, weight.unsqueeze(0).unsqueeze(0), down);
+    } else {
+      const Tensor row = weight.unsqueeze(0).unsqueeze(0).unsqueeze(0);
+      y = convolve(convolve(y, row, {down[0], 1}), row.transpose(2, 3), {1, down[1]});
+    }
+  }
+  return y.mul(gain).reshape_symint(call.result_sizes()).to(x.scalar_type());
+}
+
+// ------------------------------------------------------------------------------------- autograd --
+
+// Note [The gradient is an upfirdn2d]
+// The transpose of one axis puts gradient o at o down - pad + t for tap t, and keeps every up-th: the
+// factors change places, the filter is turned round, and the padding follows from the sizes.
+Tensor transposed(const Tensor& grad, const OptionalTensor& f, at::IntArrayRef up,
+                  at::IntArrayRef down, c10::SymIntArrayRef padding, bool flip, double gain) {
+  return ops::upfirdn2d(grad, f, down, up, padding, !flip, gain);
+}
+
+Tensor autograd(const Tensor& x, const OptionalTensor& f, at::IntArrayRef up, at::IntArrayRef down,
+                c10::SymIntArrayRef padding, bool flip, double gain) {
+  TORCH_CHECK(!any_requires_grad(f) && !any_forward_grad(f),
+              "upfirdn2d(): expected f not to require a gradient, since it gets none; ",
+              "pass f.detach()");
+  if (any_forward_grad(x)) return formula(x, f, up, down, padding, flip, gain);
+  const Tensor y = below_autograd(ops::upfirdn2d, x, f, up, down, padding, flip, gain);
+  if (!any_requires_grad(x)) return y;
+  const Call call(x, f, up, down, padding, flip, gain);
+  std::vector<SymInt> pads;
+  for (const int axis : {0, 1}) {
+    pads.push_back(call.taps(axis) - padding[2 * axis] - 1);
+    pads.push_back(call.in(axis) * up[axis] - call.out(axis) * down[axis] + padding[2 * axis] -
+                   up[axis] + 1);
+  }
+  const auto gradients = [up = up.vec(), down = down.vec(), pads, flip,
+                          gain](const BackwardPass& pass) -> std::vector<Tensor> {
+    return {transposed(pass.grads[0], as_optional(pass.saved[0]), up, down, pads, flip, gain)};
+  };
+  record({"Upfirdn2dBackward", gradients}, {x}, {y}, /*saved=*/{as_tensor(f)});
+  return y;
+}
+
+}  // namespace
+
+Operator<Tensor(const Tensor&, const OptionalTensor&, at::IntArrayRef, at::IntArrayRef,
+                c10::SymIntArrayRef, bool, double)>
+    ops::upfirdn2d{
+        .name = "lltm_jit::upfirdn2d",
+        .kernel = kernel,
+        .formula = formula,
+        .autograd = autograd,
+    };
+
+}  // namespace lltm_jit

@@ -1,0 +1,123 @@
+// The host side of the strip kernels: the division into strips, and the choice of a kernel.
+#pragma once
+
+#include "stylegan/upfirdn2d/upfirdn2d_plan.h"
+#include "stylegan/upfirdn2d/upfirdn2d_strip.cuh"
+
+namespace lltm_jit {
+
+inline int round_up_to_power(int64_t n, int most) {
+  int power = 1;
+  while (power < n && power < most) power *= 2;
+  return power;
+}
+
+inline StripAxis strip_axis(const UpfirdnAxis& axis) {
+  // Note [Phases of two]
+  const int shift = axis.up == 2 ? static_cast<int>(axis.pad & 1) : 0;
+  return {static_cast<int>(axis.in), static_cast<int>(axis.out),
+          static_cast<int>(-(axis.pad + shift) / axis.up), shift, static_cast<int>(axis.taps)};
+}
+
+// The rows of a strip: many, since each strip reads kTaps rows more than it writes, while there are
+// enough threads for several waves of the chip.
+template <typename S>
+int rows_of_strip(const StripArgs& args, int64_t strips_across) {
+  constexpr int64_t kWantedThreads = 132 * 2048;
+  constexpr int kMostRows = 128, kLeastRows = 4 * S::kUp;
+  int rows = kMostRows;
+  while (rows > kLeastRows &&
+         (rows / 2 >= args.vertical.out ||
+          strips_across * ceil_div(args.vertical.out, rows) * args.lanes < kWantedThreads)) {
+    rows /= 2;
+  }
+  return rows;
+}
+
+template <typename S>
+cudaError_t launch_strips(const Upfirdn2dArgs& call, cudaStream_t stream) {
+  using scalar_t = typename S::scalar_t;
+  StripArgs args{};
+  args.call = call;
+  args.horizontal = strip_axis(call.horizontal);
+  args.vertical = strip_axis(call.vertical);
+  args.exact = call.horizontal.taps == S::kTaps && call.vertical.taps == S::kTaps &&
+               args.horizontal.shift == 0 && args.vertical.shift == 0;
+  const bool pixels = S::kVec > 1;
+  args.channels = pixels ? static_cast<int>(call.channels) : 1;
+  args.x_plane = call.vertical.in * call.horizontal.in * args.channels;
+  args.y_plane = call.vertical.out * call.horizontal.out * args.channels;
+  args.wide_stores = call.horizontal.out % S::kWide == 0 &&
+                     aligned(min(S::kWide * int(sizeof(scalar_t)), kAccessBytes), call.y);
+  args.async = aligned(4, call.x) && call.horizontal.in * sizeof(scalar_t) % 4 == 0;
+  // 64 bytes of channels a group: two sectors.
+  constexpr int kMostChannelLanes = 64 / (sizeof(scalar_t) * S::kVec);
+  args.channel_lanes =
+      pixels ? round_up_to_power(ceil_div(args.channels, S::kVec), kMostChannelLanes) : 1;
+  const int most_lanes_x = pixels ? kStripThreads / args.channel_lanes : 32;
+  const int lanes_x = round_up_to_power(ceil_div(call.horizontal.out, S::kWide), most_lanes_x);
+  args.lanes = lanes_x * args.channel_lanes;
+  const int columns = (lanes_x - 1) * S::kStep + S::kWindow;
+  if (pixels) {
+    args.row_bytes = columns * args.channel_lanes * S::kVec * sizeof(scalar_t);
+    args.row_pieces = args.row_bytes / S::kPiece;
+  } else {
+    args.row_pieces = ceil_div((columns + 1) * int(sizeof(scalar_t)), 4);
+    const int read = (lanes_x - 1) * S::kStep * int(sizeof(scalar_t)) + S::kLoads * S::kLoadBytes;
+    args.row_bytes = ceil_div(max(args.row_pieces * 4, read), 16) * 16;
+  }
+  args.tiles_c = pixels ? ceil_div(args.channels, args.channel_lanes * S::kVec) : 1;
+  args.tiles_x = static_cast<int>(ceil_div(call.horizontal.out, int64_t(lanes_x) * S::kWide));
+  const int64_t planes = pixels ? call.batch : call.batch * call.channels;
+  const int64_t across = planes * args.tiles_c * args.tiles_x;
+  args.rows = rows_of_strip<S>(args, across);
+  args.tiles_y = static_cast<int>(ceil_div(call.vertical.out, int64_t(args.rows)));
+  const int64_t jobs = across * args.tiles_y;
+  if (jobs >= int64_t(1) << 31) return cudaErrorInvalidConfiguration;
+  args.jobs = static_cast<int>(jobs);
+  const int groups = kStripThreads / args.lanes;
+  const int shared = groups * kStripStages * kStripRows * args.row_bytes;
+  return launch(strip_kernel<S>, static_cast<unsigned>(ceil_div(jobs, int64_t(groups))),
+                kStripThreads, shared, stream, args);
+}
+
+// The kernel whose taps are the fewest that suffice. kVec and kWide are those of `Choose`.
+template <typename scalar_t, int kUp, int kDown, template <typename, int, int> class Choose>
+cudaError_t launch_strips_by_taps(const Upfirdn2dArgs& call, cudaStream_t stream) {
+  const StripAxis x = strip_axis(call.horizontal), y = strip_axis(call.vertical);
+  const int taps = max(x.taps + x.shift, y.taps + y.shift);
+  const auto run = [&](auto taps_, auto separable) {
+    constexpr int kTaps = decltype(taps_)::value;
+    using Shape = Choose<scalar_t, kTaps, kDown>;
+    return launch_strips<Strip<scalar_t, kUp, kDown, kTaps, decltype(separable)::value, Shape::kVec,
+                               Shape::kWide>>(call, stream);
+  };
+  using std::bool_constant;
+  using std::integral_constant;
+  if (taps <= 4) return run(integral_constant<int, 4>{}, bool_constant<false>{});
+  if (!call.separable) return run(integral_constant<int, 8>{}, bool_constant<false>{});
+  if (taps <= 12) return run(integral_constant<int, 12>{}, bool_constant<true>{});
+  return run(integral_constant<int, 24>{}, bool_constant<true>{});
+}
+
+template <template <typename, int, int> class Choose>
+cudaError_t launch_strips_by_type(const Upfirdn2dArgs& call, cudaStream_t stream) {
+  const auto by_factors = [&](auto scalar) {
+    using scalar_t = decltype(scalar);
+    if (call.horizontal.up == 2) return launch_strips_by_taps<scalar_t, 2, 1, Choose>(call, stream);
+    if (call.horizontal.down == 2) {
+      return launch_strips_by_taps<scalar_t, 1, 2, Choose>(call, stream);
+    }
+    return launch_strips_by_taps<scalar_t, 1, 1, Choose>(call, stream);
+  };
+  switch (call.type) {
+    case ElementType::Half:
+      return by_factors(Half{});
+    case ElementType::BFloat16:
+      return by_factors(BFloat16{});
+    default:
+      return by_factors(float{});
+  }
+}
+
+}  // namespace lltm_jit

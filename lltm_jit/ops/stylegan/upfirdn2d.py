@@ -1,0 +1,330 @@
+"""upfirdn2d: resampling of images with a finite filter, and what is made of it.
+
+On each axis: ``up - 1`` zeros after every sample, padding (negative values crop), a finite
+convolution without padding of its own, and every ``down``-th result from the first on.
+
+Source of the maths: P. P. Vaidyanathan, "Multirate Systems and Filter Banks" (1993), for the
+polyphase form; Karras et al., "Analyzing and Improving the Image Quality of StyleGAN" (2020), for
+the paddings of ``upsample2d``, ``downsample2d`` and ``filter2d``.
+
+Sizes: N is the batch size, C the channels, H and W height and width of an image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import has_torch_function
+
+from lltm_jit import native
+from lltm_jit.ops._library import define, refuse_non_tensor
+from lltm_jit.ops.stylegan._implementation import takes_reference
+
+define(
+    "stylegan",
+    "upfirdn2d(Tensor x, Tensor? f, int[2] up, int[2] down, SymInt[4] padding, bool flip_filter,"
+    " float gain) -> Tensor",
+)
+
+Factor = int | Sequence[int]  # of both axes, or [x, y]
+Padding = int | Sequence[int]  # on all sides, [x, y], or [x0, x1, y0, y1]
+
+
+# ------------------------------------------------------------------------------------ arguments --
+
+
+def _pair(function: str, name: str, factor: Factor) -> tuple[int, int]:
+    """A factor of both axes as [x, y]."""
+    if isinstance(factor, int):
+        return (factor, factor)
+    if not isinstance(factor, Sequence) or len(factor) != 2:
+        message = f"{function}(): expected {name} to be a number or [x, y], but got {factor!r}"
+        raise ValueError(message)
+    return (factor[0], factor[1])
+
+
+def _sides(function: str, padding: Padding) -> tuple[int, int, int, int]:
+    """A padding as [x0, x1, y0, y1]."""
+    if isinstance(padding, (int, torch.SymInt)):
+        return (padding,) * 4
+    if isinstance(padding, Sequence) and len(padding) == 2:
+        return (padding[0], padding[0], padding[1], padding[1])
+    if isinstance(padding, Sequence) and len(padding) == 4:
+        return (padding[0], padding[1], padding[2], padding[3])
+    raise ValueError(
+        f"{function}(): expected padding to be a number, [x, y] or [x0, x1, y0, y1], "
+        f"but got {padding!r}"
+    )
+
+
+def filter_size(function: str, f: Tensor | None) -> tuple[int, int]:
+    """The taps of a filter on the axes x and y."""
+    if f is None:
+        return (1, 1)
+    refuse_non_tensor(function, "f", f, optional=True)
+    if f.ndim not in (1, 2):
+        raise RuntimeError(
+            f"{function}(): expected f to have shape [taps] or [taps_y, taps_x], "
+            f"but got {list(f.shape)}"
+        )
+    return (f.shape[-1], f.shape[0])
+
+
+# ------------------------------------------------------------------------------------- functions --
+
+
+def upfirdn2d_reference(
+    x: Tensor,
+    f: Tensor | None,
+    up: Factor = 1,
+    down: Factor = 1,
+    padding: Padding = 0,
+    flip_filter: bool = False,
+    gain: float = 1,
+) -> Tensor:
+    """``upfirdn2d`` in plain PyTorch: the definition, step by step. Float computes 16-bit types."""
+    up_x, up_y = _pair("upfirdn2d", "up", up)
+    down_x, down_y = _pair("upfirdn2d", "down", down)
+    n, c, height, width = x.shape
+    dtype = torch.double if x.dtype == torch.double else torch.float
+    y = x.to(dtype)
+    if up_x > 1 or up_y > 1:
+        y = F.pad(y.reshape(n, c, height, 1, width, 1), (0, up_x - 1, 0, 0, 0, up_y - 1))
+        y = y.reshape(n, c, height * up_y, width * up_x)
+    sides = _sides("upfirdn2d", padding)
+    y = F.pad(y, [torch.sym_max(side, 0) for side in sides])
+    if any(side < 0 for side in sides):  # a side may lose more than the image has
+        y = F.pad(y, [torch.sym_min(side, 0) for side in sides])
+    if f is None:
+        y = y[:, :, ::down_y, ::down_x]
+    else:
+        weight = f.detach().to(dtype) if flip_filter else f.detach().to(dtype).flip(*range(f.ndim))
+        if f.ndim == 2:
+            y = _depthwise(y, weight, (down_y, down_x))
+        else:
+            y = _depthwise(y, weight[None, :], (1, down_x))
+            y = _depthwise(y, weight[:, None], (down_y, 1))
+    return (y * gain).to(x.dtype)
+
+
+def _depthwise(x: Tensor, weight: Tensor, stride: tuple[int, int]) -> Tensor:
+    channels = x.shape[1]
+    return F.conv2d(x, weight.expand(channels, 1, *weight.shape), stride=stride, groups=channels)
+
+
+def upfirdn2d(
+    x: Tensor,
+    f: Tensor | None,
+    up: Factor = 1,
+    down: Factor = 1,
+    padding: Padding = 0,
+    flip_filter: bool = False,
+    gain: float = 1,
+    impl: str = "cuda",
+) -> Tensor:
+    """Upsample with zeros, pad, filter and downsample a batch of images.
+
+    See :mod:`lltm_jit.ops.stylegan.upfirdn2d` for the steps. With F the taps of the filter on an
+    axis, the result has ``(in * up + before + after - F) // down + 1`` elements there.
+
+    Args:
+        x: (N, C, H, W) of any strides; half, bfloat16, float or double. The 16-bit types are
+            computed in float, and rounded once.
+        f: (taps,) for both axes, one after the other, or (taps_y, taps_x); on the device of ``x``,
+            of any of its dtypes; ``None`` for one tap of 1. It gets no gradient.
+        up: how many samples become of one: a number, or [x, y].
+        down: of how many samples one is kept: a number, or [x, y].
+        padding: zeros around the upsampled image, negative to crop: a number, [x, y], or
+            [x0, x1, y0, y1].
+        flip_filter: whether the filter is used as it stands, a correlation; else it is turned
+            round, a convolution.
+        gain: multiplies the result.
+        impl: ``"cuda"`` for the kernels, on the CPU too, or ``"ref"`` for plain PyTorch.
+
+    Returns:
+        (N, C, H', W'), of the dtype of ``x``; channels_last where ``x`` is. Differentiable any
+        number of times with respect to ``x``.
+
+    Raises:
+        RuntimeError: if a shape, dtype or device does not fit, the filter is larger than the
+            padded image, or ``f`` requires a gradient.
+        ValueError: if ``up``, ``down``, ``padding`` or ``impl`` is none of the above.
+        TypeError: if ``x`` or ``f`` is no tensor.
+    """
+    up, down = _pair("upfirdn2d", "up", up), _pair("upfirdn2d", "down", down)
+    return _run(x, f, up, down, _sides("upfirdn2d", padding), flip_filter, gain, impl)
+
+
+def _run(
+    x: Tensor,
+    f: Tensor | None,
+    up: tuple[int, int],
+    down: tuple[int, int],
+    padding: tuple[int, int, int, int],
+    flip_filter: bool,
+    gain: float,
+    impl: str,
+) -> Tensor:
+    try:
+        if takes_reference("upfirdn2d", impl, x):
+            return upfirdn2d_reference(x, f, up, down, padding, flip_filter, gain)
+        args = (x, f, up, down, padding, flip_filter, gain)
+        if torch.compiler.is_compiling() or has_torch_function((x, f)):
+            return torch.ops.lltm_jit.upfirdn2d(*args)
+        return native.stylegan.upfirdn2d(*args)
+    except (AttributeError, TypeError, RuntimeError):
+        refuse_non_tensor("upfirdn2d", "x", x)
+        refuse_non_tensor("upfirdn2d", "f", f, optional=True)
+        raise
+
+
+def setup_filter(
+    f: Tensor | np.ndarray | Sequence | float | None,
+    device: torch.device | str = "cpu",
+    normalize: bool = True,
+    flip_filter: bool = False,
+    gain: float = 1,
+    separable: bool | None = None,
+) -> Tensor:
+    """Make a filter for the other functions here.
+
+    Args:
+        f: its taps: (taps_y, taps_x), or (taps,); a number or ``None`` is one tap. Never changed.
+        device: of the result.
+        normalize: whether it is divided by the sum of its taps.
+        flip_filter: whether it is turned round.
+        gain: of the filter over a whole image.
+        separable: whether a 1-D filter stays 1-D, else it becomes its outer product with itself. By
+            default it stays from 8 taps on.
+
+    Returns:
+        Float tensor, (taps_y, taps_x) or (taps,).
+
+    Raises:
+        ValueError: if the filter has more than two dimensions, or no taps, or is 2-D and to be
+            separable.
+    """
+    taps = torch.as_tensor(1.0 if f is None else f, dtype=torch.float32).detach()
+    if taps.ndim > 2 or taps.numel() == 0:
+        raise ValueError(
+            "setup_filter(): expected f to have 0 to 2 dimensions and at least one tap, "
+            f"but got shape {list(taps.shape)}"
+        )
+    if taps.ndim == 0:
+        taps = taps[None]
+    if separable is None:
+        separable = taps.ndim == 1 and taps.numel() >= 8
+    if separable and taps.ndim == 2:
+        raise ValueError(
+            "setup_filter(): expected f to have 1 dimension, as it is to be separable, "
+            f"but got shape {list(taps.shape)}"
+        )
+    if taps.ndim == 1 and not separable:
+        taps = taps.outer(taps)
+    if normalize:
+        taps = taps / taps.sum()
+    if flip_filter:
+        taps = taps.flip(*range(taps.ndim))
+    return (taps * gain ** (taps.ndim / 2)).to(device=device, copy=True)
+
+
+def filter2d(
+    x: Tensor,
+    f: Tensor | None,
+    padding: Padding = 0,
+    flip_filter: bool = False,
+    gain: float = 1,
+    impl: str = "cuda",
+) -> Tensor:
+    """Filter a batch of images, whose size stays: :func:`upfirdn2d` without factors.
+
+    Args:
+        x, f, flip_filter, gain, impl: see :func:`upfirdn2d`.
+        padding: more than the padding that keeps the size; a number, [x, y] or [x0, x1, y0, y1].
+
+    Returns:
+        (N, C, H, W), larger by the padding.
+
+    Raises:
+        RuntimeError, ValueError, TypeError: as :func:`upfirdn2d`.
+    """
+    x0, x1, y0, y1 = _sides("filter2d", padding)
+    taps_x, taps_y = filter_size("filter2d", f)
+    sides = (
+        x0 + taps_x // 2,
+        x1 + (taps_x - 1) // 2,
+        y0 + taps_y // 2,
+        y1 + (taps_y - 1) // 2,
+    )
+    return _run(x, f, (1, 1), (1, 1), sides, flip_filter, gain, impl)
+
+
+def upsample2d(
+    x: Tensor,
+    f: Tensor | None,
+    up: Factor = 2,
+    padding: Padding = 0,
+    flip_filter: bool = False,
+    gain: float = 1,
+    impl: str = "cuda",
+) -> Tensor:
+    """Enlarge a batch of images ``up`` times; see :func:`upfirdn2d`.
+
+    Args:
+        x, f, up, flip_filter, impl: see :func:`upfirdn2d`.
+        padding: of the result, more than what makes it ``up`` times as large.
+        gain: multiplies the result, beside the ``up_x * up_y`` that keeps its brightness.
+
+    Returns:
+        (N, C, H * up_y, W * up_x), larger by the padding.
+
+    Raises:
+        RuntimeError, ValueError, TypeError: as :func:`upfirdn2d`.
+    """
+    up_x, up_y = _pair("upsample2d", "up", up)
+    x0, x1, y0, y1 = _sides("upsample2d", padding)
+    taps_x, taps_y = filter_size("upsample2d", f)
+    sides = (
+        x0 + (taps_x + up_x - 1) // 2,
+        x1 + (taps_x - up_x) // 2,
+        y0 + (taps_y + up_y - 1) // 2,
+        y1 + (taps_y - up_y) // 2,
+    )
+    return _run(x, f, (up_x, up_y), (1, 1), sides, flip_filter, gain * up_x * up_y, impl)
+
+
+def downsample2d(
+    x: Tensor,
+    f: Tensor | None,
+    down: Factor = 2,
+    padding: Padding = 0,
+    flip_filter: bool = False,
+    gain: float = 1,
+    impl: str = "cuda",
+) -> Tensor:
+    """Reduce a batch of images ``down`` times; see :func:`upfirdn2d`.
+
+    Args:
+        x, f, down, flip_filter, gain, impl: see :func:`upfirdn2d`.
+        padding: of ``x``, more than what makes the result ``down`` times smaller.
+
+    Returns:
+        (N, C, H // down_y, W // down_x), larger by the padding.
+
+    Raises:
+        RuntimeError, ValueError, TypeError: as :func:`upfirdn2d`.
+    """
+    down_x, down_y = _pair("downsample2d", "down", down)
+    x0, x1, y0, y1 = _sides("downsample2d", padding)
+    taps_x, taps_y = filter_size("downsample2d", f)
+    sides = (
+        x0 + (taps_x - down_x + 1) // 2,
+        x1 + (taps_x - down_x) // 2,
+        y0 + (taps_y - down_y + 1) // 2,
+        y1 + (taps_y - down_y) // 2,
+    )
+    return _run(x, f, (1, 1), (down_x, down_y), sides, flip_filter, gain, impl)
