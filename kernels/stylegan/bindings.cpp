@@ -2,6 +2,7 @@
 #include "core/host/module.h"
 #include "stylegan/bias_act/bias_act_ops.h"
 #include "stylegan/upfirdn2d/upfirdn2d_ops.h"
+#include "stylegan/filtered_lrelu/filtered_lrelu_ops.h"
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   using namespace lltm_jit::ops;
@@ -9,4 +10,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   module.add<bias_act, bias_act_backward, bias_act_second>();
   module.add<fused_bias_act>();
   module.add<lltm_jit::ops::upfirdn2d>();
+  module.add<filtered_lrelu, filtered_lrelu_forward, filtered_lrelu_linear>();
 }

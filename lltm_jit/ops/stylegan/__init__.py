@@ -10,7 +10,8 @@ from lltm_jit.ops.stylegan import bias_act as _bias_act  # noqa: F401
 from lltm_jit.ops.stylegan import stylegan2 as _stylegan2  # noqa: F401
 from lltm_jit.ops.stylegan import upfirdn2d as _upfirdn2d  # noqa: F401
 from lltm_jit.ops.stylegan._implementation import implementation
+from lltm_jit.ops.stylegan.filtered_lrelu import filtered_lrelu
 
-__all__ = ["implementation"]
+__all__ = ["filtered_lrelu", "implementation"]
 
 native.start("stylegan")

@@ -1,0 +1,168 @@
+// filtered_lrelu in operations of torch: under vmap, in forward-mode differentiation, on devices without
+// kernels, and for filters that no kernel takes. Each filter is a product with a banded matrix, whose
+// entries are taps; one that is not separable is a sum of such products, one for each of its rows.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange_ops.h>
+#include <ATen/ops/ones_ops.h>
+
+#include "stylegan/filtered_lrelu/filtered_lrelu_ops.h"
+#include "stylegan/filtered_lrelu/sign_map.h"
+
+namespace lltm_jit {
+namespace {
+
+at::ScalarType arithmetic_type(const Tensor& x) {
+  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+Tensor count_to(const c10::SymInt& end, const Tensor& like) {
+  return at::_ops::arange::call(end, at::kLong, at::kStrided, like.device(), std::nullopt);
+}
+
+// Which samples an axis of a filter combines: i of `in` meets the tap i * up + pad - o * down of o.
+struct Axis {
+  c10::SymInt in, out, pad;
+  int64_t up, down;
+};
+
+// [out, in]; of `taps` in the order in which they meet samples, those of [begin, end).
+Tensor banded(const Axis& axis, const Tensor& taps, const c10::SymInt& begin,
+              const c10::SymInt& end) {
+  const Tensor tap = count_to(axis.in, taps)
+                         .mul(axis.up)
+                         .add(axis.pad)
+                         .unsqueeze(0)
+                         .sub(count_to(axis.out, taps).mul(axis.down).unsqueeze(1));
+  const Tensor inside = tap.ge(begin).logical_and(tap.lt(end));
+  const Tensor index = tap.clamp(c10::Scalar(0), taps.sym_size(0) - 1).reshape({-1});
+  return taps.index_select(0, index).view_symint({axis.out, axis.in}).mul(inside);
+}
+
+Tensor filtered(const Tensor& x, const OptionalTensor& filter, bool flip, const Axis& vertical,
+                const Axis& horizontal) {
+  const auto on_both = [&](const Tensor& v, const Tensor& h) { return v.matmul(x).matmul(h.t()); };
+  Tensor taps = filter ? filter->to(at::kFloat).to(x.scalar_type())
+                       : at::_ops::ones::call({1}, x.scalar_type(), at::kStrided, x.device(), {});
+  if (taps.dim() == 1) {
+    if (!flip) taps = taps.flip(0);
+    const auto count = taps.sym_size(0);
+    return on_both(banded(vertical, taps, 0, count), banded(horizontal, taps, 0, count));
+  }
+  if (!flip) taps = taps.flip({0, 1});
+  const Tensor ones = taps.new_ones_symint({taps.sym_size(0)});
+  const auto part = [&](int64_t row) {
+    return on_both(banded(vertical, ones, row, row + 1),
+                   banded(horizontal, taps.select(0, row), 0, taps.sym_size(1)));
+  };
+  Tensor sum = part(0);
+  for (int64_t row = 1; row < taps.size(0); ++row) sum = sum.add(part(row));
+  return sum;
+}
+
+template <typename Inputs>
+Tensor upsampled(const Inputs& in, const FlrSizes& sizes, const Tensor& t) {
+  const Axis vertical{t.sym_size(2), sizes.mid_h, in.padding[2], in.up, 1};
+  const Axis horizontal{t.sym_size(3), sizes.mid_w, in.padding[0], in.up, 1};
+  return filtered(t, in.fu, in.flip_filter, vertical, horizontal)
+      .mul(in.gain * static_cast<double>(in.up * in.up));
+}
+
+template <typename Inputs>
+Tensor downsampled(const Inputs& in, const FlrSizes& sizes, const Tensor& v) {
+  const Axis vertical{sizes.mid_h, sizes.out_h, 0, 1, in.down};
+  const Axis horizontal{sizes.mid_w, sizes.out_w, 0, 1, in.down};
+  return filtered(v, in.fd, in.flip_filter, vertical, horizontal);
+}
+
+// --------------------------------------------------------------------------------------- signs --
+
+// Whole numbers in a tensor, as sign_map.h calculates with them.
+struct Integers {
+  Tensor values;
+  friend Integers operator+(const Integers& a, const Integers& b) {
+    return {a.values.add(b.values)};
+  }
+  friend Integers operator*(const Integers& a, const c10::SymInt& b) { return {a.values.mul(b)}; }
+  friend Integers operator/(const Integers& a, int64_t b) {
+    return {a.values.div(b, "floor")};
+  }
+  friend Integers operator%(const Integers& a, int64_t b) { return {a.values.remainder(b)}; }
+};
+
+// Where the signs of rows and columns lie: word and bit, each [rows, columns].
+struct Places {
+  Tensor word, bit;
+  Places(const Tensor& rows, const Tensor& columns, const c10::SymInt& w) {
+    const auto row = sign_row(Integers{rows.unsqueeze(1)}, w);
+    const auto column = sign_column(Integers{columns.unsqueeze(0)});
+    word = (row.word + column.word).values;
+    bit = (row.bit + column.bit).values;
+  }
+};
+
+Tensor packed(const Tensor& negative, const Tensor& clamped, const FlrSizes& sizes) {
+  const Places places(count_to(sizes.mid_h, negative), count_to(sizes.mid_w, negative),
+                      sizes.mid_w);
+  const Tensor bits = negative.to(at::kLong)
+                          .add(clamped.to(at::kLong), 2)
+                          .bitwise_left_shift(places.bit)
+                          .flatten(2);
+  const auto shape = sign_shape(negative, sizes.mid_h, sizes.mid_w);
+  return bits.new_zeros_symint(shape)
+      .index_add(2, places.word.flatten(), bits)
+      .to(at::kInt);  // modulo 2^32
+}
+
+// The derivative of the activation at each sample of v.
+Tensor factors(const FlrLinearInputs& in, const FlrSizes& sizes, const Tensor& like) {
+  const auto place = [&](const c10::SymInt& count, int64_t axis) {
+    return count_to(count, in.signs).add(in.sign_offset[axis]);
+  };
+  const Tensor rows = place(sizes.mid_h, 0), columns = place(sizes.mid_w, 1);
+  const auto inside = [&](const Tensor& index, int64_t axis) {
+    return index.ge(0).logical_and(index.lt(in.sign_size[axis]));
+  };
+  const auto nearest = [&](const Tensor& index, int64_t axis) {
+    return index.clamp(c10::Scalar(0), in.sign_size[axis] - 1);
+  };
+  const Places places(nearest(rows, 0), nearest(columns, 1), in.sign_size[1]);
+  const Tensor bits = in.signs.index_select(2, places.word.flatten())
+                          .unflatten_symint(2, {sizes.mid_h, sizes.mid_w})
+                          .bitwise_right_shift(places.bit.to(at::kInt));
+  const Tensor passes = bits.bitwise_and(2).eq(0).logical_and(
+      inside(rows, 0).unsqueeze(1).logical_and(inside(columns, 1).unsqueeze(0)));
+  const Tensor ones = passes.to(like.scalar_type());
+  return ones.where(bits.bitwise_and(1).eq(0), ones.mul(in.slope));
+}
+
+std::tuple<Tensor, Tensor> forward(const FlrInputs& in, bool with_signs) {
+  const FlrSizes sizes = check_filtered_lrelu(in);
+  Tensor t = in.x.to(arithmetic_type(in.x));
+  if (in.b) t = t.add(in.b->to(t.scalar_type()).view_symint({-1, 1, 1}));
+  const Tensor u = upsampled(in, sizes, t), negative = u.lt(0);
+  Tensor v = u.where(negative.logical_not(), u.mul(in.slope)), signs;
+  if (with_signs) {
+    const auto clamped = in.clamp ? v.abs().gt(*in.clamp) : negative.logical_and(u.gt(0));
+    signs = packed(negative, clamped, sizes);
+  }
+  if (in.clamp) v = v.clamp(c10::Scalar(-*in.clamp), c10::Scalar(*in.clamp));
+  return {downsampled(in, sizes, v).to(in.x.scalar_type()), signs};
+}
+
+}  // namespace
+
+Tensor filtered_lrelu_formula(const FlrInputs& in) { return std::get<0>(forward(in, false)); }
+
+std::tuple<Tensor, Tensor> filtered_lrelu_forward_formula(const FlrInputs& in) {
+  return forward(in, true);
+}
+
+std::tuple<Tensor, Tensor> filtered_lrelu_linear_formula(const FlrLinearInputs& in) {
+  const FlrSizes sizes = check_filtered_lrelu_linear(in);
+  const Tensor u = upsampled(in, sizes, in.x.to(arithmetic_type(in.x)));
+  const Tensor y = downsampled(in, sizes, u.mul(factors(in, sizes, u)));
+  const Tensor sums = in.with_sums ? y.sum({0, 2, 3}) : y.new_empty_symint({0});
+  return {y.to(in.x.scalar_type()), sums.to(in.x.scalar_type())};
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,171 @@
+"""filtered_lrelu: a leaky ReLU between an upsampling and a downsampling filter.
+
+For each plane of ``x``, with ``*`` a valid convolution on both axes::
+
+    u = (x + b, up - 1 zeros after each sample, padded) * fu, times up^2
+    v = clamp(leaky_relu(gain u))
+    y = (v * fd), every down-th sample
+
+Source of the maths: Karras et al., "Alias-Free Generative Adversarial Networks" (2021).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import has_torch_function
+
+from lltm_jit import native
+from lltm_jit.ops._library import define, refuse_non_tensor
+from lltm_jit.ops.stylegan._implementation import takes_reference
+
+_FILTERS = "Tensor? fu, Tensor? fd"
+_CALL = (
+    f"Tensor x, {_FILTERS}, Tensor? b, int up, int down, SymInt[] padding, float gain, "
+    "float slope, float? clamp, bool flip_filter"
+)
+
+define(
+    "stylegan",
+    # padding is [left, right, top, bottom]; gain is without up^2.
+    f"filtered_lrelu({_CALL}) -> Tensor",
+    # Also the signs that the backward pass needs, int32 of [batch, channels, words].
+    f"filtered_lrelu_forward({_CALL}) -> (Tensor y, Tensor signs)",
+    # Linear in x: signs, of sign_size [height, width], in place of the activation and the clamp.
+    # The sample [i, j] between the filters belongs to the sign [i, j] + sign_offset. sums is y's sum
+    # over all but the channels, or empty.
+    f"filtered_lrelu_linear(Tensor x, Tensor signs, {_FILTERS}, int up, int down, "
+    "SymInt[] padding, SymInt[] sign_size, SymInt[] sign_offset, float gain, float slope, "
+    "bool flip_filter, bool with_sums) -> (Tensor y, Tensor sums)",
+)
+
+
+def _upfirdn2d_reference(
+    x: Tensor, f: Tensor | None, up: int, down: int, padding: Sequence[int], flip_filter: bool
+) -> Tensor:
+    """Upsample, pad, filter and downsample in plain PyTorch."""
+    batch, channels, height, width = x.shape
+    x = x.reshape(batch * channels, 1, height, 1, width, 1)
+    x = F.pad(x, [0, up - 1, 0, 0, 0, up - 1])
+    x = x.reshape(batch * channels, 1, height * up, width * up)
+    x = F.pad(x, list(padding))
+    if f is not None:
+        f = f.float().to(x.dtype)
+        f = f if flip_filter else f.flip(list(range(f.dim())))
+        if f.dim() == 2:
+            x = F.conv2d(x, f[None, None])
+        else:
+            x = F.conv2d(F.conv2d(x, f[None, None, :, None]), f[None, None, None, :])
+    x = x[:, :, ::down, ::down]
+    return x.reshape(batch, channels, x.shape[2], x.shape[3])
+
+
+def filtered_lrelu_reference(
+    x: Tensor,
+    fu: Tensor | None,
+    fd: Tensor | None,
+    b: Tensor | None,
+    up: int,
+    down: int,
+    padding: Sequence[int],
+    gain: float,
+    slope: float,
+    clamp: float | None,
+    flip_filter: bool,
+) -> Tensor:
+    """``filtered_lrelu`` in plain PyTorch; it checks nothing. 16-bit types are computed in float."""
+    dtype = x.dtype
+    x = x.double() if dtype == torch.double else x.float()
+    if b is not None:
+        x = x + b.to(x.dtype)[:, None, None]
+    x = gain * up**2 * _upfirdn2d_reference(x, fu, up, 1, padding, flip_filter)
+    x = torch.where(x < 0, slope * x, x)
+    if clamp is not None:
+        x = x.clamp(-clamp, clamp)
+    return _upfirdn2d_reference(x, fd, 1, down, (0, 0, 0, 0), flip_filter).to(dtype)
+
+
+def filtered_lrelu(
+    x: Tensor,
+    fu: Tensor | None = None,
+    fd: Tensor | None = None,
+    b: Tensor | None = None,
+    up: int = 1,
+    down: int = 1,
+    padding: int | Sequence[int] = 0,
+    gain: float = math.sqrt(2),
+    slope: float = 0.2,
+    clamp: float | None = None,
+    flip_filter: bool = False,
+    impl: str = "cuda",
+) -> Tensor:
+    """Add a bias, upsample, apply a leaky ReLU, and downsample, in one kernel.
+
+    The maths, and its source, are at the top of :mod:`lltm_jit.ops.stylegan.filtered_lrelu`.
+
+    Args:
+        x: (N, C, H, W), of any layout; half, bfloat16, float or double.
+        fu: the filter after upsampling: separable, (taps,), or (height, width). ``None`` is one tap
+            of 1. On the device of ``x``, of any floating-point dtype; taps are used in float32.
+        fd: the filter before downsampling, likewise.
+        b: (C,), of the dtype of ``x``, or ``None``.
+        up: factor of upsampling, on both axes.
+        down: factor of downsampling, on both axes.
+        padding: zeros around the upsampled plane, counted in its samples: a number, ``[x, y]``, or
+            ``[left, right, top, bottom]``. Negative ones crop.
+        gain: factor before the leaky ReLU, beside ``up**2``.
+        slope: factor of what is negative.
+        clamp: ``None``, or the largest magnitude that leaves the leaky ReLU.
+        flip_filter: correlate with the filters, in place of convolving.
+        impl: ``"cuda"`` for the kernels, on the CPU as well as on a GPU; ``"ref"`` for plain
+            PyTorch.
+
+    Returns:
+        (N, C, H', W') of the dtype of ``x``, contiguous, where with the taps of the filters
+        ``H' = (H * up + top + bottom - (taps_u - 1) - (taps_d - 1) + down - 1) // down``.
+        Differentiable any number of times in ``x`` and ``b``. At 0 and at the clamp the derivative of
+        the activation is 1 times ``gain``. Half and bfloat16 are computed in float on the way.
+
+    Raises:
+        RuntimeError: if a shape, dtype, device or number does not fit; the message names both values.
+        TypeError: if an argument that should be one is no tensor, or ``padding`` no numbers.
+        ValueError: if ``padding`` has another length than 1, 2 or 4, or ``impl`` is neither.
+    """
+    for name, value in (("x", x), ("fu", fu), ("fd", fd), ("b", b)):
+        refuse_non_tensor("filtered_lrelu", name, value, optional=name != "x")
+    args = (x, fu, fd, b, up, down, _four(padding), gain, slope, clamp, flip_filter)
+    if takes_reference("filtered_lrelu", impl, x):
+        return filtered_lrelu_reference(*args)
+    # Subclasses and modes with a __torch_function__ see the operator, not the extension.
+    if torch.compiler.is_compiling() or has_torch_function((x, fu, fd, b)):
+        return torch.ops.lltm_jit.filtered_lrelu(*args)
+    return native.stylegan.filtered_lrelu(*args)
+
+
+def _four(padding: int | Sequence[int]) -> list[int]:
+    """``[left, right, top, bottom]``.
+
+    Raises:
+        TypeError: it is neither a number nor a sequence.
+        ValueError: it has another length than 2 or 4.
+    """
+    if not isinstance(padding, (list, tuple)):
+        if isinstance(padding, (float, str)) or padding is None:
+            raise TypeError(
+                "filtered_lrelu(): expected padding to be an int, [x, y] or "
+                f"[left, right, top, bottom], but got {padding!r}"
+            )
+        return [padding] * 4  # type: ignore[list-item]
+    if len(padding) == 2:
+        x, y = padding
+        return [x, x, y, y]
+    if len(padding) != 4:
+        raise ValueError(
+            "filtered_lrelu(): expected padding to be an int, [x, y] or "
+            f"[left, right, top, bottom], but got {len(padding)} numbers"
+        )
+    return list(padding)
