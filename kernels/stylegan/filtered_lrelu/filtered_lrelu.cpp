@@ -8,7 +8,6 @@
 #include "core/host/autograd.h"
 #include "core/host/checks.h"
 #include "stylegan/filtered_lrelu/filtered_lrelu_ops.h"
-#include "stylegan/filtered_lrelu/sign_map.h"
 
 namespace lltm_jit {
 namespace {
@@ -84,16 +83,17 @@ FlrSizes check_filtered_lrelu(const FlrInputs& in) {
 
 FlrSizes check_filtered_lrelu_linear(const FlrLinearInputs& in) {
   const FlrSizes sizes = check(kLinear, in);
-  TORCH_CHECK(in.sign_size.size() == 2 && in.sign_offset.size() == 2, kLinear,
-              "(): expected sign_size and sign_offset to have 2 numbers each, but got ",
-              in.sign_size.size(), " and ", in.sign_offset.size());
+  TORCH_CHECK(in.sign_size.size() == 2 && in.sign_offset.size() == 2 && in.sign_phase.size() == 2,
+              kLinear,
+              "(): expected sign_size, sign_offset and sign_phase to have 2 numbers each, but got ",
+              in.sign_size.size(), ", ", in.sign_offset.size(), " and ", in.sign_phase.size());
   const Argument x{kLinear, "x", in.x}, signs{kLinear, "signs", in.signs};
   check_dense(signs);
   TORCH_CHECK(in.signs.scalar_type() == at::kInt, kLinear,
               "(): expected signs to have dtype Int, but got ", in.signs.scalar_type());
   check_same_device(signs, x);
-  check_shape(signs, sign_shape(in.x, in.sign_size[0], in.sign_size[1]),
-              "[batch, channels, words]");
+  const auto words = sign_map(in.sign_size, in.sign_phase).words_per_plane();
+  check_shape(signs, {in.x.sym_size(0), in.x.sym_size(1), words}, "[batch, channels, words]");
   return sizes;
 }
 
@@ -101,9 +101,11 @@ Tensor float_taps(const OptionalTensor& filter) {
   return filter ? filter->to(at::kFloat).contiguous() : Tensor();
 }
 
-std::array<c10::SymInt, 3> sign_shape(const Tensor& x, const c10::SymInt& h, const c10::SymInt& w) {
-  return {x.sym_size(0), x.sym_size(1), sign_words(h, w)};
+SymSignMap sign_map(c10::SymIntArrayRef size, at::IntArrayRef phase) {
+  return {size[0], size[1], static_cast<int>(phase[0]), static_cast<int>(phase[1])};
 }
+
+std::array<int64_t, 2> sign_phase(const FlrInputs&) { return {0, 0}; }
 
 // -------------------------------------------------------------------------------------- autograd --
 
@@ -114,6 +116,7 @@ struct LinearCall {
   int64_t up, down;
   std::array<c10::SymInt, 4> padding;
   std::array<c10::SymInt, 2> sign_size, sign_offset;
+  std::array<int64_t, 2> sign_phase;
   double gain, slope;
   bool flip_filter;
   c10::SymInt in_h, in_w;
@@ -145,8 +148,8 @@ LinearCall transposed(const LinearCall& call, const Tensor& grad, const Optional
 std::tuple<Tensor, Tensor> run(const LinearCall& call, const Tensor& x, const Tensor& signs,
                                const OptionalTensor& fu, const OptionalTensor& fd, bool with_sums) {
   return ops::filtered_lrelu_linear(x, signs, fu, fd, call.up, call.down, call.padding,
-                                    call.sign_size, call.sign_offset, call.gain, call.slope,
-                                    call.flip_filter, with_sums);
+                                    call.sign_size, call.sign_offset, call.sign_phase, call.gain,
+                                    call.slope, call.flip_filter, with_sums);
 }
 
 // Gradients of x and of its bias, from the saved fu, fd and signs.
@@ -172,6 +175,7 @@ LinearCall linear_call(const FlrInputs& in) {
           .padding = copy<4>(in.padding),
           .sign_size = {sizes.mid_h, sizes.mid_w},
           .sign_offset = {0, 0},
+          .sign_phase = sign_phase(in),
           .gain = in.gain,
           .slope = in.slope,
           .flip_filter = in.flip_filter,
@@ -211,9 +215,9 @@ std::vector<Tensor> linear_gradients(const LinearCall& call, const FlrSizes& siz
   if (pass.grads[1].defined() && pass.grads[1].sym_numel() != 0) {
     const Tensor& sums = pass.grads[1];
     const Tensor& signs = pass.saved[2];
-    const Tensor spread = sums.view_symint({1, sums.sym_size(0), 1, 1})
-                              .expand_symint({signs.sym_size(0), sums.sym_size(0), sizes.out_h,
-                                              sizes.out_w});
+    const Tensor spread =
+        sums.view_symint({1, sums.sym_size(0), 1, 1})
+            .expand_symint({signs.sym_size(0), sums.sym_size(0), sizes.out_h, sizes.out_w});
     grad = grad.defined() ? grad.add(spread) : spread;
   }
   if (!grad.defined()) return {Tensor()};
@@ -221,11 +225,12 @@ std::vector<Tensor> linear_gradients(const LinearCall& call, const FlrSizes& siz
 }
 
 std::tuple<Tensor, Tensor> linear_autograd(const FlrLinearInputs& in) {
-  const auto& [x, signs, fu, fd, up, down, padding, sign_size, sign_offset, gain, slope,
+  const auto& [x, signs, fu, fd, up, down, padding, sign_size, sign_offset, sign_phase, gain, slope,
                flip_filter, with_sums] = in;
   if (any_forward_grad(x)) return filtered_lrelu_linear_formula(in);
-  auto results = below_autograd(ops::filtered_lrelu_linear, x, signs, fu, fd, up, down, padding,
-                                sign_size, sign_offset, gain, slope, flip_filter, with_sums);
+  auto results =
+      below_autograd(ops::filtered_lrelu_linear, x, signs, fu, fd, up, down, padding, sign_size,
+                     sign_offset, sign_phase, gain, slope, flip_filter, with_sums);
   if (!any_requires_grad(x)) return results;
   const FlrSizes sizes = check_filtered_lrelu_linear(in);
   const LinearCall call{.up = up,
@@ -233,6 +238,7 @@ std::tuple<Tensor, Tensor> linear_autograd(const FlrLinearInputs& in) {
                         .padding = copy<4>(padding),
                         .sign_size = copy<2>(sign_size),
                         .sign_offset = copy<2>(sign_offset),
+                        .sign_phase = {sign_phase[0], sign_phase[1]},
                         .gain = gain,
                         .slope = slope,
                         .flip_filter = flip_filter,

@@ -38,12 +38,14 @@ struct FilteredLreluArgs {
   int64_t batch, channels;
   int in_h, in_w, out_h, out_w;
   int up, down;
-  int pad_x, pad_y;      // before the first sample, in upsampled samples; negative crops
-  int mid_h, mid_w;      // size of v
-  int sign_h, sign_w;    // size of the map: that of v where it is written
-  int sign_y, sign_x;    // v[i, j] belongs to the sign [i + sign_y, j + sign_x]
-  double gain;           // includes up * up
-  double slope, clamp;   // clamp is infinity for none; neither matters where signs are read, but slope
+  int pad_x, pad_y;                // before the first sample, in upsampled samples; negative crops
+  int mid_h, mid_w;                // size of v
+  int sign_h, sign_w;              // size of the map: that of v where it is written
+  int sign_y, sign_x;              // v[i, j] belongs to the sign [i + sign_y, j + sign_x]
+  int sign_phase_y, sign_phase_x;  // of the map: sign_map.h
+  double gain;                     // includes up * up
+  double slope,
+      clamp;  // clamp is infinity for none; neither matters where signs are read, but slope
   Signs mode;
   ElementType type;
 };

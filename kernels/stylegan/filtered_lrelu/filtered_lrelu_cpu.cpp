@@ -13,98 +13,21 @@
 #include "core/cpu/parallel.h"
 #include "core/cpu/vectorized.h"
 #include "stylegan/filtered_lrelu/filtered_lrelu_math.h"
+#include "stylegan/filtered_lrelu/row_sums_cpu.h"
+#include "stylegan/filtered_lrelu/sign_rows_cpu.h"
 
 namespace lltm_jit {
 namespace {
-
-template <typename acc_t>
-constexpr int kLanes = at::vec::Vectorized<acc_t>::size();
-
-template <typename acc_t>
-int whole_vectors(int count) {
-  return ceil_div(count, kLanes<acc_t>) * kLanes<acc_t>;
-}
-
-// Rows and their weights, and target[i] = finish(sum of weights[k] * rows[k][i]): `n` elements, of the
-// last vector all lanes.
-template <typename acc_t>
-struct WeightedSum {
-  std::vector<const acc_t*> rows;
-  std::vector<acc_t> weights;
-
-  void clear() {
-    rows.clear();
-    weights.clear();
-  }
-  void add(const acc_t* row, acc_t weight) {
-    rows.push_back(row);
-    weights.push_back(weight);
-  }
-
-  template <int kVectors, typename Finish>
-  void write_block(acc_t* target, int i, const Finish& finish) const {
-    using Vec = at::vec::Vectorized<acc_t>;
-    Vec sums[kVectors];
-    for (auto& sum : sums) sum = Vec(acc_t(0));
-    const size_t count = rows.size();
-    for (size_t k = 0; k < count; ++k) {
-      const Vec weight(weights[k]);
-      const acc_t* row = rows[k] + i;
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        sums[v] = at::vec::fmadd(Vec::loadu(row + v * Vec::size()), weight, sums[v]);
-      }
-    }
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) finish(sums[v]).store(target + i + v * Vec::size());
-  }
-
-  template <typename Finish>
-  void write(acc_t* target, int n, const Finish& finish) const {
-    constexpr int kVectors = 4;
-    int i = 0;
-    for (; i + (kVectors - 1) * kLanes<acc_t> < n; i += kVectors * kLanes<acc_t>) {
-      write_block<kVectors>(target, i, finish);
-    }
-    for (; i < n; i += kLanes<acc_t>) write_block<1>(target, i, finish);
-  }
-  void write(acc_t* target, int n) const {
-    write(target, n, [](const auto& sum) { return sum; });
-  }
-};
-
-// A filter's taps in the order in which they meet samples: see Note [Phases].
-template <typename acc_t>
-struct Taps {
-  int width, height;
-  bool separable;
-  std::vector<acc_t> taps;
-
-  explicit Taps(const FirFilter& filter)
-      : width(filter.width), height(height_of(filter)), separable(filter.height == 0) {
-    for (int y = 0; y < (separable ? 1 : height); ++y) {
-      const int row = separable ? 0 : tap_index(y, height, filter.flip);
-      for (int x = 0; x < width; ++x) {
-        const int place = row * width + tap_index(x, width, filter.flip);
-        taps.push_back(filter.taps ? filter.taps[place] : 1);
-      }
-    }
-  }
-  acc_t operator[](int x) const { return taps[x]; }
-  acc_t at(int y, int x) const { return taps[y * width + x]; }
-};
 
 // Where rows lie in the scratch of a task, the same for all planes.
 template <typename acc_t>
 struct Layout {
   Taps<acc_t> fu, fd;
-  std::vector<Phase> columns;   // of m = 0 ... up - 1
-  int left, row_pitch;          // of a row of x: samples left of its first, and all
-  int per_phase, phase_pitch;   // of a row of u that lies in `up` phases
-  int per_part, part_pitch;     // of one that lies in `down` parts
-  int ring_rows, v_rows;        // of the rings
-  std::vector<int64_t> words;   // of the signs of columns
-  std::vector<uint8_t> bits;
+  std::vector<Phase> columns;  // of m = 0 ... up - 1
+  int left, row_pitch;         // of a row of x: samples left of its first, and all
+  int per_phase, phase_pitch;  // of a row of u that lies in `up` phases
+  int per_part, part_pitch;    // of one that lies in `down` parts
+  int ring_rows, v_rows;       // of the rings
 
   explicit Layout(const FilteredLreluArgs& args) : fu(args.fu), fd(args.fd) {
     const int up = args.up, down = args.down, lanes = kLanes<acc_t>;
@@ -122,35 +45,8 @@ struct Layout {
     row_pitch = whole_vectors<acc_t>(end - begin) + lanes;
     ring_rows = ceil_div(fu.height, up);
     v_rows = fd.height;
-    if (args.mode == Signs::None) return;
-    for (int column = 0; column < args.mid_w; ++column) {
-      const auto place = sign_column<int64_t>(column + args.sign_x);
-      words.push_back(place.word);
-      bits.push_back(static_cast<uint8_t>(place.bit));
-    }
   }
 };
-
-// source[part][i] to target[i * parts + part]; or back.
-template <int kParts, bool kBack, typename acc_t>
-void interleave_by(acc_t* parts, int pitch, int count, int parts_count, acc_t* row) {
-  const int step = kParts ? kParts : parts_count;
-  for (int i = 0; i < count; ++i) {
-    for (int part = 0; part < step; ++part) {
-      if constexpr (kBack) {
-        parts[part * pitch + i] = row[i * step + part];
-      } else {
-        row[i * step + part] = parts[part * pitch + i];
-      }
-    }
-  }
-}
-template <bool kBack, typename acc_t>
-void interleave(acc_t* parts, int pitch, int count, int parts_count, acc_t* row) {
-  if (parts_count == 2) return interleave_by<2, kBack>(parts, pitch, count, 2, row);
-  if (parts_count == 4) return interleave_by<4, kBack>(parts, pitch, count, 4, row);
-  interleave_by<0, kBack>(parts, pitch, count, parts_count, row);
-}
 
 template <typename scalar_t>
 class Band {
@@ -165,13 +61,20 @@ class Band {
         slope_(static_cast<acc_t>(args.slope)),
         clamp_(static_cast<acc_t>(args.clamp)),
         channel_(plane % args.channels),
+        map_(args.mode == Signs::None ? 0 : a_.sign_h, args.mode == Signs::None ? 0 : a_.sign_w,
+             a_.sign_phase_y, a_.sign_phase_x),
+        sign_row_(map_),
         x_(static_cast<const scalar_t*>(args.x) + plane / args.channels * args.x_strides[0] +
            channel_ * args.x_strides[1]),
         y_(static_cast<scalar_t*>(args.y) + plane * args.out_h * args.out_w) {
     if (args.bias) bias_ = static_cast<const scalar_t*>(args.bias)[channel_];
-    if (args.mode != Signs::None) signs_ = args.signs + plane * sign_words<int64_t>(a_.sign_h, a_.sign_w);
+    if (args.mode != Signs::None) signs_ = args.signs + plane * map_.words_per_plane();
     const int whole_row = a_.down * l_.part_pitch;
     source_pitch_ = l_.fu.separable ? whole_row : l_.row_pitch;
+    if (args.mode != Signs::None) {
+      part_codes_.resize(whole_row);
+      natural_codes_.resize(whole_row);
+    }
     const int natural = std::max(a_.up * l_.phase_pitch, whole_row) + kLanes<acc_t>;
     scratch_.assign(size_t(l_.ring_rows) * source_pitch_ + size_t(l_.v_rows) * whole_row +
                         l_.row_pitch + a_.up * l_.phase_pitch + natural + whole_row,
@@ -190,10 +93,11 @@ class Band {
     parts_ = take(whole_row);
   }
 
-  // Rows [begin, end) of y. Signs are written of the rows of v below `end`'s first.
+  // Rows [begin, end) of y. Bands that write signs divide the rows of v at tiles of the map.
   void run(int begin, int end) {
-    sign_begin_ = begin * a_.down;
-    sign_end_ = end == a_.out_h ? a_.mid_h : end * a_.down;
+    const bool writes = a_.mode == Signs::Write;
+    sign_begin_ = writes ? tile_begin(begin * a_.down) : 0;
+    sign_end_ = !writes ? 0 : end == a_.out_h ? a_.mid_h : tile_begin(end * a_.down);
     int v_row = 0;
     for (int y_row = begin; y_row < end; ++y_row) {
       const int first = y_row * a_.down;
@@ -201,6 +105,7 @@ class Band {
       for (; v_row < first + l_.v_rows; ++v_row) make_v(v_row);
       make_y(y_row);
     }
+    for (; v_row < sign_end_; ++v_row) make_v(v_row);
   }
 
  private:
@@ -283,15 +188,24 @@ class Band {
         sum_.add(source(phase.first + k), gain_ * l_.fu[phase.tap + k * a_.up]);
       }
     }
-    if (a_.mode != Signs::None) {
+    if (a_.mode == Signs::Read) {
       in_parts(target, [](const Vec& u) { return u; });
-      return a_.mode == Signs::Write ? write_signs(row, target) : read_signs(row, target);
+      return apply_signs(row, target);
     }
-    const Vec slope(slope_), most(clamp_), least(-clamp_), zero(acc_t(0));
-    in_parts(target, [&](const Vec& u) {
-      const Vec value = Vec::blendv(u, slope * u, u < zero);
-      return Vec::blendv(Vec::blendv(value, most, value > most), least, value < least);
-    });
+    if (a_.mode == Signs::Write && row >= sign_begin_ && row < sign_end_) {
+      return activate_and_keep_signs(row, target);
+    }
+    in_parts(target, [&](const Vec& u) { return activated(u).value; });
+  }
+
+  struct Activated {
+    Vec value, negative, above, below;  // masks
+  };
+  Activated activated(const Vec& u) const {
+    const Vec negative = u < Vec(acc_t(0)), value = Vec::blendv(u, Vec(slope_) * u, negative);
+    const Vec above = value > Vec(clamp_), below = value < Vec(-clamp_);
+    return {Vec::blendv(Vec::blendv(value, Vec(clamp_), above), Vec(-clamp_), below), negative,
+            above, below};
   }
 
   template <typename Finish>
@@ -302,37 +216,61 @@ class Band {
     }
   }
 
-  void write_signs(int row, acc_t* u) {
-    const bool own = row >= sign_begin_ && row < sign_end_;
-    const auto place = sign_row<int64_t>(row, a_.sign_w);
+  // The first row of a tile of the map that is not before `row`.
+  int tile_begin(int row) const {
+    constexpr int kRows = SignRows::Map::kTileRows;
+    return row == 0 ? 0 : ceil_div(row + map_.phase_y, kRows) * kRows - map_.phase_y;
+  }
+
+  void activate_and_keep_signs(int row, acc_t* target) {
+    bool any_clamped = false;
+    in_parts(target, [](const Vec& u) { return u; });
     for (int part = 0; part < a_.down; ++part) {
-      acc_t* values = u + part * l_.part_pitch;
-      for (int i = 0; i < in_part(part); ++i) {
-        const auto [value, negative, clamped] = activate(values[i], slope_, clamp_);
-        values[i] = value;
-        if (!own) continue;
-        const int column = i * a_.down + part;
-        signs_[place.word + l_.words[column]] |= uint32_t(negative | clamped << 1)
-                                                 << (place.bit + l_.bits[column]);
+      acc_t* values = target + part * l_.part_pitch;
+      uint8_t* codes = part_codes_.data() + part * l_.part_pitch;
+      for (int i = 0; i < in_part(part); i += Vec::size()) {
+        const Activated result = activated(Vec::loadu(values + i));
+        result.value.store(values + i);
+        put_codes(codes + i, result.negative, 1);
+        const Vec clamped = result.above | result.below;
+        if (clamped.zero_mask() == kAllLanes) continue;
+        any_clamped = true;
+        put_codes(codes + i, clamped, 2);
       }
+    }
+    interleave<false>(part_codes_.data(), l_.part_pitch, ceil_div(a_.mid_w, a_.down), a_.down,
+                      natural_codes_.data());
+    std::copy_n(natural_codes_.data(), a_.mid_w, sign_row_.codes());
+    sign_row_.write(signs_, row, any_clamped);
+  }
+
+  // Sets a bit in the codes of a vector's lanes where a mask is set; the lowest bit first clears them.
+  static constexpr int kAllLanes = (1 << Vec::size()) - 1;
+  static void put_codes(uint8_t* codes, const Vec& mask, uint8_t bit) {
+    const int zeros = mask.zero_mask();
+    for (int lane = 0; lane < Vec::size(); ++lane) {
+      const auto set = static_cast<uint8_t>((~zeros >> lane & 1) * bit);
+      codes[lane] = bit == 1 ? set : static_cast<uint8_t>(codes[lane] | set);
     }
   }
 
-  void read_signs(int row, acc_t* u) {
-    const int sign_row_index = row + a_.sign_y;
-    const bool inside = sign_row_index >= 0 && sign_row_index < a_.sign_h;
-    const auto place = sign_row<int64_t>(inside ? sign_row_index : 0, a_.sign_w);
+  void apply_signs(int row, acc_t* u) {
+    constexpr uint8_t kOutside = 2;  // counts as clamped
+    const int sign_row = row + a_.sign_y;
+    std::fill_n(natural_codes_.data(), natural_codes_.size(), kOutside);
+    const int begin = std::max(0, -a_.sign_x), end = std::min(a_.mid_w, a_.sign_w - a_.sign_x);
+    if (sign_row >= 0 && sign_row < a_.sign_h && begin < end) {
+      sign_row_.read(signs_, sign_row);
+      std::copy_n(sign_row_.codes() + begin + a_.sign_x, end - begin,
+                  natural_codes_.data() + begin);
+    }
+    interleave<true>(part_codes_.data(), l_.part_pitch, ceil_div(a_.mid_w, a_.down), a_.down,
+                     natural_codes_.data());
+    const acc_t factors[] = {1, slope_, 0, 0};
     for (int part = 0; part < a_.down; ++part) {
       acc_t* values = u + part * l_.part_pitch;
-      for (int i = 0; i < in_part(part); ++i) {
-        const int column = i * a_.down + part, sign = column + a_.sign_x;
-        if (!inside || sign < 0 || sign >= a_.sign_w) {
-          values[i] = 0;
-          continue;
-        }
-        const uint32_t bits = signs_[place.word + l_.words[column]] >> (place.bit + l_.bits[column]);
-        values[i] = bits & 2 ? acc_t(0) : bits & 1 ? slope_ * values[i] : values[i];
-      }
+      const uint8_t* codes = part_codes_.data() + part * l_.part_pitch;
+      for (int i = 0; i < in_part(part); ++i) values[i] *= factors[codes[i]];
     }
   }
 
@@ -365,6 +303,9 @@ class Band {
   const Layout<acc_t>& l_;
   const acc_t gain_, slope_, clamp_;
   const int64_t channel_;
+  const SignRows::Map map_;
+  SignRows sign_row_;
+  std::vector<uint8_t> part_codes_, natural_codes_;  // of a row: SignRows
   const scalar_t* x_;
   scalar_t* y_;
   acc_t bias_ = 0;
@@ -379,10 +320,9 @@ class Band {
 int band_rows(const FilteredLreluArgs& args) {
   const int64_t planes = args.batch * args.channels, tasks = 4 * at::get_num_threads();
   if (planes >= tasks) return args.out_h;
-  // A band begins by making rows of v again that the band above has made, and owns whole words.
+  // A band begins by making rows of v again that the band above has made.
   const int least = std::max(8, 4 * height_of(args.fd) / args.down);
-  const int rows = std::max<int>(least, ceil_div(int64_t(args.out_h), ceil_div(tasks, planes)));
-  return ceil_div(rows, kSignRows) * kSignRows;
+  return std::max<int>(least, ceil_div(int64_t(args.out_h), ceil_div(tasks, planes)));
 }
 
 template <typename scalar_t>

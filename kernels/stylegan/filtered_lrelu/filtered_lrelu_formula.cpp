@@ -6,7 +6,6 @@
 #include <ATen/ops/ones_ops.h>
 
 #include "stylegan/filtered_lrelu/filtered_lrelu_ops.h"
-#include "stylegan/filtered_lrelu/sign_map.h"
 
 namespace lltm_jit {
 namespace {
@@ -82,34 +81,35 @@ struct Integers {
   friend Integers operator+(const Integers& a, const Integers& b) {
     return {a.values.add(b.values)};
   }
+  friend Integers operator+(const Integers& a, int64_t b) { return {a.values.add(b)}; }
   friend Integers operator*(const Integers& a, const c10::SymInt& b) { return {a.values.mul(b)}; }
-  friend Integers operator/(const Integers& a, int64_t b) {
-    return {a.values.div(b, "floor")};
-  }
+  friend Integers operator/(const Integers& a, int64_t b) { return {a.values.div(b, "floor")}; }
   friend Integers operator%(const Integers& a, int64_t b) { return {a.values.remainder(b)}; }
 };
 
-// Where the signs of rows and columns lie: word and bit, each [rows, columns].
+// Where the signs of rows and columns lie: word, bit, and the flag, each [rows, columns].
 struct Places {
-  Tensor word, bit;
-  Places(const Tensor& rows, const Tensor& columns, const c10::SymInt& w) {
-    const auto row = sign_row(Integers{rows.unsqueeze(1)}, w);
-    const auto column = sign_column(Integers{columns.unsqueeze(0)});
-    word = (row.word + column.word).values;
-    bit = (row.bit + column.bit).values;
+  Tensor word, bit, flag;
+  Places(const SymSignMap& map, const Tensor& rows, const Tensor& columns) {
+    const Integers row{rows.unsqueeze(1)}, column{columns.unsqueeze(0)};
+    word = (map.row_word(row) + map.column_word(column)).values;
+    bit = (map.row_bit(row) + map.column_bit(column)).values;
+    flag = (map.flag_row(row) + map.flag_column(column)).values.add(map.flag_words());
   }
 };
 
-Tensor packed(const Tensor& negative, const Tensor& clamped, const FlrSizes& sizes) {
-  const Places places(count_to(sizes.mid_h, negative), count_to(sizes.mid_w, negative),
-                      sizes.mid_w);
-  const Tensor bits = negative.to(at::kLong)
-                          .add(clamped.to(at::kLong), 2)
-                          .bitwise_left_shift(places.bit)
-                          .flatten(2);
-  const auto shape = sign_shape(negative, sizes.mid_h, sizes.mid_w);
-  return bits.new_zeros_symint(shape)
-      .index_add(2, places.word.flatten(), bits)
+Tensor packed(const Tensor& negative, const Tensor& clamped, const SymSignMap& map,
+              const FlrSizes& sizes) {
+  const Places places(map, count_to(sizes.mid_h, negative), count_to(sizes.mid_w, negative));
+  const Tensor word = places.word.flatten();
+  const auto bits = [&](const Tensor& mask) {
+    return mask.to(at::kLong).bitwise_left_shift(places.bit).flatten(2);
+  };
+  const Tensor zeros = negative.new_zeros_symint(
+      {negative.sym_size(0), negative.sym_size(1), map.words_per_plane()}, at::kLong);
+  return zeros.index_add(2, word, bits(negative))
+      .index_add(2, word.add(map.clamped_words()), bits(clamped))
+      .index_add(2, places.flag.flatten(), clamped.to(at::kLong).flatten(2))
       .to(at::kInt);  // modulo 2^32
 }
 
@@ -125,14 +125,22 @@ Tensor factors(const FlrLinearInputs& in, const FlrSizes& sizes, const Tensor& l
   const auto nearest = [&](const Tensor& index, int64_t axis) {
     return index.clamp(c10::Scalar(0), in.sign_size[axis] - 1);
   };
-  const Places places(nearest(rows, 0), nearest(columns, 1), in.sign_size[1]);
-  const Tensor bits = in.signs.index_select(2, places.word.flatten())
-                          .unflatten_symint(2, {sizes.mid_h, sizes.mid_w})
-                          .bitwise_right_shift(places.bit.to(at::kInt));
-  const Tensor passes = bits.bitwise_and(2).eq(0).logical_and(
+  const SymSignMap map = sign_map(in.sign_size, in.sign_phase);
+  const Places places(map, nearest(rows, 0), nearest(columns, 1));
+  const auto at_places = [&](const Tensor& index) {
+    return in.signs.index_select(2, index.flatten())
+        .unflatten_symint(2, {sizes.mid_h, sizes.mid_w});
+  };
+  const Tensor bit = places.bit.to(at::kInt);
+  const auto is_set = [&](const Tensor& index) {
+    return at_places(index).bitwise_right_shift(bit).bitwise_and(1).ne(0);
+  };
+  const Tensor clamped =
+      is_set(places.word.add(map.clamped_words())).logical_and(at_places(places.flag).ne(0));
+  const Tensor passes = clamped.logical_not().logical_and(
       inside(rows, 0).unsqueeze(1).logical_and(inside(columns, 1).unsqueeze(0)));
   const Tensor ones = passes.to(like.scalar_type());
-  return ones.where(bits.bitwise_and(1).eq(0), ones.mul(in.slope));
+  return ones.where(is_set(places.word).logical_not(), ones.mul(in.slope));
 }
 
 std::tuple<Tensor, Tensor> forward(const FlrInputs& in, bool with_signs) {
@@ -143,7 +151,7 @@ std::tuple<Tensor, Tensor> forward(const FlrInputs& in, bool with_signs) {
   Tensor v = u.where(negative.logical_not(), u.mul(in.slope)), signs;
   if (with_signs) {
     const auto clamped = in.clamp ? v.abs().gt(*in.clamp) : negative.logical_and(u.gt(0));
-    signs = packed(negative, clamped, sizes);
+    signs = packed(negative, clamped, sign_map({sizes.mid_h, sizes.mid_w}, sign_phase(in)), sizes);
   }
   if (in.clamp) v = v.clamp(c10::Scalar(-*in.clamp), c10::Scalar(*in.clamp));
   return {downsampled(in, sizes, v).to(in.x.scalar_type()), signs};

@@ -27,8 +27,8 @@ FirFilter fir_filter(const Tensor& taps, bool flip) {
 int as_int(const c10::SymInt& size) {
   const int64_t value = size.guard_int(__FILE__, __LINE__);
   TORCH_CHECK(value >= -kMostSize && value <= kMostSize,
-              "filtered_lrelu(): expected sizes and paddings of at most ", kMostSize,
-              ", but got ", value);
+              "filtered_lrelu(): expected sizes and paddings of at most ", kMostSize, ", but got ",
+              value);
   return static_cast<int>(value);
 }
 
@@ -67,13 +67,16 @@ struct Call {
     args.type = floating_type(x.scalar_type());
   }
 
-  void with_signs(const Tensor& signs, Signs mode, int h, int w, int y, int x) {
+  void with_signs(const Tensor& signs, Signs mode, int h, int w, int y, int x,
+                  at::IntArrayRef phase) {
     args.signs = static_cast<uint32_t*>(signs.data_ptr());
     args.mode = mode;
     args.sign_h = h;
     args.sign_w = w;
     args.sign_y = y;
     args.sign_x = x;
+    args.sign_phase_y = static_cast<int>(phase[0]);
+    args.sign_phase_x = static_cast<int>(phase[1]);
   }
 };
 
@@ -136,8 +139,9 @@ Tensor empty_result(const Tensor& x, const FlrSizes& sizes) {
   return empty({x.sym_size(0), x.sym_size(1), sizes.out_h, sizes.out_w}, x);
 }
 
-Tensor new_signs(const Tensor& x, const FlrSizes& sizes) {
-  return at::zeros_symint(sign_shape(x, sizes.mid_h, sizes.mid_w), x.options().dtype(at::kInt));
+Tensor new_signs(const Tensor& x, const FlrSizes& sizes, at::IntArrayRef phase) {
+  const auto words = sign_map({sizes.mid_h, sizes.mid_w}, phase).words_per_plane();
+  return at::zeros_symint({x.sym_size(0), x.sym_size(1), words}, x.options().dtype(at::kInt));
 }
 
 }  // namespace
@@ -154,11 +158,12 @@ Tensor filtered_lrelu_kernel(const FlrInputs& in) {
 std::tuple<Tensor, Tensor> filtered_lrelu_forward_kernel(const FlrInputs& in) {
   const FlrSizes sizes = check_filtered_lrelu(in);
   const KernelGuard guard(in.x);
-  const Tensor signs = new_signs(in.x, sizes);
+  const auto phase = sign_phase(in);
+  const Tensor signs = new_signs(in.x, sizes, phase);
   if (nothing_to_do(in.x)) return {empty_result(in.x, sizes), signs};
   Call call(in, sizes, in.b);
   if (in.clamp) call.args.clamp = *in.clamp;
-  call.with_signs(signs, Signs::Write, call.args.mid_h, call.args.mid_w, 0, 0);
+  call.with_signs(signs, Signs::Write, call.args.mid_h, call.args.mid_w, 0, 0, phase);
   if (!run(call)) return filtered_lrelu_forward_formula(in);
   return {call.y, signs};
 }
@@ -173,7 +178,7 @@ std::tuple<Tensor, Tensor> filtered_lrelu_linear_kernel(const FlrLinearInputs& i
     const Tensor signs = in.signs.contiguous();
     Call call(in, sizes, std::nullopt);
     call.with_signs(signs, Signs::Read, as_int(in.sign_size[0]), as_int(in.sign_size[1]),
-                    as_int(in.sign_offset[0]), as_int(in.sign_offset[1]));
+                    as_int(in.sign_offset[0]), as_int(in.sign_offset[1]), in.sign_phase);
     if (!run(call)) return filtered_lrelu_linear_formula(in);
     y = call.y;
   }

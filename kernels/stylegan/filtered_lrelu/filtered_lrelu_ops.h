@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "core/host/operator.h"
+#include "stylegan/filtered_lrelu/sign_map.h"
 
 namespace lltm_jit {
 
@@ -35,6 +36,7 @@ struct FlrLinearInputs {
   const OptionalTensor &fu, &fd;
   int64_t up, down;
   c10::SymIntArrayRef padding, sign_size, sign_offset;
+  at::IntArrayRef sign_phase;  // [y, x]: sign_map.h
   double gain, slope;
   bool flip_filter;
   bool with_sums;  // of y over all but the channels; else there are none, [0]
@@ -53,8 +55,13 @@ FlrSizes check_filtered_lrelu_linear(const FlrLinearInputs& in);
 // A filter as the kernels take it: float, dense; undefined for none.
 Tensor float_taps(const OptionalTensor& filter);
 
-// The shape of the signs of v in an int32 tensor: [batch, channels, words].
-std::array<c10::SymInt, 3> sign_shape(const Tensor& x, const c10::SymInt& h, const c10::SymInt& w);
+// The signs are an int32 tensor, [batch, channels, words].
+using SymSignMap = SignMap<c10::SymInt>;
+SymSignMap sign_map(c10::SymIntArrayRef size, at::IntArrayRef phase);
+
+// The phases of the map that a call writes: they depend on the call alone, so that signs which are written
+// on one road can be read on any.
+std::array<int64_t, 2> sign_phase(const FlrInputs& in);
 
 // -------------------------------------------------------------------- kernels, and formulas --
 
@@ -76,7 +83,8 @@ using OfFlr = Result(const Tensor& x, const OptionalTensor& fu, const OptionalTe
 using OfFlrLinear = std::tuple<Tensor, Tensor>(
     const Tensor& x, const Tensor& signs, const OptionalTensor& fu, const OptionalTensor& fd,
     int64_t up, int64_t down, c10::SymIntArrayRef padding, c10::SymIntArrayRef sign_size,
-    c10::SymIntArrayRef sign_offset, double gain, double slope, bool flip_filter, bool with_sums);
+    c10::SymIntArrayRef sign_offset, at::IntArrayRef sign_phase, double gain, double slope,
+    bool flip_filter, bool with_sums);
 
 namespace ops {
 

@@ -27,8 +27,8 @@ struct FlrTile {
 
 struct FlrPlan {
   FlrRoad road;
-  FlrTile tile;       // of Direct
-  FlrTile up, down;   // of the passes
+  FlrTile tile;      // of Direct
+  FlrTile up, down;  // of the passes
 };
 
 FlrPlan flr_plan(const FilteredLreluArgs& args, const FlrGpu& gpu);

@@ -36,11 +36,11 @@ define(
     # Also the signs that the backward pass needs, int32 of [batch, channels, words].
     f"filtered_lrelu_forward({_CALL}) -> (Tensor y, Tensor signs)",
     # Linear in x: signs, of sign_size [height, width], in place of the activation and the clamp.
-    # The sample [i, j] between the filters belongs to the sign [i, j] + sign_offset. sums is y's sum
-    # over all but the channels, or empty.
+    # The sample [i, j] between the filters belongs to the sign [i, j] + sign_offset; sign_phase is
+    # that of sign_map.h. sums is y's sum over all but the channels, or empty.
     f"filtered_lrelu_linear(Tensor x, Tensor signs, {_FILTERS}, int up, int down, "
-    "SymInt[] padding, SymInt[] sign_size, SymInt[] sign_offset, float gain, float slope, "
-    "bool flip_filter, bool with_sums) -> (Tensor y, Tensor sums)",
+    "SymInt[] padding, SymInt[] sign_size, SymInt[] sign_offset, int[] sign_phase, float gain, "
+    "float slope, bool flip_filter, bool with_sums) -> (Tensor y, Tensor sums)",
 )
 
 
@@ -77,7 +77,7 @@ def filtered_lrelu_reference(
     clamp: float | None,
     flip_filter: bool,
 ) -> Tensor:
-    """``filtered_lrelu`` in plain PyTorch; it checks nothing. 16-bit types are computed in float."""
+    """``filtered_lrelu`` in plain PyTorch, 16-bit types in float; it checks nothing."""
     dtype = x.dtype
     x = x.double() if dtype == torch.double else x.float()
     if b is not None:
@@ -127,11 +127,12 @@ def filtered_lrelu(
     Returns:
         (N, C, H', W') of the dtype of ``x``, contiguous, where with the taps of the filters
         ``H' = (H * up + top + bottom - (taps_u - 1) - (taps_d - 1) + down - 1) // down``.
-        Differentiable any number of times in ``x`` and ``b``. At 0 and at the clamp the derivative of
-        the activation is 1 times ``gain``. Half and bfloat16 are computed in float on the way.
+        Differentiable any number of times in ``x`` and ``b``. At 0 and at the clamp the derivative
+        of the activation is 1. Half and bfloat16 are computed in float on the way.
 
     Raises:
-        RuntimeError: if a shape, dtype, device or number does not fit; the message names both values.
+        RuntimeError: if a shape, dtype, device or number does not fit; the message names both
+            values.
         TypeError: if an argument that should be one is no tensor, or ``padding`` no numbers.
         ValueError: if ``padding`` has another length than 1, 2 or 4, or ``impl`` is neither.
     """

@@ -1,0 +1,307 @@
+"""filtered_lrelu: every dtype, factor, filter, layout and padding, on both devices."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from flr_testing import LIMITS, check, error, in_double, make_filter, make_inputs, results
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from op_testing import DEVICES, DTYPES, bits, captured_in_graph, needs_gpu, on_side_stream
+from torch.func import vmap
+
+from lltm_jit.ops.filtered_lrelu import filtered_lrelu
+from lltm_jit.ops.stylegan import implementation
+
+FACTORS = [(1, 1), (2, 1), (1, 2), (2, 2), (4, 2), (2, 4), (4, 4), (3, 2), (1, 3), (5, 3)]
+FILTERS = [(None, None), (12, 12), (1, 7), (24, 12), ((3, 5), 12), (12, (4, 6)), ((2, 2), (3, 3))]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("filters", FILTERS, ids=str)
+@pytest.mark.parametrize(("up", "down"), FACTORS)
+def test_factors_and_filters(up, down, filters, device):
+    torch.manual_seed(0)
+    fu, fd = (make_filter(taps, device) for taps in filters)
+    for dtype, clamp in ((torch.double, 0.7), (torch.float, None)):
+        x, b = make_inputs((2, 3, 9, 17), dtype, device)
+        check(x, b, fu=fu, fd=fd, up=up, down=down, padding=[21, 17, 20, 18], clamp=clamp)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1, 1), (2, 3, 31, 33), (1, 4, 16, 129), (3, 1, 127, 2), (1, 2, 64, 64)]
+)
+def test_sizes(shape, dtype, device):
+    torch.manual_seed(0)
+    x, b = make_inputs(shape, dtype, device)
+    fu, fd = make_filter(12, device), make_filter(12, device)
+    check(x, b, fu=fu, fd=fd, up=2, down=2, padding=[10, 11, 11, 10], clamp=1.5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("shape", [(0, 3, 8, 8), (2, 0, 8, 8), (2, 3, 0, 8), (2, 3, 8, 0)])
+def test_empty(shape, device):
+    x, b = make_inputs(shape, torch.float, device)
+    fu, fd = make_filter(12, device), make_filter(12, device)
+    y, grad_x, grad_b = results(x, b, fu=fu, fd=fd, up=2, down=2, padding=12)
+    assert y.shape[:2] == shape[:2]
+    assert y.shape[2:] == tuple((2 * size + 24 - 22 + 1) // 2 for size in shape[2:])
+    assert not y.any()
+    assert grad_x.shape == shape
+    assert not grad_b.any()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("flip_filter", [False, True])
+@pytest.mark.parametrize(
+    "padding", [0, [3, -2], [-5, 4, 3, -1], [40, 0, 0, 50], [30, -20, -3, 9], [-3, -4, -6, -2]]
+)
+def test_paddings_and_flips(padding, flip_filter, device):
+    torch.manual_seed(0)
+    x, b = make_inputs((2, 2, 15, 23), torch.double, device)
+    fu, fd = make_filter(6, device), make_filter((5, 4), device)
+    call = {
+        "up": 2,
+        "down": 3,
+        "padding": padding,
+        "flip_filter": flip_filter,
+        "gain": 0.8,
+        "slope": 0.3,
+    }
+    check(x, b, fu=fu, fd=fd, clamp=0.4, **call)
+    check(x, None, fu=fd, fd=fu, **call)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.float])
+@pytest.mark.parametrize("layout", ["channels_last", "expanded", "offset", "transposed", "strided"])
+def test_any_layout(layout, dtype, device):
+    torch.manual_seed(0)
+    x, b = make_inputs((2, 3, 19, 21), dtype, device)
+    if layout == "channels_last":
+        x = x.to(memory_format=torch.channels_last)
+    elif layout == "expanded":
+        x = x[:1, :, :1].expand(2, 3, 19, 21)
+    elif layout == "offset":
+        x = x.new_empty(x.numel() + 1)[1:].view_as(x).copy_(x)
+    elif layout == "transposed":
+        x = x.transpose(2, 3).contiguous().transpose(2, 3)
+    else:
+        x, b = x[:, :, ::2, 1::2], b.repeat_interleave(2)[::2]
+    fu, fd = make_filter(24, device)[::2], make_filter((3, 4), device).t()
+    check(x, b, fu=fu, fd=fd, up=2, down=2, padding=[9, 8, 7, 9])
+    assert filtered_lrelu(x, fu, fd, b, up=2, down=2, padding=9).is_contiguous()
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_random_calls(data):
+    def number(least, most):
+        return data.draw(st.integers(least, most))
+
+    dtype = data.draw(st.sampled_from(DTYPES))
+    taps = st.one_of(st.none(), st.integers(1, 20), st.tuples(st.integers(1, 6), st.integers(1, 6)))
+    fu, fd = make_filter(data.draw(taps)), make_filter(data.draw(taps))
+    reach = sum(max(f.shape) for f in (fu, fd) if f is not None)
+    padding = [number(-3, 9) + reach for _ in range(4)]
+    x, b = make_inputs((number(1, 3), number(1, 3), number(1, 40), number(1, 40)), dtype)
+    clamp, flip_filter = data.draw(st.sampled_from([None, 0.3])), data.draw(st.booleans())
+    call = {"up": number(1, 5), "down": number(1, 5), "clamp": clamp, "flip_filter": flip_filter}
+    check(x, b if data.draw(st.booleans()) else None, fu=fu, fd=fd, padding=padding, **call)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("taps", [64, (33, 40), 200, 1000])
+def test_long_filters(taps, device):
+    """On the GPU: two passes, smaller tiles, products of matrices."""
+    torch.manual_seed(0)
+    x, b = make_inputs((1, 2, 20, 24), torch.float, device)
+    f, longest = make_filter(taps, device), max(taps) if isinstance(taps, tuple) else taps
+    for up, down in ((2, 2), (1, 3)):
+        for dtype in (torch.float, torch.half):
+            x, b = x.to(dtype), b.to(dtype)
+            check(x, b, fu=f, fd=f, up=up, down=down, padding=longest + 3, gain=3.0, clamp=2.0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("padding", [0, [5, 4, 3, 6], [64, 0, 17, 0], [-3, -2, -1, -5]])
+def test_signs(padding, device):
+    """Without filters the gradient is the derivative of the activation at each sample."""
+    x = torch.randn(2, 3, 37, 70, device=device, requires_grad=True)
+    y = filtered_lrelu(x, padding=padding, gain=1, slope=0.25, clamp=0.5)
+    (grad,) = torch.autograd.grad(y.sum(), x)
+    left, right, top, bottom = [padding] * 4 if padding == 0 else padding
+    v = torch.where(x < 0, 0.25 * x, x)
+    expected = torch.where(v.abs() > 0.5, 0.0, torch.where(x < 0, 0.25, 1.0))
+    for dim, first, last in ((2, top, bottom), (3, left, right)):  # what is cropped has no gradient
+        index = torch.arange(x.shape[dim], device=device)
+        inside = (index >= -first) & (index < x.shape[dim] + last)
+        expected = expected * (inside[:, None] if dim == 2 else inside)
+    assert torch.equal(grad, expected)
+
+
+def sign_map(negative: torch.Tensor, clamped: torch.Tensor, phase: list[int]) -> torch.Tensor:
+    """The map of Note [The sign map], in kernels/stylegan/filtered_lrelu/sign_map.h."""
+    planes, height, width = negative.shape
+    tile_rows, tile_columns = (
+        -(-n // size) for n, size in ((height + phase[0], 16), (width + phase[1], 64))
+    )
+    words = torch.zeros(planes, 65 * tile_rows * tile_columns, dtype=torch.long)
+    for plane, i, j in torch.cartesian_prod(*map(torch.arange, negative.shape)).tolist():
+        row, column = i + phase[0], j + phase[1]
+        tile = row // 16 * tile_columns + column // 64
+        word = tile * 32 + row % 8 * 4 + column % 8 // 2
+        bit = 12 + column % 2 * 16 - column // 8 % 2 * 2 - column // 16 % 4 * 4
+        bit += 3 - row // 8 % 2
+        words[plane, word] |= int(negative[plane, i, j]) << bit
+        if clamped[plane, i, j]:
+            words[plane, word + 32 * tile_rows * tile_columns] |= 1 << bit
+            words[plane, tile + 64 * tile_rows * tile_columns] = 1
+    return words.to(torch.int)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("phase", [[0, 0], [5, 9], [15, 2]])
+def test_the_sign_map_as_it_is_documented(phase, device):
+    """A larger plane around the map reads zeros, at the offset; kernels and the formula do."""
+    negative, clamped = torch.rand(2, 2, 19, 70) < 0.3
+    signs = sign_map(negative, clamped, phase)[None].to(device)
+    expected = torch.where(clamped, 0.0, torch.where(negative, 0.25, 1.0)).double()
+    expected = torch.nn.functional.pad(expected, [2, 3, 4, 1])[None].to(device)
+    around = ([0, 0, 0, 0], [19, 70], [-4, -2], phase, 1.0, 0.25, False, True)
+
+    def read(x: torch.Tensor, signs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.ops.lltm_jit.filtered_lrelu_linear(x, signs, None, None, 1, 1, *around)
+
+    x = torch.ones_like(expected)
+    for y, sums in (read(x, signs), [t[0] for t in vmap(read)(x[None], signs[None])]):
+        assert torch.equal(y, expected)
+        torch.testing.assert_close(sums, expected.sum((0, 2, 3)))
+
+
+def test_no_signs_where_nobody_needs_gradients():
+    seen = []
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(func.name())
+            return func(*args, **(kwargs or {}))
+
+    x, b = make_inputs((1, 2, 8, 8))
+    with Watch():
+        filtered_lrelu(x, None, None, b)
+        filtered_lrelu(x.requires_grad_(), None, None, b)
+        with torch.no_grad():
+            filtered_lrelu(x, None, None, b)
+    plain, forward = "lltm_jit::filtered_lrelu", "lltm_jit::filtered_lrelu_forward"
+    assert [name for name in seen if name.startswith("lltm_jit")] == [plain, forward, plain]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_zero_and_the_clamp_pass(device):
+    """At u = 0 and |v| = clamp the derivative is 1, also of -0."""
+    x = torch.tensor([0.0, -0.0, 1.0, -5.0, 1.5, -6.0, -0.5], device=device)
+    x = x.double().view(1, 1, 1, 7).requires_grad_()
+    y = filtered_lrelu(x, gain=1, slope=0.2, clamp=1.0)
+    assert y.flatten().tolist() == [0, 0, 1, -1, 1, -1, -0.1]
+    (grad,) = torch.autograd.grad(y.sum(), x)
+    assert grad.flatten().tolist() == [1, 1, 1, 0.2, 0, 0, 0.2]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_nan_and_infinity_stay_where_they_are(device):
+    x = torch.zeros(1, 2, 70, 70, dtype=torch.double, device=device)
+    x[0, 0, 20, 30], x[0, 1, 40, 50] = float("nan"), float("inf")
+    f = make_filter(4, device)
+    y = filtered_lrelu(x, f, f, up=2, down=2, padding=3)
+    expected = filtered_lrelu(x, f, f, up=2, down=2, padding=3, impl="ref")
+    torch.testing.assert_close(y, expected, equal_nan=True)
+    assert 0 < y.isnan().sum() < 20
+    y = filtered_lrelu(x, f, f, up=2, down=2, padding=3, clamp=1.0)
+    assert y[0, 0].isnan().any()
+    assert y[0, 1].max() <= 1
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.float])
+def test_same_input_same_bits(dtype, device):
+    x, b = make_inputs((2, 5, 65, 40), dtype, device)
+    f = make_filter(12, device)
+    call = {"fu": f, "fd": f, "up": 2, "down": 2, "padding": 11, "clamp": 0.5}
+    assert bits(results(x, b, **call)) == bits(results(x, b, **call))
+
+
+def test_the_number_of_threads_changes_no_bit():
+    x, b = make_inputs((1, 2, 90, 40), torch.float)
+    f, threads = make_filter(12), torch.get_num_threads()
+    seen = []
+    for torch_threads in (1, 2, 3):
+        torch.set_num_threads(torch_threads)
+        seen.append(bits(results(x, b, fu=f, fd=f, up=2, down=2, padding=11, clamp=0.5)))
+    torch.set_num_threads(threads)
+    assert seen[0] == seen[1] == seen[2]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.double])
+def test_filters_of_another_dtype(dtype, device):
+    """A module's .bfloat16() converts its filters, too; taps are float32."""
+    x, b = make_inputs((1, 2, 20, 20), torch.float, device)
+    f = make_filter(12, device)
+    actual = filtered_lrelu(x, f.to(dtype), f, b, up=2, down=2, padding=11)
+    expected = filtered_lrelu(x, f.to(dtype).float(), f, b, up=2, down=2, padding=11)
+    assert torch.equal(actual, expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_reference(device):
+    x, b = make_inputs((2, 3, 20, 20), torch.half, device)
+    f = make_filter(12, device)
+    call = {"fu": f, "fd": f, "up": 2, "down": 2, "padding": 11}
+    (chosen, *_), (exact, *_) = results(x, b, impl="ref", **call), in_double(x, b, **call)
+    assert error(chosen, exact) < LIMITS[torch.half]
+    with implementation("ref"):
+        assert torch.equal(filtered_lrelu(x, b=b, **call), chosen)
+
+
+@needs_gpu
+def test_cuda_graph_and_side_stream():
+    x, b = make_inputs((2, 4, 64, 64), torch.float, "cuda")
+    f = make_filter(12, "cuda")
+    x.requires_grad_()
+
+    def step():
+        y = filtered_lrelu(x, f, f, b, up=2, down=2, padding=11)
+        return y, torch.autograd.grad(y.sum(), x)[0]
+
+    captured = captured_in_graph(step)
+    torch.testing.assert_close(captured, step(), rtol=0, atol=0)
+
+    def late(x, f):
+        return filtered_lrelu(x, f, f, b, up=2, down=2, padding=11)
+
+    actual = on_side_stream(late, [x.detach(), f])
+    torch.testing.assert_close(actual, late(x.detach(), f), rtol=0, atol=0)
+    actual = on_side_stream(lambda f, x: late(x, f), [f, x.detach()])  # the filter comes late
+    torch.testing.assert_close(actual, late(x.detach(), f), rtol=0, atol=0)
+
+
+@needs_gpu
+@pytest.mark.parametrize("padding", [[11, 10, 10, 11], [8, 14, 13, 9]])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_signs_of_one_device_fit_the_other(dtype, padding):
+    """Maps that are written on the CPU and on the GPU differ in samples next to 0 alone."""
+    x, b = make_inputs((2, 3, 40, 50), dtype)
+    f = make_filter(12)
+    call = (2, 2, padding, 1.4, 0.2, 0.8, False)
+    signs = [
+        torch.ops.lltm_jit.filtered_lrelu_forward(*(t.to(device) for t in (x, f, f, b)), *call)[1]
+        for device in ("cpu", "cuda")
+    ]
+    tiles = signs[0].shape[2] // 65
+    (mine, its) = (s.cpu()[:, :, : 32 * tiles].contiguous().numpy().view("uint8") for s in signs)
+    differ = torch.from_numpy(mine ^ its)
+    wrong = sum((differ >> bit & 1).sum().item() for bit in range(8))
+    assert wrong < (2e-3 if x.element_size() == 2 else 1e-5) * 8 * differ.numel()

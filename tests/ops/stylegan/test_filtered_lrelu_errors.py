@@ -1,0 +1,123 @@
+"""filtered_lrelu: what bad input is told."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from flr_testing import make_inputs
+
+from lltm_jit.ops.stylegan.filtered_lrelu import filtered_lrelu
+
+X, B = make_inputs((2, 3, 8, 9), torch.float)
+F = torch.ones(4)
+
+BAD = {
+    "x's dtype": (
+        {"x": X.long()},
+        "x to have dtype Half, BFloat16, Float or Double, but got Long",
+    ),
+    "x's layout": (
+        {"x": torch.eye(3).to_sparse()},
+        "x to be a dense tensor, but got layout Sparse",
+    ),
+    "x's rank": (
+        {"x": X[0]},
+        "x to have 4 dimensions [batch, channels, height, width], but got shape [3, 8, 9]",
+    ),
+    "b's dtype": ({"b": B.double()}, "b to have the dtype of x (Float), but got Double"),
+    "b's device": ({"b": B.to("meta")}, "b to be on the device of x (cpu), but got meta"),
+    "b's shape": ({"b": B[:2]}, "b to have shape [channels] = [3], but got [2]"),
+    "fu's dtype": (
+        {"fu": F.int()},
+        "fu to have dtype Half, BFloat16, Float or Double, but got Int",
+    ),
+    "fd's device": ({"fd": F.to("meta")}, "fd to be on the device of x (cpu), but got meta"),
+    "fu's rank": (
+        {"fu": F.view(1, 2, 2)},
+        "fu to have 1 or 2 dimensions, [taps] or [height, width], but got shape [1, 2, 2]",
+    ),
+    "no taps": ({"fd": F[:0]}, "fd to have at least one tap, but got shape [0]"),
+    "up": ({"up": 0}, "up to be at least 1, but got 0"),
+    "down": ({"down": -2}, "down to be at least 1, but got -2"),
+    "clamp": ({"clamp": -0.5}, "clamp to be None or at least 0, but got -0.5"),
+    "height": (
+        {"fu": torch.ones(11, 1), "fd": F, "padding": [9, 9, 2, 3]},
+        "the height of x, times up and with the padding, to be at least 14 for the filters, "
+        "but got 13",
+    ),
+    "width": (
+        {"padding": [-8, -1, 0, 0]},
+        "the width of x, times up and with the padding, to be at least 1 for the filters, "
+        "but got 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input(case):
+    changed, message = BAD[case]
+    with pytest.raises(RuntimeError) as raised:
+        filtered_lrelu(**{"x": X, "b": B, **changed})
+    assert str(raised.value) == f"filtered_lrelu(): expected {message}"
+
+
+@pytest.mark.parametrize("name", ["x", "fu", "fd", "b"])
+@pytest.mark.parametrize(("value", "got"), [(0.5, "float"), ([1.0], "list"), (None, "None")])
+def test_what_is_no_tensor(value, got, name):
+    if value is None and name != "x":
+        assert filtered_lrelu(**{"x": X, name: None}).shape == X.shape
+        return
+    wanted = "a tensor" if name == "x" else "a tensor or None"
+    with pytest.raises(TypeError) as raised:
+        filtered_lrelu(**{"x": X, name: value})
+    message = f"filtered_lrelu(): expected {name} to be {wanted}, but got {got}"
+    assert str(raised.value) == message
+
+
+@pytest.mark.parametrize(
+    ("padding", "error", "got"),
+    [
+        ([1, 2, 3], ValueError, "3 numbers"),
+        ([], ValueError, "0 numbers"),
+        (1.5, TypeError, "1.5"),
+        (None, TypeError, "None"),
+    ],
+)
+def test_bad_padding(padding, error, got):
+    with pytest.raises(error) as raised:
+        filtered_lrelu(X, padding=padding)
+    assert str(raised.value) == (
+        "filtered_lrelu(): expected padding to be an int, [x, y] or [left, right, top, bottom], "
+        f"but got {got}"
+    )
+
+
+def test_bad_implementation():
+    with pytest.raises(ValueError, match=r"expected impl to be 'cuda' or 'ref', but got 'cpu'"):
+        filtered_lrelu(X, impl="cpu")
+
+
+SIGNS = torch.zeros(2, 3, 65, dtype=torch.int)
+LINEAR = {
+    "dtype": (SIGNS.long(), [8, 9], "signs to have dtype Int, but got Long"),
+    "device": (SIGNS.to("meta"), [8, 9], "signs to be on the device of x (cpu), but got meta"),
+    "shape": (
+        SIGNS,
+        [17, 9],
+        "signs to have shape [batch, channels, words] = [2, 3, 130], but got [2, 3, 65]",
+    ),
+    "numbers": (
+        SIGNS,
+        [17],
+        "sign_size, sign_offset and sign_phase to have 2 numbers each, but got 1, 2 and 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LINEAR)
+def test_bad_signs(case):
+    signs, size, message = LINEAR[case]
+    call = (1, 1, [0, 0, 0, 0], size, [0, 0], [0, 0], 1.0, 0.2, False, False)
+    with pytest.raises(RuntimeError) as raised:
+        torch.ops.lltm_jit.filtered_lrelu_linear(X, signs, None, None, *call)
+    assert str(raised.value) == f"filtered_lrelu_linear(): expected {message}"

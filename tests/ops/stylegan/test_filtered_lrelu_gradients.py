@@ -1,0 +1,218 @@
+"""filtered_lrelu: derivatives of every order, torch.compile, export and the transforms of torch."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from flr_testing import make_filter, make_inputs
+from op_testing import DEVICES, DTYPES, NoGradient
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+from torch.func import grad, hessian, jvp, vmap
+from torch.library import opcheck
+
+from lltm_jit.ops.stylegan.filtered_lrelu import filtered_lrelu
+
+ops = torch.ops.lltm_jit
+
+
+def small(device: str, shape: tuple[int, ...] = (2, 2, 5, 4)) -> tuple[Tensor, Tensor]:
+    """Inputs in double whose samples stay away from the places where the derivative jumps."""
+    torch.manual_seed(3)
+    x, b = make_inputs(shape, torch.double, device)
+    return x.requires_grad_(), b.requires_grad_()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("flip_filter", [False, True])
+@pytest.mark.parametrize("taps", [(None, 3), (4, (3, 2)), ((2, 5), 6)], ids=str)
+@pytest.mark.parametrize(("up", "down"), [(1, 1), (2, 1), (1, 2), (2, 2), (4, 2), (3, 4)])
+def test_gradients(up, down, taps, flip_filter, device):
+    x, b = small(device)
+    fu, fd = (make_filter(t, device) for t in taps)
+    call = {"up": up, "down": down, "padding": [6, 4, 5, 7], "flip_filter": flip_filter}
+
+    def smooth(x: Tensor, b: Tensor) -> Tensor:
+        return filtered_lrelu(x, fu, fd, b, slope=0.3, clamp=0.9, **call)
+
+    assert gradcheck(smooth, (x, b), eps=1e-7, atol=1e-4)
+    assert gradgradcheck(smooth, (x, b), eps=1e-7, atol=1e-4)
+
+
+def results(impl: str, x: Tensor, b: Tensor, f: Tensor, **call) -> list[Tensor]:
+    """Derivatives of the first three orders of a sum that is not linear in the result."""
+    y = filtered_lrelu(x, f, f, b, up=2, down=2, padding=7, clamp=1.0, impl=impl, **call)
+    first = torch.autograd.grad(y.pow(4).sum(), (x, b), create_graph=True)
+    second = torch.autograd.grad(sum(g.pow(3).sum() for g in first), (x, b), create_graph=True)
+    third = torch.autograd.grad(sum(g.pow(2).sum() for g in second), (x, b))
+    return [y, *first, *second, *third]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_third_order_is_that_of_the_reference(device):
+    x, b = small(device, (2, 3, 7, 9))
+    f = make_filter(8, device)
+    torch.testing.assert_close(
+        results("cuda", x, b, f), results("ref", x, b, f), rtol=1e-9, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("x_wanted", "b_wanted"), [(True, False), (False, True)])
+def test_gradients_that_are_asked_for(x_wanted, b_wanted, device):
+    x, b = small(device)
+    both = torch.autograd.grad(filtered_lrelu(x, None, None, b).sum(), (x, b))
+    x, b = x.detach().requires_grad_(x_wanted), b.detach().requires_grad_(b_wanted)
+    filtered_lrelu(x, None, None, b).sum().backward()
+    for leaf, wanted, expected in zip((x, b), (x_wanted, b_wanted), both, strict=True):
+        assert (leaf.grad is not None) == wanted
+        assert not wanted or torch.equal(leaf.grad, expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_undefined_output_gradient(device):
+    x, b = small(device)
+    y = NoGradient.apply(filtered_lrelu(x, None, None, b)).sum()
+    assert torch.autograd.grad(y, (x, b), allow_unused=True) == (None, None)
+    f = make_filter(3, device)
+    y = filtered_lrelu(x, f, f, b, up=2, padding=3)
+    first = torch.autograd.grad(y.square().sum(), (x, b), create_graph=True)
+    for part, other in itertools.permutations(first):  # one of the two outputs has no gradient
+        second = torch.autograd.grad(
+            part.sum() + NoGradient.apply(other).sum(), x, retain_graph=True
+        )
+        expected = torch.autograd.grad(part.sum(), x, retain_graph=True)
+        assert torch.equal(second[0], expected[0])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_filter_that_is_changed_before_the_backward_pass_is_told(device):
+    x, b = small(device)
+    f = make_filter(3, device)
+    y = filtered_lrelu(x, f, f, b, padding=3)
+    f.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.double])
+def test_opcheck(dtype, device):
+    x, b = (t.detach().to(dtype).requires_grad_() for t in small(device))
+    f, f2 = make_filter(3, device), make_filter((2, 3), device)
+    call = (2, 3, [3, 4, 5, 6], 1.2, 0.2, 0.5, False)
+    for operator in (ops.filtered_lrelu, ops.filtered_lrelu_forward):
+        opcheck(operator.default, (x, f, f2, b, *call))
+        opcheck(operator.default, (x.detach(), None, f2, None, *call))
+    y, signs = ops.filtered_lrelu_forward(x.detach(), f, None, b.detach(), 2, 1, *call[2:])
+    size = [y.shape[2], y.shape[3]]
+    phase = [0, 0]
+    words = 65 * -(-size[0] // 16) * -(-size[1] // 64)
+    signs = torch.randint(-(2**31), 2**31, (*y.shape[:2], words), device=device).int()
+    linear = (1, 2, [1, 0, 2, 1], size, [-2, -1], phase, 1.0, 0.3, True)
+    x = y.detach().requires_grad_()
+    for with_sums in (False, True):
+        opcheck(ops.filtered_lrelu_linear.default, (x, signs, None, f, *linear, with_sums))
+
+
+class Model(torch.nn.Module):
+    """filtered_lrelu between operations that torch compiles itself."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.register_buffer("f", make_filter(6, device))
+        self.b = torch.nn.Parameter(torch.randn(3, device=device))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = filtered_lrelu(x.sin(), self.f, self.f, self.b, up=2, down=2, padding=[5, 5, 4, 6])
+        return y.cos()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compile_with_dynamic_shapes(backend, device):
+    torch._dynamo.reset()
+    model = Model(device)
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend=backend)
+    for shape in ((2, 3, 8, 9), (1, 3, 11, 7), (4, 3, 6, 20)):
+        x = torch.randn(shape, device=device, requires_grad=True)
+        actual, expected = compiled(x), model(x)
+        torch.testing.assert_close(actual, expected)
+        weight = torch.randn_like(expected)
+        leaves = (x, model.b)
+        torch.testing.assert_close(
+            torch.autograd.grad(actual, leaves, weight),
+            torch.autograd.grad(expected, leaves, weight),
+        )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_export(device):
+    model, x = Model(device).eval(), torch.randn(2, 3, 8, 9, device=device)
+    height = torch.export.Dim("height", min=4, max=64)
+    program = torch.export.export(model, (x,), dynamic_shapes=({2: height},), strict=False)
+    assert "lltm_jit.filtered_lrelu" in program.graph_module.code
+    larger = torch.randn(2, 3, 20, 9, device=device)
+    torch.testing.assert_close(program.module()(larger), model(larger))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_vmap_and_forward_mode(device):
+    x, b = (t.detach() for t in small(device))
+    f, f2 = make_filter(6, device), make_filter((4, 3), device)
+
+    def call(x: Tensor, b: Tensor) -> Tensor:
+        return filtered_lrelu(x, f, f2, b, up=2, down=3, padding=5, clamp=0.8)
+
+    xs, bs = torch.stack([x, 2 * x, -x]), torch.stack([b, -b, 3 * b])
+    expected = torch.stack([call(*pair) for pair in zip(xs, bs, strict=True)])
+    torch.testing.assert_close(vmap(call)(xs, bs), expected)
+    torch.testing.assert_close(vmap(call, (0, None))(xs, b)[0], expected[0])
+
+    def loss(x: Tensor, b: Tensor) -> Tensor:
+        return call(x, b).square().sum()
+
+    one_by_one = [grad(loss, (0, 1))(*pair) for pair in zip(xs, bs, strict=True)]
+    for actual, *alone in zip(vmap(grad(loss, (0, 1)))(xs, bs), *one_by_one, strict=True):
+        torch.testing.assert_close(actual, torch.stack(alone))
+    tangents = (torch.randn_like(x), torch.randn_like(b))
+    value, change = jvp(call, (x, b), tangents)
+    torch.testing.assert_close(value, expected[0])
+    eps = 1e-7
+    moved = call(*(t + eps * d for t, d in zip((x, b), tangents, strict=True)))
+    torch.testing.assert_close(change, (moved - value) / eps, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_hessian(device):
+    """A forward pass through a backward pass, and batches of both."""
+    x = torch.randn(1, 1, 3, 3, dtype=torch.double, device=device)
+    f = make_filter(4, device)
+
+    def loss(x: Tensor, impl: str = "cuda") -> Tensor:
+        return filtered_lrelu(x, f, f, up=2, down=2, padding=4, impl=impl).pow(3).sum()
+
+    expected = torch.autograd.functional.hessian(lambda x: loss(x, "ref"), x)
+    torch.testing.assert_close(hessian(loss)(x), expected)
+    torch.testing.assert_close(torch.autograd.functional.hessian(loss, x), expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_autocast_leaves_the_dtype(dtype, device):
+    x, b = make_inputs((1, 2, 8, 8), dtype, device)
+    f = make_filter(4, device)
+    plain = filtered_lrelu(x, f, f, b, up=2, down=2, padding=4)
+    with torch.autocast(device, torch.bfloat16):
+        assert torch.equal(filtered_lrelu(x, f, f, b, up=2, down=2, padding=4), plain)
+    assert plain.dtype == dtype
+
+
+def test_meta():
+    x, b = make_inputs((2, 3, 8, 9), torch.half, "meta")
+    f = make_filter(6).to("meta")
+    y = filtered_lrelu(x.requires_grad_(), f, f, b, up=2, down=2, padding=5)
+    assert (y.shape, y.dtype) == ((2, 3, 8, 9), torch.half)
+    assert torch.autograd.grad(y.sum(), x)[0].shape == x.shape
