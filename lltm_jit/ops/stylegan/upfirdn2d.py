@@ -16,104 +16,26 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import has_torch_function
 
 from lltm_jit import native
 from lltm_jit.ops._library import define, refuse_non_tensor
 from lltm_jit.ops.stylegan._implementation import takes_reference
+from lltm_jit.ops.stylegan._upfirdn2d_reference import (
+    Factor,
+    Padding,
+    filter_size,
+    pair,
+    sides_of,
+    upfirdn2d_reference,
+)
 
 define(
     "stylegan",
     "upfirdn2d(Tensor x, Tensor? f, int[2] up, int[2] down, SymInt[4] padding, bool flip_filter,"
     " float gain) -> Tensor",
 )
-
-Factor = int | Sequence[int]  # of both axes, or [x, y]
-Padding = int | Sequence[int]  # on all sides, [x, y], or [x0, x1, y0, y1]
-
-
-# ------------------------------------------------------------------------------------ arguments --
-
-
-def _pair(function: str, name: str, factor: Factor) -> tuple[int, int]:
-    """A factor of both axes as [x, y]."""
-    if isinstance(factor, int):
-        return (factor, factor)
-    if not isinstance(factor, Sequence) or len(factor) != 2:
-        message = f"{function}(): expected {name} to be a number or [x, y], but got {factor!r}"
-        raise ValueError(message)
-    return (factor[0], factor[1])
-
-
-def _sides(function: str, padding: Padding) -> tuple[int, int, int, int]:
-    """A padding as [x0, x1, y0, y1]."""
-    if isinstance(padding, (int, torch.SymInt)):
-        return (padding,) * 4
-    if isinstance(padding, Sequence) and len(padding) == 2:
-        return (padding[0], padding[0], padding[1], padding[1])
-    if isinstance(padding, Sequence) and len(padding) == 4:
-        return (padding[0], padding[1], padding[2], padding[3])
-    raise ValueError(
-        f"{function}(): expected padding to be a number, [x, y] or [x0, x1, y0, y1], "
-        f"but got {padding!r}"
-    )
-
-
-def filter_size(function: str, f: Tensor | None) -> tuple[int, int]:
-    """The taps of a filter on the axes x and y."""
-    if f is None:
-        return (1, 1)
-    refuse_non_tensor(function, "f", f, optional=True)
-    if f.ndim not in (1, 2):
-        raise RuntimeError(
-            f"{function}(): expected f to have shape [taps] or [taps_y, taps_x], "
-            f"but got {list(f.shape)}"
-        )
-    return (f.shape[-1], f.shape[0])
-
-
-# ------------------------------------------------------------------------------------- functions --
-
-
-def upfirdn2d_reference(
-    x: Tensor,
-    f: Tensor | None,
-    up: Factor = 1,
-    down: Factor = 1,
-    padding: Padding = 0,
-    flip_filter: bool = False,
-    gain: float = 1,
-) -> Tensor:
-    """``upfirdn2d`` in plain PyTorch: the definition, step by step. Float computes 16-bit types."""
-    up_x, up_y = _pair("upfirdn2d", "up", up)
-    down_x, down_y = _pair("upfirdn2d", "down", down)
-    n, c, height, width = x.shape
-    dtype = torch.double if x.dtype == torch.double else torch.float
-    y = x.to(dtype)
-    if up_x > 1 or up_y > 1:
-        y = F.pad(y.reshape(n, c, height, 1, width, 1), (0, up_x - 1, 0, 0, 0, up_y - 1))
-        y = y.reshape(n, c, height * up_y, width * up_x)
-    sides = _sides("upfirdn2d", padding)
-    y = F.pad(y, [torch.sym_max(side, 0) for side in sides])
-    if any(side < 0 for side in sides):  # a side may lose more than the image has
-        y = F.pad(y, [torch.sym_min(side, 0) for side in sides])
-    if f is None:
-        y = y[:, :, ::down_y, ::down_x]
-    else:
-        weight = f.detach().to(dtype) if flip_filter else f.detach().to(dtype).flip(*range(f.ndim))
-        if f.ndim == 2:
-            y = _depthwise(y, weight, (down_y, down_x))
-        else:
-            y = _depthwise(y, weight[None, :], (1, down_x))
-            y = _depthwise(y, weight[:, None], (down_y, 1))
-    return (y * gain).to(x.dtype)
-
-
-def _depthwise(x: Tensor, weight: Tensor, stride: tuple[int, int]) -> Tensor:
-    channels = x.shape[1]
-    return F.conv2d(x, weight.expand(channels, 1, *weight.shape), stride=stride, groups=channels)
 
 
 def upfirdn2d(
@@ -155,8 +77,8 @@ def upfirdn2d(
         ValueError: if ``up``, ``down``, ``padding`` or ``impl`` is none of the above.
         TypeError: if ``x`` or ``f`` is no tensor.
     """
-    up, down = _pair("upfirdn2d", "up", up), _pair("upfirdn2d", "down", down)
-    return _run(x, f, up, down, _sides("upfirdn2d", padding), flip_filter, gain, impl)
+    up, down = pair("upfirdn2d", "up", up), pair("upfirdn2d", "down", down)
+    return _run(x, f, up, down, sides_of("upfirdn2d", padding), flip_filter, gain, impl)
 
 
 def _run(
@@ -252,7 +174,7 @@ def filter2d(
     Raises:
         RuntimeError, ValueError, TypeError: as :func:`upfirdn2d`.
     """
-    x0, x1, y0, y1 = _sides("filter2d", padding)
+    x0, x1, y0, y1 = sides_of("filter2d", padding)
     taps_x, taps_y = filter_size("filter2d", f)
     sides = (
         x0 + taps_x // 2,
@@ -285,8 +207,8 @@ def upsample2d(
     Raises:
         RuntimeError, ValueError, TypeError: as :func:`upfirdn2d`.
     """
-    up_x, up_y = _pair("upsample2d", "up", up)
-    x0, x1, y0, y1 = _sides("upsample2d", padding)
+    up_x, up_y = pair("upsample2d", "up", up)
+    x0, x1, y0, y1 = sides_of("upsample2d", padding)
     taps_x, taps_y = filter_size("upsample2d", f)
     sides = (
         x0 + (taps_x + up_x - 1) // 2,
@@ -318,8 +240,8 @@ def downsample2d(
     Raises:
         RuntimeError, ValueError, TypeError: as :func:`upfirdn2d`.
     """
-    down_x, down_y = _pair("downsample2d", "down", down)
-    x0, x1, y0, y1 = _sides("downsample2d", padding)
+    down_x, down_y = pair("downsample2d", "down", down)
+    x0, x1, y0, y1 = sides_of("downsample2d", padding)
     taps_x, taps_y = filter_size("downsample2d", f)
     sides = (
         x0 + (taps_x - down_x + 1) // 2,

@@ -1,0 +1,142 @@
+"""conv2d_resample: a convolution of an image that is resampled with a filter.
+
+Source of the maths: Karras et al., "Analyzing and Improving the Image Quality of StyleGAN" (2020).
+The definition enlarges and filters the image, convolves it, filters and reduces the result. A
+convolution without a bias may change places with a filter, and where every second sample is zero or
+is dropped, a transposed or strided convolution leaves it out. So there are quicker orders of the same.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from lltm_jit.ops._library import refuse_non_tensor
+from lltm_jit.ops.stylegan._upfirdn2d_reference import Padding, filter_size, sides_of
+from lltm_jit.ops.stylegan.upfirdn2d import upfirdn2d
+
+
+def conv2d_resample(
+    x: Tensor,
+    w: Tensor,
+    f: Tensor | None = None,
+    up: int = 1,
+    down: int = 1,
+    padding: Padding = 0,
+    groups: int = 1,
+    flip_weight: bool = True,
+    flip_filter: bool = False,
+) -> Tensor:
+    """Convolve a batch of images between upsampling and downsampling.
+
+    Args:
+        x: (N, C, H, W); half, bfloat16, float or double.
+        w: (out_channels, C / groups, kernel_height, kernel_width), of the dtype and device of ``x``.
+        f: the filter of both resamplings, as :func:`~lltm_jit.ops.stylegan.upfirdn2d.setup_filter`
+            makes it.
+        up: how many times the image is enlarged before the convolution.
+        down: how many times the result is reduced.
+        padding: zeros around the upsampled image, more than what the filters take: a number,
+            [x, y], or [x0, x1, y0, y1].
+        groups: of channels, each convolved by itself.
+        flip_weight: whether ``w`` is a correlation, as in ``torch.nn.functional.conv2d``; else it
+            is turned round.
+        flip_filter: as in :func:`~lltm_jit.ops.stylegan.upfirdn2d.upfirdn2d`.
+
+    Returns:
+        (N, out_channels, H', W'). Differentiable any number of times with respect to ``x`` and
+        ``w``; the results of the different orders agree to rounding.
+
+    Raises:
+        RuntimeError: if a shape, dtype or device does not fit.
+        ValueError: if ``up`` or ``down`` is no positive number, or ``padding`` none of the above.
+        TypeError: if ``x``, ``w`` or ``f`` is no tensor.
+    """
+    _check(x, w, up, down)
+    sides = _all_sides(f, up, down, padding)
+    height, width = w.shape[2:]
+    if up == 1 and down == 1:
+        return _unresampled(x, w, sides, groups, flip_weight)
+    if up == 1 and height == width == 1:
+        x = upfirdn2d(x, f, down=down, padding=sides, flip_filter=flip_filter)
+        return _convolve(x, w, groups, flip_weight)
+    if up == 1:
+        x = upfirdn2d(x, f, padding=sides, flip_filter=flip_filter)
+        return _convolve(x, w, groups, flip_weight, stride=down)
+    if height == width == 1:
+        x = _convolve(x, w, groups, flip_weight)
+        x = upfirdn2d(x, f, up, 1, sides, flip_filter, up * up)
+    else:
+        x, left = _convolve_upsampled(x, w, up, sides, groups, flip_weight)
+        x = upfirdn2d(x, f, 1, 1, left, flip_filter, up * up)
+    return upfirdn2d(x, f, down=down, flip_filter=flip_filter) if down > 1 else x
+
+
+def _check(x: Tensor, w: Tensor, up: int, down: int) -> None:
+    refuse_non_tensor("conv2d_resample", "x", x)
+    refuse_non_tensor("conv2d_resample", "w", w)
+    for name, factor in (("up", up), ("down", down)):
+        if not isinstance(factor, int) or factor < 1:
+            raise ValueError(
+                f"conv2d_resample(): expected {name} to be a positive number, but got {factor!r}"
+            )
+    shapes = {"x": (x, "[N, C, H, W]"), "w": (w, "[out_channels, C / groups, height, width]")}
+    for name, (tensor, shape) in shapes.items():
+        if tensor.ndim != 4:
+            raise RuntimeError(
+                f"conv2d_resample(): expected {name} to have 4 dimensions {shape}, "
+                f"but got shape {list(tensor.shape)}"
+            )
+    if w.dtype != x.dtype:
+        raise RuntimeError(
+            f"conv2d_resample(): expected w to have the dtype of x ({x.dtype}), but got {w.dtype}"
+        )
+
+
+def _all_sides(f: Tensor | None, up: int, down: int, padding: Padding) -> tuple[int, ...]:
+    """What is padded at the beginning: by the caller, and for the filters."""
+    sides = list(sides_of("conv2d_resample", padding))
+    for axis, taps in enumerate(filter_size("conv2d_resample", f)):
+        if up > 1:
+            sides[2 * axis] += (taps + up - 1) // 2
+            sides[2 * axis + 1] += (taps - up) // 2
+        if down > 1:
+            sides[2 * axis] += (taps - down + 1) // 2
+            sides[2 * axis + 1] += (taps - down) // 2
+    return tuple(sides)
+
+
+def _convolve(x: Tensor, w: Tensor, groups: int, flip_weight: bool, **options: int | list) -> Tensor:
+    return F.conv2d(x, w if flip_weight else w.flip(2, 3), groups=groups, **options)
+
+
+def _unresampled(
+    x: Tensor, w: Tensor, sides: tuple[int, ...], groups: int, flip_weight: bool
+) -> Tensor:
+    """The convolution alone, which pads by itself where it can."""
+    x0, x1, y0, y1 = sides
+    if x0 == x1 >= 0 and y0 == y1 >= 0:
+        return _convolve(x, w, groups, flip_weight, padding=[y0, x0])
+    return _convolve(upfirdn2d(x, None, padding=sides), w, groups, flip_weight)
+
+
+def _convolve_upsampled(
+    x: Tensor, w: Tensor, up: int, sides: tuple[int, ...], groups: int, flip_weight: bool
+) -> tuple[Tensor, list[int]]:
+    """The convolution of the image with zeros between its samples, and what is left to pad.
+
+    A transposed convolution gives each result that a sample adds to. Those of the definition begin
+    after the padding, less the extent of the weight, and go on for the zeros after the last sample.
+    What is to be cropped on both ends it leaves out itself.
+    """
+    out_channels, in_channels, height, width = w.shape
+    left = []
+    for size, before, after in ((width, *sides[:2]), (height, *sides[2:])):
+        left += [before - (size - 1), after - (size - 1) + up - 1]
+    crops = [max(min(-left[2 * axis], -left[2 * axis + 1]), 0) for axis in (0, 1)]
+    weight = w.reshape(groups, out_channels // groups, in_channels, height, width).transpose(1, 2)
+    weight = weight.reshape(groups * in_channels, out_channels // groups, height, width)
+    if flip_weight:
+        weight = weight.flip(2, 3)
+    y = F.conv_transpose2d(x, weight, stride=up, padding=crops[::-1], groups=groups)
+    return y, [side + crops[place // 2] for place, side in enumerate(left)]

@@ -1,0 +1,131 @@
+"""conv2d_resample: its quicker orders against the plain definition."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from op_testing import DEVICES, assert_accurate
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+
+from lltm_jit.ops.conv2d_resample import conv2d_resample
+from lltm_jit.ops.stylegan._upfirdn2d_reference import upfirdn2d_reference
+from lltm_jit.ops.upfirdn2d import setup_filter
+
+PADDINGS = [0, 1, [2, 1], [3, 0, -1, 2]]
+
+
+def definition(
+    x: Tensor,
+    w: Tensor,
+    f: Tensor | None = None,
+    up: int = 1,
+    down: int = 1,
+    padding: int | list[int] = 0,
+    groups: int = 1,
+    flip_weight: bool = True,
+    flip_filter: bool = False,
+) -> Tensor:
+    """Enlarge, convolve, reduce; one after the other."""
+    padding = [padding] * 4 if isinstance(padding, int) else padding
+    sides = [padding[0], padding[0], padding[1], padding[1]] if len(padding) == 2 else [*padding]
+    for axis in (0, 1):
+        taps = 1 if f is None else f.shape[-1] if axis == 0 else f.shape[0]
+        if up > 1:
+            sides[2 * axis] += (taps + up - 1) // 2
+            sides[2 * axis + 1] += (taps - up) // 2
+        if down > 1:
+            sides[2 * axis] += (taps - down + 1) // 2
+            sides[2 * axis + 1] += (taps - down) // 2
+    x = upfirdn2d_reference(x, f if up > 1 else None, up, 1, sides, flip_filter, up**2)
+    x = F.conv2d(x, w if flip_weight else w.flip(2, 3), groups=groups)
+    return upfirdn2d_reference(x, f, 1, down, 0, flip_filter) if down > 1 else x
+
+
+def arguments(kernel: tuple[int, int], groups: int, **options) -> tuple[Tensor, Tensor]:
+    return torch.randn(2, 6, 9, 8, **options), torch.randn(4, 6 // groups, *kernel, **options)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 3), (2, 1), (5, 4)])
+@pytest.mark.parametrize(("up", "down"), [(1, 1), (2, 1), (1, 2), (2, 2), (3, 2), (4, 1)])
+def test_agrees_with_the_definition(up, down, kernel, device):
+    filters = {
+        "1": setup_filter([1, 2, 3, 1], device),
+        "2": setup_filter(range(1, 13), device),
+        "3": torch.rand(3, 5, device=device),
+        "4": None,
+    }
+    for (name, padding), flip in itertools.product(zip(filters, PADDINGS, strict=True), (False, True)):
+        groups = 2 if flip else 1
+        x, w = arguments(kernel, groups, dtype=torch.double, device=device)
+        options = (filters[name], up, down, padding, groups, flip, not flip)
+        actual, expected = conv2d_resample(x, w, *options), definition(x, w, *options)
+        torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float])
+@pytest.mark.parametrize(("up", "down"), [(1, 1), (2, 1), (1, 2), (2, 2)])
+def test_accuracy(up, down, dtype, device):
+    f = setup_filter([1, 3, 3, 1], device)
+    for kernel in ((1, 1), (3, 3)):
+        x, w = (t.to(dtype) for t in arguments(kernel, 1, device=device))
+        options = (f, up, down, kernel[0] // 2)
+        exact = definition(x.double(), w.double(), *options)
+        actual, baseline = conv2d_resample(x, w, *options), definition(x, w, *options)
+        assert_accurate(actual, exact, baseline, ulps=4, sums=True)
+
+
+@pytest.mark.parametrize(("up", "down"), [(1, 1), (2, 1), (1, 2), (2, 2)])
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 2)])
+def test_gradients(kernel, up, down):
+    f = setup_filter([1, 3, 1])
+    x = torch.randn(1, 2, 4, 3, dtype=torch.double, requires_grad=True)
+    w = torch.randn(2, 2, *kernel, dtype=torch.double, requires_grad=True)
+
+    def function(x, w):
+        return conv2d_resample(x, w, f, up, down, padding=1)
+
+    assert gradcheck(function, (x, w))
+    assert gradgradcheck(function, (x, w))
+
+
+def test_compile():
+    torch._dynamo.reset()
+    x, w = (t.requires_grad_() for t in arguments((3, 3), 1))
+    f = setup_filter([1, 3, 3, 1])
+
+    def function(x, w):
+        return conv2d_resample(conv2d_resample(x, w, f, up=2, padding=1), w[:, :4], f, down=2)
+
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=True)
+    torch.testing.assert_close(compiled(x, w), function(x, w))
+    actual, expected = (torch.autograd.grad(g(x, w).sum(), (x, w)) for g in (compiled, function))
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+X, W = torch.zeros(1, 2, 8, 8), torch.zeros(3, 2, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("args", "error", "message"),
+    [
+        ((X, W, None, 0), ValueError, "up to be a positive number, but got 0"),
+        ((X, W, None, 1, 1.5), ValueError, "down to be a positive number, but got 1.5"),
+        ((X[0], W), RuntimeError, "x to have 4 dimensions [N, C, H, W], but got shape [2, 8, 8]"),
+        ((X, W[0]), RuntimeError,
+         "w to have 4 dimensions [out_channels, C / groups, height, width], but got shape [2, 3, 3]"),
+        ((X, W.half()), RuntimeError,
+         "w to have the dtype of x (torch.float32), but got torch.float16"),
+        ((X, [1.0]), TypeError, "w to be a tensor, but got list"),
+        ((X, W, [1.0]), TypeError, "f to be a tensor or None, but got list"),
+    ],
+)  # fmt: skip
+def test_bad_input(args, error, message):
+    with pytest.raises(error) as raised:
+        conv2d_resample(*args)
+    assert str(raised.value) == f"conv2d_resample(): expected {message}"

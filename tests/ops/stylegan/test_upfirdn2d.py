@@ -1,0 +1,324 @@
+"""upfirdn2d: agreement with its definition and with SciPy; memory; wrong arguments."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.signal
+import torch
+import torch.nn.functional as F
+from op_testing import (
+    DEVICES,
+    DTYPES,
+    LAYOUTS,
+    bits,
+    captured_in_graph,
+    needs_gpu,
+    on_side_stream,
+    seen_by_torch_function,
+    with_layout,
+)
+from upfirdn2d_testing import FACTORS, Call, random_call
+
+from lltm_jit.ops import upfirdn2d as ops
+from lltm_jit.ops.stylegan import implementation
+from lltm_jit.ops.stylegan._upfirdn2d_reference import upfirdn2d_reference
+from lltm_jit.ops.upfirdn2d import downsample2d, filter2d, setup_filter, upfirdn2d, upsample2d
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_agrees_with_scipy(device):
+    """300 random cases, each axis filtered by SciPy."""
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        up, down, taps = (rng.integers(1, high, 2) for high in (5, 5, 65))
+        h = [rng.standard_normal(n) / n for n in taps]
+        x = rng.standard_normal((1, 2, *rng.integers(1, 40, 2)))
+        expected = x
+        for axis in (0, 1):
+            expected = scipy.signal.upfirdn(h[axis], expected, up[axis], down[axis], axis=3 - axis)
+        padding = [n for axis in (0, 1) for n in (taps[axis] - 1, taps[axis] - up[axis])]
+        padding = [int(n) for n in padding]
+        f = torch.from_numpy(np.outer(h[1], h[0])).to(device)
+        actual = upfirdn2d(torch.from_numpy(x).to(device), f, up.tolist(), down.tolist(), padding)
+        np.testing.assert_allclose(actual.cpu(), expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("up", [1, 2, 3])
+@pytest.mark.parametrize("down", [1, 2, 3])
+@pytest.mark.parametrize("taps", [1, 3, 4, 7, 8, 12, 13, 24, 25, 64])
+def test_separable_filters_agree_with_scipy(taps, down, up, device):
+    rng = np.random.default_rng(taps)
+    h, x = rng.standard_normal(taps) / taps, rng.standard_normal((1, 3, 21, 34))
+    expected = scipy.signal.upfirdn(h, x, up, down, axis=2)
+    expected = scipy.signal.upfirdn(h, expected, up, down, axis=3)
+    padding = [taps - 1, taps - up] * 2
+    tensor, f = torch.from_numpy(x).float().to(device), torch.from_numpy(h).float().to(device)
+    actual = upfirdn2d(tensor, f, up, down, padding)
+    np.testing.assert_allclose(actual.cpu(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_matches_float64(dtype, device):
+    """Random factors, filters, paddings, layouts, flips and gains."""
+    for seed in range(100):
+        random_call(seed, dtype, device).check()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("taps", [4, 12])
+@pytest.mark.parametrize(("up", "down"), FACTORS[:3])
+def test_sizes_around_those_of_the_kernels(up, down, taps, channels_last, device):
+    f = torch.randn(taps, device=device)
+    for size in (1, 2, 31, 32, 33, 127, 128, 129, 257):
+        for x in (torch.randn(1, 8, 5, size), torch.randn(1, 8, size, 5)):
+            x = x.to(device, torch.half)
+            x = x.to(memory_format=torch.channels_last) if channels_last else x
+            Call(x, f, up, down, [taps - 1, taps, taps, taps - 1], False, 1.0).check()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_layout(layout, device):
+    x = with_layout(torch.randn(3, 8, 17, 24, device=device), layout)
+    for up, down in FACTORS:
+        Call(x, torch.randn(3, 4, device=device), up, down, [2, 3, 1, 2], False, 1.0).check()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_memory_format_stays(device):
+    f = setup_filter([1, 3, 3, 1], device)
+    x = torch.randn(2, 8, 6, 10, device=device)
+    for format in (torch.contiguous_format, torch.channels_last):
+        y = upsample2d(x.to(memory_format=format), f)
+        assert y.is_contiguous(memory_format=format)
+        assert y.shape == (2, 8, 12, 20)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("shape", [(0, 3, 8, 8), (2, 0, 8, 8), (2, 3, 0, 8), (2, 3, 8, 0)])
+def test_empty(shape, device):
+    x, f = torch.zeros(shape, device=device), torch.ones(4, device=device)
+    y = upfirdn2d(x, f, up=2, padding=4)
+    assert torch.equal(y, torch.zeros(*shape[:2], *(2 * n + 5 for n in shape[2:]), device=device))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.double])
+def test_the_filter_has_a_dtype_of_its_own(dtype, device):
+    for taps in (4, 12, 30):
+        for of_x in DTYPES:
+            x = torch.randn(2, 8, 9, 7, device=device).to(of_x)
+            f = torch.randn(taps, device=device).to(dtype)
+            Call(x, f, (2, 2), (1, 1), [taps] * 4, False, 1.0).check()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("taps", [1, 3, 4, 5, 9, 12, 17])
+@pytest.mark.parametrize(("up", "down"), FACTORS)
+def test_infinities_stay_where_taps_are(up, down, taps, channels_last, device):
+    """Also where the kernel has more taps than the filter."""
+    x = torch.randn(1, 8, 40, 40, device=device)
+    x[0, 3, 20, 17], x[0, 5, 3, 2], x[0, 1, 39, 39] = float("inf"), float("nan"), -float("inf")
+    x = x.to(memory_format=torch.channels_last) if channels_last else x
+    f = torch.rand(taps) + 0.5
+    actual = upfirdn2d(x, f.to(device), up, down, [taps, taps - 1, taps, taps + 1])
+    # A filter of ones finds the results that each special value is part of.
+    finite = x.cpu().isfinite()
+    touched = upfirdn2d_reference(
+        (~finite).double(), torch.ones(taps), up, down, [taps, taps - 1, taps, taps + 1]
+    )
+    assert torch.equal(actual.cpu().isfinite(), touched == 0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_same_input_same_bits(device):
+    call = random_call(3, torch.float, device)
+    assert bits([call.run()]) == bits([call.run()])
+    x, f = torch.randn(1, 64, 64, 64, device=device), setup_filter([1, 3, 3, 1], device)
+    assert bits([upsample2d(x, f)]) == bits([upsample2d(x, f)])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_16_bit_results_are_rounded_once(device):
+    """Intermediate values are no multiples of the dtype's steps."""
+    x = torch.full((1, 8, 16, 16), 1 + 2**-9, device=device, dtype=torch.half)
+    f = torch.tensor([1.0, 2**-9], device=device)
+    exact = ((1 + 2**-9) ** 3) * torch.ones(1, 8, 15, 15, dtype=torch.double)
+    assert torch.equal(upfirdn2d(x, f).cpu(), exact.half())
+
+
+# ------------------------------------------------------------------------- functions made of it --
+
+
+def test_setup_filter():
+    expected = torch.tensor([1.0, 3, 3, 1]).outer(torch.tensor([1.0, 3, 3, 1])) / 64
+    assert torch.equal(setup_filter([1, 3, 3, 1]), expected)
+    assert torch.equal(setup_filter(np.array([1, 3, 3, 1]), gain=4), 4 * expected)
+    assert torch.equal(setup_filter([1] * 8), torch.full((8,), 1 / 8))
+    assert torch.equal(setup_filter([1, 3], separable=True, gain=4), torch.tensor([0.5, 1.5]))
+    assert torch.equal(setup_filter([1, 3], normalize=False, flip_filter=True, separable=True),
+                       torch.tensor([3.0, 1.0]))  # fmt: skip
+    assert torch.equal(setup_filter(None), torch.ones(1, 1))
+    assert torch.equal(setup_filter(5), torch.ones(1, 1))
+    mine = torch.tensor([[1.0, 2.0]])
+    assert setup_filter(mine, normalize=False).data_ptr() != mine.data_ptr()
+    setup_filter(mine)
+    assert torch.equal(mine, torch.tensor([[1.0, 2.0]]))
+    assert setup_filter(mine.double()).dtype == torch.float
+
+
+@pytest.mark.parametrize(
+    ("f", "options", "message"),
+    [
+        ([[[1.0]]], {}, "0 to 2 dimensions and at least one tap, but got shape [1, 1, 1]"),
+        ([], {}, "0 to 2 dimensions and at least one tap, but got shape [0]"),
+        ([[1.0]], {"separable": True}, "1 dimension, as it is to be separable, but got shape [1, 1]"),
+    ],
+)
+def test_setup_filter_refuses(f, options, message):
+    with pytest.raises(ValueError) as raised:  # noqa: PT011
+        setup_filter(f, **options)
+    assert str(raised.value) == f"setup_filter(): expected f to have {message}"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("taps", [1, 2, 3, 4, 5, 8, 12])
+def test_paddings(taps, device):
+    x = torch.randn(1, 2, 8, 12, device=device)
+    f = torch.randn(taps, taps + 1, device=device)
+    same = filter2d(x, f)
+    assert torch.equal(
+        same,
+        upfirdn2d(x, f, padding=[(taps + 1) // 2, taps // 2, taps // 2, (taps - 1) // 2]),
+    )
+    assert same.shape == x.shape
+    assert filter2d(x, f, [1, 2, 3, 4]).shape == (1, 2, 15, 15)
+    for factor in (1, 2, 3):
+        up = upsample2d(x, f, factor, gain=3)
+        before_x, after_x = (taps + factor) // 2, (taps + 1 - factor) // 2
+        before_y, after_y = (taps + factor - 1) // 2, (taps - factor) // 2
+        sides = [before_x, after_x, before_y, after_y]
+        assert torch.equal(up, upfirdn2d(x, f, factor, 1, sides, gain=3 * factor**2))
+        down = downsample2d(x, f, factor)
+        before_x, before_y = (taps - factor + 2) // 2, (taps - factor + 1) // 2
+        sides = [before_x, (taps + 1 - factor) // 2, before_y, (taps - factor) // 2]
+        assert torch.equal(down, upfirdn2d(x, f, 1, factor, sides))
+    assert upsample2d(x, f, [3, 2], [1, 0]).shape == (1, 2, 16, 38)
+
+
+def test_implementations():
+    x, f = torch.randn(1, 2, 8, 12), setup_filter([1, 3, 3, 1])
+    for function in (upsample2d, downsample2d, filter2d, upfirdn2d):
+        torch.testing.assert_close(function(x, f), function(x, f, impl="ref"))
+    with implementation("ref"):
+        assert bits([upsample2d(x, f)]) == bits([upsample2d(x, f, impl="ref")])
+
+
+def test_the_reference_is_the_definition():
+    """Zeros, padding, products, and every down-th, written out."""
+    x, f = torch.randn(5, dtype=torch.double), torch.randn(4, dtype=torch.double)
+    padded = F.pad(torch.stack([x, *torch.zeros(2, 5)], 1).flatten(), (3, 2))
+    products = padded.unfold(0, 4, 1) @ f.flip(0)
+    expected = 1.5 * products[::2]
+    actual = upfirdn2d_reference(x.view(1, 1, 1, 5), f.view(1, 4), (3, 1), (2, 1), [3, 2, 0, 0], gain=1.5)
+    torch.testing.assert_close(actual.flatten(), expected)
+
+
+# ---------------------------------------------------------------------------------------- errors --
+
+X, TAPS = torch.zeros(1, 2, 5, 6), torch.ones(4)
+BAD_INPUTS = {
+    "rank": ((X[0], TAPS), "x to have 4 dimensions [batch_size, channels, height, width], but got shape [2, 5, 6]"),
+    "dtype": ((X.int(), TAPS), "x to have dtype Half, BFloat16, Float or Double, but got Int"),
+    "filter dtype": ((X, TAPS.int()), "f to have dtype Half, BFloat16, Float or Double, but got Int"),
+    "filter rank": ((X, torch.ones(1, 1, 1)), "f to have shape [taps] or [taps_y, taps_x], but got [1, 1, 1]"),
+    "no taps": ((X, torch.ones(0)), "f to have at least one tap, but got shape [0]"),
+    "filter device": ((X, TAPS.to("meta")), "f to be on the device of x (cpu), but got meta"),
+    "up": ((X, TAPS, 0), "up to be two positive numbers [x, y], but got [0, 0]"),
+    "down": ((X, TAPS, 1, [1, -1]), "down to be two positive numbers [x, y], but got [1, -1]"),
+    "width": ((X, TAPS, 1, 1, [-3, 0, 0, 0]), "the width of the upsampled and padded x to be at least the 4 taps of the filter, but got 3"),
+    "height": ((X, torch.ones(8, 1), 1, 1, 1), "the height of the upsampled and padded x to be at least the 8 taps of the filter, but got 7"),
+    "gradient": ((X, TAPS.clone().requires_grad_()), "f not to require a gradient, since it gets none; pass f.detach()"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_INPUTS)
+def test_bad_input(case):
+    inputs, message = BAD_INPUTS[case]
+    with pytest.raises(RuntimeError) as raised:
+        upfirdn2d(*inputs)
+    assert str(raised.value) == f"upfirdn2d(): expected {message}"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"up": [1, 2, 3]}, "up to be a number or [x, y], but got [1, 2, 3]"),
+        ({"down": 1.5}, "down to be a number or [x, y], but got 1.5"),
+        ({"padding": [1, 2, 3]}, "padding to be a number, [x, y] or [x0, x1, y0, y1], but got [1, 2, 3]"),
+        ({"impl": "fast"}, "impl to be 'cuda' or 'ref', but got 'fast'"),
+    ],
+)  # fmt: skip
+def test_bad_options(options, message):
+    with pytest.raises(ValueError) as raised:  # noqa: PT011
+        upfirdn2d(X, TAPS, **options)
+    assert str(raised.value) == f"upfirdn2d(): expected {message}"
+
+
+@pytest.mark.parametrize("function", [upfirdn2d, filter2d, upsample2d, downsample2d])
+def test_what_is_no_tensor(function):
+    with pytest.raises(TypeError, match=r"\(\): expected x to be a tensor, but got list"):
+        function([1.0], TAPS)
+    with pytest.raises(TypeError, match=r"\(\): expected f to be a tensor or None, but got list"):
+        function(X, [1.0])
+
+
+def test_torch_function_sees_the_operator():
+    def call(x):
+        return ops.upfirdn2d(x.view(1, 1, 1, 3), None)
+
+    assert torch.ops.lltm_jit.upfirdn2d in seen_by_torch_function(call, 1)
+
+
+# ------------------------------------------------------------------------------------------- GPU --
+
+
+@needs_gpu
+def test_a_filter_on_the_cpu_is_refused():
+    with pytest.raises(RuntimeError) as raised:
+        upfirdn2d(X.cuda(), TAPS)
+    message = "upfirdn2d(): expected f to be on the device of x (cuda:0), but got cpu"
+    assert str(raised.value) == message
+
+
+@needs_gpu
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_cuda_graph_and_side_stream(channels_last):
+    """The filter may come as late as the image."""
+    x, f = torch.randn(2, 8, 64, 48, device="cuda"), setup_filter([1, 3, 3, 1], "cuda")
+    x = x.to(memory_format=torch.channels_last) if channels_last else x
+    for function in (upsample2d, downsample2d, filter2d):
+        expected = function(x, f)
+        torch.testing.assert_close(captured_in_graph(lambda: (function(x, f),))[0], expected)  # noqa: B023
+        torch.testing.assert_close(on_side_stream(function, (x, f)), expected)
+        late = on_side_stream(lambda f, x: function(x, f), (f, x))  # noqa: B023
+        torch.testing.assert_close(late, expected)
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("shape", [(1030, 8, 512, 512), (1, 8, 16400, 16400)])
+def test_beyond_31_bits(shape, channels_last, device):
+    """Of the whole tensor, and of one image, against parts of it."""
+    f = setup_filter([1, 3, 3, 1], device)
+    x = torch.randn(shape, device=device, dtype=torch.half)
+    x = x.to(memory_format=torch.channels_last) if channels_last else x
+    y = filter2d(x, f)
+    torch.testing.assert_close(y[-1:, -1:, -99:], filter2d(x[-1:, -1:, -102:], f)[:, :, -99:])
+    torch.testing.assert_close(y[:1, :1, :99], filter2d(x[:1, :1, :102], f)[:, :, :99])

@@ -1,0 +1,210 @@
+"""upfirdn2d under autograd, torch.compile, torch.export, torch.func and autocast; as modules."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from op_testing import DEVICES, NoGradient
+from torch.autograd import gradcheck, gradgradcheck
+from torch.func import jvp, vmap
+from torch.library import opcheck
+from upfirdn2d_testing import FACTORS
+
+from lltm_jit.ops.stylegan._upfirdn2d_reference import upfirdn2d_reference
+from lltm_jit.ops.stylegan.resample_modules import Downsample2d, Filter2d, Upsample2d
+from lltm_jit.ops.stylegan.stylegan2_upfirdn2d import upfirdn2d as port_upfirdn2d
+from lltm_jit.ops.upfirdn2d import downsample2d, filter2d, setup_filter, upfirdn2d, upsample2d
+
+FILTERS = {
+    "none": None,
+    "separable": torch.tensor([1.0, 3.0, 2.0]),
+    "2-D": torch.arange(1.0, 7.0).view(2, 3),
+    "long": torch.arange(1.0, 14.0),
+}
+
+
+def image(*shape, device="cpu", requires_grad=True, dtype=torch.double):
+    return torch.randn(*shape, dtype=dtype, device=device).requires_grad_(requires_grad)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize(("up", "down"), FACTORS)
+@pytest.mark.parametrize("flip", [False, True])
+def test_gradients(flip, up, down, name, device):
+    f = None if FILTERS[name] is None else FILTERS[name].to(device)
+    padding = [12, -1, 3, 12] if name == "long" else [2, -1, 3, 1]
+
+    def function(x):
+        return upfirdn2d(x, f, up, down, padding, flip, 0.5)
+
+    x = image(1, 2, 3, 4, device=device)
+    assert gradcheck(function, x, check_forward_ad=True, check_batched_grad=True)
+    assert gradgradcheck(function, x)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_third_order(device):
+    """A product of results makes every order different from zero."""
+    x, f = image(1, 1, 5, 5, device=device), setup_filter([1, 3, 3, 1], device)
+
+    def orders(function):
+        result, found = function(x).pow(4).sum(), []
+        for _ in range(3):
+            (gradient,) = torch.autograd.grad(result, x, create_graph=True)
+            found.append(gradient)
+            result = gradient.sum()
+        return found
+
+    torch.testing.assert_close(
+        orders(lambda x: upsample2d(x, f)), orders(lambda x: upsample2d(x, f, impl="ref"))
+    )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("function", [upsample2d, downsample2d, filter2d])
+@pytest.mark.parametrize("taps", [4, 5, 12])
+def test_gradients_of_wide_images(taps, function, device):
+    """Through the kernels for large images, in float and both memory formats."""
+    f = torch.randn(taps, device=device)
+    for format in (torch.contiguous_format, torch.channels_last):
+        x = image(2, 8, 36, 52, device=device, dtype=torch.float)
+        x = x.detach().contiguous(memory_format=format).requires_grad_()
+        results = [function(x, f), function(x, f, impl="ref")]
+        weight = torch.randn_like(results[0])
+        actual, expected = (torch.autograd.grad(y, x, weight)[0] for y in results)
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+        assert actual.is_contiguous(memory_format=format)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_undefined_output_gradient(device):
+    x = image(1, 1, 4, 4, device=device)
+    result = NoGradient.apply(filter2d(x, None)).sum()
+    assert torch.autograd.grad(result, x, allow_unused=True) == (None,)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", FILTERS)
+def test_opcheck(name, device):
+    f = None if FILTERS[name] is None else FILTERS[name].to(device)
+    args = (f, [2, 1], [1, 3], [13, 14, 15, 16], True, 2.0)
+    opcheck(torch.ops.lltm_jit.upfirdn2d.default, (image(2, 3, 4, 5, device=device), *args))
+    x = image(2, 8, 4, 5, device=device).detach().to(memory_format=torch.channels_last)
+    opcheck(torch.ops.lltm_jit.upfirdn2d.default, (x.requires_grad_(), *args))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compile_with_dynamic_shapes(backend, device):
+    torch._dynamo.reset()
+    f = setup_filter([1, 3, 3, 1], device)
+
+    def function(x):
+        y = downsample2d(upsample2d(x.sin(), f), f, padding=[1, 0])
+        return upfirdn2d(y, f, padding=x.shape[3] // 2).cos()
+
+    compiled = torch.compile(function, fullgraph=True, dynamic=True, backend=backend)
+    for shape in ((2, 3, 8, 10), (1, 4, 12, 6), (3, 2, 9, 7)):
+        x = image(*shape, device=device, dtype=torch.float)
+        torch.testing.assert_close(compiled(x), function(x))
+        gradients = [torch.autograd.grad(g(x).sum(), x)[0] for g in (compiled, function)]
+        torch.testing.assert_close(*gradients)
+
+
+def test_export_with_a_dynamic_batch():
+    module = torch.nn.Sequential(Upsample2d([1, 3, 3, 1]), Downsample2d([1, 3, 3, 1]))
+    x = image(2, 3, 8, 8, requires_grad=False, dtype=torch.float)
+    batch = torch.export.Dim("batch", min=1)
+    exported = torch.export.export(module, (x,), dynamic_shapes=({0: batch},), strict=True)
+    wider = torch.cat([x, x, x])
+    torch.testing.assert_close(exported.module()(wider), module(wider))
+
+
+def test_the_reference_exports_to_plain_operations():
+    """All are torch's own, as an export to ONNX needs."""
+
+    class Reference(torch.nn.Module):
+        def forward(self, x):
+            return upsample2d(x, setup_filter([1, 3, 3, 1]), impl="ref")
+
+    graph = torch.export.export(Reference(), (torch.randn(1, 2, 4, 4),)).graph
+    targets = [str(node.target) for node in graph.nodes if node.op == "call_function"]
+    assert targets
+    assert all(target.startswith(("aten.", "_operator.")) for target in targets), targets
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_transforms(device):
+    f = setup_filter([1, 3, 3, 1], device)
+    x = image(3, 2, 2, 5, 6, device=device, requires_grad=False)
+    for function in (upsample2d, downsample2d):
+        expected = torch.stack([function(part, f) for part in x])
+        torch.testing.assert_close(vmap(lambda x: function(x, f))(x), expected)  # noqa: B023
+    filters = torch.randn(3, 4, device=device)
+    expected = torch.stack([filter2d(x[0], g) for g in filters])
+    torch.testing.assert_close(vmap(filter2d, in_dims=(None, 0))(x[0], filters), expected)
+    direction = torch.randn_like(x[0])
+    tangent = jvp(lambda x: upsample2d(x, f), (x[0],), (direction,))[1]
+    torch.testing.assert_close(tangent, upsample2d(direction, f))
+    assert upsample2d(x[0].to("meta"), f.to("meta")).shape == (2, 2, 10, 12)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_autocast_leaves_the_dtype(device):
+    f = setup_filter([1, 3, 3, 1], device)
+    x = torch.randn(1, 2, 5, 6, device=device)
+    with torch.autocast(device, torch.bfloat16):
+        assert upsample2d(x, f).dtype == torch.float
+        assert upsample2d(x.half(), f).dtype == torch.half
+
+
+# --------------------------------------------------------------------------------------- modules --
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_modules(device):
+    x, f = torch.randn(2, 3, 8, 8, device=device), setup_filter([1, 3, 3, 1], device)
+    pairs = [
+        (Upsample2d([1, 3, 3, 1], gain=2), upsample2d(x, f, gain=2)),
+        (Downsample2d([1, 3, 3, 1], down=4), downsample2d(x, f, 4)),
+        (Filter2d([1, 3, 3, 1], padding=1), filter2d(x, f, 1)),
+    ]
+    for module, expected in pairs:
+        module = module.to(device)
+        torch.testing.assert_close(module(x), expected)
+        assert module.bfloat16()(x.bfloat16()).dtype == torch.bfloat16
+        assert list(module.state_dict()) == ["f"]
+    assert str(Upsample2d([1, 3], up=2)) == "Upsample2d(2, taps=[2, 2])"
+
+
+# -------------------------------------------------------------------------------- StyleGAN2 port --
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.float])
+def test_the_port_of_stylegan2(dtype, device):
+    x = torch.randn(2, 3, 8, 9, device=device).to(dtype)
+    kernel = torch.randn(3, 4, device=device).to(dtype)
+    for up, down, pad in ((1, 1, (0, 0)), (2, 1, (2, 1)), (1, 2, (1, 3)), (2, 2, (3, -1))):
+        expected = upfirdn2d_reference(x, kernel, up, down, [*pad, *pad])
+        torch.testing.assert_close(port_upfirdn2d(x, kernel, up, down, pad), expected)
+        torch.testing.assert_close(
+            port_upfirdn2d(x, kernel, up, up, down, down, *pad, *pad), expected
+        )
+    torch.testing.assert_close(
+        port_upfirdn2d(x, kernel, 1, 2, 3, 1, 4, 5, 2, 3),
+        upfirdn2d_reference(x, kernel, (1, 2), (3, 1), [4, 5, 2, 3]),
+    )
+
+
+def test_the_port_refuses():
+    x, kernel = torch.zeros(1, 1, 4, 4), torch.ones(2, 2)
+    with pytest.raises(RuntimeError, match=r"kernel to have 2 dimensions .*, but got shape \[2\]"):
+        port_upfirdn2d(x, kernel[0])
+    with pytest.raises(ValueError, match=r"pad to be \(before, after\) .*, but got \(1, 2, 3\)"):
+        port_upfirdn2d(x, kernel, pad=(1, 2, 3))
+    with pytest.raises(TypeError, match="expected 2 to 5 or 10 arguments, but got 7"):
+        port_upfirdn2d(x, kernel, 1, 1, 1, 1, 0)
+    with pytest.raises(TypeError, match="expected kernel to be a tensor, but got list"):
+        port_upfirdn2d(x, [[1.0]])
