@@ -26,8 +26,9 @@ void check_filter(const char* function, const char* name, const OptionalTensor& 
   TORCH_CHECK(filter->dim() == 1 || filter->dim() == 2, function, "(): expected ", name,
               " to have 1 or 2 dimensions, [taps] or [height, width], but got shape ",
               filter->sym_sizes());
-  TORCH_CHECK(filter->numel() > 0, function, "(): expected ", name,
-              " to have at least one tap, but got shape ", filter->sym_sizes());
+  TORCH_CHECK(filter->sym_numel().sym_ge(1).expect_true(__FILE__, __LINE__), function,
+              "(): expected ", name, " to have at least one tap, but got shape ",
+              filter->sym_sizes());
 }
 
 c10::SymInt taps(const OptionalTensor& filter, int64_t axis) {
@@ -35,9 +36,9 @@ c10::SymInt taps(const OptionalTensor& filter, int64_t axis) {
   return filter->sym_size(filter->dim() == 2 ? axis : 0);
 }
 
-// What both kinds of call have.
+// What both kinds of call have. Results of at least `least_out` rows and columns are allowed.
 template <typename Inputs>
-FlrSizes check(const char* function, const Inputs& in) {
+FlrSizes check(const char* function, const Inputs& in, int64_t least_out) {
   const Argument x{function, "x", in.x};
   check_floating_point(x);
   check_rank(x, 4, "[batch, channels, height, width]");
@@ -56,9 +57,11 @@ FlrSizes check(const char* function, const Inputs& in) {
     const auto padded = in.x.sym_size(2 + axis) * in.up + in.padding[axis == 0 ? 2 : 0] +
                         in.padding[axis == 0 ? 3 : 1];
     const auto mid = padded - (taps(in.fu, axis) - 1), valid = mid - (taps(in.fd, axis) - 1);
-    TORCH_CHECK(valid.sym_ge(1).expect_true(__FILE__, __LINE__), function, "(): expected the ",
+    const int64_t least = (least_out - 1) * in.down + 1;
+    TORCH_CHECK(valid.sym_ge(least).expect_true(__FILE__, __LINE__), function, "(): expected the ",
                 name, " of x, times up and with the padding, to be at least ",
-                taps(in.fu, axis) + taps(in.fd, axis) - 1, " for the filters, but got ", padded);
+                taps(in.fu, axis) + taps(in.fd, axis) - 2 + least, " for the filters, but got ",
+                padded);
     return std::pair(mid, (valid + (in.down - 1)) / in.down);
   };
   const auto [mid_h, out_h] = sizes(0, "height");
@@ -69,7 +72,7 @@ FlrSizes check(const char* function, const Inputs& in) {
 }  // namespace
 
 FlrSizes check_filtered_lrelu(const FlrInputs& in) {
-  const FlrSizes sizes = check(kForward, in);
+  const FlrSizes sizes = check(kForward, in, /*least_out=*/1);
   TORCH_CHECK(!(in.clamp.value_or(0) < 0), kForward,
               "(): expected clamp to be None or at least 0, but got ", *in.clamp);
   if (in.b) {
@@ -82,7 +85,8 @@ FlrSizes check_filtered_lrelu(const FlrInputs& in) {
 }
 
 FlrSizes check_filtered_lrelu_linear(const FlrLinearInputs& in) {
-  const FlrSizes sizes = check(kLinear, in);
+  // The gradient of an x without rows or columns has none.
+  const FlrSizes sizes = check(kLinear, in, /*least_out=*/0);
   TORCH_CHECK(in.sign_size.size() == 2 && in.sign_offset.size() == 2 && in.sign_phase.size() == 2,
               kLinear,
               "(): expected sign_size, sign_offset and sign_phase to have 2 numbers each, but got ",

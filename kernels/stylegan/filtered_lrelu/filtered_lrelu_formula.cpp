@@ -70,7 +70,7 @@ template <typename Inputs>
 Tensor downsampled(const Inputs& in, const FlrSizes& sizes, const Tensor& v) {
   const Axis vertical{sizes.mid_h, sizes.out_h, 0, 1, in.down};
   const Axis horizontal{sizes.mid_w, sizes.out_w, 0, 1, in.down};
-  return filtered(v, in.fd, in.flip_filter, vertical, horizontal);
+  return filtered(v, in.fd, in.flip_filter, vertical, horizontal).contiguous();
 }
 
 // --------------------------------------------------------------------------------------- signs --

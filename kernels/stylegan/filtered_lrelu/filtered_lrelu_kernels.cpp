@@ -132,8 +132,9 @@ bool run(Call& call) {
   return true;
 }
 
-// The sizes of a result, where there is none to compute.
-bool nothing_to_do(const Tensor& x) { return x.is_meta() || x.size(0) == 0 || x.size(1) == 0; }
+bool nothing_to_do(const Tensor& x, const FlrSizes& sizes) {
+  return x.is_meta() || x.size(0) == 0 || x.size(1) == 0 || sizes.out_h == 0 || sizes.out_w == 0;
+}
 
 Tensor empty_result(const Tensor& x, const FlrSizes& sizes) {
   return empty({x.sym_size(0), x.sym_size(1), sizes.out_h, sizes.out_w}, x);
@@ -149,10 +150,10 @@ Tensor new_signs(const Tensor& x, const FlrSizes& sizes, at::IntArrayRef phase) 
 Tensor filtered_lrelu_kernel(const FlrInputs& in) {
   const FlrSizes sizes = check_filtered_lrelu(in);
   const KernelGuard guard(in.x);
-  if (nothing_to_do(in.x)) return empty_result(in.x, sizes);
+  if (nothing_to_do(in.x, sizes)) return empty_result(in.x, sizes);
   Call call(in, sizes, in.b);
   if (in.clamp) call.args.clamp = *in.clamp;
-  return run(call) ? call.y : filtered_lrelu_formula(in).contiguous();
+  return run(call) ? call.y : filtered_lrelu_formula(in);
 }
 
 std::tuple<Tensor, Tensor> filtered_lrelu_forward_kernel(const FlrInputs& in) {
@@ -160,7 +161,7 @@ std::tuple<Tensor, Tensor> filtered_lrelu_forward_kernel(const FlrInputs& in) {
   const KernelGuard guard(in.x);
   const auto phase = sign_phase(in);
   const Tensor signs = new_signs(in.x, sizes, phase);
-  if (nothing_to_do(in.x)) return {empty_result(in.x, sizes), signs};
+  if (nothing_to_do(in.x, sizes)) return {empty_result(in.x, sizes), signs};
   Call call(in, sizes, in.b);
   if (in.clamp) call.args.clamp = *in.clamp;
   call.with_signs(signs, Signs::Write, call.args.mid_h, call.args.mid_w, 0, 0, phase);
@@ -172,7 +173,7 @@ std::tuple<Tensor, Tensor> filtered_lrelu_linear_kernel(const FlrLinearInputs& i
   const FlrSizes sizes = check_filtered_lrelu_linear(in);
   const KernelGuard guard(in.x);
   Tensor y;
-  if (nothing_to_do(in.x)) {
+  if (nothing_to_do(in.x, sizes)) {
     y = empty_result(in.x, sizes);
   } else {
     const Tensor signs = in.signs.contiguous();

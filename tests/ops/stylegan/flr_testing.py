@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lltm_jit.ops.stylegan.filtered_lrelu import filtered_lrelu
 
-# Norm of the error over the norm of the result. One rounding is 2.1e-4 in half and 1.7e-3 in bfloat16;
+# Norm of the error over that of the result. One rounding is 2.1e-4 in half, 1.7e-3 in bfloat16;
 # on tensor cores halves are rounded on the way, too.
 LIMITS = {torch.half: 4.5e-4, torch.bfloat16: 2.2e-3, torch.float: 1e-6, torch.double: 1e-13}
 
@@ -60,6 +60,8 @@ def check(x: Tensor, b: Tensor | None, **call) -> None:
     names = ("y", "grad_x", "grad_b")
     for name, a, e in zip(names, actual, exact, strict=False):
         assert a.dtype == x.dtype
-        # Bits of samples that are next to 0 differ, whose gradient is then slope times too small.
+        # Signs of samples that are next to 0 may differ. Of few elements each may be rounded badly.
         limit = LIMITS[x.dtype] * (1 if name == "y" else 2)
+        if a.numel() < 1000:
+            limit = max(limit, 4 * torch.finfo(x.dtype).eps)
         assert error(a, e) <= limit, f"{name}: {error(a, e):.3g}, allowed {limit:.3g}"
