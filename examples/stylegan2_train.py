@@ -1,6 +1,6 @@
 """Train a small StyleGAN2 on handwritten digits, on kernels compiled on first use.
 
-    python -m pip install 'lltm_jit[examples]'         what this needs beside the package
+    python -m pip install '.[examples]'                what this needs beside the package
     python examples/stylegan2_train.py                 about two minutes on 2 CPU cores
     python examples/stylegan2_train.py --device cuda --channels 128 --batch-size 64 --steps 10000
     python examples/stylegan2_train.py --help
@@ -180,7 +180,7 @@ def make_parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--steps", type=positive, default=1500, help="updates of each network (%(default)s)")
+    add("--steps", type=positive, default=1000, help="updates of each network (%(default)s)")
     add("--batch-size", type=positive, default=16, help="images a step (%(default)s)")
     add("--size", type=image_size, default=32, help="pixels of an image's side (%(default)s)")
     add("--channels", type=positive, default=32, help="half as many at full size (%(default)s)")
