@@ -35,14 +35,18 @@ struct BiasAct {
 // The same in the type of the arithmetic.
 template <typename T>
 struct BiasActNumbers {
-  T alpha, gain, inverse_gain, clamp;
+  T alpha, gain, inverse_gain;
+  T clamp;  // infinity for none
   bool clamped;
   LLTM_JIT_HOST_DEVICE explicit BiasActNumbers(const BiasAct& op)
       : alpha(op.alpha),
         gain(op.gain),
         inverse_gain(op.inverse_gain),
-        clamp(op.clamp),
+        clamp(op.clamp >= 0 ? op.clamp : kInfinity),
         clamped(op.clamp >= 0) {}
+
+ private:
+  static constexpr double kInfinity = __builtin_huge_val();
 };
 
 // ----------------------------------------------------------------------------------- activations --
@@ -144,7 +148,7 @@ inline constexpr int kOutputsOf = pass == Pass::Second ? 2 : 1;
 template <typename T>
 LLTM_JIT_HOST_DEVICE T masked(const BiasActNumbers<T>& numbers, T y, T value) {
   using M = Math<T>;
-  return numbers.clamped ? M::where_greater(numbers.clamp, M::abs(y), value, T(0)) : value;
+  return M::where_greater(numbers.clamp, M::abs(y), value, numbers.clamped ? T(0) : value);
 }
 
 // `b` is the element's bias, in a derivative that of swish alone.
@@ -156,11 +160,8 @@ LLTM_JIT_HOST_DEVICE void bias_act_step(const BiasActNumbers<T>& numbers,
   if constexpr (pass == Pass::Forward) {
     T y = activation<act>(T(in[0] + b), numbers.alpha);
     y = numbers.gain * y;
-    if (numbers.clamped) {
-      y = M::where_greater(y, numbers.clamp, numbers.clamp, y);
-      y = M::where_greater(T(0) - numbers.clamp, y, T(0) - numbers.clamp, y);
-    }
-    out[0] = y;
+    y = M::where_greater(y, numbers.clamp, numbers.clamp, y);
+    out[0] = M::where_greater(T(0) - numbers.clamp, y, T(0) - numbers.clamp, y);
     return;
   }
   constexpr int kSaved = kInputsOf<pass> - 1;

@@ -1,0 +1,108 @@
+// One lane of a CPU's vectors: a float or double whose functions are straight lines of arithmetic, so
+// that the compiler turns a loop over elements into vector instructions, in which a call of the
+// library's functions would be one call an element. Right to two or three roundings.
+#pragma once
+
+#include <bit>
+#include <limits>
+
+#include "core/math/activations.h"
+
+namespace lltm_jit {
+
+template <typename T>
+struct Lane {
+  T value;
+  Lane() = default;
+  template <typename Number>
+  explicit Lane(Number x) : value(static_cast<T>(x)) {}
+};
+template <typename T>
+inline Lane<T> operator+(Lane<T> a, Lane<T> b) {
+  return Lane<T>(a.value + b.value);
+}
+template <typename T>
+inline Lane<T> operator-(Lane<T> a, Lane<T> b) {
+  return Lane<T>(a.value - b.value);
+}
+template <typename T>
+inline Lane<T> operator*(Lane<T> a, Lane<T> b) {
+  return Lane<T>(a.value * b.value);
+}
+template <typename T>
+inline Lane<T> operator/(Lane<T> a, Lane<T> b) {
+  return Lane<T>(a.value / b.value);
+}
+
+// What differs between the types.
+template <typename T>
+struct LaneNumbers;
+template <>
+struct LaneNumbers<float> {
+  using Bits = uint32_t;
+  static constexpr int kMantissa = 23, kBias = 127, kExpTerms = 7, kLogTerms = 7;
+  static constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: what is added to it becomes whole
+  static constexpr float kLn2Upper = 0.693359375f, kLn2Lower = -2.12194440e-4f;
+  static constexpr float kLeast = -87.0f, kSaturated = 10.0f;
+};
+template <>
+struct LaneNumbers<double> {
+  using Bits = uint64_t;
+  static constexpr int kMantissa = 52, kBias = 1023, kExpTerms = 14, kLogTerms = 17;
+  static constexpr double kRound = 6755399441055744.0;  // 1.5 * 2^52
+  static constexpr double kLn2Upper = 6.93147180369123816490e-01;
+  static constexpr double kLn2Lower = 1.90821492927058770002e-10;
+  static constexpr double kLeast = -708.0, kSaturated = 22.0;
+};
+
+template <typename scalar_t>
+struct Math<Lane<scalar_t>> {
+  using T = Lane<scalar_t>;
+  using Numbers = LaneNumbers<scalar_t>;
+
+  // exp(x) is `power` + `power` * `rest`, the first a power of two. For x from kLeast to some 87.
+  struct Exp {
+    scalar_t power, rest;
+    explicit Exp(scalar_t x) {
+      using Bits = typename Numbers::Bits;
+      const scalar_t shifted = x * scalar_t(1.4426950408889634) + Numbers::kRound;
+      const scalar_t n = shifted - Numbers::kRound;
+      const scalar_t r = (x - n * Numbers::kLn2Upper) - n * Numbers::kLn2Lower;
+      scalar_t sum = 1;
+#pragma GCC unroll 20
+      for (int k = Numbers::kExpTerms; k > 1; --k) sum = 1 + sum * r * (scalar_t(1) / k);
+      rest = sum * r;
+      const Bits exponent = std::bit_cast<Bits>(shifted) + Numbers::kBias;
+      power = std::bit_cast<scalar_t>(exponent << Numbers::kMantissa);
+    }
+  };
+
+  // Of x that is at most 0.
+  static T exp(T x) {
+    const Exp e(x.value);
+    const scalar_t value = e.power + e.power * e.rest;
+    return T(x.value < Numbers::kLeast ? scalar_t(0) : value);
+  }
+  static T expm1(T x) {
+    const Exp e(x.value < Numbers::kLeast ? Numbers::kLeast : x.value);
+    return T(e.power * e.rest + (e.power - 1));
+  }
+  // Of x from 0 to 1: twice the area tangent of x / (2 + x), by its series.
+  static T log1p(T x) {
+    const scalar_t s = x.value / (2 + x.value), square = s * s;
+    scalar_t sum = scalar_t(1) / (2 * Numbers::kLogTerms + 1);
+#pragma GCC unroll 20
+    for (int k = Numbers::kLogTerms; k > 0; --k) sum = sum * square + scalar_t(1) / (2 * k - 1);
+    return T(2 * s * sum);
+  }
+  static T tanh(T x) {
+    const scalar_t size = abs(x).value;
+    const scalar_t e = expm1(T(2 * (size > Numbers::kSaturated ? Numbers::kSaturated : size))).value;
+    return T(std::copysign(e / (e + 2), x.value));
+  }
+  static T abs(T x) { return T(std::abs(x.value)); }
+  static T where_positive(T x, T a, T b) { return T(x.value > 0 ? a.value : b.value); }
+  static T where_greater(T x, T y, T a, T b) { return T(x.value > y.value ? a.value : b.value); }
+};
+
+}  // namespace lltm_jit
