@@ -2,9 +2,18 @@
 #include "core/cuda/fast_divide.cuh"
 #include "core/cuda/launch.cuh"
 #include "stylegan/upfirdn2d/upfirdn2d_direct.cuh"
-#include "stylegan/upfirdn2d/upfirdn2d_plan.h"
 
 namespace lltm_jit {
+
+// Of upfirdn2d_strip_launch.cuh, which other sources instantiate.
+template <typename scalar_t, int kTaps, int kDown>
+struct PlaneShape;
+template <typename scalar_t, int kTaps, int kDown>
+struct PixelShape;
+template <typename scalar_t, template <typename, int, int> class Choose>
+cudaError_t launch_strips_as(const Upfirdn2dArgs& call, cudaStream_t stream);
+
+namespace {
 
 // Note [Which kernel]
 // Strips where both axes have one pair of factors, of (1, 1), (2, 1) and (1, 2), with at most 8 taps, or
@@ -35,7 +44,17 @@ bool has_strip_kernel(const Upfirdn2dArgs& args) {
          reach(x) * args.channels < kMost;
 }
 
-namespace {
+template <template <typename, int, int> class Choose>
+cudaError_t launch_strips(const Upfirdn2dArgs& args, cudaStream_t stream) {
+  switch (args.type) {
+    case ElementType::Half:
+      return launch_strips_as<Half, Choose>(args, stream);
+    case ElementType::BFloat16:
+      return launch_strips_as<BFloat16, Choose>(args, stream);
+    default:
+      return launch_strips_as<float, Choose>(args, stream);
+  }
+}
 
 // Where a result lies: rows of `width` elements, which are pixels of `inner` channels.
 struct Places {
@@ -149,8 +168,8 @@ cudaError_t launch_general(const Upfirdn2dArgs& args, cudaStream_t stream) {
 
 cudaError_t launch_upfirdn2d(const Upfirdn2dArgs& args, cudaStream_t stream) {
   if (has_strip_kernel(args)) {
-    return args.channels_last ? launch_strips_of_pixels(args, stream)
-                              : launch_strips_of_planes(args, stream);
+    return args.channels_last ? launch_strips<PixelShape>(args, stream)
+                              : launch_strips<PlaneShape>(args, stream);
   }
   return dispatch_floating(args.type, [&](auto scalar) {
     return launch_general<decltype(scalar)>(args, stream);

@@ -44,6 +44,8 @@ struct StripArgs {
   int lanes, channel_lanes;  // threads of a group; those among the channels
   int row_bytes;             // of a row in shared memory
   int row_pieces;            // 4 bytes of a plane's row, or 16 of a row of pixels
+  int lane_pieces;           // that a thread copies of a row, at most 32
+  int piece_step;            // elements of x from one of them to the next
   int tiles_c, tiles_x, tiles_y;
   int jobs;
 };
@@ -52,14 +54,16 @@ constexpr int kStripThreads = 128;
 constexpr int kStripStages = 3;
 constexpr int kStripRows = 4;  // input rows of a stage
 
-template <typename T, int kUp_, int kDown_, int kTaps_, bool kSeparable_, int kVec_, int kWide_>
+template <typename T, int kUp_, int kDown_, int kTaps_, int kVec_, int kWide_>
 struct Strip {
   using scalar_t = T;
   static constexpr int kUp = kUp_, kDown = kDown_, kTaps = kTaps_, kVec = kVec_, kWide = kWide_;
-  static constexpr bool kSeparable = kSeparable_;
+  static constexpr bool kTwoDimensional = kTaps <= 8;  // takes filters that are not separable, too
   static constexpr int kStep = kWide * kDown / kUp;  // input columns from one thread to the next
   static constexpr int kWindow = kUp == 2 ? (kWide + kTaps) / 2 : (kWide - 1) * kDown + kTaps;
   static constexpr int kSums = kTaps / kDown;  // output rows that an input row adds to
+  // The first steps, which complete no row, or with kUp = 2 one.
+  static constexpr int kLead = kUp == 2 ? kTaps / 2 : kSums - 1;
   // A thread's loads of a plane's row, a word at least, since columns of 16 bits are read in pairs.
   static constexpr int kLoadBytes = kStep * sizeof(T) % 16 == 0  ? 16
                                     : kStep * sizeof(T) % 8 == 0 ? 8
@@ -67,6 +71,9 @@ struct Strip {
   static constexpr int kWords = sizeof(T) == 2 ? (kWindow - 1) / 2 + 2 : kWindow;
   static constexpr int kLoads = (kWords * 4 + kLoadBytes - 1) / kLoadBytes;
   static constexpr int kPiece = kVec == 1 ? 4 : 16;
+  // The pieces of a thread where a group is 32 columns wide.
+  static constexpr int kUsualPieces =
+      (((31 * kStep + kWindow + 1) * int(sizeof(T)) + 3) / 4 + 31) / 32;
 };
 
 __device__ __forceinline__ void copy_async_4(void* target, const void* source, bool inside) {
@@ -82,6 +89,12 @@ __device__ __forceinline__ void copy_async_16(void* target, const void* source, 
                : "memory");
 }
 
+// Whether 16-bit columns of shared memory begin one before the window: a pair of columns is copied whole.
+template <typename S>
+__device__ __forceinline__ int odd_start(const StripArgs& args) {
+  return sizeof(typename S::scalar_t) == 2 && S::kVec == 1 && args.async ? args.horizontal.start & 1 : 0;
+}
+
 // Which strip a group has, and the group's shared memory.
 template <typename S>
 struct StripJob {
@@ -94,6 +107,8 @@ struct StripJob {
   int group_channel;
   int column, row;  // of the first output of the group
   bool active;
+  uint32_t pieces;  // which of the thread's pieces are inside the image, a bit each
+  int source;       // where the first of them lies in a row of x, in elements
   char* shared;
 
   __device__ StripJob(const StripArgs& args, char* all_shared) {
@@ -117,51 +132,74 @@ struct StripJob {
     x = static_cast<const scalar_t*>(args.call.x) + plane * args.x_plane;
     y = static_cast<scalar_t*>(args.call.y) + plane * args.y_plane;
     shared = all_shared + group * (kStripStages * kStripRows) * args.row_bytes;
+    choose_pieces(args);
+  }
+
+ private:
+  // The thread's pieces are lane, lane + lanes, and so on.
+  __device__ __forceinline__ void choose_pieces(const StripArgs& args) {
+    constexpr int kEach = S::kPiece / sizeof(scalar_t);
+    const int first = column * S::kDown / S::kUp + args.horizontal.start;
+    int at = first - odd_start<S>(args) + lane * kEach, step = args.piece_step, part = 0;
+    bool inside = active;
+    source = at;
+    if constexpr (S::kVec > 1) {
+      const int of_pixel = args.channel_lanes * S::kVec / kEach;
+      at = first + lane / of_pixel;
+      part = group_channel + lane % of_pixel * kEach;
+      step = args.piece_step / args.channels;
+      inside &= part < args.channels;
+      source = at * args.channels + part;
+    }
+    pieces = 0;
+    for (int k = 0; k < args.lane_pieces; ++k) {
+      const bool of_row = lane + k * args.lanes < args.row_pieces;
+      const int place = at + k * step;
+      if (inside && of_row && static_cast<unsigned>(place) < static_cast<unsigned>(args.horizontal.in)) {
+        pieces |= 1u << k;
+      }
+    }
   }
 };
-
-// Whether 16-bit columns of shared memory begin one before the window: a pair of columns is copied whole.
-template <typename S>
-__device__ __forceinline__ int odd_start(const StripArgs& args) {
-  return sizeof(typename S::scalar_t) == 2 && S::kVec == 1 && args.async ? args.horizontal.start & 1 : 0;
-}
 
 // Begins to copy row `i` of the image to shared memory; rows and columns outside are zeros.
 template <typename S>
 __device__ __forceinline__ void fetch_row(const StripArgs& args, const StripJob<S>& job, int i,
                                           char* target) {
   using scalar_t = typename S::scalar_t;
-  constexpr int kEach = S::kPiece / sizeof(scalar_t);
-  const bool row_inside = job.active && static_cast<unsigned>(i) < static_cast<unsigned>(args.vertical.in);
-  const int first = job.column * S::kDown / S::kUp + args.horizontal.start;
-  const unsigned width = args.horizontal.in;
-  const scalar_t* row =
-      row_inside ? job.x + static_cast<int64_t>(i) * args.horizontal.in * args.channels : job.x;
-  if constexpr (S::kVec == 1) {
-    if (args.async) {
-      const int aligned = first - odd_start<S>(args);
-      for (int p = job.lane; p < args.row_pieces; p += args.lanes) {
-        const int column = aligned + p * kEach;
-        const bool inside = row_inside && static_cast<unsigned>(column) < width;
-        copy_async_4(target + p * S::kPiece, row + (inside ? column : 0), inside);
-      }
+  const bool inside = static_cast<unsigned>(i) < static_cast<unsigned>(args.vertical.in);
+  const int64_t start = static_cast<int64_t>(i) * args.horizontal.in * args.channels;
+  if (S::kVec == 1 && !args.async) {
+    const int first = job.column * S::kDown / S::kUp + args.horizontal.start;
+    const unsigned width = args.horizontal.in;
+    auto* elements = reinterpret_cast<scalar_t*>(target);
+    for (int p = job.lane; p < args.row_bytes / int(sizeof(scalar_t)); p += args.lanes) {
+      const bool here = inside && job.active && static_cast<unsigned>(first + p) < width;
+      elements[p] = here ? job.x[start + first + p] : scalar_t{};
+    }
+    return;
+  }
+  const uint32_t pieces = inside ? job.pieces : 0;
+  const scalar_t* source = job.x + (start + job.source);
+  target += job.lane * S::kPiece;
+  const int step = args.lanes * S::kPiece;
+  const auto copy = [&](int k) {
+    // Past the row's end in shared memory there is room for as many pieces as there are lanes.
+    if constexpr (S::kVec == 1) {
+      copy_async_4(target + k * step, source + k * args.piece_step, pieces >> k & 1);
     } else {
-      auto* elements = reinterpret_cast<scalar_t*>(target);
-      for (int p = job.lane; p < args.row_pieces * kEach; p += args.lanes) {
-        const bool inside = row_inside && static_cast<unsigned>(first + p) < width;
-        elements[p] = inside ? row[first + p] : scalar_t{};
-      }
+      copy_async_16(target + k * step, source + k * args.piece_step, pieces >> k & 1);
     }
+  };
+  if (S::kVec == 1 && args.lane_pieces == S::kUsualPieces) {
+#pragma unroll
+    for (int k = 0; k < S::kUsualPieces; ++k) copy(k);
+  } else if (S::kVec > 1 && args.lane_pieces == 2) {
+    copy(0);
+    copy(1);
   } else {
-    const int of_pixel = args.channel_lanes * S::kVec / kEach;
-    for (int p = job.lane; p < args.row_pieces; p += args.lanes) {
-      const int column = first + p / of_pixel;
-      const int channel = job.group_channel + p % of_pixel * kEach;
-      const bool inside =
-          row_inside && static_cast<unsigned>(column) < width && channel < args.channels;
-      copy_async_16(target + p * S::kPiece, row + (inside ? column * args.channels + channel : 0),
-                    inside);
-    }
+#pragma unroll 1
+    for (int k = 0; k < args.lane_pieces; ++k) copy(k);
   }
 }
 
@@ -245,34 +283,73 @@ __device__ __forceinline__ float tap_of(const StripArgs& args, int ty, int tx) {
       tap_of_filter(py, y.taps, call.flip) * x.taps + tap_of_filter(px, x.taps, call.flip));
 }
 
-// The filter in registers, and the sums of the output rows that are not complete.
+// Note [Filters of rank one]
+// A 2-D filter is most often the outer product of two others, within rounding, and then costs as few
+// products as they do. Every block looks by itself, since the host does not know the taps: with the
+// largest tap at (p, q), each tap must be the product of f[i][q] and f[p][j] / f[p][q]. The bound is two
+// roundings of the largest tap.
+template <int kTaps>
+struct FilterTaps {
+  float horizontal[kTaps], vertical[kTaps];  // of a separable filter
+  float all[kTaps <= 8 ? kTaps * kTaps : 1];
+  unsigned long long largest;  // the bits of |tap|, then its place
+};
+
+// Reads the filter to shared memory, with the gain; whether it is separable.
 template <typename S>
+__device__ __forceinline__ bool read_filter(const StripArgs& args, FilterTaps<S::kTaps>& taps) {
+  constexpr int kTaps = S::kTaps, kAll = kTaps * kTaps;
+  const float gain = static_cast<float>(args.call.gain);
+  const int k = threadIdx.x;
+  if (!S::kTwoDimensional || args.call.separable) {
+    if (k < kTaps) {
+      taps.horizontal[k] = tap_of(args.call, args.horizontal, k);
+      taps.vertical[k] = gain * tap_of(args.call, args.vertical, k);
+    }
+    __syncthreads();
+    return true;
+  }
+  if (k == 0) taps.largest = 0;
+  __syncthreads();
+  const float tap = k < kAll ? gain * tap_of(args, k / kTaps, k % kTaps) : 0;
+  if (k < kAll) {
+    taps.all[k] = tap;
+    atomicMax(&taps.largest,
+              static_cast<unsigned long long>(__float_as_uint(fabsf(tap))) << 32 | unsigned(k));
+  }
+  __syncthreads();
+  const int place = static_cast<int>(taps.largest & 0xffffffff), p = place / kTaps, q = place % kTaps;
+  const float largest = taps.all[place];
+  bool fits = largest != 0;
+  if (k < kAll) {
+    const float across = taps.all[p * kTaps + k % kTaps] / largest;
+    const float down = taps.all[k / kTaps * kTaps + q];
+    fits &= fabsf(tap - across * down) <= 2.4e-7f * fabsf(largest);
+    if (k < kTaps) taps.horizontal[k] = across;
+    if (k % kTaps == 0) taps.vertical[k / kTaps] = down;
+  }
+  return __syncthreads_and(fits);
+}
+
+// The filter in registers, and the sums of the output rows that are not complete.
+template <typename S, bool kSeparable>
 struct StripSums {
-  static constexpr int kRowsOfTaps = S::kSeparable ? 1 : S::kTaps;
+  static constexpr int kRowsOfTaps = kSeparable ? 1 : S::kTaps;
   float horizontal[kRowsOfTaps][S::kTaps];
   float vertical[S::kTaps];  // of a separable filter
   float sums[S::kSums + S::kUp][S::kWide][S::kVec];
 
-  __device__ __forceinline__ explicit StripSums(const StripArgs& args) {
-    // A thread reads a tap, or a few, and all read what the others did.
-    constexpr int kAll = S::kSeparable ? 2 * S::kTaps : S::kTaps * S::kTaps;
-    __shared__ float taps[kAll];
-    const float gain = static_cast<float>(args.call.gain);
-    for (int k = threadIdx.x; k < kAll; k += kStripThreads) {
-      const int row = k / S::kTaps, t = k % S::kTaps;
-      taps[k] = !S::kSeparable ? gain * tap_of(args, row, t)
-                : row == 0     ? tap_of(args.call, args.horizontal, t)
-                               : gain * tap_of(args.call, args.vertical, t);
-    }
-    __syncthreads();
+  __device__ __forceinline__ explicit StripSums(const FilterTaps<S::kTaps>& taps) {
 #pragma unroll
     for (int row = 0; row < kRowsOfTaps; ++row) {
 #pragma unroll
-      for (int t = 0; t < S::kTaps; ++t) horizontal[row][t] = taps[row * S::kTaps + t];
+      for (int t = 0; t < S::kTaps; ++t) {
+        horizontal[row][t] = kSeparable ? taps.horizontal[t] : taps.all[row * S::kTaps + t];
+      }
     }
-    if constexpr (S::kSeparable) {
+    if constexpr (kSeparable) {
 #pragma unroll
-      for (int t = 0; t < S::kTaps; ++t) vertical[t] = taps[S::kTaps + t];
+      for (int t = 0; t < S::kTaps; ++t) vertical[t] = taps.vertical[t];
     }
 #pragma unroll
     for (int k = 0; k < S::kSums + S::kUp; ++k) {
@@ -287,7 +364,7 @@ struct StripSums {
   // Adds the e-th of the kDown rows of a step; the first moves the sums on by kUp rows.
   __device__ __forceinline__ void add(const float (&window)[S::kWindow][S::kVec], int e) {
     float filtered[S::kWide][S::kVec] = {};
-    if constexpr (S::kSeparable) filter_row<S>(window, horizontal[0], filtered);
+    if constexpr (kSeparable) filter_row<S>(window, horizontal[0], filtered);
 #pragma unroll
     for (int k = 0; k < S::kSums; ++k) {
       const int t = S::kDown == 2 ? 2 * (S::kSums - 1 - k) + e : S::kTaps - 1 - k;
@@ -296,11 +373,11 @@ struct StripSums {
       for (int c = 0; c < S::kWide; ++c) {
 #pragma unroll
         for (int v = 0; v < S::kVec; ++v) {
-          sums[k][c][v] = S::kSeparable ? fmaf(vertical[t], filtered[c][v], sums[from][c][v])
-                                        : sums[from][c][v];
+          sums[k][c][v] = kSeparable ? fmaf(vertical[t], filtered[c][v], sums[from][c][v])
+                                     : sums[from][c][v];
         }
       }
-      if constexpr (!S::kSeparable) filter_row<S>(window, horizontal[t], sums[k]);
+      if constexpr (!kSeparable) filter_row<S>(window, horizontal[t], sums[k]);
     }
   }
 };
@@ -353,6 +430,11 @@ __device__ __noinline__ void write_directly(const StripArgs& args) {
   }
 }
 
+template <typename S>
+__device__ __forceinline__ int stages_of(const StripArgs& args) {
+  return ceil_div((args.rows / S::kUp + S::kLead) * S::kDown, kStripRows);
+}
+
 // Begins to copy a stage's rows; `stage` counts from the strip's beginning.
 template <typename S>
 __device__ __forceinline__ void fetch_stage(const StripArgs& args, const StripJob<S>& job,
@@ -363,23 +445,14 @@ __device__ __forceinline__ void fetch_stage(const StripArgs& args, const StripJo
   for (int r = 0; r < kStripRows; ++r) fetch_row<S>(args, job, first + r, target + r * args.row_bytes);
 }
 
-template <typename S>
-__global__ void __launch_bounds__(kStripThreads) strip_kernel(const __grid_constant__ StripArgs args) {
-  extern __shared__ __align__(16) char shared[];
-  wait_for_predecessor();
-  const StripJob<S> job(args, shared);
-#pragma unroll 1
-  for (int stage = 0; stage < kStripStages - 1; ++stage) {
-    fetch_stage<S>(args, job, stage);
-    asm volatile("cp.async.commit_group;" ::: "memory");
-  }
-  StripSums<S> state(args);
-  // The first steps complete no row: kSums - 1 of them, or with kUp = 2 kTaps / 2, but for one row.
-  constexpr int kLead = S::kUp == 2 ? S::kTaps / 2 : S::kSums - 1;
-  const int steps = args.rows / S::kUp + kLead;
-  const int stages = ceil_div(steps * S::kDown, kStripRows);
-  const int last_row = min(job.row + args.rows, args.vertical.out);
-  int o = job.row - kLead * S::kUp + (S::kUp == 2);
+// Walks down the strip, of which the first stages are on their way; whether all results are finite.
+template <typename S, bool kSeparable>
+__device__ __forceinline__ bool walk(const StripArgs& args, const StripJob<S>& job,
+                                     const FilterTaps<S::kTaps>& taps) {
+  StripSums<S, kSeparable> state(taps);
+  const int stages = stages_of<S>(args);
+  const int last_row = job.active ? min(job.row + args.rows, args.vertical.out) : 0;
+  int o = job.row - S::kLead * S::kUp + (S::kUp == 2);
   bool finite = true;
   for (int stage = 0; stage < stages; ++stage) {
     asm volatile("cp.async.wait_group %0;" ::"n"(kStripStages - 2) : "memory");
@@ -388,7 +461,7 @@ __global__ void __launch_bounds__(kStripThreads) strip_kernel(const __grid_const
     } else {
       __syncthreads();
     }
-    fetch_stage<S>(args, job, stage + kStripStages - 1);
+    if (stage + kStripStages - 1 < stages) fetch_stage<S>(args, job, stage + kStripStages - 1);
     asm volatile("cp.async.commit_group;" ::: "memory");
     const char* rows = job.shared + stage % kStripStages * kStripRows * args.row_bytes;
 #pragma unroll 1
@@ -401,11 +474,32 @@ __global__ void __launch_bounds__(kStripThreads) strip_kernel(const __grid_const
       }
 #pragma unroll
       for (int e = 0; e < S::kUp; ++e) {
-        if (job.active && o + e >= job.row && o + e < last_row) {
+        if (o + e >= job.row && o + e < last_row) {
           finite &= write_row<S>(args, job, o + e, state.sums[e]);
         }
       }
     }
+  }
+  return finite;
+}
+
+template <typename S>
+__global__ void __launch_bounds__(kStripThreads) strip_kernel(const __grid_constant__ StripArgs args) {
+  extern __shared__ __align__(16) char shared[];
+  __shared__ FilterTaps<S::kTaps> taps;
+  wait_for_predecessor();
+  const StripJob<S> job(args, shared);
+#pragma unroll 1
+  for (int stage = 0; stage < kStripStages - 1; ++stage) {
+    if (stage < stages_of<S>(args)) fetch_stage<S>(args, job, stage);
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  }
+  const bool separable = read_filter<S>(args, taps);
+  bool finite;
+  if constexpr (S::kTwoDimensional) {
+    finite = separable ? walk<S, true>(args, job, taps) : walk<S, false>(args, job, taps);
+  } else {
+    finite = walk<S, true>(args, job, taps);
   }
   if (!finite && !args.exact) write_directly<S>(args);
 }

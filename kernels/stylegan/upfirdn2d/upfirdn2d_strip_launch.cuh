@@ -1,10 +1,21 @@
 // The host side of the strip kernels: the division into strips, and the choice of a kernel.
 #pragma once
 
-#include "stylegan/upfirdn2d/upfirdn2d_plan.h"
 #include "stylegan/upfirdn2d/upfirdn2d_strip.cuh"
 
 namespace lltm_jit {
+
+// What a thread owns, of tensors whose columns lie side by side, and whose channels do.
+template <typename scalar_t, int kTaps, int kDown>
+struct PlaneShape {
+  static constexpr int kVec = 1;
+  static constexpr int kWide = kTaps <= 12 && sizeof(scalar_t) == 2 && kDown == 1 ? 8 : 4;
+};
+template <typename scalar_t, int kTaps, int kDown>
+struct PixelShape {
+  static constexpr int kVec = kTaps <= 8 ? 4 : 2;
+  static constexpr int kWide = 2;
+};
 
 inline int round_up_to_power(int64_t n, int most) {
   int power = 1;
@@ -19,11 +30,11 @@ inline StripAxis strip_axis(const UpfirdnAxis& axis) {
           static_cast<int>(-(axis.pad + shift) / axis.up), shift, static_cast<int>(axis.taps)};
 }
 
-// The rows of a strip: many, since each strip reads kTaps rows more than it writes, while there are
-// enough threads for several waves of the chip.
+// The rows of a strip: many, since each strip reads some kTaps rows more than it writes, while there are
+// enough threads for the chip.
 template <typename S>
 int rows_of_strip(const StripArgs& args, int64_t strips_across) {
-  constexpr int64_t kWantedThreads = 132 * 2048;
+  constexpr int64_t kWantedThreads = 132 * 1024;
   constexpr int kMostRows = 128, kLeastRows = 4 * S::kUp;
   int rows = kMostRows;
   while (rows > kLeastRows &&
@@ -58,14 +69,18 @@ cudaError_t launch_strips(const Upfirdn2dArgs& call, cudaStream_t stream) {
   const int lanes_x = round_up_to_power(ceil_div(call.horizontal.out, S::kWide), most_lanes_x);
   args.lanes = lanes_x * args.channel_lanes;
   const int columns = (lanes_x - 1) * S::kStep + S::kWindow;
+  constexpr int kEach = S::kPiece / sizeof(scalar_t);
+  int read = 0;  // bytes, of which the last may be of no use
   if (pixels) {
-    args.row_bytes = columns * args.channel_lanes * S::kVec * sizeof(scalar_t);
-    args.row_pieces = args.row_bytes / S::kPiece;
+    args.row_pieces = columns * args.channel_lanes * S::kVec / kEach;
+    args.piece_step = args.lanes / (args.channel_lanes * S::kVec / kEach) * args.channels;
   } else {
-    args.row_pieces = ceil_div((columns + 1) * int(sizeof(scalar_t)), 4);
-    const int read = (lanes_x - 1) * S::kStep * int(sizeof(scalar_t)) + S::kLoads * S::kLoadBytes;
-    args.row_bytes = ceil_div(max(args.row_pieces * 4, read), 16) * 16;
+    args.row_pieces = ceil_div(columns + 1, kEach);
+    args.piece_step = args.lanes * kEach;
+    read = (lanes_x - 1) * S::kStep * int(sizeof(scalar_t)) + S::kLoads * S::kLoadBytes;
   }
+  args.lane_pieces = ceil_div(args.row_pieces, args.lanes);
+  args.row_bytes = ceil_div(max(args.lane_pieces * args.lanes * S::kPiece, read), 16) * 16;
   args.tiles_c = pixels ? ceil_div(args.channels, args.channel_lanes * S::kVec) : 1;
   args.tiles_x = static_cast<int>(ceil_div(call.horizontal.out, int64_t(lanes_x) * S::kWide));
   const int64_t planes = pixels ? call.batch : call.batch * call.channels;
@@ -86,38 +101,23 @@ template <typename scalar_t, int kUp, int kDown, template <typename, int, int> c
 cudaError_t launch_strips_by_taps(const Upfirdn2dArgs& call, cudaStream_t stream) {
   const StripAxis x = strip_axis(call.horizontal), y = strip_axis(call.vertical);
   const int taps = max(x.taps + x.shift, y.taps + y.shift);
-  const auto run = [&](auto taps_, auto separable) {
+  const auto run = [&](auto taps_) {
     constexpr int kTaps = decltype(taps_)::value;
     using Shape = Choose<scalar_t, kTaps, kDown>;
-    return launch_strips<Strip<scalar_t, kUp, kDown, kTaps, decltype(separable)::value, Shape::kVec,
-                               Shape::kWide>>(call, stream);
+    return launch_strips<Strip<scalar_t, kUp, kDown, kTaps, Shape::kVec, Shape::kWide>>(call, stream);
   };
-  using std::bool_constant;
   using std::integral_constant;
-  if (taps <= 4) return run(integral_constant<int, 4>{}, bool_constant<false>{});
-  if (!call.separable) return run(integral_constant<int, 8>{}, bool_constant<false>{});
-  if (taps <= 12) return run(integral_constant<int, 12>{}, bool_constant<true>{});
-  return run(integral_constant<int, 24>{}, bool_constant<true>{});
+  if (taps <= 4) return run(integral_constant<int, 4>{});
+  if (taps <= 8) return run(integral_constant<int, 8>{});
+  if (taps <= 12) return run(integral_constant<int, 12>{});
+  return run(integral_constant<int, 24>{});
 }
 
-template <template <typename, int, int> class Choose>
-cudaError_t launch_strips_by_type(const Upfirdn2dArgs& call, cudaStream_t stream) {
-  const auto by_factors = [&](auto scalar) {
-    using scalar_t = decltype(scalar);
-    if (call.horizontal.up == 2) return launch_strips_by_taps<scalar_t, 2, 1, Choose>(call, stream);
-    if (call.horizontal.down == 2) {
-      return launch_strips_by_taps<scalar_t, 1, 2, Choose>(call, stream);
-    }
-    return launch_strips_by_taps<scalar_t, 1, 1, Choose>(call, stream);
-  };
-  switch (call.type) {
-    case ElementType::Half:
-      return by_factors(Half{});
-    case ElementType::BFloat16:
-      return by_factors(BFloat16{});
-    default:
-      return by_factors(float{});
-  }
+template <typename scalar_t, template <typename, int, int> class Choose>
+cudaError_t launch_strips_as(const Upfirdn2dArgs& call, cudaStream_t stream) {
+  if (call.horizontal.up == 2) return launch_strips_by_taps<scalar_t, 2, 1, Choose>(call, stream);
+  if (call.horizontal.down == 2) return launch_strips_by_taps<scalar_t, 1, 2, Choose>(call, stream);
+  return launch_strips_by_taps<scalar_t, 1, 1, Choose>(call, stream);
 }
 
 }  // namespace lltm_jit
