@@ -8,6 +8,7 @@
 #include "core/host/autograd.h"
 #include "core/host/checks.h"
 #include "stylegan/filtered_lrelu/filtered_lrelu_ops.h"
+#include "stylegan/filtered_lrelu/mma/plan.h"
 
 namespace lltm_jit {
 namespace {
@@ -109,7 +110,18 @@ SymSignMap sign_map(c10::SymIntArrayRef size, at::IntArrayRef phase) {
   return {size[0], size[1], static_cast<int>(phase[0]), static_cast<int>(phase[1])};
 }
 
-std::array<int64_t, 2> sign_phase(const FlrInputs&) { return {0, 0}; }
+std::array<int64_t, 2> sign_phase(const FlrInputs& in) {
+  const auto as_int = [](const c10::SymInt& value) {
+    return static_cast<int>(value.guard_int(__FILE__, __LINE__));
+  };
+  FilteredLreluArgs call{};
+  call.up = static_cast<int>(in.up);
+  call.down = static_cast<int>(in.down);
+  call.fu.width = as_int(taps(in.fu, 1));
+  call.fd.width = as_int(taps(in.fd, 1));
+  const MmaShape shape = mma_shape(call);
+  return {sign_phase(shape, as_int(in.padding[2])), sign_phase(shape, as_int(in.padding[0]))};
+}
 
 // -------------------------------------------------------------------------------------- autograd --
 

@@ -42,10 +42,10 @@ struct FilteredLreluArgs {
   int mid_h, mid_w;                // size of v
   int sign_h, sign_w;              // size of the map: that of v where it is written
   int sign_y, sign_x;              // v[i, j] belongs to the sign [i + sign_y, j + sign_x]
-  int sign_phase_y, sign_phase_x;  // of the map: sign_map.h
+  int sign_phase_y, sign_phase_x;  // 0 to 15, where the map lies in its tiles: see sign_map.h
   double gain;                     // includes up * up
-  double slope,
-      clamp;  // clamp is infinity for none; neither matters where signs are read, but slope
+  double slope;
+  double clamp;  // infinity for none; of no meaning where signs are read
   Signs mode;
   ElementType type;
 };

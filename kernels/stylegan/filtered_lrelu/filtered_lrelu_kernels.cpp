@@ -1,6 +1,6 @@
 // filtered_lrelu on CPU and CUDA, and on meta tensors its results alone: allocation, and which kernels
 // run.
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/empty.h>
 
 #include <limits>
 
@@ -10,6 +10,7 @@
 #include "stylegan/filtered_lrelu/filtered_lrelu.h"
 #include "stylegan/filtered_lrelu/filtered_lrelu_ops.h"
 #include "stylegan/filtered_lrelu/filtered_lrelu_plan.h"
+#include "stylegan/filtered_lrelu/filtered_lrelu_variant.h"
 
 namespace lltm_jit {
 namespace {
@@ -34,7 +35,8 @@ int as_int(const c10::SymInt& size) {
 
 // A call's tensors in the order of `args`; they live as long.
 struct Call {
-  Tensor x, b, fu, fd, y;
+  Tensor x, b, fu, fd, y, signs;
+  Tensor sums;  // of parts of the planes, where the kernel gives them
   FilteredLreluArgs args{};
 
   template <typename Inputs>
@@ -67,8 +69,9 @@ struct Call {
     args.type = floating_type(x.scalar_type());
   }
 
-  void with_signs(const Tensor& signs, Signs mode, int h, int w, int y, int x,
+  void with_signs(const Tensor& signs_, Signs mode, int h, int w, int y, int x,
                   at::IntArrayRef phase) {
+    signs = signs_;
     args.signs = static_cast<uint32_t*>(signs.data_ptr());
     args.mode = mode;
     args.sign_h = h;
@@ -109,12 +112,22 @@ void run_passes(Call& call, const FlrPlan& plan) {
   if (!y.is_same(call.y)) call.y.copy_(y);
 }
 
-// Runs the call, or returns false where only the formula takes it.
-bool run_on_gpu(Call& call) {
+bool run_on_gpu(Call& call, bool with_sums) {
   FlrGpu gpu;
   C10_CUDA_CHECK(flr_describe_gpu(&gpu));
   const FlrPlan plan = flr_plan(call.args, gpu);
   if (plan.road == FlrRoad::Formula) return false;
+  if (plan.road == FlrRoad::TensorCores) {
+    FlrVariant* variant = flr_variant(call.args, plan.variant);
+    if (with_sums && plan.parts > 0) {
+      call.sums = at::empty({call.args.batch, call.args.channels, plan.parts},
+                            call.x.options().dtype(at::kFloat));
+      call.args.plane_sums = call.sums.mutable_data_ptr<float>();
+    }
+    C10_CUDA_CHECK(variant(call.args, c10::cuda::getCurrentCUDAStream()));
+    return true;
+  }
+  if (call.args.mode == Signs::Write) call.signs.zero_();
   if (plan.road == FlrRoad::Passes) {
     run_passes(call, plan);
   } else {
@@ -124,10 +137,12 @@ bool run_on_gpu(Call& call) {
 }
 #endif
 
-bool run(Call& call) {
+// Runs the call, or returns false where only the formula takes it.
+bool run(Call& call, bool with_sums = false) {
 #ifdef LLTM_JIT_CUDA
-  if (call.x.is_cuda()) return run_on_gpu(call);
+  if (call.x.is_cuda()) return run_on_gpu(call, with_sums);
 #endif
+  if (call.args.mode == Signs::Write) call.signs.zero_();
   filtered_lrelu_cpu(call.args);
   return true;
 }
@@ -142,7 +157,7 @@ Tensor empty_result(const Tensor& x, const FlrSizes& sizes) {
 
 Tensor new_signs(const Tensor& x, const FlrSizes& sizes, at::IntArrayRef phase) {
   const auto words = sign_map({sizes.mid_h, sizes.mid_w}, phase).words_per_plane();
-  return at::zeros_symint({x.sym_size(0), x.sym_size(1), words}, x.options().dtype(at::kInt));
+  return at::empty_symint({x.sym_size(0), x.sym_size(1), words}, x.options().dtype(at::kInt));
 }
 
 }  // namespace
@@ -172,18 +187,19 @@ std::tuple<Tensor, Tensor> filtered_lrelu_forward_kernel(const FlrInputs& in) {
 std::tuple<Tensor, Tensor> filtered_lrelu_linear_kernel(const FlrLinearInputs& in) {
   const FlrSizes sizes = check_filtered_lrelu_linear(in);
   const KernelGuard guard(in.x);
-  Tensor y;
   if (nothing_to_do(in.x, sizes)) {
-    y = empty_result(in.x, sizes);
-  } else {
-    const Tensor signs = in.signs.contiguous();
-    Call call(in, sizes, std::nullopt);
-    call.with_signs(signs, Signs::Read, as_int(in.sign_size[0]), as_int(in.sign_size[1]),
-                    as_int(in.sign_offset[0]), as_int(in.sign_offset[1]), in.sign_phase);
-    if (!run(call)) return filtered_lrelu_linear_formula(in);
-    y = call.y;
+    const Tensor y = empty_result(in.x, sizes);
+    return {y, in.with_sums ? channel_sum(y, 1) : empty({0}, in.x)};
   }
-  return {y, in.with_sums ? channel_sum(y, 1) : empty({0}, in.x)};
+  Call call(in, sizes, std::nullopt);
+  call.with_signs(in.signs.contiguous(), Signs::Read, as_int(in.sign_size[0]),
+                  as_int(in.sign_size[1]), as_int(in.sign_offset[0]), as_int(in.sign_offset[1]),
+                  in.sign_phase);
+  if (!run(call, in.with_sums)) return filtered_lrelu_linear_formula(in);
+  if (!in.with_sums) return {call.y, empty({0}, in.x)};
+  if (!call.sums.defined()) return {call.y, channel_sum(call.y, 1)};
+  constexpr int64_t kAllButChannels[] = {0, 2};
+  return {call.y, call.sums.sum(kAllButChannels).to(in.x.scalar_type())};
 }
 
 }  // namespace lltm_jit

@@ -17,10 +17,8 @@ struct Phase {
   int first, tap, count;
 };
 
-LLTM_JIT_HOST_DEVICE int floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
-
 LLTM_JIT_HOST_DEVICE Phase phase_of(int m, int pad, int up, int width) {
-  const int first = -floor_div(pad - m, up);
+  const int ahead = m - pad, first = ahead >= 0 ? ceil_div(ahead, up) : -(-ahead / up);
   const int tap = first * up + pad - m;
   return {first, tap, tap < width ? ceil_div(width - tap, up) : 0};
 }

@@ -35,6 +35,21 @@ double repeated(const FilteredLreluArgs& args, FlrTile tile) {
          args.down;
 }
 
+// A variant is compiled when it is first needed, for seconds: smaller calls, which take microseconds
+// anyway, are not worth it.
+constexpr int64_t kLeastSamples = int64_t(1) << 20;
+
+bool takes_tensor_cores(const FilteredLreluArgs& args, const FlrGpu& gpu, FlrPlan* plan) {
+  const int64_t samples = args.batch * args.channels * args.mid_h * args.mid_w;
+  if (gpu.architecture < 80 || samples < kLeastSamples) return false;
+  MmaPlan walks{};
+  plan->variant = mma_shape(args);
+  if (!plan_mma(args, plan->variant, &walks)) return false;
+  plan->road = FlrRoad::TensorCores;
+  plan->parts = args.mode == Signs::Read ? walks.parts() : 0;
+  return true;
+}
+
 FirFilter no_filter() { return {nullptr, 1, 0, false}; }
 
 }  // namespace
@@ -69,9 +84,10 @@ FilteredLreluArgs flr_down_pass(const FilteredLreluArgs& args) {
 }
 
 FlrPlan flr_plan(const FilteredLreluArgs& args, const FlrGpu& gpu) {
+  FlrPlan plan{};
+  if (takes_tensor_cores(args, gpu, &plan)) return plan;
   // Writing v and reading it again costs less than making it this many times.
   constexpr double kMostRepeated = 4;
-  FlrPlan plan{};
   plan.tile = tile_for(args, gpu);
   plan.up = tile_for(flr_up_pass(args), gpu);
   plan.down = tile_for(flr_down_pass(args), gpu);

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "stylegan/filtered_lrelu/filtered_lrelu.h"
+#include "stylegan/filtered_lrelu/mma/plan.h"
 
 namespace lltm_jit {
 
@@ -14,7 +15,7 @@ struct FlrGpu {
 };
 
 enum class FlrRoad : int8_t {
-  TensorCores,  // a variant: variants/
+  TensorCores,  // a variant of variants/filtered_lrelu_mma_cuda.cu
   Direct,       // filtered_lrelu_cuda.cu
   Passes,       // the same kernel twice, with v in memory between
   Formula,      // filtered_lrelu_formula.cpp
@@ -27,6 +28,8 @@ struct FlrTile {
 
 struct FlrPlan {
   FlrRoad road;
+  MmaShape variant;  // of TensorCores
+  int parts;         // of a plane, whose sums TensorCores can give; else 0
   FlrTile tile;      // of Direct
   FlrTile up, down;  // of the passes
 };

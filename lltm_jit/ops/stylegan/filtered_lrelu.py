@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.overrides import has_torch_function
 
 from lltm_jit import native
+from lltm_jit.jit import variants
 from lltm_jit.ops._library import define, refuse_non_tensor
 from lltm_jit.ops.stylegan._implementation import takes_reference
 
@@ -41,6 +42,18 @@ define(
     f"filtered_lrelu_linear(Tensor x, Tensor signs, {_FILTERS}, int up, int down, "
     "SymInt[] padding, SymInt[] sign_size, SymInt[] sign_offset, int[] sign_phase, float gain, "
     "float slope, bool flip_filter, bool with_sums) -> (Tensor y, Tensor sums)",
+)
+
+_KERNELS = native.kernels_directory()
+
+# The kernels on tensor cores, for those numbers that each is called with.
+variants.declare(
+    variants.Variant(
+        "stylegan.filtered_lrelu",
+        _KERNELS / "stylegan" / "variants" / "filtered_lrelu_mma_cuda.cu",
+        (_KERNELS,),
+        prepare="filtered_lrelu on tensors of these sizes and dtype, forward and backward,",
+    )
 )
 
 

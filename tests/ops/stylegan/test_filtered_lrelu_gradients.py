@@ -26,13 +26,12 @@ def small(device: str, shape: tuple[int, ...] = (2, 2, 5, 4)) -> tuple[Tensor, T
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("flip_filter", [False, True])
 @pytest.mark.parametrize("taps", [(None, 3), (4, (3, 2)), ((2, 5), 6)], ids=str)
 @pytest.mark.parametrize(("up", "down"), [(1, 1), (2, 1), (1, 2), (2, 2), (4, 2), (3, 4)])
-def test_gradients(up, down, taps, flip_filter, device):
-    x, b = small(device)
+def test_gradients(up, down, taps, device):
+    x, b = small(device, (1, 2, 4, 3))
     fu, fd = (make_filter(t, device) for t in taps)
-    call = {"up": up, "down": down, "padding": [6, 4, 5, 7], "flip_filter": flip_filter}
+    call = {"up": up, "down": down, "padding": [6, 4, 5, 7], "flip_filter": up == 2}
 
     def smooth(x: Tensor, b: Tensor) -> Tensor:
         return filtered_lrelu(x, fu, fd, b, slope=0.3, clamp=0.9, **call)

@@ -1,0 +1,134 @@
+// The filters as tiles of banded matrices, in registers. See Note [Bands].
+//
+// Note [Taps in half]
+// The rounding of the taps to half would be the largest error of all. They are multiplied by a common
+// factor before, that of 32 which makes it smallest (it becomes half of what it would be), and by a
+// power of two which brings the sum of their magnitudes below 1, so that nothing overflows. Both are
+// undone in the multiplication that the results need anyway.
+#pragma once
+
+#include "stylegan/filtered_lrelu/mma/operands.cuh"
+#include "stylegan/filtered_lrelu/mma/plan.h"
+
+namespace lltm_jit {
+
+// A filter as the kernel uses it: w[t] of Note [Bands] times scale.
+template <int kTaps>
+struct ScaledTaps {
+  static_assert(kTaps <= 32, "a lane has a tap");
+  float taps[kTaps];
+  float scale;
+  float gain;  // the largest sum of magnitudes that makes one sample
+
+  __device__ __forceinline__ float operator()(int t) const {
+    return static_cast<unsigned>(t) < kTaps ? taps[t] : 0.f;
+  }
+
+  // Reads `count` taps, null for the identity, of which a sample takes each `step`-th. One warp calls it.
+  template <typename scalar_t>
+  __device__ __forceinline__ void read(const float* filter, int count, bool flip, int step) {
+    const int lane = threadIdx.x % 32;
+    float tap = 0;
+    if (lane < count) tap = filter ? filter[flip ? lane : count - 1 - lane] : 1.f;
+    float sum = sum_of_phase(tap, step);
+    // 1.01: the rounded taps may add up to more.
+    const int exponent = binary_exponent(1.01f * sum);
+    float factor = Arithmetic<scalar_t>::kTapSum * power_of_two(min(max(-exponent - 1, -60), 60));
+    if (sum == 0) factor = 1;
+    if constexpr (!std::is_same_v<scalar_t, float>) {
+      factor *= best_factor(tap * factor);
+      tap = round_to_half(tap * factor);
+    } else {
+      tap *= factor;
+    }
+    sum = sum_of_phase(tap, step);
+    if (lane < kTaps) taps[lane] = tap;
+    if (lane == 0) scale = factor, gain = sum;
+  }
+
+ private:
+  static __device__ __forceinline__ float round_to_half(float value) {
+    return to_opmath(to_half(value));
+  }
+  static __device__ __forceinline__ float warp_max(float value) {
+    return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(value)));
+  }
+  static __device__ __forceinline__ float sum_of_phase(float tap, int step) {
+    float sum = 0;
+    for (int t = 0; t < kTaps; ++t) {
+      const float other = fabsf(__shfl_sync(~0u, tap, t));
+      if ((t + 32 - threadIdx.x % 32) % step == 0) sum += other;
+    }
+    return warp_max(sum);
+  }
+  // The factor from 1/2 to 1 that lets the taps lose least when they are rounded; each lane tries one.
+  static __device__ __forceinline__ float best_factor(float tap) {
+    const int lane = threadIdx.x % 32;
+    const float factor = 0.5f + lane / 64.f;
+    float error = 0;
+    for (int t = 0; t < kTaps; ++t) {
+      const float scaled = __shfl_sync(~0u, tap, t) * factor;
+      const float difference = round_to_half(scaled) - scaled;
+      error += difference * difference;
+    }
+    const unsigned key = __float_as_uint(error / (factor * factor)) & ~31u;
+    return 0.5f + (__reduce_min_sync(~0u, key | lane) & 31) / 64.f;
+  }
+};
+
+// The tiles of all four products, K being a Shape of walk.cuh.
+template <typename K>
+struct Bands {
+  using Pair = typename K::Pair;
+  using UpTaps = ScaledTaps<K::Up::kTaps>;
+  using DownTaps = ScaledTaps<K::Down::kTaps>;
+  static constexpr int kPeriod = K::Up::kPeriod;
+
+  Pair up_rows[kPeriod][K::kRowWindow][2];        // A: 16 rows of v by a slice of rows of x
+  Pair up_columns[kPeriod][K::kColumnWindow][2];  // B: a slice of columns of x by 8 columns of v, twice
+  Pair down_columns[2 * K::Down::tiles(8) + 1][2];  // B: 16 columns of v by 8 columns of y
+  Pair down_rows[K::Down::tiles(16)][4];            // A: 16 rows of y by 16 rows of v
+
+  // `sign` goes into the second product, so that v has that of the gain.
+  __device__ __forceinline__ void make(const UpTaps& up, const DownTaps& down,
+                                       const AxisPlan& rows, const AxisPlan& columns, float sign) {
+    constexpr int kFactor = K::Up::kFactor, kDown = K::Down::kFactor;
+    const int row = threadIdx.x % 32 / 4, k = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int tile = 0; tile < kPeriod; ++tile) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int x = kFactor * k - row - 8 * half - kTile * tile;
+#pragma unroll
+        for (int s = 0; s < K::kRowWindow; ++s) {
+          const int slice = K::Up::slices_before(tile) + K::kFirstRowSlice + s;
+          const int t = kSlice * kFactor * slice + x + rows.up_phase;
+          up_rows[tile][s][half] = make_pair<Pair>(up(t), up(t + kFactor));
+        }
+#pragma unroll
+        for (int s = 0; s < K::kColumnWindow; ++s) {
+          const int t = kSlice * kFactor * (K::Up::first_slice(tile) + s) + x + columns.up_phase;
+          up_columns[tile][s][half] = make_pair<Pair>(sign * up(t), sign * up(t + kFactor));
+        }
+      }
+    }
+#pragma unroll
+    for (int h = 0; h <= 2 * K::Down::tiles(8); ++h) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int t = 8 * (h - 1) + k + 8 * half - kDown * row - columns.down_phase;
+        down_columns[h][half] = make_pair<Pair>(down(t), down(t + 1));
+      }
+    }
+#pragma unroll
+    for (int tile = 0; tile < K::Down::tiles(16); ++tile) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const int t = kTile * tile + k + r / 2 * 8 - kDown * (row + r % 2 * 8) - rows.down_phase;
+        down_rows[tile][r] = make_pair<Pair>(down(t), down(t + 1));
+      }
+    }
+  }
+};
+
+}  // namespace lltm_jit

@@ -1,0 +1,129 @@
+// The kernel of filtered_lrelu on tensor cores, and its launch.
+#pragma once
+
+#include <cmath>
+
+#include "stylegan/filtered_lrelu/mma/walk.cuh"
+
+namespace lltm_jit {
+
+// Shared memory: what all warps have in common, a chunk of zeros, and each warp's ring and stage.
+template <typename K>
+struct SharedLayout {
+  struct Common {
+    typename Bands<K>::UpTaps up_taps;
+    typename Bands<K>::DownTaps down_taps;
+    ScaleConstants scales;
+    Place<K> places[K::kWarps];
+  };
+  static constexpr int kZeros = ceil_div(int(sizeof(Common)), 16) * 16;
+  static constexpr int kWarps = kZeros + RowRing<K>::kChunkBytes;
+  static constexpr int kOfWarp = RowRing<K>::kBytes + kTile * K::kStagePitch;
+  static constexpr int kBytes = kWarps + K::kWarps * kOfWarp;
+};
+
+template <typename K>
+__global__ void __launch_bounds__(32 * K::kWarps, 1) walk_kernel(const MmaCall call) {
+#if __CUDA_ARCH__ >= 800
+  using Layout = SharedLayout<K>;
+  using scalar_t = typename K::scalar;
+  extern __shared__ __align__(16) char shared[];
+  auto& common = *reinterpret_cast<typename Layout::Common*>(shared);
+  const auto start = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  const int warp = threadIdx.x / 32;
+  wait_for_predecessor();
+
+  RowRing<K> ring(call, start + Layout::kWarps + warp * Layout::kOfWarp);
+  if (warp == 0) {
+    common.up_taps.template read<scalar_t>(call.fu.taps, call.fu.width, call.fu.flip,
+                                           K::Up::kFactor);
+  } else if (warp == 1) {
+    common.down_taps.template read<scalar_t>(call.fd.taps, call.fd.width, call.fd.flip, 1);
+  } else {
+    for (int k = threadIdx.x - 64; k < RowRing<K>::kChunkBytes / 4; k += 32 * (K::kWarps - 2)) {
+      reinterpret_cast<uint32_t*>(shared + Layout::kZeros)[k] = 0;
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    common.scales.template set<scalar_t>(call, common.up_taps.scale, common.up_taps.gain,
+                                common.down_taps.scale);
+  }
+  __syncthreads();
+  Walk<K> walk{call, common.up_taps, common.places[warp], start + Layout::kZeros, ring,
+               {common.scales}};
+  walk.bands.make(common.up_taps, common.down_taps, call.plan.rows, call.plan.columns, call.up_sign);
+  walk.run();
+  wait_for_copies<0>();
+#endif
+}
+
+// The call as the kernel sees it; false if it is not for this shape.
+template <typename K>
+bool make_call(const FilteredLreluArgs& args, MmaCall* call) {
+  using scalar_t = typename K::scalar;
+  if (!plan_mma(args, K::kShape, &call->plan) || args.mode != K::kSigns || args.up != K::Up::kFactor ||
+      args.down != K::Down::kFactor || args.fu.width > K::Up::kTaps || args.fd.width > K::Down::kTaps) {
+    return false;
+  }
+  call->x = args.x;
+  call->bias = args.bias;
+  call->y = args.y;
+  call->signs = args.signs;
+  call->plane_sums = args.plane_sums;
+  call->fu = args.fu;
+  call->fd = args.fd;
+  call->x_batch = args.x_strides[0];
+  call->x_channel = args.x_strides[1];
+  call->x_row = args.x_strides[2];
+  call->x_column = args.x_strides[3];
+  call->channels = static_cast<unsigned>(args.channels);
+  call->walks = static_cast<int>(args.batch * args.channels * call->plan.parts());
+  call->in_h = args.in_h;
+  call->in_w = args.in_w;
+  call->out_h = args.out_h;
+  call->out_w = args.out_w;
+  call->map = SignMap<int>(args.sign_h, args.sign_w, args.sign_phase_y, args.sign_phase_x);
+
+  // Note [Slopes]
+  const bool steep = std::abs(args.slope) > 1, reads = args.mode == Signs::Read;
+  const double factor = !steep ? 1 : reads ? std::abs(args.slope) : -args.slope;
+  call->slope = static_cast<float>(!steep ? args.slope : reads ? args.slope / factor : 1 / args.slope);
+  call->pass = static_cast<float>(reads ? 1 / factor : 1);
+  call->flip_negatives = steep && !reads;
+  call->up_sign = (args.gain < 0) != call->flip_negatives ? -1.f : 1.f;
+  call->gain = static_cast<float>(std::abs(args.gain) * factor);
+  call->clamp = static_cast<float>(args.clamp / (std::abs(args.gain * factor)));
+
+  // The widest accesses that addresses and strides allow.
+  const auto widest = [&](const void* pointer, std::initializer_list<int64_t> strides) {
+    for (int bytes : {16, 4}) {
+      bool fits = bytes >= int(sizeof(scalar_t)) && reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
+      for (int64_t stride : strides) fits = fits && stride * int64_t(sizeof(scalar_t)) % bytes == 0;
+      if (fits) return bytes;
+    }
+    return int(sizeof(scalar_t));
+  };
+  call->load_bytes = args.x_strides[3] == 1
+                         ? widest(args.x, {args.x_strides[0], args.x_strides[1], args.x_strides[2]})
+                         : 2;
+  call->store_bytes = widest(args.y, {args.out_w});
+  return true;
+}
+
+template <typename K>
+cudaError_t launch_walks(const FilteredLreluArgs& args, cudaStream_t stream) {
+  MmaCall call{};
+  if (!make_call<K>(args, &call)) return cudaErrorNotSupported;
+  int multiprocessors = 0;
+  const cudaError_t error = ask_once(
+      [](int device, int* count) {
+        return cudaDeviceGetAttribute(count, cudaDevAttrMultiProcessorCount, device);
+      },
+      &multiprocessors);
+  if (error != cudaSuccess) return error;
+  const int blocks = min(multiprocessors, ceil_div(call.walks, 2));
+  return launch(walk_kernel<K>, blocks, 32 * K::kWarps, SharedLayout<K>::kBytes, stream, call);
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,118 @@
+// What the products of filtered_lrelu are computed with: one half a number for the 16-bit types, two for
+// float.
+//
+// Note [Floats as two halves]
+// A float is split in two halves, x = high + low, which keep 22 of its bits, and x y is taken as
+// low high + high low + high high, summed in float. Of the low parts nothing is lost as long as the
+// high parts are above 2^-3; the scales of taps and samples see to it (Note [The running exponent]).
+#pragma once
+
+#include "core/cuda/half2.cuh"
+#include "core/cuda/warp_matrix.cuh"
+
+namespace lltm_jit {
+
+// Two numbers, as two registers of two halves.
+struct SplitPair {
+  uint32_t high, low;
+};
+
+template <typename scalar_t>
+struct Arithmetic {
+  using Pair = uint32_t;   // two numbers of an operand
+  using Sums = HalfSums;   // exact but for the last rounding, since one or two products make a sum
+  static constexpr float kTapSum = 1;      // the filters are scaled so that no half overflows, up to
+  static constexpr int kTopExponent = 13;  // samples of this binary exponent
+};
+template <>
+struct Arithmetic<float> {
+  using Pair = SplitPair;
+  using Sums = FloatSums;
+  static constexpr float kTapSum = 4;
+  static constexpr int kTopExponent = 8;
+};
+
+template <typename Pair>
+__device__ __forceinline__ Pair make_pair(float first, float second);
+template <>
+__device__ __forceinline__ uint32_t make_pair<uint32_t>(float first, float second) {
+  return pack2<Half>(first, second);
+}
+template <>
+__device__ __forceinline__ SplitPair make_pair<SplitPair>(float first, float second) {
+  SplitPair pair;
+  pair.high = pack2<Half>(first, second);
+  pair.low = pack2<Half>(first - first_of<Half>(pair.high), second - second_of<Half>(pair.high));
+  return pair;
+}
+
+// Register r of sums as operands.
+template <typename Pair>
+__device__ __forceinline__ Pair to_pair(const HalfSums& sums, int r) {
+  return sums.value[r];
+}
+template <typename Pair>
+__device__ __forceinline__ Pair to_pair(const FloatSums& sums, int r) {
+  return make_pair<Pair>(sums.value[2 * r], sums.value[2 * r + 1]);
+}
+
+template <typename Sums>
+__device__ __forceinline__ Sums zero_sums() {
+  Sums sums = {};
+  return sums;
+}
+// The first numbers of a row alike, both rows.
+__device__ __forceinline__ void fill_rows(HalfSums& sums, float top, float bottom) {
+  sums.value[0] = pack2<Half>(top, top);
+  sums.value[1] = pack2<Half>(bottom, bottom);
+}
+__device__ __forceinline__ void fill_rows(FloatSums& sums, float top, float bottom) {
+  sums.value[0] = sums.value[1] = top;
+  sums.value[2] = sums.value[3] = bottom;
+}
+// Keeps the first and the second column of a lane, or sets them to zero.
+__device__ __forceinline__ void mask_columns(HalfSums& sums, bool first, bool second) {
+  const uint32_t mask = (first ? 0x0000ffffu : 0u) | (second ? 0xffff0000u : 0u);
+  sums.value[0] &= mask;
+  sums.value[1] &= mask;
+}
+__device__ __forceinline__ void mask_columns(FloatSums& sums, bool first, bool second) {
+#pragma unroll
+  for (int e = 0; e < 4; ++e) sums.value[e] = (e % 2 == 0 ? first : second) ? sums.value[e] : 0.f;
+}
+
+template <typename Sums, int kA, int kB>
+__device__ __forceinline__ Sums multiply_add(const SplitPair (&a)[kA], const SplitPair (&b)[kB],
+                                             Sums sums) {
+  uint32_t a_high[kA], a_low[kA], b_high[kB], b_low[kB];
+#pragma unroll
+  for (int r = 0; r < kA; ++r) a_high[r] = a[r].high, a_low[r] = a[r].low;
+#pragma unroll
+  for (int r = 0; r < kB; ++r) b_high[r] = b[r].high, b_low[r] = b[r].low;
+  sums = multiply_add(a_low, b_high, sums);
+  sums = multiply_add(a_high, b_low, sums);
+  return multiply_add(a_high, b_high, sums);
+}
+
+template <typename Sums>
+__device__ __forceinline__ Sums multiply_add(const SplitPair (&a)[2], const SplitPair& b,
+                                             Sums sums) {
+  const uint32_t high[2] = {a[0].high, a[1].high}, low[2] = {a[0].low, a[1].low};
+  sums = multiply_add(low, b.high, sums);
+  sums = multiply_add(high, b.low, sums);
+  return multiply_add(high, b.high, sums);
+}
+
+__device__ __forceinline__ uint32_t transpose_pair(uint32_t pair) { return transpose(pair); }
+__device__ __forceinline__ SplitPair transpose_pair(const SplitPair& pair) {
+  return {transpose(pair.high), transpose(pair.low)};
+}
+
+// 2^n, for n from -126 to 127.
+__device__ __forceinline__ float power_of_two(int n) { return __uint_as_float((n + 127) << 23); }
+// The n of the power of two next to a positive number, below it; -127 for 0.
+__device__ __forceinline__ int binary_exponent(float x) {
+  return static_cast<int>(__float_as_uint(x) >> 23) - 127;
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,109 @@
+// Which tiles of a filter's banded matrix are not zero. Numbers only; for the host and the compiler.
+//
+// Note [Bands]
+// On one axis, with k counting samples of v from a little before its first one:
+//   up    v[k] = sum over i of x[i] w[t],  t = up i + up_phase - k      for 0 <= t < taps
+//   down  y[o] = sum over k of v[k] w[t],  t = k - down_phase - down o  for 0 <= t < taps
+// These are products with banded matrices, of which only the tiles along the band are computed: v in
+// tiles of 16, x in slices of 8, y in tiles of 8 (columns) or 16 (rows). The phases are where the signal
+// lies relative to the tiles. Those from first_up_phase() to last_up_phase(), and from 0 to
+// last_down_phase(), need the fewest tiles and the same ones, so that one kernel serves them all:
+// padding only changes the numbers in the tiles. The first sample of v is k = down_phase, and so
+// up_phase = padding + down_phase, less whole slices of x.
+#pragma once
+
+#include "core/math/scalar.h"
+
+namespace lltm_jit {
+
+constexpr int kTile = 16, kSlice = 8;
+
+LLTM_JIT_HOST_DEVICE constexpr int floor_div(int a, int b) {
+  return a >= 0 ? a / b : -((b - 1 - a) / b);
+}
+LLTM_JIT_HOST_DEVICE constexpr int larger(int a, int b) { return a > b ? a : b; }
+LLTM_JIT_HOST_DEVICE constexpr int smaller(int a, int b) { return a < b ? a : b; }
+
+// The upsampling by `factor` with a filter of `taps`.
+struct UpBand {
+  int factor, taps;
+
+  // The band repeats after so many tiles of v.
+  LLTM_JIT_HOST_DEVICE constexpr int period() const { return larger(factor / 2, 1); }
+
+  // The slices of x that a tile of v needs.
+  LLTM_JIT_HOST_DEVICE constexpr int first_slice(int tile, int phase) const {
+    return floor_div(floor_div(kTile * tile - phase + factor - 1, factor), kSlice);
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int last_slice(int tile, int phase) const {
+    return floor_div(floor_div(kTile * tile + kTile - 1 + taps - 1 - phase, factor), kSlice);
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int first_phase() const { return taps - 1; }
+  LLTM_JIT_HOST_DEVICE constexpr int last_phase() const {
+    int phase = first_phase();
+    for (bool same = true; same;) {
+      for (int tile = 0; tile < period(); ++tile) {
+        same = same && first_slice(tile, phase + 1) == first_slice(tile, first_phase());
+      }
+      if (same) ++phase;
+    }
+    return phase;
+  }
+};
+
+// The downsampling by `factor` with a filter of `taps`.
+struct DownBand {
+  int factor, taps;
+
+  // One more than the last sample that `outputs` outputs need, from where the first one lies.
+  LLTM_JIT_HOST_DEVICE constexpr int samples(int outputs) const {
+    return factor * (outputs - 1) + taps;
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int last_phase() const {
+    const auto room = [](int last) { return kTile - 1 - last % kTile; };
+    // A tile of 8 columns begins at the first half of a tile of v, or, at factor 1, at the second.
+    const int columns = smaller(room(samples(8) - 1), room(8 * factor + samples(8) - 1));
+    return smaller(columns, room(samples(16) - 1));
+  }
+};
+
+// The same for factors and taps that the compiler knows, and all phases at once.
+template <int kFactor_, int kTaps_>
+struct Up {
+  static constexpr int kFactor = kFactor_, kTaps = kTaps_;
+  static constexpr int kPeriod = UpBand{kFactor, kTaps}.period();
+  static constexpr int kFirstPhase = UpBand{kFactor, kTaps}.first_phase();
+  static constexpr int kLastPhase = UpBand{kFactor, kTaps}.last_phase();
+
+  LLTM_JIT_HOST_DEVICE static constexpr int slices_before(int tile) {
+    return floor_div(kTile * tile, kSlice * kFactor);
+  }
+  LLTM_JIT_HOST_DEVICE static constexpr int first_slice(int tile) {
+    return UpBand{kFactor, kTaps}.first_slice(tile, kLastPhase);
+  }
+  LLTM_JIT_HOST_DEVICE static constexpr int last_slice(int tile) {
+    return UpBand{kFactor, kTaps}.last_slice(tile, kFirstPhase);
+  }
+  // Whether a slice of x has a part in eight samples of v; `distance` samples lie between their beginnings.
+  LLTM_JIT_HOST_DEVICE static constexpr bool touches(int distance) {
+    return distance + kFirstPhase - 7 < kTaps &&
+           distance + (kSlice - 1) * kFactor + kLastPhase >= 0;
+  }
+};
+
+template <int kFactor_, int kTaps_>
+struct Down {
+  static constexpr int kFactor = kFactor_, kTaps = kTaps_;
+  static constexpr int kLastPhase = DownBand{kFactor, kTaps}.last_phase();
+
+  LLTM_JIT_HOST_DEVICE static constexpr int tiles(int outputs) {
+    return (kFactor * (outputs - 1) + kTaps - 1 + kLastPhase) / kTile + 1;
+  }
+  // Whether a tile of v that begins `distance` samples after the first of some outputs has a part in them.
+  LLTM_JIT_HOST_DEVICE static constexpr bool touches(int distance, int outputs) {
+    return distance > -kTile &&
+           distance < kFactor * (outputs - 1) + kTaps + kLastPhase;
+  }
+};
+
+}  // namespace lltm_jit
