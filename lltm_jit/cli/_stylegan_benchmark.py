@@ -122,10 +122,9 @@ def in_rotation(case: Case, impl: str) -> Callable[[], Any]:
 
 def copy_in_rotation(size: int, device: torch.device) -> Callable[[], Any]:
     """A function that reads and writes `size` bytes together, other ones each time."""
-    half = max(1, size // 2)
-    count = inputs_in_turn(half, device)
-    sources = [torch.zeros(half, dtype=torch.uint8, device=device) for _ in range(count)]
-    in_turn = itertools.cycle(sources)
+    elements = max(1, size // 8)  # of float, read and written
+    count = inputs_in_turn(4 * elements, device)
+    in_turn = itertools.cycle([torch.zeros(elements, device=device) for _ in range(count)])
     return lambda: next(in_turn).clone()
 
 

@@ -133,12 +133,11 @@ def plot(path: Path, header: dict[str, str], rows: Iterable[Row]) -> None:
     for row in rows:
         panels[(row.dtype, row.shape, row.device)].append(row)
     longest = max(map(len, panels.values()))
-    size = (1.5 + 4 * len(panels), 1.5 + 0.22 * longest)
-    figure, axes = pyplot.subplots(1, len(panels), figsize=size, sharey=True, squeeze=False)
+    size = (7 * len(panels), 1.5 + 0.22 * longest)
+    figure, axes = pyplot.subplots(1, len(panels), figsize=size, squeeze=False)
     for axis, (key, points) in zip(axes[0], panels.items(), strict=True):
         _panel(axis, points)
         axis.set_title(f"{key[0]}, {list(key[1])}, {key[2]}", fontsize=9)
-    axes[0][0].invert_yaxis()
     axes[0][0].legend(fontsize=8)
     machine = header.get("GPU") or f"{header['CPU']}, threads: {header.get('threads', '?')}"
     figure.suptitle(f"StyleGAN operators, bandwidth as part of a copy's: {machine}")
@@ -157,5 +156,6 @@ def _panel(axis: Any, rows: list[Row]) -> None:
         places = [place + offset for place in range(len(names))]
         axis.barh(places, [100 * value for value in values], 0.4, label=name, color=_COLORS[name])
     axis.set_yticks(range(len(names)), names, fontsize=7)
+    axis.invert_yaxis()
     axis.set_xlabel("% of a copy's bandwidth")
     axis.grid(axis="x", alpha=0.3)

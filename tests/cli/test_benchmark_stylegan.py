@@ -132,6 +132,12 @@ def test_plot_is_drawn(tmp_path):
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_copy_moves_the_bytes_of_the_case():
+    copied = _stylegan_benchmark.copy_in_rotation(80, CPU)()
+    assert 2 * copied.nbytes == 80
+    assert copied.fill_(torch.nan).isnan().all()  # as the timer in a graph does
+
+
 def test_tensors_take_turns_on_a_gpu_alone():
     count = _stylegan_benchmark.inputs_in_turn
     assert count(10, CPU) == 1

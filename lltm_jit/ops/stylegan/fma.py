@@ -27,6 +27,9 @@ def fma(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
         TypeError: one of them is no tensor.
     """
     try:
+        if torch.is_autocast_enabled("cuda"):  # whose rule for addcmul refuses half or bfloat16
+            with torch.autocast("cuda", enabled=False):
+                return torch.addcmul(c, a, b)
         return torch.addcmul(c, a, b)
     except (TypeError, RuntimeError):
         refuse_non_tensors(fma, (a, b, c))
