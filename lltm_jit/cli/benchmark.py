@@ -3,6 +3,7 @@
 ``benchmark {py,cpp,cuda}`` prints the tutorial's line. Without a variant, and as ``cell``, it
 prints a table a size and phase; ``--against DIR`` adds an implementation from C++ sources.
 ``jit`` times this engine's builds and imports, also beside torch's own `load` of those sources.
+``stylegan`` times the StyleGAN operators beside plain PyTorch and a copy.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ._measure import PHASES, Case, Cell
 
 SCALES = {"s": 1, "ms": 1e3, "us": 1e6}
 DTYPES = {name: getattr(torch, name) for name in ("half", "bfloat16", "float", "double")}
+STYLEGAN = ("bias_act", "upfirdn2d", "filtered_lrelu")  # operators of its tables
 TUTORIAL_SIZES = (16, 32, 128)
 SIZES = {  # batch, input, hidden; the last would take a CPU half a minute
     "cpu": [TUTORIAL_SIZES, (1, 128, 128), (64, 256, 512)],
@@ -34,20 +36,20 @@ PLOT_SIZES = [(16, hidden, hidden) for hidden in (32, 64, 128, 256, 512, 1024)]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    variants = [*_cell.VARIANTS, "cell", "jit"]
+    variants = [*_cell.VARIANTS, "cell", "jit", "stylegan"]
     parser.add_argument(
         "variant",
         choices=variants,
         nargs="?",
         default="cell",
         help="plain PyTorch, ATen from C++, or the CUDA kernels, in the tutorial's form; default: "
-        "all of them in tables (cell); jit: builds and imports",
+        "all of them in tables (cell); jit: builds and imports; stylegan: the StyleGAN operators",
     )
     _cell.add_sizes(parser)
     parser.add_argument("-r", "--runs", type=_cell.positive, default=100, help="%(default)s")
     parser.add_argument("--scale", choices=SCALES, default="us", help="unit, %(default)s")
     parser.add_argument("-d", "--double", action="store_true", help="the same as --dtype double")
-    parser.add_argument("--dtype", choices=DTYPES, default="float", help="%(default)s")
+    parser.add_argument("--dtype", choices=DTYPES, help="float; of stylegan on a GPU also 16 bits")
     tables = parser.add_argument_group("of the tables")
     tables.add_argument("--seconds", type=float, default=0.3, help="for each figure, %(default)s")
     tables.add_argument("--against", type=Path, metavar="DIR", help="C++ sources of an opponent")
@@ -63,6 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tables.add_argument(
         "--plot", type=new_file, metavar="FILE", help="draw the figures, by default of six sizes"
     )
+    stylegan = parser.add_argument_group("of stylegan")
+    stylegan.add_argument("--only", choices=STYLEGAN, help="one operator, by default all")
+    stylegan.add_argument(
+        "--shape", type=_cell.positive, nargs=4, metavar=("N", "C", "H", "W"), help="of the input"
+    )
 
 
 def new_file(text: str) -> Path:
@@ -76,8 +83,14 @@ def new_file(text: str) -> Path:
 def run(args: argparse.Namespace) -> int:
     if args.variant == "jit":
         return _jit_benchmark.run(args.against, args.define)
+    if args.double:
+        args.dtype = "double"
+    if args.variant == "stylegan":
+        from . import _stylegan_benchmark  # which loads the family, and builds it where it is not
+
+        return _stylegan_benchmark.run(args, DTYPES[args.dtype] if args.dtype else None)
     device = _cell.device(args.cuda or args.variant == "cuda")
-    dtype = torch.float64 if args.double else DTYPES[args.dtype]
+    dtype = DTYPES[args.dtype or "float"]
     if args.variant == "cell":
         return print_tables(args, device, dtype)
     return print_line(args, device, dtype)

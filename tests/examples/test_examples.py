@@ -15,6 +15,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 EXPECTED = {
     "01_quickstart": ["fused ", "mean squared error"],
     "02_edit_a_kernel": ["in2", "scale_add.h:", "full log: "],
+    "03_stylegan_ops": ["plain leaky ReLU: ", "filtered_lrelu: "],
 }
 SMALL = ["--batch-size", "64", "--seq-len", "16", "--hidden-size", "64", "--timing-steps", "2"]
 

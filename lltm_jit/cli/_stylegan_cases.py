@@ -1,0 +1,144 @@
+"""What `benchmark stylegan` measures: operators, their arguments, and the bytes they must move."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lltm_jit.ops.bias_act import activation_funcs, bias_act
+from lltm_jit.ops.filtered_lrelu import filtered_lrelu
+from lltm_jit.ops.upfirdn2d import downsample2d, filter2d, setup_filter, upsample2d
+
+FORWARD, WITH_SIGNS, BACKWARD = "forward", "forward with signs", "forward + backward"
+OPERATORS = ("bias_act", "upfirdn2d", "filtered_lrelu")
+CLAMP = 1.0  # of inputs about as large as 1, so that it is met often
+PAIRS = ((2, 2), (2, 1), (1, 2), (4, 2), (2, 4), (4, 4))  # up, down
+_TAPS = 6  # of a filter, times the factor that it is for
+_LAYOUTS = {"NCHW": torch.contiguous_format, "channels_last": torch.channels_last}
+
+Shape = tuple[int, ...]
+Function = Callable[..., Tensor]  # of x, a bias, and impl=
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call: an operator with its arguments, on one tensor, in one phase.
+
+    The fewest bytes are those of every tensor that the phase reads or writes, each once: `tensors`
+    times those of x, and `more` bytes for each element of x.
+    """
+
+    operator: str
+    name: str
+    function: Function
+    shape: Shape
+    dtype: torch.dtype
+    device: torch.device
+    tensors: float
+    phase: str = FORWARD
+    more: float = 0.0
+    layout: str = "NCHW"
+    bias: bool = True
+
+    @property
+    def bytes(self) -> int:
+        return round(math.prod(self.shape) * (self.tensors * self.dtype.itemsize + self.more))
+
+    def inputs(self, seed: int = 0) -> list[Tensor]:
+        """x, and the bias where there is one."""
+        generator = torch.Generator().manual_seed(seed)
+        shapes = [self.shape, self.shape[1:2]] if self.bias else [self.shape]
+        x, *bias = (torch.randn(shape, generator=generator) for shape in shapes)
+        x = x.contiguous(memory_format=_LAYOUTS[self.layout])
+        return [tensor.to(self.device, self.dtype) for tensor in (x, *bias)]
+
+    def run(self, inputs: list[Tensor], impl: str) -> Tensor:
+        return self.function(*inputs, impl=impl)
+
+    def step(self, inputs: list[Tensor], impl: str) -> Callable[[], Any]:
+        """What is timed: a function without arguments that does what the phase says."""
+        if self.phase == FORWARD:
+
+            def forward() -> Tensor:
+                with torch.no_grad():
+                    return self.run(inputs, impl)
+
+            return forward
+        leaves = [tensor.requires_grad_() for tensor in inputs]
+        if self.phase == WITH_SIGNS:
+            return partial(self.run, leaves, impl)
+        with torch.no_grad():
+            grad = torch.ones_like(self.run(leaves, impl))
+        return lambda: torch.autograd.grad(self.run(leaves, impl), leaves, grad)
+
+
+def cases(operator: str, shape: Shape, dtype: torch.dtype, device: torch.device) -> Iterator[Case]:
+    """The cases of an operator of the given name."""
+    make = {
+        "bias_act": _bias_act_cases,
+        "upfirdn2d": _upfirdn2d_cases,
+        "filtered_lrelu": _filtered_lrelu_cases,
+    }
+    yield from make[operator](partial(Case, shape=shape, dtype=dtype, device=device), device)
+
+
+def _bias_act_cases(case: Callable[..., Case], device: torch.device) -> Iterator[Case]:
+    for act in activation_funcs:
+        yield case("bias_act", act, partial(bias_act, act=act), tensors=2)
+    # The backward pass reads its gradient and the result, and writes a gradient.
+    clamped = partial(bias_act, act="lrelu", clamp=CLAMP)
+    yield case("bias_act", "lrelu, clamp", clamped, tensors=5, phase=BACKWARD)
+
+
+def _upfirdn2d_cases(case: Callable[..., Case], device: torch.device) -> Iterator[Case]:
+    four, twelve = (setup_filter(taps, device) for taps in ([1, 3, 3, 1], low_pass(2)))
+    functions: dict[str, tuple[Function, float]] = {
+        "upsample2d": (upsample2d, 5),
+        "downsample2d": (downsample2d, 1.25),
+        "filter2d": (filter2d, 2),
+    }
+    for layout, (taps, f) in itertools.product(
+        _LAYOUTS, (("4 taps", four), ("12 + 12 taps", twelve))
+    ):
+        for name, (function, tensors) in functions.items():
+            text, call = f"{name}, {taps}, {layout}", partial(function, f=f)
+            yield case("upfirdn2d", text, call, tensors=tensors, layout=layout, bias=False)
+    call = partial(upsample2d, f=four)
+    text = "upsample2d, 4 taps, NCHW"
+    yield case("upfirdn2d", text, call, tensors=10, phase=BACKWARD, bias=False)
+
+
+def _filtered_lrelu_cases(case: Callable[..., Case], device: torch.device) -> Iterator[Case]:
+    # On a CPU the plain composition takes long.
+    for up, down in PAIRS if device.type == "cuda" else PAIRS[:1]:
+        fu, fd = (setup_filter(low_pass(max(factor, 2)), device) for factor in (up, down))
+        around = len(fu) + len(fd) - 2
+        left, right = (around + 1) // 2, around // 2
+        call = partial(_lrelu, fu, fd, up, down, [left, right, left, right])
+        both = 1 + (up / down) ** 2  # x and the result
+        signs = up**2 / 4  # bytes, of two bits an element between the filters
+        named = partial(case, "filtered_lrelu", f"up {up}, down {down}", call)
+        yield named(tensors=both)
+        yield named(tensors=both, more=signs, phase=WITH_SIGNS)
+        yield named(tensors=2 * both, more=2 * signs, phase=BACKWARD)
+
+
+def _lrelu(
+    fu: Tensor, fd: Tensor, up: int, down: int, padding: list[int], x: Tensor, b: Tensor, impl: str
+) -> Tensor:
+    return filtered_lrelu(x, fu, fd, b, up=up, down=down, padding=padding, clamp=CLAMP, impl=impl)
+
+
+@cache
+def low_pass(factor: int) -> Tensor:
+    """A sinc under a Kaiser window: what is left fits into 1/factor as many samples."""
+    taps = _TAPS * factor
+    places = torch.arange(taps) - (taps - 1) / 2
+    return torch.sinc(places / factor) * torch.kaiser_window(taps, periodic=False, beta=6.0)

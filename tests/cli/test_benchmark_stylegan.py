@@ -1,0 +1,145 @@
+"""The tables of `python -m lltm_jit benchmark stylegan`, at small sizes."""
+
+import json
+import re
+
+import pytest
+import torch
+
+from lltm_jit.cli import _stylegan_benchmark, _stylegan_report, main
+from lltm_jit.cli._measure import Times
+from lltm_jit.cli._stylegan_cases import BACKWARD, FORWARD, OPERATORS, WITH_SIGNS, cases
+from lltm_jit.cli.benchmark import STYLEGAN
+
+QUICK = ["benchmark", "stylegan", "--shape", "1", "2", "8", "8", "--seconds", "0.001"]
+CPU = torch.device("cpu")
+
+
+def of(operator, shape=(2, 3, 8, 6), dtype=torch.float, device=CPU):
+    return list(cases(operator, shape, dtype, device))
+
+
+def test_the_command_knows_every_operator():
+    assert STYLEGAN == OPERATORS
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_tables_and_file(operator, capsys, tmp_path):
+    file = tmp_path / "figures.json"
+    wanted = [*QUICK, "--only", operator, "--dtype", "float", "--json", str(file)]
+    assert main(wanted) == 0
+    header, times, errors = capsys.readouterr().out.split("\n\n")
+    assert f"torch: {torch.__version__}" in header
+    title, columns, *rows = times.splitlines()
+    assert title == f"{operator}: float32, [1, 2, 8, 8], cpu"
+    words = ["case", "phase", "median", "IQR", "of", "copy", "plain", "PyTorch", "IQR", "ratio"]
+    assert columns.split() == words
+    expected = of(operator)
+    assert len(rows) == len(expected)
+    for row, case in zip(rows, expected, strict=True):
+        assert row.startswith(case.name)
+        assert re.search(rf"  {re.escape(case.phase)}  .* us  .*%  .* us  .*\d\.\d+$", row)
+    assert len(errors.splitlines()) == 2 + len({case.name for case in expected})
+    assert "above" not in errors
+    saved = json.loads(file.read_text())
+    assert [row["case"] for row in saved["rows"]] == [case.name for case in expected]
+    assert saved["rows"][0]["kernels"]["median"] > 0
+    assert saved["errors"][0]["operator"] == operator
+    assert saved["header"]["torch"] == torch.__version__
+
+
+def test_a_wrong_result_is_marked_and_fails(capsys, monkeypatch):
+    right = _stylegan_benchmark.Case.run
+
+    def wrong(case, inputs, impl):
+        return right(case, inputs, impl) * (1.01 if impl == "cuda" and case.name == "tanh" else 1)
+
+    monkeypatch.setattr(_stylegan_benchmark.Case, "run", wrong)
+    assert main([*QUICK, "--only", "bias_act", "--dtype", "bfloat16"]) == 1
+    marked = [row for row in capsys.readouterr().out.splitlines() if row.endswith("above")]
+    assert len(marked) == 1
+    assert marked[0].startswith("bias_act: tanh")
+
+
+def test_without_a_dtype_errors_are_of_all_that_a_gpu_has(capsys):
+    assert main([*QUICK, "--only", "bias_act"]) == 0
+    errors = capsys.readouterr().out.split("\n\n")[-1]
+    assert {row.split()[-6] for row in errors.splitlines()[2:]} == {
+        "float32",
+        "float16",
+        "bfloat16",
+    }
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_phase_does_what_it_says(operator):
+    for case in of(operator):
+        result = case.step(case.inputs(), "ref")()
+        if case.phase == BACKWARD:
+            inputs = case.inputs()
+            assert [gradient.shape for gradient in result] == [tensor.shape for tensor in inputs]
+            assert any(gradient.any() for gradient in result)
+        else:
+            assert result.requires_grad == (case.phase == WITH_SIGNS)
+
+
+def test_fewest_bytes_by_hand():
+    size = 2 * 3 * 8 * 6
+
+    def found(operator, name, phase=FORWARD, dtype=torch.float):
+        named = [case for case in of(operator, dtype=dtype) if case.name == name]
+        return next(case.bytes for case in named if case.phase == phase)
+
+    assert found("bias_act", "tanh", dtype=torch.half) == 2 * (size + size)
+    assert found("bias_act", "lrelu, clamp", BACKWARD) == 4 * (2 * size + 3 * size)
+    name = "upsample2d, 4 taps, NCHW"
+    assert found("upfirdn2d", name) == 4 * (size + 4 * size)
+    assert found("upfirdn2d", name, BACKWARD) == 2 * found("upfirdn2d", name)
+    assert found("upfirdn2d", "downsample2d, 12 + 12 taps, NCHW") == 4 * (size + size // 4)
+    name, signs = "up 2, down 2", 4 * size // 4  # two bits each
+    assert found("filtered_lrelu", name) == 4 * 2 * size
+    assert found("filtered_lrelu", name, WITH_SIGNS) == 4 * 2 * size + signs
+    assert found("filtered_lrelu", name, BACKWARD) == 4 * 4 * size + 2 * signs
+
+
+def test_factors_keep_the_size_that_the_bytes_are_counted_for():
+    """On the meta device there are as many pairs of factors as on a GPU."""
+    for case in of("filtered_lrelu", (1, 1, 16, 16)):
+        assert case.run(case.inputs(), "ref").shape == (1, 1, 16, 16)
+    for case in of("upfirdn2d", (1, 1, 16, 16)):
+        if case.phase == FORWARD:
+            result = case.run(case.inputs(), "ref")
+            assert 4 * (256 + result.numel()) == case.bytes
+
+
+def row(kernels, plain, copy):
+    times = [Times(t, t, t, t, 9) for t in (kernels, plain, copy)]
+    names = {"operator": "bias_act", "case": "tanh", "phase": FORWARD, "device": "cpu"}
+    return _stylegan_report.Row(
+        **names, dtype="float32", shape=(1, 2), in_graph=False, bytes=8, kernels=times[0],
+        plain=times[1], copy=times[2],
+    )  # fmt: skip
+
+
+def test_share_and_ratio():
+    one = row(2.0, 8.0, 1.0)
+    assert (one.share, one.ratio) == (0.5, 0.25)
+
+
+def test_plot_is_drawn(tmp_path):
+    file = tmp_path / "plot.png"
+    _stylegan_report.plot(file, {"CPU": "one"}, [row(2.0, 8.0, 1.0)])
+    assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_copy_moves_the_bytes_of_the_case():
+    copied = _stylegan_benchmark.copy_in_rotation(80, CPU)()
+    assert 2 * copied.nbytes == 80
+    assert copied.fill_(torch.nan).isnan().all()  # as the timer in a graph does
+
+
+def test_tensors_take_turns_on_a_gpu_alone():
+    count = _stylegan_benchmark.inputs_in_turn
+    assert count(10, CPU) == 1
+    assert count(64_000_000, torch.device("cuda")) == 4
+    assert count(10, torch.device("cuda")) == 16

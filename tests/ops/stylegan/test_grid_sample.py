@@ -1,0 +1,255 @@
+"""grid_sample: derivatives of every order, every dtype and transform."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from op_testing import (
+    DEVICES,
+    DTYPES,
+    LAYOUTS,
+    NoGradient,
+    assert_accurate,
+    bits,
+    captured_in_graph,
+    needs_gpu,
+    on_side_stream,
+    with_layout,
+)
+from torch.autograd import gradcheck, gradgradcheck
+from torch.func import grad, vmap
+from torch.nn import functional
+
+from lltm_jit.ops.grid_sample import grid_sample
+from lltm_jit.ops.grid_sample_gradfix import grid_sample as grid_sample_of_that_name
+
+SHAPES = [
+    ((1, 1, 1, 1), (1, 1)),
+    ((2, 3, 4, 5), (3, 2)),
+    ((0, 3, 4, 5), (3, 2)),
+    ((2, 3, 33, 31), (0, 5)),
+]
+SHAPES += [((2, 5, 31, 129), (33, 17))]
+
+
+def draw(shape, points, dtype=torch.double, device="cpu", requires_grad=True):
+    """Images, and points in them and around them."""
+    images = torch.randn(shape).to(device, dtype)
+    grid = (2.8 * torch.rand(shape[0], *points, 2) - 1.4).to(device, dtype)
+    return images.requires_grad_(requires_grad), grid.requires_grad_(requires_grad)
+
+
+def plain(images, grid):
+    return functional.grid_sample(images, grid, align_corners=False)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("shape", "points"), SHAPES, ids=str)
+def test_matches_float64(shape, points, dtype, device):
+    inputs = draw(shape, points, dtype, device)
+    doubles = [tensor.detach().double().requires_grad_() for tensor in inputs]
+    actual, exact = grid_sample(*inputs), plain(*doubles)
+    # In 16 bits torch computes even the points so; rounding the result of float is the floor.
+    floats = [tensor.detach().to(torch.promote_types(dtype, torch.float)) for tensor in inputs]
+    floats = [tensor.requires_grad_() for tensor in floats]
+    baseline = plain(*floats)
+    assert_accurate(actual, exact.detach(), baseline.detach().to(dtype))
+    weight = torch.randn_like(exact).to(dtype)
+    gradients = torch.autograd.grad(actual, inputs, weight)
+    exact_ones = torch.autograd.grad(exact, doubles, weight.double())
+    plain_ones = torch.autograd.grad(baseline, floats, weight.to(baseline.dtype))
+    for gradient, right, float_one in zip(gradients, exact_ones, plain_ones, strict=True):
+        assert_accurate(gradient, right, float_one.to(dtype), sums=True)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_points_may_be_of_another_dtype(device):
+    images, grid = draw((2, 3, 4, 5), (3, 2), torch.float, device)
+    result = grid_sample(images.half(), grid)
+    assert result.dtype == torch.half
+    torch.testing.assert_close(result, plain(images.half().float(), grid).half())
+    to_grid = torch.autograd.grad(result.sum(), grid)[0]
+    assert to_grid.dtype == torch.float
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_layout(layout, device):
+    images, grid = draw((4, 3, 7, 4), (2, 4), torch.float, device, requires_grad=False)
+    images, grid = with_layout(images, layout), with_layout(grid, layout)
+    torch.testing.assert_close(grid_sample(images, grid), plain(images, grid))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("needed", [(True, True), (True, False), (False, True)])
+def test_gradients(needed, device):
+    inputs = draw((2, 3, 4, 5), (3, 2), device=device)
+    for tensor, is_needed in zip(inputs, needed, strict=True):
+        tensor.requires_grad_(is_needed)
+    atomics = 1e-12 if device == "cuda" else 0.0
+    options = {"check_batched_grad": True, "nondet_tol": atomics}
+    assert gradcheck(grid_sample, inputs, **options)
+    assert gradgradcheck(grid_sample, inputs, **options)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_third_derivatives(device):
+    inputs = draw((1, 2, 3, 4), (2, 2), device=device)
+    weight = torch.randn(1, 2, 2, 2, dtype=torch.double, device=device, requires_grad=True)
+
+    def first_derivatives(images, grid, weight):
+        result = (grid_sample(images, grid) * weight).sum()
+        return torch.autograd.grad(result, (images, grid), create_graph=True)
+
+    atomics = 1e-12 if device == "cuda" else 0.0
+    assert gradgradcheck(first_derivatives, (*inputs, weight), nondet_tol=atomics)
+
+
+def test_undefined_gradients():
+    inputs = draw((1, 1, 2, 2), (1, 1))
+    result = NoGradient.apply(grid_sample(*inputs)).sum()
+    assert all(
+        gradient is None or not gradient.any()
+        for gradient in torch.autograd.grad(result, inputs, allow_unused=True)
+    )
+    # Of the two first derivatives one goes no further: the other's own derivative is right.
+    to_images, to_grid = torch.autograd.grad(
+        grid_sample(*inputs).square().sum(), inputs, create_graph=True
+    )
+    both = (to_images.square() + 0 * to_grid.sum()).sum()
+    torch.testing.assert_close(
+        torch.autograd.grad(to_images.square().sum(), inputs, retain_graph=True),
+        torch.autograd.grad(both, inputs),
+    )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_compile(device):
+    torch._dynamo.reset()
+    inputs = draw((2, 3, 4, 5), (3, 2), torch.float, device)
+
+    def around(images, grid):
+        return grid_sample(images.sin(), grid.sin()).cos()
+
+    actual, expected = torch.compile(around, fullgraph=True)(*inputs), around(*inputs)
+    torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(actual.sum(), inputs), torch.autograd.grad(expected.sum(), inputs)
+    )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_transforms(device):
+    images, grids = draw((8, 3, 4, 5), (3, 2), torch.float, device, requires_grad=False)
+    images, grids = images.unflatten(0, (4, 2)), grids.unflatten(0, (4, 2))
+    pairs = list(zip(images, grids, strict=True))
+    torch.testing.assert_close(
+        vmap(grid_sample)(images, grids), torch.stack([plain(*p) for p in pairs])
+    )
+
+    def loss(images, grid):
+        return grid_sample(images, grid).square().sum()
+
+    def penalty(images, grid):
+        return sum(g.square().sum() for g in grad(loss, (0, 1))(images, grid))
+
+    for function in (loss, penalty):
+        actual = vmap(grad(function, (0, 1)))(images, grids)
+        rows = [grad(function, (0, 1))(*pair) for pair in pairs]
+        torch.testing.assert_close(actual, tuple(map(torch.stack, zip(*rows, strict=True))))
+    assert grid_sample(images[0].to("meta"), grids[0].to("meta")).shape == (2, 3, 3, 2)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_autocast_leaves_the_dtype(device):
+    images, grid = draw((1, 1, 2, 2), (1, 1), torch.float, device)
+    with torch.autocast(device, torch.bfloat16):
+        assert grid_sample(images, grid).dtype == torch.float
+        assert grid_sample(images.half(), grid).dtype == torch.half
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_far_points_are_outside_and_nan_stays(device):
+    images = torch.ones(1, 1, 2, 2, device=device, requires_grad=True)
+    far = torch.tensor([1e30, -1e30, 1.5, -1.5], device=device).view(1, 2, 1, 2).requires_grad_()
+    result = grid_sample(images, far)
+    assert not result.any()
+    first = torch.autograd.grad(result.sum(), (images, far), create_graph=True)
+    (second,) = torch.autograd.grad(sum(t.sum() for t in first), images)
+    assert not any(tensor.any() for tensor in (*first, second))
+    assert grid_sample(images, torch.full_like(far, torch.nan)).isnan().all()
+    assert grid_sample(images * torch.nan, far * 0).isnan().all()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_same_input_same_bits(device):
+    inputs = draw((2, 3, 33, 31), (17, 5), torch.float, device)
+    assert bits([grid_sample(*inputs)]) == bits([grid_sample(*inputs)])
+
+
+@needs_gpu
+def test_cuda_graph_and_side_stream():
+    inputs = draw((2, 3, 33, 31), (17, 5), torch.float, "cuda")
+
+    def step():
+        result = grid_sample(*inputs)
+        first = torch.autograd.grad(result.square().sum(), inputs, create_graph=True)
+        return result, *torch.autograd.grad(sum(t.square().sum() for t in first), inputs)
+
+    torch.testing.assert_close(captured_in_graph(step), step())
+    plain_inputs = [tensor.detach() for tensor in inputs]
+    actual = on_side_stream(grid_sample, plain_inputs)
+    torch.testing.assert_close(actual, grid_sample(*plain_inputs), rtol=0, atol=0)
+
+
+IMAGES, GRID = torch.zeros(2, 1, 3, 4), torch.zeros(2, 5, 6, 2)
+BAD = {
+    "rank of input": (
+        (IMAGES[0], GRID),
+        "grid_sample(): expected input to have shape [N, C, H, W], but got [1, 3, 4]",
+    ),
+    "rank of grid": (
+        (IMAGES, GRID[0]),
+        "grid_sample(): expected grid to have shape [N, H_out, W_out, 2] with N = 2, "
+        "but got [5, 6, 2]",
+    ),
+    "batch": (
+        (IMAGES, GRID[:1]),
+        "grid_sample(): expected grid to have shape [N, H_out, W_out, 2] with N = 2, "
+        "but got [1, 5, 6, 2]",
+    ),
+    "coordinates": (
+        (IMAGES, torch.zeros(2, 5, 6, 3)),
+        "grid_sample(): expected grid to have shape [N, H_out, W_out, 2] with N = 2, "
+        "but got [2, 5, 6, 3]",
+    ),
+    "dtype of input": (
+        (IMAGES.long(), GRID),
+        "grid_sample(): expected input to have dtype half, bfloat16, float or double, "
+        "but got torch.int64",
+    ),
+    "dtype of grid": (
+        (IMAGES, GRID.bool()),
+        "grid_sample(): expected grid to have dtype half, bfloat16, float or double, "
+        "but got torch.bool",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input(case):
+    inputs, message = BAD[case]
+    with pytest.raises(RuntimeError) as raised:
+        grid_sample(*inputs)
+    assert str(raised.value) == message
+
+
+def test_what_is_no_tensor():
+    with pytest.raises(TypeError) as raised:
+        grid_sample(IMAGES, None)
+    assert str(raised.value) == "grid_sample(): expected grid to be a tensor, but got None"
+
+
+def test_the_other_name_is_the_same_function():
+    assert grid_sample_of_that_name is grid_sample
