@@ -168,8 +168,9 @@ cudaError_t launch_general(const Upfirdn2dArgs& args, cudaStream_t stream) {
 
 cudaError_t launch_upfirdn2d(const Upfirdn2dArgs& args, cudaStream_t stream) {
   if (has_strip_kernel(args)) {
-    return args.channels_last ? launch_strips<PixelShape>(args, stream)
-                              : launch_strips<PlaneShape>(args, stream);
+    const cudaError_t error = args.channels_last ? launch_strips<PixelShape>(args, stream)
+                                                 : launch_strips<PlaneShape>(args, stream);
+    if (error != cudaErrorInvalidConfiguration) return error;
   }
   return dispatch_floating(
       args.type, [&](auto scalar) { return launch_general<decltype(scalar)>(args, stream); });

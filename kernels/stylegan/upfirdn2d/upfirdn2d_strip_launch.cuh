@@ -45,6 +45,8 @@ int rows_of_strip(const StripArgs& args, int64_t strips_across) {
   return rows;
 }
 
+// cudaErrorInvalidConfiguration, and nothing is launched, where the chip has too little shared memory or
+// there are too many strips.
 template <typename S>
 cudaError_t launch_strips(const Upfirdn2dArgs& call, cudaStream_t stream) {
   using scalar_t = typename S::scalar_t;
@@ -67,7 +69,10 @@ cudaError_t launch_strips(const Upfirdn2dArgs& call, cudaStream_t stream) {
   args.channel_lanes =
       pixels ? round_up_to_power(ceil_div(args.channels, S::kVec), kMostChannelLanes) : 1;
   const int most_lanes_x = pixels ? kStripThreads / args.channel_lanes : 32;
-  const int lanes_x = round_up_to_power(ceil_div(call.horizontal.out, S::kWide), most_lanes_x);
+  // Narrow images leave some lanes idle: groups of fewer have more columns of others to copy.
+  const int least_lanes_x = pixels ? max(32 / args.channel_lanes, 1) : 4;
+  const int lanes_x =
+      max(least_lanes_x, round_up_to_power(ceil_div(call.horizontal.out, S::kWide), most_lanes_x));
   args.lanes = lanes_x * args.channel_lanes;
   const int columns = (lanes_x - 1) * S::kStep + S::kWindow;
   constexpr int kEach = S::kPiece / sizeof(scalar_t);
@@ -97,6 +102,14 @@ cudaError_t launch_strips(const Upfirdn2dArgs& call, cudaStream_t stream) {
   // does for this part alone.
   constexpr int kUnasked = 48 * 1024;
   if (shared + int(sizeof(FilterTaps<S::kTaps>)) > kUnasked) shared = max(shared, kUnasked + 16);
+  int most_shared = 0;
+  const auto ask = [](int device, int* bytes) {
+    return cudaDeviceGetAttribute(bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  };
+  if (const cudaError_t error = ask_once(ask, &most_shared); error != cudaSuccess) return error;
+  if (shared + int(sizeof(FilterTaps<S::kTaps>)) > most_shared) {
+    return cudaErrorInvalidConfiguration;
+  }
   return launch(strip_kernel<S>, static_cast<unsigned>(ceil_div(jobs, int64_t(groups))),
                 kStripThreads, shared, stream, args);
 }
