@@ -45,13 +45,18 @@ class ReleasedGil {
   PyThreadState* state_;
 };
 
+// Sets Python's error for an exception of pybind11's; false for any other. Null where nothing throws one:
+// see core/host/variant_python.h.
+inline bool (*translate_pybind)(const std::exception_ptr& error) = nullptr;
+
 // What `function()` gives; null with Python's error set where it throws.
 template <typename Function>
 PyObject* translated(const Function& function) {
   try {
     return function();
   } catch (...) {
-    torch::translate_exception_to_python(std::current_exception());
+    const auto error = std::current_exception();
+    if (!translate_pybind || !translate_pybind(error)) torch::translate_exception_to_python(error);
     return nullptr;
   }
 }

@@ -3,6 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include "core/host/python.h"
 #include "core/host/variant.h"
 
 namespace lltm_jit {
@@ -16,5 +17,20 @@ void* load_variant(const VariantRequest& request) {
       variants.attr("load_declared")(request.kernel, request.function, constants, request.label);
   return reinterpret_cast<void*>(address.cast<uintptr_t>());
 }
+
+// An exception of Python's, such as one of a build, comes back to Python as the object that it was.
+static const bool kPybindIsTranslated = [] {
+  python::translate_pybind = [](const std::exception_ptr& thrown) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (pybind11::error_already_set& error) {
+      error.restore();
+      return true;
+    } catch (...) {
+      return false;
+    }
+  };
+  return true;
+}();
 
 }  // namespace lltm_jit

@@ -7,11 +7,11 @@ kernels, or begins to build them.
 
 from lltm_jit import native
 from lltm_jit.ops.stylegan import bias_act as _bias_act  # noqa: F401
+from lltm_jit.ops.stylegan import filtered_lrelu as _filtered_lrelu  # noqa: F401
 from lltm_jit.ops.stylegan import stylegan2 as _stylegan2  # noqa: F401
 from lltm_jit.ops.stylegan import upfirdn2d as _upfirdn2d  # noqa: F401
 from lltm_jit.ops.stylegan._implementation import implementation
-from lltm_jit.ops.stylegan.filtered_lrelu import filtered_lrelu
 
-__all__ = ["filtered_lrelu", "implementation"]
+__all__ = ["implementation"]
 
 native.start("stylegan")

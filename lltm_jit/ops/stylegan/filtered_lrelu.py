@@ -15,7 +15,6 @@ import math
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import has_torch_function
 
@@ -23,6 +22,7 @@ from lltm_jit import native
 from lltm_jit.jit import variants
 from lltm_jit.ops._library import define, refuse_non_tensors
 from lltm_jit.ops.stylegan._implementation import takes_reference
+from lltm_jit.ops.stylegan._upfirdn2d_reference import upfirdn2d_reference
 
 _FILTERS = "Tensor? fu, Tensor? fd"
 _CALL = (
@@ -58,26 +58,6 @@ variants.declare(
 )
 
 
-def _upfirdn2d_reference(
-    x: Tensor, f: Tensor | None, up: int, down: int, padding: Sequence[int], flip_filter: bool
-) -> Tensor:
-    """Upsample, pad, filter and downsample in plain PyTorch."""
-    batch, channels, height, width = x.shape
-    x = x.reshape(batch * channels, 1, height, 1, width, 1)
-    x = F.pad(x, [0, up - 1, 0, 0, 0, up - 1])
-    x = x.reshape(batch * channels, 1, height * up, width * up)
-    x = F.pad(x, list(padding))
-    if f is not None:
-        f = f.float().to(x.dtype)
-        f = f if flip_filter else f.flip(list(range(f.dim())))
-        if f.dim() == 2:
-            x = F.conv2d(x, f[None, None])
-        else:
-            x = F.conv2d(F.conv2d(x, f[None, None, :, None]), f[None, None, None, :])
-    x = x[:, :, ::down, ::down]
-    return x.reshape(batch, channels, x.shape[2], x.shape[3])
-
-
 def filtered_lrelu_reference(
     x: Tensor,
     fu: Tensor | None,
@@ -96,11 +76,11 @@ def filtered_lrelu_reference(
     x = x.double() if dtype == torch.double else x.float()
     if b is not None:
         x = x + b.to(x.dtype)[:, None, None]
-    x = gain * up**2 * _upfirdn2d_reference(x, fu, up, 1, padding, flip_filter)
+    x = upfirdn2d_reference(x, fu, up, 1, padding, flip_filter, gain * up**2)
     x = torch.where(x < 0, slope * x, x)
     if clamp is not None:
         x = x.clamp(-clamp, clamp)
-    return _upfirdn2d_reference(x, fd, 1, down, (0, 0, 0, 0), flip_filter).to(dtype)
+    return upfirdn2d_reference(x, fd, 1, down, 0, flip_filter).to(dtype)
 
 
 def filtered_lrelu(
