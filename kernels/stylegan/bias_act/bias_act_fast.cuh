@@ -98,7 +98,20 @@ template <>
 struct Math<FullFloat> {
   using T = FullFloat;
   static __device__ __forceinline__ T exp(T x) { return T(expf(x.value)); }
-  static __device__ __forceinline__ T expm1(T x) { return T(expm1f(x.value)); }
+  // 2^n (1 + r + r^2 / 2 + ...) - 1 with |r| at most log(2) / 2. Of x up to some 87; below the least
+  // one the power is 0. What is added to kRound becomes whole.
+  static __device__ __forceinline__ T expm1(T x) {
+    constexpr float kLeast = -88.1f, kRound = 12582912.0f;
+    const float t = kLeast > x.value ? kLeast : x.value;
+    const float shifted = fmaf(t, 1.442695041f, kRound), n = shifted - kRound;
+    const float r = fmaf(n, 2.12194440e-4f, fmaf(n, -0.693359375f, t));
+    float sum = 1 / 5040.f;
+    constexpr float kTerms[] = {1 / 720.f, 1 / 120.f, 1 / 24.f, 1 / 6.f, 1 / 2.f, 1.f};
+#pragma unroll
+    for (int k = 0; k < 6; ++k) sum = fmaf(sum, r, kTerms[k]);
+    const float power = __uint_as_float((__float_as_uint(shifted) + 127) << 23);
+    return T(fmaf(power, sum * r, power - 1));
+  }
   static __device__ __forceinline__ T tanh(T x) { return T(tanhf(x.value)); }
   // Of x from 0 to 1: x times a polynomial, right to 2^-27 of the value.
   static __device__ __forceinline__ T log1p(T x) {

@@ -3,7 +3,8 @@
 // library's functions would be one call an element. Right to two or three roundings.
 #pragma once
 
-#include <bit>
+#include <c10/util/bit_cast.h>
+
 #include <limits>
 
 #include "core/math/activations.h"
@@ -60,6 +61,12 @@ struct Math<Lane<scalar_t>> {
   using T = Lane<scalar_t>;
   using Numbers = LaneNumbers<scalar_t>;
 
+  static constexpr scalar_t inverse_factorial(int n) {
+    double product = 1;
+    for (int k = 2; k <= n; ++k) product *= k;
+    return static_cast<scalar_t>(1 / product);
+  }
+
   // exp(x) is `power` + `power` * `rest`, the first a power of two, which is 0 from kLeast downwards.
   struct Exp {
     scalar_t power, rest;
@@ -69,12 +76,12 @@ struct Math<Lane<scalar_t>> {
       const scalar_t shifted = x * scalar_t(1.4426950408889634) + Numbers::kRound;
       const scalar_t n = shifted - Numbers::kRound;
       const scalar_t r = (x - n * Numbers::kLn2Upper) - n * Numbers::kLn2Lower;
-      scalar_t sum = 1;
+      scalar_t sum = inverse_factorial(Numbers::kExpTerms);
 #pragma GCC unroll 20
-      for (int k = Numbers::kExpTerms; k > 1; --k) sum = 1 + sum * r * (scalar_t(1) / k);
+      for (int k = Numbers::kExpTerms - 1; k > 0; --k) sum = sum * r + inverse_factorial(k);
       rest = sum * r;
-      const Bits exponent = std::bit_cast<Bits>(shifted) + Numbers::kBias;
-      power = std::bit_cast<scalar_t>(exponent << Numbers::kMantissa);
+      const Bits exponent = c10::bit_cast<Bits>(shifted) + Numbers::kBias;
+      power = c10::bit_cast<scalar_t>(exponent << Numbers::kMantissa);
     }
   };
 

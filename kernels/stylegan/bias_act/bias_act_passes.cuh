@@ -33,7 +33,9 @@ inline int64_t common_divisor(int64_t a, int64_t b) {
 template <Pass pass, typename scalar_t>
 PassPlan pass_plan(const BiasActArgs& args) {
   constexpr int64_t kVec = kVecOf<scalar_t>, kPacks = kPacksOf<pass, scalar_t>;
-  constexpr int64_t kThreads64 = kThreads, kEnoughBlocks = 1024, kSteps = 4;
+  constexpr int64_t kThreads64 = kThreads, kEnoughBlocks = 1024;
+  // Of a block. Without sums, which take the threads' time at its end, blocks that end soon overlap better.
+  const int64_t steps = args.sums ? 4 : 1;
   PassPlan plan{};
   const int64_t pattern = args.channels * args.inner;
   const int64_t period = pattern / common_divisor(pattern, kVec);
@@ -46,16 +48,17 @@ PassPlan pass_plan(const BiasActArgs& args) {
     plan.lanes = max(1, kThreads / plan.width);
     plan.count = ceil_div(ceil_div(args.numel, kVec), period);
     plan.slots = period * kVec;
-    // As many blocks as a large chip holds at once: each part's sums are as long as a row.
-    constexpr int64_t kMostBlocks = 528;
-    plan.parts = min(plan.count / (plan.lanes * kPacks), ceil_div(kMostBlocks, plan.chunks));
+    // With sums as many blocks as a large chip holds at once: each part's sums are as long as a row.
+    constexpr int64_t kMostBlocks = 264;
+    plan.parts = plan.count / (plan.lanes * kPacks);
+    if (args.sums) plan.parts = min(plan.parts, ceil_div(kMostBlocks, plan.chunks));
   } else {
     const bool aligned_runs = args.inner % kVec == 0;
     plan.period = aligned_runs ? args.inner / kVec : ceil_div(args.inner + kVec - 1, kVec);
     plan.chunks = plan.slots = args.channels;
     plan.count = args.outer * plan.period;
     const int64_t step = kThreads64 * kPacks;
-    plan.parts = plan.count / (step * kSteps);
+    plan.parts = plan.count / (step * steps);
     // Shorter parts where there are few channels, and as many as there is work for without sums.
     const int64_t enough = ceil_div(kEnoughBlocks, args.channels);
     if (plan.parts < enough) plan.parts = min(ceil_div(plan.count, step), enough);
@@ -91,7 +94,7 @@ __device__ __forceinline__ void write_sum(const BiasActArgs& args, const PassPla
 // -------------------------------------------------------------------------------------- kernels --
 
 template <Pass pass, typename scalar_t>
-__global__ void __launch_bounds__(kThreads, kBlocksOf<pass> - 1)
+__global__ void __launch_bounds__(kThreads, kRowBlocksOf<pass>)
     rows_kernel(BiasActArgs args, PassPlan plan, bool vectorize) {
   using Packs = PassPacks<pass, scalar_t>;
   constexpr int kVec = Packs::kVec, kPacks = Packs::kPacks;
