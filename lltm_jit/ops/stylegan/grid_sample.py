@@ -92,8 +92,9 @@ class _GridSampleBackward(torch.autograd.Function):
     def forward(
         grad: Tensor, input: Tensor, grid: Tensor, to_input: bool, to_grid: bool
     ) -> tuple[Tensor | None, Tensor | None]:
+        # A gradient that aten leaves out on a GPU is an undefined tensor, which vmap refuses.
         grad_input, grad_grid = torch.ops.aten.grid_sampler_2d_backward(
-            grad, input, grid, *_MODES, (to_input, to_grid)
+            grad, input, grid, *_MODES, (True, True)
         )
         return grad_input if to_input else None, grad_grid if to_grid else None
 
