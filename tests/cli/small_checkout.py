@@ -26,7 +26,7 @@ PyMODINIT_FUNC PyInit_{name}() { return PyModule_Create(&module); }
 
 def copy_with_my_op(directory):
     """Copy the project with one family that has `my_op` alone."""
-    _copy(directory, "rnn", "sigmoid")
+    _copy(directory, "rnn", "stylegan", "sigmoid")
     bindings = directory / "kernels/basic/bindings.cpp"
     lines = bindings.read_text().splitlines(keepends=True)
     bindings.write_text("".join(line for line in lines if "sigmoid" not in line))
@@ -35,7 +35,7 @@ def copy_with_my_op(directory):
 
 def copy_with_small_families(directory):
     """Copy the project with the families `tiny` and `other` alone; an import loads the first."""
-    _copy(directory, "rnn", "basic")
+    _copy(directory, "rnn", "stylegan", "basic")
     replace(directory / "lltm_jit/native.py", r"AT_IMPORT = .*?\)", 'AT_IMPORT = ("tiny",)')
     for family in ("tiny", "other"):
         for name, text in SMALL.items():
