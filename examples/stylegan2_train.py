@@ -119,11 +119,11 @@ def train(training: Training, show: Callable[[], None]) -> None:
 def images_per_second(training: Training, impl: str, steps: int) -> float:
     """Training speed with one of the implementations; `steps` are timed after one more."""
     with implementation(impl):
-        training.step()
+        training.step()[0].item()  # waits for the GPU
         began = time.perf_counter()
         for _ in range(steps):
             loss, _ = training.step()
-        loss.item()  # waits for the GPU
+        loss.item()
     return steps * training.args.batch_size / (time.perf_counter() - began)
 
 

@@ -179,7 +179,9 @@ def make_builds_directory() -> Path:
     with writing():
         for path in reversed((directory.parent, *directory.parent.parents)):
             if not path.exists():
-                path.mkdir(mode=0o755, exist_ok=True)  # whatever the umask
+                # The umask alone opens none to a group.
+                shared = knobs.flag("LLTM_JIT_TRUST_ROOT")
+                path.mkdir(mode=0o777 if shared else 0o755, exist_ok=True)
         make_directory(directory)
         make_directory(directory / "locks", 0o700)  # who can read a lock file can hold it for ever
         make_directory(directory / "failed")
@@ -197,10 +199,10 @@ def mode() -> int:
     return 0o700 if sys.platform != "win32" and os.geteuid() else 0o755
 
 
-def make_directory(path: Path, private: int = 0o777) -> None:
+def make_directory(path: Path, most: int = 0o777) -> None:
     """Make a directory in the root: closed to others, or as open as a root that a group shares."""
     try:
-        path.mkdir(mode=mode() & private)
+        path.mkdir(mode=mode() & most)
     except FileExistsError:
         if not path.is_dir():
             raise

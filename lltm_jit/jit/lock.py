@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 _in_process: dict[str, threading.RLock] = {}
-_NOBODY = 30.0  # seconds: longer than a holder takes to tell who it is
+_NOBODY = 90.0  # seconds: longer than NFS may say that a new file is not there
 _FIRST_IS_LATE = 3.0  # seconds by which the processes of one job come here apart, at the most
 
 

@@ -14,12 +14,16 @@ def why_not_private(directory: Path) -> str:
     """What lets another user write to this directory, or put another in its place; empty if none.
 
     Loading a library runs its code, so a directory of somebody else is as good as his program.
-    Every directory on the way is looked at, as OpenSSH does for its keys.
+    Every directory on the way is looked at, from the user's home on, as OpenSSH does for its keys:
+    whoever owns the home directory owns what this user runs anyway.
     """
     if sys.platform == "win32" or knobs.flag("LLTM_JIT_TRUST_ROOT"):
         return ""
     trusted = (os.geteuid(), 0, os.stat("/").st_uid)  # who owns / could change anything anyway
+    home = Path.home() if "HOME" in os.environ else None
     for path in _ways_to(directory):
+        if home and path != directory and (path == home or path in home.parents):
+            continue
         try:
             status = path.lstat()
         except OSError:
@@ -42,8 +46,9 @@ def _ways_to(path: Path, found: dict[Path, None] | None = None) -> dict[Path, No
     for place in (path, *path.parents):
         if place not in found:
             found[place] = None
-            if place.is_symlink():
-                _ways_to(Path(os.path.normpath(place.parent / os.readlink(place))), found)
+            if os.path.islink(place):  # no where this user may not look
+                parent = os.path.realpath(place.parent)
+                _ways_to(Path(os.path.normpath(os.path.join(parent, os.readlink(place)))), found)
     return found
 
 
@@ -53,8 +58,10 @@ def _is_own_group(group: int) -> bool:
     import pwd
 
     try:
-        me = pwd.getpwuid(os.geteuid()).pw_name
-        members = grp.getgrgid(group).gr_mem
+        me, entry = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
     except KeyError:
         return False
-    return {me} == {*members, *(user.pw_name for user in pwd.getpwall() if user.pw_gid == group)}
+    users = {*entry.gr_mem, *(user.pw_name for user in pwd.getpwall() if user.pw_gid == group)}
+    if me.pw_gid == group and entry.gr_name == me.pw_name:
+        users.add(me.pw_name)  # a directory service need not list everybody
+    return users == {me.pw_name}

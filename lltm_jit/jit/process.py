@@ -64,7 +64,10 @@ def build_environment(
     environment["CUDA_VISIBLE_DEVICES"] = ""
     # torch takes ninja from PATH; what else lies beside it must not come before the compilers.
     with tempfile.TemporaryDirectory(prefix="lltm_jit-ninja-") as place:
-        shutil.copy2(ninja, place)
+        if sys.platform == "win32":
+            shutil.copy2(ninja, place)
+        else:  # a copy would lose what lies beside it, and cannot run where /tmp is noexec
+            os.symlink(ninja.absolute(), Path(place, ninja.name))
         environment["PATH"] = os.pathsep.join([place, os.environ.get("PATH", os.defpath)])
         yield environment
 

@@ -41,7 +41,10 @@ def hold(key: str) -> bool:
         free = _lock(_users_file(), key, "F_RDLCK")
     with suppress(OSError):
         os.utime(record)  # when it was used last
-    return free and record.exists()
+    if free and not record.exists():
+        release(key)
+        return False
+    return free
 
 
 def release(key: str) -> None:
@@ -52,7 +55,8 @@ def release(key: str) -> None:
 
 def _users_file() -> int:
     file = cache.builds_directory() / USERS
-    if file not in _users:
+    # Somebody may have removed the whole directory, and the file with it.
+    if file not in _users or not os.path.samestat(os.fstat(_users[file]), file.stat()):
         _users[file] = cache.open_at_once(file, os.O_RDONLY)
     return _users[file]
 

@@ -67,6 +67,28 @@ static cudaError_t code_architecture(Kernel* kernel, int* architecture) {
   return ask_once(ask, architecture);
 }
 
+// Lets a kernel have as much dynamic shared memory as the device gives a block. Always the same limit, for
+// threads that launch it with different sizes at the same time. Done once in a row for a kernel.
+template <typename Kernel>
+static cudaError_t allow_all_shared_memory(Kernel* kernel) {
+  static thread_local struct {
+    Kernel* kernel;
+    int device;
+  } last{nullptr, -1};
+  int device = 0, most = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error != cudaSuccess || (last.kernel == kernel && last.device == device)) return error;
+  cudaFuncAttributes attributes{};
+  error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, kernel);
+  if (error == cudaSuccess) {
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 most - static_cast<int>(attributes.sharedSizeBytes));
+  }
+  if (error == cudaSuccess) last = {kernel, device};
+  return error;
+}
+
 // Launches a kernel that calls wait_for_predecessor() before it touches memory, its blocks in clusters
 // of kCluster. More shared memory than the 48 KB that need no asking is asked for.
 template <int kCluster = 1, typename... Args>
@@ -75,7 +97,7 @@ cudaError_t launch(void (*kernel)(Args...), unsigned blocks, int threads, int sh
   int architecture = 0;
   cudaError_t error = code_architecture(kernel, &architecture);
   if (error == cudaSuccess && shared_bytes > 48 * 1024) {
-    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+    error = allow_all_shared_memory(kernel);
   }
   if (error != cudaSuccess) return error;
   cudaLaunchAttribute attributes[2] = {};

@@ -106,7 +106,7 @@ void record(const Derivative& derivative, TensorRefs inputs, TensorRefs outputs,
 
 // -------------------------------------------------------------------------------------- autocast --
 
-// On the devices that OpLibraries registers an operator's autocast for.
+// On the devices that an operator's autocast is registered for.
 Autocast::Autocast(const at::Tensor& tensor)
     : device_(tensor.defined() ? tensor.device().type() : c10::DeviceType::Meta) {
   const bool registered = device_ == c10::DeviceType::CPU || device_ == c10::DeviceType::CUDA;

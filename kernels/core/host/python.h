@@ -2,7 +2,7 @@
 //
 // Note [Without pybind11]
 // pybind11's headers, and its code that every module contains, take longer to compile than all that a
-// family registers. What operators need is here: positional arguments, the GIL released, and torch's
+// family registers; only variant_python.h includes them. What operators need is here: positional arguments, the GIL released, and torch's
 // own translation of exceptions. torch's headers for Python include pybind11's, so the three names that
 // are needed of them are declared here.
 #pragma once
@@ -49,11 +49,16 @@ class ReleasedGil {
 // see core/host/variant_python.h.
 inline bool (*translate_pybind)(const std::exception_ptr& error) = nullptr;
 
+// Thrown where Python's error is set already.
+struct ErrorIsSet {};
+
 // What `function()` gives; null with Python's error set where it throws.
 template <typename Function>
 PyObject* translated(const Function& function) {
   try {
     return function();
+  } catch (const ErrorIsSet&) {
+    return nullptr;
   } catch (...) {
     const auto error = std::current_exception();
     if (!translate_pybind || !translate_pybind(error)) torch::translate_exception_to_python(error);
@@ -70,6 +75,9 @@ struct Given {
   PyObject* object;
 
   [[noreturn]] void refuse(const char* expected) const {
+    const bool of_type = !PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_TypeError) ||
+                         PyErr_ExceptionMatches(PyExc_OverflowError);
+    if (!of_type) throw ErrorIsSet();  // such as Ctrl-C in an object's own __index__()
     PyErr_Clear();
     TORCH_CHECK_TYPE(false, function, "(): expected argument ", number, " to be ", expected,
                      ", but got ", Py_TYPE(object)->tp_name);
@@ -81,6 +89,7 @@ struct Given {
 inline size_t find_tensor() {
   const at::Tensor tensor = at::detail::empty_cpu({0}, at::kFloat, /*pin_memory=*/false);
   const Owned object(THPVariable_Wrap(tensor));
+  TORCH_CHECK(object, "torch cannot make a Python object of a tensor");
   for (const size_t offset : {sizeof(PyObject), sizeof(PyObject) + sizeof(void*)}) {
     const void* found = nullptr;
     std::memcpy(&found, reinterpret_cast<const char*>(object.get()) + offset, sizeof found);
@@ -89,17 +98,20 @@ inline size_t find_tensor() {
   TORCH_CHECK(false, "lltm_jit does not know where objects of this torch's Tensor keep their data");
 }
 
+// Set by create(), before any call: to look for it in one would need a lock, with the GIL held.
+inline size_t tensor_offset = 0;
+
 template <typename T>
 struct As {};
 
 // The tensor of an object that the caller holds.
 inline const at::Tensor& value(As<at::Tensor>, const Given& given) {
   static_assert(sizeof(at::Tensor) == sizeof(void*));
-  static const size_t offset = find_tensor();
   if (!PyObject_TypeCheck(given.object, reinterpret_cast<PyTypeObject*>(THPVariableClass))) {
     given.refuse("a tensor");
   }
-  return *reinterpret_cast<const at::Tensor*>(reinterpret_cast<const char*>(given.object) + offset);
+  return *reinterpret_cast<const at::Tensor*>(reinterpret_cast<const char*>(given.object) +
+                                              tensor_offset);
 }
 
 inline bool value(As<bool>, const Given& given) {
@@ -203,6 +215,7 @@ PyObject* call(Result (*function)(Args...), const char* name, PyObject* const* o
 // A module whose functions `define` adds; they live as long as the process.
 inline PyObject* create(const char* name, void (*define)(PyObject* module)) {
   return translated([&]() -> PyObject* {
+    tensor_offset = find_tensor();
     auto* definition = new PyModuleDef{PyModuleDef_HEAD_INIT, name, nullptr, -1};
     Owned module(PyModule_Create(definition));
     if (module) define(module.get());

@@ -44,9 +44,10 @@ FlrSizes check(const char* function, const Inputs& in, int64_t least_out) {
   check_rank(x, 4, "[batch, channels, height, width]");
   check_filter(function, "fu", in.fu, x);
   check_filter(function, "fd", in.fd, x);
+  constexpr int64_t kMostFactor = 65536;  // sizes of rows between the filters are ints
   const auto check_factor = [&](const char* name, int64_t factor) {
-    TORCH_CHECK(factor >= 1, function, "(): expected ", name, " to be at least 1, but got ",
-                factor);
+    TORCH_CHECK(factor >= 1 && factor <= kMostFactor, function, "(): expected ", name,
+                " to be from 1 to ", kMostFactor, ", but got ", factor);
   };
   check_factor("up", in.up);
   check_factor("down", in.down);
@@ -225,6 +226,10 @@ std::tuple<Tensor, Tensor> forward_autograd(const FlrForwardInputs& forward) {
 // Both the call that writes signs and the one that reads them are told the phases, so that a graph which
 // torch.compile has kept from another version of this package still fits itself.
 Tensor autograd(const FlrInputs& in) {
+  TORCH_CHECK(
+      !any_requires_grad(in.fu, in.fd) && !any_forward_grad(in.fu, in.fd),
+      "filtered_lrelu(): expected fu and fd not to require a gradient, since they get none; ",
+      "pass them detached");
   if (any_forward_grad(in.x, in.b)) return filtered_lrelu_formula(in);
   if (!any_requires_grad(in.x, in.b)) return call_below(ops::filtered_lrelu, in);
   check_filtered_lrelu(in);

@@ -112,21 +112,32 @@ void run_passes(Call& call, const FlrPlan& plan) {
   if (!y.is_same(call.y)) call.y.copy_(y);
 }
 
+// False where the kernel needs more shared memory than this chip gives a block.
+bool run_on_tensor_cores(Call& call, const FlrPlan& plan, bool with_sums) {
+  FlrVariant* variant = flr_variant(call.args, plan.variant);
+  FilteredLreluArgs args = call.args;
+  Tensor sums;
+  if (with_sums && plan.parts > 0) {
+    sums = at::empty({args.batch, args.channels, plan.parts}, call.x.options().dtype(at::kFloat));
+    args.plane_sums = sums.mutable_data_ptr<float>();
+  }
+  const cudaError_t error = variant(args, c10::cuda::getCurrentCUDAStream());
+  if (error == cudaErrorNotSupported) return false;
+  C10_CUDA_CHECK(error);
+  call.sums = sums;
+  return true;
+}
+
 bool run_on_gpu(Call& call, bool with_sums) {
   FlrGpu gpu;
   C10_CUDA_CHECK(flr_describe_gpu(&gpu));
-  const FlrPlan plan = flr_plan(call.args, gpu);
-  if (plan.road == FlrRoad::Formula) return false;
+  FlrPlan plan = flr_plan(call.args, gpu);
   if (plan.road == FlrRoad::TensorCores) {
-    FlrVariant* variant = flr_variant(call.args, plan.variant);
-    if (with_sums && plan.parts > 0) {
-      call.sums = at::empty({call.args.batch, call.args.channels, plan.parts},
-                            call.x.options().dtype(at::kFloat));
-      call.args.plane_sums = call.sums.mutable_data_ptr<float>();
-    }
-    C10_CUDA_CHECK(variant(call.args, c10::cuda::getCurrentCUDAStream()));
-    return true;
+    if (run_on_tensor_cores(call, plan, with_sums)) return true;
+    gpu.architecture = 0;
+    plan = flr_plan(call.args, gpu);
   }
+  if (plan.road == FlrRoad::Formula) return false;
   if (call.args.mode == Signs::Write) call.signs.zero_();
   if (plan.road == FlrRoad::Passes) {
     run_passes(call, plan);

@@ -17,9 +17,10 @@ int64_t bytes(const FilteredLreluArgs& args, FlrTile tile) {
 
 // The first that lets two blocks share an SM, else the first that fits; no rows where none does.
 FlrTile tile_for(const FilteredLreluArgs& args, const FlrGpu& gpu) {
-  // Far larger filters overflow the sizes of a tile.
-  constexpr int kMostTaps = 4096;
+  // Far larger filters and factors overflow the sizes of a tile.
+  constexpr int kMostTaps = 4096, kMostFactor = 256;
   if (std::max(flr_taps(args.fu), flr_taps(args.fd)) > kMostTaps) return {0, 0};
+  if (std::max(args.up, args.down) > kMostFactor) return {0, 0};
   for (const int64_t room : {gpu.shared_bytes / 2, gpu.shared_bytes}) {
     for (const FlrTile tile : kTiles) {
       if (bytes(args, tile) <= room) return tile;

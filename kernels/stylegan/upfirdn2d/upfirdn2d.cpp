@@ -209,8 +209,11 @@ Tensor autograd(const Tensor& x, const OptionalTensor& f, at::IntArrayRef up, at
     pads.push_back(call.in(axis) * up[axis] - call.out(axis) * down[axis] + padding[2 * axis] -
                    up[axis] + 1);
   }
-  const auto gradients = [up = up.vec(), down = down.vec(), pads, flip,
-                          gain](const BackwardPass& pass) -> std::vector<Tensor> {
+  const bool no_samples = call.in(0) == 0 || call.in(1) == 0;  // and so no room for a filter
+  const auto gradients =
+      [up = up.vec(), down = down.vec(), pads, flip, gain, no_samples,
+       sizes = x.sym_sizes().vec()](const BackwardPass& pass) -> std::vector<Tensor> {
+    if (no_samples) return {pass.grads[0].new_zeros_symint(sizes)};
     return {transposed(pass.grads[0], as_optional(pass.saved[0]), up, down, pads, flip, gain)};
   };
   record({"Upfirdn2dBackward", gradients}, {x}, {y}, /*saved=*/{as_tensor(f)});

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from torch import Tensor
 
 _NAMES = ("cuda", "ref")
-_chosen: str | None = None  # by implementation(), for all threads
+_chosen: list[list[str]] = []  # by implementation(), for all threads; the newest is last
 
 
 @contextmanager
@@ -22,13 +22,13 @@ def implementation(impl: str) -> Iterator[None]:
     Raises:
         ValueError: it is neither.
     """
-    global _chosen
     _check("implementation", impl)
-    before, _chosen = _chosen, impl
+    choice = [impl]
+    _chosen.append(choice)
     try:
         yield
-    finally:
-        _chosen = before
+    finally:  # those of other threads may have come after it
+        del _chosen[next(i for i, other in enumerate(_chosen) if other is choice)]
 
 
 def takes_reference(function: str, impl: str, tensor: Tensor) -> bool:
@@ -38,7 +38,8 @@ def takes_reference(function: str, impl: str, tensor: Tensor) -> bool:
         ValueError: `impl` is neither ``"cuda"`` nor ``"ref"``.
     """
     _check(function, impl)
-    return (_chosen or impl) == "ref" or tensor.device.type not in ("cpu", "cuda", "meta")
+    chosen = _chosen[-1][0] if _chosen else impl
+    return chosen == "ref" or tensor.device.type not in ("cpu", "cuda", "meta")
 
 
 def _check(function: str, impl: str) -> None:

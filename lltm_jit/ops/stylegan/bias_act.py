@@ -71,13 +71,16 @@ def bias_act_reference(
     gain: float,
     clamp: float | None,
 ) -> Tensor:
-    """``bias_act`` in plain PyTorch; it checks nothing."""
+    """``bias_act`` in plain PyTorch, 16-bit types in float; it checks nothing."""
+    y = x.to(torch.double if x.dtype == torch.double else torch.float)
     if b is not None:
-        x = x + b.reshape([-1 if d == dim % x.ndim else 1 for d in range(x.ndim)])
-    y = activation.func(x, alpha=alpha)
+        y = y + b.to(y.dtype).reshape([-1 if d == dim % x.ndim else 1 for d in range(x.ndim)])
+    y = activation.func(y, alpha=alpha)
     if gain != 1:
         y = y * gain
-    return y if clamp is None else y.clamp(-clamp, clamp)
+    if clamp is not None:
+        y = y.clamp(-clamp, clamp)
+    return y.clone() if y is x else y.to(x.dtype)
 
 
 def bias_act(

@@ -8,6 +8,7 @@ dropped, a transposed or strided convolution leaves it out: there are quicker or
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -87,7 +88,7 @@ def _check(x: Tensor, w: Tensor, up: int, down: int) -> None:
                 f"conv2d_resample(): expected {name} to have 4 dimensions {shape}, "
                 f"but got shape {list(tensor.shape)}"
             )
-    if w.dtype != x.dtype:
+    if w.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):  # which casts both
         raise RuntimeError(
             f"conv2d_resample(): expected w to have the dtype of x ({x.dtype}), but got {w.dtype}"
         )

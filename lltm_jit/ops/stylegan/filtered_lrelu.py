@@ -106,7 +106,7 @@ def filtered_lrelu(
         fu: the filter after upsampling: separable, (taps,), or (height, width). ``None`` is one tap
             of 1. On the device of ``x``, of any floating-point dtype; taps are used in float32.
         fd: the filter before downsampling, likewise.
-        b: (C,), of the dtype of ``x``, or ``None``.
+        b: (C,), of the dtype of ``x``, or ``None``. Under ``torch.autocast`` it is cast to that.
         up: factor of upsampling, on both axes.
         down: factor of downsampling, on both axes.
         padding: zeros around the upsampled plane, counted in its samples: a number, ``[x, y]``, or
@@ -122,16 +122,20 @@ def filtered_lrelu(
         (N, C, H', W') of the dtype of ``x``, contiguous, where with the taps of the filters
         ``H' = (H * up + top + bottom - (taps_u - 1) - (taps_d - 1) + down - 1) // down``.
         Differentiable any number of times in ``x`` and ``b``. At 0 and at the clamp the derivative
-        of the activation is 1. Half and bfloat16 are computed in float on the way.
+        of the activation is 1. On tensor cores the samples of 16-bit types are half between the
+        filters, and those of float keep 22 bits; elsewhere 16-bit types are computed in float.
 
     Raises:
-        RuntimeError: if a shape, dtype, device or number does not fit; the message names both
-            values.
+        RuntimeError: if a shape, dtype, device or number does not fit, or a filter requires a
+            gradient; the message names both values.
         TypeError: if an argument that should be one is no tensor, or ``padding`` no numbers.
-        ValueError: if ``padding`` has another length than 1, 2 or 4, or ``impl`` is neither.
+        ValueError: if ``padding`` has another length than 2 or 4, or ``impl`` is neither.
     """
-    args = (x, fu, fd, b, up, down, _four(padding), gain, slope, clamp, flip_filter)
+    padding = _four(padding)
     try:
+        if b is not None and b.dtype != x.dtype and torch.is_autocast_enabled(x.device.type):
+            b = b.to(x.dtype)
+        args = (x, fu, fd, b, up, down, padding, gain, slope, clamp, flip_filter)
         if takes_reference("filtered_lrelu", impl, x):
             return filtered_lrelu_reference(*args)
         # Subclasses and modes with a __torch_function__ see the operator, not the extension.

@@ -156,7 +156,11 @@ class _Points(NamedTuple):
         for row in (top, top + 1):
             for column in (left, left + 1):
                 is_inside = (row >= 0) & (row < H) & (column >= 0) & (column < W)
-                indices.append(torch.where(is_inside, row * W + column, 0).long())
+                # Whole numbers before they are multiplied: a float has no place beyond 2^24.
+                inner_row, inner_column = (
+                    torch.where(is_inside, place, 0).long() for place in (row, column)
+                )
+                indices.append(inner_row * W + inner_column)
                 inside.append(is_inside)
         scale = (W / 2, H / 2)
         dx, dy = d_grid[..., 0] * scale[0], d_grid[..., 1] * scale[1]

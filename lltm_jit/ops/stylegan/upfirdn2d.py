@@ -128,7 +128,7 @@ def setup_filter(
 
     Raises:
         ValueError: if the filter has more than two dimensions, or no taps, or is 2-D and to be
-            separable.
+            separable, or separable with a negative gain.
     """
     taps = torch.as_tensor(1.0 if f is None else f, dtype=torch.float32).detach()
     if taps.ndim > 2 or taps.numel() == 0:
@@ -147,6 +147,11 @@ def setup_filter(
         )
     if taps.ndim == 1 and not separable:
         taps = taps.outer(taps)
+    if taps.ndim == 1 and gain < 0:  # each axis takes its root
+        raise ValueError(
+            "setup_filter(): expected gain not to be negative for a separable filter, "
+            f"but got {gain}"
+        )
     if normalize:
         taps = taps / taps.sum()
     if flip_filter:

@@ -206,7 +206,17 @@ def test_autocast_leaves_the_dtype(dtype, device):
     plain = filtered_lrelu(x, f, f, b, up=2, down=2, padding=4)
     with torch.autocast(device, torch.bfloat16):
         assert torch.equal(filtered_lrelu(x, f, f, b, up=2, down=2, padding=4), plain)
+        in_double = b.double()  # as a parameter has another dtype than what autocast made of x
+        assert torch.equal(filtered_lrelu(x, f, f, in_double, up=2, down=2, padding=4), plain)
     assert plain.dtype == dtype
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_filters_get_no_gradient(device):
+    x, b = make_inputs((1, 2, 8, 8), torch.float, device)
+    f = make_filter(4, device).requires_grad_()
+    with pytest.raises(RuntimeError, match="expected fu and fd not to require a gradient"):
+        filtered_lrelu(x, f, None, b, up=2, padding=4)
 
 
 def test_meta():

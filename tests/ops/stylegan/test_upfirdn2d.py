@@ -101,8 +101,9 @@ def test_the_memory_format_stays(device):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("shape", [(0, 3, 8, 8), (2, 0, 8, 8), (2, 3, 0, 8), (2, 3, 8, 0)])
 def test_empty(shape, device):
-    x, f = torch.zeros(shape, device=device), torch.ones(4, device=device)
+    x, f = torch.zeros(shape, device=device, requires_grad=True), torch.ones(4, device=device)
     y = upfirdn2d(x, f, up=2, padding=4)
+    assert torch.autograd.grad(y.sum(), x)[0].shape == shape
     assert torch.equal(y, torch.zeros(*shape[:2], *(2 * n + 5 for n in shape[2:]), device=device))
 
 
