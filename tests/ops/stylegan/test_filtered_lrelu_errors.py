@@ -37,8 +37,8 @@ BAD = {
         "fu to have 1 or 2 dimensions, [taps] or [height, width], but got shape [1, 2, 2]",
     ),
     "no taps": ({"fd": F[:0]}, "fd to have at least one tap, but got shape [0]"),
-    "up": ({"up": 0}, "up to be at least 1, but got 0"),
-    "down": ({"down": -2}, "down to be at least 1, but got -2"),
+    "up": ({"up": 0}, "up to be from 1 to 65536, but got 0"),
+    "down": ({"down": -2}, "down to be from 1 to 65536, but got -2"),
     "clamp": ({"clamp": -0.5}, "clamp to be None or at least 0, but got -0.5"),
     "height": (
         {"fu": torch.ones(11, 1), "fd": F, "padding": [9, 9, 2, 3]},
