@@ -183,11 +183,12 @@ def test_cache_why_names_what_a_build_needs(capsys, empty_root):
 
 
 def test_cache_why_of_the_loaded_builds(capsys):
-    assert main(["cache", "why", *builds()]) == 0
+    loaded = {family: builds()[family] for family in native.AT_IMPORT}
+    assert main(["cache", "why", *loaded]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert main(["cache", "list"]) == 0
     listed = capsys.readouterr().out
-    for (family, info), line in zip(builds().items(), lines, strict=True):
+    for (family, info), line in zip(loaded.items(), lines, strict=True):
         assert line.startswith(f"{family}: an import loads {info.key}, built at ")
         assert line.endswith(info.reason)
         assert f"*  {info.key}  {family} " in listed
