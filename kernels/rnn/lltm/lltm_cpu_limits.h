@@ -19,10 +19,12 @@ struct CpuFeatures {
   bool wide_vectors;       // AVX2 or AVX-512: what the kernels are compiled for
   bool bfloat16_products;  // the library multiplies bfloat16 in hardware
   bool half_products;      // and half
+  bool many_threads;       // eight or more
 };
 
 // Of this processor. One with AMX has AVX-512's products of the same types, too.
-inline CpuFeatures cpu_features() {
+inline CpuFeatures cpu_features(int threads) {
+  constexpr int kMany = 8;
   CpuFeatures features{};
 #if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
   features.wide_vectors = true;
@@ -31,24 +33,25 @@ inline CpuFeatures cpu_features() {
   features.half_products = __builtin_cpu_supports("avx512fp16");
 #endif
 #endif
+  features.many_threads = threads >= kMany;
   return features;
 }
 
 // Note [Own products or the library's on a CPU]
 // With AVX2 or AVX-512 nothing is concatenated or transposed, and the pointwise part follows while the
 // sums are in the cache; so ours are taken up to the size where the library's product is the quicker one.
-// Where it multiplies a 16-bit type in hardware, ours win only as long as a call is bound by overhead, or
-// by reading the weights for one row.
-// tests/ops/rnn/time_lltm_roads.py times both roads at any size. Measured were B, I, H of 16, 32, 128;
-// 1, 128, 128; 64, 256, 512; 1, 16 and 128, 1024, 1024 and 20000, 64, 64 on an Intel Xeon with AMX (2 and
-// 16 threads) and an AMD EPYC with AVX-512 and avx512bf16 (1 thread). What decides, as ours over the
-// library's, on the Intel one with 2 threads if nothing else is said:
-//   float     backward 128, 1024, 1024: 1.54; 16 rows 1.02 (AMD 0.64); 20000, 64, 64: 1.14, and with 16
-//             threads 0.59
-//   double    forward 128, 1024, 1024: 1.25; 20000, 64, 64: 0.89; backward 16, 1024, 1024: 1.16;
-//             64, 256, 512: 1.03
-//   half      forward 64, 256, 512: 1.35; one row of 1024 0.55, and backward 0.65
-//   bfloat16  forward 16, 1024, 1024: 1.79; one row 0.47 (AMD: backward 1.07)
+// Many threads share our tasks better than the library's. Where it multiplies a 16-bit type in hardware
+// and there are few threads, ours win only as long as a call is bound by overhead, or by reading the
+// weights for one row.
+// tests/ops/rnn/time_lltm_roads.py times both roads. Ours over the library's on an Intel Xeon with AMX,
+// forward with 2 and with 16 threads, then backward:
+//   B, I, H          half                  bfloat16              float                 double
+//   1, 1024, 1024    0.48 0.43  0.95 0.62  0.54 0.29  0.78 0.45  0.97 0.96  1.20 0.99  0.98 0.68  0.96 1.02
+//   64, 256, 512     1.24 0.87  1.02 0.67  3.07 1.18  2.24 0.94  0.87 0.65  1.02 0.78  1.03 0.59  1.16 0.81
+//   16, 1024, 1024   0.93 0.61  1.21 0.85  1.79 0.94  1.09 0.89  0.57 0.27  1.13 0.90  0.95 0.49  1.09 0.99
+//   20000, 64, 64    0.95 0.96  1.26 0.92  1.32 1.29  2.35 1.51  1.02 0.64  1.17 1.01  0.56 0.27  1.30 1.15
+//   128, 1024, 1024  1.61 1.04  1.17 0.98  5.56 2.56  3.68 2.23  1.14 0.78  1.66 0.97  1.36 1.02  1.40 1.04
+// The library of an AMD EPYC is slower in float: with one thread 0.64 backward at 16, 1024, 1024.
 // `weights` is hidden_size * (hidden_size + input_size).
 inline LltmLimits lltm_cpu_limits(ElementType type, int64_t weights, const CpuFeatures& features) {
   constexpr int64_t kEverySize = std::numeric_limits<int64_t>::max();
@@ -56,17 +59,19 @@ inline LltmLimits lltm_cpu_limits(ElementType type, int64_t weights, const CpuFe
   constexpr int64_t kMedium = 64 * 512 * 768, kSixteenLargeRows = 16 * 1024 * 2048;
   constexpr int64_t kManyShortRows = 20000 * 64 * 128, kFewWeights = 64 * 128;
   if (!features.wide_vectors) return {kSmall, kSmall};
+  const bool many = features.many_threads;
   switch (type) {
     case ElementType::Half:
-      if (features.half_products) return {kOneLargeRow, kOneLargeRow};
-      return {kEverySize, kEverySize};
+      if (!features.half_products) return {kEverySize, kEverySize};
+      return many ? LltmLimits{kManyShortRows, kEverySize} : LltmLimits{kOneLargeRow, kOneLargeRow};
     case ElementType::BFloat16:
-      if (features.bfloat16_products) return {kOneLargeRow, kSmall};
-      return {kEverySize, kEverySize};
+      if (!features.bfloat16_products) return {kEverySize, kEverySize};
+      return {kOneLargeRow, many ? kSixteenLargeRows : kOneLargeRow};
     case ElementType::Double:
-      return {kManyShortRows, kMedium};
+      return many ? LltmLimits{kEverySize, kSixteenLargeRows} : LltmLimits{kManyShortRows, kMedium};
     default:
-      return {kEverySize, weights <= kFewWeights ? kEverySize : kSixteenLargeRows};
+      if (many) return {kEverySize, kEverySize};
+      return {kManyShortRows, weights <= kFewWeights ? kEverySize : kSixteenLargeRows};
   }
 }
 

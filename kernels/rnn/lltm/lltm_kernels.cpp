@@ -1,5 +1,6 @@
 // The LLTM operators on CPU and CUDA, and on meta tensors their results alone: allocation, and which
 // kernels run.
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/mm_ops.h>
 
@@ -22,8 +23,7 @@ LltmPlan plan_for(const Tensor& input, const LltmProblem& problem) {
     return lltm_plan(problem, gpu);
   }
 #endif
-  static const CpuFeatures cpu = cpu_features();
-  return lltm_plan(problem, cpu);
+  return lltm_plan(problem, cpu_features(at::get_num_threads()));
 }
 
 Tensor dense_rows(const Tensor& matrix) {

@@ -16,7 +16,7 @@ bool is_16_bit(ElementType type) {
 // Note [Own products or the library's]
 // Up to these amounts of work, batch_size * hidden_size * width, the kernels with products of their own
 // beat the library's GEMM with the passes around it; see README.md. (On a CPU: lltm_cpu_limits.h.)
-// The ratios below are of tests/ops/rnn/time_lltm_roads.py -c, which times each road at any size.
+// tests/ops/rnn/time_lltm_roads.py -c times each road at any size; the figures below are of an H200.
 constexpr int64_t kMediumWork = 64 * 512 * 768, kLargeWork = 128 * 1024 * 2048;
 // In float, whose products are dear on tensor cores: Note [Tiny cells] in lltm_gemm_cuda.cu.
 constexpr int64_t kTinyWork = 16 * 256 * 320;
@@ -32,7 +32,7 @@ constexpr int64_t kMostClusterWidth = 4096;  // the widest that was measured
 // their data sheets; the three products of a split float pay there only while latency counts.
 LltmLimits limits(ElementType type, const LltmGpu& gpu) {
   constexpr int kSharedBytesBesideFastTf32 = 160 * 1024;
-  if (is_16_bit(type)) return {2 * kMediumWork, kLargeWork / 2};
+  if (is_16_bit(type)) return {2 * kMediumWork, kLargeWork};
   if (gpu.shared_bytes >= kSharedBytesBesideFastTf32) {
     if (type == ElementType::Float) return {2 * kLargeWork, 2 * kLargeWork};
     return {kLargeWork / 2, kLargeWork / 2};
@@ -65,9 +65,8 @@ int stages_for(int stage_bytes, int blocks, const LltmGpu& gpu) {
 }
 
 // One row of floats only reads the weights, which the library's product of a matrix and a vector does
-// at the memory's speed. On an H200, ours over it: 1.2 at 1, 512, 512 and 2.2 at 1, 2048, 2048 forward,
-// 1.3 at 1, 1024, 1024 backward.
-constexpr int64_t kMostOfOneRowForward = 512 * 768, kMostOfOneRowBackward = 1024 * 1536;
+// at the memory's speed: ours over it is 1.07 forward and 0.88 backward at 1, 1024, 1024.
+constexpr int64_t kMostOfOneRowForward = 512 * 768, kMostOfOneRowBackward = 1024 * 2048;
 
 bool is_row_for_the_library(const LltmProblem& problem, int64_t most) {
   return problem.batch_size == 1 && problem.type == ElementType::Float && work_of(problem) > most;
@@ -135,8 +134,8 @@ LltmBackwardRoad backward_road(const LltmProblem& problem, const LltmGpu& gpu) {
 }
 
 // With three stages two blocks share an SM. That pays where the tiles of the weights' gradient are more
-// than the SMs (on an H200 1.2 times at 64, 256, 512 in float, 1.5 at 16, 1024, 1024 in half), but for
-// double, whose tensor cores one block keeps busy.
+// than the SMs (in half 1.2 times at 64, 256, 512 and 1.5 at 16, 1024, 1024), but for double, whose
+// tensor cores one block keeps busy.
 int medium_backward_stages(const LltmProblem& problem, const LltmGpu& gpu) {
   const int64_t weight_tiles = tiles(3 * problem.hidden_size, width_of(problem), kWeightGradient);
   if (weight_tiles > gpu.sms && problem.type != ElementType::Double) return kFewestStages;

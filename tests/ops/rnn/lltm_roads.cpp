@@ -52,7 +52,8 @@ void bind_plan(py::module_& m) {
       .def(py::init<>())
       .def_readwrite("wide_vectors", &CpuFeatures::wide_vectors)
       .def_readwrite("bfloat16_products", &CpuFeatures::bfloat16_products)
-      .def_readwrite("half_products", &CpuFeatures::half_products);
+      .def_readwrite("half_products", &CpuFeatures::half_products)
+      .def_readwrite("many_threads", &CpuFeatures::many_threads);
   py::class_<LltmGpu>(m, "Gpu")
       .def(py::init<>())
       .def_readwrite("architecture", &LltmGpu::architecture)

@@ -34,17 +34,17 @@ def backward(roads, sizes, type, name=H100, **facts):
         (H100, "double", LARGE, ("Library", "Library")),
         (H100, "half", SMALL, ("Medium", "Medium")),
         (H100, "half", MIDDLE, ("MediumCluster", "Medium")),
-        (H100, "half", LARGE, ("LargeCluster", "Library")),
+        (H100, "half", LARGE, ("LargeCluster", "Large")),
         (H100, "bfloat16", (64, 512, 1024), ("WideCluster", "Large")),
         ("H100 with code for 9.0", "half", SMALL, ("Medium", "Medium")),
         ("H100 with code for 9.0", "half", MIDDLE, ("Medium", "Medium")),
-        ("H100 with code for 9.0", "half", LARGE, ("Library", "Library")),
+        ("H100 with code for 9.0", "half", LARGE, ("Library", "Large")),
         ("H100 with code for 9.0", "float", LARGE, ("Large", "Large")),
         ("A100", "float", SMALL, ("Tiny", "Medium")),
         ("A100", "float", MIDDLE, ("Medium", "Medium")),
         ("A100", "float", LARGE, ("Large", "Large")),
         ("A100", "half", MIDDLE, ("Medium", "Medium")),
-        ("A100", "half", LARGE, ("Library", "Library")),
+        ("A100", "half", LARGE, ("Library", "Large")),
         ("A100", "half", (256, 256, 320), ("Large", "Large")),
         ("A100", "double", (256, 256, 320), ("Medium", "Large")),
         ("A40", "bfloat16", (256, 256, 320), ("Large", "Large")),
@@ -94,7 +94,7 @@ def test_limits_of_forward_roads(roads, type, below, above, planned):
         ("float", (32, 1088, 1024), (32, 1089, 1024), ("Medium", "Large")),  # 132 and 133 tiles
         ("float", (512, 16, 512), (513, 16, 512), ("Large", "Library")),  # rows
         ("float", (256, 1024, 1024), (257, 1024, 1024), ("Large", "Library")),  # work
-        ("bfloat16", (64, 1024, 1024), (65, 1024, 1024), ("Large", "Library")),
+        ("bfloat16", LARGE, (129, 1024, 1024), ("Large", "Library")),
         ("double", (64, 1024, 1024), (65, 1024, 1024), ("Large", "Library")),
     ],
 )
@@ -158,8 +158,8 @@ def test_a_large_row_of_floats_is_the_librarys(roads):
     assert forward(roads, (1, 257, 512), "float") == "Library"
     assert forward(roads, (2, 512, 1024), "float") != "Library"
     assert forward(roads, (1, 1024, 2048), "double") != "Library"
-    assert backward(roads, (1, 512, 1024), "float") == "Medium"
-    assert backward(roads, (1, 513, 1024), "float") == "Library"
+    assert backward(roads, (1, 1024, 1024), "float") == "Medium"
+    assert backward(roads, (1, 1025, 1024), "float") == "Library"
 
 
 @pytest.mark.parametrize(("type", "stages"), [("float", 3), ("half", 3), ("double", 4)])
@@ -190,7 +190,7 @@ def test_a_block_without_room_for_three_stages_leaves_all_to_the_library(roads):
 def on_cpu(roads, sizes, type, **features):
     """Whether forward and backward make their own products."""
     cpu = roads.Cpu()
-    for name in ("wide_vectors", "bfloat16_products", "half_products"):
+    for name in ("wide_vectors", "bfloat16_products", "half_products", "many_threads"):
         setattr(cpu, name, features.get(name, False))
     plan = roads.plan(problem(roads, sizes, type), cpu)
     assert {plan.forward.name, plan.backward.name} <= {"Cpu", "Library"}
@@ -210,19 +210,25 @@ def test_a_processor_without_wide_vectors(roads, type):
         ("float", (), (16, 1024, 1024), (True, True)),
         ("float", (), (17, 1024, 1024), (True, False)),
         ("float", (), (20000, 64, 64), (True, True)),
+        ("float", (), (20001, 64, 64), (False, True)),
+        ("float", ("many_threads",), LARGE, (True, True)),
         ("double", (), MIDDLE, (True, True)),
         ("double", (), (65, 256, 512), (True, False)),
         ("double", (), (20000, 64, 64), (True, False)),
         ("double", (), (20001, 64, 64), (False, False)),
+        ("double", ("many_threads",), (16, 1024, 1024), (True, True)),
+        ("double", ("many_threads",), (17, 1024, 1024), (True, False)),
         ("half", (), LARGE, (True, True)),
         ("half", ("half_products",), (1, 1024, 1024), (True, True)),
         ("half", ("half_products",), (2, 1024, 1024), (False, False)),
+        ("half", ("half_products", "many_threads"), (20000, 64, 64), (True, True)),
+        ("half", ("half_products", "many_threads"), (20001, 64, 64), (False, True)),
         ("half", ("bfloat16_products",), (2, 1024, 1024), (True, True)),
         ("bfloat16", (), LARGE, (True, True)),
-        ("bfloat16", ("bfloat16_products",), (16, 128, 128), (True, True)),
-        ("bfloat16", ("bfloat16_products",), (17, 128, 128), (True, False)),
-        ("bfloat16", ("bfloat16_products",), (1, 1024, 1024), (True, False)),
+        ("bfloat16", ("bfloat16_products",), (1, 1024, 1024), (True, True)),
         ("bfloat16", ("bfloat16_products",), (2, 1024, 1024), (False, False)),
+        ("bfloat16", ("bfloat16_products", "many_threads"), (16, 1024, 1024), (False, True)),
+        ("bfloat16", ("bfloat16_products", "many_threads"), (17, 1024, 1024), (False, False)),
         ("bfloat16", ("half_products",), (2, 1024, 1024), (True, True)),
     ],
 )
