@@ -1,9 +1,9 @@
 // The LLTM operators on CPU and CUDA, and on meta tensors their results alone: allocation, and which
 // kernels run.
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/mm_ops.h>
 
+#include "core/cpu/parallel.h"
 #include "core/host/autograd.h"
 #include "core/host/checks.h"
 #include "core/host/device.h"
