@@ -1,5 +1,6 @@
 # make run     set up .venv, build the extension, train the text model
 # make test    set up .venv, run the tests            (ARGS="-k sigmoid" passes options on)
+# make matrix  a subset of the tests with each supported version of torch, in environments in .matrix
 # make lint    ruff, mypy, clang-format, as CI does   (make format mends what it can)
 # make doctor, check, benchmark, watch, build-debug   the commands of the same names
 PYTHON ?= python3
@@ -8,6 +9,12 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 VENV ?= .venv
 ARGS ?=
+# Test files at a time. More would only wait for each other's compilers.
+WORKERS ?= 2
+# The versions of torch that `make matrix` tries, and on what: real builds, operators, reload, compile.
+VERSIONS ?= 2.9.1 2.10.0 2.11.0 2.12.0 2.13.0
+SUBSET ?= tests/jit/test_real.py tests/ops/basic tests/ops/test_reload.py tests/ops/rnn/test_lltm.py \
+  tests/ops/rnn/test_lltm_compile.py tests/ops/stylegan/test_fused_bias_act.py
 
 # Threads that wait spin for some microseconds, and then sleep. The OpenMP runtime's default, to spin on,
 # is no quicker here, and many times slower on a machine that has anything else to do.
@@ -18,13 +25,19 @@ PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 # Not those of the tests: they are wrong on purpose.
 CXX_FILES = $(shell git ls-files kernels examples | grep -E '[.](cpp|h|cu|cuh)$$')
 
-.PHONY: run test lint format doctor check benchmark watch build-debug clean
+.PHONY: run test matrix lint format doctor check benchmark watch build-debug clean
 
 run: $(VENV)/.installed
 	$(VENV)/bin/python examples/train_text.py $(ARGS)
 
 test: $(VENV)/.test
-	$(VENV)/bin/python -m pytest $(ARGS)
+	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+matrix:
+	@for version in $(VERSIONS); do \
+	  echo "torch $$version"; \
+	  $(MAKE) --no-print-directory test VENV=.matrix/$$version TORCH=torch==$$version ARGS="-q $(SUBSET)" || exit; \
+	done
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check
@@ -54,7 +67,7 @@ build-debug: $(VENV)/.installed
 	$(VENV)/bin/python -m lltm_jit build --debug $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) .matrix build dist *.egg-info
 
 # Each stamp stands for one set of installed packages; it is older than the files that decide the set
 # only when they changed, so that a second call installs nothing.
