@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import cache, engine, gpus, knobs
+from . import cache, engine, gpus, knobs, registrations
 from .engine import Build, BuildInfo
 from .fingerprint import build_key, fingerprint
 from .progress import Reporter
@@ -74,7 +74,25 @@ def record_path(directory: Path, name: str) -> Path:
 
 
 def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
-    """Load the library that was packaged for a spec; None where there is none that fits.
+    """Load what :func:`inspect` finds.
+
+    Raises:
+        BuildError: the library fits, but cannot be imported.
+    """
+    info = inspect(directory, spec, toolchain)
+    if info is None:
+        return None
+    content = fingerprint(spec, toolchain)
+    loaded = engine.loaded(content)
+    if loaded is None:
+        registrations.check(spec)
+        loaded = engine.adopt(spec, content, info)
+        registrations.add(spec)
+    return loaded
+
+
+def inspect(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
+    """The library that was packaged for a spec; None where there is none that fits.
 
     One that does not fit is told in a line.
 
@@ -83,9 +101,6 @@ def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None
         spec: what the library was built from: a variant, or else the folder of its name in the
             first include path, and what its files include from there.
         toolchain: what this machine has.
-
-    Raises:
-        BuildError: the library fits, but cannot be imported.
     """
     path = record_path(directory, spec.name)
     if not path.exists() or any(knobs.text(name) != knobs.KNOBS[name].default for name in _KINDS):
@@ -98,10 +113,9 @@ def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None
     if problem:
         Reporter().say(f"the packaged library of {spec.name} is not used: {problem}")
         return None
-    content = fingerprint(spec, toolchain)
-    info = BuildInfo(
+    return BuildInfo(
         name=spec.name,
-        key=build_key(content),
+        key=build_key(fingerprint(spec, toolchain)),
         directory=directory,
         library=directory / record["library"],
         reason="compiled when the package was built",
@@ -117,7 +131,6 @@ def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None
         sources=spec.sources,
         created=record["created"],
     )
-    return engine.adopt(spec, content, info)
 
 
 def _requirements(spec: BuildSpec, toolchain: Toolchain) -> dict[str, str]:
