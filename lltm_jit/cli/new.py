@@ -120,7 +120,7 @@ def create_standalone(parent: Path, name: str) -> list[str]:
     template = standalone_template()
     written = []
     for source in sorted(template.rglob("*")):
-        if source.suffix not in (".py", ".md", ".h", ".cpp", ".cu"):
+        if source.suffix not in (".py", ".toml", ".md", ".h", ".cpp", ".cu"):
             continue
         path = renamed(str(source.relative_to(template)), name, STANDALONE_TEMPLATE)
         target = parent / name / path
