@@ -19,7 +19,8 @@ from setuptools import Extension, find_packages, setup
 
 HERE = Path(__file__).resolve().parent
 FOLDERS = {"lltm_jit.kernels": "kernels", "lltm_jit.template": "examples/scale_add"}
-SOURCE_PATTERNS = [f"**/*.{suffix}" for suffix in ("h", "cuh", "cpp", "cu", "json", "md")]
+SUFFIXES = ("h", "cuh", "cpp", "cu", "json", "md", "py", "toml")
+SOURCE_PATTERNS = [f"**/*.{suffix}" for suffix in SUFFIXES]
 
 
 def prebuilt() -> dict:

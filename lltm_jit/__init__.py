@@ -8,7 +8,7 @@ from lltm_jit import _start, functional, native  # _start first: it looks for to
 from lltm_jit.functional import d_sigmoid, lltm_cell, my_op, sigmoid
 from lltm_jit.jit import BuildError, BuildInfo, CacheError, LltmJitError, ToolchainError
 from lltm_jit.jit.reload import Reload
-from lltm_jit.jit.torch_api import load, load_inline
+from lltm_jit.jit.torch_api import build, load, load_inline
 from lltm_jit.native import PackageInfo, build_info, include_path, reload, watch
 from lltm_jit.ops.basic.my_op import MyOp
 from lltm_jit.ops.basic.sigmoid import Sigmoid
@@ -32,6 +32,7 @@ __all__ = [
     "Reload",
     "Sigmoid",
     "ToolchainError",
+    "build",
     "build_info",
     "d_sigmoid",
     "functional",

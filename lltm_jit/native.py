@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, overload
@@ -29,8 +30,9 @@ from lltm_jit.jit import (
 )
 from lltm_jit.jit import reload as jit_reload
 from lltm_jit.jit import watch as jit_watch
-from lltm_jit.jit.background import BackgroundBuild, load_all
+from lltm_jit.jit.background import BackgroundBuild, load_all, load_in_background
 from lltm_jit.jit.cancel import Cancelled
+from lltm_jit.jit.extension import Extension
 from lltm_jit.jit.fingerprint import differences
 from lltm_jit.jit.reload import Reload
 from lltm_jit.ops._library import OPERATORS
@@ -53,7 +55,7 @@ class PackageInfo:
 AT_IMPORT = ("basic", "rnn")  # the families that importing the package loads
 
 _current: dict[str, Build] = {}
-_pending: dict[str, BackgroundBuild] = {}
+_pending: dict[str, BackgroundBuild[Build]] = {}
 _placeholders: dict[str, Placeholders] = {}
 _swap = threading.RLock()
 
@@ -85,6 +87,12 @@ def spec(family: str, toolchain: Toolchain) -> BuildSpec:
     return BuildSpec.from_directory(family, root / family, toolchain, root)
 
 
+def extension(family: str) -> Extension:
+    """A family's extension, whose library may have come with the package's wheel."""
+    place = Path(__file__).parent / prebuilt.FOLDER
+    return Extension(family, partial(spec, family), packaged=place)
+
+
 def start(family: str) -> None:
     """Load a family that is built, or begin to build it; its first use then waits.
 
@@ -96,7 +104,7 @@ def start(family: str) -> None:
     """
     toolchain = detect()
     wanted = spec(family, toolchain)
-    build = packaged(wanted, toolchain) or engine.find(wanted, toolchain)
+    build = extension(family).find(wanted, toolchain)
     if build is None and not _may_wait():
         build = engine.load(wanted, toolchain)
     if build is not None:
@@ -106,7 +114,7 @@ def start(family: str) -> None:
 
     builder.check(wanted, toolchain)
     _placeholders[family] = Placeholders(OPERATORS.get(family, ()), lambda: load(family))
-    _pending[family] = BackgroundBuild(wanted, toolchain)
+    _pending[family] = load_in_background(wanted, toolchain)
 
 
 def load(family: str) -> Build:
@@ -120,12 +128,7 @@ def load(family: str) -> Build:
     while family not in _current:
         pending = _pending.get(family)
         try:
-            if pending is not None:
-                build = pending.result()
-            else:
-                toolchain = detect()
-                wanted = spec(family, toolchain)
-                build = packaged(wanted, toolchain) or engine.load(wanted, toolchain)
+            build = pending.result() if pending else extension(family).load()
         except (Cancelled, KeyboardInterrupt) as error:
             _pending.pop(family, None)  # the next use begins anew, and waits
             if isinstance(error, KeyboardInterrupt):
@@ -135,11 +138,6 @@ def load(family: str) -> Build:
                 if family not in _current:
                     use(build)
     return _current[family]
-
-
-def packaged(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
-    """The library that was compiled into the wheel, loaded; None where there is none that fits."""
-    return prebuilt.load(Path(__file__).parent / prebuilt.FOLDER, spec, toolchain)
 
 
 def use(build: Build) -> None:
@@ -194,15 +192,18 @@ def reload(module: ModuleType | None = None) -> Reload | ModuleType:
             kernels, which every caller then reaches: modules, ``torch.ops``, compiled graphs.
 
     Returns:
-        For this package, a ``Reload``: the builds, what changed, and the seconds; for a module, the
-        new module. At once and without a change when the sources are the same.
+        For this package, a ``Reload``: the builds, what changed, and the seconds. For a module,
+        that same one, which now has the new functions, as after ``importlib.reload``; objects and
+        functions of before stay what they are. At once and without a change when the sources are
+        the same.
 
     Raises:
         BuildError, ToolchainError, CacheError: a new build failed; the old ones stay in force.
         LltmJitError: the module was not loaded by this package.
     """
     if module is not None:
-        return jit_reload.reload_module(module).build.module
+        jit_reload.reload_module(module)
+        return module
     began = time.perf_counter()
     toolchain = detect()
     wanted = sorted({*AT_IMPORT, *_current, *_pending})
@@ -227,8 +228,7 @@ def watch(
     Args:
         module: what :func:`lltm_jit.load` or ``load_inline`` gave; by default this package's own
             kernels, which every caller then reaches.
-        then: called after each reload that changed something, in the watching thread. Of a module
-            it gets the new one as ``.build.module``.
+        then: called after each reload that changed something, in the watching thread.
 
     Raises:
         ToolchainError: watchfiles is not installed.
@@ -239,12 +239,23 @@ def watch(
     return jit_watch.watch([kernels_directory()], reload, then)
 
 
-def build_info() -> PackageInfo:
-    """What is installed, and how the families came about; waits for those that an import loads.
+@overload
+def build_info(module: None = None) -> PackageInfo: ...
+@overload
+def build_info(module: ModuleType) -> BuildInfo: ...
+def build_info(module: ModuleType | None = None) -> PackageInfo | BuildInfo:
+    """How builds came about: where they lie, why they were made, in how long, for what.
+
+    Args:
+        module: what :func:`lltm_jit.load` or ``load_inline`` gave; by default this package, with
+            what is installed and its families, of which those that an import loads are waited for.
 
     Raises:
-        BuildError, ToolchainError, CacheError: one of them failed.
+        BuildError, ToolchainError, CacheError: one of the families failed.
+        LltmJitError: the module was not loaded by this package.
     """
+    if module is not None:
+        return jit_reload.given(module).build.info
     for family in AT_IMPORT:
         load(family)
     return PackageInfo(

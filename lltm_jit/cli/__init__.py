@@ -19,8 +19,8 @@ COMMANDS = {
     "benchmark": "time forward and backward of the LLTM cell",
     "check": "compare the implementations of the LLTM cell with each other",
     "grad_check": "compare gradients with finite differences, in float64",
-    "info": "show versions, and where, why and for what each family of kernels was built",
-    "build": "compile families of kernels, also for a debugger, a sanitizer or a profiler",
+    "info": "show versions, and where, why and for what each extension was built",
+    "build": "compile extensions, also for a debugger, a sanitizer or a profiler",
     "watch": "rebuild whenever a source is saved, and run a command after each build",
     "doctor": "check whether this machine can build, and say what to do if not",
     "new": "write the files of a new operator, which works at once",
@@ -29,7 +29,7 @@ COMMANDS = {
     "timings": "show how long each file took to compile",
     "flags": "print the compile line as Makefile variables",
     "compile-commands": "write compile_commands.json, for clangd",
-    "archive": "write a static library of a family's compiled objects",
+    "archive": "write a static library of an extension's compiled objects",
 }
 
 
@@ -45,7 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             module = import_module(f"{__name__}.{name.replace('-', '_')}")
             module.add_arguments(command)
             command.set_defaults(run=module.run)
-    args = parser.parse_args(arguments)
+    words, program = arguments, []
+    if chosen == "watch" and "--" in arguments:
+        mark = arguments.index("--")
+        words, program = arguments[:mark], arguments[mark + 1 :]
+    args = parser.parse_args(words, argparse.Namespace(program=program))
     try:
         return args.run(args)
     except LltmJitError as error:

@@ -1,26 +1,23 @@
-"""What the commands about builds share: the build of a family, and its build file."""
+"""What the commands about builds share: a build, and its build file."""
 
 from __future__ import annotations
 
 import re
 import shlex
-import threading
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from lltm_jit import native
-from lltm_jit.jit import BuildInfo, cache, detect, engine
+from lltm_jit.jit import BuildInfo, cache, detect
+from lltm_jit.jit.background import build_all
 from lltm_jit.jit.builder import compile_line_places
 from lltm_jit.jit.cache import BUILD_FILE
-from lltm_jit.jit.cancel import cancelled_by
-from lltm_jit.jit.progress import Reporter
+from lltm_jit.jit.extension import Extension
 
 
 @dataclass(frozen=True)
-class FamilyBuild:
-    """A build of a family.
+class CompiledBuild:
+    """A build and its commands.
 
     ``words`` splits a command of the build into words, with this checkout's paths in them: a key is
     made of contents, so another checkout may have made the build, with paths of its own.
@@ -36,41 +33,15 @@ class FamilyBuild:
         return {name: self.words(re.sub(r"\$([$ :])", r"\1", value)) for name, value in pairs}
 
 
-def make(
-    families: Iterable[str], *, force: bool = False, verbose: bool | None = None
-) -> list[BuildInfo]:
-    """Build families at the same time, where the cache lacks them or `force` asks; not loaded.
-
-    Raises:
-        BuildError, ToolchainError, CacheError: one of them failed; the others are built.
-    """
+def compiled(extensions: Sequence[Extension]) -> list[CompiledBuild]:
+    """The builds of extensions in the cache, made where there is none."""
     toolchain = detect()
-    unwanted = threading.Event()
-
-    def build(family: str) -> BuildInfo:
-        with cancelled_by(unwanted):
-            spec = native.spec(family, toolchain)
-            reporter = Reporter(verbose, label=family)
-            return engine.build(spec, toolchain, force=force, reporter=reporter)
-
-    with ThreadPoolExecutor() as threads:
-        tasks = [threads.submit(build, family) for family in families]
-        try:
-            return [task.result() for task in tasks]
-        except KeyboardInterrupt:  # it reaches this thread alone
-            unwanted.set()
-            raise
-
-
-def family_builds(families: Iterable[str]) -> dict[str, FamilyBuild]:
-    """The builds of families in the cache, made where there is none."""
-    toolchain = detect()
-    builds = {}
-    for info in make(families):
+    builds = []
+    for extension, info in zip(extensions, build_all(extensions), strict=True):
         record = cache.read_record(info.directory)
         assert record is not None
-        places = compile_line_places(native.spec(info.name, toolchain), toolchain)
-        builds[info.name] = FamilyBuild(info, _splitter(record.places, places))
+        places = compile_line_places(extension.spec(toolchain), toolchain)
+        builds.append(CompiledBuild(info, _splitter(record.places, places)))
     return builds
 
 

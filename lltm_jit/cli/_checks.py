@@ -23,7 +23,7 @@ from lltm_jit.jit import ToolchainError, cache, detect, gpus, jobs, knobs, priva
 from lltm_jit.jit.process import find_ninja
 from lltm_jit.jit.toolchain import cuda_cure, find_cxx
 
-from . import _families, _trial, _windows
+from . import _extensions, _trial, _windows
 
 _MEGABYTE = 10**6
 _LOCK_AGE = 600  # seconds after which a lock file of torch's is more likely left than held
@@ -265,9 +265,10 @@ def locks() -> Finding:
 
 
 def build(family: str) -> Finding:
-    info = _families.ready(family, detect())
+    extension = native.extension(family)
+    info = extension.info(detect())
     if info is None:
-        return Finding("ok", f"none of these sources yet; {_families.loader(family)} makes it")
+        return Finding("ok", f"none of these sources yet; {_extensions.loader(extension)} makes it")
     return Finding("ok", f"ready in {info.directory}")
 
 

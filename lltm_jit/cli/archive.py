@@ -1,7 +1,7 @@
 """``archive``: static libraries of the compiled objects, to link into a program of your own.
 
-One a family: sources of core/ are compiled for several, to objects of the same name. A program may
-link several of the libraries, for the linker takes such an object from the first alone.
+One an extension: sources of core/ are compiled for several families, to objects of the same name. A
+program may link several of the libraries, for the linker takes such an object from the first alone.
 """
 
 from __future__ import annotations
@@ -12,27 +12,29 @@ import subprocess
 from pathlib import Path
 
 from lltm_jit.jit import LltmJitError, ToolchainError
+from lltm_jit.jit.background import build_all
 
-from . import _build, _families
+from . import _extensions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    _families.add_argument(parser)
+    _extensions.add_argument(parser)
     parser.add_argument(
-        "-o", "--output", type=Path, help="of one family; default: liblltm_jit_FAMILY.a"
+        "-o", "--output", type=Path, help="of one extension; default: liblltm_jit_NAME.a"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    families = _families.chosen(args.families)
-    if args.output and len(families) > 1:
+    extensions = _extensions.chosen(args.names)
+    if args.output and len(extensions) > 1:
+        names = ", ".join(extension.name for extension in extensions)
         raise LltmJitError(
-            f"expected one family beside --output, but got {len(families)}: {', '.join(families)}"
+            f"expected one extension beside --output, but got {len(extensions)}: {names}"
         )
     archiver = shutil.which("ar")
     if archiver is None:
         raise ToolchainError("ar was not found; it comes with the C++ compiler's binutils")
-    for info in _build.make(families):
+    for info in build_all(extensions):
         output = args.output or Path(f"liblltm_jit_{info.name}.a")
         objects = sorted(info.directory.glob("*.o"))
         output.unlink(missing_ok=True)  # ar would add to what is there

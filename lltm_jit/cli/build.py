@@ -1,4 +1,4 @@
-"""``build``: compile families of kernels without loading them, also for a debugger or profiler.
+"""``build``: compile extensions without loading them, also for a debugger or profiler.
 
 A build of each kind stays in the cache beside the others; the environment variables that the
 command names choose it on import.
@@ -12,12 +12,13 @@ import shutil
 import subprocess
 
 from lltm_jit.jit import detect
+from lltm_jit.jit.background import build_all
 
-from . import _build, _families
+from . import _extensions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    _families.add_argument(parser)
+    _extensions.add_argument(parser)
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--debug", action="store_true", help="-g -O0, and for nvcc -g -G")
     kind.add_argument(
@@ -31,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     variables = settings(args)
     os.environ.update(variables)
-    families = _families.chosen(args.families)
-    for info in _build.make(families, force=args.force, verbose=True if args.verbose else None):
+    extensions = _extensions.chosen(args.names)
+    for info in build_all(extensions, force=args.force, verbose=args.verbose or None):
         print(info.library)
     if variables:
         print(f"to use it: {how_to_use(variables, detect().cxx or 'c++')} python ...")

@@ -10,17 +10,18 @@ from collections import Counter
 from lltm_jit import native
 from lltm_jit.jit import Toolchain, cache, detect, retention
 from lltm_jit.jit.builder import nearest
-from lltm_jit.jit.fingerprint import Fingerprint, build_key, fingerprint, reasons
+from lltm_jit.jit.extension import Extension
+from lltm_jit.jit.fingerprint import build_key, fingerprint, reasons
 
-from . import _build, _families
+from . import _build, _extensions
 from ._cell import positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="action", required=True)
     actions.add_parser("list", help="list the builds; a star marks those that an import loads")
-    why_parser = actions.add_parser("why", help="say whether an import would build, and why")
-    _families.add_argument(why_parser)
+    why_parser = actions.add_parser("why", help="say whether loading would build, and why")
+    _extensions.add_argument(why_parser)
     prune = actions.add_parser("prune", help="remove all but the newest builds of each kind")
     prune.add_argument("--keep", type=positive, help="how many; default: LLTM_JIT_KEEP")
     actions.add_parser("clear", help="remove every build that no process has loaded")
@@ -32,7 +33,8 @@ def run(args: argparse.Namespace) -> int:
 
 def list_builds(_: argparse.Namespace) -> int:
     toolchain = detect()
-    current = {build_key(_content(family, toolchain)) for family in native.AT_IMPORT}
+    families = [native.spec(family, toolchain) for family in native.AT_IMPORT]
+    current = {build_key(fingerprint(spec, toolchain)) for spec in families}
     rows = [["", "key", "name", "made", "MB", "seconds", "because"]]
     for record in cache.records():
         mark = "*" if record.key in current else ""
@@ -48,24 +50,28 @@ def list_builds(_: argparse.Namespace) -> int:
 
 def why(args: argparse.Namespace) -> int:
     toolchain = detect()
-    for family in _families.chosen(args.families):
-        print(f"{family}: {_families.loader(family)} {_loads_or_builds(family, toolchain)}")
+    for extension in _extensions.chosen(args.names):
+        loads, because = _outcome(extension, toolchain)
+        end = ", because:" if because else ""
+        print(f"{extension.name}: {_extensions.loader(extension)} {loads}{end}")
+        for reason in because:
+            print(textwrap.fill(reason, 100, initial_indent="  - ", subsequent_indent="    "))
     return 0
 
 
-def _loads_or_builds(family: str, toolchain: Toolchain) -> str:
-    packaged = native.packaged(native.spec(family, toolchain), toolchain)
+def _outcome(extension: Extension, toolchain: Toolchain) -> tuple[str, list[str]]:
+    """What loading would do, and for what reasons."""
+    packaged = extension.packaged_info(toolchain)
     if packaged:
-        return f"loads {packaged.info.library}, {packaged.info.reason}"
-    content = _content(family, toolchain)
+        return f"loads {packaged.library}, {packaged.reason}", []
+    content = fingerprint(extension.spec(toolchain), toolchain)
     key = build_key(content)
-    builds = [record for record in cache.records() if record.fingerprint["name"] == family]
+    builds = [each for each in cache.records() if each.fingerprint["name"] == extension.name]
     for record in builds:
         if record.key == key:
-            made = _build.local_time(record.created)
-            return f"loads {key}, built at {made} because: {record.reason}"
-    because = ", ".join(reasons(nearest(builds, content), content))
-    return f"builds {key}, because: {because}"
+            made = f"{_build.local_time(record.created)} in {record.seconds:.1f} s"
+            return f"loads {key}, made {made}", record.reason.split(", ")
+    return f"would build {key}", reasons(nearest(builds, content), content)
 
 
 def prune(args: argparse.Namespace) -> int:
@@ -91,8 +97,3 @@ def _report(kept: dict[str, str]) -> int:
 
 def _in_a_column(reason: str) -> str:
     return textwrap.shorten(reason, 80, placeholder=" ...")
-
-
-def _content(family: str, toolchain: Toolchain) -> Fingerprint:
-    """The content of a family's sources as they are now."""
-    return fingerprint(native.spec(family, toolchain), toolchain)

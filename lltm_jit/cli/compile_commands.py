@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import subprocess
 from pathlib import Path
@@ -11,28 +12,43 @@ from typing import Any
 
 from lltm_jit import native
 from lltm_jit.jit import detect
+from lltm_jit.jit.extension import Extension
 from lltm_jit.jit.process import find_ninja
 
-from . import _build, flags
+from . import _build, _extensions, flags
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-o", "--output", type=Path, help="default: compile_commands.json beside kernels/"
+        "names", nargs="*", metavar="NAME", help=f"{_extensions.HELP}; default: all families"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        help="default: compile_commands.json where the sources lie; of families, beside kernels/",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     # A source of core/ is compiled for several families; clangd takes one entry a file.
-    builds = _build.family_builds(native.families()).values()
+    extensions = _extensions.chosen(args.names or [_extensions.ALL])
+    builds = _build.compiled(extensions)
     entries = {entry["file"]: entry for build in builds for entry in collect(build)}
-    output = args.output or native.kernels_directory().parent / "compile_commands.json"
+    output = args.output or directory(extensions) / "compile_commands.json"
     output.write_text(json.dumps(list(entries.values()), indent=2) + "\n", "utf-8")
     print(f"{output}: {len(entries)} files")
     return 0
 
 
-def collect(build: _build.FamilyBuild) -> list[dict[str, Any]]:
+def directory(extensions: list[Extension]) -> Path:
+    """Where clangd looks for the commands of these extensions."""
+    if any(extension.packaged for extension in extensions):
+        return native.kernels_directory().parent
+    return Path(os.path.commonpath([place for each in extensions for place in each.directories()]))
+
+
+def collect(build: _build.CompiledBuild) -> list[dict[str, Any]]:
     """One entry a source: ninja's own database, less the link, with nvcc's lines made clang's."""
     database = subprocess.run(
         [find_ninja(), "-t", "compdb", "compile", "cuda_compile"],

@@ -10,8 +10,9 @@ import json
 import shlex
 
 from lltm_jit import native
+from lltm_jit.jit.extension import Extension
 
-from . import _build, _families
+from . import _build, _extensions
 
 RULES = """\
 # $(CXX) $(CPPFLAGS) $(CXXFLAGS) -c name.cpp -o name.o
@@ -23,17 +24,17 @@ _PREPROCESSOR = ("-I", "-D", "-U")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "family",
+        "name",
         nargs="?",
-        metavar="FAMILY",
+        metavar="NAME",
         default=native.AT_IMPORT[0],
-        help="whose flags; default: %(default)s",
+        help=f"{_extensions.HELP}; default: %(default)s",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object of lists")
 
 
 def run(args: argparse.Namespace) -> int:
-    flags = collect(_families.known(args.family))
+    flags = collect(_extensions.one(args.name))
     if args.json:
         print(json.dumps(flags, indent=2))
         return 0
@@ -43,9 +44,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def collect(family: str) -> dict[str, list[str]]:
+def collect(extension: Extension) -> dict[str, list[str]]:
     """The words of each variable of :data:`RULES`; NVCC's only where CUDA is compiled."""
-    variables = _build.family_builds([family])[family].variables()
+    (build,) = _build.compiled([extension])
+    variables = build.variables()
     preprocessor, compiler = split(variables["cflags"])
     flags = {
         "CXX": variables["cxx"],

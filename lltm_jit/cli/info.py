@@ -1,4 +1,4 @@
-"""``info``: what is installed, and where, why and for what each family was built."""
+"""``info``: what is installed, and where, why and for what each extension was built."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from dataclasses import asdict
 
 from lltm_jit import native
 from lltm_jit.jit import detect
+from lltm_jit.jit.extension import Extension
 from lltm_jit.native import PackageInfo
 
-from . import _families
+from . import _extensions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    _families.add_argument(parser)
+    _extensions.add_argument(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
-    families = _families.chosen(args.families)
-    info = collect(families)
+    extensions = _extensions.chosen(args.names)
+    info = collect(extensions)
     if args.json:
         print(json.dumps(asdict(info), indent=2, default=str))
         return 0
@@ -33,28 +34,29 @@ def run(args: argparse.Namespace) -> int:
     show("nvcc", f"{tools.nvcc_version} ({tools.cuda_home})" if tools.nvcc else "not found")
     missing = tools.cuda_missing
     show("CUDA kernels", f"no: {missing}" if missing else " ".join(tools.architectures))
-    for family in families:
+    for extension in extensions:
         print()
-        show_build(family, info)
+        show_build(extension, info)
     return 0
 
 
-def collect(families: Sequence[str]) -> PackageInfo:
-    """What is installed, and of these families those that are built."""
+def collect(extensions: Sequence[Extension]) -> PackageInfo:
+    """What is installed, and of these extensions those that are built."""
     tools = detect()
-    builds = {family: _families.ready(family, tools) for family in families}
+    builds = {extension.name: extension.info(tools) for extension in extensions}
     return PackageInfo(
         **native.installed(tools),
-        families={family: build for family, build in builds.items() if build},
+        families={name: build for name, build in builds.items() if build},
     )
 
 
-def show_build(family: str, info: PackageInfo) -> None:
-    build = info.families.get(family)
+def show_build(extension: Extension, info: PackageInfo) -> None:
+    name = extension.name
+    build = info.families.get(name)
     if build is None:
-        show(family, f"not built yet; {_families.loader(family)} builds it")
+        show(name, f"not built as it is now; {_extensions.loader(extension)} builds it")
         return
-    show(family, build.directory)
+    show(name, build.directory)
     show("  key", build.key)
     show("  because", build.reason)
     show(

@@ -6,18 +6,24 @@ import argparse
 import os
 from pathlib import Path
 
+from lltm_jit import native
 from lltm_jit.jit import CacheError, cache
+
+from . import _extensions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "name", nargs="?", metavar="FAMILY", help="or another extension; default: whichever is last"
+        "name", nargs="?", metavar="NAME", help=f"{_extensions.HELP}; default: whichever is last"
     )
     parser.add_argument("--path", action="store_true", help="print where the log lies, no more")
 
 
 def run(args: argparse.Namespace) -> int:
-    log = newest_log(args.name)
+    name = args.name
+    if name and Path(name).exists() and name not in native.families():
+        name = _extensions.one(name).name
+    log = newest_log(name)
     if args.path:
         print(log)
         return 0

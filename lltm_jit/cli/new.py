@@ -15,7 +15,7 @@ from pathlib import Path
 from lltm_jit import native
 from lltm_jit.jit import LltmJitError
 
-from . import _families
+from . import _extensions
 
 STANDALONE_TEMPLATE = "scale_add"
 TEMPLATE, TEMPLATE_FAMILY = "my_op", "basic"
@@ -49,7 +49,9 @@ def run(args: argparse.Namespace) -> int:
             print(f"  {path}")
         print(f"Now: cd {args.name} && python -m pytest")
         return 0
-    written = create(native.kernels_directory().parent, args.name, _families.known(args.family))
+    written = create(
+        native.kernels_directory().parent, args.name, _extensions.named_family(args.family)
+    )
     print("written:")
     for path in written:
         print(f"  {path}")
@@ -118,7 +120,7 @@ def create_standalone(parent: Path, name: str) -> list[str]:
     template = standalone_template()
     written = []
     for source in sorted(template.rglob("*")):
-        if source.suffix not in (".py", ".md", ".h", ".cpp", ".cu"):
+        if source.suffix not in (".py", ".toml", ".md", ".h", ".cpp", ".cu"):
             continue
         path = renamed(str(source.relative_to(template)), name, STANDALONE_TEMPLATE)
         target = parent / name / path

@@ -6,16 +6,17 @@ import argparse
 from pathlib import Path
 
 from lltm_jit.jit import BuildInfo
+from lltm_jit.jit.background import build_all
 
-from . import _build, _families
+from . import _extensions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    _families.add_argument(parser)
+    _extensions.add_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    infos = _build.make(_families.chosen(args.families))
+    infos = build_all(_extensions.chosen(args.names))
     steps = [step for info in infos for step in collect(info)]
     for seconds, name in sorted(steps, reverse=True):
         print(f"{seconds:8.2f} s  {name}")
@@ -24,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def collect(info: BuildInfo) -> list[tuple[float, str]]:
-    """The seconds of each step of a family's build, and what it made."""
+    """The seconds of each step of a build, and what it made."""
     sources = {source.stem: source for source in info.sources}
     steps = []
     for output, seconds in seconds_by_output(info.directory).items():

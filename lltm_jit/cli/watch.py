@@ -1,39 +1,45 @@
-"""``watch [-- command]``: rebuild when a source is saved; then run the command anew."""
+"""``watch [NAME...] [-- command]``: rebuild when a source is saved; then run the command anew."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Sequence
 
 from lltm_jit import native
 from lltm_jit.jit import LltmJitError
+from lltm_jit.jit.background import build_all
+from lltm_jit.jit.extension import Extension
 from lltm_jit.jit.reload import Reload
 from lltm_jit.jit.watch import watch
 
+from . import _extensions
+
 _PATIENCE = 3.0  # seconds that a command has to end when it is told to
-_turn = threading.Lock()  # a save during the first build waits for its end
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "program",
-        nargs="*",
-        metavar="command",
-        help="run after each build, in place of one that still runs; put -- before it",
-    )
+    _extensions.add_argument(parser)
+    parser.epilog = "What follows -- is a command that is run after each build."
 
 
 def run(args: argparse.Namespace) -> int:
     program = Program(args.program)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
-    directory = native.kernels_directory()
+    builds = Builds(_extensions.chosen(args.names))
+    directories = builds.directories()
     try:
-        with watch([directory], reload_in_turn, lambda done: tell_and_run(done, program)):
-            say(f"watching {directory}; Ctrl-C ends it")
-            first_build()
+        with watch(directories, builds.make, lambda done: tell_and_run(done, program)):
+            say(f"watching {', '.join(directories)}; Ctrl-C ends it")
+            try:
+                builds.make()
+            except LltmJitError as error:  # to be mended and saved: that is what the watch is for
+                print(error, file=sys.stderr)
             program.run()
             threading.Event().wait()
     except KeyboardInterrupt:
@@ -41,10 +47,38 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def reload_in_turn() -> Reload:
-    """Build what changed, at first all that an import loads, and put it into force."""
-    with _turn:
-        return native.reload()
+class Builds:
+    """The builds that the watch keeps up to date. They are not loaded: the command does that."""
+
+    def __init__(self, extensions: Sequence[Extension]) -> None:
+        self._extensions = extensions
+        self._current: dict[str, str] = {}  # the key of each extension
+        self._turn = threading.Lock()  # a save during the first build waits for its end
+
+    def directories(self) -> list[str]:
+        """Where the sources lie, but for what lies below another of these."""
+        every = {
+            place
+            for each in self._extensions
+            for place in (
+                [str(native.kernels_directory())] if each.packaged else each.directories()
+            )
+        }
+        return sorted(place for place in every if not any(_is_below(place, top) for top in every))
+
+    def make(self) -> Reload:
+        """Build what changed."""
+        began = time.perf_counter()
+        with self._turn:
+            infos = build_all(self._extensions)
+            changed = [info for info in infos if self._current.get(info.name) != info.key]
+            self._current = {info.name: info.key for info in infos}
+        told = {f"{info.name} as before" if info.cached else info.reason for info in changed}
+        return Reload((), tuple(sorted(told)), time.perf_counter() - began)
+
+
+def _is_below(place: str, top: str) -> bool:
+    return place.startswith(os.path.join(top, ""))
 
 
 class Program:
@@ -72,13 +106,6 @@ class Program:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-
-
-def first_build() -> None:
-    try:
-        reload_in_turn()
-    except LltmJitError as error:  # to be mended and saved: that is what the watch is for
-        print(error, file=sys.stderr)
 
 
 def tell_and_run(done: Reload, program: Program) -> None:

@@ -6,44 +6,58 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
+from typing import Any, Generic, TypeVar
 
-from . import cancel, engine
+from . import cache, cancel, engine
 from .cancel import Cancelled, cancelled_by
-from .engine import Build
+from .engine import Build, BuildInfo
+from .extension import Extension
 from .progress import Reporter
 from .spec import BuildSpec
-from .toolchain import Toolchain
+from .toolchain import Toolchain, detect
+
+T = TypeVar("T")
 
 _POLL = 0.1  # seconds until a waiting thread notices that it is not wanted any more
-_running: set[BackgroundBuild] = set()
+_running: set[BackgroundBuild[Any]] = set()
 
 
-class BackgroundBuild:
-    """An extension that is built and loaded in a thread.
+class BackgroundBuild(Generic[T]):
+    """An extension that is built in a thread.
 
     A process that ends in the meantime finishes it first, and one that is interrupted gives it up;
     what was compiled is kept.
 
     Args:
+        name: of the extension.
+        make: builds it, and gives what came of it.
         shown: whether it shows its progress from the start, or only to somebody who waits.
+        verbose: tell every step; by default as LLTM_JIT_VERBOSE says.
     """
 
-    def __init__(self, spec: BuildSpec, toolchain: Toolchain, shown: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[Reporter], T],
+        shown: bool = False,
+        verbose: bool | None = None,
+    ) -> None:
         _import_all()
-        self._spec = spec
-        self._toolchain = toolchain
-        self._reporter = Reporter(label=spec.name, shown=shown)
+        self._name = name
+        self._make = make
+        self._reporter = Reporter(verbose, label=name, shown=shown)
         self._unwanted = threading.Event()
-        self._build: Build | None = None
+        self._result: T | None = None
         self._error: Exception | None = None
         self._ended = threading.Event()  # Thread.join() forgets a thread when it is interrupted
         _running.add(self)
-        threading.Thread(target=self._run, name=f"lltm_jit {spec.name}", daemon=True).start()
+        threading.Thread(target=self._run, name=f"lltm_jit {name}", daemon=True).start()
 
-    def result(self) -> Build:
+    def result(self) -> T:
         """Wait for the build, with its progress shown.
 
         Raises:
@@ -61,8 +75,15 @@ class BackgroundBuild:
             raise
         if self._error is not None:
             raise type(self._error)(*self._error.args) from None
-        assert self._build is not None
-        return self._build
+        assert self._result is not None
+        return self._result
+
+    def is_over(self) -> bool:
+        """Whether it has ended, after a short wait for that. Raises what :meth:`result` raises."""
+        over = self._ended.wait(_POLL)
+        if over and self._error is not None:
+            self.result()
+        return over
 
     def give_up(self) -> None:
         """End the build, unless it is over. Does not wait until its compilers have ended."""
@@ -71,8 +92,7 @@ class BackgroundBuild:
     def finish(self) -> None:
         """Wait until the thread has ended, whatever came of the build."""
         if not self._ended.is_set() and not self._unwanted.is_set():
-            name = self._spec.name
-            self._reporter.say(f"finishing the build of {name} before the process ends")
+            self._reporter.say(f"finishing the build of {self._name} before the process ends")
             self._reporter.show()
         self._ended.wait()
 
@@ -84,15 +104,14 @@ class BackgroundBuild:
     def _run(self) -> None:
         try:
             with cancelled_by(self._unwanted):
-                self._build = engine.load(self._spec, self._toolchain, reporter=self._reporter)
+                self._result = self._make(self._reporter)
         except Cancelled as error:
             self._error = error
         except Exception as error:  # noqa: BLE001 - whatever it is, who waits for the build raises it
             self._error = error
             if not self.awaited:
-                name = self._spec.name
                 self._reporter.say(
-                    f"the build of {name} failed; its first use raises this:\n{error}"
+                    f"the build of {self._name} failed; its first use raises this:\n{error}"
                 )
         finally:
             _running.discard(self)
@@ -111,23 +130,62 @@ def _import_all() -> None:
         import_module("ninja")
 
 
+def load_in_background(
+    spec: BuildSpec, toolchain: Toolchain, shown: bool = False
+) -> BackgroundBuild[Build]:
+    """Begin to build an extension, and then load it."""
+    make = partial(engine.load, spec, toolchain)
+    return BackgroundBuild(spec.name, lambda reporter: make(reporter=reporter), shown)
+
+
 def load_all(specs: Sequence[BuildSpec], toolchain: Toolchain) -> list[Build]:
     """Load several extensions; those that have to be built are built at the same time.
 
     Raises:
         BuildError, ToolchainError, CacheError: one failed, and the others were given up.
     """
-    builds: list[Build | BackgroundBuild] = []
+    found = [engine.find(spec, toolchain) for spec in specs]
+    wanted = (spec for spec, build in zip(specs, found, strict=True) if build is None)
+    made = iter(_at_once(load_in_background(spec, toolchain, shown=True) for spec in wanted))
+    return [build or next(made) for build in found]
+
+
+def build_all(
+    extensions: Iterable[Extension], *, force: bool = False, verbose: bool | None = None
+) -> list[BuildInfo]:
+    """Build several extensions at the same time, where the cache lacks them; they are not loaded.
+
+    Args:
+        force, verbose: as for :func:`engine.build`.
+
+    Raises:
+        BuildError, ToolchainError, CacheError: one failed, and the others were given up.
+    """
+    toolchain = detect()
+
+    def build(extension: Extension, reporter: Reporter) -> BuildInfo:
+        with cache.at_root(extension.root):
+            spec = extension.spec(toolchain)
+            return engine.build(spec, toolchain, force=force, reporter=reporter)
+
+    return _at_once(
+        BackgroundBuild(each.name, partial(build, each), shown=True, verbose=verbose)
+        for each in extensions
+    )
+
+
+def _at_once(builds: Iterable[BackgroundBuild[T]]) -> list[T]:
+    """What comes of several builds; when the first fails, the others are given up."""
+    begun: list[BackgroundBuild[T]] = []
     try:
-        for spec in specs:
-            found = engine.find(spec, toolchain)
-            builds.append(found or BackgroundBuild(spec, toolchain, shown=True))
-        return [build if isinstance(build, Build) else build.result() for build in builds]
+        begun.extend(builds)
+        while [build for build in begun if not build.is_over()]:
+            cancel.check()
+        return [build.result() for build in begun]
     except BaseException:
-        for build in builds:
-            if isinstance(build, BackgroundBuild):
-                build.give_up()
-                build.finish()
+        for build in begun:
+            build.give_up()
+            build.finish()
         raise
 
 

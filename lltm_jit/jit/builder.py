@@ -68,6 +68,7 @@ class _Plan:
             places=self.places,
             objects={**seeded.objects, **made},
             build_file="" if failed else cache.digest(directory / BUILD_FILE),
+            asked=self.spec.asked,
             failed=failed,
         )
 
@@ -223,7 +224,6 @@ def _kind(content: Fingerprint) -> set[str]:
 
 def _announcement(plan: _Plan) -> str:
     spec, toolchain = plan.spec, plan.toolchain
-    name = f"{spec.title} " if spec.title else ""
     target = "CPU"
     tool = toolchain.compiler
     if spec.with_cuda:
@@ -231,7 +231,8 @@ def _announcement(plan: _Plan) -> str:
         tool = f"nvcc {toolchain.nvcc_version.rpartition('.')[0]}"
     count = len(spec.sources)
     note = f"; {spec.note}" if spec.note else ""
-    return f"{name}for {target} ({tool}, {_many(count, 'file')}, {_many(plan.jobs, 'job')}{note})"
+    work = f"{tool}, {_many(count, 'file')}, {_many(plan.jobs, 'job')}{note}"
+    return f"{spec.title} for {target} ({work})"
 
 
 def _tell_plan(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> None:

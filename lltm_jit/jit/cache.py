@@ -24,7 +24,7 @@ from torch import _appdirs  # torch's public name for the same costs the import 
 from . import knobs, private
 from .errors import CacheError
 
-SCHEMA = 3
+SCHEMA = 4
 RECORD = "ok.json"
 LOG = "build.log"
 USERS = "users"  # see retention.py
@@ -52,7 +52,7 @@ class Record:
     """What ``ok.json`` tells of a build.
 
     ``objects`` has, for each object file, its digest and those of the files it was made from;
-    ``build_file`` is the digest of ninja's.
+    ``build_file`` is the digest of ninja's; ``asked`` has the arguments that ``load`` was given.
     A build that failed has neither this nor a library, and is kept for the objects it finished.
     """
 
@@ -70,6 +70,7 @@ class Record:
     places: list[str]
     objects: dict[str, ObjectRecord]
     build_file: str
+    asked: dict[str, Any]
     failed: bool = False
     schema: int = SCHEMA
 

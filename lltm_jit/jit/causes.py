@@ -36,6 +36,11 @@ _CAUSES = (
         "nvcc cannot run its host compiler: install g++, or set CC to one that is there",
     ),
     (
+        r"generic_type: type .* is already registered",
+        "pybind11 knows this class from a build before: declare it with pybind11::module_local(), "
+        "or restart Python",
+    ),
+    (
         r"Unsupported gpu architecture '(\w+)'",
         "this nvcc does not know {1}: set TORCH_CUDA_ARCH_LIST to some of those that "
         "`nvcc --list-gpu-arch` prints",

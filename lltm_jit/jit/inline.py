@@ -53,7 +53,6 @@ def bindings(functions: Any, with_pytorch_error_handling: bool) -> str:
         called = f"torch::wrap_pybind_function(lltm_jit_callable({function}))"
         if not with_pytorch_error_handling:
             called = f"&{function}"
-        lines.append(
-            f'  m.def("{function}", {called}, {json.dumps(docstring, ensure_ascii=False)});'
-        )
+        name = function.rpartition("::")[2]
+        lines.append(f'  m.def("{name}", {called}, {json.dumps(docstring, ensure_ascii=False)});')
     return "\n".join([*lines, "}"])

@@ -1,22 +1,12 @@
-"""The magics of ``%load_ext lltm_jit``.
-
-    %lltm_reload             after an edit of the package's kernels, put the new ones into force
-    %lltm_reload NAME        the same for the module in the variable NAME
-    %%cpp NAME [FUNCTION..]  build the cell and put the module into the variable NAME
-    %%cuda NAME [FUNCTION..] the same, with nvcc
-
-The functions named are bound; without names, every function that is defined at the start of a line,
-not static, no template, and mentions a Tensor; what `#if 0` takes out is out, other conditions are
-not looked at. A cell with a PYBIND11_MODULE of its own is left as it is. Line numbers in errors are
-those of the cell, in which the magic stands on line 1.
-"""
+"""The magics of ``%load_ext lltm_jit``: ``%lltm_reload``, ``%%cpp`` and ``%%cuda``."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import torch_api
 from .errors import LltmJitError
@@ -24,51 +14,137 @@ from .registrations import without_comments
 from .reload import Reload, reload_module
 
 if TYPE_CHECKING:
-    from IPython.core.interactiveshell import InteractiveShell
+    from argparse import Namespace
 
+    from IPython.core.interactiveshell import InteractiveShell
+    from IPython.core.magic_arguments import MagicArgumentParser
+
+_DESCRIPTION = """
+Build the cell and put its module into the variable NAME.
+
+Each function that the cell defines at namespace scope is bound, or those named. Static functions,
+templates and what lies in an anonymous namespace stay the cell's own; functions with pointers or
+overloads are bound only if named. What `#if 0` takes out is out, other conditions are not looked
+at. A cell with a PYBIND11_MODULE of its own is left as it is. Line numbers in errors are those of
+the cell, in which the magic stands on line 1.
+"""
+_STRING = r'R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|' + r"'(?:\\.|[^'\\\n])+'"
+_DIRECTIVE = r"(?m)^[ \t]*#(?:\\\n|[^\n])*"
 _FUNCTION = re.compile(
-    r"^(?P<signature>(?!static\b|template\b|inline\b|else\b|__)[A-Za-z_][\w:<>,&* \t]*?[\s&*]"
-    r"(?P<name>\w+)\s*\([^;{}]*\)(?:\s*noexcept)?(?:\s*->[\w:<>,&* \t]+)?)\s*\{",
-    re.MULTILINE,
+    r'(?:extern\s+"C"\s+)?(?P<type>[\w:<>,&*\s]*?[\s&*>])(?P<name>\w+)\s*\((?P<parameters>.*)\)'
+    r"\s*(?:noexcept)?\s*(?P<result>->[\w:<>,&*\s]+)?",
+    re.DOTALL,
 )
-_TEMPLATE = re.compile(r"\btemplate\s*<[^;{}]*$")  # of what follows, on the lines before it
+_NAMESPACE = re.compile(r'extern\s+"C"|(?:inline\s+)?namespace(?:\s+(?P<name>[\w:]+))?')
+_OWN = r"\b(?:static|template|operator|main|__global__|__device__)\b"
+_TEXT = r"\bconst\s+char\s*\*|\bchar\s+const\s*\*"
+# Of a cell of CUDA, C++ sees declarations alone: no inline function, and none of these types.
+_CUDA_OWN = r"\b(?:inline|constexpr|__\w+|cu[A-Z]\w*|cuda\w+|curand\w+|cublas\w+|dim3|half2?)\b"
+_TYPES = r"\b(?:struct|class|union|enum(?:\s+class)?|using|typedef\b[^;]*?)\s+(\w+)\s*[{:;=]"
 
 
 def register(ipython: InteractiveShell, reload_package: Callable[[], Reload]) -> None:
     """Define the magics in a shell."""
 
     def lltm_reload(line: str) -> None:
+        """%lltm_reload: put edited kernels of the package into force.
+
+        %lltm_reload NAME: the same for the module in the variable NAME.
+        """
         name = line.strip()
         module = ipython.user_ns.get(name) if name else None
         if name and not isinstance(module, ModuleType):
-            raise _usage_error(f"{name} is not a variable with a module")
+            _refuse(f"{name} is not a variable with a module")
         try:
             done = reload_module(module) if module else reload_package()
         except LltmJitError as error:
-            raise _usage_error(str(error)) from error
-        if module:
-            ipython.user_ns[name] = done.build.module
+            raise _without_traceback(error) from None
         print(f"{', '.join(done.changed) or 'nothing changed'} ({done.seconds:.2f} s)")
 
-    def cpp(line: str, cell: str) -> None:
-        ipython.user_ns.update(_build_cell("cpp", line, cell))
+    def cell_magic(kind: str) -> Callable[..., None]:
+        parser = _parser(kind)
 
-    def cuda(line: str, cell: str) -> None:
-        ipython.user_ns.update(_build_cell("cuda", line, cell))
+        def magic(line: str, cell: str | None = None) -> None:
+            args = parser.parse_intermixed_args(shlex.split(line))
+            if args.help or cell is None:
+                print(parser.format_help())
+            else:
+                ipython.user_ns.update(_build_cell(kind, args, cell))
+
+        magic.__doc__ = parser.format_help()
+        return magic
 
     ipython.register_magic_function(lltm_reload, "line")
-    ipython.register_magic_function(cpp, "cell")
-    ipython.register_magic_function(cuda, "cell")
+    for kind in ("cpp", "cuda"):
+        ipython.register_magic_function(cell_magic(kind), "line_cell", kind)
 
 
-def functions_of(cell: str) -> dict[str, str]:
-    """The functions of a cell that can be bound: name to declaration."""
-    text = _without_if_0(without_comments(cell))
-    return {
-        match["name"]: match["signature"].rstrip() + ";"
-        for match in _FUNCTION.finditer(text)
-        if "Tensor" in match["signature"] and not _TEMPLATE.search(text[: match.start()])
-    }
+def _parser(kind: str) -> MagicArgumentParser:
+    from IPython.core.magic_arguments import MagicArgumentParser
+
+    parser = MagicArgumentParser(f"%{kind}", description=_DESCRIPTION)
+    add = parser.add_argument
+    add("words", nargs="*", metavar="NAME", help="the variable; further words are functions")
+    add("--name", help="of the module, in messages and in the cache; default: the variable's")
+    add("-O", choices=list("0123"), metavar="LEVEL", help="optimization: -O0 compiles soonest")
+    for flag, what in {"I": "include path", "L": "library path", "l": "library"}.items():
+        add(f"-{flag}", action="append", default=[], metavar=flag, help=f"a further {what}")
+    add("-D", action="append", default=[], metavar="D", help="define a macro: -DNAME or -DNAME=1")
+    add("-v", "--verbose", action="store_true", help="show the compilers' own lines")
+    add("-h", "--help", action="store_true", help="show this, also as %(prog)s -h in one line")
+    return parser
+
+
+def functions_of(cell: str, kind: str = "cpp") -> tuple[dict[str, str], dict[str, str]]:
+    """The functions of a cell: those to bind with their declarations, and why others are not."""
+    text = re.sub(_DIRECTIVE, "", _without_if_0(without_comments(cell)))
+    types = re.findall(_TYPES, text)
+    bound: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    for head, scopes in _definitions(text):
+        function = _FUNCTION.fullmatch(head)
+        if function is None or re.search(_OWN, f"{function['type']} {function['name']}"):
+            continue
+        names = [name for scope in scopes if (name := _NAMESPACE.fullmatch(scope)["name"])]  # type: ignore[index]
+        name = "::".join([*names, function["name"]])
+        declaration = f"{head};"
+        for scope in reversed(scopes):
+            declaration = f"{scope} {{ {declaration} }}"
+        used = " ".join(function.group("type", "parameters")) + (function["result"] or "")
+        if bound.get(name, declaration) != declaration or name in left_out:
+            bound.pop(name, None)
+            left_out[name] = "overloaded"
+        elif "*" in re.sub(_TEXT, "", used):
+            left_out[name] = "has a pointer"
+        elif kind == "cuda" and re.search(_CUDA_OWN, used):
+            left_out[name] = "not seen by C++"
+        elif kind == "cuda" and set(types) & set(re.findall(r"\w+", used)):
+            left_out[name] = "has a type of the cell"
+        else:
+            bound[name] = declaration
+    return bound, left_out
+
+
+def _definitions(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What stands before the braces at namespace scope, and the namespaces around, all named."""
+    scopes: list[str] = []  # what stands before each open brace
+    start = parentheses = 0
+    blank = re.sub(_STRING, lambda match: " " * len(match[0]), text, flags=re.DOTALL)
+    for mark in re.finditer(r"[(){};]", blank):
+        if mark[0] in "()":
+            parentheses += 1 if mark[0] == "(" else -1
+        elif parentheses == 0:
+            if mark[0] == "{":
+                head = re.sub(r"\[\[.*?\]\]", "", text[start : mark.start()]).strip()
+                if (
+                    all(_NAMESPACE.fullmatch(scope) for scope in scopes)
+                    and "namespace" not in scopes
+                ):
+                    yield head, tuple(scopes)
+                scopes.append(head)
+            elif mark[0] == "}" and scopes:
+                scopes.pop()
+            start = mark.end()
 
 
 def _without_if_0(text: str) -> str:
@@ -87,32 +163,53 @@ def _without_if_0(text: str) -> str:
     return "".join(kept)
 
 
-def _build_cell(kind: str, line: str, cell: str) -> dict[str, Any]:
-    name, *functions = line.split() or [""]
-    if not name.isidentifier():
-        raise _usage_error(f"expected %%{kind} NAME [FUNCTION..], but got %%{kind} {line.strip()}")
-    declared = functions_of(cell)
-    listing = [(f"cell {name}", f"\n{cell}")]  # the magic itself stands on line 1
-    bound = None if "PYBIND11_MODULE" in cell else functions or list(declared)
-    if not bound and kind == "cuda":
-        raise _usage_error("no function of the cell mentions a Tensor; name those to bind")
+def _build_cell(kind: str, args: Namespace, cell: str) -> dict[str, Any]:
+    variable, *named = args.words or [args.name or ""]
+    name = args.name or variable
+    for word in (variable, name):
+        if not word.isidentifier():
+            _refuse(f"expected %%{kind} NAME [FUNCTION..], but got the name {word!r}")
+    for function in named:
+        if not re.search(rf"\b{re.escape(function)}\b", cell):
+            _refuse(f"the cell has no function {function!r}")
+    declared, left_out = functions_of(cell, kind)
+    bound = None if "PYBIND11_MODULE" in cell else named or list(declared)
+    if bound == [] and "TORCH_LIBRARY" not in cell:
+        _refuse(f"the cell defines no function to bind{_told(left_out)}")
+    if bound and not named and left_out:
+        print(f"not bound{_told(left_out)}")
+    listing = [("the cell", f"\n{cell}")]  # the magic itself stands on line 1
+    declarations = "\n".join(declared[name] for name in bound or () if name in declared)
+    flags = [shlex.quote(f"-D{macro}") for macro in args.D] + ([f"-O{args.O}"] if args.O else [])
+    libraries = [f"-L{path}" for path in torch_api.absolute(args.L)]
     try:
         module = torch_api.load_listings(
             name,
-            cpp=listing if kind == "cpp" else [("declarations", _declarations(declared, bound))],
+            cpp=listing if kind == "cpp" else [("declarations", declarations)],
             cuda=listing if kind == "cuda" else [],
             functions=bound,
+            extra_cflags=flags,
+            extra_cuda_cflags=flags if kind == "cuda" else [],
+            extra_ldflags=[*map(shlex.quote, libraries), *(f"-l{library}" for library in args.l)],
+            extra_include_paths=args.I,
+            verbose=args.verbose,
         )
     except LltmJitError as error:
-        raise _usage_error(str(error)) from error
-    return {name: module}
+        raise _without_traceback(error) from None
+    return {variable: module}
 
 
-def _declarations(declared: dict[str, str], bound: list[str] | None) -> str:
-    return "\n".join(declared[name] for name in bound or () if name in declared)
+def _told(left_out: dict[str, str]) -> str:
+    return ": " * bool(left_out) + ", ".join(f"{name} ({why})" for name, why in left_out.items())
 
 
-def _usage_error(message: str) -> Exception:
+def _without_traceback(error: LltmJitError) -> LltmJitError:
+    """The error, which IPython then shows as its text alone: what lies above is not the cell's."""
+    error._render_traceback_ = str(error).splitlines  # type: ignore[attr-defined]
+    return error
+
+
+def _refuse(message: str) -> NoReturn:
     from IPython.core.error import UsageError  # shown without a traceback
 
-    return UsageError(message)
+    raise UsageError(message)

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
 
-from . import cache, engine, gpus, knobs
+from . import cache, engine, gpus, knobs, registrations
 from .engine import Build, BuildInfo
 from .fingerprint import build_key, fingerprint
 from .progress import Reporter
-from .spec import CUDA_SUFFIXES, CXX_SUFFIXES, HEADER_SUFFIXES, BuildSpec, files_of
+from .spec import CUDA_SUFFIXES, CXX_SUFFIXES, HEADER_SUFFIXES, BuildSpec, files_below, files_of
 from .toolchain import Toolchain
 
 FOLDER = "prebuilt"
-SCHEMA = 2
+SCHEMA = 3
 
 # Who sets one of these wants a build of another kind.
 _KINDS = ("LLTM_JIT_DEBUG", "CUDA_DEVICE_DEBUG", "LLTM_JIT_LINEINFO", "LLTM_JIT_SANITIZE")
@@ -47,7 +48,10 @@ _WORDS = {
     "python": "the Python ABI",
     "machine": "the processor type",
     "sources": "the digest of the sources",
+    "macros": "the macros in the flags",
 }
+# Of the flags that the toolchain gives: a machine without nvcc may use a library with CUDA.
+_GIVEN = r"-DWITH_CUDA$|-DCPU_CAPABILITY"
 
 
 def write(library: Path, spec: BuildSpec, toolchain: Toolchain, seconds: float) -> None:
@@ -74,7 +78,25 @@ def record_path(directory: Path, name: str) -> Path:
 
 
 def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
-    """Load the library that was packaged for a spec; None where there is none that fits.
+    """Load what :func:`inspect` finds.
+
+    Raises:
+        BuildError: the library fits, but cannot be imported.
+    """
+    info = inspect(directory, spec, toolchain)
+    if info is None:
+        return None
+    content = fingerprint(spec, toolchain)
+    loaded = engine.loaded(content)
+    if loaded is None:
+        registrations.check(spec)
+        loaded = engine.adopt(spec, content, info)
+        registrations.add(spec)
+    return loaded
+
+
+def inspect(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
+    """The library that was packaged for a spec; None where there is none that fits.
 
     One that does not fit is told in a line.
 
@@ -83,9 +105,6 @@ def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None
         spec: what the library was built from: a variant, or else the folder of its name in the
             first include path, and what its files include from there.
         toolchain: what this machine has.
-
-    Raises:
-        BuildError: the library fits, but cannot be imported.
     """
     path = record_path(directory, spec.name)
     if not path.exists() or any(knobs.text(name) != knobs.KNOBS[name].default for name in _KINDS):
@@ -98,10 +117,9 @@ def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None
     if problem:
         Reporter().say(f"the packaged library of {spec.name} is not used: {problem}")
         return None
-    content = fingerprint(spec, toolchain)
-    info = BuildInfo(
+    return BuildInfo(
         name=spec.name,
-        key=build_key(content),
+        key=build_key(fingerprint(spec, toolchain)),
         directory=directory,
         library=directory / record["library"],
         reason="compiled when the package was built",
@@ -117,17 +135,19 @@ def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None
         sources=spec.sources,
         created=record["created"],
     )
-    return engine.adopt(spec, content, info)
 
 
 def _requirements(spec: BuildSpec, toolchain: Toolchain) -> dict[str, str]:
     """What must be the same where the library is made and where it is used."""
-    root = spec.include_paths[0]
+    root = spec.base if spec.asked else spec.include_paths[0]
     if spec.variant:
         files = [*spec.sources, *spec.headers]
     else:  # not those of the spec: a toolchain without CUDA leaves some out, and all of them count
         suffixes = CXX_SUFFIXES + CUDA_SUFFIXES + HEADER_SUFFIXES
-        files = [path for path in files_of(root / spec.name, root) if path.suffix in suffixes]
+        every = files_of_load(spec) if spec.asked else files_of(root / spec.name, root)
+        files = [path for path in every if path.suffix in suffixes]
+    flags = [flag for kind in ("cflags", "cuda_cflags") for flag in spec.asked.get(kind, ())]
+    macros = [flag for flag in flags if flag.startswith("-D") and not re.match(_GIVEN, flag)]
     digests = {path.relative_to(root).as_posix(): cache.digest(path) for path in files}
     return {
         "torch": toolchain.torch_version,
@@ -135,7 +155,14 @@ def _requirements(spec: BuildSpec, toolchain: Toolchain) -> dict[str, str]:
         "machine": toolchain.machine,
         "cpu_capability": toolchain.cpu_capability,
         "sources": hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest(),
+        "macros": " ".join(macros),
     }
+
+
+def files_of_load(spec: BuildSpec) -> list[Path]:
+    """The files that lie where an extension of ``load`` has its sources."""
+    given = Path(spec.asked["paths"][0])
+    return files_below(given if given.is_dir() else spec.base)
 
 
 def _misfit(record: dict[str, Any], directory: Path, spec: BuildSpec, tools: Toolchain) -> str:

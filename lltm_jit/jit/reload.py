@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
-from types import ModuleType
-from typing import NamedTuple
+from types import ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from . import cache, engine, publish
 from .engine import Build
 from .errors import BuildError, LltmJitError
+from .extension import Extension
 from .fingerprint import differences
-from .spec import BuildSpec
-from .toolchain import Toolchain, detect
-
-Respec = Callable[[Toolchain], BuildSpec]  # looks at the sources anew
+from .toolchain import detect
 
 
 class Reload(NamedTuple):
@@ -37,36 +34,18 @@ class Reload(NamedTuple):
         return self.builds[0]
 
 
-class _Origin(NamedTuple):
+class Given(NamedTuple):
+    """The build that a module of the user's shows, and the extension that it is of."""
+
     build: Build
-    respec: Respec
-    root: str | os.PathLike[str] | None
+    extension: Extension
 
 
-_origins: dict[str | None, _Origin] = {}  # by the module's file
+_given: WeakKeyDictionary[ModuleType, Given] = WeakKeyDictionary()
+_names: dict[Build, dict[str, Any]] = {}  # what their modules held when they were imported
 
 
-def reload(current: Build, respec: Respec, swap: Callable[[Build], None]) -> Reload:
-    """Build what changed since ``current`` and put the new build into force.
-
-    Args:
-        current: the build in force.
-        respec: makes the spec from the sources as they are now.
-        swap: puts a loaded build into force. It is called only when there is another build.
-
-    Raises:
-        BuildError, ToolchainError, CacheError: the new build failed; the current one stays.
-    """
-    began = time.perf_counter()
-    toolchain = detect()
-    build = engine.load(respec(toolchain), toolchain)
-    if build is not current:
-        swap(build)
-    changed = tuple(differences(current.content, build.content))
-    return Reload((build,), changed, time.perf_counter() - began)
-
-
-def register_ops(module: ModuleType) -> None:
+def register_ops(module: ModuleType | SimpleNamespace) -> None:
     """Register a module's operators; one without ``register_ops()`` has none.
 
     Raises:
@@ -85,7 +64,7 @@ def register_ops(module: ModuleType) -> None:
         ) from error
 
 
-def swap_ops(old: ModuleType | None, new: ModuleType) -> None:
+def swap_ops(old: ModuleType | None, new: ModuleType | SimpleNamespace) -> None:
     """Register the operators of a module, and then let go of those of the one before.
 
     In this order no call in another thread comes to an operator without a kernel. Modules without
@@ -100,56 +79,73 @@ def swap_ops(old: ModuleType | None, new: ModuleType) -> None:
         release()
 
 
-def remember(build: Build, respec: Respec, root: str | os.PathLike[str] | None) -> None:
-    """Note where a module of the user's came from, for :func:`reload_module`.
+def give(build: Build, extension: Extension) -> ModuleType:
+    """The module that shows a build; the build's own, unless a reload has filled that anew.
 
-    From now on it can also be imported by its name, unless that is another module's.
+    From now on it can be reloaded, and also be imported by its name, unless that is another's.
     """
-    module = build.module
-    _origins[module.__file__] = _Origin(build, respec, root)
-    if _is_ours(module.__name__):
-        sys.modules[module.__name__] = module
+    names = _names.setdefault(build, dict(vars(build.module)))
+    module = next((module for module, given in given_modules() if given.build is build), None)
+    if module is None:
+        module = build.module
+        if module in _given:
+            module = ModuleType(extension.name)
+            vars(module).update(names)
+    if build.content["python_module"] and _is_ours(extension.name):
+        sys.modules[extension.name] = module
+    _given[module] = Given(build, extension)
+    return module
+
+
+def given_modules() -> Iterator[tuple[ModuleType, Given]]:
+    """The modules of the user's, and what each shows."""
+    return iter(list(_given.items()))
+
+
+def given(module: ModuleType) -> Given:
+    """What a module that ``load`` or ``load_inline`` gave shows.
+
+    Raises:
+        LltmJitError: the module is of another origin.
+    """
+    # load gives a path, and no module, of what is none.
+    found = _given.get(module) if isinstance(module, ModuleType) else None
+    if found is None:
+        name = getattr(module, "__name__", repr(module))
+        raise LltmJitError(f"{name} was not loaded by lltm_jit.load as a module")
+    return found
+
+
+def reload_module(module: ModuleType) -> Reload:
+    """Build what changed, and let the module show it, as ``importlib.reload`` does.
+
+    The library before stays loaded, for what was made of it.
+
+    Raises:
+        LltmJitError: the module is of another origin.
+        BuildError, ToolchainError, CacheError: the new build failed; the module stays as it is.
+    """
+    began = time.perf_counter()
+    old, extension = given(module)
+    toolchain = detect()
+    with cache.at_root(extension.root):
+        build = engine.load(extension.spec(toolchain), toolchain)
+    if build is not old:
+        names = _names.setdefault(build, dict(vars(build.module)))
+        swap_ops(module, SimpleNamespace(**names))
+        vars(module).update(names)
+        for name in _names[old].keys() - names.keys():
+            vars(module).pop(name, None)
+        _given[module] = Given(build, extension)
+    if extension.root:
+        publish.link(build.info.library, extension.root)
+    changed = tuple(differences(old.content, build.content))
+    return Reload((build,), changed, time.perf_counter() - began)
 
 
 def _is_ours(name: str) -> bool:
     """Whether nothing has this name but an earlier build, or a folder, which is a package too."""
     if name in sys.modules:
-        return getattr(sys.modules[name], "__file__", None) in _origins
+        return any(module is sys.modules[name] for module, _ in given_modules())
     found = find_spec(name)
     return found is None or found.origin is None
-
-
-def reload_module(module: ModuleType) -> Reload:
-    """Reload a module that ``load`` or ``load_inline`` gave; the new one is ``.build.module``.
-
-    Raises:
-        LltmJitError: the module is of another origin.
-        BuildError, ToolchainError, CacheError: the new build failed; the module stays usable.
-    """
-    origin = _origin(module)
-    with cache.at_root(origin.root):
-        done = reload(
-            origin.build, origin.respec, lambda build: swap_ops(origin.build.module, build.module)
-        )
-    if origin.root:
-        publish.link(done.build.info.library, Path(origin.root))
-    remember(done.build, origin.respec, origin.root)
-    return done
-
-
-def source_directories(module: ModuleType) -> list[str]:
-    """Where the files lie that a module was built from.
-
-    Raises:
-        LltmJitError: the module is of another origin.
-    """
-    spec = _origin(module).respec(detect())
-    return sorted({str(path.parent) for path in (*spec.sources, *spec.headers)})
-
-
-def _origin(module: ModuleType) -> _Origin:
-    origin = _origins.get(getattr(module, "__file__", None))  # load gives a path for no module
-    if origin is None:
-        name = getattr(module, "__name__", repr(module))
-        raise LltmJitError(f"{name} was not loaded by lltm_jit.load as a module, so not reloaded")
-    return origin

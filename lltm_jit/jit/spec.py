@@ -7,8 +7,9 @@ import os
 import posixpath
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from . import knobs
 from .errors import BuildError
@@ -76,6 +77,7 @@ class BuildSpec:
     listings: tuple[tuple[str, str], ...] = ()  # what `#line` calls the pieces of texts
     variant: str = ""  # what a variant of a kernel is called when it is built
     constants: tuple[tuple[str, str], ...] = ()  # the macros of a variant
+    asked: dict[str, Any] = field(default_factory=dict, compare=False)  # what load was given
 
     def __post_init__(self) -> None:
         if self.python_module and not self.name.isidentifier():
@@ -118,10 +120,10 @@ class BuildSpec:
 
     @property
     def title(self) -> str:
-        """What is built, as people are told; nothing where the name tells them nothing."""
+        """What is built, as people are told."""
         if self.variant:
             return f"{self.name.partition('.')[0]} variant {self.variant}"
-        return "" if self.name.startswith("_") else self.name
+        return self.name
 
     @property
     def macros(self) -> str:

@@ -7,13 +7,16 @@ without a process, one build for many processes, errors in words, and ``reload``
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
-from . import cache, engine, inline, publish, reload
-from .background import stand_back
+from . import cache, inline, publish, reload
+from .background import build_all, stand_back
+from .engine import BuildInfo
 from .errors import BuildError, ToolchainError
+from .extension import Extension
 from .includes import headers_of, include_flags, own_paths
 from .spec import (
     BINDINGS,
@@ -26,7 +29,7 @@ from .spec import (
     divide,
     files_below,
 )
-from .toolchain import Toolchain, cuda_cure, detect
+from .toolchain import Toolchain, cuda_cure
 
 Flags = Sequence[str] | None
 # What g++ and clang++ take for a source.
@@ -70,23 +73,106 @@ def load(
         TypeError: a string is given for a list.
     """
     _refuse_sycl(extra_sycl_cflags, with_sycl)
+    return _load(
+        extension(
+            name,
+            sources,
+            extra_cflags=extra_cflags,
+            extra_cuda_cflags=extra_cuda_cflags,
+            extra_ldflags=extra_ldflags,
+            extra_include_paths=extra_include_paths,
+            build_directory=build_directory,
+            with_cuda=with_cuda,
+            is_python_module=is_python_module,
+            is_standalone=is_standalone,
+        ),
+        verbose,
+        is_standalone,
+    )
+
+
+@overload
+def build(
+    name: str,
+    sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    force: bool = False,
+    verbose: bool = False,
+    **arguments: Any,
+) -> BuildInfo: ...
+@overload
+def build(
+    name: Sequence[Mapping[str, Any]], *, force: bool = False, verbose: bool = False
+) -> list[BuildInfo]: ...
+def build(
+    name: str | Sequence[Mapping[str, Any]],
+    sources: Any = None,
+    *,
+    force: bool = False,
+    verbose: bool = False,
+    **arguments: Any,
+) -> BuildInfo | list[BuildInfo]:
+    """Compile what :func:`load` would load, without importing it.
+
+    ``build("mine", "kernels/", extra_cflags=["-O2"])`` builds one extension,
+    ``build([{"name": "one", "sources": "one/"}, {"name": "two", "sources": "two/"}])`` several at
+    the same time, with ``MAX_JOBS`` compilers among them.
+
+    Args:
+        name, sources, arguments: those of :func:`load`; for several extensions, a list of them.
+        force: compile every file, also when the cache holds the build.
+        verbose: show the compilers' own lines.
+
+    Returns:
+        Where the build lies, why it was made and in how long; a list of that for a list.
+
+    Raises:
+        BuildError, ToolchainError, CacheError, TypeError: as :func:`load`. What the other
+            extensions have compiled by then is kept.
+    """
+    one = isinstance(name, str)
+    asked = [{"name": name, "sources": sources, **arguments}] if isinstance(name, str) else name
+    extensions = [extension(**each) for each in asked]
+    stand_back()
+    infos = build_all(extensions, force=force, verbose=verbose or None)
+    return infos[0] if one else infos
+
+
+def extension(
+    name: str,
+    sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    extra_cflags: Flags = None,
+    extra_cuda_cflags: Flags = None,
+    extra_ldflags: Flags = None,
+    extra_include_paths: Sequence[str | os.PathLike[str]] | None = None,
+    build_directory: str | os.PathLike[str] | None = None,
+    with_cuda: bool | None = None,
+    is_python_module: bool = True,
+    is_standalone: bool = False,
+) -> Extension:
+    """What :func:`load` loads; the arguments are its own.
+
+    Raises:
+        TypeError: a string is given for a list.
+        ValueError: a module is asked for, and a program.
+    """
     _refuse_both(is_python_module, is_standalone)
     files = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
-    paths = [Path(file).absolute() for file in files]  # the current directory may change later
-    options = _options(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
+    return _extension(
+        name,
+        build_directory,
+        paths=absolute(files),
+        **_options(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths),
+        with_cuda=with_cuda,
+        python_module=is_python_module,
+        standalone=is_standalone,
+    )
 
-    def respec(toolchain: Toolchain) -> BuildSpec:
-        return _spec(
-            name,
-            paths,
-            toolchain,
-            **options,
-            with_cuda=with_cuda,
-            python_module=is_python_module,
-            standalone=is_standalone,
-        )
 
-    return _load(respec, build_directory, verbose)
+def recorded(record: cache.Record) -> Extension:
+    """The extension that a build in the cache was made of."""
+    return _extension(record.fingerprint["name"], None, **record.asked)
 
 
 def load_inline(
@@ -166,10 +252,11 @@ def load_listings(
         directory = cache.builds_directory() / "inline" / name
     bindings = inline.bindings(functions, with_pytorch_error_handling)
     bound = [*cpp, (BINDINGS, bindings)] if bindings else cpp
-    texts = [(directory / "main.cpp", inline.unit("main.cpp", bound, no_implicit_headers))]
-    if cuda:
-        texts.append((directory / "cuda.cu", inline.unit("cuda.cu", cuda, no_implicit_headers)))
-    options = _options(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
+    files = {"main.cpp": bound, **({"cuda.cu": cuda} if cuda else {})}
+    texts = [
+        (str(directory / file), inline.unit(file, listings, no_implicit_headers))
+        for file, listings in files.items()
+    ]
     if is_python_module and functions is None and not inline.may_define_a_module([*cpp, *cuda]):
         raise BuildError(
             f"error: the sources of {name} define no Python module\n"
@@ -177,35 +264,44 @@ def load_listings(
             "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m), or give is_python_module=False"
         )
 
-    def respec(toolchain: Toolchain) -> BuildSpec:
-        return _spec(
-            name,
-            [path for path, _ in texts],
-            toolchain,
-            **options,
-            with_cuda=with_cuda,
-            python_module=is_python_module,
-            texts=tuple(texts),
-            listings=(*bound, *cuda),
-        )
-
-    return _load(respec, build_directory, verbose)
+    made = _extension(
+        name,
+        build_directory,
+        paths=[path for path, _ in texts],
+        **_options(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths),
+        with_cuda=with_cuda,
+        python_module=is_python_module,
+        texts=texts,
+        listings=[*bound, *cuda],
+    )
+    return _load(made, verbose)
 
 
-def _load(respec: reload.Respec, build_directory: Any, verbose: bool) -> Any:
+def _load(extension: Extension, verbose: bool, standalone: bool = False) -> Any:
     stand_back()
-    root = Path(build_directory).absolute() if build_directory else None
-    with cache.at_root(root):
-        toolchain = detect()
-        spec = respec(toolchain)
-        build = engine.load(spec, toolchain, verbose=verbose or None)
-        library = build.info.library
-        place = publish.link(library, root) if root else library
-    if spec.python_module:
-        reload.remember(build, respec, root)
-        return build.module
+    build = extension.load(verbose or None)
+    library = build.info.library
+    place = publish.link(library, extension.root) if extension.root else library
+    module = reload.give(build, extension)
+    if build.content["python_module"]:
+        return module
     # A library goes by its own path: the loader would take the link's for the one it first led to.
-    return str(place if spec.standalone else library)
+    return str(place if standalone else library)
+
+
+def _extension(name: str, root: str | os.PathLike[str] | None, **asked: Any) -> Extension:
+    """An extension of these arguments of :func:`_spec`, which a record can hold."""
+    place = Path(root).absolute() if root else None
+    return Extension(name, partial(_respec, name, asked), place)
+
+
+def _respec(name: str, asked: dict[str, Any], toolchain: Toolchain) -> BuildSpec:
+    made = dict(asked)
+    made["paths"] = [Path(path) for path in asked["paths"]]
+    made["include_paths"] = tuple(Path(path) for path in asked["include_paths"])
+    made["texts"] = tuple((Path(path), text) for path, text in asked.get("texts", ()))
+    made["listings"] = tuple((label, text) for label, text in asked.get("listings", ()))
+    return _spec(name, toolchain=toolchain, asked=asked, **made)
 
 
 def _spec(
@@ -213,9 +309,9 @@ def _spec(
     paths: list[Path],
     toolchain: Toolchain,
     *,
-    cflags: tuple[str, ...],
-    cuda_cflags: tuple[str, ...],
-    ldflags: tuple[str, ...],
+    cflags: list[str],
+    cuda_cflags: list[str],
+    ldflags: list[str],
     include_paths: tuple[Path, ...],
     with_cuda: bool | None,
     texts: tuple[tuple[Path, str], ...] = (),
@@ -255,15 +351,20 @@ def _spec(
 
 def _options(
     cflags: Any, cuda_cflags: Any, ldflags: Any, include_paths: Any
-) -> dict[str, tuple[Any, ...]]:
+) -> dict[str, list[str]]:
     """The caller's lists as they are now: they, and the current directory, may change later."""
     lists = {"cflags": cflags, "cuda_cflags": cuda_cflags, "ldflags": ldflags}
     for name, given in {**lists, "include_paths": include_paths}.items():
         if isinstance(given, (str, os.PathLike)):  # whose letters would be taken one by one
             raise TypeError(f"expected extra_{name} to be a list, but got {given!r}")
     # torch strips them too.
-    paths = tuple(Path(os.fspath(path).strip()).absolute() for path in include_paths or ())
-    return {**{name: tuple(given or ()) for name, given in lists.items()}, "include_paths": paths}
+    paths = absolute(os.fspath(path).strip() for path in include_paths or ())
+    return {**{name: list(given or ()) for name, given in lists.items()}, "include_paths": paths}
+
+
+def absolute(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
+    """Paths as they are in the current directory, which may change later."""
+    return [str(Path(path).absolute()) for path in paths]
 
 
 def _refuse_sycl(*arguments: Any) -> None:

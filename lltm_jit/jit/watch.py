@@ -11,7 +11,7 @@ from types import ModuleType
 
 from .cancel import Cancelled, cancelled_by
 from .errors import LltmJitError, ToolchainError
-from .reload import Reload, reload_module, source_directories
+from .reload import Reload, given, reload_module
 from .spec import CUDA_SUFFIXES, CXX_SUFFIXES, HEADER_SUFFIXES
 
 _SUFFIXES = (*CXX_SUFFIXES, *CUDA_SUFFIXES, *HEADER_SUFFIXES)
@@ -87,15 +87,8 @@ def watch_module(
         LltmJitError: the module is of another origin.
         ToolchainError: watchfiles is not installed.
     """
-    current = module
-
-    def reload() -> Reload:
-        nonlocal current
-        done = reload_module(current)
-        current = done.build.module
-        return done
-
-    return watch(source_directories(module), reload, then)
+    directories = given(module).extension.directories()
+    return watch(directories, lambda: reload_module(module), then)
 
 
 def _reload_and_tell(

@@ -63,7 +63,8 @@ def replace(path, pattern, by):
 
 
 def environment(directory):
-    return {**os.environ, "PYTHONPATH": str(directory)}
+    paths = [str(directory), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def run_in(directory, *words):

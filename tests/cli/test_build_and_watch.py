@@ -65,17 +65,19 @@ def test_all_families_are_built_or_those_named(small_checkout):
 def test_a_save_during_the_first_build_is_built_after_it(monkeypatch):
     calls, began = [], threading.Event()
 
-    def reload():
+    def build_all(extensions):
         calls.append("begin")
         began.set()
         time.sleep(0.2)
         calls.append("end")
+        return []
 
-    monkeypatch.setattr(watch.native, "reload", reload)
-    first = threading.Thread(target=watch.first_build)
+    monkeypatch.setattr(watch, "build_all", build_all)
+    builds = watch.Builds([])
+    first = threading.Thread(target=builds.make)
     first.start()
     began.wait()
-    watch.reload_in_turn()
+    builds.make()
     first.join()
     assert calls == ["begin", "end"] * 2
 

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -122,7 +123,7 @@ def test_archives_hold_every_object(tmp_path, monkeypatch):
 
 def test_one_file_is_not_for_two_archives(capsys, tmp_path):
     assert main(["archive", "-o", str(tmp_path / "both.a")]) == 1
-    said = "error: expected one family beside --output, but got 2: basic, rnn\n"
+    said = "error: expected one extension beside --output, but got 2: basic, rnn\n"
     assert capsys.readouterr().err == said
 
 
@@ -131,9 +132,10 @@ def test_one_file_is_not_for_two_archives(capsys, tmp_path):
     [["info"], ["build"], ["cache", "why"], ["timings"], ["flags"], ["archive"]],
     ids=lambda words: words[0],
 )
-def test_an_unknown_family_is_told_which_there_are(capsys, words):
+def test_an_unknown_name_is_told_which_there_are(capsys, empty_root, words):
     assert main([*words, "lstm"]) == 1
-    said = f"error: no family 'lstm'; there are {', '.join(native.families())}\n"
+    families = f"the families are {', '.join(native.families())}"
+    said = f"error: no family, no extension and no path 'lstm'; {families}\n"
     assert capsys.readouterr().err == said
 
 
@@ -175,9 +177,10 @@ def test_log_shows_the_build_that_failed_last(capsys, empty_root, tmp_path, monk
 def test_cache_why_names_what_a_build_needs(capsys, empty_root):
     assert main(["cache", "why"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    for family, line in zip(native.AT_IMPORT, lines, strict=True):
-        assert line.startswith(f"{family}: an import builds ")
-        assert line.endswith(", because: first build")
+    for family, line in zip(native.AT_IMPORT, lines[::2], strict=True):
+        assert line.startswith(f"{family}: an import would build ")
+        assert line.endswith(", because:")
+    assert lines[1::2] == ["  - first build"] * 2
     assert main(["cache", "list"]) == 0
     assert "no builds" in capsys.readouterr().out
 
@@ -185,22 +188,26 @@ def test_cache_why_names_what_a_build_needs(capsys, empty_root):
 def test_cache_why_of_the_loaded_builds(capsys):
     loaded = {family: builds()[family] for family in native.AT_IMPORT}
     assert main(["cache", "why", *loaded]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    told = capsys.readouterr().out
     assert main(["cache", "list"]) == 0
     listed = capsys.readouterr().out
-    for (family, info), line in zip(loaded.items(), lines, strict=True):
-        assert line.startswith(f"{family}: an import loads {info.key}, built at ")
-        assert line.endswith(info.reason)
+    for family, info in loaded.items():
+        assert f"{family}: an import loads {info.key}, made " in told
+        assert f" in {info.seconds:.1f} s, because:\n" in told
         assert f"*  {info.key}  {family} " in listed
+    assert "".join(re.findall("  - (.*)", told)).startswith(
+        loaded["basic"].reason.partition(", ")[0]
+    )
+    assert max(map(len, told.splitlines())) <= 110
 
 
 def test_cache_why_of_a_family_that_an_import_does_not_load(capsys, monkeypatch, empty_root):
     monkeypatch.setattr(native, "AT_IMPORT", ("basic",))
     assert main(["cache", "why", "all"]) == 0
-    basic, *others = capsys.readouterr().out.splitlines()
-    assert basic.startswith("basic: an import builds ")
+    basic, *others = capsys.readouterr().out.splitlines()[::2]
+    assert basic.startswith("basic: an import would build ")
     for name, line in zip(("rnn", "stylegan"), others, strict=True):
-        assert line.startswith(f"{name}: its first use builds ")
+        assert line.startswith(f"{name}: its first use would build ")
 
 
 def test_cache_why_names_the_changed_file(capsys, empty_root):
@@ -216,7 +223,7 @@ def test_cache_why_names_the_changed_file(capsys, empty_root):
     (copy / cache.RECORD).write_text(json.dumps(record))
     assert main(["cache", "why", "rnn"]) == 0
     out = capsys.readouterr().out
-    assert out.strip().endswith("because: kernels/rnn/lltm/lltm_math.h changed")
+    assert out.endswith(", because:\n  - kernels/rnn/lltm/lltm_math.h changed\n")
     record["fingerprint"]["files"] = dict.fromkeys(files, "another digest")
     (copy / cache.RECORD).write_text(json.dumps(record))
     assert main(["cache", "why", "rnn"]) == 0

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_checkout import CHECKOUT
+from small_checkout import CHECKOUT, environment
 from torch.utils import cpp_extension
 
 from lltm_jit.cli import _checks, _trial, _windows, main
@@ -245,7 +245,7 @@ def test_visual_studio_is_found_through_vswhere(tmp_path, monkeypatch):
 def run_without_torch(tmp_path):
     """Run Python where torch is there and cannot be imported."""
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13: no such file')\n")
-    paths = os.pathsep.join([str(tmp_path), str(CHECKOUT)])
+    paths = os.pathsep.join([str(tmp_path), environment(CHECKOUT)["PYTHONPATH"]])
     return lambda *words: subprocess.run(
         [sys.executable, *words],
         env={**os.environ, "PYTHONPATH": paths},

@@ -1,13 +1,18 @@
 """`python -m lltm_jit new NAME`: the operator that it writes passes its tests."""
 
+import os
 import re
 import shutil
+import subprocess
+import sys
+import zipfile
 
 import pytest
-from small_checkout import CHECKOUT, run_in
+from small_checkout import CHECKOUT, environment, run_in
 
+from lltm_jit import native
 from lltm_jit.cli.new import check_name, create, create_standalone, operator_lines, with_operator
-from lltm_jit.jit import LltmJitError
+from lltm_jit.jit import BuildError, LltmJitError, wheel
 
 
 def test_the_new_operator_passes_its_tests(checkout):
@@ -27,13 +32,15 @@ def test_the_standalone_project_passes_its_tests(tmp_path, shared_root, monkeypa
     written = create_standalone(tmp_path, "blend")
     assert sorted(written) == [
         "blend/README.md",
-        "blend/blend.py",
-        "blend/kernels/bindings.cpp",
-        "blend/kernels/blend.cpp",
-        "blend/kernels/blend.h",
-        "blend/kernels/blend_cpu.cpp",
-        "blend/kernels/blend_cuda.cu",
-        "blend/kernels/blend_ops.h",
+        "blend/blend/__init__.py",
+        "blend/blend/kernels/bindings.cpp",
+        "blend/blend/kernels/blend.cpp",
+        "blend/blend/kernels/blend.h",
+        "blend/blend/kernels/blend_cpu.cpp",
+        "blend/blend/kernels/blend_cuda.cu",
+        "blend/blend/kernels/blend_ops.h",
+        "blend/pyproject.toml",
+        "blend/setup.py",
         "blend/test_blend.py",
     ]
     for path in written:
@@ -43,6 +50,62 @@ def test_the_standalone_project_passes_its_tests(tmp_path, shared_root, monkeypa
     assert " passed" in done.stdout
     with pytest.raises(LltmJitError, match="blend exists already"):
         create_standalone(tmp_path, "blend")
+
+
+WITH_THE_WHEEL = """
+import torch, lltm_jit, blend
+assert blend.blend(*torch.tensor([[1.0], [2.0], [3.0]])).tolist() == [5]
+info = lltm_jit.build_info(blend.module)
+print(info.library.name, info.reason, sep=": ")
+assert lltm_jit.reload(blend.module) is blend.module
+assert lltm_jit.build_info(blend.module) == info
+"""
+
+
+def test_the_kernels_of_a_standalone_project_in_its_wheel(tmp_path, shared_root):
+    native.build_info()  # the program below finds the package's own kernels
+    create_standalone(tmp_path, "blend")
+    project, site = tmp_path / "blend", tmp_path / "site"
+    setup = project / "setup.py"
+    assert len(re.findall(r".*(?:PREBUILD|wheel).*", setup.read_text().rpartition('"""')[2])) == 3
+    variables = {**environment(CHECKOUT), "LLTM_JIT_PREBUILD": "1"}
+    done = subprocess.run(
+        [sys.executable, "setup.py", "--quiet", "bdist_wheel"],
+        cwd=project,
+        env={**variables, "TORCH_EXTENSIONS_DIR": str(shared_root)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (file,) = (project / "dist").glob("*.whl")
+    assert not file.name.endswith("-any.whl")
+    zipfile.ZipFile(file).extractall(site)
+    assert not (project / "blend" / "prebuilt").exists()
+
+    def run():
+        paths = os.pathsep.join([str(site), variables["PYTHONPATH"]])
+        return subprocess.run(
+            [sys.executable, "-c", WITH_THE_WHEEL],
+            env={**os.environ, "LLTM_JIT_DISABLE_JIT": "1", "PYTHONPATH": paths},
+            capture_output=True,
+            text=True,
+        )
+
+    done = run()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "blend_kernels.so: compiled when the package was built\n"
+    with (site / "blend" / "kernels" / "blend.h").open("a") as header:
+        header.write("// edited\n")
+    done = run()
+    assert "library of blend_kernels is not used: the digest of the sources was " in done.stderr
+    assert "LLTM_JIT_DISABLE_JIT forbids" in done.stderr
+
+
+def test_a_package_that_loads_nothing_has_no_kernels_for_a_wheel(tmp_path, monkeypatch):
+    (tmp_path / "nothing_loaded.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(BuildError, match="import of nothing_loaded loads no extension of sources"):
+        wheel._put("nothing_loaded", tmp_path)
 
 
 BINDINGS = """\

@@ -19,7 +19,7 @@ package.__path__ = [str(REPOSITORY / "lltm_jit")]
 sys.modules["lltm_jit"] = package
 
 from lltm_jit import jit  # noqa: E402
-from lltm_jit.jit.background import BackgroundBuild, stand_back  # noqa: E402
+from lltm_jit.jit.background import load_in_background, stand_back  # noqa: E402
 
 
 def tell(**facts):
@@ -96,7 +96,7 @@ def main(action, *directories):
     def begin():
         for directory in directories:
             spec = jit.BuildSpec.from_directory("_C", Path(directory), toolchain)
-            builds.append(BackgroundBuild(spec, toolchain))
+            builds.append(load_in_background(spec, toolchain))
 
     if "IN_A_THREAD" in os.environ:  # as where a thread imports the package
         thread = threading.Thread(target=begin)

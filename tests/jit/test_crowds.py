@@ -160,7 +160,7 @@ def test_ranks_build_once_and_only_the_first_speaks(bench):
     assert {result["key"] for result in results} == {first["key"]}
     assert [result["said"] for result in results] == ["", "", ""]
     assert [result["cached"] for result in results] == [True, True, True]
-    assert "building for CPU" in first["said"]
+    assert "building _C for CPU" in first["said"]
 
 
 def test_a_rank_that_is_alone_builds(bench):

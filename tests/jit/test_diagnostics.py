@@ -142,6 +142,14 @@ def test_an_error_of_a_tool_names_the_file_that_it_was_given(name):
     assert not any("-->" in line for line in lines)
 
 
+def test_a_class_that_pybind11_knows_from_the_build_before():
+    error = 'generic_type: type "P" is already registered!'
+    spec = BuildSpec("mine", (Path("mine.cpp"),))
+    told = diagnostics.explain_import(error, "/cache/mine.so", spec).splitlines()
+    assert told[0].endswith(error)
+    assert "declare it with pybind11::module_local(), or restart Python" in told[1]
+
+
 def test_torchs_own_error():
     log = "ValueError: Unknown CUDA arch (9.9z) or GPU not supported\n"
     lines = message(log).splitlines()

@@ -76,11 +76,13 @@ def test_statics_are_not_shared_and_back_again_works(root):
     first = torch_api.load("statics", str(root / "statics.cpp"))
     assert [first.count() for _ in range(2)] == [(1, 1, 1), (2, 2, 1)]
     (root / "common.h").write_text("#define VERSION 2\n")
-    second = reload.reload_module(first).build.module
-    assert second.count() == (1, 1, 2)
-    assert first.count() == (3, 3, 1)
+    count = first.count
+    assert reload.reload_module(first).changed == ("common.h changed",)
+    assert first.count() == (1, 1, 2)
+    assert count() == (3, 3, 1)
     (root / "common.h").write_text("#define VERSION 1\n")
-    assert reload.reload_module(second).build.module is first
+    reload.reload_module(first)
+    assert first.count() == (4, 4, 1)
 
 
 def test_a_sanitized_library_is_built_where_it_could_not_be_loaded(root, monkeypatch):
@@ -119,11 +121,11 @@ def test_ops_are_swapped_in_place_and_an_old_graph_runs_its_own_backward(root):
 
     (root / "factor.cpp").write_text("double factor() { return nonsense; }\n")
     with pytest.raises(jit.BuildError, match=r"factor\.cpp:1:26"):
-        reload.reload_module(done.build.module)
+        reload.reload_module(first)
     assert scale(x).tolist() == [5, 5, 5]
 
     (root / "factor.cpp").write_text("double factor() { return 2; }\n")
-    assert reload.reload_module(done.build.module).build.module is first
+    reload.reload_module(first)
     assert scale(x).tolist() == [2, 2, 2]
     first.release_ops()
 
@@ -131,14 +133,16 @@ def test_ops_are_swapped_in_place_and_an_old_graph_runs_its_own_backward(root):
 def test_functions_of_a_cell_are_bound(root):
     cell = """
 at::Tensor twice(at::Tensor x, double by = 2.0) { return x * by; }
+namespace mine { int three(std::vector<int> of) { return 1 + of.back(); } }
 at::Tensor same(const at::Tensor& x) noexcept { return x; }
 template <typename T> at::Tensor of_type(at::Tensor x) { return x; }
 """
-    functions = functions_of(cell)
+    functions, _ = functions_of(cell)
     module = torch_api.load_inline("cell", cell, functions=list(functions), extra_cflags=["-O0"])
     x = torch.ones(2)
     assert module.twice(x, 3.0).tolist() == [3, 3]
     assert module.same(x) is x
+    assert module.three([1, 2]) == 3
     assert not hasattr(module, "of_type")
 
 

@@ -24,7 +24,7 @@ from lltm_jit.jit.progress import Reporter
 
 def test_lines_in_a_log(bench):
     lines = bench.run()["said"].splitlines()
-    assert lines[0] == "lltm_jit: building for CPU (g++ 1.2, 2 files, 2 jobs): first build"
+    assert lines[0] == "lltm_jit: building _C for CPU (g++ 1.2, 2 files, 2 jobs): first build"
     assert [line.split(" (")[0] for line in lines[1:-1]][-1] == "lltm_jit: [3/3] link"
     assert lines[-1].startswith("lltm_jit: ready in ")
     assert lines[-1].endswith(" s (2 compiled, 0 reused)")

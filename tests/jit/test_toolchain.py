@@ -40,7 +40,9 @@ def test_cuda_build_and_changed_architectures(cuda):
     first = cuda.run(**CUDA, CUDA_HOME=home)
     assert cuda.counts == ALL
     assert first["architectures"] == ["8.0", "9.0a"]
-    assert "building for sm_80, sm_90a (nvcc 13.0, 3 files, 2 jobs): first build" in first["said"]
+    assert (
+        "building _C for sm_80, sm_90a (nvcc 13.0, 3 files, 2 jobs): first build" in first["said"]
+    )
     assert cuda.run(**CUDA, CUDA_HOME=home)["cached"]
     second = cuda.run(**{**CUDA, "TORCH_CUDA_ARCH_LIST": "8.0;12.0a"}, CUDA_HOME=home)
     assert second["reason"] == "the architectures changed from 9.0a to 12.0a"

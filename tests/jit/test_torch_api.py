@@ -147,10 +147,11 @@ def test_a_loaded_module_can_be_imported(bench, imported):
     module = torch_api.load("basic", source)
     assert module.__name__ == "basic"
     assert importlib.import_module("basic") is module
+    before = module.__spec__.name
     bench.write("two/two.cpp", "second\n")
-    newer = lltm_jit.reload(module)
-    assert newer.__spec__.name != module.__spec__.name  # by which pybind11 tells modules apart
-    assert importlib.import_module("basic") is newer
+    assert lltm_jit.reload(module) is module
+    assert module.__spec__.name != before  # by which pybind11 tells modules apart
+    assert importlib.import_module("basic") is module
     assert torch_api.load_inline("basic", "PyInit_basic") is importlib.import_module("basic")
 
 
@@ -169,10 +170,16 @@ def test_a_name_that_is_anothers_stays_his(bench, imported, monkeypatch, tmp_pat
 
 CLASS = """
 #include <Python.h>
-static PyType_Spec thing = {"Thing", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT, new PyType_Slot[1]{}};
+#include "value.h"
+static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(VALUE); }
+static PyMethodDef methods[] = {{"value", value, METH_NOARGS, nullptr}, {}};
+static PyType_Slot slots_of_thing[] = {{Py_tp_methods, methods}, {0, nullptr}};
+static PyType_Spec thing = {"Thing", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT, slots_of_thing};
 static int fill(PyObject* module) {
   PyObject* type = PyType_FromSpec(&thing);  // as pybind11 does it
   PyObject_SetAttrString(type, "__module__", PyObject_GetAttrString(module, "__name__"));
+  PyModule_AddIntConstant(module, NAME, VALUE);
+  PyModule_AddObject(module, "value", PyCFunction_New(methods, nullptr));
   return PyModule_AddObject(module, "Thing", type);
 }
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void*)fill}, {0, nullptr}};
@@ -181,9 +188,19 @@ PyMODINIT_FUNC PyInit_things() { return PyModuleDef_Init(&definition); }
 """
 
 
-def test_classes_pickle(tmp_path, monkeypatch, imported):
+def test_a_reload_fills_the_module_anew_and_leaves_what_it_gave(tmp_path, monkeypatch, imported):
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    module = torch_api.load_inline("things", CLASS, no_implicit_headers=True)
+    (tmp_path / "value.h").write_text('#define VALUE 1\n#define NAME "first"\n')
+    (tmp_path / "things.cpp").write_text(CLASS)
+    module = torch_api.load("things", tmp_path / "things.cpp")
+    assert isinstance(pickle.loads(pickle.dumps(module.Thing())), module.Thing)
+    function, thing = module.value, module.Thing()
+    module.mine = "kept"
+    (tmp_path / "value.h").write_text('#define VALUE 2\n#define NAME "second"\n')
+    assert lltm_jit.reload(module) is module is sys.modules["things"]
+    assert (module.value(), module.Thing().value(), module.second, module.mine) == (2, 2, 2, "kept")
+    assert not hasattr(module, "first")
+    assert (function(), thing.value(), type(thing)().value()) == (1, 1, 1)
     assert isinstance(pickle.loads(pickle.dumps(module.Thing())), module.Thing)
 
 
@@ -331,12 +348,19 @@ def test_reload_of_a_module(bench):
     done = reload.reload_module(module)
     assert bench.counts == ["compile two.cpp", "link"]
     assert done.changed == ("kernels/two/two.cpp changed",)
-    assert payload(done.build.module).endswith("deux")
+    assert payload(module).endswith("deux")
+    assert torch_api.load("_C", bench.sources) is module
     bench.write("two/two.cpp", "//! error broken\n")
     with pytest.raises(jit.BuildError, match="error: broken"):
-        reload.reload_module(done.build.module)
+        lltm_jit.reload(module)
+    assert payload(module).endswith("deux")
     bench.write("two/two.cpp", "two\n")
-    assert reload.reload_module(done.build.module).build.module is module
+    first = torch_api.load("_C", bench.sources)  # while the module shows the second build
+    assert first is not module
+    assert [payload(first)[-3:], payload(module)[-4:]] == ["two", "deux"]
+    assert lltm_jit.reload(module) is module
+    assert payload(module).endswith("two")
+    assert lltm_jit.build_info(module) == lltm_jit.build_info(first)
 
 
 def test_operators_that_torch_refuses_leave_the_old_ones_in_force():
@@ -363,8 +387,12 @@ def test_operators_that_torch_refuses_leave_the_old_ones_in_force():
 
 
 def test_reload_of_a_stranger(bench):
-    with pytest.raises(jit.LltmJitError, match=r"os was not loaded by lltm_jit\.load as a module"):
-        reload.reload_module(os)
+    for ask in (lltm_jit.reload, lltm_jit.build_info):
+        for stranger in (os, "a path"):
+            with pytest.raises(
+                jit.LltmJitError, match=r"was not loaded by lltm_jit\.load as a mod"
+            ):
+                ask(stranger)
 
 
 @pytest.mark.parametrize(

@@ -42,5 +42,4 @@ def scale_add(x: Tensor, y: Tensor, scale: Tensor) -> Tensor:
 
 def reload() -> None:
     """After an edit of a file in kernels/: compile what depends on it, and use it from now on."""
-    global module
-    module = lltm_jit.reload(module)
+    lltm_jit.reload(module)

@@ -1,0 +1,15 @@
+"""Puts the compiled kernels into a wheel, for one version of torch and one kind of machine:
+
+`LLTM_JIT_PREBUILD=1 python -m pip wheel --no-build-isolation --no-deps .`
+"""
+
+import os
+
+from setuptools import setup
+
+kernels = {}
+if os.environ.get("LLTM_JIT_PREBUILD") == "1":
+    from lltm_jit.jit import wheel  # with it comes torch, which an ordinary wheel does without
+
+    kernels = wheel.arguments("scale_add")
+setup(**kernels)

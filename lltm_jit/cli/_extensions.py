@@ -1,0 +1,118 @@
+"""Which extensions a command is about, and what there is of each."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from lltm_jit import native
+from lltm_jit.jit import LltmJitError, cache, torch_api
+from lltm_jit.jit.cache import Record
+from lltm_jit.jit.extension import Extension
+
+ALL = "all"
+HELP = (
+    "a family (a folder of kernels/), the name of an extension that lltm_jit.load has built, or "
+    "the path of its sources, a directory or a file"
+)
+
+
+def add_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the argument for :func:`chosen`, a list of words."""
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"{HELP}; {ALL} is all families; default: {' and '.join(native.AT_IMPORT)}, which an "
+        "import loads",
+    )
+
+
+def chosen(words: Sequence[str]) -> list[Extension]:
+    """The extensions that words mean; by default the families that an import loads.
+
+    Raises:
+        LltmJitError: a word means none.
+    """
+    found = [each for word in words or native.AT_IMPORT for each in meant(word)]
+    return list({(each.name, each.packaged): each for each in found}.values())
+
+
+def one(word: str) -> Extension:
+    """The extension that a word means.
+
+    Raises:
+        LltmJitError: it means none, or several.
+    """
+    found = meant(word)
+    if len(found) > 1:
+        names = ", ".join(each.name for each in found)
+        raise LltmJitError(f"expected one extension, but {word} means {len(found)}: {names}")
+    return found[0]
+
+
+def meant(word: str) -> list[Extension]:
+    """What a word means: families, what was built of a path, or what was built under a name."""
+    families = native.families()
+    if word == ALL:
+        return [native.extension(family) for family in families]
+    if word in families:
+        return [native.extension(word)]
+    records = [
+        record
+        for record in (*cache.records(), *cache.records(failed=True))
+        if record.asked and all(Path(source).exists() for source in _given(record))
+    ]
+    path = Path(word).absolute()
+    if path.exists():
+        found = {each.name: each for each in _of_path(path, records)}
+        return [found[word]] if word in found else list(found.values())
+    for record in records:
+        if record.fingerprint["name"] == word:
+            return [torch_api.recorded(record)]
+    names = sorted({record.fingerprint["name"] for record in records})
+    built = f", and lltm_jit.load has built {', '.join(names)}" if names else ""
+    raise LltmJitError(
+        f"no family, no extension and no path {word!r}; the families are "
+        f"{', '.join(families)}{built}"
+    )
+
+
+def _of_path(path: Path, records: list[Record]) -> list[Extension]:
+    for family in native.families():
+        folder = native.kernels_directory() / family
+        if folder in (path.resolve(), *path.resolve().parents):
+            return [native.extension(family)]
+    built: dict[str, Extension] = {}  # of several builds of a name the newest
+    for record in records:
+        sources = [Path(source) for source in record.sources]
+        if path in sources or all(source.is_relative_to(path) for source in sources):
+            built.setdefault(record.fingerprint["name"], torch_api.recorded(record))
+    name = re.sub(r"\W|^(?=\d)", "_", path.stem)
+    return list(built.values()) or [torch_api.extension(name, path)]
+
+
+def _given(record: Record) -> list[str]:
+    """The files and directories of an extension; sources given as text are always there."""
+    return [] if record.asked.get("texts") else record.asked["paths"]
+
+
+def named_family(name: str) -> str:
+    """The name of a family, after a look whether there is one.
+
+    Raises:
+        LltmJitError: there is none of this name.
+    """
+    families = native.families()
+    if name not in families:
+        raise LltmJitError(f"no family {name!r}; there are {', '.join(families)}")
+    return name
+
+
+def loader(extension: Extension) -> str:
+    """In words, what loads an extension."""
+    if extension.packaged is None:
+        return "lltm_jit.load"
+    return "an import" if extension.name in native.AT_IMPORT else "its first use"

@@ -1,0 +1,67 @@
+"""Wheels of other projects with their kernels compiled, for use in a setup.py.
+
+What the import of a package loads from its own folder is put into its wheel, beside the sources,
+with the record of what it fits. There :func:`lltm_jit.load` finds it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from setuptools import Extension
+from setuptools.command.build_ext import build_ext
+
+from . import prebuilt
+from .errors import BuildError
+from .reload import given_modules
+from .toolchain import detect
+
+
+def arguments(package: str) -> dict[str, Any]:
+    """The arguments of ``setup()`` for a wheel with the kernels that a package loads.
+
+    Args:
+        package: imported while the wheel is built; its sources lie in its own folder.
+    """
+
+    class Build(build_ext):
+        def run(self) -> None:
+            if not self.inplace:  # an editable install is there to be edited
+                folders = self.distribution.package_dir or {}
+                sys.path.insert(0, str(Path(folders.get("", ".")).absolute()))
+                _put(package, Path(self.build_lib).absolute())
+
+    # An extension without sources makes it a wheel for this platform.
+    return {
+        "ext_modules": [Extension(f"{package}.{prebuilt.FOLDER}", [])],
+        "cmdclass": {"build_ext": Build},
+    }
+
+
+def _put(package: str, build: Path) -> None:
+    """Import a package, and copy the libraries that it loads to its folder in the wheel.
+
+    Raises:
+        BuildError: it loads none of sources in its folder.
+    """
+    module = import_module(package)
+    assert module.__file__ is not None
+    folder = Path(module.__file__).resolve().parent
+    toolchain = detect()
+    found = False
+    for _, (loaded, extension) in given_modules():
+        spec = extension.spec(toolchain)
+        if not spec.base.resolve().is_relative_to(folder):
+            continue
+        inside = spec.base.resolve().relative_to(folder)
+        place = build.joinpath(*package.split("."), inside, prebuilt.FOLDER)
+        place.mkdir(parents=True, exist_ok=True)
+        library = shutil.copy2(loaded.info.library, place)
+        prebuilt.write(Path(library), spec, toolchain, loaded.info.seconds)
+        found = True
+    if not found:
+        raise BuildError(f"the import of {package} loads no extension of sources in {folder}")

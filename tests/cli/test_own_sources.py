@@ -1,0 +1,168 @@
+"""The commands about an extension of the user's own: by its name, or by the path of its sources."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+from small_checkout import CHECKOUT, environment
+
+import lltm_jit
+from lltm_jit.cli import main
+from lltm_jit.jit import BuildError, LltmJitError
+
+SOURCE = """\
+#include <Python.h>
+#include "value.h"
+static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(VALUE); }
+static PyMethodDef methods[] = {{"value", value, METH_NOARGS, nullptr}, {}};
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "NAME", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit_NAME() { return PyModule_Create(&module); }
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A directory with the sources of two extensions, which is the current one."""
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "root"))
+    monkeypatch.chdir(tmp_path)
+    for name in ("first", "second"):
+        folder = tmp_path / "src" / name
+        folder.mkdir(parents=True)
+        # A content of its own for each test, for what this process has loaded it does not build.
+        (folder / f"{name}.cpp").write_text(SOURCE.replace("NAME", name) + f"// {tmp_path}\n")
+        (folder / "value.h").write_text("#define VALUE 1\n")
+    return tmp_path
+
+
+def load(name):
+    return lltm_jit.load(name, f"src/{name}", extra_cflags=["-DOWN=1"])
+
+
+def told(capsys, *words):
+    """What a command prints."""
+    assert main(list(words)) == 0
+    return capsys.readouterr().out
+
+
+def test_a_name_and_a_path_mean_the_build_that_load_made(project, capsys):
+    library = lltm_jit.build_info(load("first")).library
+    (project / "first").mkdir()  # a folder of that name has nothing to do with it
+    for word in ("src/first", "src/first/first.cpp", "src", str(project / "src" / "first")):
+        assert told(capsys, "build", word) == f"{library}\n"
+    (project / "first").rmdir()
+    assert told(capsys, "build", "first") == f"{library}\n"
+    assert json.loads(told(capsys, "flags", "first", "--json"))["CPPFLAGS"].count("-DOWN=1") == 1
+    assert "first: first.cpp" in told(capsys, "timings", "first")
+    assert told(capsys, "log", "first", "--path") == told(capsys, "log", "src/first", "--path")
+    facts = json.loads(told(capsys, "info", "first", "--json"))["families"]["first"]
+    assert facts["library"] == str(library)
+    assert told(capsys, "archive", "first") == "liblltm_jit_first.a: 1 objects\n"
+    said = told(capsys, "cache", "why", "first")
+    assert said.startswith(f"first: lltm_jit.load loads {library.parent.name}, made ")
+    (project / "src" / "first" / "value.h").write_text("#define VALUE 2\n")
+    said = told(capsys, "cache", "why", "src/first")
+    assert said.startswith("first: lltm_jit.load would build ")
+    assert said.endswith(", because:\n  - first/value.h changed\n")
+    assert "first: " in told(capsys, "info", "first").splitlines()[-1]
+
+
+def test_a_path_that_was_never_built(project, capsys):
+    library = told(capsys, "build", "src/second").strip()
+    assert library.endswith("second.so")
+    assert str(lltm_jit.build_info(lltm_jit.load("second", "src/second")).library) == library
+    assert told(capsys, "build", "src").split() == [library]  # what of it is built
+    assert main(["build", "nowhere.cpp"]) == 1
+    said = "no path 'nowhere.cpp'; the families are basic, rnn, stylegan, and lltm_jit.load has"
+    assert said in capsys.readouterr().err
+
+
+def test_several_extensions_of_a_path(project, capsys):
+    for name in ("first", "second"):
+        load(name)
+    built = told(capsys, "build", "src").split()
+    assert sorted(os.path.basename(line) for line in built) == ["first.so", "second.so"]
+    assert main(["flags", "src"]) == 1
+    assert "expected one extension, but src means 2: " in capsys.readouterr().err
+
+
+def test_compile_commands_of_a_path(project, capsys):
+    output = project / "src" / "first" / "compile_commands.json"
+    assert told(capsys, "compile-commands", "src/first") == f"{output}: 1 files\n"
+    (entry,) = json.loads(output.read_text())
+    assert entry["file"] == str(project / "src" / "first" / "first.cpp")
+
+
+def test_a_folder_of_a_family_is_the_family(capsys):
+    path = os.path.relpath(CHECKOUT / "kernels" / "basic" / "my_op")
+    assert told(capsys, "cache", "why", path) == told(capsys, "cache", "why", "basic")
+
+
+def test_text_is_known_by_its_name(project, capsys):
+    source = SOURCE.replace("NAME", "text").replace('#include "value.h"', "#define VALUE 3")
+    module = lltm_jit.load_inline("text", source, no_implicit_headers=True)
+    assert told(capsys, "build", "text").strip() == module.__file__
+
+
+def test_build_compiles_and_imports_nothing(project, capsys, monkeypatch):
+    monkeypatch.delitem(sys.modules, "first", raising=False)
+    info = lltm_jit.build("first", "src/first", extra_cflags=["-DOWN=1"])
+    assert (info.name, info.cached, info.compiled) == ("first", False, 1)
+    assert "first" not in sys.modules
+    first, second = lltm_jit.build(
+        [
+            {"name": "first", "sources": "src/first", "extra_cflags": ["-DOWN=1"]},
+            {"name": "second", "sources": ["src/second/second.cpp"], "build_directory": "here"},
+        ]
+    )
+    assert (first.library, first.cached) == (info.library, True)
+    assert second.library.is_relative_to(project / "here")
+    said = capsys.readouterr().err
+    assert "lltm_jit: building second for CPU" in said
+    assert "lltm_jit: second: ready in " in said
+    assert lltm_jit.build("first", "src/first", extra_cflags=["-DOWN=1"], force=True).compiled == 1
+    assert lltm_jit.build_info(load("first")).library == info.library
+
+
+def test_one_that_fails_ends_the_others(project):
+    (project / "src" / "first" / "value.h").write_text("#define VALUE nonsense\n")
+    with pytest.raises(BuildError, match="nonsense"):
+        lltm_jit.build([{"name": name, "sources": f"src/{name}"} for name in ("second", "first")])
+    with pytest.raises(TypeError, match="no_such"):
+        lltm_jit.build("first", "src/first", no_such=1)
+
+
+def test_build_info_of_a_stranger():
+    with pytest.raises(LltmJitError, match=r"json was not loaded by lltm_jit\.load"):
+        lltm_jit.build_info(json)
+
+
+def test_watch_of_a_path(project):
+    pytest.importorskip("watchfiles")
+    program = "import lltm_jit; print('value', lltm_jit.load('first', 'src/first').value())"
+    words = ["src/first", "--", sys.executable, "-c", program]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lltm_jit", "watch", *words],
+        env=environment(CHECKOUT),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    lines = queue.Queue()
+    threading.Thread(target=lambda: [lines.put(line) for line in process.stdout]).start()
+
+    def wait_for(text):
+        while text not in lines.get(timeout=120):
+            pass
+
+    wait_for(f"watching {project / 'src' / 'first'}; Ctrl-C ends it")
+    wait_for("value 1")
+    (project / "src" / "first" / "value.h").write_text("#define VALUE 2\n")
+    wait_for("first/value.h changed; new kernels after")
+    wait_for("value 2")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 0
