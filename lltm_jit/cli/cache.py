@@ -8,7 +8,7 @@ import textwrap
 from collections import Counter
 
 from lltm_jit import native
-from lltm_jit.jit import Toolchain, cache, detect, retention
+from lltm_jit.jit import Toolchain, cache, detect, pch, retention
 from lltm_jit.jit.builder import nearest
 from lltm_jit.jit.extension import Extension
 from lltm_jit.jit.fingerprint import build_key, fingerprint, reasons
@@ -45,6 +45,8 @@ def list_builds(_: argparse.Namespace) -> int:
         rows.append([mark, record.key, name, made, *figures, _in_a_column(record.reason)])
     print(cache.builds_directory())
     print(_build.table(rows) if len(rows) > 1 else "no builds")
+    for key, size in pch.sizes().items():
+        print(f"precompiled header {key}: {size / 1e6:.0f} MB")
     return 0
 
 
@@ -81,6 +83,7 @@ def prune(args: argparse.Namespace) -> int:
 def clear(_: argparse.Namespace) -> int:
     kept = {record.key: retention.remove(record.key) for record in cache.records()}
     shutil.rmtree(cache.failed_directory(), ignore_errors=True)
+    pch.prune(keep=0)
     return _report(kept)
 
 

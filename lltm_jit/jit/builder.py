@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from . import cache, diagnostics, knobs, lock, pool, publish, retention
+from . import cache, diagnostics, knobs, lock, pch, pool, publish, retention
 from .cache import BUILD_FILE, Record
 from .cancel import Cancelled
 from .errors import BuildError, CacheError, ToolchainError
@@ -253,12 +254,11 @@ def _many(count: int, word: str) -> str:
 
 
 def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> None:
-    """Run the worker; its whole output goes to the log."""
+    """Let torch write the build file where there is none, and ninja build; all goes to the log."""
     spec = plan.spec
-    request = {
+    request: dict[str, Any] = {
         "directory": str(directory),
         "ninja": str(plan.ninja),
-        "build_file": seeded.build_file,  # torch would write the same, after a second of import
         "name": spec.name,
         "sources": [str(path) for path in spec.sources],
         "objects": spec.objects,
@@ -269,7 +269,7 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
         "with_cuda": spec.with_cuda,
         "standalone": spec.standalone,
     }
-    log = directory / cache.LOG
+    log, library = directory / cache.LOG, directory / spec.product
     reporter.start(len(set(spec.objects) - seeded.objects.keys()) + 1)
     try:
         with cache.writing(), log.open("w", encoding="utf-8", errors="backslashreplace") as file:
@@ -279,15 +279,24 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
                 file.write(line + "\n")
                 reporter.line(line)
 
+            def work(build_file: str | None) -> int:
+                asked = {**request, "build_file": build_file}
+                return run_worker(asked, environment, on_line, reporter.tick, reporter.pause)
+
             with (
                 pool.compilers(plan.ninja, plan.jobs) as variables,
                 build_environment(spec, plan.toolchain, plan.ninja) as environment,
             ):
                 environment |= variables
-                status = run_worker(request, environment, on_line, reporter.tick, reporter.pause)
+                # Where an earlier build's is taken over, torch would write the same after a second.
+                status = 0 if seeded.build_file else work(None)
+                if status == 0 and not library.exists():
+                    with pch.beside(directory / BUILD_FILE, spec, plan.toolchain, reporter) as more:
+                        environment |= more
+                        status = work(seeded.build_file or BUILD_FILE)
     finally:
         reporter.close()
-    if status != 0 or not (directory / spec.product).exists():
+    if status != 0 or not library.exists():
         _fail(plan, log, status)
 
 

@@ -76,7 +76,7 @@ def parse(log: str, spec: BuildSpec) -> list[Diagnostic]:
     compiled = ""
     for number, line in enumerate(lines):
         if step := re.match(STEP, line):
-            compiled = compiled_file(step[4])  # none where it is the link
+            compiled = compiled_file(step[3])  # none where it is the link
         elif match := _GCC.match(line):
             column = _character(lines, number, int(match["column"] or 0))
             error = Diagnostic(match["text"], match["file"], int(match["line"]), column)

@@ -53,6 +53,12 @@ KNOBS = {
             "1",
             "0: an import that has to build waits for it, and not the first use",
         ),
+        Knob(
+            "LLTM_JIT_PCH",
+            "flag",
+            "1",
+            "0: make and use no precompiled header of torch/extension.h",
+        ),
         Knob("LLTM_JIT_KEEP", "count", "5", "builds kept for each extension and set of flags"),
         Knob(
             "LLTM_JIT_TRUST_ROOT", "flag", "0", "1: use builds in a directory others may write to"

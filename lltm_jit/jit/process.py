@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,12 +19,14 @@ from typing import IO, Any
 
 from . import cancel
 from .errors import ToolchainError
+from .progress import FAILED
 from .spec import BuildSpec
 from .toolchain import Toolchain
 from .worker import end_session
 
 _WORKER = Path(__file__).with_name("worker.py")
 _inputs: set[int] = set()  # the ends of the pipes by which workers see that this process is there
+_LAST_WORDS = 0.3  # seconds of silence after which a compiler that failed has said everything
 NINJA_STATUS = "[%f/%t %e] "
 _OF_THE_POOL = ("MAX_JOBS", "MAKEFLAGS")  # see pool.py
 
@@ -49,7 +52,7 @@ def find_ninja() -> Path:
 def build_environment(
     spec: BuildSpec, toolchain: Toolchain, ninja: Path
 ) -> Iterator[dict[str, str]]:
-    """The variables that torch's build reads, as this engine resolved them."""
+    """The variables that the build reads, as this engine resolved them."""
     environment = {name: os.environ[name] for name in os.environ if name not in _OF_THE_POOL}
     environment["NINJA_STATUS"] = NINJA_STATUS
     environment["LC_ALL"] = "C.UTF-8"  # compilers in English, file names as they are
@@ -137,7 +140,7 @@ def _stream(
         lines.put(None)
 
     threading.Thread(target=read, daemon=True).start()
-    ended = False
+    ended, failed, heard = False, False, 0.0
     while True:
         cancel.check()
         try:
@@ -145,11 +148,14 @@ def _stream(
         except queue.Empty:
             if ended:
                 return
+            if failed and time.monotonic() > heard + _LAST_WORDS:
+                _hang_up(worker)  # ninja would wait for the compilers that still run
             ended = worker.poll() is not None
             on_tick(_running_commands(worker.pid))
             continue
         if line is None:
             return
+        failed, heard = failed or line.startswith(FAILED.encode()), time.monotonic()
         on_line(line.decode(errors="replace").rstrip("\r\n"))
 
 
@@ -175,11 +181,17 @@ def _children(pid: int | str) -> list[str]:
         return []
 
 
-def _end(worker: subprocess.Popen[bytes]) -> None:
+def _hang_up(worker: subprocess.Popen[bytes]) -> None:
+    """Tell a worker that still runs to end what it started."""
     assert worker.stdin is not None
-    _inputs.discard(worker.stdin.fileno())
-    with suppress(BrokenPipeError):
-        worker.stdin.close()  # tells a worker that still runs to end what it started
+    if not worker.stdin.closed:
+        _inputs.discard(worker.stdin.fileno())
+        with suppress(BrokenPipeError):
+            worker.stdin.close()
+
+
+def _end(worker: subprocess.Popen[bytes]) -> None:
+    _hang_up(worker)
     try:
         worker.wait(timeout=5)
     except subprocess.TimeoutExpired:

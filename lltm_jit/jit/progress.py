@@ -9,16 +9,21 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
 from . import knobs
 
-STEP = r"\[(\d+)/(\d+) (\d+\.\d+)\] (.*)"
+STEP = r"\[(\d+)/(\d+) \d+\.\d+\] (.*)"
+FAILED = "FAILED: "  # how ninja begins the line after that of a step which failed
 # What the engine tells itself, and torch and ninja tell otherwise: they know nothing of its pool,
-# and nothing is loaded where they run.
-_KNOWN = "Emitting ninja build file|Allowing ninja to|Jobserver mode|Loading extension module"
+# see no GPU, and nothing is loaded where they run.
+_KNOWN = (
+    "Emitting ninja build file|Building extension module|Jobserver mode|Loading extension module"
+    "|No CUDA runtime is found|ninja: build stopped"
+)
 _COMPILED = r"\s-c\s+(.+?)\s+-o\s"
 _TARGET = r"\s-o\s+(\S+)"
 
@@ -44,7 +49,10 @@ class Reporter:
         # those of the links too, which are over in no time.
         self.pause = 0.02 if self.verbose else 0.25
         self._bar: Any = None
-        self._started: set[str] = set()
+        self._started: dict[str, float] = {}  # when each target was begun, as far as was seen
+        self._looked = time.monotonic()
+        self._step: tuple[str, float] | None = None  # what ended, and in how many seconds
+        self._failed_command = ""
 
     def say(self, text: str) -> None:
         """Print one line, unless quiet."""
@@ -67,6 +75,7 @@ class Reporter:
     def start(self, steps: int) -> None:
         """A build of this many steps begins."""
         self._steps, self._done, self.compiled = steps, 0, 0
+        self._started, self._looked = {}, time.monotonic()
         self._open_bar()
 
     def _open_bar(self) -> None:
@@ -94,28 +103,45 @@ class Reporter:
 
     def line(self, line: str) -> None:
         """Take one line of the build's output."""
-        step = re.match(STEP, line)
-        if step is None:
-            if not re.search(_KNOWN, line):
-                self.detail(line)
-            return
-        self._done, self._steps, seconds, command = int(step[1]), int(step[2]), step[3], step[4]
+        if step := re.match(STEP, line):
+            self._tell_end()
+            self._end_step(int(step[1]), int(step[2]), step[3])
+        elif line.startswith(FAILED):
+            self._tell_end(failed=True)
+        elif line != self._failed_command and not re.search(_KNOWN, line):  # which ninja repeats
+            self._tell_end()
+            self.detail(line)
+
+    def _end_step(self, done: int, steps: int, command: str) -> None:
+        self._done, self._steps, self._failed_command = done, steps, command
         source = _source_of(command)
         self.compiled += bool(source)
-        what = source or "link"
+        self._tell_start(command)  # if it was over before anybody looked
+        now = time.monotonic()
+        self._step = (source or "link", now - self._started.get(_target_of(command), now))
+        self._looked = now
+
+    def _tell_end(self, failed: bool = False) -> None:
+        """Tell of the step that ended: the line after it says whether it failed."""
+        if self._step is None:
+            return
+        (what, seconds), self._step = self._step, None
+        how = "failed " if failed else ""
         if self._bar is not None:
             self._bar.total = self._steps
-            self._bar.set_postfix_str(what, refresh=False)
+            self._bar.set_postfix_str(f"{what} {how}".rstrip(), refresh=False)
             self._bar.n = self._done
             self._bar.refresh()
         elif self.shown or self.verbose:
-            self._tell_start(command)  # if it was over before anybody looked
-            self.report(f"[{self._done}/{self._steps}] {what} ({float(seconds):.1f} s)")
+            self.report(f"[{self._done}/{self._steps}] {what} {how}({seconds:.1f} s)")
 
     def tick(self, running: list[str]) -> None:
         """Show that time passes while the compilers are silent, and what they are at."""
+        self._tell_end()
         for command in running:
             self._tell_start(command)
+        if running:
+            self._looked = time.monotonic()
         self._open_bar()  # somebody may have begun to wait
         if self._bar is not None:
             names = [_source_of(command) for command in running]
@@ -125,13 +151,14 @@ class Reporter:
 
     def _tell_start(self, command: str) -> None:
         # By what it makes, for the system shows a command without its quotes.
-        target = re.search(_TARGET, command)
-        if target and target[1] not in self._started:
-            self._started.add(target[1])
+        target = _target_of(command)
+        if target and target not in self._started:
+            self._started[target] = self._looked
             self.detail(f"started {command}")
 
     def close(self) -> None:
         """Take the bar away; the result line follows."""
+        self._tell_end()
         self._steps = 0
         if self._bar is not None:
             self._bar.close()
@@ -166,6 +193,11 @@ def compiled_file(command: str) -> str:
     """The file that a command compiles; empty for another command."""
     found = re.search(_COMPILED, command)
     return found[1].strip("'\"") if found else ""
+
+
+def _target_of(command: str) -> str:
+    found = re.search(_TARGET, command)
+    return found[1] if found else ""
 
 
 def _source_of(command: str) -> str:

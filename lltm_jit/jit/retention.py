@@ -85,6 +85,8 @@ def prune(keep: int | None = None) -> dict[str, str]:
         The keys of all other builds, each with why it stays, as one in use by any process
         does; with nothing where it is removed.
     """
+    from . import pch  # a cached import does without it
+
     if keep is None:
         keep = knobs.count("LLTM_JIT_KEEP") or 1
     seen: dict[str, int] = {}
@@ -93,7 +95,7 @@ def prune(keep: int | None = None) -> dict[str, str]:
         seen[record.flags_key] = seen.get(record.flags_key, 0) + 1
         if seen[record.flags_key] > keep or _last_use(record) < time.time() - _UNUSED:
             kept[record.key] = remove(record.key)
-    for remove_rest in (_remove_failed, _remove_debris):
+    for remove_rest in (_remove_failed, _remove_debris, pch.prune):
         with suppress(OSError):  # others prune at the same time, or nobody may write here
             remove_rest()
     return kept

@@ -75,6 +75,7 @@ class BuildSpec:
     note: str = ""  # said in the line that announces a build, such as why it is without CUDA
     texts: tuple[tuple[Path, str], ...] = ()  # sources that are written to their path for a build
     listings: tuple[tuple[str, str], ...] = ()  # what `#line` calls the pieces of texts
+    with_header: bool = False  # waits for the precompiled header
     variant: str = ""  # what a variant of a kernel is called when it is built
     constants: tuple[tuple[str, str], ...] = ()  # the macros of a variant
     asked: dict[str, Any] = field(default_factory=dict, compare=False)  # what load was given
@@ -249,7 +250,8 @@ def _is_cuda(source: Path) -> bool:
 
 def default_cflags(toolchain: Toolchain, with_cuda: bool) -> tuple[str, ...]:
     """C++ flags of our own kernels. torch itself passes no optimisation flag."""
-    flags = list(common_cflags(toolchain))
+    optimised = not knobs.flag("LLTM_JIT_DEBUG")
+    flags = [*(("-O3",) if optimised else ()), *common_cflags(toolchain)]
     if toolchain.machine in ("x86_64", "AMD64") and toolchain.cxx_family in ("gcc", "clang"):
         flags += _CPU_FLAGS.get(toolchain.cpu_capability, ())
     if toolchain.cxx_family == "gcc":
@@ -262,8 +264,8 @@ def default_cflags(toolchain: Toolchain, with_cuda: bool) -> tuple[str, ...]:
 
 
 def common_cflags(toolchain: Toolchain) -> tuple[str, ...]:
-    """C++ flags of every extension, the user's own as well."""
-    flags = ["-O0", "-g"] if knobs.flag("LLTM_JIT_DEBUG") else ["-O3"]
+    """C++ flags of every extension, the user's own as well: they decide on optimisation."""
+    flags = ["-O0", "-g"] if knobs.flag("LLTM_JIT_DEBUG") else []
     if sanitizers := knobs.text("LLTM_JIT_SANITIZE"):
         flags += [f"-fsanitize={sanitizers}", "-fno-omit-frame-pointer", "-g"]
     if toolchain.cxx_family == "gcc":

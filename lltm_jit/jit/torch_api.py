@@ -56,10 +56,10 @@ def load(
 
     The arguments are those of :func:`torch.utils.cpp_extension.load`, with these differences:
     ``sources`` may be a directory, which gives all sources and headers below it (with
-    ``with_cuda=False`` without ``.cu``); C++ is compiled with ``-O3`` unless ``extra_cflags`` says
-    otherwise; ``build_directory`` takes the place of TORCH_EXTENSIONS_DIR for this call, and gets
-    a link to what is built; afterwards ``import name`` gives the module, too, unless the name is
-    another's;
+    ``with_cuda=False`` without ``.cu``); ``build_directory`` takes the place of
+    TORCH_EXTENSIONS_DIR for this call, and gets a link to what is built; afterwards ``import name``
+    gives the module, too, unless the name is another's; a source that begins with
+    ``torch/extension.h`` is compiled with a precompiled header from its second build on;
     ``keep_intermediates`` has no effect, since objects are kept for the next build.
 
     Returns:
@@ -199,7 +199,8 @@ def load_inline(
     """Load an extension from sources given as strings.
 
     The arguments are those of :func:`torch.utils.cpp_extension.load_inline`; ``keep_intermediates``
-    and ``use_pch`` have no effect. Errors name the string and its own line, as in
+    has no effect, and ``use_pch`` makes the first build wait for the precompiled header, which
+    later builds use anyway. Errors name the string and its own line, as in
     ``cuda_sources[0]:12``.
 
     Returns:
@@ -227,6 +228,7 @@ def load_inline(
         is_python_module=is_python_module,
         with_pytorch_error_handling=with_pytorch_error_handling,
         no_implicit_headers=no_implicit_headers,
+        use_pch=use_pch,
     )
 
 
@@ -246,6 +248,7 @@ def load_listings(
     is_python_module: bool = True,
     with_pytorch_error_handling: bool = True,
     no_implicit_headers: bool = False,
+    use_pch: bool = False,
 ) -> Any:
     """``load_inline`` for strings that have names, by which errors call them."""
     with cache.at_root(build_directory):
@@ -273,6 +276,7 @@ def load_listings(
         python_module=is_python_module,
         texts=texts,
         listings=[*bound, *cuda],
+        with_header=use_pch,
     )
     return _load(made, verbose)
 

@@ -1,13 +1,16 @@
-"""The process in which torch compiles: started by file path, with torch and the standard library.
+"""The process that compiles: started by file path, with the standard library, and torch if needed.
 
 It reads one line of JSON from standard input and then goes on reading. When that input ends, the
-process that asked for the build is gone, and everything started here is ended.
+process that asked for the build is gone, and everything started here is ended; but a precompiled
+header is made for later builds, and is finished.
 """
 
 import glob
 import json
 import os
+import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,10 +20,15 @@ from contextlib import suppress
 
 
 def main() -> int:
-    """Build what the request describes; 0 when the library stands in the directory."""
+    """Do what the request describes; 0 when it is done.
+
+    Without a build file torch writes it. With one, ninja makes the library.
+    """
     channel = _own_input()
     with open(channel, "rb", buffering=0, closefd=False) as stdin:
         request = json.loads(stdin.readline())
+    if "header" in request:
+        return _make_header_alone(request)
     # The first entry is this file's own directory, whose modules must not be found by torch.
     sys.path[:] = request["sys_path"]
     signal.signal(
@@ -31,7 +39,7 @@ def main() -> int:
         command = [request["ninja"], "-f", request["build_file"], "-v"]
         jobs = ["-j", os.environ["MAX_JOBS"]] if "MAX_JOBS" in os.environ else []
         return subprocess.call([*command, *jobs], cwd=request["directory"])
-    return _build_with_torch(request)
+    return _write_with_torch(request)
 
 
 def _own_input() -> int:
@@ -43,7 +51,7 @@ def _own_input() -> int:
     return channel
 
 
-def _build_with_torch(request: dict) -> int:
+def _write_with_torch(request: dict) -> int:
     import logging
 
     logging.basicConfig(format="%(message)s", stream=sys.stdout)
@@ -52,6 +60,8 @@ def _build_with_torch(request: dict) -> int:
 
     # Only who asked loads what is built: it may need what that process has loaded, or preloaded.
     torch.ops.load_library = lambda path: None
+    if sys.platform != "win32":  # where torch starts ninja in an environment of its making
+        cpp_extension._run_ninja_build = lambda *rest, **named: None
     # torch tells its steps at levels that nobody sees unless asked.
     logging.getLogger(cpp_extension.__name__).setLevel(logging.DEBUG)
     # Where torch would give two sources one name, or one with a blank in it.
@@ -87,6 +97,82 @@ def _build_with_torch(request: dict) -> int:
         print(f"{type(error).__name__}: {error}{cause}", flush=True)
         return 1
     return 0
+
+
+def _make_header_alone(request: dict) -> int:
+    """Make a precompiled header in a child that nobody waits for."""
+    if os.fork():
+        return 0
+    os.setsid()
+    signal.signal(signal.SIGTERM, _exit_once)
+    os.nice(request["nice"])
+    try:
+        return make_header(request)
+    except (OSError, SystemExit):
+        return 1  # a full disk, or told to end: what was started is ended, and nothing is left
+    finally:
+        shutil.rmtree(request["directory"], ignore_errors=True)
+
+
+def _exit_once(number: int, frame: object) -> None:
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    sys.exit(1)
+
+
+def make_header(request: dict) -> int:
+    """Compile ``torch/extension.h`` in a directory, and move that to its place.
+
+    Where the compiler fails, that is told there instead: it would fail again.
+    """
+    directory, began = request["directory"], time.time()
+    folder = os.path.join(directory, "torch")
+    stub, depfile = os.path.join(directory, "stub.h"), os.path.join(directory, "stub.d")
+    os.mkdir(folder)
+    with open(stub, "w") as file:
+        file.write("#include <torch/extension.h>\n")
+    target = os.path.join(folder, "extension.h.gch")
+    options = ["-MD", "-MF", depfile, "-x", "c++-header", stub, "-o", target]
+    done = subprocess.run(
+        [*request["command"], *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    files: list = []
+    if done.returncode == 0:
+        with open(depfile, errors="surrogateescape") as file:
+            words = re.findall(r"(?:\\.|[^\s\\])+", file.read().replace("\\\n", " "))
+        files = [re.sub(r"\\(.)", r"\1", word) for word in words[1:]]
+        files = [path for path in files if path != stub]
+        os.remove(depfile)
+        os.remove(stub)  # or a source could include it
+    else:
+        shutil.rmtree(folder)
+    record = {
+        "failed": done.stdout.decode(errors="replace")[-4000:] if done.returncode else "",
+        "seconds": round(time.time() - began, 1),
+        "asked": sorted({name for path in files for name in _asked_for(path)}),
+        "files": {path: identity(path) for path in files},
+    }
+    with open(os.path.join(directory, "header.json"), "w") as file:
+        json.dump(record, file)
+    for path in (directory, folder):
+        if os.path.exists(path):
+            os.chmod(path, request["mode"])
+    os.rename(directory, request["header"])
+    return 0
+
+
+def _asked_for(path: str) -> list:
+    """What a header would include if it is there."""
+    with open(path, errors="replace") as file:
+        return re.findall(r"__has_include(?:_next)?\s*\(\s*[<\"]([^>\"\n]+)", file.read())
+
+
+def identity(path: str) -> list:
+    """By what a file is known again, unread: it changes with an edit and with a replacement."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return []
+    return [status.st_ino, status.st_size, status.st_mtime_ns]
 
 
 def _end_with_parent(channel: int) -> None:

@@ -13,12 +13,13 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 import types
 
 import pytest
-from engine_bench import HERE
+from engine_bench import HERE, alive
 
-from lltm_jit.jit import progress
+from lltm_jit.jit import BuildError, detect, load, progress
 from lltm_jit.jit.progress import Reporter
 
 
@@ -68,7 +69,7 @@ def test_every_command_is_told_as_it_starts_and_as_it_ends(bench, tmp_path):
 
 def test_what_torch_and_ninja_do_not_know_is_left_out(capsys):
     reporter = Reporter(verbose=True)
-    reporter.line("I1 cpp_extension.py:1] Allowing ninja to set a default number of workers...")
+    reporter.line("W1 cpp_extension.py:1] No CUDA runtime is found, using CUDA_HOME='/cuda'")
     reporter.line("ninja: Jobserver mode detected:  -j1 --jobserver-auth=fifo:/tmp/tokens")
     reporter.line("words of a compiler")
     assert capsys.readouterr().err == "lltm_jit: words of a compiler\n"
@@ -99,13 +100,55 @@ def test_bar_on_a_terminal(bench):
     assert last.startswith("lltm_jit: ready in ")
 
 
+def test_a_file_has_its_own_seconds(bench):
+    bench.write("one/one.cpp", "//! sleep 1\n")
+    bench.write("two/two.cpp", "//! sleep 1\n")
+    said = bench.run(MAX_JOBS="1")["said"]
+    seconds = [float(found) for found in re.findall(r"\.cpp \((\d+\.\d) s\)", said)]
+    assert len(seconds) == 2
+    assert all(1 <= each < 2 for each in seconds)
+
+
+def test_a_failed_file_is_marked_and_its_command_told_once(bench, capsys):
+    bench.write("one/one.cpp", "//! error x\n")
+    with pytest.raises(BuildError):
+        load(bench.spec(), detect(), verbose=True)
+    said = capsys.readouterr().err
+    assert re.search(r"lltm_jit: \[\d/3\] one.cpp failed \(\d+\.\d s\)\n", said)
+    assert not re.search(r"one.cpp \(", said)
+    assert len(re.findall(r" -c \S*one.cpp", said)) == 1
+    assert "FAILED" not in said
+    assert "build stopped" not in said
+
+
+def test_the_first_error_ends_the_other_compilers_and_what_was_finished_stays(
+    bench, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("MAX_JOBS", "3")
+    gate = tmp_path / "gate"
+    bench.write("one/one.cpp", f"//! wait {gate}\n")
+    bench.write("two/two.cpp", "//! sleep 0.5\n//! error x\n")
+    bench.write("three/three.cpp", "three\n")
+    began = time.monotonic()
+    with pytest.raises(BuildError, match="error: x"):
+        bench.load()
+    assert time.monotonic() - began < 30  # the compiler at the gate waits for a minute
+    assert not alive(int(gate.read_text()))
+    assert "link" not in bench.counts
+    bench.write("one/one.cpp", "one\n")
+    bench.write("two/two.cpp", "two\n")
+    bench.load()
+    assert bench.counts == ["compile one.cpp", "compile two.cpp", "link"]
+
+
 @pytest.mark.parametrize(
     "line", ["[1/2 0.5] c++ -c '/a b/x.cpp' -o x.o", "[1/2 0.5] c++ -c x.cpp -o x.o"]
 )
 def test_step_names_the_source(capsys, line):
     reporter = Reporter(verbose=False)
     reporter.line(line)
-    assert capsys.readouterr().err == "lltm_jit: [1/2] x.cpp (0.5 s)\n"
+    reporter.close()
+    assert capsys.readouterr().err == "lltm_jit: [1/2] x.cpp (0.0 s)\n"
     assert reporter.compiled == 1
 
 
@@ -161,7 +204,7 @@ def test_in_a_notebook(monkeypatch, capsys, widgets, expected):
     reporter.line("[1/2 0.5] c++ -c x.cpp -o x.o")
     reporter.close()
     assert (len(shown), capsys.readouterr().err) == (
-        (1, "") if expected == "widget" else (0, "lltm_jit: [1/2] x.cpp (0.5 s)\n")
+        (1, "") if expected == "widget" else (0, "lltm_jit: [1/2] x.cpp (0.0 s)\n")
     )
 
 

@@ -1,15 +1,16 @@
 """torch's build in small: a build file of the same form, run by ninja."""
 
 import os
-import subprocess
 import time
 from pathlib import Path
 
 import torch
 
 RULES = """ninja_required_version = 1.3
+cxx = {cxx}
+cflags = {includes} -fPIC {cflags}
 rule compile
-  command = {cxx} -MMD -MF $out.d {includes} -fPIC {cflags} -c $in -o $out
+  command = $cxx -MMD -MF $out.d $cflags -c $in -o $out
   depfile = $out.d
   deps = gcc
 rule cuda_compile
@@ -17,7 +18,7 @@ rule cuda_compile
   depfile = $out.d
   deps = gcc
 rule link
-  command = {cxx} $in -shared {ldflags} -o $out
+  command = $cxx $in -shared {ldflags} -o $out
 """
 
 
@@ -54,15 +55,15 @@ def load(
     if "FAKE_TORCH_WAIT" in os.environ:
         Path(os.environ["FAKE_TORCH_WAIT"]).touch()
         time.sleep(60)
-    jobs = ["-j", os.environ["MAX_JOBS"]] if "MAX_JOBS" in os.environ else []
-    command = ["ninja", "-v", *jobs]
     try:
-        subprocess.run(command, cwd=directory, check=True)
-    except subprocess.CalledProcessError as error:
-        raise RuntimeError(f"Error building extension '{name}'") from error
+        _run_ninja_build(build_directory, verbose, f"Error building extension '{name}'")
     finally:
         (directory / "lock").unlink()
     torch.ops.load_library(str(directory / f"{name}.so"))
+
+
+def _run_ninja_build(build_directory, verbose, error_prefix):
+    raise AssertionError("the engine runs ninja itself")
 
 
 def _write_ninja_file(

@@ -1,0 +1,328 @@
+"""The precompiled header of ``torch/extension.h``, which is most of what a file with it costs.
+
+g++ takes ``torch/extension.h.gch`` from a directory that it searches, if its own conditions hold:
+the same compiler, the same options, no macro that the header would have seen differently. Here are
+the conditions that g++ does not check: that the headers are those it was made from, and that the
+build's include paths would find the same ones.
+
+A header takes a minute to make and hundreds of megabytes, so it is made beside a build, by a
+process of its own at low priority, and used from the next build on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import cache, cancel, jobs, knobs, publish
+from .progress import Reporter
+from .spec import CXX_SUFFIXES, BuildSpec
+from .toolchain import Toolchain
+from .worker import identity
+
+if sys.platform != "win32":
+    import fcntl
+
+RECORD = "header.json"
+_WORKER = Path(__file__).with_name("worker.py")
+_KEPT = 2
+_UNUSED = 30 * 24 * 3600  # seconds after which a header goes that no build has used
+_TRIED_AGAIN = 24 * 3600  # seconds after which a compiler is asked once more that failed
+_MEMORY = 3 * jobs.GIBIBYTE  # that g++ takes for it
+_DISK = 4 * jobs.GIBIBYTE  # that must be free: it is most of a gibibyte
+
+# The first include of a source, behind comments and other directives.
+_FIRST = re.compile(
+    r"(?:\s|//[^\n]*\n|/\*.*?\*/|#[ \t]*(?!include)[^\n]*\n)*"
+    r'#[ \t]*include[ \t]*[<"]torch/extension\.h[>"]',
+    re.DOTALL,
+)
+# Options that g++ compares, or that change no header; with any other there is no header.
+_KNOWN = re.compile(r"-(?:[DU]\w|[OWfgm]|std=|w$|pthread$|pipe$|pedantic)")
+_REFUSED = ("-W", "-Winvalid-pch", "-fsyntax-only")
+_NOT_OURS = ("CPATH", "CPLUS_INCLUDE_PATH", "GCC_EXEC_PREFIX")  # what adds to the search
+
+
+@dataclass(frozen=True)
+class Header:
+    """A precompiled header, made or not.
+
+    ``command`` compiles it, apart from the files; ``searched`` are the build's own include paths.
+    """
+
+    key: str
+    command: tuple[str, ...]
+    searched: tuple[str, ...]
+
+    @property
+    def directory(self) -> Path:
+        """What a compiler has to search."""
+        return _place() / self.key
+
+
+def _place() -> Path:
+    return cache.builds_directory() / "pch"
+
+
+@contextlib.contextmanager
+def beside(
+    build_file: Path, spec: BuildSpec, toolchain: Toolchain, reporter: Reporter
+) -> Iterator[dict[str, str]]:
+    """The variables by which the compilers of a build find the header, for as long as they run.
+
+    Where there is none, it is made for the next build; a spec that asks for it waits until it is.
+    """
+    header = of(build_file, spec, toolchain)
+    if header is None:
+        yield {}
+        return
+    directory = find(header)
+    if directory is None and spec.with_header:
+        if make(header, reporter, low_priority=False):
+            reporter.report("waiting for the precompiled header of torch/extension.h")
+        directory = wait(header)
+    if directory:
+        reporter.detail(f"the precompiled header is {directory}")
+        # It is searched before the directories of torch, and after those that the build names.
+        yield {"CPATH": str(directory)}
+        return
+    spare = jobs.cpu_count() > 2 * len(spec.sources)
+    if spare:
+        _make_for_later(header, reporter)
+    yield {}
+    if not spare:
+        _make_for_later(header, reporter)
+
+
+def _make_for_later(header: Header, reporter: Reporter) -> None:
+    if make(header, reporter):
+        reporter.detail("a precompiled header of torch/extension.h is made for the next build")
+
+
+def of(build_file: Path, spec: BuildSpec, toolchain: Toolchain) -> Header | None:
+    """The header that would serve a build; None where no source or no compiler would take it."""
+    if sys.platform != "linux" or toolchain.cxx_family != "gcc" or not knobs.flag("LLTM_JIT_PCH"):
+        return None
+    if any(name in _NOT_OURS for name, _ in toolchain.environment):
+        return None
+    if not any(_starts_with_it(path, spec) for path in spec.sources):
+        return None
+    found = re.findall(
+        r"^(cxx|cflags|post_cflags) = (.*)$", build_file.read_text("utf-8"), re.MULTILINE
+    )
+    command = _command(dict(found))
+    if command is None:
+        return None
+    facts = [
+        toolchain.cxx_version,
+        toolchain.torch_version,
+        toolchain.python_abi,
+        toolchain.machine,
+        toolchain.environment,
+        command[0],
+    ]
+    key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:20]
+    return Header(key, *command)
+
+
+def _starts_with_it(path: Path, spec: BuildSpec) -> bool:
+    if path.suffix not in CXX_SUFFIXES:
+        return False
+    try:
+        text = dict(spec.texts).get(path) or path.read_text("utf-8", errors="replace")
+    except OSError:
+        return False  # which the compiler will tell
+    return _FIRST.match(text) is not None
+
+
+def _command(variables: dict[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """The command for a header and the build's own include paths, from the build file's variables.
+
+    None where there is something in it whose effect on headers is not known.
+    """
+    flags = f"{variables.get('cflags', '')} {variables.get('post_cflags', '')}"
+    try:
+        words = iter(shlex.split(flags))
+        command = shlex.split(variables.get("cxx", ""))
+    except ValueError:
+        return None
+    if not command or re.search(r"[$`;&|<>*?~#]", flags):  # the shell has a part in it
+        return None
+    searched = []
+    for word in words:
+        if word.startswith("-I"):
+            searched.append(word[2:] or next(words, ""))
+        elif word == "-isystem":
+            command += [word, next(words, "")]
+        elif not _KNOWN.match(word) or word.startswith(("-Wp,", "-Wa,")) or word in _REFUSED:
+            return None
+        elif not word.startswith("-DTORCH_EXTENSION_NAME="):
+            command.append(word)
+    return tuple(command), tuple(searched)
+
+
+def find(header: Header) -> Path | None:
+    """The directory with a header that is right for a build; marks it as used."""
+    record = _record(header.directory)
+    if record is None:
+        return None
+    if _is_outdated(header, record):
+        publish.remove_whole(header.directory)
+        return None
+    if record["failed"] or any(_shadows(Path(path), record) for path in header.searched):
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(header.directory / RECORD)
+    return header.directory
+
+
+def _is_outdated(header: Header, record: dict[str, Any]) -> bool:
+    """Whether its files were changed since, or the compiler that failed may do better today."""
+    if record["failed"]:
+        return _last_use(header.directory / RECORD) < time.time() - _TRIED_AGAIN
+    return any(identity(path) != known for path, known in record["files"].items())
+
+
+def _record(directory: Path) -> dict[str, Any] | None:
+    try:
+        return json.loads((directory / RECORD).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _shadows(directory: Path, record: dict[str, Any]) -> bool:
+    """Whether a directory has another file by a name under which the header may include one.
+
+    Such a name is any end of a header's path, or one that a header asks ``__has_include`` about.
+    """
+    try:
+        there = set(os.listdir(directory))
+    except OSError:
+        return False
+    if any(name.partition("/")[0] in there for name in record["asked"]):
+        return True
+    for path in record["files"]:
+        parts = path.split("/")
+        for index in range(1, len(parts)):
+            if parts[index] in there:
+                other = directory.joinpath(*parts[index:])
+                if other.is_file() and not other.samefile(path):
+                    return True
+    return False
+
+
+def make(header: Header, reporter: Reporter, *, low_priority: bool = True) -> bool:
+    """Start to make a header, unless somebody makes it, or could not; whether it is being made."""
+    if _record(header.directory) is not None:  # of a compiler that failed, or it shadows
+        return False
+    place = _place()
+    try:
+        cache.make_directory(place)
+        if shutil.disk_usage(place).free < _DISK or jobs.available_memory() < _MEMORY:
+            reporter.detail("no precompiled header: too little free space or memory for it")
+            return False
+        with _locked(header) as lock:
+            if lock is None:
+                return True
+            directory = tempfile.mkdtemp(prefix=f"tmp-{header.key}-", dir=place)
+            request = {
+                "directory": directory,
+                "header": str(header.directory),
+                "command": header.command,
+                "mode": cache.mode(),
+                "nice": 19 if low_priority else 0,
+            }
+            # It goes on alone, and outlives this process where that ends earlier.
+            subprocess.run(
+                [sys.executable, "-I", "-S", "-X", "utf8", str(_WORKER)],
+                input=json.dumps(request).encode() + b"\n",
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                pass_fds=[lock],
+                check=False,
+            )
+    except OSError as error:
+        reporter.detail(f"no precompiled header: {error}")
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _locked(header: Header) -> Iterator[int | None]:
+    """The lock of a header, None where another has it; who gets the descriptor keeps the lock."""
+    path = cache.builds_directory() / "locks" / f"pch-{header.key}.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            mine = True
+        except BlockingIOError:
+            mine = False
+        yield descriptor if mine else None
+    finally:
+        os.close(descriptor)
+
+
+def wait(header: Header) -> Path | None:
+    """What :func:`find` gives, once nobody makes the header any more."""
+    while True:
+        with _locked(header) as lock:
+            if lock is not None:
+                return find(header)
+        cancel.check()
+        time.sleep(0.1)
+
+
+def sizes() -> dict[str, int]:
+    """The bytes of each header by its key, those used last first."""
+    return {place.name: _size(place) for place in _used_last_first()}
+
+
+def _size(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+
+
+def _used_last_first() -> list[Path]:
+    found = [(_last_use(path), path.parent) for path in _place().glob(f"*/{RECORD}")]
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def _last_use(record: Path) -> float:
+    try:
+        return record.stat().st_mtime
+    except OSError:
+        return 0.0  # removed just now
+
+
+def prune(keep: int = _KEPT) -> list[str]:
+    """Remove all headers but those used last, and what killed makers left; the keys that went.
+
+    A compiler that reads one keeps it open, and one that comes too late does without.
+    """
+    oldest = time.time() - _UNUSED
+    gone = [
+        path
+        for index, path in enumerate(_used_last_first())
+        if index >= keep or _last_use(path / RECORD) < oldest
+    ]
+    for path in gone:
+        publish.remove_whole(path)
+    for left in _place().glob("tmp-*"):
+        with _locked(Header(left.name.split("-")[1], (), ())) as lock:
+            if lock is not None:
+                shutil.rmtree(left, ignore_errors=True)
+    return [path.name for path in gone]

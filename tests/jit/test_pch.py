@@ -1,0 +1,300 @@
+"""The precompiled header: when it is made and used, and that it never changes a result."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from engine_bench import alive, compiler_pid, wait_for
+
+from lltm_jit.jit import BuildError, BuildSpec, cache, detect, pch
+from lltm_jit.jit.progress import Reporter
+
+INCLUDE = "#include <torch/extension.h>\n"
+FIRST = "// what it is\n#pragma once\n" + INCLUDE
+
+
+@pytest.fixture(autouse=True)
+def room(monkeypatch):
+    monkeypatch.setattr(pch, "_MEMORY", 0)
+    monkeypatch.setattr(pch, "_DISK", 0)
+
+
+@pytest.fixture
+def own(bench):
+    """A source that begins with the include, beside one that does not."""
+    bench.write("one/one.cpp", f"{FIRST}one\n")
+    return bench
+
+
+def headers(bench) -> list[Path]:
+    return sorted(path.parent for path in bench.builds.glob("pch/*/header.json"))
+
+
+def made(bench) -> Path:
+    """The header, once it is there."""
+    wait_for(lambda: [path for path in headers(bench) if not path.name.startswith("tmp-")])
+    return headers(bench)[0]
+
+
+def test_is_made_beside_the_first_build_and_used_by_the_next(own):
+    own.load()
+    made(own)
+    assert own.counts == sorted(["compile one.cpp", "compile two.cpp", "header", "link"])
+    own.write("one/one.cpp", f"{FIRST}two\n")
+    assert own.load().info.compiled == 1
+    assert own.counts == ["compile one.cpp with a header", "link"]
+    assert list(own.builds.glob("pch/tmp-*")) == []
+
+
+@pytest.mark.parametrize("text", ["one\n", "int x;\n" + INCLUDE, '#include "a.h"\n' + INCLUDE])
+def test_is_not_made_for_a_source_that_begins_otherwise(bench, text):
+    bench.write("one/one.cpp", text)
+    bench.load()
+    assert not (bench.builds / "pch").exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"LLTM_JIT_PCH": "0"},
+        {"CPATH": "/nowhere"},
+        {"CPLUS_INCLUDE_PATH": "/nowhere"},
+    ],
+)
+def test_is_not_made_where_it_is_not_wanted(own, changes, monkeypatch):
+    for name, value in changes.items():
+        monkeypatch.setenv(name, value)
+    own.load()
+    assert not (own.builds / "pch").exists()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    ["-include x.h", "-imacros x.h", "@flags", "-Wp,-DX", "-I$HOME", "-DX='`id`'", "-Winvalid-pch"],
+)
+def test_is_not_made_where_a_flag_may_change_what_is_included(own, flags):
+    file = own.write("build.ninja", f"cxx = c++\ncflags = -O2 {flags}\n")
+    assert pch.of(file, own.spec(), detect()) is None
+
+
+def header_of(own, flags: str, cxx: str = "c++") -> pch.Header:
+    file = own.write("build.ninja", f"cxx = {cxx}\ncflags = {flags}\n")
+    found = pch.of(file, own.spec(), detect())
+    assert found is not None
+    return found
+
+
+def test_one_header_for_all_names_and_include_paths_and_another_for_other_flags(own):
+    first = header_of(own, "-DTORCH_EXTENSION_NAME=a -isystem /t -fPIC -std=c++17")
+    assert first.command == ("c++", "-isystem", "/t", "-fPIC", "-std=c++17")
+    again = header_of(own, "-DTORCH_EXTENSION_NAME=b -isystem /t -fPIC -std=c++17 -I/x -I /y")
+    assert (again.key, again.searched) == (first.key, ("/x", "/y"))
+    keys = {first.key}
+    for flags in (
+        "-isystem /t -std=c++17",
+        "-isystem /u -fPIC -std=c++17",
+        "-isystem /t -fPIC -std=c++20",
+        *(
+            f"-isystem /t -fPIC -std=c++17 {flag}"
+            for flag in (
+                "-O2",
+                "-O3",
+                "-g",
+                "-DNDEBUG",
+                "-march=native",
+                "-UX",
+                "-DCPU_CAPABILITY=AVX2",
+            )
+        ),
+    ):
+        keys.add(header_of(own, flags).key)
+    keys.add(header_of(own, "-isystem /t -fPIC -std=c++17", "g++").key)
+    assert len(keys) == 12
+
+
+@pytest.mark.parametrize(
+    "change", [{"cxx_version": "c++ 9"}, {"torch_version": "1"}, {"python_abi": "x"}]
+)
+def test_another_compiler_or_torch_gets_a_header_of_its_own(own, change):
+    key = header_of(own, "-O2").key
+    other = pch.of(own.sources / "build.ninja", own.spec(), replace(detect(), **change))
+    assert other.key != key
+
+
+def test_another_family_of_compilers_goes_without(own):
+    own.write_compiler("clang version 19")
+    own.load()
+    assert not (own.builds / "pch").exists()
+
+
+def test_who_asks_for_it_waits_for_it(own, capsys):
+    own.load(with_header=True)
+    assert own.counts == sorted(
+        ["header", "compile one.cpp with a header", "compile two.cpp with a header", "link"]
+    )
+    assert "waiting for the precompiled header" in capsys.readouterr().err
+
+
+def test_a_compiler_that_fails_is_not_asked_again(own, monkeypatch):
+    monkeypatch.setenv("FAKE_HEADER", "error no")
+    own.load(with_header=True)
+    own.write("one/one.cpp", f"{FIRST}two\n")
+    own.load(with_header=True)
+    assert own.counts.count("header") == 1
+    assert "error: no" in json.loads((made(own) / "header.json").read_text())["failed"]
+    os.utime(made(own) / "header.json", (0, 0))
+    own.write("one/one.cpp", f"{FIRST}three\n")
+    monkeypatch.delenv("FAKE_HEADER")
+    own.load(with_header=True)
+    assert "compile one.cpp with a header" in own.counts
+
+
+def test_a_build_that_fails_has_it_made_too(own):
+    own.write("one/one.cpp", f"{FIRST}//! error x\n")
+    with pytest.raises(BuildError):
+        own.load()
+    made(own)
+
+
+def test_a_changed_file_of_torch_gives_another_header(own, template, monkeypatch, tmp_path):
+    copy = tmp_path / "torch.h"
+    shutil.copyfile(template, copy)
+    monkeypatch.setenv("FAKE_TEMPLATE", str(copy))
+    own.load(with_header=True)
+    copy.write_bytes(copy.read_bytes() + b" ")
+    own.write("one/one.cpp", f"{FIRST}two\n")
+    own.counts.clear()
+    own.load(with_header=True)
+    assert own.counts.count("header") == 1
+
+
+def test_a_process_does_not_wait_for_it_and_it_outlives_the_process(own, tmp_path):
+    gate = tmp_path / "gate"
+    began = time.monotonic()
+    own.run(FAKE_HEADER=f"wait {gate}")
+    assert time.monotonic() - began < 30  # the compiler at the gate waits for a minute
+    compiler = compiler_pid(gate)
+    assert alive(compiler)
+    Path(f"{gate}.go").touch()
+    made(own)
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGKILL])
+def test_an_ended_maker_leaves_nothing(own, tmp_path, monkeypatch, signal_number):
+    gate = tmp_path / "gate"
+    monkeypatch.setenv("FAKE_HEADER", f"wait {gate}")
+    own.load()
+    compiler = compiler_pid(gate)
+    status = Path(f"/proc/{compiler}/status").read_text()
+    maker = int(next(line for line in status.splitlines() if line.startswith("PPid")).split()[1])
+    os.kill(maker, signal_number)
+    if signal_number == signal.SIGTERM:
+        wait_for(lambda: not alive(compiler))
+    else:
+        os.kill(compiler, signal_number)
+        wait_for(lambda: not alive(maker))
+        pch.prune()
+    wait_for(lambda: list(own.builds.glob("pch/*")) == [])
+
+
+def test_prune_keeps_those_used_last(own):
+    for index in range(4):
+        place = own.builds / "pch" / f"{index:020}"
+        (place / "torch").mkdir(parents=True)
+        (place / "torch" / "extension.h.gch").write_bytes(b"12345")
+        (place / "header.json").write_text("{}")
+        os.utime(place / "header.json", (time.time() - index,) * 2)
+    os.utime(own.builds / "pch" / f"{1:020}" / "header.json", (0, 0))
+    (own.builds / "locks").mkdir()
+    assert list(pch.sizes().values()) == [7] * 4
+    assert len(pch.prune()) == 2
+    assert list(pch.sizes()) == [f"{0:020}", f"{2:020}"]
+
+
+# With g++ itself, and a small header in torch's place.
+
+
+@pytest.fixture
+def real(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("CXX", raising=False)
+    if detect().cxx_family != "gcc":
+        pytest.skip("the compiler is not g++")
+    include = tmp_path / "include"
+    (include / "torch").mkdir(parents=True)
+    (include / "torch" / "extension.h").write_text(
+        "#pragma once\n#include <torch/other.h>\n#include <vector>\n"
+        "#ifdef LEVEL\n#define VALUE LEVEL\n#else\n#define VALUE OTHER\n#endif\n"
+    )
+    (include / "torch" / "other.h").write_text("#define OTHER 1\n")
+    cache.make_builds_directory()
+    return tmp_path
+
+
+def value(tmp_path, flags: str = "", before: str = "") -> tuple[int, bool]:
+    """What a program prints, and whether its compiler took a precompiled header."""
+    source = tmp_path / "x.cpp"
+    source.write_text(
+        f'{before}{INCLUDE}#include <cstdio>\nint main() {{ std::printf("%d", VALUE); }}\n'
+    )
+    file = tmp_path / "build.ninja"
+    options = f"-DTORCH_EXTENSION_NAME=x -isystem {tmp_path}/include -fPIC {flags}"
+    file.write_text(f"cxx = c++\ncflags = {options}\n")
+    spec = BuildSpec("x", (source,), with_header=True)
+    with pch.beside(file, spec, detect(), Reporter()) as variables:
+        done = subprocess.run(
+            ["c++", "-H", *options.split(), str(source), "-o", str(tmp_path / "x")],
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    out = subprocess.run([tmp_path / "x"], capture_output=True, text=True).stdout
+    return int(out), any(line.startswith("! ") for line in done.stderr.splitlines())
+
+
+def test_gcc_takes_it(real):
+    assert value(real) == (1, True)
+    assert value(real, "-O2") == (1, True)
+    assert value(real, "-DLEVEL=5") == (5, True)
+
+
+def test_gcc_refuses_it_after_a_macro_that_it_would_have_seen(real):
+    assert value(real) == (1, True)
+    assert value(real, before="#define LEVEL 7\n") == (7, False)
+    assert value(real, before="#define UNKNOWN 7\n") == (1, True)
+
+
+def test_an_edited_header_of_torch_is_seen(real):
+    assert value(real) == (1, True)
+    (real / "include" / "torch" / "other.h").write_text("#define OTHER 2\n")
+    assert value(real) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["torch/other.h", "other.h"])
+def test_a_header_of_the_build_that_comes_first_is_seen(real, name):
+    assert value(real) == (1, True)
+    (real / "own" / "torch").mkdir(parents=True)
+    (real / "own" / "unrelated.h").touch()
+    assert value(real, f"-I{real}/own") == (1, True)
+    (real / "own" / name).write_text("#define OTHER 3\n")
+    expected = 3 if name == "torch/other.h" else 1
+    assert value(real, f"-I{real}/own") == (expected, False)
+
+
+def test_a_header_that_is_asked_for_and_comes_later_is_seen(real):
+    (real / "include" / "torch" / "other.h").write_text(
+        "#if __has_include(<more.h>)\n#define OTHER 4\n#else\n#define OTHER 1\n#endif\n"
+    )
+    (real / "own").mkdir()
+    assert value(real, f"-I{real}/own") == (1, True)
+    (real / "own" / "more.h").touch()
+    assert value(real, f"-I{real}/own") == (4, False)
