@@ -13,34 +13,27 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import cache, engine, gpus, knobs
+from . import cache, engine, gpus, knobs, manifest
 from .engine import Build, BuildInfo
-from .fingerprint import build_key, fingerprint
+from .fingerprint import build_key, fingerprint, request_key
 from .progress import Reporter
-from .spec import CUDA_SUFFIXES, CXX_SUFFIXES, HEADER_SUFFIXES, BuildSpec, files_of
+from .spec import (
+    CUDA_SUFFIXES,
+    CXX_SUFFIXES,
+    HEADER_SUFFIXES,
+    BuildSpec,
+    files_of,
+    included_files,
+)
 from .toolchain import Toolchain
 
 FOLDER = "prebuilt"
-SCHEMA = 2
+SCHEMA = 3
 
 # Who sets one of these wants a build of another kind.
 _KINDS = ("LLTM_JIT_DEBUG", "CUDA_DEVICE_DEBUG", "LLTM_JIT_LINEINFO", "LLTM_JIT_SANITIZE")
 
 _CAPABILITIES = ("DEFAULT", "AVX2", "AVX512")  # each includes the one before
-
-_FORM: dict[str, Any] = {
-    "schema": int,
-    "library": str,
-    "digest": str,
-    "fits": dict,
-    "cuda": bool,
-    "architectures": list,
-    "compiler": str,
-    "nvcc": (str, type(None)),
-    "files": int,
-    "seconds": (int, float),
-    "created": (int, float),
-}
 
 _WORDS = {
     "torch": "torch",
@@ -91,17 +84,18 @@ def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None
     if not path.exists() or any(knobs.text(name) != knobs.KNOBS[name].default for name in _KINDS):
         return None
     try:
-        record = json.loads(path.read_text("utf-8"))
+        record = cache.read_json(path)
         problem = _misfit(record, directory, spec, toolchain)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError):
         problem = "it or its record cannot be read"
     if problem:
         Reporter().say(f"the packaged library of {spec.name} is not used: {problem}")
         return None
-    content = fingerprint(spec, toolchain)
+    request = fingerprint(spec, toolchain)
+    made_of = manifest.of_files(spec, _files(spec))
     info = BuildInfo(
         name=spec.name,
-        key=build_key(content),
+        key=build_key(request_key(request), made_of),
         directory=directory,
         library=directory / record["library"],
         reason="compiled when the package was built",
@@ -117,18 +111,13 @@ def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None
         sources=spec.sources,
         created=record["created"],
     )
-    return engine.adopt(spec, content, info)
+    return engine.adopt(spec, request, made_of, info)
 
 
 def _requirements(spec: BuildSpec, toolchain: Toolchain) -> dict[str, str]:
     """What must be the same where the library is made and where it is used."""
     root = spec.include_paths[0]
-    if spec.variant:
-        files = [*spec.sources, *spec.headers]
-    else:  # not those of the spec: a toolchain without CUDA leaves some out, and all of them count
-        suffixes = CXX_SUFFIXES + CUDA_SUFFIXES + HEADER_SUFFIXES
-        files = [path for path in files_of(root / spec.name, root) if path.suffix in suffixes]
-    digests = {path.relative_to(root).as_posix(): cache.digest(path) for path in files}
+    digests = {path.relative_to(root).as_posix(): cache.digest(path) for path in _files(spec)}
     return {
         "torch": toolchain.torch_version,
         "python": toolchain.python_abi,
@@ -138,12 +127,22 @@ def _requirements(spec: BuildSpec, toolchain: Toolchain) -> dict[str, str]:
     }
 
 
+def _files(spec: BuildSpec) -> list[Path]:
+    """The sources, and what they include from the first include path.
+
+    Not those of the spec: a toolchain without CUDA leaves some out, and all of them count.
+    """
+    root = spec.include_paths[0]
+    if spec.variant:
+        return included_files(spec.sources, root)
+    suffixes = CXX_SUFFIXES + CUDA_SUFFIXES + HEADER_SUFFIXES
+    return [path for path in files_of(root / spec.name, root) if path.suffix in suffixes]
+
+
 def _misfit(record: dict[str, Any], directory: Path, spec: BuildSpec, tools: Toolchain) -> str:
     """Why the library must not be used here; empty when it may."""
     if record["schema"] != SCHEMA:
         return "its record has another schema"
-    if not cache.has_form(record, _FORM):
-        return "its record has missing entries or entries of another type"
     fits, here = record["fits"], _requirements(spec, tools)
     for name, words in _WORDS.items():
         if fits[name] != here[name]:
