@@ -150,6 +150,8 @@ def _record(
     for name in reads.finished(directory):
         if name in spec.objects and name not in objects:
             objects[name] = reads.compiled_from(directory, name, plan.ninja)
+            if objects[name]:
+                objects[name] += reads.flag_files(spec)
     labels = {name: writer.add(files) for name, files in objects.items()}
     if not failed:
         writer.add(reads.linked_from(directory, spec))

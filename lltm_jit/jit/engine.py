@@ -66,13 +66,15 @@ class BuildInfo:
 class Build:
     """A loaded build. ``module`` is empty for what is not a Python module.
 
-    ``request`` is what was asked for, and ``manifest`` what the build was made of.
+    ``request`` is what was asked for, ``manifest`` what the build was made of, and ``places`` where
+    its sources lie.
     """
 
     module: ModuleType
     info: BuildInfo
     request: Fingerprint = field(repr=False)
     manifest: Manifest = field(repr=False)
+    places: list[str] = field(repr=False)
 
     @property
     def content(self) -> Fingerprint:
@@ -144,9 +146,8 @@ def loaded(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
 
 def _loaded_build(spec: BuildSpec, request: Fingerprint) -> Build | None:
     start = request_key(request)[:10]
-    same = [build for key, build in _loaded.items() if key.startswith(start)]
-    for build in same:
-        if build.request == request and not any(manifest.changes(build.manifest, spec.base)):
+    for key, build in _loaded.items():
+        if key.startswith(start) and _is_current(build, build.request, spec, request):
             return build
     return None
 
@@ -168,7 +169,9 @@ def _load_record(
         registrations.add(spec, files)
         reporter.detail(f"{'made' if spec.standalone else 'loaded'} {library}")
         info = _info(record, spec, toolchain, cached)
-        _loaded[record.key] = Build(module, info, record.fingerprint, record.manifest)
+        _loaded[record.key] = Build(
+            module, info, record.fingerprint, record.manifest, record.places
+        )
     return _loaded[record.key]
 
 
@@ -207,7 +210,8 @@ def adopt(spec: BuildSpec, request: Fingerprint, made_of: Manifest, info: BuildI
     Raises:
         BuildError: the library cannot be imported.
     """
-    _loaded[info.key] = Build(_import(spec, info.key, info.library), info, request, made_of)
+    module = _import(spec, info.key, info.library)
+    _loaded[info.key] = Build(module, info, request, made_of, spec.places)
     return _loaded[info.key]
 
 
@@ -217,7 +221,7 @@ def inspect(spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
     for directory in cache.candidates(request_key(request)):
         with suppress(DamagedBuild):
             record = cache.read_record(directory)
-            if record and _is_current(record, spec, request):
+            if record and _is_current(record, record.fingerprint, spec, request):
                 return _info(record, spec, toolchain, cached=True)
     return None
 
@@ -283,7 +287,7 @@ def _find(spec: BuildSpec, request: Fingerprint, say: Callable[[str], None]) -> 
             continue
         try:
             record = cache.read_record(directory)
-            if record and _is_current(record, spec, request):
+            if record and _is_current(record, record.fingerprint, spec, request):
                 cache.check_library(record)
                 retention.mark_used(directory)
                 return record
@@ -294,13 +298,15 @@ def _find(spec: BuildSpec, request: Fingerprint, say: Callable[[str], None]) -> 
     return None
 
 
-def _is_current(record: Record, spec: BuildSpec, request: Fingerprint) -> bool:
+def _is_current(
+    build: Build | Record, asked: Fingerprint, spec: BuildSpec, request: Fingerprint
+) -> bool:
     """Whether a build is of this request, and of the files as they are now."""
-    made_of = record.manifest
+    places = spec.places
     return (
-        record.fingerprint == request
-        and (made_of["movable"] or record.places[: len(spec.places)] == spec.places)
-        and not any(manifest.changes(made_of, spec.base))
+        asked == request
+        and (build.manifest["movable"] or build.places[: len(places)] == places)
+        and not any(manifest.changes(build.manifest, spec.base))
     )
 
 

@@ -140,7 +140,7 @@ def reasons(old: Record | None, spec: BuildSpec, new: Fingerprint) -> list[str]:
     changes = manifest.changes(old.manifest, spec.base)
     now = manifest.content(old.manifest)
     for name in changes.files:
-        now[name] = manifest.digest(os.path.join(spec.base, name))
+        now[name] = manifest.digest(manifest.place(spec.base, name))
         if not now[name]:
             del now[name]
     before = whole(old.fingerprint, old.manifest)

@@ -40,13 +40,16 @@ class Manifest(TypedDict):
     """As it lies in ``ok.json``.
 
     ``own`` has digests by label, ``outside`` has digest and stamp by path. ``folders`` are those
-    that were searched, each with its stamp and which of the names looked for it has. ``names`` are
-    looked for besides those of the files. ``movable``: another checkout has the same files.
+    that were searched: in each, which of the names looked for it has, where it leads to if it is a
+    link, and its stamp. ``search`` is where the tools look, ``beside`` where an include in quotes
+    does first. ``names`` are looked for besides those of the files. ``movable``: another checkout
+    has the same files.
     """
 
     own: dict[str, str]
     outside: dict[str, list[Any]]
     search: list[str]
+    beside: list[str]
     names: list[str]
     folders: dict[str, list[Any]]
     movable: bool
@@ -70,7 +73,7 @@ def parts(names: Iterable[str]) -> set[str]:
 
 def empty() -> Manifest:
     """That of a build which read nothing."""
-    return Manifest(own={}, outside={}, search=[], names=[], folders={}, movable=True)
+    return Manifest(own={}, outside={}, search=[], beside=[], names=[], folders={}, movable=True)
 
 
 def of_files(spec: BuildSpec, files: Iterable[Path]) -> Manifest:
@@ -94,19 +97,16 @@ def key(manifest: Manifest) -> str:
 
 def changes(manifest: Manifest, base: Path) -> Changes:
     """What differs from the time of the build. Starts no process."""
-    files = {
-        label
-        for label, then in manifest["own"].items()
-        if digest(os.path.join(base, label)) != then
-    }
+    own = manifest["own"].items()
+    files = {label for label, then in own if digest(place(base, label)) != then}
     for path, (then, *stamp) in manifest["outside"].items():
         if _stamp(path) != stamp and (not then or digest(path) != then):
             files.add(path)
-    folders = {os.path.join(base, label): entry for label, entry in manifest["folders"].items()}
+    folders = {place(base, label): entry for label, entry in manifest["folders"].items()}
     if all(_stamp(folder) == entry[2:] for folder, entry in folders.items()):
         return Changes(files, set())
-    search = [os.path.join(base, label) for label in manifest["search"]]
-    read = [os.path.join(base, label) for label in (*manifest["own"], *manifest["outside"])]
+    search = [place(base, label) for label in (*manifest["search"], *manifest["beside"])]
+    read = [place(base, label) for label in (*manifest["own"], *manifest["outside"])]
     now = _present(search, {*manifest["names"], *_names(read, search)})
     names: set[str] = set()
     for folder, (then, real, *_) in folders.items():
@@ -114,6 +114,11 @@ def changes(manifest: Manifest, base: Path) -> Changes:
         if real and os.path.realpath(folder) != real:
             names |= set(then)  # it is another one
     return Changes(files, names)
+
+
+def place(base: Path, label: str) -> str:
+    """Where the file of a label lies."""
+    return label if os.path.isabs(label) else os.path.normpath(os.path.join(base, label))
 
 
 def digest(path: str) -> str:
@@ -164,24 +169,28 @@ class Writer:
 
     def finish(self) -> Manifest:
         """Look at the folders that were searched; the manifest is complete."""
-        own = [os.path.join(self._spec.base, label) for label in self.manifest["own"]]
-        beside = [os.path.dirname(path) for path in (*self._sources, *own)]  # "..." looks there
-        every = dict.fromkeys([*self._search, *self._given, *beside])
-        search = [path for path in every if not _below(path, self._versioned)]
-        names = self._looked_for | self._of_versions(search)
+        made_of = self.manifest
+        own = [place(self._spec.base, label) for label in made_of["own"]]
+        search = self._not_versioned([*self._given, *self._search])
+        beside = self._not_versioned(os.path.dirname(path) for path in (*self._sources, *own))
+        every = [*search, *beside]
+        names = self._looked_for | self._of_versions(every)
         if self._asks_by_macro:
             given = [*self._spec.cflags, *self._spec.cuda_cflags]
             given += [value for _, value in self._spec.constants]
             names |= self._defined | _names_in(re.findall(_QUOTED, os.fsencode(" ".join(given))))
-        read = [*own, *self.manifest["outside"]]
-        present = _present(search, {*names, *_names(read, search)})
-        self.manifest["search"] = [self._label(folder) for folder in search]
-        self.manifest["names"] = sorted(names)
+        present = _present(every, {*names, *_names([*own, *made_of["outside"]], every)})
+        made_of["search"] = [self._label(folder) for folder in search]
+        made_of["beside"] = [self._label(folder) for folder in beside]
+        made_of["names"] = sorted(names)
         for folder, found in present.items():
             real = os.path.realpath(folder)
             entry = [sorted(found.names), real if real != folder else "", *found.stamp]
-            self.manifest["folders"][self._label(folder)] = entry
-        return self.manifest
+            made_of["folders"][self._label(folder)] = entry
+        return made_of
+
+    def _not_versioned(self, folders: Iterable[str]) -> list[str]:
+        return [path for path in dict.fromkeys(folders) if not _below(path, self._versioned)]
 
     def _enter(self, path: str) -> str:
         if path in self._sources:

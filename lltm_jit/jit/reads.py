@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,13 @@ from .spec import BuildSpec
 
 LINK_DEPENDENCIES = "link.d"
 _TELL_LINK = f"-Wl,--dependency-file={LINK_DEPENDENCIES}"
-_LIBRARIES = ("/usr/local/lib", "/usr/lib", "/lib")
+_MULTIARCH = getattr(sys.implementation, "_multiarch", "")
+_LIBRARIES = (
+    f"/usr/local/lib/{_MULTIARCH}",
+    "/usr/local/lib",
+    f"/usr/lib/{_MULTIARCH}",
+    "/usr/lib",
+)
 
 # What makes a command that compiles say where it looks for headers, and compile nothing.
 _ASK = {".cuda.o": "-E -Xcompiler -v -x cu", ".o": "-E -v -x c++"}
@@ -87,14 +94,25 @@ def libraries(spec: BuildSpec) -> tuple[list[str], list[str]]:
     return [*filter(os.path.isabs, folders), *_LIBRARIES], exact + usual
 
 
+def flag_files(spec: BuildSpec) -> list[str]:
+    """The files that hold flags, which no compiler tells."""
+    words = _split((*spec.cflags, *spec.cuda_cflags, *spec.ldflags))
+    files = [word[1:] for word in words if word.startswith("@") and os.path.isabs(word[1:])]
+    return [file for file in files if os.path.isfile(file)]
+
+
 def _words(spec: BuildSpec) -> list[str]:
     """The words that the linker gets."""
-    joined = " ".join(spec.ldflags).replace("-Xlinker ", "").replace("-Wl,", "")
-    try:
-        words = shlex.split(joined)
-    except ValueError:
-        words = joined.split()
+    words = [word.removeprefix("-Wl,") for word in _split(spec.ldflags) if word != "-Xlinker"]
     return [part for word in words for part in word.split(",")]
+
+
+def _split(flags: Iterable[str]) -> list[str]:
+    joined = " ".join(flags)
+    try:
+        return shlex.split(joined)
+    except ValueError:
+        return joined.split()
 
 
 def search(directory: Path, spec: BuildSpec, ninja: Path, environment: dict[str, str]) -> list[str]:

@@ -70,7 +70,7 @@ def seed(
         text = (directory / BUILD_FILE).read_text("utf-8", "surrogateescape")
         rest = adapted(text, list(good))
         (directory / _REST).write_text(rest, "utf-8", "surrogateescape")
-        search = [str(spec.base / label) for label in writer.manifest["search"]]
+        search = [manifest.place(spec.base, label) for label in writer.manifest["search"]]
         return Seed(good, _REST, search)
     except OSError:  # not whole, or removed just now: only speed is lost
         for leftover in directory.iterdir():
@@ -89,7 +89,7 @@ def _reusable(record: Record, spec: BuildSpec, now: Fingerprint) -> dict[str, li
     for name, made in record.objects.items():
         labels = [record.read[number] for number in made["files"]]
         if labels and not changes.touch(labels):
-            found[name] = [str(spec.base / label) for label in labels]
+            found[name] = [manifest.place(spec.base, label) for label in labels]
     return found
 
 
