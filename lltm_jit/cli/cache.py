@@ -8,9 +8,9 @@ import textwrap
 from collections import Counter
 
 from lltm_jit import native
-from lltm_jit.jit import Toolchain, cache, detect, retention
+from lltm_jit.jit import Toolchain, cache, detect, inspect, retention
 from lltm_jit.jit.builder import nearest
-from lltm_jit.jit.fingerprint import Fingerprint, build_key, fingerprint, reasons
+from lltm_jit.jit.fingerprint import fingerprint, reasons
 
 from . import _build, _families
 from ._cell import positive
@@ -32,7 +32,8 @@ def run(args: argparse.Namespace) -> int:
 
 def list_builds(_: argparse.Namespace) -> int:
     toolchain = detect()
-    current = {build_key(_content(family, toolchain)) for family in native.AT_IMPORT}
+    found = [inspect(native.spec(family, toolchain), toolchain) for family in native.AT_IMPORT]
+    current = {info.key for info in found if info}
     rows = [["", "key", "name", "made", "MB", "seconds", "because"]]
     for record in cache.records():
         mark = "*" if record.key in current else ""
@@ -57,15 +58,15 @@ def _loads_or_builds(family: str, toolchain: Toolchain) -> str:
     packaged = native.packaged(native.spec(family, toolchain), toolchain)
     if packaged:
         return f"loads {packaged.info.library}, {packaged.info.reason}"
-    content = _content(family, toolchain)
-    key = build_key(content)
+    spec = native.spec(family, toolchain)
+    if info := inspect(spec, toolchain):
+        return (
+            f"loads {info.key}, built at {_build.local_time(info.created)} because: {info.reason}"
+        )
     builds = [record for record in cache.records() if record.fingerprint["name"] == family]
-    for record in builds:
-        if record.key == key:
-            made = _build.local_time(record.created)
-            return f"loads {key}, built at {made} because: {record.reason}"
-    because = ", ".join(reasons(nearest(builds, content), content))
-    return f"builds {key}, because: {because}"
+    content = fingerprint(spec, toolchain)
+    because = ", ".join(reasons(nearest(builds, content), spec, content))
+    return f"builds it, because: {because}"
 
 
 def prune(args: argparse.Namespace) -> int:
@@ -91,8 +92,3 @@ def _report(kept: dict[str, str]) -> int:
 
 def _in_a_column(reason: str) -> str:
     return textwrap.shorten(reason, 80, placeholder=" ...")
-
-
-def _content(family: str, toolchain: Toolchain) -> Fingerprint:
-    """The content of a family's sources as they are now."""
-    return fingerprint(native.spec(family, toolchain), toolchain)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 import torch
 
@@ -66,15 +66,19 @@ class BuildInfo:
 class Build:
     """A loaded build. ``module`` is empty for what is not a Python module.
 
-    ``request`` is what was asked for, ``manifest`` what the build was made of, and ``places`` where
-    its sources lie.
+    ``spec`` and ``request`` are what was asked for, and ``manifest`` is what the build was made of.
     """
 
     module: ModuleType
     info: BuildInfo
+    spec: BuildSpec = field(repr=False)
     request: Fingerprint = field(repr=False)
     manifest: Manifest = field(repr=False)
-    places: list[str] = field(repr=False)
+
+    @property
+    def files(self) -> list[Path]:
+        """The user's files that the build was made of."""
+        return [*self.spec.sources, *manifest.own_files(self.manifest, self.spec.base)]
 
     @property
     def content(self) -> Fingerprint:
@@ -116,7 +120,13 @@ def load(
         if build := _loaded_build(spec, request):
             reporter.detail(f"no work to do: {spec.name} {build.info.key} is loaded")
             return build
-        registrations.check(spec, _own_files(spec))
+        known = [
+            file
+            for build in _loaded.values()
+            for file in build.files
+            if build.info.name == spec.name
+        ]
+        registrations.check(spec, known)
         return _load_record(spec, tools, *_obtain(spec, tools, request, asked, reporter), reporter)
 
     return _with_request(spec, tools, reporter, use)
@@ -147,15 +157,11 @@ def loaded(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
 def _loaded_build(spec: BuildSpec, request: Fingerprint) -> Build | None:
     start = request_key(request)[:10]
     for key, build in _loaded.items():
-        if key.startswith(start) and _is_current(build, build.request, spec, request):
+        if key.startswith(start) and _is_current(
+            spec, request, build.request, build.manifest, build.spec.places
+        ):
             return build
     return None
-
-
-def _own_files(spec: BuildSpec) -> list[Path]:
-    """The user's files in the builds of this name that the process has."""
-    builds = [build for build in _loaded.values() if build.info.name == spec.name]
-    return [spec.base / label for build in builds for label in build.manifest["own"]]
 
 
 def _load_record(
@@ -163,15 +169,13 @@ def _load_record(
 ) -> Build:
     if record.key not in _loaded:
         library = record.directory / record.library
-        files = [spec.base / label for label in record.manifest["own"]]
+        files = manifest.own_files(record.manifest, spec.base)
         registrations.check(spec, files)
         module = _import(spec, record.key, library)
         registrations.add(spec, files)
         reporter.detail(f"{'made' if spec.standalone else 'loaded'} {library}")
         info = _info(record, spec, toolchain, cached)
-        _loaded[record.key] = Build(
-            module, info, record.fingerprint, record.manifest, record.places
-        )
+        _loaded[record.key] = Build(module, info, spec, record.fingerprint, record.manifest)
     return _loaded[record.key]
 
 
@@ -211,7 +215,7 @@ def adopt(spec: BuildSpec, request: Fingerprint, made_of: Manifest, info: BuildI
         BuildError: the library cannot be imported.
     """
     module = _import(spec, info.key, info.library)
-    _loaded[info.key] = Build(module, info, request, made_of, spec.places)
+    _loaded[info.key] = Build(module, info, spec, request, made_of)
     return _loaded[info.key]
 
 
@@ -221,7 +225,7 @@ def inspect(spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
     for directory in cache.candidates(request_key(request)):
         with suppress(DamagedBuild):
             record = cache.read_record(directory)
-            if record and _is_current(record, record.fingerprint, spec, request):
+            if _is_right(record, spec, request):
                 return _info(record, spec, toolchain, cached=True)
     return None
 
@@ -287,7 +291,7 @@ def _find(spec: BuildSpec, request: Fingerprint, say: Callable[[str], None]) -> 
             continue
         try:
             record = cache.read_record(directory)
-            if record and _is_current(record, record.fingerprint, spec, request):
+            if _is_right(record, spec, request):
                 cache.check_library(record)
                 retention.mark_used(directory)
                 return record
@@ -299,14 +303,20 @@ def _find(spec: BuildSpec, request: Fingerprint, say: Callable[[str], None]) -> 
 
 
 def _is_current(
-    build: Build | Record, asked: Fingerprint, spec: BuildSpec, request: Fingerprint
+    spec: BuildSpec, request: Fingerprint, asked: Fingerprint, made_of: Manifest, places: list[str]
 ) -> bool:
     """Whether a build is of this request, and of the files as they are now."""
-    places = spec.places
+    ours = spec.places
     return (
         asked == request
-        and (build.manifest["movable"] or build.places[: len(places)] == places)
-        and not any(manifest.changes(build.manifest, spec.base))
+        and (made_of["movable"] or places[: len(ours)] == ours)
+        and not any(manifest.changes(made_of, spec.base))
+    )
+
+
+def _is_right(record: Record | None, spec: BuildSpec, request: Fingerprint) -> TypeGuard[Record]:
+    return record is not None and _is_current(
+        spec, request, record.fingerprint, record.manifest, record.places
     )
 
 

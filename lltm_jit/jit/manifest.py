@@ -82,6 +82,17 @@ def of_files(spec: BuildSpec, files: Iterable[Path]) -> Manifest:
     return {**empty(), "own": own}
 
 
+def own_files(manifest: Manifest, base: Path) -> list[Path]:
+    """Where the user's files lie."""
+    return [Path(place(base, label)) for label in manifest["own"]]
+
+
+def is_own(path: str) -> bool:
+    """Whether a file seems to be the user's, and of no library."""
+    others = (*_OUTSIDE, *_folders(_prefixes()), *_folders([os.path.dirname(torch.__file__)]))
+    return os.path.isabs(path) and not _below(path, others)
+
+
 def content(manifest: Manifest) -> dict[str, str]:
     """The digests of all files, by label."""
     return manifest["own"] | {path: entry[0] for path, entry in manifest["outside"].items()}

@@ -16,11 +16,8 @@ from .spec import BuildSpec
 LINK_DEPENDENCIES = "link.d"
 _TELL_LINK = f"-Wl,--dependency-file={LINK_DEPENDENCIES}"
 _MULTIARCH = getattr(sys.implementation, "_multiarch", "")
-_LIBRARIES = (
-    f"/usr/local/lib/{_MULTIARCH}",
-    "/usr/local/lib",
-    f"/usr/lib/{_MULTIARCH}",
-    "/usr/lib",
+_LIBRARIES = tuple(
+    os.path.join(root, "lib", kind) for root in ("/usr/local", "/usr") for kind in (_MULTIARCH, ".")
 )
 
 # What makes a command that compiles say where it looks for headers, and compile nothing.

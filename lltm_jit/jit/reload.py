@@ -143,8 +143,9 @@ def source_directories(module: ModuleType) -> list[str]:
     Raises:
         LltmJitError: the module is of another origin.
     """
-    spec = _origin(module).respec(detect())
-    return sorted({str(path.parent) for path in (*spec.sources, *spec.headers)})
+    origin = _origin(module)
+    spec = origin.respec(detect())
+    return sorted({str(path.parent) for path in (*spec.headers, *origin.build.files)})
 
 
 def _origin(module: ModuleType) -> _Origin:
