@@ -87,8 +87,9 @@ def _of_path(path: Path, records: list[Record]) -> list[Extension]:
             return [native.extension(family)]
     built: dict[str, Extension] = {}  # of several builds of a name the newest
     for record in records:
-        sources = [Path(source) for source in record.sources]
-        if path in sources or all(source.is_relative_to(path) for source in sources):
+        given = [Path(each) for each in record.asked["paths"]]
+        inside = any(path.is_relative_to(each) for each in given)
+        if inside or all(each.is_relative_to(path) for each in given):
             built.setdefault(record.fingerprint["name"], torch_api.recorded(record))
     name = re.sub(r"\W|^(?=\d)", "_", path.stem)
     return list(built.values()) or [torch_api.extension(name, path)]

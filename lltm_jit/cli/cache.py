@@ -8,10 +8,10 @@ import textwrap
 from collections import Counter
 
 from lltm_jit import native
-from lltm_jit.jit import Toolchain, cache, detect, pch, retention
+from lltm_jit.jit import Toolchain, cache, detect, inspect, pch, retention
 from lltm_jit.jit.builder import nearest
 from lltm_jit.jit.extension import Extension
-from lltm_jit.jit.fingerprint import build_key, fingerprint, reasons
+from lltm_jit.jit.fingerprint import fingerprint, reasons
 
 from . import _build, _extensions
 from ._cell import positive
@@ -33,8 +33,8 @@ def run(args: argparse.Namespace) -> int:
 
 def list_builds(_: argparse.Namespace) -> int:
     toolchain = detect()
-    families = [native.spec(family, toolchain) for family in native.AT_IMPORT]
-    current = {build_key(fingerprint(spec, toolchain)) for spec in families}
+    found = [inspect(native.spec(family, toolchain), toolchain) for family in native.AT_IMPORT]
+    current = {info.key for info in found if info}
     rows = [["", "key", "name", "made", "MB", "seconds", "because"]]
     for record in cache.records():
         mark = "*" if record.key in current else ""
@@ -66,14 +66,13 @@ def _outcome(extension: Extension, toolchain: Toolchain) -> tuple[str, list[str]
     packaged = extension.packaged_info(toolchain)
     if packaged:
         return f"loads {packaged.library}, {packaged.reason}", []
-    content = fingerprint(extension.spec(toolchain), toolchain)
-    key = build_key(content)
+    spec = extension.spec(toolchain)
+    if info := inspect(spec, toolchain):
+        made = f"{_build.local_time(info.created)} in {info.seconds:.1f} s"
+        return f"loads {info.key}, made {made}", info.reason.split(", ")
     builds = [each for each in cache.records() if each.fingerprint["name"] == extension.name]
-    for record in builds:
-        if record.key == key:
-            made = f"{_build.local_time(record.created)} in {record.seconds:.1f} s"
-            return f"loads {key}, made {made}", record.reason.split(", ")
-    return f"would build {key}", reasons(nearest(builds, content), content)
+    content = fingerprint(spec, toolchain)
+    return "builds it", reasons(nearest(builds, content), spec, content)
 
 
 def prune(args: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sysconfig
 import time
@@ -13,10 +14,10 @@ from typing import Any
 
 import torch
 
-from . import cache, diagnostics, knobs, lock, pch, pool, publish, retention
-from .cache import BUILD_FILE, Record
+from . import cache, diagnostics, knobs, lock, manifest, pch, pool, publish, reads, retention
+from .cache import BUILD_FILE, ObjectRecord, Record
 from .cancel import Cancelled
-from .errors import BuildError, CacheError, ToolchainError
+from .errors import BuildError, CacheError, SourceEdited, ToolchainError
 from .fingerprint import (
     Fingerprint,
     build_key,
@@ -25,13 +26,15 @@ from .fingerprint import (
     flags_key,
     in_short,
     reasons,
+    request_key,
 )
 from .jobs import job_count
 from .process import build_environment, find_ninja, run_worker
 from .progress import Reporter
-from .seed import Seed, describe_objects, seed
+from .seed import Seed, seed
 from .spec import BuildSpec
 from .toolchain import Toolchain, cuda_cure
+from .worker import WHOLE
 
 
 @dataclass(frozen=True)
@@ -52,27 +55,6 @@ class _Plan:
         """Whether no source was edited since the plan was made."""
         return fingerprint(self.spec, self.toolchain) == self.content
 
-    def record(self, directory: Path, seeded: Seed, reporter: Reporter, *, failed: bool) -> Record:
-        made = describe_objects(directory, self.ninja, self.spec, self.content)
-        return Record(
-            key=self.key,
-            flags_key=flags_key(self.content),
-            fingerprint=self.content,
-            library=self.spec.product,
-            digest="" if failed else cache.digest(directory / self.spec.product),
-            reason=", ".join(self.why),
-            seconds=round(time.time() - self.began, 3),
-            compiled=reporter.compiled,
-            reused=len(self.spec.sources) - reporter.compiled,
-            created=time.time(),
-            sources=[str(path) for path in self.spec.sources],
-            places=self.places,
-            objects={**seeded.objects, **made},
-            build_file="" if failed else cache.digest(directory / BUILD_FILE),
-            asked=self.spec.asked,
-            failed=failed,
-        )
-
 
 def build(
     spec: BuildSpec,
@@ -81,12 +63,13 @@ def build(
     reporter: Reporter,
     *,
     anew: bool = False,
-) -> Record | None:
-    """Compile a spec and publish the result; None when a source was edited meanwhile.
+) -> Record:
+    """Compile a spec and publish the result.
 
     ``anew`` reuses no object of an earlier build.
 
     Raises:
+        SourceEdited: a file changed while it was compiled.
         BuildError: a source does not compile or link.
         ToolchainError: the compiler or ninja is missing.
         CacheError: the build cannot be written.
@@ -97,8 +80,8 @@ def build(
         spec=spec,
         toolchain=toolchain,
         content=content,
-        key=build_key(content),
-        why=["asked for anew"] if anew else reasons(nearest(earlier, content), content),
+        key=request_key(content),
+        why=["asked for anew"] if anew else reasons(nearest(earlier, content), spec, content),
         jobs=job_count(spec.with_cuda),
         ninja=find_ninja(),
         places=compile_line_places(spec, toolchain),
@@ -113,48 +96,102 @@ def build(
     finally:
         shutil.rmtree(directory, ignore_errors=True)
         retention.prune()
-    if record is not None:
-        lock.forget_failure(plan.key)
-        reporter.report(
-            f"ready in {record.seconds:.1f} s ({record.compiled} compiled, {record.reused} reused)"
-        )
+    lock.forget_failure(plan.key)
+    reporter.report(
+        f"ready in {record.seconds:.1f} s ({record.compiled} compiled, {record.reused} reused)"
+    )
     return record
 
 
-def _build_in(
-    directory: Path, plan: _Plan, reporter: Reporter, seeds: list[Record]
-) -> Record | None:
+def _build_in(directory: Path, plan: _Plan, reporter: Reporter, seeds: list[Record]) -> Record:
     """Compile in a fresh directory, and move it to its place."""
+    # By the clock that files are stamped with, which may lag behind the other.
+    since = min(time.time_ns(), directory.stat().st_ctime_ns)
     with _texts_written(plan.spec, reporter):
-        seeded = seed(directory, plan.ninja, plan.spec, plan.content, seeds, plan.places)
+        seeded = seed(directory, plan.spec, plan.content, seeds, plan.places)
         publish.write_constants(directory, plan.spec)
         _tell_plan(plan, directory, seeded, reporter)
         try:
             _compile(plan, directory, seeded, reporter)
-        except (BuildError, Cancelled, KeyboardInterrupt):
-            with suppress(BuildError, CacheError, OSError):  # only speed is lost
-                _keep_objects(plan, directory, seeded, reporter)
+            record = _record(plan, directory, seeded, reporter, since)
+        except (BuildError, Cancelled, KeyboardInterrupt, SourceEdited):
+            with suppress(BuildError, CacheError, OSError, SourceEdited):  # only speed is lost
+                kept = _record(plan, directory, seeded, reporter, since, failed=True)
+                if kept.objects:
+                    publish.keep_objects(directory, kept)
             raise
-    if not plan.content_is_the_same():
-        return None
-    record = plan.record(directory, seeded, reporter, failed=False)
     publish.publish(directory, record)
-    retention.hold(plan.key)  # before anybody prunes: by the clock, it need not be the newest
+    retention.hold(record.key)  # before anybody prunes: by the clock, it need not be the newest
     return record
 
 
-def _keep_objects(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> None:
-    """Keep what a failed build finished for the next one."""
-    record = plan.record(directory, seeded, reporter, failed=True)
-    if record.objects and plan.content_is_the_same():
-        publish.keep_objects(directory, record)
+def _record(
+    plan: _Plan,
+    directory: Path,
+    seeded: Seed,
+    reporter: Reporter,
+    since: int,
+    *,
+    failed: bool = False,
+) -> Record:
+    """What the tools read. Of a build that failed, with the objects that can be used again.
+
+    Raises:
+        SourceEdited: a file changed while it was compiled.
+    """
+    spec = plan.spec
+    search = seeded.search
+    if not search:
+        with build_environment(spec, plan.toolchain, plan.ninja) as environment:
+            search = reads.search(directory, spec, plan.ninja, environment)
+    folders, libraries = reads.libraries(spec)
+    writer = manifest.Writer(spec, plan.toolchain.cuda_home, [*search, *folders], since)
+    writer.look_for(libraries)
+    objects = dict(seeded.objects)
+    for name in reads.finished(directory):
+        if name in spec.objects and name not in objects:
+            objects[name] = pch.with_its_files(reads.compiled_from(directory, name, plan.ninja))
+            if objects[name]:
+                objects[name] += reads.flag_files(spec)
+    labels = {name: writer.add(files) for name, files in objects.items()}
+    if not failed:
+        writer.add(reads.linked_from(directory, spec))
+    made_of = writer.finish()
+    if not plan.content_is_the_same() or (writer.edited and not failed):
+        raise SourceEdited
+    right = {name: found for name, found in labels.items() if writer.edited.isdisjoint(found)}
+    read = list(dict.fromkeys(label for found in right.values() for label in found))
+    place = {label: number for number, label in enumerate(read)}
+    return Record(
+        key=plan.key if failed else build_key(plan.key, made_of),
+        flags_key=flags_key(plan.content),
+        fingerprint=plan.content,
+        manifest=made_of,
+        read=read,
+        library=spec.product,
+        digest="" if failed else cache.digest(directory / spec.product),
+        reason=", ".join(plan.why),
+        seconds=round(time.time() - plan.began, 3),
+        compiled=reporter.compiled,
+        reused=len(spec.sources) - reporter.compiled,
+        created=time.time(),
+        places=plan.places,
+        objects={
+            name: ObjectRecord(
+                digest=cache.digest(directory / name), files=[place[label] for label in found]
+            )
+            for name, found in right.items()
+        },
+        build_file="" if failed else cache.digest(directory / BUILD_FILE),
+        asked=spec.asked,
+        failed=failed,
+    )
 
 
 def compile_line_places(spec: BuildSpec, toolchain: Toolchain) -> list[str]:
     """The paths that torch writes into its build file, in the same order for equal keys."""
-    own = [str(path) for path in (*spec.sources, *spec.include_paths)]
     torch_directory = str(Path(torch.__file__).parent)
-    return [*own, torch_directory, sysconfig.get_path("include"), str(toolchain.cuda_home)]
+    return [*spec.places, torch_directory, sysconfig.get_path("include"), str(toolchain.cuda_home)]
 
 
 @contextmanager
@@ -199,21 +236,25 @@ def check(spec: BuildSpec, toolchain: Toolchain) -> None:
     cache.make_builds_directory()
 
 
-def nearest(earlier: list[Record], content: Fingerprint) -> Fingerprint | None:
+def nearest(earlier: list[Record], content: Fingerprint) -> Record | None:
     """The build to tell the difference from: of the same kind, and the most similar.
 
     The newest of several, and where one has the same flags, that.
     """
     similar = [
-        record.fingerprint
+        record
         for record in earlier
         if record.fingerprint["files"].keys() & content["files"].keys()
         and record.fingerprint.get("constants") == content.get("constants")
+        and _kind(record.fingerprint) == _kind(content)
     ]
     flags = flags_key(content)
     return min(
-        (other for other in similar if _kind(other) == _kind(content)),
-        key=lambda other: (flags_key(other) != flags, len(differences(other, content))),
+        similar,
+        key=lambda record: (
+            record.flags_key != flags,
+            len(differences(record.fingerprint, content)),
+        ),
         default=None,
     )
 
@@ -256,6 +297,7 @@ def _many(count: int, word: str) -> str:
 def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> None:
     """Let torch write the build file where there is none, and ninja build; all goes to the log."""
     spec = plan.spec
+    told = () if seeded.build_file else reads.linker_flags(spec, plan.toolchain.cxx or "")
     request: dict[str, Any] = {
         "directory": str(directory),
         "ninja": str(plan.ninja),
@@ -264,7 +306,8 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
         "objects": spec.objects,
         "cflags": list(spec.cflags),
         "cuda_cflags": list(spec.cuda_cflags),
-        "ldflags": list(spec.ldflags),
+        "ldflags": [*spec.ldflags, *told],
+        "reused": list(seeded.objects),
         "include_paths": [str(path) for path in spec.include_paths],
         "with_cuda": spec.with_cuda,
         "standalone": spec.standalone,
@@ -296,6 +339,8 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
                         status = work(seeded.build_file or BUILD_FILE)
     finally:
         reporter.close()
+        with suppress(FileNotFoundError):
+            os.replace(directory / WHOLE, directory / BUILD_FILE)
     if status != 0 or not library.exists():
         _fail(plan, log, status)
 

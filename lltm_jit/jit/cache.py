@@ -15,19 +15,23 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict, TypeGuard
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from torch import _appdirs  # torch's public name for the same costs the import of setuptools
 
 from . import knobs, private
 from .errors import CacheError
 
+if TYPE_CHECKING:
+    from .manifest import Manifest
+
 SCHEMA = 4
 RECORD = "ok.json"
 LOG = "build.log"
 USERS = "users"  # see retention.py
+_CHECK = "check"
 BUILD_FILE = "build.ninja"
 _SPACE = (
     "free space on its disk (`python -m lltm_jit cache prune` removes old builds), or set "
@@ -41,24 +45,26 @@ class DamagedBuild(Exception):
 
 
 class ObjectRecord(TypedDict):
-    """One object file of a build."""
+    """One object file of a build; ``files`` are places in the list of all that were read."""
 
     digest: str
-    files: dict[str, str]
+    files: list[int]
 
 
 @dataclass(frozen=True)
 class Record:
     """What ``ok.json`` tells of a build.
 
-    ``objects`` has, for each object file, its digest and those of the files it was made from;
-    ``build_file`` is the digest of ninja's; ``asked`` has the arguments that ``load`` was given.
+    ``fingerprint`` is what was asked for; ``manifest`` and ``read`` are the files that it was made
+    from. ``build_file`` is the digest of ninja's; ``asked`` has the arguments of ``load``.
     A build that failed has neither this nor a library, and is kept for the objects it finished.
     """
 
     key: str
     flags_key: str
     fingerprint: dict[str, Any]
+    manifest: Manifest
+    read: list[str]
     library: str
     digest: str
     reason: str
@@ -66,7 +72,6 @@ class Record:
     compiled: int
     reused: int
     created: float
-    sources: list[str]
     places: list[str]
     objects: dict[str, ObjectRecord]
     build_file: str
@@ -80,17 +85,6 @@ class Record:
         return (failed_directory() if self.failed else builds_directory()) / self.key
 
 
-_TYPES: dict[Any, Any] = {  # of the entries of a record, by their annotation
-    "str": str,
-    "int": int,
-    "float": (int, float),
-    "bool": bool,
-    "list[str]": list,
-    "dict[str, Any]": dict,
-    "dict[str, ObjectRecord]": dict,
-}
-_OBJECT = {"digest": str, "files": dict}
-_CONTENT = {"name": str, "files": dict}  # what of a fingerprint is read one by one
 _root: ContextVar[Path | None] = ContextVar("root", default=None)
 
 
@@ -212,47 +206,47 @@ def make_directory(path: Path, most: int = 0o777) -> None:
             path.chmod(mode())  # whatever the umask
 
 
+def candidates(request: str) -> list[Path]:
+    """The builds of a request, the one used last first; they differ in the files they were made of.
+
+    The names of all builds begin with half the request's key; the rest stands for the files.
+    """
+    start = request[:10]
+    try:
+        names = os.listdir(builds_directory())
+    except OSError:
+        return []
+    found = [builds_directory() / name for name in names if name.startswith(start)]
+    return sorted(found, key=last_use, reverse=True) if len(found) > 1 else found
+
+
+def last_use(directory: Path) -> float:
+    """When a build was used last."""
+    try:
+        return (directory / RECORD).stat().st_mtime
+    except OSError:
+        return 0.0  # removed just now
+
+
 def read_record(directory: Path) -> Record | None:
     """The record of a build, None where there is none.
 
     Raises:
-        DamagedBuild: the record cannot be read, is not JSON, or has another form.
+        DamagedBuild: the record cannot be read, or is not what was written.
     """
     try:
-        with open(directory / RECORD, "rb", opener=open_at_once) as file:
-            text = file.read()
+        values = read_json(directory / RECORD)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise DamagedBuild(f"{RECORD} cannot be read: {error.strerror}") from error
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DamagedBuild(f"{RECORD} is not JSON") from error
-    if not isinstance(values, dict) or values.get("schema") != SCHEMA:
+    except ValueError as error:
+        raise DamagedBuild(f"{RECORD} is not what was written") from error
+    if values.get("schema") != SCHEMA:
         raise DamagedBuild(f"{RECORD} has another schema")
-    if values.keys() != {field.name for field in fields(Record)}:
-        raise DamagedBuild(f"{RECORD} has missing or unknown entries")
-    if not has_form(values, {field.name: _TYPES[field.type] for field in fields(Record)}):
-        raise DamagedBuild(f"{RECORD} has an entry of another type")
-    content = values["fingerprint"]
-    if not has_form({name: content.get(name) for name in _CONTENT}, _CONTENT):
-        raise DamagedBuild(f"{RECORD} has a fingerprint of another form")
-    if not all(has_form(made, _OBJECT) for made in values["objects"].values()):
-        raise DamagedBuild(f"{RECORD} has an object of another form")
     if values["key"] != directory.name:
         raise DamagedBuild(f"{RECORD} belongs to build {values['key']}")
     return Record(**values)
-
-
-def has_form(values: object, form: dict[str, Any]) -> TypeGuard[dict[str, Any]]:
-    """Whether something read from JSON is an object of these entries; lists hold strings."""
-    if not isinstance(values, dict) or values.keys() != form.keys():
-        return False
-    lists = [value for value in values.values() if isinstance(value, list)]
-    return all(isinstance(values[name], kind) for name, kind in form.items()) and all(
-        isinstance(item, str) for items in lists for item in items
-    )
 
 
 def check_library(record: Record) -> Path:
@@ -286,15 +280,36 @@ def records(*, failed: bool = False) -> list[Record]:
     return sorted(found, key=lambda record: record.created, reverse=True)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file whole or not at all."""
+def read_json(path: Path) -> dict[str, Any]:
+    """What :func:`write_json` wrote.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    with open(path, "rb", opener=open_at_once) as file:
+        text = file.read()
+    head, _, body = text.partition(b"\n")
+    if head != _head(body):
+        raise ValueError(f"{path} is not what was written")
+    values = json.loads(text)
+    del values[_CHECK]
+    return values
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Write a JSON file whole or not at all, with a digest of itself."""
+    body = json.dumps(value).encode()[1:]
     partial = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:
-        with partial.open("w", encoding="utf-8") as file:
-            json.dump(value, file, indent=1)
+        with partial.open("wb") as file:
+            file.write(_head(body) + b"\n" + body)
             file.flush()
             partial.chmod(0o664 if knobs.flag("LLTM_JIT_TRUST_ROOT") else 0o644)  # whatever umask
             os.fsync(file.fileno())
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)  # there only where it failed, as on a full disk
+
+
+def _head(body: bytes) -> bytes:
+    return b'{"%s": "%s",' % (_CHECK.encode(), hashlib.sha256(body).hexdigest().encode())

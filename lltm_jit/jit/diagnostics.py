@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from . import manifest
 from .causes import cure_of
 from .progress import STEP, compiled_file
 from .spec import BINDINGS, BuildSpec
@@ -119,7 +120,8 @@ def _at_users_line(error: Diagnostic, lines: list[str], number: int, spec: Build
 
 
 def _is_own(file: str, spec: BuildSpec) -> bool:
-    return file in dict(spec.listings) or Path(file) in (*spec.sources, *spec.headers)
+    known = (*spec.sources, *spec.headers)
+    return file in dict(spec.listings) or Path(file) in known or manifest.is_own(file)
 
 
 def _character(lines: list[str], number: int, column: int) -> int:

@@ -1,8 +1,8 @@
 """The one road from a spec to a loaded module, for import, reload and the user's own sources.
 
-spec + toolchain -> key
-already loaded in this process        the same module again
-<key>/ok.json there and right         import; no process, no write but of its last use
+spec + toolchain -> key of the request
+already loaded in this process              the same module again
+<key>/ok.json there, right and current      import; no process, no write but of its last use
 else lock, look again, seed, compile in a worker, publish, import
 """
 
@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 import torch
 
-from . import cache, knobs, lock, registrations, retention
+from . import cache, knobs, lock, manifest, registrations, retention
 from .cache import DamagedBuild, Record
-from .errors import BuildError, ToolchainError
-from .fingerprint import Fingerprint, build_key, fingerprint
+from .errors import BuildError, SourceEdited, ToolchainError
+from .fingerprint import Fingerprint, fingerprint, request_key, whole
+from .manifest import Manifest
 from .progress import Reporter
 from .spec import BuildSpec
 from .toolchain import Toolchain, detect
@@ -64,12 +66,24 @@ class BuildInfo:
 class Build:
     """A loaded build. ``module`` is empty for what is not a Python module.
 
-    ``content`` is the fingerprint that the key was made of.
+    ``spec`` and ``request`` are what was asked for, and ``manifest`` is what the build was made of.
     """
 
     module: ModuleType
     info: BuildInfo
-    content: Fingerprint = field(repr=False)
+    spec: BuildSpec = field(repr=False)
+    request: Fingerprint = field(repr=False)
+    manifest: Manifest = field(repr=False)
+
+    @property
+    def files(self) -> list[Path]:
+        """The user's files that the build was made of."""
+        return [*self.spec.sources, *manifest.own_files(self.manifest, self.spec.base)]
+
+    @property
+    def content(self) -> Fingerprint:
+        """The request with all files that the build was made of."""
+        return whole(self.request, self.manifest)
 
 
 _ATTEMPTS = 5  # builds begun anew because a source was edited meanwhile
@@ -102,16 +116,20 @@ def load(
     tools = toolchain or detect()
     reporter = reporter or Reporter(verbose)
 
-    def use(content: Fingerprint, asked: float) -> Build | None:
-        key = build_key(content)
-        if key in _loaded:
-            reporter.detail(f"no work to do: {spec.name} {key} is loaded")
-            return _loaded[key]
-        registrations.check(spec)
-        found = _obtain(spec, tools, content, asked, reporter)
-        return _load_record(spec, tools, content, *found, reporter) if found else None
+    def use(request: Fingerprint, asked: float) -> Build:
+        if build := _loaded_build(spec, request):
+            reporter.detail(f"no work to do: {spec.name} {build.info.key} is loaded")
+            return build
+        known = [
+            file
+            for build in _loaded.values()
+            for file in build.files
+            if build.info.name == spec.name
+        ]
+        registrations.check(spec, known)
+        return _load_record(spec, tools, *_obtain(spec, tools, request, asked, reporter), reporter)
 
-    return _with_content(spec, tools, reporter, use)
+    return _with_request(spec, tools, reporter, use)
 
 
 def find(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
@@ -123,30 +141,41 @@ def find(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
     """
     cache.check_private()
     reporter = Reporter()
-    content = fingerprint(spec, toolchain)
-    key = build_key(content)
-    with lock.thread_lock(key):
-        if key in _loaded:
-            return _loaded[key]
-        record = _find(key, reporter.say)
-        if record is None:
-            return None
-        return _load_record(spec, toolchain, content, record, True, reporter)
+    request = fingerprint(spec, toolchain)
+    with lock.thread_lock(request_key(request)):
+        if build := _loaded_build(spec, request):
+            return build
+        record = _find(spec, request, reporter.say)
+        return _load_record(spec, toolchain, record, True, reporter) if record else None
+
+
+def loaded(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
+    """The build of a spec that this process has, if any."""
+    return _loaded_build(spec, fingerprint(spec, toolchain))
+
+
+def _loaded_build(spec: BuildSpec, request: Fingerprint) -> Build | None:
+    start = request_key(request)[:10]
+    for key, build in _loaded.items():
+        if key.startswith(start) and _is_current(
+            spec, request, build.request, build.manifest, build.spec.places
+        ):
+            return build
+    return None
 
 
 def _load_record(
-    spec: BuildSpec,
-    toolchain: Toolchain,
-    content: Fingerprint,
-    record: Record,
-    cached: bool,
-    reporter: Reporter,
+    spec: BuildSpec, toolchain: Toolchain, record: Record, cached: bool, reporter: Reporter
 ) -> Build:
-    library = record.directory / record.library
-    module = _import(spec, record.key, library)
-    registrations.add(spec)
-    reporter.detail(f"{'made' if spec.standalone else 'loaded'} {library}")
-    _loaded[record.key] = Build(module, _info(record, spec, toolchain, cached), content)
+    if record.key not in _loaded:
+        library = record.directory / record.library
+        files = manifest.own_files(record.manifest, spec.base)
+        registrations.check(spec, files)
+        module = _import(spec, record.key, library)
+        registrations.add(spec, files)
+        reporter.detail(f"{'made' if spec.standalone else 'loaded'} {library}")
+        info = _info(record, spec, toolchain, cached)
+        _loaded[record.key] = Build(module, info, spec, record.fingerprint, record.manifest)
     return _loaded[record.key]
 
 
@@ -170,76 +199,85 @@ def build(
     tools = toolchain or detect()
     reporter = reporter or Reporter(verbose)
 
-    def make(content: Fingerprint, asked: float) -> BuildInfo | None:
-        found = _obtain(spec, tools, content, asked, reporter, force=force)
-        return _info(found[0], spec, tools, found[1]) if found else None
+    def make(request: Fingerprint, asked: float) -> BuildInfo:
+        record, cached = _obtain(spec, tools, request, asked, reporter, force=force)
+        return _info(record, spec, tools, cached)
 
-    return _with_content(spec, tools, reporter, make)
+    return _with_request(spec, tools, reporter, make)
 
 
-def adopt(spec: BuildSpec, content: Fingerprint, info: BuildInfo) -> Build:
-    """Load a library that was built from this content outside the cache.
+def adopt(spec: BuildSpec, request: Fingerprint, made_of: Manifest, info: BuildInfo) -> Build:
+    """Load a library that was built outside the cache.
 
     A later :func:`load` of the same content gives it again.
 
     Raises:
         BuildError: the library cannot be imported.
     """
-    _loaded[info.key] = Build(_import(spec, info.key, info.library), info, content)
+    module = _import(spec, info.key, info.library)
+    _loaded[info.key] = Build(module, info, spec, request, made_of)
     return _loaded[info.key]
-
-
-def loaded(content: Fingerprint) -> Build | None:
-    """The build of a content that this process has, if any."""
-    return _loaded.get(build_key(content))
 
 
 def inspect(spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
     """What the cache holds for a spec, None if nothing usable. Builds and imports nothing."""
-    try:
-        record = cache.read_record(
-            cache.builds_directory() / build_key(fingerprint(spec, toolchain))
-        )
-    except DamagedBuild:
-        return None
-    return _info(record, spec, toolchain, cached=True) if record else None
+    request = fingerprint(spec, toolchain)
+    for directory in cache.candidates(request_key(request)):
+        with suppress(DamagedBuild):
+            record = cache.read_record(directory)
+            if _is_right(record, spec, request):
+                return _info(record, spec, toolchain, cached=True)
+    return None
 
 
-def _with_content(
+def known_files(spec: BuildSpec, toolchain: Toolchain) -> list[Path]:
+    """The user's files that a spec is built from, with their headers once it was built."""
+    request = fingerprint(spec, toolchain)
+    if build := _loaded_build(spec, request):
+        return [*build.files, *spec.headers]
+    found: list[Path] = []
+    for directory in cache.candidates(request_key(request))[:1]:
+        with suppress(DamagedBuild):
+            if record := cache.read_record(directory):
+                found = manifest.own_files(record.manifest, spec.base)
+    return [*spec.sources, *spec.headers, *found]
+
+
+def _with_request(
     spec: BuildSpec,
     toolchain: Toolchain,
     reporter: Reporter,
-    action: Callable[[Fingerprint, float], T | None],
+    action: Callable[[Fingerprint, float], T],
 ) -> T:
-    """Act on the present content under the lock that the threads of this process share.
+    """Act on the present sources under the lock that the threads of this process share.
 
-    The action also gets the time when it was asked for. It returns None when a source was edited
-    while it was compiled.
+    The action also gets the time when it was asked for. When a source was edited while it was
+    compiled, it begins once more.
     """
     cache.check_private()
     reporter.detail(f"the root for extensions is {cache.root()}")
     for _ in range(_ATTEMPTS):
         asked = time.time()
-        content = fingerprint(spec, toolchain)
-        with lock.thread_lock(build_key(content)):
-            result = action(content, asked)
-        if result is not None:
-            return result
-        reporter.say("a source was edited while it was compiled; building once more")
+        request = fingerprint(spec, toolchain)
+        try:
+            with lock.thread_lock(request_key(request)):
+                return action(request, asked)
+        except SourceEdited:
+            reporter.say("a source was edited while it was compiled; building once more")
     raise BuildError(f"the sources of {spec.name!r} changed during each of {_ATTEMPTS} builds")
 
 
 def _obtain(
     spec: BuildSpec,
     toolchain: Toolchain,
-    content: Fingerprint,
+    request: Fingerprint,
     asked: float,
     reporter: Reporter,
     force: bool = False,
-) -> tuple[Record, bool] | None:
-    """The record of a build and whether it was there; None when a source was edited meanwhile."""
-    key = build_key(content)
-    record = None if force else _find(key, reporter.say)
+) -> tuple[Record, bool]:
+    """The record of a build and whether it was there."""
+    key = request_key(request)
+    record = None if force else _find(spec, request, reporter.say)
     if record is not None:
         reporter.detail(f"no work to do: {record.directory} holds this build")
         return record, True
@@ -252,27 +290,47 @@ def _obtain(
     with lock.build_lock(key, reporter.say):
         if not force:
             # What is damaged was told by the first look.
-            record = _find(key, reporter.detail)
+            record = _find(spec, request, reporter.detail)
             if record is not None:
                 return record, True
             lock.raise_failure_of_others(key, asked)
-        record = builder.build(spec, toolchain, content, reporter, anew=force)
-    return (record, False) if record else None
+        return builder.build(spec, toolchain, request, reporter, anew=force), False
 
 
-def _find(key: str, say: Callable[[str], None]) -> Record | None:
-    """The record of a right build, now marked as used; a damaged one is told and counts as none."""
-    if not retention.hold(key):
-        return None
-    try:
-        record = cache.read_record(cache.builds_directory() / key)
-        if record is not None:
-            cache.check_library(record)
-    except DamagedBuild as damage:
-        say(f"the cached build {key} is damaged: {damage}")
-        retention.release(key)
-        return None
-    return record
+def _find(spec: BuildSpec, request: Fingerprint, say: Callable[[str], None]) -> Record | None:
+    """The record of a right and current build, now marked as used; a damaged one is told."""
+    for directory in cache.candidates(request_key(request)):
+        if not retention.hold(directory.name):
+            continue
+        try:
+            record = cache.read_record(directory)
+            if _is_right(record, spec, request):
+                cache.check_library(record)
+                retention.mark_used(directory)
+                return record
+        except DamagedBuild as damage:
+            say(f"the cached build {directory.name} is damaged: {damage}")
+        if directory.name not in _loaded:
+            retention.release(directory.name)
+    return None
+
+
+def _is_current(
+    spec: BuildSpec, request: Fingerprint, asked: Fingerprint, made_of: Manifest, places: list[str]
+) -> bool:
+    """Whether a build is of this request, and of the files as they are now."""
+    ours = spec.places
+    return (
+        asked == request
+        and (made_of["movable"] or places[: len(ours)] == ours)
+        and not any(manifest.changes(made_of, spec.base))
+    )
+
+
+def _is_right(record: Record | None, spec: BuildSpec, request: Fingerprint) -> TypeGuard[Record]:
+    return record is not None and _is_current(
+        spec, request, record.fingerprint, record.manifest, record.places
+    )
 
 
 def _import(spec: BuildSpec, key: str, library: Path) -> ModuleType:

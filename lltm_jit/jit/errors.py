@@ -22,3 +22,7 @@ class ToolchainError(LltmJitError, ImportError):
 
 class CacheError(LltmJitError, ImportError):
     """The directory for builds cannot be used: unwritable, full, or open to other users."""
+
+
+class SourceEdited(Exception):
+    """A file changed while it was compiled, so that the build is of neither content; try again."""

@@ -55,8 +55,11 @@ class Extension:
 
     def directories(self) -> list[str]:
         """Where the files lie that it is built from."""
-        spec = self.spec(detect())
-        return sorted({str(path.parent) for path in (*spec.sources, *spec.headers)})
+        toolchain = detect()
+        spec = self.spec(toolchain)
+        with cache.at_root(self.root):
+            files = engine.known_files(spec, toolchain)
+        return sorted({str(path.parent) for path in files})
 
     def _place(self, spec: BuildSpec) -> Path:
         return self.packaged or spec.base / prebuilt.FOLDER

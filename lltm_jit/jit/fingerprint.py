@@ -1,20 +1,28 @@
-"""The content key of a build, and in words what differs between two builds.
+"""What is asked for, as a key in two steps, and in words what differs between two builds.
 
-The key is made of contents, never of times: a file changed under an older time stamp (``git
-checkout``, a reinstalled wheel) is seen, and a file that was only touched is not rebuilt.
+The key of a request has what is known before anything is compiled: the name, the flags, the tools,
+their environment, and the content of the sources. A build of the request adds what its compilers
+and its linker read (``manifest.py``). Both are made of contents, never of times: a file changed
+under an older time stamp (``git checkout``, a reinstalled wheel) is seen, and a file that was only
+touched is not rebuilt.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 import re
+import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
-from .cache import digest
+from . import manifest
+from .cache import Record, digest
 from .errors import BuildError
+from .manifest import Manifest
 from .spec import BuildSpec
 from .toolchain import Toolchain
 
@@ -44,10 +52,10 @@ _WORDS = {
 
 
 def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
-    """All that decides the content of the built library, ready for JSON.
+    """All that is known to decide the content of the built library, ready for JSON.
 
     Raises:
-        BuildError: a source or header cannot be read.
+        BuildError: a source cannot be read.
     """
     cuda = spec.with_cuda
     content = {
@@ -58,6 +66,7 @@ def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
         "machine": toolchain.machine,
         "cxx": toolchain.cxx,
         "compiler": toolchain.cxx_version,
+        "scripts": _scripts(toolchain, cuda),
         "nvcc": toolchain.nvcc_version if cuda else None,
         "architectures": list(spec.architectures) if cuda else [],
         "cflags": list(spec.cflags),
@@ -79,9 +88,19 @@ def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
     return content
 
 
-def build_key(fingerprint: Fingerprint) -> str:
-    """The name of the build's directory."""
+def request_key(fingerprint: Fingerprint) -> str:
+    """One value for all builds of a request."""
     return _hash(fingerprint)
+
+
+def build_key(request: str, made_of: Manifest) -> str:
+    """The name of a build's directory, which begins as the key of its request."""
+    return request[:10] + manifest.key(made_of)[:10]
+
+
+def whole(fingerprint: Fingerprint, made_of: Manifest) -> Fingerprint:
+    """A request with the files that a build of it was made of."""
+    return {**fingerprint, "files": manifest.content(made_of) | fingerprint["files"]}
 
 
 def flags_key(fingerprint: Fingerprint) -> str:
@@ -103,19 +122,31 @@ def differences(old: Fingerprint, new: Fingerprint) -> list[str]:
     found = []
     before, after = old.get("files", {}), new["files"]
     found += [f"{name} changed" for name in after if name in before and before[name] != after[name]]
-    found += [f"{name} added" for name in after if name not in before]
-    found += [f"{name} removed" for name in before if name not in after]
+    # The libraries that an include brings in are not of interest.
+    found += [f"{name} added" for name in after if name not in before and not os.path.isabs(name)]
+    found += [f"{name} removed" for name in before if name not in after and not os.path.isabs(name)]
     for entry, words in _WORDS.items():
         if old.get(entry) != new.get(entry):
             found.append(_value_change(words, old.get(entry), new.get(entry)))
+    if not found and old.get("scripts") != new.get("scripts"):
+        found.append("the script that calls the compiler changed")
     return found
 
 
-def reasons(old: Fingerprint | None, new: Fingerprint) -> list[str]:
+def reasons(old: Record | None, spec: BuildSpec, new: Fingerprint) -> list[str]:
     """Why a build is needed, one phrase a reason."""
     if old is None:
         return ["first use" if "constants" in new else "first build"]
-    return differences(old, new) or ["the cached build cannot be used"]
+    changes = manifest.changes(old.manifest, spec.base)
+    now = manifest.content(old.manifest)
+    for name in changes.files:
+        now[name] = manifest.digest(manifest.place(spec.base, name))
+        if not now[name]:
+            del now[name]
+    before = whole(old.fingerprint, old.manifest)
+    phrases = differences(before, {**new, "files": now | new["files"]})
+    phrases += [f"{name} came or went where it is looked for" for name in sorted(changes.names)]
+    return phrases or ["the cached build cannot be used"]
 
 
 def in_short(reasons: list[str]) -> str:
@@ -138,8 +169,28 @@ def _files(spec: BuildSpec) -> dict[str, str]:
     texts = dict(spec.texts)
     return {
         spec.label(path): _digest_text(texts[path]) if path in texts else _digest_file(path)
-        for path in (*spec.sources, *spec.headers)
+        for path in spec.sources
     }
+
+
+def _scripts(toolchain: Toolchain, cuda: bool) -> list[str]:
+    """The scripts among the compilers, with their contents: these may add flags of their own."""
+    try:
+        words = shlex.split(toolchain.cxx or "")
+    except ValueError:
+        words = []
+    paths = [path for word in words if (path := shutil.which(word))]
+    if cuda and toolchain.cuda_home:
+        paths.append(os.path.join(toolchain.cuda_home, "bin", "nvcc"))
+    found: list[str] = []
+    for path in paths:
+        try:
+            with open(path, "rb") as file:
+                if file.read(2) == b"#!":
+                    found.append(f"{path} {digest(Path(path))}")
+        except OSError:
+            continue  # which the build will tell
+    return found
 
 
 def _digest_text(text: str) -> str:

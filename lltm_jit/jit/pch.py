@@ -224,6 +224,13 @@ def _shadows(directory: Path, record: dict[str, Any]) -> bool:
     return False
 
 
+def with_its_files(paths: list[str]) -> list[str]:
+    """What a compiler read, with the files that are in the header where it took that."""
+    taken = [path for path in paths if path.endswith("/torch/extension.h.gch")]
+    records = [_record(Path(path).parents[1]) for path in taken]
+    return [*paths, *(path for record in records if record for path in record["files"])]
+
+
 def make(header: Header, reporter: Reporter, *, low_priority: bool = True) -> bool:
     """Start to make a header, unless somebody makes it, or could not; whether it is being made."""
     if _record(header.directory) is not None:  # of a compiler that failed, or it shadows

@@ -14,11 +14,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import cache, engine, gpus, knobs, registrations
+from . import cache, engine, gpus, knobs, manifest, registrations
 from .engine import Build, BuildInfo
-from .fingerprint import build_key, fingerprint
+from .fingerprint import build_key, fingerprint, request_key
 from .progress import Reporter
-from .spec import CUDA_SUFFIXES, CXX_SUFFIXES, HEADER_SUFFIXES, BuildSpec, files_below, files_of
+from .spec import (
+    CUDA_SUFFIXES,
+    CXX_SUFFIXES,
+    HEADER_SUFFIXES,
+    BuildSpec,
+    files_below,
+    files_of,
+    included_files,
+)
 from .toolchain import Toolchain
 
 FOLDER = "prebuilt"
@@ -28,20 +36,6 @@ SCHEMA = 3
 _KINDS = ("LLTM_JIT_DEBUG", "CUDA_DEVICE_DEBUG", "LLTM_JIT_LINEINFO", "LLTM_JIT_SANITIZE")
 
 _CAPABILITIES = ("DEFAULT", "AVX2", "AVX512")  # each includes the one before
-
-_FORM: dict[str, Any] = {
-    "schema": int,
-    "library": str,
-    "digest": str,
-    "fits": dict,
-    "cuda": bool,
-    "architectures": list,
-    "compiler": str,
-    "nvcc": (str, type(None)),
-    "files": int,
-    "seconds": (int, float),
-    "created": (int, float),
-}
 
 _WORDS = {
     "torch": "torch",
@@ -86,12 +80,13 @@ def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None
     info = inspect(directory, spec, toolchain)
     if info is None:
         return None
-    content = fingerprint(spec, toolchain)
-    loaded = engine.loaded(content)
+    loaded = engine.loaded(spec, toolchain)
     if loaded is None:
-        registrations.check(spec)
-        loaded = engine.adopt(spec, content, info)
-        registrations.add(spec)
+        files = _files(spec)
+        registrations.check(spec, files)
+        made_of = manifest.of_files(spec, files)
+        loaded = engine.adopt(spec, fingerprint(spec, toolchain), made_of, info)
+        registrations.add(spec, files)
     return loaded
 
 
@@ -110,16 +105,17 @@ def inspect(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> BuildInfo
     if not path.exists() or any(knobs.text(name) != knobs.KNOBS[name].default for name in _KINDS):
         return None
     try:
-        record = json.loads(path.read_text("utf-8"))
+        record = cache.read_json(path)
         problem = _misfit(record, directory, spec, toolchain)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError):
         problem = "it or its record cannot be read"
     if problem:
         Reporter().say(f"the packaged library of {spec.name} is not used: {problem}")
         return None
+    made_of = manifest.of_files(spec, _files(spec))
     return BuildInfo(
         name=spec.name,
-        key=build_key(fingerprint(spec, toolchain)),
+        key=build_key(request_key(fingerprint(spec, toolchain)), made_of),
         directory=directory,
         library=directory / record["library"],
         reason="compiled when the package was built",
@@ -139,16 +135,10 @@ def inspect(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> BuildInfo
 
 def _requirements(spec: BuildSpec, toolchain: Toolchain) -> dict[str, str]:
     """What must be the same where the library is made and where it is used."""
-    root = spec.base if spec.asked else spec.include_paths[0]
-    if spec.variant:
-        files = [*spec.sources, *spec.headers]
-    else:  # not those of the spec: a toolchain without CUDA leaves some out, and all of them count
-        suffixes = CXX_SUFFIXES + CUDA_SUFFIXES + HEADER_SUFFIXES
-        every = files_of_load(spec) if spec.asked else files_of(root / spec.name, root)
-        files = [path for path in every if path.suffix in suffixes]
     flags = [flag for kind in ("cflags", "cuda_cflags") for flag in spec.asked.get(kind, ())]
     macros = [flag for flag in flags if flag.startswith("-D") and not re.match(_GIVEN, flag)]
-    digests = {path.relative_to(root).as_posix(): cache.digest(path) for path in files}
+    root = _root(spec)
+    digests = {path.relative_to(root).as_posix(): cache.digest(path) for path in _files(spec)}
     return {
         "torch": toolchain.torch_version,
         "python": toolchain.python_abi,
@@ -165,12 +155,27 @@ def files_of_load(spec: BuildSpec) -> list[Path]:
     return files_below(given if given.is_dir() else spec.base)
 
 
+def _root(spec: BuildSpec) -> Path:
+    return spec.base if spec.asked else spec.include_paths[0]
+
+
+def _files(spec: BuildSpec) -> list[Path]:
+    """The files of an extension, and what they include from the first include path.
+
+    Not those of the spec: a toolchain without CUDA leaves some out, and all of them count.
+    """
+    root = _root(spec)
+    if spec.variant:
+        return included_files(spec.sources, root)
+    suffixes = CXX_SUFFIXES + CUDA_SUFFIXES + HEADER_SUFFIXES
+    every = files_of_load(spec) if spec.asked else files_of(root / spec.name, root)
+    return [path for path in every if path.suffix in suffixes]
+
+
 def _misfit(record: dict[str, Any], directory: Path, spec: BuildSpec, tools: Toolchain) -> str:
     """Why the library must not be used here; empty when it may."""
     if record["schema"] != SCHEMA:
         return "its record has another schema"
-    if not cache.has_form(record, _FORM):
-        return "its record has missing entries or entries of another type"
     fits, here = record["fits"], _requirements(spec, tools)
     for name, words in _WORDS.items():
         if fits[name] != here[name]:

@@ -7,6 +7,8 @@ loader, where nothing can be caught. So it is refused before the library is buil
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from pathlib import Path
 
 from .errors import BuildError
 from .spec import BuildSpec
@@ -21,15 +23,19 @@ _DEFINE = r"#[ \t]*define[ \t]+\w+\(([^)\n]*)\)[^\n]*TORCH_LIBRARY"
 _registered: set[str] = set()
 
 
-def check(spec: BuildSpec) -> None:
+def check(spec: BuildSpec, files: Iterable[Path]) -> None:
     """Refuse an extension whose static registrations this process has made already.
+
+    Args:
+        spec: of the extension.
+        files: what its sources include, as far as it is known.
 
     Raises:
         BuildError: with the blocks and the ways out.
     """
     if not _registered:
         return
-    if again := sorted(_registered & _blocks(spec)):
+    if again := sorted(_registered & _blocks(spec, files)):
         raise BuildError(
             f"error: {spec.name} registers operators while it is loaded, in {', '.join(again)}, "
             "and this process has done that already; torch would end it\n"
@@ -39,9 +45,9 @@ def check(spec: BuildSpec) -> None:
         )
 
 
-def add(spec: BuildSpec) -> None:
+def add(spec: BuildSpec, files: Iterable[Path]) -> None:
     """Note what a library registered when it was loaded."""
-    _registered.update(_blocks(spec))
+    _registered.update(_blocks(spec, files))
 
 
 def without_comments(text: str) -> str:
@@ -49,11 +55,14 @@ def without_comments(text: str) -> str:
     return re.sub(_COMMENT, lambda match: match[1] or " ", text)
 
 
-def _blocks(spec: BuildSpec) -> set[str]:
+def _blocks(spec: BuildSpec, files: Iterable[Path]) -> set[str]:
     texts = dict(spec.texts)
     found = set()
-    for path in (*spec.sources, *spec.headers):
-        text = texts.get(path) or path.read_text("utf-8", errors="replace")
+    for path in dict.fromkeys((*spec.sources, *spec.headers, *files)):
+        try:
+            text = texts.get(path) or path.read_text("utf-8", errors="replace")
+        except OSError:
+            continue  # removed since; the build will tell
         if "TORCH_LIBRARY" not in text:
             continue
         text = without_comments(text).replace("\\\n", " ")

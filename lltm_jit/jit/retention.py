@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from . import cache, knobs, lock, publish
-from .cache import RECORD, USERS, Record
+from .cache import RECORD, USERS
 
 if sys.platform != "win32":
     import fcntl
@@ -31,7 +31,7 @@ _users: dict[Path, int] = {}  # a descriptor of the file for each root, as long 
 
 
 def hold(key: str) -> bool:
-    """Mark a build as used by this process, so that it is not pruned.
+    """Keep a build from being pruned as long as this process lasts.
 
     Needs no right to write. False when the build is not there, or is being removed just now.
     """
@@ -39,16 +39,20 @@ def hold(key: str) -> bool:
     free = True
     with suppress(OSError):  # no right to open it, or a file system without locks
         free = _lock(_users_file(), key, "F_RDLCK")
-    with suppress(OSError):
-        os.utime(record)  # when it was used last
     if free and not record.exists():
         release(key)
         return False
     return free
 
 
+def mark_used(directory: Path) -> None:
+    """Note when a build was used last."""
+    with suppress(OSError):
+        os.utime(directory / RECORD)
+
+
 def release(key: str) -> None:
-    """Take the mark away from a build that turned out to be damaged."""
+    """Let go of a build that turned out to be damaged, or of other files."""
     with suppress(OSError):
         _lock(_users_file(), key, "F_UNLCK")
 
@@ -65,7 +69,7 @@ def _lock(descriptor: int, key: str, kind: str) -> bool:
     """Lock the byte of a key at once, for as long as the descriptor is open; False if it cannot."""
     if sys.platform == "win32":
         return True  # Windows itself keeps a loaded library from being removed
-    place = int(key[:15], 16)
+    place = int(key[5:], 16)  # half of the first ten digits is many builds'
     request = struct.pack("hhqqi4x", getattr(fcntl, kind), os.SEEK_SET, place, 1, 0)
     try:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
@@ -91,21 +95,15 @@ def prune(keep: int | None = None) -> dict[str, str]:
         keep = knobs.count("LLTM_JIT_KEEP") or 1
     seen: dict[str, int] = {}
     kept = {}
-    for record in sorted(cache.records(), key=_last_use, reverse=True):
+    uses = [(cache.last_use(record.directory), record) for record in cache.records()]
+    for used, record in sorted(uses, key=lambda use: use[0], reverse=True):
         seen[record.flags_key] = seen.get(record.flags_key, 0) + 1
-        if seen[record.flags_key] > keep or _last_use(record) < time.time() - _UNUSED:
+        if seen[record.flags_key] > keep or used < time.time() - _UNUSED:
             kept[record.key] = remove(record.key)
     for remove_rest in (_remove_failed, _remove_debris, pch.prune):
         with suppress(OSError):  # others prune at the same time, or nobody may write here
             remove_rest()
     return kept
-
-
-def _last_use(record: Record) -> float:
-    try:
-        return (record.directory / RECORD).stat().st_mtime
-    except OSError:
-        return 0.0  # removed just now
 
 
 def remove(key: str) -> str:

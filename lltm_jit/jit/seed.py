@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-import re
 import shutil
-import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache as cache_calls
 from pathlib import Path
 
-from . import cache
-from .cache import BUILD_FILE, ObjectRecord, Record
+from . import manifest
+from .cache import BUILD_FILE, Record
 from .fingerprint import Fingerprint, commands_key, flags_key
 from .spec import BuildSpec
+from .worker import adapted
 
-_LOGS = (".ninja_log", ".ninja_deps")
+_REST = "rest.ninja"
+_TIMES = ".ninja_log"
 
 
 @dataclass(frozen=True)
 class Seed:
-    """The objects taken over, by name.
+    """The objects taken over, each with the files that it was made from.
 
     ``build_file`` makes the others and the library; None when torch must write it first.
+    ``search`` is where the compilers look for headers; empty where they have to be asked.
     """
 
-    objects: dict[str, ObjectRecord] = field(default_factory=dict)
+    objects: dict[str, list[str]] = field(default_factory=dict)
     build_file: str | None = None
+    search: list[str] = field(default_factory=list)
 
 
 def seed(
     directory: Path,
-    ninja: Path,
     spec: BuildSpec,
     fingerprint: Fingerprint,
     earlier: Iterable[Record],
@@ -39,89 +39,69 @@ def seed(
 ) -> Seed:
     """Fill an empty directory from the most similar build with the same flags.
 
-    An object is taken only when every file of the spec that it was made from has the same content
-    as then. Objects are copied, for the compiler writes into existing files. ``places`` are the
-    paths that torch writes into its build file, which may be that of another variant of the source.
+    An object is taken only when every file that it was made from is as it was, and no file has come
+    that one of its includes would now find. Objects are copied, for the compiler writes into
+    existing files. ``places`` are the paths that torch writes into its build file, which may be
+    that of another variant of the source.
     """
     flags, commands = flags_key(fingerprint), commands_key(fingerprint)
-    digests = {
-        str(path): fingerprint["files"][spec.label(path)] for path in (*spec.sources, *spec.headers)
-    }
-    candidates = [other for other in earlier if commands_key(other.fingerprint) == commands]
-    record = max(
-        (other for other in candidates if other.flags_key == flags),
-        key=lambda record: (len(_reusable(record, digests)), record.places == places),
-        default=None,
-    )
-    good = _intact_objects(record, digests) if record else {}
+    candidates = [
+        other
+        for other in earlier
+        if commands_key(other.fingerprint) == commands
+        and (other.places == places or other.manifest["movable"])
+    ]
+    same = [other for other in candidates if other.flags_key == flags]
+    choices = [(_reusable(other, spec, fingerprint), other) for other in same]
+    choices.sort(key=lambda choice: (len(choice[0]), choice[1].places == places), reverse=True)
+    good: dict[str, list[str]] = {}
     # That of a build which failed may be why it failed.
     written = (other for other in candidates if other.places == places and not other.failed)
     writer = next(filter(_build_file_is_intact, written), None)
     try:
-        if record and good:
-            for name in (*_LOGS, *good):
+        for files, record in choices[:1]:
+            good = {name: files[name] for name in files if _is_intact(record, name)}
+            for name in good:
                 shutil.copy2(record.directory / name, directory / name)
+            _copy_times(record, directory, good)
         if writer is None:
             return Seed(good)
         shutil.copy2(writer.directory / BUILD_FILE, directory / BUILD_FILE)
-        return Seed(good, _without_touched(directory, ninja, spec, good))
+        text = (directory / BUILD_FILE).read_text("utf-8", "surrogateescape")
+        rest = adapted(text, list(good))
+        (directory / _REST).write_text(rest, "utf-8", "surrogateescape")
+        search = [manifest.place(spec.base, label) for label in writer.manifest["search"]]
+        return Seed(good, _REST, search)
     except OSError:  # not whole, or removed just now: only speed is lost
         for leftover in directory.iterdir():
             leftover.unlink()
         return Seed()
 
 
-def _without_touched(
-    directory: Path, ninja: Path, spec: BuildSpec, good: dict[str, ObjectRecord]
-) -> str:
-    """A build file that leaves alone what only the time stamps of the spec's files make outdated.
-
-    Contents have decided about those files already. About all others ninja decides, by time.
-    """
-
-    @cache_calls
-    def time_of(path: str) -> float:
-        try:
-            return (directory / path).stat().st_mtime_ns
-        except OSError:
-            return float("inf")
-
-    def newer(name: str, paths: Iterable[str]) -> bool:
-        return any(time_of(path) > time_of(name) for path in paths)
-
-    touched = [name for name, made in good.items() if newer(name, made["files"])]
-    if touched:
-        own = _finder(directory, spec)
-        touched = [
-            name
-            for name, paths in dependencies(directory, ninja).items()
-            if name in touched and not newer(name, (path for path in paths if not own(path)))
-        ]
-    if not touched:
-        return BUILD_FILE
-    starts = tuple(f"build {name}: ".encode() for name in touched)
-    lines = (directory / BUILD_FILE).read_bytes().splitlines(keepends=True)
-    rest = [line for line in lines if not line.startswith(starts)]
-    (directory / "rest.ninja").write_bytes(b"".join(rest))
-    return "rest.ninja"
+def _reusable(record: Record, spec: BuildSpec, now: Fingerprint) -> dict[str, list[str]]:
+    """The objects of a build that would be the same now, each with its files."""
+    changes = manifest.changes(record.manifest, spec.base)
+    if not changes.names.isdisjoint(manifest.parts(record.manifest["names"])):
+        return {}
+    files = record.fingerprint["files"]
+    changes.files.update(label for label in files if files[label] != now["files"].get(label))
+    found = {}
+    for name, made in record.objects.items():
+        labels = [record.read[number] for number in made["files"]]
+        if labels and not changes.touch(labels):
+            found[name] = [manifest.place(spec.base, label) for label in labels]
+    return found
 
 
-def _reusable(record: Record, digests: dict[str, str]) -> list[str]:
-    """The objects of a build whose every file has the content it had then."""
-    return [
-        name
-        for name, made in record.objects.items()
-        if made["files"] and made["files"].items() <= digests.items()
-    ]
+def _is_intact(record: Record, name: str) -> bool:
+    return _has_digest(record.directory / name, record.objects[name]["digest"])
 
 
-def _intact_objects(record: Record, digests: dict[str, str]) -> dict[str, ObjectRecord]:
-    made = {name: record.objects[name] for name in _reusable(record, digests)}
-    return {
-        name: entry
-        for name, entry in made.items()
-        if _has_digest(record.directory / name, entry["digest"])
-    }
+def _copy_times(record: Record, directory: Path, names: Iterable[str]) -> None:
+    """Let ninja's log tell how long the objects took that are taken over."""
+    head, *lines = (record.directory / _TIMES).read_text("utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if line.split("\t")[3] in names]
+    (directory / _TIMES).write_text("".join([head, *kept]), "utf-8")
 
 
 def _build_file_is_intact(record: Record) -> bool:
@@ -129,51 +109,4 @@ def _build_file_is_intact(record: Record) -> bool:
 
 
 def _has_digest(path: Path, digest: str) -> bool:
-    try:
-        return cache.digest(path) == digest
-    except OSError:
-        return False
-
-
-def describe_objects(
-    directory: Path, ninja: Path, spec: BuildSpec, fingerprint: Fingerprint
-) -> dict[str, ObjectRecord]:
-    """For each finished object of a build its digest, and which of the spec's files made it."""
-    own = _finder(directory, spec)
-    found: dict[str, ObjectRecord] = {}
-    for name, paths in dependencies(directory, ninja).items():
-        files = [path for path in map(own, paths) if path]
-        found[name] = {
-            "digest": cache.digest(directory / name),
-            "files": {str(path): fingerprint["files"][spec.label(path)] for path in files},
-        }
-    return found
-
-
-def dependencies(directory: Path, ninja: Path) -> dict[str, list[str]]:
-    """For each finished object the files that it was made from, as the compiler named them."""
-    done = subprocess.run(
-        [ninja, "-t", "deps"], cwd=directory, capture_output=True, text=True, errors="replace"
-    )
-    found = {}
-    for block in done.stdout.split("\n\n"):
-        first, *rest = block.splitlines() or [""]
-        header = re.match(r"(.+): #deps \d+, .*\(VALID\)", first)
-        if header:
-            found[header[1]] = [line.strip() for line in rest]
-    return found
-
-
-def _finder(directory: Path, spec: BuildSpec) -> Callable[[str], Path | None]:
-    """A function that tells which of the spec's files a compiler means by a path, if any."""
-    by_name: dict[str, list[Path]] = {}
-    for path in (*spec.sources, *spec.headers):
-        by_name.setdefault(path.name, []).append(path)
-
-    @cache_calls
-    def find(name: str) -> Path | None:
-        candidates = by_name.get(name.rpartition("/")[2], [])  # spares resolving system headers
-        real = (directory / name).resolve() if candidates else None
-        return next((path for path in candidates if path.resolve() == real), None)
-
-    return find
+    return manifest.digest(str(path)) == digest

@@ -7,13 +7,13 @@ import os
 import posixpath
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from . import knobs
 from .errors import BuildError
-from .includes import included_names
 from .toolchain import Toolchain
 
 CUDA_SUFFIXES = (".cu",)
@@ -49,15 +49,16 @@ _HALF_OPERATORS = (
 )
 
 _NAME = re.compile(r"[\w.+-]+")
+_INCLUDE = re.compile(rb'(?m)^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]')
 
 
 @dataclass(frozen=True)
 class BuildSpec:
     """Everything that decides what a build contains, apart from the tools that make it.
 
-    ``headers`` are the files whose content counts though they are not compiled on their own;
-    ``base`` is the directory that file names are shown and compared relative to, so that two
-    checkouts with the same content share a build.
+    ``headers`` are files that are known to belong to the sources, as those in one directory with
+    them; which ones count, the compiler tells. ``base`` is the directory that file names are shown
+    and compared relative to, so that two checkouts with the same content share a build.
     """
 
     name: str
@@ -118,6 +119,11 @@ class BuildSpec:
             else name
             for path, name, kind in zip(self.sources, names, kinds, strict=True)
         )
+
+    @property
+    def places(self) -> list[str]:
+        """Where the files lie that torch writes into its build file."""
+        return [str(path) for path in (*self.sources, *self.include_paths)]
 
     @property
     def title(self) -> str:
@@ -195,21 +201,30 @@ class BuildSpec:
 def files_of(directory: Path, root: Path) -> list[Path]:
     """All files below a directory, and what they include below a root around it.
 
-    With an included header comes the source beside it that has its name.
+    With an included header comes the source beside it that has its name. This chooses the sources;
+    what they are made of, the compiler tells.
     """
+    return _with_included(files_below(directory), root, _SOURCE_SUFFIXES)
+
+
+def included_files(files: Iterable[Path], root: Path) -> list[Path]:
+    """Files below a root, and what they include from there."""
+    return _with_included(files, root)
+
+
+def _with_included(files: Iterable[Path], root: Path, beside: tuple[str, ...] = ()) -> list[Path]:
     everything = set(_names_below(root))
-    folder = directory.relative_to(root).as_posix()
-    found = {name for name in everything if name.startswith(f"{folder}/")}
+    found = {path.relative_to(root).as_posix() for path in files}
     waiting = [name for name in found if name.endswith(_SOURCE_SUFFIXES + HEADER_SUFFIXES)]
     while waiting:
         name = waiting.pop()
-        for included in included_names((root / name).read_bytes()):
-            beside = posixpath.normpath(posixpath.join(posixpath.dirname(name), included))
-            header = beside if beside in everything else included
+        for included in map(os.fsdecode, _INCLUDE.findall((root / name).read_bytes())):
+            near = posixpath.normpath(posixpath.join(posixpath.dirname(name), included))
+            header = near if near in everything else included
             if header not in everything or header in found:
                 continue
             stem = posixpath.splitext(header)[0]
-            more = {header, *(stem + suffix for suffix in _SOURCE_SUFFIXES)} & everything
+            more = {header, *(stem + suffix for suffix in beside)} & everything
             waiting += more - found
             found |= more
     return [root / name for name in sorted(found)]

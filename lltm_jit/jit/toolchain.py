@@ -7,7 +7,6 @@ times: the inode's change time cannot be set back, so a replaced compiler is alw
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -29,19 +28,19 @@ from .errors import LltmJitError
 # Compiled into for a machine without GPU: 8.x runs sm_80, 9.x sm_90, later ones compile the PTX.
 _ARCHITECTURES_WITHOUT_GPU = ("8.0", "9.0+PTX")
 
-# What is kept of a compiler's answers.
-_CXX_FACTS = {"version": str, "family": str, "files": dict}
-_NVCC_FACTS = {"version": str, "root": str, "architectures": list, "files": dict}
-
 # Variables that change what the same command line produces.
 _COMPILE_ENVIRONMENT = (
     "CC",
+    "CCC_OVERRIDE_OPTIONS",
+    "COMPILER_PATH",
     "CPATH",
     "CPLUS_INCLUDE_PATH",
+    "C_INCLUDE_PATH",
     "CUDA_INC_PATH",
     "CUDNN_HOME",
     "CUDNN_PATH",
     "GCC_EXEC_PREFIX",
+    "LD_RUN_PATH",
     "LIBRARY_PATH",
     "NVCC_APPEND_FLAGS",
     "NVCC_CCBIN",
@@ -90,9 +89,9 @@ def detect() -> Toolchain:
     """Look at this machine. Never raises; starts no process when the memo knows the compilers."""
     memo = _Memo(cache.builds_directory() / "toolchain.json")
     cxx = find_cxx()
-    cxx_facts = memo.recall(cxx, _probe_cxx, _CXX_FACTS) if cxx else {}
+    cxx_facts = memo.recall(cxx, _probe_cxx) if cxx else {}
     nvcc, cuda_home = _find_nvcc()
-    nvcc_facts = memo.recall([nvcc], _probe_nvcc, _NVCC_FACTS) if nvcc else {}
+    nvcc_facts = memo.recall([nvcc], _probe_nvcc) if nvcc else {}
     cuda_home = cuda_home or nvcc_facts.get("root")
     memo.save()
 
@@ -239,25 +238,20 @@ class _Memo:
         try:
             if private.why_not_private(path.parent):
                 return  # somebody else may have written it
-            known = json.loads(path.read_text("utf-8"))
+            self._known = cache.read_json(path)
         except (OSError, ValueError, LltmJitError):
             return  # none, or a setting that cannot be used, which the build will tell
-        if isinstance(known, dict):
-            self._known = known
 
     def recall(
         self,
         command: list[str],
         probe: Callable[[list[str]], dict[str, Any]],
-        form: dict[str, Any],
     ) -> dict[str, Any]:
         # Also the compiler that a ccache before it starts.
         programs = [found for word in command if (found := shutil.which(word))]
         name = shlex.join([*programs, *command])
         entry = self._known.get(name)
-        if cache.has_form(entry, form) and entry["files"] == _identities(
-            {*programs, *entry["files"]}
-        ):
+        if entry and entry["files"] == _identities({*programs, *entry["files"]}):
             return entry
         entry = probe(command)
         entry["files"] = _identities([*programs, *entry.pop("watch")])

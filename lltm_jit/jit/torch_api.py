@@ -17,7 +17,6 @@ from .background import build_all, stand_back
 from .engine import BuildInfo
 from .errors import BuildError, ToolchainError
 from .extension import Extension
-from .includes import headers_of, include_flags, own_paths
 from .spec import (
     BINDINGS,
     CUDA_SUFFIXES,
@@ -334,13 +333,10 @@ def _spec(
     _refuse_suffixes(paths, with_cuda)
     if with_cuda and not toolchain.cuda:
         raise ToolchainError(f"{name} needs CUDA, but {toolchain.cuda_missing}; {cuda_cure()}")
-    searched = (*include_paths, *include_flags((*cflags, *cuda_cflags)))
-    system = (Path(toolchain.cuda_home),) if toolchain.cuda_home else ()
-    found = headers_of(paths, own_paths(searched, system), dict(texts))
     return BuildSpec(
         name=name,
         sources=tuple(paths),
-        headers=tuple(dict.fromkeys((*headers, *found))),
+        headers=headers,
         include_paths=include_paths,
         cflags=(*common_cflags(toolchain), *cflags),
         cuda_cflags=(*common_cuda_cflags(), *cuda_cflags) if with_cuda else (),

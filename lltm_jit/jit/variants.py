@@ -22,8 +22,6 @@ import torch
 from . import engine, prebuilt
 from .engine import Build
 from .errors import BuildError, LltmJitError
-from .fingerprint import fingerprint
-from .includes import headers_of, own_paths
 from .spec import (
     CONSTANTS,
     CUDA_SUFFIXES,
@@ -83,14 +81,11 @@ class Variant:
         """What the variant is built from."""
         with_cuda = self.source.suffix in CUDA_SUFFIXES
         places = tuple(path.absolute() for path in self.include_paths or [self.source.parent])
-        system = (Path(toolchain.cuda_home),) if toolchain.cuda_home else ()
-        given = [path.absolute() for path in (self.source, *self.headers)]
-        found = headers_of(given, own_paths(places, system))
         behind = ("-include", CONSTANTS)  # in the build's directory, where ninja runs
         spec = BuildSpec(
             name=self.name,
-            sources=(given[0],),
-            headers=tuple(dict.fromkeys((*given[1:], *found))),
+            sources=(self.source.absolute(),),
+            headers=tuple(path.absolute() for path in self.headers),
             include_paths=places,
             cflags=(*default_cflags(toolchain, with_cuda=False), *behind),
             cuda_cflags=(*default_cuda_cflags(), *behind) if with_cuda else (),
@@ -145,7 +140,7 @@ def load(variant: Variant, function: str) -> int:
     """
     toolchain = detect()
     spec = variant.spec(toolchain)
-    build = engine.loaded(fingerprint(spec, toolchain))
+    build = engine.loaded(spec, toolchain)
     if build is None:
         if spec.with_cuda:
             _refuse_in_capture(variant)

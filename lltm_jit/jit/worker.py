@@ -18,6 +18,8 @@ import threading
 import time
 from contextlib import suppress
 
+WHOLE = "whole.ninja"  # for later builds, whatever the first could take over
+
 
 def main() -> int:
     """Do what the request describes; 0 when it is done.
@@ -66,9 +68,13 @@ def _write_with_torch(request: dict) -> int:
     logging.getLogger(cpp_extension.__name__).setLevel(logging.DEBUG)
     # Where torch would give two sources one name, or one with a blank in it.
     write = cpp_extension._write_ninja_file
-    cpp_extension._write_ninja_file = lambda *rest, **named: write(
-        *rest, **{**named, "objects": request["objects"]}
-    )
+
+    def write_build_file(*rest: object, **named: str) -> None:
+        write(*rest, **{**named, "objects": request["objects"]})
+        adapt(named["path"], request["reused"])
+
+    cpp_extension._write_ninja_file = write_build_file
+    os.environ.pop("TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES", None)
     # torch quotes CXX as one word, also where it is several.
     cxx = os.environ.get("CXX")
     cpp_extension._shell_join = lambda words: " ".join(
@@ -173,6 +179,27 @@ def identity(path: str) -> list:
     except OSError:
         return []
     return [status.st_ino, status.st_size, status.st_mtime_ns]
+
+
+def adapt(path: str, reused: list) -> None:
+    """Write torch's build file as the engine wants it, and the whole of it beside."""
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        text = file.read()
+    for name, skipped in ((WHOLE, []), (os.path.basename(path), reused)):
+        place = os.path.join(os.path.dirname(path), name)
+        with open(place, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(adapted(text, skipped))
+
+
+def adapted(text: str, reused: list) -> str:
+    """A build file whose compilers tell of every header, and whose record of that stays.
+
+    It leaves out the objects that are there already, for times are not what decides about them.
+    """
+    text = text.replace(" -MMD -MF ", " -MD -MF ").replace("\n  deps = gcc\n", "\n")
+    starts = tuple(f"build {name}: " for name in reused)
+    lines = text.splitlines(keepends=True)
+    return "".join(line for line in lines if not (starts and line.startswith(starts)))
 
 
 def _end_with_parent(channel: int) -> None:

@@ -24,12 +24,16 @@ MARK = b"\n#FAKE\n"
 
 
 def main(arguments):
-    if Path(sys.argv[0]).name == "nvcc" and "-c" not in arguments:
+    if Path(sys.argv[0]).name == "nvcc" and not {"-c", "-E"} & {*arguments}:
         answer_as_nvcc(arguments)
     elif "--version" in arguments:
         print(f"{VERSION}\nCopyright (C) Free Software Foundation, Inc.")
     elif "-dumpversion" in arguments:
         print("12.2.0")
+    elif "-E" in arguments:
+        tell_the_search(arguments)
+    elif "-Wl,--help" in arguments:
+        print("  --dependency-file FILE      Write dependency file")
     elif "-v" in arguments:
         print("COLLECT_GCC=g++\ngcc version 12.2.0")
     elif "-print-prog-name=cc1plus" in arguments:
@@ -51,12 +55,23 @@ def answer_as_nvcc(arguments):
         print("compute_75\ncompute_80\ncompute_90\ncompute_120")
 
 
+def tell_the_search(arguments):
+    print('#include "..." search starts here:\n#include <...> search starts here:')
+    for directory in include_paths(arguments):
+        print(f" {directory}")
+    print("End of search list.")
+
+
+def include_paths(arguments):
+    return [a[2:] for a in arguments if a.startswith("-I")]
+
+
 def compile_source(arguments):
     source = Path(arguments[arguments.index("-c") + 1])
     target = Path(arguments[arguments.index("-o") + 1])
     precompiled = Path(os.environ.get("CPATH", ""), "torch", "extension.h.gch").exists()
     count(f"compile {source.name}" + " with a header" * precompiled)
-    text, files = preprocess(source, [a[2:] for a in arguments if a.startswith("-I")])
+    text, files = preprocess(source, include_paths(arguments))
     for number, line in enumerate(source.read_text().splitlines(), 1):
         if line.startswith("//! "):
             obey(source, number, *line[4:].split(maxsplit=1))
@@ -113,9 +128,10 @@ def obey(source, number, order, value=""):
 def link(arguments):
     count("link")
     target = Path(arguments[arguments.index("-o") + 1])
-    objects = b"\n".join(
-        Path(a).read_bytes() for a in arguments if a.endswith(".o") and a != str(target)
-    )
+    files = [a for a in arguments if a.endswith(".o") and a != str(target)]
+    objects = b"\n".join(Path(a).read_bytes() for a in files)
+    for told in (a.partition("=")[2] for a in arguments if "--dependency-file" in a):
+        Path(told).write_text(f"{target}: \\\n" + " \\\n".join(f"  {a}" for a in files) + "\n\n")
     target.write_bytes(Path(TEMPLATE).read_bytes() + MARK + objects)
     target.chmod(0o755)
 

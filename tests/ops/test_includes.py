@@ -5,7 +5,7 @@ import re
 import pytest
 
 from lltm_jit import native
-from lltm_jit.jit.includes import headers_of
+from lltm_jit.jit.spec import included_files
 
 KERNELS = native.kernels_directory()
 FILES = sorted(path for path in KERNELS.rglob("*") if path.suffix in (".h", ".cuh", ".cpp", ".cu"))
@@ -37,7 +37,7 @@ def test_a_family_includes_core_and_itself(path):
 @pytest.mark.parametrize("path", [path for path in FILES if path.suffix == ".cu"], ids=label)
 def test_a_cuda_source_includes_nothing_of_torch(path):
     """Neither itself nor through a header of ours: nvcc needs a minute more for it."""
-    for file in (path, *headers_of([path], [KERNELS])):
+    for file in included_files([path], KERNELS):
         wrong = [name for name in includes(file, "<") if name.startswith(TORCH)]
         assert wrong == [], f"{label(path)} comes to {wrong} in {label(file)}"
 
@@ -45,7 +45,7 @@ def test_a_cuda_source_includes_nothing_of_torch(path):
 @pytest.mark.parametrize("path", SOURCES, ids=label)
 def test_heavy_headers_of_torch_are_read_once_a_family(path):
     """By bindings.cpp: each other source that comes to them takes some ten seconds more."""
-    for file in (path, *headers_of([path], [KERNELS])):
+    for file in included_files([path], KERNELS):
         wrong = [name for name in includes(file, "<") if name.startswith(HEAVY)]
         assert wrong == [], f"{label(path)} comes to {wrong} in {label(file)}"
 

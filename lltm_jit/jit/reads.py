@@ -1,0 +1,162 @@
+"""What the tools of one build tell that they read, and where they look for it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from .spec import BuildSpec
+
+LINK_DEPENDENCIES = "link.d"
+_TELL_LINK = f"-Wl,--dependency-file={LINK_DEPENDENCIES}"
+_MULTIARCH = getattr(sys.implementation, "_multiarch", "")
+_LIBRARIES = tuple(
+    os.path.join(root, "lib", kind) for root in ("/usr/local", "/usr") for kind in (_MULTIARCH, ".")
+)
+
+# What makes a command that compiles say where it looks for headers, and compile nothing.
+_ASK = {".cuda.o": "-E -Xcompiler -v -x cu", ".o": "-E -v -x c++"}
+
+
+def finished(directory: Path) -> list[str]:
+    """The outputs that ninja made without an error."""
+    try:
+        lines = (directory / ".ninja_log").read_text("utf-8", "surrogateescape").splitlines()[1:]
+    except OSError:
+        return []
+    return list(dict.fromkeys(line.split("\t")[3] for line in lines))
+
+
+def compiled_from(directory: Path, target: str, ninja: Path) -> list[str]:
+    """The files that an object was made from, as the compiler names them; empty if it told none."""
+    if sys.platform == "win32":
+        return _from_the_log(directory, target, ninja)
+    try:
+        text = (directory / f"{target}.d").read_text("utf-8", "surrogateescape")
+    except OSError:
+        return []
+    _, _, rest = text.replace("\\\n", " ").partition(":")
+    first, _, _ = rest.partition("\n")
+    words = re.findall(r"(?:\\.|\$\$|[^\s\\])+", first)
+    return [_whole(directory, re.sub(r"\\([ #:])|\$(\$)", r"\1\2", word)) for word in words]
+
+
+def _from_the_log(directory: Path, target: str, ninja: Path) -> list[str]:
+    command = [str(ninja), "-t", "deps", target]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, errors="replace")
+    _, *lines = done.stdout.splitlines() or [""]
+    return [_whole(directory, line.strip()) for line in lines if line.strip()]
+
+
+def linker_flags(spec: BuildSpec, cxx: str) -> tuple[str, ...]:
+    """The flag by which the linker tells what it reads, where it knows that."""
+    command = f"{cxx} {' '.join(spec.ldflags)} -Wl,--help"
+    return (_TELL_LINK,) if "--dependency-file" in _output(command) else ()
+
+
+def linked_from(directory: Path, spec: BuildSpec) -> list[str]:
+    """The files that the linker read; what the flags name where it does not tell."""
+    try:
+        text = (directory / LINK_DEPENDENCIES).read_text("utf-8", "surrogateescape")
+        lines = text.partition("\n\n")[0].splitlines()[1:]
+        told = [line.removesuffix("\\").strip() for line in lines]  # blanks are not escaped
+    except OSError:
+        folders, names = libraries(spec)
+        told = [os.path.join(folder, name) for name in names for folder in folders]
+        told += _words(spec)
+    objects = {_whole(directory, name) for name in spec.objects}
+    paths = dict.fromkeys(_whole(directory, name) for name in told)
+    # Files of the compiler's own that it has removed are among them.
+    return [path for path in paths if path not in objects and os.path.isfile(path)]
+
+
+def libraries(spec: BuildSpec) -> tuple[list[str], list[str]]:
+    """Where libraries are looked for, and by which names."""
+    words = _words(spec)
+    folders: list[str] = []
+    names: list[str] = []
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        for flag, found in (("-L", folders), ("-l", names)):
+            if word.startswith(flag):
+                found.append(word.removeprefix(flag) or following)
+    folders += os.environ.get("LIBRARY_PATH", "").split(os.pathsep)
+    exact = [name[1:] for name in names if name.startswith(":")]
+    usual = [f"lib{name}{end}" for name in names if name[:1] != ":" for end in (".so", ".a")]
+    return [*filter(os.path.isabs, folders), *_LIBRARIES], exact + usual
+
+
+def flag_files(spec: BuildSpec) -> list[str]:
+    """The files that hold flags, which no compiler tells."""
+    words = _split((*spec.cflags, *spec.cuda_cflags, *spec.ldflags))
+    files = [word[1:] for word in words if word.startswith("@") and os.path.isabs(word[1:])]
+    return [file for file in files if os.path.isfile(file)]
+
+
+def _words(spec: BuildSpec) -> list[str]:
+    """The words that the linker gets."""
+    words = [word.removeprefix("-Wl,") for word in _split(spec.ldflags) if word != "-Xlinker"]
+    return [part for word in words for part in word.split(",")]
+
+
+def _split(flags: Iterable[str]) -> list[str]:
+    joined = " ".join(flags)
+    try:
+        return shlex.split(joined)
+    except ValueError:
+        return joined.split()
+
+
+def search(directory: Path, spec: BuildSpec, ninja: Path, environment: dict[str, str]) -> list[str]:
+    """Where the compilers look for headers, whether there is such a directory or not."""
+    found: dict[str, None] = {}
+    for end, ask in _ASK.items():
+        target = next((name for name in spec.objects if _end(name) == end), None)
+        if target is None:
+            continue
+        told = subprocess.run(
+            [ninja, "-t", "commands", target], cwd=directory, capture_output=True, text=True
+        )
+        command = told.stdout.strip().rpartition("\n")[2]
+        command = re.sub(r" -MM?D -MF \S+", "", command)
+        command = re.sub(r" -c .* -o \S+", f" {ask} {os.devnull} -o {os.devnull}", command)
+        found |= dict.fromkeys(_searched(_output(command, directory, environment)))
+    return [_whole(directory, path) for path in found]
+
+
+def _end(target: str) -> str:
+    return ".cuda.o" if target.endswith(".cuda.o") else ".o"
+
+
+def _searched(told: str) -> list[str]:
+    missing = re.findall(r'(?m)^ignoring \w+ directory "(.+)"', told)
+    lists = re.findall(r"(?ms)^#include [<\"].+?starts here:\n(.*?)(?=^\S)", told)
+    lines = [line.strip() for part in lists for line in part.splitlines()]
+    return [*lines, *missing]
+
+
+def _output(command: str, directory: Path | None = None, environment: Any = None) -> str:
+    """What a shell's command prints; empty where it does not end."""
+    try:
+        done = subprocess.run(
+            command,
+            shell=True,
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=60,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode("utf-8", "surrogateescape")
+
+
+def _whole(directory: Path, path: str) -> str:
+    return path if os.path.isabs(path) else os.path.normpath(os.path.join(directory, path))
