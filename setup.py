@@ -12,15 +12,29 @@ import os
 import sys
 import time
 import types
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import ClassVar
 
 from setuptools import Extension, find_packages, setup
+from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).resolve().parent
 FOLDERS = {"lltm_jit.kernels": "kernels", "lltm_jit.template": "examples/scale_add"}
 SUFFIXES = ("h", "cuh", "cpp", "cu", "json", "md", "py", "toml")
 SOURCE_PATTERNS = [f"**/*.{suffix}" for suffix in SUFFIXES]
+# Benchmarks of the project itself, which are not installed with it.
+CHECKOUT_ONLY = ("benchmark", "_*_benchmark", "_opponent", "_report", "_stylegan_*")
+
+
+class Package(build_py):
+    """The package without the modules that a checkout alone has."""
+
+    def find_package_modules(self, package: str, directory: str) -> list[tuple[str, str, str]]:
+        modules = super().find_package_modules(package, directory)
+        if package != "lltm_jit.cli":
+            return modules
+        return [entry for entry in modules if not any(fnmatch(entry[1], p) for p in CHECKOUT_ONLY)]
 
 
 def prebuilt() -> dict:
@@ -80,7 +94,7 @@ def prebuilt() -> dict:
         )
         for family, spec in specs.items()
     ]
-    return {"ext_modules": extensions, "cmdclass": {"build_ext": Build}}
+    return {"ext_modules": extensions, "cmdclass": {"build_py": Package, "build_ext": Build}}
 
 
 wanted = os.environ.get("LLTM_JIT_PREBUILD", "").lower() in ("1", "true", "yes", "on")
@@ -89,5 +103,5 @@ setup(
     packages=[*find_packages(include=["lltm_jit", "lltm_jit.*"]), *FOLDERS],
     package_dir=FOLDERS,
     package_data=dict.fromkeys(FOLDERS, SOURCE_PATTERNS),
-    **(prebuilt() if wanted else {}),
+    **(prebuilt() if wanted else {"cmdclass": {"build_py": Package}}),
 )

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from importlib.util import find_spec
 
 from lltm_jit.jit.errors import LltmJitError
 
@@ -42,7 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary)
         if name == chosen:
-            module = import_module(f"{__name__}.{name.replace('-', '_')}")
+            path = f"{__name__}.{name.replace('-', '_')}"
+            if find_spec(path) is None:
+                text = f"error: {name} is not installed with the package: run it in a checkout"
+                print(text, file=sys.stderr)
+                return 1
+            module = import_module(path)
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     words, program = arguments, []

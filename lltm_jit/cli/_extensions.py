@@ -87,9 +87,9 @@ def _of_path(path: Path, records: list[Record]) -> list[Extension]:
             return [native.extension(family)]
     built: dict[str, Extension] = {}  # of several builds of a name the newest
     for record in records:
-        given = [Path(each) for each in record.asked["paths"]]
-        inside = any(path.is_relative_to(each) for each in given)
-        if inside or all(each.is_relative_to(path) for each in given):
+        given = [Path(place) for place in record.asked["paths"]]
+        holds = any(path.is_relative_to(place) for place in given)
+        if holds or all(place.is_relative_to(path) for place in given):
             built.setdefault(record.fingerprint["name"], torch_api.recorded(record))
     name = re.sub(r"\W|^(?=\d)", "_", path.stem)
     return list(built.values()) or [torch_api.extension(name, path)]
@@ -97,7 +97,7 @@ def _of_path(path: Path, records: list[Record]) -> list[Extension]:
 
 def _given(record: Record) -> list[str]:
     """The files and directories of an extension; sources given as text are always there."""
-    return [] if record.asked.get("texts") else record.asked["paths"]
+    return [] if record.asked["texts"] else record.asked["paths"]
 
 
 def named_family(name: str) -> str:

@@ -23,10 +23,10 @@ _DESCRIPTION = """
 Build the cell and put its module into the variable NAME.
 
 Each function that the cell defines at namespace scope is bound, or those named. Static functions,
-templates and what lies in an anonymous namespace stay the cell's own; functions with pointers or
-overloads are bound only if named. What `#if 0` takes out is out, other conditions are not looked
-at. A cell with a PYBIND11_MODULE of its own is left as it is. Line numbers in errors are those of
-the cell, in which the magic stands on line 1.
+templates and what lies in an anonymous namespace stay the cell's own; functions with pointers are
+bound only if named, overloaded ones are not. What `#if 0` takes out is out, other conditions are
+not looked at. A cell with a PYBIND11_MODULE of its own is left as it is. Line numbers in errors are
+those of the cell, in which the magic stands on line 1.
 """
 _STRING = r'R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|' + r"'(?:\\.|[^'\\\n])+'"
 _DIRECTIVE = r"(?m)^[ \t]*#(?:\\\n|[^\n])*"

@@ -149,8 +149,14 @@ def extension(
     with_cuda: bool | None = None,
     is_python_module: bool = True,
     is_standalone: bool = False,
+    texts: Mapping[str, str] | None = None,
+    listings: Sequence[tuple[str, str]] = (),
+    use_pch: bool = False,
 ) -> Extension:
     """What :func:`load` loads; the arguments are its own.
+
+    ``texts`` are sources that are written to their path, and ``listings`` the pieces of them, by
+    the names that errors call them.
 
     Raises:
         TypeError: a string is given for a list.
@@ -166,6 +172,9 @@ def extension(
         with_cuda=with_cuda,
         python_module=is_python_module,
         standalone=is_standalone,
+        texts=dict(texts or {}),
+        listings=[list(listing) for listing in listings],
+        with_header=use_pch,
     )
 
 
@@ -237,17 +246,12 @@ def load_listings(
     cuda: list[tuple[str, str]],
     functions: Any,
     *,
-    extra_cflags: Flags = None,
-    extra_cuda_cflags: Flags = None,
-    extra_ldflags: Flags = None,
-    extra_include_paths: Sequence[str | os.PathLike[str]] | None = None,
     build_directory: str | os.PathLike[str] | None = None,
     verbose: bool = False,
-    with_cuda: bool | None = None,
     is_python_module: bool = True,
     with_pytorch_error_handling: bool = True,
     no_implicit_headers: bool = False,
-    use_pch: bool = False,
+    **arguments: Any,
 ) -> Any:
     """``load_inline`` for strings that have names, by which errors call them."""
     with cache.at_root(build_directory):
@@ -255,10 +259,10 @@ def load_listings(
     bindings = inline.bindings(functions, with_pytorch_error_handling)
     bound = [*cpp, (BINDINGS, bindings)] if bindings else cpp
     files = {"main.cpp": bound, **({"cuda.cu": cuda} if cuda else {})}
-    texts = [
-        (str(directory / file), inline.unit(file, listings, no_implicit_headers))
+    texts = {
+        str(directory / file): inline.unit(file, listings, no_implicit_headers)
         for file, listings in files.items()
-    ]
+    }
     if is_python_module and functions is None and not inline.may_define_a_module([*cpp, *cuda]):
         raise BuildError(
             f"error: the sources of {name} define no Python module\n"
@@ -266,16 +270,14 @@ def load_listings(
             "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m), or give is_python_module=False"
         )
 
-    made = _extension(
+    made = extension(
         name,
-        build_directory,
-        paths=[path for path, _ in texts],
-        **_options(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths),
-        with_cuda=with_cuda,
-        python_module=is_python_module,
+        list(texts),
+        build_directory=build_directory,
+        is_python_module=is_python_module,
         texts=texts,
         listings=[*bound, *cuda],
-        with_header=use_pch,
+        **arguments,
     )
     return _load(made, verbose)
 
@@ -302,8 +304,8 @@ def _respec(name: str, asked: dict[str, Any], toolchain: Toolchain) -> BuildSpec
     made = dict(asked)
     made["paths"] = [Path(path) for path in asked["paths"]]
     made["include_paths"] = tuple(Path(path) for path in asked["include_paths"])
-    made["texts"] = tuple((Path(path), text) for path, text in asked.get("texts", ()))
-    made["listings"] = tuple((label, text) for label, text in asked.get("listings", ()))
+    made["texts"] = tuple((Path(path), text) for path, text in asked["texts"].items())
+    made["listings"] = tuple((label, text) for label, text in asked["listings"])
     return _spec(name, toolchain=toolchain, asked=asked, **made)
 
 

@@ -76,6 +76,17 @@ def test_a_wheel_for_this_platform_alone(wheel):
     assert not wheel.name.endswith("-any.whl")
 
 
+def test_benchmarks_of_the_project_are_not_installed(wheel, installed):
+    modules = [name for name in zipfile.ZipFile(wheel).namelist() if "/cli/" in name]
+    assert "lltm_jit/cli/check.py" in modules
+    assert not [name for name in modules if "benchmark" in name or "stylegan" in name]
+    done = installed[1]("-m", "lltm_jit", "benchmark", "py")
+    told = "error: benchmark is not installed with the package: run it in a checkout\n"
+    assert (done.returncode, done.stderr) == (1, told)
+    for command in ("check", "grad_check", "doctor", "info"):  # what is left is complete
+        assert installed[1]("-m", "lltm_jit", command, "--help").returncode == 0
+
+
 def test_import_without_a_compiler(installed):
     _, run = installed
     done = run()

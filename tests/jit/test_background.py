@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from engine_bench import ALL, HERE, alive, compiler_pid, wait_for
 
+from lltm_jit.jit.process import find_ninja
+
 TEXT = "shared header\none\ntwo"
 
 
@@ -223,13 +225,11 @@ def test_builds_share_a_pool_of_compilers(bench, tmp_path, ninja):
 
 def older_ninja(directory: Path) -> dict[str, str]:
     """Variables for a ninja that knows no jobserver, and no wheel of ninja's."""
-    import ninja
-
     folder = directory / "ninja"
     folder.mkdir()
     (folder / "ninja.py").write_text(f"BIN_DIR = {str(folder)!r}\n")
     script = folder / "ninja"
-    real = os.path.join(ninja.BIN_DIR, "ninja")
+    real = find_ninja()
     script.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo 1.11.1 && exit\nexec {real} "$@"\n')
     script.chmod(0o755)
     return {

@@ -253,8 +253,14 @@ def test_detect_survives_everything_missing(bench, monkeypatch, tmp_path):
 
 
 def test_ninja_is_taken_from_its_wheel_else_from_path(bench, monkeypatch, tmp_path):
+    wheel = tmp_path / "wheel"
+    wheel.mkdir()
+    (wheel / "ninja.py").write_text(f"BIN_DIR = {str(wheel)!r}\n")
+    (wheel / "ninja").symlink_to(process.find_ninja())
+    monkeypatch.setenv("PYTHONPATH", str(wheel), prepend=os.pathsep)
+    monkeypatch.setattr(ninja, "BIN_DIR", str(wheel))
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
-    assert process.find_ninja().parent == Path(ninja.BIN_DIR)
+    assert process.find_ninja() == wheel / "ninja"
     assert bench.run()["compiled"] == 2
     monkeypatch.setitem(sys.modules, "ninja", None)  # as if it were not installed
     with pytest.raises(jit.ToolchainError, match="ninja was not found; run `python -m pip install"):
