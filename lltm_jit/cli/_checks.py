@@ -20,6 +20,7 @@ import torch
 
 from lltm_jit import native
 from lltm_jit.jit import ToolchainError, cache, detect, gpus, jobs, knobs, private
+from lltm_jit.jit.causes import cure_of
 from lltm_jit.jit.process import find_ninja
 from lltm_jit.jit.toolchain import cuda_cure, find_cxx
 
@@ -119,7 +120,7 @@ def cxx_trial() -> Finding:
         return Finding("ok", "left out: no compiler")
     trial = _trial.cxx(tools)
     if trial.error:
-        return Finding("problem", trial.error, _trial.cure(trial.error) or _ANOTHER_COMPILER)
+        return Finding("problem", trial.error, cure_of(trial.error) or _ANOTHER_COMPILER)
     return Finding("ok", f"compiled, linked and loaded in {trial.seconds:.1f} s")
 
 
@@ -188,7 +189,7 @@ def cuda_trial() -> Finding:
     trial = _trial.cuda(tools)
     targets = " ".join(tools.architectures)
     if trial.error:
-        cure = _trial.cure(trial.error) or "reinstall the CUDA toolkit, or set CUDA_HOME to another"
+        cure = cure_of(trial.error) or "reinstall the CUDA toolkit, or set CUDA_HOME to another"
         return Finding("problem", f"{trial.error} (for {targets})", cure)
     return Finding("ok", f"compiled and linked for {targets} in {trial.seconds:.1f} s")
 

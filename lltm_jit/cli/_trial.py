@@ -33,18 +33,6 @@ extern "C" int launch(float* x) {
 STANDARD = "c++20" if torch.__version__ >= "2.13" else "c++17"  # what torch's own build asks for
 _TIMEOUT = 120  # seconds; a compiler that hangs must not hang the doctor
 
-_CURES = {
-    "No space left": "free some space where temporary files go, or set TMPDIR elsewhere",
-    "unsupported GNU version": "install an older g++ that this nvcc takes, and set CXX to it",
-    "unsupported clang version": "install an older clang that this nvcc takes, and set CXX to it",
-    "Unsupported gpu architecture": "take the architecture out of TORCH_CUDA_ARCH_LIST",
-    "cannot find -lcudart": "install the CUDA runtime library, or set CUDA_HOME to a whole toolkit",
-    "Python.h": "install Python's headers (Debian and Ubuntu: `apt-get install python3-dev`)",
-    "cuda_runtime.h": "install the CUDA toolkit's headers, or set CUDA_HOME to a whole toolkit",
-    "unrecognized command": "install a newer C++ compiler, and set CXX to it",
-    "Killed": "too little memory for one compiler: close other programs",
-}
-
 
 @dataclass(frozen=True)
 class Trial:
@@ -71,11 +59,6 @@ def cuda(tools: Toolchain) -> Trial:
         code += [f"-gencode=arch=compute_{number},code=sm_{number}"]
     command = [tools.nvcc or "nvcc", *code, "-shared", "-Xcompiler", "-fPIC"]
     return _build("trial.cu", _CUDA, [*command, "trial.cu", "-o", "trial.so"], load=False)
-
-
-def cure(error: str) -> str:
-    """What to do about a trial's error; empty when it is not a known one."""
-    return next((cure for sign, cure in _CURES.items() if sign in error), "")
 
 
 def _build(name: str, text: str, command: list[str], load: bool) -> Trial:

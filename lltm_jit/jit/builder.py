@@ -150,7 +150,7 @@ def _record(
     objects = dict(seeded.objects)
     for name in reads.finished(directory):
         if name in spec.objects and name not in objects:
-            objects[name] = pch.with_its_files(reads.compiled_from(directory, name, plan.ninja))
+            objects[name] = reads.compiled_from(directory, name, plan.ninja)
             if objects[name]:
                 objects[name] += reads.flag_files(spec)
     labels = {name: writer.add(files) for name, files in objects.items()}

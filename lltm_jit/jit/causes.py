@@ -1,11 +1,9 @@
-"""Known causes of failed builds, each with its cure in one sentence."""
+"""Known causes of failed builds and of failed trials of ``doctor``, each with its cure."""
 
 from __future__ import annotations
 
 import re
 import sys
-
-from .spec import BuildSpec
 
 _DEBIAN = "Debian and Ubuntu: `apt-get install {}`"
 _PYTHON_HEADERS = f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
@@ -148,7 +146,7 @@ _CAUSES = (
 )
 
 
-def cure_of(error: str, log: str, spec: BuildSpec, jobs: int) -> str:
+def cure_of(error: str, log: str = "", jobs: int = 0) -> str:
     """The cure of the first known cause found in an error, else in its log; empty if unknown."""
     for text in (error, log):
         for pattern, cure in _CAUSES:

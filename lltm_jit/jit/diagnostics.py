@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -52,7 +53,7 @@ _SUMMARY = re.compile(
     r"ld returned \d+ exit status|linker command failed|aborted due to errors|in function `"
     r"|Error building extension"
 )
-_SIGNALS = {137: "killed", 139: "ended by a segmentation fault", 134: "aborted"}
+_ENDS = {"SIGKILL": "killed", "SIGSEGV": "ended by a segmentation fault", "SIGABRT": "aborted"}
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,18 @@ def parse(log: str, spec: BuildSpec) -> list[Diagnostic]:
             found.append(Diagnostic(match["text"], compiled))
         elif match := _TORCH.match(line):
             of_torch.append(Diagnostic(match["text"]))
-        elif (match := _FAILED.match(line)) and int(match["code"]) in _SIGNALS:
-            ended.append(Diagnostic(f"the compiler was {_SIGNALS[int(match['code'])]}", compiled))
+        elif (match := _FAILED.match(line)) and (how := _end_by(int(match["code"]) - 128)):
+            ended.append(Diagnostic(f"the compiler was {how}", compiled))
     return found or ended or of_torch
+
+
+def _end_by(number: int) -> str:
+    """How a signal ended a process; nothing where there is no such signal."""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return ""
+    return _ENDS.get(name, f"ended by {name}")
 
 
 def _at_users_line(error: Diagnostic, lines: list[str], number: int, spec: BuildSpec) -> Diagnostic:
@@ -149,7 +159,7 @@ def explain(log: str, spec: BuildSpec, log_path: Path, status: int, jobs: int) -
     lines = [f"error: {first.text}", *_excerpt(first, spec)]
     if first.inside:
         lines.append(f"   = inside {first.inside}")
-    cure = cure_of(error, log, spec, jobs)
+    cure = cure_of(error, log, jobs)
     if cure or not found:
         lines.append(f"   = {cure or '`python -m lltm_jit doctor` tries the compilers'}")
     warnings = sum(_WARNING.search(line) is not None for line in log.splitlines())
@@ -167,7 +177,7 @@ def _many(count: int, word: str) -> str:
 
 def _last_words(log: str, status: int) -> str:
     if status < 0:
-        return f"the build process was ended by signal {-status}"
+        return f"the build process was {_end_by(-status) or f'ended by signal {-status}'}"
     if status == 0:
         return "the compiler tells of no error, and made nothing that can be loaded"
     if failed := _STEP_FAILED.search(log):
@@ -230,7 +240,7 @@ def explain_import(error: str, library: str, spec: BuildSpec) -> str:
     """The message when a finished library cannot be imported."""
     first = error.splitlines()[0] if error else "no reason given"
     lines = [f"error: the built library cannot be imported: {first}"]
-    if cure := cure_of(error, "", spec, 0):
+    if cure := cure_of(error):
         lines.append(f"   = {cure}")
     return _demangled("\n".join([*lines, f"   = {library}"]))
 

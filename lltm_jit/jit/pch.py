@@ -1,17 +1,14 @@
 """The precompiled header of ``torch/extension.h``, which is most of what a file with it costs.
 
 g++ takes ``torch/extension.h.gch`` from a directory that it searches, if its own conditions hold:
-the same compiler, the same options, no macro that the header would have seen differently. Here are
-the conditions that g++ does not check: that the headers are those it was made from, and that the
-build's include paths would find the same ones.
-
-A header takes a minute to make and hundreds of megabytes, so it is made beside a build, by a
-process of its own at low priority, and used from the next build on.
+the same compiler, the same options, no macro that the header would have seen differently. Here is
+what g++ does not check: that the headers are those it was made from, and that the build's include
+paths would find the same ones. It takes a minute and most of a gigabyte, so it is made beside a
+build, by a process of its own at low priority, and used from the next build on.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -23,45 +20,40 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import cache, cancel, jobs, knobs, publish
+from . import cache, cancel, jobs, knobs, publish, worker
 from .progress import Reporter
 from .spec import CXX_SUFFIXES, BuildSpec
 from .toolchain import Toolchain
-from .worker import identity
 
 if sys.platform != "win32":
     import fcntl
 
 RECORD = "header.json"
-_WORKER = Path(__file__).with_name("worker.py")
 _KEPT = 2
 _UNUSED = 30 * 24 * 3600  # seconds after which a header goes that no build has used
 _TRIED_AGAIN = 24 * 3600  # seconds after which a compiler is asked once more that failed
-_MEMORY = 3 * jobs.GIBIBYTE  # that g++ takes for it
-_DISK = 4 * jobs.GIBIBYTE  # that must be free: it is most of a gibibyte
+_MEMORY, _DISK = 3 * jobs.GIBIBYTE, 4 * jobs.GIBIBYTE  # that must be free to make one
 
 # The first include of a source, behind comments and other directives.
 _FIRST = re.compile(
-    r"(?:\s|//[^\n]*\n|/\*.*?\*/|#[ \t]*(?!include)[^\n]*\n)*"
-    r'#[ \t]*include[ \t]*[<"]torch/extension\.h[>"]',
-    re.DOTALL,
+    r"(?:\s|//[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/|#(?![ \t]*include)[^\n]*\n)*"
+    r'#[ \t]*include[ \t]*[<"]torch/extension\.h[>"]'
 )
 # Options that g++ compares, or that change no header; with any other there is no header.
-_KNOWN = re.compile(r"-(?:[DU]\w|[OWfgm]|std=|w$|pthread$|pipe$|pedantic)")
-_REFUSED = ("-W", "-Winvalid-pch", "-fsyntax-only")
-_NOT_OURS = ("CPATH", "CPLUS_INCLUDE_PATH", "GCC_EXEC_PREFIX")  # what adds to the search
+_KNOWN = re.compile(
+    r"-(?:[DU]\w|[Ogm]|W(?![pal],|.*invalid-pch)|f(?!plugin|modules|syntax)|std=|w$|pthread$|pipe$)"
+)
+_NOT_OURS = {"CPATH", "CPLUS_INCLUDE_PATH", "GCC_EXEC_PREFIX"}  # what adds to the search
 
 
 @dataclass(frozen=True)
 class Header:
-    """A precompiled header, made or not.
-
-    ``command`` compiles it, apart from the files; ``searched`` are the build's own include paths.
-    """
+    """A precompiled header, made or not, and the build's own include paths."""
 
     key: str
     command: tuple[str, ...]
@@ -77,7 +69,7 @@ def _place() -> Path:
     return cache.builds_directory() / "pch"
 
 
-@contextlib.contextmanager
+@contextmanager
 def beside(
     build_file: Path, spec: BuildSpec, toolchain: Toolchain, reporter: Reporter
 ) -> Iterator[dict[str, str]]:
@@ -90,52 +82,51 @@ def beside(
         yield {}
         return
     directory = find(header)
-    if directory is None and spec.with_header:
-        if make(header, reporter, low_priority=False):
-            reporter.report("waiting for the precompiled header of torch/extension.h")
+    if directory is None and spec.with_header and make(header, reporter, nice=0):
+        reporter.report("waiting for the precompiled header of torch/extension.h")
         directory = wait(header)
     if directory:
         reporter.detail(f"the precompiled header is {directory}")
         # It is searched before the directories of torch, and after those that the build names.
         yield {"CPATH": str(directory)}
+        _tell_files(directory, build_file.parent, spec)
         return
-    spare = jobs.cpu_count() > 2 * len(spec.sources)
-    if spare:
-        _make_for_later(header, reporter)
+    at_once = jobs.cpu_count() > 2 * len(spec.sources)
+    if at_once:
+        make(header, reporter)
     yield {}
-    if not spare:
-        _make_for_later(header, reporter)
+    if not at_once:
+        make(header, reporter)
 
 
-def _make_for_later(header: Header, reporter: Reporter) -> None:
-    if make(header, reporter):
-        reporter.detail("a precompiled header of torch/extension.h is made for the next build")
+def _tell_files(header: Path, directory: Path, spec: BuildSpec) -> None:
+    """Add to what compilers say that they read, for of a precompiled header they say nothing."""
+    files = (_record(header) or {}).get("files", ())
+    names = [re.sub(r"([ #])", r"\\\1", path).replace("$", "$$") for path in files]
+    for source, target in zip(spec.sources, spec.objects, strict=True):
+        depfile = directory / f"{target}.d"
+        if depfile.is_file() and _starts_with_it(source, spec):
+            told = depfile.read_text("utf-8", "surrogateescape").rstrip("\n")
+            depfile.write_text(f"{told} {' '.join(names)}\n", "utf-8", "surrogateescape")
 
 
 def of(build_file: Path, spec: BuildSpec, toolchain: Toolchain) -> Header | None:
     """The header that would serve a build; None where no source or no compiler would take it."""
     if sys.platform != "linux" or toolchain.cxx_family != "gcc" or not knobs.flag("LLTM_JIT_PCH"):
         return None
-    if any(name in _NOT_OURS for name, _ in toolchain.environment):
+    searched_too = {name for name, _ in toolchain.environment} & _NOT_OURS
+    if searched_too or not any(_starts_with_it(path, spec) for path in spec.sources):
         return None
-    if not any(_starts_with_it(path, spec) for path in spec.sources):
-        return None
-    found = re.findall(
-        r"^(cxx|cflags|post_cflags) = (.*)$", build_file.read_text("utf-8"), re.MULTILINE
-    )
-    command = _command(dict(found))
+    variables = re.findall(r"(?m)^(cxx|cflags|post_cflags) = (.*)$", build_file.read_text("utf-8"))
+    try:
+        command = _command(dict(variables))
+    except ValueError:  # a quote that is not closed
+        command = None
     if command is None:
         return None
-    facts = [
-        toolchain.cxx_version,
-        toolchain.torch_version,
-        toolchain.python_abi,
-        toolchain.machine,
-        toolchain.environment,
-        command[0],
-    ]
-    key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:20]
-    return Header(key, *command)
+    tools = (toolchain.cxx_version, toolchain.torch_version, toolchain.python_abi)
+    facts = [*tools, toolchain.machine, toolchain.environment, command[0]]
+    return Header(hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:20], *command)
 
 
 def _starts_with_it(path: Path, spec: BuildSpec) -> bool:
@@ -149,25 +140,18 @@ def _starts_with_it(path: Path, spec: BuildSpec) -> bool:
 
 
 def _command(variables: dict[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """The command for a header and the build's own include paths, from the build file's variables.
-
-    None where there is something in it whose effect on headers is not known.
-    """
+    """The command for a header and the build's own include paths; None if a flag is not known."""
     flags = f"{variables.get('cflags', '')} {variables.get('post_cflags', '')}"
-    try:
-        words = iter(shlex.split(flags))
-        command = shlex.split(variables.get("cxx", ""))
-    except ValueError:
+    if re.search(r"[$`;&|<>*?~#]", flags):  # the shell has a part in it
         return None
-    if not command or re.search(r"[$`;&|<>*?~#]", flags):  # the shell has a part in it
-        return None
+    words, command = iter(shlex.split(flags)), shlex.split(variables.get("cxx", ""))
     searched = []
     for word in words:
         if word.startswith("-I"):
             searched.append(word[2:] or next(words, ""))
         elif word == "-isystem":
             command += [word, next(words, "")]
-        elif not _KNOWN.match(word) or word.startswith(("-Wp,", "-Wa,")) or word in _REFUSED:
+        elif not _KNOWN.match(word):
             return None
         elif not word.startswith("-DTORCH_EXTENSION_NAME="):
             command.append(word)
@@ -179,21 +163,18 @@ def find(header: Header) -> Path | None:
     record = _record(header.directory)
     if record is None:
         return None
-    if _is_outdated(header, record):
+    if record["failed"]:  # the compiler may do better some other day
+        outdated = _last_use(header.directory / RECORD) < time.time() - _TRIED_AGAIN
+    else:
+        outdated = any(worker.identity(path) != known for path, known in record["files"].items())
+    if outdated:
         publish.remove_whole(header.directory)
         return None
     if record["failed"] or any(_shadows(Path(path), record) for path in header.searched):
         return None
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         os.utime(header.directory / RECORD)
     return header.directory
-
-
-def _is_outdated(header: Header, record: dict[str, Any]) -> bool:
-    """Whether its files were changed since, or the compiler that failed may do better today."""
-    if record["failed"]:
-        return _last_use(header.directory / RECORD) < time.time() - _TRIED_AGAIN
-    return any(identity(path) != known for path, known in record["files"].items())
 
 
 def _record(directory: Path) -> dict[str, Any] | None:
@@ -224,14 +205,7 @@ def _shadows(directory: Path, record: dict[str, Any]) -> bool:
     return False
 
 
-def with_its_files(paths: list[str]) -> list[str]:
-    """What a compiler read, with the files that are in the header where it took that."""
-    taken = [path for path in paths if path.endswith("/torch/extension.h.gch")]
-    records = [_record(Path(path).parents[1]) for path in taken]
-    return [*paths, *(path for record in records if record for path in record["files"])]
-
-
-def make(header: Header, reporter: Reporter, *, low_priority: bool = True) -> bool:
+def make(header: Header, reporter: Reporter, nice: int = 19) -> bool:
     """Start to make a header, unless somebody makes it, or could not; whether it is being made."""
     if _record(header.directory) is not None:  # of a compiler that failed, or it shadows
         return False
@@ -245,41 +219,36 @@ def make(header: Header, reporter: Reporter, *, low_priority: bool = True) -> bo
             if lock is None:
                 return True
             directory = tempfile.mkdtemp(prefix=f"tmp-{header.key}-", dir=place)
-            request = {
-                "directory": directory,
-                "header": str(header.directory),
-                "command": header.command,
-                "mode": cache.mode(),
-                "nice": 19 if low_priority else 0,
-            }
+            request: dict[str, Any] = {"directory": directory, "header": str(header.directory)}
+            request |= {"command": header.command, "mode": cache.mode(), "nice": nice}
             # It goes on alone, and outlives this process where that ends earlier.
             subprocess.run(
-                [sys.executable, "-I", "-S", "-X", "utf8", str(_WORKER)],
+                [sys.executable, "-I", "-S", "-X", "utf8", worker.__file__],
                 input=json.dumps(request).encode() + b"\n",
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
                 pass_fds=[lock],
-                check=False,
             )
+        reporter.detail("a precompiled header of torch/extension.h is made for later builds")
     except OSError as error:
         reporter.detail(f"no precompiled header: {error}")
         return False
     return True
 
 
-@contextlib.contextmanager
+@contextmanager
 def _locked(header: Header) -> Iterator[int | None]:
     """The lock of a header, None where another has it; who gets the descriptor keeps the lock."""
     path = cache.builds_directory() / "locks" / f"pch-{header.key}.lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
+        mine: int | None = descriptor
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            mine = True
         except BlockingIOError:
-            mine = False
-        yield descriptor if mine else None
+            mine = None
+        yield mine
     finally:
         os.close(descriptor)
 
@@ -296,16 +265,15 @@ def wait(header: Header) -> Path | None:
 
 def sizes() -> dict[str, int]:
     """The bytes of each header by its key, those used last first."""
-    return {place.name: _size(place) for place in _used_last_first()}
-
-
-def _size(directory: Path) -> int:
-    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+    return {
+        place.name: sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+        for place in _used_last_first()
+    }
 
 
 def _used_last_first() -> list[Path]:
-    found = [(_last_use(path), path.parent) for path in _place().glob(f"*/{RECORD}")]
-    return [path for _, path in sorted(found, reverse=True)]
+    found = [path.parent for path in _place().glob(f"*/{RECORD}")]
+    return sorted(found, key=lambda place: _last_use(place / RECORD), reverse=True)
 
 
 def _last_use(record: Path) -> float:
@@ -321,11 +289,8 @@ def prune(keep: int = _KEPT) -> list[str]:
     A compiler that reads one keeps it open, and one that comes too late does without.
     """
     oldest = time.time() - _UNUSED
-    gone = [
-        path
-        for index, path in enumerate(_used_last_first())
-        if index >= keep or _last_use(path / RECORD) < oldest
-    ]
+    found = _used_last_first()
+    gone = [*(path for path in found[:keep] if _last_use(path / RECORD) < oldest), *found[keep:]]
     for path in gone:
         publish.remove_whole(path)
     for left in _place().glob("tmp-*"):

@@ -105,7 +105,8 @@ def test_long_lines_are_read_in_no_time():
 
 
 def test_a_log_without_any_error():
-    assert message("", -9).startswith("error: the build process was ended by signal 9\n")
+    assert message("", -9).startswith("error: the build process was killed\n   = the system ended")
+    assert message("", -15).startswith("error: the build process was ended by SIGTERM\n")
     assert message("words\nlast words\n", 3).startswith(
         "error: the build failed with status 3: last words\n"
         "   = `python -m lltm_jit doctor` tries the compilers\n"
@@ -129,6 +130,18 @@ def test_what_an_unknown_compiler_said_is_told(said, told):
     lines = message(f"{step}{end}\n").splitlines()
     assert lines[0] == f"error: {told}"
     assert lines[1] == "   = `python -m lltm_jit doctor` tries the compilers"
+
+
+@pytest.mark.parametrize(
+    ("code", "how"), [(137, "killed"), (139, "ended by a segmentation"), (152, "ended by SIGXCPU")]
+)
+def test_a_compiler_that_dies_without_a_word_gets_its_signal_named(code, how):
+    step = (
+        f"[1/2 0.1] cxx -c empty.cpp -o empty.o\nFAILED: [code={code}] empty.o\ncxx -c empty.cpp\n"
+    )
+    lines = message(step).splitlines()
+    assert lines[0].startswith(f"error: the compiler was {how}")
+    assert lines[1] == "  --> empty.cpp"
 
 
 @pytest.mark.parametrize("name", ["empty.cpp", "a b/empty.cpp"])

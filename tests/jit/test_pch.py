@@ -18,13 +18,14 @@ from lltm_jit.jit import BuildError, BuildSpec, cache, detect, pch
 from lltm_jit.jit.progress import Reporter
 
 INCLUDE = "#include <torch/extension.h>\n"
-FIRST = "// what it is\n#pragma once\n" + INCLUDE
+FIRST = "// what it is\n/* and * why */ #pragma once\n" + INCLUDE
 
 
 @pytest.fixture(autouse=True)
 def room(monkeypatch):
     monkeypatch.setattr(pch, "_MEMORY", 0)
     monkeypatch.setattr(pch, "_DISK", 0)
+    monkeypatch.setenv("LLTM_JIT_PCH", "1")
 
 
 @pytest.fixture
@@ -54,7 +55,16 @@ def test_is_made_beside_the_first_build_and_used_by_the_next(own):
     assert list(own.builds.glob("pch/tmp-*")) == []
 
 
-@pytest.mark.parametrize("text", ["one\n", "int x;\n" + INCLUDE, '#include "a.h"\n' + INCLUDE])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "one\n",
+        "int x;\n" + INCLUDE,
+        "/**/" * 40,
+        "#  include <a.h>\n" + INCLUDE,
+        '#include "a.h"\n' + INCLUDE,
+    ],
+)
 def test_is_not_made_for_a_source_that_begins_otherwise(bench, text):
     bench.write("one/one.cpp", text)
     bench.load()
@@ -298,3 +308,13 @@ def test_a_header_that_is_asked_for_and_comes_later_is_seen(real):
     assert value(real, f"-I{real}/own") == (1, True)
     (real / "own" / "more.h").touch()
     assert value(real, f"-I{real}/own") == (4, False)
+
+
+def test_a_depfile_lists_what_the_header_was_made_from(real):
+    assert value(real) == (1, True)
+    depfile = real / "x.o.d"
+    depfile.write_text("x.o: x.cpp \\\n y.h\n")
+    assert value(real) == (1, True)
+    told = depfile.read_text()
+    assert told.startswith("x.o: x.cpp \\\n y.h /")
+    assert f" {real}/include/torch/other.h" in told
