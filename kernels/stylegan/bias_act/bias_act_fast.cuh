@@ -3,8 +3,9 @@
 // FullFloat, for elements of 32 bits, is right to a few roundings. It has quotients for divisors from 1
 // to 2, and log1p from 0 to 1, which are those that the activations have.
 //
-// ShortFloat is right to some 18 bits, and goes without the cases of denormal numbers: for elements of 16 bits. The unit that makes exp, log and quotients takes a quarter
-// of a warp at a time, so that an element at memory speed has time for two of them.
+// ShortFloat is right to some 18 bits, and goes without the cases of denormal numbers: for elements of
+// 16 bits. The unit that makes exp, log and quotients takes a quarter of a warp at a time, so that an
+// element at memory speed has time for two of them.
 #pragma once
 
 #include "core/math/activations.h"
@@ -129,6 +130,21 @@ struct Math<FullFloat> {
     return x.value > y.value ? a : b;
   }
 };
+
+// One instruction each way where the chip has those that keep a NaN.
+template <bool is_short>
+__device__ __forceinline__ DeviceFloat<is_short> limited(DeviceFloat<is_short> y,
+                                                         DeviceFloat<is_short> clamp) {
+  float value = y.value;
+#if __CUDA_ARCH__ >= 800
+  asm("min.NaN.f32 %0, %0, %1;" : "+f"(value) : "f"(clamp.value));
+  asm("max.NaN.f32 %0, %0, %1;" : "+f"(value) : "f"(-clamp.value));
+#else
+  value = value > clamp.value ? clamp.value : value;
+  value = -clamp.value > value ? -clamp.value : value;
+#endif
+  return DeviceFloat<is_short>(value);
+}
 
 // exp(-x) may overflow to infinity here, whose reciprocal is 0.
 __device__ __forceinline__ ShortFloat sigmoid(ShortFloat x) {
