@@ -1,4 +1,5 @@
-// The CUDA kernel of elementwise operators with an operand of one value a channel.
+// The CUDA kernel of elementwise operators with an operand of one value a channel, and the way from an
+// element to its channel, for other kernels, too.
 #pragma once
 
 #include "core/cuda/fast_divide.cuh"
@@ -26,12 +27,6 @@ struct ChannelPlaces {
       return {PackChannels::kNext, {1, packs}, {channels / vec, packs}};
     }
     return {PackChannels::kCounted, {inner, packs * vec}, {channels, packs * vec}};
-  }
-  // The channel of a pack, where the kind is kOne.
-  __device__ __forceinline__ int64_t of_pack(int64_t pack) const {
-    int64_t run = inner.divide(pack);
-    channels.divide(run);
-    return run;
   }
 };
 

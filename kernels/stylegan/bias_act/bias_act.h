@@ -51,6 +51,12 @@ struct BiasActNumbers {
 
 // ----------------------------------------------------------------------------------- activations --
 
+// What of t is above 0; a NaN counts as 0.
+template <typename T>
+LLTM_JIT_HOST_DEVICE T positive_part(T t) {
+  return Math<T>::where_positive(t, t, T(0));
+}
+
 // f(t). A NaN stays one.
 template <Act act, typename T>
 LLTM_JIT_HOST_DEVICE T activation(T t, T alpha) {
@@ -66,7 +72,7 @@ LLTM_JIT_HOST_DEVICE T activation(T t, T alpha) {
     return M::where_positive(t, T(kSeluScale) * t, T(kSeluScale * kSeluAlpha) * M::expm1(t));
   }
   if constexpr (act == Act::Softplus) {
-    return M::where_positive(t, t, zero) + M::log1p(M::exp(zero - M::abs(t)));
+    return positive_part(t) + M::log1p(M::exp(zero - M::abs(t)));
   }
   if constexpr (act == Act::Swish) return t * sigmoid(t);
 }

@@ -240,7 +240,11 @@ def _centered(
     function: str, f: Tensor | None, up: tuple[int, int], down: tuple[int, int], padding: Padding
 ) -> tuple[int, int, int, int]:
     """`padding`, and around it what makes the result up/down times as large as the image."""
-    sides = sides_of(function, padding)
-    spare = zip(filter_size(function, f), up, down, strict=True)
-    x, y = (((taps + up - down) // 2, (taps - up - down + 1) // 2) for taps, up, down in spare)
-    return (sides[0] + x[0], sides[1] + x[1], sides[2] + y[0], sides[3] + y[1])
+    x0, x1, y0, y1 = sides_of(function, padding)
+    taps_x, taps_y = filter_size(function, f)
+    return (
+        x0 + (taps_x + up[0] - down[0]) // 2,
+        x1 + (taps_x - up[0] - down[0] + 1) // 2,
+        y0 + (taps_y + up[1] - down[1]) // 2,
+        y1 + (taps_y - up[1] - down[1] + 1) // 2,
+    )
