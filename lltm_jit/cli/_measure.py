@@ -117,8 +117,8 @@ def host_timer(function: Callable[[], Any]) -> Timer:
     return Timer("function()", globals={"function": function}, num_threads=torch.get_num_threads())
 
 
-def graph_timer(function: Callable[[], Any]) -> Timer | None:
-    """Times blocks of calls in a CUDA graph: what the GPU needs, whatever the host does.
+def graph_timer(function: Callable[[], Any], calls: int = GRAPH_CALLS) -> Timer | None:
+    """Times blocks of `calls` in a CUDA graph: what the GPU needs, whatever the host does.
 
     None for a function that launches on a stream of its own: the graph misses those kernels.
     """
@@ -132,7 +132,7 @@ def graph_timer(function: Callable[[], Any]) -> Timer | None:
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for _ in range(GRAPH_CALLS):
+        for _ in range(calls):
             results = function()
     outputs = [tensor.detach() for tensor in (results if isinstance(results, tuple) else [results])]
     for output in outputs:
@@ -143,22 +143,25 @@ def graph_timer(function: Callable[[], Any]) -> Timer | None:
     return Timer("graph.replay()", globals={"graph": graph})
 
 
-def take_turns(timers: Sequence[Timer], seconds: float, calls: int = 1) -> list[Times]:
+def take_turns(
+    timers: Sequence[Timer], seconds: float, calls: int | Sequence[int] = 1
+) -> list[Times]:
     """Time several functions in turns, so that a machine whose speed drifts treats all alike.
 
     Args:
         timers: of the functions.
         seconds: for each.
-        calls: of what is measured, in one statement of a timer.
+        calls: of what is measured, in one statement of a timer; a number for all or for each.
     """
     # Timer.blocked_autorange takes blocks so long that a synchronisation weighs nothing, far beyond
     # a turn.
     blocks = [max(1, round(_TURN / timer.timeit(_FIRST_CALLS).mean)) for timer in timers]
     samples: list[list[float]] = [[] for _ in timers]
+    counts = [calls] * len(timers) if isinstance(calls, int) else calls
     end = time.monotonic() + seconds * len(timers)
     while timers and (time.monotonic() < end or len(samples[0]) < _FEWEST_SAMPLES):
-        for timer, block, of_one in zip(timers, blocks, samples, strict=True):
-            of_one.append(timer.timeit(block).mean / calls)
+        for timer, block, count, of_one in zip(timers, blocks, counts, samples, strict=True):
+            of_one.append(timer.timeit(block).mean / count)
     return [summary(of_one) for of_one in samples]
 
 

@@ -1,7 +1,8 @@
 """``benchmark stylegan``: the StyleGAN operators beside plain PyTorch, a copy, and float64.
 
 On a GPU the times are those in a CUDA graph whose calls take turns with several tensors, so that
-none finds its input in the cache. Small tensors are timed as a program calls, from the host.
+none finds its input in the cache. Small tensors are timed as a program calls, from the host. Each
+row is printed when it is measured.
 """
 
 from __future__ import annotations
@@ -9,13 +10,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-import sys
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from lltm_jit import native
 from lltm_jit.jit import LltmJitError
@@ -35,10 +35,11 @@ SMALL: Shape = (4, 64, 16, 16)  # a call costs the host more than the GPU
 ERROR_SHAPE: Shape = (2, 16, 64, 64)
 _ROTATION = 200e6  # bytes of inputs that take turns: several times the cache of a GPU
 _MOST_INPUTS = 16
+_GRAPH_SECONDS = 0.01  # that a replay takes at most, where a call is shorter
 
 
 def run(args: argparse.Namespace, dtype: torch.dtype | None) -> int:
-    """Measure, and print the tables; 1 when a result is further from float64 than it may be."""
+    """Measure, and print each row; 1 when a result is further from float64 than it may be."""
     if args.plot:
         _report.need_matplotlib()
     native.load("stylegan")
@@ -51,18 +52,36 @@ def run(args: argparse.Namespace, dtype: torch.dtype | None) -> int:
     shapes = [tuple(args.shape)] if args.shape else SHAPES[device.type]
     error_shape = shapes[0] if args.shape else ERROR_SHAPE
     errors = find_errors(operators, [dtype] if dtype else DTYPES["cuda"], error_shape, device)
-    work = [(case, True) for case in chosen(operators, dtypes, shapes, device)]
-    if device.type == "cuda":
-        small = chosen(operators, dtypes[:1], [SMALL], device)
-        work += [(case, False) for case in small if case.phase == FORWARD]
-    bar = tqdm(work, desc="measuring", disable=not sys.stderr.isatty(), leave=False)
-    rows = [measure(case, args.seconds, graph) for case, graph in bar]
-    print(f"\n{_stylegan_report.tables(rows)}\n\n{_stylegan_report.error_table(errors)}")
+    rows = []
+    for group in groups(operators, dtypes, shapes, device):
+        width = max(len(case.name) for case, _ in group)
+        for case, graph in group:
+            row = measure(case, args.seconds, graph)
+            if (case, graph) == group[0]:
+                print(f"\n{_stylegan_report.heading(row, width)}")
+            print(_stylegan_report.line(row, width), flush=True)
+            rows.append(row)
+    print(f"\n{_stylegan_report.error_table(errors)}")
     if args.json:
         _stylegan_report.save(args.json, header, rows, errors)
     if args.plot:
         _stylegan_report.plot(args.plot, header, rows)
     return 0 if all(error.good for error in errors) else 1
+
+
+def groups(
+    operators: Iterable[str],
+    dtypes: Sequence[torch.dtype],
+    shapes: Iterable[Shape],
+    device: torch.device,
+) -> list[list[tuple[Case, bool]]]:
+    """The cases of each table, and whether they are timed in a graph."""
+    found = itertools.product(operators, dtypes, shapes)
+    tables = [[(case, True) for case in chosen([o], [d], [s], device)] for o, d, s in found]
+    if device.type == "cuda":
+        small = [chosen([operator], dtypes[:1], [SMALL], device) for operator in operators]
+        tables += [[(case, False) for case in of if case.phase == FORWARD] for of in small]
+    return tables
 
 
 def chosen(
@@ -83,14 +102,16 @@ def chosen(
 def measure(case: Case, seconds: float, may_use_graph: bool) -> Row:
     """Time the kernels, plain PyTorch and a copy in turns."""
     in_graph = may_use_graph and case.device.type == "cuda"
-    steps = {impl: in_rotation(case, impl) for impl in IMPLEMENTATIONS}
+    count = inputs_in_turn(math.prod(case.shape) * case.dtype.itemsize, case.device)
+    inputs = [case.inputs(seed) for seed in range(count)]
+    steps = {impl: in_rotation(case, impl, inputs) for impl in IMPLEMENTATIONS}
     steps["copy"] = copy_in_rotation(case.bytes, case.device)
+    calls = {name: calls_in_graph(step) if in_graph else 1 for name, step in steps.items()}
     if in_graph:
-        timers = [graph_timer(name, step) for name, step in steps.items()]
+        timers = [graph_timer(name, step, calls[name]) for name, step in steps.items()]
     else:
         timers = [_measure.host_timer(step) for step in steps.values()]
-    calls = GRAPH_CALLS if in_graph else 1
-    kernels, plain, copy = _measure.take_turns(timers, seconds, calls)
+    kernels, plain, copy = _measure.take_turns(timers, seconds, [*calls.values()])
     return Row(
         operator=case.operator,
         case=case.name,
@@ -106,17 +127,27 @@ def measure(case: Case, seconds: float, may_use_graph: bool) -> Row:
     )
 
 
-def graph_timer(name: str, step: Callable[[], Any]) -> Any:
-    timer = _measure.graph_timer(step)
+def calls_in_graph(step: Callable[[], Any]) -> int:
+    """As many as for short kernels, but few where plain PyTorch takes long."""
+    step()
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    step()
+    torch.cuda.synchronize()
+    calls = _GRAPH_SECONDS / (time.perf_counter() - start)
+    return min(max(1, round(calls)), GRAPH_CALLS)
+
+
+def graph_timer(name: str, step: Callable[[], Any], calls: int) -> Any:
+    timer = _measure.graph_timer(step, calls)
     if timer is None:
         raise LltmJitError(f"{name} runs on a stream of its own, which a CUDA graph does not hold")
     return timer
 
 
-def in_rotation(case: Case, impl: str) -> Callable[[], Any]:
+def in_rotation(case: Case, impl: str, inputs: Iterable[list[Tensor]]) -> Callable[[], Any]:
     """A function that calls with other tensors each time."""
-    count = inputs_in_turn(math.prod(case.shape) * case.dtype.itemsize, case.device)
-    steps = itertools.cycle([case.step(case.inputs(seed), impl) for seed in range(count)])
+    steps = itertools.cycle([case.step(tensors, impl) for tensors in inputs])
     return lambda: next(steps)()
 
 
@@ -149,9 +180,10 @@ def find_errors(
 
 def error_of(case: Case) -> Error:
     """Compare results and gradients to x with those of plain PyTorch in float64."""
-    exact, exact_gradient = results(case, "ref", torch.double)
-    kernels, kernels_gradient = results(case, "cuda", case.dtype)
-    plain, plain_gradient = results(case, "ref", case.dtype)
+    calls = [Call(case, "ref", torch.double), Call(case, "cuda"), Call(case, "ref")]
+    exact, kernels, plain = (call.result.detach() for call in calls)
+    weight = weight_of(case, exact)
+    exact_gradient, kernels_gradient, plain_gradient = (call.gradient(weight) for call in calls)
     return Error(
         operator=case.operator,
         case=case.name,
@@ -164,14 +196,27 @@ def error_of(case: Case) -> Error:
     )
 
 
-def results(case: Case, impl: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The result, and the gradient to x of its weighted sum, from inputs of the case's dtype."""
-    leaves = [tensor.to(dtype).requires_grad_() for tensor in case.inputs()]
-    result = case.run(leaves, impl)
+class Call:
+    """The result of a case, from inputs of its dtype that are cast to another."""
+
+    def __init__(self, case: Case, impl: str, dtype: torch.dtype | None = None) -> None:
+        self.leaves = [t.to(dtype or case.dtype).requires_grad_() for t in case.inputs()]
+        self.result = case.run(self.leaves, impl)
+
+    def gradient(self, weight: Tensor) -> Tensor:
+        """Of x, of the weighted sum of the result."""
+        weight = weight.to(self.result.dtype)
+        return torch.autograd.grad(self.result, self.leaves[:1], weight)[0]
+
+
+def weight_of(case: Case, exact: Tensor) -> Tensor:
+    """Random numbers; 0 where rounding decides whether a result is clamped, and has a gradient."""
     generator = torch.Generator().manual_seed(1)
-    weight = torch.randn(result.shape, generator=generator).to(case.device, case.dtype)
-    (gradient,) = torch.autograd.grad(result, leaves[:1], weight.to(dtype))
-    return result.detach(), gradient
+    weight = torch.randn(exact.shape, generator=generator).to(case.device, case.dtype)
+    if case.clamp is None:
+        return weight
+    distances = (exact.abs() - case.clamp).abs()
+    return weight.masked_fill(distances < 4 * torch.finfo(case.dtype).eps * case.clamp, 0)
 
 
 def distance(value: Tensor, exact: Tensor) -> float:

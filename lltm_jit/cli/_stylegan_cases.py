@@ -46,6 +46,7 @@ class Case:
     more: float = 0.0
     layout: str = "NCHW"
     bias: bool = True
+    clamp: float | None = None  # of the result
 
     @property
     def bytes(self) -> int:
@@ -53,11 +54,13 @@ class Case:
 
     def inputs(self, seed: int = 0) -> list[Tensor]:
         """x, and the bias where there is one."""
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator(self.device).manual_seed(seed)
         shapes = [self.shape, self.shape[1:2]] if self.bias else [self.shape]
-        x, *bias = (torch.randn(shape, generator=generator) for shape in shapes)
-        x = x.contiguous(memory_format=_LAYOUTS[self.layout])
-        return [tensor.to(self.device, self.dtype) for tensor in (x, *bias)]
+        x, *bias = (
+            torch.randn(shape, generator=generator, device=self.device).to(self.dtype)
+            for shape in shapes
+        )
+        return [x.contiguous(memory_format=_LAYOUTS[self.layout]), *bias]
 
     def run(self, inputs: list[Tensor], impl: str) -> Tensor:
         return self.function(*inputs, impl=impl)
@@ -90,11 +93,13 @@ def cases(operator: str, shape: Shape, dtype: torch.dtype, device: torch.device)
 
 
 def _bias_act_cases(case: Callable[..., Case], device: torch.device) -> Iterator[Case]:
-    for act in activation_funcs:
-        yield case("bias_act", act, partial(bias_act, act=act), tensors=2)
-    # The backward pass reads its gradient and the result, and writes a gradient.
     clamped = partial(bias_act, act="lrelu", clamp=CLAMP)
-    yield case("bias_act", "lrelu, clamp", clamped, tensors=5, phase=BACKWARD)
+    for layout in _LAYOUTS:
+        named = partial(case, "bias_act", layout=layout)
+        for act in activation_funcs:
+            yield named(f"{act}, {layout}", partial(bias_act, act=act), tensors=2)
+        # The backward pass reads its gradient and the result, and writes a gradient.
+        yield named(f"lrelu, clamp, {layout}", clamped, tensors=5, phase=BACKWARD, clamp=CLAMP)
 
 
 def _upfirdn2d_cases(case: Callable[..., Case], device: torch.device) -> Iterator[Case]:
@@ -111,8 +116,10 @@ def _upfirdn2d_cases(case: Callable[..., Case], device: torch.device) -> Iterato
             text, call = f"{name}, {taps}, {layout}", partial(function, f=f)
             yield case("upfirdn2d", text, call, tensors=tensors, layout=layout, bias=False)
     call = partial(upsample2d, f=four)
-    text = "upsample2d, 4 taps, NCHW"
-    yield case("upfirdn2d", text, call, tensors=10, phase=BACKWARD, bias=False)
+    for layout in _LAYOUTS:
+        text = f"upsample2d, 4 taps, {layout}"
+        options = {"layout": layout, "bias": False}
+        yield case("upfirdn2d", text, call, tensors=10, phase=BACKWARD, **options)
 
 
 def _filtered_lrelu_cases(case: Callable[..., Case], device: torch.device) -> Iterator[Case]:

@@ -17,6 +17,8 @@ from ._report import microseconds
 # halves, and pairs of halves for a float. In double plain PyTorch is the exact result.
 _LIMITS = {"float16": 2.2, "bfloat16": 1.1, "float32": 40.0, "float64": 0.0}
 _LIMIT_OF_DOUBLE = 1e-13
+_COLUMNS = ("case", "phase", "median", "IQR", "of copy", "plain PyTorch", "IQR", "ratio")
+_WIDTHS = (18, 11, 9, 7, 13, 9, 5)  # of those after the first
 _COLORS = {"kernels": "C0", "plain PyTorch": "C1"}
 
 
@@ -73,31 +75,22 @@ class Error:
         return self.kernels <= limit and self.kernels_gradient <= gradient_limit
 
 
-def tables(rows: Iterable[Row]) -> str:
-    """A table for each operator, dtype and shape."""
-    groups: dict[tuple, list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[row.group].append(row)
-    return "\n\n".join(map(_table, groups.values()))
+def heading(row: Row, width: int) -> str:
+    """The title of a row's table and its columns, the first of them of `width`."""
+    how = ", in a CUDA graph" if row.in_graph else ""
+    title = f"{row.operator}: {row.dtype}, {list(row.shape)}, {row.device}{how}"
+    return f"{title}\n{_in_columns(_COLUMNS, width)}"
 
 
-def _table(rows: list[Row]) -> str:
-    lines = [["case", "phase", "median", "IQR", "of copy", "plain PyTorch", "IQR", "ratio"]]
-    for row in rows:
-        lines.append(
-            [
-                row.case,
-                row.phase,
-                *_middle(row.kernels),
-                f"{row.share:.0%}",
-                *_middle(row.plain),
-                f"{row.ratio:.3f}",
-            ]
-        )
-    first = rows[0]
-    how = ", in a CUDA graph" if first.in_graph else ""
-    title = f"{first.operator}: {first.dtype}, {list(first.shape)}, {first.device}{how}"
-    return f"{title}\n{_build.table(lines)}"
+def line(row: Row, width: int) -> str:
+    """The row below such a heading."""
+    share, ratio = f"{row.share:.0%}", f"{row.ratio:.3f}"
+    cells = [row.case, row.phase, *_middle(row.kernels), share, *_middle(row.plain), ratio]
+    return _in_columns(cells, width)
+
+
+def _in_columns(cells: Iterable[str], width: int) -> str:
+    return "  ".join(map(str.ljust, cells, (width, *_WIDTHS))).rstrip()
 
 
 def _middle(times: Times) -> list[str]:

@@ -1,4 +1,5 @@
-// The CUDA kernel of elementwise operators with an operand of one value a channel.
+// The CUDA kernel of elementwise operators with an operand of one value a channel, and the way from an
+// element to its channel, for other kernels, too.
 #pragma once
 
 #include "core/cuda/fast_divide.cuh"
@@ -17,6 +18,16 @@ enum class PackChannels { kOne, kNext, kCounted };
 struct ChannelPlaces {
   PackChannels kind;
   Divisor inner, channels;  // in packs where the kind is not kCounted
+
+  // Of packs of `vec` elements; `values` has one for each channel.
+  static ChannelPlaces of_packs(int vec, int64_t packs, int64_t inner, int64_t channels,
+                                const void* values) {
+    if (inner % vec == 0) return {PackChannels::kOne, {inner / vec, packs}, {channels, packs}};
+    if (inner == 1 && channels % vec == 0 && aligned(kAccessBytes, values)) {
+      return {PackChannels::kNext, {1, packs}, {channels / vec, packs}};
+    }
+    return {PackChannels::kCounted, {inner, packs * vec}, {channels, packs * vec}};
+  }
 };
 
 template <typename scalar_t, int kVec>
@@ -91,17 +102,9 @@ cudaError_t launch_channels_kernel(void (*kernel)(ChannelArgs<Op>, ChannelPlaces
   for (const void* pointer : args.outputs) vectorize &= aligned(kAccessBytes, pointer);
   const int64_t packs = vectorize ? args.numel / vec : 0;
   const int64_t rest = args.numel - packs * vec;
-  const auto places = [](PackChannels kind, int64_t inner, int64_t channels, int64_t numbers) {
-    return ChannelPlaces{kind, {inner, numbers}, {channels, numbers}};
-  };
-  const bool next =
-      args.inner == 1 && args.channels % vec == 0 && aligned(kAccessBytes, args.values);
-  const ChannelPlaces of_elements =
-      places(PackChannels::kCounted, args.inner, args.channels, args.numel);
-  const ChannelPlaces of_packs =
-      args.inner % vec == 0 ? places(PackChannels::kOne, args.inner / vec, args.channels, packs)
-      : next                ? places(PackChannels::kNext, 1, args.channels / vec, packs)
-                            : of_elements;
+  const auto of_elements =
+      ChannelPlaces::of_packs(1, args.numel, args.inner, args.channels, nullptr);
+  const auto of_packs = ChannelPlaces::of_packs(vec, packs, args.inner, args.channels, args.values);
   // Several times what the SMs hold at once, for of these kernels, with their many registers, fewer fit:
   // then it matters little that the last ones leave some SMs idle.
   constexpr int64_t kMostBlocks = 148 * 32;

@@ -51,6 +51,12 @@ struct BiasActNumbers {
 
 // ----------------------------------------------------------------------------------- activations --
 
+// What of t is above 0; a NaN counts as 0.
+template <typename T>
+LLTM_JIT_HOST_DEVICE T positive_part(T t) {
+  return Math<T>::where_positive(t, t, T(0));
+}
+
 // f(t). A NaN stays one.
 template <Act act, typename T>
 LLTM_JIT_HOST_DEVICE T activation(T t, T alpha) {
@@ -66,7 +72,7 @@ LLTM_JIT_HOST_DEVICE T activation(T t, T alpha) {
     return M::where_positive(t, T(kSeluScale) * t, T(kSeluScale * kSeluAlpha) * M::expm1(t));
   }
   if constexpr (act == Act::Softplus) {
-    return M::where_positive(t, t, zero) + M::log1p(M::exp(zero - M::abs(t)));
+    return positive_part(t) + M::log1p(M::exp(zero - M::abs(t)));
   }
   if constexpr (act == Act::Swish) return t * sigmoid(t);
 }
@@ -144,6 +150,14 @@ inline constexpr int kInputsOf = static_cast<int>(pass) + 1;
 template <Pass pass>
 inline constexpr int kOutputsOf = pass == Pass::Second ? 2 : 1;
 
+// y, or what of [-clamp, clamp] is next to it. A NaN stays one.
+template <typename T>
+LLTM_JIT_HOST_DEVICE T limited(T y, T clamp) {
+  using M = Math<T>;
+  const T upper = M::where_greater(y, clamp, clamp, y), least = T(0) - clamp;
+  return M::where_greater(least, upper, least, upper);
+}
+
 // `value` where the clamp lets y through. A NaN is not let through.
 template <typename T>
 LLTM_JIT_HOST_DEVICE T masked(const BiasActNumbers<T>& numbers, T y, T value) {
@@ -160,9 +174,7 @@ LLTM_JIT_HOST_DEVICE void bias_act_step(const BiasActNumbers<T>& numbers,
   using M = Math<T>;
   if constexpr (pass == Pass::Forward) {
     T y = activation<act>(T(in[0] + b), numbers.alpha);
-    y = numbers.gain * y;
-    y = M::where_greater(y, numbers.clamp, numbers.clamp, y);
-    out[0] = M::where_greater(T(0) - numbers.clamp, y, T(0) - numbers.clamp, y);
+    out[0] = limited(T(numbers.gain * y), numbers.clamp);
     return;
   }
   constexpr int kSaved = kInputsOf<pass> - 1;

@@ -3,10 +3,12 @@
 // FullFloat, for elements of 32 bits, is right to a few roundings. It has quotients for divisors from 1
 // to 2, and log1p from 0 to 1, which are those that the activations have.
 //
-// ShortFloat is right to some 18 bits, and goes without the cases of denormal numbers: for elements of 16 bits. The unit that makes exp, log and quotients takes a quarter
-// of a warp at a time, so that an element at memory speed has time for two of them.
+// ShortFloat is right to some 14 bits, an eighth of a rounding of half, and goes without the cases of denormal numbers: for elements of
+// 16 bits. The unit that makes exp, log and quotients takes a quarter of a warp at a time, so that an
+// element at memory speed has time for two of them.
 #pragma once
 
+#include "core/cuda/launch.cuh"
 #include "core/math/activations.h"
 
 namespace lltm_jit {
@@ -60,26 +62,18 @@ struct Math<ShortFloat> {
   static constexpr float kLog2E = 1.442695041f, kLn2 = 0.6931471806f;
 
   static __device__ __forceinline__ T exp(T x) { return T(fast_exp2(kLog2E * x.value)); }
-  // exp(x) - 1 and log(1 + x) by their series where the difference or the sum would lose bits.
+  // exp(x) - 1, log(1 + x) and tanh(x) by their series where a difference or a sum would lose bits.
   static __device__ __forceinline__ T expm1(T x) {
     const float t = x.value;
-    const float series = t * (1 + t * (1 / 2.f + t * (1 / 6.f + t * (1 / 24.f))));
-    return T(fabsf(t) < 0.2f ? series : exp(x).value - 1);
+    return T(fabsf(t) < 0.0125f ? fmaf(0.5f * t, t, t) : exp(x).value - 1);
   }
   static __device__ __forceinline__ T log1p(T x) {
     const float t = x.value;
-    const float series = t * (1 + t * (-1 / 2.f + t * (1 / 3.f)));
-    return T(t < 0.03f ? series : kLn2 * fast_log2(1 + t));
+    return T(t < 0.008f ? fmaf(-0.5f * t, t, t) : kLn2 * fast_log2(1 + t));
   }
-  // A quotient of polynomials, right to 2^-19 of the value up to 4.7, where a half is 1 already.
   static __device__ __forceinline__ T tanh(T x) {
-    constexpr float kMost = 4.7f;
-    const float inside = where_greater(x, T(kMost), T(kMost), x).value;
-    const float t = -kMost > inside ? -kMost : inside, square = t * t;
-    const float top = 0.99999871f + square * (0.1171114f + square * 0.00167328f);
-    const float bottom =
-        1 + square * (0.450433939f + square * (0.0184998251f + square * 6.70256438e-05f));
-    return T(t * top * fast_reciprocal(bottom));
+    const float t = x.value, power = fast_exp2(2 * kLog2E * t);
+    return T(fabsf(t) < 0.0078f ? t : fmaf(-2.0f, fast_reciprocal(1 + power), 1.0f));
   }
   static __device__ __forceinline__ T abs(T x) { return T(fabsf(x.value)); }
   static __device__ __forceinline__ T where_positive(T x, T a, T b) { return x.value > 0 ? a : b; }
@@ -129,6 +123,63 @@ struct Math<FullFloat> {
     return x.value > y.value ? a : b;
   }
 };
+
+__device__ __forceinline__ float minimum(float a, float b) {  // NaN if one is
+#if __CUDA_ARCH__ >= 800
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+#else
+  return a > b ? b : a;
+#endif
+}
+// Two 16-bit numbers at a time.
+__device__ __forceinline__ uint32_t limited_pair(Half, uint32_t pair, uint32_t least,
+                                                 uint32_t most) {
+#if __CUDA_ARCH__ >= 800
+  asm("min.NaN.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(most));
+  asm("max.NaN.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(least));
+#endif
+  return pair;
+}
+__device__ __forceinline__ uint32_t limited_pair(BFloat16, uint32_t pair, uint32_t least,
+                                                 uint32_t most) {
+#if __CUDA_ARCH__ >= 800
+  asm("min.NaN.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(most));
+  asm("max.NaN.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(least));
+#endif
+  return pair;
+}
+
+// Note [Clamped in pairs]
+// The clamp is a value of the tensors' type, so that a result may be rounded before it is clamped: 16-bit
+// types are, two at a time, by limit_pack(), from 8.0 on.
+__device__ __forceinline__ ShortFloat limited(ShortFloat y, ShortFloat clamp) {
+#if __CUDA_ARCH__ < 800
+  y.value = -minimum(-minimum(y.value, clamp.value), clamp.value);
+#endif
+  return y;
+}
+__device__ __forceinline__ FullFloat limited(FullFloat y, FullFloat clamp) {
+  return FullFloat(-minimum(-minimum(y.value, clamp.value), clamp.value));
+}
+template <typename scalar_t, int kCount, typename T>
+__device__ __forceinline__ void limit_pack(Pack<scalar_t, kCount>& pack, T clamp) {
+  if constexpr (std::is_same_v<T, ShortFloat>) {
+    const uint32_t one = from_opmath<scalar_t>(clamp.value).bits, most = one << 16 | one;
+    auto* pairs = reinterpret_cast<uint32_t*>(pack.values);
+#pragma unroll
+    for (int k = 0; k < kCount / 2; ++k) {
+      pairs[k] = limited_pair(scalar_t{}, pairs[k], most | 0x80008000u, most);
+    }
+  }
+}
+
+// What of t is above 0; a NaN counts as 0.
+template <bool is_short>
+__device__ __forceinline__ DeviceFloat<is_short> positive_part(DeviceFloat<is_short> t) {
+  return DeviceFloat<is_short>(fmaxf(t.value, 0.0f));
+}
 
 // exp(-x) may overflow to infinity here, whose reciprocal is 0.
 __device__ __forceinline__ ShortFloat sigmoid(ShortFloat x) {

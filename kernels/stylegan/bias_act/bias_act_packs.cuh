@@ -25,13 +25,6 @@ template <typename scalar_t>
 inline constexpr int kVecOf = sizeof(scalar_t) == 8 ? 1 : kAccessBytes / sizeof(scalar_t);
 template <Pass pass, typename scalar_t>
 inline constexpr int kPacksOf = sizeof(scalar_t) == 8 || pass == Pass::Second ? 1 : 2;
-// Blocks that an SM holds at a time, for which the compiler keeps registers few.
-template <Pass pass>
-inline constexpr int kBlocksOf = pass == Pass::Forward ? 6 : 4;
-template <Pass pass>
-inline constexpr int kRowBlocksOf = pass == Pass::Forward  ? 5
-                                    : pass == Pass::Second ? 3
-                                                           : 2;
 
 // `count` elements of a tensor, at most a pack. A whole pack begins at a multiple of its length: it is
 // one access where the tensor is aligned, too, else they are one each.

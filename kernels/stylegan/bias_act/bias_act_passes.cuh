@@ -1,4 +1,5 @@
-// The two CUDA kernels of bias_act. Bound by memory: each thread has several loads of 16 bytes under way.
+// The two CUDA kernels of bias_act's derivatives. Bound by memory: each thread has several loads of 16
+// bytes under way.
 //
 // Note [Two ways through a tensor]
 // A thread whose packs all have the same channels keeps their bias in registers, and in the backward
@@ -93,6 +94,11 @@ __device__ __forceinline__ void write_sum(const BiasActArgs& args, const PassPla
 
 // -------------------------------------------------------------------------------------- kernels --
 
+// Blocks that an SM holds at a time, for which the compiler keeps registers few.
+constexpr int kRunBlocks = 4;
+template <Pass pass>
+inline constexpr int kRowBlocksOf = pass == Pass::Second ? 3 : 2;
+
 template <Pass pass, typename scalar_t>
 __global__ void __launch_bounds__(kThreads, kRowBlocksOf<pass>)
     rows_kernel(BiasActArgs args, PassPlan plan, bool vectorize) {
@@ -162,7 +168,7 @@ __global__ void __launch_bounds__(kThreads, kRowBlocksOf<pass>)
 }
 
 template <Pass pass, typename scalar_t>
-__global__ void __launch_bounds__(kThreads, kBlocksOf<pass>)
+__global__ void __launch_bounds__(kThreads, kRunBlocks)
     runs_kernel(BiasActArgs args, PassPlan plan, Divisor period, bool vectorize) {
   using Packs = PassPacks<pass, scalar_t>;
   constexpr int kVec = Packs::kVec, kPacks = Packs::kPacks, kStep = kThreads * kPacks;

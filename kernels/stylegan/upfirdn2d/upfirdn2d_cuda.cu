@@ -6,11 +6,11 @@
 namespace lltm_jit {
 
 // Of upfirdn2d_strip_launch.cuh, which other sources instantiate.
-template <typename scalar_t, int kTaps, int kDown>
+template <typename scalar_t, int kTaps, int kUp, int kDown>
 struct PlaneShape;
-template <typename scalar_t, int kTaps, int kDown>
+template <typename scalar_t, int kTaps, int kUp, int kDown>
 struct PixelShape;
-template <typename scalar_t, template <typename, int, int> class Choose>
+template <typename scalar_t, template <typename, int, int, int> class Choose>
 cudaError_t launch_strips_as(const Upfirdn2dArgs& call, cudaStream_t stream);
 
 namespace {
@@ -43,7 +43,7 @@ bool has_strip_kernel(const Upfirdn2dArgs& args) {
          reach(x) * args.channels < kMost;
 }
 
-template <template <typename, int, int> class Choose>
+template <template <typename, int, int, int> class Choose>
 cudaError_t launch_strips(const Upfirdn2dArgs& args, cudaStream_t stream) {
   switch (args.type) {
     case ElementType::Half:

@@ -203,32 +203,28 @@ struct StripSums {
   }
 };
 
-// Writes the thread's part of output row `o`; whether all of it is finite.
+// Writes the thread's part of an output row, of which `left` columns are in the image; whether all of it
+// is finite, where that matters.
 template <typename S>
-__device__ __forceinline__ bool write_row(const StripArgs& args, const StripJob<S>& job, int o,
-                                          const float (&sums)[S::kWide][S::kVec]) {
-  using scalar_t = typename S::scalar_t;
-  const int column = job.column + job.lane_x * S::kWide;
-  if (column >= args.horizontal.out || job.channel >= args.channels) return true;
-  float zero = 0;  // or NaN
-#pragma unroll
-  for (int c = 0; c < S::kWide; ++c) {
-#pragma unroll
-    for (int v = 0; v < S::kVec; ++v) zero = fmaf(sums[c][v], 0.0f, zero);
-  }
-  scalar_t* target = job.y +
-                     (static_cast<int64_t>(o) * args.horizontal.out + column) * args.channels +
-                     job.channel;
+__device__ __forceinline__ bool write_row(const StripArgs& args, typename S::scalar_t* target,
+                                          int left, const float (&sums)[S::kWide][S::kVec]) {
   if (S::kVec == 1 && args.wide_stores) {
     float values[S::kWide];
 #pragma unroll
     for (int c = 0; c < S::kWide; ++c) values[c] = sums[c][0];
     store_pack<S::kWide>(target, values);
-    return zero == 0;
+  } else {
+#pragma unroll
+    for (int c = 0; c < S::kWide; ++c) {
+      if (c < left) store_pack<S::kVec>(target + c * args.channels, sums[c]);
+    }
   }
+  if (args.exact) return true;
+  float zero = 0;  // or NaN
 #pragma unroll
   for (int c = 0; c < S::kWide; ++c) {
-    if (column + c < args.horizontal.out) store_pack<S::kVec>(target + c * args.channels, sums[c]);
+#pragma unroll
+    for (int v = 0; v < S::kVec; ++v) zero = fmaf(sums[c][v], 0.0f, zero);
   }
   return zero == 0;
 }
@@ -257,15 +253,17 @@ __device__ __forceinline__ int stages_of(const StripArgs& args) {
   return ceil_div((args.rows / S::kUp + S::kLead) * S::kDown, kStripRows);
 }
 
-// Begins to copy a stage's rows; `stage` counts from the strip's beginning.
+// Begins to copy a stage's rows, to slot `slot`; `stage` counts from the strip's beginning.
 template <typename S>
 __device__ __forceinline__ void fetch_stage(const StripArgs& args, const StripJob<S>& job,
-                                            int stage) {
+                                            int stage, int slot) {
   const int first = job.row * S::kDown / S::kUp + args.vertical.start + stage * kStripRows;
-  char* target = job.shared + stage % kStripStages * kStripRows * args.row_bytes;
-#pragma unroll 1
-  for (int r = 0; r < kStripRows; ++r)
-    fetch_row<S>(args, job, first + r, target + r * args.row_bytes);
+  const int offset = slot * kStripRows * args.row_bytes;
+  if (S::kVec == 1 && !args.async) {
+    copy_rows<S>(args, job, first, offset);
+  } else {
+    fetch_rows<S>(args, job, first, offset);
+  }
 }
 
 // Walks down the strip, of which the first stages are on their way; whether all results are finite.
@@ -274,34 +272,45 @@ __device__ __forceinline__ bool walk(const StripArgs& args, const StripJob<S>& j
                                      const FilterTaps<S::kTaps>& taps) {
   StripSums<S, kSeparable> state(taps);
   const int stages = stages_of<S>(args);
-  const int last_row = job.active ? min(job.row + args.rows, args.vertical.out) : 0;
-  int o = job.row - S::kLead * S::kUp + (S::kUp == 2);
+  const int column = job.column + job.lane_x * S::kWide, left = args.horizontal.out - column;
+  const bool writes = job.active && left > 0 && job.channel < args.channels;
+  const unsigned rows = writes ? min(args.rows, args.vertical.out - job.row) : 0;
+  int done = (S::kUp == 2) - S::kLead * S::kUp;  // rows of the strip
+  const int64_t step = static_cast<int64_t>(args.horizontal.out) * args.channels;
+  auto* target =
+      job.y + (job.row + done) * step + static_cast<int64_t>(column) * args.channels + job.channel;
   bool finite = true;
-  for (int stage = 0; stage < stages; ++stage) {
+  for (int stage = 0, slot = 0; stage < stages; ++stage) {
     asm volatile("cp.async.wait_group %0;" ::"n"(kStripStages - 2) : "memory");
     if (args.lanes <= 32) {
       __syncwarp();
     } else {
       __syncthreads();
     }
-    if (stage + kStripStages - 1 < stages) fetch_stage<S>(args, job, stage + kStripStages - 1);
+    if (stage + kStripStages - 1 < stages) {
+      fetch_stage<S>(args, job, stage + kStripStages - 1, slot == 0 ? kStripStages - 1 : slot - 1);
+    }
     asm volatile("cp.async.commit_group;" ::: "memory");
-    const char* rows = job.shared + stage % kStripStages * kStripRows * args.row_bytes;
+    const char* source = job.shared + slot * kStripRows * args.row_bytes;
 #pragma unroll 1
-    for (int r = 0; r < kStripRows; r += S::kDown, o += S::kUp) {
+    for (int r = 0; r < kStripRows; r += S::kDown) {
 #pragma unroll
       for (int e = 0; e < S::kDown; ++e) {
         float window[S::kWindow][S::kVec];
-        read_window<S>(args, job, rows + (r + e) * args.row_bytes, window);
+        read_window<S>(args, job, source, window);
         state.add(window, e);
+        source += args.row_bytes;
       }
 #pragma unroll
       for (int e = 0; e < S::kUp; ++e) {
-        if (o + e >= job.row && o + e < last_row) {
-          finite &= write_row<S>(args, job, o + e, state.sums[e]);
+        if (static_cast<unsigned>(done + e) < rows) {
+          finite &= write_row<S>(args, target, left, state.sums[e]);
         }
+        target += step;
       }
+      done += S::kUp;
     }
+    if (++slot == kStripStages) slot = 0;
   }
   return finite;
 }
@@ -315,7 +324,7 @@ __global__ void __launch_bounds__(kStripThreads)
   const StripJob<S> job(args, shared);
 #pragma unroll 1
   for (int stage = 0; stage < kStripStages - 1; ++stage) {
-    if (stage < stages_of<S>(args)) fetch_stage<S>(args, job, stage);
+    if (stage < stages_of<S>(args)) fetch_stage<S>(args, job, stage, stage);
     asm volatile("cp.async.commit_group;" ::: "memory");
   }
   const bool separable = read_filter<S>(args, taps);

@@ -5,13 +5,14 @@
 
 namespace lltm_jit {
 
-// What a thread owns, of tensors whose columns lie side by side, and whose channels do.
-template <typename scalar_t, int kTaps, int kDown>
+// What a thread owns, of tensors whose columns lie side by side, and whose channels do. With twelve taps
+// eight columns leave few registers, which pays where half of the taps meet zeros.
+template <typename scalar_t, int kTaps, int kUp, int kDown>
 struct PlaneShape {
   static constexpr int kVec = 1;
-  static constexpr int kWide = kTaps <= 12 && sizeof(scalar_t) == 2 ? 8 : 4;
+  static constexpr int kWide = sizeof(scalar_t) == 2 && kTaps <= (kUp == 2 ? 12 : 8) ? 8 : 4;
 };
-template <typename scalar_t, int kTaps, int kDown>
+template <typename scalar_t, int kTaps, int kUp, int kDown>
 struct PixelShape {
   static constexpr int kVec = kTaps <= 8 ? 4 : 2;
   static constexpr int kWide = 2;
@@ -31,10 +32,13 @@ inline StripAxis strip_axis(const UpfirdnAxis& axis) {
 }
 
 // The rows of a strip: many, since each strip reads some kTaps rows more than it writes, while there are
-// enough threads for the chip.
+// enough threads for the chip; fewer threads where it reads the most beside what it writes.
 template <typename S>
 int rows_of_strip(const StripArgs& args, int64_t strips_across) {
-  constexpr int64_t kWantedThreads = 132 * (S::kVec == 1 ? 512 : 1024);
+  constexpr bool kPixels = S::kVec > 1;
+  constexpr bool kFewer =
+      kPixels ? S::kDown == 2 || (S::kTaps > 8 && S::kUp == 1) : S::kDown == 2 && S::kTaps <= 8;
+  constexpr int64_t kWantedThreads = 132 * (kPixels ? (kFewer ? 960 : 1024) : kFewer ? 400 : 512);
   constexpr int kMostRows = 128, kLeastRows = 4 * S::kUp;
   int rows = kMostRows;
   while (rows > kLeastRows &&
@@ -115,13 +119,13 @@ cudaError_t launch_strips(const Upfirdn2dArgs& call, cudaStream_t stream) {
 }
 
 // The kernel whose taps are the fewest that suffice. kVec and kWide are those of `Choose`.
-template <typename scalar_t, int kUp, int kDown, template <typename, int, int> class Choose>
+template <typename scalar_t, int kUp, int kDown, template <typename, int, int, int> class Choose>
 cudaError_t launch_strips_by_taps(const Upfirdn2dArgs& call, cudaStream_t stream) {
   const StripAxis x = strip_axis(call.horizontal), y = strip_axis(call.vertical);
   const int taps = max(x.taps + x.shift, y.taps + y.shift);
   const auto run = [&](auto taps_) {
     constexpr int kTaps = decltype(taps_)::value;
-    using Shape = Choose<scalar_t, kTaps, kDown>;
+    using Shape = Choose<scalar_t, kTaps, kUp, kDown>;
     return launch_strips<Strip<scalar_t, kUp, kDown, kTaps, Shape::kVec, Shape::kWide>>(call,
                                                                                         stream);
   };
@@ -132,7 +136,7 @@ cudaError_t launch_strips_by_taps(const Upfirdn2dArgs& call, cudaStream_t stream
   return run(integral_constant<int, 24>{});
 }
 
-template <typename scalar_t, template <typename, int, int> class Choose>
+template <typename scalar_t, template <typename, int, int, int> class Choose>
 cudaError_t launch_strips_as(const Upfirdn2dArgs& call, cudaStream_t stream) {
   if (call.horizontal.up == 2) return launch_strips_by_taps<scalar_t, 2, 1, Choose>(call, stream);
   if (call.horizontal.down == 2) return launch_strips_by_taps<scalar_t, 1, 2, Choose>(call, stream);

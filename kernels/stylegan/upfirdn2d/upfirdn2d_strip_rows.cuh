@@ -57,16 +57,15 @@ struct Strip {
       (((31 * kStep + kWindow + 1) * int(sizeof(T)) + 3) / 4 + 31) / 32;
 };
 
-__device__ __forceinline__ void copy_async_4(void* target, const void* source, bool inside) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(
-                   static_cast<uint32_t>(__cvta_generic_to_shared(target))),
-               "l"(source), "r"(inside ? 4 : 0)
+// `target` is an address in shared memory.
+__device__ __forceinline__ void copy_async_4(uint32_t target, const void* source, bool inside) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(target), "l"(source),
+               "r"(inside ? 4 : 0)
                : "memory");
 }
-__device__ __forceinline__ void copy_async_16(void* target, const void* source, bool inside) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                   static_cast<uint32_t>(__cvta_generic_to_shared(target))),
-               "l"(source), "r"(inside ? 16 : 0)
+__device__ __forceinline__ void copy_async_16(uint32_t target, const void* source, bool inside) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
+               "r"(inside ? 16 : 0)
                : "memory");
 }
 
@@ -92,6 +91,7 @@ struct StripJob {
   uint32_t pieces;  // which of the thread's pieces are inside the image, a bit each
   int source;       // where the first of them lies in a row of x, in elements
   char* shared;
+  uint32_t target;  // the address in shared memory of the thread's first piece
 
   __device__ StripJob(const StripArgs& args, char* all_shared) {
     const int group = threadIdx.x / args.lanes;
@@ -114,6 +114,8 @@ struct StripJob {
     x = static_cast<const scalar_t*>(args.call.x) + plane * args.x_plane;
     y = static_cast<scalar_t*>(args.call.y) + plane * args.y_plane;
     shared = all_shared + group * (kStripStages * kStripRows) * args.row_bytes;
+    target = static_cast<uint32_t>(__cvta_generic_to_shared(shared)) +
+             static_cast<uint32_t>(lane * S::kPiece);
     choose_pieces(args);
   }
 
@@ -145,44 +147,61 @@ struct StripJob {
   }
 };
 
-// Begins to copy row `i` of the image to shared memory; rows and columns outside are zeros.
+// Begins to copy kStripRows rows of the image, from row `first` on, to shared memory at `offset` of the
+// group's; rows and columns outside are zeros. What threads do for a row beside the copies counts: the
+// addresses go from row to row.
 template <typename S>
-__device__ __forceinline__ void fetch_row(const StripArgs& args, const StripJob<S>& job, int i,
-                                          char* target) {
+__device__ __forceinline__ void fetch_rows(const StripArgs& args, const StripJob<S>& job, int first,
+                                           int offset) {
   using scalar_t = typename S::scalar_t;
-  const bool inside = static_cast<unsigned>(i) < static_cast<unsigned>(args.vertical.in);
-  const int64_t start = static_cast<int64_t>(i) * args.horizontal.in * args.channels;
-  if (S::kVec == 1 && !args.async) {
-    const int first = job.column * S::kDown / S::kUp + args.horizontal.start;
-    const unsigned width = args.horizontal.in;
-    auto* elements = reinterpret_cast<scalar_t*>(target);
-    for (int p = job.lane; p < args.row_bytes / int(sizeof(scalar_t)); p += args.lanes) {
-      const bool here = inside && job.active && static_cast<unsigned>(first + p) < width;
-      elements[p] = here ? job.x[start + first + p] : scalar_t{};
-    }
-    return;
-  }
-  const uint32_t pieces = inside ? job.pieces : 0;
-  const scalar_t* source = job.x + (start + job.source);
-  target += job.lane * S::kPiece;
+  const int64_t row_step = static_cast<int64_t>(args.horizontal.in) * args.channels;
+  const scalar_t* source = job.x + (first * row_step + job.source);
+  uint32_t target = job.target + offset;
   const int step = args.lanes * S::kPiece;
-  const auto copy = [&](int k) {
-    // Past the row's end in shared memory there is room for as many pieces as there are lanes.
-    if constexpr (S::kVec == 1) {
-      copy_async_4(target + k * step, source + k * args.piece_step, pieces >> k & 1);
-    } else {
-      copy_async_16(target + k * step, source + k * args.piece_step, pieces >> k & 1);
-    }
-  };
-  if (S::kVec == 1 && args.lane_pieces == S::kUsualPieces) {
-#pragma unroll
-    for (int k = 0; k < S::kUsualPieces; ++k) copy(k);
-  } else if (S::kVec > 1 && args.lane_pieces == 2) {
-    copy(0);
-    copy(1);
-  } else {
 #pragma unroll 1
-    for (int k = 0; k < args.lane_pieces; ++k) copy(k);
+  for (int r = 0; r < kStripRows; ++r) {
+    const bool inside = static_cast<unsigned>(first + r) < static_cast<unsigned>(args.vertical.in);
+    const uint32_t pieces = inside ? job.pieces : 0;
+    const auto copy = [&](int k) {
+      // Past the row's end in shared memory there is room for as many pieces as there are lanes.
+      if constexpr (S::kVec == 1) {
+        copy_async_4(target + k * step, source + k * args.piece_step, pieces >> k & 1);
+      } else {
+        copy_async_16(target + k * step, source + k * args.piece_step, pieces >> k & 1);
+      }
+    };
+    if (S::kVec == 1 && args.lane_pieces == S::kUsualPieces) {
+#pragma unroll
+      for (int k = 0; k < S::kUsualPieces; ++k) copy(k);
+    } else if (S::kVec > 1 && args.lane_pieces == 2) {
+      copy(0);
+      copy(1);
+    } else {
+#pragma unroll 1
+      for (int k = 0; k < args.lane_pieces; ++k) copy(k);
+    }
+    source += row_step;
+    target += args.row_bytes;
+  }
+}
+
+// The same at once, for planes whose rows are not aligned.
+template <typename S>
+__device__ __forceinline__ void copy_rows(const StripArgs& args, const StripJob<S>& job, int first,
+                                          int offset) {
+  using scalar_t = typename S::scalar_t;
+  const int column = job.column * S::kDown / S::kUp + args.horizontal.start;
+  const unsigned width = args.horizontal.in;
+  const int of_row = args.row_bytes / int(sizeof(scalar_t));
+  auto* elements = reinterpret_cast<scalar_t*>(job.shared + offset);
+#pragma unroll 1
+  for (int r = 0; r < kStripRows; ++r) {
+    const bool inside = static_cast<unsigned>(first + r) < static_cast<unsigned>(args.vertical.in);
+    const int64_t start = static_cast<int64_t>(first + r) * args.horizontal.in;
+    for (int p = job.lane; p < of_row; p += args.lanes) {
+      const bool here = inside && job.active && static_cast<unsigned>(column + p) < width;
+      elements[r * of_row + p] = here ? job.x[start + column + p] : scalar_t{};
+    }
   }
 }
 

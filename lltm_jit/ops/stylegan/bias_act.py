@@ -110,7 +110,8 @@ def bias_act(
     Returns:
         Tensor of the shape, dtype and device of ``x``, channels_last where ``x`` is. Differentiable
         any number of times in ``x`` and ``b``, the first two by kernels. Where the clamp stops the
-        result, which is where ``|y| >= clamp``, the derivative is zero.
+        result, which is where ``|y| >= clamp``, the derivative is zero. Both are values of ``x``'s
+        dtype: in the 16-bit types this includes what is rounded up to the clamp.
 
     Raises:
         RuntimeError: if a shape, dtype or device does not fit, or ``clamp`` is negative.

@@ -12,20 +12,25 @@ from lltm_jit.ops.stylegan.upfirdn2d import downsample2d, filter2d, setup_filter
 
 
 class _Resample(nn.Module):
+    """Calls `function` with the filter, the factors and the options that it was made with."""
+
+    function: Callable[..., Tensor]
     f: Tensor
 
     def __init__(
-        self, f: Tensor | Sequence | None, factors: tuple, options: dict[str, Any]
+        self, f: Tensor | Sequence | None, factors: tuple[Factor, ...], **options: Any
     ) -> None:
         super().__init__()
         self.register_buffer("f", setup_filter(f))
         self.factors = factors
         self.options = options
 
-    def _run(self, function: Callable[..., Tensor], x: Tensor) -> Tensor:
-        return function(x, self.f, *self.factors, **self.options)
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the resampled images; see the function."""
+        return type(self).function(x, self.f, *self.factors, **self.options)
 
     def extra_repr(self) -> str:
+        """The arguments, for ``repr``."""
         return ", ".join([*map(str, self.factors), f"taps={list(self.f.shape)}"])
 
 
@@ -40,6 +45,8 @@ class Filter2d(_Resample):
         f: buffer, the filter.
     """
 
+    function = staticmethod(filter2d)
+
     def __init__(
         self,
         f: Tensor | Sequence | None,
@@ -47,11 +54,7 @@ class Filter2d(_Resample):
         flip_filter: bool = False,
         gain: float = 1,
     ) -> None:
-        super().__init__(f, (), {"padding": padding, "flip_filter": flip_filter, "gain": gain})
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the filtered images; see the function."""
-        return self._run(filter2d, x)
+        super().__init__(f, (), padding=padding, flip_filter=flip_filter, gain=gain)
 
 
 class Upsample2d(_Resample):
@@ -65,6 +68,8 @@ class Upsample2d(_Resample):
         f: buffer, the filter.
     """
 
+    function = staticmethod(upsample2d)
+
     def __init__(
         self,
         f: Tensor | Sequence | None,
@@ -73,11 +78,7 @@ class Upsample2d(_Resample):
         flip_filter: bool = False,
         gain: float = 1,
     ) -> None:
-        super().__init__(f, (up,), {"padding": padding, "flip_filter": flip_filter, "gain": gain})
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the enlarged images; see the function."""
-        return self._run(upsample2d, x)
+        super().__init__(f, (up,), padding=padding, flip_filter=flip_filter, gain=gain)
 
 
 class Downsample2d(_Resample):
@@ -91,6 +92,8 @@ class Downsample2d(_Resample):
         f: buffer, the filter.
     """
 
+    function = staticmethod(downsample2d)
+
     def __init__(
         self,
         f: Tensor | Sequence | None,
@@ -99,8 +102,4 @@ class Downsample2d(_Resample):
         flip_filter: bool = False,
         gain: float = 1,
     ) -> None:
-        super().__init__(f, (down,), {"padding": padding, "flip_filter": flip_filter, "gain": gain})
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the reduced images; see the function."""
-        return self._run(downsample2d, x)
+        super().__init__(f, (down,), padding=padding, flip_filter=flip_filter, gain=gain)

@@ -36,17 +36,17 @@ def fused_bias_act_reference(
     alpha: float,
     scale: float,
 ) -> Tensor:
-    """``fused_bias_act`` in plain PyTorch; it checks nothing."""
+    """``fused_bias_act`` in plain PyTorch, 16-bit types in float; it checks nothing."""
     if grad == 2:
         return torch.zeros_like(input)
-    t = input
+    t = input.to(torch.double if input.dtype == torch.double else torch.float)
     if bias is not None and bias.numel() > 0:
-        t = t + bias.reshape([-1 if d == 1 else 1 for d in range(t.ndim)])
+        t = t + bias.to(t.dtype).reshape([-1 if d == 1 else 1 for d in range(t.ndim)])
     if act == _LEAKY_RELU and grad == 0:
         t = F.leaky_relu(t, alpha)
     elif act == _LEAKY_RELU and refer is not None:
         t = torch.where(refer > 0, t, alpha * t)
-    return t * scale
+    return (t * scale).to(input.dtype)
 
 
 def fused_bias_act(
@@ -63,7 +63,7 @@ def fused_bias_act(
 
     Args:
         input: (N, C, ...) of any strides; half, bfloat16, float or double. The 16-bit types are
-            computed in float.
+            computed in float, and rounded once.
         bias: (C,), of the dtype and device of ``input``; an empty tensor or ``None`` for none.
         refer: the tensor whose sign decides in ``grad=1``, of the shape, dtype and device of
             ``input``; an empty tensor or ``None`` where it is not used.

@@ -179,14 +179,7 @@ def filter2d(
     Raises:
         RuntimeError, ValueError, TypeError: as :func:`upfirdn2d`.
     """
-    x0, x1, y0, y1 = sides_of("filter2d", padding)
-    taps_x, taps_y = filter_size("filter2d", f)
-    sides = (
-        x0 + taps_x // 2,
-        x1 + (taps_x - 1) // 2,
-        y0 + taps_y // 2,
-        y1 + (taps_y - 1) // 2,
-    )
+    sides = _centered("filter2d", f, (1, 1), (1, 1), padding)
     return _run(x, f, (1, 1), (1, 1), sides, flip_filter, gain, impl)
 
 
@@ -212,16 +205,9 @@ def upsample2d(
     Raises:
         RuntimeError, ValueError, TypeError: as :func:`upfirdn2d`.
     """
-    up_x, up_y = pair("upsample2d", "up", up)
-    x0, x1, y0, y1 = sides_of("upsample2d", padding)
-    taps_x, taps_y = filter_size("upsample2d", f)
-    sides = (
-        x0 + (taps_x + up_x - 1) // 2,
-        x1 + (taps_x - up_x) // 2,
-        y0 + (taps_y + up_y - 1) // 2,
-        y1 + (taps_y - up_y) // 2,
-    )
-    return _run(x, f, (up_x, up_y), (1, 1), sides, flip_filter, gain * up_x * up_y, impl)
+    up = pair("upsample2d", "up", up)
+    sides = _centered("upsample2d", f, up, (1, 1), padding)
+    return _run(x, f, up, (1, 1), sides, flip_filter, gain * up[0] * up[1], impl)
 
 
 def downsample2d(
@@ -245,13 +231,20 @@ def downsample2d(
     Raises:
         RuntimeError, ValueError, TypeError: as :func:`upfirdn2d`.
     """
-    down_x, down_y = pair("downsample2d", "down", down)
-    x0, x1, y0, y1 = sides_of("downsample2d", padding)
-    taps_x, taps_y = filter_size("downsample2d", f)
-    sides = (
-        x0 + (taps_x - down_x + 1) // 2,
-        x1 + (taps_x - down_x) // 2,
-        y0 + (taps_y - down_y + 1) // 2,
-        y1 + (taps_y - down_y) // 2,
+    down = pair("downsample2d", "down", down)
+    sides = _centered("downsample2d", f, (1, 1), down, padding)
+    return _run(x, f, (1, 1), down, sides, flip_filter, gain, impl)
+
+
+def _centered(
+    function: str, f: Tensor | None, up: tuple[int, int], down: tuple[int, int], padding: Padding
+) -> tuple[int, int, int, int]:
+    """`padding`, and around it what makes the result up/down times as large as the image."""
+    x0, x1, y0, y1 = sides_of(function, padding)
+    taps_x, taps_y = filter_size(function, f)
+    return (
+        x0 + (taps_x + up[0] - down[0]) // 2,
+        x1 + (taps_x - up[0] - down[0] + 1) // 2,
+        y0 + (taps_y + up[1] - down[1]) // 2,
+        y1 + (taps_y - up[1] - down[1] + 1) // 2,
     )
-    return _run(x, f, (1, 1), (down_x, down_y), sides, flip_filter, gain, impl)

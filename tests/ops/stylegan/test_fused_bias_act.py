@@ -39,6 +39,16 @@ def test_raw_call_matches_its_definition(with_bias, scale, dtype, device):
     assert torch.equal(none, fused_bias_act(x, empty, empty, 3, 0, 0.3, scale))
 
 
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16])
+def test_the_reference_computes_in_float_and_rounds_once(dtype):
+    x, refer, b = torch.randn(3, 5, 7), torch.randn(3, 5, 7), torch.randn(5)
+    x, refer, b = x.to(dtype), refer.to(dtype), b.to(dtype)
+    for act, grad in [(1, 0), (3, 0), (3, 1)]:
+        rounded = fused_bias_act(x, b, refer, act, grad, 0.3, 1.7, impl="ref")
+        wide = fused_bias_act(x.float(), b.float(), refer.float(), act, grad, 0.3, 1.7, impl="ref")
+        assert torch.equal(rounded, wide.to(dtype))
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_gradients(device):
     x = torch.randn(2, 3, 4, dtype=torch.double, device=device, requires_grad=True)
