@@ -111,10 +111,10 @@ def changes(manifest: Manifest, base: Path) -> Changes:
     own = manifest["own"].items()
     files = {label for label, then in own if digest(place(base, label)) != then}
     for path, (then, *stamp) in manifest["outside"].items():
-        if _stamp(path) != stamp and (not then or digest(path) != then):
+        if stamp_of(path) != stamp and (not then or digest(path) != then):
             files.add(path)
     folders = {place(base, label): entry for label, entry in manifest["folders"].items()}
-    if all(_stamp(folder) == entry[2:] for folder, entry in folders.items()):
+    if all(stamp_of(folder) == entry[2:] for folder, entry in folders.items()):
         return Changes(files, set())
     search = [place(base, label) for label in (*manifest["search"], *manifest["beside"])]
     read = [place(base, label) for label in (*manifest["own"], *manifest["outside"])]
@@ -303,7 +303,8 @@ def _present(search: Iterable[str], names: Iterable[str]) -> dict[str, _Folder]:
     return found
 
 
-def _stamp(path: str) -> list[int]:
+def stamp_of(path: str) -> list[int]:
+    """What of a file's record changes whenever its content does; empty where there is none."""
     try:
         status = os.stat(path)
     except OSError:
@@ -313,7 +314,7 @@ def _stamp(path: str) -> list[int]:
 
 def _safe_stamp(path: str) -> list[int]:
     """A stamp, or one that nothing equals where a change just now could leave it as it is."""
-    stamp = _stamp(path)
+    stamp = stamp_of(path)
     if stamp:
         tick = _TICK_NS if stamp[2] % 1_000_000_000 else _COARSE_TICK_NS
         if stamp[2] > time.time_ns() - tick:
