@@ -115,9 +115,9 @@ def _build_in(directory: Path, plan: _Plan, reporter: Reporter, seeds: list[Reco
             _compile(plan, directory, seeded, reporter)
             record = _record(plan, directory, seeded, reporter, since)
         except (BuildError, Cancelled, KeyboardInterrupt, SourceEdited):
-            with suppress(BuildError, CacheError, OSError, SourceEdited):  # only speed is lost
-                kept = _record(plan, directory, seeded, reporter, since, failed=True)
-                if kept.objects:
+            if seeded.objects or reads.finished(directory):
+                with suppress(BuildError, CacheError, OSError, SourceEdited):  # only speed is lost
+                    kept = _record(plan, directory, seeded, reporter, since, failed=True)
                     publish.keep_objects(directory, kept)
             raise
     publish.publish(directory, record)
