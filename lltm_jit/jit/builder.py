@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sysconfig
 import time
@@ -115,9 +116,9 @@ def _build_in(directory: Path, plan: _Plan, reporter: Reporter, seeds: list[Reco
             _compile(plan, directory, seeded, reporter)
             record = _record(plan, directory, seeded, reporter, since)
         except (BuildError, Cancelled, KeyboardInterrupt, SourceEdited):
-            with suppress(BuildError, CacheError, OSError, SourceEdited):  # only speed is lost
-                kept = _record(plan, directory, seeded, reporter, since, failed=True)
-                if kept.objects:
+            if seeded.objects or reads.finished(directory):
+                with suppress(BuildError, CacheError, OSError, SourceEdited):  # only speed is lost
+                    kept = _record(plan, directory, seeded, reporter, since, failed=True)
                     publish.keep_objects(directory, kept)
             raise
     publish.publish(directory, record)
@@ -369,5 +370,14 @@ def _fail(plan: _Plan, log: Path, status: int) -> None:
         shutil.copyfile(log, kept)
         publish.set_mode(kept)
     message = diagnostics.explain(kept.read_text("utf-8"), plan.spec, kept, status, plan.jobs)
-    lock.record_failure(plan.key, message)
+    blamed = _blamed(kept.read_text("utf-8"), plan.spec)
+    if not any(os.stat(path).st_ctime >= plan.began for path in blamed):  # edited meanwhile
+        lock.record_failure(plan.key, message, blamed)
     raise BuildError(message)
+
+
+def _blamed(log: str, spec: BuildSpec) -> list[str]:
+    """The user's files that errors name."""
+    named = set(re.findall(r"(?m)(?:^|\s)(/[^\s:()][^:()\n]*)[:(]\d+", log))
+    named -= {str(path) for path, _ in spec.texts}
+    return [path for path in named if manifest.is_own(path) and os.path.isfile(path)]

@@ -27,7 +27,7 @@ from .errors import CacheError
 if TYPE_CHECKING:
     from .manifest import Manifest
 
-SCHEMA = 4
+SCHEMA = 5
 RECORD = "ok.json"
 LOG = "build.log"
 USERS = "users"  # see retention.py

@@ -120,13 +120,7 @@ def load(
         if build := _loaded_build(spec, request):
             reporter.detail(f"no work to do: {spec.name} {build.info.key} is loaded")
             return build
-        known = [
-            file
-            for build in _loaded.values()
-            for file in build.files
-            if build.info.name == spec.name
-        ]
-        registrations.check(spec, known)
+        registrations.check(spec, _known_headers(spec))
         return _load_record(spec, tools, *_obtain(spec, tools, request, asked, reporter), reporter)
 
     return _with_request(spec, tools, reporter, use)
@@ -162,6 +156,17 @@ def _loaded_build(spec: BuildSpec, request: Fingerprint) -> Build | None:
         ):
             return build
     return None
+
+
+def _known_headers(spec: BuildSpec) -> list[Path]:
+    """What the sources included when this process loaded a build of them."""
+    same = [build for build in _loaded.values() if build.info.name == spec.name]
+    return [
+        header
+        for build in same
+        if not set(spec.sources).isdisjoint(build.spec.sources)
+        for header in manifest.own_files(build.manifest, build.spec.base)
+    ]
 
 
 def _load_record(

@@ -11,12 +11,12 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import cache, cancel, knobs, progress
+from . import cache, cancel, knobs, manifest, progress
 from .errors import BuildError, CacheError
 
 if TYPE_CHECKING:
@@ -155,16 +155,19 @@ def _describe(owner: Path) -> str:
         return "another process that is building"
 
 
-def record_failure(key: str, message: str) -> None:
-    """Tell the processes that wait for this build why there is none."""
+def record_failure(key: str, message: str, files: Iterable[str]) -> None:
+    """Tell the processes that wait for this build why there is none, and in which files."""
+    stamps = {path: manifest.stamp_of(path) for path in files}
     with cache.writing():
-        cache.write_json(_failure_file(key), {"message": message, "time": time.time()})
+        told = {"message": message, "time": time.time(), "files": stamps}
+        cache.write_json(_failure_file(key), told)
 
 
 def raise_failure_of_others(key: str, asked: float) -> None:
     """Raise the error of a build that failed while the caller waited for it.
 
-    Who asks later builds anew, for what was missing may have been installed.
+    Who asks later builds anew, for what was missing may have been installed; and so does who finds
+    one of the files edited that the error names.
 
     Args:
         key: of the build.
@@ -174,12 +177,12 @@ def raise_failure_of_others(key: str, asked: float) -> None:
         BuildError: the builder's own error.
     """
     try:
-        told = json.loads(_failure_file(key).read_text("utf-8"))
-        message, failed_at = str(told["message"]), float(told["time"])
-    except (OSError, ValueError, KeyError, TypeError):
+        told = cache.read_json(_failure_file(key))
+    except (OSError, ValueError):
         return
-    if asked < failed_at <= time.time():
-        raise BuildError(message)
+    same = all(manifest.stamp_of(path) == stamp for path, stamp in told["files"].items())
+    if same and asked < told["time"] <= time.time():
+        raise BuildError(told["message"])
 
 
 def forget_failure(key: str) -> None:

@@ -39,18 +39,18 @@ _QUOTED = rb"[<\"][^<>\"]+[>\"]"
 class Manifest(TypedDict):
     """As it lies in ``ok.json``.
 
-    ``own`` has digests by label, ``outside`` has digest and stamp by path. ``folders`` are those
-    that were searched: in each, which of the names looked for it has, where it leads to if it is a
-    link, and its stamp. ``search`` is where the tools look, ``beside`` where an include in quotes
-    does first. ``names`` are looked for besides those of the files. ``movable``: another checkout
-    has the same files.
+    ``own`` has digests by label, ``outside`` has digest and stamp by path. ``search`` is where the
+    tools look for files, and ``names`` are those they look for besides the ones they found.
+    ``folders`` are all that were looked into: in each, the names that it has, the place in
+    ``wanted`` of the names that it might have, where it leads to if it is a link, and its stamp.
+    ``movable``: another checkout has the same files.
     """
 
     own: dict[str, str]
     outside: dict[str, list[Any]]
     search: list[str]
-    beside: list[str]
     names: list[str]
+    wanted: list[list[str]]
     folders: dict[str, list[Any]]
     movable: bool
 
@@ -73,7 +73,7 @@ def parts(names: Iterable[str]) -> set[str]:
 
 def empty() -> Manifest:
     """That of a build which read nothing."""
-    return Manifest(own={}, outside={}, search=[], beside=[], names=[], folders={}, movable=True)
+    return Manifest(own={}, outside={}, search=[], names=[], wanted=[], folders={}, movable=True)
 
 
 def of_files(spec: BuildSpec, files: Iterable[Path]) -> Manifest:
@@ -111,19 +111,15 @@ def changes(manifest: Manifest, base: Path) -> Changes:
     own = manifest["own"].items()
     files = {label for label, then in own if digest(place(base, label)) != then}
     for path, (then, *stamp) in manifest["outside"].items():
-        if _stamp(path) != stamp and (not then or digest(path) != then):
+        if stamp_of(path) != stamp and (not then or digest(path) != then):
             files.add(path)
-    folders = {place(base, label): entry for label, entry in manifest["folders"].items()}
-    if all(_stamp(folder) == entry[2:] for folder, entry in folders.items()):
-        return Changes(files, set())
-    search = [place(base, label) for label in (*manifest["search"], *manifest["beside"])]
-    read = [place(base, label) for label in (*manifest["own"], *manifest["outside"])]
-    now = _present(search, {*manifest["names"], *_names(read, search)})
     names: set[str] = set()
-    for folder, (then, real, *_) in folders.items():
-        names |= set(then) ^ (now[folder].names if folder in now else set())
-        if real and os.path.realpath(folder) != real:
-            names |= set(then)  # it is another one
+    for label, (then, wanted, real, *stamp) in manifest["folders"].items():
+        folder = place(base, label)
+        if stamp_of(folder) != stamp:
+            names.update(_listed(folder, manifest["wanted"][wanted]) ^ set(then))
+            if real and os.path.realpath(folder) != real:
+                names.update(then)  # it is another one
     return Changes(files, names)
 
 
@@ -183,8 +179,9 @@ class Writer:
         made_of = self.manifest
         own = [place(self._spec.base, label) for label in made_of["own"]]
         search = self._not_versioned([*self._given, *self._search])
-        beside = self._not_versioned(os.path.dirname(path) for path in (*self._sources, *own))
-        every = [*search, *beside]
+        # An include in quotes looks beside the file first that it stands in.
+        beside = (os.path.dirname(path) for path in (*self._sources, *own))
+        every = self._not_versioned([*search, *beside])
         names = self._looked_for | self._of_versions(every)
         if self._asks_by_macro:
             given = [*self._spec.cflags, *self._spec.cuda_cflags]
@@ -192,12 +189,18 @@ class Writer:
             names |= self._defined | _names_in(re.findall(_QUOTED, os.fsencode(" ".join(given))))
         present = _present(every, {*names, *_names([*own, *made_of["outside"]], every)})
         made_of["search"] = [self._label(folder) for folder in search]
-        made_of["beside"] = [self._label(folder) for folder in beside]
         made_of["names"] = sorted(names)
         for folder, found in present.items():
             real = os.path.realpath(folder)
-            entry = [sorted(found.names), real if real != folder else "", *found.stamp]
-            made_of["folders"][self._label(folder)] = entry
+            wanted = sorted(found.wanted)
+            if wanted not in made_of["wanted"]:
+                made_of["wanted"].append(wanted)
+            entry = [sorted(found.names), made_of["wanted"].index(wanted)]
+            made_of["folders"][self._label(folder)] = [
+                *entry,
+                real if real != folder else "",
+                *found.stamp,
+            ]
         return made_of
 
     def _not_versioned(self, folders: Iterable[str]) -> list[str]:
@@ -281,6 +284,7 @@ def _names(paths: Iterable[str], search: list[str]) -> set[str]:
 class _Folder(NamedTuple):
     stamp: list[int]  # from before it was looked into
     names: set[str]
+    wanted: set[str]
 
 
 def _present(search: Iterable[str], names: Iterable[str]) -> dict[str, _Folder]:
@@ -293,17 +297,24 @@ def _present(search: Iterable[str], names: Iterable[str]) -> dict[str, _Folder]:
         for name in wanted:
             first, _, rest = name.partition("/")
             below.setdefault(first, set()).update([rest] if rest else [])
-        entry = found.setdefault(folder, _Folder(_safe_stamp(folder), set()))
-        try:
-            there = below.keys() & set(os.listdir(folder))
-        except OSError:
-            there = set()
+        entry = found.setdefault(folder, _Folder(_safe_stamp(folder), set(), set()))
+        entry.wanted.update(below)
+        there = _listed(folder, below)
         entry.names.update(there)
         waiting += [(os.path.join(folder, name), below[name]) for name in there if below[name]]
     return found
 
 
-def _stamp(path: str) -> list[int]:
+def _listed(folder: str, names: Iterable[str]) -> set[str]:
+    """Which of the names a folder has; none where there is no folder."""
+    try:
+        return set(names).intersection(os.listdir(folder))
+    except OSError:
+        return set()
+
+
+def stamp_of(path: str) -> list[int]:
+    """What of a file's record changes whenever its content does; empty where there is none."""
     try:
         status = os.stat(path)
     except OSError:
@@ -313,7 +324,7 @@ def _stamp(path: str) -> list[int]:
 
 def _safe_stamp(path: str) -> list[int]:
     """A stamp, or one that nothing equals where a change just now could leave it as it is."""
-    stamp = _stamp(path)
+    stamp = stamp_of(path)
     if stamp:
         tick = _TICK_NS if stamp[2] % 1_000_000_000 else _COARSE_TICK_NS
         if stamp[2] > time.time_ns() - tick:

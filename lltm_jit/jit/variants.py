@@ -44,7 +44,6 @@ class Variant:
         include_paths: where its headers are found, that of the kernels first.
         constants: macros and their values.
         label: the constants in words, ``float16, hidden 512``.
-        headers: files that the source includes by a macro's value, so that no search finds them.
         prepare: the call that loads the variant, for those who need it in a CUDA graph.
         packaged: the directory of the variants that were compiled into a wheel.
     """
@@ -54,7 +53,6 @@ class Variant:
     include_paths: tuple[Path, ...] = ()
     constants: tuple[tuple[str, str], ...] = ()
     label: str = ""
-    headers: tuple[Path, ...] = ()
     prepare: str = ""
     packaged: Path | None = None
 
@@ -85,7 +83,6 @@ class Variant:
         spec = BuildSpec(
             name=self.name,
             sources=(self.source.absolute(),),
-            headers=tuple(path.absolute() for path in self.headers),
             include_paths=places,
             cflags=(*default_cflags(toolchain, with_cuda=False), *behind),
             cuda_cflags=(*default_cuda_cflags(), *behind) if with_cuda else (),

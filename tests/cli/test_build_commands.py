@@ -216,16 +216,16 @@ def test_cache_why_names_the_changed_file(capsys, empty_root):
     copy = cache.builds_directory() / ("0" * 20)
     shutil.copytree(directory, copy)
     (empty_root / "lltm_jit").chmod(0o755)
-    record = json.loads((copy / cache.RECORD).read_text())
+    record = cache.read_json(copy / cache.RECORD)
     record["key"] = copy.name
-    files = record["fingerprint"]["files"]
+    files = record["manifest"]["own"]
     files["kernels/rnn/lltm/lltm_math.h"] = "another digest"
-    (copy / cache.RECORD).write_text(json.dumps(record))
+    cache.write_json(copy / cache.RECORD, record)
     assert main(["cache", "why", "rnn"]) == 0
     out = capsys.readouterr().out
     assert out.endswith(", because:\n  - kernels/rnn/lltm/lltm_math.h changed\n")
-    record["fingerprint"]["files"] = dict.fromkeys(files, "another digest")
-    (copy / cache.RECORD).write_text(json.dumps(record))
+    record["manifest"]["own"] = dict.fromkeys(files, "another digest")
+    cache.write_json(copy / cache.RECORD, record)
     assert main(["cache", "why", "rnn"]) == 0
     assert capsys.readouterr().out.count(" changed") == len(files) > 3
 
@@ -234,8 +234,8 @@ def test_cache_clear_spares_what_is_loaded(capsys, empty_root, tmp_path):
     loaded = engine.load(*tiny_spec(tmp_path)).info
     unused = cache.builds_directory() / ("0" * 20)
     shutil.copytree(loaded.directory, unused)
-    record = json.loads((unused / cache.RECORD).read_text())
-    (unused / cache.RECORD).write_text(json.dumps({**record, "key": unused.name}))
+    record = cache.read_json(unused / cache.RECORD)
+    cache.write_json(unused / cache.RECORD, {**record, "key": unused.name})
     assert main(["cache", "clear"]) == 0
     assert capsys.readouterr().out == f"removed {unused.name}\n1 removed\n1 in use, and kept\n"
     assert not unused.exists()

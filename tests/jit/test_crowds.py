@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import threading
 import time
@@ -49,12 +48,16 @@ def test_crowd_on_a_broken_source_builds_once(bench):
 def test_a_failure_is_told_to_those_who_waited_for_it(bench):
     key, now = "0" * 20, time.time()
     jit.engine.cache.make_builds_directory()
-    file = bench.builds / "failed" / f"{key}.json"
-    file.write_text(json.dumps({"message": "new", "time": now}))
+    header = bench.write("core/broken.h", "wrong\n")
+    lock.record_failure(key, "new", [str(header)])
     with pytest.raises(jit.BuildError, match="new"):
         lock.raise_failure_of_others(key, now - 1)
-    lock.raise_failure_of_others(key, now + 1)  # since then its cause may have been mended
-    file.write_text(json.dumps({"message": "by another clock", "time": now + 3600}))
+    lock.raise_failure_of_others(key, time.time() + 1)  # its cause may have been mended
+    header.write_text("right\n")
+    lock.raise_failure_of_others(key, now - 1)  # as it was here
+    file = bench.builds / "failed" / f"{key}.json"
+    told = cache.read_json(file)
+    cache.write_json(file, {**told, "files": {}, "time": now + 3600})  # by another clock
     lock.raise_failure_of_others(key, now)
 
 
