@@ -21,6 +21,7 @@ struct Activation {
   uint32_t slope, pass;  // of a negative number, and, where signs are read, of any other
   uint32_t limit;        // the clamp
   uint32_t boost[2];     // see Note [The running exponent]
+  bool boosts;
 
   __device__ __forceinline__ Activation(float slope_, float pass_)
       : slope(pack2<Half>(slope_, slope_)), pass(pack2<Half>(pass_, pass_)) {}
@@ -30,6 +31,7 @@ struct Activation {
                 second = power_of_two(doublings - doublings / 2);
     boost[0] = pack2<Half>(first, first);
     boost[1] = pack2<Half>(second, second);
+    boosts = doublings != 0;
   }
 
   // v becomes an operand of the next product. `negative` and `clamped` are the words of the map for
@@ -41,22 +43,30 @@ struct Activation {
 #pragma unroll
     for (int p = 0; p < 4; ++p) {
       const int shift = p + 4 * tile;
-      uint32_t x = v[p / 2].value[p % 2];
+      const uint32_t x = v[p / 2].value[p % 2];
       if constexpr (kSigns == Signs::Read) {
         const uint32_t mask = spread_bits2(negative, shift);
         uint32_t factor = (pass & ~mask) | (slope & mask);
         if constexpr (kClamp) factor &= ~spread_bits2(clamped, shift);
-        x = half2_multiply(x, factor);
+        result[p] = half2_multiply(x, factor);
       } else {
         if constexpr (kSigns == Signs::Write) negative |= (x & 0x80008000u) >> shift;
-        x = half2_max(x, half2_multiply(x, slope));
-        if constexpr (kClamp) {
-          x = half2_multiply(half2_multiply(x, boost[0]), boost[1]);
-          if constexpr (kSigns == Signs::Write) clamped |= half2_magnitude_above(x, limit) >> shift;
-          x = half2_max(half2_min(x, limit), limit ^ 0x80008000u);
-        }
+        result[p] = half2_max(x, half2_multiply(x, slope));
       }
-      result[p] = x;
+    }
+    if constexpr (kClamp && kSigns != Signs::Read) {
+      if (boosts) {
+#pragma unroll
+        for (uint32_t& x : result) x = half2_multiply(half2_multiply(x, boost[0]), boost[1]);
+      }
+#pragma unroll
+      for (int p = 0; p < 4; ++p) {
+        uint32_t& x = result[p];
+        if constexpr (kSigns == Signs::Write) {
+          clamped |= half2_magnitude_above(x, limit) >> (p + 4 * tile);
+        }
+        x = half2_min(half2_max(x, limit ^ 0x80008000u), limit);
+      }
     }
   }
 };

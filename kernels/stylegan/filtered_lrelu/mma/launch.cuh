@@ -34,11 +34,25 @@ __global__ void __launch_bounds__(32 * K::kWarps, 1) walk_kernel(const MmaCall c
   wait_for_predecessor();
 
   RowRing<K> ring(call, start + Layout::kWarps + warp * Layout::kOfWarp);
-  if (warp == 0) {
-    common.up_taps.template read<scalar_t>(call.fu.taps, call.fu.width, call.fu.flip,
-                                           K::Up::kFactor);
-  } else if (warp == 1) {
-    common.down_taps.template read<scalar_t>(call.fd.taps, call.fd.width, call.fd.flip, 1);
+  if (warp < 2) {
+    // Both warps choose the scale up, on which that down depends.
+    using UpTaps = typename Bands<K>::UpTaps;
+    using DownTaps = typename Bands<K>::DownTaps;
+    const float up = UpTaps::read_tap(call.fu.taps, call.fu.width, call.fu.flip);
+    const TapScale up_scale = UpTaps::template choose<scalar_t>(
+        up, K::Up::kFactor, [&](float scale, float) { return call.clamp * scale * scale; });
+    if (warp == 0) {
+      common.up_taps.template set<scalar_t>(up, up_scale, K::Up::kFactor);
+    } else {
+      const float down = DownTaps::read_tap(call.fd.taps, call.fd.width, call.fd.flip);
+      const float clamp = call.clamp * up_scale.scale * up_scale.scale;
+      const float rounded = round_to_half(mantissa(clamp));
+      common.down_taps.template set<scalar_t>(
+          down,
+          DownTaps::template choose<scalar_t>(
+              down, 1, [&](float, float sum) { return rounded * sum; }),
+          1);
+    }
   } else {
     for (int k = threadIdx.x - 64; k < RowRing<K>::kChunkBytes / 4; k += 32 * (K::kWarps - 2)) {
       reinterpret_cast<uint32_t*>(shared + Layout::kZeros)[k] = 0;

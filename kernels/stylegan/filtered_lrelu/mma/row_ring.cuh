@@ -47,7 +47,10 @@ struct Place {
   int before;               // of these, where the first step's window begins
   int64_t y;                // the first of its results
   float bias;
-  int first_slot;  // of the ring, where its first chunk is
+  bool masks_bias;               // some columns of x are outside of the image
+  int whole_from;                // the first step whose taps all meet rows of the image
+  unsigned whole_steps;          // and how many such steps there are
+  int first_slot;                // of the ring, where its first chunk is
   // The sign map: where its tiles of the first step and the block's first column lie (words,
   // flags), the row of these, and the tiles of a row from first_map_tile to end_map_tile that are
   // the walk's.
@@ -84,6 +87,24 @@ struct Place {
     y = (int64_t(plane) * call.out_h + kTile * first_row_tile) * call.out_w +
         kSlice * K::kOutTiles * block;
     if constexpr (K::kSigns != Signs::None) place_in_map(call);
+  }
+
+  // The bias, and where what it adds to v is not the same everywhere.
+  __device__ __forceinline__ void set_bias(const MmaCall& call, float bias_) {
+    constexpr int kFactor = K::Up::kFactor;
+    bias = bias_;
+    masks_bias = bias != 0 && (column_slice < 0 ||
+                               kSlice * (column_slice + K::kColumnSlices) > call.in_w);
+    const int first = first_tap(call, 0);
+    whole_from = -floor_div(first + kFactor - 1, kTile);
+    const int last =
+        floor_div(kFactor * call.in_h - K::Up::kTaps - (kTile - 1) - first, kTile);
+    whole_steps = max(last - whole_from + 1, 0);
+    if (bias == 0) whole_from = 0, whole_steps = steps;
+  }
+  // Tap t of row r of a step's tile is at row (this + r + t) / factor of the image.
+  __device__ __forceinline__ int first_tap(const MmaCall& call, int step) const {
+    return kTile * step - call.plan.rows.up_phase + kSlice * K::Up::kFactor * row_slice;
   }
 
  private:
@@ -123,6 +144,7 @@ struct RowRing {
   static constexpr int kPieceElements = 16 / sizeof(scalar_t);
   static constexpr int kRowPieces = K::kColumnSlices * kSlice / kPieceElements;
   static constexpr int kRounds = ceil_div(kSlice * kRowPieces, 32);
+  static constexpr bool kSameColumns = 32 % kRowPieces == 0;  // of a lane, in each round
   // Bytes between rows: lanes that load a matrix, or a column of floats, touch different banks.
   static constexpr int kPitch = sizeof(scalar_t) == 2
                                     ? 16 * (ceil_div(K::kColumnSlices, 2) * 2 | 1)
@@ -182,11 +204,16 @@ struct RowRing {
     chunks_left = place.chunks;
     const int row = kSlice * place.first_chunk + lane_row();
     const int column = kSlice * place.column_slice + lane_column();
-    rows_left = call.in_h - row;
     columns_left = call.in_w - column;
+    rows_left = kSameColumns && !has_column(columns_left) ? 0 : call.in_h - row;
     source = static_cast<const char*>(call.x) + (batch * call.x_batch + channel * call.x_channel +
                                                  row * call.x_row + column * call.x_column) *
                                                     int64_t(sizeof(scalar_t));
+  }
+
+  // Slices lie inside or outside of the left edge as a whole.
+  __device__ __forceinline__ bool has_column(int left) const {
+    return left > 0 && left <= call.in_w;
   }
 
   // The pieces of 16 bytes of a chunk that this lane brings: function(rows and columns after its
@@ -197,14 +224,13 @@ struct RowRing {
     for (int round = 0; round < kRounds; ++round) {
       const int piece = round * 32 + threadIdx.x % 32;
       int rows = round * (32 / kRowPieces), columns = 0;
-      if constexpr (32 % kRowPieces != 0) {
+      if constexpr (!kSameColumns) {
         rows = piece / kRowPieces - lane_row();
         columns = piece % kRowPieces * kPieceElements - lane_column();
       }
       if (kSlice * kRowPieces % 32 == 0 || piece < kSlice * kRowPieces) {
-        // Slices lie inside or outside of the left edge as a whole.
         const int left = columns_left - columns;
-        const bool inside = rows < rows_left && left > 0 && left <= call.in_w;
+        const bool inside = rows < rows_left && (kSameColumns || has_column(left));
         function(rows, columns, inside ? left : 0);
       }
     }
