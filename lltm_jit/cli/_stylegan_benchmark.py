@@ -22,7 +22,7 @@ from lltm_jit.jit import LltmJitError
 
 from . import _cell, _measure, _report, _stylegan_report
 from ._measure import GRAPH_CALLS
-from ._stylegan_cases import FORWARD, OPERATORS, Case, Shape, cases
+from ._stylegan_cases import FORWARD, OPERATORS, Case, Shape, cases, compile_variants
 from ._stylegan_report import Error, Row
 
 IMPLEMENTATIONS = ("cuda", "ref")  # as the functions call them
@@ -55,6 +55,8 @@ def run(args: argparse.Namespace, dtype: torch.dtype | None) -> int:
     if device.type == "cuda":
         small = chosen(operators, dtypes[:1], [SMALL], device)
         work += [(case, False) for case in small if case.phase == FORWARD]
+    if device.type == "cuda" and "filtered_lrelu" in operators:
+        compile_variants(shapes, dtypes)
     bar = tqdm(work, desc="measuring", disable=not sys.stderr.isatty(), leave=False)
     rows = [measure(case, args.seconds, graph) for case, graph in bar]
     print(f"\n{_stylegan_report.tables(rows)}\n\n{_stylegan_report.error_table(errors)}")

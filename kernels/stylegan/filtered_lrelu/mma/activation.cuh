@@ -21,7 +21,6 @@ struct Activation {
   uint32_t slope, pass;  // of a negative number, and, where signs are read, of any other
   uint32_t limit;        // the clamp
   uint32_t boost[2];     // see Note [The running exponent]
-  bool boosts;
 
   __device__ __forceinline__ Activation(float slope_, float pass_)
       : slope(pack2<Half>(slope_, slope_)), pass(pack2<Half>(pass_, pass_)) {}
@@ -31,7 +30,6 @@ struct Activation {
                 second = power_of_two(doublings - doublings / 2);
     boost[0] = pack2<Half>(first, first);
     boost[1] = pack2<Half>(second, second);
-    boosts = doublings != 0;
   }
 
   // v becomes an operand of the next product. `negative` and `clamped` are the words of the map for
@@ -43,30 +41,22 @@ struct Activation {
 #pragma unroll
     for (int p = 0; p < 4; ++p) {
       const int shift = p + 4 * tile;
-      const uint32_t x = v[p / 2].value[p % 2];
+      uint32_t x = v[p / 2].value[p % 2];
       if constexpr (kSigns == Signs::Read) {
         const uint32_t mask = spread_bits2(negative, shift);
         uint32_t factor = (pass & ~mask) | (slope & mask);
         if constexpr (kClamp) factor &= ~spread_bits2(clamped, shift);
-        result[p] = half2_multiply(x, factor);
+        x = half2_multiply(x, factor);
       } else {
         if constexpr (kSigns == Signs::Write) negative |= (x & 0x80008000u) >> shift;
-        result[p] = half2_max(x, half2_multiply(x, slope));
-      }
-    }
-    if constexpr (kClamp && kSigns != Signs::Read) {
-      if (boosts) {
-#pragma unroll
-        for (uint32_t& x : result) x = half2_multiply(half2_multiply(x, boost[0]), boost[1]);
-      }
-#pragma unroll
-      for (int p = 0; p < 4; ++p) {
-        uint32_t& x = result[p];
-        if constexpr (kSigns == Signs::Write) {
-          clamped |= half2_magnitude_above(x, limit) >> (p + 4 * tile);
+        x = half2_max(x, half2_multiply(x, slope));
+        if constexpr (kClamp) {
+          x = half2_multiply(half2_multiply(x, boost[0]), boost[1]);
+          if constexpr (kSigns == Signs::Write) clamped |= half2_magnitude_above(x, limit) >> shift;
+          x = half2_max(half2_min(x, limit), limit ^ 0x80008000u);
         }
-        x = half2_min(half2_max(x, limit ^ 0x80008000u), limit);
       }
+      result[p] = x;
     }
   }
 };
@@ -102,7 +92,7 @@ struct Activation<float, kSigns> {
           if constexpr (kClamp) {
             x[e] *= boost;
             if constexpr (kSigns == Signs::Write) clamped |= uint32_t(fabsf(x[e]) > limit) << bit;
-            x[e] = x[e] > limit ? limit : x[e] < -limit ? -limit : x[e];
+            x[e] = smaller_or_nan(larger_or_nan(x[e], -limit), limit);
           }
         }
       }
@@ -115,6 +105,11 @@ struct Activation<float, kSigns> {
     float larger;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
     return larger;
+  }
+  static __device__ __forceinline__ float smaller_or_nan(float a, float b) {
+    float smaller;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
+    return smaller;
   }
 };
 

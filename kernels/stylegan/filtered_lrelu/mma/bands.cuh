@@ -33,6 +33,8 @@ struct ScaledTaps {
   float scale;
   float gain;  // the largest sum of magnitudes that makes one sample
 
+  static constexpr int kLast = kTaps - 1;
+
   __device__ __forceinline__ float operator()(int t) const {
     return static_cast<unsigned>(t) < kTaps ? taps[t] : 0.f;
   }
@@ -121,8 +123,10 @@ struct ScaledTaps {
 template <typename K>
 struct Bands {
   using Pair = typename K::Pair;
-  using UpTaps = ScaledTaps<K::Up::kTaps>;
-  using DownTaps = ScaledTaps<K::Down::kTaps>;
+  // Bands may be for more taps than any filter has.
+  static constexpr int kMostTaps = 24;
+  using UpTaps = ScaledTaps<smaller(K::Up::kTaps, kMostTaps)>;
+  using DownTaps = ScaledTaps<smaller(K::Down::kTaps, kMostTaps)>;
   static constexpr int kPeriod = K::Up::kPeriod;
 
   Pair up_rows[kPeriod][K::kRowWindow][2];  // A: 16 rows of v by a slice of rows of x

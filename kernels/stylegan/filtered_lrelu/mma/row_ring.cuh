@@ -25,6 +25,7 @@ struct MmaCall {
   int in_h, in_w, out_h, out_w;
   MmaPlan plan;
   SignMap<int> map;
+  int map_shift;                // bits of a word before the first tile of a walk
   float gain;                   // its magnitude, and what else the results are multiplied by
   float up_sign;                // -1: v is computed with the other sign
   float slope, pass;            // of numbers below zero and others, from -1 to 1: Note [Slopes]
@@ -47,10 +48,7 @@ struct Place {
   int before;               // of these, where the first step's window begins
   int64_t y;                // the first of its results
   float bias;
-  bool masks_bias;               // some columns of x are outside of the image
-  int whole_from;                // the first step whose taps all meet rows of the image
-  unsigned whole_steps;          // and how many such steps there are
-  int first_slot;                // of the ring, where its first chunk is
+  int first_slot;  // of the ring, where its first chunk is
   // The sign map: where its tiles of the first step and the block's first column lie (words,
   // flags), the row of these, and the tiles of a row from first_map_tile to end_map_tile that are
   // the walk's.
@@ -72,7 +70,8 @@ struct Place {
       segment = both - plane * plan.segments;
     }
     first_row_tile = segment * plan.segment_tiles;
-    row_tiles = min(ceil_div(call.out_h, kTile) - first_row_tile, plan.segment_tiles);
+    row_tiles =
+        min(ceil_div(call.out_h + rows_before(call), kTile) - first_row_tile, plan.segment_tiles);
     steps = K::Down::kFactor * (row_tiles - 1) + K::Down::tiles(kTile);
     row_slice = plan.rows.slice + first_row_tile * 2 * K::Down::kFactor / K::Up::kFactor;
     column_slice = K::kFirstColumnSlice +
@@ -84,27 +83,18 @@ struct Place {
     first_chunk = max(begin, 0);
     chunks = max(min(end, ceil_div(call.in_h, kSlice)) - first_chunk, 0);
     before = begin - first_chunk;
-    y = (int64_t(plane) * call.out_h + kTile * first_row_tile) * call.out_w +
-        kSlice * K::kOutTiles * block;
+    y = (int64_t(plane) * call.out_h + kTile * first_row_tile - rows_before(call)) * call.out_w +
+        kSlice * K::kOutTiles * block - columns_before(call);
     if constexpr (K::kSigns != Signs::None) place_in_map(call);
   }
 
-  // The bias, and where what it adds to v is not the same everywhere.
-  __device__ __forceinline__ void set_bias(const MmaCall& call, float bias_) {
-    constexpr int kFactor = K::Up::kFactor;
-    bias = bias_;
-    masks_bias = bias != 0 && (column_slice < 0 ||
-                               kSlice * (column_slice + K::kColumnSlices) > call.in_w);
-    const int first = first_tap(call, 0);
-    whole_from = -floor_div(first + kFactor - 1, kTile);
-    const int last =
-        floor_div(kFactor * call.in_h - K::Up::kTaps - (kTile - 1) - first, kTile);
-    whole_steps = max(last - whole_from + 1, 0);
-    if (bias == 0) whole_from = 0, whole_steps = steps;
+  // Rows and columns of the first tiles that are none of y.
+  static constexpr bool kMayBeBefore = K::kSigns == Signs::Read && K::Down::kFactor == 1;
+  static __device__ __forceinline__ int rows_before(const MmaCall& call) {
+    return kMayBeBefore ? call.plan.rows.before : 0;
   }
-  // Tap t of row r of a step's tile is at row (this + r + t) / factor of the image.
-  __device__ __forceinline__ int first_tap(const MmaCall& call, int step) const {
-    return kTile * step - call.plan.rows.up_phase + kSlice * K::Up::kFactor * row_slice;
+  static __device__ __forceinline__ int columns_before(const MmaCall& call) {
+    return kMayBeBefore ? call.plan.columns.before : 0;
   }
 
  private:
@@ -113,7 +103,7 @@ struct Place {
     const MmaPlan& plan = call.plan;
     map_row = K::Down::kFactor * first_row_tile + plan.rows.sign_tile;
     end_map_row = map.tile_rows;
-    const int column = block * K::kMapTilesOfBlock + plan.columns.sign_tile / 4;
+    const int column = block * K::kMapTilesOfBlock + floor_div(plan.columns.sign_tile, 4);
     first_map_tile = -column;
     end_map_tile = map.tile_columns - column;
     if constexpr (K::kSigns == Signs::Write) {  // what walks share is one's to write
@@ -145,10 +135,7 @@ struct RowRing {
   static constexpr int kRowPieces = K::kColumnSlices * kSlice / kPieceElements;
   static constexpr int kRounds = ceil_div(kSlice * kRowPieces, 32);
   static constexpr bool kSameColumns = 32 % kRowPieces == 0;  // of a lane, in each round
-  // Bytes between rows: lanes that load a matrix, or a column of floats, touch different banks.
-  static constexpr int kPitch = sizeof(scalar_t) == 2
-                                    ? 16 * (ceil_div(K::kColumnSlices, 2) * 2 | 1)
-                                    : 4 * (ceil_div(K::kColumnSlices, 2) * 16 + 4);
+  static constexpr int kPitch = K::kShape.ring_pitch(sizeof(scalar_t));
   static constexpr int kChunkBytes = kSlice * kPitch;
   static constexpr int kChunks = K::kRingChunks;
   static constexpr int kBytes = kChunks * kChunkBytes;

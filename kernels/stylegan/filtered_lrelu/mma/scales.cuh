@@ -13,8 +13,7 @@
 // clamp.
 //
 // The test of the window also tells whether v can reach the clamp at all; mostly it cannot, and the
-// step goes without. Between which magnitudes nothing changes is known from the last time that
-// something did: the calm range.
+// step goes without.
 #pragma once
 
 #include "stylegan/filtered_lrelu/mma/activation.cuh"
@@ -25,8 +24,7 @@ namespace lltm_jit {
 
 // What the filters and the call make of it, for all walks; in shared memory.
 struct ScaleConstants {
-  float clamp;         // of v at exponent 0
-  float reach;         // the magnitude of x from which on v may be clamped
+  float clamp, reach;  // of v at exponent 0; the largest |v| for |x| <= 1
   float result;        // what sums at exponent 0 are multiplied by
   int clamp_exponent;  // the largest out_exponent of clamped numbers
 
@@ -34,13 +32,13 @@ struct ScaleConstants {
   __device__ __forceinline__ void set(const MmaCall& call, float up_scale, float up_gain,
                                       float down_scale) {
     clamp = call.clamp * up_scale * up_scale;
-    reach = clamp / (up_gain * up_gain * 1.01f);
+    reach = up_gain * up_gain * 1.01f;
     result = call.gain / (up_scale * up_scale) / (down_scale * down_scale);
     clamp_exponent = binary_exponent(clamp) + (sizeof(scalar_t) == 2 ? 4 : 0);
   }
 };
 
-template <typename scalar_t, bool kMayClamp>
+template <typename scalar_t>
 struct Scales {
   static constexpr bool kHalf = std::is_same_v<scalar_t, Half>;
 
@@ -58,29 +56,7 @@ struct Scales {
     }
   }
   __device__ __forceinline__ bool reaches_clamp(float largest, float bias) const {
-    return !(largest + fabsf(bias) < constants.reach);
-  }
-
-  // The magnitudes of samples that leave in_exponent as it is, and do not reach the clamp.
-  float calm_from = 0, calm_to = 0;
-  __device__ __forceinline__ bool is_calm(float largest) const {
-    return largest >= calm_from && largest < calm_to;
-  }
-  __device__ __forceinline__ void set_calm(float bias, bool clamps) {
-    calm_from = calm_to = 0;
-    if (in_exponent != out_exponent || clamps) return;
-    if constexpr (kHalf) {
-      if (in_exponent != 0) return;
-      calm_from = power_of_two(-6);
-      calm_to = power_of_two(127);
-    } else {
-      if (in_exponent <= -96) return;
-      constexpr int kTop = Arithmetic<scalar_t>::kTopExponent;
-      calm_from = power_of_two(in_exponent + kTop - 7);
-      calm_to = power_of_two(min(in_exponent + kTop + 1, 127));
-    }
-    if (fabsf(bias) >= calm_from) calm_from = 0;
-    if constexpr (kMayClamp) calm_to = fminf(calm_to, constants.reach - fabsf(bias));
+    return !((largest + fabsf(bias)) * constants.reach < constants.clamp);
   }
 
   __device__ __forceinline__ float in_scale() const { return power_of_two(-in_exponent); }

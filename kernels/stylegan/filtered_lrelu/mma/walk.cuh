@@ -27,7 +27,7 @@ struct Walk {
   using Sums = typename K::Sums;
   using Ring = RowRing<K>;
   static constexpr int kWindow = K::kRowWindow;
-  // half needs no conversion: rather than keep the window, a step reads all of it.
+  // half needs no conversion: rather than keep the window, it reads it again.
   static constexpr bool kReloads = std::is_same_v<scalar_t, Half>;
   static constexpr bool kBias = K::kSigns != Signs::Read;  // a derivative has none
   const MmaCall& call;
@@ -35,14 +35,13 @@ struct Walk {
   Place<K>& shared_place;     // the warp's own
   const uint32_t zero_chunk;  // shared memory: rows above and below the image
   Ring ring;                  // and 16 rows of y behind it
-  Scales<scalar_t, K::kSigns != Signs::Read> scales;
+  Scales<scalar_t> scales;
   Bands<K> bands;
 
   Window<K> window;
   FloatSums newer[K::kOutTiles], older[K::kOutTiles];
   ReadSigns<K> signs;  // of the next step
   float next_bias;     // of the next walk
-  float whole_bias;    // what it adds to U x inside of the image
   float plane_sum;
 
   __device__ __forceinline__ void run() {
@@ -52,7 +51,7 @@ struct Walk {
     for (int walk = first_walk<K>(); walk < call.walks; walk += walk_step<K>()) {
       if (lane() == 0) {
         shared_place = Place<K>(call, walk);
-        shared_place.set_bias(call, kBias ? next_bias : 0);
+        shared_place.bias = kBias ? next_bias : 0;
         shared_place.first_slot = slot;
       }
       __syncwarp();
@@ -81,15 +80,6 @@ struct Walk {
 #pragma unroll
     for (int j = 0; j < K::kOutTiles; ++j) newer[j] = older[j] = zero_sums<FloatSums>();
     if constexpr (K::kSigns == Signs::Read) signs.read(call, place, 0);
-    scales.calm_to = 0;
-    wait_for_copies<Ring::kChunks - kWindow>();
-    __syncwarp();
-    read_window<0>(place, 0);
-#pragma unroll
-    for (int s = 0; s < kWindow - K::new_slices(0); ++s) {
-      window.largest[K::new_slices(0) + s] = Window<K>::largest_of(
-          kReloads ? window.slice_at(s) : read_slice(place, 0, s));
-    }
   }
   __device__ __forceinline__ float bias_of(int walk) const {
     if (!call.bias || walk >= call.walks) return 0;
@@ -100,7 +90,7 @@ struct Walk {
   // The sum of the taps t <= last with t = phase modulo the factor.
   __device__ __forceinline__ float sum_of_taps(int phase, int last) const {
     constexpr int kFactor = K::Up::kFactor;
-    const int most = min(last, K::Up::kTaps - 1);
+    const int most = min(last, Bands<K>::UpTaps::kLast);
     const int t = most - ((most - phase) & (kFactor - 1));
     return t < 0 ? 0 : up_taps.sums[t];
   }
@@ -108,55 +98,46 @@ struct Walk {
   template <int kStep>
   __device__ __forceinline__ void step(const Place<K>& place, int i) {
     constexpr int kNew = K::new_slices(kStep), kOld = kWindow - kNew;
+    wait_for_copies<Ring::kChunks - kWindow>();
+    __syncwarp();
     window.template move<kNew>();
+    if (kStep == 0 && i == 0) {
+#pragma unroll
+      for (int s = 0; s < kOld; ++s)
+        window.largest[s] = Window<K>::largest_of(read_slice(place, i, s));
+    }
+    typename Window<K>::Slice fresh[kNew == 0 ? 1 : kNew];
 #pragma unroll
     for (int s = 0; s < kNew; ++s) {
-      window.largest[kOld + s] =
-          Window<K>::largest_of(kReloads ? window.slice_at(kOld + s) : window.fresh[s]);
+      fresh[s] = read_slice(place, i, kOld + s);
+      window.largest[kOld + s] = Window<K>::largest_of(fresh[s]);
+    }
+    if constexpr (kReloads) {
+#pragma unroll
+      for (int s = 0; s < kOld; ++s) window.set(s, read_slice(place, i, s), scales.in_scale());
     }
     bool clamps;
     const bool rescaled = settle_scales(place, i, &clamps);
-    if constexpr (!kReloads) {
-      if (rescaled || (kStep == 0 && i == 0)) {
+    if (!kReloads && (rescaled || (kStep == 0 && i == 0))) {
 #pragma unroll
-        for (int s = 0; s < kOld; ++s) window.set(s, read_slice(place, i, s), scales.in_scale());
-      }
-#pragma unroll
-      for (int s = 0; s < kNew; ++s) window.set(kOld + s, window.fresh[s], scales.in_scale());
+      for (int s = 0; s < kOld; ++s) window.set(s, read_slice(place, i, s), scales.in_scale());
     }
+#pragma unroll
+    for (int s = 0; s < kNew; ++s) window.set(kOld + s, fresh[s], scales.in_scale());
 
     Pair rows[K::kColumnSlices][2];
     up_rows<kStep>(place, i, rows);
-    if (clamps) {
-      columns<kStep, true>(place, i, rows);
+    if (K::kOneBody || clamps) {
+      columns<kStep, true>(place, i, rows, clamps);
     } else {
-      columns<kStep, false>(place, i, rows);
+      columns<kStep, K::kOneBody>(place, i, rows, false);
     }
-    // The next window comes while the results leave.
-    wait_for_copies<Ring::kChunks - kWindow - K::new_slices(kStep + 1)>();
-    __syncwarp();  // the stage is written, and the window was read
-    if (i + 1 < place.steps) read_window<kStep + 1>(place, i + 1);
+    __syncwarp();  // the stage is written, and the window was read; the next step's frees the stage
     if constexpr (kStep % K::Down::kFactor == (K::kRowTiles - 1) % K::Down::kFactor) {
       const int tile = (i - (K::kRowTiles - 1)) / K::Down::kFactor;
       if (i >= K::kRowTiles - 1) stage_of_warp().store(place, tile);
     }
     release_chunks<kStep>(place, i);
-    __syncwarp();  // the stage is free
-  }
-
-  // What a step brings of its window: new slices, or all of them.
-  template <int kStep>
-  __device__ __forceinline__ void read_window(const Place<K>& place, int i) {
-    if constexpr (kReloads) {
-#pragma unroll
-      for (int s = 0; s < kWindow; s += 2) {
-        window.read_two(s, chunk_at(place, i, s + lane() / 8 % 2));
-      }
-    } else {
-      constexpr int kNew = K::new_slices(kStep);
-#pragma unroll
-      for (int s = 0; s < kNew; ++s) window.fresh[s] = read_slice(place, i, kWindow - kNew + s);
-    }
   }
 
   __device__ __forceinline__ Stage<K> stage_of_warp() const {
@@ -164,16 +145,13 @@ struct Walk {
   }
 
   // The slice of rows at a position of a step's window.
-  __device__ __forceinline__ uint32_t chunk_at(const Place<K>& place, int i, int position) const {
+  __device__ __forceinline__ typename Window<K>::Slice read_slice(const Place<K>& place, int i,
+                                                                  int position) const {
     const int chunk = place.before + K::Up::slices_before(i) + position;
     int slot = place.first_slot + chunk;
     slot = slot < Ring::kChunks ? slot : slot % Ring::kChunks;
     const bool inside = static_cast<unsigned>(chunk) < static_cast<unsigned>(place.chunks);
-    return inside ? ring.ring + slot * Ring::kChunkBytes : zero_chunk;
-  }
-  __device__ __forceinline__ typename Window<K>::Slice read_slice(const Place<K>& place, int i,
-                                                                  int position) const {
-    return Window<K>::read(chunk_at(place, i, position));
+    return Window<K>::read(inside ? ring.ring + slot * Ring::kChunkBytes : zero_chunk);
   }
 
   // Note [The running exponent]: whether it has changed, and whether this step must clamp.
@@ -181,28 +159,17 @@ struct Walk {
     float most = window.largest[0];
 #pragma unroll
     for (int s = 1; s < kWindow; ++s) most = fmaxf(most, window.largest[s]);
-    *clamps = false;
-    if constexpr (K::kSigns == Signs::Read) *clamps = __any_sync(~0u, signs.clamped);
-    if (scales.is_calm(most)) return false;
     const float bias = kBias ? place.bias : 0;
     const int in = scales.exponent_for(fmaxf(most, fabsf(bias)));
     int out = in;
-    if constexpr (K::kSigns != Signs::Read) {
+    if constexpr (K::kSigns == Signs::Read) {
+      *clamps = __any_sync(~0u, signs.clamped);
+    } else {
       *clamps = scales.reaches_clamp(most, bias);
       if (*clamps) out = min(in, scales.constants.clamp_exponent);
     }
-    const bool changes = in != scales.in_exponent || out != scales.out_exponent;
-    if (changes) rescale(in, out);
-    scales.set_calm(bias, K::kSigns != Signs::Read && *clamps);
-    if constexpr (kBias) {
-      const int tap = K::Up::kTaps - 1;
-      whole_bias = bias * scales.in_scale() *
-                   sum_of_taps(-place.first_tap(call, i) - fragment_row(), tap);
-    }
-    return changes;
-  }
-  __device__ __forceinline__ void rescale(int in, int out) {
-    if constexpr (std::is_same_v<scalar_t, Half>) {
+    if (in == scales.in_exponent && out == scales.out_exponent) return false;
+    if constexpr (Scales<scalar_t>::kHalf) {
       const float ratio = power_of_two(scales.in_exponent - in);
       const uint32_t ratios = pack2<Half>(ratio, ratio);
 #pragma unroll
@@ -224,6 +191,7 @@ struct Walk {
 #pragma unroll
       for (int e = 0; e < 4; ++e) newer[j].value[e] *= factor, older[j].value[e] *= factor;
     }
+    return true;
   }
 
   // Gives chunks that no later step needs back to the ring, which fetches others: those that the
@@ -247,19 +215,15 @@ struct Walk {
   __device__ __forceinline__ void up_rows(const Place<K>& place, int i,
                                           Pair (&rows)[K::kColumnSlices][2]) {
     Sums start = zero_sums<Sums>();
-    if constexpr (kBias) {
-      if (static_cast<unsigned>(i - place.whole_from) < place.whole_steps) {
-        fill_rows(start, whole_bias, whole_bias);
-      } else {
-        start = bias_of_rows(place, i);
-      }
-      if (place.masks_bias) {
-        const int column = kSlice * place.column_slice + fragment_column();
-        multiply_rows<kStep, true>(start, column, rows);
-        return;
-      }
+    if constexpr (kBias) start = bias_of_rows(place, i);
+    const bool whole =
+        !kBias || place.bias == 0 ||
+        (place.column_slice >= 0 && kSlice * (place.column_slice + K::kColumnSlices) <= call.in_w);
+    if (whole) {
+      multiply_rows<kStep, false>(start, 0, rows);
+    } else {
+      multiply_rows<kStep, true>(start, kSlice * place.column_slice + fragment_column(), rows);
     }
-    multiply_rows<kStep, false>(start, 0, rows);
   }
 
   template <int kStep, bool kMasked>
@@ -289,11 +253,18 @@ struct Walk {
   // What the bias adds to U x: times the taps of a row that meet the image.
   __device__ __forceinline__ Sums bias_of_rows(const Place<K>& place, int i) {
     constexpr int kFactor = K::Up::kFactor;
-    const int first = place.first_tap(call, i) + fragment_row(), end = kFactor * (call.in_h - 1);
-    const auto inside = [&](int row) {
-      return sum_of_taps(-row, end - row) - sum_of_taps(-row, -kFactor - row);
-    };
-    const float top = place.bias * inside(first), bottom = place.bias * inside(first + 8);
+    // Tap t of the tile's row r is at row (first + r + t) / kFactor of the image.
+    const int first = kTile * i - call.plan.rows.up_phase + kSlice * kFactor * place.row_slice;
+    const int end = kFactor * call.in_h;
+    const float bias = place.bias;
+    float top = bias * sum_of_taps(-first - fragment_row(), K::Up::kTaps), bottom = top;
+    if (first <= -kFactor || first + kTile + K::Up::kTaps - 2 >= end) {
+      const auto inside = [&](int row) {
+        return sum_of_taps(-row, end - kFactor - row) - sum_of_taps(-row, -kFactor - row);
+      };
+      top = bias * inside(first + fragment_row());
+      bottom = bias * inside(first + fragment_row() + 8);
+    }
     const float scale = scales.in_scale();
     Sums start;
     fill_rows(start, top * scale, bottom * scale);
@@ -336,12 +307,13 @@ struct Walk {
   // Moves 2 to 5, a tile of v after another.
   template <int kStep, bool kClamp>
   __device__ __forceinline__ void columns(const Place<K>& place, int i,
-                                          const Pair (&rows)[K::kColumnSlices][2]) {
+                                          const Pair (&rows)[K::kColumnSlices][2], bool clamps) {
     constexpr int kAge = kStep % K::Down::kFactor;  // of the newer tile of y, in steps
     typename K::RowSums sums[K::kOutTiles];
     Activation<scalar_t, K::kSigns> activation(call.slope, call.pass);
     if constexpr (kClamp) activation.set_clamp(scales.clamp(), scales.doublings());
-    MapWords<K> map(call, signs, place, i, kClamp);
+    if constexpr (K::kSigns == Signs::Read) signs.align(call.map_shift);
+    MapWords<K> map(call, signs, place, i, clamps);
     StepResults results(scales.out_scale());
     const Stage<K> stage = stage_of_warp();
 #pragma unroll
@@ -381,9 +353,9 @@ struct Walk {
       constexpr int kLast = K::kRowTiles - 1;
       const int y = kTile * (i - kLast) / K::Down::kFactor + fragment_row();
       if (kAge == kLast % K::Down::kFactor && i >= kLast && call.plane_sums) {
-        const int rows_left = call.out_h - kTile * place.first_row_tile - y;
-        if (rows_left > 0) plane_sum += results.sums[0];
-        if (rows_left > 8) plane_sum += results.sums[1];
+        const int row = kTile * place.first_row_tile + y - Place<K>::rows_before(call);
+        if (row >= 0 && row < call.out_h) plane_sum += results.sums[0];
+        if (row >= -8 && row + 8 < call.out_h) plane_sum += results.sums[1];
       }
     }
   }

@@ -19,7 +19,6 @@ struct Window {
 
   Pair samples[K::kColumnSlices][K::kRowWindow];
   float largest[K::kRowWindow];  // magnitude, of each slice of rows
-  Slice fresh[2];                // of the next step, where they are not samples as they are
 
   // By so many slices down.
   template <int kSlices>
@@ -68,33 +67,6 @@ struct Window {
     return slice;
   }
 
-  // Two slices of half at once, at the positions s and s + 1: the samples of both that a product
-  // needs come into neighbouring registers. A lane names rows of the slice lane / 8 % 2.
-  __device__ __forceinline__ void read_two(int s, uint32_t chunk) {
-    const uint32_t source = chunk + lane() % 8 * Ring::kPitch + lane() / 16 * 16;
-#pragma unroll
-    for (int l = 0; l + 1 < K::kColumnSlices; l += 2) {
-      uint32_t four[4];
-      load_transposed(four, source + l * 16);
-#pragma unroll
-      for (int m = 0; m < 4; ++m) samples[l + m / 2][s + m % 2] = four[m];
-    }
-    if constexpr (K::kColumnSlices % 2 != 0) {
-      uint32_t rest[2];
-      load_transposed(rest, source + (K::kColumnSlices - 1) * 16);
-      samples[K::kColumnSlices - 1][s] = rest[0];
-      samples[K::kColumnSlices - 1][s + 1] = rest[1];
-    }
-  }
-  __device__ __forceinline__ Slice slice_at(int position) const {
-    Slice slice;
-    if constexpr (std::is_same_v<scalar_t, Half>) {
-#pragma unroll
-      for (int l = 0; l < K::kColumnSlices; ++l) slice.samples[l] = samples[l][position];
-    }
-    return slice;
-  }
-
   // The largest magnitude that any lane has.
   static __device__ __forceinline__ float largest_of(const Slice& slice) {
     float most;
@@ -115,11 +87,13 @@ struct Window {
     return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(most)));
   }
 
-  // Takes a slice, times `scale`; not of half, whose taps are multiplied.
+  // Takes a slice, times `scale`; half as it is, for there the taps are multiplied.
   __device__ __forceinline__ void set(int position, const Slice& slice, float scale) {
 #pragma unroll
     for (int l = 0; l < K::kColumnSlices; ++l) {
-      if constexpr (k16Bit) {
+      if constexpr (std::is_same_v<scalar_t, Half>) {
+        samples[l][position] = slice.samples[l];
+      } else if constexpr (k16Bit) {
         samples[l][position] = pack2<Half>(first_of<scalar_t>(slice.samples[l]) * scale,
                                            second_of<scalar_t>(slice.samples[l]) * scale);
       } else {
