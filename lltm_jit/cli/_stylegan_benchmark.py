@@ -22,7 +22,7 @@ from lltm_jit.jit import LltmJitError
 
 from . import _cell, _measure, _report, _stylegan_report
 from ._measure import GRAPH_CALLS
-from ._stylegan_cases import FORWARD, OPERATORS, Case, Shape, cases
+from ._stylegan_cases import FORWARD, OPERATORS, Case, Shape, cases, compile_variants
 from ._stylegan_report import Error, Row
 
 IMPLEMENTATIONS = ("cuda", "ref")  # as the functions call them
@@ -52,6 +52,8 @@ def run(args: argparse.Namespace, dtype: torch.dtype | None) -> int:
     shapes = [tuple(args.shape)] if args.shape else SHAPES[device.type]
     error_shape = shapes[0] if args.shape else ERROR_SHAPE
     errors = find_errors(operators, [dtype] if dtype else DTYPES["cuda"], error_shape, device)
+    if device.type == "cuda" and "filtered_lrelu" in operators:
+        compile_variants(shapes, dtypes)
     rows = []
     for group in groups(operators, dtypes, shapes, device):
         width = max(len(case.name) for case, _ in group)

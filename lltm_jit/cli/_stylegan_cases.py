@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lltm_jit.ops.bias_act import activation_funcs, bias_act
 from lltm_jit.ops.filtered_lrelu import filtered_lrelu
@@ -82,6 +85,48 @@ class Case:
         return lambda: torch.autograd.grad(self.run(leaves, impl), leaves, grad)
 
 
+class _Recorder(TorchDispatchMode):
+    """Keeps the calls of the package's operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, tuple]] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        if func.namespace == "lltm_jit":
+            self.calls.append((func, args))
+        return func(*args, **(kwargs or {}))
+
+
+def compile_variants(shapes: Iterable[Shape], dtypes: Iterable[torch.dtype]) -> None:
+    """Compile the kernels that the cases of filtered_lrelu need on the GPU, side by side.
+
+    Each would be compiled by the first call that needs it, and those of backward passes one after
+    another, in autograd's thread. So the operators are called here as passes on the meta device
+    call them.
+    """
+    meta, recorder = torch.device("meta"), _Recorder()
+    for shape, dtype in itertools.product(shapes, dtypes):
+        for case in cases("filtered_lrelu", shape, dtype, meta):
+            inputs = [torch.empty(size, dtype=dtype, device=meta) for size in (shape, shape[1:2])]
+            step = case.step(inputs, "cuda")
+            with recorder:
+                step()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda call: _call_on_gpu(*call), recorder.calls))
+
+
+def _call_on_gpu(function: Any, args: tuple) -> None:
+    here = [
+        torch.zeros_like(value, device="cuda") if isinstance(value, Tensor) else value
+        for value in args
+    ]
+    with torch.no_grad():
+        function(*here)
+
+
 def cases(operator: str, shape: Shape, dtype: torch.dtype, device: torch.device) -> Iterator[Case]:
     """The cases of an operator of the given name."""
     make = {
@@ -124,7 +169,7 @@ def _upfirdn2d_cases(case: Callable[..., Case], device: torch.device) -> Iterato
 
 def _filtered_lrelu_cases(case: Callable[..., Case], device: torch.device) -> Iterator[Case]:
     # On a CPU the plain composition takes long.
-    for up, down in PAIRS if device.type == "cuda" else PAIRS[:1]:
+    for up, down in PAIRS if device.type != "cpu" else PAIRS[:1]:
         fu, fd = (setup_filter(low_pass(max(factor, 2)), device) for factor in (up, down))
         around = len(fu) + len(fd) - 2
         left, right = (around + 1) // 2, around // 2
@@ -133,6 +178,8 @@ def _filtered_lrelu_cases(case: Callable[..., Case], device: torch.device) -> It
         signs = up**2 / 4  # bytes, of two bits an element between the filters
         named = partial(case, "filtered_lrelu", f"up {up}, down {down}", call)
         yield named(tensors=both)
+        if (up, down) != PAIRS[0]:  # each phase needs a kernel of its own
+            continue
         yield named(tensors=both, more=signs, phase=WITH_SIGNS)
         yield named(tensors=2 * both, more=2 * signs, phase=BACKWARD)
 

@@ -121,8 +121,10 @@ std::array<int64_t, 2> sign_phase(const FlrInputs& in) {
   call.down = static_cast<int>(in.down);
   call.fu.width = as_int(taps(in.fu, 1));
   call.fd.width = as_int(taps(in.fd, 1));
-  const MmaShape shape = mma_shape(call);
-  return {sign_phase(shape, as_int(in.padding[2])), sign_phase(shape, as_int(in.padding[0]))};
+  call.pad_x = as_int(in.padding[0]);
+  call.pad_y = as_int(in.padding[2]);
+  const SignPhases phases = sign_phases(call);
+  return {phases.rows, phases.columns};
 }
 
 // -------------------------------------------------------------------------------------- autograd --

@@ -44,7 +44,7 @@ bool takes_tensor_cores(const FilteredLreluArgs& args, const FlrGpu& gpu, FlrPla
   const int64_t samples = args.batch * args.channels * args.mid_h * args.mid_w;
   if (gpu.architecture < 80 || samples < kLeastSamples) return false;
   MmaPlan walks{};
-  plan->variant = mma_shape(args);
+  plan->variant = mma_shape(args, gpu.shared_bytes);
   if (!plan_mma(args, plan->variant, &walks)) return false;
   plan->road = FlrRoad::TensorCores;
   plan->parts = args.mode == Signs::Read ? walks.parts() : 0;

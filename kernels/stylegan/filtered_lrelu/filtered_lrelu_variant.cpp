@@ -27,7 +27,8 @@ VariantRequest request(const FilteredLreluArgs& args, const MmaShape& shape) {
            {"DOWN_TAPS", number(shape.down_taps)},
            {"SIGNS", mode},
            {"OUT_TILES", number(shape.out_tiles)},
-           {"IN_SLICES", number(shape.in_slices)}},
+           {"IN_SLICES", number(shape.in_slices)},
+           {"WARPS", number(shape.warps)}},
           std::string(element(args.type)) + ", up " + number(shape.up) + ", down " +
               number(shape.down) + words};
 }
@@ -35,9 +36,9 @@ VariantRequest request(const FilteredLreluArgs& args, const MmaShape& shape) {
 }  // namespace
 
 FlrVariant* flr_variant(const FilteredLreluArgs& args, const MmaShape& shape) {
-  static VariantTable<FlrVariant, ElementType, Signs, int, int, int, int, int, int> table;
+  static VariantTable<FlrVariant, ElementType, Signs, int, int, int, int, int, int, int> table;
   return table.get({args.type, args.mode, shape.up, shape.down, shape.up_taps, shape.down_taps,
-                    shape.out_tiles, shape.in_slices},
+                    shape.out_tiles, shape.in_slices, shape.warps},
                    [&] { return request(args, shape); });
 }
 

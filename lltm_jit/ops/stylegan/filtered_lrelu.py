@@ -22,7 +22,7 @@ from lltm_jit import native
 from lltm_jit.jit import variants
 from lltm_jit.ops._library import define, refuse_non_tensors
 from lltm_jit.ops.stylegan._implementation import takes_reference
-from lltm_jit.ops.stylegan._upfirdn2d_reference import upfirdn2d_reference
+from lltm_jit.ops.stylegan._upfirdn2d_reference import sides_of, upfirdn2d_reference
 
 _FILTERS = "Tensor? fu, Tensor? fd"
 _CALL = (
@@ -128,14 +128,14 @@ def filtered_lrelu(
     Raises:
         RuntimeError: if a shape, dtype, device or number does not fit, or a filter requires a
             gradient; the message names both values.
-        TypeError: if an argument that should be one is no tensor, or ``padding`` no numbers.
-        ValueError: if ``padding`` has another length than 2 or 4, or ``impl`` is neither.
+        TypeError: if an argument that should be one is no tensor.
+        ValueError: if ``padding`` is neither a number nor 2 or 4 of them, or ``impl`` is neither.
     """
-    padding = _four(padding)
+    sides = sides_of("filtered_lrelu", padding)
     try:
         if b is not None and b.dtype != x.dtype and torch.is_autocast_enabled(x.device.type):
             b = b.to(x.dtype)
-        args = (x, fu, fd, b, up, down, padding, gain, slope, clamp, flip_filter)
+        args = (x, fu, fd, b, up, down, sides, gain, slope, clamp, flip_filter)
         if takes_reference("filtered_lrelu", impl, x):
             return filtered_lrelu_reference(*args)
         # Subclasses and modes with a __torch_function__ see the operator, not the extension.
@@ -145,28 +145,3 @@ def filtered_lrelu(
     except (AttributeError, RuntimeError, TypeError):
         refuse_non_tensors(filtered_lrelu, (x, fu, fd, b), optional=("fu", "fd", "b"))
         raise
-
-
-def _four(padding: int | Sequence[int]) -> list[int]:
-    """``[left, right, top, bottom]``.
-
-    Raises:
-        TypeError: it is neither a number nor a sequence.
-        ValueError: it has another length than 2 or 4.
-    """
-    if not isinstance(padding, (list, tuple)):
-        if isinstance(padding, (float, str)) or padding is None:
-            raise TypeError(
-                "filtered_lrelu(): expected padding to be an int, [x, y] or "
-                f"[left, right, top, bottom], but got {padding!r}"
-            )
-        return [padding] * 4  # type: ignore[list-item]
-    if len(padding) == 2:
-        x, y = padding
-        return [x, x, y, y]
-    if len(padding) != 4:
-        raise ValueError(
-            "filtered_lrelu(): expected padding to be an int, [x, y] or "
-            f"[left, right, top, bottom], but got {len(padding)} numbers"
-        )
-    return list(padding)

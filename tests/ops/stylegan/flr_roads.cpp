@@ -32,13 +32,32 @@ FilteredLreluArgs call(const std::string& type, const std::array<int, 4>& shape,
   args.sign_w = args.mid_w;
   args.mode = signs == "write" ? Signs::Write : signs == "read" ? Signs::Read : Signs::None;
   if (args.mode == Signs::Write) {
-    args.sign_phase_y = args.sign_phase_x = sign_phase(mma_shape(args), padding);
+    args.sign_phase_y = args.sign_phase_x = sign_phases(args).rows;
   }
   args.type = type == "half"       ? ElementType::Half
               : type == "bfloat16" ? ElementType::BFloat16
               : type == "float"    ? ElementType::Float
                                    : ElementType::Double;
   return args;
+}
+
+// The call of the backward pass of one that writes signs.
+FilteredLreluArgs transposed(const FilteredLreluArgs& call) {
+  FilteredLreluArgs args = call;
+  args.mode = Signs::Read;
+  std::swap(args.up, args.down);
+  std::swap(args.fu, args.fd);
+  std::swap(args.in_h, args.out_h);
+  std::swap(args.in_w, args.out_w);
+  args.pad_x = args.pad_y = call.fu.width - 1 + call.fd.width - 1 - call.pad_x;
+  args.sign_x = args.sign_y = call.pad_x - (call.fu.width - 1);
+  return args;
+}
+
+// What a block of the variant for a call asks for, in bytes.
+int variant_bytes(const FilteredLreluArgs& args, const FlrPlan& plan) {
+  if (plan.road != FlrRoad::TensorCores) return 0;
+  return plan.variant.shared_bytes(args.type == ElementType::Float ? 4 : 2);
 }
 
 const char* name(FlrRoad road) {
@@ -76,6 +95,22 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       py::arg("up") = 2, py::arg("down") = 2, py::arg("fu") = Pair{12, 0},
       py::arg("fd") = Pair{12, 0}, py::arg("padding") = 11, py::arg("signs") = "none",
       py::arg("architecture") = 90, py::arg("shared_bytes") = 227 * 1024);
+  // Of a call that writes signs and of its backward pass: roads, and the variants' shared memory.
+  m.def(
+      "both_ways",
+      [](const std::string& type, const std::array<int, 4>& shape, int up, int down, int fu, int fd,
+         int padding, int shared_bytes) {
+        const FilteredLreluArgs forward =
+            call(type, shape, up, down, {fu, 0}, {fd, 0}, padding, "write");
+        py::list found;
+        for (const FilteredLreluArgs& args : {forward, transposed(forward)}) {
+          const FlrPlan plan = flr_plan(args, {90, shared_bytes});
+          found.append(py::make_tuple(name(plan.road), variant_bytes(args, plan)));
+        }
+        return found;
+      },
+      py::kw_only(), py::arg("type"), py::arg("shape"), py::arg("up"), py::arg("down"),
+      py::arg("fu"), py::arg("fd"), py::arg("padding"), py::arg("shared_bytes") = 227 * 1024);
 }
 
 }  // namespace lltm_jit

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from flr_testing import make_inputs
@@ -74,22 +76,14 @@ def test_what_is_no_tensor(value, got, name):
     assert str(raised.value) == message
 
 
-@pytest.mark.parametrize(
-    ("padding", "error", "got"),
-    [
-        ([1, 2, 3], ValueError, "3 numbers"),
-        ([], ValueError, "0 numbers"),
-        (1.5, TypeError, "1.5"),
-        (None, TypeError, "None"),
-    ],
-)
-def test_bad_padding(padding, error, got):
-    with pytest.raises(error) as raised:
-        filtered_lrelu(X, padding=padding)
-    assert str(raised.value) == (
-        "filtered_lrelu(): expected padding to be an int, [x, y] or [left, right, top, bottom], "
-        f"but got {got}"
+@pytest.mark.parametrize("padding", [[1, 2, 3], [], 1.5, None])
+def test_bad_padding(padding):
+    message = (
+        "filtered_lrelu(): expected padding to be a number, [x, y] or [x0, x1, y0, y1], "
+        f"but got {padding!r}"
     )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        filtered_lrelu(X, padding=padding)
 
 
 def test_bad_implementation():

@@ -66,6 +66,40 @@ def test_what_the_tensor_cores_do_not_take(roads, call):
     assert road(roads, **call) == "Direct"
 
 
+@pytest.mark.parametrize("size", [48, 100])
+@pytest.mark.parametrize(("up", "down"), [(u, d) for u in (1, 2, 4) for d in (1, 2, 4)])
+def test_every_padding_is_for_the_tensor_cores_both_ways(roads, up, down, size):
+    """Whatever the lengths of the filters; up to two tiles of the sign map and more."""
+    most = {1: 12, 2: 12, 4: 24}
+    for fu in {1 if up == 1 else 2, 5, most[up] - 1, most[up]}:
+        for fd in {1 if down == 1 else 2, 6, most[down]}:
+            for padding in range(12, 12 + 8 * up + 64):
+                call = {"type": "half", "shape": (16, 512, size, size), "up": up, "down": down}
+                found = roads.both_ways(fu=fu, fd=fd, padding=padding, **call)
+                assert [road for road, _ in found] == ["TensorCores"] * 2, (fu, fd, padding)
+
+
+@pytest.mark.parametrize("gpu", ["H200", "A100", "L4"])
+@pytest.mark.parametrize("type", ["half", "float"])
+@pytest.mark.parametrize(("up", "down"), [(u, d) for u in (1, 2, 4) for d in (1, 2, 4)])
+def test_variants_fit_the_shared_memory(roads, up, down, type, gpu):
+    shared_bytes = GPUS[gpu][1]
+    for padding in (14, 17, 19, 30):
+        call = {"type": type, "shape": (16, 512, 64, 64), "up": up, "down": down}
+        taps = {"fu": 6 * max(up, 2), "fd": 6 * max(down, 2)}
+        for road, size in roads.both_ways(
+            padding=padding, shared_bytes=shared_bytes, **call, **taps
+        ):
+            assert road == "TensorCores"
+            assert 0 < size <= shared_bytes
+
+
+def test_a_gpu_without_room_for_a_variant(roads):
+    call = {"type": "float", "shape": (16, 512, 64, 64), "up": 1, "down": 1}
+    found = roads.both_ways(fu=12, fd=12, padding=11, shared_bytes=24 * 1024, **call)
+    assert "TensorCores" not in [road for road, _ in found]
+
+
 def test_filters_that_are_none_are_for_tensor_cores_where_the_factor_is_1(roads):
     none = {"fu": (1, 0), "up": 1, "padding": 0}
     assert road(roads, **none) == "TensorCores"

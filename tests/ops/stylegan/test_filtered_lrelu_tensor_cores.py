@@ -4,39 +4,36 @@ from __future__ import annotations
 
 import pytest
 import torch
-from flr_testing import LIMITS, check, error, make_filter, make_inputs, results
+from flr_testing import (
+    LIMITS,
+    check_with_signs,
+    error,
+    kept,
+    make_filter,
+    make_inputs,
+    results,
+)
 from op_testing import bits, needs_gpu
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lltm_jit.ops.stylegan.filtered_lrelu import filtered_lrelu
 
 pytestmark = needs_gpu
-# Samples are halves where their signs are taken: of some 4e-5 of them another sign than float64's.
-SIGN_ERROR = {torch.half: 3e-3, torch.bfloat16: 3e-3, torch.float: 0.0}
 DTYPES = [torch.half, torch.bfloat16, torch.float]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("padding", [[11, 10, 10, 11], [13, 9, 8, 14], [3, 20, 17, -4]])
+@pytest.mark.parametrize(
+    "padding", [[11, 10, 10, 11], [13, 9, 8, 14], [3, 20, 17, -4], [20, 20, 27, 9]]
+)
 def test_up_2_down_2(padding, dtype):
     torch.manual_seed(0)
     f = make_filter(12, "cuda")
     x, b = make_inputs((4, 64, 61, 75), dtype, "cuda")
     for clamp in (None, 0.75):
-        check(
-            x,
-            b,
-            fu=f,
-            fd=f,
-            up=2,
-            down=2,
-            padding=padding,
-            clamp=clamp,
-            sign_error=SIGN_ERROR[dtype],
-        )
+        check_with_signs(x, b, fu=f, fd=f, up=2, down=2, padding=padding, clamp=clamp)
 
 
-@pytest.mark.parametrize("dtype", [torch.half, torch.float])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("up", "down"), [(1, 1), (2, 1), (1, 2), (4, 2), (2, 4), (4, 4)])
 def test_other_factors(up, down, dtype):
     torch.manual_seed(0)
@@ -45,32 +42,19 @@ def test_other_factors(up, down, dtype):
     around = (64 * up // down - 1) * down + fu.numel() + fd.numel() - 1 - 64 * up
     before = (around + up) // 2
     padding = [before, around - before] * 2
-    check(
-        x,
-        b,
-        fu=fu,
-        fd=fd,
-        up=up,
-        down=down,
-        padding=padding,
-        clamp=0.75,
-        sign_error=SIGN_ERROR[dtype],
-    )
+    check_with_signs(x, b, fu=fu, fd=fd, up=up, down=down, padding=padding, clamp=0.75)
 
 
-def kept(function) -> tuple:
-    """The arguments of the linear operator in a backward pass."""
-    seen = []
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            if func is torch.ops.lltm_jit.filtered_lrelu_linear.default:
-                seen.append(args)
-            return func(*args, **(kwargs or {}))
-
-    with Watch():
-        function()
-    return seen[0]
+@pytest.mark.parametrize("before", [0, 9])
+@pytest.mark.parametrize(("up", "down"), [(1, 1), (1, 2), (2, 1), (4, 2)])
+def test_paddings_that_move_the_sign_map(up, down, before):
+    """By half a tile, and by tiles that are no whole ones of the map."""
+    torch.manual_seed(0)
+    fu, fd = make_filter(6 * up, "cuda"), make_filter(6 * down, "cuda")
+    x, b = make_inputs((4, 64, 80, 72), torch.half, "cuda")
+    for more in (7, 24):
+        padding = [before + more, 30, before, 40]
+        check_with_signs(x, b, fu=fu, fd=fd, up=up, down=down, padding=padding, clamp=0.75)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

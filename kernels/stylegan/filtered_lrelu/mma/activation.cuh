@@ -92,7 +92,7 @@ struct Activation<float, kSigns> {
           if constexpr (kClamp) {
             x[e] *= boost;
             if constexpr (kSigns == Signs::Write) clamped |= uint32_t(fabsf(x[e]) > limit) << bit;
-            x[e] = x[e] > limit ? limit : x[e] < -limit ? -limit : x[e];
+            x[e] = smaller_or_nan(larger_or_nan(x[e], -limit), limit);
           }
         }
       }
@@ -105,6 +105,11 @@ struct Activation<float, kSigns> {
     float larger;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
     return larger;
+  }
+  static __device__ __forceinline__ float smaller_or_nan(float a, float b) {
+    float smaller;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
+    return smaller;
   }
 };
 

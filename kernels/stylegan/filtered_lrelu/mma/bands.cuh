@@ -2,15 +2,27 @@
 //
 // Note [Taps in half]
 // The rounding of the taps to half would be the largest error of all. They are multiplied by a
-// common factor before, that of 32 which makes it smallest (it becomes half of what it would be),
-// and by a power of two which brings the sum of their magnitudes below 1, so that nothing
-// overflows. Both are undone in the multiplication that the results need anyway.
+// common factor before, one of 32, and by a power of two which brings the sum of their magnitudes
+// below 1, so that nothing overflows. Both are undone in the multiplication that the results need
+// anyway, and so is what rounding does to the sum of the taps.
+//
+// The factor is the one that makes the taps' rounding errors smallest (half of what they would be)
+// together with that of one more number. Where much is clamped, v is a constant and so is v D': the
+// error of such a constant is the same everywhere, and filters do not average it. The filter up
+// looks after the clamp in the units of v, the one down after what it makes of that.
 #pragma once
 
 #include "stylegan/filtered_lrelu/mma/operands.cuh"
 #include "stylegan/filtered_lrelu/mma/plan.h"
 
 namespace lltm_jit {
+
+// What taps are multiplied by before they are rounded, and what they are multiplied by then.
+struct TapScale {
+  float factor, scale;
+};
+
+__device__ __forceinline__ float round_to_half(float value) { return to_opmath(to_half(value)); }
 
 // A filter as the kernel uses it: w[t] of Note [Bands] times scale.
 template <int kTaps>
@@ -21,42 +33,52 @@ struct ScaledTaps {
   float scale;
   float gain;  // the largest sum of magnitudes that makes one sample
 
+  static constexpr int kLast = kTaps - 1;
+
   __device__ __forceinline__ float operator()(int t) const {
     return static_cast<unsigned>(t) < kTaps ? taps[t] : 0.f;
   }
 
-  // Reads `count` taps, null for the identity, of which a sample takes each `step`-th. One warp
-  // calls it.
+  // One warp calls it. `taps` and a lane of `choice` are what read_tap() and choose() gave.
   template <typename scalar_t>
-  __device__ __forceinline__ void read(const float* filter, int count, bool flip, int step) {
-    const int lane = threadIdx.x % 32;
-    float tap = 0;
-    if (lane < count) tap = filter ? filter[flip ? lane : count - 1 - lane] : 1.f;
-    float sum = sum_of_phase(tap, step);
+  __device__ __forceinline__ void set(float tap, const TapScale& choice, int step) {
+    tap *= choice.factor;
+    if constexpr (!std::is_same_v<scalar_t, float>) tap = round_to_half(tap);
+    float total = 0, magnitudes = 0;
+    for (int t = 0; t < kTaps; ++t) {
+      const float other = __shfl_sync(~0u, tap, t);
+      if ((t + 32 - lane()) % step != 0) continue;
+      magnitudes += fabsf(other);
+      if (t <= lane()) total += other;
+    }
+    if (lane() < kTaps) taps[lane()] = tap, sums[lane()] = total;
+    magnitudes = warp_max(magnitudes);
+    if (lane() == 0) scale = choice.scale, gain = magnitudes;
+  }
+
+  // This lane's tap of `count`, null for the identity.
+  static __device__ __forceinline__ float read_tap(const float* filter, int count, bool flip) {
+    if (lane() >= count) return 0;
+    return filter ? filter[flip ? lane() : count - 1 - lane()] : 1.f;
+  }
+
+  // What to multiply the taps by, of which a sample takes each `step`-th. constant(scale, sum) is
+  // the number to look after: see Note [Taps in half].
+  template <typename scalar_t, typename Constant>
+  static __device__ __forceinline__ TapScale choose(float tap, int step, const Constant& constant) {
+    const float sum = sum_of_phase(tap, step);
     // 1.01: the rounded taps may add up to more.
     const int exponent = binary_exponent(1.01f * sum);
     float factor = Arithmetic<scalar_t>::kTapSum * power_of_two(min(max(-exponent - 1, -60), 60));
     if (sum == 0) factor = 1;
-    if constexpr (!std::is_same_v<scalar_t, float>) {
-      factor *= best_factor(tap * factor);
-      tap = round_to_half(tap * factor);
+    if constexpr (std::is_same_v<scalar_t, float>) {
+      return {factor, factor};
     } else {
-      tap *= factor;
+      return best_choice(tap * factor, factor, constant);
     }
-    sum = sum_of_phase(tap, step);
-    float total = 0;
-    for (int t = 0; t < kTaps; ++t) {
-      const float other = __shfl_sync(~0u, tap, t);
-      if (t <= lane && (lane - t) % step == 0) total += other;
-    }
-    if (lane < kTaps) taps[lane] = tap, sums[lane] = total;
-    if (lane == 0) scale = factor, gain = sum;
   }
 
  private:
-  static __device__ __forceinline__ float round_to_half(float value) {
-    return to_opmath(to_half(value));
-  }
   static __device__ __forceinline__ float warp_max(float value) {
     return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(value)));
   }
@@ -64,23 +86,36 @@ struct ScaledTaps {
     float sum = 0;
     for (int t = 0; t < kTaps; ++t) {
       const float other = fabsf(__shfl_sync(~0u, tap, t));
-      if ((t + 32 - threadIdx.x % 32) % step == 0) sum += other;
+      if ((t + 32 - lane()) % step == 0) sum += other;
     }
     return warp_max(sum);
   }
-  // The factor from 1/2 to 1 that lets the taps lose least when they are rounded; each lane tries
-  // one.
-  static __device__ __forceinline__ float best_factor(float tap) {
-    const int lane = threadIdx.x % 32;
-    const float factor = 0.5f + lane / 64.f;
-    float error = 0;
+
+  // Each lane tries a factor from 1/2 to 1.
+  template <typename Constant>
+  static __device__ __forceinline__ TapScale best_choice(float tap, float factor,
+                                                         const Constant& constant) {
+    const float own = 0.5f + lane() / 64.f;
+    float error = 0, energy = 0, sum = 0, rounded_sum = 0, magnitudes = 0;
     for (int t = 0; t < kTaps; ++t) {
-      const float scaled = __shfl_sync(~0u, tap, t) * factor;
-      const float difference = round_to_half(scaled) - scaled;
-      error += difference * difference;
+      const float scaled = __shfl_sync(~0u, tap, t) * own, rounded = round_to_half(scaled);
+      error += (rounded - scaled) * (rounded - scaled);
+      energy += scaled * scaled;
+      sum += scaled;
+      rounded_sum += rounded;
+      magnitudes += fabsf(scaled);
     }
-    const unsigned key = __float_as_uint(error / (factor * factor)) & ~31u;
-    return 0.5f + (__reduce_min_sync(~0u, key | lane) & 31) / 64.f;
+    float scale = own * factor;
+    if (fabsf(sum) > 0.25f * magnitudes) scale *= rounded_sum / sum;
+    const float lost = rounding_of(constant(scale, rounded_sum));
+    // Of taps, whose errors are on both axes.
+    const float cost = (energy > 0 ? 2 * error / energy : 0.f) + lost * lost;
+    const int best = __reduce_min_sync(~0u, (__float_as_uint(cost) & ~31u) | lane()) & 31;
+    return {__shfl_sync(~0u, own * factor, best), __shfl_sync(~0u, scale, best)};
+  }
+  // How much of a number its rounding to half is, wherever its exponent is.
+  static __device__ __forceinline__ float rounding_of(float value) {
+    return round_to_half(mantissa(value)) / mantissa(value) - 1;
   }
 };
 
@@ -88,8 +123,10 @@ struct ScaledTaps {
 template <typename K>
 struct Bands {
   using Pair = typename K::Pair;
-  using UpTaps = ScaledTaps<K::Up::kTaps>;
-  using DownTaps = ScaledTaps<K::Down::kTaps>;
+  // Bands may be for more taps than any filter has.
+  static constexpr int kMostTaps = 24;
+  using UpTaps = ScaledTaps<smaller(K::Up::kTaps, kMostTaps)>;
+  using DownTaps = ScaledTaps<smaller(K::Down::kTaps, kMostTaps)>;
   static constexpr int kPeriod = K::Up::kPeriod;
 
   Pair up_rows[kPeriod][K::kRowWindow][2];  // A: 16 rows of v by a slice of rows of x

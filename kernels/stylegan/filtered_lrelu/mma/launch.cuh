@@ -10,16 +10,19 @@ namespace lltm_jit {
 // Shared memory: what all warps have in common, a chunk of zeros, and each warp's ring and stage.
 template <typename K>
 struct SharedLayout {
-  struct Common {
-    typename Bands<K>::UpTaps up_taps;
-    typename Bands<K>::DownTaps down_taps;
+  struct Taps {
+    typename Bands<K>::UpTaps up;
+    typename Bands<K>::DownTaps down;
     ScaleConstants scales;
-    Place<K> places[K::kWarps];
   };
-  static constexpr int kZeros = ceil_div(int(sizeof(Common)), 16) * 16;
+  static constexpr int kElement = sizeof(typename K::scalar);
+  static constexpr int kPlaces = MmaShape::kTapBytes;
+  static constexpr int kZeros = kPlaces + K::kWarps * MmaShape::kPlaceBytes;
   static constexpr int kWarps = kZeros + RowRing<K>::kChunkBytes;
   static constexpr int kOfWarp = RowRing<K>::kBytes + kTile * K::kStagePitch;
   static constexpr int kBytes = kWarps + K::kWarps * kOfWarp;
+  static_assert(sizeof(Taps) <= MmaShape::kTapBytes && sizeof(Place<K>) <= MmaShape::kPlaceBytes);
+  static_assert(kBytes == K::kShape.shared_bytes(kElement));
 };
 
 template <typename K>
@@ -28,32 +31,44 @@ __global__ void __launch_bounds__(32 * K::kWarps, 1) walk_kernel(const MmaCall c
   using Layout = SharedLayout<K>;
   using scalar_t = typename K::scalar;
   extern __shared__ __align__(16) char shared[];
-  auto& common = *reinterpret_cast<typename Layout::Common*>(shared);
+  auto& common = *reinterpret_cast<typename Layout::Taps*>(shared);
   const auto start = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   const int warp = threadIdx.x / 32;
   wait_for_predecessor();
 
   RowRing<K> ring(call, start + Layout::kWarps + warp * Layout::kOfWarp);
-  if (warp == 0) {
-    common.up_taps.template read<scalar_t>(call.fu.taps, call.fu.width, call.fu.flip,
-                                           K::Up::kFactor);
-  } else if (warp == 1) {
-    common.down_taps.template read<scalar_t>(call.fd.taps, call.fd.width, call.fd.flip, 1);
-  } else {
-    for (int k = threadIdx.x - 64; k < RowRing<K>::kChunkBytes / 4; k += 32 * (K::kWarps - 2)) {
-      reinterpret_cast<uint32_t*>(shared + Layout::kZeros)[k] = 0;
+  if (warp < 2) {
+    // Both warps choose the scale up, on which that down depends.
+    using UpTaps = typename Bands<K>::UpTaps;
+    using DownTaps = typename Bands<K>::DownTaps;
+    const float up = UpTaps::read_tap(call.fu.taps, call.fu.width, call.fu.flip);
+    const TapScale up_scale = UpTaps::template choose<scalar_t>(
+        up, K::Up::kFactor, [&](float scale, float) { return call.clamp * scale * scale; });
+    if (warp == 0) {
+      common.up.template set<scalar_t>(up, up_scale, K::Up::kFactor);
+    } else {
+      const float down = DownTaps::read_tap(call.fd.taps, call.fd.width, call.fd.flip);
+      const float clamp = call.clamp * up_scale.scale * up_scale.scale;
+      const float rounded = round_to_half(mantissa(clamp));
+      common.down.template set<scalar_t>(
+          down,
+          DownTaps::template choose<scalar_t>(down, 1,
+                                              [&](float, float sum) { return rounded * sum; }),
+          1);
     }
+  }
+  for (int k = threadIdx.x; k < RowRing<K>::kChunkBytes / 4; k += 32 * K::kWarps) {
+    reinterpret_cast<uint32_t*>(shared + Layout::kZeros)[k] = 0;
   }
   __syncthreads();
   if (threadIdx.x == 0) {
-    common.scales.template set<scalar_t>(call, common.up_taps.scale, common.up_taps.gain,
-                                         common.down_taps.scale);
+    common.scales.template set<scalar_t>(call, common.up.scale, common.up.gain, common.down.scale);
   }
   __syncthreads();
-  Walk<K> walk{call, common.up_taps, common.places[warp], start + Layout::kZeros,
-               ring, {common.scales}};
-  walk.bands.make(common.up_taps, common.down_taps, call.plan.rows, call.plan.columns,
-                  call.up_sign);
+  auto& place =
+      *reinterpret_cast<Place<K>*>(shared + Layout::kPlaces + warp * MmaShape::kPlaceBytes);
+  Walk<K> walk{call, common.up, place, start + Layout::kZeros, ring, {common.scales}};
+  walk.bands.make(common.up, common.down, call.plan.rows, call.plan.columns, call.up_sign);
   walk.run();
   wait_for_copies<0>();
 #endif
@@ -88,6 +103,7 @@ bool make_call(const FilteredLreluArgs& args, MmaCall* call) {
   call->out_h = args.out_h;
   call->out_w = args.out_w;
   call->map = SignMap<int>(args.sign_h, args.sign_w, args.sign_phase_y, args.sign_phase_x);
+  call->map_shift = (call->plan.columns.sign_tile & 3) * 4;
 
   // Note [Slopes]
   const bool steep = std::abs(args.slope) > 1, reads = args.mode == Signs::Read;

@@ -26,17 +26,31 @@ __device__ __forceinline__ MapRow map_row(const MmaCall& call, const Place<K>& p
 // The signs of one step, read while the one before it is computed.
 template <typename K>
 struct ReadSigns {
-  uint32_t negative[K::kMapTiles];
+  static constexpr int kWords = K::kMapTiles + 1;  // a block may begin within a tile of the map
+  uint32_t negative[kWords];
   bool clamped;  // a tile of this lane's has clamped samples
 
   __device__ __forceinline__ void read(const MmaCall& call, const Place<K>& place, int i) {
     const MapRow map = map_row(call, place, i);
 #pragma unroll
-    for (int m = 0; m < K::kMapTiles; ++m) {
-      negative[m] = map.has(m) ? __ldcs(map.words + m * SignMap<int>::kTileWords) : 0;
+    for (int m = 0; m < kWords; ++m) {
+      const bool needed = map.has(m) && (m < K::kMapTiles || call.map_shift != 0);
+      negative[m] = needed ? __ldcs(map.words + m * SignMap<int>::kTileWords) : 0;
     }
-    const bool mine = lane() < K::kMapTiles && map.has(lane());
+    const bool mine = lane() < kWords && map.has(lane());
     clamped = mine && map.flags[lane()];
+  }
+  // The words as if the first tile of v were the first of a tile of the map.
+  __device__ __forceinline__ void align(int shift) {
+    if (shift == 0) return;
+#pragma unroll
+    for (int m = 0; m < K::kMapTiles; ++m) {
+      negative[m] = aligned(negative[m], negative[m + 1], shift);
+    }
+  }
+  static __device__ __forceinline__ uint32_t aligned(uint32_t word, uint32_t next, int shift) {
+    const uint32_t mask = (0xffffu << shift & 0xffffu) * 0x10001u;
+    return (word << shift & mask) | (next >> (16 - shift) & ~mask);
   }
 };
 
@@ -65,10 +79,17 @@ struct MapWords {
     if constexpr (K::kSigns == Signs::Read) {
       const int m = tile / 4;
       negative = signs.negative[m];
-      if (kClamped && map.has(m)) {
-        clamped = __ldcs(map.words + call.map.clamped_words() + m * SignMap<int>::kTileWords);
+      if (kClamped) {
+        clamped = clamped_word(m);
+        if (call.map_shift != 0) {
+          clamped = ReadSigns<K>::aligned(clamped, clamped_word(m + 1), call.map_shift);
+        }
       }
     }
+  }
+  __device__ __forceinline__ uint32_t clamped_word(int m) const {
+    if (!map.has(m)) return 0;
+    return __ldcs(map.words + call.map.clamped_words() + m * SignMap<int>::kTileWords);
   }
   __device__ __forceinline__ void end(int tile) {
     if constexpr (K::kSigns == Signs::Write) {

@@ -121,4 +121,9 @@ __device__ __forceinline__ int binary_exponent(float x) {
   return static_cast<int>(__float_as_uint(x) >> 23) - 127;
 }
 
+// A number's magnitude times the power of two that brings it to 1 or above, but below 2.
+__device__ __forceinline__ float mantissa(float x) {
+  return __uint_as_float((__float_as_uint(x) & 0x007fffffu) | 0x3f800000u);
+}
+
 }  // namespace lltm_jit

@@ -15,18 +15,66 @@
 namespace lltm_jit {
 
 // What a variant is compiled for. in_slices: slices of 8 columns of x where one block has the whole
-// width, 0 where there are several blocks.
+// width, 0 where there are several blocks. warps: of a block, of which a multiprocessor has one.
 struct MmaShape {
-  int up, down, up_taps, down_taps, out_tiles, in_slices;
+  int up, down, up_taps, down_taps, out_tiles, in_slices, warps;
 
   constexpr UpBand up_band() const { return {up, up_taps}; }
   constexpr DownBand down_band() const { return {down, down_taps}; }
+
+  // Columns: tiles of v, and slices of x. Slices that are always outside of the image do not take
+  // part.
+  constexpr int tiles() const { return down_band().tiles(kSlice * out_tiles); }
+  constexpr int first_column_slice() const {
+    return in_slices ? larger(up_band().first_slice(0), 0) : up_band().first_slice(0);
+  }
+  constexpr int last_column_slice() const {
+    const int last = up_band().last_slice(tiles() - 1);
+    return in_slices ? smaller(last, in_slices - 1) : last;
+  }
+  constexpr int column_slices() const { return last_column_slice() - first_column_slice() + 1; }
+
+  // Rows: a step makes one tile of v from a window of slices of x.
+  constexpr int first_row_slice() const {
+    int first = 0;
+    for (int tile = 0; tile < up_band().period(); ++tile) {
+      first = smaller(first, up_band().first_slice(tile) - up_band().slices_before(tile));
+    }
+    return first;
+  }
+  constexpr int row_window() const {
+    int last = 0;
+    for (int tile = 0; tile < up_band().period(); ++tile) {
+      last = larger(last, up_band().last_slice(tile) - up_band().slices_before(tile));
+    }
+    return (last - first_row_slice() + 2) / 2 * 2;  // even, for products over 16 rows
+  }
+
+  // Shared memory, in bytes. Between rows of x: lanes that load a matrix, or a column of floats,
+  // touch different banks.
+  constexpr int ring_chunks() const { return row_window() + 2; }
+  constexpr int ring_pitch(int element) const {
+    const int pairs = (column_slices() + 1) / 2;
+    return element == 2 ? 16 * (2 * pairs | 1) : 4 * (16 * pairs + 4);
+  }
+  constexpr int stage_pitch(int element) const {
+    return kSlice * out_tiles * element + (element == 2 ? 16 : 32);
+  }
+  constexpr int bytes_of_warp(int element) const {
+    return kPlaceBytes + ring_chunks() * kSlice * ring_pitch(element) +
+           kTile * stage_pitch(element);
+  }
+  constexpr int shared_bytes(int element) const {
+    return kTapBytes + kSlice * ring_pitch(element) + warps * bytes_of_warp(element);
+  }
+  static constexpr int kTapBytes = 512, kPlaceBytes = 160;
 };
 
 struct AxisPlan {
   int up_phase, down_phase;
   int slice;      // of x, where slice 0 of the bands is
   int sign_tile;  // of the sign map, where tile 0 of v is
+  int before;     // rows or columns of the tiles of y that lie before the first of y
 };
 
 struct MmaPlan {
@@ -43,79 +91,124 @@ inline int class_taps(int factor, int taps) {
   return factor == 1 && taps == 1 ? 1 : taps <= most ? most : 0;
 }
 
-// The phases for a padding; false if no tile fits. `sign_offset` is where the first sample of v
-// lies in the tiles of a sign map that is read, and has no meaning otherwise.
-inline bool plan_axis(const MmaShape& shape, int pad, bool reads_signs, int sign_offset,
+// The phases of rows, or of columns; false if the bands of the shape do not take the padding.
+inline bool plan_axis(const MmaShape& shape, const FilteredLreluArgs& args, bool rows,
                       AxisPlan* plan) {
-  const UpBand up = shape.up_band();
-  const int period = kSlice * up.factor;
+  const bool reads = args.mode == Signs::Read;
+  const int pad = rows ? args.pad_y : args.pad_x;
+  // Where the first sample of v lies in the tiles of a map that is read.
+  const int sign = rows ? args.sign_y + args.sign_phase_y : args.sign_x + args.sign_phase_x;
+  const int period = kSlice * shape.up, first = args.fu.width - 1;
+  const int last_down = shape.down_band().last_phase() + shape.down_taps - args.fd.width;
+  // A map that was written at factor 1 may lie half a tile further on; so do the tiles of y then.
+  const int most_before = reads && shape.down == 1 ? kSlice : 0;
   bool found = false;
-  for (int phase = 0; phase <= shape.down_band().last_phase(); ++phase) {
-    if (reads_signs && floor_div(sign_offset - phase, kTile) * kTile != sign_offset - phase)
-      continue;
-    const int slices = floor_div(pad + phase - up.first_phase(), period);
+  for (int phase = 0; phase <= smaller(last_down + most_before, kTile - 1); ++phase) {
+    const int before = phase >= kSlice ? most_before : 0;
+    if (phase - before > last_down) continue;
+    const int tile = floor_div(sign - phase, kTile);
+    if (reads && tile * kTile != sign - phase) continue;
+    const int slices = floor_div(pad + phase - first, period);
     const int up_phase = pad + phase - slices * period;
-    if (up_phase > up.last_phase() || (found && slices != 0)) continue;
-    *plan = {up_phase, phase, -slices, reads_signs ? (sign_offset - phase) / kTile : 0};
+    if (up_phase > shape.up_band().last_phase() || (found && slices != 0)) continue;
+    *plan = {up_phase, phase - before, -slices, reads ? tile : 0, before};
     if (slices == 0) return true;
     found = true;
   }
   return found;
 }
 
-inline MmaShape mma_shape(const FilteredLreluArgs& args) {
-  MmaShape shape{
-      args.up, args.down, class_taps(args.up, args.fu.width), class_taps(args.down, args.fd.width),
-      0,       0};
-  // As wide as the registers allow.
-  shape.out_tiles = args.down == 1 || (args.down == 2 && args.up == 4) ? 16
-                    : args.down == 2                                   ? (args.up == 1 ? 4 : 8)
-                                                                       : (args.up == 4 ? 8 : 4);
-  const int slices = shape.out_tiles * args.down / args.up;
-  AxisPlan columns{};  // x begins at the bands' slice 0, or there are slices more
-  const bool natural = shape.up_taps && shape.down_taps &&
-                       plan_axis(shape, args.pad_x, args.mode == Signs::Read,
-                                 args.sign_x + args.sign_phase_x, &columns) &&
-                       columns.slice == 0;
-  if (natural && args.out_w <= kSlice * shape.out_tiles && args.in_w <= kSlice * slices) {
-    shape.in_slices = slices;
+// The narrowest bands that take both paddings of a call; taps 0 where none do.
+inline MmaShape mma_bands(const FilteredLreluArgs& args, MmaPlan* plan) {
+  constexpr int kClasses = 3;
+  MmaShape shape{args.up, args.down, 0, 0, 0, 0, 0};
+  const UpBand up{args.up, class_taps(args.up, args.fu.width)};
+  const DownBand down{args.down, class_taps(args.down, args.fd.width)};
+  if (up.taps == 0 || down.taps == 0) return shape;
+  for (int sum = 0; sum <= 2 * (kClasses - 1); ++sum) {
+    for (int turn = 0; turn <= sum; ++turn) {
+      // A wider filter up costs less, unless there is no filter down.
+      const int wider_down = down.taps == 1 ? sum - turn : turn;
+      UpBand wide_up = up;
+      DownBand wide_down = down;
+      for (int k = wider_down; k < sum; ++k) wide_up = wide_up.wider();
+      for (int k = 0; k < wider_down; ++k) wide_down = wide_down.wider();
+      // A walk has at most two tiles of rows of y under way.
+      if (wide_down.tiles(kTile) > 2 * args.down) continue;
+      MmaShape wide = shape;
+      wide.up_taps = wide_up.taps;
+      wide.down_taps = wide_down.taps;
+      if (plan_axis(wide, args, true, &plan->rows) && plan_axis(wide, args, false, &plan->columns))
+        return wide;
+    }
   }
   return shape;
 }
 
-// The phase of the sign map of a call that writes it, for one axis: see sign_map.h.
-inline int sign_phase(const MmaShape& shape, int pad) {
-  AxisPlan plan{};
-  return shape.up_taps && shape.down_taps && plan_axis(shape, pad, false, 0, &plan)
-             ? plan.down_phase
-             : 0;
+// The variant for a call on a chip that gives a block so much shared memory; taps or warps 0 if there
+// is none.
+inline MmaShape mma_shape(const FilteredLreluArgs& args, int shared_bytes) {
+  MmaPlan plan{};
+  MmaShape shape = mma_bands(args, &plan);
+  if (shape.up_taps == 0) return shape;
+  const int element = args.type == ElementType::Float ? 4 : 2;
+  const bool wide = shape.up_taps != class_taps(args.up, args.fu.width) ||
+                    shape.down_taps != class_taps(args.down, args.fd.width);
+  // As wide as the registers allow.
+  shape.out_tiles = args.down == 1 || (args.down == 2 && args.up == 4) ? 16
+                    : args.down == 2                                   ? (args.up == 1 ? 4 : 8)
+                                                                       : (args.up == 4 ? 8 : 4);
+  if (element == 4 && args.up == 4 && args.down != 1) shape.out_tiles /= 2;
+  for (;; shape.out_tiles /= 2) {
+    const int slices = shape.out_tiles * args.down / args.up;
+    // x begins at the bands' slice 0, or there are slices more.
+    const bool natural = plan.columns.slice == 0 && args.in_w <= kSlice * slices &&
+                         args.out_w + plan.columns.before <= kSlice * shape.out_tiles;
+    shape.in_slices = natural ? slices : 0;
+    const bool carries_older = shape.down_band().tiles(kTile) > args.down + 1;
+    const bool many = element == 2 && !wide && shape.out_tiles * (carries_older ? 2 : 1) <= 8;
+    const int room = shared_bytes - shape.shared_bytes(element);  // without warps
+    shape.warps = smaller(many ? 16 : 8, larger(room, 0) / shape.bytes_of_warp(element)) & ~1;
+    constexpr int kFewest = 2;
+    if (shape.warps >= kFewest) return shape;
+    shape.warps = 0;
+    // Narrower blocks must begin at tiles of the sign map, and at slices of x.
+    const int next = shape.out_tiles / 2 * args.down;
+    if (shape.out_tiles % 4 != 0 || next % 8 != 0 || next % args.up != 0) return shape;
+  }
+}
+
+// The phases of the sign map that a call is to write, of rows and columns: see sign_map.h.
+struct SignPhases {
+  int rows, columns;
+};
+inline SignPhases sign_phases(const FilteredLreluArgs& args) {
+  MmaPlan plan{};
+  if (mma_bands(args, &plan).up_taps == 0) return {0, 0};
+  return {plan.rows.down_phase, plan.columns.down_phase};
 }
 
 // False: the call is not one for the tensor cores.
 inline bool plan_mma(const FilteredLreluArgs& args, const MmaShape& shape, MmaPlan* plan) {
   const auto power = [](int factor) { return factor == 1 || factor == 2 || factor == 4; };
   if (!power(args.up) || !power(args.down) || args.type == ElementType::Double) return false;
-  if (args.fu.height != 0 || args.fd.height != 0 || !shape.up_taps || !shape.down_taps)
-    return false;
+  if (args.fu.height != 0 || args.fd.height != 0 || !shape.up_taps || !shape.warps) return false;
   const bool reads = args.mode == Signs::Read;
   if (reads ? args.bias != nullptr : args.plane_sums != nullptr) return false;
-  if (!plan_axis(shape, args.pad_y, reads, args.sign_y + args.sign_phase_y, &plan->rows) ||
-      !plan_axis(shape, args.pad_x, reads, args.sign_x + args.sign_phase_x, &plan->columns)) {
+  if (!plan_axis(shape, args, true, &plan->rows) || !plan_axis(shape, args, false, &plan->columns))
     return false;
-  }
   if (args.mode == Signs::Write && (plan->rows.down_phase != args.sign_phase_y ||
                                     plan->columns.down_phase != args.sign_phase_x)) {
     return false;
   }
-  constexpr int kMapTile = 4;  // tiles of a tile of the map
-  if (plan->columns.sign_tile % kMapTile != 0) return false;
   if (shape.in_slices != 0 && plan->columns.slice != 0) return false;
 
   const auto divide_up = [](int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); };
-  plan->blocks = shape.in_slices ? 1 : divide_up(args.out_w, kSlice * shape.out_tiles);
+  const int out_w = args.out_w + plan->columns.before, out_h = args.out_h + plan->rows.before;
+  plan->blocks = shape.in_slices ? 1 : divide_up(out_w, kSlice * shape.out_tiles);
   // As many walks as there are warps on a large chip, but none shorter than two tiles.
   constexpr int64_t kWalks = 2112;
-  const int tiles = divide_up(args.out_h, kTile);
+  const int tiles = divide_up(out_h, kTile);
   const int64_t planes = args.batch * args.channels;
   const int most = divide_up(kWalks, planes * plan->blocks);
   plan->segment_tiles = divide_up(divide_up(tiles, most), 2) * 2;

@@ -25,6 +25,7 @@ struct MmaCall {
   int in_h, in_w, out_h, out_w;
   MmaPlan plan;
   SignMap<int> map;
+  int map_shift;                // bits of a word before the first tile of a walk
   float gain;                   // its magnitude, and what else the results are multiplied by
   float up_sign;                // -1: v is computed with the other sign
   float slope, pass;            // of numbers below zero and others, from -1 to 1: Note [Slopes]
@@ -69,7 +70,8 @@ struct Place {
       segment = both - plane * plan.segments;
     }
     first_row_tile = segment * plan.segment_tiles;
-    row_tiles = min(ceil_div(call.out_h, kTile) - first_row_tile, plan.segment_tiles);
+    row_tiles =
+        min(ceil_div(call.out_h + rows_before(call), kTile) - first_row_tile, plan.segment_tiles);
     steps = K::Down::kFactor * (row_tiles - 1) + K::Down::tiles(kTile);
     row_slice = plan.rows.slice + first_row_tile * 2 * K::Down::kFactor / K::Up::kFactor;
     column_slice = K::kFirstColumnSlice +
@@ -81,9 +83,18 @@ struct Place {
     first_chunk = max(begin, 0);
     chunks = max(min(end, ceil_div(call.in_h, kSlice)) - first_chunk, 0);
     before = begin - first_chunk;
-    y = (int64_t(plane) * call.out_h + kTile * first_row_tile) * call.out_w +
-        kSlice * K::kOutTiles * block;
+    y = (int64_t(plane) * call.out_h + kTile * first_row_tile - rows_before(call)) * call.out_w +
+        kSlice * K::kOutTiles * block - columns_before(call);
     if constexpr (K::kSigns != Signs::None) place_in_map(call);
+  }
+
+  // Rows and columns of the first tiles that are none of y.
+  static constexpr bool kMayBeBefore = K::kSigns == Signs::Read && K::Down::kFactor == 1;
+  static __device__ __forceinline__ int rows_before(const MmaCall& call) {
+    return kMayBeBefore ? call.plan.rows.before : 0;
+  }
+  static __device__ __forceinline__ int columns_before(const MmaCall& call) {
+    return kMayBeBefore ? call.plan.columns.before : 0;
   }
 
  private:
@@ -92,7 +103,7 @@ struct Place {
     const MmaPlan& plan = call.plan;
     map_row = K::Down::kFactor * first_row_tile + plan.rows.sign_tile;
     end_map_row = map.tile_rows;
-    const int column = block * K::kMapTilesOfBlock + plan.columns.sign_tile / 4;
+    const int column = block * K::kMapTilesOfBlock + floor_div(plan.columns.sign_tile, 4);
     first_map_tile = -column;
     end_map_tile = map.tile_columns - column;
     if constexpr (K::kSigns == Signs::Write) {  // what walks share is one's to write
@@ -123,10 +134,8 @@ struct RowRing {
   static constexpr int kPieceElements = 16 / sizeof(scalar_t);
   static constexpr int kRowPieces = K::kColumnSlices * kSlice / kPieceElements;
   static constexpr int kRounds = ceil_div(kSlice * kRowPieces, 32);
-  // Bytes between rows: lanes that load a matrix, or a column of floats, touch different banks.
-  static constexpr int kPitch = sizeof(scalar_t) == 2
-                                    ? 16 * (ceil_div(K::kColumnSlices, 2) * 2 | 1)
-                                    : 4 * (ceil_div(K::kColumnSlices, 2) * 16 + 4);
+  static constexpr bool kSameColumns = 32 % kRowPieces == 0;  // of a lane, in each round
+  static constexpr int kPitch = K::kShape.ring_pitch(sizeof(scalar_t));
   static constexpr int kChunkBytes = kSlice * kPitch;
   static constexpr int kChunks = K::kRingChunks;
   static constexpr int kBytes = kChunks * kChunkBytes;
@@ -182,11 +191,16 @@ struct RowRing {
     chunks_left = place.chunks;
     const int row = kSlice * place.first_chunk + lane_row();
     const int column = kSlice * place.column_slice + lane_column();
-    rows_left = call.in_h - row;
     columns_left = call.in_w - column;
+    rows_left = kSameColumns && !has_column(columns_left) ? 0 : call.in_h - row;
     source = static_cast<const char*>(call.x) + (batch * call.x_batch + channel * call.x_channel +
                                                  row * call.x_row + column * call.x_column) *
                                                     int64_t(sizeof(scalar_t));
+  }
+
+  // Slices lie inside or outside of the left edge as a whole.
+  __device__ __forceinline__ bool has_column(int left) const {
+    return left > 0 && left <= call.in_w;
   }
 
   // The pieces of 16 bytes of a chunk that this lane brings: function(rows and columns after its
@@ -197,14 +211,13 @@ struct RowRing {
     for (int round = 0; round < kRounds; ++round) {
       const int piece = round * 32 + threadIdx.x % 32;
       int rows = round * (32 / kRowPieces), columns = 0;
-      if constexpr (32 % kRowPieces != 0) {
+      if constexpr (!kSameColumns) {
         rows = piece / kRowPieces - lane_row();
         columns = piece % kRowPieces * kPieceElements - lane_column();
       }
       if (kSlice * kRowPieces % 32 == 0 || piece < kSlice * kRowPieces) {
-        // Slices lie inside or outside of the left edge as a whole.
         const int left = columns_left - columns;
-        const bool inside = rows < rows_left && left > 0 && left <= call.in_w;
+        const bool inside = rows < rows_left && (kSameColumns || has_column(left));
         function(rows, columns, inside ? left : 0);
       }
     }

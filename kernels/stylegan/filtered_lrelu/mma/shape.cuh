@@ -8,7 +8,7 @@
 namespace lltm_jit {
 
 template <typename scalar_t, int kUpFactor, int kDownFactor, int kUpTaps, int kDownTaps,
-          Signs kSigns_, int kOutTiles_, int kInSlices>
+          Signs kSigns_, int kOutTiles_, int kInSlices, int kWarps_>
 struct Shape {
   using scalar = scalar_t;
   using Pair = typename Arithmetic<scalar_t>::Pair;
@@ -16,25 +16,22 @@ struct Shape {
   using Up = lltm_jit::Up<kUpFactor, kUpTaps>;
   using Down = lltm_jit::Down<kDownFactor, kDownTaps>;
   static constexpr Signs kSigns = kSigns_;
-  static constexpr MmaShape kShape{kUpFactor, kDownFactor, kUpTaps,
-                                   kDownTaps, kOutTiles_,  kInSlices};
+  static constexpr MmaShape kShape{kUpFactor,  kDownFactor, kUpTaps, kDownTaps,
+                                   kOutTiles_, kInSlices,   kWarps_};
   static constexpr bool kOneBlock = kInSlices != 0;
 
-  // Columns: tiles of y, of v (and those between two blocks), and slices of x. Slices that are
-  // always outside of the image do not take part.
+  // Columns: tiles of y, of v, and slices of x.
   static constexpr int kOutTiles = kOutTiles_;
-  static constexpr int kTiles = Down::tiles(8 * kOutTiles);
+  static constexpr int kTiles = kShape.tiles();
   static constexpr int kMapTiles = ceil_div(kTiles, 4);
   static constexpr int kMapTilesOfBlock = kOutTiles * kDownFactor / 8;
   static_assert(kOneBlock ||
                     (kOutTiles * kDownFactor % 8 == 0 && kOutTiles * kDownFactor % kUpFactor == 0),
                 "blocks begin at tiles of the sign map, and at slices of x");
   static_assert(kOutTiles % 2 == 0, "tiles of y are stored in pairs");
-  static constexpr int kFirstColumnSlice =
-      kOneBlock ? larger(Up::first_slice(0), 0) : Up::first_slice(0);
-  static constexpr int kLastColumnSlice =
-      kOneBlock ? smaller(Up::last_slice(kTiles - 1), kInSlices - 1) : Up::last_slice(kTiles - 1);
-  static constexpr int kColumnSlices = kLastColumnSlice - kFirstColumnSlice + 1;
+  static constexpr int kFirstColumnSlice = kShape.first_column_slice();
+  static constexpr int kLastColumnSlice = kShape.last_column_slice();
+  static constexpr int kColumnSlices = kShape.column_slices();
   static constexpr int column_window() {
     int most = 0;
     for (int tile = 0; tile < Up::kPeriod; ++tile) {
@@ -46,22 +43,8 @@ struct Shape {
 
   // Rows: a step makes one tile of v from a window of slices of x. How steps differ repeats.
   static constexpr int kPeriod = larger(Up::kPeriod, kDownFactor);
-  static constexpr int first_row_slice() {
-    int first = 0;
-    for (int tile = 0; tile < Up::kPeriod; ++tile) {
-      first = smaller(first, Up::first_slice(tile) - Up::slices_before(tile));
-    }
-    return first;
-  }
-  static constexpr int kFirstRowSlice = first_row_slice();
-  static constexpr int row_window() {
-    int last = 0;
-    for (int tile = 0; tile < Up::kPeriod; ++tile) {
-      last = larger(last, Up::last_slice(tile) - Up::slices_before(tile));
-    }
-    return (last - kFirstRowSlice + 2) / 2 * 2;  // even, for products over 16 rows
-  }
-  static constexpr int kRowWindow = row_window();
+  static constexpr int kFirstRowSlice = kShape.first_row_slice();
+  static constexpr int kRowWindow = kShape.row_window();
   LLTM_JIT_HOST_DEVICE static constexpr int new_slices(int step) {
     return Up::slices_before(step) - Up::slices_before(step - 1);
   }
@@ -78,13 +61,13 @@ struct Shape {
   static constexpr bool kShortSums = Down::tiles(8) <= 2 && kUpFactor > 1 && kDownFactor > 1;
   using RowSums = std::conditional_t<kShortSums, Sums, FloatSums>;
 
-  // A multiprocessor has one block, of as many warps as the registers allow.
-  static constexpr int kWarps =
-      sizeof(scalar_t) == 2 && kOutTiles * (kCarriesOlder ? 2 : 1) <= 8 ? 16 : 8;
-  static constexpr int kRingChunks = kRowWindow + 2;
+  // Steps with and without clamped samples are compiled apart, but where that would take too long.
+  static constexpr bool kOneBody =
+      kSigns == Signs::Read && std::is_same_v<scalar_t, float> && kPeriod > 2;
 
-  static constexpr int kStagePitch =
-      kOutTiles * 8 * int(sizeof(scalar_t)) + (sizeof(scalar_t) == 2 ? 16 : 32);
+  static constexpr int kWarps = kWarps_;
+  static constexpr int kRingChunks = kShape.ring_chunks();
+  static constexpr int kStagePitch = kShape.stage_pitch(sizeof(scalar_t));
 };
 
 }  // namespace lltm_jit

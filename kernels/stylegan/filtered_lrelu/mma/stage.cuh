@@ -30,11 +30,14 @@ struct Stage {
 #pragma unroll
     for (int e = 0; e < 4; ++e) y[e] = tile.value[e] * results.scale;
     if constexpr (K::kSigns == Signs::Read) {
-      const int columns_left =
-          call.out_w - 8 * (place.block * K::kOutTiles + j) - fragment_column();
+      const int column =
+          8 * (place.block * K::kOutTiles + j) + fragment_column() - Place<K>::columns_before(call);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        if (columns_left > e % 2) results.sums[e / 2] += y[e];
+        const bool inside = Place<K>::kMayBeBefore ? static_cast<unsigned>(column + e % 2) <
+                                                         static_cast<unsigned>(call.out_w)
+                                                   : column + e % 2 < call.out_w;
+        if (inside) results.sums[e / 2] += y[e];
       }
     }
     if constexpr (sizeof(scalar_t) == 2) {
@@ -57,22 +60,33 @@ struct Stage {
 
   // The stage's rows to memory, those of the walk's y from 16 `tile` on.
   __device__ __forceinline__ void store(const Place<K>& place, int tile) const {
-    const int rows_left = call.out_h - kTile * (place.first_row_tile + tile);
-    const int columns_left = call.out_w - 8 * K::kOutTiles * place.block;
+    const int row = kTile * (place.first_row_tile + tile) - Place<K>::rows_before(call);
+    const int column = 8 * K::kOutTiles * place.block - Place<K>::columns_before(call);
+    const Part part{-row, call.out_h - row, -column, call.out_w - column};
     auto* target = static_cast<scalar_t*>(call.y) + place.y + int64_t(kTile * tile) * call.out_w;
     if (call.store_bytes == 16) {
-      store_pieces<uint4>(target, rows_left, columns_left);
+      store_pieces<uint4>(target, part);
     } else if (call.store_bytes == 4) {
-      store_pieces<uint32_t>(target, rows_left, columns_left);
+      store_pieces<uint32_t>(target, part);
     } else {
-      store_pieces<uint16_t>(target, rows_left, columns_left);
+      store_pieces<uint16_t>(target, part);
     }
   }
 
  private:
+  // Which rows and columns of the stage are of y.
+  struct Part {
+    int first_row, end_row, first_column, end_column;
+    __device__ __forceinline__ bool has_row(int row) const {
+      return row < end_row && (!Place<K>::kMayBeBefore || row >= first_row);
+    }
+    __device__ __forceinline__ bool has_column(int column) const {
+      return column < end_column && (!Place<K>::kMayBeBefore || column >= first_column);
+    }
+  };
+
   template <typename Piece>
-  __device__ __forceinline__ void store_pieces(scalar_t* target, int rows_left,
-                                               int columns_left) const {
+  __device__ __forceinline__ void store_pieces(scalar_t* target, const Part& part) const {
     if constexpr (sizeof(Piece) >= sizeof(scalar_t)) {
       constexpr int kElements = sizeof(Piece) / sizeof(scalar_t);
       constexpr int kPieces = 8 * K::kOutTiles / kElements;  // of a row
@@ -81,12 +95,12 @@ struct Stage {
         constexpr int kRows = 32 / kPieces;
         const int y = lane() / kPieces, x = lane() % kPieces * kElements;
         const uint32_t from = address + y * K::kStagePitch + x * int(sizeof(scalar_t));
-        const int left = x < columns_left ? rows_left - y : 0;
+        const bool mine = part.has_column(x);
         scalar_t* to = target + y * call.out_w + x;
 #pragma unroll kUnroll
         for (int rows = 0; rows < kTile; rows += kRows) {
           store_if(to + rows * call.out_w, load_stage<Piece>(from + rows * K::kStagePitch),
-                   rows < left);
+                   mine && part.has_row(y + rows));
         }
       } else {
 #pragma unroll kUnroll
@@ -94,7 +108,7 @@ struct Stage {
           const int y = p / kPieces, x = p % kPieces * kElements;
           store_if(target + int64_t(y) * call.out_w + x,
                    load_stage<Piece>(address + y * K::kStagePitch + x * int(sizeof(scalar_t))),
-                   y < rows_left && x < columns_left);
+                   part.has_row(y) && part.has_column(x));
         }
       }
     }

@@ -11,6 +11,10 @@
 // to last_down_phase(), need the fewest tiles and the same ones, so that one kernel serves them
 // all: padding only changes the numbers in the tiles. The first sample of v is k = down_phase, and
 // so up_phase = padding + down_phase, less whole slices of x.
+//
+// Bands for more taps than a filter has take more phases: a band of T taps serves a filter of t at up
+// phases from t - 1 on, and at T - t more down phases. Paddings that a band does not take are for a
+// wider one.
 #pragma once
 
 #include "core/math/scalar.h"
@@ -39,6 +43,10 @@ struct UpBand {
   LLTM_JIT_HOST_DEVICE constexpr int last_slice(int tile, int phase) const {
     return floor_div(floor_div(kTile * tile + kTile - 1 + taps - 1 - phase, factor), kSlice);
   }
+  // Slices of x that lie before a tile of v.
+  LLTM_JIT_HOST_DEVICE constexpr int slices_before(int tile) const {
+    return floor_div(kTile * tile, kSlice * factor);
+  }
   LLTM_JIT_HOST_DEVICE constexpr int first_phase() const { return taps - 1; }
   LLTM_JIT_HOST_DEVICE constexpr int last_phase() const {
     int phase = first_phase();
@@ -50,6 +58,15 @@ struct UpBand {
     }
     return phase;
   }
+  // Those that some phase needs.
+  LLTM_JIT_HOST_DEVICE constexpr int first_slice(int tile) const {
+    return first_slice(tile, last_phase());
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int last_slice(int tile) const {
+    return last_slice(tile, first_phase());
+  }
+  // A filter of as many taps whose phases follow those of this one.
+  LLTM_JIT_HOST_DEVICE constexpr UpBand wider() const { return {factor, last_phase() + 2}; }
 };
 
 // The downsampling by `factor` with a filter of `taps`.
@@ -66,6 +83,13 @@ struct DownBand {
     const int columns = smaller(room(samples(8) - 1), room(8 * factor + samples(8) - 1));
     return smaller(columns, room(samples(16) - 1));
   }
+  // Tiles of v that outputs have a part in, whatever the phase.
+  LLTM_JIT_HOST_DEVICE constexpr int tiles(int outputs) const {
+    return (samples(outputs) - 1 + last_phase()) / kTile + 1;
+  }
+  LLTM_JIT_HOST_DEVICE constexpr DownBand wider() const {
+    return {factor, taps + last_phase() + 1};
+  }
 };
 
 // The same for factors and taps that the compiler knows, and all phases at once.
@@ -77,7 +101,7 @@ struct Up {
   static constexpr int kLastPhase = UpBand{kFactor, kTaps}.last_phase();
 
   LLTM_JIT_HOST_DEVICE static constexpr int slices_before(int tile) {
-    return floor_div(kTile * tile, kSlice * kFactor);
+    return UpBand{kFactor, kTaps}.slices_before(tile);
   }
   LLTM_JIT_HOST_DEVICE static constexpr int first_slice(int tile) {
     return UpBand{kFactor, kTaps}.first_slice(tile, kLastPhase);

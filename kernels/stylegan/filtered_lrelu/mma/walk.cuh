@@ -90,7 +90,7 @@ struct Walk {
   // The sum of the taps t <= last with t = phase modulo the factor.
   __device__ __forceinline__ float sum_of_taps(int phase, int last) const {
     constexpr int kFactor = K::Up::kFactor;
-    const int most = min(last, K::Up::kTaps - 1);
+    const int most = min(last, Bands<K>::UpTaps::kLast);
     const int t = most - ((most - phase) & (kFactor - 1));
     return t < 0 ? 0 : up_taps.sums[t];
   }
@@ -127,10 +127,10 @@ struct Walk {
 
     Pair rows[K::kColumnSlices][2];
     up_rows<kStep>(place, i, rows);
-    if (clamps) {
-      columns<kStep, true>(place, i, rows);
+    if (K::kOneBody || clamps) {
+      columns<kStep, true>(place, i, rows, clamps);
     } else {
-      columns<kStep, false>(place, i, rows);
+      columns<kStep, K::kOneBody>(place, i, rows, false);
     }
     __syncwarp();  // the stage is written, and the window was read; the next step's frees the stage
     if constexpr (kStep % K::Down::kFactor == (K::kRowTiles - 1) % K::Down::kFactor) {
@@ -307,12 +307,13 @@ struct Walk {
   // Moves 2 to 5, a tile of v after another.
   template <int kStep, bool kClamp>
   __device__ __forceinline__ void columns(const Place<K>& place, int i,
-                                          const Pair (&rows)[K::kColumnSlices][2]) {
+                                          const Pair (&rows)[K::kColumnSlices][2], bool clamps) {
     constexpr int kAge = kStep % K::Down::kFactor;  // of the newer tile of y, in steps
     typename K::RowSums sums[K::kOutTiles];
     Activation<scalar_t, K::kSigns> activation(call.slope, call.pass);
     if constexpr (kClamp) activation.set_clamp(scales.clamp(), scales.doublings());
-    MapWords<K> map(call, signs, place, i, kClamp);
+    if constexpr (K::kSigns == Signs::Read) signs.align(call.map_shift);
+    MapWords<K> map(call, signs, place, i, clamps);
     StepResults results(scales.out_scale());
     const Stage<K> stage = stage_of_warp();
 #pragma unroll
@@ -352,9 +353,9 @@ struct Walk {
       constexpr int kLast = K::kRowTiles - 1;
       const int y = kTile * (i - kLast) / K::Down::kFactor + fragment_row();
       if (kAge == kLast % K::Down::kFactor && i >= kLast && call.plane_sums) {
-        const int rows_left = call.out_h - kTile * place.first_row_tile - y;
-        if (rows_left > 0) plane_sum += results.sums[0];
-        if (rows_left > 8) plane_sum += results.sums[1];
+        const int row = kTile * place.first_row_tile + y - Place<K>::rows_before(call);
+        if (row >= 0 && row < call.out_h) plane_sum += results.sums[0];
+        if (row >= -8 && row + 8 < call.out_h) plane_sum += results.sums[1];
       }
     }
   }
