@@ -337,6 +337,7 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
                 if status == 0 and not library.exists():
                     with pch.beside(directory / BUILD_FILE, spec, plan.toolchain, reporter) as more:
                         environment |= more
+                        reporter.tick([])  # no file has begun yet
                         status = work(seeded.build_file or BUILD_FILE)
     finally:
         reporter.close()

@@ -230,7 +230,7 @@ def make(header: Header, reporter: Reporter, nice: int = 19) -> bool:
                 start_new_session=True,
                 pass_fds=[lock],
             )
-        reporter.detail("a precompiled header of torch/extension.h is made for later builds")
+        reporter.detail("a precompiled header of torch/extension.h is being made")
     except OSError as error:
         reporter.detail(f"no precompiled header: {error}")
         return False
