@@ -5,7 +5,7 @@ first. The user's own files are compared by content. For all others a stamp of s
 stands for the content as long as it is equal, as in git's index: the time of an inode's last change
 cannot be set back.
 
-The headers of torch and Python are left out: the key of a build has their versions.
+The headers of torch, Python and the compiler are left out: the key of a build has their versions.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from . import cache
 from .spec import BuildSpec
 
 _OUTSIDE = ("/usr/", "/lib/", "/lib64/", "/opt/", "/nix/", "/Library/", "/Applications/")
+_OF_COMPILER = (
+    r"/usr/(?:lib/gcc/|include/(?:[^/]+/)?c\+\+/\d)"  # where distributions put its headers
+)
 _OWN_BYTES = 4 << 20  # the most that is read of one file at each load
 _READ_BYTES = 64 << 20  # the most that is read at all: for larger files the stamp alone decides
 _TICK_NS = 50_000_000  # how far apart two changes are that surely have two times
@@ -151,7 +154,8 @@ class Writer:
         self._since = since
         self._sources = {str(path) for path in spec.sources}
         self._near = _folders([str(path.parent) for path in spec.sources])
-        self._versioned = _folders([*_versioned(), str(cache.builds_directory())])
+        compilers = [path for path in search if re.match(_OF_COMPILER, path)]
+        self._versioned = _folders([*_versioned(), *compilers, str(cache.builds_directory())])
         self._outside = (*_OUTSIDE, *_folders([*_prefixes(), *filter(None, [cuda_home])]))
         self._given = [str(path) for path in spec.include_paths]
         self._movable = _folders([str(spec.base), *self._given])

@@ -16,9 +16,11 @@ from .spec import BuildSpec
 LINK_DEPENDENCIES = "link.d"
 _TELL_LINK = f"-Wl,--dependency-file={LINK_DEPENDENCIES}"
 _MULTIARCH = getattr(sys.implementation, "_multiarch", "")
-_LIBRARIES = tuple(
-    os.path.join(root, "lib", kind) for root in ("/usr/local", "/usr") for kind in (_MULTIARCH, ".")
-)
+_LIBRARIES = [
+    os.path.join(root, "lib", kind).rstrip("/")
+    for root in ("/usr/local", "/usr")
+    for kind in (_MULTIARCH, "")
+]
 
 # What makes a command that compiles say where it looks for headers, and compile nothing.
 _ASK = {".cuda.o": "-E -Xcompiler -v -x cu", ".o": "-E -v -x c++"}
