@@ -30,7 +30,7 @@ from .spec import (
 from .toolchain import Toolchain
 
 FOLDER = "prebuilt"
-SCHEMA = 3
+SCHEMA = 4
 
 # Who sets one of these wants a build of another kind.
 _KINDS = ("LLTM_JIT_DEBUG", "CUDA_DEVICE_DEBUG", "LLTM_JIT_LINEINFO", "LLTM_JIT_SANITIZE")
