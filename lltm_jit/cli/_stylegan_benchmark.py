@@ -51,9 +51,9 @@ def run(args: argparse.Namespace, dtype: torch.dtype | None) -> int:
     dtypes = [dtype] if dtype else DTYPES[device.type]
     shapes = [tuple(args.shape)] if args.shape else SHAPES[device.type]
     error_shape = shapes[0] if args.shape else ERROR_SHAPE
-    errors = find_errors(operators, [dtype] if dtype else DTYPES["cuda"], error_shape, device)
     if device.type == "cuda" and "filtered_lrelu" in operators:
         compile_variants(shapes, dtypes)
+    errors = find_errors(operators, [dtype] if dtype else DTYPES["cuda"], error_shape, device)
     rows = []
     for group in groups(operators, dtypes, shapes, device):
         width = max(len(case.name) for case, _ in group)
