@@ -72,7 +72,7 @@ def _outcome(extension: Extension, toolchain: Toolchain) -> tuple[str, list[str]
         return f"loads {info.key}, made {made}", info.reason.split(", ")
     builds = [each for each in cache.records() if each.fingerprint["name"] == extension.name]
     content = fingerprint(spec, toolchain)
-    return "builds it", reasons(nearest(builds, content), spec, content)
+    return "would build it", reasons(nearest(builds, content), spec, content)
 
 
 def prune(args: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -83,7 +84,7 @@ def libraries(spec: BuildSpec) -> tuple[list[str], list[str]]:
     words = _words(spec)
     folders: list[str] = []
     names: list[str] = []
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
         for flag, found in (("-L", folders), ("-l", names)):
             if word.startswith(flag):
                 found.append(word.removeprefix(flag) or following)

@@ -18,13 +18,13 @@ namespace {
 namespace py = pybind11;
 
 void bind_plan(py::module_& m) {
-  py::enum_<ElementType>(m, "Type")
+  py::enum_<ElementType>(m, "Type", py::module_local())
       .value("half", ElementType::Half)
       .value("bfloat16", ElementType::BFloat16)
       .value("float", ElementType::Float)
       .value("double", ElementType::Double);
   using Forward = LltmForwardRoad;
-  py::enum_<Forward>(m, "Forward")
+  py::enum_<Forward>(m, "Forward", py::module_local())
       .value("Library", Forward::Library)
       .value("Cpu", Forward::Cpu)
       .value("Tiny", Forward::Tiny)
@@ -34,12 +34,12 @@ void bind_plan(py::module_& m) {
       .value("WideCluster", Forward::WideCluster)
       .value("LargeCluster", Forward::LargeCluster);
   using Backward = LltmBackwardRoad;
-  py::enum_<Backward>(m, "Backward")
+  py::enum_<Backward>(m, "Backward", py::module_local())
       .value("Library", Backward::Library)
       .value("Cpu", Backward::Cpu)
       .value("Medium", Backward::Medium)
       .value("Large", Backward::Large);
-  py::class_<LltmProblem>(m, "Problem")
+  py::class_<LltmProblem>(m, "Problem", py::module_local())
       .def(py::init<>())
       .def_readwrite("batch_size", &LltmProblem::batch_size)
       .def_readwrite("input_size", &LltmProblem::input_size)
@@ -48,19 +48,19 @@ void bind_plan(py::module_& m) {
       .def_readwrite("aligned", &LltmProblem::aligned)
       .def_readwrite("apart", &LltmProblem::apart)
       .def_readwrite("grad_columns", &LltmProblem::grad_columns);
-  py::class_<CpuFeatures>(m, "Cpu")
+  py::class_<CpuFeatures>(m, "Cpu", py::module_local())
       .def(py::init<>())
       .def_readwrite("wide_vectors", &CpuFeatures::wide_vectors)
       .def_readwrite("bfloat16_products", &CpuFeatures::bfloat16_products)
       .def_readwrite("half_products", &CpuFeatures::half_products)
       .def_readwrite("many_threads", &CpuFeatures::many_threads);
-  py::class_<LltmGpu>(m, "Gpu")
+  py::class_<LltmGpu>(m, "Gpu", py::module_local())
       .def(py::init<>())
       .def_readwrite("architecture", &LltmGpu::architecture)
       .def_readwrite("wgmma", &LltmGpu::wgmma)
       .def_readwrite("shared_bytes", &LltmGpu::shared_bytes)
       .def_readwrite("sms", &LltmGpu::sms);
-  py::class_<LltmPlan>(m, "Plan")
+  py::class_<LltmPlan>(m, "Plan", py::module_local())
       .def(py::init<>())
       .def_readwrite("forward", &LltmPlan::forward)
       .def_readwrite("backward", &LltmPlan::backward)
