@@ -30,7 +30,7 @@ def two_builds(tmp_path):
         build = native.load(family)
         library = shutil.copy(build.info.library, tmp_path)
         info = replace(build.info, key=f"copy_{family}", library=library)
-        copy = engine.adopt(native.spec(family, detect()), build.content, info)
+        copy = engine.adopt(native.spec(family, detect()), build.request, build.manifest, info)
         pairs.append((build, copy))
     yield pairs
     for build, _ in pairs:
