@@ -45,7 +45,8 @@ def directory(extensions: list[Extension]) -> Path:
     """Where clangd looks for the commands of these extensions."""
     if any(extension.packaged for extension in extensions):
         return native.kernels_directory().parent
-    return Path(os.path.commonpath([place for each in extensions for place in each.directories()]))
+    sources = [path for each in extensions for path in each.spec(detect()).sources]
+    return Path(os.path.commonpath([path.parent for path in sources]))
 
 
 def collect(build: _build.CompiledBuild) -> list[dict[str, Any]]:

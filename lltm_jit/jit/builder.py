@@ -147,7 +147,7 @@ def _record(
             search = reads.search(directory, spec, plan.ninja, environment)
     folders, libraries = reads.libraries(spec)
     writer = manifest.Writer(spec, plan.toolchain.cuda_home, [*search, *folders], since)
-    writer.look_for(libraries)
+    writer.look_for([*libraries, *seeded.names])
     objects = dict(seeded.objects)
     for name in reads.finished(directory):
         if name in spec.objects and name not in objects:

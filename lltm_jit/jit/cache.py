@@ -27,7 +27,7 @@ from .errors import CacheError
 if TYPE_CHECKING:
     from .manifest import Manifest
 
-SCHEMA = 5
+SCHEMA = 6
 RECORD = "ok.json"
 LOG = "build.log"
 USERS = "users"  # see retention.py
@@ -246,7 +246,10 @@ def read_record(directory: Path) -> Record | None:
         raise DamagedBuild(f"{RECORD} has another schema")
     if values["key"] != directory.name:
         raise DamagedBuild(f"{RECORD} belongs to build {values['key']}")
-    return Record(**values)
+    try:
+        return Record(**values)
+    except TypeError as error:
+        raise DamagedBuild(f"{RECORD} has missing or unknown entries") from error
 
 
 def check_library(record: Record) -> Path:

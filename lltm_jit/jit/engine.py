@@ -150,7 +150,7 @@ def loaded(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
 
 def _loaded_build(spec: BuildSpec, request: Fingerprint) -> Build | None:
     start = request_key(request)[:10]
-    for key, build in _loaded.items():
+    for key, build in list(_loaded.items()):  # other threads load, too
         if key.startswith(start) and _is_current(
             spec, request, build.request, build.manifest, build.spec.places
         ):
@@ -160,7 +160,7 @@ def _loaded_build(spec: BuildSpec, request: Fingerprint) -> Build | None:
 
 def _known_headers(spec: BuildSpec) -> list[Path]:
     """What the sources included when this process loaded a build of them."""
-    same = [build for build in _loaded.values() if build.info.name == spec.name]
+    same = [build for build in list(_loaded.values()) if build.info.name == spec.name]
     return [
         header
         for build in same
@@ -236,15 +236,13 @@ def inspect(spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
 
 
 def known_files(spec: BuildSpec, toolchain: Toolchain) -> list[Path]:
-    """The user's files that a spec is built from, with their headers once it was built."""
-    request = fingerprint(spec, toolchain)
-    if build := _loaded_build(spec, request):
+    """The user's files that a spec is built from, with the headers of the last build."""
+    if build := loaded(spec, toolchain):
         return [*build.files, *spec.headers]
-    found: list[Path] = []
-    for directory in cache.candidates(request_key(request))[:1]:
-        with suppress(DamagedBuild):
-            if record := cache.read_record(directory):
-                found = manifest.own_files(record.manifest, spec.base)
+    places = spec.places
+    earlier = (record for record in cache.records() if record.places[: len(places)] == places)
+    last = next(earlier, None)
+    found = manifest.own_files(last.manifest, spec.base) if last else []
     return [*spec.sources, *spec.headers, *found]
 
 

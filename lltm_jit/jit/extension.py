@@ -59,7 +59,7 @@ class Extension:
         spec = self.spec(toolchain)
         with cache.at_root(self.root):
             files = engine.known_files(spec, toolchain)
-        return sorted({str(path.parent) for path in files})
+        return sorted({str(path.parent) for path in files if path.parent.is_dir()})
 
     def _place(self, spec: BuildSpec) -> Path:
         return self.packaged or spec.base / prebuilt.FOLDER

@@ -83,8 +83,8 @@ def _held(file: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 def _leave_to_the_first(key: str, owner: Path) -> None:
     """Let the process of a node that speaks be the one that builds, if it comes soon."""
-    until = time.monotonic() + _FIRST_IS_LATE
-    while not owner.exists() and not cache.candidates(key) and time.monotonic() < until:
+    until, before = time.monotonic() + _FIRST_IS_LATE, cache.candidates(key)
+    while not owner.exists() and cache.candidates(key) == before and time.monotonic() < until:
         cancel.check()
         time.sleep(0.05)
 

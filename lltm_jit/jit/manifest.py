@@ -192,7 +192,10 @@ class Writer:
             given += [value for _, value in self._spec.constants]
             names |= self._defined | _names_in(re.findall(_QUOTED, os.fsencode(" ".join(given))))
         present = _present(every, {*names, *_names([*own, *made_of["outside"]], every)})
-        made_of["search"] = [self._label(folder) for folder in search]
+        # All of it: a build that begins with this one's objects asks no compiler.
+        made_of["search"] = [
+            self._label(folder) for folder in dict.fromkeys([*self._given, *self._search])
+        ]
         made_of["names"] = sorted(names)
         for folder, found in present.items():
             real = os.path.realpath(folder)

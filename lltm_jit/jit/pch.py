@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,8 +88,11 @@ def beside(
     if directory:
         reporter.detail(f"the precompiled header is {directory}")
         # It is searched before the directories of torch, and after those that the build names.
-        yield {"CPATH": str(directory)}
-        _tell_files(directory, build_file.parent, spec)
+        files = (_record(directory) or {}).get("files", ())  # before somebody prunes it
+        try:
+            yield {"CPATH": str(directory)}
+        finally:  # also for the objects that an interrupted build keeps
+            _tell_files(files, build_file.parent, spec)
         return
     at_once = jobs.cpu_count() > 2 * len(spec.sources)
     if at_once:
@@ -99,9 +102,8 @@ def beside(
         make(header, reporter)
 
 
-def _tell_files(header: Path, directory: Path, spec: BuildSpec) -> None:
+def _tell_files(files: Iterable[str], directory: Path, spec: BuildSpec) -> None:
     """Add to what compilers say that they read, for of a precompiled header they say nothing."""
-    files = (_record(header) or {}).get("files", ())
     names = [re.sub(r"([ #])", r"\\\1", path).replace("$", "$$") for path in files]
     for source, target in zip(spec.sources, spec.objects, strict=True):
         depfile = directory / f"{target}.d"

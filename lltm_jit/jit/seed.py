@@ -23,11 +23,13 @@ class Seed:
 
     ``build_file`` makes the others and the library; None when torch must write it first.
     ``search`` is where the compilers look for headers; empty where they have to be asked.
+    ``names`` were looked for when the objects were made.
     """
 
     objects: dict[str, list[str]] = field(default_factory=dict)
     build_file: str | None = None
     search: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
 
 
 def seed(
@@ -64,14 +66,15 @@ def seed(
             for name in good:
                 shutil.copy2(record.directory / name, directory / name)
             _copy_times(record, directory, good)
+        names = [name for _, record in choices[:1] for name in record.manifest["names"]]
         if writer is None:
-            return Seed(good)
+            return Seed(good, names=names)
         shutil.copy2(writer.directory / BUILD_FILE, directory / BUILD_FILE)
         text = (directory / BUILD_FILE).read_text("utf-8", "surrogateescape")
         rest = adapted(text, list(good))
         (directory / _REST).write_text(rest, "utf-8", "surrogateescape")
         search = [manifest.place(spec.base, label) for label in writer.manifest["search"]]
-        return Seed(good, _REST, search)
+        return Seed(good, _REST, search, names)
     except OSError:  # not whole, or removed just now: only speed is lost
         for leftover in directory.iterdir():
             leftover.unlink()

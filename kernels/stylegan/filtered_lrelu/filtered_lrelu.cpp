@@ -74,7 +74,7 @@ FlrSizes check(const char* function, const Inputs& in, int64_t least_out) {
 
 FlrSizes check_filtered_lrelu(const FlrInputs& in) {
   const FlrSizes sizes = check(kForward, in, /*least_out=*/1);
-  TORCH_CHECK(!(in.clamp.value_or(0) < 0), kForward,
+  TORCH_CHECK(in.clamp.value_or(0) >= 0, kForward,
               "(): expected clamp to be None or at least 0, but got ", *in.clamp);
   if (in.b) {
     const Argument x{kForward, "x", in.x}, b{kForward, "b", *in.b};

@@ -15,8 +15,9 @@
 namespace lltm_jit {
 namespace {
 
-// The kernels' sizes are int; samples and paddings stay far below where sums of them would overflow.
-constexpr int64_t kMostSize = int64_t(1) << 28;
+// The kernels' sizes are int; samples and paddings stay far below where sums of them, or sixteen rows,
+// would overflow.
+constexpr int64_t kMostSize = int64_t(1) << 27;
 
 FirFilter fir_filter(const Tensor& taps, bool flip) {
   if (!taps.defined()) return {nullptr, 1, 0, flip};

@@ -42,6 +42,7 @@ BAD = {
     "up": ({"up": 0}, "up to be from 1 to 65536, but got 0"),
     "down": ({"down": -2}, "down to be from 1 to 65536, but got -2"),
     "clamp": ({"clamp": -0.5}, "clamp to be None or at least 0, but got -0.5"),
+    "clamp nan": ({"clamp": float("nan")}, "clamp to be None or at least 0, but got nan"),
     "height": (
         {"fu": torch.ones(11, 1), "fd": F, "padding": [9, 9, 2, 3]},
         "the height of x, times up and with the padding, to be at least 14 for the filters, "

@@ -95,7 +95,7 @@ struct ScaledTaps {
   template <typename Constant>
   static __device__ __forceinline__ TapScale best_choice(float tap, float factor,
                                                          const Constant& constant) {
-    const float own = 0.5f + lane() / 64.f;
+    const float own = kTaps == 1 ? 0.5f : 0.5f + lane() / 64.f;  // products by a single 1 are exact
     float error = 0, energy = 0, sum = 0, rounded_sum = 0, magnitudes = 0;
     for (int t = 0; t < kTaps; ++t) {
       const float scaled = __shfl_sync(~0u, tap, t) * own, rounded = round_to_half(scaled);

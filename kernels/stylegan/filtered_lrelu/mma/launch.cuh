@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 
 #include "stylegan/filtered_lrelu/mma/walk.cuh"
 
@@ -115,7 +116,8 @@ bool make_call(const FilteredLreluArgs& args, MmaCall* call) {
   call->flip_negatives = steep && !reads;
   call->up_sign = (args.gain < 0) != call->flip_negatives ? -1.f : 1.f;
   call->gain = static_cast<float>(std::abs(args.gain) * factor);
-  call->clamp = static_cast<float>(args.clamp / (std::abs(args.gain * factor)));
+  call->clamp = static_cast<float>(args.gain == 0 ? std::numeric_limits<double>::infinity()
+                                                  : args.clamp / std::abs(args.gain * factor));
 
   // The widest accesses that addresses and strides allow.
   const auto widest = [&](const void* pointer, std::initializer_list<int64_t> strides) {
