@@ -118,7 +118,8 @@ def build(
     the same time, with ``MAX_JOBS`` compilers among them.
 
     Args:
-        name, sources, arguments: those of :func:`load`; for several extensions, a list of them.
+        name, sources, arguments: those of :func:`load` that say what is built; for several
+            extensions, a list of them.
         force: compile every file, also when the cache holds the build.
         verbose: show the compilers' own lines.
 
