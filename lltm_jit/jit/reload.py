@@ -21,7 +21,8 @@ from .toolchain import detect
 class Reload(NamedTuple):
     """What a reload did: ``builds`` has one for a module, and one for each family of the package.
 
-    ``changed`` is empty when there was nothing to do.
+    ``changed`` is empty when there was nothing to do. The command ``watch`` loads no build, and has
+    none here.
     """
 
     builds: tuple[Build, ...]

@@ -51,7 +51,7 @@ inline CpuFeatures cpu_features(int threads) {
 //   16, 1024, 1024   0.93 0.61  1.21 0.85  1.79 0.94  1.09 0.89  0.57 0.27  1.13 0.90  0.95 0.49  1.09 0.99
 //   20000, 64, 64    0.95 0.96  1.26 0.92  1.32 1.29  2.35 1.51  1.02 0.64  1.17 1.01  0.56 0.27  1.30 1.15
 //   128, 1024, 1024  1.61 1.04  1.17 0.98  5.56 2.56  3.68 2.23  1.14 0.78  1.66 0.97  1.36 1.02  1.40 1.04
-// The library of an AMD EPYC is slower in float: with one thread 0.64 backward at 16, 1024, 1024.
+// The library of an AMD EPYC was slower in float, so that few threads keep ours at 16 rows backward.
 // `weights` is hidden_size * (hidden_size + input_size).
 inline LltmLimits lltm_cpu_limits(ElementType type, int64_t weights, const CpuFeatures& features) {
   constexpr int64_t kEverySize = std::numeric_limits<int64_t>::max();
