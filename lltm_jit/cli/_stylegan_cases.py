@@ -85,7 +85,7 @@ class Case:
         return lambda: torch.autograd.grad(self.run(leaves, impl), leaves, grad)
 
 
-class _Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):
     """Keeps the calls of the package's operators."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ def compile_variants(shapes: Iterable[Shape], dtypes: Iterable[torch.dtype]) -> 
     another, in autograd's thread. So the operators are called here as passes on the meta device
     call them.
     """
-    meta, recorder = torch.device("meta"), _Recorder()
+    meta, recorder = torch.device("meta"), Recorder()
     for shape, dtype in itertools.product(shapes, dtypes):
         for case in cases("filtered_lrelu", shape, dtype, meta):
             inputs = [torch.empty(size, dtype=dtype, device=meta) for size in (shape, shape[1:2])]

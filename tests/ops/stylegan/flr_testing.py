@@ -126,7 +126,7 @@ def check_with_signs(x: Tensor, b: Tensor, **call) -> None:
     v = upfirdn2d_reference(v, call["fu"], up, 1, padding, gain=math.sqrt(2) * up**2)
     clamp = call["clamp"] or math.inf
     act = torch.where(v < 0, slope * v, v)
-    exact_factor = torch.where(act.abs() > clamp, 0.0, torch.where(v < 0, slope, 1.0))
+    exact_factor = torch.ones_like(v).masked_fill(v < 0, slope).masked_fill(act.abs() > clamp, 0.0)
     to_kink = torch.minimum(v.abs(), (act.abs() - clamp).abs())
     # Rounded are the taps, what they make of the columns, v, and, as halves, the clamp: each by a
     # relative `eps / 2` of numbers that are, over all taps, no larger than the largest |v| is.
