@@ -170,9 +170,9 @@ def test_beyond_31_bits(shape, device):
     b = torch.zeros(shape[1], dtype=torch.half, device=device, requires_grad=True)
     y = bias_act(x, b, act="lrelu", gain=1.0)
     assert y.detach().select(0, -1).eq(torch.tensor(-0.2).half().item()).all()
-    (grad,) = torch.autograd.grad(y, b, y.detach() / 2**16)
-    wanted = 0.2 * 0.2 * (x.numel() // shape[1]) / 2**16
-    assert grad.double().neg().tolist() == pytest.approx([wanted] * shape[1], rel=2e-2)
+    (grad,) = torch.autograd.grad(y, b, y.detach() / 2**10)
+    wanted = 0.2 * 0.2 * (x.numel() // shape[1]) / 2**10
+    assert grad.double().neg().tolist() == pytest.approx([wanted] * shape[1], rel=5e-3)
 
 
 def test_the_reference_can_be_chosen_for_all():

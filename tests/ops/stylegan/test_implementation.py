@@ -35,6 +35,7 @@ def test_an_error_ends_the_block():
 
 def test_a_device_without_kernels_takes_the_reference():
     class Elsewhere:
+        is_cuda = is_cpu = False
         device = torch.device("xpu")
 
     assert takes_reference("f", "cuda", Elsewhere())
