@@ -9,10 +9,12 @@ of like every other build, and gives the address of a C function. C++ asks throu
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import json
 import re
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +23,7 @@ import torch
 
 from . import engine, prebuilt
 from .engine import Build
-from .errors import BuildError, LltmJitError
+from .errors import BuildError, LltmJitError, ToolchainError
 from .spec import (
     CONSTANTS,
     CUDA_SUFFIXES,
@@ -46,6 +48,7 @@ class Variant:
         label: the constants in words, ``float16, hidden 512``.
         prepare: the call that loads the variant, for those who need it in a CUDA graph.
         packaged: the directory of the variants that were compiled into a wheel.
+        optional: whether C++ has another kernel, for machines without a compiler.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Variant:
     label: str = ""
     prepare: str = ""
     packaged: Path | None = None
+    optional: bool = False
 
     def __post_init__(self) -> None:
         for name, value in self.constants:
@@ -113,6 +117,8 @@ def declare(variant: Variant, name: str = "") -> None:
 def load_declared(name: str, function: str, constants: Mapping[str, str], label: str) -> int:
     """What C++ calls for a function that it does not have yet: :func:`load` of a declared kernel.
 
+    Returns 0 for an optional one where there is no compiler.
+
     Raises:
         LltmJitError: nothing of this name was declared; and as :func:`load`.
     """
@@ -120,7 +126,18 @@ def load_declared(name: str, function: str, constants: Mapping[str, str], label:
         raise LltmJitError(f"expected a kernel that was declared, but got {name!r}")
     kernel = _declared[name]
     variant = replace(kernel, constants=(*kernel.constants, *constants.items()), label=label)
-    return load(variant, function)
+    try:
+        return load(variant, function)
+    except ToolchainError as error:
+        if not kernel.optional:
+            raise
+        _tell_once(f"lltm_jit: {name}: {error}; a slower kernel runs instead")
+        return 0
+
+
+@functools.cache
+def _tell_once(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def load(variant: Variant, function: str) -> int:

@@ -38,6 +38,20 @@ def test_equal_contents_are_one_build(bench, kernel):
     assert bench.counts == ["compile mine.cpp", "link"]
 
 
+def test_without_a_compiler_an_optional_one_is_told_of_once(bench, kernel, monkeypatch, capsys):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    variants.declare(kernel)
+    with pytest.raises(jit.ToolchainError, match="no 'no-such-compiler'"):
+        variants.load_declared("mine.sums", FUNCTION, {}, "")
+    variants.declare(replace(kernel, optional=True))
+    for size in "34":
+        assert variants.load_declared("mine.sums", FUNCTION, {"SIZE": size}, "") == 0
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1
+    assert told[0].startswith("lltm_jit: mine.sums: no 'no-such-compiler'")
+    assert told[0].endswith("; a slower kernel runs instead")
+
+
 def test_an_edit_is_seen(bench, kernel):
     first = variants.load(of_size(kernel, 3), FUNCTION)
     bench.write("core/shared.h", "edited\n")

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/elu_ops.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 namespace lltm_jit {
 
@@ -15,6 +16,12 @@ inline at::Tensor operator*(const at::Tensor& a, const at::Tensor& b) { return a
 inline at::Tensor operator*(const at::Scalar& a, const at::Tensor& b) { return b.mul(a); }
 
 at::Tensor cat(at::TensorList tensors, int64_t dim);
+
+// While one lives, operations compute in the dtypes that they are given: what autocast casts, it has
+// cast before. Under vmap it reaches the formula's own operations alone.
+struct NoAutocast {
+  c10::impl::ExcludeDispatchKeyGuard guard{c10::autocast_dispatch_keyset};
+};
 
 inline at::Tensor elu(const at::Tensor& x) { return at::_ops::elu::call(x, 1, 1, 1); }
 

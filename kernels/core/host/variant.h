@@ -32,7 +32,8 @@ struct VariantRequest {
   std::string label;
 };
 
-// The function's address. Takes the GIL, and throws Python's own exception where there is none.
+// The function's address. Takes the GIL, and throws Python's own exception where there is none; null
+// where the kernel is declared as optional and there is no compiler for it.
 // Defined in core/host/variant_python.h, which a family's bindings.cpp includes.
 void* load_variant(const VariantRequest& request);
 

@@ -1,16 +1,9 @@
 // LLTM cell in operations of torch.
-#include <c10/core/impl/LocalDispatchKeySet.h>
-
 #include "core/host/formula.h"
 #include "rnn/lltm/lltm_ops.h"
 
 namespace lltm_jit {
 namespace {
-
-// Every formula computes in the dtypes that it is given: what autocast casts, it has cast before.
-struct NoAutocast {
-  c10::impl::ExcludeDispatchKeyGuard guard{c10::autocast_dispatch_keyset};
-};
 
 struct Gates {
   Tensor input_gate, output_gate, candidate_cell;

@@ -4,18 +4,12 @@
 #include <ATen/ops/leaky_relu_ops.h>
 #include <ATen/ops/selu_ops.h>
 #include <ATen/ops/softplus_ops.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "core/host/formula.h"
 #include "stylegan/bias_act/bias_act_ops.h"
 
 namespace lltm_jit {
 namespace {
-
-// Every formula computes in the dtypes that it is given.
-struct NoAutocast {
-  c10::impl::ExcludeDispatchKeyGuard guard{c10::autocast_dispatch_keyset};
-};
 
 Tensor widened(const Tensor& tensor) {
   const auto dtype = tensor.scalar_type();
@@ -133,7 +127,10 @@ Tensor bias_act_formula(const BiasActInputs& in) {
   const auto dtype = in.x.scalar_type();
   Tensor y = activation(with_bias(in.x, in.b, in.kind), in.kind);
   if (in.kind.gain != 1) y = in.kind.gain * y;
-  if (const Clamp clamp = rounded_clamp(in.kind, dtype)) y = y.clamp(-*clamp, *clamp);
+  if (const Clamp clamp = rounded_clamp(in.kind, dtype)) {
+    // Not clamp(), whose derivative at the clamp itself is 1.
+    y = y.sign().mul(*clamp).where(y.to(dtype).abs().ge(*clamp), y);
+  }
   return y.to(dtype);
 }
 

@@ -44,7 +44,7 @@ FlrSizes check(const char* function, const Inputs& in, int64_t least_out) {
   check_rank(x, 4, "[batch, channels, height, width]");
   check_filter(function, "fu", in.fu, x);
   check_filter(function, "fd", in.fd, x);
-  constexpr int64_t kMostFactor = 65536;  // sizes of rows between the filters are ints
+  constexpr int64_t kMostFactor = 1024;  // rows between the filters have up * down parts
   const auto check_factor = [&](const char* name, int64_t factor) {
     TORCH_CHECK(factor >= 1 && factor <= kMostFactor, function, "(): expected ", name,
                 " to be from 1 to ", kMostFactor, ", but got ", factor);

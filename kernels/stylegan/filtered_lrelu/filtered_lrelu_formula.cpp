@@ -5,6 +5,7 @@
 #include <ATen/ops/arange_ops.h>
 #include <ATen/ops/ones_ops.h>
 
+#include "core/host/formula.h"
 #include "stylegan/filtered_lrelu/filtered_lrelu_ops.h"
 
 namespace lltm_jit {
@@ -145,6 +146,7 @@ Tensor factors(const FlrLinearInputs& in, const FlrSizes& sizes, const Tensor& l
 
 std::tuple<Tensor, Tensor> forward(const FlrInputs& in, const at::IntArrayRef* sign_phase) {
   const FlrSizes sizes = check_filtered_lrelu(in);
+  const NoAutocast guard;
   Tensor t = in.x.to(arithmetic_type(in.x));
   if (in.b) t = t.add(in.b->to(t.scalar_type()).view_symint({-1, 1, 1}));
   const Tensor u = upsampled(in, sizes, t), negative = u.lt(0);
@@ -167,6 +169,7 @@ std::tuple<Tensor, Tensor> filtered_lrelu_forward_formula(const FlrForwardInputs
 
 std::tuple<Tensor, Tensor> filtered_lrelu_linear_formula(const FlrLinearInputs& in) {
   const FlrSizes sizes = check_filtered_lrelu_linear(in);
+  const NoAutocast guard;
   const Tensor u = upsampled(in, sizes, in.x.to(arithmetic_type(in.x)));
   const Tensor y = downsampled(in, sizes, u.mul(factors(in, sizes, u)));
   const Tensor sums = in.with_sums ? y.sum({0, 2, 3}) : y.new_empty_symint({0});

@@ -113,9 +113,11 @@ void run_passes(Call& call, const FlrPlan& plan) {
   if (!y.is_same(call.y)) call.y.copy_(y);
 }
 
-// False where the kernel needs more shared memory than this chip gives a block.
+// False where no compiler is there to make the kernel, or it needs more shared memory than this chip
+// gives a block.
 bool run_on_tensor_cores(Call& call, const FlrPlan& plan, bool with_sums) {
   FlrVariant* variant = flr_variant(call.args, plan.variant);
+  if (variant == nullptr) return false;
   FilteredLreluArgs args = call.args;
   Tensor sums;
   if (with_sums && plan.parts > 0) {

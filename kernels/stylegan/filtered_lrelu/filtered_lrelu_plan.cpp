@@ -1,6 +1,7 @@
 #include "stylegan/filtered_lrelu/filtered_lrelu_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace lltm_jit {
@@ -15,6 +16,13 @@ int64_t bytes(const FilteredLreluArgs& args, FlrTile tile) {
   return elements * (args.type == ElementType::Double ? 8 : 4);
 }
 
+// Blocks of a launch, of which a grid has at most 2^31 - 1.
+bool fits_a_grid(const FilteredLreluArgs& args, FlrTile tile) {
+  const auto tiles = [](int size, int of_tile) { return (int64_t(size) + of_tile - 1) / of_tile; };
+  const int64_t of_plane = tiles(args.out_h, tile.rows) * tiles(args.out_w, tile.columns);
+  return args.batch * args.channels * of_plane <= std::numeric_limits<int32_t>::max();
+}
+
 // The first that lets two blocks share an SM, else the first that fits; no rows where none does.
 FlrTile tile_for(const FilteredLreluArgs& args, const FlrGpu& gpu) {
   // Far larger filters and factors overflow the sizes of a tile.
@@ -23,7 +31,7 @@ FlrTile tile_for(const FilteredLreluArgs& args, const FlrGpu& gpu) {
   if (std::max(args.up, args.down) > kMostFactor) return {0, 0};
   for (const int64_t room : {gpu.shared_bytes / 2, gpu.shared_bytes}) {
     for (const FlrTile tile : kTiles) {
-      if (bytes(args, tile) <= room) return tile;
+      if (bytes(args, tile) <= room && fits_a_grid(args, tile)) return tile;
     }
   }
   return {0, 0};
@@ -43,6 +51,8 @@ constexpr int64_t kLeastSamples = int64_t(1) << 20;
 bool takes_tensor_cores(const FilteredLreluArgs& args, const FlrGpu& gpu, FlrPlan* plan) {
   const int64_t samples = args.batch * args.channels * args.mid_h * args.mid_w;
   if (gpu.architecture < 80 || samples < kLeastSamples) return false;
+  // A slope beyond 1 would have to be another kernel's: see Note [Slopes] in mma/activation.cuh.
+  if (args.mode != Signs::Read && !(std::abs(args.slope) <= 1)) return false;
   MmaPlan walks{};
   plan->variant = mma_shape(args, gpu.shared_bytes);
   if (!plan_mma(args, plan->variant, &walks)) return false;

@@ -163,6 +163,7 @@ Tensor formula(const Tensor& x, const OptionalTensor& f_, at::IntArrayRef up, at
                c10::SymIntArrayRef padding, bool flip, double gain) {
   const Call call(x, f_, up, down, padding, flip, gain);
   check(call);
+  const NoAutocast guard;
   const auto dtype = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const SymInt images = x.sym_size(0) * x.sym_size(1), height = call.in(1), width = call.in(0);
   Tensor y = x.to(dtype).reshape_symint({images, 1, height, 1, width, 1});

@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t plane = tile / tiles_x / tiles_y;
     const int64_t last = min(first + rows, y.out) - 1;
     const TapRange top(y, first), bottom(y, last);
-    const int64_t end = bottom.index + max(bottom.count, int64_t(0));
+    const int64_t end = min(bottom.index + max(bottom.count, int64_t(0)), y.in);
     const int64_t channel = place % inner;
     const TapRange x(args.horizontal, place / inner);
     const scalar_t* source = plane_of<scalar_t>(args, plane, channel);

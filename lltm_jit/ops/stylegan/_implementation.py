@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+import torch
 from torch import Tensor
 
 _NAMES = ("cuda", "ref")
@@ -42,6 +43,17 @@ def takes_reference(function: str, impl: str, tensor: Tensor) -> bool:
     _check(function, impl)
     chosen = _chosen[-1][0] if _chosen else impl
     return chosen == "ref" or tensor.device.type not in ("cpu", "cuda", "meta")
+
+
+def autocasts(tensor: Tensor) -> bool:
+    """Whether autocast is on where a tensor is; torch refuses to say it of the meta device."""
+    device = tensor.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+def without_autocast(tensor: Tensor) -> AbstractContextManager:
+    """For references, which compute in the dtypes that they choose."""
+    return torch.autocast(tensor.device.type, enabled=False) if autocasts(tensor) else nullcontext()
 
 
 def _check(function: str, impl: str) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
+from typing import SupportsIndex
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from lltm_jit.ops._library import refuse_non_tensor
+from lltm_jit.ops.stylegan._implementation import without_autocast
 
 Factor = int | Sequence[int]  # of both axes, or [x, y]
 Padding = int | Sequence[int]  # on all sides, [x, y], or [x0, x1, y0, y1]
@@ -18,6 +21,8 @@ def pair(function: str, name: str, factor: Factor) -> tuple[int, int]:
     """A factor of both axes as [x, y]."""
     if isinstance(factor, int):
         return (factor, factor)
+    if isinstance(factor, SupportsIndex):  # of numpy
+        return (index(factor),) * 2
     if not isinstance(factor, Sequence) or len(factor) != 2:
         message = f"{function}(): expected {name} to be a number or [x, y], but got {factor!r}"
         raise ValueError(message)
@@ -28,6 +33,8 @@ def sides_of(function: str, padding: Padding) -> tuple[int, int, int, int]:
     """A padding as [x0, x1, y0, y1]."""
     if isinstance(padding, (int, torch.SymInt)):
         return (padding,) * 4
+    if isinstance(padding, SupportsIndex):  # of numpy
+        return (index(padding),) * 4
     if isinstance(padding, Sequence) and len(padding) == 2:
         return (padding[0], padding[0], padding[1], padding[1])
     if isinstance(padding, Sequence) and len(padding) == 4:
@@ -77,7 +84,8 @@ def upfirdn2d_reference(
         y = F.pad(y, [torch.sym_min(side, 0) for side in sides])
     if f is None:
         y = y[:, :, ::down_y, ::down_x]
-    else:
+        return (y * gain).to(x.dtype)
+    with without_autocast(x):
         weight = f.detach().to(dtype) if flip_filter else f.detach().to(dtype).flip(*range(f.ndim))
         if f.ndim == 2:
             y = _depthwise(y, weight, (down_y, down_x))

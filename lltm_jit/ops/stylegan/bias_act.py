@@ -71,7 +71,15 @@ def bias_act_reference(
     gain: float,
     clamp: float | None,
 ) -> Tensor:
-    """``bias_act`` in plain PyTorch, 16-bit types in float; it checks nothing."""
+    """``bias_act`` in plain PyTorch, 16-bit types in float."""
+    if b is not None and b.shape != (x.shape[dim],):
+        raise RuntimeError(
+            f"bias_act(): expected b to have shape [{x.shape[dim]}], but got {list(b.shape)}"
+        )
+    if clamp is not None and not clamp >= 0:
+        raise RuntimeError(
+            f"bias_act(): expected clamp to be None or not negative, but got {clamp}"
+        )
     y = x.to(torch.double if x.dtype == torch.double else torch.float)
     if b is not None:
         y = y + b.to(y.dtype).reshape([-1 if d == dim % x.ndim else 1 for d in range(x.ndim)])
@@ -79,7 +87,8 @@ def bias_act_reference(
     if gain != 1:
         y = y * gain
     if clamp is not None:
-        y = y.clamp(-clamp, clamp)
+        # The derivative is 0 at the clamp itself, too, as of numbers of the result's dtype.
+        y = torch.where(y.to(x.dtype).abs() >= clamp, y.sign() * clamp, y)
     return y.clone() if y is x else y.to(x.dtype)
 
 

@@ -8,11 +8,11 @@ dropped, a transposed or strided convolution leaves it out: there are quicker or
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from lltm_jit.ops._library import refuse_non_tensor
+from lltm_jit.ops.stylegan._implementation import autocasts
 from lltm_jit.ops.stylegan._upfirdn2d_reference import Padding, filter_size, sides_of
 from lltm_jit.ops.stylegan.upfirdn2d import upfirdn2d
 
@@ -88,7 +88,7 @@ def _check(x: Tensor, w: Tensor, up: int, down: int) -> None:
                 f"conv2d_resample(): expected {name} to have 4 dimensions {shape}, "
                 f"but got shape {list(tensor.shape)}"
             )
-    if w.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):  # which casts both
+    if w.dtype != x.dtype and not autocasts(x):  # which casts both
         raise RuntimeError(
             f"conv2d_resample(): expected w to have the dtype of x ({x.dtype}), but got {w.dtype}"
         )

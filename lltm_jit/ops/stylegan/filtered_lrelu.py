@@ -21,7 +21,7 @@ from torch.overrides import has_torch_function
 from lltm_jit import native
 from lltm_jit.jit import variants
 from lltm_jit.ops._library import define, refuse_non_tensors
-from lltm_jit.ops.stylegan._implementation import takes_reference
+from lltm_jit.ops.stylegan._implementation import autocasts, takes_reference
 from lltm_jit.ops.stylegan._upfirdn2d_reference import sides_of, upfirdn2d_reference
 
 _FILTERS = "Tensor? fu, Tensor? fd"
@@ -54,6 +54,7 @@ variants.declare(
         _KERNELS / "stylegan" / "variants" / "filtered_lrelu_mma_cuda.cu",
         (_KERNELS,),
         prepare="filtered_lrelu on tensors of these sizes and dtype, forward and backward,",
+        optional=True,
     )
 )
 
@@ -76,6 +77,10 @@ def filtered_lrelu_reference(
     x = x.double() if dtype == torch.double else x.float()
     if b is not None:
         x = x + b.to(x.dtype)[:, None, None]
+    if not (clamp is None or clamp >= 0):
+        raise RuntimeError(
+            f"filtered_lrelu(): expected clamp to be None or at least 0, but got {clamp}"
+        )
     x = upfirdn2d_reference(x, fu, up, 1, padding, flip_filter, gain * up**2)
     x = torch.where(x < 0, slope * x, x)
     if clamp is not None:
@@ -123,7 +128,9 @@ def filtered_lrelu(
         ``H' = (H * up + top + bottom - (taps_u - 1) - (taps_d - 1) + down - 1) // down``.
         Differentiable any number of times in ``x`` and ``b``. At 0 and at the clamp the derivative
         of the activation is 1. On tensor cores the samples of 16-bit types are half between the
-        filters, and those of float keep 22 bits; elsewhere 16-bit types are computed in float.
+        filters, and those of float keep 22 bits, counted from the largest sample nearby; what is
+        infinite or NaN spreads over the 16 x 16 samples of a tile. Elsewhere 16-bit types are
+        computed in float.
 
     Raises:
         RuntimeError: if a shape, dtype, device or number does not fit, or a filter requires a
@@ -133,9 +140,11 @@ def filtered_lrelu(
     """
     sides = sides_of("filtered_lrelu", padding)
     try:
-        if b is not None and b.dtype != x.dtype and torch.is_autocast_enabled(x.device.type):
-            b = b.to(x.dtype)
         args = (x, fu, fd, b, up, down, sides, gain, slope, clamp, flip_filter)
+        if autocasts(x):  # which would cast what is multiplied under vmap, and leaves b as it is
+            with torch.autocast(x.device.type, enabled=False):
+                b = None if b is None else b.to(x.dtype)
+                return filtered_lrelu(*args[:3], b, *args[4:], impl)
         if takes_reference("filtered_lrelu", impl, x):
             return filtered_lrelu_reference(*args)
         # Subclasses and modes with a __torch_function__ see the operator, not the extension.

@@ -36,7 +36,19 @@ def fused_bias_act_reference(
     alpha: float,
     scale: float,
 ) -> Tensor:
-    """``fused_bias_act`` in plain PyTorch, 16-bit types in float; it checks nothing."""
+    """``fused_bias_act`` in plain PyTorch, 16-bit types in float."""
+    if act not in (_LINEAR, _LEAKY_RELU) or grad not in (0, 1, 2):
+        raise RuntimeError(
+            "fused_bias_act(): expected act to be 1 or 3, and grad to be 0, 1 or 2, "
+            f"but got {act} and {grad}"
+        )
+    if refer is not None and refer.numel() == 0:
+        refer = None
+    if act == _LEAKY_RELU and grad == 1 and (refer is None or refer.shape != input.shape):
+        raise RuntimeError(
+            f"fused_bias_act(): expected refer to have shape {list(input.shape)}, "
+            f"but got {None if refer is None else list(refer.shape)}"
+        )
     if grad == 2:
         return torch.zeros_like(input)
     t = input.to(torch.double if input.dtype == torch.double else torch.float)
@@ -44,7 +56,7 @@ def fused_bias_act_reference(
         t = t + bias.to(t.dtype).reshape([-1 if d == 1 else 1 for d in range(t.ndim)])
     if act == _LEAKY_RELU and grad == 0:
         t = F.leaky_relu(t, alpha)
-    elif act == _LEAKY_RELU and refer is not None:
+    elif refer is not None and act == _LEAKY_RELU:
         t = torch.where(refer > 0, t, alpha * t)
     return (t * scale).to(input.dtype)
 

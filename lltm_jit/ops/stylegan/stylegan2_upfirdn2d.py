@@ -41,6 +41,7 @@ def upfirdn2d(
         TypeError: if an argument is no tensor, or the positional arguments are neither of the two
             lists.
     """
+    refuse_non_tensor("upfirdn2d", "input", input)
     refuse_non_tensor("upfirdn2d", "kernel", kernel)
     if kernel.ndim != 2:
         raise RuntimeError(

@@ -13,7 +13,8 @@ using Pair = std::array<int, 2>;
 
 // The arguments of a call, without pointers. A filter is [width, height]; height 0 is separable.
 FilteredLreluArgs call(const std::string& type, const std::array<int, 4>& shape, int up, int down,
-                       Pair fu, Pair fd, int padding, const std::string& signs) {
+                       Pair fu, Pair fd, int padding, const std::string& signs,
+                       double slope = 0.2) {
   FilteredLreluArgs args{};
   args.batch = shape[0];
   args.channels = shape[1];
@@ -24,6 +25,7 @@ FilteredLreluArgs call(const std::string& type, const std::array<int, 4>& shape,
   args.fu = {nullptr, fu[0], fu[1], false};
   args.fd = {nullptr, fd[0], fd[1], false};
   args.pad_x = args.pad_y = padding;
+  args.slope = slope;
   args.mid_h = args.in_h * up + 2 * padding - (fu[1] ? fu[1] : fu[0]) + 1;
   args.mid_w = args.in_w * up + 2 * padding - fu[0] + 1;
   args.out_h = (args.mid_h - (fd[1] ? fd[1] : fd[0])) / down + 1;
@@ -77,8 +79,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def(
       "plan",
       [](const std::string& type, const std::array<int, 4>& shape, int up, int down, Pair fu,
-         Pair fd, int padding, const std::string& signs, int architecture, int shared_bytes) {
-        const FilteredLreluArgs args = call(type, shape, up, down, fu, fd, padding, signs);
+         Pair fd, int padding, const std::string& signs, double slope, int architecture,
+         int shared_bytes) {
+        const FilteredLreluArgs args = call(type, shape, up, down, fu, fd, padding, signs, slope);
         const FlrPlan plan = flr_plan(args, {architecture, shared_bytes});
         py::list launches;
         const auto add = [&](const FilteredLreluArgs& launch, FlrTile tile) {
@@ -94,7 +97,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       py::kw_only(), py::arg("type") = "float", py::arg("shape") = std::array{16, 512, 64, 64},
       py::arg("up") = 2, py::arg("down") = 2, py::arg("fu") = Pair{12, 0},
       py::arg("fd") = Pair{12, 0}, py::arg("padding") = 11, py::arg("signs") = "none",
-      py::arg("architecture") = 90, py::arg("shared_bytes") = 227 * 1024);
+      py::arg("slope") = 0.2, py::arg("architecture") = 90, py::arg("shared_bytes") = 227 * 1024);
   // Of a call that writes signs and of its backward pass: roads, and the variants' shared memory.
   m.def(
       "both_ways",

@@ -203,6 +203,28 @@ def test_a_clamp_that_rounds_still_masks():
     assert torch.equal(torch.autograd.grad(y.sum(), x)[0], torch.zeros_like(x))
 
 
+def test_the_derivative_at_the_clamp_is_zero_everywhere():
+    x = torch.tensor([-3.0, -2.0, -1.0, 0.0, 2.0, float("inf"), float("nan")])
+    expected = torch.tensor([0.0, 0.0, 1.0, 1.0, 0.0, 0.0])
+    for impl in ("cuda", "ref"):
+        leaf = x.clone().requires_grad_()
+        y = bias_act(leaf, clamp=2.0, impl=impl)
+        torch.testing.assert_close(y, x.clamp(-2, 2), equal_nan=True, rtol=0, atol=0)
+        assert torch.equal(torch.autograd.grad(y.sum(), leaf)[0][:-1], expected)
+    tangent = torch.func.jvp(lambda x: bias_act(x, clamp=2.0), (x,), (torch.ones_like(x),))[1]
+    assert torch.equal(tangent[:-1], expected)
+
+
+def test_the_reference_refuses_what_it_would_take_silently():
+    x = torch.zeros(2, 3)
+    for args, message in [
+        ({"b": torch.zeros(1)}, r"expected b to have shape \[3\], but got \[1\]"),
+        ({"clamp": -1.0}, "expected clamp to be None or not negative, but got -1.0"),
+    ]:
+        with pytest.raises(RuntimeError, match=message):
+            bias_act(x, impl="ref", **args)
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_undefined_gradients_and_single_inputs(device):
     for act in ("tanh", "swish"):

@@ -39,8 +39,8 @@ BAD = {
         "fu to have 1 or 2 dimensions, [taps] or [height, width], but got shape [1, 2, 2]",
     ),
     "no taps": ({"fd": F[:0]}, "fd to have at least one tap, but got shape [0]"),
-    "up": ({"up": 0}, "up to be from 1 to 65536, but got 0"),
-    "down": ({"down": -2}, "down to be from 1 to 65536, but got -2"),
+    "up": ({"up": 0}, "up to be from 1 to 1024, but got 0"),
+    "down": ({"down": -2}, "down to be from 1 to 1024, but got -2"),
     "clamp": ({"clamp": -0.5}, "clamp to be None or at least 0, but got -0.5"),
     "clamp nan": ({"clamp": float("nan")}, "clamp to be None or at least 0, but got nan"),
     "height": (

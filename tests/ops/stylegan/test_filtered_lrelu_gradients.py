@@ -212,6 +212,22 @@ def test_autocast_leaves_the_dtype(dtype, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_autocast_leaves_the_arithmetic(device):
+    """Of formulas and references too, whose products it would cast."""
+    x, f = torch.randn(3, 1, 2, 8, 8, device=device), make_filter(4, device)
+
+    def call(x, **options):
+        return filtered_lrelu(x, f, f, up=2, down=2, padding=4, **options)
+
+    def values():
+        return vmap(call)(x), jvp(call, (x[0],), (x[1],))[1], call(x[0], impl="ref")
+
+    expected = values()
+    with torch.autocast(device, torch.bfloat16):
+        torch.testing.assert_close(values(), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_filters_get_no_gradient(device):
     x, b = make_inputs((1, 2, 8, 8), torch.float, device)
     f = make_filter(4, device).requires_grad_()

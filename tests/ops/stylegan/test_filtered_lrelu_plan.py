@@ -56,6 +56,8 @@ def test_factors_of_the_tensor_cores(roads, up, down, type, signs):
         {"fd": (25, 0), "down": 4},
         {"fu": (3, 4)},
         {"fd": (1, 1)},
+        {"slope": 2.0},
+        {"slope": -1.5, "signs": "write"},
         {"shape": (2, 4, 64, 64)},
         {"shape": (1, 1, 500, 500)},
     ],
@@ -123,6 +125,13 @@ def test_filters_that_are_none_are_for_tensor_cores_where_the_factor_is_1(roads)
 )
 def test_longer_filters(roads, gpu, type, taps, planned):
     assert road(roads, gpu, type=type, fu=taps, fd=taps, padding=400) == planned
+
+
+def test_more_tiles_than_a_grid_has_blocks(roads):
+    shape, few = (2**16, 2**15, 1, 1), (2**16, 2**15 - 1, 1, 1)
+    small = {"fu": (1, 0), "fd": (1, 0), "up": 1, "down": 1, "padding": 0, "type": "double"}
+    assert road(roads, shape=shape, **small) == "Formula"
+    assert road(roads, shape=few, **small) == "Direct"
 
 
 @settings(max_examples=200, deadline=None)

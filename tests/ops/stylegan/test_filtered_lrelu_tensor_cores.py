@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from flr_testing import (
@@ -78,6 +81,37 @@ def test_signs_of_one_road_are_read_by_another(dtype):
             grads.append(torch.ops.lltm_jit.filtered_lrelu_linear(ones, signs.to(device), *args)[0])
     for grad in grads[1:]:
         assert error(grad.cpu(), grads[0]) < 4 * LIMITS[dtype]
+
+
+def test_a_steep_slope():
+    """Whose derivative at 0 is 1, as that of others."""
+    x = torch.zeros(4, 64, 64, 64, device="cuda", requires_grad=True)
+    y = filtered_lrelu(x, gain=1.0, slope=2.0)
+    assert torch.equal(torch.autograd.grad(y.sum(), x)[0], torch.ones_like(x))
+
+
+WITHOUT_COMPILER = """
+import torch
+from lltm_jit.jit import ToolchainError, variants
+from lltm_jit.ops.filtered_lrelu import filtered_lrelu
+
+def load(variant, function):
+    raise ToolchainError("nvcc was not found")
+
+variants.load = load
+x, f = torch.randn(4, 64, 64, 64, device="cuda"), torch.full((12,), 1 / 12, device="cuda")
+for _ in range(2):
+    y = filtered_lrelu(x, f, f, up=2, down=2, padding=11)
+torch.testing.assert_close(y, filtered_lrelu(x, f, f, up=2, down=2, padding=11, impl="ref"))
+"""
+
+
+def test_without_a_compiler_another_kernel_runs():
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_COMPILER], capture_output=True, text=True, check=True
+    )
+    words = "stylegan.filtered_lrelu: nvcc was not found; a slower kernel runs instead"
+    assert done.stderr.count(words) == 1
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -142,6 +142,13 @@ def test_bad_input(case):
     assert str(raised.value) == f"fused_bias_act(): {message}"
 
 
+@pytest.mark.parametrize("case", ["act", "grad", "refer", "no refer"])
+def test_the_reference_refuses_what_it_would_take_silently(case):
+    args, _ = BAD[case]
+    with pytest.raises(RuntimeError, match=r"^fused_bias_act\(\): expected "):
+        fused_bias_act(*args, impl="ref")
+
+
 def test_what_is_no_tensor():
     with pytest.raises(TypeError, match="expected input to be a tensor, but got float"):
         fused_leaky_relu(1.0)

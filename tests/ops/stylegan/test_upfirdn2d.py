@@ -344,6 +344,19 @@ def test_cuda_graph_and_side_stream(channels_last):
         torch.testing.assert_close(late, expected)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_padding_far_below_the_image(device):
+    """Whose rows no kernel may look for in memory."""
+    x, f = (
+        torch.randn(1, 1, 4, 100, dtype=torch.double, device=device),
+        torch.ones(4, device=device),
+    )
+    y = upfirdn2d(x, f, padding=[0, 0, 100_000, 100_000])
+    image = upfirdn2d(x, f, padding=[0, 0, 3, 3])
+    torch.testing.assert_close(y[:, :, 99_997:100_004], image)
+    assert y.count_nonzero() == image.count_nonzero()
+
+
 @pytest.mark.large
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("channels_last", [False, True])

@@ -159,6 +159,20 @@ def test_autocast_leaves_the_dtype(device):
         assert upsample2d(x.half(), f).dtype == torch.half
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_autocast_leaves_the_arithmetic(device):
+    """Of formulas and references too, whose convolutions it would cast."""
+    f, x = setup_filter([1, 3, 3, 1], device), torch.randn(3, 1, 2, 5, 6, device=device)
+
+    def results():
+        tangent = jvp(lambda x: upsample2d(x, f), (x[0],), (x[1],))[1]
+        return vmap(lambda x: upsample2d(x, f))(x), tangent, upsample2d(x[0], f, impl="ref")
+
+    expected = results()
+    with torch.autocast(device, torch.bfloat16):
+        torch.testing.assert_close(results(), expected, rtol=0, atol=0)
+
+
 # --------------------------------------------------------------------------------------- modules --
 
 
