@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 from lltm_jit.jit import BuildInfo
@@ -26,12 +27,21 @@ def run(args: argparse.Namespace) -> int:
 
 def collect(info: BuildInfo) -> list[tuple[float, str]]:
     """The seconds of each step of a build, and what it made."""
-    sources = {source.stem: source for source in info.sources}
-    steps = []
-    for output, seconds in seconds_by_output(info.directory).items():
-        source = sources.get(output.split(".")[0])
-        steps.append((seconds, f"{info.name}: {source.name if source else f'link {output}'}"))
-    return steps
+    sources = sources_by_output(info.directory)
+    return [
+        (seconds, f"{info.name}: {sources.get(output, f'link {output}')}")
+        for output, seconds in seconds_by_output(info.directory).items()
+    ]
+
+
+def sources_by_output(build: Path) -> dict[str, str]:
+    """For each object that the build file makes, the name of the file that it is compiled from."""
+    rules = re.findall(
+        r"^build (\S+): (?:cuda_)?compile ((?:\$.|[^$\n])+)$",
+        (build / "build.ninja").read_text("utf-8"),
+        re.MULTILINE,
+    )
+    return {output: Path(re.sub(r"\$(.)", r"\1", source)).name for output, source in rules}
 
 
 def seconds_by_output(build: Path) -> dict[str, float]:

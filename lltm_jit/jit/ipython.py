@@ -35,6 +35,13 @@ _FUNCTION = re.compile(
     r"\s*(?:noexcept)?\s*(?P<result>->[\w:<>,&*\s]+)?",
     re.DOTALL,
 )
+_ATTRIBUTE = re.compile(r"\[\[.*?\]\]|__attribute__\s*\(\(.*?\)\)", re.DOTALL)
+# Neither a type, nor a variable, nor a macro alone.
+_LIKE_A_FUNCTION = re.compile(
+    r"(?!(?:struct|class|union|enum|using|typedef)\b|\w+\s*\([^()]*\)\s*$)[^=]*?[\s&*>)](?P<name>[A-Za-z_]\w*)"
+    r"\s*\([^()]*\)[^()]*",
+    re.DOTALL,
+)
 _NAMESPACE = re.compile(r'extern\s+"C"|(?:inline\s+)?namespace(?:\s+(?P<name>[\w:]+))?')
 _OWN = r"\b(?:static|template|operator|main|__global__|__device__)\b"
 _TEXT = r"\bconst\s+char\s*\*|\bchar\s+const\s*\*"
@@ -103,7 +110,11 @@ def functions_of(cell: str, kind: str = "cpp") -> tuple[dict[str, str], dict[str
     left_out: dict[str, str] = {}
     for head, scopes in _definitions(text):
         function = _FUNCTION.fullmatch(head)
-        if function is None or re.search(_OWN, f"{function['type']} {function['name']}"):
+        if function is None:
+            if (unknown := _LIKE_A_FUNCTION.fullmatch(head)) and not re.search(_OWN, head):
+                left_out[unknown["name"]] = "not understood"
+            continue
+        if re.search(_OWN, f"{function['type']} {function['name']}"):
             continue
         names = [name for scope in scopes if (name := _NAMESPACE.fullmatch(scope)["name"])]  # type: ignore[index]
         name = "::".join([*names, function["name"]])
@@ -135,7 +146,7 @@ def _definitions(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
             parentheses += 1 if mark[0] == "(" else -1
         elif parentheses == 0:
             if mark[0] == "{":
-                head = re.sub(r"\[\[.*?\]\]", "", text[start : mark.start()]).strip()
+                head = re.sub(_ATTRIBUTE, "", text[start : mark.start()]).strip()
                 if (
                     all(_NAMESPACE.fullmatch(scope) for scope in scopes)
                     and "namespace" not in scopes

@@ -65,6 +65,23 @@ def test_timings_leave_out_a_source_that_is_gone(empty_root, tmp_path):
     assert timings.seconds_by_output(info.directory).keys() == {"tiny.o", info.library.name}
 
 
+def test_timings_name_sources_whatever_their_objects_are_called(empty_root, tmp_path):
+    spec, toolchain = tiny_spec(tmp_path)
+    texts = {"other/tiny.cpp": "int a;\n", "a b.cpp": "int b;\n", "c.d.cpp": "int c;\n"}
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    sources = (*spec.sources, *(tmp_path / name for name in texts))
+    info = engine.build(replace(spec, sources=sources), toolchain)
+    assert sorted(name for _, name in timings.collect(info)) == [
+        "tiny: a b.cpp",
+        "tiny: c.d.cpp",
+        f"tiny: link {info.library.name}",
+        "tiny: tiny.cpp",
+        "tiny: tiny.cpp",
+    ]
+
+
 def test_flags_build_an_extension_from_a_makefile(capsys, tmp_path):
     assert main(["flags"]) == 0
     (tmp_path / "flags.mk").write_text(capsys.readouterr().out)

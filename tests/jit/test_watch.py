@@ -301,6 +301,32 @@ def test_functions_of_a_cell_at_every_namespace_scope():
     assert left_out["six"] == "not seen by C++"
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        "std::function<int(int)> odd()",
+        "decltype(auto) odd(int x)",
+        "int odd(int x) requires true",
+        "int odd(int x) try",
+        "MACRO(x)\nint odd(int x)",
+    ],
+)
+def test_functions_that_are_not_understood_are_told(head):
+    assert ipython.functions_of(f"{head} {{ return 1; }}") == ({}, {"odd": "not understood"})
+
+
+def test_what_is_no_function_is_not_told():
+    cell = """
+        struct Type { int member() { return 1; } };
+        enum class Which { one };
+        auto lambda = [](int x) { return x; };
+        int values[] = {1, 2}, value{f(3)};
+        TORCH_LIBRARY(mine, m) {}
+        __attribute__((noinline)) int twice(int x) { return 2 * x; }
+    """
+    assert ipython.functions_of(cell) == ({"twice": "int twice(int x);"}, {})
+
+
 def test_cell_is_built_into_a_variable(bench, shell, capsys):
     shell.run_cell_magic("cpp", "_C", CELL)
     text = Path(shell.user_ns["_C"].__file__).read_text(errors="replace")

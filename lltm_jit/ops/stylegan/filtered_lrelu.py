@@ -140,11 +140,13 @@ def filtered_lrelu(
     """
     sides = sides_of("filtered_lrelu", padding)
     try:
-        args = (x, fu, fd, b, up, down, sides, gain, slope, clamp, flip_filter)
         if autocasts(x):  # which would cast what is multiplied under vmap, and leaves b as it is
             with torch.autocast(x.device.type, enabled=False):
                 b = None if b is None else b.to(x.dtype)
-                return filtered_lrelu(*args[:3], b, *args[4:], impl)
+                return filtered_lrelu(
+                    x, fu, fd, b, up, down, padding, gain, slope, clamp, flip_filter, impl
+                )
+        args = (x, fu, fd, b, up, down, sides, gain, slope, clamp, flip_filter)
         if takes_reference("filtered_lrelu", impl, x):
             return filtered_lrelu_reference(*args)
         # Subclasses and modes with a __torch_function__ see the operator, not the extension.
