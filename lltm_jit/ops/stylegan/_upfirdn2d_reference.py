@@ -42,13 +42,15 @@ def filter_size(function: str, f: Tensor | None) -> tuple[int, int]:
     """The taps of a filter on the axes x and y."""
     if f is None:
         return (1, 1)
-    refuse_non_tensor(function, "f", f, optional=True)
-    if f.ndim not in (1, 2):
+    if not isinstance(f, Tensor):
+        refuse_non_tensor(function, "f", f, optional=True)
+    shape = f.shape
+    if not 1 <= len(shape) <= 2:
         raise RuntimeError(
             f"{function}(): expected f to have shape [taps] or [taps_y, taps_x], "
-            f"but got {list(f.shape)}"
+            f"but got {list(shape)}"
         )
-    return (f.shape[-1], f.shape[0])
+    return (shape[-1], shape[0])
 
 
 def upfirdn2d_reference(
