@@ -24,46 +24,6 @@ namespace lltm_jit {
 // The taps of a filter shorter than kTaps are zeros, which make NaN of an infinity or NaN that they meet.
 // So a result that is not finite is computed again, from the taps that are there.
 
-// The columns that a thread's outputs need of one row, from shared memory.
-template <typename S>
-__device__ __forceinline__ void read_window(const StripArgs& args, const StripJob<S>& job,
-                                            const char* row, float (&window)[S::kWindow][S::kVec]) {
-  using scalar_t = typename S::scalar_t;
-  if constexpr (S::kVec > 1) {
-    const auto* source = reinterpret_cast<const scalar_t*>(row) +
-                         (job.lane_x * S::kStep * args.channel_lanes + job.lane_c) * S::kVec;
-#pragma unroll
-    for (int w = 0; w < S::kWindow; ++w) {
-      load_pack<S::kVec>(source + w * args.channel_lanes * S::kVec, window[w]);
-    }
-  } else {
-    constexpr int kOfLoad = S::kLoadBytes / 4;
-    uint32_t words[S::kLoads * kOfLoad];
-    const auto* source =
-        reinterpret_cast<const uint32_t*>(row + job.lane_x * S::kStep * sizeof(scalar_t));
-#pragma unroll
-    for (int k = 0; k < S::kLoads; ++k) {
-      const auto pack = load_raw<kOfLoad>(source + k * kOfLoad);
-#pragma unroll
-      for (int v = 0; v < kOfLoad; ++v) words[k * kOfLoad + v] = pack.values[v];
-    }
-    if constexpr (sizeof(scalar_t) == 4) {
-#pragma unroll
-      for (int w = 0; w < S::kWindow; ++w) window[w][0] = __uint_as_float(words[w]);
-    } else {
-      const uint32_t pair = odd_start<S>(args) != 0 ? 0x5432 : 0x3210;
-#pragma unroll
-      for (int w = 0; w < S::kWindow; w += 2) {
-        const uint32_t two = __byte_perm(words[w / 2], words[w / 2 + 1], pair);
-        window[w][0] = to_opmath(scalar_t{static_cast<uint16_t>(two)});
-        if (w + 1 < S::kWindow) {
-          window[w + 1][0] = to_opmath(scalar_t{static_cast<uint16_t>(two >> 16)});
-        }
-      }
-    }
-  }
-}
-
 // One row's products with a row of taps, added to `sums`: of output column c, tap t meets window column
 // c kDown + t, or with kUp = 2 every second tap meets every column.
 template <typename S>
@@ -152,6 +112,12 @@ __device__ __forceinline__ bool read_filter(const StripArgs& args, FilterTaps<S:
   return __syncthreads_and(fits);
 }
 
+template <int kRows, int kColumns>
+__device__ __forceinline__ void clear(float (&values)[kRows][kColumns]) {
+#pragma unroll
+  for (int k = 0; k < kRows * kColumns; ++k) values[k / kColumns][k % kColumns] = 0;
+}
+
 // The filter in registers, and the sums of the output rows that are not complete.
 template <typename S, bool kSeparable>
 struct StripSums {
@@ -173,19 +139,19 @@ struct StripSums {
       for (int t = 0; t < S::kTaps; ++t) vertical[t] = taps.vertical[t];
     }
 #pragma unroll
-    for (int k = 0; k < S::kSums + S::kUp; ++k) {
-#pragma unroll
-      for (int c = 0; c < S::kWide; ++c) {
-#pragma unroll
-        for (int v = 0; v < S::kVec; ++v) sums[k][c][v] = 0;
-      }
-    }
+    for (int k = 0; k < S::kSums + S::kUp; ++k) clear(sums[k]);
   }
 
-  // Adds the e-th of the kDown rows of a step; the first moves the sums on by kUp rows.
-  __device__ __forceinline__ void add(const float (&window)[S::kWindow][S::kVec], int e) {
-    float filtered[S::kWide][S::kVec] = {};
-    if constexpr (kSeparable) filter_row<S>(window, horizontal[0], filtered);
+  // Adds the e-th of the kDown rows of a step; the first moves the sums on by kUp rows. Rows outside of
+  // the image are zeros, of which nothing is read.
+  __device__ __forceinline__ void add(const StripArgs& args, const StripJob<S>& job, uint32_t row,
+                                      bool inside, int e) {
+    float window[S::kWindow][S::kVec], filtered[S::kWide][S::kVec] = {};
+    if constexpr (!kSeparable) clear(window);
+    if (inside) {
+      read_window<S>(args, job, row, window);
+      if constexpr (kSeparable) filter_row<S>(window, horizontal[0], filtered);
+    }
 #pragma unroll
     for (int k = 0; k < S::kSums; ++k) {
       const int t = S::kDown == 2 ? 2 * (S::kSums - 1 - k) + e : S::kTaps - 1 - k;
@@ -233,7 +199,7 @@ __device__ __forceinline__ bool write_row(const StripArgs& args, typename S::sca
 template <typename S>
 __device__ __noinline__ void write_directly(const StripArgs& args) {
   using scalar_t = typename S::scalar_t;
-  const StripJob<S> job(args, nullptr);
+  const StripJob<S> job(args, nullptr, nullptr);
   const int column = job.column + job.lane_x * S::kWide;
   const int end = min(column + S::kWide, args.horizontal.out);
   const int last_row = min(job.row + args.rows, args.vertical.out);
@@ -250,26 +216,46 @@ __device__ __noinline__ void write_directly(const StripArgs& args) {
 
 template <typename S>
 __device__ __forceinline__ int stages_of(const StripArgs& args) {
-  return ceil_div((args.rows / S::kUp + S::kLead) * S::kDown, kStripRows);
+  return ceil_div((args.rows / S::kUp + S::kLead) * S::kDown, S::kRows);
 }
 
 // Begins to copy a stage's rows, to slot `slot`; `stage` counts from the strip's beginning.
 template <typename S>
 __device__ __forceinline__ void fetch_stage(const StripArgs& args, const StripJob<S>& job,
-                                            int stage, int slot) {
-  const int first = job.row * S::kDown / S::kUp + args.vertical.start + stage * kStripRows;
-  const int offset = slot * kStripRows * args.row_bytes;
-  if (S::kVec == 1 && !args.async) {
-    copy_rows<S>(args, job, first, offset);
+                                            const CUtensorMap& map, int stage, int slot) {
+  const int first = job.first_row(args) + stage * S::kRows;
+  if (args.boxes) {
+    fetch_box<S>(args, job, map, first, slot);
+  } else if (S::kVec == 1 && !args.async) {
+    copy_rows<S>(args, job, first, slot * args.stage_bytes);
   } else {
-    fetch_rows<S>(args, job, first, offset);
+    fetch_rows<S>(args, job, first, slot * args.stage_bytes);
+  }
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Waits for the rows of a slot, and until the team has done with those of the slot before.
+template <typename S>
+__device__ __forceinline__ void wait_for_stage(const StripArgs& args, const StripJob<S>& job,
+                                               int slot, int parity) {
+  if (args.boxes) {
+#if __CUDA_ARCH__ >= 900
+    job.barriers[slot].wait(parity);
+#endif
+  } else {
+    asm volatile("cp.async.wait_group %0;" ::"n"(S::kStages - 2) : "memory");
+  }
+  if (args.team == 32) {
+    __syncwarp();
+  } else {
+    __syncthreads();
   }
 }
 
 // Walks down the strip, of which the first stages are on their way; whether all results are finite.
 template <typename S, bool kSeparable>
 __device__ __forceinline__ bool walk(const StripArgs& args, const StripJob<S>& job,
-                                     const FilterTaps<S::kTaps>& taps) {
+                                     const CUtensorMap& map, const FilterTaps<S::kTaps>& taps) {
   StripSums<S, kSeparable> state(taps);
   const int stages = stages_of<S>(args);
   const int column = job.column + job.lane_x * S::kWide, left = args.horizontal.out - column;
@@ -280,25 +266,22 @@ __device__ __forceinline__ bool walk(const StripArgs& args, const StripJob<S>& j
   auto* target =
       job.y + (job.row + done) * step + static_cast<int64_t>(column) * args.channels + job.channel;
   bool finite = true;
-  for (int stage = 0, slot = 0; stage < stages; ++stage) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(kStripStages - 2) : "memory");
-    if (args.lanes <= 32) {
-      __syncwarp();
-    } else {
-      __syncthreads();
+  const int first = job.first_row(args);
+  for (int stage = 0, slot = 0, parity = 0; stage < stages; ++stage) {
+    wait_for_stage<S>(args, job, slot, parity);
+    const int last = slot == 0 ? S::kStages - 1 : slot - 1;
+    if (stage + S::kStages - 1 < stages) {
+      fetch_stage<S>(args, job, map, stage + S::kStages - 1, last);
+    } else if (!args.boxes) {
+      asm volatile("cp.async.commit_group;" ::: "memory");
     }
-    if (stage + kStripStages - 1 < stages) {
-      fetch_stage<S>(args, job, stage + kStripStages - 1, slot == 0 ? kStripStages - 1 : slot - 1);
-    }
-    asm volatile("cp.async.commit_group;" ::: "memory");
-    const char* source = job.shared + slot * kStripRows * args.row_bytes;
+    uint32_t source = shared_address(job.shared) + slot * args.stage_bytes;
 #pragma unroll 1
-    for (int r = 0; r < kStripRows; r += S::kDown) {
+    for (int r = 0; r < S::kRows; r += S::kDown) {
 #pragma unroll
       for (int e = 0; e < S::kDown; ++e) {
-        float window[S::kWindow][S::kVec];
-        read_window<S>(args, job, source, window);
-        state.add(window, e);
+        const unsigned i = first + stage * S::kRows + r + e;
+        state.add(args, job, source, i < static_cast<unsigned>(args.vertical.in), e);
         source += args.row_bytes;
       }
 #pragma unroll
@@ -310,29 +293,38 @@ __device__ __forceinline__ bool walk(const StripArgs& args, const StripJob<S>& j
       }
       done += S::kUp;
     }
-    if (++slot == kStripStages) slot = 0;
+    if (++slot == S::kStages) {
+      slot = 0;
+      parity ^= 1;
+    }
   }
   return finite;
 }
 
 template <typename S>
-__global__ void __launch_bounds__(kStripThreads)
-    strip_kernel(const __grid_constant__ StripArgs args) {
-  extern __shared__ __align__(16) char shared[];
+__global__ void __launch_bounds__(kStripThreads, S::kBlocks)
+    strip_kernel(const __grid_constant__ StripArgs args, const __grid_constant__ CUtensorMap map) {
+  extern __shared__ __align__(kBoxAlignment) char shared[];
   __shared__ FilterTaps<S::kTaps> taps;
+  __shared__ CopyBarrier barriers[S::kBarriers];
   wait_for_predecessor();
-  const StripJob<S> job(args, shared);
-#pragma unroll 1
-  for (int stage = 0; stage < kStripStages - 1; ++stage) {
-    if (stage < stages_of<S>(args)) fetch_stage<S>(args, job, stage, stage);
-    asm volatile("cp.async.commit_group;" ::: "memory");
+  const StripJob<S> job(args, shared, barriers);
+#if __CUDA_ARCH__ >= 900
+  if (args.boxes && threadIdx.x % args.team == 0) {
+    for (int slot = 0; slot < S::kStages; ++slot) job.barriers[slot].init(1);
+    publish_barriers();
   }
-  const bool separable = read_filter<S>(args, taps);
+#endif
+#pragma unroll 1
+  for (int stage = 0; stage < S::kStages - 1; ++stage) {
+    if (stage < stages_of<S>(args)) fetch_stage<S>(args, job, map, stage, stage);
+  }
+  const bool separable = read_filter<S>(args, taps);  // after which all threads see the barriers
   bool finite;
   if constexpr (S::kTwoDimensional) {
-    finite = separable ? walk<S, true>(args, job, taps) : walk<S, false>(args, job, taps);
+    finite = separable ? walk<S, true>(args, job, map, taps) : walk<S, false>(args, job, map, taps);
   } else {
-    finite = walk<S, true>(args, job, taps);
+    finite = walk<S, true>(args, job, map, taps);
   }
   if (!finite && !args.exact) write_directly<S>(args);
 }

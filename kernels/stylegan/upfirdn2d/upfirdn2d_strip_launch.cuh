@@ -5,17 +5,18 @@
 
 namespace lltm_jit {
 
-// What a thread owns, of tensors whose columns lie side by side, and whose channels do. With twelve taps
-// eight columns leave few registers, which pays where half of the taps meet zeros.
+// What a thread owns, of tensors whose columns lie side by side, and whose channels do. The more columns,
+// the fewer loads and conversions for each, and the fewer threads have room.
 template <typename scalar_t, int kTaps, int kUp, int kDown>
 struct PlaneShape {
   static constexpr int kVec = 1;
-  static constexpr int kWide = sizeof(scalar_t) == 2 && kTaps <= (kUp == 2 ? 12 : 8) ? 8 : 4;
+  static constexpr bool kMany = sizeof(scalar_t) == 2 || (kTaps == 12 && kUp == 1);
+  static constexpr int kWide = kDown == 1 && kTaps <= 12 && kMany ? 8 : 4;
 };
 template <typename scalar_t, int kTaps, int kUp, int kDown>
 struct PixelShape {
   static constexpr int kVec = kTaps <= 8 ? 4 : 2;
-  static constexpr int kWide = 2;
+  static constexpr int kWide = kTaps == 12 ? 4 : 2;
 };
 
 inline int round_up_to_power(int64_t n, int most) {
@@ -31,22 +32,45 @@ inline StripAxis strip_axis(const UpfirdnAxis& axis) {
           static_cast<int>(-(axis.pad + shift) / axis.up), shift, static_cast<int>(axis.taps)};
 }
 
-// The rows of a strip: many, since each strip reads some kTaps rows more than it writes, while there are
-// enough threads for the chip; fewer threads where it reads the most beside what it writes.
+// Note [Waves]
+// All blocks do the same work, and those of the last wave leave the chip idle if they are few. So with
+// many taps, of which each strip reads and filters some kTaps rows more than it writes, strips are as high
+// as leaves work for the whole chip, and at (16, 512, 64, 64) the registers are limited so that one wave,
+// or two full ones, take all blocks. With few taps there are many blocks.
 template <typename S>
-int rows_of_strip(const StripArgs& args, int64_t strips_across) {
-  constexpr bool kPixels = S::kVec > 1;
-  constexpr bool kFewer =
-      kPixels ? S::kDown == 2 || (S::kTaps > 8 && S::kUp == 1) : S::kDown == 2 && S::kTaps <= 8;
-  constexpr int64_t kWantedThreads = 132 * (kPixels ? (kFewer ? 960 : 1024) : kFewer ? 400 : 512);
-  constexpr int kMostRows = 128, kLeastRows = 4 * S::kUp;
+int rows_of_strip(const StripArgs& args, int64_t teams_across) {
+  constexpr bool kManyPixels = S::kVec > 1 && S::kTaps > 8;
+  constexpr int64_t kWantedThreads = 132 * (kManyPixels ? 240 : 480);
+  constexpr bool kLarge = sizeof(typename S::scalar_t) == 2 || S::kUp * S::kDown == 2;
+  constexpr int kMostRows = S::kTaps > 8 ? 128 : kLarge ? 32 : 16;
+  constexpr int kLeastRows = 4 * S::kUp;
   int rows = kMostRows;
   while (rows > kLeastRows &&
          (rows / 2 >= args.vertical.out ||
-          strips_across * ceil_div(args.vertical.out, rows) * args.lanes < kWantedThreads)) {
+          teams_across * ceil_div(args.vertical.out, rows) * args.team < kWantedThreads)) {
     rows /= 2;
   }
   return rows;
+}
+
+// Makes rows as long as boxes must be, and the map of x. Note [Rows in boxes]
+template <typename S>
+bool make_boxes(CUtensorMap* map, StripArgs* args) {
+  using scalar_t = typename S::scalar_t;
+  const Upfirdn2dArgs& call = args->call;
+  const int pixel = S::kVec > 1 ? args->channel_lanes * S::kVec : 1;  // elements
+  const int pixel_bytes = pixel * int(sizeof(scalar_t)), step = kBoxAlignment / S::kRows;
+  args->row_bytes = ceil_div(args->row_bytes, step) * step;
+  while (args->row_bytes % pixel_bytes != 0) args->row_bytes += step;
+  const int columns = args->row_bytes / pixel_bytes, groups = args->team / args->lanes;
+  const int64_t width = call.horizontal.in, height = call.vertical.in;
+  if constexpr (S::kVec > 1) {
+    return encode_dense_map<scalar_t, 4>(map, call.x, {call.channels, width, height, args->planes},
+                                         {pixel, columns, S::kRows, 1});
+  } else {
+    return encode_dense_map<scalar_t, 3>(map, call.x, {width, height, args->planes},
+                                         {columns, S::kRows, groups});
+  }
 }
 
 // cudaErrorInvalidConfiguration, and nothing is launched, where the chip has too little shared memory or
@@ -66,19 +90,46 @@ cudaError_t launch_strips(const Upfirdn2dArgs& call, cudaStream_t stream) {
   args.y_plane = call.vertical.out * call.horizontal.out * args.channels;
   args.wide_stores = call.horizontal.out % S::kWide == 0 &&
                      aligned(min(S::kWide * int(sizeof(scalar_t)), kAccessBytes), call.y);
-  args.async = aligned(4, call.x) && call.horizontal.in * sizeof(scalar_t) % 4 == 0;
-  // Of few taps, 128 bytes of channels a group. With more, 64: then more of the columns that a group
-  // reads are its own.
-  constexpr int kMostChannelLanes = (S::kTaps <= 8 ? 128 : 64) / (sizeof(scalar_t) * S::kVec);
+  int architecture = 0;
+  if (const auto error = code_architecture(strip_kernel<S>, &architecture); error != cudaSuccess) {
+    return error;
+  }
+  const int64_t row_bytes_of_x = call.horizontal.in * args.channels * sizeof(scalar_t);
+  const int64_t planes = pixels ? call.batch : call.batch * call.channels;
+  if (planes >= int64_t(1) << 31) return cudaErrorInvalidConfiguration;
+  args.planes = static_cast<int>(planes);
+  args.boxes =
+      architecture >= 90 && row_bytes_of_x % 16 == 0 && aligned(16, call.x) && map_encoder();
+  args.async = aligned(4, call.x) && row_bytes_of_x % 4 == 0;
+  if (!pixels) {
+    // The engine's boxes begin at multiples of 16 bytes, and copies by threads at whole words.
+    const int grain = args.boxes ? 16 : args.async ? 4 : sizeof(scalar_t);
+    const int lead = (args.horizontal.start & 15) * int(sizeof(scalar_t)) & (grain - 1);
+    args.lead = lead / int(sizeof(scalar_t));
+    args.odd = lead % 4 != 0;
+    args.skip = lead / S::kLoadBytes * S::kLoadBytes;
+    args.words = (lead - args.skip) / 4;
+  }
+  // The channels of a group: fewer leave more columns, of which more are the group's own.
+  constexpr int kMostChannelLanes = (S::kTaps <= 8 ? 256 : 128) / (sizeof(scalar_t) * S::kVec);
   args.channel_lanes =
       pixels ? round_up_to_power(ceil_div(args.channels, S::kVec), kMostChannelLanes) : 1;
-  const int most_lanes_x = pixels ? kStripThreads / args.channel_lanes : 32;
+  const auto columns_of = [](int lanes_x) { return (lanes_x - 1) * S::kStep + S::kWindow; };
+  int most_lanes_x = pixels ? kStripThreads / args.channel_lanes : 32;
+  constexpr int kMostOfBox = 256 - 32;  // elements on an axis, less what rounding adds
+  while (args.boxes && columns_of(most_lanes_x) > kMostOfBox) most_lanes_x /= 2;
   // Narrow images leave some lanes idle: groups of fewer have more columns of others to copy.
   const int least_lanes_x = pixels ? max(32 / args.channel_lanes, 1) : 4;
   const int lanes_x =
       max(least_lanes_x, round_up_to_power(ceil_div(call.horizontal.out, S::kWide), most_lanes_x));
   args.lanes = lanes_x * args.channel_lanes;
-  const int columns = (lanes_x - 1) * S::kStep + S::kWindow;
+  args.team = max(args.lanes, 32);
+  // Boxes of few taps are so small that the engine's time for each counts: those of a block are one.
+  if (args.boxes && !pixels && S::kUp == 1 && S::kTaps <= 8 &&
+      planes >= 8 * kStripThreads / args.lanes) {
+    args.team = kStripThreads;
+  }
+  const int columns = columns_of(lanes_x);
   constexpr int kEach = S::kPiece / sizeof(scalar_t);
   int read = 0;  // bytes, of which the last may be of no use
   if (pixels) {
@@ -87,35 +138,45 @@ cudaError_t launch_strips(const Upfirdn2dArgs& call, cudaStream_t stream) {
   } else {
     args.row_pieces = ceil_div(columns + 1, kEach);
     args.piece_step = args.lanes * kEach;
-    read = (lanes_x - 1) * S::kStep * int(sizeof(scalar_t)) + S::kLoads * S::kLoadBytes;
+    read = (lanes_x - 1) * S::kStep * int(sizeof(scalar_t)) + S::kLoads * S::kLoadBytes + args.skip;
   }
   args.lane_pieces = ceil_div(args.row_pieces, args.lanes);
-  args.row_bytes = ceil_div(max(args.lane_pieces * args.lanes * S::kPiece, read), 16) * 16;
+  CUtensorMap map{};
+  if (args.boxes) {
+    args.row_bytes =
+        max((columns + args.lead) * args.channel_lanes * S::kVec * int(sizeof(scalar_t)), read);
+    if (!make_boxes<S>(&map, &args)) return cudaErrorInvalidConfiguration;
+  } else {
+    args.row_bytes = ceil_div(max(args.lane_pieces * args.lanes * S::kPiece, read), 16) * 16;
+  }
+  const int groups = args.team / args.lanes;  // of a team
+  args.stage_bytes = groups * S::kRows * args.row_bytes;
   args.tiles_c = pixels ? ceil_div(args.channels, args.channel_lanes * S::kVec) : 1;
   args.tiles_x = static_cast<int>(ceil_div(call.horizontal.out, int64_t(lanes_x) * S::kWide));
-  const int64_t planes = pixels ? call.batch : call.batch * call.channels;
-  const int64_t across = planes * args.tiles_c * args.tiles_x;
+  const int64_t across = ceil_div(planes, int64_t(groups)) * args.tiles_c * args.tiles_x;
   args.rows = rows_of_strip<S>(args, across);
   args.tiles_y = static_cast<int>(ceil_div(call.vertical.out, int64_t(args.rows)));
   const int64_t jobs = across * args.tiles_y;
   if (jobs >= int64_t(1) << 31) return cudaErrorInvalidConfiguration;
   args.jobs = static_cast<int>(jobs);
-  const int groups = kStripThreads / args.lanes;
-  int shared = groups * kStripStages * kStripRows * args.row_bytes;
+  const int teams = kStripThreads / args.team;
+  int shared = teams * S::kStages * args.stage_bytes;
+  constexpr int kStatic =
+      sizeof(FilterTaps<S::kTaps>) + sizeof(CopyBarrier) * S::kBarriers + kBoxAlignment;
   // The taps stand in shared memory too, and both together need asking for beyond 48 KB, which launch()
   // does for this part alone.
   constexpr int kUnasked = 48 * 1024;
-  if (shared + int(sizeof(FilterTaps<S::kTaps>)) > kUnasked) shared = max(shared, kUnasked + 16);
+  if (shared + kStatic > kUnasked) shared = max(shared, kUnasked + 16);
   int most_shared = 0;
   const auto ask = [](int device, int* bytes) {
     return cudaDeviceGetAttribute(bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   };
   if (const cudaError_t error = ask_once(ask, &most_shared); error != cudaSuccess) return error;
-  if (shared + int(sizeof(FilterTaps<S::kTaps>)) > most_shared) {
+  if (shared + kStatic > most_shared) {
     return cudaErrorInvalidConfiguration;
   }
-  return launch(strip_kernel<S>, static_cast<unsigned>(ceil_div(jobs, int64_t(groups))),
-                kStripThreads, shared, stream, args);
+  return launch(strip_kernel<S>, static_cast<unsigned>(ceil_div(jobs, int64_t(teams))),
+                kStripThreads, shared, stream, args, map);
 }
 
 // The kernel whose taps are the fewest that suffice. kVec and kWide are those of `Choose`.
