@@ -65,7 +65,7 @@ struct MmaShape {
            kTile * stage_pitch(element);
   }
   constexpr int shared_bytes(int element) const {
-    return kTapBytes + kSlice * ring_pitch(element) + warps * bytes_of_warp(element);
+    return kTapBytes + warps * bytes_of_warp(element);
   }
   static constexpr int kTapBytes = 512, kPlaceBytes = 160;
 };
