@@ -52,17 +52,6 @@ __device__ __forceinline__ uint32_t half2_multiply(uint32_t a, uint32_t b) {
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
   return product;
 }
-__device__ __forceinline__ uint32_t half2_multiply_add(uint32_t a, uint32_t b, uint32_t c) {
-  uint32_t sum;
-  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
-  return sum;
-}
-// a b, or 0 where that is negative. A NaN stays one.
-__device__ __forceinline__ uint32_t half2_multiply_relu(uint32_t a, uint32_t b) {
-  uint32_t product;
-  asm("fma.rn.relu.f16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
-  return product;
-}
 // A NaN stays one.
 __device__ __forceinline__ uint32_t half2_max(uint32_t a, uint32_t b) {
   uint32_t larger;

@@ -13,27 +13,21 @@ namespace lltm_jit {
 // The numbers of it that a walk needs, as halves for the 16-bit types.
 //
 // Note [Slopes]
-// The slope s is from -1 to 1, so that nothing grows. For any other one, act(v) = -s act'(-v), where
-// act' has the slope 1 / s; the sign goes into the taps and the factor into the results.
-//
-// max(v, s v) would be two instructions, but those of max take several times as long as those of fma:
-//   float  act(v) = slope v + pass |v|
-//   half   act_gain act(v) = slope v + relu(pass v), for which there is a form of fma
-// In half one of the two factors is a power of two, so that only the other one rounds what it
-// multiplies; act_gain = slope + pass is undone in the results.
+// With a slope from -1 to 1, act(v) = max(v, slope v): two instructions, nothing is rounded but
+// what the slope multiplies, and nothing grows. For any other one, act(v) = -slope act'(-v), where
+// act' has the slope 1 / slope; the sign goes into the taps and the factor into the results.
 template <typename scalar_t, Signs kSigns>
 struct Activation {
-  // See the note; where signs are read, of a negative number, and of any other.
-  uint32_t slope, pass;
-  uint32_t limit;  // the clamp
+  uint32_t slope, pass;  // of a negative number, and, where signs are read, of any other
+  uint32_t limit;        // the clamp
+  uint32_t boost;        // see Note [The running exponent]; in the slope too where there is a clamp
 
   __device__ __forceinline__ Activation(float slope_, float pass_)
       : slope(pack2<Half>(slope_, slope_)), pass(pack2<Half>(pass_, pass_)) {}
   __device__ __forceinline__ void set_clamp(float clamp, float boost_) {
     limit = pack2<Half>(clamp, clamp);
-    const uint32_t boost = pack2<Half>(boost_, boost_);
-    slope = half2_multiply(slope, boost);
-    pass = half2_multiply(pass, boost);
+    boost = pack2<Half>(boost_, boost_);
+    if constexpr (kSigns != Signs::Read) slope = half2_multiply(slope, boost);
   }
 
   // v becomes an operand of the next product. `negative` and `clamped` are the words of the map for
@@ -57,10 +51,10 @@ struct Activation {
           uint32_t factor = (pass & ~mask) | (slope & mask);
           if constexpr (kClamp) factor &= ~spread_bytes2(clamped << shift, r);
           y = half2_multiply(x[r], factor);
+        } else if constexpr (!kClamp) {
+          y = half2_max(x[r], half2_multiply(x[r], slope));
         } else {
-          y = half2_multiply_add(x[r], slope, half2_multiply_relu(x[r], pass));
-        }
-        if constexpr (kClamp && kSigns != Signs::Read) {
+          y = half2_max(half2_multiply(x[r], boost), half2_multiply(x[r], slope));
           if constexpr (kSigns == Signs::Write) {
             clamped |= half2_magnitude_above(y, limit) & (0x00800080u << 8 * r) >> shift;
           }
@@ -101,7 +95,7 @@ struct Activation<float, kSigns> {
           x[e] *= negative >> bit & 1 ? slope : pass;
           if constexpr (kClamp) x[e] = clamped >> bit & 1 ? 0.f : x[e];
         } else {
-          x[e] = fmaf(x[e], slope, fabsf(x[e]) * pass);
+          x[e] = larger_or_nan(x[e], x[e] * slope);
           if constexpr (kClamp) {
             x[e] *= boost;
             if constexpr (kSigns == Signs::Write) clamped |= uint32_t(fabsf(x[e]) > limit) << bit;

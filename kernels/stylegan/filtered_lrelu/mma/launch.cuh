@@ -21,7 +21,8 @@ struct SharedLayout {
   static constexpr int kWarps = kPlaces + K::kWarps * MmaShape::kPlaceBytes;
   static constexpr int kOfWarp = RowRing<K>::kBytes + kTile * K::kStagePitch;
   static constexpr int kBytes = kWarps + K::kWarps * kOfWarp;
-  static_assert(sizeof(Taps) <= MmaShape::kTapBytes && sizeof(typename Walk<K>::Shared) <= MmaShape::kPlaceBytes);
+  static_assert(sizeof(Taps) <= MmaShape::kTapBytes &&
+                sizeof(typename Walk<K>::Shared) <= MmaShape::kPlaceBytes);
   static_assert(kBytes == K::kShape.shared_bytes(kElement));
 };
 
@@ -42,12 +43,12 @@ __global__ void __launch_bounds__(32 * K::kWarps, 1) walk_kernel(const MmaCall c
     using UpTaps = typename Bands<K>::UpTaps;
     using DownTaps = typename Bands<K>::DownTaps;
     const float up = UpTaps::read_tap(call.fu.taps, call.fu.width, call.fu.flip);
+    const float down = DownTaps::read_tap(call.fd.taps, call.fd.width, call.fd.flip);
     const TapScale up_scale = UpTaps::template choose<scalar_t>(
         up, K::Up::kFactor, [&](float scale, float) { return call.clamp * scale * scale; });
     if (warp == 0) {
       common.up.template set<scalar_t>(up, up_scale, K::Up::kFactor);
     } else {
-      const float down = DownTaps::read_tap(call.fd.taps, call.fd.width, call.fd.flip);
       const float clamp = call.clamp * up_scale.scale * up_scale.scale;
       const float rounded = round_to_half(mantissa(clamp));
       common.down.template set<scalar_t>(
@@ -69,41 +70,6 @@ __global__ void __launch_bounds__(32 * K::kWarps, 1) walk_kernel(const MmaCall c
   walk.run();
   wait_for_copies<0>();
 #endif
-}
-
-// Note [Slopes]
-template <typename scalar_t>
-void set_activation(const FilteredLreluArgs& args, MmaCall* call) {
-  const bool steep = std::abs(args.slope) > 1, reads = args.mode == Signs::Read;
-  const double factor = !steep ? 1 : reads ? std::abs(args.slope) : -args.slope;
-  double slope = !steep ? args.slope : reads ? args.slope / factor : 1 / args.slope;
-  double pass = reads ? 1 / factor : 1, act_gain = 1;
-  if (!reads && sizeof(scalar_t) == 4) {
-    pass = (1 - slope) / 2;
-    slope = (1 + slope) / 2;
-  } else if (!reads) {
-    const auto to_half = [](double value) {
-      int exponent;
-      const double mantissa = std::frexp(value, &exponent);
-      return std::ldexp(std::nearbyint(std::ldexp(mantissa, 11)), exponent - 11);
-    };
-    const bool flat = slope <= 0.5;
-    pass = flat ? 1 : to_half((1 - slope) / slope);
-    slope = flat ? to_half(slope / (1 - slope)) : 1;
-    const double scale = slope + pass > 1 ? 0.5 : 1;  // so that nothing grows
-    slope *= scale;
-    pass *= scale;
-    act_gain = slope + pass;
-  }
-  call->slope = static_cast<float>(slope);
-  call->pass = static_cast<float>(pass);
-  call->act_gain = static_cast<float>(act_gain);
-  call->flip_negatives = steep && !reads;
-  call->up_sign = (args.gain < 0) != call->flip_negatives ? -1.f : 1.f;
-  const double gain = std::abs(args.gain * factor) / act_gain;
-  call->gain = static_cast<float>(gain);
-  call->clamp = static_cast<float>(
-      args.gain == 0 ? std::numeric_limits<double>::infinity() : args.clamp / gain);
 }
 
 // The call as the kernel sees it; false if it is not for this shape.
@@ -137,7 +103,18 @@ bool make_call(const FilteredLreluArgs& args, MmaCall* call) {
   call->map = SignMap<int>(args.sign_h, args.sign_w, args.sign_phase_y, args.sign_phase_x);
   call->map_shift = (call->plan.columns.sign_tile & 3) * 2;
 
-  set_activation<scalar_t>(args, call);
+  // Note [Slopes]
+  const bool steep = std::abs(args.slope) > 1, reads = args.mode == Signs::Read;
+  const double factor = !steep ? 1 : reads ? std::abs(args.slope) : -args.slope;
+  call->slope = static_cast<float>(!steep  ? args.slope
+                                   : reads ? args.slope / factor
+                                           : 1 / args.slope);
+  call->pass = static_cast<float>(reads ? 1 / factor : 1);
+  call->flip_negatives = steep && !reads;
+  call->up_sign = (args.gain < 0) != call->flip_negatives ? -1.f : 1.f;
+  call->gain = static_cast<float>(std::abs(args.gain) * factor);
+  call->clamp = static_cast<float>(args.gain == 0 ? std::numeric_limits<double>::infinity()
+                                                  : args.clamp / std::abs(args.gain * factor));
 
   // The widest accesses that addresses and strides allow.
   const auto widest = [&](const void* pointer, std::initializer_list<int64_t> strides) {

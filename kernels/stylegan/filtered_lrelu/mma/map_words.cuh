@@ -88,8 +88,7 @@ struct MapWords {
     }
   }
   __device__ __forceinline__ uint32_t clamped_word(int m) const {
-    return load_if(map.words + call.map.clamped_words() + m * SignMap<int>::kTileWords,
-                   map.has(m));
+    return load_if(map.words + call.map.clamped_words() + m * SignMap<int>::kTileWords, map.has(m));
   }
   __device__ __forceinline__ void end(int tile) {
     if constexpr (K::kSigns == Signs::Write) {

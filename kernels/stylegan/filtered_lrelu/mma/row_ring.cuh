@@ -28,8 +28,8 @@ struct MmaCall {
   int map_shift;                // bits of a word's bytes before the first tile of a walk
   float gain;                   // its magnitude, and what else the results are multiplied by
   float up_sign;                // -1: v is computed with the other sign
-  float slope, pass, act_gain;  // from -1 to 1: Note [Slopes]
-  float clamp;                  // of act_gain v over the magnitude of gain
+  float slope, pass;            // of numbers below zero and others, from -1 to 1: Note [Slopes]
+  float clamp;                  // of v over the magnitude of gain
   bool flip_negatives;          // the map has the other sign
   int load_bytes, store_bytes;  // of one access, which addresses and sizes allow
 };
@@ -41,10 +41,10 @@ struct Place {
   int segment, block;
   int first_row_tile;  // of y
   int row_tiles;
-  int steps;                // tiles of v
-  int row_slice;            // of x, where the bands' slice 0 is
-  int column_slice;         // of x, the first that the block uses
-  char* y;                  // the first of its results
+  int steps;         // tiles of v
+  int row_slice;     // of x, where the bands' slice 0 is
+  int column_slice;  // of x, the first that the block uses
+  char* y;           // the first of its results
   // Which rows and columns, from there on, are of y: it may begin within the first tiles.
   struct Part {
     int first_row, end_row, first_column, end_column;
@@ -92,11 +92,9 @@ struct Place {
     if constexpr (K::kSigns != Signs::None) place_in_map(call);
   }
 
-  // Slices of rows of x that the ring brings: each step gives back those that the next one does not
-  // need, as if there always were one, and what is left then is the same for all walks.
-  static constexpr int kLastSlices = K::kRowWindow - K::kFewestNewSlices;
+  // Of rows of x, that the steps need.
   __device__ __forceinline__ int slices() const {
-    return K::Up::slices_before(steps) + kLastSlices;
+    return K::Up::slices_before(steps - 1) + K::kRowWindow;
   }
 
   // Rows and columns of the first tiles that are none of y.
@@ -152,13 +150,15 @@ struct RowRing {
   static constexpr int kChunkBytes = kSlice * kPitch;
   static constexpr int kChunks = K::kRingChunks;
   static constexpr int kBytes = kChunks * kChunkBytes;
+  static constexpr int kDone =
+      K::new_slices(0);  // chunks of the walk before that the first step frees
   static constexpr int kNowhere = -(1 << 30);  // a row that is not in the image
 
   const MmaCall& call;
-  const char* source;  // this lane's first piece of the next chunk
-  uint32_t end;        // of the ring, in shared memory
-  uint32_t first;      // the oldest chunk, whose place the next one takes
-  int walk;            // whose chunks are being fetched
+  const char* source;                  // this lane's first piece of the next chunk
+  uint32_t end;                        // of the ring, in shared memory
+  uint32_t first;                      // the oldest chunk, whose place the next one takes
+  int walk;                            // whose chunks are being fetched
   int chunks_left, row, columns_left;  // of the walk; from this lane's first piece on
 
   static __device__ __forceinline__ int lane_row() { return threadIdx.x % 32 / kRowLanes; }
@@ -172,10 +172,10 @@ struct RowRing {
   __device__ __forceinline__ RowRing(const MmaCall& call_, uint32_t ring)
       : call(call_),
         end(ring + kBytes),
-        first(ring),
+        first(ring + kDone * kChunkBytes),
         walk(first_walk<K>() - walk_step<K>()),
         chunks_left(0) {
-    release<kChunks>();
+    release<kChunks - kDone>();
   }
 
   // The place of an address in the chunk at `position`, from an address in the oldest one.

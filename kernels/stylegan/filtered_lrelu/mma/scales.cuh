@@ -24,15 +24,16 @@ namespace lltm_jit {
 
 // What the filters and the call make of it, for all walks; in shared memory.
 struct ScaleConstants {
-  float clamp, reach;  // at exponent 0; the largest |act_gain v| for |x| <= 1
+  float clamp;         // of v at exponent 0
   float result;        // what sums at exponent 0 are multiplied by
+  float room;          // |x| below it cannot reach the clamp
   int clamp_exponent;  // the largest out_exponent of clamped numbers
 
   template <typename scalar_t>
   __device__ __forceinline__ void set(const MmaCall& call, float up_scale, float up_gain,
                                       float down_scale) {
     clamp = call.clamp * up_scale * up_scale;
-    reach = up_gain * up_gain * call.act_gain * 1.01f;
+    room = clamp / (up_gain * up_gain * 1.01f);
     result = call.gain / (up_scale * up_scale) / (down_scale * down_scale);
     clamp_exponent = binary_exponent(clamp) + (sizeof(scalar_t) == 2 ? 9 : 0);
   }
@@ -46,21 +47,21 @@ struct Scales {
 
   // Of windows, by the bits of their largest magnitude: `count` from `first` on keep the exponents,
   // and those from `clamp_first` on may reach the clamp.
-  uint32_t first, count, clamp_first;
+  struct alignas(16) Limits {
+    uint32_t first, count, clamp_first;
+    float in_scale;  // of samples of x, and the bias
+    __device__ __forceinline__ bool keep(uint32_t largest) const { return largest - first < count; }
+  } limits;
   int in_exponent, out_exponent;
-  float in_scale;   // of samples of x, and the bias
   float out_scale;  // of the sums of y
   float limit;      // the clamp
   float boost;      // of v before it is clamped
 
-  __device__ __forceinline__ bool keeps(uint32_t largest) const { return largest - first < count; }
-  __device__ __forceinline__ bool clamps(uint32_t largest) const { return largest >= clamp_first; }
-
   // Any window is to settle() the scales first.
   __device__ __forceinline__ void begin(const ScaleConstants& constants, float bias, bool reads) {
-    const float room = constants.clamp / constants.reach - fabsf(bias);
-    clamp_first = reads ? kNever : room > 0 ? __float_as_uint(room) : 0;
-    first = count = 0;
+    const float room = constants.room - fabsf(bias);
+    limits.clamp_first = reads ? kNever : room > 0 ? __float_as_uint(room) : 0;
+    limits.first = limits.count = 0;
   }
 
   // For windows like this one.
@@ -68,21 +69,22 @@ struct Scales {
                                          float bias) {
     const uint32_t most = max(largest, __float_as_uint(fabsf(bias)));
     if (most != 0) in_exponent = exponent_for(__uint_as_float(most));
-    const bool clamps_now = clamps(largest);
+    const bool clamps_now = largest >= limits.clamp_first;
     out_exponent = clamps_now ? min(in_exponent, constants.clamp_exponent) : in_exponent;
 
-    first = bits_from(in_exponent);
+    uint32_t first = bits_from(in_exponent);
     uint32_t end = bits_to(in_exponent);
     if (__float_as_uint(fabsf(bias)) >= first) first = 0;
     if (constants.clamp_exponent < in_exponent) {
       if (clamps_now) {
-        first = max(first, clamp_first);
+        first = max(first, limits.clamp_first);
       } else {
-        end = min(end, clamp_first);
+        end = min(end, limits.clamp_first);
       }
     }
-    count = end - first;
-    in_scale = power_of_two(-in_exponent);
+    limits.first = first;
+    limits.count = end - first;
+    limits.in_scale = power_of_two(-in_exponent);
     out_scale = constants.result * power_of_two(out_exponent);
     limit = constants.clamp * power_of_two(min(max(-out_exponent, -126), 126));
     boost = power_of_two(min(in_exponent - out_exponent, kMostDoublings));

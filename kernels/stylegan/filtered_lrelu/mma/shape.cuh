@@ -48,7 +48,6 @@ struct Shape {
   LLTM_JIT_HOST_DEVICE static constexpr int new_slices(int step) {
     return Up::slices_before(step) - Up::slices_before(step - 1);
   }
-  static constexpr int kFewestNewSlices = smaller(new_slices(0), new_slices(1));
 
   // Tiles of y that a tile of v has a part in lie in Down::tiles(16) tiles of v; at most two are
   // under way. Their sums are carried from step to step.

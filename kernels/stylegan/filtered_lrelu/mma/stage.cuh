@@ -51,7 +51,8 @@ struct Stage {
       if constexpr (K::kSigns == Signs::Read) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          if (place.part.has_column(8 * j + fragment_column() + e % 2)) results.sums.value[e] += y[e];
+          if (place.part.has_column(8 * j + fragment_column() + e % 2))
+            results.sums.value[e] += y[e];
         }
       }
       const uint32_t at =

@@ -29,12 +29,21 @@ struct Walk {
   static constexpr int kWindow = K::kRowWindow;
   static constexpr bool kBias = K::kSigns != Signs::Read;  // a derivative has none
 
+  // Where the bias is the same for all of a tile of U x: at the inner steps all taps meet rows of the
+  // image, and in a whole block all slices of columns are of the image or none of it.
+  struct alignas(16) BiasPlan {
+    int inner_first, inner_steps;
+    bool whole;
+    __device__ __forceinline__ bool is_inner(int i) const {
+      return static_cast<unsigned>(i - inner_first) < static_cast<unsigned>(inner_steps);
+    }
+  };
   // What is the same for all lanes, in shared memory.
   struct Shared {
     Place<K> place;
     Scales<scalar_t> scales;
     float bias;
-    int inner_first, inner_steps;  // whose tiles of U x all have a whole share of the bias
+    BiasPlan bias_plan;
   };
   const MmaCall& call;
   const typename Bands<K>::UpTaps& up_taps;
@@ -43,7 +52,6 @@ struct Walk {
   Ring ring;  // and 16 rows of y behind it
   Bands<K> bands;
 
-  Window<K> window;
   FloatSums newer[K::kOutTiles], older[K::kOutTiles];
   ReadSigns<K> signs;  // of the next step
   float next_bias;     // of the next walk
@@ -53,14 +61,17 @@ struct Walk {
   __device__ __forceinline__ void run() {
     const Place<K>& place = shared.place;
     if constexpr (kBias) next_bias = bias_of(first_walk<K>());
-    if (lane() == 0) shared.scales.in_exponent = 0;
+    if (lane() == 0) shared.scales.in_exponent = shared.scales.out_exponent = 0;
     for (int walk = first_walk<K>(); walk < call.walks; walk += walk_step<K>()) {
       if (lane() == 0) begin_shared(walk);
       __syncwarp();
       if constexpr (kBias) next_bias = bias_of(walk + walk_step<K>());
       begin(place);
-      for (int i = 0; i < place.steps; i += K::kPeriod) steps<0>(place, i);
-      ring.template release<Place<K>::kLastSlices>();
+      const int steps = place.steps;
+      for (int i = 0; i < steps; i += K::kPeriod) steps_from<0>(place, i, steps);
+      __syncwarp();
+      store_tiles(place, steps - 1);
+      ring.template release<kWindow - K::new_slices(0)>();
       if constexpr (K::kSigns == Signs::Read) write_plane_sum(place);
       __syncwarp();
     }
@@ -68,11 +79,11 @@ struct Walk {
 
  private:
   template <int kStep>
-  __device__ __forceinline__ void steps(const Place<K>& place, int i) {
+  __device__ __forceinline__ void steps_from(const Place<K>& place, int i, int steps) {
     if constexpr (kStep < K::kPeriod) {
-      if (kStep == 0 || i + kStep < place.steps) {
+      if (kStep == 0 || i + kStep < steps) {
         step<kStep>(place, i + kStep);
-        steps<kStep + 1>(place, i);
+        steps_from<kStep + 1>(place, i, steps);
       }
     }
   }
@@ -83,16 +94,15 @@ struct Walk {
     shared.bias = bias;
     shared.scales.begin(scale_constants, bias, !kBias);
     if constexpr (kBias) {
-      // Those whose windows, and the taps before and after, are rows of the image.
       const int first = first_row(shared.place, 0);
       const int end = K::Up::kFactor * call.in_h - kTile - K::Up::kTaps + 1;
-      const bool whole =
-          K::kOneBlock ? kSlice * (shared.place.column_slice + K::kColumnSlices) <= call.in_w
+      BiasPlan& plan = shared.bias_plan;
+      plan.inner_first = floor_div(-K::Up::kFactor - first, kTile) + 1;
+      plan.inner_steps = max(floor_div(end - first, kTile) + 1 - plan.inner_first, 0);
+      plan.whole = K::kOneBlock
+                       ? kSlice * (shared.place.column_slice + K::kColumnSlices) <= call.in_w
                        : call.in_w % kSlice == 0;
-      shared.inner_first = floor_div(-K::Up::kFactor - first, kTile) + 1;
-      shared.inner_steps = whole ? floor_div(end - first, kTile) + 1 - shared.inner_first : 0;
-      if (shared.inner_steps < 0) shared.inner_steps = 0;
-      if (bias == 0) shared.inner_first = 0, shared.inner_steps = 1 << 30;
+      if (bias == 0) plan = {0, 1 << 30, true};
     }
   }
   __device__ __forceinline__ void begin(const Place<K>& place) {
@@ -115,37 +125,44 @@ struct Walk {
     return t < 0 ? 0 : up_taps.sums[t];
   }
 
+  // What a step leaves, results in the stage and slices of x that are done with, is seen to in the
+  // next one, which has its own slices to wait for.
   template <int kStep>
   __device__ __forceinline__ void step(const Place<K>& place, int i) {
-    wait_for_copies<Ring::kChunks - kWindow>();
+    constexpr int kNew = K::new_slices(kStep);
+    wait_for_copies<Ring::kChunks - kWindow - kNew>();
     __syncwarp();
-    const bool first_step = kStep == 0 && i == 0;
-    window.template read<K::new_slices(kStep)>(ring, first_step);
-    const uint32_t largest = window.largest();
-    if (!shared.scales.keeps(largest)) settle_scales(largest);
-    window.template convert<K::new_slices(kStep)>(shared.scales.in_scale);
-    bool clamps;
-    if constexpr (K::kSigns == Signs::Read) {
-      clamps = __any_sync(~0u, signs.clamped);
-    } else {
-      clamps = shared.scales.clamps(largest);
-    }
+    auto limits = shared.scales.limits;
+    const BiasPlan bias_plan = shared.bias_plan;
+    Window<K> window;
+    window.read(ring, kNew);
+    ring.template release<kNew>();
+    if constexpr (finishes_tiles(kStep + K::kPeriod - 1)) store_tiles(place, i - 1);
 
+    const uint32_t largest = window.largest();
+    if (!limits.keep(largest)) {
+      settle_scales(largest);
+      limits = shared.scales.limits;
+    }
+    const bool clamps =
+        K::kSigns == Signs::Read ? __any_sync(~0u, signs.clamped) : largest >= limits.clamp_first;
     Pair rows[K::kColumnSlices][2];
-    up_rows<kStep>(place, i, rows);
+    up_rows<kStep>(place, i, window, limits.in_scale, bias_plan, rows);
     if (K::kOneBody || clamps) {
       columns<kStep, true>(place, i, rows, clamps);
     } else {
       columns<kStep, K::kOneBody>(place, i, rows, false);
     }
-    __syncwarp();  // the stage is written, and the window was read; the next step's frees the stage
-    if constexpr (kStep % K::Down::kFactor == (K::kRowTiles - 1) % K::Down::kFactor) {
-      const int row = (i - (K::kRowTiles - 1)) * (kTile / K::Down::kFactor);
-      if (row >= 0) stage_of_warp().store(place, row);
-    }
-    ring.template release<K::new_slices(kStep + 1)>();
   }
 
+  // Whether a step completes tiles of y, and their way to memory.
+  LLTM_JIT_HOST_DEVICE static constexpr bool finishes_tiles(int step) {
+    return (step + 1 - K::kRowTiles) % K::Down::kFactor == 0;
+  }
+  __device__ __forceinline__ void store_tiles(const Place<K>& place, int i) const {
+    const int row = (i + 1 - K::kRowTiles) * (kTile / K::Down::kFactor);
+    if (row >= 0) stage_of_warp().store(place, row);
+  }
   __device__ __forceinline__ Stage<K> stage_of_warp() const { return {call, ring.end}; }
 
   // Note [The running exponent]: brings what is carried from step to step to other scales.
@@ -176,31 +193,31 @@ struct Walk {
       for (int e = 0; e < 4; ++e) newer[j].value[e] *= factor, older[j].value[e] *= factor;
     }
     // In the middle of an image a sample meets the taps of its phase.
-    constexpr int kFactor = K::Up::kFactor;
     if constexpr (kBias) {
       const int first = first_row(shared.place, 0) + fragment_row();
-      inner_bias = shared.bias * scales.in_scale * sum_of_taps(-first, K::Up::kTaps);
+      inner_bias = shared.bias * scales.limits.in_scale * sum_of_taps(-first, K::Up::kTaps);
     }
-    // What the window has so far is of the other scale.
-    window.reread(ring, scales.in_scale);
   }
 
   // ---- The products ----
 
   // Move 1 of Note [The chain], for the whole block. The bias enters as what the sums begin with.
   template <int kStep>
-  __device__ __forceinline__ void up_rows(const Place<K>& place, int i,
+  __device__ __forceinline__ void up_rows(const Place<K>& place, int i, const Window<K>& window,
+                                          float scale, const BiasPlan& bias_plan,
                                           Pair (&rows)[K::kColumnSlices][2]) {
     Sums start = zero_sums<Sums>();
     if constexpr (!kBias) {
-      multiply_rows<kStep, false>(start, place, rows);
-    } else if (static_cast<unsigned>(i - shared.inner_first) <
-               static_cast<unsigned>(shared.inner_steps)) {
-      fill_rows(start, inner_bias, inner_bias);
-      multiply_rows<kStep, false>(start, place, rows);
+      multiply_rows<kStep, false>(start, place, window, scale, rows);
     } else {
-      bias_of_rows(place, i, start);
-      multiply_rows<kStep, true>(start, place, rows);
+      float top = inner_bias, bottom = inner_bias;
+      if (!bias_plan.is_inner(i)) bias_of_rows(place, i, &top, &bottom);
+      fill_rows(start, top, bottom);
+      if (bias_plan.whole) {
+        multiply_rows<kStep, false>(start, place, window, scale, rows);
+      } else {
+        multiply_rows<kStep, true>(start, place, window, scale, rows);
+      }
     }
   }
 
@@ -208,6 +225,7 @@ struct Walk {
   // as a whole, unless kMasked is set.
   template <int kStep, bool kMasked>
   __device__ __forceinline__ void multiply_rows(const Sums& start, const Place<K>& place,
+                                                const Window<K>& window, float scale,
                                                 Pair (&rows)[K::kColumnSlices][2]) {
     constexpr int kTileOfPeriod = kStep % K::Up::kPeriod;
     const int first_slice = K::kOneBlock ? K::kFirstColumnSlice : place.column_slice;
@@ -227,7 +245,7 @@ struct Walk {
       for (int s = 0; s < kWindow; s += 2) {
         const auto& band = bands.up_rows[kTileOfPeriod];
         const Pair a[4] = {band[s][0], band[s][1], band[s + 1][0], band[s + 1][1]};
-        const Pair b[2] = {window.samples[l][s], window.samples[l][s + 1]};
+        const Pair b[2] = {window.operand(l, s, scale), window.operand(l, s + 1, scale)};
         sums = multiply_add(a, b, sums);
       }
       rows[l][0] = to_pair<Pair>(sums, 0);
@@ -240,14 +258,16 @@ struct Walk {
     return kTile * i - call.plan.rows.up_phase + kSlice * K::Up::kFactor * place.row_slice;
   }
   // What the bias adds to U x: times the taps of a row that meet the image.
-  __device__ __forceinline__ void bias_of_rows(const Place<K>& place, int i, Sums& start) const {
+  __device__ __forceinline__ void bias_of_rows(const Place<K>& place, int i, float* top,
+                                               float* bottom) const {
     constexpr int kFactor = K::Up::kFactor;
     const int first = first_row(place, i) + fragment_row(), end = kFactor * call.in_h;
-    const float bias = shared.bias * shared.scales.in_scale;
+    const float bias = shared.bias * shared.scales.limits.in_scale;
     const auto inside = [&](int row) {
       return sum_of_taps(-row, end - kFactor - row) - sum_of_taps(-row, -kFactor - row);
     };
-    fill_rows(start, bias * inside(first), bias * inside(first + 8));
+    *top = bias * inside(first);
+    *bottom = bias * inside(first + 8);
   }
 
   // Move 2: two halves of a tile of v, each 16 rows by 8 columns.
