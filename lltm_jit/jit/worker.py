@@ -19,6 +19,9 @@ import time
 from contextlib import suppress
 
 WHOLE = "whole.ninja"  # for later builds, whatever the first could take over
+# Beside a precompiled header: g++ takes that once in a source, and reads this where the source
+# includes it again, or where the precompiled one does not suit.
+BESIDE = "#include_next <torch/extension.h>\n"
 
 
 def main() -> int:
@@ -149,6 +152,8 @@ def make_header(request: dict) -> int:
         files = [path for path in files if path != stub]
         os.remove(depfile)
         os.remove(stub)  # or a source could include it
+        with open(os.path.join(folder, "extension.h"), "w") as file:
+            file.write(BESIDE)
     else:
         shutil.rmtree(folder)
     record = {
