@@ -21,7 +21,7 @@ from contextlib import suppress
 WHOLE = "whole.ninja"  # for later builds, whatever the first could take over
 # Beside a precompiled header: g++ takes that once in a source, and reads this where the source
 # includes it again, or where the precompiled one does not suit.
-BESIDE = "#include_next <torch/extension.h>\n"
+BESIDE = "#pragma GCC system_header\n#include_next <torch/extension.h>\n"
 
 
 def main() -> int:

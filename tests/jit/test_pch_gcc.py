@@ -71,6 +71,7 @@ def test_gcc_takes_it_where_it_is_included_again(real):
     (real / "own.h").write_text(f"{INCLUDE}#include <torch/other.h>\n")
     assert value(real) == (1, True)
     assert value(real, before=INCLUDE) == (1, True)
+    assert value(real, "-Wpedantic -Werror", before=INCLUDE) == (1, True)
     assert value(real, before=f'{INCLUDE}#include "own.h"\n') == (1, True)
     assert value(real, before=f'#define LEVEL 7\n#include "own.h"\n{INCLUDE}') == (7, False)
 
