@@ -2,7 +2,8 @@
 
 ``benchmark {py,cpp,cuda}`` prints the tutorial's line. Without a variant, and as ``cell``, it
 prints a table a size and phase; ``--against DIR`` adds an implementation from C++ sources.
-``jit`` times this engine's builds and imports, also beside torch's own `load` of those sources.
+``jit`` times this engine's builds and imports, also beside torch's own `load` of those sources;
+``load`` times one source with ``torch/extension.h``, beside torch's `load` and `load_inline`.
 ``stylegan`` times the StyleGAN operators beside plain PyTorch and a copy.
 """
 
@@ -20,7 +21,7 @@ from tqdm import tqdm
 
 from lltm_jit.ops.rnn.lltm import lltm_cell_reference
 
-from . import _cell, _jit_benchmark, _measure, _opponent, _report
+from . import _cell, _jit_benchmark, _load_benchmark, _measure, _opponent, _report
 from ._measure import PHASES, Case, Cell
 
 SCALES = {"s": 1, "ms": 1e3, "us": 1e6}
@@ -36,14 +37,15 @@ PLOT_SIZES = [(16, hidden, hidden) for hidden in (32, 64, 128, 256, 512, 1024)]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    variants = [*_cell.VARIANTS, "cell", "jit", "stylegan"]
+    variants = [*_cell.VARIANTS, "cell", "jit", "load", "stylegan"]
     parser.add_argument(
         "variant",
         choices=variants,
         nargs="?",
         default="cell",
         help="plain PyTorch, ATen from C++, or the CUDA kernels, in the tutorial's form; default: "
-        "all of them in tables (cell); jit: builds and imports; stylegan: the StyleGAN operators",
+        "all of them in tables (cell); jit: builds and imports; load: torch's headers, "
+        "beside torch; stylegan: the StyleGAN operators",
     )
     _cell.add_sizes(parser)
     parser.add_argument("-r", "--runs", type=_cell.positive, default=100, help="%(default)s")
@@ -83,6 +85,8 @@ def new_file(text: str) -> Path:
 def run(args: argparse.Namespace) -> int:
     if args.variant == "jit":
         return _jit_benchmark.run(args.against, args.define)
+    if args.variant == "load":
+        return _load_benchmark.run()
     if args.double:
         args.dtype = "double"
     if args.variant == "stylegan":

@@ -127,7 +127,7 @@ def of(build_file: Path, spec: BuildSpec, toolchain: Toolchain) -> Header | None
     if command is None:
         return None
     tools = (toolchain.cxx_version, toolchain.torch_version, toolchain.python_abi)
-    facts = [*tools, toolchain.machine, toolchain.environment, command[0]]
+    facts = [*tools, toolchain.machine, toolchain.environment, command[0], worker.BESIDE]
     return Header(hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:20], *command)
 
 

@@ -6,6 +6,8 @@ header is made for later builds, and is finished.
 """
 
 import glob
+import importlib
+import importlib.machinery
 import json
 import os
 import re
@@ -16,9 +18,14 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from contextlib import suppress
+from typing import Any
 
 WHOLE = "whole.ninja"  # for later builds, whatever the first could take over
+# Beside a precompiled header: g++ takes that once in a source, and reads this where the source
+# includes it again, or where the precompiled one does not suit.
+BESIDE = "#pragma GCC system_header\n#include_next <torch/extension.h>\n"
 
 
 def main() -> int:
@@ -53,19 +60,74 @@ def _own_input() -> int:
     return channel
 
 
+class _Part(types.ModuleType):
+    """A package of which only the modules inside are there, and what is put into it."""
+
+    def __init__(self, name: str, folder: str, **inside: object) -> None:
+        super().__init__(name)
+        self.__path__ = [folder]
+        self.__dict__.update(inside)
+        sys.modules[name] = self
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise _NeedsMoreError(f"{self.__name__}.{name}")  # also for who asks whether it is there
+
+
+class _NeedsMoreError(RuntimeError):
+    pass
+
+
+def _alone() -> types.ModuleType:
+    """torch's ``cpp_extension`` without the rest of torch, which takes longer than many compilers.
+
+    Raises:
+        _NeedsMoreError: it asks for more of torch, also later.
+    """
+    spec = importlib.machinery.PathFinder.find_spec("torch", sys.path)
+    if sys.platform == "win32" or spec is None or spec.origin is None:
+        raise _NeedsMoreError
+    folder = os.path.dirname(spec.origin)
+    torch: Any = _Part("torch", folder)
+    version = importlib.import_module("torch.version")
+    if version.hip or getattr(version, "xpu", None):
+        raise _NeedsMoreError
+    compiled = {"_is_compiled": lambda: bool(version.cuda), "is_available": lambda: False}
+    torch.cuda = _Part("torch.cuda", "", **compiled)  # a worker sees no GPU anyway
+    torch.xpu = _Part("torch.xpu", "", _is_compiled=lambda: False)
+    torch.ops = types.SimpleNamespace()
+    torch.utils = _Part("torch.utils", os.path.join(folder, "utils"))
+    return importlib.import_module("torch.utils.cpp_extension")
+
+
 def _write_with_torch(request: dict) -> int:
     import logging
 
     logging.basicConfig(format="%(message)s", stream=sys.stdout)
-    import torch
-    from torch.utils import cpp_extension
+    # torch tells its steps at levels that nobody sees unless asked.
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.DEBUG)
+    try:
+        _write(request, _alone())
+        return 0
+    except (RuntimeError, ImportError, AttributeError, TypeError, ValueError, OSError):
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
+            del sys.modules[name]
+    try:
+        _write(request, importlib.import_module("torch.utils.cpp_extension"))
+    except (RuntimeError, OSError, ValueError) as error:
+        cause = f" ({error.__cause__})" if error.__cause__ else ""
+        print(f"{type(error).__name__}: {error}{cause}", flush=True)
+        return 1
+    return 0
 
+
+def _write(request: dict, cpp_extension: Any) -> None:
+    """Let torch's module write a build file."""
     # Only who asked loads what is built: it may need what that process has loaded, or preloaded.
-    torch.ops.load_library = lambda path: None
+    cpp_extension.torch.ops.load_library = lambda path: None
     if sys.platform != "win32":  # where torch starts ninja in an environment of its making
         cpp_extension._run_ninja_build = lambda *rest, **named: None
-    # torch tells its steps at levels that nobody sees unless asked.
-    logging.getLogger(cpp_extension.__name__).setLevel(logging.DEBUG)
     # Where torch would give two sources one name, or one with a blank in it.
     write = cpp_extension._write_ninja_file
 
@@ -84,25 +146,19 @@ def _write_with_torch(request: dict) -> int:
     lock = os.path.join(request["directory"], "lock")
     if os.path.exists(lock):
         os.remove(lock)
-    try:
-        cpp_extension.load(
-            name=request["name"],
-            sources=request["sources"],
-            extra_cflags=request["cflags"],
-            extra_cuda_cflags=request["cuda_cflags"],
-            extra_ldflags=request["ldflags"],
-            extra_include_paths=request["include_paths"],
-            build_directory=request["directory"],
-            with_cuda=request["with_cuda"],
-            verbose=True,
-            is_python_module=False,
-            is_standalone=request["standalone"],
-        )
-    except (RuntimeError, OSError, ValueError) as error:
-        cause = f" ({error.__cause__})" if error.__cause__ else ""
-        print(f"{type(error).__name__}: {error}{cause}", flush=True)
-        return 1
-    return 0
+    cpp_extension.load(
+        name=request["name"],
+        sources=request["sources"],
+        extra_cflags=request["cflags"],
+        extra_cuda_cflags=request["cuda_cflags"],
+        extra_ldflags=request["ldflags"],
+        extra_include_paths=request["include_paths"],
+        build_directory=request["directory"],
+        with_cuda=request["with_cuda"],
+        verbose=True,
+        is_python_module=False,
+        is_standalone=request["standalone"],
+    )
 
 
 def _make_header_alone(request: dict) -> int:
@@ -149,6 +205,8 @@ def make_header(request: dict) -> int:
         files = [path for path in files if path != stub]
         os.remove(depfile)
         os.remove(stub)  # or a source could include it
+        with open(os.path.join(folder, "extension.h"), "w") as file:
+            file.write(BESIDE)
     else:
         shutil.rmtree(folder)
     record = {

@@ -1,5 +1,10 @@
+import queue
+import subprocess
+import sys
+import threading
+
 import pytest
-from small_checkout import copy_with_my_op, copy_with_small_families
+from small_checkout import copy_with_my_op, copy_with_small_families, environment
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +27,42 @@ def small_checkout(tmp_path, shared_root, monkeypatch):
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(shared_root))
     copy_with_small_families(tmp_path / "checkout")
     return tmp_path / "checkout"
+
+
+@pytest.fixture
+def watching():
+    """Starts `watch` on the project in a directory; gives a way to wait for what is printed.
+
+    The test passes only if each `watch` ends well when it is told to.
+    """
+    pytest.importorskip("watchfiles")
+    processes = []
+
+    def start(directory, *words):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "lltm_jit", "watch", *words],
+            env=environment(directory),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        processes.append(process)
+        lines = queue.Queue()
+        threading.Thread(target=lambda: [lines.put(line) for line in process.stdout]).start()
+
+        def wait_for(text):
+            seen = []
+            while True:
+                try:
+                    seen.append(lines.get(timeout=300))
+                except queue.Empty:
+                    pytest.fail(f"no {text!r} in {seen}")
+                if text in seen[-1]:
+                    return
+
+        return wait_for
+
+    yield start
+    for process in processes:
+        process.terminate()
+    assert [process.wait(timeout=30) for process in processes] == [0] * len(processes)

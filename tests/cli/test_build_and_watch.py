@@ -1,7 +1,6 @@
 """`python -m lltm_jit build` and `watch`, on a copy of the project with small families."""
 
 import argparse
-import queue
 import signal
 import subprocess
 import sys
@@ -10,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from small_checkout import environment, run_in
+from small_checkout import run_in
 
 from lltm_jit.cli import build, watch
 
@@ -96,45 +95,17 @@ def test_a_command_that_does_not_end_when_told_to_is_killed(monkeypatch):
     assert program.process.returncode == -signal.SIGKILL
 
 
-@pytest.fixture
-def watching(small_checkout):
-    """A running `watch` with a program, and the lines that both print."""
-    pytest.importorskip("watchfiles")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "lltm_jit", "watch", "--", sys.executable, "-c", PROGRAM],
-        cwd=small_checkout,
-        env=environment(small_checkout),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    lines = queue.Queue()
-    threading.Thread(target=lambda: [lines.put(line) for line in process.stdout]).start()
-
-    def wait_for(text):
-        seen = []
-        while True:
-            try:
-                seen.append(lines.get(timeout=300))
-            except queue.Empty:
-                pytest.fail(f"no {text!r} in {seen}")
-            if text in seen[-1]:
-                return
-
-    yield wait_for
-    process.terminate()
-    assert process.wait(timeout=30) == 0
-
-
-def test_watch_rebuilds_and_reruns(small_checkout, watching):
+def test_watch_rebuilds_and_reruns(small_checkout, watching, monkeypatch):
+    monkeypatch.chdir(small_checkout)
     source = small_checkout / "kernels" / "core" / "twice.cpp"
     text = source.read_text()
-    watching("the answer is 42")
+    wait_for = watching(small_checkout, "--", sys.executable, "-c", PROGRAM)
+    wait_for("the answer is 42")
     source.write_text(text.replace("2 * x", "3 * x"))
-    watching("kernels/core/twice.cpp changed; new kernels after")
-    watching("the answer is 63")
+    wait_for("kernels/core/twice.cpp changed; new kernels after")
+    wait_for("the answer is 63")
     source.write_text(text.replace("2 * x", "2 * x_"))
-    watching("the old build stays in force")
-    watching("x_")
+    wait_for("the old build stays in force")
+    wait_for("x_")
     source.write_text(text)
-    watching("the answer is 42")
+    wait_for("the answer is 42")

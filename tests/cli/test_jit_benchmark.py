@@ -1,11 +1,11 @@
-"""`python -m lltm_jit benchmark jit`, on a copy of the project with one operator."""
+"""`python -m lltm_jit benchmark jit`, on a copy of the project with one operator, and `load`."""
 
 import json
 import re
 
 from small_checkout import run_in
 
-from lltm_jit.cli import _jit_benchmark, main
+from lltm_jit.cli import _jit_benchmark, _load_benchmark, main
 
 TITLES = ("cold build of the package", "edit of basic/my_op/my_op_cpu.cpp", "cached import")
 
@@ -56,3 +56,28 @@ def test_an_opponent_that_is_not_there(capsys):
     assert "expected --against to be a directory with an extension's sources" in (
         capsys.readouterr().err
     )
+
+
+def test_a_source_with_torchs_headers_is_timed_beside_torch(capsys, monkeypatch, tmp_path):
+    asked = []
+
+    def python(folder, program, side, kind, package, text):
+        asked.append((side, kind))
+        (tmp_path / "extension.h.gch").write_text("made by torch")
+        return json.dumps([{"ours": 1, "torch": 2, "use_pch": 4}[side], 0.25])
+
+    monkeypatch.setattr(_load_benchmark, "python", python)
+    monkeypatch.setattr(_load_benchmark, "_THEIRS", tmp_path / "extension.h.gch")
+    assert main(["benchmark", "load"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [re.split("  +", line)[:5] for line in lines if "second edit" in line] == [
+        ["load of a file, second edit", "1.000 s", "2.000 s", "0.500", "above"],
+        ["%%cpp cell, second edit", "1.000 s", "2.000 s", "0.500", "above"],
+        ["%%cpp cell, second edit", "1.000 s", "4.000 s", "0.250", "1.00"],
+    ]
+    assert asked[:4] == [("ours", "file"), ("torch", "file")] * 2
+    assert asked.count(("use_pch", "cell")) == 6
+    assert list(tmp_path.iterdir()) == []  # what torch put beside its header
+    (tmp_path / "extension.h.gch").touch()
+    assert main(["benchmark", "load"]) == 1
+    assert "would serve all sides; remove it first" in capsys.readouterr().err

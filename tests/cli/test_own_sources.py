@@ -2,14 +2,10 @@
 
 import json
 import os
-import queue
-import signal
-import subprocess
 import sys
-import threading
 
 import pytest
-from small_checkout import CHECKOUT, environment
+from small_checkout import CHECKOUT
 
 import lltm_jit
 from lltm_jit.cli import main
@@ -141,28 +137,11 @@ def test_build_info_of_a_stranger():
         lltm_jit.build_info(json)
 
 
-def test_watch_of_a_path(project):
-    pytest.importorskip("watchfiles")
+def test_watch_of_a_path(project, watching):
     program = "import lltm_jit; print('value', lltm_jit.load('first', 'src/first').value())"
-    words = ["src/first", "--", sys.executable, "-c", program]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "lltm_jit", "watch", *words],
-        env=environment(CHECKOUT),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    lines = queue.Queue()
-    threading.Thread(target=lambda: [lines.put(line) for line in process.stdout]).start()
-
-    def wait_for(text):
-        while text not in lines.get(timeout=120):
-            pass
-
+    wait_for = watching(CHECKOUT, "src/first", "--", sys.executable, "-c", program)
     wait_for(f"watching {project / 'src' / 'first'}; Ctrl-C ends it")
     wait_for("value 1")
     (project / "src" / "first" / "value.h").write_text("#define VALUE 2\n")
     wait_for("first/value.h changed; new kernels after")
     wait_for("value 2")
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=30) == 0

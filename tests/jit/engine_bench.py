@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 
 from lltm_jit import jit
 
@@ -95,7 +96,13 @@ def finish(process: subprocess.Popen) -> dict:
 
 def text_of(build: jit.Build) -> str:
     """What the fake compiler compiled and linked."""
-    return Path(build.module.__file__).read_bytes().rpartition(b"#FAKE\n")[2].decode()
+    return payload(build.module)
+
+
+def payload(module_or_path: ModuleType | str) -> str:
+    """The same of a module that was loaded, or of a library."""
+    path = module_or_path if isinstance(module_or_path, str) else str(module_or_path.__file__)
+    return Path(path).read_bytes().rpartition(b"#FAKE\n")[2].decode()
 
 
 def wait_for(condition, seconds: float = 60.0) -> None:
