@@ -27,7 +27,7 @@ from typing import Any
 
 from . import cache, cancel, jobs, knobs, publish, worker
 from .progress import Reporter
-from .spec import CXX_SUFFIXES, BuildSpec
+from .spec import CUDA_SUFFIXES, BuildSpec
 from .toolchain import Toolchain
 
 if sys.platform != "win32":
@@ -39,10 +39,11 @@ _UNUSED = 30 * 24 * 3600  # seconds after which a header goes that no build has 
 _TRIED_AGAIN = 24 * 3600  # seconds after which a compiler is asked once more that failed
 _MEMORY, _DISK = 3 * jobs.GIBIBYTE, 4 * jobs.GIBIBYTE  # that must be free to make one
 
-# The first include of a source, behind comments and other directives.
+# The first include of a source, behind comments and other directives. Where this errs, a header is
+# made in vain, or not made.
 _FIRST = re.compile(
-    r"(?:\s|//[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/|#(?![ \t]*include)[^\n]*\n)*"
-    r'#[ \t]*include[ \t]*[<"]torch/extension\.h[>"]'
+    r"\ufeff?(?:\s|//[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/|#(?![ \t]*(?:include|import))[^\n]*\n)*"
+    r'#[ \t]*(?:include|import)[ \t]*[<"]torch/extension\.h[>"]'
 )
 # Options that g++ compares, or that change no header; with any other there is no header.
 _KNOWN = re.compile(
@@ -103,12 +104,19 @@ def beside(
 
 
 def _tell_files(files: Iterable[str], directory: Path, spec: BuildSpec) -> None:
-    """Add to what compilers say that they read, for of a precompiled header they say nothing."""
+    """Add to what compilers say that they read, for of a precompiled header they say nothing.
+
+    Which sources got it, only g++ knows. One that read ``torch/extension.h`` itself did not; for one
+    that never includes it, these are more files than it read, and at worst it is compiled again.
+    """
     names = [re.sub(r"([ #])", r"\\\1", path).replace("$", "$$") for path in files]
-    for source, target in zip(spec.sources, spec.objects, strict=True):
+    included = {name for name in names if name.endswith("/torch/extension.h")}
+    for target in spec.objects:
         depfile = directory / f"{target}.d"
-        if depfile.is_file() and _starts_with_it(source, spec):
-            told = depfile.read_text("utf-8", "surrogateescape").rstrip("\n")
+        if target.endswith(".cuda.o") or not depfile.is_file():
+            continue  # nvcc gives its host compiler what is preprocessed already
+        told = depfile.read_text("utf-8", "surrogateescape").rstrip("\n")
+        if included.isdisjoint(told.split()):
             depfile.write_text(f"{told} {' '.join(names)}\n", "utf-8", "surrogateescape")
 
 
@@ -132,8 +140,8 @@ def of(build_file: Path, spec: BuildSpec, toolchain: Toolchain) -> Header | None
 
 
 def _starts_with_it(path: Path, spec: BuildSpec) -> bool:
-    if path.suffix not in CXX_SUFFIXES:
-        return False
+    if path.suffix in (*CUDA_SUFFIXES, ".c", ".m"):
+        return False  # not compiled as C++, or not by g++
     try:
         text = dict(spec.texts).get(path) or path.read_text("utf-8", errors="replace")
     except OSError:
