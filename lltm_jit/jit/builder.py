@@ -158,7 +158,7 @@ def _record(
     if not failed:
         writer.add(reads.linked_from(directory, spec))
     made_of = writer.finish()
-    if not plan.content_is_the_same() or (writer.edited and not failed):
+    if not plan.content_is_the_same() or writer.too_late or (writer.edited and not failed):
         raise SourceEdited
     right = {name: found for name, found in labels.items() if writer.edited.isdisjoint(found)}
     read = list(dict.fromkeys(label for found in right.values() for label in found))

@@ -31,8 +31,9 @@ _OF_COMPILER = (
 )
 _OWN_BYTES = 4 << 20  # the most that is read of one file at each load
 _READ_BYTES = 64 << 20  # the most that is read at all: for larger files the stamp alone decides
+_SECOND = 1_000_000_000
 _TICK_NS = 50_000_000  # how far apart two changes are that surely have two times
-_COARSE_TICK_NS = 2_000_000_000  # the same where a file system counts whole seconds
+_COARSE_TICK_NS = 2 * _SECOND  # the same where a file system counts whole seconds
 
 _HAS_INCLUDE = rb"__has_(?:include(?:_next)?|embed)\s*\(\s*([^)]*)"
 _DEFINED = rb"#\s*define\s+\w+\s+([<\"][^>\"\n]+[>\"])"
@@ -153,6 +154,7 @@ class Writer:
         self._spec = spec
         self._since = since
         self._sources = {str(path) for path in spec.sources}
+        self._texts = dict(spec.texts)
         self._near = _folders([str(path.parent) for path in spec.sources])
         compilers = [path for path in search if re.match(_OF_COMPILER, path)]
         self._versioned = _folders([*_versioned(), *compilers, str(cache.builds_directory())])
@@ -167,6 +169,7 @@ class Writer:
         self._defined: set[str] = set()
         self._asks_by_macro = False
         self.edited: set[str] = set()  # labels of files that changed after the build began
+        self.too_late = False  # whether a file came then that a search would have found
         self.manifest = empty()
 
     def add(self, paths: Iterable[str]) -> list[str]:
@@ -197,6 +200,7 @@ class Writer:
             self._label(folder) for folder in dict.fromkeys([*self._given, *self._search])
         ]
         made_of["names"] = sorted(names)
+        self.too_late = any(self._has_come(path, found.names) for path, found in present.items())
         for folder, found in present.items():
             real = os.path.realpath(folder)
             wanted = sorted(found.wanted)
@@ -216,6 +220,8 @@ class Writer:
     def _enter(self, path: str) -> str:
         if path in self._sources:
             label = self._spec.label(Path(path))
+            if Path(path) not in self._texts and self._is_younger(path):  # and as it was again
+                self.edited.add(label)
             self._scan(path)
         elif _below(path, self._versioned):
             self._skipped.add(path)
@@ -235,8 +241,6 @@ class Writer:
             self.edited.add(path)  # removed since it was read
             return path
         label = self._label(path) if own else path
-        if self._since <= status.st_ctime_ns <= time.time_ns():
-            self.edited.add(label)
         if status.st_size <= _OWN_BYTES:
             self._scan(path)
         if own and status.st_size <= _OWN_BYTES:
@@ -247,7 +251,27 @@ class Writer:
             self.manifest["outside"][path] = [then, *_safe_stamp(path)]
             self.manifest["movable"] &= not own
             label = path
+        if self._is_younger(path):
+            self.edited.add(label)
         return label
+
+    def _is_younger(self, path: str) -> bool:
+        """Whether a file, or a link in its place, came or changed after the build began."""
+        for status in (os.stat(path), os.lstat(path)):
+            stamp = status.st_ctime_ns
+            # A file system that counts whole seconds rounds them down.
+            since = self._since if stamp % _SECOND else self._since // _SECOND * _SECOND
+            if since <= stamp <= time.time_ns():
+                return True
+        return False
+
+    def _has_come(self, folder: str, names: Iterable[str]) -> bool:
+        """Whether a folder got one of the names after the build began: too late for a compiler."""
+        paths = [os.path.join(folder, name) for name in names]
+        try:
+            return bool(paths) and self._is_younger(folder) and any(map(self._is_younger, paths))
+        except OSError:
+            return True  # gone again
 
     def _label(self, path: str) -> str:
         """Relative to the base where another checkout would have the same file in its place."""
@@ -257,10 +281,8 @@ class Writer:
 
     def _scan(self, path: str) -> None:
         """Note what a file asks for by ``__has_include``, which no compiler tells."""
-        if path in self._sources and Path(path) in dict(self._spec.texts):
-            text = dict(self._spec.texts)[Path(path)].encode()
-        else:
-            text = Path(path).read_bytes()
+        given = self._texts.get(Path(path))
+        text = Path(path).read_bytes() if given is None else given.encode()
         self._defined.update(_names_in(re.findall(_DEFINED, text)))
         if b"__has_" in text:
             asked = re.findall(_HAS_INCLUDE, text.replace(b"\\\n", b""))
@@ -333,7 +355,7 @@ def _safe_stamp(path: str) -> list[int]:
     """A stamp, or one that nothing equals where a change just now could leave it as it is."""
     stamp = stamp_of(path)
     if stamp:
-        tick = _TICK_NS if stamp[2] % 1_000_000_000 else _COARSE_TICK_NS
+        tick = _TICK_NS if stamp[2] % _SECOND else _COARSE_TICK_NS
         if stamp[2] > time.time_ns() - tick:
             return [-1]
     return stamp

@@ -106,8 +106,8 @@ def beside(
 def _tell_files(files: Iterable[str], directory: Path, spec: BuildSpec) -> None:
     """Add to what compilers say that they read, for of a precompiled header they say nothing.
 
-    Which sources got it, only g++ knows. One that read ``torch/extension.h`` itself did not; for one
-    that never includes it, these are more files than it read, and at worst it is compiled again.
+    Which sources got it, only g++ knows. One that read ``torch/extension.h`` itself did not; one
+    that never includes it gets more files than it read, and at worst is compiled again.
     """
     names = [re.sub(r"([ #])", r"\\\1", path).replace("$", "$$") for path in files]
     included = {name for name in names if name.endswith("/torch/extension.h")}
