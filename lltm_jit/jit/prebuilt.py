@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import cache, engine, gpus, knobs, manifest, registrations
+from . import cache, engine, gpus, knobs, lock, manifest, registrations
 from .engine import Build, BuildInfo
 from .fingerprint import build_key, fingerprint, request_key
 from .progress import Reporter
@@ -80,14 +80,15 @@ def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None
     info = inspect(directory, spec, toolchain)
     if info is None:
         return None
-    loaded = engine.loaded(spec, toolchain)
-    if loaded is None:
-        files = _files(spec)
-        registrations.check(spec, files)
-        made_of = manifest.of_files(spec, files)
-        loaded = engine.adopt(spec, fingerprint(spec, toolchain), made_of, info)
-        registrations.add(spec, files)
-    return loaded
+    request = fingerprint(spec, toolchain)
+    with lock.thread_lock(request_key(request)):
+        loaded = engine.loaded(spec, toolchain)
+        if loaded is None:
+            files = _files(spec)
+            registrations.check(spec, files)
+            loaded = engine.adopt(spec, request, manifest.of_files(spec, files), info)
+            registrations.add(spec, files)
+        return loaded
 
 
 def inspect(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
