@@ -161,10 +161,10 @@ def build_all(
     Raises:
         BuildError, ToolchainError, CacheError: one failed, and the others were given up.
     """
-    toolchain = detect()
 
     def build(extension: Extension, reporter: Reporter) -> BuildInfo:
         with cache.at_root(extension.root):
+            toolchain = detect(extension.name)
             spec = extension.spec(toolchain)
             return engine.build(spec, toolchain, force=force, reporter=reporter)
 

@@ -9,7 +9,7 @@ import sysconfig
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,12 @@ from .cancel import Cancelled
 from .errors import BuildError, CacheError, SourceEdited, ToolchainError
 from .fingerprint import (
     Fingerprint,
+    Request,
     build_key,
     differences,
-    fingerprint,
     flags_key,
     in_short,
     reasons,
-    request_key,
 )
 from .jobs import job_count
 from .process import build_environment, find_ninja, run_worker
@@ -42,30 +41,24 @@ from .worker import WHOLE
 class _Plan:
     """What is built, with what, and why."""
 
-    spec: BuildSpec
-    toolchain: Toolchain
-    content: Fingerprint
-    key: str
+    request: Request
     why: list[str]
     jobs: int
     ninja: Path
     places: list[str]
     began: float
 
-    def content_is_the_same(self) -> bool:
-        """Whether no source was edited since the plan was made."""
-        return fingerprint(self.spec, self.toolchain) == self.content
+    @property
+    def spec(self) -> BuildSpec:
+        return self.request.spec
+
+    @property
+    def toolchain(self) -> Toolchain:
+        return self.request.toolchain
 
 
-def build(
-    spec: BuildSpec,
-    toolchain: Toolchain,
-    content: Fingerprint,
-    reporter: Reporter,
-    *,
-    anew: bool = False,
-) -> Record:
-    """Compile a spec and publish the result.
+def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record:
+    """Compile what is asked for and publish the result.
 
     ``anew`` reuses no object of an earlier build.
 
@@ -75,13 +68,11 @@ def build(
         ToolchainError: the compiler or ninja is missing.
         CacheError: the build cannot be written.
     """
+    spec, toolchain, content = request.spec, request.toolchain, request.content
     check(spec, toolchain)
     earlier = [record for record in cache.records() if record.fingerprint["name"] == spec.name]
     plan = _Plan(
-        spec=spec,
-        toolchain=toolchain,
-        content=content,
-        key=request_key(content),
+        request=request,
         why=["asked for anew"] if anew else reasons(nearest(earlier, content), spec, content),
         jobs=job_count(spec.with_cuda),
         ninja=find_ninja(),
@@ -89,7 +80,7 @@ def build(
         began=time.time(),
     )
     reporter.say(f"building {_announcement(plan)}: {in_short(plan.why)}")
-    directory = publish.new_directory(plan.key)
+    directory = publish.new_directory(plan.request.key)
     try:
         # The objects of a build that failed serve as well.
         seeds = [] if anew else [*earlier, *cache.records(failed=True)]
@@ -97,7 +88,7 @@ def build(
     finally:
         shutil.rmtree(directory, ignore_errors=True)
         retention.prune()
-    lock.forget_failure(plan.key)
+    lock.forget_failure(plan.request.key)
     reporter.report(
         f"ready in {record.seconds:.1f} s ({record.compiled} compiled, {record.reused} reused)"
     )
@@ -109,7 +100,7 @@ def _build_in(directory: Path, plan: _Plan, reporter: Reporter, seeds: list[Reco
     # By the clock that files are stamped with, which may lag behind the other.
     since = min(time.time_ns(), directory.stat().st_ctime_ns)
     with _texts_written(plan.spec, reporter):
-        seeded = seed(directory, plan.spec, plan.content, seeds, plan.places)
+        seeded = seed(directory, plan.spec, plan.request.content, seeds, plan.places)
         publish.write_constants(directory, plan.spec)
         _tell_plan(plan, directory, seeded, reporter)
         try:
@@ -158,15 +149,17 @@ def _record(
     if not failed:
         writer.add(reads.linked_from(directory, spec))
     made_of = writer.finish()
-    if not plan.content_is_the_same() or writer.too_late or (writer.edited and not failed):
+    if writer.too_late or (writer.edited and not failed):
+        raise SourceEdited
+    if Request.of(spec, plan.toolchain) != plan.request:
         raise SourceEdited
     right = {name: found for name, found in labels.items() if writer.edited.isdisjoint(found)}
     read = list(dict.fromkeys(label for found in right.values() for label in found))
     place = {label: number for number, label in enumerate(read)}
     return Record(
-        key=plan.key if failed else build_key(plan.key, made_of),
-        flags_key=flags_key(plan.content),
-        fingerprint=plan.content,
+        key=plan.request.key if failed else build_key(plan.request.key, made_of),
+        flags_key=flags_key(plan.request.content),
+        fingerprint=plan.request.content,
         manifest=made_of,
         read=read,
         library=spec.product,
@@ -185,6 +178,7 @@ def _record(
         },
         build_file="" if failed else cache.digest(directory / BUILD_FILE),
         asked=spec.asked,
+        toolchain=asdict(plan.toolchain),
         failed=failed,
     )
 
@@ -223,7 +217,14 @@ def check(spec: BuildSpec, toolchain: Toolchain) -> None:
         ToolchainError: a compiler or ninja is missing, or a setting cannot be used.
         CacheError: there is no place for builds.
     """
-    if toolchain.cxx is None:
+    check_tools(spec, toolchain)
+    knobs.count("LLTM_JIT_KEEP")  # read after the work, which ends with pruning
+    cache.make_builds_directory()
+
+
+def check_tools(spec: BuildSpec, toolchain: Toolchain) -> None:
+    """The part of :func:`check` that leaves no trace."""
+    if toolchain.cxx is None or toolchain.recorded:
         raise ToolchainError(
             f"no C++ compiler was found, for there is no {knobs.text('CXX')!r}; install one "
             "(Debian and Ubuntu: `apt-get install g++`) or set CXX to yours"
@@ -233,8 +234,6 @@ def check(spec: BuildSpec, toolchain: Toolchain) -> None:
             f"{spec.name} has CUDA sources, but {toolchain.cuda_missing}; {cuda_cure()}"
         )
     find_ninja()
-    knobs.count("LLTM_JIT_KEEP")  # read after the work, which ends with pruning
-    cache.make_builds_directory()
 
 
 def nearest(earlier: list[Record], content: Fingerprint) -> Record | None:
@@ -364,7 +363,7 @@ def _log_head(plan: _Plan) -> str:
 
 
 def _fail(plan: _Plan, log: Path, status: int) -> None:
-    kept = cache.failed_log(plan.key)
+    kept = cache.failed_log(plan.request.key)
     with cache.writing():
         cache.make_directory(kept.parent)  # `cache clear` removes it
         kept.unlink(missing_ok=True)  # it may be another's who shares the root
@@ -373,7 +372,7 @@ def _fail(plan: _Plan, log: Path, status: int) -> None:
     message = diagnostics.explain(kept.read_text("utf-8"), plan.spec, kept, status, plan.jobs)
     blamed = _blamed(kept.read_text("utf-8"), plan.spec)
     if not any(os.stat(path).st_ctime >= plan.began for path in blamed):  # edited meanwhile
-        lock.record_failure(plan.key, message, blamed)
+        lock.record_failure(plan.request.key, message, blamed)
     raise BuildError(message)
 
 

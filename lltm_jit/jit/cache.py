@@ -27,7 +27,7 @@ from .errors import CacheError
 if TYPE_CHECKING:
     from .manifest import Manifest
 
-SCHEMA = 6
+SCHEMA = 7
 RECORD = "ok.json"
 LOG = "build.log"
 USERS = "users"  # see retention.py
@@ -56,7 +56,8 @@ class Record:
     """What ``ok.json`` tells of a build.
 
     ``fingerprint`` is what was asked for; ``manifest`` and ``read`` are the files that it was made
-    from. ``build_file`` is the digest of ninja's; ``asked`` has the arguments of ``load``.
+    from. ``build_file`` is the digest of ninja's; ``asked`` has the arguments of ``load``,
+    ``toolchain`` what it was made with.
     A build that failed has neither this nor a library, and is kept for the objects it finished.
     """
 
@@ -76,6 +77,7 @@ class Record:
     objects: dict[str, ObjectRecord]
     build_file: str
     asked: dict[str, Any]
+    toolchain: dict[str, Any]
     failed: bool = False
     schema: int = SCHEMA
 

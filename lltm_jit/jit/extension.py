@@ -34,9 +34,9 @@ class Extension:
         Raises:
             BuildError, ToolchainError, CacheError: as :func:`engine.load`.
         """
-        toolchain = detect()
-        spec = self.spec(toolchain)
         with cache.at_root(self.root):
+            toolchain = detect(self.name)
+            spec = self.spec(toolchain)
             packaged = prebuilt.load(self._place(spec), spec, toolchain)
             return packaged or engine.load(spec, toolchain, verbose=verbose)
 
@@ -55,10 +55,9 @@ class Extension:
 
     def directories(self) -> list[str]:
         """Where the files lie that it is built from."""
-        toolchain = detect()
-        spec = self.spec(toolchain)
         with cache.at_root(self.root):
-            files = engine.known_files(spec, toolchain)
+            toolchain = detect(self.name)
+            files = engine.known_files(self.spec(toolchain), toolchain)
         return sorted({str(path.parent) for path in files if path.parent.is_dir()})
 
     def _place(self, spec: BuildSpec) -> Path:

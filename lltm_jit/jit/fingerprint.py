@@ -14,8 +14,7 @@ import json
 import os
 import platform
 import re
-import shlex
-import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +65,11 @@ def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
         "machine": toolchain.machine,
         "cxx": toolchain.cxx,
         "compiler": toolchain.cxx_version,
-        "scripts": _scripts(toolchain, cuda),
+        "scripts": [
+            f"{path} {digest}"
+            for path, digest in toolchain.scripts
+            if cuda or os.path.basename(path) != "nvcc"
+        ],
         "nvcc": toolchain.nvcc_version if cuda else None,
         "architectures": list(spec.architectures) if cuda else [],
         "cflags": list(spec.cflags),
@@ -88,9 +91,33 @@ def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
     return content
 
 
-def request_key(fingerprint: Fingerprint) -> str:
-    """One value for all builds of a request."""
-    return _hash(fingerprint)
+@dataclass(frozen=True)
+class Request:
+    """What is asked for, as its sources are now; the key stands for all builds of it."""
+
+    spec: BuildSpec
+    toolchain: Toolchain
+    content: Fingerprint
+    key: str
+
+    @classmethod
+    def of(cls, spec: BuildSpec, toolchain: Toolchain) -> Request:
+        """Look at the sources.
+
+        Raises:
+            BuildError: one cannot be read.
+        """
+        content = fingerprint(spec, toolchain)
+        return cls(spec, toolchain, content, _hash(content))
+
+    def is_of(self, asked: Fingerprint, made_of: Manifest, places: list[str]) -> bool:
+        """Whether a build is of this request, and of the files as they are now."""
+        ours = self.spec.places
+        return (
+            asked == self.content
+            and (made_of["movable"] or places[: len(ours)] == ours)
+            and not any(manifest.changes(made_of, self.spec.base, self.toolchain.recorded))
+        )
 
 
 def build_key(request: str, made_of: Manifest) -> str:
@@ -171,26 +198,6 @@ def _files(spec: BuildSpec) -> dict[str, str]:
         spec.label(path): _digest_text(texts[path]) if path in texts else _digest_file(path)
         for path in spec.sources
     }
-
-
-def _scripts(toolchain: Toolchain, cuda: bool) -> list[str]:
-    """The scripts among the compilers, with their contents: these may add flags of their own."""
-    try:
-        words = shlex.split(toolchain.cxx or "")
-    except ValueError:
-        words = []
-    paths = [path for word in words if (path := shutil.which(word))]
-    if cuda and toolchain.cuda_home:
-        paths.append(os.path.join(toolchain.cuda_home, "bin", "nvcc"))
-    found: list[str] = []
-    for path in paths:
-        try:
-            with open(path, "rb") as file:
-                if file.read(2) == b"#!":
-                    found.append(f"{path} {digest(Path(path))}")
-        except OSError:
-            continue  # which the build will tell
-    return found
 
 
 def _digest_text(text: str) -> str:

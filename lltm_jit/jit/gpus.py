@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 # torch's names in TORCH_CUDA_ARCH_LIST; it has them in no public place.
@@ -33,6 +33,24 @@ def compute_capabilities() -> list[tuple[int, int]]:
     """The compute capability of each GPU; empty without GPU or driver."""
     with _management_library() as nvml:
         return _query(nvml) if nvml else []
+
+
+def runs_any(architectures: Iterable[str], capability: tuple[int, int]) -> bool:
+    """Whether code for one of these architectures runs on a GPU."""
+    return any(runs_on(architecture, capability) for architecture in architectures)
+
+
+def runs_on(architecture: str, capability: tuple[int, int]) -> bool:
+    """Whether code for an architecture, as torch spells it, runs on a GPU."""
+    number, portable = architecture.removesuffix("+PTX"), architecture.endswith("+PTX")
+    exact = number.endswith(("a", "f"))
+    major, minor = (int(part) for part in number.rstrip("af").split("."))
+    if exact:
+        return (major, minor) == capability
+    # Machine code runs on later minor versions of its generation, PTX on all that is later.
+    return (major == capability[0] and minor <= capability[1]) or (
+        portable and (major, minor) <= capability
+    )
 
 
 def driver_version() -> str:

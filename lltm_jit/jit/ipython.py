@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import torch_api
 from .errors import LltmJitError
-from .registrations import without_comments
+from .loading import without_comments
 from .reload import Reload, reload_module
 
 if TYPE_CHECKING:

@@ -110,19 +110,26 @@ def key(manifest: Manifest) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def changes(manifest: Manifest, base: Path) -> Changes:
-    """What differs from the time of the build. Starts no process."""
+def changes(manifest: Manifest, base: Path, recorded: bool = False) -> Changes:
+    """What differs from the time of the build. Starts no process.
+
+    Where the compilers are but recorded, the libraries and headers of theirs may be gone as well.
+    """
     own = manifest["own"].items()
     files = {label for label, then in own if digest(place(base, label)) != then}
     for path, (then, *stamp) in manifest["outside"].items():
-        if stamp_of(path) != stamp and (not then or digest(path) != then):
+        now = stamp_of(path)
+        if now == stamp or (recorded and (not now or (not then and now[0] == stamp[0]))):
+            continue
+        if not then or digest(path) != then:
             files.add(path)
     names: set[str] = set()
     for label, (then, wanted, real, *stamp) in manifest["folders"].items():
         folder = place(base, label)
         if stamp_of(folder) != stamp:
-            names.update(_listed(folder, manifest["wanted"][wanted]) ^ set(then))
-            if real and os.path.realpath(folder) != real:
+            there = _listed(folder, manifest["wanted"][wanted])
+            names.update(there - set(then) if recorded else there ^ set(then))
+            if real and os.path.realpath(folder) != real and not recorded:
                 names.update(then)  # it is another one
     return Changes(files, names)
 

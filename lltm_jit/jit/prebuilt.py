@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import cache, engine, gpus, knobs, lock, manifest, registrations
+from . import cache, engine, gpus, knobs, lock, manifest
 from .engine import Build, BuildInfo
-from .fingerprint import build_key, fingerprint, request_key
+from .fingerprint import Request, build_key
 from .progress import Reporter
 from .spec import (
     CUDA_SUFFIXES,
@@ -27,15 +27,13 @@ from .spec import (
     files_of,
     included_files,
 )
-from .toolchain import Toolchain
+from .toolchain import Toolchain, includes
 
 FOLDER = "prebuilt"
 SCHEMA = 4
 
 # Who sets one of these wants a build of another kind.
 _KINDS = ("LLTM_JIT_DEBUG", "CUDA_DEVICE_DEBUG", "LLTM_JIT_LINEINFO", "LLTM_JIT_SANITIZE")
-
-_CAPABILITIES = ("DEFAULT", "AVX2", "AVX512")  # each includes the one before
 
 _WORDS = {
     "torch": "torch",
@@ -80,15 +78,11 @@ def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None
     info = inspect(directory, spec, toolchain)
     if info is None:
         return None
-    request = fingerprint(spec, toolchain)
-    with lock.thread_lock(request_key(request)):
-        loaded = engine.loaded(spec, toolchain)
-        if loaded is None:
-            files = _files(spec)
-            registrations.check(spec, files)
-            loaded = engine.adopt(spec, request, manifest.of_files(spec, files), info)
-            registrations.add(spec, files)
-        return loaded
+    request = Request.of(spec, toolchain)
+    with lock.thread_lock(request.key):
+        return engine.loaded(spec, toolchain) or engine.adopt(
+            spec, request.content, manifest.of_files(spec, _files(spec)), info
+        )
 
 
 def inspect(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
@@ -116,7 +110,7 @@ def inspect(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> BuildInfo
     made_of = manifest.of_files(spec, _files(spec))
     return BuildInfo(
         name=spec.name,
-        key=build_key(request_key(fingerprint(spec, toolchain)), made_of),
+        key=build_key(Request.of(spec, toolchain).key, made_of),
         directory=directory,
         library=directory / record["library"],
         reason="compiled when the package was built",
@@ -181,33 +175,14 @@ def _misfit(record: dict[str, Any], directory: Path, spec: BuildSpec, tools: Too
     for name, words in _WORDS.items():
         if fits[name] != here[name]:
             return f"{words} was {fits[name]} and is {here[name]}"
-    if not _has(fits["cpu_capability"], here["cpu_capability"]):
+    if not includes(here["cpu_capability"], fits["cpu_capability"]):
         return f"it needs {fits['cpu_capability']}, and this processor has {here['cpu_capability']}"
     if cache.digest(directory / record["library"]) != record["digest"]:
         return f"{record['library']} is not the file that was built"
     if not record["cuda"]:
-        return "it has no CUDA kernels, and here they can be built" if spec.with_cuda else ""
+        here_too = spec.with_cuda and not tools.recorded
+        return "it has no CUDA kernels, and here they can be built" if here_too else ""
     for capability in gpus.compute_capabilities():
-        if not any(_runs_on(architecture, capability) for architecture in record["architectures"]):
+        if not gpus.runs_any(record["architectures"], capability):
             return f"it has no code for sm_{capability[0]}{capability[1]}"
     return ""
-
-
-def _has(needed: str, capability: str) -> bool:
-    """Whether a processor's vector instructions, by torch's names, include those needed."""
-    if needed in _CAPABILITIES and capability in _CAPABILITIES:
-        return _CAPABILITIES.index(needed) <= _CAPABILITIES.index(capability)
-    return needed == capability
-
-
-def _runs_on(architecture: str, capability: tuple[int, int]) -> bool:
-    """Whether code for an architecture, as torch spells it, runs on a GPU."""
-    number, portable = architecture.removesuffix("+PTX"), architecture.endswith("+PTX")
-    exact = number.endswith(("a", "f"))
-    major, minor = (int(part) for part in number.rstrip("af").split("."))
-    if exact:
-        return (major, minor) == capability
-    # Machine code runs on later minor versions of its generation, PTX on all that is later.
-    return (major == capability[0] and minor <= capability[1]) or (
-        portable and (major, minor) <= capability
-    )

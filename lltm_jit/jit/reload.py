@@ -141,8 +141,8 @@ def reload_module(module: ModuleType) -> Reload:
     """
     began = time.perf_counter()
     extension = given(module).extension
-    toolchain = detect()
     with cache.at_root(extension.root):
+        toolchain = detect(extension.name)
         build = engine.load(extension.spec(toolchain), toolchain)
     with _turn:
         old = given(module).build

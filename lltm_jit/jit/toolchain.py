@@ -1,5 +1,8 @@
 """What this machine can build with. Nothing here raises, creates a CUDA context, or builds.
 
+Where there is no compiler, as in the last stage of a container's build, the compilers of a build in
+the cache stand for it: what they have built is found by the same key, and loaded.
+
 Asking a compiler for its version costs a process, so the answers are kept in a memo in the cache
 directory. An answer holds as long as the files it was read from are the same, by inode, size and
 times: the inode's change time cannot be set back, so a replaced compiler is always seen.
@@ -15,7 +18,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,9 @@ from .errors import LltmJitError
 
 # Compiled into for a machine without GPU: 8.x runs sm_80, 9.x sm_90, later ones compile the PTX.
 _ARCHITECTURES_WITHOUT_GPU = ("8.0", "9.0+PTX")
+
+_OF_COMPILERS = ("cxx", "cxx_version", "cxx_family", "nvcc", "nvcc_version", "cuda_home")
+_CAPABILITIES = ("DEFAULT", "AVX2", "AVX512")  # each includes the one before
 
 # Variables that change what the same command line produces.
 _COMPILE_ENVIRONMENT = (
@@ -71,6 +77,8 @@ class Toolchain:
     machine: str
     cpu_capability: str
     environment: tuple[tuple[str, str], ...] = ()
+    scripts: tuple[tuple[str, str], ...] = ()  # among the compilers, with digests
+    recorded: bool = False  # the compilers are not here: a build in the cache was made with them
 
     @property
     def cuda(self) -> bool:
@@ -85,8 +93,47 @@ class Toolchain:
         return f"{name} {version[0]}" if version else name
 
 
-def detect() -> Toolchain:
-    """Look at this machine. Never raises; starts no process when the memo knows the compilers."""
+def detect(name: str = "") -> Toolchain:
+    """Look at this machine. Never raises; starts no process when the memo knows the compilers.
+
+    Where there is no compiler, it is the one that made the newest build in the cache.
+
+    Args:
+        name: of the extension whose builds are asked for; by default any.
+    """
+    here = present()
+    if here.cxx is None:
+        for record in cache.records():
+            if name in ("", record.fingerprint["name"]):
+                return _as_recorded(here, record.toolchain)
+    return here
+
+
+def _as_recorded(here: Toolchain, made: dict[str, Any]) -> Toolchain:
+    """This machine with the compilers of a build, for GPUs and a processor that the build fits."""
+    fits = all(gpus.runs_any(made["architectures"], each) for each in gpus.compute_capabilities())
+    capability, ours = made["cpu_capability"], here.cpu_capability
+    return replace(
+        here,
+        **{name: made[name] for name in _OF_COMPILERS},
+        cuda_missing=_why_no_cuda(made["nvcc"], made["nvcc_version"]),
+        architectures=tuple(made["architectures"]) if fits else here.architectures,
+        cpu_capability=capability if includes(ours, capability) else ours,
+        environment=tuple((name, value) for name, value in made["environment"]),
+        scripts=tuple((path, digest) for path, digest in made["scripts"]),
+        recorded=True,
+    )
+
+
+def includes(capability: str, needed: str) -> bool:
+    """Whether a processor's vector instructions, by torch's names, include others."""
+    if needed in _CAPABILITIES and capability in _CAPABILITIES:
+        return _CAPABILITIES.index(needed) <= _CAPABILITIES.index(capability)
+    return needed == capability
+
+
+def present() -> Toolchain:
+    """As :func:`detect`, but of what is here alone."""
     memo = _Memo(cache.builds_directory() / "toolchain.json")
     cxx = find_cxx()
     cxx_facts = memo.recall(cxx, _probe_cxx) if cxx else {}
@@ -112,7 +159,21 @@ def detect() -> Toolchain:
         machine=platform.machine(),
         cpu_capability=torch.backends.cpu.get_cpu_capability(),
         environment=tuple((k, os.environ[k]) for k in _COMPILE_ENVIRONMENT if os.environ.get(k)),
+        scripts=_scripts([*cxx, os.path.join(cuda_home or "", "bin", "nvcc")]),
     )
+
+
+def _scripts(command: list[str]) -> tuple[tuple[str, str], ...]:
+    """The scripts among the compilers: these may add flags of their own."""
+    found = []
+    for path in filter(None, map(shutil.which, command)):
+        try:
+            with open(path, "rb") as file:
+                if file.read(2) == b"#!":
+                    found.append((path, cache.digest(Path(path))))
+        except OSError:
+            continue  # which the build will tell
+    return tuple(found)
 
 
 def find_cxx() -> list[str]:

@@ -135,7 +135,7 @@ def load(variant: Variant, function: str) -> int:
         ToolchainError, CacheError: there is no compiler, or no place for the build.
         LltmJitError: it is not loaded, and the current stream is being captured.
     """
-    toolchain = detect()
+    toolchain = detect(variant.name)
     spec = variant.spec(toolchain)
     build = engine.loaded(spec, toolchain)
     if build is None:

@@ -11,7 +11,7 @@ import pytest
 import small_checkout
 from small_checkout import CHECKOUT, copy_with_small_families
 
-from lltm_jit.jit import cache, prebuilt
+from lltm_jit.jit import cache, gpus, prebuilt
 
 PROGRAM = (
     "import lltm_jit\n"
@@ -201,4 +201,4 @@ def test_another_kind_of_build_is_asked_for(installed):
     ],
 )
 def test_code_for_a_gpu(architecture, capability, runs):
-    assert prebuilt._runs_on(architecture, capability) is runs
+    assert gpus.runs_on(architecture, capability) is runs
