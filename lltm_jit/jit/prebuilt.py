@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from . import cache, engine, gpus, knobs, lock, manifest
 from .engine import Build, BuildInfo
 from .fingerprint import Request, build_key
 from .progress import Reporter
+from .reads import split_flags
 from .spec import (
     CUDA_SUFFIXES,
     CXX_SUFFIXES,
@@ -30,7 +32,7 @@ from .spec import (
 from .toolchain import Toolchain, includes
 
 FOLDER = "prebuilt"
-SCHEMA = 4
+SCHEMA = 5
 
 # Who sets one of these wants a build of another kind.
 _KINDS = ("LLTM_JIT_DEBUG", "CUDA_DEVICE_DEBUG", "LLTM_JIT_LINEINFO", "LLTM_JIT_SANITIZE")
@@ -46,13 +48,24 @@ _WORDS = {
 _GIVEN = r"-DWITH_CUDA$|-DCPU_CAPABILITY"
 
 
-def write(library: Path, spec: BuildSpec, toolchain: Toolchain, seconds: float) -> None:
-    """Write the record of a library that was just built, beside it."""
+def write(
+    library: Path,
+    spec: BuildSpec,
+    toolchain: Toolchain,
+    seconds: float,
+    headers: Mapping[str, str] | None = None,
+) -> None:
+    """Write the record of a library that was just built, beside it.
+
+    ``headers`` are the digests of what it was made of, by label, as its manifest has them: some may
+    lie elsewhere than its sources.
+    """
     record = {
         "schema": SCHEMA,
         "library": library.name,
         "digest": cache.digest(library),
         "fits": _requirements(spec, toolchain),
+        "headers": dict(headers or {}),
         "cuda": spec.with_cuda,
         "architectures": list(spec.architectures),
         "compiler": toolchain.cxx_version,
@@ -131,7 +144,9 @@ def inspect(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> BuildInfo
 def _requirements(spec: BuildSpec, toolchain: Toolchain) -> dict[str, str]:
     """What must be the same where the library is made and where it is used."""
     flags = [flag for kind in ("cflags", "cuda_cflags") for flag in spec.asked.get(kind, ())]
-    macros = [flag for flag in flags if flag.startswith("-D") and not re.match(_GIVEN, flag)]
+    # As the compiler takes them: `-D N=4` is `-DN=4`.
+    words = re.sub(r"(?m)^(-[DU])\n", r"\1", "\n".join(split_flags(flags))).splitlines()
+    macros = [word for word in words if re.match(r"-[DU]", word) and not re.match(_GIVEN, word)]
     root = _root(spec)
     digests = {path.relative_to(root).as_posix(): cache.digest(path) for path in _files(spec)}
     return {
@@ -177,6 +192,9 @@ def _misfit(record: dict[str, Any], directory: Path, spec: BuildSpec, tools: Too
             return f"{words} was {fits[name]} and is {here[name]}"
     if not includes(here["cpu_capability"], fits["cpu_capability"]):
         return f"it needs {fits['cpu_capability']}, and this processor has {here['cpu_capability']}"
+    for label, then in record["headers"].items():
+        if manifest.digest(manifest.place(spec.base, label)) not in (then, ""):
+            return f"{label} is another"  # one that is not there could not be compiled
     if cache.digest(directory / record["library"]) != record["digest"]:
         return f"{record['library']} is not the file that was built"
     if not record["cuda"]:

@@ -61,7 +61,7 @@ def _put(package: str, build: Path) -> None:
         place = build.joinpath(*package.split("."), inside, prebuilt.FOLDER)
         place.mkdir(parents=True, exist_ok=True)
         library = shutil.copy2(loaded.info.library, place)
-        prebuilt.write(Path(library), spec, toolchain, loaded.info.seconds)
+        prebuilt.write(Path(library), spec, toolchain, loaded.info.seconds, loaded.manifest["own"])
         found = True
     if not found:
         raise BuildError(f"the import of {package} loads no extension of sources in {folder}")
