@@ -237,21 +237,33 @@ def read_record(directory: Path) -> Record | None:
         DamagedBuild: the record cannot be read, or is not what was written.
     """
     try:
-        values = read_json(directory / RECORD)
+        record = record_in(directory / RECORD)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise DamagedBuild(f"{RECORD} cannot be read: {error.strerror}") from error
+    if record.key != directory.name:
+        raise DamagedBuild(f"{RECORD} belongs to build {record.key}")
+    return record
+
+
+def record_in(file: Path) -> Record:
+    """The record in a file.
+
+    Raises:
+        OSError: the file cannot be read.
+        DamagedBuild: it is not what was written.
+    """
+    try:
+        values = read_json(file)
     except ValueError as error:
-        raise DamagedBuild(f"{RECORD} is not what was written") from error
+        raise DamagedBuild(f"{file.name} is not what was written") from error
     if values.get("schema") != SCHEMA:
-        raise DamagedBuild(f"{RECORD} has another schema")
-    if values["key"] != directory.name:
-        raise DamagedBuild(f"{RECORD} belongs to build {values['key']}")
+        raise DamagedBuild(f"{file.name} has another schema")
     try:
         return Record(**values)
     except TypeError as error:
-        raise DamagedBuild(f"{RECORD} has missing or unknown entries") from error
+        raise DamagedBuild(f"{file.name} has missing or unknown entries") from error
 
 
 def check_library(record: Record) -> Path:

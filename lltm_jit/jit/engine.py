@@ -165,7 +165,7 @@ def _known_headers(spec: BuildSpec) -> list[Path]:
 
 def _load_record(request: Request, record: Record, cached: bool, reporter: Reporter) -> Build:
     if record.key not in _loaded:
-        info = _info(record, request, cached)
+        info = info_of(record, request.spec, cached=cached)
         build = adopt(request.spec, record.fingerprint, record.manifest, info)
         done = "made" if build.spec.standalone else "loaded"
         reporter.detail(f"{done} {info.library}")
@@ -193,7 +193,7 @@ def build(
 
     def make(request: Request, asked: float) -> BuildInfo:
         record, cached = _obtain(request, asked, reporter, force=force)
-        return _info(record, request, cached)
+        return info_of(record, spec, cached=cached)
 
     return _with_request(spec, toolchain, reporter, make)
 
@@ -219,7 +219,7 @@ def inspect(spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
         with suppress(DamagedBuild):
             record = cache.read_record(directory)
             if record and request.is_of(record.fingerprint, record.manifest, record.places):
-                return _info(record, request, cached=True)
+                return info_of(record, spec, cached=True)
     return None
 
 
@@ -302,8 +302,9 @@ def _find(request: Request, say: Callable[[str], None]) -> Record | None:
     return None
 
 
-def _info(record: Record, request: Request, cached: bool) -> BuildInfo:
-    spec, toolchain = request.spec, request.toolchain
+def info_of(record: Record, spec: BuildSpec, *, cached: bool) -> BuildInfo:
+    """What a record tells of the build of a spec."""
+    made = record.fingerprint
     return BuildInfo(
         name=spec.name,
         key=record.key,
@@ -314,11 +315,11 @@ def _info(record: Record, request: Request, cached: bool) -> BuildInfo:
         cached=cached,
         compiled=record.compiled,
         reused=record.reused,
-        created=record.created,
-        torch_version=toolchain.torch_version,
-        cuda_version=toolchain.torch_cuda if spec.with_cuda else None,
-        compiler=toolchain.cxx_version,
-        nvcc=toolchain.nvcc_version if spec.with_cuda else None,
-        architectures=spec.architectures,
+        torch_version=made["torch"],
+        cuda_version=made["cuda"] if made["with_cuda"] else None,
+        compiler=made["compiler"],
+        nvcc=made["nvcc"],
+        architectures=tuple(made["architectures"]),
         sources=spec.sources,
+        created=record.created,
     )

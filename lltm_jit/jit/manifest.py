@@ -80,12 +80,6 @@ def empty() -> Manifest:
     return Manifest(own={}, outside={}, search=[], names=[], wanted=[], folders={}, movable=True)
 
 
-def of_files(spec: BuildSpec, files: Iterable[Path]) -> Manifest:
-    """That of files which are known without a compiler."""
-    own = {spec.label(path): cache.digest(path) for path in files}
-    return {**empty(), "own": own}
-
-
 def own_files(manifest: Manifest, base: Path) -> list[Path]:
     """Where the user's files lie."""
     return [Path(place(base, label)) for label in manifest["own"]]

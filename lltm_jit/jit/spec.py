@@ -204,15 +204,11 @@ def files_of(directory: Path, root: Path) -> list[Path]:
     With an included header comes the source beside it that has its name. This chooses the sources;
     what they are made of, the compiler tells.
     """
-    return _with_included(files_below(directory), root, _SOURCE_SUFFIXES)
+    return included_files(files_below(directory), root, _SOURCE_SUFFIXES)
 
 
-def included_files(files: Iterable[Path], root: Path) -> list[Path]:
-    """Files below a root, and what they include from there."""
-    return _with_included(files, root)
-
-
-def _with_included(files: Iterable[Path], root: Path, beside: tuple[str, ...] = ()) -> list[Path]:
+def included_files(files: Iterable[Path], root: Path, beside: tuple[str, ...] = ()) -> list[Path]:
+    """Files below a root, and what they include from there, with files beside it of these kinds."""
     everything = set(_names_below(root))
     found = {path.relative_to(root).as_posix() for path in files}
     waiting = [name for name in found if name.endswith(_SOURCE_SUFFIXES + HEADER_SUFFIXES)]

@@ -12,7 +12,6 @@ import ctypes
 import hashlib
 import json
 import re
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -162,12 +161,7 @@ def listed(kernels: Path) -> list[Variant]:
 
 def package(variant: Variant, directory: Path, toolchain: Toolchain) -> None:
     """Build a variant into the directory of a wheel's variants, with the record of what it fits."""
-    spec = variant.spec(toolchain)
-    info = engine.build(spec, toolchain)
-    place = _packaged(variant, directory)
-    place.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(info.library, place)
-    prebuilt.write(place / info.library.name, spec, toolchain, info.seconds)
+    prebuilt.put(variant.spec(toolchain), toolchain, _packaged(variant, directory))
 
 
 def _load_packaged(variant: Variant, spec: BuildSpec, toolchain: Toolchain) -> Build | None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -67,11 +65,8 @@ def test_a_packaged_library_is_imported_once(bench, monkeypatch):
     toolchain = detect()
     extension = torch_api.extension("_C", bench.sources)
     spec = extension.spec(toolchain)
-    info = engine.build(spec, toolchain)
     place = bench.directory / prebuilt.FOLDER
-    place.mkdir()
-    shutil.copy2(info.library, place)
-    prebuilt.write(Path(place, info.library.name), spec, toolchain, info.seconds)
+    prebuilt.put(spec, toolchain, place)
     imported = []
     adopt = engine.adopt
     monkeypatch.setattr(engine, "adopt", lambda *each: imported.append(each) or adopt(*each))
