@@ -19,9 +19,9 @@ from lltm_jit.jit import (
     pch,
     retention,
 )
-from lltm_jit.jit.builder import check_tools, nearest
+from lltm_jit.jit.builder import check_tools
 from lltm_jit.jit.extension import Extension
-from lltm_jit.jit.fingerprint import fingerprint, reasons
+from lltm_jit.jit.fingerprint import fingerprint, nearest, reasons
 
 from . import _build, _extensions
 from ._cell import positive

@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import Any, Generic, TypeVar
 
 from . import cache, cancel, engine
+from .build import Build, BuildInfo
 from .cancel import Cancelled, cancelled_by
-from .engine import Build, BuildInfo
 from .extension import Extension
 from .progress import Reporter
 from .spec import BuildSpec

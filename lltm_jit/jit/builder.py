@@ -7,34 +7,25 @@ import re
 import shutil
 import sysconfig
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from . import cache, diagnostics, knobs, lock, manifest, pch, pool, publish, reads, retention
+from . import cache, diagnostics, jobs, knobs, lock, manifest, pch, publish, reads, retention
 from .cache import BUILD_FILE, ObjectRecord, Record
 from .cancel import Cancelled
 from .errors import BuildError, CacheError, SourceEdited, ToolchainError
-from .fingerprint import (
-    Fingerprint,
-    Request,
-    build_key,
-    differences,
-    flags_key,
-    in_short,
-    reasons,
-)
-from .jobs import job_count
+from .fingerprint import Request, build_key, flags_key, in_short, nearest, reasons
 from .process import build_environment, find_ninja, run_worker
-from .progress import Reporter
+from .progress import Reporter, many
 from .seed import Seed, seed
 from .spec import BuildSpec
 from .toolchain import Toolchain, cuda_cure
 from .worker import WHOLE
+from .writer import Writer
 
 
 @dataclass(frozen=True)
@@ -74,7 +65,7 @@ def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record
     plan = _Plan(
         request=request,
         why=["asked for anew"] if anew else reasons(nearest(earlier, content), spec, content),
-        jobs=job_count(spec.with_cuda),
+        jobs=jobs.job_count(spec.with_cuda),
         ninja=find_ninja(),
         places=compile_line_places(spec, toolchain),
         began=time.time(),
@@ -99,7 +90,7 @@ def _build_in(directory: Path, plan: _Plan, reporter: Reporter, seeds: list[Reco
     """Compile in a fresh directory, and move it to its place."""
     # By the clock that files are stamped with, which may lag behind the other.
     since = min(time.time_ns(), directory.stat().st_ctime_ns)
-    with _texts_written(plan.spec, reporter):
+    with publish.texts_written(plan.spec, reporter):
         seeded = seed(directory, plan.spec, plan.request.content, seeds, plan.places)
         publish.write_constants(directory, plan.spec)
         _tell_plan(plan, directory, seeded, reporter)
@@ -133,22 +124,18 @@ def _record(
     """
     spec = plan.spec
     search = seeded.search
-    if not search:
-        with build_environment(spec, plan.toolchain, plan.ninja) as environment:
-            search = reads.search(directory, spec, plan.ninja, environment)
-    folders, libraries = reads.libraries(spec)
-    writer = manifest.Writer(spec, plan.toolchain.cuda_home, [*search, *folders], since)
-    writer.look_for([*libraries, *seeded.names])
+    with build_environment(spec, plan.toolchain, plan.ninja) as environment:
+        search = search or reads.search(directory, spec, plan.ninja, environment)
     objects = dict(seeded.objects)
     for name in reads.finished(directory):
         if name in spec.objects and name not in objects:
-            objects[name] = reads.compiled_from(directory, name, plan.ninja)
-            if objects[name]:
-                objects[name] += reads.flag_files(spec)
+            objects[name] = reads.compiled_from(directory, spec, name, plan.ninja)
+    linked = [] if failed else reads.linked_from(directory, spec)
+    folders, libraries = reads.libraries(spec)
+    writer = Writer(spec, plan.toolchain.cuda_home, [*search, *folders], since)
     labels = {name: writer.add(files) for name, files in objects.items()}
-    if not failed:
-        writer.add(reads.linked_from(directory, spec))
-    made_of = writer.finish()
+    writer.add(linked)
+    made_of = writer.finish([*libraries, *seeded.names])
     if writer.too_late or (writer.edited and not failed):
         raise SourceEdited
     if Request.of(spec, plan.toolchain) != plan.request:
@@ -189,27 +176,6 @@ def compile_line_places(spec: BuildSpec, toolchain: Toolchain) -> list[str]:
     return [*spec.places, torch_directory, sysconfig.get_path("include"), str(toolchain.cuda_home)]
 
 
-@contextmanager
-def _texts_written(spec: BuildSpec, reporter: Reporter) -> Iterator[None]:
-    """Write the sources that were given as strings, under a lock of their path, and keep it.
-
-    The path is the same for each build of one name, so that only a changed string is compiled.
-    """
-    if not spec.texts:
-        yield
-        return
-    with lock.file_lock(f"inline-{spec.name}", reporter.say):
-        for path, text in spec.texts:
-            with cache.writing():
-                cache.make_directory(path.parents[1])
-                cache.make_directory(path.parent)
-                if not path.exists() or path.read_bytes() != text.encode():
-                    path.unlink(missing_ok=True)  # it may be another's who shares the root
-                    path.write_bytes(text.encode())
-                    publish.set_mode(path)
-        yield
-
-
 def check(spec: BuildSpec, toolchain: Toolchain) -> None:
     """Refuse what is known to fail before anything is compiled.
 
@@ -236,34 +202,6 @@ def check_tools(spec: BuildSpec, toolchain: Toolchain) -> None:
     find_ninja()
 
 
-def nearest(earlier: list[Record], content: Fingerprint) -> Record | None:
-    """The build to tell the difference from: of the same kind, and the most similar.
-
-    The newest of several, and where one has the same flags, that.
-    """
-    similar = [
-        record
-        for record in earlier
-        if record.fingerprint["files"].keys() & content["files"].keys()
-        and record.fingerprint.get("constants") == content.get("constants")
-        and _kind(record.fingerprint) == _kind(content)
-    ]
-    flags = flags_key(content)
-    return min(
-        similar,
-        key=lambda record: (
-            record.flags_key != flags,
-            len(differences(record.fingerprint, content)),
-        ),
-        default=None,
-    )
-
-
-def _kind(content: Fingerprint) -> set[str]:
-    """What a build for a debugger or a profiler is known by: it replaces no ordinary one."""
-    return {"-g", "-lineinfo"} & {*content["cflags"], *content["cuda_cflags"]}
-
-
 def _announcement(plan: _Plan) -> str:
     spec, toolchain = plan.spec, plan.toolchain
     target = "CPU"
@@ -273,14 +211,14 @@ def _announcement(plan: _Plan) -> str:
         tool = f"nvcc {toolchain.nvcc_version.rpartition('.')[0]}"
     count = len(spec.sources)
     note = f"; {spec.note}" if spec.note else ""
-    work = f"{tool}, {_many(count, 'file')}, {_many(plan.jobs, 'job')}{note}"
+    work = f"{tool}, {many(count, 'file')}, {many(plan.jobs, 'job')}{note}"
     return f"{spec.title} for {target} ({work})"
 
 
 def _tell_plan(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> None:
     """What is about to happen, for those who want the whole story."""
     by = "MAX_JOBS says" if knobs.text("MAX_JOBS") else "CPUs and memory allow; MAX_JOBS overrides"
-    reporter.detail(f"{_many(plan.jobs, 'job')}, as {by}")
+    reporter.detail(f"{many(plan.jobs, 'job')}, as {by}")
     if plan.spec.with_cuda:
         cuda = plan.toolchain
         reporter.detail(f"CUDA {cuda.nvcc_version} at {cuda.cuda_home}, cudart is linked")
@@ -288,10 +226,6 @@ def _tell_plan(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -
         reporter.detail(f"taking over {name}, whose files are unchanged")
     written = "taking over" if seeded.build_file else "torch writes"
     reporter.detail(f"{written} the build file {directory / BUILD_FILE}")
-
-
-def _many(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> None:
@@ -327,7 +261,7 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
                 return run_worker(asked, environment, on_line, reporter.tick, reporter.pause)
 
             with (
-                pool.compilers(plan.ninja, plan.jobs) as variables,
+                jobs.compilers(plan.ninja, plan.jobs) as variables,
                 build_environment(spec, plan.toolchain, plan.ninja) as environment,
             ):
                 environment |= variables

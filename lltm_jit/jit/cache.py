@@ -208,28 +208,6 @@ def make_directory(path: Path, most: int = 0o777) -> None:
             path.chmod(mode())  # whatever the umask
 
 
-def candidates(request: str) -> list[Path]:
-    """The builds of a request, the one used last first; they differ in the files they were made of.
-
-    The names of all builds begin with half the request's key; the rest stands for the files.
-    """
-    start = request[:10]
-    try:
-        names = os.listdir(builds_directory())
-    except OSError:
-        return []
-    found = [builds_directory() / name for name in names if name.startswith(start)]
-    return sorted(found, key=last_use, reverse=True) if len(found) > 1 else found
-
-
-def last_use(directory: Path) -> float:
-    """When a build was used last."""
-    try:
-        return (directory / RECORD).stat().st_mtime
-    except OSError:
-        return 0.0  # removed just now
-
-
 def read_record(directory: Path) -> Record | None:
     """The record of a build, None where there is none.
 
@@ -264,22 +242,6 @@ def record_in(file: Path) -> Record:
         return Record(**values)
     except TypeError as error:
         raise DamagedBuild(f"{file.name} has missing or unknown entries") from error
-
-
-def check_library(record: Record) -> Path:
-    """The library of a build, after its content was checked.
-
-    Raises:
-        DamagedBuild: the library is missing or is not what was built.
-    """
-    library = record.directory / record.library
-    try:
-        same = digest(library) == record.digest
-    except OSError as error:
-        raise DamagedBuild(f"{record.library} cannot be read: {error.strerror}") from error
-    if not same:
-        raise DamagedBuild(f"{record.library} is not the file that was built")
-    return library
 
 
 def records(*, failed: bool = False) -> list[Record]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from . import manifest
 from .causes import cure_of
-from .progress import STEP, compiled_file
+from .progress import STEP, compiled_file, many
 from .spec import BINDINGS, BuildSpec
 
 # gcc and clang: file:line:column: error: text; nvcc: file(line): error: text, caret further down
@@ -163,16 +163,12 @@ def explain(log: str, spec: BuildSpec, log_path: Path, status: int, jobs: int) -
     if cure or not found:
         lines.append(f"   = {cure or '`python -m lltm_jit doctor` tries the compilers'}")
     warnings = sum(_WARNING.search(line) is not None for line in log.splitlines())
-    counts = [_many(len(found) - 1, "more error")] if len(found) > 1 else []
-    counts += [_many(warnings, "warning")] if warnings else []
+    counts = [many(len(found) - 1, "more error")] if len(found) > 1 else []
+    counts += [many(warnings, "warning")] if warnings else []
     more = f" ({', '.join(counts)})" if counts else ""
     # The first words are torch's, which programs look for.
     lines.append(f"   = Error building extension '{spec.name}'{more}; full log: {log_path}")
     return _demangled("\n".join(lines))
-
-
-def _many(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def _last_words(log: str, status: int) -> str:

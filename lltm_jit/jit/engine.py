@@ -11,76 +11,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import TypeVar
 
 from . import cache, knobs, loading, lock, manifest, retention
+from .build import Build, BuildInfo, info_of
 from .cache import DamagedBuild, Record
 from .errors import BuildError, SourceEdited, ToolchainError
-from .fingerprint import Fingerprint, Request, whole
+from .fingerprint import Fingerprint, Request
 from .manifest import Manifest
 from .progress import Reporter
 from .spec import BuildSpec
 from .toolchain import Toolchain, detect
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class BuildInfo:
-    """How a build came about.
-
-    ``reason``, ``seconds``, ``compiled`` and ``reused`` tell of the time when it was made;
-    ``cached`` tells whether this process found it ready.
-    """
-
-    name: str
-    key: str
-    directory: Path
-    library: Path
-    reason: str
-    seconds: float
-    cached: bool
-    compiled: int
-    reused: int
-    torch_version: str
-    cuda_version: str | None
-    compiler: str
-    nvcc: str | None
-    architectures: tuple[str, ...]
-    sources: tuple[Path, ...]
-    created: float
-
-    @property
-    def log(self) -> Path:
-        """The compiler's whole output."""
-        return self.directory / cache.LOG
-
-
-@dataclass(frozen=True, eq=False)
-class Build:
-    """A loaded build. ``module`` is empty for what is not a Python module.
-
-    ``spec`` and ``request`` are what was asked for, and ``manifest`` is what the build was made of.
-    """
-
-    module: ModuleType
-    info: BuildInfo
-    spec: BuildSpec = field(repr=False)
-    request: Fingerprint = field(repr=False)
-    manifest: Manifest = field(repr=False)
-
-    @property
-    def files(self) -> list[Path]:
-        """The user's files that the build was made of."""
-        return [*self.spec.sources, *manifest.own_files(self.manifest, self.spec.base)]
-
-    @property
-    def content(self) -> Fingerprint:
-        """The request with all files that the build was made of."""
-        return whole(self.request, self.manifest)
 
 
 _ATTEMPTS = 5  # builds begun anew because a source was edited meanwhile
@@ -215,7 +159,7 @@ def adopt(spec: BuildSpec, asked: Fingerprint, made_of: Manifest, info: BuildInf
 def inspect(spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
     """What the cache holds for a spec, None if nothing usable. Builds and imports nothing."""
     request = Request.of(spec, toolchain)
-    for directory in cache.candidates(request.key):
+    for directory in retention.candidates(request.key):
         with suppress(DamagedBuild):
             record = cache.read_record(directory)
             if record and request.is_of(record.fingerprint, record.manifest, record.places):
@@ -286,13 +230,13 @@ def _obtain(
 
 def _find(request: Request, say: Callable[[str], None]) -> Record | None:
     """The record of a right and current build, now marked as used; a damaged one is told."""
-    for directory in cache.candidates(request.key):
+    for directory in retention.candidates(request.key):
         if not retention.hold(directory.name):
             continue
         try:
             record = cache.read_record(directory)
             if record and request.is_of(record.fingerprint, record.manifest, record.places):
-                cache.check_library(record)
+                loading.check_library(record)
                 retention.mark_used(directory)
                 return record
         except DamagedBuild as damage:
@@ -300,26 +244,3 @@ def _find(request: Request, say: Callable[[str], None]) -> Record | None:
         if directory.name not in _loaded:
             retention.release(directory.name)
     return None
-
-
-def info_of(record: Record, spec: BuildSpec, *, cached: bool) -> BuildInfo:
-    """What a record tells of the build of a spec."""
-    made = record.fingerprint
-    return BuildInfo(
-        name=spec.name,
-        key=record.key,
-        directory=record.directory,
-        library=record.directory / record.library,
-        reason=record.reason,
-        seconds=record.seconds,
-        cached=cached,
-        compiled=record.compiled,
-        reused=record.reused,
-        torch_version=made["torch"],
-        cuda_version=made["cuda"] if made["with_cuda"] else None,
-        compiler=made["compiler"],
-        nvcc=made["nvcc"],
-        architectures=tuple(made["architectures"]),
-        sources=spec.sources,
-        created=record.created,
-    )

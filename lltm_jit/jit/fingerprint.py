@@ -160,6 +160,34 @@ def differences(old: Fingerprint, new: Fingerprint) -> list[str]:
     return found
 
 
+def nearest(earlier: list[Record], content: Fingerprint) -> Record | None:
+    """The build to tell the difference from: of the same kind, and the most similar.
+
+    The newest of several, and where one has the same flags, that.
+    """
+    similar = [
+        record
+        for record in earlier
+        if record.fingerprint["files"].keys() & content["files"].keys()
+        and record.fingerprint.get("constants") == content.get("constants")
+        and _kind(record.fingerprint) == _kind(content)
+    ]
+    flags = flags_key(content)
+    return min(
+        similar,
+        key=lambda record: (
+            record.flags_key != flags,
+            len(differences(record.fingerprint, content)),
+        ),
+        default=None,
+    )
+
+
+def _kind(content: Fingerprint) -> set[str]:
+    """What a build for a debugger or a profiler is known by: it replaces no ordinary one."""
+    return {"-g", "-lineinfo"} & {*content["cflags"], *content["cuda_cflags"]}
+
+
 def reasons(old: Record | None, spec: BuildSpec, new: Fingerprint) -> list[str]:
     """Why a build is needed, one phrase a reason."""
     if old is None:

@@ -15,6 +15,8 @@ from types import ModuleType
 
 import torch
 
+from . import cache
+from .cache import DamagedBuild, Record
 from .errors import BuildError
 from .spec import BuildSpec
 
@@ -46,6 +48,22 @@ def check(spec: BuildSpec, files: Iterable[Path]) -> None:
             "torch.library.Library(...).define, and register the C++ implementations in functions "
             "register_ops() and release_ops() of the module, which a reload calls"
         )
+
+
+def check_library(record: Record) -> Path:
+    """The library of a build, after its content was checked.
+
+    Raises:
+        DamagedBuild: the library is missing or is not what was built.
+    """
+    library = record.directory / record.library
+    try:
+        same = cache.digest(library) == record.digest
+    except OSError as error:
+        raise DamagedBuild(f"{record.library} cannot be read: {error.strerror}") from error
+    if not same:
+        raise DamagedBuild(f"{record.library} is not the file that was built")
+    return library
 
 
 def import_library(spec: BuildSpec, key: str, library: Path, files: Iterable[Path]) -> ModuleType:

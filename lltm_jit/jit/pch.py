@@ -128,10 +128,9 @@ def of(build_file: Path, spec: BuildSpec, toolchain: Toolchain) -> Header | None
     if searched_too or not any(_starts_with_it(path, spec) for path in spec.sources):
         return None
     variables = re.findall(r"(?m)^(cxx|cflags|post_cflags) = (.*)$", build_file.read_text("utf-8"))
-    try:
+    command = None
+    with suppress(ValueError):  # a quote that is not closed
         command = _command(dict(variables))
-    except ValueError:  # a quote that is not closed
-        command = None
     if command is None:
         return None
     tools = (toolchain.cxx_version, toolchain.torch_version, toolchain.python_abi)
@@ -253,12 +252,11 @@ def _locked(header: Header) -> Iterator[int | None]:
     path = cache.builds_directory() / "locks" / f"pch-{header.key}.lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        mine: int | None = descriptor
-        try:
+        mine = False
+        with suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            mine = None
-        yield mine
+            mine = True
+        yield descriptor if mine else None
     finally:
         os.close(descriptor)
 

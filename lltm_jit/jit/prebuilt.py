@@ -14,8 +14,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from . import cache, engine, gpus, knobs, lock, manifest
+from .build import Build, BuildInfo, info_of
 from .cache import DamagedBuild, Record
-from .engine import Build, BuildInfo
 from .fingerprint import Request, build_key
 from .manifest import Manifest
 from .progress import Reporter
@@ -104,7 +104,7 @@ def _find(
     own = record.manifest["own"].items()
     here = {label: then for label, then in own if _digest(spec, label) == then}
     made_of: Manifest = {**manifest.empty(), "own": here}
-    info = engine.info_of(record, spec, cached=True)
+    info = info_of(record, spec, cached=True)
     info = replace(info, key=build_key(request.key, made_of), directory=directory)
     return request, replace(info, library=directory / record.library), made_of
 

@@ -173,6 +173,11 @@ class Reporter:
                 print(text, file=sys.stderr, flush=True)
 
 
+def many(count: int, word: str) -> str:
+    """A number of things."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
 def is_first_of_node() -> bool:
     """Whether this is the process of a job that speaks on this node."""
     return os.environ.get("LOCAL_RANK", "0") == "0"

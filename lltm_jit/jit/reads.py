@@ -36,8 +36,13 @@ def finished(directory: Path) -> list[str]:
     return list(dict.fromkeys(line.split("\t")[3] for line in lines))
 
 
-def compiled_from(directory: Path, target: str, ninja: Path) -> list[str]:
+def compiled_from(directory: Path, spec: BuildSpec, target: str, ninja: Path) -> list[str]:
     """The files that an object was made from, as the compiler names them; empty if it told none."""
+    told = _told(directory, target, ninja)
+    return told and [*told, *flag_files(spec)]
+
+
+def _told(directory: Path, target: str, ninja: Path) -> list[str]:
     if sys.platform == "win32":
         return _from_the_log(directory, target, ninja)
     try:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from . import cache, engine, publish
-from .engine import Build
+from .build import Build
 from .errors import BuildError, LltmJitError
 from .extension import Extension
 from .fingerprint import differences

@@ -19,17 +19,10 @@ from pathlib import Path
 import torch
 
 from . import engine, prebuilt
-from .engine import Build
+from .build import Build
 from .errors import BuildError, LltmJitError
-from .spec import (
-    CONSTANTS,
-    CUDA_SUFFIXES,
-    VARIANTS,
-    BuildSpec,
-    default_cflags,
-    default_cuda_cflags,
-    default_ldflags,
-)
+from .flags import default_cflags, default_cuda_cflags, default_ldflags
+from .spec import CONSTANTS, CUDA_SUFFIXES, VARIANTS, BuildSpec
 from .toolchain import Toolchain, detect
 
 

@@ -72,7 +72,8 @@ def test_what_nobody_looks_for_builds_nothing_again(bench, built):
 
 
 def test_a_file_system_that_counts_seconds(bench, built, monkeypatch):
-    from lltm_jit.jit import BuildSpec, manifest
+    from lltm_jit.jit import BuildSpec
+    from lltm_jit.jit.writer import Writer
 
     header = bench.write("one/own.h", "x\n")
     status = os.stat(header)
@@ -83,7 +84,7 @@ def test_a_file_system_that_counts_seconds(bench, built, monkeypatch):
         st_size, st_mtime_ns, st_ino = status.st_size, whole, status.st_ino
 
     spec = BuildSpec("x", (bench.sources / "one" / "one.cpp",))
-    writer = manifest.Writer(spec, None, [], whole + 10**6)
+    writer = Writer(spec, None, [], whole + 10**6)
     monkeypatch.setattr(os, "lstat", lambda path: Coarse)
     assert writer.add([str(header)]) == [str(header)[1:]]
     assert writer.edited == {str(header)[1:]}
