@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import sysconfig
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from . import cache, diagnostics, jobs, knobs, lock, manifest, pch, publish, reads, retention
+from . import cache, diagnostics, jobs, knobs, lock, pch, publish, reads, retention
 from .cache import BUILD_FILE, ObjectRecord, Record
 from .cancel import Cancelled
 from .errors import BuildError, CacheError, SourceEdited, ToolchainError
 from .fingerprint import Request, build_key, flags_key, in_short, nearest, reasons
 from .process import build_environment, find_ninja, run_worker
 from .progress import Reporter, many
-from .seed import Seed, seed
+from .seed import Seed, compile_line_places, seed
 from .spec import BuildSpec
 from .toolchain import Toolchain, cuda_cure
 from .worker import WHOLE
@@ -170,12 +166,6 @@ def _record(
     )
 
 
-def compile_line_places(spec: BuildSpec, toolchain: Toolchain) -> list[str]:
-    """The paths that torch writes into its build file, in the same order for equal keys."""
-    torch_directory = str(Path(torch.__file__).parent)
-    return [*spec.places, torch_directory, sysconfig.get_path("include"), str(toolchain.cuda_home)]
-
-
 def check(spec: BuildSpec, toolchain: Toolchain) -> None:
     """Refuse what is known to fail before anything is compiled.
 
@@ -204,14 +194,12 @@ def check_tools(spec: BuildSpec, toolchain: Toolchain) -> None:
 
 def _announcement(plan: _Plan) -> str:
     spec, toolchain = plan.spec, plan.toolchain
-    target = "CPU"
-    tool = toolchain.compiler
+    target, tool = "CPU", toolchain.compiler
     if spec.with_cuda:
         target = ", ".join(f"sm_{arch.replace('.', '')}" for arch in spec.architectures)
         tool = f"nvcc {toolchain.nvcc_version.rpartition('.')[0]}"
-    count = len(spec.sources)
     note = f"; {spec.note}" if spec.note else ""
-    work = f"{tool}, {many(count, 'file')}, {many(plan.jobs, 'job')}{note}"
+    work = f"{tool}, {many(len(spec.sources), 'file')}, {many(plan.jobs, 'job')}{note}"
     return f"{spec.title} for {target} ({work})"
 
 
@@ -303,15 +291,9 @@ def _fail(plan: _Plan, log: Path, status: int) -> None:
         kept.unlink(missing_ok=True)  # it may be another's who shares the root
         shutil.copyfile(log, kept)
         publish.set_mode(kept)
-    message = diagnostics.explain(kept.read_text("utf-8"), plan.spec, kept, status, plan.jobs)
-    blamed = _blamed(kept.read_text("utf-8"), plan.spec)
+    said = kept.read_text("utf-8")
+    message = diagnostics.explain(said, plan.spec, kept, status, plan.jobs)
+    blamed = diagnostics.blamed(said, plan.spec)
     if not any(os.stat(path).st_ctime >= plan.began for path in blamed):  # edited meanwhile
         lock.record_failure(plan.request.key, message, blamed)
     raise BuildError(message)
-
-
-def _blamed(log: str, spec: BuildSpec) -> list[str]:
-    """The user's files that errors name."""
-    named = set(re.findall(r"(?m)(?:^|\s)(/[^\s:()][^:()\n]*)[:(]\d+", log))
-    named -= {str(path) for path, _ in spec.texts}
-    return [path for path in named if manifest.is_own(path) and os.path.isfile(path)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import signal
 from dataclasses import dataclass, replace
@@ -169,6 +170,13 @@ def explain(log: str, spec: BuildSpec, log_path: Path, status: int, jobs: int) -
     # The first words are torch's, which programs look for.
     lines.append(f"   = Error building extension '{spec.name}'{more}; full log: {log_path}")
     return _demangled("\n".join(lines))
+
+
+def blamed(log: str, spec: BuildSpec) -> list[str]:
+    """The user's files that errors name."""
+    named = set(re.findall(r"(?m)(?:^|\s)(/[^\s:()][^:()\n]*)[:(]\d+", log))
+    named -= {str(path) for path, _ in spec.texts}
+    return [path for path in named if manifest.is_own(path) and os.path.isfile(path)]
 
 
 def _last_words(log: str, status: int) -> str:

@@ -144,7 +144,7 @@ def stamp_of(path: str) -> list[int]:
     """What of a file's record changes whenever its content does; empty where there is none."""
     try:
         status = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):  # a name with a null byte is no path at all
         return []
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 

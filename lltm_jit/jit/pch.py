@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import cache, cancel, jobs, knobs, publish, worker
+from . import cache, cancel, jobs, knobs, publish, retention, worker
 from .progress import Reporter
 from .spec import CUDA_SUFFIXES, BuildSpec
 from .toolchain import Toolchain
@@ -128,10 +128,7 @@ def of(build_file: Path, spec: BuildSpec, toolchain: Toolchain) -> Header | None
     if searched_too or not any(_starts_with_it(path, spec) for path in spec.sources):
         return None
     variables = re.findall(r"(?m)^(cxx|cflags|post_cflags) = (.*)$", build_file.read_text("utf-8"))
-    command = None
-    with suppress(ValueError):  # a quote that is not closed
-        command = _command(dict(variables))
-    if command is None:
+    if (command := _command(dict(variables))) is None:
         return None
     tools = (toolchain.cxx_version, toolchain.torch_version, toolchain.python_abi)
     facts = [*tools, toolchain.machine, toolchain.environment, command[0]]
@@ -139,12 +136,10 @@ def of(build_file: Path, spec: BuildSpec, toolchain: Toolchain) -> Header | None
 
 
 def _starts_with_it(path: Path, spec: BuildSpec) -> bool:
-    if path.suffix in (*CUDA_SUFFIXES, ".c", ".m"):
-        return False  # not compiled as C++, or not by g++
-    try:
-        text = dict(spec.texts).get(path) or path.read_text("utf-8", errors="replace")
-    except OSError:
-        return False  # which the compiler will tell
+    text = ""
+    if path.suffix not in (*CUDA_SUFFIXES, ".c", ".m"):  # not compiled as C++, or not by g++
+        with suppress(OSError):  # which the compiler will tell
+            text = dict(spec.texts).get(path) or path.read_text("utf-8", errors="replace")
     return _FIRST.match(text) is not None
 
 
@@ -153,7 +148,10 @@ def _command(variables: dict[str, str]) -> tuple[tuple[str, ...], tuple[str, ...
     flags = f"{variables.get('cflags', '')} {variables.get('post_cflags', '')}"
     if re.search(r"[$`;&|<>*?~#]", flags):  # the shell has a part in it
         return None
-    words, command = iter(shlex.split(flags)), shlex.split(variables.get("cxx", ""))
+    try:
+        words, command = iter(shlex.split(flags)), shlex.split(variables.get("cxx", ""))
+    except ValueError:  # a quote that is not closed
+        return None
     searched = []
     for word in words:
         if word.startswith("-I"):
@@ -169,11 +167,10 @@ def _command(variables: dict[str, str]) -> tuple[tuple[str, ...], tuple[str, ...
 
 def find(header: Header) -> Path | None:
     """The directory with a header that is right for a build; marks it as used."""
-    record = _record(header.directory)
-    if record is None:
+    if (record := _record(header.directory)) is None:
         return None
     if record["failed"]:  # the compiler may do better some other day
-        outdated = _last_use(header.directory / RECORD) < time.time() - _TRIED_AGAIN
+        outdated = retention.last_use(header.directory, RECORD) < time.time() - _TRIED_AGAIN
     else:
         outdated = any(worker.identity(path) != known for path, known in record["files"].items())
     if outdated:
@@ -281,14 +278,7 @@ def sizes() -> dict[str, int]:
 
 def _used_last_first() -> list[Path]:
     found = [path.parent for path in _place().glob(f"*/{RECORD}")]
-    return sorted(found, key=lambda place: _last_use(place / RECORD), reverse=True)
-
-
-def _last_use(record: Path) -> float:
-    try:
-        return record.stat().st_mtime
-    except OSError:
-        return 0.0  # removed just now
+    return sorted(found, key=lambda place: retention.last_use(place, RECORD), reverse=True)
 
 
 def prune(keep: int = _KEPT) -> list[str]:
@@ -296,9 +286,9 @@ def prune(keep: int = _KEPT) -> list[str]:
 
     A compiler that reads one keeps it open, and one that comes too late does without.
     """
-    oldest = time.time() - _UNUSED
-    found = _used_last_first()
-    gone = [*(path for path in found[:keep] if _last_use(path / RECORD) < oldest), *found[keep:]]
+    found, oldest = _used_last_first(), time.time() - _UNUSED
+    old = [path for path in found[:keep] if retention.last_use(path, RECORD) < oldest]
+    gone = old + found[keep:]
     for path in gone:
         publish.remove_whole(path)
     for left in _place().glob("tmp-*"):

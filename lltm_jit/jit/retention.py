@@ -44,10 +44,10 @@ def candidates(request: str) -> list[Path]:
     return sorted(found, key=last_use, reverse=True) if len(found) > 1 else found
 
 
-def last_use(directory: Path) -> float:
-    """When a build was used last."""
+def last_use(directory: Path, record: str = RECORD) -> float:
+    """When a build was used last, or whatever else has a record."""
     try:
-        return (directory / RECORD).stat().st_mtime
+        return (directory / record).stat().st_mtime
     except OSError:
         return 0.0  # removed just now
 

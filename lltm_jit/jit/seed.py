@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import torch
 
 from . import manifest
 from .cache import BUILD_FILE, Record
 from .fingerprint import Fingerprint, commands_key, flags_key
 from .spec import BuildSpec
+from .toolchain import Toolchain
 from .worker import adapted
 
 _REST = "rest.ninja"
@@ -79,6 +83,12 @@ def seed(
         for leftover in directory.iterdir():
             leftover.unlink()
         return Seed()
+
+
+def compile_line_places(spec: BuildSpec, toolchain: Toolchain) -> list[str]:
+    """The paths that torch writes into its build file, in the same order for equal keys."""
+    torch_directory = str(Path(torch.__file__).parent)
+    return [*spec.places, torch_directory, sysconfig.get_path("include"), str(toolchain.cuda_home)]
 
 
 def _reusable(record: Record, spec: BuildSpec, now: Fingerprint) -> dict[str, list[str]]:

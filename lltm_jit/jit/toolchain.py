@@ -17,7 +17,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -25,11 +25,8 @@ from typing import Any
 
 import torch
 
-from . import cache, gpus, knobs, private
+from . import cache, gpus, knobs, manifest, private
 from .errors import LltmJitError
-
-# Compiled into for a machine without GPU: 8.x runs sm_80, 9.x sm_90, later ones compile the PTX.
-_ARCHITECTURES_WITHOUT_GPU = ("8.0", "9.0+PTX")
 
 _OF_COMPILERS = ("cxx", "cxx_version", "cxx_family", "nvcc", "nvcc_version", "cuda_home")
 _CAPABILITIES = ("DEFAULT", "AVX2", "AVX512")  # each includes the one before
@@ -152,7 +149,7 @@ def present() -> Toolchain:
         nvcc_version=nvcc_version,
         cuda_home=cuda_home,
         cuda_missing=cuda_missing,
-        architectures=() if cuda_missing else _architectures(nvcc_facts.get("architectures", [])),
+        architectures=() if cuda_missing else gpus.architectures(nvcc_facts["architectures"]),
         torch_version=torch.__version__,
         torch_cuda=torch.version.cuda,
         python_abi=EXTENSION_SUFFIXES[0],
@@ -214,11 +211,7 @@ def _probe_nvcc(command: list[str]) -> dict[str, Any]:
     top = re.search(
         r"^#\$ TOP=(.+)$", _run([path, "--dryrun", "-x", "cu", os.devnull]), re.MULTILINE
     )
-    root = (
-        os.path.normpath(top.group(1).strip())
-        if top
-        else os.path.dirname(os.path.dirname(os.path.realpath(path)))
-    )
+    root = os.path.normpath(top[1].strip() if top else f"{os.path.realpath(path)}/../..")
     supported = re.findall(r"compute_(\d+)(\d)\b", _run([path, "--list-gpu-arch"]))
     return {
         "version": version.group(1) if version else "",
@@ -245,31 +238,6 @@ def cuda_cure() -> str:
     if torch.version.cuda is None:
         return "install a torch with CUDA (pytorch.org tells the command)"
     return f"install the CUDA toolkit {torch.version.cuda}, and set CUDA_HOME to it"
-
-
-def _architectures(supported: list[str]) -> tuple[str, ...]:
-    """The architectures to compile for, as numbers in torch's spelling."""
-    wanted = knobs.text("TORCH_CUDA_ARCH_LIST")
-    if wanted and wanted != "native":
-        parts = [part for part in re.split(r"[; ]+", wanted) if part]
-        return tuple(arch for part in parts for arch in gpus.NAMED_ARCHITECTURES.get(part, (part,)))
-    capabilities = gpus.compute_capabilities()
-    if not capabilities:
-        return _ARCHITECTURES_WITHOUT_GPU
-    numbers = re.findall(r"\b(\d+)\.(\d+)\b", " ".join(supported))
-    newest = max(((int(major), int(minor)) for major, minor in numbers), default=(99, 0))
-    return tuple(
-        dict.fromkeys(_architecture(capability, newest) for capability in sorted(capabilities))
-    )
-
-
-def _architecture(capability: tuple[int, int], newest: tuple[int, int]) -> str:
-    if capability > newest:  # a GPU younger than nvcc: let the driver compile the newest PTX
-        return f"{newest[0]}.{newest[1]}+PTX"
-    # A build here is for this machine alone, so from Hopper on take the instructions that only
-    # this architecture has ("a").
-    suffix = "a" if capability >= (9, 0) else ""
-    return f"{capability[0]}.{capability[1]}{suffix}"
 
 
 def _run(command: list[str]) -> str:
@@ -303,19 +271,15 @@ class _Memo:
         except (OSError, ValueError, LltmJitError):
             return  # none, or a setting that cannot be used, which the build will tell
 
-    def recall(
-        self,
-        command: list[str],
-        probe: Callable[[list[str]], dict[str, Any]],
-    ) -> dict[str, Any]:
+    def recall(self, command: list[str], probe: Callable[[list[str]], Any]) -> dict[str, Any]:
         # Also the compiler that a ccache before it starts.
         programs = [found for word in command if (found := shutil.which(word))]
         name = shlex.join([*programs, *command])
         entry = self._known.get(name)
-        if entry and entry["files"] == _identities({*programs, *entry["files"]}):
+        if entry and entry["files"] == _stamps({*programs, *entry["files"]}):
             return entry
         entry = probe(command)
-        entry["files"] = _identities([*programs, *entry.pop("watch")])
+        entry["files"] = _stamps([*programs, *entry.pop("watch")])
         self._known[name] = entry
         self._changed = bool(entry.get("version"))
         return entry
@@ -330,13 +294,5 @@ class _Memo:
             return  # only a memo: the next process asks the compilers again
 
 
-def _identities(paths: Any) -> dict[str, list[int]]:
-    return {path: _identity(path) for path in paths}
-
-
-def _identity(path: str) -> list[int]:
-    try:
-        status = os.stat(path)
-    except (OSError, ValueError):  # a name with a null byte is no path at all
-        return []
-    return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+def _stamps(paths: Iterable[str]) -> dict[str, list[int]]:
+    return {path: manifest.stamp_of(path) for path in paths}
