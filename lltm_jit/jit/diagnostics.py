@@ -80,12 +80,11 @@ def parse(log: str, spec: BuildSpec) -> list[Diagnostic]:
     for number, line in enumerate(lines):
         if step := re.match(STEP, line):
             compiled = compiled_file(step[3])  # none where it is the link
-        elif match := _GCC.match(line):
-            column = _character(lines, number, int(match["column"] or 0))
-            error = Diagnostic(match["text"], match["file"], int(match["line"]), column)
-            found.append(_at_users_line(error, lines, number, spec))
-        elif match := _NVCC.match(line):
-            column = _nvcc_caret(lines[number + 1 : number + 4])
+        elif match := _GCC.match(line) or _NVCC.match(line):
+            if match.re is _GCC:
+                column = _character(lines, number, int(match["column"] or 0))
+            else:
+                column = _nvcc_caret(lines[number + 1 : number + 4])
             error = Diagnostic(match["text"], match["file"], int(match["line"]), column)
             found.append(_at_users_line(error, lines, number, spec))
         elif _SUMMARY.search(line):

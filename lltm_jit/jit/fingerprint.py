@@ -221,27 +221,22 @@ def _value_change(words: str, old: Any, new: Any) -> str:
 
 
 def _files(spec: BuildSpec) -> dict[str, str]:
-    texts = dict(spec.texts)
-    return {
-        spec.label(path): _digest_text(texts[path]) if path in texts else _digest_file(path)
-        for path in spec.sources
-    }
+    found = {}
+    for path in spec.sources:
+        text = dict(spec.texts).get(path)
+        try:
+            found[spec.label(path)] = digest(path) if text is None else _sha256(text)
+        except OSError as error:
+            raise BuildError(f"cannot read {path}: {error.strerror}") from error
+    return found
 
 
-def _digest_text(text: str) -> str:
+def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _digest_file(path: Path) -> str:
-    try:
-        return digest(path)
-    except OSError as error:
-        raise BuildError(f"cannot read {path}: {error.strerror}") from error
-
-
 def _hash(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True, ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
+    return _sha256(json.dumps(value, sort_keys=True, ensure_ascii=True))[:20]
 
 
 def _processor() -> str:
@@ -253,5 +248,4 @@ def _processor() -> str:
     asked = r"(?:vendor_id|cpu family|model|flags|CPU \w+|Features|isa)\s*:.*"
     found = "\n".join(re.findall(rf"^{asked}$", first, re.MULTILINE))
     name = re.search(r"^model name\s*: (.*)", first, re.MULTILINE)
-    digest = hashlib.sha256(found.encode()).hexdigest()[:8]
-    return f"{name[1] if name else platform.machine()} ({digest})"
+    return f"{name[1] if name else platform.machine()} ({_sha256(found)[:8]})"

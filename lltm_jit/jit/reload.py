@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -12,7 +10,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from . import cache, engine, publish
+from . import cache, engine, lock, publish
 from .build import Build
 from .errors import BuildError, LltmJitError
 from .extension import Extension
@@ -44,8 +42,8 @@ class Given(NamedTuple):
     extension: Extension
 
 
+_TURN = "modules"  # of the threads that give them, or fill them anew
 _given: WeakKeyDictionary[ModuleType, Given] = WeakKeyDictionary()
-_turn = threading.RLock()  # of the threads that give modules, or fill them anew
 _of_build: WeakValueDictionary[Build, ModuleType] = WeakValueDictionary()  # what load gives
 _names: dict[Build, dict[str, Any]] = {}  # what their modules held when they were imported
 
@@ -89,7 +87,7 @@ def give(build: Build, extension: Extension) -> ModuleType:
 
     From now on it can be reloaded, and also be imported by its name, unless that is another's.
     """
-    with _turn:
+    with lock.thread_lock(_TURN):
         module = _of_build.get(build)
         if module is None or _given[module].build is not build:  # it was filled with another
             showing = (module for module, given in given_modules() if given.build is build)
@@ -144,7 +142,7 @@ def reload_module(module: ModuleType) -> Reload:
     with cache.at_root(extension.root):
         toolchain = detect(extension.name)
         build = engine.load(extension.spec(toolchain), toolchain)
-    with _turn:
+    with lock.thread_lock(_TURN):
         old = given(module).build
         if build is not old:
             names = _names.setdefault(build, dict(vars(build.module)))
@@ -157,16 +155,6 @@ def reload_module(module: ModuleType) -> Reload:
         publish.link(build.info.library, extension.root)
     changed = tuple(differences(old.content, build.content))
     return Reload((build,), changed, time.perf_counter() - began)
-
-
-def _forget_threads() -> None:
-    """A thread that held the lock does not exist in a forked child."""
-    global _turn
-    _turn = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)
 
 
 def _is_ours(name: str) -> bool:

@@ -63,10 +63,15 @@ def seed(
     good: dict[str, list[str]] = {}
     # That of a build which failed may be why it failed.
     written = (other for other in candidates if other.places == places and not other.failed)
-    writer = next(filter(_build_file_is_intact, written), None)
+    intact = (other for other in written if _is_intact(other, BUILD_FILE, other.build_file))
+    writer = next(intact, None)
     try:
         for files, record in choices[:1]:
-            good = {name: files[name] for name in files if _is_intact(record, name)}
+            good = {
+                name: files[name]
+                for name, made in record.objects.items()
+                if name in files and _is_intact(record, name, made["digest"])
+            }
             for name in good:
                 shutil.copy2(record.directory / name, directory / name)
             _copy_times(record, directory, good)
@@ -106,8 +111,8 @@ def _reusable(record: Record, spec: BuildSpec, now: Fingerprint) -> dict[str, li
     return found
 
 
-def _is_intact(record: Record, name: str) -> bool:
-    return _has_digest(record.directory / name, record.objects[name]["digest"])
+def _is_intact(record: Record, name: str, digest: str) -> bool:
+    return manifest.digest(str(record.directory / name)) == digest
 
 
 def _copy_times(record: Record, directory: Path, names: Iterable[str]) -> None:
@@ -115,11 +120,3 @@ def _copy_times(record: Record, directory: Path, names: Iterable[str]) -> None:
     head, *lines = (record.directory / _TIMES).read_text("utf-8").splitlines(keepends=True)
     kept = [line for line in lines if line.split("\t")[3] in names]
     (directory / _TIMES).write_text("".join([head, *kept]), "utf-8")
-
-
-def _build_file_is_intact(record: Record) -> bool:
-    return _has_digest(record.directory / BUILD_FILE, record.build_file)
-
-
-def _has_digest(path: Path, digest: str) -> bool:
-    return manifest.digest(str(path)) == digest

@@ -86,7 +86,8 @@ class BuildSpec:
 
         torch goes by the file's name alone, and does not escape blanks.
         """
-        kinds = [".cuda.o" if self.with_cuda and _is_cuda(path) else ".o" for path in self.sources]
+        cuda = (".cu", ".cuh") if self.with_cuda else ()
+        kinds = [".cuda.o" if path.suffix in cuda else ".o" for path in self.sources]
         names = [path.stem + kind for path, kind in zip(self.sources, kinds, strict=True)]
         twice = {name for name in names if names.count(name) > 1 or not _NAME.fullmatch(name)}
         return tuple(
@@ -229,7 +230,3 @@ def divide(files: list[Path], directory: Path) -> tuple[tuple[Path, ...], tuple[
         tuple(path for path in sources if path not in later),
         tuple(path for path in files if path.suffix in HEADER_SUFFIXES or path in later),
     )
-
-
-def _is_cuda(source: Path) -> bool:
-    return source.suffix in (".cu", ".cuh")

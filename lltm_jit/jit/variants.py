@@ -133,7 +133,9 @@ def load(variant: Variant, function: str) -> int:
     if build is None:
         if spec.with_cuda:
             _refuse_in_capture(variant)
-        build = _load_packaged(variant, spec, toolchain) or engine.load(spec, toolchain)
+        if variant.packaged:
+            build = prebuilt.load(_packaged(variant, variant.packaged), spec, toolchain)
+        build = build or engine.load(spec, toolchain)
     return _address(build, function)
 
 
@@ -155,12 +157,6 @@ def listed(kernels: Path) -> list[Variant]:
 def package(variant: Variant, directory: Path, toolchain: Toolchain) -> None:
     """Build a variant into the directory of a wheel's variants, with the record of what it fits."""
     prebuilt.put(variant.spec(toolchain), toolchain, _packaged(variant, directory))
-
-
-def _load_packaged(variant: Variant, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
-    if variant.packaged is None:
-        return None
-    return prebuilt.load(_packaged(variant, variant.packaged), spec, toolchain)
 
 
 def _packaged(variant: Variant, directory: Path) -> Path:

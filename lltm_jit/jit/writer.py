@@ -107,7 +107,8 @@ class Writer:
             label = self._spec.label(Path(path))
             if Path(path) not in self._texts and self._is_younger(path):  # and as it was again
                 self.edited.add(label)
-            self._scan(path)
+            else:
+                self._scan(path)
         elif below(path, self._versioned):
             self._skipped.add(path)
             label = ""
@@ -141,22 +142,20 @@ class Writer:
         return label
 
     def _is_younger(self, path: str) -> bool:
-        """Whether a file, or a link in its place, came or changed after the build began."""
-        for status in (os.stat(path), os.lstat(path)):
-            stamp = status.st_ctime_ns
-            # A file system that counts whole seconds rounds them down.
-            since = self._since if stamp % _SECOND else self._since // _SECOND * _SECOND
-            if since <= stamp <= time.time_ns():
-                return True
-        return False
+        """Whether a file, or a link in its place, came, changed or went after the build began."""
+        try:
+            stamps = [os.stat(path).st_ctime_ns, os.lstat(path).st_ctime_ns]
+        except OSError:
+            return True
+        # A file system that counts whole seconds rounds them down.
+        whole = self._since // _SECOND * _SECOND
+        now = time.time_ns()
+        return any((self._since if s % _SECOND else whole) <= s <= now for s in stamps)
 
     def _has_come(self, folder: str, names: Iterable[str]) -> bool:
         """Whether a folder got one of the names after the build began: too late for a compiler."""
         paths = [os.path.join(folder, name) for name in names]
-        try:
-            return bool(paths) and self._is_younger(folder) and any(map(self._is_younger, paths))
-        except OSError:
-            return True  # gone again
+        return bool(paths) and self._is_younger(folder) and any(map(self._is_younger, paths))
 
     def _label(self, path: str) -> str:
         """Relative to the base where another checkout would have the same file in its place."""
