@@ -73,15 +73,15 @@ def runs_any(architectures: Iterable[str], capability: tuple[int, int]) -> bool:
 
 def runs_on(architecture: str, capability: tuple[int, int]) -> bool:
     """Whether code for an architecture, as torch spells it, runs on a GPU."""
-    number, portable = architecture.removesuffix("+PTX"), architecture.endswith("+PTX")
-    exact = number.endswith(("a", "f"))
-    major, minor = (int(part) for part in number.rstrip("af").split("."))
-    if exact:
-        return (major, minor) == capability
+    told = re.fullmatch(r"(\d+)\.(\d+)([af]?)(\+PTX)?", architecture)
+    if told is None:
+        return False  # a name that a later torch knows
+    made = (int(told[1]), int(told[2]))
+    if told[3]:
+        return made == capability
     # Machine code runs on later minor versions of its generation, PTX on all that is later.
-    return (major == capability[0] and minor <= capability[1]) or (
-        portable and (major, minor) <= capability
-    )
+    portable = told[4] is not None
+    return made <= capability and (portable or made[0] == capability[0])
 
 
 def driver_version() -> str:
