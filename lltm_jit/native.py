@@ -102,7 +102,7 @@ def start(family: str) -> None:
         BuildError: as :func:`load`, where it does not build in the background.
         ToolchainError, CacheError: there is no compiler, or no place for the build.
     """
-    toolchain = detect()
+    toolchain = detect(family)
     wanted = spec(family, toolchain)
     build = extension(family).find(wanted, toolchain)
     if build is None and not _may_wait():

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from lltm_jit.jit import BuildInfo, cache, detect
 from lltm_jit.jit.background import build_all
-from lltm_jit.jit.builder import compile_line_places
 from lltm_jit.jit.cache import BUILD_FILE
 from lltm_jit.jit.extension import Extension
+from lltm_jit.jit.seed import compile_line_places
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from lltm_jit import native
 from lltm_jit.jit import ToolchainError, cache, detect, gpus, jobs, knobs, private
 from lltm_jit.jit.causes import cure_of
 from lltm_jit.jit.process import find_ninja
-from lltm_jit.jit.toolchain import cuda_cure, find_cxx
+from lltm_jit.jit.toolchain import cuda_cure, find_cxx, present
 
 from . import _extensions, _trial, _windows
 
@@ -86,7 +86,7 @@ def torch_itself() -> Finding:
 
 
 def cxx() -> Finding:
-    words, version = find_cxx(), detect().cxx_version
+    words, version = find_cxx(), present().cxx_version
     compiler = shlex.join(words)
     if not words:
         return Finding(
@@ -115,7 +115,7 @@ def cxx() -> Finding:
 
 
 def cxx_trial() -> Finding:
-    tools = detect()
+    tools = present()
     if tools.cxx is None:
         return Finding("ok", "left out: no compiler")
     trial = _trial.cxx(tools)
@@ -158,7 +158,7 @@ def gpu() -> Finding:
 
 
 def nvcc() -> Finding:
-    tools = detect()
+    tools = present()
     if torch.version.cuda is None:
         return Finding("ok", "not needed: this torch is built without CUDA")
     if tools.cuda_missing:
@@ -183,7 +183,7 @@ def nvcc() -> Finding:
 
 
 def cuda_trial() -> Finding:
-    tools = detect()
+    tools = present()
     if not tools.cuda:
         return Finding("ok", "left out: builds are for the CPU")
     trial = _trial.cuda(tools)
@@ -267,7 +267,7 @@ def locks() -> Finding:
 
 def build(family: str) -> Finding:
     extension = native.extension(family)
-    info = extension.info(detect())
+    info = extension.info(detect(family))
     if info is None:
         return Finding("ok", f"none of these sources yet; {_extensions.loader(extension)} makes it")
     return Finding("ok", f"ready in {info.directory}")

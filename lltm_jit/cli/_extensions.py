@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lltm_jit import native
-from lltm_jit.jit import LltmJitError, cache, torch_api
+from lltm_jit.jit import LltmJitError, cache
 from lltm_jit.jit.cache import Record
-from lltm_jit.jit.extension import Extension
+from lltm_jit.jit.extension import Extension, extension, recorded
 
 ALL = "all"
 HELP = (
@@ -71,7 +71,7 @@ def meant(word: str) -> list[Extension]:
         return [found[word]] if word in found else list(found.values())
     for record in records:
         if record.fingerprint["name"] == word:
-            return [torch_api.recorded(record)]
+            return [recorded(record)]
     names = sorted({record.fingerprint["name"] for record in records})
     built = f", and lltm_jit.load has built {', '.join(names)}" if names else ""
     raise LltmJitError(
@@ -90,9 +90,9 @@ def _of_path(path: Path, records: list[Record]) -> list[Extension]:
         given = [Path(place) for place in record.asked["paths"]]
         holds = any(path.is_relative_to(place) for place in given)
         if holds or all(place.is_relative_to(path) for place in given):
-            built.setdefault(record.fingerprint["name"], torch_api.recorded(record))
+            built.setdefault(record.fingerprint["name"], recorded(record))
     name = re.sub(r"\W|^(?=\d)", "_", path.stem)
-    return list(built.values()) or [torch_api.extension(name, path)]
+    return list(built.values()) or [extension(name, path)]
 
 
 def _given(record: Record) -> list[str]:

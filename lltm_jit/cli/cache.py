@@ -8,10 +8,20 @@ import textwrap
 from collections import Counter
 
 from lltm_jit import native
-from lltm_jit.jit import Toolchain, cache, detect, inspect, pch, retention
-from lltm_jit.jit.builder import nearest
+from lltm_jit.jit import (
+    BuildSpec,
+    Toolchain,
+    ToolchainError,
+    cache,
+    detect,
+    inspect,
+    knobs,
+    pch,
+    retention,
+)
+from lltm_jit.jit.builder import check_tools
 from lltm_jit.jit.extension import Extension
-from lltm_jit.jit.fingerprint import fingerprint, reasons
+from lltm_jit.jit.fingerprint import fingerprint, nearest, reasons
 
 from . import _build, _extensions
 from ._cell import positive
@@ -32,9 +42,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def list_builds(_: argparse.Namespace) -> int:
-    toolchain = detect()
-    found = [inspect(native.spec(family, toolchain), toolchain) for family in native.AT_IMPORT]
-    current = {info.key for info in found if info}
+    current = set()
+    for family in native.AT_IMPORT:
+        toolchain = detect(family)
+        if info := inspect(native.spec(family, toolchain), toolchain):
+            current.add(info.key)
     rows = [["", "key", "name", "made", "MB", "seconds", "because"]]
     for record in cache.records():
         mark = "*" if record.key in current else ""
@@ -51,28 +63,42 @@ def list_builds(_: argparse.Namespace) -> int:
 
 
 def why(args: argparse.Namespace) -> int:
-    toolchain = detect()
     for extension in _extensions.chosen(args.names):
-        loads, because = _outcome(extension, toolchain)
+        loads, because, fails = _outcome(extension, detect(extension.name))
         end = ", because:" if because else ""
         print(f"{extension.name}: {_extensions.loader(extension)} {loads}{end}")
         for reason in because:
             print(textwrap.fill(reason, 100, initial_indent="  - ", subsequent_indent="    "))
+        if fails:
+            told = f"That would fail: {fails}"
+            print(textwrap.fill(told, 100, initial_indent="  ", subsequent_indent="  "))
     return 0
 
 
-def _outcome(extension: Extension, toolchain: Toolchain) -> tuple[str, list[str]]:
-    """What loading would do, and for what reasons."""
+def _outcome(extension: Extension, toolchain: Toolchain) -> tuple[str, list[str], str]:
+    """What loading would do, for what reasons, and why it would fail."""
     packaged = extension.packaged_info(toolchain)
     if packaged:
-        return f"loads {packaged.library}, {packaged.reason}", []
+        return f"loads {packaged.library}, {packaged.reason}", [], ""
     spec = extension.spec(toolchain)
     if info := inspect(spec, toolchain):
         made = f"{_build.local_time(info.created)} in {info.seconds:.1f} s"
-        return f"loads {info.key}, made {made}", info.reason.split(", ")
+        told = f"{made} by {toolchain.compiler}, which is not here" if toolchain.recorded else made
+        return f"loads {info.key}, made {told}", info.reason.split(", "), ""
     builds = [each for each in cache.records() if each.fingerprint["name"] == extension.name]
     content = fingerprint(spec, toolchain)
-    return "would build it", reasons(nearest(builds, content), spec, content)
+    because = reasons(nearest(builds, content), spec, content)
+    return "would build it", because, _why_it_fails(spec, toolchain)
+
+
+def _why_it_fails(spec: BuildSpec, toolchain: Toolchain) -> str:
+    if knobs.flag("LLTM_JIT_DISABLE_JIT"):
+        return "LLTM_JIT_DISABLE_JIT forbids to build"
+    try:
+        check_tools(spec, toolchain)
+    except ToolchainError as error:
+        return str(error)
+    return ""
 
 
 def prune(args: argparse.Namespace) -> int:

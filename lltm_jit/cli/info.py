@@ -30,8 +30,10 @@ def run(args: argparse.Namespace) -> int:
     show("lltm_jit", info.lltm_jit_version)
     show("Python", info.python_version)
     show("torch", f"{tools.torch_version} (CUDA {tools.torch_cuda or 'none'})")
-    show("C++ compiler", tools.cxx_version or "not found")
-    show("nvcc", f"{tools.nvcc_version} ({tools.cuda_home})" if tools.nvcc else "not found")
+    made = f"not found; builds of {tools.compiler} are loaded" if tools.recorded else ""
+    show("C++ compiler", made or tools.cxx_version or "not found")
+    nvcc = f"{tools.nvcc_version} ({tools.cuda_home})" if tools.nvcc else ""
+    show("nvcc", "not found" if tools.recorded else nvcc or "not found")
     missing = tools.cuda_missing
     show("CUDA kernels", f"no: {missing}" if missing else " ".join(tools.architectures))
     for extension in extensions:
@@ -43,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 def collect(extensions: Sequence[Extension]) -> PackageInfo:
     """What is installed, and of these extensions those that are built."""
     tools = detect()
-    builds = {extension.name: extension.info(tools) for extension in extensions}
+    builds = {each.name: each.info(detect(each.name)) for each in extensions}
     return PackageInfo(
         **native.installed(tools),
         families={name: build for name, build in builds.items() if build},

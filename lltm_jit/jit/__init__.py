@@ -1,6 +1,7 @@
 """The build engine: from C++ and CUDA sources to a loaded module, once for each content."""
 
-from .engine import Build, BuildInfo, inspect, load
+from .build import Build, BuildInfo
+from .engine import inspect, load
 from .errors import BuildError, CacheError, LltmJitError, ToolchainError
 from .spec import BuildSpec
 from .toolchain import Toolchain, detect

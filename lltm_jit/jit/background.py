@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import Any, Generic, TypeVar
 
 from . import cache, cancel, engine
+from .build import Build, BuildInfo
 from .cancel import Cancelled, cancelled_by
-from .engine import Build, BuildInfo
 from .extension import Extension
 from .progress import Reporter
 from .spec import BuildSpec
@@ -161,10 +161,10 @@ def build_all(
     Raises:
         BuildError, ToolchainError, CacheError: one failed, and the others were given up.
     """
-    toolchain = detect()
 
     def build(extension: Extension, reporter: Reporter) -> BuildInfo:
         with cache.at_root(extension.root):
+            toolchain = detect(extension.name)
             spec = extension.spec(toolchain)
             return engine.build(spec, toolchain, force=force, reporter=reporter)
 

@@ -3,69 +3,49 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import sysconfig
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from . import cache, diagnostics, knobs, lock, manifest, pch, pool, publish, reads, retention
+from . import cache, diagnostics, jobs, knobs, lock, pch, publish, reads, retention
 from .cache import BUILD_FILE, ObjectRecord, Record
 from .cancel import Cancelled
 from .errors import BuildError, CacheError, SourceEdited, ToolchainError
-from .fingerprint import (
-    Fingerprint,
-    build_key,
-    differences,
-    fingerprint,
-    flags_key,
-    in_short,
-    reasons,
-    request_key,
-)
-from .jobs import job_count
+from .fingerprint import Request, build_key, flags_key, in_short, nearest, reasons
 from .process import build_environment, find_ninja, run_worker
-from .progress import Reporter
-from .seed import Seed, seed
+from .progress import Reporter, many
+from .seed import Seed, compile_line_places, seed
 from .spec import BuildSpec
 from .toolchain import Toolchain, cuda_cure
 from .worker import WHOLE
+from .writer import Writer
 
 
 @dataclass(frozen=True)
 class _Plan:
     """What is built, with what, and why."""
 
-    spec: BuildSpec
-    toolchain: Toolchain
-    content: Fingerprint
-    key: str
+    request: Request
     why: list[str]
     jobs: int
     ninja: Path
     places: list[str]
     began: float
 
-    def content_is_the_same(self) -> bool:
-        """Whether no source was edited since the plan was made."""
-        return fingerprint(self.spec, self.toolchain) == self.content
+    @property
+    def spec(self) -> BuildSpec:
+        return self.request.spec
+
+    @property
+    def toolchain(self) -> Toolchain:
+        return self.request.toolchain
 
 
-def build(
-    spec: BuildSpec,
-    toolchain: Toolchain,
-    content: Fingerprint,
-    reporter: Reporter,
-    *,
-    anew: bool = False,
-) -> Record:
-    """Compile a spec and publish the result.
+def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record:
+    """Compile what is asked for and publish the result.
 
     ``anew`` reuses no object of an earlier build.
 
@@ -75,21 +55,19 @@ def build(
         ToolchainError: the compiler or ninja is missing.
         CacheError: the build cannot be written.
     """
+    spec, toolchain, content = request.spec, request.toolchain, request.content
     check(spec, toolchain)
     earlier = [record for record in cache.records() if record.fingerprint["name"] == spec.name]
     plan = _Plan(
-        spec=spec,
-        toolchain=toolchain,
-        content=content,
-        key=request_key(content),
+        request=request,
         why=["asked for anew"] if anew else reasons(nearest(earlier, content), spec, content),
-        jobs=job_count(spec.with_cuda),
+        jobs=jobs.job_count(spec.with_cuda),
         ninja=find_ninja(),
         places=compile_line_places(spec, toolchain),
         began=time.time(),
     )
     reporter.say(f"building {_announcement(plan)}: {in_short(plan.why)}")
-    directory = publish.new_directory(plan.key)
+    directory = publish.new_directory(plan.request.key)
     try:
         # The objects of a build that failed serve as well.
         seeds = [] if anew else [*earlier, *cache.records(failed=True)]
@@ -97,7 +75,7 @@ def build(
     finally:
         shutil.rmtree(directory, ignore_errors=True)
         retention.prune()
-    lock.forget_failure(plan.key)
+    lock.forget_failure(plan.request.key)
     reporter.report(
         f"ready in {record.seconds:.1f} s ({record.compiled} compiled, {record.reused} reused)"
     )
@@ -108,8 +86,8 @@ def _build_in(directory: Path, plan: _Plan, reporter: Reporter, seeds: list[Reco
     """Compile in a fresh directory, and move it to its place."""
     # By the clock that files are stamped with, which may lag behind the other.
     since = min(time.time_ns(), directory.stat().st_ctime_ns)
-    with _texts_written(plan.spec, reporter):
-        seeded = seed(directory, plan.spec, plan.content, seeds, plan.places)
+    with publish.texts_written(plan.spec, reporter):
+        seeded = seed(directory, plan.spec, plan.request.content, seeds, plan.places)
         publish.write_constants(directory, plan.spec)
         _tell_plan(plan, directory, seeded, reporter)
         try:
@@ -142,31 +120,29 @@ def _record(
     """
     spec = plan.spec
     search = seeded.search
-    if not search:
-        with build_environment(spec, plan.toolchain, plan.ninja) as environment:
-            search = reads.search(directory, spec, plan.ninja, environment)
-    folders, libraries = reads.libraries(spec)
-    writer = manifest.Writer(spec, plan.toolchain.cuda_home, [*search, *folders], since)
-    writer.look_for([*libraries, *seeded.names])
+    with build_environment(spec, plan.toolchain, plan.ninja) as environment:
+        search = search or reads.search(directory, spec, plan.ninja, environment)
     objects = dict(seeded.objects)
     for name in reads.finished(directory):
         if name in spec.objects and name not in objects:
-            objects[name] = reads.compiled_from(directory, name, plan.ninja)
-            if objects[name]:
-                objects[name] += reads.flag_files(spec)
+            objects[name] = reads.compiled_from(directory, spec, name, plan.ninja)
+    linked = [] if failed else reads.linked_from(directory, spec)
+    folders, libraries = reads.libraries(spec)
+    writer = Writer(spec, plan.toolchain.cuda_home, [*search, *folders], since)
     labels = {name: writer.add(files) for name, files in objects.items()}
-    if not failed:
-        writer.add(reads.linked_from(directory, spec))
-    made_of = writer.finish()
-    if not plan.content_is_the_same() or (writer.edited and not failed):
+    writer.add(linked)
+    made_of = writer.finish([*libraries, *seeded.names])
+    if writer.too_late or (writer.edited and not failed):
+        raise SourceEdited
+    if Request.of(spec, plan.toolchain) != plan.request:
         raise SourceEdited
     right = {name: found for name, found in labels.items() if writer.edited.isdisjoint(found)}
     read = list(dict.fromkeys(label for found in right.values() for label in found))
     place = {label: number for number, label in enumerate(read)}
     return Record(
-        key=plan.key if failed else build_key(plan.key, made_of),
-        flags_key=flags_key(plan.content),
-        fingerprint=plan.content,
+        key=plan.request.key if failed else build_key(plan.request.key, made_of),
+        flags_key=flags_key(plan.request.content),
+        fingerprint=plan.request.content,
         manifest=made_of,
         read=read,
         library=spec.product,
@@ -185,35 +161,9 @@ def _record(
         },
         build_file="" if failed else cache.digest(directory / BUILD_FILE),
         asked=spec.asked,
+        toolchain=asdict(plan.toolchain),
         failed=failed,
     )
-
-
-def compile_line_places(spec: BuildSpec, toolchain: Toolchain) -> list[str]:
-    """The paths that torch writes into its build file, in the same order for equal keys."""
-    torch_directory = str(Path(torch.__file__).parent)
-    return [*spec.places, torch_directory, sysconfig.get_path("include"), str(toolchain.cuda_home)]
-
-
-@contextmanager
-def _texts_written(spec: BuildSpec, reporter: Reporter) -> Iterator[None]:
-    """Write the sources that were given as strings, under a lock of their path, and keep it.
-
-    The path is the same for each build of one name, so that only a changed string is compiled.
-    """
-    if not spec.texts:
-        yield
-        return
-    with lock.file_lock(f"inline-{spec.name}", reporter.say):
-        for path, text in spec.texts:
-            with cache.writing():
-                cache.make_directory(path.parents[1])
-                cache.make_directory(path.parent)
-                if not path.exists() or path.read_bytes() != text.encode():
-                    path.unlink(missing_ok=True)  # it may be another's who shares the root
-                    path.write_bytes(text.encode())
-                    publish.set_mode(path)
-        yield
 
 
 def check(spec: BuildSpec, toolchain: Toolchain) -> None:
@@ -223,7 +173,14 @@ def check(spec: BuildSpec, toolchain: Toolchain) -> None:
         ToolchainError: a compiler or ninja is missing, or a setting cannot be used.
         CacheError: there is no place for builds.
     """
-    if toolchain.cxx is None:
+    check_tools(spec, toolchain)
+    knobs.count("LLTM_JIT_KEEP")  # read after the work, which ends with pruning
+    cache.make_builds_directory()
+
+
+def check_tools(spec: BuildSpec, toolchain: Toolchain) -> None:
+    """The part of :func:`check` that leaves no trace."""
+    if toolchain.cxx is None or toolchain.recorded:
         raise ToolchainError(
             f"no C++ compiler was found, for there is no {knobs.text('CXX')!r}; install one "
             "(Debian and Ubuntu: `apt-get install g++`) or set CXX to yours"
@@ -233,55 +190,23 @@ def check(spec: BuildSpec, toolchain: Toolchain) -> None:
             f"{spec.name} has CUDA sources, but {toolchain.cuda_missing}; {cuda_cure()}"
         )
     find_ninja()
-    knobs.count("LLTM_JIT_KEEP")  # read after the work, which ends with pruning
-    cache.make_builds_directory()
-
-
-def nearest(earlier: list[Record], content: Fingerprint) -> Record | None:
-    """The build to tell the difference from: of the same kind, and the most similar.
-
-    The newest of several, and where one has the same flags, that.
-    """
-    similar = [
-        record
-        for record in earlier
-        if record.fingerprint["files"].keys() & content["files"].keys()
-        and record.fingerprint.get("constants") == content.get("constants")
-        and _kind(record.fingerprint) == _kind(content)
-    ]
-    flags = flags_key(content)
-    return min(
-        similar,
-        key=lambda record: (
-            record.flags_key != flags,
-            len(differences(record.fingerprint, content)),
-        ),
-        default=None,
-    )
-
-
-def _kind(content: Fingerprint) -> set[str]:
-    """What a build for a debugger or a profiler is known by: it replaces no ordinary one."""
-    return {"-g", "-lineinfo"} & {*content["cflags"], *content["cuda_cflags"]}
 
 
 def _announcement(plan: _Plan) -> str:
     spec, toolchain = plan.spec, plan.toolchain
-    target = "CPU"
-    tool = toolchain.compiler
+    target, tool = "CPU", toolchain.compiler
     if spec.with_cuda:
         target = ", ".join(f"sm_{arch.replace('.', '')}" for arch in spec.architectures)
         tool = f"nvcc {toolchain.nvcc_version.rpartition('.')[0]}"
-    count = len(spec.sources)
     note = f"; {spec.note}" if spec.note else ""
-    work = f"{tool}, {_many(count, 'file')}, {_many(plan.jobs, 'job')}{note}"
+    work = f"{tool}, {many(len(spec.sources), 'file')}, {many(plan.jobs, 'job')}{note}"
     return f"{spec.title} for {target} ({work})"
 
 
 def _tell_plan(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> None:
     """What is about to happen, for those who want the whole story."""
     by = "MAX_JOBS says" if knobs.text("MAX_JOBS") else "CPUs and memory allow; MAX_JOBS overrides"
-    reporter.detail(f"{_many(plan.jobs, 'job')}, as {by}")
+    reporter.detail(f"{many(plan.jobs, 'job')}, as {by}")
     if plan.spec.with_cuda:
         cuda = plan.toolchain
         reporter.detail(f"CUDA {cuda.nvcc_version} at {cuda.cuda_home}, cudart is linked")
@@ -289,10 +214,6 @@ def _tell_plan(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -
         reporter.detail(f"taking over {name}, whose files are unchanged")
     written = "taking over" if seeded.build_file else "torch writes"
     reporter.detail(f"{written} the build file {directory / BUILD_FILE}")
-
-
-def _many(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> None:
@@ -328,7 +249,7 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
                 return run_worker(asked, environment, on_line, reporter.tick, reporter.pause)
 
             with (
-                pool.compilers(plan.ninja, plan.jobs) as variables,
+                jobs.compilers(plan.ninja, plan.jobs) as variables,
                 build_environment(spec, plan.toolchain, plan.ninja) as environment,
             ):
                 environment |= variables
@@ -364,21 +285,15 @@ def _log_head(plan: _Plan) -> str:
 
 
 def _fail(plan: _Plan, log: Path, status: int) -> None:
-    kept = cache.failed_log(plan.key)
+    kept = cache.failed_log(plan.request.key)
     with cache.writing():
         cache.make_directory(kept.parent)  # `cache clear` removes it
         kept.unlink(missing_ok=True)  # it may be another's who shares the root
         shutil.copyfile(log, kept)
         publish.set_mode(kept)
-    message = diagnostics.explain(kept.read_text("utf-8"), plan.spec, kept, status, plan.jobs)
-    blamed = _blamed(kept.read_text("utf-8"), plan.spec)
+    said = kept.read_text("utf-8")
+    message = diagnostics.explain(said, plan.spec, kept, status, plan.jobs)
+    blamed = diagnostics.blamed(said, plan.spec)
     if not any(os.stat(path).st_ctime >= plan.began for path in blamed):  # edited meanwhile
-        lock.record_failure(plan.key, message, blamed)
+        lock.record_failure(plan.request.key, message, blamed)
     raise BuildError(message)
-
-
-def _blamed(log: str, spec: BuildSpec) -> list[str]:
-    """The user's files that errors name."""
-    named = set(re.findall(r"(?m)(?:^|\s)(/[^\s:()][^:()\n]*)[:(]\d+", log))
-    named -= {str(path) for path, _ in spec.texts}
-    return [path for path in named if manifest.is_own(path) and os.path.isfile(path)]

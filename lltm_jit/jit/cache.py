@@ -27,7 +27,7 @@ from .errors import CacheError
 if TYPE_CHECKING:
     from .manifest import Manifest
 
-SCHEMA = 6
+SCHEMA = 7
 RECORD = "ok.json"
 LOG = "build.log"
 USERS = "users"  # see retention.py
@@ -56,7 +56,8 @@ class Record:
     """What ``ok.json`` tells of a build.
 
     ``fingerprint`` is what was asked for; ``manifest`` and ``read`` are the files that it was made
-    from. ``build_file`` is the digest of ninja's; ``asked`` has the arguments of ``load``.
+    from. ``build_file`` is the digest of ninja's; ``asked`` has the arguments of ``load``,
+    ``toolchain`` what it was made with.
     A build that failed has neither this nor a library, and is kept for the objects it finished.
     """
 
@@ -76,6 +77,7 @@ class Record:
     objects: dict[str, ObjectRecord]
     build_file: str
     asked: dict[str, Any]
+    toolchain: dict[str, Any]
     failed: bool = False
     schema: int = SCHEMA
 
@@ -206,28 +208,6 @@ def make_directory(path: Path, most: int = 0o777) -> None:
             path.chmod(mode())  # whatever the umask
 
 
-def candidates(request: str) -> list[Path]:
-    """The builds of a request, the one used last first; they differ in the files they were made of.
-
-    The names of all builds begin with half the request's key; the rest stands for the files.
-    """
-    start = request[:10]
-    try:
-        names = os.listdir(builds_directory())
-    except OSError:
-        return []
-    found = [builds_directory() / name for name in names if name.startswith(start)]
-    return sorted(found, key=last_use, reverse=True) if len(found) > 1 else found
-
-
-def last_use(directory: Path) -> float:
-    """When a build was used last."""
-    try:
-        return (directory / RECORD).stat().st_mtime
-    except OSError:
-        return 0.0  # removed just now
-
-
 def read_record(directory: Path) -> Record | None:
     """The record of a build, None where there is none.
 
@@ -235,37 +215,33 @@ def read_record(directory: Path) -> Record | None:
         DamagedBuild: the record cannot be read, or is not what was written.
     """
     try:
-        values = read_json(directory / RECORD)
+        record = record_in(directory / RECORD)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise DamagedBuild(f"{RECORD} cannot be read: {error.strerror}") from error
+    if record.key != directory.name:
+        raise DamagedBuild(f"{RECORD} belongs to build {record.key}")
+    return record
+
+
+def record_in(file: Path) -> Record:
+    """The record in a file.
+
+    Raises:
+        OSError: the file cannot be read.
+        DamagedBuild: it is not what was written.
+    """
+    try:
+        values = read_json(file)
     except ValueError as error:
-        raise DamagedBuild(f"{RECORD} is not what was written") from error
+        raise DamagedBuild(f"{file.name} is not what was written") from error
     if values.get("schema") != SCHEMA:
-        raise DamagedBuild(f"{RECORD} has another schema")
-    if values["key"] != directory.name:
-        raise DamagedBuild(f"{RECORD} belongs to build {values['key']}")
+        raise DamagedBuild(f"{file.name} has another schema")
     try:
         return Record(**values)
     except TypeError as error:
-        raise DamagedBuild(f"{RECORD} has missing or unknown entries") from error
-
-
-def check_library(record: Record) -> Path:
-    """The library of a build, after its content was checked.
-
-    Raises:
-        DamagedBuild: the library is missing or is not what was built.
-    """
-    library = record.directory / record.library
-    try:
-        same = digest(library) == record.digest
-    except OSError as error:
-        raise DamagedBuild(f"{record.library} cannot be read: {error.strerror}") from error
-    if not same:
-        raise DamagedBuild(f"{record.library} is not the file that was built")
-    return library
+        raise DamagedBuild(f"{file.name} has missing or unknown entries") from error
 
 
 def records(*, failed: bool = False) -> list[Record]:

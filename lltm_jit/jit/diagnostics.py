@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import signal
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from . import manifest
 from .causes import cure_of
-from .progress import STEP, compiled_file
+from .progress import STEP, compiled_file, many
 from .spec import BINDINGS, BuildSpec
 
 # gcc and clang: file:line:column: error: text; nvcc: file(line): error: text, caret further down
@@ -79,12 +80,11 @@ def parse(log: str, spec: BuildSpec) -> list[Diagnostic]:
     for number, line in enumerate(lines):
         if step := re.match(STEP, line):
             compiled = compiled_file(step[3])  # none where it is the link
-        elif match := _GCC.match(line):
-            column = _character(lines, number, int(match["column"] or 0))
-            error = Diagnostic(match["text"], match["file"], int(match["line"]), column)
-            found.append(_at_users_line(error, lines, number, spec))
-        elif match := _NVCC.match(line):
-            column = _nvcc_caret(lines[number + 1 : number + 4])
+        elif match := _GCC.match(line) or _NVCC.match(line):
+            if match.re is _GCC:
+                column = _character(lines, number, int(match["column"] or 0))
+            else:
+                column = _nvcc_caret(lines[number + 1 : number + 4])
             error = Diagnostic(match["text"], match["file"], int(match["line"]), column)
             found.append(_at_users_line(error, lines, number, spec))
         elif _SUMMARY.search(line):
@@ -163,16 +163,19 @@ def explain(log: str, spec: BuildSpec, log_path: Path, status: int, jobs: int) -
     if cure or not found:
         lines.append(f"   = {cure or '`python -m lltm_jit doctor` tries the compilers'}")
     warnings = sum(_WARNING.search(line) is not None for line in log.splitlines())
-    counts = [_many(len(found) - 1, "more error")] if len(found) > 1 else []
-    counts += [_many(warnings, "warning")] if warnings else []
+    counts = [many(len(found) - 1, "more error")] if len(found) > 1 else []
+    counts += [many(warnings, "warning")] if warnings else []
     more = f" ({', '.join(counts)})" if counts else ""
     # The first words are torch's, which programs look for.
     lines.append(f"   = Error building extension '{spec.name}'{more}; full log: {log_path}")
     return _demangled("\n".join(lines))
 
 
-def _many(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+def blamed(log: str, spec: BuildSpec) -> list[str]:
+    """The user's files that errors name."""
+    named = set(re.findall(r"(?m)(?:^|\s)(/[^\s:()][^:()\n]*)[:(]\d+", log))
+    named -= {str(path) for path, _ in spec.texts}
+    return [path for path in named if manifest.is_own(path) and os.path.isfile(path)]
 
 
 def _last_words(log: str, status: int) -> str:

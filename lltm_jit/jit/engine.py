@@ -11,79 +11,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
-from typing import TypeGuard, TypeVar
+from typing import TypeVar
 
-import torch
-
-from . import cache, knobs, lock, manifest, registrations, retention
+from . import cache, knobs, loading, lock, manifest, retention
+from .build import Build, BuildInfo, info_of
 from .cache import DamagedBuild, Record
 from .errors import BuildError, SourceEdited, ToolchainError
-from .fingerprint import Fingerprint, fingerprint, request_key, whole
+from .fingerprint import Fingerprint, Request
 from .manifest import Manifest
 from .progress import Reporter
 from .spec import BuildSpec
 from .toolchain import Toolchain, detect
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class BuildInfo:
-    """How a build came about.
-
-    ``reason``, ``seconds``, ``compiled`` and ``reused`` tell of the time when it was made;
-    ``cached`` tells whether this process found it ready.
-    """
-
-    name: str
-    key: str
-    directory: Path
-    library: Path
-    reason: str
-    seconds: float
-    cached: bool
-    compiled: int
-    reused: int
-    torch_version: str
-    cuda_version: str | None
-    compiler: str
-    nvcc: str | None
-    architectures: tuple[str, ...]
-    sources: tuple[Path, ...]
-    created: float
-
-    @property
-    def log(self) -> Path:
-        """The compiler's whole output."""
-        return self.directory / cache.LOG
-
-
-@dataclass(frozen=True, eq=False)
-class Build:
-    """A loaded build. ``module`` is empty for what is not a Python module.
-
-    ``spec`` and ``request`` are what was asked for, and ``manifest`` is what the build was made of.
-    """
-
-    module: ModuleType
-    info: BuildInfo
-    spec: BuildSpec = field(repr=False)
-    request: Fingerprint = field(repr=False)
-    manifest: Manifest = field(repr=False)
-
-    @property
-    def files(self) -> list[Path]:
-        """The user's files that the build was made of."""
-        return [*self.spec.sources, *manifest.own_files(self.manifest, self.spec.base)]
-
-    @property
-    def content(self) -> Fingerprint:
-        """The request with all files that the build was made of."""
-        return whole(self.request, self.manifest)
 
 
 _ATTEMPTS = 5  # builds begun anew because a source was edited meanwhile
@@ -113,17 +54,16 @@ def load(
         ToolchainError: there is no compiler, or a setting cannot be used.
         CacheError: the directory for builds cannot be written, or is open to others.
     """
-    tools = toolchain or detect()
     reporter = reporter or Reporter(verbose)
 
-    def use(request: Fingerprint, asked: float) -> Build:
-        if build := _loaded_build(spec, request):
+    def use(request: Request, asked: float) -> Build:
+        if build := _loaded_build(request):
             reporter.detail(f"no work to do: {spec.name} {build.info.key} is loaded")
             return build
-        registrations.check(spec, _known_headers(spec))
-        return _load_record(spec, tools, *_obtain(spec, tools, request, asked, reporter), reporter)
+        loading.check(spec, _known_headers(spec))
+        return _load_record(request, *_obtain(request, asked, reporter), reporter)
 
-    return _with_request(spec, tools, reporter, use)
+    return _with_request(spec, toolchain, reporter, use)
 
 
 def find(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
@@ -135,24 +75,23 @@ def find(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
     """
     cache.check_private()
     reporter = Reporter()
-    request = fingerprint(spec, toolchain)
-    with lock.thread_lock(request_key(request)):
-        if build := _loaded_build(spec, request):
+    request = Request.of(spec, toolchain)
+    with lock.thread_lock(request.key):
+        if build := _loaded_build(request):
             return build
-        record = _find(spec, request, reporter.say)
-        return _load_record(spec, toolchain, record, True, reporter) if record else None
+        record = _find(request, reporter.say)
+        return _load_record(request, record, True, reporter) if record else None
 
 
 def loaded(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
     """The build of a spec that this process has, if any."""
-    return _loaded_build(spec, fingerprint(spec, toolchain))
+    return _loaded_build(Request.of(spec, toolchain))
 
 
-def _loaded_build(spec: BuildSpec, request: Fingerprint) -> Build | None:
-    start = request_key(request)[:10]
+def _loaded_build(request: Request) -> Build | None:
     for key, build in list(_loaded.items()):  # other threads load, too
-        if key.startswith(start) and _is_current(
-            spec, request, build.request, build.manifest, build.spec.places
+        if key.startswith(request.key[:10]) and request.is_of(
+            build.request, build.manifest, build.spec.places
         ):
             return build
     return None
@@ -160,27 +99,20 @@ def _loaded_build(spec: BuildSpec, request: Fingerprint) -> Build | None:
 
 def _known_headers(spec: BuildSpec) -> list[Path]:
     """What the sources included when this process loaded a build of them."""
-    same = [build for build in list(_loaded.values()) if build.info.name == spec.name]
     return [
         header
-        for build in same
-        if not set(spec.sources).isdisjoint(build.spec.sources)
+        for build in list(_loaded.values())
+        if build.info.name == spec.name and not set(spec.sources).isdisjoint(build.spec.sources)
         for header in manifest.own_files(build.manifest, build.spec.base)
     ]
 
 
-def _load_record(
-    spec: BuildSpec, toolchain: Toolchain, record: Record, cached: bool, reporter: Reporter
-) -> Build:
+def _load_record(request: Request, record: Record, cached: bool, reporter: Reporter) -> Build:
     if record.key not in _loaded:
-        library = record.directory / record.library
-        files = manifest.own_files(record.manifest, spec.base)
-        registrations.check(spec, files)
-        module = _import(spec, record.key, library)
-        registrations.add(spec, files)
-        reporter.detail(f"{'made' if spec.standalone else 'loaded'} {library}")
-        info = _info(record, spec, toolchain, cached)
-        _loaded[record.key] = Build(module, info, spec, record.fingerprint, record.manifest)
+        info = info_of(record, request.spec, cached=cached)
+        build = adopt(request.spec, record.fingerprint, record.manifest, info)
+        done = "made" if build.spec.standalone else "loaded"
+        reporter.detail(f"{done} {info.library}")
     return _loaded[record.key]
 
 
@@ -201,37 +133,37 @@ def build(
     Raises:
         BuildError, ToolchainError, CacheError: as for :func:`load`.
     """
-    tools = toolchain or detect()
     reporter = reporter or Reporter(verbose)
 
-    def make(request: Fingerprint, asked: float) -> BuildInfo:
-        record, cached = _obtain(spec, tools, request, asked, reporter, force=force)
-        return _info(record, spec, tools, cached)
+    def make(request: Request, asked: float) -> BuildInfo:
+        record, cached = _obtain(request, asked, reporter, force=force)
+        return info_of(record, spec, cached=cached)
 
-    return _with_request(spec, tools, reporter, make)
+    return _with_request(spec, toolchain, reporter, make)
 
 
-def adopt(spec: BuildSpec, request: Fingerprint, made_of: Manifest, info: BuildInfo) -> Build:
-    """Load a library that was built outside the cache.
+def adopt(spec: BuildSpec, asked: Fingerprint, made_of: Manifest, info: BuildInfo) -> Build:
+    """Load a library that is known to be right, also one that was built outside the cache.
 
     A later :func:`load` of the same content gives it again.
 
     Raises:
         BuildError: the library cannot be imported.
     """
-    module = _import(spec, info.key, info.library)
-    _loaded[info.key] = Build(module, info, spec, request, made_of)
+    files = manifest.own_files(made_of, spec.base)
+    module = loading.import_library(spec, info.key, info.library, files)
+    _loaded[info.key] = Build(module, info, spec, asked, made_of)
     return _loaded[info.key]
 
 
 def inspect(spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
     """What the cache holds for a spec, None if nothing usable. Builds and imports nothing."""
-    request = fingerprint(spec, toolchain)
-    for directory in cache.candidates(request_key(request)):
+    request = Request.of(spec, toolchain)
+    for directory in retention.candidates(request.key):
         with suppress(DamagedBuild):
             record = cache.read_record(directory)
-            if _is_right(record, spec, request):
-                return _info(record, spec, toolchain, cached=True)
+            if record and request.is_of(record.fingerprint, record.manifest, record.places):
+                return info_of(record, spec, cached=True)
     return None
 
 
@@ -248,22 +180,23 @@ def known_files(spec: BuildSpec, toolchain: Toolchain) -> list[Path]:
 
 def _with_request(
     spec: BuildSpec,
-    toolchain: Toolchain,
+    toolchain: Toolchain | None,
     reporter: Reporter,
-    action: Callable[[Fingerprint, float], T],
+    action: Callable[[Request, float], T],
 ) -> T:
     """Act on the present sources under the lock that the threads of this process share.
 
     The action also gets the time when it was asked for. When a source was edited while it was
     compiled, it begins once more.
     """
+    tools = toolchain or detect(spec.name)
     cache.check_private()
     reporter.detail(f"the root for extensions is {cache.root()}")
     for _ in range(_ATTEMPTS):
         asked = time.time()
-        request = fingerprint(spec, toolchain)
+        request = Request.of(spec, tools)
         try:
-            with lock.thread_lock(request_key(request)):
+            with lock.thread_lock(request.key):
                 return action(request, asked)
         except SourceEdited:
             reporter.say("a source was edited while it was compiled; building once more")
@@ -271,44 +204,39 @@ def _with_request(
 
 
 def _obtain(
-    spec: BuildSpec,
-    toolchain: Toolchain,
-    request: Fingerprint,
-    asked: float,
-    reporter: Reporter,
-    force: bool = False,
+    request: Request, asked: float, reporter: Reporter, force: bool = False
 ) -> tuple[Record, bool]:
     """The record of a build and whether it was there."""
-    key = request_key(request)
-    record = None if force else _find(spec, request, reporter.say)
+    record = None if force else _find(request, reporter.say)
     if record is not None:
         reporter.detail(f"no work to do: {record.directory} holds this build")
         return record, True
     if knobs.flag("LLTM_JIT_DISABLE_JIT"):
         raise ToolchainError(
-            f"{spec.name} {key} is not built, and LLTM_JIT_DISABLE_JIT forbids to build it"
+            f"{request.spec.name} {request.key} is not built, and LLTM_JIT_DISABLE_JIT forbids to "
+            "build it"
         )
     from . import builder  # a cached import does without it and what it imports: 20 ms
 
-    with lock.build_lock(key, reporter.say):
+    with lock.build_lock(request.key, reporter.say):
         if not force:
             # What is damaged was told by the first look.
-            record = _find(spec, request, reporter.detail)
+            record = _find(request, reporter.detail)
             if record is not None:
                 return record, True
-            lock.raise_failure_of_others(key, asked)
-        return builder.build(spec, toolchain, request, reporter, anew=force), False
+            lock.raise_failure_of_others(request.key, asked)
+        return builder.build(request, reporter, anew=force), False
 
 
-def _find(spec: BuildSpec, request: Fingerprint, say: Callable[[str], None]) -> Record | None:
+def _find(request: Request, say: Callable[[str], None]) -> Record | None:
     """The record of a right and current build, now marked as used; a damaged one is told."""
-    for directory in cache.candidates(request_key(request)):
+    for directory in retention.candidates(request.key):
         if not retention.hold(directory.name):
             continue
         try:
             record = cache.read_record(directory)
-            if _is_right(record, spec, request):
-                cache.check_library(record)
+            if record and request.is_of(record.fingerprint, record.manifest, record.places):
+                loading.check_library(record)
                 retention.mark_used(directory)
                 return record
         except DamagedBuild as damage:
@@ -316,71 +244,3 @@ def _find(spec: BuildSpec, request: Fingerprint, say: Callable[[str], None]) -> 
         if directory.name not in _loaded:
             retention.release(directory.name)
     return None
-
-
-def _is_current(
-    spec: BuildSpec, request: Fingerprint, asked: Fingerprint, made_of: Manifest, places: list[str]
-) -> bool:
-    """Whether a build is of this request, and of the files as they are now."""
-    ours = spec.places
-    return (
-        asked == request
-        and (made_of["movable"] or places[: len(ours)] == ours)
-        and not any(manifest.changes(made_of, spec.base))
-    )
-
-
-def _is_right(record: Record | None, spec: BuildSpec, request: Fingerprint) -> TypeGuard[Record]:
-    return record is not None and _is_current(
-        spec, request, record.fingerprint, record.manifest, record.places
-    )
-
-
-def _import(spec: BuildSpec, key: str, library: Path) -> ModuleType:
-    """Import a checked library.
-
-    It is created under a name of its own for each build, since pybind11 hands back the module it
-    has under a known name; the last part is compiled into every object. What it defines then
-    belongs to a module of the plain name, by which pickle finds it.
-    """
-    path = str(library)
-    name = f"lltm_jit._builds.{key}.{spec.name}"
-    try:
-        if not spec.python_module:
-            if not spec.standalone:
-                torch.ops.load_library(path)
-            module = ModuleType(name)
-            module.__file__ = path
-            return module
-        import_spec = spec_from_file_location(name, path)
-        assert import_spec is not None
-        assert import_spec.loader is not None
-        module = module_from_spec(import_spec)
-        module.__name__ = spec.name
-        import_spec.loader.exec_module(module)
-    except (ImportError, OSError) as error:
-        from . import diagnostics
-
-        raise BuildError(diagnostics.explain_import(str(error), path, spec)) from error
-    return module
-
-
-def _info(record: Record, spec: BuildSpec, toolchain: Toolchain, cached: bool) -> BuildInfo:
-    return BuildInfo(
-        name=spec.name,
-        key=record.key,
-        directory=record.directory,
-        library=record.directory / record.library,
-        reason=record.reason,
-        seconds=record.seconds,
-        cached=cached,
-        compiled=record.compiled,
-        reused=record.reused,
-        torch_version=toolchain.torch_version,
-        cuda_version=toolchain.torch_cuda if spec.with_cuda else None,
-        compiler=toolchain.cxx_version,
-        nvcc=toolchain.nvcc_version if spec.with_cuda else None,
-        architectures=spec.architectures,
-        sources=spec.sources,
-        created=record.created,
-    )

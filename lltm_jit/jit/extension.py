@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from . import cache, engine, prebuilt
-from .engine import Build, BuildInfo
-from .spec import BuildSpec
-from .toolchain import Toolchain, detect
+from .build import Build, BuildInfo
+from .cache import Record
+from .errors import BuildError, ToolchainError
+from .flags import common_cflags, common_cuda_cflags, default_ldflags
+from .spec import CUDA_SUFFIXES, CXX_SUFFIXES, BuildSpec, divide, files_below
+from .toolchain import Toolchain, cuda_cure, detect
+
+Flags = Sequence[str] | None
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+SYCL = "HIP and SYCL are not supported here; use torch.utils.cpp_extension for them"
+# What g++ and clang++ take for a source.
+_GCC = (*CXX_SUFFIXES, ".cp", ".CPP", ".c++", ".C", ".c", ".ii", ".i", ".S", ".s", ".mm", ".m")
 
 
 @dataclass(frozen=True)
@@ -34,9 +46,9 @@ class Extension:
         Raises:
             BuildError, ToolchainError, CacheError: as :func:`engine.load`.
         """
-        toolchain = detect()
-        spec = self.spec(toolchain)
         with cache.at_root(self.root):
+            toolchain = detect(self.name)
+            spec = self.spec(toolchain)
             packaged = prebuilt.load(self._place(spec), spec, toolchain)
             return packaged or engine.load(spec, toolchain, verbose=verbose)
 
@@ -55,11 +67,123 @@ class Extension:
 
     def directories(self) -> list[str]:
         """Where the files lie that it is built from."""
-        toolchain = detect()
-        spec = self.spec(toolchain)
         with cache.at_root(self.root):
-            files = engine.known_files(spec, toolchain)
+            toolchain = detect(self.name)
+            files = engine.known_files(self.spec(toolchain), toolchain)
         return sorted({str(path.parent) for path in files if path.parent.is_dir()})
 
     def _place(self, spec: BuildSpec) -> Path:
         return self.packaged or spec.base / prebuilt.FOLDER
+
+
+def extension(
+    name: str,
+    sources: Paths,
+    *,
+    extra_cflags: Flags = None,
+    extra_cuda_cflags: Flags = None,
+    extra_ldflags: Flags = None,
+    extra_include_paths: Sequence[str | os.PathLike[str]] | None = None,
+    build_directory: str | os.PathLike[str] | None = None,
+    with_cuda: bool | None = None,
+    is_python_module: bool = True,
+    is_standalone: bool = False,
+    texts: Mapping[str, str] | None = None,
+    listings: Sequence[tuple[str, str]] = (),
+    use_pch: bool = False,
+) -> Extension:
+    """What :func:`lltm_jit.load` loads; the arguments are its own.
+
+    ``texts`` are sources that are written to their path, and ``listings`` the pieces of them, by
+    the names that errors call them.
+
+    Raises:
+        TypeError: a string is given for a list.
+        ValueError: a module is asked for, and a program.
+    """
+    if is_python_module and is_standalone:
+        raise ValueError("is_python_module and is_standalone exclude each other")
+    lists: dict[str, Any] = {
+        "cflags": extra_cflags,
+        "cuda_cflags": extra_cuda_cflags,
+        "ldflags": extra_ldflags,
+        "include_paths": extra_include_paths,
+    }
+    for kind, given in lists.items():
+        if isinstance(given, (str, os.PathLike)):  # whose letters would be taken one by one
+            raise TypeError(f"expected extra_{kind} to be a list, but got {given!r}")
+        lists[kind] = list(given or ())
+    lists["include_paths"] = absolute(os.fspath(path).strip() for path in lists["include_paths"])
+    # As they are now, for they and the current directory may change later; ready for JSON.
+    asked = {
+        **lists,
+        "paths": absolute([sources] if isinstance(sources, (str, os.PathLike)) else sources),
+        "with_cuda": with_cuda,
+        "python_module": is_python_module,
+        "standalone": is_standalone,
+        "texts": dict(texts or {}),
+        "listings": [list(listing) for listing in listings],
+        "with_header": use_pch,
+    }
+    root = Path(build_directory).absolute() if build_directory else None
+    return Extension(name, partial(_spec, name, asked), root)
+
+
+def recorded(record: Record) -> Extension:
+    """The extension that a build in the cache was made of."""
+    name = record.fingerprint["name"]
+    return Extension(name, partial(_spec, name, record.asked))
+
+
+def _spec(name: str, asked: dict[str, Any], toolchain: Toolchain) -> BuildSpec:
+    paths = [Path(path) for path in asked["paths"]]
+    include_paths = [Path(path) for path in asked["include_paths"]]
+    with_cuda = asked["with_cuda"]
+    headers: tuple[Path, ...] = ()
+    base = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path("/")
+    if len(paths) == 1 and paths[0].is_dir():
+        base = paths[0].parent
+        sources, headers = divide(files_below(paths[0]), paths[0])
+        include_paths.insert(0, paths[0])
+        suffixes = CXX_SUFFIXES if with_cuda is False else CXX_SUFFIXES + CUDA_SUFFIXES
+        paths = [file for file in sources if file.suffix in suffixes]
+    if with_cuda is None:
+        with_cuda = any(path.suffix in (".cu", ".cuh") for path in paths)
+    _refuse_suffixes(paths, with_cuda)
+    if with_cuda and not toolchain.cuda:
+        raise ToolchainError(f"{name} needs CUDA, but {toolchain.cuda_missing}; {cuda_cure()}")
+    return BuildSpec(
+        name=name,
+        sources=tuple(paths),
+        headers=headers,
+        include_paths=tuple(include_paths),
+        cflags=(*common_cflags(toolchain), *asked["cflags"]),
+        cuda_cflags=(*common_cuda_cflags(), *asked["cuda_cflags"]) if with_cuda else (),
+        ldflags=(*default_ldflags(toolchain), *asked["ldflags"]),
+        with_cuda=with_cuda,
+        architectures=toolchain.architectures if with_cuda else (),
+        base=base,
+        python_module=asked["python_module"],
+        standalone=asked["standalone"],
+        texts=tuple((Path(path), text) for path, text in asked["texts"].items()),
+        listings=tuple((label, text) for label, text in asked["listings"]),
+        with_header=asked["with_header"],
+        asked=asked,
+    )
+
+
+def absolute(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
+    """Paths as they are in the current directory, which may change later."""
+    return [str(Path(path).absolute()) for path in paths]
+
+
+def _refuse_suffixes(sources: list[Path], with_cuda: bool) -> None:
+    """What no compiler takes for a source would be given to the linker, and missed in the end."""
+    known = (".cu", ".cuh", *_GCC) if with_cuda else _GCC
+    for path in sources:
+        if path.suffix in (".hip", ".sycl"):
+            raise ToolchainError(SYCL)
+        if path.suffix not in known:
+            cuda = " without CUDA" if path.suffix in (".cu", ".cuh") else ""
+            usual = ", ".join((*CXX_SUFFIXES, *CUDA_SUFFIXES))
+            raise BuildError(f"expected sources that end in {usual}, but got {path}{cuda}")

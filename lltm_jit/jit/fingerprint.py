@@ -14,8 +14,7 @@ import json
 import os
 import platform
 import re
-import shlex
-import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +65,11 @@ def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
         "machine": toolchain.machine,
         "cxx": toolchain.cxx,
         "compiler": toolchain.cxx_version,
-        "scripts": _scripts(toolchain, cuda),
+        "scripts": [
+            f"{path} {digest}"
+            for path, digest in toolchain.scripts
+            if cuda or os.path.basename(path) != "nvcc"
+        ],
         "nvcc": toolchain.nvcc_version if cuda else None,
         "architectures": list(spec.architectures) if cuda else [],
         "cflags": list(spec.cflags),
@@ -88,9 +91,33 @@ def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
     return content
 
 
-def request_key(fingerprint: Fingerprint) -> str:
-    """One value for all builds of a request."""
-    return _hash(fingerprint)
+@dataclass(frozen=True)
+class Request:
+    """What is asked for, as its sources are now; the key stands for all builds of it."""
+
+    spec: BuildSpec
+    toolchain: Toolchain
+    content: Fingerprint
+    key: str
+
+    @classmethod
+    def of(cls, spec: BuildSpec, toolchain: Toolchain) -> Request:
+        """Look at the sources.
+
+        Raises:
+            BuildError: one cannot be read.
+        """
+        content = fingerprint(spec, toolchain)
+        return cls(spec, toolchain, content, _hash(content))
+
+    def is_of(self, asked: Fingerprint, made_of: Manifest, places: list[str]) -> bool:
+        """Whether a build is of this request, and of the files as they are now."""
+        ours = self.spec.places
+        return (
+            asked == self.content
+            and (made_of["movable"] or places[: len(ours)] == ours)
+            and not any(manifest.changes(made_of, self.spec.base, self.toolchain.recorded))
+        )
 
 
 def build_key(request: str, made_of: Manifest) -> str:
@@ -133,6 +160,34 @@ def differences(old: Fingerprint, new: Fingerprint) -> list[str]:
     return found
 
 
+def nearest(earlier: list[Record], content: Fingerprint) -> Record | None:
+    """The build to tell the difference from: of the same kind, and the most similar.
+
+    The newest of several, and where one has the same flags, that.
+    """
+    similar = [
+        record
+        for record in earlier
+        if record.fingerprint["files"].keys() & content["files"].keys()
+        and record.fingerprint.get("constants") == content.get("constants")
+        and _kind(record.fingerprint) == _kind(content)
+    ]
+    flags = flags_key(content)
+    return min(
+        similar,
+        key=lambda record: (
+            record.flags_key != flags,
+            len(differences(record.fingerprint, content)),
+        ),
+        default=None,
+    )
+
+
+def _kind(content: Fingerprint) -> set[str]:
+    """What a build for a debugger or a profiler is known by: it replaces no ordinary one."""
+    return {"-g", "-lineinfo"} & {*content["cflags"], *content["cuda_cflags"]}
+
+
 def reasons(old: Record | None, spec: BuildSpec, new: Fingerprint) -> list[str]:
     """Why a build is needed, one phrase a reason."""
     if old is None:
@@ -166,47 +221,22 @@ def _value_change(words: str, old: Any, new: Any) -> str:
 
 
 def _files(spec: BuildSpec) -> dict[str, str]:
-    texts = dict(spec.texts)
-    return {
-        spec.label(path): _digest_text(texts[path]) if path in texts else _digest_file(path)
-        for path in spec.sources
-    }
-
-
-def _scripts(toolchain: Toolchain, cuda: bool) -> list[str]:
-    """The scripts among the compilers, with their contents: these may add flags of their own."""
-    try:
-        words = shlex.split(toolchain.cxx or "")
-    except ValueError:
-        words = []
-    paths = [path for word in words if (path := shutil.which(word))]
-    if cuda and toolchain.cuda_home:
-        paths.append(os.path.join(toolchain.cuda_home, "bin", "nvcc"))
-    found: list[str] = []
-    for path in paths:
+    found = {}
+    for path in spec.sources:
+        text = dict(spec.texts).get(path)
         try:
-            with open(path, "rb") as file:
-                if file.read(2) == b"#!":
-                    found.append(f"{path} {digest(Path(path))}")
-        except OSError:
-            continue  # which the build will tell
+            found[spec.label(path)] = digest(path) if text is None else _sha256(text)
+        except OSError as error:
+            raise BuildError(f"cannot read {path}: {error.strerror}") from error
     return found
 
 
-def _digest_text(text: str) -> str:
+def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _digest_file(path: Path) -> str:
-    try:
-        return digest(path)
-    except OSError as error:
-        raise BuildError(f"cannot read {path}: {error.strerror}") from error
-
-
 def _hash(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True, ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
+    return _sha256(json.dumps(value, sort_keys=True, ensure_ascii=True))[:20]
 
 
 def _processor() -> str:
@@ -218,5 +248,4 @@ def _processor() -> str:
     asked = r"(?:vendor_id|cpu family|model|flags|CPU \w+|Features|isa)\s*:.*"
     found = "\n".join(re.findall(rf"^{asked}$", first, re.MULTILINE))
     name = re.search(r"^model name\s*: (.*)", first, re.MULTILINE)
-    digest = hashlib.sha256(found.encode()).hexdigest()[:8]
-    return f"{name[1] if name else platform.machine()} ({digest})"
+    return f"{name[1] if name else platform.machine()} ({_sha256(found)[:8]})"

@@ -6,9 +6,15 @@ Asking the CUDA runtime instead would create a context: slow, and it would spoil
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+
+from . import knobs
+
+# Compiled into for a machine without GPU: 8.x runs sm_80, 9.x sm_90, later ones compile the PTX.
+_ARCHITECTURES_WITHOUT_GPU = ("8.0", "9.0+PTX")
 
 # torch's names in TORCH_CUDA_ARCH_LIST; it has them in no public place.
 NAMED_ARCHITECTURES = {
@@ -33,6 +39,49 @@ def compute_capabilities() -> list[tuple[int, int]]:
     """The compute capability of each GPU; empty without GPU or driver."""
     with _management_library() as nvml:
         return _query(nvml) if nvml else []
+
+
+def architectures(supported: list[str]) -> tuple[str, ...]:
+    """The architectures to compile for, as numbers in torch's spelling."""
+    wanted = knobs.text("TORCH_CUDA_ARCH_LIST")
+    if wanted and wanted != "native":
+        parts = [part for part in re.split(r"[; ]+", wanted) if part]
+        return tuple(arch for part in parts for arch in NAMED_ARCHITECTURES.get(part, (part,)))
+    capabilities = compute_capabilities()
+    if not capabilities:
+        return _ARCHITECTURES_WITHOUT_GPU
+    numbers = re.findall(r"\b(\d+)\.(\d+)\b", " ".join(supported))
+    newest = max(((int(major), int(minor)) for major, minor in numbers), default=(99, 0))
+    return tuple(
+        dict.fromkeys(_architecture(capability, newest) for capability in sorted(capabilities))
+    )
+
+
+def _architecture(capability: tuple[int, int], newest: tuple[int, int]) -> str:
+    if capability > newest:  # a GPU younger than nvcc: let the driver compile the newest PTX
+        return f"{newest[0]}.{newest[1]}+PTX"
+    # A build here is for this machine alone, so from Hopper on take the instructions that only
+    # this architecture has ("a").
+    suffix = "a" if capability >= (9, 0) else ""
+    return f"{capability[0]}.{capability[1]}{suffix}"
+
+
+def runs_any(architectures: Iterable[str], capability: tuple[int, int]) -> bool:
+    """Whether code for one of these architectures runs on a GPU."""
+    return any(runs_on(architecture, capability) for architecture in architectures)
+
+
+def runs_on(architecture: str, capability: tuple[int, int]) -> bool:
+    """Whether code for an architecture, as torch spells it, runs on a GPU."""
+    told = re.fullmatch(r"(\d+)\.(\d+)([af]?)(\+PTX)?", architecture)
+    if told is None:
+        return False  # a name that a later torch knows
+    made = (int(told[1]), int(told[2]))
+    if told[3]:
+        return made == capability
+    # Machine code runs on later minor versions of its generation, PTX on all that is later.
+    portable = told[4] is not None
+    return made <= capability and (portable or made[0] == capability[0])
 
 
 def driver_version() -> str:

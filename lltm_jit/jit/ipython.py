@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import torch_api
 from .errors import LltmJitError
-from .registrations import without_comments
+from .extension import absolute
+from .loading import without_comments
 from .reload import Reload, reload_module
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ def _build_cell(kind: str, args: Namespace, cell: str) -> dict[str, Any]:
     listing = [("the cell", f"\n{cell}")]  # the magic itself stands on line 1
     declarations = "\n".join(declared[name] for name in bound or () if name in declared)
     flags = [shlex.quote(f"-D{macro}") for macro in args.D] + ([f"-O{args.O}"] if args.O else [])
-    libraries = [f"-L{path}" for path in torch_api.absolute(args.L)]
+    libraries = [f"-L{path}" for path in absolute(args.L)]
     try:
         module = torch_api.load_listings(
             name,

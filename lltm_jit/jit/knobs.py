@@ -95,15 +95,11 @@ def _settings_file() -> dict[str, str]:
     with path.open(encoding="utf-8", errors="surrogateescape") as file:  # as os.environ is decoded
         values = dotenv_values(stream=file, interpolate=False)
     return {
-        name: _from_checkout(value) if KNOBS[name].kind == "path" else value
+        # No shell has replaced a `~` in it.
+        name: str(_CHECKOUT / os.path.expanduser(value)) if KNOBS[name].kind == "path" else value
         for name, value in values.items()
         if name in KNOBS and value
     }
-
-
-def _from_checkout(path: str) -> str:
-    """A path in the file, where no shell has replaced a ``~``."""
-    return os.path.join(_CHECKOUT, os.path.expanduser(path))
 
 
 def text(name: str) -> str:

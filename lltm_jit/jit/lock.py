@@ -83,8 +83,11 @@ def _held(file: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 def _leave_to_the_first(key: str, owner: Path) -> None:
     """Let the process of a node that speaks be the one that builds, if it comes soon."""
-    until, before = time.monotonic() + _FIRST_IS_LATE, cache.candidates(key)
-    while not owner.exists() and cache.candidates(key) == before and time.monotonic() < until:
+    until, builds = time.monotonic() + _FIRST_IS_LATE, f"{key[:10]}*"
+    before = set(cache.builds_directory().glob(builds))
+    while not owner.exists() and time.monotonic() < until:
+        if set(cache.builds_directory().glob(builds)) != before:
+            return
         cancel.check()
         time.sleep(0.05)
 

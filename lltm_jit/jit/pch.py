@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import cache, cancel, jobs, knobs, publish, worker
+from . import cache, cancel, jobs, knobs, publish, retention, worker
 from .progress import Reporter
-from .spec import CXX_SUFFIXES, BuildSpec
+from .spec import CUDA_SUFFIXES, BuildSpec
 from .toolchain import Toolchain
 
 if sys.platform != "win32":
@@ -39,10 +39,11 @@ _UNUSED = 30 * 24 * 3600  # seconds after which a header goes that no build has 
 _TRIED_AGAIN = 24 * 3600  # seconds after which a compiler is asked once more that failed
 _MEMORY, _DISK = 3 * jobs.GIBIBYTE, 4 * jobs.GIBIBYTE  # that must be free to make one
 
-# The first include of a source, behind comments and other directives.
+# The first include of a source, behind comments and other directives. Where this errs, a header is
+# made in vain, or not made.
 _FIRST = re.compile(
-    r"(?:\s|//[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/|#(?![ \t]*include)[^\n]*\n)*"
-    r'#[ \t]*include[ \t]*[<"]torch/extension\.h[>"]'
+    r"\ufeff?(?:\s|//[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/|#(?![ \t]*(?:include|import))[^\n]*\n)*"
+    r'#[ \t]*(?:include|import)[ \t]*[<"]torch/extension\.h[>"]'
 )
 # Options that g++ compares, or that change no header; with any other there is no header.
 _KNOWN = re.compile(
@@ -103,12 +104,19 @@ def beside(
 
 
 def _tell_files(files: Iterable[str], directory: Path, spec: BuildSpec) -> None:
-    """Add to what compilers say that they read, for of a precompiled header they say nothing."""
+    """Add to what compilers say that they read, for of a precompiled header they say nothing.
+
+    Which sources got it, only g++ knows. One that read ``torch/extension.h`` itself did not; one
+    that never includes it gets more files than it read, and at worst is compiled again.
+    """
     names = [re.sub(r"([ #])", r"\\\1", path).replace("$", "$$") for path in files]
-    for source, target in zip(spec.sources, spec.objects, strict=True):
+    included = {name for name in names if name.endswith("/torch/extension.h")}
+    for target in spec.objects:
         depfile = directory / f"{target}.d"
-        if depfile.is_file() and _starts_with_it(source, spec):
-            told = depfile.read_text("utf-8", "surrogateescape").rstrip("\n")
+        if target.endswith(".cuda.o") or not depfile.is_file():
+            continue  # nvcc gives its host compiler what is preprocessed already
+        told = depfile.read_text("utf-8", "surrogateescape").rstrip("\n")
+        if included.isdisjoint(told.split()):
             depfile.write_text(f"{told} {' '.join(names)}\n", "utf-8", "surrogateescape")
 
 
@@ -120,11 +128,7 @@ def of(build_file: Path, spec: BuildSpec, toolchain: Toolchain) -> Header | None
     if searched_too or not any(_starts_with_it(path, spec) for path in spec.sources):
         return None
     variables = re.findall(r"(?m)^(cxx|cflags|post_cflags) = (.*)$", build_file.read_text("utf-8"))
-    try:
-        command = _command(dict(variables))
-    except ValueError:  # a quote that is not closed
-        command = None
-    if command is None:
+    if (command := _command(dict(variables))) is None:
         return None
     tools = (toolchain.cxx_version, toolchain.torch_version, toolchain.python_abi)
     facts = [*tools, toolchain.machine, toolchain.environment, command[0], worker.BESIDE]
@@ -132,12 +136,10 @@ def of(build_file: Path, spec: BuildSpec, toolchain: Toolchain) -> Header | None
 
 
 def _starts_with_it(path: Path, spec: BuildSpec) -> bool:
-    if path.suffix not in CXX_SUFFIXES:
-        return False
-    try:
-        text = dict(spec.texts).get(path) or path.read_text("utf-8", errors="replace")
-    except OSError:
-        return False  # which the compiler will tell
+    text = ""
+    if path.suffix not in (*CUDA_SUFFIXES, ".c", ".m"):  # not compiled as C++, or not by g++
+        with suppress(OSError):  # which the compiler will tell
+            text = dict(spec.texts).get(path) or path.read_text("utf-8", errors="replace")
     return _FIRST.match(text) is not None
 
 
@@ -146,7 +148,10 @@ def _command(variables: dict[str, str]) -> tuple[tuple[str, ...], tuple[str, ...
     flags = f"{variables.get('cflags', '')} {variables.get('post_cflags', '')}"
     if re.search(r"[$`;&|<>*?~#]", flags):  # the shell has a part in it
         return None
-    words, command = iter(shlex.split(flags)), shlex.split(variables.get("cxx", ""))
+    try:
+        words, command = iter(shlex.split(flags)), shlex.split(variables.get("cxx", ""))
+    except ValueError:  # a quote that is not closed
+        return None
     searched = []
     for word in words:
         if word.startswith("-I"):
@@ -162,11 +167,10 @@ def _command(variables: dict[str, str]) -> tuple[tuple[str, ...], tuple[str, ...
 
 def find(header: Header) -> Path | None:
     """The directory with a header that is right for a build; marks it as used."""
-    record = _record(header.directory)
-    if record is None:
+    if (record := _record(header.directory)) is None:
         return None
     if record["failed"]:  # the compiler may do better some other day
-        outdated = _last_use(header.directory / RECORD) < time.time() - _TRIED_AGAIN
+        outdated = retention.last_use(header.directory, RECORD) < time.time() - _TRIED_AGAIN
     else:
         outdated = any(worker.identity(path) != known for path, known in record["files"].items())
     if outdated:
@@ -245,12 +249,11 @@ def _locked(header: Header) -> Iterator[int | None]:
     path = cache.builds_directory() / "locks" / f"pch-{header.key}.lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        mine: int | None = descriptor
-        try:
+        mine = False
+        with suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            mine = None
-        yield mine
+            mine = True
+        yield descriptor if mine else None
     finally:
         os.close(descriptor)
 
@@ -275,14 +278,7 @@ def sizes() -> dict[str, int]:
 
 def _used_last_first() -> list[Path]:
     found = [path.parent for path in _place().glob(f"*/{RECORD}")]
-    return sorted(found, key=lambda place: _last_use(place / RECORD), reverse=True)
-
-
-def _last_use(record: Path) -> float:
-    try:
-        return record.stat().st_mtime
-    except OSError:
-        return 0.0  # removed just now
+    return sorted(found, key=lambda place: retention.last_use(place, RECORD), reverse=True)
 
 
 def prune(keep: int = _KEPT) -> list[str]:
@@ -290,9 +286,9 @@ def prune(keep: int = _KEPT) -> list[str]:
 
     A compiler that reads one keeps it open, and one that comes too late does without.
     """
-    oldest = time.time() - _UNUSED
-    found = _used_last_first()
-    gone = [*(path for path in found[:keep] if _last_use(path / RECORD) < oldest), *found[keep:]]
+    found, oldest = _used_last_first(), time.time() - _UNUSED
+    old = [path for path in found[:keep] if retention.last_use(path, RECORD) < oldest]
+    gone = old + found[keep:]
     for path in gone:
         publish.remove_whole(path)
     for left in _place().glob("tmp-*"):

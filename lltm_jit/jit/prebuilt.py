@@ -1,69 +1,55 @@
 """Libraries that were compiled when the package was packaged, so that an import needs no compiler.
 
-They lie in one folder of the package, one a family, and beside each stands what it was built for.
-It is used only where all of that fits: a library for another torch crashes, and one of other
+They lie in one folder of the package, one an extension, and beside each stands the record of its
+build. It is used only where all of that fits: a library for another torch crashes, and one of other
 sources computes something else.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-import time
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
-from . import cache, engine, gpus, knobs, manifest, registrations
-from .engine import Build, BuildInfo
-from .fingerprint import build_key, fingerprint, request_key
+from . import cache, engine, gpus, knobs, lock, manifest
+from .build import Build, BuildInfo, info_of
+from .cache import DamagedBuild, Record
+from .fingerprint import Request, build_key
+from .manifest import Manifest
 from .progress import Reporter
-from .spec import (
-    CUDA_SUFFIXES,
-    CXX_SUFFIXES,
-    HEADER_SUFFIXES,
-    BuildSpec,
-    files_below,
-    files_of,
-    included_files,
-)
-from .toolchain import Toolchain
+from .reads import split_flags
+from .spec import BuildSpec
+from .toolchain import Toolchain, includes
 
 FOLDER = "prebuilt"
-SCHEMA = 4
 
 # Who sets one of these wants a build of another kind.
 _KINDS = ("LLTM_JIT_DEBUG", "CUDA_DEVICE_DEBUG", "LLTM_JIT_LINEINFO", "LLTM_JIT_SANITIZE")
 
-_CAPABILITIES = ("DEFAULT", "AVX2", "AVX512")  # each includes the one before
-
 _WORDS = {
-    "torch": "torch",
-    "python": "the Python ABI",
+    "torch_version": "torch",
+    "python_abi": "the Python ABI",
     "machine": "the processor type",
-    "sources": "the digest of the sources",
-    "macros": "the macros in the flags",
 }
 # Of the flags that the toolchain gives: a machine without nvcc may use a library with CUDA.
 _GIVEN = r"-DWITH_CUDA$|-DCPU_CAPABILITY"
 
 
-def write(library: Path, spec: BuildSpec, toolchain: Toolchain, seconds: float) -> None:
-    """Write the record of a library that was just built, beside it."""
-    record = {
-        "schema": SCHEMA,
-        "library": library.name,
-        "digest": cache.digest(library),
-        "fits": _requirements(spec, toolchain),
-        "cuda": spec.with_cuda,
-        "architectures": list(spec.architectures),
-        "compiler": toolchain.cxx_version,
-        "nvcc": toolchain.nvcc_version if spec.with_cuda else None,
-        "files": len(spec.sources),
-        "seconds": round(seconds, 3),
-        "created": time.time(),
-    }
-    cache.write_json(record_path(library.parent, spec.name), record)
+def put(spec: BuildSpec, toolchain: Toolchain, directory: Path) -> None:
+    """Build an extension, and put its library into a folder of a wheel, with its record beside.
+
+    Raises:
+        BuildError, ToolchainError, CacheError: as :func:`engine.build`.
+    """
+    info = engine.build(spec, toolchain)
+    record = cache.read_record(info.directory)
+    assert record is not None
+    directory.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(info.library, directory)
+    told = replace(record, places=[], reason="compiled when the package was built")
+    cache.write_json(record_path(directory, spec.name), asdict(told))
 
 
 def record_path(directory: Path, name: str) -> Path:
@@ -77,17 +63,12 @@ def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None
     Raises:
         BuildError: the library fits, but cannot be imported.
     """
-    info = inspect(directory, spec, toolchain)
-    if info is None:
+    found = _find(directory, spec, toolchain)
+    if found is None:
         return None
-    loaded = engine.loaded(spec, toolchain)
-    if loaded is None:
-        files = _files(spec)
-        registrations.check(spec, files)
-        made_of = manifest.of_files(spec, files)
-        loaded = engine.adopt(spec, fingerprint(spec, toolchain), made_of, info)
-        registrations.add(spec, files)
-    return loaded
+    request, info, made_of = found
+    with lock.thread_lock(request.key):
+        return engine.loaded(spec, toolchain) or engine.adopt(spec, request.content, made_of, info)
 
 
 def inspect(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
@@ -97,116 +78,74 @@ def inspect(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> BuildInfo
 
     Args:
         directory: where the library lies beside its record.
-        spec: what the library was built from: a variant, or else the folder of its name in the
-            first include path, and what its files include from there.
+        spec: what it should be built from.
         toolchain: what this machine has.
     """
+    found = _find(directory, spec, toolchain)
+    return found[1] if found else None
+
+
+def _find(
+    directory: Path, spec: BuildSpec, toolchain: Toolchain
+) -> tuple[Request, BuildInfo, Manifest] | None:
     path = record_path(directory, spec.name)
     if not path.exists() or any(knobs.text(name) != knobs.KNOBS[name].default for name in _KINDS):
         return None
+    request = Request.of(spec, toolchain)
     try:
-        record = cache.read_json(path)
-        problem = _misfit(record, directory, spec, toolchain)
-    except (OSError, ValueError):
+        record = cache.record_in(path)
+        problem = next(_misfits(record, directory, request), "")
+    except (OSError, DamagedBuild):
         problem = "it or its record cannot be read"
     if problem:
         Reporter().say(f"the packaged library of {spec.name} is not used: {problem}")
         return None
-    made_of = manifest.of_files(spec, _files(spec))
-    return BuildInfo(
-        name=spec.name,
-        key=build_key(request_key(fingerprint(spec, toolchain)), made_of),
-        directory=directory,
-        library=directory / record["library"],
-        reason="compiled when the package was built",
-        seconds=record["seconds"],
-        cached=True,
-        compiled=record["files"],
-        reused=0,
-        torch_version=toolchain.torch_version,
-        cuda_version=toolchain.torch_cuda if record["cuda"] else None,
-        compiler=record["compiler"],
-        nvcc=record["nvcc"],
-        architectures=tuple(record["architectures"]),
-        sources=spec.sources,
-        created=record["created"],
-    )
+    # Of what it was made of, what is here can be edited here.
+    own = record.manifest["own"].items()
+    here = {label: then for label, then in own if _digest(spec, label) == then}
+    made_of: Manifest = {**manifest.empty(), "own": here}
+    info = info_of(record, spec, cached=True)
+    info = replace(info, key=build_key(request.key, made_of), directory=directory)
+    return request, replace(info, library=directory / record.library), made_of
 
 
-def _requirements(spec: BuildSpec, toolchain: Toolchain) -> dict[str, str]:
-    """What must be the same where the library is made and where it is used."""
-    flags = [flag for kind in ("cflags", "cuda_cflags") for flag in spec.asked.get(kind, ())]
-    macros = [flag for flag in flags if flag.startswith("-D") and not re.match(_GIVEN, flag)]
-    root = _root(spec)
-    digests = {path.relative_to(root).as_posix(): cache.digest(path) for path in _files(spec)}
-    return {
-        "torch": toolchain.torch_version,
-        "python": toolchain.python_abi,
-        "machine": toolchain.machine,
-        "cpu_capability": toolchain.cpu_capability,
-        "sources": hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest(),
-        "macros": " ".join(macros),
-    }
-
-
-def files_of_load(spec: BuildSpec) -> list[Path]:
-    """The files that lie where an extension of ``load`` has its sources."""
-    given = Path(spec.asked["paths"][0])
-    return files_below(given if given.is_dir() else spec.base)
-
-
-def _root(spec: BuildSpec) -> Path:
-    return spec.base if spec.asked else spec.include_paths[0]
-
-
-def _files(spec: BuildSpec) -> list[Path]:
-    """The files of an extension, and what they include from the first include path.
-
-    Not those of the spec: a toolchain without CUDA leaves some out, and all of them count.
-    """
-    root = _root(spec)
-    if spec.variant:
-        return included_files(spec.sources, root)
-    suffixes = CXX_SUFFIXES + CUDA_SUFFIXES + HEADER_SUFFIXES
-    every = files_of_load(spec) if spec.asked else files_of(root / spec.name, root)
-    return [path for path in every if path.suffix in suffixes]
-
-
-def _misfit(record: dict[str, Any], directory: Path, spec: BuildSpec, tools: Toolchain) -> str:
-    """Why the library must not be used here; empty when it may."""
-    if record["schema"] != SCHEMA:
-        return "its record has another schema"
-    fits, here = record["fits"], _requirements(spec, tools)
+def _misfits(record: Record, directory: Path, request: Request) -> Iterator[str]:
+    """Why the library must not be used here; nothing where it may."""
+    spec, here, made = request.spec, request.toolchain, record.toolchain
     for name, words in _WORDS.items():
-        if fits[name] != here[name]:
-            return f"{words} was {fits[name]} and is {here[name]}"
-    if not _has(fits["cpu_capability"], here["cpu_capability"]):
-        return f"it needs {fits['cpu_capability']}, and this processor has {here['cpu_capability']}"
-    if cache.digest(directory / record["library"]) != record["digest"]:
-        return f"{record['library']} is not the file that was built"
-    if not record["cuda"]:
-        return "it has no CUDA kernels, and here they can be built" if spec.with_cuda else ""
+        if made[name] != getattr(here, name):
+            yield f"{words} was {made[name]} and is {getattr(here, name)}"
+    if (before := _macros(record.asked)) != (now := _macros(spec.asked)):
+        yield f"the macros in the flags were {before or 'none'} and are {now or 'none'}"
+    # A toolchain without CUDA leaves some sources out, and all of them count.
+    sources, ours = record.fingerprint["files"], request.content["files"]
+    yield from (f"{label} changed" for label in sources if _digest(spec, label) != sources[label])
+    yield from (f"{label} added" for label in ours if label not in sources)
+    for label, then in record.manifest["own"].items():
+        if _digest(spec, label) not in (then, ""):  # what is not there could not be compiled
+            yield f"{label} changed"
+    if not includes(here.cpu_capability, made["cpu_capability"]):
+        yield f"it needs {made['cpu_capability']}, and this processor has {here.cpu_capability}"
+    if cache.digest(directory / record.library) != record.digest:
+        yield f"{record.library} is not the file that was built"
+    if not record.fingerprint["with_cuda"]:
+        if spec.with_cuda and not here.recorded:
+            yield "it has no CUDA kernels, and here they can be built"
+        return
     for capability in gpus.compute_capabilities():
-        if not any(_runs_on(architecture, capability) for architecture in record["architectures"]):
-            return f"it has no code for sm_{capability[0]}{capability[1]}"
-    return ""
+        if not gpus.runs_any(record.fingerprint["architectures"], capability):
+            yield f"it has no code for sm_{capability[0]}{capability[1]}"
 
 
-def _has(needed: str, capability: str) -> bool:
-    """Whether a processor's vector instructions, by torch's names, include those needed."""
-    if needed in _CAPABILITIES and capability in _CAPABILITIES:
-        return _CAPABILITIES.index(needed) <= _CAPABILITIES.index(capability)
-    return needed == capability
+def _digest(spec: BuildSpec, label: str) -> str:
+    return manifest.digest(manifest.place(spec.base, label))
 
 
-def _runs_on(architecture: str, capability: tuple[int, int]) -> bool:
-    """Whether code for an architecture, as torch spells it, runs on a GPU."""
-    number, portable = architecture.removesuffix("+PTX"), architecture.endswith("+PTX")
-    exact = number.endswith(("a", "f"))
-    major, minor = (int(part) for part in number.rstrip("af").split("."))
-    if exact:
-        return (major, minor) == capability
-    # Machine code runs on later minor versions of its generation, PTX on all that is later.
-    return (major == capability[0] and minor <= capability[1]) or (
-        portable and (major, minor) <= capability
+def _macros(asked: dict[str, list[str]]) -> str:
+    """The macros among the flags that the caller gave."""
+    flags = [flag for kind in ("cflags", "cuda_cflags") for flag in asked.get(kind, ())]
+    # As the compiler takes them: `-D N=4` is `-DN=4`.
+    words = re.sub(r"(?m)^(-[DU])\n", r"\1", "\n".join(split_flags(flags))).splitlines()
+    return " ".join(
+        word for word in words if re.match(r"-[DU]", word) and not re.match(_GIVEN, word)
     )

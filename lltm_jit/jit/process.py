@@ -28,7 +28,7 @@ _WORKER = Path(__file__).with_name("worker.py")
 _inputs: set[int] = set()  # the ends of the pipes by which workers see that this process is there
 _LAST_WORDS = 0.3  # seconds of silence after which a compiler that failed has said everything
 NINJA_STATUS = "[%f/%t %e] "
-_OF_THE_POOL = ("MAX_JOBS", "MAKEFLAGS")  # see pool.py
+_OF_THE_POOL = ("MAX_JOBS", "MAKEFLAGS")  # see jobs.py
 
 
 def find_ninja() -> Path:

@@ -85,7 +85,7 @@ class Reporter:
             return
         if "ipykernel" in sys.modules and find_spec("ipywidgets"):
             from tqdm.notebook import tqdm
-        elif _is_terminal():
+        elif hasattr(sys.stderr, "isatty") and sys.stderr.isatty():  # it may be a stand-in
             from tqdm.std import tqdm
         else:
             return
@@ -173,6 +173,11 @@ class Reporter:
                 print(text, file=sys.stderr, flush=True)
 
 
+def many(count: int, word: str) -> str:
+    """A number of things."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
 def is_first_of_node() -> bool:
     """Whether this is the process of a job that speaks on this node."""
     return os.environ.get("LOCAL_RANK", "0") == "0"
@@ -181,12 +186,6 @@ def is_first_of_node() -> bool:
 def _can_print() -> bool:
     """A program without a console has no standard error, or a closed one."""
     return sys.stderr is not None and not getattr(sys.stderr, "closed", False)
-
-
-def _is_terminal() -> bool:
-    """What a program puts in the place of standard error may be able to write, and no more."""
-    isatty = getattr(sys.stderr, "isatty", None)
-    return isatty is not None and isatty()
 
 
 def compiled_file(command: str) -> str:

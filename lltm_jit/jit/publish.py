@@ -11,12 +11,14 @@ import shutil
 import sys
 import tempfile
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from . import cache, knobs
+from . import cache, knobs, lock
 from .cache import BUILD_FILE, Record
+from .progress import Reporter
 from .spec import CONSTANTS, BuildSpec
 
 
@@ -28,6 +30,27 @@ def new_directory(key: str) -> Path:
     with cache.writing():
         remove_leftovers(key)
         return Path(tempfile.mkdtemp(prefix=f"tmp-{key}-", dir=cache.builds_directory()))
+
+
+@contextmanager
+def texts_written(spec: BuildSpec, reporter: Reporter) -> Iterator[None]:
+    """Write the sources that were given as strings, under a lock of their path, and keep it.
+
+    The path is the same for each build of one name, so that only a changed string is compiled.
+    """
+    if not spec.texts:
+        yield
+        return
+    with lock.file_lock(f"inline-{spec.name}", reporter.say):
+        for path, text in spec.texts:
+            with cache.writing():
+                cache.make_directory(path.parents[1])
+                cache.make_directory(path.parent)
+                if not path.exists() or path.read_bytes() != text.encode():
+                    path.unlink(missing_ok=True)  # it may be another's who shares the root
+                    path.write_bytes(text.encode())
+                    set_mode(path)
+        yield
 
 
 def write_constants(directory: Path, spec: BuildSpec) -> None:

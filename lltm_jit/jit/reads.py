@@ -36,8 +36,13 @@ def finished(directory: Path) -> list[str]:
     return list(dict.fromkeys(line.split("\t")[3] for line in lines))
 
 
-def compiled_from(directory: Path, target: str, ninja: Path) -> list[str]:
+def compiled_from(directory: Path, spec: BuildSpec, target: str, ninja: Path) -> list[str]:
     """The files that an object was made from, as the compiler names them; empty if it told none."""
+    told = _told(directory, target, ninja)
+    return told and [*told, *flag_files(spec)]
+
+
+def _told(directory: Path, target: str, ninja: Path) -> list[str]:
     if sys.platform == "win32":
         return _from_the_log(directory, target, ninja)
     try:
@@ -96,18 +101,19 @@ def libraries(spec: BuildSpec) -> tuple[list[str], list[str]]:
 
 def flag_files(spec: BuildSpec) -> list[str]:
     """The files that hold flags, which no compiler tells."""
-    words = _split((*spec.cflags, *spec.cuda_cflags, *spec.ldflags))
+    words = split_flags((*spec.cflags, *spec.cuda_cflags, *spec.ldflags))
     files = [word[1:] for word in words if word.startswith("@") and os.path.isabs(word[1:])]
     return [file for file in files if os.path.isfile(file)]
 
 
 def _words(spec: BuildSpec) -> list[str]:
     """The words that the linker gets."""
-    words = [word.removeprefix("-Wl,") for word in _split(spec.ldflags) if word != "-Xlinker"]
+    words = [word.removeprefix("-Wl,") for word in split_flags(spec.ldflags) if word != "-Xlinker"]
     return [part for word in words for part in word.split(",")]
 
 
-def _split(flags: Iterable[str]) -> list[str]:
+def split_flags(flags: Iterable[str]) -> list[str]:
+    """Flags as the shell splits them, in which each may be several."""
     joined = " ".join(flags)
     try:
         return shlex.split(joined)

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from . import cache, engine, publish
-from .engine import Build
+from . import cache, engine, lock, publish
+from .build import Build
 from .errors import BuildError, LltmJitError
 from .extension import Extension
 from .fingerprint import differences
@@ -42,7 +42,9 @@ class Given(NamedTuple):
     extension: Extension
 
 
+_TURN = "modules"  # of the threads that give them, or fill them anew
 _given: WeakKeyDictionary[ModuleType, Given] = WeakKeyDictionary()
+_of_build: WeakValueDictionary[Build, ModuleType] = WeakValueDictionary()  # what load gives
 _names: dict[Build, dict[str, Any]] = {}  # what their modules held when they were imported
 
 
@@ -81,20 +83,29 @@ def swap_ops(old: ModuleType | None, new: ModuleType | SimpleNamespace) -> None:
 
 
 def give(build: Build, extension: Extension) -> ModuleType:
-    """The module that shows a build; the build's own, unless a reload has filled that anew.
+    """The module that shows a build: the one given for it before, or else filled with it anew.
 
     From now on it can be reloaded, and also be imported by its name, unless that is another's.
     """
+    with lock.thread_lock(_TURN):
+        module = _of_build.get(build)
+        if module is None or _given[module].build is not build:  # it was filled with another
+            showing = (module for module, given in given_modules() if given.build is build)
+            module = next(showing, None) or _fresh(build, extension.name)
+        if build.content["python_module"] and _is_ours(extension.name):
+            sys.modules[extension.name] = module
+        _of_build[build] = module
+        _given[module] = Given(build, extension)
+        return module
+
+
+def _fresh(build: Build, name: str) -> ModuleType:
+    """The build's own module; another that shows it where a reload has filled that anew."""
     names = _names.setdefault(build, dict(vars(build.module)))
-    module = next((module for module, given in given_modules() if given.build is build), None)
-    if module is None:
-        module = build.module
-        if module in _given:
-            module = ModuleType(extension.name)
-            vars(module).update(names)
-    if build.content["python_module"] and _is_ours(extension.name):
-        sys.modules[extension.name] = module
-    _given[module] = Given(build, extension)
+    if build.module not in _given:
+        return build.module
+    module = ModuleType(name)
+    vars(module).update(names)
     return module
 
 
@@ -127,17 +138,19 @@ def reload_module(module: ModuleType) -> Reload:
         BuildError, ToolchainError, CacheError: the new build failed; the module stays as it is.
     """
     began = time.perf_counter()
-    old, extension = given(module)
-    toolchain = detect()
+    extension = given(module).extension
     with cache.at_root(extension.root):
+        toolchain = detect(extension.name)
         build = engine.load(extension.spec(toolchain), toolchain)
-    if build is not old:
-        names = _names.setdefault(build, dict(vars(build.module)))
-        swap_ops(module, SimpleNamespace(**names))
-        vars(module).update(names)
-        for name in _names[old].keys() - names.keys():
-            vars(module).pop(name, None)
-        _given[module] = Given(build, extension)
+    with lock.thread_lock(_TURN):
+        old = given(module).build
+        if build is not old:
+            names = _names.setdefault(build, dict(vars(build.module)))
+            swap_ops(module, SimpleNamespace(**names))
+            vars(module).update(names)
+            for name in _names[old].keys() - names.keys():
+                vars(module).pop(name, None)
+            _given[module] = Given(build, extension)
     if extension.root:
         publish.link(build.info.library, extension.root)
     changed = tuple(differences(old.content, build.content))

@@ -30,6 +30,28 @@ _UNUSED = 90 * 24 * 3600  # seconds after which a build goes that nobody has loa
 _users: dict[Path, int] = {}  # a descriptor of the file for each root, as long as the process lasts
 
 
+def candidates(request: str) -> list[Path]:
+    """The builds of a request, the one used last first; they differ in the files they were made of.
+
+    The names of all builds begin with half the request's key; the rest stands for the files.
+    """
+    start = request[:10]
+    try:
+        names = os.listdir(cache.builds_directory())
+    except OSError:
+        return []
+    found = [cache.builds_directory() / name for name in names if name.startswith(start)]
+    return sorted(found, key=last_use, reverse=True) if len(found) > 1 else found
+
+
+def last_use(directory: Path, record: str = RECORD) -> float:
+    """When a build was used last, or whatever else has a record."""
+    try:
+        return (directory / record).stat().st_mtime
+    except OSError:
+        return 0.0  # removed just now
+
+
 def hold(key: str) -> bool:
     """Keep a build from being pruned as long as this process lasts.
 
@@ -95,7 +117,7 @@ def prune(keep: int | None = None) -> dict[str, str]:
         keep = knobs.count("LLTM_JIT_KEEP") or 1
     seen: dict[str, int] = {}
     kept = {}
-    uses = [(cache.last_use(record.directory), record) for record in cache.records()]
+    uses = [(last_use(record.directory), record) for record in cache.records()]
     for used, record in sorted(uses, key=lambda use: use[0], reverse=True):
         seen[record.flags_key] = seen.get(record.flags_key, 0) + 1
         if seen[record.flags_key] > keep or used < time.time() - _UNUSED:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import torch
 
 from . import manifest
 from .cache import BUILD_FILE, Record
 from .fingerprint import Fingerprint, commands_key, flags_key
 from .spec import BuildSpec
+from .toolchain import Toolchain
 from .worker import adapted
 
 _REST = "rest.ninja"
@@ -59,10 +63,15 @@ def seed(
     good: dict[str, list[str]] = {}
     # That of a build which failed may be why it failed.
     written = (other for other in candidates if other.places == places and not other.failed)
-    writer = next(filter(_build_file_is_intact, written), None)
+    intact = (other for other in written if _is_intact(other, BUILD_FILE, other.build_file))
+    writer = next(intact, None)
     try:
         for files, record in choices[:1]:
-            good = {name: files[name] for name in files if _is_intact(record, name)}
+            good = {
+                name: files[name]
+                for name, made in record.objects.items()
+                if name in files and _is_intact(record, name, made["digest"])
+            }
             for name in good:
                 shutil.copy2(record.directory / name, directory / name)
             _copy_times(record, directory, good)
@@ -81,6 +90,12 @@ def seed(
         return Seed()
 
 
+def compile_line_places(spec: BuildSpec, toolchain: Toolchain) -> list[str]:
+    """The paths that torch writes into its build file, in the same order for equal keys."""
+    torch_directory = str(Path(torch.__file__).parent)
+    return [*spec.places, torch_directory, sysconfig.get_path("include"), str(toolchain.cuda_home)]
+
+
 def _reusable(record: Record, spec: BuildSpec, now: Fingerprint) -> dict[str, list[str]]:
     """The objects of a build that would be the same now, each with its files."""
     changes = manifest.changes(record.manifest, spec.base)
@@ -96,8 +111,8 @@ def _reusable(record: Record, spec: BuildSpec, now: Fingerprint) -> dict[str, li
     return found
 
 
-def _is_intact(record: Record, name: str) -> bool:
-    return _has_digest(record.directory / name, record.objects[name]["digest"])
+def _is_intact(record: Record, name: str, digest: str) -> bool:
+    return manifest.digest(str(record.directory / name)) == digest
 
 
 def _copy_times(record: Record, directory: Path, names: Iterable[str]) -> None:
@@ -105,11 +120,3 @@ def _copy_times(record: Record, directory: Path, names: Iterable[str]) -> None:
     head, *lines = (record.directory / _TIMES).read_text("utf-8").splitlines(keepends=True)
     kept = [line for line in lines if line.split("\t")[3] in names]
     (directory / _TIMES).write_text("".join([head, *kept]), "utf-8")
-
-
-def _build_file_is_intact(record: Record) -> bool:
-    return _has_digest(record.directory / BUILD_FILE, record.build_file)
-
-
-def _has_digest(path: Path, digest: str) -> bool:
-    return manifest.digest(str(path)) == digest

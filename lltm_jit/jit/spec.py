@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import knobs
 from .errors import BuildError
+from .flags import default_cflags, default_cuda_cflags, default_ldflags
 from .toolchain import Toolchain
 
 CUDA_SUFFIXES = (".cu",)
@@ -23,30 +23,6 @@ BINDINGS = "bindings"  # what `#line` calls the code that binds the functions of
 HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".tpp")
 VARIANTS = "variants"  # a folder whose sources are compiled one by one, when they are first needed
 CONSTANTS = "constants.h"  # in a build's own directory, so that all variants share a build file
-
-# ATen's vector classes choose their width when they are compiled: without these flags a kernel
-# built here would use the narrowest one. MSVC and other processors keep their default.
-_CPU_FLAGS = {
-    "AVX2": ("-mavx2", "-mfma", "-mf16c", "-DCPU_CAPABILITY=AVX2", "-DCPU_CAPABILITY_AVX2"),
-    "AVX512": (
-        "-mavx512f",
-        "-mavx512dq",
-        "-mavx512vl",
-        "-mavx512bw",
-        "-mfma",
-        "-mf16c",
-        "-DCPU_CAPABILITY=AVX512",
-        "-DCPU_CAPABILITY_AVX512",
-    ),
-}
-
-# torch switches these operators off for nvcc; kernels for 16-bit types want them.
-_HALF_OPERATORS = (
-    "-U__CUDA_NO_HALF_OPERATORS__",
-    "-U__CUDA_NO_HALF_CONVERSIONS__",
-    "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
-    "-U__CUDA_NO_HALF2_OPERATORS__",
-)
 
 _NAME = re.compile(r"[\w.+-]+")
 _INCLUDE = re.compile(rb'(?m)^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]')
@@ -110,7 +86,8 @@ class BuildSpec:
 
         torch goes by the file's name alone, and does not escape blanks.
         """
-        kinds = [".cuda.o" if self.with_cuda and _is_cuda(path) else ".o" for path in self.sources]
+        cuda = (".cu", ".cuh") if self.with_cuda else ()
+        kinds = [".cuda.o" if path.suffix in cuda else ".o" for path in self.sources]
         names = [path.stem + kind for path, kind in zip(self.sources, kinds, strict=True)]
         twice = {name for name in names if names.count(name) > 1 or not _NAME.fullmatch(name)}
         return tuple(
@@ -204,15 +181,11 @@ def files_of(directory: Path, root: Path) -> list[Path]:
     With an included header comes the source beside it that has its name. This chooses the sources;
     what they are made of, the compiler tells.
     """
-    return _with_included(files_below(directory), root, _SOURCE_SUFFIXES)
+    return included_files(files_below(directory), root, _SOURCE_SUFFIXES)
 
 
-def included_files(files: Iterable[Path], root: Path) -> list[Path]:
-    """Files below a root, and what they include from there."""
-    return _with_included(files, root)
-
-
-def _with_included(files: Iterable[Path], root: Path, beside: tuple[str, ...] = ()) -> list[Path]:
+def included_files(files: Iterable[Path], root: Path, beside: tuple[str, ...] = ()) -> list[Path]:
+    """Files below a root, and what they include from there, with files beside it of these kinds."""
     everything = set(_names_below(root))
     found = {path.relative_to(root).as_posix() for path in files}
     waiting = [name for name in found if name.endswith(_SOURCE_SUFFIXES + HEADER_SUFFIXES)]
@@ -257,71 +230,3 @@ def divide(files: list[Path], directory: Path) -> tuple[tuple[Path, ...], tuple[
         tuple(path for path in sources if path not in later),
         tuple(path for path in files if path.suffix in HEADER_SUFFIXES or path in later),
     )
-
-
-def _is_cuda(source: Path) -> bool:
-    return source.suffix in (".cu", ".cuh")
-
-
-def default_cflags(toolchain: Toolchain, with_cuda: bool) -> tuple[str, ...]:
-    """C++ flags of our own kernels. torch itself passes no optimisation flag."""
-    optimised = not knobs.flag("LLTM_JIT_DEBUG")
-    flags = [*(("-O3",) if optimised else ()), *common_cflags(toolchain)]
-    if toolchain.machine in ("x86_64", "AMD64") and toolchain.cxx_family in ("gcc", "clang"):
-        flags += _CPU_FLAGS.get(toolchain.cpu_capability, ())
-    if toolchain.cxx_family == "gcc":
-        # Without it at::parallel_for runs on one thread. The link goes without: libgomp then is the
-        # one that torch has loaded. clang's OpenMP calls another library, which may not be there.
-        flags.append("-fopenmp")
-    if with_cuda:
-        flags.append("-DWITH_CUDA")
-    return tuple(flags)
-
-
-def common_cflags(toolchain: Toolchain) -> tuple[str, ...]:
-    """C++ flags of every extension, the user's own as well: they decide on optimisation."""
-    flags = ["-O0", "-g"] if knobs.flag("LLTM_JIT_DEBUG") else []
-    if sanitizers := knobs.text("LLTM_JIT_SANITIZE"):
-        flags += [f"-fsanitize={sanitizers}", "-fno-omit-frame-pointer", "-g"]
-    if toolchain.cxx_family == "gcc":
-        # GNU unique symbols would be shared between the old and the new library after a reload;
-        # clang does not make any, and does not know the flag.
-        flags.append("-fno-gnu-unique")
-    if toolchain.cxx_family:
-        flags.append("-fdiagnostics-color=never")
-    return tuple(flags)
-
-
-def default_cuda_cflags() -> tuple[str, ...]:
-    """nvcc flags of our own kernels."""
-    optimised = not (knobs.flag("CUDA_DEVICE_DEBUG") or knobs.flag("LLTM_JIT_DEBUG"))
-    return (*(("-O3",) if optimised else ()), *common_cuda_cflags(), *_HALF_OPERATORS)
-
-
-def common_cuda_cflags() -> tuple[str, ...]:
-    """nvcc flags of every extension, the user's own as well."""
-    flags = []
-    if knobs.flag("CUDA_DEVICE_DEBUG"):
-        flags += ["-g", "-G", "-O0"]
-    elif knobs.flag("LLTM_JIT_DEBUG"):
-        flags += ["-g", "-lineinfo", "-O0"]
-    elif knobs.flag("LLTM_JIT_LINEINFO"):
-        flags += ["-lineinfo"]
-    if "clang" not in os.environ.get("CC", ""):  # torch hands CC to nvcc as its host compiler
-        flags += ["-Xcompiler", "-fno-gnu-unique"]
-    return tuple(flags)
-
-
-def default_ldflags(toolchain: Toolchain) -> tuple[str, ...]:
-    """Linker flags of every extension.
-
-    A compiler that finds no libstdc++.so links the static library without a word, and the second
-    C++ runtime in the process crashes in the first stream it formats a number with. Naming the
-    shared library, which torch has loaded already, takes precedence over the static one.
-    """
-    flags = []
-    if sanitizers := knobs.text("LLTM_JIT_SANITIZE"):
-        flags.append(f"-fsanitize={sanitizers}")
-    if toolchain.cxx_family == "gcc" and sys.platform == "linux":
-        flags.append("-l:libstdc++.so.6")
-    return tuple(flags)

@@ -1,5 +1,8 @@
 """What this machine can build with. Nothing here raises, creates a CUDA context, or builds.
 
+Where there is no compiler, as in the last stage of a container's build, the compilers of a build in
+the cache stand for it: what they have built is found by the same key, and loaded.
+
 Asking a compiler for its version costs a process, so the answers are kept in a memo in the cache
 directory. An answer holds as long as the files it was read from are the same, by inode, size and
 times: the inode's change time cannot be set back, so a replaced compiler is always seen.
@@ -14,19 +17,19 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from . import cache, gpus, knobs, private
+from . import cache, gpus, knobs, manifest, private
 from .errors import LltmJitError
 
-# Compiled into for a machine without GPU: 8.x runs sm_80, 9.x sm_90, later ones compile the PTX.
-_ARCHITECTURES_WITHOUT_GPU = ("8.0", "9.0+PTX")
+_OF_COMPILERS = ("cxx", "cxx_version", "cxx_family", "nvcc", "nvcc_version", "cuda_home")
+_CAPABILITIES = ("DEFAULT", "AVX2", "AVX512")  # each includes the one before
 
 # Variables that change what the same command line produces.
 _COMPILE_ENVIRONMENT = (
@@ -71,6 +74,8 @@ class Toolchain:
     machine: str
     cpu_capability: str
     environment: tuple[tuple[str, str], ...] = ()
+    scripts: tuple[tuple[str, str], ...] = ()  # among the compilers, with digests
+    recorded: bool = False  # the compilers are not here: a build in the cache was made with them
 
     @property
     def cuda(self) -> bool:
@@ -85,8 +90,47 @@ class Toolchain:
         return f"{name} {version[0]}" if version else name
 
 
-def detect() -> Toolchain:
-    """Look at this machine. Never raises; starts no process when the memo knows the compilers."""
+def detect(name: str = "") -> Toolchain:
+    """Look at this machine. Never raises; starts no process when the memo knows the compilers.
+
+    Where there is no compiler, it is the one that made the newest build in the cache.
+
+    Args:
+        name: of the extension whose builds are asked for; by default any.
+    """
+    here = present()
+    if here.cxx is None:
+        for record in cache.records():
+            if name in ("", record.fingerprint["name"]):
+                return _as_recorded(here, record.toolchain)
+    return here
+
+
+def _as_recorded(here: Toolchain, made: dict[str, Any]) -> Toolchain:
+    """This machine with the compilers of a build, for GPUs and a processor that the build fits."""
+    fits = all(gpus.runs_any(made["architectures"], each) for each in gpus.compute_capabilities())
+    capability, ours = made["cpu_capability"], here.cpu_capability
+    return replace(
+        here,
+        **{name: made[name] for name in _OF_COMPILERS},
+        cuda_missing=_why_no_cuda(made["nvcc"], made["nvcc_version"]),
+        architectures=tuple(made["architectures"]) if fits else here.architectures,
+        cpu_capability=capability if includes(ours, capability) else ours,
+        environment=tuple((name, value) for name, value in made["environment"]),
+        scripts=tuple((path, digest) for path, digest in made["scripts"]),
+        recorded=True,
+    )
+
+
+def includes(capability: str, needed: str) -> bool:
+    """Whether a processor's vector instructions, by torch's names, include others."""
+    if needed in _CAPABILITIES and capability in _CAPABILITIES:
+        return _CAPABILITIES.index(needed) <= _CAPABILITIES.index(capability)
+    return needed == capability
+
+
+def present() -> Toolchain:
+    """As :func:`detect`, but of what is here alone."""
     memo = _Memo(cache.builds_directory() / "toolchain.json")
     cxx = find_cxx()
     cxx_facts = memo.recall(cxx, _probe_cxx) if cxx else {}
@@ -105,14 +149,28 @@ def detect() -> Toolchain:
         nvcc_version=nvcc_version,
         cuda_home=cuda_home,
         cuda_missing=cuda_missing,
-        architectures=() if cuda_missing else _architectures(nvcc_facts.get("architectures", [])),
+        architectures=() if cuda_missing else gpus.architectures(nvcc_facts["architectures"]),
         torch_version=torch.__version__,
         torch_cuda=torch.version.cuda,
         python_abi=EXTENSION_SUFFIXES[0],
         machine=platform.machine(),
         cpu_capability=torch.backends.cpu.get_cpu_capability(),
         environment=tuple((k, os.environ[k]) for k in _COMPILE_ENVIRONMENT if os.environ.get(k)),
+        scripts=_scripts([*cxx, os.path.join(cuda_home or "", "bin", "nvcc")]),
     )
+
+
+def _scripts(command: list[str]) -> tuple[tuple[str, str], ...]:
+    """The scripts among the compilers: these may add flags of their own."""
+    found = []
+    for path in filter(None, map(shutil.which, command)):
+        try:
+            with open(path, "rb") as file:
+                if file.read(2) == b"#!":
+                    found.append((path, cache.digest(Path(path))))
+        except OSError:
+            continue  # which the build will tell
+    return tuple(found)
 
 
 def find_cxx() -> list[str]:
@@ -153,11 +211,7 @@ def _probe_nvcc(command: list[str]) -> dict[str, Any]:
     top = re.search(
         r"^#\$ TOP=(.+)$", _run([path, "--dryrun", "-x", "cu", os.devnull]), re.MULTILINE
     )
-    root = (
-        os.path.normpath(top.group(1).strip())
-        if top
-        else os.path.dirname(os.path.dirname(os.path.realpath(path)))
-    )
+    root = os.path.normpath(top[1].strip() if top else f"{os.path.realpath(path)}/../..")
     supported = re.findall(r"compute_(\d+)(\d)\b", _run([path, "--list-gpu-arch"]))
     return {
         "version": version.group(1) if version else "",
@@ -184,31 +238,6 @@ def cuda_cure() -> str:
     if torch.version.cuda is None:
         return "install a torch with CUDA (pytorch.org tells the command)"
     return f"install the CUDA toolkit {torch.version.cuda}, and set CUDA_HOME to it"
-
-
-def _architectures(supported: list[str]) -> tuple[str, ...]:
-    """The architectures to compile for, as numbers in torch's spelling."""
-    wanted = knobs.text("TORCH_CUDA_ARCH_LIST")
-    if wanted and wanted != "native":
-        parts = [part for part in re.split(r"[; ]+", wanted) if part]
-        return tuple(arch for part in parts for arch in gpus.NAMED_ARCHITECTURES.get(part, (part,)))
-    capabilities = gpus.compute_capabilities()
-    if not capabilities:
-        return _ARCHITECTURES_WITHOUT_GPU
-    numbers = re.findall(r"\b(\d+)\.(\d+)\b", " ".join(supported))
-    newest = max(((int(major), int(minor)) for major, minor in numbers), default=(99, 0))
-    return tuple(
-        dict.fromkeys(_architecture(capability, newest) for capability in sorted(capabilities))
-    )
-
-
-def _architecture(capability: tuple[int, int], newest: tuple[int, int]) -> str:
-    if capability > newest:  # a GPU younger than nvcc: let the driver compile the newest PTX
-        return f"{newest[0]}.{newest[1]}+PTX"
-    # A build here is for this machine alone, so from Hopper on take the instructions that only
-    # this architecture has ("a").
-    suffix = "a" if capability >= (9, 0) else ""
-    return f"{capability[0]}.{capability[1]}{suffix}"
 
 
 def _run(command: list[str]) -> str:
@@ -242,19 +271,15 @@ class _Memo:
         except (OSError, ValueError, LltmJitError):
             return  # none, or a setting that cannot be used, which the build will tell
 
-    def recall(
-        self,
-        command: list[str],
-        probe: Callable[[list[str]], dict[str, Any]],
-    ) -> dict[str, Any]:
+    def recall(self, command: list[str], probe: Callable[[list[str]], Any]) -> dict[str, Any]:
         # Also the compiler that a ccache before it starts.
         programs = [found for word in command if (found := shutil.which(word))]
         name = shlex.join([*programs, *command])
         entry = self._known.get(name)
-        if entry and entry["files"] == _identities({*programs, *entry["files"]}):
+        if entry and entry["files"] == _stamps({*programs, *entry["files"]}):
             return entry
         entry = probe(command)
-        entry["files"] = _identities([*programs, *entry.pop("watch")])
+        entry["files"] = _stamps([*programs, *entry.pop("watch")])
         self._known[name] = entry
         self._changed = bool(entry.get("version"))
         return entry
@@ -269,13 +294,5 @@ class _Memo:
             return  # only a memo: the next process asks the compilers again
 
 
-def _identities(paths: Any) -> dict[str, list[int]]:
-    return {path: _identity(path) for path in paths}
-
-
-def _identity(path: str) -> list[int]:
-    try:
-        status = os.stat(path)
-    except (OSError, ValueError):  # a name with a null byte is no path at all
-        return []
-    return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+def _stamps(paths: Iterable[str]) -> dict[str, list[int]]:
+    return {path: manifest.stamp_of(path) for path in paths}

@@ -7,37 +7,20 @@ without a process, one build for many processes, errors in words, and ``reload``
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 from . import cache, inline, publish, reload
 from .background import build_all, stand_back
-from .engine import BuildInfo
+from .build import BuildInfo
 from .errors import BuildError, ToolchainError
-from .extension import Extension
-from .spec import (
-    BINDINGS,
-    CUDA_SUFFIXES,
-    CXX_SUFFIXES,
-    BuildSpec,
-    common_cflags,
-    common_cuda_cflags,
-    default_ldflags,
-    divide,
-    files_below,
-)
-from .toolchain import Toolchain, cuda_cure
-
-Flags = Sequence[str] | None
-# What g++ and clang++ take for a source.
-_GCC = (*CXX_SUFFIXES, ".cp", ".CPP", ".c++", ".C", ".c", ".ii", ".i", ".S", ".s", ".mm", ".m")
+from .extension import SYCL, Extension, Flags, Paths, extension
+from .spec import BINDINGS
 
 
 def load(
     name: str,
-    sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    sources: Paths,
     extra_cflags: Flags = None,
     extra_cuda_cflags: Flags = None,
     extra_sycl_cflags: Flags = None,
@@ -93,7 +76,7 @@ def load(
 @overload
 def build(
     name: str,
-    sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    sources: Paths,
     *,
     force: bool = False,
     verbose: bool = False,
@@ -136,52 +119,6 @@ def build(
     stand_back()
     infos = build_all(extensions, force=force, verbose=verbose or None)
     return infos[0] if one else infos
-
-
-def extension(
-    name: str,
-    sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    *,
-    extra_cflags: Flags = None,
-    extra_cuda_cflags: Flags = None,
-    extra_ldflags: Flags = None,
-    extra_include_paths: Sequence[str | os.PathLike[str]] | None = None,
-    build_directory: str | os.PathLike[str] | None = None,
-    with_cuda: bool | None = None,
-    is_python_module: bool = True,
-    is_standalone: bool = False,
-    texts: Mapping[str, str] | None = None,
-    listings: Sequence[tuple[str, str]] = (),
-    use_pch: bool = False,
-) -> Extension:
-    """What :func:`load` loads; the arguments are its own.
-
-    ``texts`` are sources that are written to their path, and ``listings`` the pieces of them, by
-    the names that errors call them.
-
-    Raises:
-        TypeError: a string is given for a list.
-        ValueError: a module is asked for, and a program.
-    """
-    _refuse_both(is_python_module, is_standalone)
-    files = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
-    return _extension(
-        name,
-        build_directory,
-        paths=absolute(files),
-        **_options(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths),
-        with_cuda=with_cuda,
-        python_module=is_python_module,
-        standalone=is_standalone,
-        texts=dict(texts or {}),
-        listings=[list(listing) for listing in listings],
-        with_header=use_pch,
-    )
-
-
-def recorded(record: cache.Record) -> Extension:
-    """The extension that a build in the cache was made of."""
-    return _extension(record.fingerprint["name"], None, **record.asked)
 
 
 def load_inline(
@@ -295,100 +232,6 @@ def _load(extension: Extension, verbose: bool, standalone: bool = False) -> Any:
     return str(place if standalone else library)
 
 
-def _extension(name: str, root: str | os.PathLike[str] | None, **asked: Any) -> Extension:
-    """An extension of these arguments of :func:`_spec`, which a record can hold."""
-    place = Path(root).absolute() if root else None
-    return Extension(name, partial(_respec, name, asked), place)
-
-
-def _respec(name: str, asked: dict[str, Any], toolchain: Toolchain) -> BuildSpec:
-    made = dict(asked)
-    made["paths"] = [Path(path) for path in asked["paths"]]
-    made["include_paths"] = tuple(Path(path) for path in asked["include_paths"])
-    made["texts"] = tuple((Path(path), text) for path, text in asked["texts"].items())
-    made["listings"] = tuple((label, text) for label, text in asked["listings"])
-    return _spec(name, toolchain=toolchain, asked=asked, **made)
-
-
-def _spec(
-    name: str,
-    paths: list[Path],
-    toolchain: Toolchain,
-    *,
-    cflags: list[str],
-    cuda_cflags: list[str],
-    ldflags: list[str],
-    include_paths: tuple[Path, ...],
-    with_cuda: bool | None,
-    texts: tuple[tuple[Path, str], ...] = (),
-    **rest: Any,
-) -> BuildSpec:
-    headers: tuple[Path, ...] = ()
-    base = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path("/")
-    if len(paths) == 1 and paths[0].is_dir():
-        base = paths[0].parent
-        sources, headers = divide(files_below(paths[0]), paths[0])
-        include_paths = (paths[0], *include_paths)
-        suffixes = CXX_SUFFIXES if with_cuda is False else CXX_SUFFIXES + CUDA_SUFFIXES
-        paths = [file for file in sources if file.suffix in suffixes]
-    if with_cuda is None:
-        with_cuda = any(path.suffix in (".cu", ".cuh") for path in paths)
-    _refuse_suffixes(paths, with_cuda)
-    if with_cuda and not toolchain.cuda:
-        raise ToolchainError(f"{name} needs CUDA, but {toolchain.cuda_missing}; {cuda_cure()}")
-    return BuildSpec(
-        name=name,
-        sources=tuple(paths),
-        headers=headers,
-        include_paths=include_paths,
-        cflags=(*common_cflags(toolchain), *cflags),
-        cuda_cflags=(*common_cuda_cflags(), *cuda_cflags) if with_cuda else (),
-        ldflags=(*default_ldflags(toolchain), *ldflags),
-        with_cuda=with_cuda,
-        architectures=toolchain.architectures if with_cuda else (),
-        base=base,
-        texts=texts,
-        **rest,
-    )
-
-
-def _options(
-    cflags: Any, cuda_cflags: Any, ldflags: Any, include_paths: Any
-) -> dict[str, list[str]]:
-    """The caller's lists as they are now: they, and the current directory, may change later."""
-    lists = {"cflags": cflags, "cuda_cflags": cuda_cflags, "ldflags": ldflags}
-    for name, given in {**lists, "include_paths": include_paths}.items():
-        if isinstance(given, (str, os.PathLike)):  # whose letters would be taken one by one
-            raise TypeError(f"expected extra_{name} to be a list, but got {given!r}")
-    # torch strips them too.
-    paths = absolute(os.fspath(path).strip() for path in include_paths or ())
-    return {**{name: list(given or ()) for name, given in lists.items()}, "include_paths": paths}
-
-
-def absolute(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
-    """Paths as they are in the current directory, which may change later."""
-    return [str(Path(path).absolute()) for path in paths]
-
-
 def _refuse_sycl(*arguments: Any) -> None:
     if any(arguments):
-        raise ToolchainError(
-            "HIP and SYCL are not supported here; use torch.utils.cpp_extension for them"
-        )
-
-
-def _refuse_suffixes(sources: list[Path], with_cuda: bool) -> None:
-    """What no compiler takes for a source would be given to the linker, and missed in the end."""
-    known = (".cu", ".cuh", *_GCC) if with_cuda else _GCC
-    for path in sources:
-        if path.suffix in (".hip", ".sycl"):
-            _refuse_sycl(path)
-        if path.suffix not in known:
-            cuda = " without CUDA" if path.suffix in (".cu", ".cuh") else ""
-            usual = ", ".join((*CXX_SUFFIXES, *CUDA_SUFFIXES))
-            raise BuildError(f"expected sources that end in {usual}, but got {path}{cuda}")
-
-
-def _refuse_both(is_python_module: bool, is_standalone: bool) -> None:
-    if is_python_module and is_standalone:
-        raise ValueError("is_python_module and is_standalone exclude each other")
+        raise ToolchainError(SYCL)

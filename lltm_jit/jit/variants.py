@@ -13,7 +13,6 @@ import functools
 import hashlib
 import json
 import re
-import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,17 +21,10 @@ from pathlib import Path
 import torch
 
 from . import engine, prebuilt
-from .engine import Build
+from .build import Build
 from .errors import BuildError, LltmJitError, ToolchainError
-from .spec import (
-    CONSTANTS,
-    CUDA_SUFFIXES,
-    VARIANTS,
-    BuildSpec,
-    default_cflags,
-    default_cuda_cflags,
-    default_ldflags,
-)
+from .flags import default_cflags, default_cuda_cflags, default_ldflags
+from .spec import CONSTANTS, CUDA_SUFFIXES, VARIANTS, BuildSpec
 from .toolchain import Toolchain, detect
 
 
@@ -152,13 +144,15 @@ def load(variant: Variant, function: str) -> int:
         ToolchainError, CacheError: there is no compiler, or no place for the build.
         LltmJitError: it is not loaded, and the current stream is being captured.
     """
-    toolchain = detect()
+    toolchain = detect(variant.name)
     spec = variant.spec(toolchain)
     build = engine.loaded(spec, toolchain)
     if build is None:
         if spec.with_cuda:
             _refuse_in_capture(variant)
-        build = _load_packaged(variant, spec, toolchain) or engine.load(spec, toolchain)
+        if variant.packaged:
+            build = prebuilt.load(_packaged(variant, variant.packaged), spec, toolchain)
+        build = build or engine.load(spec, toolchain)
     return _address(build, function)
 
 
@@ -179,18 +173,7 @@ def listed(kernels: Path) -> list[Variant]:
 
 def package(variant: Variant, directory: Path, toolchain: Toolchain) -> None:
     """Build a variant into the directory of a wheel's variants, with the record of what it fits."""
-    spec = variant.spec(toolchain)
-    info = engine.build(spec, toolchain)
-    place = _packaged(variant, directory)
-    place.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(info.library, place)
-    prebuilt.write(place / info.library.name, spec, toolchain, info.seconds)
-
-
-def _load_packaged(variant: Variant, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
-    if variant.packaged is None:
-        return None
-    return prebuilt.load(_packaged(variant, variant.packaged), spec, toolchain)
+    prebuilt.put(variant.spec(toolchain), toolchain, _packaged(variant, directory))
 
 
 def _packaged(variant: Variant, directory: Path) -> Path:

@@ -6,7 +6,6 @@ with the record of what it fits. There :func:`lltm_jit.load` finds it.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -53,15 +52,13 @@ def _put(package: str, build: Path) -> None:
     folder = Path(module.__file__).resolve().parent
     toolchain = detect()
     found = False
-    for _, (loaded, extension) in given_modules():
+    for _, (_, extension) in given_modules():
         spec = extension.spec(toolchain)
         if not spec.base.resolve().is_relative_to(folder):
             continue
         inside = spec.base.resolve().relative_to(folder)
         place = build.joinpath(*package.split("."), inside, prebuilt.FOLDER)
-        place.mkdir(parents=True, exist_ok=True)
-        library = shutil.copy2(loaded.info.library, place)
-        prebuilt.write(Path(library), spec, toolchain, loaded.info.seconds)
+        prebuilt.put(spec, toolchain, place)
         found = True
     if not found:
         raise BuildError(f"the import of {package} loads no extension of sources in {folder}")

@@ -11,7 +11,7 @@ import pytest
 import small_checkout
 from small_checkout import CHECKOUT, copy_with_small_families
 
-from lltm_jit.jit import cache, prebuilt
+from lltm_jit.jit import cache, gpus, prebuilt
 
 PROGRAM = (
     "import lltm_jit\n"
@@ -140,13 +140,13 @@ def append_to(source):
 def change_record(package, **changes):
     path = record_of(package)
     record = cache.read_json(path)
-    record["fits"].update(changes)
+    record["toolchain"].update(changes)
     cache.write_json(path, record)
 
 
 def test_of_another_torch(installed):
     package, run = installed
-    change_record(package, torch="1.2.3")
+    change_record(package, torch_version="1.2.3")
     done = run()
     assert "the packaged library of tiny is not used: torch was 1.2.3 and is " in done.stderr
     assert "no C++ compiler was found" in done.stderr
@@ -160,7 +160,7 @@ def test_of_other_sources(installed):
         append_to(package / "kernels" / name)
     assert run().stderr == ""
     append_to(package / "kernels" / "core" / "twice.cpp")
-    assert "tiny is not used: the digest of the sources was " in run().stderr
+    assert "tiny is not used: kernels/core/twice.cpp changed" in run().stderr
 
 
 def test_of_another_processor(installed):
@@ -201,4 +201,4 @@ def test_another_kind_of_build_is_asked_for(installed):
     ],
 )
 def test_code_for_a_gpu(architecture, capability, runs):
-    assert prebuilt._runs_on(architecture, capability) is runs
+    assert gpus.runs_on(architecture, capability) is runs

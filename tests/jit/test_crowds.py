@@ -73,7 +73,7 @@ def test_a_process_that_started_before_a_failure_and_asks_after_it_builds(bench,
 
 def test_a_lock_that_a_stranger_holds_is_told(bench, monkeypatch, capsys):
     monkeypatch.setattr(lock, "_NOBODY", 0.3)
-    key = jit.fingerprint.request_key(jit.fingerprint.fingerprint(bench.spec(), jit.detect()))
+    key = jit.fingerprint.Request.of(bench.spec(), jit.detect()).key
     file = lock._lock_file(key)
     cache.make_builds_directory()
     file.touch()

@@ -22,7 +22,7 @@ import torch
 import lltm_jit
 from lltm_jit import native
 from lltm_jit.jit import detect
-from lltm_jit.jit.spec import default_cflags, default_cuda_cflags
+from lltm_jit.jit.flags import default_cflags, default_cuda_cflags
 
 LLTM = native.kernels_directory() / "rnn" / "lltm"
 FORWARD = ["Library", "Cpu", "Tiny", "Medium", "Large", "MediumCluster"]

@@ -1,15 +1,22 @@
-"""Operators that a library registers while it is loaded, which a process can do only once.
+"""Into the process: the import of a checked library.
 
-A second ``TORCH_LIBRARY`` block of one namespace makes torch end the process from within the
-loader, where nothing can be caught. So it is refused before the library is built.
+What a library registers while it is loaded, a process can register only once: a second
+``TORCH_LIBRARY`` block of one namespace makes torch end the process from within the loader, where
+nothing can be caught. So it is refused before the library is built.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
+import torch
+
+from . import cache
+from .cache import DamagedBuild, Record
 from .errors import BuildError
 from .spec import BuildSpec
 
@@ -33,9 +40,7 @@ def check(spec: BuildSpec, files: Iterable[Path]) -> None:
     Raises:
         BuildError: with the blocks and the ways out.
     """
-    if not _registered:
-        return
-    if again := sorted(_registered & _blocks(spec, files)):
+    if _registered and (again := sorted(_registered & _blocks(spec, files))):
         raise BuildError(
             f"error: {spec.name} registers operators while it is loaded, in {', '.join(again)}, "
             "and this process has done that already; torch would end it\n"
@@ -45,9 +50,52 @@ def check(spec: BuildSpec, files: Iterable[Path]) -> None:
         )
 
 
-def add(spec: BuildSpec, files: Iterable[Path]) -> None:
-    """Note what a library registered when it was loaded."""
+def check_library(record: Record) -> Path:
+    """The library of a build, after its content was checked.
+
+    Raises:
+        DamagedBuild: the library is missing or is not what was built.
+    """
+    library = record.directory / record.library
+    try:
+        same = cache.digest(library) == record.digest
+    except OSError as error:
+        raise DamagedBuild(f"{record.library} cannot be read: {error.strerror}") from error
+    if not same:
+        raise DamagedBuild(f"{record.library} is not the file that was built")
+    return library
+
+
+def import_library(spec: BuildSpec, key: str, library: Path, files: Iterable[Path]) -> ModuleType:
+    """Import a checked library, whose sources include these files.
+
+    It is created under a name of its own for each build, since pybind11 hands back the module it
+    has under a known name; the last part is compiled into every object. What it defines then
+    belongs to a module of the plain name, by which pickle finds it.
+
+    Raises:
+        BuildError: it cannot be imported, or registers operators once more.
+    """
+    check(spec, files)
+    path = str(library)
+    module = ModuleType(f"lltm_jit._builds.{key}.{spec.name}")
+    module.__file__ = path
+    try:
+        if spec.python_module:
+            import_spec = spec_from_file_location(module.__name__, path)
+            assert import_spec is not None
+            assert import_spec.loader is not None
+            module = module_from_spec(import_spec)
+            module.__name__ = spec.name
+            import_spec.loader.exec_module(module)
+        elif not spec.standalone:
+            torch.ops.load_library(path)
+    except (ImportError, OSError) as error:
+        from . import diagnostics
+
+        raise BuildError(diagnostics.explain_import(str(error), path, spec)) from error
     _registered.update(_blocks(spec, files))
+    return module
 
 
 def without_comments(text: str) -> str:
