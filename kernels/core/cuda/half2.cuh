@@ -63,23 +63,32 @@ __device__ __forceinline__ uint32_t half2_min(uint32_t a, uint32_t b) {
   asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(smaller) : "r"(a), "r"(b));
   return smaller;
 }
-// The sign bit of each half where |a| > b.
+// All bits of each half where |a| > b.
 __device__ __forceinline__ uint32_t half2_magnitude_above(uint32_t a, uint32_t b) {
-  uint32_t above;  // 1.0 or 0.0
+  uint32_t above;
   asm("{.reg .b32 magnitude;\n"
       "abs.f16x2 magnitude, %1;\n"
-      "set.gt.f16x2.f16x2 %0, magnitude, %2;}"
+      "set.gt.u32.f16x2 %0, magnitude, %2;}"
       : "=r"(above)
       : "r"(a), "r"(b));
-  return above << 5 & 0x80008000u;
+  return above;
 }
 
-// Each half takes the sign of one bit of `word`: all its bits are that of bit 15 - shift (the
-// first) and 31 - shift (the second).
-__device__ __forceinline__ uint32_t spread_bits2(uint32_t word, int shift) {
-  uint32_t mask;
-  asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(mask) : "r"(word << shift));
-  return mask;
+// The bytes of `a` (0 to 3) and `b` (4 to 7) that the digits of kChoice name, the last one first; with 8
+// more, all bits of a byte are its highest one.
+template <uint32_t kChoice>
+__device__ __forceinline__ uint32_t permute_bytes(uint32_t a, uint32_t b) {
+  uint32_t bytes;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(a), "r"(b), "n"(kChoice));
+  return bytes;
+}
+// All bits of a byte are a sign: bytes 0 and 2 those of the halves of a, 1 and 3 those of b.
+__device__ __forceinline__ uint32_t sign_bytes2(uint32_t a, uint32_t b) {
+  return permute_bytes<0xfbd9>(a, b);
+}
+// The other way round: all bits of a half are the highest one of byte r, or r + 2.
+__device__ __forceinline__ uint32_t spread_bytes2(uint32_t bytes, int r) {
+  return r == 0 ? permute_bytes<0xaa88>(bytes, 0) : permute_bytes<0xbb99>(bytes, 0);
 }
 
 }  // namespace lltm_jit

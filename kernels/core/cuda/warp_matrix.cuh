@@ -12,6 +12,8 @@
 
 #include <cstdint>
 
+#include "core/cuda/types.cuh"
+
 namespace lltm_jit {
 
 // Sums in half: register r has rows l / 4 + 8 r.
@@ -44,6 +46,23 @@ __device__ __forceinline__ FloatSums multiply_add(const uint32_t (&a)[4], const 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c.value[0]),
         "f"(c.value[1]), "f"(c.value[2]), "f"(c.value[3]));
   return d;
+}
+
+// a b + c of numbers of another 16-bit type.
+template <typename scalar_t>
+__device__ __forceinline__ FloatSums multiply_add_as(const uint32_t (&a)[4], const uint32_t (&b)[2],
+                                                     const FloatSums& c) {
+  if constexpr (std::is_same_v<scalar_t, Half>) {
+    return multiply_add(a, b, c);
+  } else {
+    FloatSums d;
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+        : "=f"(d.value[0]), "=f"(d.value[1]), "=f"(d.value[2]), "=f"(d.value[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c.value[0]),
+          "f"(c.value[1]), "f"(c.value[2]), "f"(c.value[3]));
+    return d;
+  }
 }
 
 // The same of 8 k: the left half of A and the top of B.

@@ -48,12 +48,12 @@ struct SignMap {
   }
   template <typename Index>
   LLTM_JIT_HOST_DEVICE Index row_bit(Index row) const {
-    return (row + phase_y) / 8 % 2 * -1 + 3;
+    return (row + phase_y) / 8 % 2 * 8;
   }
   template <typename Index>
   LLTM_JIT_HOST_DEVICE Index column_bit(Index column) const {
     column = column + phase_x;
-    return column % 2 * 16 + column / 8 % 2 * -2 + column / 16 % 4 * -4 + 12;
+    return column % 2 * 16 + column / 8 % 8 * -1 + 7;
   }
 
   // From the word of `negative` to that of `clamped`, and from a plane's first word to its flags.

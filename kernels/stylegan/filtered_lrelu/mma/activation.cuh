@@ -1,8 +1,8 @@
 // The leaky ReLU on a tile of v, 16 x 16 samples in a warp's registers, and its signs.
 //
 // A lane's samples are four pairs: pair 2 h + r is at row l / 4 + 8 r, columns l % 4 * 2 + 8 h and
-// the next. In a word of the sign map (see sign_map.h) the first sample of pair p of tile c, of
-// four, has the bit 15 - p - 4 c, the second that plus 16.
+// the next. In a word of the sign map (see sign_map.h) the first sample of a pair of tile c, of four,
+// has bit 7 - h - 2 c of byte r, the second that of byte r + 2.
 #pragma once
 
 #include "stylegan/filtered_lrelu/filtered_lrelu.h"
@@ -20,16 +20,14 @@ template <typename scalar_t, Signs kSigns>
 struct Activation {
   uint32_t slope, pass;  // of a negative number, and, where signs are read, of any other
   uint32_t limit;        // the clamp
-  uint32_t boost[2];     // see Note [The running exponent]
+  uint32_t boost;        // see Note [The running exponent]; in the slope too where there is a clamp
 
   __device__ __forceinline__ Activation(float slope_, float pass_)
       : slope(pack2<Half>(slope_, slope_)), pass(pack2<Half>(pass_, pass_)) {}
-  __device__ __forceinline__ void set_clamp(float clamp, int doublings) {
+  __device__ __forceinline__ void set_clamp(float clamp, float boost_) {
     limit = pack2<Half>(clamp, clamp);
-    const float first = power_of_two(doublings / 2),
-                second = power_of_two(doublings - doublings / 2);
-    boost[0] = pack2<Half>(first, first);
-    boost[1] = pack2<Half>(second, second);
+    boost = pack2<Half>(boost_, boost_);
+    if constexpr (kSigns != Signs::Read) slope = half2_multiply(slope, boost);
   }
 
   // v becomes an operand of the next product. `negative` and `clamped` are the words of the map for
@@ -39,24 +37,31 @@ struct Activation {
   __device__ __forceinline__ void apply(const HalfSums (&v)[2], int tile, uint32_t& negative,
                                         uint32_t& clamped, uint32_t (&result)[4]) const {
 #pragma unroll
-    for (int p = 0; p < 4; ++p) {
-      const int shift = p + 4 * tile;
-      uint32_t x = v[p / 2].value[p % 2];
-      if constexpr (kSigns == Signs::Read) {
-        const uint32_t mask = spread_bits2(negative, shift);
-        uint32_t factor = (pass & ~mask) | (slope & mask);
-        if constexpr (kClamp) factor &= ~spread_bits2(clamped, shift);
-        x = half2_multiply(x, factor);
-      } else {
-        if constexpr (kSigns == Signs::Write) negative |= (x & 0x80008000u) >> shift;
-        x = half2_max(x, half2_multiply(x, slope));
-        if constexpr (kClamp) {
-          x = half2_multiply(half2_multiply(x, boost[0]), boost[1]);
-          if constexpr (kSigns == Signs::Write) clamped |= half2_magnitude_above(x, limit) >> shift;
-          x = half2_max(half2_min(x, limit), limit ^ 0x80008000u);
-        }
+    for (int half = 0; half < 2; ++half) {
+      const int shift = half + 2 * tile;
+      const auto& x = v[half].value;
+      if constexpr (kSigns == Signs::Write) {
+        negative |= sign_bytes2(x[0], x[1]) & 0x80808080u >> shift;
       }
-      result[p] = x;
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        uint32_t y;
+        if constexpr (kSigns == Signs::Read) {
+          const uint32_t mask = spread_bytes2(negative << shift, r);
+          uint32_t factor = (pass & ~mask) | (slope & mask);
+          if constexpr (kClamp) factor &= ~spread_bytes2(clamped << shift, r);
+          y = half2_multiply(x[r], factor);
+        } else if constexpr (!kClamp) {
+          y = half2_max(x[r], half2_multiply(x[r], slope));
+        } else {
+          y = half2_max(half2_multiply(x[r], boost), half2_multiply(x[r], slope));
+          if constexpr (kSigns == Signs::Write) {
+            clamped |= half2_magnitude_above(y, limit) & (0x00800080u << 8 * r) >> shift;
+          }
+          y = half2_min(half2_max(y, limit ^ 0x80008000u), limit);
+        }
+        result[2 * half + r] = y;
+      }
     }
   }
 };
@@ -66,9 +71,9 @@ struct Activation<float, kSigns> {
   float slope, pass, limit, boost;
 
   __device__ __forceinline__ Activation(float slope_, float pass_) : slope(slope_), pass(pass_) {}
-  __device__ __forceinline__ void set_clamp(float clamp, int doublings) {
+  __device__ __forceinline__ void set_clamp(float clamp, float boost_) {
     limit = clamp;
-    boost = power_of_two(doublings);
+    boost = boost_;
   }
 
   template <bool kClamp>
@@ -76,18 +81,20 @@ struct Activation<float, kSigns> {
                                         uint32_t& clamped, SplitPair (&result)[4]) const {
 #pragma unroll
     for (int p = 0; p < 4; ++p) {
+      const int half = p / 2, r = p % 2;
+      const float* pair = v[half].value + 2 * r;
+      if (kSigns == Signs::Write && r == 0) {
+        negative |= sign_bytes(v[half].value) & 0x80808080u >> (half + 2 * tile);
+      }
       float x[2];
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const int bit = 15 + 16 * e - p - 4 * tile;
-        x[e] = v[p / 2].value[p % 2 * 2 + e];
+        const int bit = 7 - half - 2 * tile + 8 * r + 16 * e;
+        x[e] = pair[e];
         if constexpr (kSigns == Signs::Read) {
           x[e] *= negative >> bit & 1 ? slope : pass;
           if constexpr (kClamp) x[e] = clamped >> bit & 1 ? 0.f : x[e];
         } else {
-          if constexpr (kSigns == Signs::Write) {
-            negative |= (__float_as_uint(x[e]) & 0x80000000u) >> (31 - bit);
-          }
           x[e] = larger_or_nan(x[e], x[e] * slope);
           if constexpr (kClamp) {
             x[e] *= boost;
@@ -101,6 +108,13 @@ struct Activation<float, kSigns> {
   }
 
  private:
+  // All bits of byte r + 2 e are the sign of number 2 r + e.
+  static __device__ __forceinline__ uint32_t sign_bytes(const float (&x)[4]) {
+    const auto bits = [&](int e) { return __float_as_uint(x[e]); };
+    const uint32_t first = permute_bytes<0xfbfb>(bits(0), bits(2));
+    const uint32_t second = permute_bytes<0xfbfb>(bits(1), bits(3));
+    return permute_bytes<0x5410>(first, second);
+  }
   static __device__ __forceinline__ float larger_or_nan(float a, float b) {
     float larger;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));

@@ -8,7 +8,7 @@
 
 namespace lltm_jit {
 
-// Shared memory: what all warps have in common, a chunk of zeros, and each warp's ring and stage.
+// Shared memory: what all warps have in common, what each has of its own, and its ring and stage.
 template <typename K>
 struct SharedLayout {
   struct Taps {
@@ -18,11 +18,11 @@ struct SharedLayout {
   };
   static constexpr int kElement = sizeof(typename K::scalar);
   static constexpr int kPlaces = MmaShape::kTapBytes;
-  static constexpr int kZeros = kPlaces + K::kWarps * MmaShape::kPlaceBytes;
-  static constexpr int kWarps = kZeros + RowRing<K>::kChunkBytes;
+  static constexpr int kWarps = kPlaces + K::kWarps * MmaShape::kPlaceBytes;
   static constexpr int kOfWarp = RowRing<K>::kBytes + kTile * K::kStagePitch;
   static constexpr int kBytes = kWarps + K::kWarps * kOfWarp;
-  static_assert(sizeof(Taps) <= MmaShape::kTapBytes && sizeof(Place<K>) <= MmaShape::kPlaceBytes);
+  static_assert(sizeof(Taps) <= MmaShape::kTapBytes &&
+                sizeof(typename Walk<K>::Shared) <= MmaShape::kPlaceBytes);
   static_assert(kBytes == K::kShape.shared_bytes(kElement));
 };
 
@@ -43,12 +43,12 @@ __global__ void __launch_bounds__(32 * K::kWarps, 1) walk_kernel(const MmaCall c
     using UpTaps = typename Bands<K>::UpTaps;
     using DownTaps = typename Bands<K>::DownTaps;
     const float up = UpTaps::read_tap(call.fu.taps, call.fu.width, call.fu.flip);
+    const float down = DownTaps::read_tap(call.fd.taps, call.fd.width, call.fd.flip);
     const TapScale up_scale = UpTaps::template choose<scalar_t>(
         up, K::Up::kFactor, [&](float scale, float) { return call.clamp * scale * scale; });
     if (warp == 0) {
       common.up.template set<scalar_t>(up, up_scale, K::Up::kFactor);
     } else {
-      const float down = DownTaps::read_tap(call.fd.taps, call.fd.width, call.fd.flip);
       const float clamp = call.clamp * up_scale.scale * up_scale.scale;
       const float rounded = round_to_half(mantissa(clamp));
       common.down.template set<scalar_t>(
@@ -58,17 +58,14 @@ __global__ void __launch_bounds__(32 * K::kWarps, 1) walk_kernel(const MmaCall c
           1);
     }
   }
-  for (int k = threadIdx.x; k < RowRing<K>::kChunkBytes / 4; k += 32 * K::kWarps) {
-    reinterpret_cast<uint32_t*>(shared + Layout::kZeros)[k] = 0;
-  }
   __syncthreads();
   if (threadIdx.x == 0) {
     common.scales.template set<scalar_t>(call, common.up.scale, common.up.gain, common.down.scale);
   }
   __syncthreads();
-  auto& place =
-      *reinterpret_cast<Place<K>*>(shared + Layout::kPlaces + warp * MmaShape::kPlaceBytes);
-  Walk<K> walk{call, common.up, place, start + Layout::kZeros, ring, {common.scales}};
+  auto& of_warp = *reinterpret_cast<typename Walk<K>::Shared*>(shared + Layout::kPlaces +
+                                                               warp * MmaShape::kPlaceBytes);
+  Walk<K> walk{call, common.up, common.scales, of_warp, ring};
   walk.bands.make(common.up, common.down, call.plan.rows, call.plan.columns, call.up_sign);
   walk.run();
   wait_for_copies<0>();
@@ -104,7 +101,7 @@ bool make_call(const FilteredLreluArgs& args, MmaCall* call) {
   call->out_h = args.out_h;
   call->out_w = args.out_w;
   call->map = SignMap<int>(args.sign_h, args.sign_w, args.sign_phase_y, args.sign_phase_x);
-  call->map_shift = (call->plan.columns.sign_tile & 3) * 4;
+  call->map_shift = (call->plan.columns.sign_tile & 3) * 2;
 
   // Note [Slopes]
   const bool steep = std::abs(args.slope) > 1, reads = args.mode == Signs::Read;

@@ -1,6 +1,7 @@
 // The sign map as a walk meets it: see sign_map.h.
 #pragma once
 
+#include "core/cuda/conditional_access.cuh"
 #include "stylegan/filtered_lrelu/mma/row_ring.cuh"
 #include "stylegan/filtered_lrelu/mma/shape.cuh"
 
@@ -35,10 +36,9 @@ struct ReadSigns {
 #pragma unroll
     for (int m = 0; m < kWords; ++m) {
       const bool needed = map.has(m) && (m < K::kMapTiles || call.map_shift != 0);
-      negative[m] = needed ? __ldcs(map.words + m * SignMap<int>::kTileWords) : 0;
+      negative[m] = load_if(map.words + m * SignMap<int>::kTileWords, needed);
     }
-    const bool mine = lane() < kWords && map.has(lane());
-    clamped = mine && map.flags[lane()];
+    clamped = load_if(map.flags + lane(), lane() < kWords && map.has(lane())) != 0;
   }
   // The words as if the first tile of v were the first of a tile of the map.
   __device__ __forceinline__ void align(int shift) {
@@ -49,8 +49,8 @@ struct ReadSigns {
     }
   }
   static __device__ __forceinline__ uint32_t aligned(uint32_t word, uint32_t next, int shift) {
-    const uint32_t mask = (0xffffu << shift & 0xffffu) * 0x10001u;
-    return (word << shift & mask) | (next >> (16 - shift) & ~mask);
+    const uint32_t mask = (0xffu << shift & 0xffu) * 0x01010101u;
+    return (word << shift & mask) | (next >> (8 - shift) & ~mask);
   }
 };
 
@@ -68,7 +68,7 @@ struct MapWords {
       : call(call_), signs(signs_), negative(0), clamped(0), kClamped(clamps) {
     if constexpr (K::kSigns == Signs::Write) {
       map = map_row(call, place, i);
-      if (map.has(lane()) && lane() < K::kMapTiles) map.flags[lane()] = clamps;
+      store_if(map.flags + lane(), uint32_t(clamps), map.has(lane()) && lane() < K::kMapTiles);
     } else if constexpr (K::kSigns == Signs::Read) {
       if (clamps) map = map_row(call, place, i);
     }
@@ -88,16 +88,15 @@ struct MapWords {
     }
   }
   __device__ __forceinline__ uint32_t clamped_word(int m) const {
-    if (!map.has(m)) return 0;
-    return __ldcs(map.words + call.map.clamped_words() + m * SignMap<int>::kTileWords);
+    return load_if(map.words + call.map.clamped_words() + m * SignMap<int>::kTileWords, map.has(m));
   }
   __device__ __forceinline__ void end(int tile) {
     if constexpr (K::kSigns == Signs::Write) {
       const int m = tile / 4;
-      if ((tile % 4 != 3 && tile != K::kTiles - 1) || !map.has(m)) return;
+      if (tile % 4 != 3 && tile != K::kTiles - 1) return;
       uint32_t* word = map.words + m * SignMap<int>::kTileWords;
-      __stcs(word, negative ^ (call.flip_negatives ? ~0u : 0u));
-      if (kClamped) __stcs(word + call.map.clamped_words(), clamped);
+      store_if(word, negative ^ (call.flip_negatives ? ~0u : 0u), map.has(m));
+      if (kClamped) store_if(word + call.map.clamped_words(), clamped, map.has(m));
     }
   }
 };

@@ -52,7 +52,7 @@ struct MmaShape {
 
   // Shared memory, in bytes. Between rows of x: lanes that load a matrix, or a column of floats,
   // touch different banks.
-  constexpr int ring_chunks() const { return row_window() + 2; }
+  constexpr int ring_chunks() const { return row_window() + 2 + (up == 1 ? 2 : 1); }
   constexpr int ring_pitch(int element) const {
     const int pairs = (column_slices() + 1) / 2;
     return element == 2 ? 16 * (2 * pairs | 1) : 4 * (16 * pairs + 4);
@@ -65,9 +65,9 @@ struct MmaShape {
            kTile * stage_pitch(element);
   }
   constexpr int shared_bytes(int element) const {
-    return kTapBytes + kSlice * ring_pitch(element) + warps * bytes_of_warp(element);
+    return kTapBytes + warps * bytes_of_warp(element);
   }
-  static constexpr int kTapBytes = 512, kPlaceBytes = 160;
+  static constexpr int kTapBytes = 512, kPlaceBytes = 256;
 };
 
 struct AxisPlan {

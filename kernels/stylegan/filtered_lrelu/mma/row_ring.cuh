@@ -25,7 +25,7 @@ struct MmaCall {
   int in_h, in_w, out_h, out_w;
   MmaPlan plan;
   SignMap<int> map;
-  int map_shift;                // bits of a word before the first tile of a walk
+  int map_shift;                // bits of a word's bytes before the first tile of a walk
   float gain;                   // its magnitude, and what else the results are multiplied by
   float up_sign;                // -1: v is computed with the other sign
   float slope, pass;            // of numbers below zero and others, from -1 to 1: Note [Slopes]
@@ -41,14 +41,20 @@ struct Place {
   int segment, block;
   int first_row_tile;  // of y
   int row_tiles;
-  int steps;                // tiles of v
-  int row_slice;            // of x, where the bands' slice 0 is
-  int column_slice;         // of x, the first that the block uses
-  int first_chunk, chunks;  // slices of rows of x that the walk uses
-  int before;               // of these, where the first step's window begins
-  int64_t y;                // the first of its results
-  float bias;
-  int first_slot;  // of the ring, where its first chunk is
+  int steps;         // tiles of v
+  int row_slice;     // of x, where the bands' slice 0 is
+  int column_slice;  // of x, the first that the block uses
+  char* y;           // the first of its results
+  // Which rows and columns, from there on, are of y: it may begin within the first tiles.
+  struct Part {
+    int first_row, end_row, first_column, end_column;
+    __device__ __forceinline__ bool has_row(int row) const {
+      return row < end_row && (!kMayBeBefore || row >= first_row);
+    }
+    __device__ __forceinline__ bool has_column(int column) const {
+      return column < end_column && (!kMayBeBefore || column >= first_column);
+    }
+  } part;
   // The sign map: where its tiles of the first step and the block's first column lie (words,
   // flags), the row of these, and the tiles of a row from first_map_tile to end_map_tile that are
   // the walk's.
@@ -78,14 +84,17 @@ struct Place {
                    (K::kOneBlock ? 0
                                  : plan.columns.slice +
                                        block * (K::kOutTiles * K::Down::kFactor / K::Up::kFactor));
-    const int begin = row_slice + K::kFirstRowSlice;
-    const int end = begin + K::Up::slices_before(steps - 1) + K::kRowWindow;
-    first_chunk = max(begin, 0);
-    chunks = max(min(end, ceil_div(call.in_h, kSlice)) - first_chunk, 0);
-    before = begin - first_chunk;
-    y = (int64_t(plane) * call.out_h + kTile * first_row_tile - rows_before(call)) * call.out_w +
-        kSlice * K::kOutTiles * block - columns_before(call);
+    const int row = kTile * first_row_tile - rows_before(call);
+    const int column = kSlice * K::kOutTiles * block - columns_before(call);
+    y = static_cast<char*>(call.y) + ((int64_t(plane) * call.out_h + row) * call.out_w + column) *
+                                         int64_t(sizeof(typename K::scalar));
+    part = {-row, call.out_h - row, -column, call.out_w - column};
     if constexpr (K::kSigns != Signs::None) place_in_map(call);
+  }
+
+  // Of rows of x, that the steps need.
+  __device__ __forceinline__ int slices() const {
+    return K::Up::slices_before(steps - 1) + K::kRowWindow;
   }
 
   // Rows and columns of the first tiles that are none of y.
@@ -128,73 +137,96 @@ __device__ __forceinline__ int walk_step() {
   return gridDim.x * K::kWarps;
 }
 
+// What a walk needs of x, the rows above and below the image among them: zeros there.
 template <typename K>
 struct RowRing {
   using scalar_t = typename K::scalar;
   static constexpr int kPieceElements = 16 / sizeof(scalar_t);
   static constexpr int kRowPieces = K::kColumnSlices * kSlice / kPieceElements;
-  static constexpr int kRounds = ceil_div(kSlice * kRowPieces, 32);
-  static constexpr bool kSameColumns = 32 % kRowPieces == 0;  // of a lane, in each round
+  // A row's pieces take this many lanes, or lanes and rounds, so that shifts divide them.
+  static constexpr int kRowLanes = power_of_two_above(kRowPieces);
+  static constexpr int kRounds = kSlice * kRowLanes / 32;
   static constexpr int kPitch = K::kShape.ring_pitch(sizeof(scalar_t));
   static constexpr int kChunkBytes = kSlice * kPitch;
   static constexpr int kChunks = K::kRingChunks;
   static constexpr int kBytes = kChunks * kChunkBytes;
+  static constexpr int kDone =
+      K::new_slices(0);  // chunks of the walk before that the first step frees
+  static constexpr int kNowhere = -(1 << 30);  // a row that is not in the image
 
   const MmaCall& call;
-  const char* source;  // this lane's first piece of the next chunk
-  uint32_t ring,
-      next;  // in shared memory: the first chunk, and this lane's first piece of the next
-  int walk;  // whose chunks are being fetched
-  int rows_left, columns_left, chunks_left;  // from this lane's first piece on
+  const char* source;                  // this lane's first piece of the next chunk
+  uint32_t end;                        // of the ring, in shared memory
+  uint32_t first;                      // the oldest chunk, whose place the next one takes
+  int walk;                            // whose chunks are being fetched
+  int chunks_left, row, columns_left;  // of the walk; from this lane's first piece on
 
-  static __device__ __forceinline__ int lane_row() { return threadIdx.x % 32 / kRowPieces; }
+  static __device__ __forceinline__ int lane_row() { return threadIdx.x % 32 / kRowLanes; }
   static __device__ __forceinline__ int lane_column() {
-    return threadIdx.x % 32 % kRowPieces * kPieceElements;
+    return threadIdx.x % 32 % kRowLanes * kPieceElements;
+  }
+  __device__ __forceinline__ uint32_t lane_piece() const {
+    return first + lane_row() * kPitch + lane_column() * int(sizeof(scalar_t));
   }
 
-  __device__ __forceinline__ RowRing(const MmaCall& call_, uint32_t ring_)
+  __device__ __forceinline__ RowRing(const MmaCall& call_, uint32_t ring)
       : call(call_),
-        ring(ring_),
-        next(ring_ + lane_row() * kPitch + lane_column() * int(sizeof(scalar_t))),
+        end(ring + kBytes),
+        first(ring + kDone * kChunkBytes),
         walk(first_walk<K>() - walk_step<K>()),
         chunks_left(0) {
-    for (int k = 0; k < kChunks; ++k) fetch();
+    release<kChunks - kDone>();
   }
 
-  // Begins to copy the next chunk. One group is committed in any case, so that they can be counted.
-  __device__ __forceinline__ void fetch() {
-    while (chunks_left == 0 && walk < call.walks) begin_walk();
-    if (chunks_left != 0) {
-      if (call.load_bytes == 16) {
-        copy<16>();
-      } else if (call.load_bytes == 4) {
-        copy<4>();
-      } else {
-        copy_elements();
-      }
-      --chunks_left;
-      rows_left -= kSlice;
-      source += kSlice * call.x_row * sizeof(scalar_t);
-      next += kChunkBytes;
-      if (next >= ring + kBytes) next -= kBytes;
-    }
-    commit_copies();
+  // The place of an address in the chunk at `position`, from an address in the oldest one.
+  __device__ __forceinline__ uint32_t at(int position, uint32_t offset) const {
+    return wrapped(first + position * kChunkBytes + offset);
+  }
+
+  // Gives back the oldest chunks: the next ones are fetched in their place.
+  template <int kCount>
+  __device__ __forceinline__ void release() {
+#pragma unroll 1
+    for (int k = 0; k < kCount; ++k) fetch();
   }
 
  private:
+  __device__ __forceinline__ uint32_t wrapped(uint32_t address) const {
+    return address >= end ? address - kBytes : address;
+  }
+
+  // Begins to copy the next chunk.
+  __device__ __forceinline__ void fetch() {
+    if (chunks_left == 0) begin_walk();
+    if (call.load_bytes == 16) {
+      copy<16>();
+    } else if (call.load_bytes == 4) {
+      copy<4>();
+    } else {
+      copy_elements();
+    }
+    commit_copies();
+    --chunks_left;
+    row += kSlice;
+    source += kSlice * call.x_row * sizeof(scalar_t);
+    first = wrapped(first + kChunkBytes);
+  }
+
   __device__ __forceinline__ void begin_walk() {
     walk += walk_step<K>();
+    row = kNowhere;
+    chunks_left = 1 << 20;
     if (walk >= call.walks) return;
     const Place<K> place(call, walk);
     const unsigned batch = call.channels.divide(place.plane);
     const unsigned channel = place.plane - batch * call.channels.divisor;
-    chunks_left = place.chunks;
-    const int row = kSlice * place.first_chunk + lane_row();
+    chunks_left = place.slices();
+    const int top = kSlice * (place.row_slice + K::kFirstRowSlice) + lane_row();
     const int column = kSlice * place.column_slice + lane_column();
     columns_left = call.in_w - column;
-    rows_left = kSameColumns && !has_column(columns_left) ? 0 : call.in_h - row;
+    if (kRowLanes > 32 || has_column(columns_left)) row = top;
     source = static_cast<const char*>(call.x) + (batch * call.x_batch + channel * call.x_channel +
-                                                 row * call.x_row + column * call.x_column) *
+                                                 top * call.x_row + column * call.x_column) *
                                                     int64_t(sizeof(scalar_t));
   }
 
@@ -209,15 +241,12 @@ struct RowRing {
   __device__ __forceinline__ void for_each_piece(const Function& function) {
 #pragma unroll
     for (int round = 0; round < kRounds; ++round) {
-      const int piece = round * 32 + threadIdx.x % 32;
-      int rows = round * (32 / kRowPieces), columns = 0;
-      if constexpr (!kSameColumns) {
-        rows = piece / kRowPieces - lane_row();
-        columns = piece % kRowPieces * kPieceElements - lane_column();
-      }
-      if (kSlice * kRowPieces % 32 == 0 || piece < kSlice * kRowPieces) {
+      const int rows = round * 32 / kRowLanes;
+      const int columns = round * 32 % kRowLanes * kPieceElements;
+      if (kRowLanes == kRowPieces || lane_column() + columns < kRowPieces * kPieceElements) {
         const int left = columns_left - columns;
-        const bool inside = rows < rows_left && (kSameColumns || has_column(left));
+        const bool inside = static_cast<unsigned>(row + rows) < static_cast<unsigned>(call.in_h) &&
+                            (kRowLanes <= 32 || has_column(left));
         function(rows, columns, inside ? left : 0);
       }
     }
@@ -231,7 +260,7 @@ struct RowRing {
       const char* from = source + (rows * call.x_row + columns) * kSize;
 #pragma unroll
       for (int c = 0; c < 16; c += kBytesOfCopy) {
-        copy_async<kBytesOfCopy>(next + rows * kPitch + columns * kSize + c, from + c,
+        copy_async<kBytesOfCopy>(lane_piece() + rows * kPitch + columns * kSize + c, from + c,
                                  valid * kSize > c ? kBytesOfCopy : 0);
       }
     });
@@ -250,7 +279,7 @@ struct RowRing {
         words[e * sizeof(Bits) / 4] |= bits << e * sizeof(Bits) * 8 % 32;
       }
       asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(
-                       next + rows * kPitch + columns * int(sizeof(scalar_t))),
+                       lane_piece() + rows * kPitch + columns * int(sizeof(scalar_t))),
                    "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
                    : "memory");
     });

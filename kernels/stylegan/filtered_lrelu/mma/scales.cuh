@@ -24,50 +24,98 @@ namespace lltm_jit {
 
 // What the filters and the call make of it, for all walks; in shared memory.
 struct ScaleConstants {
-  float clamp, reach;  // of v at exponent 0; the largest |v| for |x| <= 1
+  float clamp;         // of v at exponent 0
   float result;        // what sums at exponent 0 are multiplied by
+  float room;          // |x| below it cannot reach the clamp
   int clamp_exponent;  // the largest out_exponent of clamped numbers
 
   template <typename scalar_t>
   __device__ __forceinline__ void set(const MmaCall& call, float up_scale, float up_gain,
                                       float down_scale) {
     clamp = call.clamp * up_scale * up_scale;
-    reach = up_gain * up_gain * 1.01f;
+    room = clamp / (up_gain * up_gain * 1.01f);
     result = call.gain / (up_scale * up_scale) / (down_scale * down_scale);
-    clamp_exponent = binary_exponent(clamp) + (sizeof(scalar_t) == 2 ? 4 : 0);
+    clamp_exponent = binary_exponent(clamp) + (sizeof(scalar_t) == 2 ? 9 : 0);
   }
 };
 
+// Of one warp, in shared memory.
 template <typename scalar_t>
 struct Scales {
   static constexpr bool kHalf = std::is_same_v<scalar_t, Half>;
+  static constexpr uint32_t kNever = ~0u;
 
-  const ScaleConstants& constants;
-  int in_exponent = 0, out_exponent = 0;
+  // Of windows, by the bits of their largest magnitude: `count` from `first` on keep the exponents,
+  // and those from `clamp_first` on may reach the clamp.
+  struct alignas(16) Limits {
+    uint32_t first, count, clamp_first;
+    float in_scale;  // of samples of x, and the bias
+    __device__ __forceinline__ bool keep(uint32_t largest) const { return largest - first < count; }
+  } limits;
+  int in_exponent, out_exponent;
+  float out_scale;  // of the sums of y
+  float limit;      // the clamp
+  float boost;      // of v before it is clamped
+
+  // Any window is to settle() the scales first.
+  __device__ __forceinline__ void begin(const ScaleConstants& constants, float bias, bool reads) {
+    const float room = constants.room - fabsf(bias);
+    limits.clamp_first = reads ? kNever : room > 0 ? __float_as_uint(room) : 0;
+    limits.first = limits.count = 0;
+  }
+
+  // For windows like this one.
+  __device__ __forceinline__ void settle(const ScaleConstants& constants, uint32_t largest,
+                                         float bias) {
+    const uint32_t most = max(largest, __float_as_uint(fabsf(bias)));
+    if (most != 0) in_exponent = exponent_for(__uint_as_float(most));
+    const bool clamps_now = largest >= limits.clamp_first;
+    out_exponent = clamps_now ? min(in_exponent, constants.clamp_exponent) : in_exponent;
+
+    uint32_t first = bits_from(in_exponent);
+    uint32_t end = bits_to(in_exponent);
+    if (__float_as_uint(fabsf(bias)) >= first) first = 0;
+    if (constants.clamp_exponent < in_exponent) {
+      if (clamps_now) {
+        first = max(first, limits.clamp_first);
+      } else {
+        end = min(end, limits.clamp_first);
+      }
+    }
+    limits.first = first;
+    limits.count = end - first;
+    limits.in_scale = power_of_two(-in_exponent);
+    out_scale = constants.result * power_of_two(out_exponent);
+    limit = constants.clamp * power_of_two(min(max(-out_exponent, -126), 126));
+    boost = power_of_two(min(in_exponent - out_exponent, kMostDoublings));
+  }
+
+ private:
+  static constexpr int kMostDoublings = sizeof(scalar_t) == 2 ? 15 : 30;
+  static constexpr int kTop = Arithmetic<scalar_t>::kTopExponent, kLeast = -96;
 
   // The exponent for samples up to `largest`.
-  __device__ __forceinline__ int exponent_for(float largest) const {
-    if (largest == 0) return in_exponent;
+  static __device__ __forceinline__ int exponent_for(float largest) {
     const int exponent = binary_exponent(largest);
     if constexpr (kHalf) {
       return exponent >= -6 ? 0 : exponent >= -13 ? -7 : -14;
     } else {
-      return max((exponent - (Arithmetic<scalar_t>::kTopExponent - 7)) & ~7, -96);
+      return max((exponent - (kTop - 7)) & ~7, kLeast);
     }
   }
-  __device__ __forceinline__ bool reaches_clamp(float largest, float bias) const {
-    return !((largest + fabsf(bias)) * constants.reach < constants.clamp);
+  // The bits of the magnitudes that it is the exponent for.
+  static __device__ __forceinline__ uint32_t bits_from(int exponent) {
+    if constexpr (kHalf) {
+      return exponent == -14 ? 0 : __float_as_uint(power_of_two(exponent - 6));
+    } else {
+      return exponent == kLeast ? 0 : __float_as_uint(power_of_two(exponent + kTop - 7));
+    }
   }
-
-  __device__ __forceinline__ float in_scale() const { return power_of_two(-in_exponent); }
-  __device__ __forceinline__ float out_scale() const {
-    return constants.result * power_of_two(out_exponent);
+  static __device__ __forceinline__ uint32_t bits_to(int exponent) {
+    constexpr int kHighest = kHalf ? 0 : (127 - (kTop - 7)) & ~7;
+    if (exponent >= kHighest) return kNever;
+    return __float_as_uint(power_of_two(kHalf ? exponent + 1 : exponent + kTop + 1));
   }
-  __device__ __forceinline__ float clamp() const {
-    return constants.clamp * power_of_two(min(max(-out_exponent, -126), 126));
-  }
-  // v is multiplied by 2 so many times before it is clamped; more than 30 change nothing.
-  __device__ __forceinline__ int doublings() const { return min(in_exponent - out_exponent, 30); }
 };
 
 }  // namespace lltm_jit

@@ -28,6 +28,12 @@ LLTM_JIT_HOST_DEVICE constexpr int floor_div(int a, int b) {
 }
 LLTM_JIT_HOST_DEVICE constexpr int larger(int a, int b) { return a > b ? a : b; }
 LLTM_JIT_HOST_DEVICE constexpr int smaller(int a, int b) { return a < b ? a : b; }
+// The first one that is not below `least`.
+LLTM_JIT_HOST_DEVICE constexpr int power_of_two_above(int least) {
+  int power = 1;
+  while (power < least) power *= 2;
+  return power;
+}
 
 // The upsampling by `factor` with a filter of `taps`.
 struct UpBand {

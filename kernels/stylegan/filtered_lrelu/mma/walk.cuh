@@ -27,38 +27,51 @@ struct Walk {
   using Sums = typename K::Sums;
   using Ring = RowRing<K>;
   static constexpr int kWindow = K::kRowWindow;
-  // half needs no conversion: rather than keep the window, it reads it again.
-  static constexpr bool kReloads = std::is_same_v<scalar_t, Half>;
   static constexpr bool kBias = K::kSigns != Signs::Read;  // a derivative has none
+
+  // Where the bias is the same for all of a tile of U x: at the inner steps all taps meet rows of the
+  // image, and in a whole block all slices of columns are of the image or none of it.
+  struct alignas(16) BiasPlan {
+    int inner_first, inner_steps;
+    bool whole;
+    __device__ __forceinline__ bool is_inner(int i) const {
+      return static_cast<unsigned>(i - inner_first) < static_cast<unsigned>(inner_steps);
+    }
+  };
+  // What is the same for all lanes, in shared memory.
+  struct Shared {
+    Place<K> place;
+    Scales<scalar_t> scales;
+    float bias;
+    BiasPlan bias_plan;
+    float inner_bias[K::Up::kFactor];  // what it adds to U x at inner steps, by the row's phase
+  };
   const MmaCall& call;
   const typename Bands<K>::UpTaps& up_taps;
-  Place<K>& shared_place;     // the warp's own
-  const uint32_t zero_chunk;  // shared memory: rows above and below the image
-  Ring ring;                  // and 16 rows of y behind it
-  Scales<scalar_t> scales;
+  const ScaleConstants& scale_constants;
+  Shared& shared;
+  Ring ring;  // and 16 rows of y behind it
   Bands<K> bands;
 
-  Window<K> window;
   FloatSums newer[K::kOutTiles], older[K::kOutTiles];
   ReadSigns<K> signs;  // of the next step
   float next_bias;     // of the next walk
   float plane_sum;
 
   __device__ __forceinline__ void run() {
-    const Place<K>& place = shared_place;
+    const Place<K>& place = shared.place;
     if constexpr (kBias) next_bias = bias_of(first_walk<K>());
-    int slot = 0;
+    if (lane() == 0) shared.scales.in_exponent = shared.scales.out_exponent = 0;
     for (int walk = first_walk<K>(); walk < call.walks; walk += walk_step<K>()) {
-      if (lane() == 0) {
-        shared_place = Place<K>(call, walk);
-        shared_place.bias = kBias ? next_bias : 0;
-        shared_place.first_slot = slot;
-      }
+      if (lane() == 0) begin_shared(walk);
       __syncwarp();
       if constexpr (kBias) next_bias = bias_of(walk + walk_step<K>());
       begin(place);
-      for (int i = 0; i < place.steps; i += K::kPeriod) steps<0>(place, i);
-      slot = (place.first_slot + place.chunks) % Ring::kChunks;
+      const int steps = place.steps;
+      for (int i = 0; i < steps; i += K::kPeriod) steps_from<0>(place, i, steps);
+      __syncwarp();
+      store_tiles(place, steps - 1);
+      ring.template release<kWindow - K::new_slices(0)>();
       if constexpr (K::kSigns == Signs::Read) write_plane_sum(place);
       __syncwarp();
     }
@@ -66,15 +79,32 @@ struct Walk {
 
  private:
   template <int kStep>
-  __device__ __forceinline__ void steps(const Place<K>& place, int i) {
+  __device__ __forceinline__ void steps_from(const Place<K>& place, int i, int steps) {
     if constexpr (kStep < K::kPeriod) {
-      if (kStep == 0 || i + kStep < place.steps) {
+      if (kStep == 0 || i + kStep < steps) {
         step<kStep>(place, i + kStep);
-        steps<kStep + 1>(place, i);
+        steps_from<kStep + 1>(place, i, steps);
       }
     }
   }
 
+  __device__ __forceinline__ void begin_shared(int walk) {
+    shared.place = Place<K>(call, walk);
+    const float bias = kBias ? next_bias : 0;
+    shared.bias = bias;
+    shared.scales.begin(scale_constants, bias, !kBias);
+    if constexpr (kBias) {
+      const int first = first_row(shared.place, 0);
+      const int end = K::Up::kFactor * call.in_h - kTile - K::Up::kTaps + 1;
+      BiasPlan& plan = shared.bias_plan;
+      plan.inner_first = floor_div(-K::Up::kFactor - first, kTile) + 1;
+      plan.inner_steps = max(floor_div(end - first, kTile) + 1 - plan.inner_first, 0);
+      plan.whole = K::kOneBlock
+                       ? kSlice * (shared.place.column_slice + K::kColumnSlices) <= call.in_w
+                       : call.in_w % kSlice == 0;
+      if (bias == 0) plan = {0, 1 << 30, true};
+    }
+  }
   __device__ __forceinline__ void begin(const Place<K>& place) {
     plane_sum = 0;
 #pragma unroll
@@ -95,82 +125,58 @@ struct Walk {
     return t < 0 ? 0 : up_taps.sums[t];
   }
 
+  // What a step leaves, results in the stage and slices of x that are done with, is seen to in the
+  // next one, which has its own slices to wait for.
   template <int kStep>
   __device__ __forceinline__ void step(const Place<K>& place, int i) {
-    constexpr int kNew = K::new_slices(kStep), kOld = kWindow - kNew;
-    wait_for_copies<Ring::kChunks - kWindow>();
+    constexpr int kNew = K::new_slices(kStep);
+    wait_for_copies<Ring::kChunks - kWindow - kNew>();
     __syncwarp();
-    window.template move<kNew>();
-    if (kStep == 0 && i == 0) {
-#pragma unroll
-      for (int s = 0; s < kOld; ++s)
-        window.largest[s] = Window<K>::largest_of(read_slice(place, i, s));
-    }
-    typename Window<K>::Slice fresh[kNew == 0 ? 1 : kNew];
-#pragma unroll
-    for (int s = 0; s < kNew; ++s) {
-      fresh[s] = read_slice(place, i, kOld + s);
-      window.largest[kOld + s] = Window<K>::largest_of(fresh[s]);
-    }
-    if constexpr (kReloads) {
-#pragma unroll
-      for (int s = 0; s < kOld; ++s) window.set(s, read_slice(place, i, s), scales.in_scale());
-    }
-    bool clamps;
-    const bool rescaled = settle_scales(place, i, &clamps);
-    if (!kReloads && (rescaled || (kStep == 0 && i == 0))) {
-#pragma unroll
-      for (int s = 0; s < kOld; ++s) window.set(s, read_slice(place, i, s), scales.in_scale());
-    }
-#pragma unroll
-    for (int s = 0; s < kNew; ++s) window.set(kOld + s, fresh[s], scales.in_scale());
+    auto limits = shared.scales.limits;
+    const BiasPlan bias_plan = shared.bias_plan;
+    Window<K> window;
+    window.read(ring, kNew);
+    ring.template release<kNew>();
+    if constexpr (finishes_tiles(kStep + K::kPeriod - 1)) store_tiles(place, i - 1);
 
+    const uint32_t largest = window.largest();
+    if (!limits.keep(largest)) {
+      settle_scales(largest);
+      limits = shared.scales.limits;
+    }
+    const bool clamps =
+        K::kSigns == Signs::Read ? __any_sync(~0u, signs.clamped) : largest >= limits.clamp_first;
     Pair rows[K::kColumnSlices][2];
-    up_rows<kStep>(place, i, rows);
+    up_rows<kStep>(place, i, window, limits.in_scale, bias_plan, rows);
     if (K::kOneBody || clamps) {
       columns<kStep, true>(place, i, rows, clamps);
     } else {
       columns<kStep, K::kOneBody>(place, i, rows, false);
     }
-    __syncwarp();  // the stage is written, and the window was read; the next step's frees the stage
-    if constexpr (kStep % K::Down::kFactor == (K::kRowTiles - 1) % K::Down::kFactor) {
-      const int tile = (i - (K::kRowTiles - 1)) / K::Down::kFactor;
-      if (i >= K::kRowTiles - 1) stage_of_warp().store(place, tile);
+  }
+
+  // Whether a step completes tiles of y, and their way to memory.
+  LLTM_JIT_HOST_DEVICE static constexpr bool finishes_tiles(int step) {
+    return (step + 1 - K::kRowTiles) % K::Down::kFactor == 0;
+  }
+  __device__ __forceinline__ void store_tiles(const Place<K>& place, int i) const {
+    const int row = (i + 1 - K::kRowTiles) * (kTile / K::Down::kFactor);
+    if (row >= 0) stage_of_warp().store(place, row);
+  }
+  __device__ __forceinline__ Stage<K> stage_of_warp() const { return {call, ring.end}; }
+
+  // Note [The running exponent]: brings what is carried from step to step to other scales.
+  __device__ __forceinline__ void settle_scales(uint32_t largest) {
+    Scales<scalar_t>& scales = shared.scales;
+    const int in = scales.in_exponent, out = scales.out_exponent;
+    __syncwarp();
+    if (lane() == 0) {
+      scales.settle(scale_constants, largest, shared.bias);
+      if constexpr (kBias) settle_bias();
     }
-    release_chunks<kStep>(place, i);
-  }
-
-  __device__ __forceinline__ Stage<K> stage_of_warp() const {
-    return {call, ring.ring + Ring::kBytes};
-  }
-
-  // The slice of rows at a position of a step's window.
-  __device__ __forceinline__ typename Window<K>::Slice read_slice(const Place<K>& place, int i,
-                                                                  int position) const {
-    const int chunk = place.before + K::Up::slices_before(i) + position;
-    int slot = place.first_slot + chunk;
-    slot = slot < Ring::kChunks ? slot : slot % Ring::kChunks;
-    const bool inside = static_cast<unsigned>(chunk) < static_cast<unsigned>(place.chunks);
-    return Window<K>::read(inside ? ring.ring + slot * Ring::kChunkBytes : zero_chunk);
-  }
-
-  // Note [The running exponent]: whether it has changed, and whether this step must clamp.
-  __device__ __forceinline__ bool settle_scales(const Place<K>& place, int i, bool* clamps) {
-    float most = window.largest[0];
-#pragma unroll
-    for (int s = 1; s < kWindow; ++s) most = fmaxf(most, window.largest[s]);
-    const float bias = kBias ? place.bias : 0;
-    const int in = scales.exponent_for(fmaxf(most, fabsf(bias)));
-    int out = in;
-    if constexpr (K::kSigns == Signs::Read) {
-      *clamps = __any_sync(~0u, signs.clamped);
-    } else {
-      *clamps = scales.reaches_clamp(most, bias);
-      if (*clamps) out = min(in, scales.constants.clamp_exponent);
-    }
-    if (in == scales.in_exponent && out == scales.out_exponent) return false;
+    __syncwarp();
     if constexpr (Scales<scalar_t>::kHalf) {
-      const float ratio = power_of_two(scales.in_exponent - in);
+      const float ratio = power_of_two(in - scales.in_exponent);
       const uint32_t ratios = pack2<Half>(ratio, ratio);
 #pragma unroll
       for (int tile = 0; tile < Bands<K>::kPeriod; ++tile) {
@@ -183,66 +189,71 @@ struct Walk {
         }
       }
     }
-    const float factor = power_of_two(min(max(scales.out_exponent - out, -126), 126));
-    scales.in_exponent = in;
-    scales.out_exponent = out;
+    const float factor = power_of_two(min(max(out - scales.out_exponent, -126), 126));
 #pragma unroll
     for (int j = 0; j < K::kOutTiles; ++j) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) newer[j].value[e] *= factor, older[j].value[e] *= factor;
     }
-    return true;
   }
-
-  // Gives chunks that no later step needs back to the ring, which fetches others: those that the
-  // window leaves, and after the last step all that are left.
-  template <int kStep>
-  __device__ __forceinline__ void release_chunks(const Place<K>& place, int i) {
-    const int begin = place.before + K::Up::slices_before(i);
-    int count = 0;
+  // In the middle of an image a sample meets the taps of its phase.
+  __device__ __forceinline__ void settle_bias() {
+    const float bias = shared.bias * shared.scales.limits.in_scale;
+    const int first = first_row(shared.place, 0);
 #pragma unroll
-    for (int s = 0; s < K::new_slices(kStep + 1); ++s) {
-      count += static_cast<unsigned>(begin + s) < static_cast<unsigned>(place.chunks);
+    for (int row = 0; row < K::Up::kFactor; ++row) {
+      shared.inner_bias[row] = bias * sum_of_taps(-first - row, K::Up::kTaps);
     }
-    if (i + 1 == place.steps) count = place.chunks - max(begin, 0);
-    for (; count > 0; --count) ring.fetch();
   }
 
   // ---- The products ----
 
   // Move 1 of Note [The chain], for the whole block. The bias enters as what the sums begin with.
   template <int kStep>
-  __device__ __forceinline__ void up_rows(const Place<K>& place, int i,
+  __device__ __forceinline__ void up_rows(const Place<K>& place, int i, const Window<K>& window,
+                                          float scale, const BiasPlan& bias_plan,
                                           Pair (&rows)[K::kColumnSlices][2]) {
     Sums start = zero_sums<Sums>();
-    if constexpr (kBias) start = bias_of_rows(place, i);
-    const bool whole =
-        !kBias || place.bias == 0 ||
-        (place.column_slice >= 0 && kSlice * (place.column_slice + K::kColumnSlices) <= call.in_w);
-    if (whole) {
-      multiply_rows<kStep, false>(start, 0, rows);
+    if constexpr (!kBias) {
+      multiply_rows<kStep, false>(start, place, window, scale, rows);
     } else {
-      multiply_rows<kStep, true>(start, kSlice * place.column_slice + fragment_column(), rows);
+      const float inner = shared.inner_bias[fragment_row() % K::Up::kFactor];
+      float top = inner, bottom = inner;
+      if (!bias_plan.is_inner(i)) bias_of_rows(place, i, &top, &bottom);
+      fill_rows(start, top, bottom);
+      if (bias_plan.whole) {
+        multiply_rows<kStep, false>(start, place, window, scale, rows);
+      } else {
+        multiply_rows<kStep, true>(start, place, window, scale, rows);
+      }
     }
   }
 
+  // Sums begin with `start` in columns of the image; all slices of columns lie inside or outside of it
+  // as a whole, unless kMasked is set.
   template <int kStep, bool kMasked>
-  __device__ __forceinline__ void multiply_rows(const Sums& start, int first_column,
+  __device__ __forceinline__ void multiply_rows(const Sums& start, const Place<K>& place,
+                                                const Window<K>& window, float scale,
                                                 Pair (&rows)[K::kColumnSlices][2]) {
     constexpr int kTileOfPeriod = kStep % K::Up::kPeriod;
+    const int first_slice = K::kOneBlock ? K::kFirstColumnSlice : place.column_slice;
+    const int in_slices = call.in_w / kSlice;
 #pragma unroll
     for (int l = 0; l < K::kColumnSlices; ++l) {
       Sums sums = start;
       if constexpr (kMasked) {
-        const int x = first_column + kSlice * l;
+        const int x = kSlice * (first_slice + l) + fragment_column();
         mask_columns(sums, static_cast<unsigned>(x) < static_cast<unsigned>(call.in_w),
                      static_cast<unsigned>(x + 1) < static_cast<unsigned>(call.in_w));
+      } else if (kBias && !K::kOneBlock &&
+                 static_cast<unsigned>(first_slice + l) >= static_cast<unsigned>(in_slices)) {
+        sums = zero_sums<Sums>();
       }
 #pragma unroll
       for (int s = 0; s < kWindow; s += 2) {
         const auto& band = bands.up_rows[kTileOfPeriod];
         const Pair a[4] = {band[s][0], band[s][1], band[s + 1][0], band[s + 1][1]};
-        const Pair b[2] = {window.samples[l][s], window.samples[l][s + 1]};
+        const Pair b[2] = {window.operand(l, s, scale), window.operand(l, s + 1, scale)};
         sums = multiply_add(a, b, sums);
       }
       rows[l][0] = to_pair<Pair>(sums, 0);
@@ -250,25 +261,21 @@ struct Walk {
     }
   }
 
+  // Tap t of the tile's row r is at row (first_row() + r + t) / factor of the image.
+  __device__ __forceinline__ int first_row(const Place<K>& place, int i) const {
+    return kTile * i - call.plan.rows.up_phase + kSlice * K::Up::kFactor * place.row_slice;
+  }
   // What the bias adds to U x: times the taps of a row that meet the image.
-  __device__ __forceinline__ Sums bias_of_rows(const Place<K>& place, int i) {
+  __device__ __forceinline__ void bias_of_rows(const Place<K>& place, int i, float* top,
+                                               float* bottom) const {
     constexpr int kFactor = K::Up::kFactor;
-    // Tap t of the tile's row r is at row (first + r + t) / kFactor of the image.
-    const int first = kTile * i - call.plan.rows.up_phase + kSlice * kFactor * place.row_slice;
-    const int end = kFactor * call.in_h;
-    const float bias = place.bias;
-    float top = bias * sum_of_taps(-first - fragment_row(), K::Up::kTaps), bottom = top;
-    if (first <= -kFactor || first + kTile + K::Up::kTaps - 2 >= end) {
-      const auto inside = [&](int row) {
-        return sum_of_taps(-row, end - kFactor - row) - sum_of_taps(-row, -kFactor - row);
-      };
-      top = bias * inside(first + fragment_row());
-      bottom = bias * inside(first + fragment_row() + 8);
-    }
-    const float scale = scales.in_scale();
-    Sums start;
-    fill_rows(start, top * scale, bottom * scale);
-    return start;
+    const int first = first_row(place, i) + fragment_row(), end = kFactor * call.in_h;
+    const float bias = shared.bias * shared.scales.limits.in_scale;
+    const auto inside = [&](int row) {
+      return sum_of_taps(-row, end - kFactor - row) - sum_of_taps(-row, -kFactor - row);
+    };
+    *top = bias * inside(first);
+    *bottom = bias * inside(first + 8);
   }
 
   // Move 2: two halves of a tile of v, each 16 rows by 8 columns.
@@ -311,10 +318,10 @@ struct Walk {
     constexpr int kAge = kStep % K::Down::kFactor;  // of the newer tile of y, in steps
     typename K::RowSums sums[K::kOutTiles];
     Activation<scalar_t, K::kSigns> activation(call.slope, call.pass);
-    if constexpr (kClamp) activation.set_clamp(scales.clamp(), scales.doublings());
+    if constexpr (kClamp) activation.set_clamp(shared.scales.limit, shared.scales.boost);
     if constexpr (K::kSigns == Signs::Read) signs.align(call.map_shift);
     MapWords<K> map(call, signs, place, i, clamps);
-    StepResults results(scales.out_scale());
+    StepResults results(shared.scales.out_scale);
     const Stage<K> stage = stage_of_warp();
 #pragma unroll
     for (int tile = 0; tile < K::kTiles; ++tile) {
@@ -354,8 +361,8 @@ struct Walk {
       const int y = kTile * (i - kLast) / K::Down::kFactor + fragment_row();
       if (kAge == kLast % K::Down::kFactor && i >= kLast && call.plane_sums) {
         const int row = kTile * place.first_row_tile + y - Place<K>::rows_before(call);
-        if (row >= 0 && row < call.out_h) plane_sum += results.sums[0];
-        if (row >= -8 && row + 8 < call.out_h) plane_sum += results.sums[1];
+        if (row >= 0 && row < call.out_h) plane_sum += results.of_row(0);
+        if (row >= -8 && row + 8 < call.out_h) plane_sum += results.of_row(1);
       }
     }
   }

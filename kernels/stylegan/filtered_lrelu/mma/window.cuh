@@ -12,95 +12,86 @@ struct Window {
   using Pair = typename K::Pair;
   using Ring = RowRing<K>;
   static constexpr bool k16Bit = sizeof(scalar_t) == 2;
-  // A slice of rows as it is read, two samples of each slice of columns: neighbours in a column.
-  struct Slice {
-    std::conditional_t<k16Bit, uint32_t, float2> samples[K::kColumnSlices];
-  };
+  // Two samples as they are read, neighbours in a column.
+  using Read = std::conditional_t<k16Bit, uint32_t, float2>;
 
-  Pair samples[K::kColumnSlices][K::kRowWindow];
-  float largest[K::kRowWindow];  // magnitude, of each slice of rows
+  Read samples[K::kColumnSlices][K::kRowWindow];
 
-  // By so many slices down.
-  template <int kSlices>
-  __device__ __forceinline__ void move() {
-    if constexpr (kSlices != 0) {
-#pragma unroll
-      for (int s = 0; s + kSlices < K::kRowWindow; ++s) {
-        largest[s] = largest[s + kSlices];
-#pragma unroll
-        for (int l = 0; l < K::kColumnSlices; ++l) samples[l][s] = samples[l][s + kSlices];
-      }
-    }
-  }
-
-  // Lanes read neighbours in a column: a chunk's rows are along k of the first product.
-  static __device__ __forceinline__ Slice read(uint32_t chunk) {
-    Slice slice;
+  // Reads the slices of rows from `first` of the ring on. Lanes get neighbours in a column: a
+  // chunk's rows are along k of the first product.
+  __device__ __forceinline__ void read(const Ring& ring, int first) {
     if constexpr (k16Bit) {
-      const uint32_t source = chunk + lane() % 8 * Ring::kPitch + lane() / 8 * 16;
-      constexpr int kFours = K::kColumnSlices / 4 * 4, kRest = K::kColumnSlices % 4;
+      // As pairs of slices along k: the registers of an operand B are neighbours.
 #pragma unroll
-      for (int l = 0; l < kFours; l += 4) {
-        uint32_t four[4];
-        load_transposed(four, source + l * 16);
+      for (int s = 0; s < K::kRowWindow; s += 2) {
+        const uint32_t source =
+            ring.at(first + s + lane() / 8 % 2, lane() % 8 * Ring::kPitch + lane() / 16 * 16);
 #pragma unroll
-        for (int m = 0; m < 4; ++m) slice.samples[l + m] = four[m];
-      }
-      if constexpr (kRest != 0) {
-        uint32_t rest[kRest == 3 ? 4 : kRest];
-        load_transposed(rest, source + kFours * 16);
+        for (int l = 0; l < K::kColumnSlices; l += 2) {
+          uint32_t four[4];
+          load_transposed(four, source + l * 16);
 #pragma unroll
-        for (int m = 0; m < kRest; ++m) slice.samples[kFours + m] = rest[m];
+          for (int m = 0; m < 4; ++m) {
+            if (l + m / 2 < K::kColumnSlices) samples[l + m / 2][s + m % 2] = four[m];
+          }
+        }
       }
     } else {
 #pragma unroll
-      for (int l = 0; l < K::kColumnSlices; ++l) {
-        const uint32_t at =
-            chunk + fragment_column() * Ring::kPitch + (kSlice * l + fragment_row()) * 4;
-        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(slice.samples[l].x) : "r"(at) : "memory");
-        asm volatile("ld.shared.f32 %0, [%1];"
-                     : "=f"(slice.samples[l].y)
-                     : "r"(at + Ring::kPitch)
-                     : "memory");
+      for (int s = 0; s < K::kRowWindow; ++s) {
+        const uint32_t source =
+            ring.at(first + s, fragment_column() * Ring::kPitch + fragment_row() * 4);
+#pragma unroll
+        for (int l = 0; l < K::kColumnSlices; ++l) {
+          const uint32_t at = source + kSlice * l * 4;
+          float2& pair = samples[l][s];
+          asm volatile("ld.shared.f32 %0, [%1];" : "=f"(pair.x) : "r"(at) : "memory");
+          asm volatile("ld.shared.f32 %0, [%1];"
+                       : "=f"(pair.y)
+                       : "r"(at + Ring::kPitch)
+                       : "memory");
+        }
       }
     }
-    return slice;
   }
 
-  // The largest magnitude that any lane has.
-  static __device__ __forceinline__ float largest_of(const Slice& slice) {
-    float most;
-    if constexpr (k16Bit) {
-      uint32_t pair = 0;
-#pragma unroll
-      for (int l = 0; l < K::kColumnSlices; ++l) {
-        pair = max_magnitude2<scalar_t>(pair, slice.samples[l]);
-      }
-      most = fmaxf(first_of<scalar_t>(pair), second_of<scalar_t>(pair));
-    } else {
-      most = 0;
-#pragma unroll
-      for (int l = 0; l < K::kColumnSlices; ++l) {
-        most = fmaxf(most, fmaxf(fabsf(slice.samples[l].x), fabsf(slice.samples[l].y)));
-      }
-    }
-    return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(most)));
-  }
-
-  // Takes a slice, times `scale`; half as it is, for there the taps are multiplied.
-  __device__ __forceinline__ void set(int position, const Slice& slice, float scale) {
+  // The bits of the largest magnitude, of all lanes.
+  __device__ __forceinline__ uint32_t largest() const {
+    Read most[2] = {};  // two, that wait less for each other
 #pragma unroll
     for (int l = 0; l < K::kColumnSlices; ++l) {
-      if constexpr (std::is_same_v<scalar_t, Half>) {
-        samples[l][position] = slice.samples[l];
-      } else if constexpr (k16Bit) {
-        samples[l][position] = pack2<Half>(first_of<scalar_t>(slice.samples[l]) * scale,
-                                           second_of<scalar_t>(slice.samples[l]) * scale);
-      } else {
-        samples[l][position] =
-            make_pair<Pair>(slice.samples[l].x * scale, slice.samples[l].y * scale);
-      }
+#pragma unroll
+      for (int s = 0; s < K::kRowWindow; ++s) raise(most[l % 2], samples[l][s]);
     }
+    raise(most[0], most[1]);
+    float largest;
+    if constexpr (k16Bit) {
+      largest = fmaxf(first_of<scalar_t>(most[0]), second_of<scalar_t>(most[0]));
+    } else {
+      largest = fmaxf(most[0].x, most[0].y);
+    }
+    return __reduce_max_sync(~0u, __float_as_uint(largest));
+  }
+
+  // Two samples as operands, times `scale`; half as they are, for there the taps are multiplied.
+  __device__ __forceinline__ Pair operand(int l, int s, float scale) const {
+    if constexpr (std::is_same_v<scalar_t, Half>) {
+      return samples[l][s];
+    } else if constexpr (k16Bit) {
+      return pack2<Half>(first_of<scalar_t>(samples[l][s]) * scale,
+                         second_of<scalar_t>(samples[l][s]) * scale);
+    } else {
+      return make_pair<Pair>(samples[l][s].x * scale, samples[l][s].y * scale);
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ void raise(uint32_t& most, uint32_t pair) {
+    most = max_magnitude2<scalar_t>(most, pair);
+  }
+  static __device__ __forceinline__ void raise(float2& most, const float2& pair) {
+    most.x = fmaxf(most.x, fabsf(pair.x));
+    most.y = fmaxf(most.y, fabsf(pair.y));
   }
 };
 

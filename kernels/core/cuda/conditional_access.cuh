@@ -1,0 +1,47 @@
+// Accesses to memory that depend on a condition, in code without branches: around a branch the
+// compiler does not reorder. For data that is used once.
+#pragma once
+
+#include <cstdint>
+
+namespace lltm_jit {
+
+__device__ __forceinline__ void store_if(void* to, const uint4& piece, bool condition) {
+  asm volatile(
+      "{.reg .pred p;\n"
+      "setp.ne.b32 p, %5, 0;\n"
+      "@p st.global.cs.v4.b32 [%0], {%1, %2, %3, %4};}" ::"l"(to),
+      "r"(piece.x), "r"(piece.y), "r"(piece.z), "r"(piece.w), "r"(int(condition))
+      : "memory");
+}
+__device__ __forceinline__ void store_if(void* to, uint32_t piece, bool condition) {
+  asm volatile(
+      "{.reg .pred p;\n"
+      "setp.ne.b32 p, %2, 0;\n"
+      "@p st.global.cs.b32 [%0], %1;}" ::"l"(to),
+      "r"(piece), "r"(int(condition))
+      : "memory");
+}
+__device__ __forceinline__ void store_if(void* to, uint16_t piece, bool condition) {
+  asm volatile(
+      "{.reg .pred p;\n"
+      "setp.ne.b32 p, %2, 0;\n"
+      "@p st.global.cs.b16 [%0], %1;}" ::"l"(to),
+      "h"(piece), "r"(int(condition))
+      : "memory");
+}
+
+// 0 where the condition is false.
+__device__ __forceinline__ uint32_t load_if(const uint32_t* from, bool condition) {
+  uint32_t value;
+  asm volatile(
+      "{.reg .pred p;\n"
+      "setp.ne.b32 p, %2, 0;\n"
+      "mov.b32 %0, 0;\n"
+      "@p ld.global.cs.b32 %0, [%1];}"
+      : "=r"(value)
+      : "l"(from), "r"(int(condition)));
+  return value;
+}
+
+}  // namespace lltm_jit
