@@ -173,8 +173,7 @@ def sign_map(negative: torch.Tensor, clamped: torch.Tensor, phase: list[int]) ->
         row, column = i + phase[0], j + phase[1]
         tile = row // 16 * tile_columns + column // 64
         word = tile * 32 + row % 8 * 4 + column % 8 // 2
-        bit = 12 + column % 2 * 16 - column // 8 % 2 * 2 - column // 16 % 4 * 4
-        bit += 3 - row // 8 % 2
+        bit = column % 2 * 16 + row // 8 % 2 * 8 + 7 - column // 8 % 8
         words[plane, word] |= int(negative[plane, i, j]) << bit
         if clamped[plane, i, j]:
             words[plane, word + 32 * tile_rows * tile_columns] |= 1 << bit

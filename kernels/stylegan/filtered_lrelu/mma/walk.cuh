@@ -44,6 +44,7 @@ struct Walk {
     Scales<scalar_t> scales;
     float bias;
     BiasPlan bias_plan;
+    float inner_bias[K::Up::kFactor];  // what it adds to U x at inner steps, by the row's phase
   };
   const MmaCall& call;
   const typename Bands<K>::UpTaps& up_taps;
@@ -55,7 +56,6 @@ struct Walk {
   FloatSums newer[K::kOutTiles], older[K::kOutTiles];
   ReadSigns<K> signs;  // of the next step
   float next_bias;     // of the next walk
-  float inner_bias;    // what it adds to U x at inner steps
   float plane_sum;
 
   __device__ __forceinline__ void run() {
@@ -170,7 +170,10 @@ struct Walk {
     Scales<scalar_t>& scales = shared.scales;
     const int in = scales.in_exponent, out = scales.out_exponent;
     __syncwarp();
-    if (lane() == 0) scales.settle(scale_constants, largest, shared.bias);
+    if (lane() == 0) {
+      scales.settle(scale_constants, largest, shared.bias);
+      if constexpr (kBias) settle_bias();
+    }
     __syncwarp();
     if constexpr (Scales<scalar_t>::kHalf) {
       const float ratio = power_of_two(in - scales.in_exponent);
@@ -192,10 +195,14 @@ struct Walk {
 #pragma unroll
       for (int e = 0; e < 4; ++e) newer[j].value[e] *= factor, older[j].value[e] *= factor;
     }
-    // In the middle of an image a sample meets the taps of its phase.
-    if constexpr (kBias) {
-      const int first = first_row(shared.place, 0) + fragment_row();
-      inner_bias = shared.bias * scales.limits.in_scale * sum_of_taps(-first, K::Up::kTaps);
+  }
+  // In the middle of an image a sample meets the taps of its phase.
+  __device__ __forceinline__ void settle_bias() {
+    const float bias = shared.bias * shared.scales.limits.in_scale;
+    const int first = first_row(shared.place, 0);
+#pragma unroll
+    for (int row = 0; row < K::Up::kFactor; ++row) {
+      shared.inner_bias[row] = bias * sum_of_taps(-first - row, K::Up::kTaps);
     }
   }
 
@@ -210,7 +217,8 @@ struct Walk {
     if constexpr (!kBias) {
       multiply_rows<kStep, false>(start, place, window, scale, rows);
     } else {
-      float top = inner_bias, bottom = inner_bias;
+      const float inner = shared.inner_bias[fragment_row() % K::Up::kFactor];
+      float top = inner, bottom = inner;
       if (!bias_plan.is_inner(i)) bias_of_rows(place, i, &top, &bottom);
       fill_rows(start, top, bottom);
       if (bias_plan.whole) {
