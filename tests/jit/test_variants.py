@@ -48,7 +48,8 @@ def test_without_a_compiler_an_optional_one_is_told_of_once(bench, kernel, monke
         assert variants.load_declared("mine.sums", FUNCTION, {"SIZE": size}, "") == 0
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 1
-    assert told[0].startswith("lltm_jit: mine.sums: no 'no-such-compiler'")
+    assert told[0].startswith("lltm_jit: mine.sums: ")
+    assert "no 'no-such-compiler'" in told[0]
     assert told[0].endswith("; a slower kernel runs instead")
 
 

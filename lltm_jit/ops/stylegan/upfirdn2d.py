@@ -21,7 +21,7 @@ from torch.overrides import has_torch_function
 
 from lltm_jit import native
 from lltm_jit.ops._library import define, refuse_non_tensor
-from lltm_jit.ops.stylegan._implementation import takes_reference
+from lltm_jit.ops.stylegan._implementation import autocasts, takes_reference
 from lltm_jit.ops.stylegan._upfirdn2d_reference import (
     Factor,
     Padding,
@@ -95,6 +95,9 @@ def _run(
         if takes_reference("upfirdn2d", impl, x):
             return upfirdn2d_reference(x, f, up, down, padding, flip_filter, gain)
         args = (x, f, up, down, padding, flip_filter, gain)
+        if autocasts(x):  # which would cast what is convolved under vmap
+            with torch.autocast(x.device.type, enabled=False):
+                return _run(*args, impl)
         if torch.compiler.is_compiling() or has_torch_function((x, f)):
             return torch.ops.lltm_jit.upfirdn2d(*args)
         return native.stylegan.upfirdn2d(*args)

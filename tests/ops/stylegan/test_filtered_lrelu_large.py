@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from flr_testing import make_filter
+from flr_testing import LIMITS, error, make_filter
 from op_testing import needs_gpu
 
 from lltm_jit.ops.stylegan.filtered_lrelu import filtered_lrelu
@@ -25,4 +25,6 @@ def test_beyond_31_bits(shape, taps):
         return y.detach()[-1:, -1:], torch.autograd.grad(y, x, y.detach())[0][-1:, -1:]
 
     last, bias = (part.detach().requires_grad_() for part in (x[-1:, -1:], b[-1:]))
-    torch.testing.assert_close(results(x, b), results(last, bias))
+    (y, grad), (alone, grad_alone) = results(x, b), results(last, bias)
+    assert error(y, alone) < 2 * LIMITS[torch.half]
+    assert error(grad, grad_alone) < 1e-2  # a sample next to 0 may have another sign

@@ -79,8 +79,9 @@ def test_signs_of_one_road_are_read_by_another(dtype):
             args = [t.to(device) if isinstance(t, torch.Tensor) else t for t in rest]
             ones = calls[0][0].to(device)
             grads.append(torch.ops.lltm_jit.filtered_lrelu_linear(ones, signs.to(device), *args)[0])
-    for grad in grads[1:]:
-        assert error(grad.cpu(), grads[0]) < 4 * LIMITS[dtype]
+    for signs in (0, 2):  # written by one, read by both
+        assert error(grads[signs + 1].cpu(), grads[signs]) < 2 * LIMITS[dtype]
+    assert error(grads[2], grads[0]) < 1e-2  # samples next to a kink differ
 
 
 def test_a_steep_slope():
