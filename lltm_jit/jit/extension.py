@@ -143,7 +143,9 @@ def _spec(name: str, asked: dict[str, Any], toolchain: Toolchain) -> BuildSpec:
     base = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path("/")
     if len(paths) == 1 and paths[0].is_dir():
         base = paths[0].parent
-        sources, headers = divide(files_below(paths[0]), paths[0])
+        files = files_below(paths[0])
+        _refuse_hip([file for file in files if file.suffix in (".hip", ".sycl")])
+        sources, headers = divide(files, paths[0])
         include_paths.insert(0, paths[0])
         suffixes = CXX_SUFFIXES if with_cuda is False else CXX_SUFFIXES + CUDA_SUFFIXES
         paths = [file for file in sources if file.suffix in suffixes]
@@ -177,12 +179,16 @@ def absolute(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
     return [str(Path(path).absolute()) for path in paths]
 
 
+def _refuse_hip(sources: list[Path]) -> None:
+    if sources:
+        raise ToolchainError(SYCL)
+
+
 def _refuse_suffixes(sources: list[Path], with_cuda: bool) -> None:
     """What no compiler takes for a source would be given to the linker, and missed in the end."""
     known = (".cu", ".cuh", *_GCC) if with_cuda else _GCC
+    _refuse_hip([path for path in sources if path.suffix in (".hip", ".sycl")])
     for path in sources:
-        if path.suffix in (".hip", ".sycl"):
-            raise ToolchainError(SYCL)
         if path.suffix not in known:
             cuda = " without CUDA" if path.suffix in (".cu", ".cuh") else ""
             usual = ", ".join((*CXX_SUFFIXES, *CUDA_SUFFIXES))

@@ -84,7 +84,7 @@ def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
         "files": _files(spec),
     }
     flags = [*spec.cflags, *spec.cuda_cflags, toolchain.cxx or ""]
-    if any("=native" in flag for flag in flags):
+    if any("=native" in flag for flag in [*flags, *map("=".join, toolchain.environment)]):
         content["processor"] = _processor()
     if spec.variant:
         content["constants"] = [f"{name}={value}" for name, value in spec.constants]
@@ -227,7 +227,10 @@ def _files(spec: BuildSpec) -> dict[str, str]:
         try:
             found[spec.label(path)] = digest(path) if text is None else _sha256(text)
         except OSError as error:
-            raise BuildError(f"cannot read {path}: {error.strerror}") from error
+            raise BuildError(
+                f"error: cannot read {path}: {error.strerror}\n"
+                f"   = Error building extension '{spec.name}'"
+            ) from error
     return found
 
 

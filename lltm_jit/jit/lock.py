@@ -73,7 +73,13 @@ def _held(file: Path, say: Callable[[str], None]) -> Iterator[None]:
         _refuse_soft(lock, file)
         with cache.writing():
             cache.write_json(
-                owner, {"pid": os.getpid(), "host": platform.node(), "since": time.time()}
+                owner,
+                {
+                    "pid": os.getpid(),
+                    "host": platform.node(),
+                    "space": _space(),
+                    "since": time.time(),
+                },
             )
         yield
     finally:
@@ -105,7 +111,7 @@ def _wait_for(lock: BaseFileLock, owner: Path, say: Callable[[str], None]) -> No
         if not said:
             say(f"waiting for {_describe(owner)}")
             said = True
-        if owner.exists():
+        if _lives(owner):
             told = time.monotonic()
         elif time.monotonic() > told + _NOBODY:
             raise CacheError(
@@ -113,6 +119,27 @@ def _wait_for(lock: BaseFileLock, owner: Path, say: Callable[[str], None]) -> No
                 f"{lock.lock_file}` tells which it is), or set TORCH_EXTENSIONS_DIR to another "
                 "directory"
             )
+
+
+def _lives(owner: Path) -> bool:
+    """Whether a builder tells of itself that has not been killed since, as far as can be seen."""
+    try:
+        told = json.loads(owner.read_text("utf-8"))
+        if (told["host"], told["space"]) == (platform.node(), _space()):
+            os.kill(told["pid"], 0)
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    except (OSError, ValueError, KeyError):  # another's, or not written yet
+        return True
+    return True
+
+
+def _space() -> str:
+    """Within which the numbers of processes mean the same; containers may share a host's name."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
 
 
 def _refuse_soft(lock: BaseFileLock, file: Path) -> None:

@@ -121,6 +121,13 @@ def split_flags(flags: Iterable[str]) -> list[str]:
         return joined.split()
 
 
+# As torch writes it, in g++'s words and, before 2.11, in nvcc's for CUDA.
+_DEPFILE = (
+    r" (?:-MM?D|--generate-(?:nonsystem-)?dependencies-with-compile)"
+    r" (?:-MF|--dependency-output) \S+"
+)
+
+
 def search(directory: Path, spec: BuildSpec, ninja: Path, environment: dict[str, str]) -> list[str]:
     """Where the compilers look for headers, whether there is such a directory or not."""
     found: dict[str, None] = {}
@@ -132,7 +139,7 @@ def search(directory: Path, spec: BuildSpec, ninja: Path, environment: dict[str,
             [ninja, "-t", "commands", target], cwd=directory, capture_output=True, text=True
         )
         command = told.stdout.strip().rpartition("\n")[2]
-        command = re.sub(r" -MM?D -MF \S+", "", command)
+        command = re.sub(_DEPFILE, "", command)
         command = re.sub(r" -c .* -o \S+", f" {ask} {os.devnull} -o {os.devnull}", command)
         found |= dict.fromkeys(_searched(_output(command, directory, environment)))
     return [_whole(directory, path) for path in found]

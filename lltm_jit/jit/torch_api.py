@@ -118,6 +118,9 @@ def build(
     extensions = [extension(**each) for each in asked]
     stand_back()
     infos = build_all(extensions, force=force, verbose=verbose or None)
+    for each, info in zip(extensions, infos, strict=True):
+        if each.root:
+            publish.link(info.library, each.root)
     return infos[0] if one else infos
 
 

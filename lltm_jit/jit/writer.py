@@ -27,6 +27,7 @@ _COARSE_TICK_NS = 2 * _SECOND  # the same where a file system counts whole secon
 _HAS_INCLUDE = rb"__has_(?:include(?:_next)?|embed)\s*\(\s*([^)]*)"
 _DEFINED = rb"#\s*define\s+\w+\s+([<\"][^>\"\n]+[>\"])"
 _QUOTED = rb"[<\"][^<>\"]+[>\"]"
+_CONDITION = rb"(?m)^[ \t]*#\s*(?:el)?if\b(.*)"
 
 
 class Writer:
@@ -168,6 +169,8 @@ class Writer:
         given = self._texts.get(Path(path))
         text = Path(path).read_bytes() if given is None else given.encode()
         self._defined.update(_names_in(re.findall(_DEFINED, text)))
+        for condition in re.findall(_CONDITION, text.replace(b"\\\n", b"")):
+            self._defined.update(_names_in(re.findall(_QUOTED, condition)))
         if b"__has_" in text:
             asked = re.findall(_HAS_INCLUDE, text.replace(b"\\\n", b""))
             literal = [words for words in asked if words[:1] in (b"<", b'"')]

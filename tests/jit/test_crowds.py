@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
+import platform
+import subprocess
 import threading
 import time
 import warnings
@@ -83,6 +86,21 @@ def test_a_lock_that_a_stranger_holds_is_told(bench, monkeypatch, capsys):
             bench.load()
     assert "waiting for another process that is building" in capsys.readouterr().err
     assert bench.counts == []
+    bench.load()
+
+
+def test_a_builder_that_was_killed_is_not_waited_for(bench, monkeypatch):
+    monkeypatch.setattr(lock, "_NOBODY", 0.3)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    file = lock._lock_file(jit.fingerprint.Request.of(bench.spec(), jit.detect()).key)
+    cache.make_builds_directory()
+    told = {"pid": ended.pid, "host": platform.node(), "space": lock._space(), "since": 0}
+    file.with_suffix(".owner").write_text(json.dumps(told))
+    with file.open("w") as stranger:
+        fcntl.flock(stranger, fcntl.LOCK_EX)
+        with pytest.raises(jit.CacheError, match="is locked by a program that builds nothing"):
+            bench.load()
     bench.load()
 
 

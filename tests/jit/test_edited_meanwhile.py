@@ -68,7 +68,8 @@ def test_a_source_that_is_gone(bench, built):
     result = built((bench.sources / "one" / "one.cpp").unlink)
     assert result["error"] == "BuildError"
     assert (
-        result["message"] == f"cannot read {bench.sources}/one/one.cpp: No such file or directory"
+        result["message"].splitlines()[0]
+        == f"error: cannot read {bench.sources}/one/one.cpp: No such file or directory"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -15,7 +16,7 @@ import pytest
 from engine_bench import ALL, finish, text_of, wait_for
 
 from lltm_jit import jit
-from lltm_jit.jit import engine, manifest, torch_api
+from lltm_jit.jit import engine, manifest, reads, torch_api
 
 SOURCE = '#include "value.h"\nextern "C" int value() { return VALUE; }\n'
 PLAIN = 'extern "C" int value() { return VALUE; }\n'
@@ -26,6 +27,12 @@ ASKS = """
 #define VALUE 1
 #endif
 """
+DEPFILES = (
+    "-MD -MF a.o.d",
+    "-MMD -MF a.o.d",
+    "--generate-dependencies-with-compile --dependency-output a.o.d",
+    "--generate-nonsystem-dependencies-with-compile --dependency-output a.o.d",
+)
 LINKED = 'extern "C" int other();\nextern "C" int value() { return other(); }\n'
 
 
@@ -98,6 +105,11 @@ WAYS = {
     "a header that __has_include asks for": Way(ASKS + PLAIN, cflags=("-I{}/far",), appears=True),
     "a header that __has_include of a macro asks for": Way(
         '#define FILE "value.h"\n' + ASKS.replace('("value.h")', "(FILE)") + PLAIN,
+        cflags=("-I{}/far",),
+        appears=True,
+    ),
+    "a header that a macro made of __has_include asks for": Way(
+        "#define HAS(file) __has_include(file)\n" + ASKS.replace("__has_include", "HAS") + PLAIN,
         cflags=("-I{}/far",),
         appears=True,
     ),
@@ -348,3 +360,8 @@ def test_a_header_edited_while_it_is_compiled_is_compiled_again(bench, edit: Cal
 def test_a_cached_load_starts_no_process(bench):
     bench.run()
     assert bench.run()["processes"] == 0
+
+
+@pytest.mark.parametrize("flags", DEPFILES)
+def test_who_is_asked_for_the_search_writes_no_depfile(flags):
+    assert re.sub(reads._DEPFILE, "", f"nvcc {flags} -DNAME -c a.cu") == "nvcc -DNAME -c a.cu"

@@ -93,6 +93,11 @@ def test_build_directory_has_the_library_where_torch_puts_it(bench, tmp_path):
     assert payload(str(tmp_path / "second" / "_C.so")) == "deux"
 
 
+def test_a_build_without_an_import_has_the_library_there_too(bench, tmp_path):
+    torch_api.build("_C", bench.sources / "two/two.cpp", build_directory=tmp_path / "place")
+    assert payload(str(tmp_path / "place" / "_C.so")) == "two"
+
+
 def test_what_stands_where_the_link_would_does_no_harm(bench, tmp_path):
     (tmp_path / "_C.so" / "folder").mkdir(parents=True)
     source = bench.sources / "two/two.cpp"
@@ -153,6 +158,11 @@ def test_sycl_and_hip_are_refused(bench):
     for source, options in (("x.cpp", {"with_sycl": True}), ("x.sycl", {}), ("x.hip", {})):
         with pytest.raises(jit.ToolchainError, match="HIP and SYCL are not supported here"):
             torch_api.load("_C", source, **options)
+    with pytest.raises(jit.ToolchainError, match="HIP and SYCL are not supported here"):
+        torch_api.load_inline("_C", "", sycl_sources="x")
+    bench.write("two/x.hip", "x\n")
+    with pytest.raises(jit.ToolchainError, match="HIP and SYCL are not supported here"):
+        torch_api.load("_C", bench.sources / "two")
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ namespace lltm_jit {
 //
 // Note [Slopes]
 // With a slope from -1 to 1, act(v) = max(v, slope v): two instructions, nothing is rounded but
-// what the slope multiplies, and nothing grows. For any other one, act(v) = -slope act'(-v), where
-// act' has the slope 1 / slope; the sign goes into the taps and the factor into the results.
+// what the slope multiplies, and nothing grows. No call that computes signs comes here with another
+// one; where signs are read, both factors are divided by its magnitude, which the results get back.
 template <typename scalar_t, Signs kSigns>
 struct Activation {
   uint32_t slope, pass;  // of a negative number, and, where signs are read, of any other

@@ -104,14 +104,10 @@ bool make_call(const FilteredLreluArgs& args, MmaCall* call) {
   call->map_shift = (call->plan.columns.sign_tile & 3) * 2;
 
   // Note [Slopes]
-  const bool steep = std::abs(args.slope) > 1, reads = args.mode == Signs::Read;
-  const double factor = !steep ? 1 : reads ? std::abs(args.slope) : -args.slope;
-  call->slope = static_cast<float>(!steep  ? args.slope
-                                   : reads ? args.slope / factor
-                                           : 1 / args.slope);
-  call->pass = static_cast<float>(reads ? 1 / factor : 1);
-  call->flip_negatives = steep && !reads;
-  call->up_sign = (args.gain < 0) != call->flip_negatives ? -1.f : 1.f;
+  const double factor = std::abs(args.slope) > 1 ? std::abs(args.slope) : 1;
+  call->slope = static_cast<float>(args.slope / factor);
+  call->pass = static_cast<float>(1 / factor);
+  call->up_sign = args.gain < 0 ? -1.f : 1.f;
   call->gain = static_cast<float>(std::abs(args.gain) * factor);
   call->clamp = static_cast<float>(args.gain == 0 ? std::numeric_limits<double>::infinity()
                                                   : args.clamp / std::abs(args.gain * factor));

@@ -95,7 +95,7 @@ struct MapWords {
       const int m = tile / 4;
       if (tile % 4 != 3 && tile != K::kTiles - 1) return;
       uint32_t* word = map.words + m * SignMap<int>::kTileWords;
-      store_if(word, negative ^ (call.flip_negatives ? ~0u : 0u), map.has(m));
+      store_if(word, negative, map.has(m));
       if (kClamped) store_if(word + call.map.clamped_words(), clamped, map.has(m));
     }
   }

@@ -30,7 +30,6 @@ struct MmaCall {
   float up_sign;                // -1: v is computed with the other sign
   float slope, pass;            // of numbers below zero and others, from -1 to 1: Note [Slopes]
   float clamp;                  // of v over the magnitude of gain
-  bool flip_negatives;          // the map has the other sign
   int load_bytes, store_bytes;  // of one access, which addresses and sizes allow
 };
 
