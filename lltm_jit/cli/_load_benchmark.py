@@ -96,6 +96,7 @@ def run() -> int:
         os.chmod(folder, 0o700)
         for line in measure(Path(folder)):
             seconds, other = line.ours[0], line.other[0]
+            say(f"{line.title}: {seconds:.3f} s, {line.other_title} {other:.3f} s")
             ratio = f"{seconds / other:.3f}{'' if line.good else '  above'}"
             processors = [f"{each[1]:.2f} s" for each in (line.ours, line.other)]
             times = [f"{seconds:.3f} s", f"{other:.3f} s", ratio, f"{line.goal:.2f}"]
