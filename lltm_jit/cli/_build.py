@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from lltm_jit.jit import BuildInfo, cache, detect
 from lltm_jit.jit.background import build_all
 from lltm_jit.jit.cache import BUILD_FILE
 from lltm_jit.jit.extension import Extension
+from lltm_jit.jit.process import find_ninja
 from lltm_jit.jit.seed import compile_line_places
 
 
@@ -43,6 +47,18 @@ def compiled(extensions: Sequence[Extension]) -> list[CompiledBuild]:
         places = compile_line_places(extension.spec(toolchain), toolchain)
         builds.append(CompiledBuild(info, _splitter(record.places, places)))
     return builds
+
+
+def database(directory: Path) -> list[dict[str, str]]:
+    """What ninja knows of each object of a build: its file, its output and its command."""
+    done = subprocess.run(
+        [find_ninja(), "-t", "compdb", "compile", "cuda_compile"],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
 
 
 def _splitter(theirs: list[str], ours: list[str]) -> Callable[[str], list[str]]:

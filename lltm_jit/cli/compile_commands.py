@@ -6,14 +6,12 @@ import argparse
 import json
 import os
 import shlex
-import subprocess
 from pathlib import Path
 from typing import Any
 
 from lltm_jit import native
 from lltm_jit.jit import detect
 from lltm_jit.jit.extension import Extension
-from lltm_jit.jit.process import find_ninja
 
 from . import _build, _extensions, flags
 
@@ -50,16 +48,9 @@ def directory(extensions: list[Extension]) -> Path:
 
 
 def collect(build: _build.CompiledBuild) -> list[dict[str, Any]]:
-    """One entry a source: ninja's own database, less the link, with nvcc's lines made clang's."""
-    database = subprocess.run(
-        [find_ninja(), "-t", "compdb", "compile", "cuda_compile"],
-        cwd=build.info.directory,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    """One entry a source: ninja's own database, with nvcc's lines made clang's."""
     entries = []
-    for entry in json.loads(database.stdout):
+    for entry in _build.database(build.info.directory):
         words, (file,) = build.words(entry["command"]), build.words(shlex.quote(entry["file"]))
         if file.endswith(".cu"):
             words = clang_words(words, file)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 
 from lltm_jit.jit import BuildInfo
 from lltm_jit.jit.background import build_all
 
-from . import _extensions
+from . import _build, _extensions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,12 +35,7 @@ def collect(info: BuildInfo) -> list[tuple[float, str]]:
 
 def sources_by_output(build: Path) -> dict[str, str]:
     """For each object that the build file makes, the name of the file that it is compiled from."""
-    rules = re.findall(
-        r"^build (\S+): (?:cuda_)?compile ((?:\$.|[^$\n])+)$",
-        (build / "build.ninja").read_text("utf-8"),
-        re.MULTILINE,
-    )
-    return {output: Path(re.sub(r"\$(.)", r"\1", source)).name for output, source in rules}
+    return {entry["output"]: Path(entry["file"]).name for entry in _build.database(build)}
 
 
 def seconds_by_output(build: Path) -> dict[str, float]:

@@ -221,9 +221,9 @@ def _value_change(words: str, old: Any, new: Any) -> str:
 
 
 def _files(spec: BuildSpec) -> dict[str, str]:
-    found = {}
+    found, texts = {}, dict(spec.texts)
     for path in spec.sources:
-        text = dict(spec.texts).get(path)
+        text = texts.get(path)
         try:
             found[spec.label(path)] = digest(path) if text is None else _sha256(text)
         except OSError as error:

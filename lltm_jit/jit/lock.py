@@ -129,7 +129,7 @@ def _lives(owner: Path) -> bool:
             os.kill(told["pid"], 0)
     except (ProcessLookupError, FileNotFoundError):
         return False
-    except (OSError, ValueError, KeyError):  # another's, or not written yet
+    except (OSError, ValueError, KeyError, TypeError):  # another's, or not written yet
         return True
     return True
 
