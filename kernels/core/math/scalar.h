@@ -12,6 +12,13 @@
 #define LLTM_JIT_HOST_DEVICE inline
 #endif
 
+// Before a loop over a few items of an array, which then live in registers.
+#if defined(__CUDACC__)
+#define LLTM_JIT_UNROLL _Pragma("unroll")
+#else
+#define LLTM_JIT_UNROLL _Pragma("GCC unroll 32")
+#endif
+
 namespace lltm_jit {
 
 // What a raw pointer points to. Integers are told apart by width alone: the operators that take

@@ -1,0 +1,22 @@
+// The gated recurrent unit, with the gates in torch.nn.GRU's order: the reset gate multiplies the hidden
+// part of the candidate, its bias included. Source of the maths: K. Cho et al., "Learning Phrase
+// Representations using RNN Encoder-Decoder for Statistical Machine Translation" (2014).
+#pragma once
+
+#include "rnn/sequence/cell.h"
+
+namespace lltm_jit {
+
+struct GruCell {
+  static constexpr int kGates = 3, kStates = 1;
+
+  template <typename T>
+  LLTM_JIT_HOST_DEVICE static void step(const T (&x)[kGates], const T (&h)[kGates],
+                                        const T (&old)[kStates], T (&now)[kStates]) {
+    const T reset_gate = sigmoid(x[0] + h[0]), update_gate = sigmoid(x[1] + h[1]);
+    const T candidate = tanh(x[2] + reset_gate * h[2]);
+    now[0] = candidate + update_gate * (old[0] - candidate);
+  }
+};
+
+}  // namespace lltm_jit

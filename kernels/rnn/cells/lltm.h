@@ -1,0 +1,23 @@
+// The LLTM cell as whole sequences take it; lltm_math.h has its maths.
+#pragma once
+
+#include "rnn/lltm/lltm_math.h"
+#include "rnn/sequence/cell.h"
+
+namespace lltm_jit {
+
+struct LltmCell {
+  static constexpr int kGates = 3, kStates = 2;
+  static constexpr bool kAddsGates = true;
+
+  template <typename T>
+  LLTM_JIT_HOST_DEVICE static void step(const T (&x)[kGates], const T (&h)[kGates],
+                                        const T (&old)[kStates], T (&now)[kStates]) {
+    const LltmGates<T> pre{x[0] + h[0], x[1] + h[1], x[2] + h[2]};
+    const LltmState<T> state = lltm_new_state(lltm_activate(pre), old[1]);
+    now[0] = state.h;
+    now[1] = state.cell;
+  }
+};
+
+}  // namespace lltm_jit

@@ -1,0 +1,23 @@
+// The long short-term memory cell, with the gates in torch.nn.LSTM's order. Source of the maths:
+// S. Hochreiter and J. Schmidhuber, "Long Short-Term Memory" (1997), with forget gates (Gers et al., 2000).
+#pragma once
+
+#include "rnn/sequence/cell.h"
+
+namespace lltm_jit {
+
+struct LstmCell {
+  static constexpr int kGates = 4, kStates = 2;
+  static constexpr bool kAddsGates = true;
+
+  template <typename T>
+  LLTM_JIT_HOST_DEVICE static void step(const T (&x)[kGates], const T (&h)[kGates],
+                                        const T (&old)[kStates], T (&now)[kStates]) {
+    const T input_gate = sigmoid(x[0] + h[0]), forget_gate = sigmoid(x[1] + h[1]);
+    const T candidate = tanh(x[2] + h[2]), output_gate = sigmoid(x[3] + h[3]);
+    now[1] = forget_gate * old[1] + input_gate * candidate;
+    now[0] = output_gate * tanh(now[1]);
+  }
+};
+
+}  // namespace lltm_jit

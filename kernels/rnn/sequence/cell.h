@@ -1,0 +1,226 @@
+// What a recurrent cell is: the maths of one hidden unit in one step, from which every kernel for whole
+// sequences is made.
+//
+//   struct PeepholeCell {
+//     static constexpr int kGates = 4, kStates = 2;  // states[0] is the output
+//     static constexpr int kParameters = 3;          // learnt numbers a unit, beside matrices and biases
+//     template <typename T>
+//     LLTM_JIT_HOST_DEVICE static void step(const T (&x)[kGates], const T (&h)[kGates],
+//                                           const T (&p)[kParameters], const T (&old)[kStates],
+//                                           T (&now)[kStates]);
+//   };
+//
+// x[i] is gate i's product of weights and input with its bias, h[i] that with the old output. A cell without
+// kParameters has no `p`. One that only ever adds x[i] and h[i] says so,
+//   static constexpr bool kAddsGates = true;
+// and is quicker for it. T is a float, a double, a vector of them, a dual number or a tensor: constants
+// are written T(1), and the functions are those below.
+//
+// The derivative is made of the same code by dual numbers, or by the cell's own
+//   template <typename T>
+//   LLTM_JIT_HOST_DEVICE static void step_backward(
+//       const T (&x)[kGates], const T (&h)[kGates], const T (&p)[kParameters], const T (&old)[kStates],
+//       const T (&grad_now)[kStates], T (&grad_x)[kGates], T (&grad_h)[kGates],
+//       T (&grad_p)[kParameters], T (&grad_old)[kStates]);
+#pragma once
+
+#include <type_traits>
+#include <utility>
+
+#include "core/math/activations.h"
+#include "core/math/dual.h"
+
+namespace lltm_jit {
+
+// -------------------------------------------------------------------- the functions of a cell --
+
+template <typename T>
+LLTM_JIT_HOST_DEVICE T exp(const T& x) {
+  return Math<T>::exp(x);
+}
+template <typename T>
+LLTM_JIT_HOST_DEVICE T tanh(const T& x) {
+  return Math<T>::tanh(x);
+}
+template <typename T>
+LLTM_JIT_HOST_DEVICE T abs(const T& x) {
+  return Math<T>::abs(x);
+}
+// log(1 + exp(x)).
+template <typename T>
+LLTM_JIT_HOST_DEVICE T softplus(const T& x) {
+  const T positive = Math<T>::where_positive(x, x, T(0));
+  return positive + Math<T>::log1p(Math<T>::exp(T(0) - Math<T>::abs(x)));
+}
+template <typename T>
+LLTM_JIT_HOST_DEVICE T relu(const T& x) {
+  return Math<T>::where_positive(x, x, T(0));
+}
+// x > y ? a : b.
+template <typename T>
+LLTM_JIT_HOST_DEVICE T where_greater(const T& x, const T& y, const T& a, const T& b) {
+  return Math<T>::where_greater(x, y, a, b);
+}
+
+// ------------------------------------------------------------------------- a cell's properties --
+
+template <typename Cell, typename = void>
+struct CellParameters : std::integral_constant<int, 0> {};
+template <typename Cell>
+struct CellParameters<Cell, std::void_t<decltype(Cell::kParameters)>>
+    : std::integral_constant<int, Cell::kParameters> {};
+
+template <typename Cell, typename = void>
+struct CellAddsGates : std::false_type {};
+template <typename Cell>
+struct CellAddsGates<Cell, std::void_t<decltype(Cell::kAddsGates)>>
+    : std::bool_constant<Cell::kAddsGates> {};
+
+// The sizes of a cell's arrays, none of which may be empty.
+template <typename Cell>
+struct CellTraits {
+  static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
+  static constexpr int kParameters = CellParameters<Cell>::value;
+  static constexpr bool kAddsGates = CellAddsGates<Cell>::value;
+  static_assert(kGates >= 1 && kStates >= 1 && kParameters >= 0,
+                "a cell has at least one gate and one state");
+  static constexpr int kHiddenRoom = kAddsGates ? 1 : kGates;                // for h, and
+  static constexpr int kParametersRoom = kParameters > 0 ? kParameters : 1;  // for p, if any
+};
+
+// -------------------------------------------------------------------------------------- a step --
+
+// What one hidden unit of one row computes a step from, or the gradients of that. A cell that adds its
+// gates has their sums in x, and nothing in h.
+template <typename Cell, typename T>
+struct CellStep {
+  using Traits = CellTraits<Cell>;
+  T x[Traits::kGates], h[Traits::kHiddenRoom], p[Traits::kParametersRoom], old[Traits::kStates];
+};
+
+template <typename Cell, typename T>
+LLTM_JIT_HOST_DEVICE void run_step(const CellStep<Cell, T>& in, T (&now)[Cell::kStates]) {
+  using Traits = CellTraits<Cell>;
+  const auto with = [&](const T(&h)[Traits::kGates]) {
+    if constexpr (Traits::kParameters > 0) {
+      Cell::step(in.x, h, in.p, in.old, now);
+    } else {
+      Cell::step(in.x, h, in.old, now);
+    }
+  };
+  if constexpr (Traits::kAddsGates) {
+    T zeros[Traits::kGates];
+    LLTM_JIT_UNROLL
+    for (int g = 0; g < Traits::kGates; ++g) zeros[g] = T(0);
+    with(zeros);
+  } else {
+    with(in.h);
+  }
+}
+
+// -------------------------------------------------------------------------------- derivatives --
+
+template <typename Cell, typename = void>
+struct HasOwnBackward : std::false_type {};
+template <typename Cell>
+struct HasOwnBackward<Cell, std::void_t<decltype(&Cell::template step_backward<float>)>>
+    : std::true_type {};
+
+// A step's derivative. What does not need the gradients is computed when one is made, so that a kernel
+// can do it while it waits for them.
+template <typename Cell, typename T, bool kOwn = HasOwnBackward<Cell>::value>
+class CellDerivative {
+  using Traits = CellTraits<Cell>;
+  using Step = CellStep<Cell, T>;
+  // The variables are numbered as CellStep has them.
+  static constexpr int kH = Traits::kGates;
+  static constexpr int kP = kH + (Traits::kAddsGates ? 0 : Traits::kGates);
+  static constexpr int kOld = kP + Traits::kParameters;
+  static constexpr int kVariables = kOld + Traits::kStates;
+
+ public:
+  LLTM_JIT_HOST_DEVICE explicit CellDerivative(const Step& in) {
+    CellStep<Cell, Dual<T, kVariables>> variables;
+    number<0, Traits::kGates>(in.x, variables.x);
+    if constexpr (!Traits::kAddsGates) number<kH, Traits::kGates>(in.h, variables.h);
+    number<kP, Traits::kParameters>(in.p, variables.p);
+    number<kOld, Traits::kStates>(in.old, variables.old);
+    run_step(variables, now_);
+  }
+
+  // The gradients of what the step was computed from.
+  LLTM_JIT_HOST_DEVICE Step operator()(const T (&grad_now)[Traits::kStates]) const {
+    Step grads;
+    gather<0, Traits::kGates>(grad_now, grads.x);
+    if constexpr (!Traits::kAddsGates) gather<kH, Traits::kGates>(grad_now, grads.h);
+    gather<kP, Traits::kParameters>(grad_now, grads.p);
+    gather<kOld, Traits::kStates>(grad_now, grads.old);
+    return grads;
+  }
+
+ private:
+  template <int kFirst, int kCount, int kRoom>
+  static LLTM_JIT_HOST_DEVICE void number(const T (&values)[kRoom],
+                                          Dual<T, kVariables> (&variables)[kRoom]) {
+    LLTM_JIT_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      variables[i] = Dual<T, kVariables>::variable(values[i], kFirst + i);
+    }
+  }
+
+  template <int kFirst, int kCount, int kRoom>
+  LLTM_JIT_HOST_DEVICE void gather(const T (&grad_now)[Traits::kStates], T (&grads)[kRoom]) const {
+    LLTM_JIT_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      bool any = false;
+      LLTM_JIT_UNROLL
+      for (int s = 0; s < Traits::kStates; ++s) {
+        if (!now_[s].depends_on(kFirst + i)) continue;
+        const T part = now_[s].partials[kFirst + i] * grad_now[s];
+        grads[i] = any ? grads[i] + part : part;
+        any = true;
+      }
+      if (!any) grads[i] = T(0);
+    }
+  }
+
+  Dual<T, kVariables> now_[Traits::kStates];
+};
+
+// By the cell's own backward step.
+template <typename Cell, typename T>
+class CellDerivative<Cell, T, true> {
+  using Traits = CellTraits<Cell>;
+  using Step = CellStep<Cell, T>;
+
+ public:
+  LLTM_JIT_HOST_DEVICE explicit CellDerivative(const Step& in) : in_(in) {}
+
+  LLTM_JIT_HOST_DEVICE Step operator()(const T (&grad_now)[Traits::kStates]) const {
+    Step grads;
+    if constexpr (Traits::kAddsGates) {
+      T none[Traits::kGates], unused[Traits::kGates];
+      LLTM_JIT_UNROLL
+      for (int g = 0; g < Traits::kGates; ++g) none[g] = T(0);
+      backward(none, grad_now, grads, unused);
+    } else {
+      backward(in_.h, grad_now, grads, grads.h);
+    }
+    return grads;
+  }
+
+ private:
+  LLTM_JIT_HOST_DEVICE void backward(const T (&h)[Traits::kGates],
+                                     const T (&grad_now)[Traits::kStates], Step& grads,
+                                     T (&grad_h)[Traits::kGates]) const {
+    if constexpr (Traits::kParameters > 0) {
+      Cell::step_backward(in_.x, h, in_.p, in_.old, grad_now, grads.x, grad_h, grads.p, grads.old);
+    } else {
+      Cell::step_backward(in_.x, h, in_.old, grad_now, grads.x, grad_h, grads.old);
+    }
+  }
+
+  Step in_;
+};
+
+}  // namespace lltm_jit
