@@ -116,6 +116,7 @@ def _record(
     """What the tools read. Of a build that failed, with the objects that can be used again.
 
     Raises:
+        BuildError: a compiler did not tell what it read.
         SourceEdited: a file changed while it was compiled.
     """
     spec = plan.spec
@@ -125,7 +126,13 @@ def _record(
     objects = dict(seeded.objects)
     for name in reads.finished(directory):
         if name in spec.objects and name not in objects:
-            objects[name] = reads.compiled_from(directory, spec, name, plan.ninja)
+            if made_from := reads.compiled_from(directory, spec, name, plan.ninja):
+                objects[name] = made_from
+            elif not failed:
+                raise BuildError(
+                    f"error: the compiler did not write which files {name} was made from, so an edit "
+                    "of a header would go unseen; CXX must pass -MMD and -MF on to the compiler"
+                )
     linked = [] if failed else reads.linked_from(directory, spec)
     folders, libraries = reads.libraries(spec)
     writer = Writer(spec, plan.toolchain.cuda_home, [*search, *folders], since)

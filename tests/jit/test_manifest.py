@@ -210,6 +210,18 @@ def test_a_compiler_that_is_a_script_and_adds_flags(real, monkeypatch, edited):
         assert value(real) == number
 
 
+def test_a_compiler_that_does_not_tell_what_it_reads(real, monkeypatch):
+    script = real.sources / "wrapper"
+    script.write_text('#!/bin/sh\nc++ "$@" || exit\nrm -f *.o.d\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("CXX", str(script))
+    real.write("source.cpp", PLAIN.replace("VALUE", "1"))
+    with pytest.raises(jit.BuildError, match="did not write which files .* CXX must pass -MMD"):
+        value(real)
+    monkeypatch.delenv("CXX")
+    assert value(real) == 1
+
+
 def compiled(bench, number: int, name: str = "other") -> Path:
     source = bench.write(f"{name}.cpp", f'extern "C" int {name}() {{ return {number}; }}\n')
     target = bench.directory / f"{name}-{number}.o"
