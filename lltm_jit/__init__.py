@@ -12,8 +12,8 @@ from lltm_jit.jit.torch_api import build, load, load_inline
 from lltm_jit.native import PackageInfo, build_info, include_path, reload, watch
 from lltm_jit.ops.basic.my_op import MyOp
 from lltm_jit.ops.basic.sigmoid import Sigmoid
+from lltm_jit.ops.rnn.layers import GRU, LLTM, LSTM
 from lltm_jit.ops.rnn.lltm import LLTMCell
-from lltm_jit.ops.rnn.lltm_layer import LLTM
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "GRU",
     "LLTM",
+    "LSTM",
     "BuildError",
     "BuildInfo",
     "CacheError",

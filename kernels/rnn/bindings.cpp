@@ -1,6 +1,7 @@
 // The extension module of the recurrent operators: an include and a line for each.
 #include "core/host/module.h"
 #include "rnn/lltm/lltm_ops.h"
+#include "rnn/sequence/sequence_ops.h"
 
 LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
   using namespace lltm_jit::ops;
@@ -10,4 +11,7 @@ LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
   module.add<lltm_cell_check>();
   module.add<lltm_forward>();
   module.add<lltm_backward>();
+  module.add<recurrent_sequence, recurrent_sequence_forward, recurrent_sequence_backward>();
+  module.add_function<lltm_jit::add_cell_at>("add_cell_at");
+  lltm_jit::add_own_cells();
 }

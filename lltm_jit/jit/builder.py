@@ -130,8 +130,8 @@ def _record(
                 objects[name] = made_from
             elif not failed:
                 raise BuildError(
-                    f"error: the compiler did not write which files {name} was made from, so an edit "
-                    "of a header would go unseen; CXX must pass -MMD and -MF on to the compiler"
+                    f"error: the compiler did not write which files {name} was made from, so an "
+                    "edit of a header would go unseen; CXX must pass -MMD and -MF on to it"
                 )
     linked = [] if failed else reads.linked_from(directory, spec)
     folders, libraries = reads.libraries(spec)

@@ -34,6 +34,12 @@ class __attribute__((visibility("hidden"))) Module {  // so that each library ha
     def(function_name(op.name), call<op>, METH_FASTCALL);
   }
 
+  // A function that is no operator.
+  template <auto* function>
+  void add_function(const char* name) {
+    def(name, call_function<function>, METH_FASTCALL);
+  }
+
  private:
   static const char* function_name(const char* name) { return std::strrchr(name, ':') + 1; }
 
@@ -46,6 +52,11 @@ class __attribute__((visibility("hidden"))) Module {  // so that each library ha
   template <auto& op>
   static PyObject* call(PyObject*, PyObject* const* objects, Py_ssize_t count) {
     return python::call(op.call, function_name(op.name), objects, count);
+  }
+
+  template <auto* function>
+  static PyObject* call_function(PyObject*, PyObject* const* objects, Py_ssize_t count) {
+    return python::call(function, "function", objects, count);
   }
 
   static PyObject* register_ops(PyObject*, PyObject* args, PyObject* named) {

@@ -17,6 +17,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -134,6 +135,15 @@ inline double value(As<double>, const Given& given) {
   const double value = PyFloat_AsDouble(given.object);
   if (value == -1 && PyErr_Occurred()) given.refuse("a float");
   return value;
+}
+
+// Of the object, which the caller holds.
+inline std::string_view value(As<std::string_view>, const Given& given) {
+  Py_ssize_t size = 0;
+  const char* text =
+      PyUnicode_Check(given.object) ? PyUnicode_AsUTF8AndSize(given.object, &size) : nullptr;
+  if (text == nullptr) given.refuse("a string");
+  return {text, static_cast<size_t>(size)};
 }
 
 template <typename T>

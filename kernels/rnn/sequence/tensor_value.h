@@ -1,0 +1,71 @@
+// A tensor as the number type of a cell's maths: what makes the formula of any cell, in differentiable
+// operations of torch.
+#pragma once
+
+#include "core/host/formula.h"
+#include "rnn/sequence/cell.h"
+
+namespace lltm_jit {
+
+// A tensor, or a constant while `tensor` is undefined.
+struct TensorValue {
+  at::Tensor tensor;
+  double constant = 0;
+
+  TensorValue() = default;
+  explicit TensorValue(double number) : constant(number) {}
+  TensorValue(at::Tensor values) : tensor(std::move(values)) {}
+
+  bool is_constant() const { return !tensor.defined(); }
+};
+
+inline TensorValue operator+(const TensorValue& a, const TensorValue& b) {
+  if (a.is_constant() && b.is_constant()) return TensorValue(a.constant + b.constant);
+  if (a.is_constant()) return b + a;
+  if (!b.is_constant()) return a.tensor + b.tensor;
+  return b.constant == 0 ? a : TensorValue(a.tensor + at::Scalar(b.constant));
+}
+inline TensorValue operator*(const TensorValue& a, const TensorValue& b) {
+  if (a.is_constant() && b.is_constant()) return TensorValue(a.constant * b.constant);
+  if (a.is_constant()) return b * a;
+  if (!b.is_constant()) return a.tensor * b.tensor;
+  return b.constant == 1 ? a : TensorValue(at::Scalar(b.constant) * a.tensor);
+}
+inline TensorValue operator-(const TensorValue& a) { return a * TensorValue(-1); }
+inline TensorValue operator-(const TensorValue& a, const TensorValue& b) {
+  if (!a.is_constant() && !b.is_constant()) return a.tensor - b.tensor;
+  return a + -b;
+}
+inline TensorValue operator/(const TensorValue& a, const TensorValue& b) {
+  if (b.is_constant()) return a * TensorValue(1 / b.constant);
+  const at::Tensor inverse = b.tensor.reciprocal();
+  return a.is_constant() ? TensorValue(inverse) * a : TensorValue(a.tensor * inverse);
+}
+
+// Cells take functions of their arguments and states, never of constants alone.
+template <>
+struct Math<TensorValue> {
+  static TensorValue exp(const TensorValue& x) { return x.tensor.exp(); }
+  static TensorValue expm1(const TensorValue& x) { return x.tensor.expm1(); }
+  static TensorValue log1p(const TensorValue& x) { return x.tensor.log1p(); }
+  static TensorValue tanh(const TensorValue& x) { return x.tensor.tanh(); }
+  static TensorValue abs(const TensorValue& x) { return x.tensor.abs(); }
+  static TensorValue where_positive(const TensorValue& x, const TensorValue& a,
+                                    const TensorValue& b) {
+    return where_greater(x, TensorValue(0), a, b);
+  }
+  static TensorValue where_greater(const TensorValue& x, const TensorValue& y, const TensorValue& a,
+                                   const TensorValue& b) {
+    const at::Tensor difference = (x - y).tensor;
+    const auto whole = [&](const TensorValue& value) {
+      return value.is_constant() ? difference.new_full_symint({}, value.constant) : value.tensor;
+    };
+    return whole(a).where(difference.gt(0), whole(b));
+  }
+};
+
+inline TensorValue sigmoid(const TensorValue& x) { return x.tensor.sigmoid(); }
+// Not by where_positive(), whose derivative would be 0 * inf for large x.
+inline TensorValue elu(const TensorValue& x) { return elu(x.tensor); }
+
+}  // namespace lltm_jit

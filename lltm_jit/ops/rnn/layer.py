@@ -1,0 +1,369 @@
+"""Layers of recurrent cells over sequences, as :class:`torch.nn.LSTM` and ``GRU`` have them.
+
+Sizes: L is the number of steps, B the batch size, I the input size, H the hidden size, D the number
+of directions (2 if bidirectional), G and S the gates and states of the cell.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.utils.checkpoint import checkpoint as run_checkpointed
+
+from lltm_jit.ops._library import refuse_non_tensor
+from lltm_jit.ops.rnn._steps import Steps
+from lltm_jit.ops.rnn.sequence import recurrent_sequence
+
+State = Tensor | tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a layer must know of its cell.
+
+    Args:
+        name: by which :func:`recurrent_sequence` knows it.
+        gates, states: how many it has; the first state is its output.
+        parameters: learnt numbers a hidden unit, beside matrices and biases.
+        adds_gates: whether it only adds the input's and the hidden part of a gate.
+    """
+
+    name: str
+    gates: int
+    states: int
+    parameters: int = 0
+    adds_gates: bool = False
+
+
+class RecurrentLayer(nn.Module):
+    """What the layers of all cells share; :func:`lltm_jit.recurrent_cell` makes one of your own.
+
+    Args:
+        input_size: I, the features of ``input``.
+        hidden_size: H, the features of the state.
+        num_layers: layers on top of each other.
+        bias: whether there are biases.
+        batch_first: whether ``input`` and ``output`` are (B, L, ·) rather than (L, B, ·).
+        dropout: the probability of dropout on the output of each layer but the last.
+        bidirectional: whether a second set of cells runs from the last step to the first.
+        checkpoint: if not 0, steps after which the state is kept for the backward pass, which
+            computes what lies between again: memory for the gates of so many steps in place of all.
+        device, dtype: of the parameters; half, bfloat16, float or double.
+
+    Attributes:
+        weight_ih_l[k], weight_hh_l[k]: parameters (GH, I) and (GH, H) of layer k, for k > 0
+            (GH, DH) and (GH, H); with ``_reverse`` those of the other direction.
+        bias_ih_l[k], bias_hh_l[k]: parameters (GH,).
+        parameters_l[k]: parameters (P, H), if the cell has any. All start uniform in ±1/sqrt(H).
+
+    States of 16-bit types run in float.
+    """
+
+    cell: ClassVar[Cell]
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        *,
+        checkpoint: int = 0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        if isinstance(num_layers, bool) or num_layers < 1:
+            raise ValueError(
+                f"{name}(): expected num_layers to be at least 1, but got {num_layers!r}"
+            )
+        if proj_size:
+            raise ValueError(
+                f"{name}(): expected proj_size to be 0, but got {proj_size}: put an nn.Linear "
+                "behind the layer, or use torch.nn.LSTM, whose projection is in the recurrence"
+            )
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"{name}(): expected dropout to be from 0 to 1, but got {dropout}")
+        if checkpoint < 0:
+            raise ValueError(f"{name}(): expected checkpoint to be 0 or more, but got {checkpoint}")
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.dropout = dropout
+        self.bidirectional = bidirectional
+        self.checkpoint = checkpoint
+        rows = self.cell.gates * hidden_size
+        for layer, suffix in self._places():
+            inputs = input_size if layer == 0 else hidden_size * self._directions
+            shapes: dict[str, tuple[int, ...]] = {
+                "weight_ih": (rows, inputs),
+                "weight_hh": (rows, hidden_size),
+            }
+            if bias:
+                shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+            if self.cell.parameters:
+                shapes["parameters"] = (self.cell.parameters, hidden_size)
+            for kind, shape in shapes.items():
+                parameter = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+                self.register_parameter(f"{kind}_{suffix}", parameter)
+        self.reset_parameters()
+
+    @property
+    def _directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    def _places(self) -> Iterator[tuple[int, str]]:
+        """The layer and the suffix of each set of parameters, in the order of states."""
+        for layer in range(self.num_layers):
+            yield layer, f"l{layer}"
+            if self.bidirectional:
+                yield layer, f"l{layer}_reverse"
+
+    def reset_parameters(self) -> None:
+        """Draw every parameter uniformly from ±1/sqrt(hidden_size)."""
+        bound = 1 / math.sqrt(self.hidden_size) if self.hidden_size else 0.0
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def flatten_parameters(self) -> None:
+        """Nothing: parameters need not lie in one piece. For code that calls torch.nn.LSTM's."""
+
+    def forward(
+        self,
+        input: Tensor | PackedSequence,
+        state: State | None = None,
+        *,
+        lengths: Tensor | Sequence[int] | None = None,
+        reset: Tensor | None = None,
+    ) -> tuple[Tensor | PackedSequence, State]:
+        """Run over a sequence.
+
+        Args:
+            input: (L, B, I), (B, L, I) if ``batch_first``, (L, I) without a batch, or packed.
+            state: as this returns it: ``h_0`` of a cell with one state, else a tuple
+                ``(h_0, c_0, ...)``, each (num_layers * D, B, H), without B for one sequence;
+                zeros when left out.
+            lengths: (B,), how many steps of each sequence there are, in place of packing: the output
+                behind is zero, and the last state is that after the sequence's own last step.
+            reset: shaped like ``input`` without its features: steps before which the state is set
+                to zero, as where an episode ends. The other direction is reset behind the step
+                before.
+
+        Returns:
+            ``(output, state)``: the hidden states of all steps, shaped like ``input`` with DH
+            features, and the last states.
+
+        Raises:
+            ValueError: if ``input`` or the state has another rank.
+            RuntimeError: if another size, dtype or device does not fit.
+            TypeError: if an argument is no tensor, or the state no tuple.
+        """
+        if isinstance(input, PackedSequence):
+            if lengths is not None or reset is not None:
+                raise ValueError(f"{self._name}(): a packed input takes no lengths and no reset")
+            return self._packed(input, state)
+        refuse_non_tensor(self._name, "input", input)
+        if input.dim() not in (2, 3):
+            raise ValueError(
+                f"{self._name}(): expected input to have 2 or 3 dimensions, "
+                f"but got shape {list(input.shape)}"
+            )
+        batched = input.dim() == 3
+        x = input if batched else input.unsqueeze(1)
+        if batched and self.batch_first:
+            x = x.transpose(0, 1)
+        self._check_input(x)
+        states = self._states(x, state, batched)
+        steps = Steps.of(self._name, x, lengths, self._mask(x, reset, batched))
+        output, last = self._layers(x, states, steps)
+        if batched and self.batch_first:
+            output = output.transpose(0, 1)
+        if not batched:
+            output, last = output.squeeze(1), [tensor.squeeze(1) for tensor in last]
+        return output, last[0] if len(last) == 1 else tuple(last)
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def _check_input(self, x: Tensor) -> None:
+        if x.size(2) != self.input_size:
+            raise RuntimeError(
+                f"{self._name}(): expected input to have {self.input_size} features, "
+                f"but got {x.size(2)}"
+            )
+        if x.size(0) == 0:
+            raise ValueError(f"{self._name}(): expected at least one step, but got none")
+
+    def _states(self, x: Tensor, state: State | None, batched: bool) -> list[Tensor] | None:
+        """The states before the first step, each (num_layers * D, B, H)."""
+        if state is None:
+            return None
+        count = self.cell.states
+        given = (state,) if isinstance(state, Tensor) else state
+        if not isinstance(given, (tuple, list)) or len(given) != count:
+            wanted = "a tensor" if count == 1 else f"a tuple of {count} tensors"
+            got = f"{len(given)}" if isinstance(given, (tuple, list)) else type(given).__name__
+            raise TypeError(f"{self._name}(): expected the state to be {wanted}, but got {got}")
+        rank, shape = (3, "[layers, batch, hidden]") if batched else (2, "[layers, hidden]")
+        size = (self.num_layers * self._directions, x.size(1), self.hidden_size)
+        states = []
+        names = ("h_0", "c_0", *(f"state {i}" for i in range(2, count)))
+        for name, tensor in zip(names, given, strict=False):
+            refuse_non_tensor(self._name, name, tensor)
+            if tensor.dim() != rank:
+                raise ValueError(
+                    f"{self._name}(): expected {name} to have {rank} dimensions {shape}, "
+                    f"but got shape {list(tensor.shape)}"
+                )
+            whole = tensor if batched else tensor.unsqueeze(1)
+            if whole.shape != size:
+                raise RuntimeError(
+                    f"{self._name}(): expected {name} to have shape {shape} = {list(size)}, "
+                    f"but got {list(whole.shape)}"
+                )
+            states.append(whole)
+        return states
+
+    def _mask(self, x: Tensor, reset: Tensor | None, batched: bool) -> Tensor | None:
+        """The steps before which rows are reset, (L, B)."""
+        if reset is None:
+            return None
+        refuse_non_tensor(self._name, "reset", reset)
+        mask = reset if batched else reset.unsqueeze(-1)
+        if batched and self.batch_first:
+            mask = mask.transpose(0, 1)
+        if mask.shape != x.shape[:2]:
+            raise RuntimeError(
+                f"{self._name}(): expected reset to have shape [steps, batch] = "
+                f"{list(x.shape[:2])}, but got {list(mask.shape)}"
+            )
+        return mask != 0
+
+    def _packed(self, input: PackedSequence, state: State | None) -> tuple[PackedSequence, State]:
+        """Run over packed sequences, which come as they lie in the batch, longest first."""
+        x, lengths = pad_packed_sequence(PackedSequence(input.data, input.batch_sizes))
+        self._check_input(x)
+        states = self._states(x, state, batched=True)
+        if states is not None and input.sorted_indices is not None:
+            states = [tensor.index_select(1, input.sorted_indices) for tensor in states]
+        output, last = self._layers(x, states, Steps.of(self._name, x, lengths, None))
+        packed = pack_padded_sequence(output, lengths)
+        if input.unsorted_indices is not None:
+            last = [tensor.index_select(1, input.unsorted_indices) for tensor in last]
+        result = PackedSequence(
+            packed.data, packed.batch_sizes, input.sorted_indices, input.unsorted_indices
+        )
+        return result, last[0] if len(last) == 1 else tuple(last)
+
+    def _layers(
+        self, x: Tensor, states: list[Tensor] | None, steps: Steps
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Run all layers over (L, B, I); also the last states, each (num_layers * D, B, H)."""
+        ends: list[list[Tensor]] = []
+        for layer, places in itertools.groupby(enumerate(self._places()), lambda item: item[1][0]):
+            if layer and self.dropout:
+                x = F.dropout(x, self.dropout, self.training)
+            outputs = []
+            for number, (_, suffix) in places:
+                old = None if states is None else [tensor[number] for tensor in states]
+                output, end = self._direction(x, suffix, old, steps)
+                outputs.append(output)
+                ends.append(end)
+            x = torch.cat(outputs, 2) if self.bidirectional else outputs[0]
+        return x, [torch.stack(tensors) for tensors in zip(*ends, strict=True)]
+
+    def _direction(
+        self, x: Tensor, suffix: str, states: list[Tensor] | None, steps: Steps
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Run one set of cells over (L, B, ·); also its last states, each (B, H)."""
+        reverse = suffix.endswith("_reverse")
+        x = steps.turned(x) if reverse else x
+        h_0 = None if states is None else states[0]
+        c_0 = None if states is None or len(states) == 1 else torch.stack(states[1:])
+        control, backwards = steps.control(reverse), reverse and not steps.turns
+        if not self.checkpoint or not torch.is_grad_enabled():
+            output, h_n, c_n = self._run(suffix, x, h_0, c_0, control, backwards)
+        else:
+            output, h_n, c_n = self._checkpointed(suffix, x, h_0, c_0, control, backwards)
+        output = steps.turned(output) if reverse else output
+        return output, [h_n, *c_n.unbind(0)]
+
+    def _run(
+        self,
+        suffix: str,
+        x: Tensor,
+        h_0: Tensor | None,
+        c_0: Tensor | None,
+        control: Tensor | None,
+        reverse: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        bias = getattr(self, f"bias_ih_{suffix}") if self.bias else None
+        bias_hh = getattr(self, f"bias_hh_{suffix}") if self.bias else None
+        if bias is not None and self.cell.adds_gates:
+            bias, bias_hh = bias + bias_hh, None
+        gates = F.linear(x, getattr(self, f"weight_ih_{suffix}"), bias)
+        parameters = getattr(self, f"parameters_{suffix}") if self.cell.parameters else None
+        weight_hh = getattr(self, f"weight_hh_{suffix}")
+        return recurrent_sequence(
+            self.cell.name, gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse
+        )
+
+    def _checkpointed(
+        self,
+        suffix: str,
+        x: Tensor,
+        h: Tensor | None,
+        c: Tensor | None,
+        control: Tensor | None,
+        reverse: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """As :meth:`_run`, piece by piece, of which the backward pass computes each again."""
+        dtype = x.dtype if c is None else c.dtype
+        if self.cell.states > 1:  # between the pieces, too, these states do not lose their bits
+            wide = torch.promote_types(dtype, torch.float)
+            zeros = (self.cell.states - 1, x.size(1), self.hidden_size)
+            c = x.new_zeros(zeros, dtype=wide) if c is None else c.to(wide)
+        length, outputs = x.size(0), []
+        pieces = [slice(i, i + self.checkpoint) for i in range(0, length, self.checkpoint)]
+        for piece in reversed(pieces) if reverse else pieces:
+            part = None if control is None else control[piece]
+            output, h, c = run_checkpointed(
+                self._run, suffix, x[piece], h, c, part, reverse, use_reentrant=False
+            )
+            c = c if self.cell.states > 1 else None
+            outputs.append(output)
+        assert h is not None
+        last = h.new_empty(0, *h.shape) if c is None else c.to(dtype)
+        return torch.cat(outputs[::-1] if reverse else outputs), h, last
+
+    def extra_repr(self) -> str:
+        """The arguments that differ from their defaults, as torch.nn.LSTM shows them."""
+        words = [f"{self.input_size}, {self.hidden_size}"]
+        defaults = {
+            "num_layers": 1,
+            "bias": True,
+            "batch_first": False,
+            "dropout": 0.0,
+            "bidirectional": False,
+            "checkpoint": 0,
+        }
+        for name, default in defaults.items():
+            if (value := getattr(self, name)) != default:
+                words.append(f"{name}={value}")
+        return ", ".join(words)

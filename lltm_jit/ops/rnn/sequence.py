@@ -1,0 +1,114 @@
+"""Whole sequences of a recurrent cell, in one call.
+
+A step computes, for a cell with G gates and S states of which the first is the output ``h``::
+
+    x, h_gates = gates[t], h W_hh^T + b_hh
+    states = cell(x, h_gates, parameters, states)
+
+``kernels/rnn/cells`` has the maths of each cell, and its source.
+
+Sizes: L is the number of steps, B the batch size, H the hidden size, P the cell's learnt numbers a
+hidden unit.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.overrides import has_torch_function
+
+from lltm_jit import native
+from lltm_jit.jit import variants
+from lltm_jit.ops._library import define, refuse_non_tensors
+
+_INPUTS = (
+    "Tensor gates, Tensor weight_hh, Tensor? bias_hh, Tensor? parameters, Tensor? h_0, "
+    "Tensor? c_0, Tensor? control, bool reverse, str cell"
+)
+
+define(
+    "rnn",
+    f"recurrent_sequence({_INPUTS}) -> (Tensor output, Tensor h_n, Tensor c_n)",
+    # What autograd needs, too: the gates' sums, or their hidden part alone if the cell does not add
+    # them, (L, B, GH), and the cell states before each step, (L, S-1, B, H).
+    f"recurrent_sequence_forward({_INPUTS}) -> (Tensor output, Tensor h_n, Tensor c_n, "
+    "Tensor saved_gates, Tensor saved_cells)",
+    # Gradients of the first six inputs; none where output_mask is false.
+    "recurrent_sequence_backward(Tensor? grad_output, Tensor? grad_h_n, Tensor? grad_c_n, "
+    f"{_INPUTS}, Tensor output, Tensor saved_gates, Tensor saved_cells, bool[6] output_mask) -> "
+    "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+
+# What an element of `control` asks for: see SequenceControl in kernels/rnn/sequence/sequence.h.
+RESETS, HOLDS = 1, 2
+
+KERNEL = "rnn.sequence"  # of which there is a variant for each cell, dtype and size
+_KERNELS = native.kernels_directory()
+
+
+def declare_kernel(name: str, include_paths: tuple = ()) -> None:
+    """Let C++ ask for the CUDA kernels of a cell, whose header lies on the include paths."""
+    variants.declare(
+        variants.Variant(
+            KERNEL,
+            _KERNELS / "rnn" / "variants" / "sequence_cuda.cu",
+            (_KERNELS, *include_paths),
+            prepare="the layer on tensors of these sizes and dtype, forward and backward,",
+            optional=True,
+        ),
+        name,
+    )
+
+
+declare_kernel(KERNEL)
+
+
+def recurrent_sequence(
+    cell: str,
+    gates: Tensor,
+    weight_hh: Tensor,
+    bias_hh: Tensor | None = None,
+    parameters: Tensor | None = None,
+    h_0: Tensor | None = None,
+    c_0: Tensor | None = None,
+    control: Tensor | None = None,
+    reverse: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Run a cell over a sequence. The layers (:class:`lltm_jit.LSTM`) are made of this.
+
+    Args:
+        cell: ``"lltm"``, ``"lstm"``, ``"gru"``, or the name of a cell of your own.
+        gates: (L, B, GH), the input's part of the gates of all steps, its bias included; half,
+            bfloat16, float or double. All tensors share its device, and its dtype if not said
+            otherwise.
+        weight_hh: (GH, H).
+        bias_hh: (GH,) or ``None``. A cell that only adds the two parts of its gates, as the LLTM
+            and the LSTM, takes none: add it to ``gates``.
+        parameters: (P, H), if the cell has any.
+        h_0: (B, H), the output before the first step; zeros when left out.
+        c_0: (S-1, B, H), the other states; zeros when left out. May be float beside 16-bit
+            gates.
+        control: (L, B), uint8 or ``None``: 1 sets the state of a row to zero before a step; 2
+            leaves the step out, whose output is zero; no other may follow it.
+        reverse: whether the last step comes first.
+
+    Returns:
+        ``output`` (L, B, H), ``h_n`` (B, H) and ``c_n`` (S-1, B, H), the last in the dtype of
+        ``c_0``. Differentiable any number of times in all tensors but ``control``. States run in
+        float for the 16-bit types. Under ``torch.autocast`` tensors are cast to its dtype, but
+        for a float ``c_0``.
+
+    Raises:
+        RuntimeError: if a shape, dtype or device does not fit; the message names both values.
+        TypeError: if an argument is no tensor.
+        ValueError: if there is no such cell.
+    """
+    args = (gates, weight_hh, bias_hh, parameters, h_0, c_0, control)
+    try:
+        if torch.compiler.is_compiling() or has_torch_function(args):
+            return torch.ops.lltm_jit.recurrent_sequence(*args, reverse, cell)
+        return native.rnn.recurrent_sequence(*args, reverse, cell)
+    except (TypeError, RuntimeError):
+        optional = ("bias_hh", "parameters", "h_0", "c_0", "control")
+        refuse_non_tensors(recurrent_sequence, ("", *args), optional=("cell", *optional))
+        raise

@@ -1,0 +1,137 @@
+"""Cells, inputs and an independent reference for the tests of whole sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lltm_jit.functional import recurrent_sequence
+
+CELLS = ["lltm", "lstm", "gru"]
+GATES = {"lltm": 3, "lstm": 4, "gru": 3}
+STATES = {"lltm": 2, "lstm": 2, "gru": 1}
+
+
+class Inputs(NamedTuple):
+    """The tensors of a call, in its order."""
+
+    gates: Tensor
+    weight_hh: Tensor
+    bias_hh: Tensor | None
+    parameters: Tensor | None
+    h_0: Tensor | None
+    c_0: Tensor | None
+    control: Tensor | None
+
+    def to(self, dtype: torch.dtype) -> Inputs:
+        def convert(tensor: Tensor | None) -> Tensor | None:
+            return tensor if tensor is None or tensor.dtype == torch.uint8 else tensor.to(dtype)
+
+        return Inputs(*map(convert, self))
+
+    def leaves(self) -> list[Tensor]:
+        """Those that gradients are taken of."""
+        return [tensor for tensor in self[:6] if tensor is not None]
+
+    def requires_grad(self) -> Inputs:
+        """Copies that gradients may be taken of."""
+        control = self.control
+        copies = [None if t is None else t.detach().clone().requires_grad_() for t in self[:6]]
+        return Inputs(*copies, control)
+
+
+def inputs_of(
+    cell: str,
+    steps: int = 5,
+    batch_size: int = 3,
+    hidden_size: int = 7,
+    dtype: torch.dtype = torch.double,
+    device: str = "cpu",
+    state: bool = True,
+    control: bool = False,
+) -> Inputs:
+    rows, others = GATES[cell] * hidden_size, STATES[cell] - 1
+    scale = max(hidden_size, 1) ** -0.5
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(shape, dtype=torch.double)
+
+    inputs = Inputs(
+        random(steps, batch_size, rows),
+        random(rows, hidden_size) * scale,
+        random(rows) if cell == "gru" else None,
+        None,
+        random(batch_size, hidden_size) if state else None,
+        random(others, batch_size, hidden_size) if state and others else None,
+        controls(steps, batch_size) if control else None,
+    )
+    return Inputs(*(t if t is None else t.to(device) for t in inputs)).to(dtype)
+
+
+def controls(steps: int, batch_size: int) -> Tensor:
+    """Resets here and there, and sequences of different lengths."""
+    lengths = torch.randint(1, steps + 1, (batch_size,))
+    resets = (torch.rand(steps, batch_size) < 0.3).to(torch.uint8)
+    behind = (torch.arange(steps).unsqueeze(1) >= lengths).to(torch.uint8)
+    return resets + 2 * behind
+
+
+def lltm_step(pre: Tensor, hidden: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    i, o, g = (pre + hidden).chunk(3, 1)
+    c = c + i.sigmoid() * torch.nn.functional.elu(g)
+    return o.sigmoid() * c.tanh(), c
+
+
+def lstm_step(pre: Tensor, hidden: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    i, f, g, o = (pre + hidden).chunk(4, 1)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
+
+
+def gru_step(pre: Tensor, hidden: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    (r, z, n), (hr, hz, hn) = pre.chunk(3, 1), hidden.chunk(3, 1)
+    z = (z + hz).sigmoid()
+    return (1 - z) * (n + (r + hr).sigmoid() * hn).tanh() + z * h, c
+
+
+STEPS: dict[str, Callable] = {"lltm": lltm_step, "lstm": lstm_step, "gru": gru_step}
+
+
+def reference(cell: str, inputs: Inputs, reverse: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """A loop in plain PyTorch, in the dtype of the inputs, without the rules for 16 bits."""
+    gates, weight_hh, bias_hh, _, h_0, c_0, control = inputs
+    zeros = gates.new_zeros(gates.size(1), weight_hh.size(1))
+    h = zeros if h_0 is None else h_0
+    c = zeros if c_0 is None else c_0[0]
+    outputs: list[Tensor] = []
+    for t in reversed(range(len(gates))) if reverse else range(len(gates)):
+        kept, holds = torch.ones_like(zeros), torch.zeros_like(zeros)
+        if control is not None:
+            kept = kept * (control[t] & 1 == 0).unsqueeze(1)
+            holds = holds + (control[t] & 2 != 0).unsqueeze(1)
+        old_h, old_c = h * kept, c * kept
+        new_h, new_c = STEPS[cell](
+            gates[t], torch.nn.functional.linear(old_h, weight_hh, bias_hh), old_h, old_c
+        )
+        h, c = torch.where(holds > 0, h, new_h), torch.where(holds > 0, c, new_c)
+        outputs.append(torch.where(holds > 0, 0.0, new_h))
+    output = torch.stack(outputs[::-1] if reverse else outputs)
+    return output, h, c.unsqueeze(0) if STATES[cell] > 1 else c.new_empty(0, *c.shape)
+
+
+def results_and_gradients(
+    cell: str, inputs: Inputs, reverse: bool = False, function: Callable | None = None
+) -> list[Tensor]:
+    """Output, last states, and the gradients of a sum of all of them with fixed weights."""
+    given = inputs.requires_grad()
+    if function is None:
+        results = recurrent_sequence(cell, *given, reverse=reverse)
+    else:
+        results = function(cell, given, reverse)
+    weights = [torch.linspace(-1, 1, r.numel()).view(r.shape).to(r) for r in results]
+    loss = sum((r * w).sum() for r, w in zip(results, weights, strict=True))
+    gradients = torch.autograd.grad(loss, given.leaves())
+    return [r.detach() for r in results] + list(gradients)

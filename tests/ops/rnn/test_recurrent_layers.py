@@ -1,0 +1,279 @@
+"""The layers against torch's own, and what they have beyond them."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from op_testing import DEVICES
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence
+
+import lltm_jit
+from lltm_jit.ops.rnn.layer import RecurrentLayer
+
+LAYERS = {"LSTM": lltm_jit.LSTM, "GRU": lltm_jit.GRU, "LLTM": lltm_jit.LLTM}
+THEIRS = {"LSTM": nn.LSTM, "GRU": nn.GRU}
+
+
+def states_of(layer: RecurrentLayer, batch_size: int, **kwargs) -> torch.Tensor | tuple:
+    size = (layer.num_layers * layer._directions, batch_size, layer.hidden_size)
+    states = tuple(
+        torch.randn(size, dtype=torch.double, **kwargs) for _ in range(layer.cell.states)
+    )
+    return states if len(states) > 1 else states[0]
+
+
+def tensors(results) -> list[torch.Tensor]:
+    """The tensors of what a layer returns."""
+    output, state = results
+    if not isinstance(output, torch.Tensor):
+        output = output.data
+    return [output, *((state,) if isinstance(state, torch.Tensor) else state)]
+
+
+def assert_same(ours, theirs, our_layer, their_layer, *inputs) -> None:
+    """Results, and the gradients of inputs and parameters."""
+    ours, theirs = tensors(ours), tensors(theirs)
+    torch.testing.assert_close(ours, theirs)
+    weights = [torch.randn_like(tensor) for tensor in theirs]
+    found = []
+    for results, layer in ((ours, our_layer), (theirs, their_layer)):
+        loss = sum((r * w).sum() for r, w in zip(results, weights, strict=True))
+        found.append(torch.autograd.grad(loss, [*inputs, *layer.parameters()]))
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_torchs_own_layers_give_the_same(device, data):
+    """300 random configurations, by both devices' and both layers' share."""
+    kind = data.draw(st.sampled_from(["LSTM", "GRU"]))
+    sizes = {
+        "input_size": data.draw(st.integers(1, 9)),
+        "hidden_size": data.draw(st.integers(1, 40)),
+        "num_layers": data.draw(st.integers(1, 3)),
+    }
+    flags = {
+        name: data.draw(st.booleans(), name) for name in ("bias", "batch_first", "bidirectional")
+    }
+    steps, batch_size = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 20))
+    torch.manual_seed(data.draw(st.integers(0, 1000)))
+    theirs = THEIRS[kind](**sizes, **flags, dtype=torch.double, device=device)
+    ours = LAYERS[kind](**sizes, **flags, dtype=torch.double, device=device)
+    ours.load_state_dict(theirs.state_dict())
+    with_state = data.draw(st.booleans(), "state")
+    state = states_of(ours, batch_size, device=device, requires_grad=True) if with_state else None
+    form = data.draw(st.sampled_from(["padded", "packed", "unbatched"]))
+    x = torch.randn(batch_size, steps, sizes["input_size"], dtype=torch.double, device=device)
+    x = (x if flags["batch_first"] else x.transpose(0, 1)).detach().requires_grad_()
+    leaves = [x] if state is None else [x, *([state] if torch.is_tensor(state) else state)]
+    if form == "unbatched":
+        whole = x.select(0 if flags["batch_first"] else 1, 0)
+        part = state
+        if state is not None:
+            part = state[:, 0] if torch.is_tensor(state) else tuple(s[:, 0] for s in state)
+        assert_same(ours(whole, part), theirs(whole, part), ours, theirs, *leaves)
+        return
+    given_input = x
+    if form == "packed":
+        lengths = torch.randint(1, steps + 1, (batch_size,))
+        given_input = pack_padded_sequence(
+            x, lengths, batch_first=flags["batch_first"], enforce_sorted=False
+        )
+    assert_same(ours(given_input, state), theirs(given_input, state), ours, theirs, *leaves)
+
+
+@pytest.mark.parametrize("kind", THEIRS)
+def test_state_dicts_go_both_ways(kind):
+    sizes = {"num_layers": 2, "bidirectional": True}
+    theirs, ours = THEIRS[kind](5, 7, **sizes), LAYERS[kind](5, 7, **sizes)
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    ours.load_state_dict(theirs.state_dict())
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(4, 3, 5)
+    torch.testing.assert_close(tensors(ours(x)), tensors(theirs(x)))
+
+
+@pytest.mark.parametrize("prefix", ["", "cell."])
+@pytest.mark.parametrize("shape", [(21,), (1, 21)], ids=str)
+def test_lltm_loads_a_cell(prefix, shape):
+    cell, layer = lltm_jit.LLTMCell(5, 7), lltm_jit.LLTM(5, 7)
+    saved = {prefix + "weights": cell.weights.detach(), prefix + "bias": cell.bias.view(shape)}
+    layer.load_state_dict(saved)
+    x, state = torch.randn(4, 3, 5), None
+    outputs = []
+    for step in x:
+        state = cell(step, state)
+        outputs.append(state[0])
+    output, (h, c) = layer(x)
+    torch.testing.assert_close(output, torch.stack(outputs))
+    torch.testing.assert_close((h[0], c[0]), state)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_lengths_stand_in_for_packing(kind, bidirectional, device):
+    layer = LAYERS[kind](5, 7, 2, bidirectional=bidirectional, dtype=torch.double, device=device)
+    lengths = [4, 1, 6, 3]
+    x = torch.randn(6, 4, 5, dtype=torch.double, device=device, requires_grad=True)
+    state = states_of(layer, 4, device=device)
+    packed, packed_state = layer(pack_padded_sequence(x, lengths, enforce_sorted=False), state)
+    expected = (pad_packed_sequence(packed, total_length=6)[0], packed_state)
+    for given_lengths in (lengths, torch.tensor(lengths)):
+        actual = layer(x, state, lengths=given_lengths)
+        assert_same(actual, expected, layer, layer, x)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("lengths", [None, [7, 9]])
+def test_a_reset_cuts_the_sequence(kind, bidirectional, lengths):
+    """Each piece is computed as a sequence of its own."""
+    layer = LAYERS[kind](5, 7, bidirectional=bidirectional, dtype=torch.double)
+    x = torch.randn(9, 2, 5, dtype=torch.double, requires_grad=True)
+    reset = torch.zeros(9, 2, dtype=torch.bool)
+    reset[3, 0] = reset[4, 0] = reset[6, 1] = reset[8, 0] = True
+    output, _ = layer(x, reset=reset, lengths=lengths)
+    for row in range(2):
+        end = 9 if lengths is None else lengths[row]
+        cuts = [0, *(t for t in range(1, end) if reset[t, row]), end]
+        pieces = [layer(x[a:b, row])[0] for a, b in itertools.pairwise(cuts)]
+        torch.testing.assert_close(output[:end, row], torch.cat(pieces))
+        assert (output[end:, row] == 0).all()
+
+
+def test_an_empty_sequence_keeps_its_state():
+    layer = lltm_jit.GRU(5, 7)
+    state = torch.randn(1, 2, 7)
+    output, last = layer(torch.randn(4, 2, 5), state, lengths=[0, 4])
+    assert (output[:, 0] == 0).all()
+    torch.testing.assert_close(last[0, 0], state[0, 0])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.double, torch.half], ids=str)
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("steps", [1, 4, 100])
+def test_checkpoints_change_nothing(kind, steps, dtype, device):
+    kept = {"bidirectional": True, "dtype": dtype, "device": device}
+    plain = LAYERS[kind](5, 7, 2, **kept)
+    pieces = LAYERS[kind](5, 7, 2, checkpoint=steps, **kept)
+    pieces.load_state_dict(plain.state_dict())
+    x = torch.randn(9, 3, 5, dtype=dtype, device=device, requires_grad=True)
+    reset = torch.rand(9, 3, device=device) < 0.3
+    found = []
+    for layer in (plain, pieces):
+        results = tensors(layer(x, reset=reset, lengths=[9, 4, 6]))
+        loss = sum(result.float().square().sum() for result in results)
+        found.append([*results, *torch.autograd.grad(loss, [x, *layer.parameters()])])
+    tolerance = {} if dtype == torch.double else {"rtol": 2e-2, "atol": 2e-2}
+    torch.testing.assert_close(*found, **tolerance)
+
+
+def test_checkpoints_take_less_memory():
+    """Tensors that autograd keeps, in bytes."""
+
+    def kept(checkpoint: int) -> int:
+        layer, seen = lltm_jit.LSTM(4, 64, checkpoint=checkpoint), {}
+
+        def pack(tensor):
+            storage = tensor.untyped_storage()
+            seen[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            result = layer(torch.randn(256, 4, 4, requires_grad=True))
+        assert result[0].requires_grad
+        return sum(seen.values())
+
+    assert kept(16) < kept(0) / 4
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_dropout_is_between_the_layers(kind):
+    torch.manual_seed(0)
+    layer = LAYERS[kind](5, 7, 2, dropout=1.0)
+    x = torch.randn(4, 3, 5)
+    top = LAYERS[kind](7, 7)
+    top.load_state_dict(
+        {
+            name.replace("l1", "l0"): value
+            for name, value in layer.state_dict().items()
+            if name.endswith("l1")
+        }
+    )
+    torch.testing.assert_close(layer(x)[0], top(torch.zeros(4, 3, 7))[0])
+    layer.eval()
+    assert not torch.equal(layer(x)[0], top(torch.zeros(4, 3, 7))[0])
+
+
+def test_how_it_prints():
+    layer = lltm_jit.GRU(5, 7, num_layers=2, batch_first=True, dropout=0.5, checkpoint=8)
+    expected = "GRU(5, 7, num_layers=2, batch_first=True, dropout=0.5, checkpoint=8)"
+    assert str(layer) == expected
+    assert str(lltm_jit.LSTM(5, 7)) == str(nn.LSTM(5, 7))
+
+
+X = torch.zeros(4, 3, 5)
+WRONG = {
+    "a rank": ((torch.zeros(5),), ValueError, r"2 or 3 dimensions, but got shape \[5\]"),
+    "features": ((torch.zeros(4, 3, 6),), RuntimeError, "5 features, but got 6"),
+    "no steps": ((torch.zeros(0, 3, 5),), ValueError, "at least one step, but got none"),
+    "no tensor": ((None,), TypeError, "expected input to be a tensor, but got None"),
+    "one state": ((X, torch.zeros(1, 3, 7)), TypeError, "a tuple of 2 tensors, but got 1"),
+    "a state's rank": (
+        (X, (torch.zeros(3, 7), torch.zeros(1, 3, 7))),
+        ValueError,
+        r"h_0 to have 3 dimensions \[layers, batch, hidden\], but got shape \[3, 7\]",
+    ),
+    "a state's size": (
+        (X, (torch.zeros(1, 3, 7), torch.zeros(1, 2, 7))),
+        RuntimeError,
+        r"c_0 to have shape .* = \[1, 3, 7\], but got \[1, 2, 7\]",
+    ),
+    "no state": ((X, (None, None)), TypeError, "expected h_0 to be a tensor, but got None"),
+}
+
+
+@pytest.mark.parametrize("way", WRONG)
+def test_errors(way):
+    args, error, message = WRONG[way]
+    with pytest.raises(error, match=r"LSTM\(\): expected .*" + message.removeprefix("expected ")):
+        lltm_jit.LSTM(5, 7)(*args)
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"lengths": [1, 2]}, r"lengths to have shape \[batch\] = \[3\], but got \[2\]"),
+        ({"reset": X}, r"reset to have shape \[steps, batch\] = \[4, 3\], but got \[4, 3, 5\]"),
+    ],
+)
+def test_errors_of_lengths_and_resets(named, message):
+    with pytest.raises(RuntimeError, match=message):
+        lltm_jit.LSTM(5, 7)(X, **named)
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"proj_size": 3}, "proj_size to be 0, but got 3: .* use torch.nn.LSTM"),
+        ({"num_layers": 0}, "num_layers to be at least 1, but got 0"),
+        ({"num_layers": True}, "num_layers to be at least 1, but got True"),
+        ({"dropout": 1.5}, "dropout to be from 0 to 1, but got 1.5"),
+        ({"checkpoint": -1}, "checkpoint to be 0 or more, but got -1"),
+    ],
+)
+def test_errors_of_the_constructor(named, message):
+    with pytest.raises(ValueError, match=message):
+        lltm_jit.LSTM(5, 7, **named)
+
+
+def test_a_packed_sequence_takes_no_lengths():
+    packed = pack_sequence([torch.zeros(4, 5)])
+    with pytest.raises(ValueError, match="a packed input takes no lengths and no reset"):
+        lltm_jit.LSTM(5, 7)(packed, lengths=[4])

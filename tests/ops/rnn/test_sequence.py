@@ -1,0 +1,188 @@
+"""Whole sequences against a loop in float64: values, gradients, dtypes, layouts, control."""
+
+import pytest
+import torch
+from op_testing import DEVICES, DTYPES, LAYOUTS, assert_accurate, bits, with_layout
+from sequence_testing import (
+    CELLS,
+    GATES,
+    Inputs,
+    controls,
+    inputs_of,
+    reference,
+    results_and_gradients,
+)
+
+import lltm_jit
+from lltm_jit.functional import recurrent_sequence
+
+# steps, batch_size, hidden_size
+SIZES = [(1, 1, 1), (2, 3, 7), (5, 4, 16), (9, 17, 33), (3, 70, 24), (6, 2, 130)]
+
+
+def check(cell: str, inputs: Inputs, reverse: bool = False) -> None:
+    """Values and gradients against the reference in float64, by that in the same dtype."""
+    actual = results_and_gradients(cell, inputs, reverse)
+    exact = results_and_gradients(cell, inputs.to(torch.double), reverse, reference)
+    same_dtype = results_and_gradients(cell, inputs, reverse, reference)
+    for ours, right, usual in zip(actual, exact, same_dtype, strict=True):
+        assert_accurate(ours, right, usual, ulps=4, sums=True)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("cell", CELLS)
+def test_values_and_gradients(cell, size, dtype, device):
+    check(cell, inputs_of(cell, *size, dtype=dtype, device=device))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("cell", CELLS)
+def test_resets_and_lengths(cell, reverse, dtype, device):
+    inputs = inputs_of(cell, 8, 6, 16, dtype, device, control=True)
+    if reverse:  # what is held then comes first in memory
+        inputs = inputs._replace(control=inputs.control.flip(0))
+    check(cell, inputs, reverse)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("cell", CELLS)
+def test_without_a_state(cell, device):
+    check(cell, inputs_of(cell, device=device, state=False))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("cell", CELLS)
+def test_layouts(cell, layout, device):
+    inputs = inputs_of(cell, 4, 3, 8, torch.float, device, control=True)
+    changed = [t if t is None else with_layout(t, layout) for t in inputs]
+    check(cell, Inputs(*changed))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
+def test_a_long_sum_keeps_its_bits(dtype, device):
+    """The LLTM's cell grows with every step; kept in 16 bits it would stop to."""
+    steps, hidden_size = 2000, 16
+    gates = torch.full((steps, 2, 3, hidden_size), 3.0, dtype=dtype, device=device)
+    gates[:, :, 2] = 0.1
+    weight_hh = torch.zeros(3 * hidden_size, hidden_size, dtype=dtype, device=device)
+    c_0 = torch.zeros(1, 2, hidden_size, device=device)
+    _, _, c_n = recurrent_sequence("lltm", gates.flatten(2), weight_hh, c_0=c_0)
+    assert c_n.dtype == torch.float
+    step = torch.tensor(3.0).sigmoid() * gates[0, 0, 2, 0].cpu().float()
+    expected = torch.full((1, 2, hidden_size), steps * step.item())
+    torch.testing.assert_close(c_n.cpu(), expected, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("shape", [(4, 0, 8), (4, 3, 0)], ids=str)
+@pytest.mark.parametrize("cell", CELLS)
+def test_nothing_to_compute(cell, shape, device):
+    results = results_and_gradients(cell, inputs_of(cell, *shape, device=device))
+    assert results[0].shape == shape
+    assert all((gradient == 0).all() for gradient in results[3:])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float, torch.half], ids=str)
+@pytest.mark.parametrize("cell", CELLS)
+def test_the_same_bits_each_time(cell, dtype, device):
+    inputs = inputs_of(cell, 20, 24, 64, dtype, device, control=True)
+    first = bits(results_and_gradients(cell, inputs))
+    for _ in range(5):
+        assert bits(results_and_gradients(cell, inputs)) == first
+
+
+@pytest.mark.parametrize("size", [(6, 3, 96), (6, 40, 33)], ids=str)
+@pytest.mark.parametrize("cell", CELLS)
+def test_the_number_of_threads_changes_no_bit(cell, size):
+    inputs, before = inputs_of(cell, *size, torch.float), torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            given = inputs.requires_grad()
+            output, h_n, c_n = recurrent_sequence(cell, *given)
+            # Not the weights' gradients, whose products are the library's.
+            found.append(bits([output, h_n, c_n, *torch.autograd.grad(output.sum(), given.gates)]))
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_hundred_thousand_steps(cell):
+    inputs = inputs_of(cell, 100_000, 1, 2, torch.float)
+    output, h_n, _ = recurrent_sequence(cell, *inputs)
+    assert torch.equal(output[-1], h_n)
+    assert output.isfinite().all()
+
+
+def test_a_row_does_not_depend_on_the_others():
+    inputs = inputs_of("lstm", 12, 9, 40, torch.float, control=True)
+    output, _, _ = recurrent_sequence("lstm", *inputs)
+    for row in range(9):
+        cut = slice(row, row + 1)
+        gates, weight_hh, _, _, h_0, c_0, control = inputs
+        alone = (gates[:, cut], weight_hh, None, None, h_0[cut], c_0[:, cut], control[:, cut])
+        torch.testing.assert_close(recurrent_sequence("lstm", *alone)[0], output[:, cut])
+
+
+WRONG = {
+    "no cell": ({"cell": "lsmt"}, ValueError, "the name of a cell, but got 'lsmt'"),
+    "no tensor": ({"gates": 1.0}, TypeError, "expected gates to be a tensor, but got float"),
+    "a rank": (
+        {"gates": torch.zeros(3, 28)},
+        RuntimeError,
+        r"gates to have 3 dimensions \[steps, batch_size, gates\*hidden_size\], but got shape "
+        r"\[3, 28\]",
+    ),
+    "steps": ({"gates": torch.zeros(0, 3, 28)}, RuntimeError, "at least one step"),
+    "gates": (
+        {"gates": torch.zeros(5, 3, 27)},
+        RuntimeError,
+        r"gates\*hidden_size\] = \[5, 3, 28\], but got \[5, 3, 27\]",
+    ),
+    "weights": (
+        {"weight_hh": torch.zeros(27, 7)},
+        RuntimeError,
+        r"\[5, 3, 28\]|\[28, 7\], but got \[27, 7\]",
+    ),
+    "a bias": ({"bias_hh": torch.zeros(28)}, RuntimeError, "bias_hh to be None, as lstm adds"),
+    "parameters": ({"parameters": torch.zeros(1, 7)}, RuntimeError, "no parameters for lstm"),
+    "h_0": ({"h_0": torch.zeros(2, 7)}, RuntimeError, r"h_0 .* = \[3, 7\], but got \[2, 7\]"),
+    "c_0": (
+        {"c_0": torch.zeros(3, 7)},
+        RuntimeError,
+        r"c_0 .* = \[1, 3, 7\], but got \[3, 7\]",
+    ),
+    "a dtype": ({"h_0": torch.zeros(3, 7).double()}, RuntimeError, "dtype of gates"),
+    "control": ({"control": torch.zeros(5, 3)}, RuntimeError, "control to have dtype Byte"),
+    "a device": ({"weight_hh": torch.zeros(28, 7, device="meta")}, RuntimeError, "device of gates"),
+}
+
+
+@pytest.mark.parametrize("way", WRONG)
+def test_errors(way):
+    changed, error, message = WRONG[way]
+    right = {"cell": "lstm", "gates": torch.zeros(5, 3, 28), "weight_hh": torch.zeros(28, 7)}
+    with pytest.raises(error, match=message):
+        recurrent_sequence(**right | changed)
+
+
+def test_a_state_that_the_cell_does_not_have():
+    with pytest.raises(RuntimeError, match="c_0 to be None, as gru has one state"):
+        recurrent_sequence(
+            "gru", torch.zeros(2, 3, 21), torch.zeros(21, 7), c_0=torch.zeros(1, 3, 7)
+        )
+
+
+def test_it_is_public():
+    assert lltm_jit.functional.recurrent_sequence is recurrent_sequence
+    assert controls(4, 3).dtype == torch.uint8
+    assert set(GATES) == set(CELLS)
