@@ -1,0 +1,179 @@
+// The steps of a sequence on the CPU.
+#include "rnn/sequence/sequence_cpu.h"
+#include "rnn/sequence/sequence_cpu_panels.h"
+#include "rnn/sequence/sequence_cpu_threads.h"
+
+namespace lltm_jit {
+namespace {
+
+template <typename scalar_t>
+class ForwardSequence {
+ public:
+  ForwardSequence(const SequenceForwardArgs& args, void (*cell)(const CellForwardRow&))
+      : args_(args), cell_(cell) {
+    if (args.bias != nullptr) bias_ = aligned_array<acc_t>(blocks_ * gates_ * kLanes);
+    for (int64_t s = 0; s < division_.shares(); ++s) {
+      sums_.push_back(aligned_array<acc_t>(kRows * sums_stride_));
+    }
+  }
+
+  void run() {
+    // Shares of the same units have the same weights.
+    at::parallel_for(0, division_.unit_groups, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t u = begin; u < end; ++u) pack(division_.share(u));
+    });
+    for (int64_t row = 0; row < args_.batch_size; ++row) begin_row(row);
+    run_steps(division_, args_.steps, [&](int64_t step, int64_t index) {
+      const SequenceShare share = division_.share(index);
+      for (int64_t row = share.row; row < share.row_end; row += kRows) {
+        const int64_t row_end = std::min(share.row_end, row + kRows);
+        for (int64_t block = share.block; block < share.block_end; block += group_) {
+          run_block(step, row, row_end, block, std::min(share.block_end, block + group_),
+                    sums_[index].get());
+        }
+      }
+    });
+    for (int64_t row = 0; row < args_.batch_size; ++row) end_row(row);
+  }
+
+ private:
+  using Weights = Panels<scalar_t>;
+  using acc_t = typename Weights::acc_t;
+  using row_t = typename Weights::row_t;
+  static constexpr int64_t kLanes = Weights::kLanes;
+  static constexpr int64_t kRows = 64;  // of sums at a time
+
+  const SequenceForwardArgs& args_;
+  void (*const cell_)(const CellForwardRow&);
+  const int gates_ = args_.SequenceSizes::gates;
+  const int64_t hidden_ = args_.hidden_size;
+  const int64_t blocks_ = ceil_div(hidden_, kLanes);
+  // Blocks of units whose gates are done together: as many as fill whole panels.
+  const int64_t group_ = gates_ % RegisterTile<acc_t>::kVectors == 0
+                             ? 1
+                             : static_cast<int64_t>(RegisterTile<acc_t>::kVectors);
+  const int64_t sums_stride_ = group_ * gates_ * kLanes;
+  const SequenceDivision division_ =
+      divide_sequence(args_.batch_size, blocks_, args_.batch_size * gates_ * hidden_ * hidden_);
+  Weights weights_{blocks_ * gates_, hidden_};
+  AlignedArray<acc_t> bias_;  // in the order of the weights' columns
+  std::vector<AlignedArray<acc_t>> sums_;
+  // What the weights are multiplied with, of two steps: h as it was before, and as it is after it.
+  const int64_t h_stride_ = Weights::row_stride(hidden_);
+  const AlignedArray<row_t> h_ = aligned_array<row_t>(2 * args_.batch_size * h_stride_);
+  const int64_t states_stride_ = args_.batch_size * hidden_;
+  const AlignedArray<acc_t> states_ = aligned_array<acc_t>(args_.states * states_stride_);
+
+  row_t* h(int64_t step, int64_t row) const {
+    return h_.get() + (step % 2 * args_.batch_size + row) * h_stride_;
+  }
+  acc_t* state(int64_t index, int64_t row) const {
+    return states_.get() + index * states_stride_ + row * hidden_;
+  }
+  void pack(const SequenceShare& share) {
+    for (int64_t block = share.block; block < share.block_end; block += group_) {
+      const int64_t begin = block * gates_;
+      const int64_t end = std::min(share.block_end, block + group_) * gates_;
+      weights_.pack_rows(begin, end, args_.weights_stride, [&](int64_t vector, int64_t& count) {
+        return static_cast<const scalar_t*>(args_.weights) +
+               first_of(vector, count) * args_.weights_stride;
+      });
+      for (int64_t vector = begin; vector < end && bias_ != nullptr; ++vector) {
+        int64_t count;
+        const int64_t first = first_of(vector, count);
+        load(static_cast<const scalar_t*>(args_.bias) + first, count)
+            .store(bias_.get() + vector * kLanes);
+      }
+    }
+  }
+
+  // The first row of the weights that belongs to a vector of columns, and how many do.
+  int64_t first_of(int64_t vector, int64_t& count) const {
+    const int64_t unit = vector / gates_ * kLanes;
+    count = std::min(kLanes, hidden_ - unit);
+    return vector % gates_ * hidden_ + unit;
+  }
+
+  void begin_row(int64_t row) {
+    const auto* old_h = static_cast<const scalar_t*>(args_.old_h);
+    const auto* old_cells = static_cast<const acc_t*>(args_.old_cells);
+    const bool resets = control_of(args_, 0, row) == kResets;
+    if (resets || old_h == nullptr) {
+      std::fill_n(h(0, row), hidden_, row_t(0));
+      std::fill_n(state(0, row), hidden_, acc_t(0));
+    } else {
+      Weights::take_row(old_h + row * hidden_, hidden_, h(0, row));
+      std::copy_n(old_h + row * hidden_, hidden_, state(0, row));
+    }
+    for (int s = 1; s < args_.states; ++s) {
+      if (resets || old_cells == nullptr) {
+        std::fill_n(state(s, row), hidden_, acc_t(0));
+      } else {
+        std::copy_n(old_cells + (s - 1) * states_stride_ + row * hidden_, hidden_, state(s, row));
+      }
+    }
+  }
+
+  void end_row(int64_t row) {
+    std::copy_n(state(0, row), hidden_, static_cast<scalar_t*>(args_.new_h) + row * hidden_);
+    for (int s = 1; s < args_.states; ++s) {
+      std::copy_n(state(s, row), hidden_,
+                  static_cast<acc_t*>(args_.new_cells) + (s - 1) * states_stride_ + row * hidden_);
+    }
+  }
+
+  void run_block(int64_t step, int64_t row_begin, int64_t row_end, int64_t block, int64_t block_end,
+                 acc_t* sums) {
+    const int64_t vector = block * gates_, vector_end = block_end * gates_;
+    weights_.multiply(h(step, row_begin), h_stride_, row_end - row_begin, vector, vector_end,
+                      bias_ != nullptr ? bias_.get() + vector * kLanes : nullptr, sums,
+                      sums_stride_);
+    const int64_t unit = block * kLanes, units = std::min(block_end * kLanes, hidden_) - unit;
+    for (int64_t row = row_begin; row < row_end; ++row, sums += sums_stride_) {
+      run_row(step, row, unit, units, sums);
+    }
+  }
+
+  void run_row(int64_t step, int64_t row, int64_t unit, int64_t units, const acc_t* sums) {
+    scalar_t* output = row_of<scalar_t>(args_.output, step, row) + unit;
+    row_t* new_h = h(step + 1, row) + unit;
+    if (control_of(args_, step, row) == kHolds) {
+      std::fill_n(output, units, scalar_t(0));
+      std::copy_n(h(step, row) + unit, units, new_h);
+    } else {
+      CellForwardRow cell{};
+      cell.units = units;
+      cell.gate_stride = hidden_;
+      cell.gates = row_of<scalar_t>(args_.gates, step, row) + unit;
+      cell.acc_sums = sums;
+      if (args_.parameters != nullptr) {
+        cell.parameters = static_cast<const scalar_t*>(args_.parameters) + unit;
+      }
+      cell.acc_states = state(0, row) + unit;
+      cell.state_stride = cell.cell_stride = states_stride_;
+      cell.output = output;
+      if (args_.saved_gates.data != nullptr) {
+        cell.saved_gates = row_of<scalar_t>(args_.saved_gates, step, row) + unit;
+      }
+      if (args_.saved_cells.data != nullptr) {
+        cell.acc_saved_cells = row_of<acc_t>(args_.saved_cells, step, row) + unit;
+      }
+      cell_(cell);
+      Weights::take_row(output, units, new_h);
+    }
+    if (step + 1 < args_.steps && control_of(args_, step + 1, row) == kResets) {
+      std::fill_n(new_h, units, row_t(0));
+      for (int s = 0; s < args_.states; ++s) std::fill_n(state(s, row) + unit, units, acc_t(0));
+    }
+  }
+};
+
+}  // namespace
+
+void sequence_forward_cpu(const SequenceForwardArgs& args, const CpuCell& cell) {
+  dispatch_floating(args.type, [&](auto scalar) {
+    ForwardSequence<decltype(scalar)>(args, cell.forward[static_cast<int>(args.type)]).run();
+  });
+}
+
+}  // namespace lltm_jit
