@@ -53,8 +53,11 @@ struct Tensors {
 
   Tensor at(const void* data, at::IntArrayRef shape, at::IntArrayRef strides,
             ElementType type) const {
-    return at::from_blob(const_cast<void*>(data), shape, strides,
-                         like.options().dtype(dtype(type)));
+    return at::for_blob(const_cast<void*>(data), shape)
+        .strides(strides)
+        .options(like.options().dtype(dtype(type)))
+        .target_device(like.device())  // or torch would ask the driver where null is
+        .make_tensor();
   }
   Tensor rows(const void* data, int64_t columns, ElementType type) const {
     return at(data, {sizes.batch_size, columns}, {columns, 1}, type);
