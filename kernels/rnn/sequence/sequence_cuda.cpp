@@ -9,6 +9,7 @@
 
 #include "core/host/variant.h"
 #include "rnn/sequence/cuda/steps.h"
+#include "rnn/sequence/sequence_plan.h"
 
 namespace lltm_jit {
 namespace {
@@ -138,11 +139,85 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
   C10_CUDA_CHECK(launch(step, stream));
 }
 
+// ------------------------------------------------------------------------------- in one launch --
+
+SequenceGpu current_gpu() {
+  int device = 0;
+  C10_CUDA_CHECK(cudaGetDevice(&device));
+  const auto ask = [&](cudaDeviceAttr attribute) {
+    int value = 0;
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device));
+    return value;
+  };
+  return {10 * ask(cudaDevAttrComputeCapabilityMajor) + ask(cudaDevAttrComputeCapabilityMinor),
+          ask(cudaDevAttrMaxSharedMemoryPerBlockOptin), ask(cudaDevAttrMultiProcessorCount)};
+}
+
+// Whether rows can be read eight bytes at a time, of 16-bit numbers.
+template <typename... Pointers>
+bool pointers_fit(const Pointers*... pointers) {
+  return ((reinterpret_cast<uintptr_t>(pointers) % 8 == 0) && ...);
+}
+template <typename... Arrays>
+bool arrays_fit(const Arrays&... arrays) {
+  return (
+      (pointers_fit(arrays.data) && arrays.step_stride % 4 == 0 && arrays.row_stride % 4 == 0) &&
+      ...);
+}
+bool rows_fit(const SequenceForwardArgs& args) {
+  return arrays_fit(args.gates, args.output, args.saved_gates) &&
+         pointers_fit(args.weights, args.old_h) && args.weights_stride % 4 == 0;
+}
+
+VariantRequest shape_request(const CudaCell& cell, const SequenceSizes& sizes,
+                             const SequenceShape& shape, const char* kernel, const char* function) {
+  const auto number = [](int value) { return std::to_string(value); };
+  return {cell.kernel + kernel,
+          function,
+          {{"CELL_HEADER", '"' + cell.header + '"'},
+           {"CELL", cell.type},
+           {"ELEMENT", element(sizes.type)},
+           {"BLOCKS", number(shape.blocks)},
+           {"GROUPS", number(shape.groups)},
+           {"SPLITS", number(shape.splits)},
+           {"ROWS", number(shape.rows)},
+           {"SHARED_TILES", number(shape.shared_tiles)}},
+          cell.type + ", " + element(sizes.type) + ", hidden size " + number(sizes.hidden_size) +
+              ", " + number(shape.rows) + " rows a cluster"};
+}
+
+using Forward = cudaError_t(const SequenceForwardArgs&, cudaStream_t);
+
+// False where the kernel is not for this device, or cannot be compiled.
+bool forward_in_one_launch(const SequenceForwardArgs& args, const SequenceShape& shape,
+                           const CudaCell& cell, cudaStream_t stream) {
+  static VariantTable<Forward, std::string, std::string, ElementType, int, int, int, int, int, bool,
+                      bool>
+      table;
+  const bool saves = args.saved_gates.data, controls = args.control;
+  auto* launch = table.get({cell.kernel, cell.type, args.type, shape.blocks, shape.groups,
+                            shape.splits, shape.rows, shape.shared_tiles, saves, controls},
+                           [&] {
+                             auto request =
+                                 shape_request(cell, args, shape, "_forward", "sequence_forward");
+                             request.constants.emplace_back("SAVES", saves ? "1" : "0");
+                             request.constants.emplace_back("CONTROLS", controls ? "1" : "0");
+                             return request;
+                           });
+  const cudaError_t error = launch ? launch(args, stream) : cudaErrorNotSupported;
+  if (error == cudaErrorNotSupported) return false;
+  C10_CUDA_CHECK(error);
+  return true;
+}
+
 }  // namespace
 
 void sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell,
                            const Tensor& like) {
-  forward_steps(args, cell, like, c10::cuda::getCurrentCUDAStream());
+  const auto stream = c10::cuda::getCurrentCUDAStream();
+  const auto plan = sequence_plan(args, rows_fit(args), SequencePass::Forward, current_gpu());
+  if (plan.one_launch && forward_in_one_launch(args, plan.shape, cell, stream)) return;
+  forward_steps(args, cell, like, stream);
 }
 
 void sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
