@@ -1,0 +1,257 @@
+// What the blocks of a cluster tell one another, and what a warp reads ahead.
+#pragma once
+
+#include "rnn/sequence/cuda/fragments.cuh"
+#include "rnn/sequence/sequence.h"
+
+namespace lltm_jit {
+
+// Note [Two copies and no barrier]
+// Step i reads the operand of step i - 1, and writes the other one of two. A block p may write its part of
+// step i into the copy of block q as soon as p has all of step i - 1: q has then sent all its parts of step
+// i - 1, which each of its groups does after the last of the group's warps has read step i - 2, whose place
+// step i takes. So the bytes of a step, which a barrier in each block counts, are all that anybody waits for.
+// For that every warp waits for the whole operand: one that only waited for the part that it reads could run
+// a step ahead of its own block, into sums that nobody has read yet.
+template <typename Shape, int kArrays>
+class Exchange {
+  static constexpr SequenceShape kShape = Shape::kShape;
+  static constexpr int kTileBytes = SequenceShape::kUnits * 2 * (kShape.rows == 4 ? 4 : 8);
+  static constexpr int kWords = kShape.words();
+  static constexpr bool kCluster = kShape.blocks > 1;
+  // Each block's part comes to every block, its own included.
+  static constexpr int kStepBytes =
+      kArrays * kShape.tiles() * SequenceShape::kUnits * kShape.rows * 2;
+
+ public:
+  static constexpr int kBytes = 2 * kShape.operand_bytes(kArrays);
+
+  __device__ __forceinline__ Exchange(const Lane<Shape>& lane, uint32_t buffers, uint32_t barriers)
+      : lane_(lane), buffers_(buffers), barriers_(barriers) {}
+
+  // Zeros, and barriers; what is written into operands(-1) next is seen by all threads after start().
+  __device__ __forceinline__ void clear() const {
+    for (int i = threadIdx.x; i < kBytes / 16; i += blockDim.x) {
+      store_shared(buffers_ + i * 16, Words<4>{});
+    }
+    if (kCluster && threadIdx.x == 0) {
+      for (int i = 0; i < 2; ++i) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barriers_ + 8 * i));
+      }
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+      for (int i = 0; i < 2; ++i) expect(i);
+    }
+    __syncthreads();
+  }
+  __device__ __forceinline__ void start() const {
+    if constexpr (kCluster) {
+      synchronize_cluster();
+    } else {
+      __syncthreads();
+    }
+  }
+  // No block ends while another may still write to it.
+  __device__ __forceinline__ void finish() const {
+    if constexpr (kCluster) synchronize_cluster();
+  }
+
+  __device__ __forceinline__ uint32_t operands(int step) const {
+    return buffers_ + (step & 1) * (kBytes / 2);
+  }
+
+  // Until a step's operand is whole.
+  __device__ __forceinline__ void wait(int step) const {
+    if constexpr (kCluster) {
+      asm volatile(
+          "{\n"
+          ".reg .pred over;\n"
+          "again:\n"
+          "mbarrier.try_wait.parity.shared::cta.b64 over, [%0], %1;\n"
+          "@!over bra again;\n"
+          "}" ::"r"(barriers_ + 8 * (step & 1)),
+          "r"((step >> 1) & 1)
+          : "memory");
+    }
+  }
+
+  // Sends this warp's part of a step, lane by lane a pack of each array.
+  __device__ __forceinline__ void send(int step, const Words<kWords> (&packs)[kArrays]) const {
+    const int n = kShape.row_tiles() == 2 ? lane_.split : 0;
+    const int tile = lane_.block * kShape.groups + lane_.group;
+    const uint32_t to =
+        operands(step) + (tile * kShape.row_tiles() + n) * kTileBytes + lane_.tile_offset();
+    if constexpr (!kCluster) {
+#pragma unroll
+      for (int a = 0; a < kArrays; ++a) {
+        const int half = kWords == 1 ? lane_.lane / 16 * 4 : 0;
+        store_shared(to + a * kShape.operand_bytes(1) + half, packs[a]);
+      }
+    } else {
+      // With four rows two lanes have halves of the same eight bytes: each sends them to every other block.
+      const int first = kWords == 1 ? lane_.lane / 16 : 0;
+      constexpr int kStride = kWords == 1 ? 2 : 1;
+      const uint32_t barrier = barriers_ + 8 * (step & 1);
+#pragma unroll
+      for (int a = 0; a < kArrays; ++a) {
+        const Words<2> pair = whole(packs[a]);
+#pragma unroll
+        for (int p = 0; p < kShape.blocks; p += kStride) {
+          send_to(p + first, to + a * kShape.operand_bytes(1), barrier, pair);
+        }
+      }
+    }
+  }
+  // Once a step, by one thread: the barrier of what has been waited for is to count again.
+  __device__ __forceinline__ void expect(int step) const {
+    if constexpr (kCluster) {
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barriers_ +
+                                                                                  8 * (step & 1)),
+                   "r"(kStepBytes)
+                   : "memory");
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ void synchronize_cluster() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "barrier.cluster.arrive.release.aligned;\n"
+        "barrier.cluster.wait.acquire.aligned;" ::
+            : "memory");
+#endif
+  }
+  __device__ __forceinline__ Words<2> whole(const Words<kWords>& pack) const {
+    if constexpr (kWords == 2) {
+      return pack;
+    } else {
+      const uint32_t other = __shfl_xor_sync(~0u, pack.value[0], 16);
+      const bool low = lane_.lane < 16;
+      return {low ? pack.value[0] : other, low ? other : pack.value[0]};
+    }
+  }
+  static __device__ __forceinline__ void send_to(int block, uint32_t to, uint32_t barrier,
+                                                 const Words<2>& pair) {
+#if __CUDA_ARCH__ >= 900
+    uint32_t there, barrier_there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(to), "r"(block));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(barrier_there) : "r"(barrier), "r"(block));
+    asm volatile(
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(
+            there),
+        "r"(pair.value[0]), "r"(pair.value[1]), "r"(barrier_there)
+        : "memory");
+#endif
+  }
+
+  Lane<Shape> lane_;
+  uint32_t buffers_, barriers_;
+};
+
+// What a lane of a warp that finishes reads of each step, some steps ahead: packs, and single floats. Nobody
+// else reads it, so that nothing is waited for but the lane's own copies.
+template <typename Shape, int kPacks, int kFloats>
+class Ring {
+  static constexpr SequenceShape kShape = Shape::kShape;
+  static constexpr int kPackBytes = kShape.words() * 4, kStages = SequenceShape::kStages;
+  static constexpr int kStageBytes = (kPacks * kPackBytes + kFloats * 4) * 32;
+
+ public:
+  __device__ __forceinline__ Ring(const Lane<Shape>& lane, uint32_t shared)
+      : base_(shared + (lane.split * kShape.groups + lane.group) * kStages * kStageBytes),
+        lane_(lane.lane) {}
+
+  // Of the step that is brought; `inside` is whether there is such a thing, else it is zero.
+  __device__ __forceinline__ void bring_pack(int i, const void* source, bool inside) const {
+    copy_async<kPackBytes>(pack_address(brought_, i), source, inside ? kPackBytes : 0);
+  }
+  __device__ __forceinline__ void bring_float(int i, const void* source, bool inside) const {
+    copy_async<4>(float_address(brought_, i), source, inside ? 4 : 0);
+  }
+  // The step has been brought; there may be nothing of it.
+  __device__ __forceinline__ void commit() {
+    commit_copies();
+    ++brought_;
+  }
+
+  // Until the next step is here, of kStages - 1 that have been brought and not been read.
+  __device__ __forceinline__ void wait() const { wait_for_copies<kStages - 2>(); }
+  __device__ __forceinline__ Words<kShape.words()> pack(int i) const {
+    return load_shared<kShape.words()>(pack_address(brought_ + 1, i));
+  }
+  __device__ __forceinline__ float number(int i) const {
+    return __uint_as_float(load_shared<1>(float_address(brought_ + 1, i)).value[0]);
+  }
+
+ private:
+  __device__ __forceinline__ uint32_t stage(int count) const {
+    return base_ + (count & (kStages - 1)) * kStageBytes;
+  }
+  __device__ __forceinline__ uint32_t pack_address(int count, int i) const {
+    return stage(count) + (i * 32 + lane_) * kPackBytes;
+  }
+  __device__ __forceinline__ uint32_t float_address(int count, int i) const {
+    return stage(count) + kPacks * kPackBytes * 32 + (i * 32 + lane_) * 4;
+  }
+
+  uint32_t base_;
+  int lane_, brought_ = 0;
+};
+
+// The control bytes of the rows of a lane's elements and of its pack, read two steps ahead.
+template <typename Shape, bool kOn>
+class Controls {
+ public:
+  // `first` is of the step that is computed first, and the next ones are step_stride apart.
+  __device__ __forceinline__ Controls(const Lane<Shape>& lane, const uint8_t* first,
+                                      int64_t step_stride, int64_t steps, int64_t rows)
+      : lane_(lane), first_(first), step_stride_(step_stride), steps_(steps), rows_(rows) {
+    if constexpr (kOn) {
+      now_ = read(0);
+      next_ = read(1);
+    }
+  }
+  __device__ __forceinline__ void read_ahead(int64_t step) {
+    if constexpr (kOn) later_ = read(step + 2);
+  }
+  __device__ __forceinline__ void advance() {
+    if constexpr (kOn) {
+      now_ = next_;
+      next_ = later_;
+    }
+  }
+  // Element e's row holds, or is reset; and the same of the pack.
+  __device__ __forceinline__ bool holds(int e) const { return kOn && (now_ >> e % 2 * 8 & kHolds); }
+  __device__ __forceinline__ bool resets(int e) const {
+    return kOn && (now_ >> e % 2 * 8 & kResets);
+  }
+  __device__ __forceinline__ bool resets_next(int e) const {
+    return kOn && (next_ >> e % 2 * 8 & kResets);
+  }
+  __device__ __forceinline__ bool pack_holds() const { return kOn && (now_ >> 16 & kHolds); }
+  __device__ __forceinline__ bool pack_resets() const { return kOn && (now_ >> 16 & kResets); }
+  __device__ __forceinline__ bool pack_resets_next() const {
+    return kOn && (next_ >> 16 & kResets);
+  }
+
+ private:
+  __device__ __forceinline__ uint32_t read(int64_t step) const {
+    uint32_t bytes = 0;
+    if (step < steps_) {
+      const int rows[] = {lane_.row_of(0), lane_.row_of(1), lane_.pack_row()};
+#pragma unroll
+      for (int i = 0; i < 3; ++i) {
+        if (rows[i] >= rows_) continue;
+        const uint32_t byte = first_[step * step_stride_ + rows[i]];
+        bytes |= (byte & kHolds ? uint32_t(kHolds) : byte) << 8 * i;
+      }
+    }
+    return bytes;
+  }
+
+  Lane<Shape> lane_;
+  const uint8_t* first_;
+  int64_t step_stride_, steps_, rows_;
+  uint32_t now_ = 0, next_ = 0, later_ = 0;
+};
+
+}  // namespace lltm_jit

@@ -1,0 +1,364 @@
+// The forward pass of a sequence in one launch, in 16 bits.
+#pragma once
+
+#include "core/cuda/launch.cuh"
+#include "rnn/sequence/cell.h"
+#include "rnn/sequence/cuda/exchange.cuh"
+#include "rnn/sequence/cuda/gate_float.cuh"
+#include "rnn/sequence/sequence.h"
+
+namespace lltm_jit {
+
+// What one thread does. kSaves: for a backward pass; kControls: there are control bytes.
+template <typename Cell, typename scalar_t, typename Shape, bool kSaves, bool kControls>
+class ForwardThread {
+  static constexpr SequenceShape kShape = Shape::kShape;
+  static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
+  static constexpr int kElements = kShape.elements(), kWords = kShape.words();
+  static constexpr int kRowTiles = kShape.row_tiles();
+  static constexpr int kHalves = kElements == 2 ? 1 : 2;  // units that a lane's elements are of
+  static constexpr bool kAdds = CellAddsGates<Cell>::value, kCluster = kShape.blocks > 1;
+  using Weights = WarpWeights<Shape, scalar_t, kGates, 1>;
+  using T = GateFloat;
+  // The input's part of the gates, where the cell does not add it.
+  struct Inputs {
+    Words<kWords> gates[kAdds ? 1 : kGates];
+  };
+
+  // Shared memory.
+  static constexpr int kSums = 2 * kShape.operand_bytes(1);
+  static constexpr int kWeights = kSums + kShape.sum_bytes(kGates);
+  static constexpr int kRing = kWeights + kShape.weight_bytes(kGates);
+  static constexpr int kBarriers = kRing + kShape.ring_bytes(kGates, 0);
+
+ public:
+  static constexpr int kSharedBytes = kBarriers + SequenceShape::kBarrierBytes;
+  static_assert(kSharedBytes == kShape.forward_bytes(kGates));
+
+  __device__ __forceinline__ ForwardThread(const SequenceForwardArgs& args, uint32_t shared)
+      : args_(args),
+        rows_(static_cast<int>(args.batch_size)),
+        hidden_(static_cast<int>(args.hidden_size)),
+        exchange_(lane_, shared, shared + kBarriers),
+        weights_(lane_, shared + kWeights,
+                 [&](int gate, int unit, int k) { return weight_pair(gate, unit, k); }),
+        group_sum_(lane_, shared + kSums),
+        ring_(lane_, shared + kRing),
+        controls_(lane_, args.control, args.control_step_stride, args.steps, args.batch_size),
+        inside_(lane_.pack_row() < rows_ && lane_.pack_unit() < hidden_) {
+    const int64_t row = inside_ ? lane_.pack_row() : 0, unit = inside_ ? lane_.pack_unit() : 0;
+    const auto place = [&](const auto& array) {
+      return static_cast<const char*>(array.data) + 2 * (row * array.row_stride + unit);
+    };
+    gates_ = place(args.gates);
+    output_ = const_cast<char*>(place(args.output));
+    if constexpr (kSaves) saved_gates_ = const_cast<char*>(place(args.saved_gates));
+  }
+
+  __device__ __forceinline__ void run() {
+    const int steps = static_cast<int>(args_.steps);
+    begin();
+    for (int step = 0; step < steps; ++step) run_step(step, step + 1 == steps);
+    if (!kCluster && lane_.finishes) write_outputs();
+    if (lane_.finishes) write_state();
+    exchange_.finish();
+  }
+
+ private:
+  __device__ __forceinline__ uint32_t weight_pair(int gate, int unit, int k) const {
+    if (unit >= hidden_ || k >= hidden_) return 0;
+    const auto* weights = static_cast<const uint16_t*>(args_.weights);
+    return *reinterpret_cast<const uint32_t*>(
+        weights + (int64_t(gate) * hidden_ + unit) * args_.weights_stride + k);
+  }
+
+  template <typename Number>
+  __device__ __forceinline__ float element_of(const void* states, int k, int e) const {
+    const int row = lane_.row_of(e), unit = lane_.unit_of(e);
+    if (!states || row >= rows_ || unit >= hidden_) return 0;
+    return to_opmath(
+        static_cast<const Number*>(states)[(int64_t(k) * rows_ + row) * hidden_ + unit]);
+  }
+
+  __device__ __forceinline__ void begin() {
+    exchange_.clear();
+    if (lane_.finishes) {
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) {
+        state_[0][e] = controls_.resets(e) ? 0 : element_of<scalar_t>(args_.old_h, 0, e);
+#pragma unroll
+        for (int k = 1; k < kStates; ++k) {
+          state_[k][e] = controls_.resets(e) ? 0 : element_of<float>(args_.old_cells, k - 1, e);
+        }
+      }
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        const int unit = min(lane_.unit_of(2 * half), hidden_ - 1);
+        const auto number = [&](const void* data, int i) {
+          return data ? to_opmath(static_cast<const scalar_t*>(data)[int64_t(i) * hidden_ + unit])
+                      : 0.f;
+        };
+#pragma unroll
+        for (int g = 0; g < kGates; ++g) {
+          if constexpr (!kAdds) bias_[g][half] = number(args_.bias, g);
+        }
+#pragma unroll
+        for (int i = 0; i < CellTraits<Cell>::kParameters; ++i) {
+          parameters_[i][half] = number(args_.parameters, i);
+        }
+      }
+    }
+    if (args_.old_h) copy_old_h();
+    for (int i = 0; i < SequenceShape::kStages - 1; ++i) bring(i);
+    if constexpr (!kCluster) start_sums(0);
+    exchange_.start();
+  }
+
+  // Every block brings all of h to its own copy.
+  __device__ __forceinline__ void copy_old_h() const {
+    constexpr int kChunk = 4;  // units, eight bytes
+    constexpr int kChunks = kShape.tiles() * SequenceShape::kUnits / kChunk;
+    const int first_row = blockIdx.x / kShape.blocks * kShape.rows;
+    for (int i = threadIdx.x; i < kChunks * kShape.rows; i += kShape.threads()) {
+      const int unit = i % kChunks * kChunk, in_cluster = i / kChunks, row = first_row + in_cluster;
+      if (row >= rows_ || unit >= hidden_) continue;
+      if (kControls && (args_.control[row] & kResets)) continue;
+      const auto* from = static_cast<const uint16_t*>(args_.old_h) + int64_t(row) * hidden_ + unit;
+      const uint2 chunk = *reinterpret_cast<const uint2*>(from);
+      // A tile of B has the rows one after the other, 16 units each.
+      constexpr int kTileRows = kShape.rows == 4 ? 4 : 8;
+      const int tile = unit / SequenceShape::kUnits * kRowTiles + in_cluster / kTileRows;
+      const int at = (tile * kTileRows + in_cluster % kTileRows) * SequenceShape::kUnits * 2 +
+                     unit % SequenceShape::kUnits * 2;
+      store_shared(exchange_.operands(-1) + at, Words<2>{chunk.x, chunk.y});
+    }
+  }
+
+  __device__ __forceinline__ void bring(int step) {
+    if (!lane_.finishes) return;
+    if (step < args_.steps) {
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) ring_.bring_pack(g, gates_ + 2 * g * hidden_, inside_);
+    }
+    ring_.commit();
+    gates_ += 2 * args_.gates.step_stride;
+  }
+
+  // What the products of a step are added to: the input's part of the gates, or the bias.
+  __device__ __forceinline__ void start_sums(int step) {
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums_[n][g][i] = 0;
+      }
+    }
+    if (!lane_.finishes) return;
+    ring_.wait();
+    Words<kWords> inputs[kGates];
+#pragma unroll
+    for (int g = 0; g < kGates; ++g) inputs[g] = ring_.pack(g);
+#pragma unroll
+    for (int g = 0; g < kGates; ++g) {
+      inputs[g] = transpose(inputs[g]);
+      auto& sums = sums_[0][g];
+      if constexpr (kAdds) {
+        unpack<scalar_t>(inputs[g].value[0], sums[0], sums[1]);
+        if constexpr (kWords == 2) {
+          unpack<scalar_t>(inputs[g].value[1], sums[2], sums[3]);
+        } else {  // the half that is not this lane's is of no account
+          sums[2] = sums[0];
+          sums[3] = sums[1];
+        }
+      } else {
+        inputs_.gates[g] = inputs[g];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[i] = bias_[g][kHalves == 2 ? i / 2 : 0];
+      }
+    }
+    bring(step + SequenceShape::kStages - 1);
+  }
+
+  __device__ __forceinline__ void run_step(int step, bool last) {
+    if constexpr (kCluster) start_sums(step);
+    controls_.read_ahead(step);
+    if constexpr (kCluster) save_cells();
+    if (step > 0) exchange_.wait(step - 1);
+    weights_.multiply(sums_, exchange_.operands(step - 1));
+    if constexpr (!kCluster) {  // while the tensor cores work
+      save_cells();
+      if (step > 0 && lane_.finishes) write_outputs();
+    }
+    float sums[kRowTiles][kGates][kElements];
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) {
+#pragma unroll
+        for (int e = 0; e < kElements; ++e) {
+          const auto& all = sums_[n][g];
+          sums[n][g][e] = kElements == 4 ? all[e] : lane_.lane % 4 < 2 ? all[e] : all[(e + 2) % 4];
+        }
+      }
+    }
+    group_sum_(sums);
+    const Inputs inputs = inputs_;
+    if constexpr (!kCluster) start_sums(step + 1);
+    if (lane_.finishes) {
+      finish(sums[0], inputs);
+      if (!last) send(step);
+      if (kCluster && step > 0 && threadIdx.x == 0) exchange_.expect(step - 1);
+      if constexpr (kCluster) write_outputs();
+    }
+    controls_.advance();
+    if constexpr (!kCluster) __syncthreads();
+  }
+
+  // The cell, from the gates' sums (or the hidden parts); makes pairs of what is to be written.
+  __device__ __forceinline__ void finish(const float (&sums)[kGates][kElements],
+                                         const Inputs& inputs) {
+    float output[kElements];
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      CellStep<Cell, T> in;
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) {
+        if constexpr (kAdds) {
+          in.x[g] = T(sums[g][e]);
+        } else {
+          float pair[2];
+          unpack<scalar_t>(inputs.gates[g].value[e / 2], pair[0], pair[1]);
+          in.x[g] = T(pair[e % 2]);
+          in.h[g] = T(sums[g][e]);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < CellTraits<Cell>::kParameters; ++i) {
+        in.p[i] = T(parameters_[i][kHalves == 2 ? e / 2 : 0]);
+      }
+#pragma unroll
+      for (int k = 0; k < kStates; ++k) in.old[k] = T(state_[k][e]);
+      T now[kStates];
+      lltm_jit::run_step(in, now);
+      output[e] = now[0].value;
+#pragma unroll
+      for (int k = 0; k < kStates; ++k) {
+        if (!controls_.holds(e)) state_[k][e] = now[k].value;
+        if (controls_.resets_next(e)) state_[k][e] = 0;
+      }
+    }
+    packs_ = pack_of<scalar_t>(output);
+    held_ = controls_.pack_holds();
+    if constexpr (kSaves) {
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) {
+#pragma unroll
+        for (int i = 0; i < kWords; ++i) {
+          saved_pairs_[g].value[i] = pack<scalar_t>(sums[g][2 * i], sums[g][2 * i + 1]);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void send(int step) const {
+    // Units that do not exist are no numbers that weights of zero could cancel for sure.
+    const bool zero = lane_.pack_unit() >= hidden_ || controls_.pack_resets_next();
+    Words<kWords> packs[1];
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) packs[0].value[i] = zero ? 0 : packs_.value[i];
+    exchange_.send(step, packs);
+  }
+
+  // Of the step that has been finished last.
+  __device__ __forceinline__ void write_outputs() {
+    Words<kWords> packs = packs_;
+    if (held_) packs = {};
+    if (inside_) store_words(output_, packs);
+    output_ += 2 * args_.output.step_stride;
+    if constexpr (kSaves) {
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) {
+        const auto pack = transpose(saved_pairs_[g]);
+        if (inside_) store_words(saved_gates_ + 2 * g * hidden_, pack);
+      }
+      saved_gates_ += 2 * args_.saved_gates.step_stride;
+    }
+  }
+
+  // Those that a step begins with.
+  __device__ __forceinline__ void save_cells() {
+    if constexpr (kSaves && kStates > 1) {
+      if (lane_.finishes) write_cells(static_cast<float*>(args_.saved_cells.data) + saved_cells_);
+      saved_cells_ += args_.saved_cells.step_stride;
+    }
+  }
+  __device__ __forceinline__ void write_cells(float* cells) const {
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      const int row = lane_.row_of(e), unit = lane_.unit_of(e);
+      if (row >= rows_ || unit >= hidden_) continue;
+#pragma unroll
+      for (int k = 1; k < kStates; ++k) {
+        cells[(int64_t(k - 1) * rows_ + row) * hidden_ + unit] = state_[k][e];
+      }
+    }
+  }
+  __device__ __forceinline__ void write_state() const {
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      const int row = lane_.row_of(e), unit = lane_.unit_of(e);
+      if (row >= rows_ || unit >= hidden_) continue;
+      static_cast<scalar_t*>(args_.new_h)[int64_t(row) * hidden_ + unit] =
+          from_opmath<scalar_t>(state_[0][e]);
+    }
+    if constexpr (kStates > 1) write_cells(static_cast<float*>(args_.new_cells));
+  }
+
+  const SequenceForwardArgs& args_;
+  int rows_, hidden_;
+  Lane<Shape> lane_;
+  Exchange<Shape, 1> exchange_;
+  Weights weights_;
+  GroupSum<Shape, kGates> group_sum_;
+  Ring<Shape, kGates, 0> ring_;
+  Controls<Shape, kControls> controls_;
+  bool inside_;  // this lane's pack is of a row and of units that exist
+
+  // Where this lane's pack is, of the next step that is read or written.
+  const char* gates_;
+  char *output_, *saved_gates_;
+  int64_t saved_cells_ = 0;
+
+  typename Weights::Sums sums_;
+  Inputs inputs_;
+  float state_[kStates][kElements];
+  float bias_[kAdds ? 1 : kGates][kHalves];
+  float parameters_[CellTraits<Cell>::kParametersRoom][kHalves];
+  // Of the step that has been finished last, to be written.
+  Words<kWords> packs_, saved_pairs_[kGates];
+  bool held_ = false;
+};
+
+// Code for chips without clusters takes one thread, by which the host knows, unless one block is all.
+template <typename Shape>
+constexpr bool kRunsHere =
+#if __CUDA_ARCH__ >= 900
+    true;
+#else
+    Shape::kShape.blocks == 1;
+#endif
+
+template <typename Cell, typename scalar_t, typename Shape, bool kSaves, bool kControls>
+__global__ void __launch_bounds__(Shape::kShape.threads(), 1)
+    sequence_forward_kernel(const __grid_constant__ SequenceForwardArgs args) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (kRunsHere<Shape>) {
+    extern __shared__ __align__(128) char shared[];
+    wait_for_predecessor();
+    ForwardThread<Cell, scalar_t, Shape, kSaves, kControls>(args, address_in_shared(shared)).run();
+  }
+#endif
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,340 @@
+// What a warp of Note [Sequences in one launch] computes with: where its lanes stand, numbers of 16 bits in
+// shared memory, and products.
+//
+// Note [Units in the order of the lanes]
+// Rows and columns of the weights are permuted so that nothing else need be: number 16 k' + 4 c + {0, 1} of k
+// is what the tensor cores take for 2 c + {0, 1} of their 16, and 4 c + {2, 3} for 2 c + 8 + {0, 1}. The lane
+// of column c then has four neighbouring numbers of B in its two registers, which is eight bytes as they lie
+// in memory. Likewise row r of A is unit 4 (r / 2) + r % 2 for r < 8, and two more for r + 8; so that the
+// transposes of the sums are B's registers again.
+// With four rows of the batch, the other four columns of B are the same ones, and each lane takes
+// half of its sums: lanes of columns 0 and 1 those of the upper eight units.
+#pragma once
+
+#include "core/cuda/async_copy.cuh"
+#include "core/cuda/types.cuh"
+#include "core/cuda/warp_matrix.cuh"
+#include "rnn/sequence/cuda/shape.h"
+
+namespace lltm_jit {
+
+// -------------------------------------------------------------------------------- shared memory --
+
+__device__ __forceinline__ uint32_t address_in_shared(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+template <int kWords>
+struct Words {
+  uint32_t value[kWords];
+};
+
+template <int kWords>
+__device__ __forceinline__ Words<kWords> load_shared(uint32_t address) {
+  Words<kWords> w;
+  if constexpr (kWords == 4) {
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(w.value[0]), "=r"(w.value[1]), "=r"(w.value[2]), "=r"(w.value[3])
+                 : "r"(address)
+                 : "memory");
+  } else if constexpr (kWords == 2) {
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
+                 : "=r"(w.value[0]), "=r"(w.value[1])
+                 : "r"(address)
+                 : "memory");
+  } else {
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(w.value[0]) : "r"(address) : "memory");
+  }
+  return w;
+}
+
+template <int kWords>
+__device__ __forceinline__ void store_shared(uint32_t address, const Words<kWords>& w) {
+  if constexpr (kWords == 4) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(w.value[0]),
+                 "r"(w.value[1]), "r"(w.value[2]), "r"(w.value[3])
+                 : "memory");
+  } else if constexpr (kWords == 2) {
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(w.value[0]), "r"(w.value[1])
+                 : "memory");
+  } else {
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(w.value[0]) : "memory");
+  }
+}
+
+// To memory; what nobody here reads again.
+template <int kWords>
+__device__ __forceinline__ void store_words(void* target, const Words<kWords>& w) {
+  if constexpr (kWords == 2) {
+    *static_cast<uint2*>(target) = make_uint2(w.value[0], w.value[1]);
+  } else {
+    *static_cast<uint32_t*>(target) = w.value[0];
+  }
+}
+
+// ------------------------------------------------------------------------------ pairs of 16 bits --
+
+template <typename scalar_t>
+__device__ __forceinline__ uint32_t pack(float low, float high) {
+  uint32_t pair;
+  if constexpr (std::is_same_v<scalar_t, Half>) {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  }
+  return pair;
+}
+template <typename scalar_t>
+__device__ __forceinline__ void unpack(uint32_t pair, float& low, float& high) {
+  low = to_opmath(scalar_t{static_cast<uint16_t>(pair)});
+  high = to_opmath(scalar_t{static_cast<uint16_t>(pair >> 16)});
+}
+
+// ----------------------------------------------------------------------------------------- lanes --
+
+// What a lane has: of sums `elements` numbers, of memory a pack of as many neighbouring units of one row.
+template <typename Shape>
+struct Lane {
+  static constexpr SequenceShape kShape = Shape::kShape;
+  static constexpr bool kFourRows = kShape.rows == 4;
+  static constexpr int kElements = kShape.elements(), kWords = kShape.words();
+
+  int lane, group, split, block;
+  int unit;  // of the group's first
+  int row;   // of the cluster's first; in the tile of rows that this warp finishes
+  bool finishes;
+
+  __device__ __forceinline__ Lane() {
+    const int warp = threadIdx.x / 32, cluster = blockIdx.x / kShape.blocks;
+    lane = threadIdx.x % 32;
+    group = warp % kShape.groups;
+    split = warp / kShape.groups;
+    block = blockIdx.x % kShape.blocks;
+    unit = (block * kShape.groups + group) * SequenceShape::kUnits;
+    finishes = split < kShape.finishers();
+    row = cluster * kShape.rows + (finishes ? split * 8 : 0);
+  }
+
+  // Of element e of the sums.
+  __device__ __forceinline__ int unit_of(int e) const {
+    const int g = lane / 4, c = lane % 4, half = kFourRows ? c / 2 : e / 2;
+    return unit + 4 * (g / 2) + g % 2 + 2 * half;
+  }
+  __device__ __forceinline__ int row_of(int e) const {
+    const int c = lane % 4;
+    return row + (kFourRows ? 2 * (c % 2) + e : 2 * c + e % 2);
+  }
+  // Of the pack.
+  __device__ __forceinline__ int pack_unit() const {
+    return unit + lane % 4 * 4 + (kFourRows ? lane / 16 * 2 : 0);
+  }
+  __device__ __forceinline__ int pack_row() const {
+    return row + (kFourRows ? lane / 4 % 4 : lane / 4);
+  }
+  // Where its eight bytes of a tile of B are; of a pack with four rows, these are half.
+  __device__ __forceinline__ int tile_offset() const {
+    return kFourRows ? lane % 16 * 8 : lane * 8;
+  }
+};
+
+// A pack from memory as sums have it, in pairs; and back.
+template <int kWords>
+__device__ __forceinline__ Words<kWords> transpose(const Words<kWords>& w) {
+  Words<kWords> result;
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;"
+                 : "=r"(result.value[i])
+                 : "r"(w.value[i]));
+  }
+  return result;
+}
+
+template <typename scalar_t, int kElements>
+__device__ __forceinline__ Words<kElements / 2> pack_of(const float (&sums)[kElements]) {
+  Words<kElements / 2> pairs;
+#pragma unroll
+  for (int i = 0; i < kElements / 2; ++i) {
+    pairs.value[i] = pack<scalar_t>(sums[2 * i], sums[2 * i + 1]);
+  }
+  return transpose(pairs);
+}
+
+// ------------------------------------------------------------------------------------- products --
+
+// sums += a b. Volatile, so that it stays between the loads and stores of a step.
+template <typename scalar_t>
+__device__ __forceinline__ void add_product(float (&sums)[4], const Words<4>& a,
+                                            const Words<2>& b) {
+#define LLTM_JIT_MMA(type)                                                            \
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                 \
+               ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])           \
+               : "r"(a.value[0]), "r"(a.value[1]), "r"(a.value[2]), "r"(a.value[3]),  \
+                 "r"(b.value[0]), "r"(b.value[1]))
+  if constexpr (std::is_same_v<scalar_t, Half>) {
+    LLTM_JIT_MMA("f16");
+  } else {
+    LLTM_JIT_MMA("bf16");
+  }
+#undef LLTM_JIT_MMA
+}
+
+// A warp's weights, of its group and its part of k. kOperands: arrays of B, one for all gates, or one each.
+template <typename Shape, typename scalar_t, int kGates, int kOperands>
+class WarpWeights {
+  static constexpr SequenceShape kShape = Shape::kShape;
+  static constexpr int kTiles = kShape.tiles_of_warp(), kShared = kShape.shared_tiles;
+  static constexpr int kInRegisters = kTiles - kShared, kRowTiles = kShape.row_tiles();
+  static constexpr int kTileBytes = SequenceShape::kUnits * 2 * (kShape.rows == 4 ? 4 : 8);
+  static constexpr int kOperandBytes = kShape.operand_bytes(1);
+  // Tiles of B that are loaded at once, while the products of as many others are made.
+  static constexpr int kChunk = kOperands > 1 ? 1 : kShape.blocks == 1 ? 4 : 2;
+
+ public:
+  // The first tile of rows is the one that this warp finishes, if it does.
+  using Sums = float[kRowTiles][kGates][4];
+
+  // weight(gate, unit, k) gives the two weights of a unit, from k on.
+  template <typename Weight>
+  __device__ __forceinline__ WarpWeights(const Lane<Shape>& lane, uint32_t shared,
+                                         const Weight& weight)
+      : shared_(shared + (threadIdx.x / 32 * kShared * kGates * 32 + lane.lane) * 16),
+        first_row_tile_(kRowTiles == 2 ? lane.split % 2 : 0),
+        operand_(lane.split * kTiles * kRowTiles * kTileBytes + lane.tile_offset()) {
+    const int row = lane.lane / 4, unit = lane.unit + 4 * (row / 2) + row % 2;
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j) {
+      const int k = (lane.split * kTiles + j) * SequenceShape::kUnits + lane.lane % 4 * 4;
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) {
+        Words<4> tile;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) tile.value[i] = weight(gate, unit + i % 2 * 2, k + i / 2 * 2);
+        if (j < kInRegisters) {
+          registers_[j][gate] = tile;
+        } else {
+          store_shared(shared_ + ((j - kInRegisters) * kGates + gate) * 512, tile);
+        }
+      }
+    }
+  }
+
+  // Adds the products with the operand at `operands` in shared memory.
+  __device__ __forceinline__ void multiply(Sums& sums, uint32_t operands) const {
+    constexpr int kChunks = (kTiles + kChunk - 1) / kChunk;
+    Words<2> b[2][kChunk][kOperands][kRowTiles];
+    const auto load_chunk = [&](int chunk) {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) {
+        if (chunk * kChunk + i >= kTiles) continue;
+        const int tile = in_order(chunk * kChunk + i);
+#pragma unroll
+        for (int o = 0; o < kOperands; ++o) {
+#pragma unroll
+          for (int n = 0; n < kRowTiles; ++n) {
+            const int at = (tile * kRowTiles + (n ^ first_row_tile_)) * kTileBytes;
+            b[chunk % 2][i][o][n] = load_shared<2>(operands + operand_ + o * kOperandBytes + at);
+          }
+        }
+      }
+    };
+    Words<4> from_shared[2][kGates];
+    const auto load_weights = [&](int j) {
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) {
+        from_shared[j % 2][gate] = load_shared<4>(shared_ + (j * kGates + gate) * 512);
+      }
+    };
+    if (kShared > 0) load_weights(0);
+    load_chunk(0);
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      if (chunk + 1 < kChunks) load_chunk(chunk + 1);
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) {
+        const int j = chunk * kChunk + i;
+        if (j >= kTiles) continue;
+        if (j + 1 < kShared) load_weights(j + 1);
+#pragma unroll
+        for (int gate = 0; gate < kGates; ++gate) {
+          const auto& a = j < kShared ? from_shared[j % 2][gate] : registers_[in_order(j)][gate];
+#pragma unroll
+          for (int n = 0; n < kRowTiles; ++n) {
+            add_product<scalar_t>(sums[n][gate], a, b[chunk % 2][i][kOperands > 1 ? gate : 0][n]);
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  // Those in shared memory come first, so that the last products wait for nothing.
+  static constexpr __device__ int in_order(int j) {
+    return j < kShared ? kInRegisters + j : j - kShared;
+  }
+
+  Words<4> registers_[kInRegisters > 0 ? kInRegisters : 1][kGates];
+  uint32_t shared_;
+  int first_row_tile_;
+  uint32_t operand_;
+};
+
+// Brings a group's sums together: kSums numbers for each element of h. Every warp of the group calls it;
+// `mine` of a warp that finishes has all of them then.
+template <typename Shape, int kSums>
+class GroupSum {
+  static constexpr SequenceShape kShape = Shape::kShape;
+  static constexpr int kElements = kShape.elements(), kOthers = kShape.splits - 1;
+  static constexpr int kBytes = kSums * kElements * 128;
+
+ public:
+  __device__ __forceinline__ GroupSum(const Lane<Shape>& lane, uint32_t shared)
+      : lane_(lane),
+        shared_(shared + lane.group * kShape.finishers() * kOthers * kBytes +
+                lane.lane * kElements * 4) {}
+
+  // values[n] are those of the warp's tile of rows n, counted as WarpWeights does.
+  __device__ __forceinline__ void operator()(
+      float (&values)[kShape.row_tiles()][kSums][kElements]) const {
+    if constexpr (kOthers > 0) {
+#pragma unroll
+      for (int n = 0; n < kShape.row_tiles(); ++n) {
+        const int finisher = kShape.row_tiles() == 2 ? n ^ (lane_.split % 2) : 0;
+        if (finisher == lane_.split) continue;
+        const int slot = lane_.split < finisher ? lane_.split : lane_.split - 1;
+        const uint32_t to = shared_ + (finisher * kOthers + slot) * kBytes;
+#pragma unroll
+        for (int i = 0; i < kSums; ++i) {
+          Words<kElements> w;
+#pragma unroll
+          for (int e = 0; e < kElements; ++e) w.value[e] = __float_as_uint(values[n][i][e]);
+          store_shared(to + i * kElements * 128, w);
+        }
+      }
+      constexpr int kThreads = 32 * kShape.splits;
+      if (lane_.finishes) {
+        asm volatile("bar.sync %0, %1;" ::"r"(1 + lane_.group), "n"(kThreads) : "memory");
+      } else {
+        asm volatile("bar.arrive %0, %1;" ::"r"(1 + lane_.group), "n"(kThreads) : "memory");
+        return;
+      }
+#pragma unroll
+      for (int k = 0; k < kOthers; ++k) {
+#pragma unroll
+        for (int i = 0; i < kSums; ++i) {
+          const auto w = load_shared<kElements>(shared_ + (lane_.split * kOthers + k) * kBytes +
+                                                i * kElements * 128);
+#pragma unroll
+          for (int e = 0; e < kElements; ++e) values[0][i][e] += __uint_as_float(w.value[e]);
+        }
+      }
+    }
+  }
+
+ private:
+  Lane<Shape> lane_;
+  uint32_t shared_;
+};
+
+}  // namespace lltm_jit

@@ -1,0 +1,78 @@
+// How the hidden units, the rows and the weights of a sequence that runs in one launch are shared out.
+//
+// Note [Sequences in one launch]
+// A cluster of blocks, or one block, runs all steps for a few rows of the batch. Each block has some groups
+// of 16 hidden units, and their weights: a warp has those of one group and of a part of k, in registers as
+// operands A of the tensor cores, and what finds no room there in shared memory. The operand B, h of the
+// step before (backward: the gradients of the gates of the step after), is all of the cluster's: each block
+// keeps a copy in shared memory, and each step sends what it has made to the copies of all others.
+// The sums of a group's warps meet in one of them, or two, which finish the step in float.
+#pragma once
+
+#include "core/math/scalar.h"
+
+namespace lltm_jit {
+
+struct SequenceShape {
+  int blocks;        // of a cluster
+  int groups;        // of a block
+  int splits;        // of k: the warps of a group
+  int rows;          // of the batch, that a cluster has: 4, 8 or 16
+  int shared_tiles;  // of a warp's weights, each 16 of k, that are in shared memory
+
+  static constexpr int kUnits = 16;       // of a group, and of a tile of k
+  static constexpr int kStages = 4;       // of what is read ahead of its step
+  static constexpr int kTileWords = 128;  // of 32 bits, of a tile of weights: 16 x 16 numbers
+
+  LLTM_JIT_HOST_DEVICE constexpr int tiles() const { return blocks * groups; }  // of k
+  LLTM_JIT_HOST_DEVICE constexpr int tiles_of_warp() const {
+    return (tiles() + splits - 1) / splits;
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int register_tiles() const {
+    return tiles_of_warp() - shared_tiles;
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int padded_tiles() const { return tiles_of_warp() * splits; }
+  LLTM_JIT_HOST_DEVICE constexpr int row_tiles() const {
+    return rows == 16 ? 2 : 1;
+  }  // columns of B: tiles of 8
+  // Warps of a group that finish, a tile of rows each.
+  LLTM_JIT_HOST_DEVICE constexpr int finishers() const { return row_tiles(); }
+  LLTM_JIT_HOST_DEVICE constexpr int warps() const { return groups * splits; }
+  LLTM_JIT_HOST_DEVICE constexpr int threads() const { return 32 * warps(); }
+  // A finishing lane's numbers of a gate, and the 32-bit words that hold as many numbers of 16 bits.
+  LLTM_JIT_HOST_DEVICE constexpr int elements() const { return rows == 4 ? 2 : 4; }
+  LLTM_JIT_HOST_DEVICE constexpr int words() const { return elements() / 2; }
+
+  // Shared memory, in bytes. Operands of so many arrays of h's size; `sums` per element of h that the
+  // warps of a group add; words and floats that a lane reads ahead.
+  LLTM_JIT_HOST_DEVICE constexpr int operand_bytes(int arrays) const {
+    return arrays * padded_tiles() * kUnits * rows * 2;
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int sum_bytes(int sums) const {
+    return groups * finishers() * (splits - 1) * sums * elements() * 128;
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int weight_bytes(int gates) const {
+    return warps() * shared_tiles * gates * kTileWords * 4;
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int ring_bytes(int packs, int floats) const {
+    return groups * finishers() * kStages * (packs * words() + floats) * 128;
+  }
+  static constexpr int kBarrierBytes = 16;
+
+  LLTM_JIT_HOST_DEVICE constexpr int forward_bytes(int gates) const {
+    return 2 * operand_bytes(1) + sum_bytes(gates) + weight_bytes(gates) + ring_bytes(gates, 0) +
+           kBarrierBytes;
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int backward_packs(int gates, bool adds_gates) const {
+    return (adds_gates ? 1 : 2) * gates + 2;  // and the gradient of the output, and the old output
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int backward_floats(int states) const {
+    return (states - 1) * elements();
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int backward_bytes(int gates, int states, bool adds_gates) const {
+    return 2 * operand_bytes(gates) + sum_bytes(1) + weight_bytes(gates) +
+           ring_bytes(backward_packs(gates, adds_gates), backward_floats(states)) + kBarrierBytes;
+  }
+};
+
+}  // namespace lltm_jit

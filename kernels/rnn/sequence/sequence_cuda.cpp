@@ -1,0 +1,229 @@
+#include "rnn/sequence/sequence_cuda.h"
+
+#ifdef LLTM_JIT_CUDA
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/mm_ops.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "core/host/variant.h"
+#include "rnn/sequence/cuda/steps.h"
+#include "rnn/sequence/sequence_plan.h"
+
+namespace lltm_jit {
+namespace {
+
+using at::Tensor;
+
+const char* element(ElementType type) {
+  return type == ElementType::Half       ? "Half"
+         : type == ElementType::BFloat16 ? "BFloat16"
+         : type == ElementType::Float    ? "float"
+                                         : "double";
+}
+
+at::ScalarType dtype(ElementType type) {
+  return type == ElementType::Half       ? at::kHalf
+         : type == ElementType::BFloat16 ? at::kBFloat16
+         : type == ElementType::Float    ? at::kFloat
+                                         : at::kDouble;
+}
+
+// ------------------------------------------------------------------------------- step by step --
+
+using ForwardStep = cudaError_t(const ForwardStepArgs&, cudaStream_t);
+using BackwardStep = cudaError_t(const BackwardStepArgs&, cudaStream_t);
+
+template <typename Function>
+Function* step_variant(const CudaCell& cell, ElementType type, const char* function) {
+  static VariantTable<Function, std::string, std::string, ElementType> table;
+  return table.get({cell.kernel, cell.type, type}, [&] {
+    return VariantRequest{
+        cell.kernel + "_steps",
+        function,
+        {{"CELL_HEADER", '"' + cell.header + '"'}, {"CELL", cell.type}, {"ELEMENT", element(type)}},
+        cell.type + " step by step, " + element(type)};
+  });
+}
+
+// Makes tensors for torch's products of what lies at raw pointers.
+struct Tensors {
+  const SequenceSizes& sizes;
+  const Tensor& like;
+
+  Tensor at(const void* data, at::IntArrayRef shape, at::IntArrayRef strides,
+            ElementType type) const {
+    return at::for_blob(const_cast<void*>(data), shape)
+        .strides(strides)
+        .options(like.options().dtype(dtype(type)))
+        .target_device(like.device())  // or torch would ask the driver where null is
+        .make_tensor();
+  }
+  Tensor rows(const void* data, int64_t columns, ElementType type) const {
+    return at(data, {sizes.batch_size, columns}, {columns, 1}, type);
+  }
+  Tensor state(const void* data) const { return rows(data, sizes.hidden_size, sizes.type); }
+  Tensor cells(const void* data) const {
+    return at(data, {(sizes.states - 1) * sizes.batch_size, sizes.hidden_size},
+              {sizes.hidden_size, 1}, sizes.state_type);
+  }
+  Tensor weights(const void* data, int64_t stride) const {
+    return at(data, {sizes.gates * sizes.hidden_size, sizes.hidden_size}, {stride, 1}, sizes.type);
+  }
+  Tensor empty(int64_t rows, int64_t columns, ElementType type) const {
+    return at::empty({rows, columns}, like.options().dtype(dtype(type)));
+  }
+};
+
+void copy_or_zero(Tensor target, const Tensor& source, const void* data) {
+  if (data) {
+    target.copy_(source);
+  } else {
+    target.zero_();
+  }
+}
+
+void forward_steps(const SequenceForwardArgs& args, const CudaCell& cell, const Tensor& like,
+                   cudaStream_t stream) {
+  auto* launch = step_variant<ForwardStep>(cell, args.type, "sequence_forward_step");
+  const SequenceSizes& sizes = args;
+  const Tensors tensors{sizes, like};
+  const Tensor h = tensors.state(args.new_h);
+  copy_or_zero(h, tensors.state(args.old_h), args.old_h);
+  if (sizes.states > 1) {
+    copy_or_zero(tensors.cells(args.new_cells), tensors.cells(args.old_cells), args.old_cells);
+  }
+  const Tensor state = tensors.empty(args.batch_size, args.hidden_size, args.state_type);
+  state.copy_(h);
+  Tensor products = tensors.empty(args.batch_size, sizes.gates * args.hidden_size, args.type);
+  const Tensor weights = tensors.weights(args.weights, args.weights_stride).t();
+  ForwardStepArgs step{args, 0, products.const_data_ptr(), state.mutable_data_ptr()};
+  for (; step.step < args.steps; ++step.step) {
+    at::_ops::mm_out::call(h, weights, products);
+    C10_CUDA_CHECK(launch(step, stream));
+  }
+}
+
+void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, const Tensor& like,
+                    cudaStream_t stream) {
+  auto* launch = step_variant<BackwardStep>(cell, args.type, "sequence_backward_step");
+  const SequenceSizes& sizes = args;
+  const Tensors tensors{sizes, like};
+  const int64_t rows = sizes.batch_size, hidden = sizes.hidden_size, gates = sizes.gates * hidden;
+  const Tensor grad_state = tensors.empty(rows, hidden, args.state_type);
+  copy_or_zero(grad_state, tensors.state(args.grad_new_h), args.grad_new_h);
+  const int64_t cell_rows = (sizes.states - 1) * rows;
+  const Tensor grad_cells = args.grad_old_cells ? tensors.cells(args.grad_old_cells)
+                                                : tensors.empty(cell_rows, hidden, args.state_type);
+  copy_or_zero(grad_cells, tensors.cells(args.grad_new_cells), args.grad_new_cells);
+  if (sizes.parameters > 0) {
+    const int64_t all_rows = sizes.parameters * rows;
+    tensors.at(args.grad_parameters, {all_rows, hidden}, {hidden, 1}, args.state_type).zero_();
+  }
+  Tensor products = tensors.empty(rows, hidden, args.type);
+  const Tensor weights = tensors.weights(args.weights, args.weights_stride);
+  // What multiplies the weights.
+  const auto& grads = args.adds_gates ? args.grad_gates : args.grad_hidden;
+  const auto* grads_data = static_cast<const char*>(grads.data);
+  BackwardStepArgs step{args, args.steps - 1, nullptr, grad_state.mutable_data_ptr(),
+                        grad_cells.mutable_data_ptr()};
+  for (; step.step >= 0; --step.step) {
+    C10_CUDA_CHECK(launch(step, stream));
+    if (step.step == 0 && !args.grad_old_h) return;
+    const auto* of_step = grads_data + step.step * grads.step_stride * weights.element_size();
+    at::_ops::mm_out::call(tensors.at(of_step, {rows, gates}, {grads.row_stride, 1}, args.type),
+                           weights, products);
+    step.products = products.const_data_ptr();
+  }
+  C10_CUDA_CHECK(launch(step, stream));
+}
+
+// ------------------------------------------------------------------------------- in one launch --
+
+SequenceGpu current_gpu() {
+  int device = 0;
+  C10_CUDA_CHECK(cudaGetDevice(&device));
+  const auto ask = [&](cudaDeviceAttr attribute) {
+    int value = 0;
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device));
+    return value;
+  };
+  return {10 * ask(cudaDevAttrComputeCapabilityMajor) + ask(cudaDevAttrComputeCapabilityMinor),
+          ask(cudaDevAttrMaxSharedMemoryPerBlockOptin), ask(cudaDevAttrMultiProcessorCount)};
+}
+
+// Whether rows can be read eight bytes at a time, of 16-bit numbers.
+template <typename... Pointers>
+bool pointers_fit(const Pointers*... pointers) {
+  return ((reinterpret_cast<uintptr_t>(pointers) % 8 == 0) && ...);
+}
+template <typename... Arrays>
+bool arrays_fit(const Arrays&... arrays) {
+  return (
+      (pointers_fit(arrays.data) && arrays.step_stride % 4 == 0 && arrays.row_stride % 4 == 0) &&
+      ...);
+}
+bool rows_fit(const SequenceForwardArgs& args) {
+  return arrays_fit(args.gates, args.output, args.saved_gates) &&
+         pointers_fit(args.weights, args.old_h) && args.weights_stride % 4 == 0;
+}
+
+VariantRequest shape_request(const CudaCell& cell, const SequenceSizes& sizes,
+                             const SequenceShape& shape, const char* kernel, const char* function) {
+  const auto number = [](int value) { return std::to_string(value); };
+  return {cell.kernel + kernel,
+          function,
+          {{"CELL_HEADER", '"' + cell.header + '"'},
+           {"CELL", cell.type},
+           {"ELEMENT", element(sizes.type)},
+           {"BLOCKS", number(shape.blocks)},
+           {"GROUPS", number(shape.groups)},
+           {"SPLITS", number(shape.splits)},
+           {"ROWS", number(shape.rows)},
+           {"SHARED_TILES", number(shape.shared_tiles)}},
+          cell.type + ", " + element(sizes.type) + ", hidden size " + number(sizes.hidden_size) +
+              ", " + number(shape.rows) + " rows a cluster"};
+}
+
+using Forward = cudaError_t(const SequenceForwardArgs&, cudaStream_t);
+
+// False where the kernel is not for this device, or cannot be compiled.
+bool forward_in_one_launch(const SequenceForwardArgs& args, const SequenceShape& shape,
+                           const CudaCell& cell, cudaStream_t stream) {
+  static VariantTable<Forward, std::string, std::string, ElementType, int, int, int, int, int, bool,
+                      bool>
+      table;
+  const bool saves = args.saved_gates.data, controls = args.control;
+  auto* launch = table.get({cell.kernel, cell.type, args.type, shape.blocks, shape.groups,
+                            shape.splits, shape.rows, shape.shared_tiles, saves, controls},
+                           [&] {
+                             auto request =
+                                 shape_request(cell, args, shape, "_forward", "sequence_forward");
+                             request.constants.emplace_back("SAVES", saves ? "1" : "0");
+                             request.constants.emplace_back("CONTROLS", controls ? "1" : "0");
+                             return request;
+                           });
+  const cudaError_t error = launch ? launch(args, stream) : cudaErrorNotSupported;
+  if (error == cudaErrorNotSupported) return false;
+  C10_CUDA_CHECK(error);
+  return true;
+}
+
+}  // namespace
+
+void sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell,
+                           const Tensor& like) {
+  const auto stream = c10::cuda::getCurrentCUDAStream();
+  const auto plan = sequence_plan(args, rows_fit(args), SequencePass::Forward, current_gpu());
+  if (plan.one_launch && forward_in_one_launch(args, plan.shape, cell, stream)) return;
+  forward_steps(args, cell, like, stream);
+}
+
+void sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
+                            const Tensor& like) {
+  backward_steps(args, cell, like, c10::cuda::getCurrentCUDAStream());
+}
+
+}  // namespace lltm_jit
+#endif

@@ -1,0 +1,25 @@
+// The forward pass of a sequence in one launch, for one cell, type and shape. Constants of a variant:
+//   CELL_HEADER  the header of the cell, as #include takes it
+//   CELL         its type
+//   ELEMENT      Half or BFloat16
+//   BLOCKS, GROUPS, SPLITS, ROWS, SHARED_TILES  see SequenceShape
+//   SAVES        1 if a backward pass follows
+//   CONTROLS     1 if there are control bytes
+#include CELL_HEADER
+
+#include "rnn/sequence/cuda/forward.cuh"
+#include "rnn/sequence/cuda/launch.cuh"
+
+namespace {
+struct Shape {
+  static constexpr lltm_jit::SequenceShape kShape{BLOCKS, GROUPS, SPLITS, ROWS, SHARED_TILES};
+};
+}  // namespace
+
+extern "C" cudaError_t sequence_forward(const lltm_jit::SequenceForwardArgs& args,
+                                        cudaStream_t stream) {
+  using namespace lltm_jit;
+  return launch_clusters<Shape>(sequence_forward_kernel<CELL, ELEMENT, Shape, SAVES, CONTROLS>,
+                                ForwardThread<CELL, ELEMENT, Shape, SAVES, CONTROLS>::kSharedBytes,
+                                args, stream);
+}
