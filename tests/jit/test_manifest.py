@@ -216,7 +216,7 @@ def test_a_compiler_that_does_not_tell_what_it_reads(real, monkeypatch):
     script.chmod(0o755)
     monkeypatch.setenv("CXX", str(script))
     real.write("source.cpp", PLAIN.replace("VALUE", "1"))
-    with pytest.raises(jit.BuildError, match="did not write which files .* CXX must pass -MMD"):
+    with pytest.raises(jit.BuildError, match=r"did not write which files .* CXX must pass -MMD"):
         value(real)
     monkeypatch.delenv("CXX")
     assert value(real) == 1

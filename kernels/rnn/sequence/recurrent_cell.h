@@ -8,6 +8,7 @@
 
 #include "rnn/sequence/cell.h"
 #include "rnn/sequence/sequence_cpu.h"
+#include "rnn/sequence/sequence_cuda.h"
 #include "rnn/sequence/tensor_value.h"
 
 namespace lltm_jit {
@@ -21,13 +22,6 @@ struct CellFormula {
   void (*step)(const CellTensors& in, at::Tensor* now);
   void (*step_backward)(const CellTensors& in, const at::Tensor* grad_now,
                         const CellTensors& grads);
-};
-
-// How the kernels' source for CUDA comes to a cell.
-struct CudaCell {
-  std::string kernel;  // declared in Python: lltm_jit/jit/variants.py
-  std::string header;  // as it stands behind #include
-  std::string type;    // the cell's name in C++
 };
 
 struct RecurrentCell {

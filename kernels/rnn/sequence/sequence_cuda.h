@@ -7,7 +7,6 @@
 
 #include "rnn/sequence/sequence.h"
 
-#ifdef LLTM_JIT_CUDA
 namespace lltm_jit {
 
 // A cell as its kernels are compiled: {"rnn.sequence", "rnn/cells/lltm.h", "lltm_jit::LltmCell"}.
@@ -17,11 +16,12 @@ struct CudaCell {
   std::string kernel, header, type;
 };
 
+#ifdef LLTM_JIT_CUDA
 // Enqueued on the current stream. `like` is any tensor on the device; to be called inside a KernelGuard.
 void sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell,
                            const at::Tensor& like);
 void sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
                             const at::Tensor& like);
+#endif
 
 }  // namespace lltm_jit
-#endif

@@ -30,15 +30,15 @@ class Steps:
         """
         if lengths is None:
             return cls(None, reset, None)
-        lengths = torch.as_tensor(lengths, device=x.device)
-        if lengths.shape != x.shape[1:2]:
+        ends = torch.as_tensor(lengths, device=x.device)
+        if ends.shape != x.shape[1:2]:
             raise RuntimeError(
                 f"{name}(): expected lengths to have shape [batch] = {list(x.shape[1:2])}, "
-                f"but got {list(lengths.shape)}"
+                f"but got {list(ends.shape)}"
             )
         time = torch.arange(x.size(0), device=x.device).unsqueeze(1)
-        inside = time < lengths
-        order = torch.where(inside, lengths - 1 - time, time)
+        inside = time < ends
+        order = torch.where(inside, ends - 1 - time, time)
         return cls(~inside, None if reset is None else reset & inside, order)
 
     @property

@@ -22,7 +22,7 @@ from lltm_jit.ops._library import refuse_non_tensor
 from lltm_jit.ops.rnn._steps import Steps
 from lltm_jit.ops.rnn.sequence import recurrent_sequence
 
-State = Tensor | tuple[Tensor, ...]
+State: TypeAlias = "Tensor | tuple[Tensor, ...]"
 
 
 @dataclass(frozen=True)
@@ -158,8 +158,8 @@ class RecurrentLayer(nn.Module):
             state: as this returns it: ``h_0`` of a cell with one state, else a tuple
                 ``(h_0, c_0, ...)``, each (num_layers * D, B, H), without B for one sequence;
                 zeros when left out.
-            lengths: (B,), how many steps of each sequence there are, in place of packing: the output
-                behind is zero, and the last state is that after the sequence's own last step.
+            lengths: (B,), how many steps of each sequence there are, in place of packing: the
+                output behind is zero, the last state that after the sequence's own last step.
             reset: shaped like ``input`` without its features: steps before which the state is set
                 to zero, as where an episode ends. The other direction is reset behind the step
                 before.

@@ -13,6 +13,8 @@ hidden unit.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from torch import Tensor
 from torch.overrides import has_torch_function
@@ -42,25 +44,25 @@ define(
 # What an element of `control` asks for: see SequenceControl in kernels/rnn/sequence/sequence.h.
 RESETS, HOLDS = 1, 2
 
-KERNEL = "rnn.sequence"  # of which there is a variant for each cell, dtype and size
 _KERNELS = native.kernels_directory()
 
 
-def declare_kernel(name: str, include_paths: tuple = ()) -> None:
+def declare_kernels(name: str, include_paths: tuple[Path, ...] = ()) -> None:
     """Let C++ ask for the CUDA kernels of a cell, whose header lies on the include paths."""
-    variants.declare(
-        variants.Variant(
-            KERNEL,
-            _KERNELS / "rnn" / "variants" / "sequence_cuda.cu",
-            (_KERNELS, *include_paths),
-            prepare="the layer on tensors of these sizes and dtype, forward and backward,",
-            optional=True,
-        ),
-        name,
-    )
+    for kind in ("steps", "forward", "backward"):
+        variants.declare(
+            variants.Variant(
+                f"rnn.sequence_{kind}",
+                _KERNELS / "rnn" / "variants" / f"sequence_{kind}_cuda.cu",
+                (_KERNELS, *include_paths),
+                prepare="the layer on tensors of these sizes and dtype, forward and backward,",
+                optional=True,
+            ),
+            f"{name}_{kind}",
+        )
 
 
-declare_kernel(KERNEL)
+declare_kernels("rnn.sequence")
 
 
 def recurrent_sequence(
