@@ -21,7 +21,7 @@ from torch.overrides import has_torch_function
 
 from lltm_jit import native
 from lltm_jit.jit import variants
-from lltm_jit.ops._library import define, refuse_non_tensors
+from lltm_jit.ops._library import define, refuse_non_tensor
 
 _INPUTS = (
     "Tensor gates, Tensor weight_hh, Tensor? bias_hh, Tensor? parameters, Tensor? h_0, "
@@ -40,6 +40,8 @@ define(
     f"{_INPUTS}, Tensor output, Tensor saved_gates, Tensor saved_cells, bool[6] output_mask) -> "
     "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
+
+_TENSORS = ("gates", "weight_hh", "bias_hh", "parameters", "h_0", "c_0", "control")
 
 # What an element of `control` asks for: see SequenceControl in kernels/rnn/sequence/sequence.h.
 RESETS, HOLDS = 1, 2
@@ -111,6 +113,7 @@ def recurrent_sequence(
             return torch.ops.lltm_jit.recurrent_sequence(*args, reverse, cell)
         return native.rnn.recurrent_sequence(*args, reverse, cell)
     except (TypeError, RuntimeError):
-        optional = ("bias_hh", "parameters", "h_0", "c_0", "control")
-        refuse_non_tensors(recurrent_sequence, ("", *args), optional=("cell", *optional))
+        for name, value in zip(_TENSORS, args, strict=True):
+            optional = name not in ("gates", "weight_hh")
+            refuse_non_tensor("recurrent_sequence", name, value, optional=optional)
         raise

@@ -41,7 +41,8 @@ def assert_same(ours, theirs, our_layer, their_layer, *inputs) -> None:
     found = []
     for results, layer in ((ours, our_layer), (theirs, their_layer)):
         loss = sum((r * w).sum() for r, w in zip(results, weights, strict=True))
-        found.append(torch.autograd.grad(loss, [*inputs, *layer.parameters()]))
+        leaves = [*inputs, *layer.parameters()]
+        found.append(torch.autograd.grad(loss, leaves, retain_graph=True))
     torch.testing.assert_close(*found)
 
 
