@@ -162,7 +162,7 @@ SequenceGradients sequence_backward_formula(const SequenceBackwardInputs& back) 
   if (mask[1]) {
     std::get<1>(grads) = hidden.flatten(0, 1).t().mm(stacked(old_h).flatten(0, 1));
   }
-  if (mask[2]) std::get<2>(grads) = hidden.sum({0, 1});
+  if (mask[2]) std::get<2>(grads) = hidden.flatten(0, 1).sum(0);
   if (mask[3]) std::get<3>(grads) = stacked(grad_parameters).to(dtype);
   if (mask[4]) std::get<4>(grads) = grad[0].to(dtype);
   if (mask[5]) std::get<5>(grads) = cells_of(grad, grad[0]).to(in.c_0->scalar_type());

@@ -240,7 +240,7 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   SequenceGradients grads;
   if (mask[0]) std::get<0>(grads) = grad_gates;
   if (mask[1]) std::get<1>(grads) = grad_weight(grad_hidden, in);
-  if (mask[2]) std::get<2>(grads) = grad_hidden.sum({0, 1});
+  if (mask[2]) std::get<2>(grads) = grad_hidden.flatten(0, 1).sum(0);
   if (mask[3]) std::get<3>(grads) = grad_parameters.sum(1).to(gates.scalar_type());
   std::get<4>(grads) = grad_h_0;
   if (mask[5]) std::get<5>(grads) = grad_c_0.to(c_0->scalar_type());
