@@ -8,6 +8,7 @@
 
 #include <type_traits>
 
+#include "core/cpu/exponentials.h"
 #include "core/cpu/types.h"
 
 namespace lltm_jit {
@@ -27,6 +28,21 @@ struct Math<at::vec::Vectorized<T>> {
     return Vec::blendv(b, a, x > y);
   }
 };
+
+#if defined(CPU_CAPABILITY_AVX512)
+template <>
+inline at::vec::Vectorized<float> Math<at::vec::Vectorized<float>>::exp(const Vec& x) {
+  return exp16(x);
+}
+template <>
+inline at::vec::Vectorized<float> Math<at::vec::Vectorized<float>>::expm1(const Vec& x) {
+  return expm1_16(x);
+}
+template <>
+inline at::vec::Vectorized<float> Math<at::vec::Vectorized<float>>::tanh(const Vec& x) {
+  return tanh16(x);
+}
+#endif
 
 // The last elements of 16-bit rows, one by one: out of line, since few are read so.
 template <typename scalar_t>
