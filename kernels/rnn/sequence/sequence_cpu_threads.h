@@ -80,7 +80,7 @@ void run_steps(const SequenceDivision& division, int64_t steps, const Step& step
   };
   std::vector<Group> groups(division.row_groups);
   const auto run = [&](int64_t begin, int64_t end) C10_NOINLINE {
-    constexpr int kSpins = 4096;  // some tens of microseconds, before the processor is given away
+    constexpr int kSpins = 256;  // a few microseconds, before the processor is given away
     for (int64_t i = 0; i < steps; ++i) {
       for (int64_t s = begin; s < end; ++s) {
         step(i, s);
