@@ -48,7 +48,8 @@ class BackwardSequence {
   const int64_t hidden_ = args_.hidden_size, depth_ = args_.SequenceSizes::gates * hidden_;
   const int64_t blocks_ = ceil_div(hidden_, kLanes);
   const SequenceDivision division_ =
-      divide_sequence(args_.batch_size, blocks_, args_.batch_size * depth_ * hidden_);
+      divide_sequence(args_.batch_size, blocks_, args_.batch_size * depth_ * hidden_,
+                      depth_ * hidden_ * sizeof(row_t));
   Weights weights_{blocks_, depth_};
   // What the weights are multiplied with, of two steps: the gradients of the gates' hidden parts.
   const int64_t gates_stride_ = Weights::row_stride(depth_);

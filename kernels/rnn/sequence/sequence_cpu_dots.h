@@ -118,9 +118,8 @@ class DotPanels : public PanelRanges<float> {
           const int64_t n = std::min(2 * kLanes, depth_ - k);
           at::vec::Vectorized<float> block[kLanes];  // of pairs, which only change places
           for (int64_t i = 0; i < kLanes; ++i) {
-            alignas(64) scalar_t pairs[2 * kLanes] = {};
-            if (i < count) std::copy_n(rows + i * stride + k, n, pairs);
-            block[i] = at::vec::Vectorized<float>::loadu(pairs);
+            block[i] =
+                i < count ? load_pairs(rows + i * stride + k, n) : at::vec::Vectorized<float>(0.0f);
           }
           transpose(block);
           for (int64_t i = 0; 2 * i < n; ++i) {
@@ -174,6 +173,14 @@ class DotPanels : public PanelRanges<float> {
 
   const int64_t depth_;
   const AlignedArray<scalar_t> data_;
+
+  // Up to 2 * kLanes elements; zeros follow.
+  static at::vec::Vectorized<float> load_pairs(const scalar_t* source, int64_t count) {
+    if (count == 2 * kLanes) return at::vec::Vectorized<float>::loadu(source);
+    scalar_t elements[2 * kLanes] = {};
+    std::copy_n(source, count, elements);
+    return at::vec::Vectorized<float>::loadu(elements);
+  }
 
   int64_t padded() const { return ceil_div(depth_, 2) * 2; }
 };

@@ -53,8 +53,9 @@ class ForwardSequence {
   const int64_t whole_ = gates_ % kVectors == 0 ? 1 : kVectors;
   const int64_t group_ = whole_ * std::max<int64_t>(1, 4 * kVectors / (whole_ * gates_));
   const int64_t sums_stride_ = group_ * gates_ * kLanes;
-  const SequenceDivision division_ =
-      divide_sequence(args_.batch_size, blocks_, args_.batch_size * gates_ * hidden_ * hidden_);
+  const int64_t weights_count_ = gates_ * hidden_ * hidden_;
+  const SequenceDivision division_ = divide_sequence(
+      args_.batch_size, blocks_, args_.batch_size* weights_count_, weights_count_ * sizeof(row_t));
   Weights weights_{blocks_ * gates_, hidden_};
   AlignedArray<acc_t> bias_;  // in the order of the weights' columns
   std::vector<AlignedArray<acc_t>> sums_;
