@@ -44,7 +44,7 @@ class Sequence {
     Step step;
     if (in_.control) {
       const Tensor control = in_.control->select(0, t).unsqueeze(1);
-      step.resets = control.bitwise_and(kResets).to(at::kBool);
+      step.resets = control.eq(kResets);  // a row that holds keeps its state
       step.holds = control.bitwise_and(kHolds).to(at::kBool);
       for (Tensor& state : state_) state = state.masked_fill(step.resets, 0);
     }

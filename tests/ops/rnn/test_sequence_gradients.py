@@ -1,0 +1,293 @@
+"""Gradients of whole sequences: every input, order and way of saving."""
+
+from __future__ import annotations
+
+import copy
+import threading
+
+import pytest
+import torch
+from op_testing import DEVICES, NoGradient, bits, subsets
+from sequence_testing import CELLS, STATES, Inputs, inputs_of, reference
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+
+import lltm_jit
+from lltm_jit.functional import recurrent_sequence
+
+
+def small_inputs(cell: str, device: str = "cpu", control: bool = False, **kwargs) -> Inputs:
+    return inputs_of(cell, 3, 2, 3, device=device, control=control, **kwargs)
+
+
+def with_leaves(inputs: Inputs, leaves: list[Tensor]) -> Inputs:
+    """The inputs with other tensors for those that gradients are taken of."""
+    rest = iter(leaves)
+    return Inputs(*(t if t is None else next(rest) for t in inputs[:6]), inputs.control)
+
+
+def ours(cell: str, inputs: Inputs, reverse: bool = False) -> tuple[Tensor, ...]:
+    return recurrent_sequence(cell, *inputs, reverse=reverse)
+
+
+def loss_of(results: tuple[Tensor, ...]) -> Tensor:
+    """Not linear in any result."""
+    return sum(result.pow(3).sum() + result.sin().sum() for result in results)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("control", [False, True])
+@pytest.mark.parametrize("cell", CELLS)
+def test_gradcheck(cell, control, reverse, device):
+    inputs = small_inputs(cell, device, control)
+    if control and reverse:  # what is held then comes first in memory
+        inputs = inputs._replace(control=inputs.control.flip(0))
+    inputs = inputs.requires_grad()
+
+    def function(*leaves):
+        results = ours(cell, with_leaves(inputs, leaves), reverse)
+        return results[: 1 + STATES[cell]]
+
+    leaves = inputs.leaves()
+    assert gradcheck(function, leaves, check_forward_ad=True, check_batched_grad=True)
+    assert gradgradcheck(function, leaves)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("state", [False, True])
+@pytest.mark.parametrize("cell", CELLS)
+def test_gradients_of_every_subset_of_inputs(cell, state, device):
+    inputs = small_inputs(cell, device, control=True, state=state)
+    if device == "cuda":  # what is not written is then seen
+        torch.full((1_000_000,), float("nan"), dtype=torch.double, device=device)
+    for required in subsets(len(inputs.leaves())):
+        given = with_leaves(
+            inputs,
+            [
+                tensor.detach().requires_grad_(wanted)
+                for tensor, wanted in zip(inputs.leaves(), required, strict=True)
+            ],
+        )
+        leaves = [tensor for tensor in given.leaves() if tensor.requires_grad]
+        found = []
+        for function in (ours, reference):
+            first = torch.autograd.grad(loss_of(function(cell, given)), leaves, create_graph=True)
+            second = torch.autograd.grad(sum(g.square().sum() for g in first), leaves)
+            found.append([*first, *second])
+        torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("cell", CELLS)
+def test_third_derivatives(cell, device):
+    inputs = small_inputs(cell, device, control=True)
+    found = []
+    for function in (ours, reference):
+        given = inputs.requires_grad()
+        leaves, loss, orders = given.leaves(), loss_of(function(cell, given)), []
+        for _ in range(3):
+            orders.append(torch.autograd.grad(loss, leaves, create_graph=True))
+            loss = sum(gradient.square().sum() for gradient in orders[-1])
+        found.append(orders)
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("used", [(0,), (1,), (2,), (0, 2), (1, 2)], ids=str)
+@pytest.mark.parametrize("cell", CELLS)
+def test_results_that_nobody_uses(cell, used, device):
+    """By the derivative's own node, and where another node gives it no gradient."""
+    if cell == "gru" and used == (2,):
+        pytest.skip("it has no cell state")
+    inputs = small_inputs(cell, device, control=True)
+
+    def second_derivatives(function, others):
+        given = inputs.requires_grad()
+        results = function(cell, given)
+        kept = [result for i, result in enumerate(results) if i in used]
+        loss = loss_of(kept) + sum(others(r).sum() for i, r in enumerate(results) if i not in used)
+        first = torch.autograd.grad(loss, given.leaves(), create_graph=True, materialize_grads=True)
+        second = torch.autograd.grad(sum(g.square().sum() for g in first), given.leaves())
+        return [*first, *second]
+
+    expected = second_derivatives(reference, Tensor.detach)
+    for others in (Tensor.detach, NoGradient.apply):
+        torch.testing.assert_close(second_derivatives(ours, others), expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("cell", CELLS)
+def test_no_gradient_at_all(cell, device):
+    given = small_inputs(cell, device).requires_grad()
+    sum(NoGradient.apply(result).sum() for result in ours(cell, given)).backward()
+    assert all(tensor.grad is None for tensor in given.leaves())
+
+
+def test_backward_twice_needs_retain_graph():
+    given = small_inputs("lstm").requires_grad()
+    loss = loss_of(ours("lstm", given))
+    loss.backward(retain_graph=True)
+    loss.backward()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        loss.backward()
+
+
+POSITIONS = {name: i for i, name in enumerate(Inputs._fields) if name != "parameters"}
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_input_changed_in_place_is_noticed(position):
+    """Those, too, that only second derivatives read."""
+    given = small_inputs("lstm" if position == "c_0" else "gru", control=True).requires_grad()
+    results = ours("lstm" if position == "c_0" else "gru", given)
+    with torch.no_grad():
+        given[POSITIONS[position]].add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss_of(results).backward()
+
+
+def test_output_changed_in_place_is_noticed():
+    given = small_inputs("lstm").requires_grad()
+    output, _, c_n = ours("lstm", given)
+    output.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        (output.sum() + c_n.sum()).backward()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("cell", CELLS)
+def test_last_states_may_be_changed_in_place(cell, device):
+    inputs = small_inputs(cell, device)
+    found = []
+    for function in (ours, reference):
+        given = inputs.requires_grad()
+        output, *states = function(cell, given)
+        for state in states[: STATES[cell]]:
+            # The reference's are views of its output.
+            (state if function is ours else state.clone()).mul_(2)
+        factor = 1 if function is ours else 2
+        loss = output.sum() + sum(factor * state.sum() for state in states)
+        found.append(torch.autograd.grad(loss, given.leaves()))
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("cell", CELLS)
+def test_saved_tensors_hooks(cell, device):
+    """What is saved can be packed, or wait on the CPU; nothing is kept beside it."""
+    inputs = small_inputs(cell, device, control=True)
+
+    def run(hooks=None):
+        given = inputs.requires_grad()
+        if hooks is None:
+            results = ours(cell, given)
+        else:
+            with hooks:
+                results = ours(cell, given)
+        return torch.autograd.grad(loss_of(results), given.leaves())
+
+    expected = run()
+    assert bits(run(torch.autograd.graph.save_on_cpu())) == bits(expected)
+
+    store: list[Tensor] = []
+
+    def pack(tensor):
+        store.append(tensor.detach().clone())
+        return len(store) - 1
+
+    kept = run(torch.autograd.graph.saved_tensors_hooks(pack, store.__getitem__))
+    assert bits(kept) == bits(expected)
+    # The inputs, the output, the gates and the cell states.
+    assert len(store) == len(inputs.leaves()) + 1 + 3
+
+    zeros = run(torch.autograd.graph.saved_tensors_hooks(lambda t: t, torch.zeros_like))
+    assert not any(torch.equal(z, e) for z, e in zip(zeros[:2], expected[:2], strict=True))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_one_tensor_as_several_inputs(device):
+    _, weight_hh, *_ = inputs_of("lltm", 3, 2, 3, device=device)
+    gates = torch.randn(3, 2, 9, dtype=torch.double, device=device)
+
+    def run(function):
+        leaves = [gates.clone().requires_grad_(), weight_hh.clone().requires_grad_()]
+        state = leaves[0][0, :, :3]
+        given = Inputs(*leaves, None, None, state, state.unsqueeze(0), None)
+        first = torch.autograd.grad(loss_of(function("lltm", given)), leaves, create_graph=True)
+        second = torch.autograd.grad(sum(g.square().sum() for g in first), leaves)
+        return [*first, *second]
+
+    torch.testing.assert_close(run(ours), run(reference))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("cell", CELLS)
+def test_no_graph_without_need(cell, device):
+    given = small_inputs(cell, device).requires_grad()
+    expected = ours(cell, given)
+    with torch.no_grad():
+        plain = ours(cell, given)
+    with torch.inference_mode():
+        inferred = ours(cell, given)
+    assert [r.requires_grad for r in (*expected, *plain, *inferred)] == [True] * 3 + [False] * 6
+    assert all(result.is_inference() for result in inferred)
+    assert bits(plain) == bits(expected) == bits(inferred)
+    state = dict(zip(("h_0", "c_0")[: STATES[cell]], inferred[1:], strict=False))
+    with pytest.raises(RuntimeError, match="Inference tensors cannot be saved for backward"):
+        ours(cell, given._replace(**state))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_backward_adds_to_grad(device):
+    given = small_inputs("gru", device).requires_grad()
+    loss = loss_of(ours("gru", given))
+    expected = torch.autograd.grad(loss, given.leaves(), retain_graph=True)
+    loss.backward(retain_graph=True)
+    torch.testing.assert_close([t.grad for t in given.leaves()], list(expected), rtol=0, atol=0)
+    loss.backward()
+    torch.testing.assert_close([t.grad for t in given.leaves()], [2 * e for e in expected])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", ["LLTM", "LSTM", "GRU"])
+@pytest.mark.parametrize("checkpoint", [0, 2])
+def test_second_derivatives_of_layers(kind, checkpoint, device):
+    """Which cuDNN refuses of its own; here of two layers in both directions."""
+    options = {"bidirectional": True, "dtype": torch.double, "device": device}
+    layer = getattr(lltm_jit, kind)(2, 3, 2, checkpoint=checkpoint, **options)
+    x = torch.randn(4, 2, 2, dtype=torch.double, device=device, requires_grad=True)
+    leaves = [x, *layer.parameters()]
+
+    def penalty(x):
+        (gradient,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
+        return (gradient.norm() - 1).square()
+
+    found = torch.autograd.grad(penalty(x), leaves)
+    along = [torch.randn_like(tensor) for tensor in leaves]
+    slope = sum((a * g).sum() for a, g in zip(along, found, strict=True))
+    values = []
+    for step in (1e-5, -1e-5):
+        moved = copy.deepcopy(layer)
+        with torch.no_grad():
+            for parameter, direction in zip(moved.parameters(), along[1:], strict=True):
+                parameter.add_(direction, alpha=step)
+        layer, kept = moved, layer
+        values.append(penalty((x + step * along[0]).detach().requires_grad_()))
+        layer = kept
+    torch.testing.assert_close((values[0] - values[1]) / 2e-5, slope, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("cell", CELLS)
+def test_backward_in_another_thread(cell, device):
+    given = small_inputs(cell, device).requires_grad()
+    loss = loss_of(ours(cell, given))
+    expected = torch.autograd.grad(loss, given.leaves(), retain_graph=True)
+    found: list[Tensor] = []
+    thread = threading.Thread(
+        target=lambda: found.extend(torch.autograd.grad(loss, given.leaves()))
+    )
+    thread.start()
+    thread.join()
+    assert bits(found) == bits(expected)
