@@ -109,7 +109,7 @@ def operations(case: Case, layer: str, phase: str) -> int:
 _CLOCK = 1.8e9
 _SMS = 132
 _CLUSTERS = {1: 132, 2: 66, 4: 30, 8: 15, 16: 7}  # of so many blocks, that run at once
-_BLOCK_BYTES = (227 + 128) * 1024  # of weights: shared memory and half of the registers
+_BLOCK_BYTES = (227 + 192) * 1024  # of weights: shared memory, three quarters of the registers
 _ROWS = 4  # that one takes, at the least: half of a product of 16-bit types
 _BARRIER, _EXCHANGE = 60, 300  # of a block; in a cluster
 _RECEIVED = 21  # bytes a cycle
@@ -125,13 +125,13 @@ def gpu_floor(case: Case, layer: str, phase: str) -> float:
 
     A step waits for the output of the one before, so its parts come one after the other: the
     output's way to the blocks that need it, the products, and the cell. A cluster takes some rows
-    of the batch, and shares the hidden units; where the weights do not fit into one, the whole
+    of the batch, and shares the hidden units; or, where the weights do not fit into one, the whole
     grid does. The backward pass goes through as long a chain. The library makes the products of
     all steps at once: one forward, three more backward.
     """
     rows, hidden, cost = case.batch_size, case.hidden_size, _COST.get(case.dtype, 1)
     weights, width = gates(layer) * hidden**2, case.dtype.itemsize
-    chains = []
+    chains = [_GRID + cost * rows * weights / (_SMS * _SM_PRODUCTS)]
     for blocks, clusters in _CLUSTERS.items():
         if weights * width > blocks * _BLOCK_BYTES:
             continue
@@ -139,8 +139,6 @@ def gpu_floor(case: Case, layer: str, phase: str) -> float:
         received = of_cluster * hidden * width / _RECEIVED
         exchange = _BARRIER if blocks == 1 else _EXCHANGE + received
         chains.append(exchange + cost * of_cluster * weights / (blocks * _SM_PRODUCTS))
-    if not chains:
-        chains = [_GRID + cost * rows * weights / (_SMS * _SM_PRODUCTS)]
     chain = (min(chains) + _CELL) / _CLOCK
     product = 2 * cost * rows * weights / _LIBRARY
     return chain + product if phase == FORWARD else 2 * chain + 4 * product
