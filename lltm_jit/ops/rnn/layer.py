@@ -6,9 +6,8 @@ of directions (2 if bidirectional), G and S the gates and states of the cell.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
@@ -108,7 +107,8 @@ class RecurrentLayer(nn.Module):
         self.bidirectional = bidirectional
         self.checkpoint = checkpoint
         rows = self.cell.gates * hidden_size
-        for layer, suffix in self._places():
+        places = [(layer, name) for layer in range(num_layers) for name in self._suffixes(layer)]
+        for layer, suffix in places:
             inputs = input_size if layer == 0 else hidden_size * self._directions
             shapes: dict[str, tuple[int, ...]] = {
                 "weight_ih": (rows, inputs),
@@ -127,12 +127,9 @@ class RecurrentLayer(nn.Module):
     def _directions(self) -> int:
         return 2 if self.bidirectional else 1
 
-    def _places(self) -> Iterator[tuple[int, str]]:
-        """The layer and the suffix of each set of parameters, in the order of states."""
-        for layer in range(self.num_layers):
-            yield layer, f"l{layer}"
-            if self.bidirectional:
-                yield layer, f"l{layer}_reverse"
+    def _suffixes(self, layer: int) -> list[str]:
+        """Of a layer's sets of parameters, in the order of states."""
+        return [f"l{layer}", f"l{layer}_reverse"][: self._directions]
 
     def reset_parameters(self) -> None:
         """Draw every parameter uniformly from ±1/sqrt(hidden_size)."""
@@ -276,12 +273,12 @@ class RecurrentLayer(nn.Module):
     ) -> tuple[Tensor, list[Tensor]]:
         """Run all layers over (L, B, I); also the last states, each (num_layers * D, B, H)."""
         ends: list[list[Tensor]] = []
-        for layer, places in itertools.groupby(enumerate(self._places()), lambda item: item[1][0]):
+        for layer in range(self.num_layers):
             if layer and self.dropout:
                 x = F.dropout(x, self.dropout, self.training)
             outputs = []
-            for number, (_, suffix) in places:
-                old = None if states is None else [tensor[number] for tensor in states]
+            for suffix in self._suffixes(layer):
+                old = None if states is None else [tensor[len(ends)] for tensor in states]
                 output, end = self._direction(x, suffix, old, steps)
                 outputs.append(output)
                 ends.append(end)
@@ -302,7 +299,8 @@ class RecurrentLayer(nn.Module):
         else:
             output, h_n, c_n = self._checkpointed(suffix, x, h_0, c_0, control, backwards)
         output = steps.turned(output) if reverse else output
-        return output, [h_n, *c_n.unbind(0)]
+        # Not by unbind(), which torch.export does not load where there is none.
+        return output, [h_n, *(c_n[i] for i in range(self.cell.states - 1))]
 
     def _run(
         self,
