@@ -1,7 +1,7 @@
 """Maps folders of the checkout into the wheel, so that an installed copy can build itself.
 
-`kernels/` becomes `lltm_jit/kernels/`; `examples/scale_add/`, the template of `new --standalone`,
-becomes `lltm_jit/template/`. With LLTM_JIT_PREBUILD=1 the kernels are compiled into the wheel as
+`kernels/` becomes `lltm_jit/kernels/`; `examples/scale_add/` and `examples/peephole/`, the templates
+of `new --standalone` and `new --cell`, become `lltm_jit/templates/...`. With LLTM_JIT_PREBUILD=1 the kernels are compiled into the wheel as
 well, to a library for each family, for the torch that is installed:
 `LLTM_JIT_PREBUILD=1 python -m pip wheel --no-build-isolation --no-deps .`
 
@@ -19,7 +19,11 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).resolve().parent
-FOLDERS = {"lltm_jit.kernels": "kernels", "lltm_jit.template": "examples/scale_add"}
+FOLDERS = {
+    "lltm_jit.kernels": "kernels",
+    "lltm_jit.templates.scale_add": "examples/scale_add",
+    "lltm_jit.templates.peephole": "examples/peephole",
+}
 SUFFIXES = ("h", "cuh", "cpp", "cu", "json", "md", "py", "toml")
 SOURCE_PATTERNS = [f"**/*.{suffix}" for suffix in SUFFIXES]
 # Benchmarks of the project itself, which are not installed with it.

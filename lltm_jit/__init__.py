@@ -14,6 +14,7 @@ from lltm_jit.ops.basic.my_op import MyOp
 from lltm_jit.ops.basic.sigmoid import Sigmoid
 from lltm_jit.ops.rnn.layers import GRU, LLTM, LSTM
 from lltm_jit.ops.rnn.lltm import LLTMCell
+from lltm_jit.ops.rnn.own_cell import recurrent_cell
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -44,6 +45,7 @@ __all__ = [
     "load_inline",
     "load_ipython_extension",
     "my_op",
+    "recurrent_cell",
     "reload",
     "sigmoid",
     "watch",

@@ -54,6 +54,10 @@ class PackageInfo:
 
 AT_IMPORT = ("basic", "rnn")  # the families that importing the package loads
 
+# What is called with a family's module when it comes into force, and with a reload of the package.
+when_used: dict[str, list[Callable[[ModuleType], None]]] = {}
+when_reloaded: list[Callable[[], object]] = []
+
 _current: dict[str, Build] = {}
 _pending: dict[str, BackgroundBuild[Build]] = {}
 _placeholders: dict[str, Placeholders] = {}
@@ -151,6 +155,8 @@ def use(build: Build) -> None:
         globals()[family] = build.module
         _current[family] = build
         _pending.pop(family, None)
+        for listener in when_used.get(family, ()):
+            listener(build.module)
         if placeholders := _placeholders.pop(family, None):
             placeholders.remove()
 
@@ -217,6 +223,8 @@ def reload(module: ModuleType | None = None) -> Reload | ModuleType:
         if old is not build:
             use(build)
             changed |= dict.fromkeys(differences(old.content, build.content) if old else ["loaded"])
+    for again in when_reloaded:
+        again()
     return Reload(builds, tuple(changed), time.perf_counter() - began)
 
 

@@ -1,7 +1,8 @@
 """``new NAME``: a working operator to start from, made of the files of ``my_op`` under a new name.
 
 ``new NAME --standalone`` writes a small project of its own that uses ``lltm_jit.load``: the example
-``scale_add`` under a new name. Both templates are tested, so that they cannot fall behind.
+``scale_add`` under a new name; ``new NAME --cell`` a recurrent cell with its layer, ``peephole``.
+All templates are tested, so that they cannot fall behind.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from lltm_jit.jit import LltmJitError
 
 from . import _extensions
 
-STANDALONE_TEMPLATE = "scale_add"
+STANDALONE_TEMPLATE, CELL_TEMPLATE = "scale_add", "peephole"
 TEMPLATE, TEMPLATE_FAMILY = "my_op", "basic"
 TEMPLATE_BINDINGS = f"kernels/{TEMPLATE_FAMILY}/bindings.cpp"
 # Those of C++ that are none in Python, and could be a name in snake_case.
@@ -41,11 +42,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     place.add_argument(
         "--standalone", action="store_true", help="write a project of its own in the folder NAME"
     )
+    place.add_argument(
+        "--cell",
+        action="store_true",
+        help="write a recurrent cell and its layer in the folder NAME",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.standalone:
-        for path in create_standalone(Path.cwd(), args.name):
+    if args.standalone or args.cell:
+        template = CELL_TEMPLATE if args.cell else STANDALONE_TEMPLATE
+        for path in create_standalone(Path.cwd(), args.name, template):
             print(f"  {path}")
         print(f"Now: cd {args.name} && python -m pytest")
         return 0
@@ -106,7 +113,7 @@ def template_files(checkout: Path) -> list[str]:
     return [path.relative_to(checkout).as_posix() for path in files]
 
 
-def create_standalone(parent: Path, name: str) -> list[str]:
+def create_standalone(parent: Path, name: str, template: str = STANDALONE_TEMPLATE) -> list[str]:
     """Write a project `name` below `parent`; returns the names of its files.
 
     Raises:
@@ -117,24 +124,24 @@ def create_standalone(parent: Path, name: str) -> list[str]:
         raise LltmJitError(f"the project would hide the module {name!r} from its own tests")
     if (parent / name).exists():
         raise LltmJitError(f"{parent / name} exists already")
-    template = standalone_template()
+    folder = template_folder(template)
     written = []
-    for source in sorted(template.rglob("*")):
+    for source in sorted(folder.rglob("*")):
         if source.suffix not in (".py", ".toml", ".md", ".h", ".cpp", ".cu"):
             continue
-        path = renamed(str(source.relative_to(template)), name, STANDALONE_TEMPLATE)
+        path = renamed(str(source.relative_to(folder)), name, template)
         target = parent / name / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(renamed(source.read_text("utf-8"), name, STANDALONE_TEMPLATE), "utf-8")
+        target.write_text(renamed(source.read_text("utf-8"), name, template), "utf-8")
         written.append(f"{name}/{path}")
     return written
 
 
-def standalone_template() -> Path:
-    """The example's folder: inside an installed package, or among the examples of a checkout."""
+def template_folder(template: str) -> Path:
+    """An example's folder: inside an installed package, or among the examples of a checkout."""
     package = Path(native.__file__).parent
-    installed = package / "template"
-    return installed if installed.is_dir() else package.parent / "examples" / STANDALONE_TEMPLATE
+    installed = package / "templates" / template
+    return installed if installed.is_dir() else package.parent / "examples" / template
 
 
 def check_name(name: str) -> None:

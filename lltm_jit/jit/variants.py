@@ -144,6 +144,15 @@ def load(variant: Variant, function: str) -> int:
         ToolchainError, CacheError: there is no compiler, or no place for the build.
         LltmJitError: it is not loaded, and the current stream is being captured.
     """
+    return _address(build_of(variant), function)
+
+
+def build_of(variant: Variant) -> Build:
+    """A variant's build as it is loaded, for the same files; it is built first where needed.
+
+    Raises:
+        BuildError, ToolchainError, CacheError, LltmJitError: as :func:`load`.
+    """
     toolchain = detect(variant.name)
     spec = variant.spec(toolchain)
     build = engine.loaded(spec, toolchain)
@@ -153,7 +162,7 @@ def load(variant: Variant, function: str) -> int:
         if variant.packaged:
             build = prebuilt.load(_packaged(variant, variant.packaged), spec, toolchain)
         build = build or engine.load(spec, toolchain)
-    return _address(build, function)
+    return build
 
 
 def listed(kernels: Path) -> list[Variant]:

@@ -52,6 +52,19 @@ def test_the_standalone_project_passes_its_tests(tmp_path, shared_root, monkeypa
         create_standalone(tmp_path, "blend")
 
 
+def test_the_new_cell_passes_its_tests(tmp_path, shared_root, monkeypatch):
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(shared_root))
+    written = create_standalone(tmp_path, "leaky_unit", "peephole")
+    names = ["README.md", "leaky_unit.h", "leaky_unit.py", "test_leaky_unit.py"]
+    assert sorted(written) == [f"leaky_unit/{name}" for name in names]
+    assert "struct LeakyUnitCell {" in (tmp_path / "leaky_unit" / "leaky_unit.h").read_text()
+    for path in written:
+        assert "peephole" not in (tmp_path / path).read_text().lower()
+    done = run_in(CHECKOUT, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "leaky_unit")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+
+
 WITH_THE_WHEEL = """
 import torch, lltm_jit, blend
 assert blend.blend(*torch.tensor([[1.0], [2.0], [3.0]])).tolist() == [5]

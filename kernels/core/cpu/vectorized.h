@@ -8,6 +8,7 @@
 
 #include <type_traits>
 
+#include "core/cpu/exponentials.h"
 #include "core/cpu/types.h"
 
 namespace lltm_jit {
@@ -27,6 +28,21 @@ struct Math<at::vec::Vectorized<T>> {
     return Vec::blendv(b, a, x > y);
   }
 };
+
+#if defined(CPU_CAPABILITY_AVX512)
+template <>
+inline at::vec::Vectorized<float> Math<at::vec::Vectorized<float>>::exp(const Vec& x) {
+  return exp16(x);
+}
+template <>
+inline at::vec::Vectorized<float> Math<at::vec::Vectorized<float>>::expm1(const Vec& x) {
+  return expm1_16(x);
+}
+template <>
+inline at::vec::Vectorized<float> Math<at::vec::Vectorized<float>>::tanh(const Vec& x) {
+  return tanh16(x);
+}
+#endif
 
 // The last elements of 16-bit rows, one by one: out of line, since few are read so.
 template <typename scalar_t>
@@ -51,6 +67,28 @@ inline at::vec::Vectorized<opmath_t<scalar_t>> load(const scalar_t* source, int6
   }
 }
 
+// The first `count` lanes, rounded to a 16-bit type.
+template <typename scalar_t>
+inline void store_rounded(scalar_t* target, const at::vec::Vectorized<float>& value,
+                          int64_t count) {
+#if defined(CPU_CAPABILITY_AVX512)
+  // convert_from_float() rounds two vectors, which takes twice as long.
+  __m256i rounded;
+  if constexpr (std::is_same_v<scalar_t, c10::Half>) {
+    rounded = at::vec::cvtfp32_fp16(value);
+  } else {
+    rounded = at::vec::cvtfp32_bf16(value);
+  }
+  if (count == at::vec::Vectorized<float>::size()) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), rounded);
+  } else {
+    _mm256_mask_storeu_epi16(target, (1u << count) - 1, rounded);
+  }
+#else
+  at::vec::convert_from_float<scalar_t>(value, value).store(target, static_cast<int>(count));
+#endif
+}
+
 // Writes the first `count` lanes, rounded to the element type.
 template <typename scalar_t>
 inline void store(scalar_t* target, const at::vec::Vectorized<opmath_t<scalar_t>>& value,
@@ -58,7 +96,7 @@ inline void store(scalar_t* target, const at::vec::Vectorized<opmath_t<scalar_t>
   if constexpr (std::is_same_v<scalar_t, opmath_t<scalar_t>>) {
     value.store(target, static_cast<int>(count));
   } else {
-    at::vec::convert_from_float<scalar_t>(value, value).store(target, static_cast<int>(count));
+    store_rounded(target, value, count);
   }
 }
 

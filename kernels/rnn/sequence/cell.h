@@ -109,9 +109,9 @@ LLTM_JIT_HOST_DEVICE void run_step(const CellStep<Cell, T>& in, T (&now)[Cell::k
     }
   };
   if constexpr (Traits::kAddsGates) {
-    T zeros[Traits::kGates];
+    T zeros[Traits::kGates];  // negative ones, which change no sum, as compilers know
     LLTM_JIT_UNROLL
-    for (int g = 0; g < Traits::kGates; ++g) zeros[g] = T(0);
+    for (int g = 0; g < Traits::kGates; ++g) zeros[g] = T(-0.0);
     with(zeros);
   } else {
     with(in.h);
@@ -139,6 +139,7 @@ class CellDerivative {
   static constexpr int kVariables = kOld + Traits::kStates;
 
  public:
+  CellDerivative() = default;
   LLTM_JIT_HOST_DEVICE explicit CellDerivative(const Step& in) {
     CellStep<Cell, Dual<T, kVariables>> variables;
     number<0, Traits::kGates>(in.x, variables.x);
@@ -194,6 +195,7 @@ class CellDerivative<Cell, T, true> {
   using Step = CellStep<Cell, T>;
 
  public:
+  CellDerivative() = default;
   LLTM_JIT_HOST_DEVICE explicit CellDerivative(const Step& in) : in_(in) {}
 
   LLTM_JIT_HOST_DEVICE Step operator()(const T (&grad_now)[Traits::kStates]) const {

@@ -9,8 +9,11 @@
 
 namespace lltm_jit {
 
+// Note [Flattened]
+// g++ weighs the cell's maths before it knows how little is left of it, and would call it as a function,
+// with vectors in memory: in the backward step most partials of the dual numbers are known to be zero.
 template <typename Cell, typename scalar_t>
-void cell_forward_row(const CellForwardRow& row) {
+[[gnu::flatten]] void cell_forward_row(const CellForwardRow& row) {
   using Traits = CellTraits<Cell>;
   using acc_t = opmath_t<scalar_t>;
   using Vec = at::vec::Vectorized<acc_t>;
@@ -54,7 +57,7 @@ void cell_forward_row(const CellForwardRow& row) {
 }
 
 template <typename Cell, typename scalar_t>
-void cell_backward_row(const CellBackwardRow& row) {
+[[gnu::flatten]] void cell_backward_row(const CellBackwardRow& row) {
   using Traits = CellTraits<Cell>;
   using acc_t = opmath_t<scalar_t>;
   using Vec = at::vec::Vectorized<acc_t>;

@@ -17,8 +17,9 @@ namespace lltm_jit {
 // What a step does to a row, beside computing it.
 enum SequenceControl : uint8_t {
   kResets = 1,  // the state is set to zero before the step
-  kHolds =
-      2,  // the step is not computed: the output is zero, the state stays. Nothing else follows.
+  // The step is not computed: the output is zero, the state stays. Only before a row's first step that is
+  // computed, or after its last.
+  kHolds = 2,
 };
 
 // An array of steps and rows whose strides, in elements, may be anything; a step's may be negative, which

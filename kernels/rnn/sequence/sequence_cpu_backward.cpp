@@ -1,12 +1,12 @@
 // The steps of a sequence on the CPU, from the last to the first.
 #include "rnn/sequence/sequence_cpu.h"
-#include "rnn/sequence/sequence_cpu_panels.h"
+#include "rnn/sequence/sequence_cpu_dots.h"
 #include "rnn/sequence/sequence_cpu_threads.h"
 
 namespace lltm_jit {
 namespace {
 
-template <typename scalar_t>
+template <typename scalar_t, typename Weights>
 class BackwardSequence {
  public:
   BackwardSequence(const SequenceBackwardArgs& args, void (*cell)(const CellBackwardRow&))
@@ -38,7 +38,6 @@ class BackwardSequence {
   }
 
  private:
-  using Weights = Panels<scalar_t>;
   using acc_t = typename Weights::acc_t;
   using row_t = typename Weights::row_t;
   static constexpr int64_t kLanes = Weights::kLanes;
@@ -49,11 +48,12 @@ class BackwardSequence {
   const int64_t hidden_ = args_.hidden_size, depth_ = args_.SequenceSizes::gates * hidden_;
   const int64_t blocks_ = ceil_div(hidden_, kLanes);
   const SequenceDivision division_ =
-      divide_sequence(args_.batch_size, blocks_, args_.batch_size * depth_ * hidden_);
+      divide_sequence(args_.batch_size, blocks_, args_.batch_size * depth_ * hidden_,
+                      depth_ * hidden_ * sizeof(row_t));
   Weights weights_{blocks_, depth_};
   // What the weights are multiplied with, of two steps: the gradients of the gates' hidden parts.
   const int64_t gates_stride_ = Weights::row_stride(depth_);
-  const AlignedArray<row_t> gates_ = aligned_array<row_t>(2 * args_.batch_size * gates_stride_);
+  const AlignedArray<row_t> gates_ = aligned_zeros<row_t>(2 * args_.batch_size * gates_stride_);
   // The products, and the gradients that reach the states without the weights.
   const int64_t h_stride_ = blocks_ * kLanes;
   const AlignedArray<acc_t> grad_h_ = aligned_array<acc_t>(args_.batch_size * h_stride_);
@@ -181,8 +181,10 @@ class BackwardSequence {
 }  // namespace
 
 void sequence_backward_cpu(const SequenceBackwardArgs& args, const CpuCell& cell) {
-  dispatch_floating(args.type, [&](auto scalar) {
-    BackwardSequence<decltype(scalar)>(args, cell.backward[static_cast<int>(args.type)]).run();
+  dispatch_weights(args.type, [&](auto scalar, auto weights) {
+    using Weights = typename decltype(weights)::type;
+    BackwardSequence<decltype(scalar), Weights>(args, cell.backward[static_cast<int>(args.type)])
+        .run();
   });
 }
 

@@ -1,12 +1,12 @@
 // The steps of a sequence on the CPU.
 #include "rnn/sequence/sequence_cpu.h"
-#include "rnn/sequence/sequence_cpu_panels.h"
+#include "rnn/sequence/sequence_cpu_dots.h"
 #include "rnn/sequence/sequence_cpu_threads.h"
 
 namespace lltm_jit {
 namespace {
 
-template <typename scalar_t>
+template <typename scalar_t, typename Weights>
 class ForwardSequence {
  public:
   ForwardSequence(const SequenceForwardArgs& args, void (*cell)(const CellForwardRow&))
@@ -37,7 +37,6 @@ class ForwardSequence {
   }
 
  private:
-  using Weights = Panels<scalar_t>;
   using acc_t = typename Weights::acc_t;
   using row_t = typename Weights::row_t;
   static constexpr int64_t kLanes = Weights::kLanes;
@@ -48,19 +47,21 @@ class ForwardSequence {
   const int gates_ = args_.SequenceSizes::gates;
   const int64_t hidden_ = args_.hidden_size;
   const int64_t blocks_ = ceil_div(hidden_, kLanes);
-  // Blocks of units whose gates are done together: as many as fill whole panels.
-  const int64_t group_ = gates_ % RegisterTile<acc_t>::kVectors == 0
-                             ? 1
-                             : static_cast<int64_t>(RegisterTile<acc_t>::kVectors);
+  // Blocks of units whose gates are done together: as many as fill whole panels, and a few of those, so
+  // that a call of the cell has enough to do.
+  static constexpr int64_t kVectors = RegisterTile<acc_t>::kVectors;
+  const int64_t whole_ = gates_ % kVectors == 0 ? 1 : kVectors;
+  const int64_t group_ = whole_ * std::max<int64_t>(1, 4 * kVectors / (whole_ * gates_));
   const int64_t sums_stride_ = group_ * gates_ * kLanes;
-  const SequenceDivision division_ =
-      divide_sequence(args_.batch_size, blocks_, args_.batch_size * gates_ * hidden_ * hidden_);
+  const int64_t weights_count_ = gates_ * hidden_ * hidden_;
+  const SequenceDivision division_ = divide_sequence(
+      args_.batch_size, blocks_, args_.batch_size* weights_count_, weights_count_ * sizeof(row_t));
   Weights weights_{blocks_ * gates_, hidden_};
   AlignedArray<acc_t> bias_;  // in the order of the weights' columns
   std::vector<AlignedArray<acc_t>> sums_;
   // What the weights are multiplied with, of two steps: h as it was before, and as it is after it.
   const int64_t h_stride_ = Weights::row_stride(hidden_);
-  const AlignedArray<row_t> h_ = aligned_array<row_t>(2 * args_.batch_size * h_stride_);
+  const AlignedArray<row_t> h_ = aligned_zeros<row_t>(2 * args_.batch_size * h_stride_);
   const int64_t states_stride_ = args_.batch_size * hidden_;
   const AlignedArray<acc_t> states_ = aligned_array<acc_t>(args_.states * states_stride_);
 
@@ -171,8 +172,10 @@ class ForwardSequence {
 }  // namespace
 
 void sequence_forward_cpu(const SequenceForwardArgs& args, const CpuCell& cell) {
-  dispatch_floating(args.type, [&](auto scalar) {
-    ForwardSequence<decltype(scalar)>(args, cell.forward[static_cast<int>(args.type)]).run();
+  dispatch_weights(args.type, [&](auto scalar, auto weights) {
+    using Weights = typename decltype(weights)::type;
+    ForwardSequence<decltype(scalar), Weights>(args, cell.forward[static_cast<int>(args.type)])
+        .run();
   });
 }
 

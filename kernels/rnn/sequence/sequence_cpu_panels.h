@@ -21,19 +21,40 @@ AlignedArray<T> aligned_array(int64_t size) {
   return AlignedArray<T>(static_cast<T*>(::operator new[](size * sizeof(T), std::align_val_t{64})));
 }
 
+template <typename T>
+AlignedArray<T> aligned_zeros(int64_t size) {
+  auto array = aligned_array<T>(size);
+  std::fill_n(array.get(), size, T(0));
+  return array;
+}
+
+template <typename acc_t>
+struct PanelRanges {
+  static constexpr int64_t kLanes = at::vec::Vectorized<acc_t>::size();
+
+  // Calls function(first vector, vectors) for the panels of vectors [begin, end).
+  template <typename Function>
+  static void for_each_panel(int64_t begin, int64_t end, const Function& function) {
+    for (int64_t vectors; begin < end; begin += vectors) {
+      vectors = std::min(panel_columns<acc_t>((end - begin) * kLanes) / kLanes, end - begin);
+      function(begin, vectors);
+    }
+  }
+};
+
 // The right-hand side of A B, where A has rows of the arithmetic type.
 template <typename scalar_t>
-class Panels {
+class Panels : public PanelRanges<opmath_t<scalar_t>> {
  public:
   using acc_t = opmath_t<scalar_t>;
   using row_t = acc_t;  // an element of A
   using Vec = at::vec::Vectorized<acc_t>;
-  static constexpr int64_t kLanes = Vec::size();
+  using PanelRanges<acc_t>::kLanes;
 
   Panels(int64_t vectors, int64_t depth)
       : depth_(depth), data_(aligned_array<acc_t>(vectors * depth * kLanes)) {}
 
-  // Of the elements of a row of A with room between rows that are whole pages apart, which would share
+  // Of the elements of rows of A, which begin as zeros: with room between rows that are whole pages apart, which would share
   // their places in the cache.
   static int64_t row_stride(int64_t depth) { return ceil_div(depth, kLanes) * kLanes + kLanes; }
 
@@ -48,7 +69,8 @@ class Panels {
   // rows_of(v, count) of a matrix with this stride; `count` of them, if fewer than its lanes.
   template <typename RowsOf>
   void pack_rows(int64_t begin, int64_t end, int64_t stride, const RowsOf& rows_of) {
-    for_each_panel(begin, end, [&](int64_t first, int64_t vectors, acc_t* panel) {
+    this->for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
+      acc_t* panel = panel_of(first);
       for (int64_t v = 0; v < vectors; ++v) {
         int64_t count;
         const scalar_t* rows = rows_of(first + v, count);
@@ -70,7 +92,8 @@ class Panels {
   // The same of a matrix that has the columns as columns, column_count in all.
   void pack_columns(int64_t begin, int64_t end, const scalar_t* matrix, int64_t stride,
                     int64_t column_count) {
-    for_each_panel(begin, end, [&](int64_t first, int64_t vectors, acc_t* panel) {
+    this->for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
+      acc_t* panel = panel_of(first);
       for (int64_t k = 0; k < depth_; ++k) {
         for (int64_t v = first; v < first + vectors; ++v, panel += kLanes) {
           const int64_t n = std::min(kLanes, column_count - v * kLanes);
@@ -84,7 +107,8 @@ class Panels {
   // begin with the range.
   void multiply(const row_t* a, int64_t a_stride, int64_t rows, int64_t begin, int64_t end,
                 const acc_t* initial, acc_t* c, int64_t c_stride) const {
-    for_each_panel(begin, end, [&](int64_t first, int64_t vectors, const acc_t* panel) {
+    this->for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
+      const acc_t* panel = panel_of(first);
       Tile<acc_t> tile{};
       tile.a_row_stride = a_stride;
       tile.a_depth_stride = 1;
@@ -110,14 +134,7 @@ class Panels {
   const int64_t depth_;
   const AlignedArray<acc_t> data_;
 
-  // Calls function(first vector, vectors, panel).
-  template <typename Function>
-  void for_each_panel(int64_t begin, int64_t end, const Function& function) const {
-    for (int64_t vectors; begin < end; begin += vectors) {
-      vectors = std::min(panel_columns<acc_t>((end - begin) * kLanes) / kLanes, end - begin);
-      function(begin, vectors, data_.get() + begin * depth_ * kLanes);
-    }
-  }
+  acc_t* panel_of(int64_t first) const { return data_.get() + first * depth_ * kLanes; }
 };
 
 }  // namespace lltm_jit

@@ -4,7 +4,8 @@
 // Rows of a batch do not depend on each other: a thread that has some to itself goes through the whole
 // sequence with them and waits for nobody. Where there are too few rows for that, some threads share
 // them: each has a part of the hidden units, and needs the outputs of all at the next step, so
-// that they meet once a step. An element's arithmetic is the same however it is shared.
+// that they meet once a step. That is also better where a part of the weights fits a core's own cache, and
+// all of them do not. An element's arithmetic is the same however it is shared.
 #pragma once
 
 #include <algorithm>
@@ -34,14 +35,19 @@ struct SequenceDivision {
   }
 };
 
-// `products` are those of a step.
-inline SequenceDivision divide_sequence(int64_t rows, int64_t blocks, int64_t products) {
+// Of the products of a step, and what they read: `weights` in bytes.
+inline SequenceDivision divide_sequence(int64_t rows, int64_t blocks, int64_t products,
+                                        int64_t weights) {
   // A step of so many takes a microsecond, several times what it takes to meet.
   constexpr int64_t kFewestProducts = 1 << 16, kTileRows = 8;
+  constexpr int64_t kCache = 7 << 17;  // most of a core's own second-level cache
   const int64_t threads = at::in_parallel_region() ? 1
                                                    : std::clamp<int64_t>(products / kFewestProducts,
                                                                          1, at::get_num_threads());
-  const int64_t row_groups = std::min(threads, ceil_div(rows, kTileRows));
+  // Where they can, the threads have few enough weights for their own caches.
+  const int64_t parts = ceil_div(weights, kCache);
+  const int64_t most_groups = parts <= threads ? threads / parts : threads;
+  const int64_t row_groups = std::min(most_groups, ceil_div(rows, kTileRows));
   return {row_groups, std::min(blocks, threads / row_groups), rows, blocks};
 }
 
@@ -80,7 +86,7 @@ void run_steps(const SequenceDivision& division, int64_t steps, const Step& step
   };
   std::vector<Group> groups(division.row_groups);
   const auto run = [&](int64_t begin, int64_t end) C10_NOINLINE {
-    constexpr int kSpins = 4096;  // some tens of microseconds, before the processor is given away
+    constexpr int kSpins = 256;  // a few microseconds, before the processor is given away
     for (int64_t i = 0; i < steps; ++i) {
       for (int64_t s = begin; s < end; ++s) {
         step(i, s);

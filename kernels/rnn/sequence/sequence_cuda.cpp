@@ -186,9 +186,21 @@ VariantRequest shape_request(const CudaCell& cell, const SequenceSizes& sizes,
               ", " + number(shape.rows) + " rows a cluster"};
 }
 
+// False where the kernel is not for this device, or could not be compiled.
+bool has_run(cudaError_t error) {
+  if (error == cudaErrorNotSupported) return false;
+  C10_CUDA_CHECK(error);
+  return true;
+}
+
+bool rows_fit(const SequenceBackwardArgs& args) {
+  return arrays_fit(args.grad_output, args.gates, args.output, args.saved_gates, args.grad_gates,
+                    args.grad_hidden) &&
+         pointers_fit(args.old_h);
+}
+
 using Forward = cudaError_t(const SequenceForwardArgs&, cudaStream_t);
 
-// False where the kernel is not for this device, or cannot be compiled.
 bool forward_in_one_launch(const SequenceForwardArgs& args, const SequenceShape& shape,
                            const CudaCell& cell, cudaStream_t stream) {
   static VariantTable<Forward, std::string, std::string, ElementType, int, int, int, int, int, bool,
@@ -204,10 +216,26 @@ bool forward_in_one_launch(const SequenceForwardArgs& args, const SequenceShape&
                              request.constants.emplace_back("CONTROLS", controls ? "1" : "0");
                              return request;
                            });
-  const cudaError_t error = launch ? launch(args, stream) : cudaErrorNotSupported;
-  if (error == cudaErrorNotSupported) return false;
-  C10_CUDA_CHECK(error);
-  return true;
+  return has_run(launch ? launch(args, stream) : cudaErrorNotSupported);
+}
+
+using Backward = cudaError_t(const SequenceBackwardArgs&, cudaStream_t);
+
+bool backward_in_one_launch(const SequenceBackwardArgs& args, const SequenceShape& shape,
+                            const CudaCell& cell, cudaStream_t stream) {
+  static VariantTable<Backward, std::string, std::string, ElementType, int, int, int, int, int,
+                      bool>
+      table;
+  const bool controls = args.control;
+  auto* launch = table.get({cell.kernel, cell.type, args.type, shape.blocks, shape.groups,
+                            shape.splits, shape.rows, shape.shared_tiles, controls},
+                           [&] {
+                             auto request =
+                                 shape_request(cell, args, shape, "_backward", "sequence_backward");
+                             request.constants.emplace_back("CONTROLS", controls ? "1" : "0");
+                             return request;
+                           });
+  return has_run(launch ? launch(args, stream) : cudaErrorNotSupported);
 }
 
 }  // namespace
@@ -222,7 +250,10 @@ void sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell
 
 void sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
                             const Tensor& like) {
-  backward_steps(args, cell, like, c10::cuda::getCurrentCUDAStream());
+  const auto stream = c10::cuda::getCurrentCUDAStream();
+  const auto plan = sequence_plan(args, rows_fit(args), SequencePass::Backward, current_gpu());
+  if (plan.one_launch && backward_in_one_launch(args, plan.shape, cell, stream)) return;
+  backward_steps(args, cell, like, stream);
 }
 
 }  // namespace lltm_jit

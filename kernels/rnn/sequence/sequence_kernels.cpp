@@ -202,7 +202,7 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   const Tensor of_state = gates.new_empty({0}, dtype);
   Tensor grad_c_0 = mask[5] ? empty(c_0->sym_sizes(), of_state) : Tensor();
   Tensor grad_parameters;
-  if (mask[3]) {
+  if (cell.parameters > 0) {
     grad_parameters = empty({cell.parameters, gates.size(1), weight_hh.size(1)}, of_state);
   }
 

@@ -45,8 +45,10 @@ int registers_beside(const SequenceSizes& sizes, SequencePass pass, int rows) {
 }
 
 int tiles_in_registers(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape) {
-  constexpr int kRegisters = 65536, kMost = 255;
-  const int of_thread = std::min(kMost, kRegisters / shape.threads() / 8 * 8);
+  // Each quarter of an SM has as many for its warps.
+  constexpr int kRegistersOfLanes = 16384 / 32, kMost = 255;
+  const int warps = (shape.warps() + 3) / 4;
+  const int of_thread = std::min(kMost, kRegistersOfLanes / warps / 8 * 8);
   return (of_thread - registers_beside(sizes, pass, shape.rows)) / (4 * sizes.gates);
 }
 

@@ -107,8 +107,7 @@ class RecurrentLayer(nn.Module):
         self.bidirectional = bidirectional
         self.checkpoint = checkpoint
         rows = self.cell.gates * hidden_size
-        places = [(layer, name) for layer in range(num_layers) for name in self._suffixes(layer)]
-        for layer, suffix in places:
+        for layer, suffix in ((k, s) for k in range(num_layers) for s in self._suffixes(k)):
             inputs = input_size if layer == 0 else hidden_size * self._directions
             shapes: dict[str, tuple[int, ...]] = {
                 "weight_ih": (rows, inputs),
@@ -128,7 +127,7 @@ class RecurrentLayer(nn.Module):
         return 2 if self.bidirectional else 1
 
     def _suffixes(self, layer: int) -> list[str]:
-        """Of a layer's sets of parameters, in the order of states."""
+        """Of the names of a layer's parameters, in the order of states."""
         return [f"l{layer}", f"l{layer}_reverse"][: self._directions]
 
     def reset_parameters(self) -> None:

@@ -6,6 +6,15 @@
 
 namespace lltm_jit {
 
+// Whether there is code of a shape for this chip; the host asks check_code().
+template <typename Shape>
+constexpr bool kRunsHere =
+#if __CUDA_ARCH__ >= 900
+    true;
+#else
+    Shape::kShape.blocks == 1;
+#endif
+
 // Note [Two copies and no barrier]
 // Step i reads the operand of step i - 1, and writes the other one of two. A block p may write its part of
 // step i into the copy of block q as soon as p has all of step i - 1: q has then sent all its parts of step
@@ -27,7 +36,12 @@ class Exchange {
   static constexpr int kBytes = 2 * kShape.operand_bytes(kArrays);
 
   __device__ __forceinline__ Exchange(const Lane<Shape>& lane, uint32_t buffers, uint32_t barriers)
-      : lane_(lane), buffers_(buffers), barriers_(barriers) {}
+      : buffers_(buffers), barriers_(barriers) {
+    const int n = kShape.row_tiles() == 2 ? lane.split : 0;
+    const int tile = lane.block * kShape.groups + lane.group;
+    part_ = keep((tile * kShape.row_tiles() + n) * kTileBytes + lane.tile_offset());
+    half_ = keep(kWords == 1 ? lane.lane / 16 : 0);
+  }
 
   // Zeros, and barriers; what is written into operands(-1) next is seen by all threads after start().
   __device__ __forceinline__ void clear() const {
@@ -59,6 +73,11 @@ class Exchange {
     return buffers_ + (step & 1) * (kBytes / 2);
   }
 
+  // Of this lane's pack.
+  __device__ __forceinline__ uint32_t own_part(int step) const {
+    return operands(step) + part_ + half_ * 4;
+  }
+
   // Until a step's operand is whole.
   __device__ __forceinline__ void wait(int step) const {
     if constexpr (kCluster) {
@@ -76,19 +95,14 @@ class Exchange {
 
   // Sends this warp's part of a step, lane by lane a pack of each array.
   __device__ __forceinline__ void send(int step, const Words<kWords> (&packs)[kArrays]) const {
-    const int n = kShape.row_tiles() == 2 ? lane_.split : 0;
-    const int tile = lane_.block * kShape.groups + lane_.group;
-    const uint32_t to =
-        operands(step) + (tile * kShape.row_tiles() + n) * kTileBytes + lane_.tile_offset();
+    const uint32_t to = operands(step) + part_;
     if constexpr (!kCluster) {
 #pragma unroll
       for (int a = 0; a < kArrays; ++a) {
-        const int half = kWords == 1 ? lane_.lane / 16 * 4 : 0;
-        store_shared(to + a * kShape.operand_bytes(1) + half, packs[a]);
+        store_shared(own_part(step) + a * kShape.operand_bytes(1), packs[a]);
       }
     } else {
       // With four rows two lanes have halves of the same eight bytes: each sends them to every other block.
-      const int first = kWords == 1 ? lane_.lane / 16 : 0;
       constexpr int kStride = kWords == 1 ? 2 : 1;
       const uint32_t barrier = barriers_ + 8 * (step & 1);
 #pragma unroll
@@ -96,7 +110,7 @@ class Exchange {
         const Words<2> pair = whole(packs[a]);
 #pragma unroll
         for (int p = 0; p < kShape.blocks; p += kStride) {
-          send_to(p + first, to + a * kShape.operand_bytes(1), barrier, pair);
+          send_to(p + half_, to + a * kShape.operand_bytes(1), barrier, pair);
         }
       }
     }
@@ -125,7 +139,7 @@ class Exchange {
       return pack;
     } else {
       const uint32_t other = __shfl_xor_sync(~0u, pack.value[0], 16);
-      const bool low = lane_.lane < 16;
+      const bool low = half_ == 0;
       return {low ? pack.value[0] : other, low ? other : pack.value[0]};
     }
   }
@@ -143,8 +157,9 @@ class Exchange {
 #endif
   }
 
-  Lane<Shape> lane_;
   uint32_t buffers_, barriers_;
+  uint32_t part_;  // where in an operand this lane's part is
+  uint32_t half_;  // which half of its eight bytes this lane has, with four rows
 };
 
 // What a lane of a warp that finishes reads of each step, some steps ahead: packs, and single floats. Nobody
@@ -157,8 +172,9 @@ class Ring {
 
  public:
   __device__ __forceinline__ Ring(const Lane<Shape>& lane, uint32_t shared)
-      : base_(shared + (lane.split * kShape.groups + lane.group) * kStages * kStageBytes),
-        lane_(lane.lane) {}
+      : base_(keep(shared + (lane.split * kShape.groups + lane.group) * kStages * kStageBytes +
+                   lane.lane * kPackBytes)),
+        floats_(lane.lane * (4 - kPackBytes) + kPacks * kPackBytes * 32) {}
 
   // Of the step that is brought; `inside` is whether there is such a thing, else it is zero.
   __device__ __forceinline__ void bring_pack(int i, const void* source, bool inside) const {
@@ -187,14 +203,15 @@ class Ring {
     return base_ + (count & (kStages - 1)) * kStageBytes;
   }
   __device__ __forceinline__ uint32_t pack_address(int count, int i) const {
-    return stage(count) + (i * 32 + lane_) * kPackBytes;
+    return stage(count) + i * 32 * kPackBytes;
   }
   __device__ __forceinline__ uint32_t float_address(int count, int i) const {
-    return stage(count) + kPacks * kPackBytes * 32 + (i * 32 + lane_) * 4;
+    return stage(count) + floats_ + i * 32 * 4;
   }
 
-  uint32_t base_;
-  int lane_, brought_ = 0;
+  uint32_t base_;    // of this lane's first pack
+  uint32_t floats_;  // from there to its first float
+  int brought_ = 0;
 };
 
 // The control bytes of the rows of a lane's elements and of its pack, read two steps ahead.
@@ -226,6 +243,9 @@ class Controls {
   }
   __device__ __forceinline__ bool resets_next(int e) const {
     return kOn && (next_ >> e % 2 * 8 & kResets);
+  }
+  __device__ __forceinline__ bool holds_next(int e) const {
+    return kOn && (next_ >> e % 2 * 8 & kHolds);
   }
   __device__ __forceinline__ bool pack_holds() const { return kOn && (now_ >> 16 & kHolds); }
   __device__ __forceinline__ bool pack_resets() const { return kOn && (now_ >> 16 & kResets); }

@@ -20,9 +20,9 @@ class ForwardThread {
   static constexpr bool kAdds = CellAddsGates<Cell>::value, kCluster = kShape.blocks > 1;
   using Weights = WarpWeights<Shape, scalar_t, kGates, 1>;
   using T = GateFloat;
-  // The input's part of the gates, where the cell does not add it.
+  // The input's part of the gates, in pairs of elements.
   struct Inputs {
-    Words<kWords> gates[kAdds ? 1 : kGates];
+    Words<kWords> gates[kGates];
   };
 
   // Shared memory.
@@ -39,12 +39,14 @@ class ForwardThread {
       : args_(args),
         rows_(static_cast<int>(args.batch_size)),
         hidden_(static_cast<int>(args.hidden_size)),
+        steps_(static_cast<int>(args.steps)),
         exchange_(lane_, shared, shared + kBarriers),
         weights_(lane_, shared + kWeights,
-                 [&](int gate, int unit, int k) { return weight_pair(gate, unit, k); }),
+                 [&](int gate, int unit, int k) { return load_tile(gate, unit, k); }),
         group_sum_(lane_, shared + kSums),
         ring_(lane_, shared + kRing),
         controls_(lane_, args.control, args.control_step_stride, args.steps, args.batch_size),
+        elements_(lane_, rows_, hidden_),
         inside_(lane_.pack_row() < rows_ && lane_.pack_unit() < hidden_) {
     const int64_t row = inside_ ? lane_.pack_row() : 0, unit = inside_ ? lane_.pack_unit() : 0;
     const auto place = [&](const auto& array) {
@@ -56,39 +58,38 @@ class ForwardThread {
   }
 
   __device__ __forceinline__ void run() {
-    const int steps = static_cast<int>(args_.steps);
     begin();
-    for (int step = 0; step < steps; ++step) run_step(step, step + 1 == steps);
-    if (!kCluster && lane_.finishes) write_outputs();
-    if (lane_.finishes) write_state();
+    for (int step = 0; step < steps_; ++step) run_step(step);
+    if (lane_.finishes()) {
+      if constexpr (!kCluster) write_outputs();
+      write_state();
+    }
     exchange_.finish();
   }
 
  private:
-  __device__ __forceinline__ uint32_t weight_pair(int gate, int unit, int k) const {
-    if (unit >= hidden_ || k >= hidden_) return 0;
-    const auto* weights = static_cast<const uint16_t*>(args_.weights);
-    return *reinterpret_cast<const uint32_t*>(
-        weights + (int64_t(gate) * hidden_ + unit) * args_.weights_stride + k);
-  }
-
-  template <typename Number>
-  __device__ __forceinline__ float element_of(const void* states, int k, int e) const {
-    const int row = lane_.row_of(e), unit = lane_.unit_of(e);
-    if (!states || row >= rows_ || unit >= hidden_) return 0;
-    return to_opmath(
-        static_cast<const Number*>(states)[(int64_t(k) * rows_ + row) * hidden_ + unit]);
+  __device__ __forceinline__ Words<4> load_tile(int gate, int unit, int k) const {
+    const auto* from = static_cast<const uint16_t*>(args_.weights) +
+                       (int64_t(gate) * hidden_ + unit) * args_.weights_stride + k;
+    const bool exist = unit < hidden_ && k < hidden_;
+    const auto first = load_weights(from, exist);
+    const auto second = load_weights(from + 2 * args_.weights_stride, exist);
+    return {first.value[0], second.value[0], first.value[1], second.value[1]};
   }
 
   __device__ __forceinline__ void begin() {
     exchange_.clear();
-    if (lane_.finishes) {
+    if (lane_.finishes()) {
 #pragma unroll
       for (int e = 0; e < kElements; ++e) {
-        state_[0][e] = controls_.resets(e) ? 0 : element_of<scalar_t>(args_.old_h, 0, e);
+        state_[0][e] = elements_.template read<scalar_t>(args_.old_h, 0, e);
 #pragma unroll
         for (int k = 1; k < kStates; ++k) {
-          state_[k][e] = controls_.resets(e) ? 0 : element_of<float>(args_.old_cells, k - 1, e);
+          state_[k][e] = elements_.template read<float>(args_.old_cells, k - 1, e);
+        }
+#pragma unroll
+        for (int k = 0; k < kStates; ++k) {
+          if (controls_.resets(e)) state_[k][e] = 0;
         }
       }
 #pragma unroll
@@ -110,8 +111,11 @@ class ForwardThread {
     }
     if (args_.old_h) copy_old_h();
     for (int i = 0; i < SequenceShape::kStages - 1; ++i) bring(i);
-    if constexpr (!kCluster) start_sums(0);
+    if constexpr (!kCluster) read_inputs(0);
     exchange_.start();
+    if constexpr (kControls) {
+      sent_ = load_shared<kWords>(exchange_.own_part(-1));
+    }
   }
 
   // Every block brings all of h to its own copy.
@@ -135,8 +139,8 @@ class ForwardThread {
   }
 
   __device__ __forceinline__ void bring(int step) {
-    if (!lane_.finishes) return;
-    if (step < args_.steps) {
+    if (!lane_.finishes()) return;
+    if (step < steps_) {
 #pragma unroll
       for (int g = 0; g < kGates; ++g) ring_.bring_pack(g, gates_ + 2 * g * hidden_, inside_);
     }
@@ -144,51 +148,58 @@ class ForwardThread {
     gates_ += 2 * args_.gates.step_stride;
   }
 
+  // The input's part of the gates, for start_sums().
+  __device__ __forceinline__ void read_inputs(int step) {
+    if (!lane_.finishes()) return;
+    ring_.wait();
+#pragma unroll
+    for (int g = 0; g < kGates; ++g) inputs_.gates[g] = ring_.pack(g);
+    bring(step + SequenceShape::kStages - 1);
+#pragma unroll
+    for (int g = 0; g < kGates; ++g) inputs_.gates[g] = transpose(inputs_.gates[g]);
+  }
+
   // What the products of a step are added to: the input's part of the gates, or the bias.
-  __device__ __forceinline__ void start_sums(int step) {
+  __device__ __forceinline__ void start_sums(typename Weights::Sums& all) const {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
+        auto& sums = all[n][g];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) sums_[n][g][i] = 0;
-      }
-    }
-    if (!lane_.finishes) return;
-    ring_.wait();
-    Words<kWords> inputs[kGates];
+        for (int i = 0; i < 4; ++i) sums[i] = 0;
+        if (n > 0 || !lane_.finishes()) continue;
+        if constexpr (kAdds) {
+          unpack<scalar_t>(inputs_.gates[g].value[0], sums[0], sums[1]);
+          if constexpr (kWords == 2) {
+            unpack<scalar_t>(inputs_.gates[g].value[1], sums[2], sums[3]);
+          } else {  // the half that is not this lane's is of no account
+            sums[2] = sums[0];
+            sums[3] = sums[1];
+          }
+        } else {
 #pragma unroll
-    for (int g = 0; g < kGates; ++g) inputs[g] = ring_.pack(g);
-#pragma unroll
-    for (int g = 0; g < kGates; ++g) {
-      inputs[g] = transpose(inputs[g]);
-      auto& sums = sums_[0][g];
-      if constexpr (kAdds) {
-        unpack<scalar_t>(inputs[g].value[0], sums[0], sums[1]);
-        if constexpr (kWords == 2) {
-          unpack<scalar_t>(inputs[g].value[1], sums[2], sums[3]);
-        } else {  // the half that is not this lane's is of no account
-          sums[2] = sums[0];
-          sums[3] = sums[1];
+          for (int i = 0; i < 4; ++i) sums[i] = bias_[g][kHalves == 2 ? i / 2 : 0];
         }
-      } else {
-        inputs_.gates[g] = inputs[g];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) sums[i] = bias_[g][kHalves == 2 ? i / 2 : 0];
       }
     }
-    bring(step + SequenceShape::kStages - 1);
   }
 
-  __device__ __forceinline__ void run_step(int step, bool last) {
-    if constexpr (kCluster) start_sums(step);
+  __device__ __forceinline__ void run_step(int step) {
+    if constexpr (kCluster) read_inputs(step);
+    typename Weights::Sums all;
+    start_sums(all);
     controls_.read_ahead(step);
-    if constexpr (kCluster) save_cells();
-    if (step > 0) exchange_.wait(step - 1);
-    weights_.multiply(sums_, exchange_.operands(step - 1));
-    if constexpr (!kCluster) {  // while the tensor cores work
+    const uint32_t operands = exchange_.operands(step - 1);
+    if constexpr (kCluster) {
       save_cells();
-      if (step > 0 && lane_.finishes) write_outputs();
+      if (step > 0) exchange_.wait(step - 1);
+      weights_.multiply(all, operands);
+    } else {
+      weights_.multiply(all, operands, [&] {  // while the tensor cores work
+        save_cells();
+        if (step > 0 && lane_.finishes()) write_outputs();
+      });
     }
     float sums[kRowTiles][kGates][kElements];
 #pragma unroll
@@ -197,17 +208,18 @@ class ForwardThread {
       for (int g = 0; g < kGates; ++g) {
 #pragma unroll
         for (int e = 0; e < kElements; ++e) {
-          const auto& all = sums_[n][g];
-          sums[n][g][e] = kElements == 4 ? all[e] : lane_.lane % 4 < 2 ? all[e] : all[(e + 2) % 4];
+          const auto& four = all[n][g];
+          const float upper = four[e], lower = four[(e + 2) % 4];
+          sums[n][g][e] = kElements == 4 || lane_.lane % 4 < 2 ? upper : lower;
         }
       }
     }
     group_sum_(sums);
     const Inputs inputs = inputs_;
-    if constexpr (!kCluster) start_sums(step + 1);
-    if (lane_.finishes) {
+    if constexpr (!kCluster) read_inputs(step + 1);
+    if (lane_.finishes()) {
       finish(sums[0], inputs);
-      if (!last) send(step);
+      if (!kCluster || step + 1 < steps_) send(step);
       if (kCluster && step > 0 && threadIdx.x == 0) exchange_.expect(step - 1);
       if constexpr (kCluster) write_outputs();
     }
@@ -261,12 +273,16 @@ class ForwardThread {
     }
   }
 
-  __device__ __forceinline__ void send(int step) const {
+  __device__ __forceinline__ void send(int step) {
     // Units that do not exist are no numbers that weights of zero could cancel for sure.
     const bool zero = lane_.pack_unit() >= hidden_ || controls_.pack_resets_next();
     Words<kWords> packs[1];
 #pragma unroll
-    for (int i = 0; i < kWords; ++i) packs[0].value[i] = zero ? 0 : packs_.value[i];
+    for (int i = 0; i < kWords; ++i) {
+      const uint32_t word = held_ ? sent_.value[i] : packs_.value[i];
+      packs[0].value[i] = zero ? 0 : word;
+    }
+    if constexpr (kControls) sent_ = packs[0];
     exchange_.send(step, packs);
   }
 
@@ -289,40 +305,36 @@ class ForwardThread {
   // Those that a step begins with.
   __device__ __forceinline__ void save_cells() {
     if constexpr (kSaves && kStates > 1) {
-      if (lane_.finishes) write_cells(static_cast<float*>(args_.saved_cells.data) + saved_cells_);
+      if (lane_.finishes()) write_cells(static_cast<float*>(args_.saved_cells.data) + saved_cells_);
       saved_cells_ += args_.saved_cells.step_stride;
     }
   }
   __device__ __forceinline__ void write_cells(float* cells) const {
 #pragma unroll
-    for (int e = 0; e < kElements; ++e) {
-      const int row = lane_.row_of(e), unit = lane_.unit_of(e);
-      if (row >= rows_ || unit >= hidden_) continue;
+    for (int k = 1; k < kStates; ++k) {
 #pragma unroll
-      for (int k = 1; k < kStates; ++k) {
-        cells[(int64_t(k - 1) * rows_ + row) * hidden_ + unit] = state_[k][e];
+      for (int e = 0; e < kElements; ++e) {
+        elements_.template write<float>(cells, k - 1, e, state_[k][e]);
       }
     }
   }
   __device__ __forceinline__ void write_state() const {
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
-      const int row = lane_.row_of(e), unit = lane_.unit_of(e);
-      if (row >= rows_ || unit >= hidden_) continue;
-      static_cast<scalar_t*>(args_.new_h)[int64_t(row) * hidden_ + unit] =
-          from_opmath<scalar_t>(state_[0][e]);
+      elements_.template write<scalar_t>(args_.new_h, 0, e, state_[0][e]);
     }
     if constexpr (kStates > 1) write_cells(static_cast<float*>(args_.new_cells));
   }
 
   const SequenceForwardArgs& args_;
-  int rows_, hidden_;
+  int rows_, hidden_, steps_;
   Lane<Shape> lane_;
   Exchange<Shape, 1> exchange_;
   Weights weights_;
   GroupSum<Shape, kGates> group_sum_;
   Ring<Shape, kGates, 0> ring_;
   Controls<Shape, kControls> controls_;
+  Elements<Shape> elements_;
   bool inside_;  // this lane's pack is of a row and of units that exist
 
   // Where this lane's pack is, of the next step that is read or written.
@@ -330,7 +342,6 @@ class ForwardThread {
   char *output_, *saved_gates_;
   int64_t saved_cells_ = 0;
 
-  typename Weights::Sums sums_;
   Inputs inputs_;
   float state_[kStates][kElements];
   float bias_[kAdds ? 1 : kGates][kHalves];
@@ -338,16 +349,8 @@ class ForwardThread {
   // Of the step that has been finished last, to be written.
   Words<kWords> packs_, saved_pairs_[kGates];
   bool held_ = false;
+  Words<kWords> sent_{};
 };
-
-// Code for chips without clusters takes one thread, by which the host knows, unless one block is all.
-template <typename Shape>
-constexpr bool kRunsHere =
-#if __CUDA_ARCH__ >= 900
-    true;
-#else
-    Shape::kShape.blocks == 1;
-#endif
 
 template <typename Cell, typename scalar_t, typename Shape, bool kSaves, bool kControls>
 __global__ void __launch_bounds__(Shape::kShape.threads(), 1)
@@ -356,7 +359,8 @@ __global__ void __launch_bounds__(Shape::kShape.threads(), 1)
   if constexpr (kRunsHere<Shape>) {
     extern __shared__ __align__(128) char shared[];
     wait_for_predecessor();
-    ForwardThread<Cell, scalar_t, Shape, kSaves, kControls>(args, address_in_shared(shared)).run();
+    const uint32_t address = keep(address_in_shared(shared));
+    ForwardThread<Cell, scalar_t, Shape, kSaves, kControls>(args, address).run();
   }
 #endif
 }

@@ -24,6 +24,13 @@ __device__ __forceinline__ uint32_t address_in_shared(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+// A number that is computed once. The compiler would compute it anew at each step, where everybody waits
+// for it, rather than keep it in a register.
+__device__ __forceinline__ uint32_t keep(uint32_t number) {
+  asm volatile("" : "+r"(number));
+  return number;
+}
+
 template <int kWords>
 struct Words {
   uint32_t value[kWords];
@@ -72,6 +79,37 @@ __device__ __forceinline__ void store_words(void* target, const Words<kWords>& w
   }
 }
 
+// Weights, where there are such; else zeros.
+__device__ __forceinline__ Words<2> load_weights(const uint16_t* from, bool exist) {
+  Words<2> w;
+  asm volatile(
+      "{.reg .pred p;\n"
+      "setp.ne.b32 p, %3, 0;\n"
+      "mov.b32 %0, 0;\n"
+      "mov.b32 %1, 0;\n"
+      "@p ld.global.nc.v2.b32 {%0, %1}, [%2];}"
+      : "=r"(w.value[0]), "=r"(w.value[1])
+      : "l"(from), "r"(int(exist)));
+  return w;
+}
+// Of two rows.
+__device__ __forceinline__ uint32_t load_weight_pair(const uint16_t* from, int64_t stride,
+                                                     bool exist) {
+  uint32_t pair;
+  asm volatile(
+      "{.reg .pred p;\n"
+      ".reg .b16 first, second;\n"
+      "setp.ne.b32 p, %3, 0;\n"
+      "mov.b16 first, 0;\n"
+      "mov.b16 second, 0;\n"
+      "@p ld.global.nc.b16 first, [%1];\n"
+      "@p ld.global.nc.b16 second, [%2];\n"
+      "mov.b32 %0, {first, second};}"
+      : "=r"(pair)
+      : "l"(from), "l"(from + stride), "r"(int(exist)));
+  return pair;
+}
+
 // ------------------------------------------------------------------------------ pairs of 16 bits --
 
 template <typename scalar_t>
@@ -90,6 +128,16 @@ __device__ __forceinline__ void unpack(uint32_t pair, float& low, float& high) {
   high = to_opmath(scalar_t{static_cast<uint16_t>(pair >> 16)});
 }
 
+// Calls function(i) for constants i. `#pragma unroll` is a wish that large loops are not granted, and their
+// arrays would lie in memory.
+template <int kCount, int kFirst = 0, typename Function>
+__device__ __forceinline__ void for_constants(const Function& function) {
+  if constexpr (kFirst < kCount) {
+    function(std::integral_constant<int, kFirst>());
+    for_constants<kCount, kFirst + 1>(function);
+  }
+}
+
 // ----------------------------------------------------------------------------------------- lanes --
 
 // What a lane has: of sums `elements` numbers, of memory a pack of as many neighbouring units of one row.
@@ -99,22 +147,26 @@ struct Lane {
   static constexpr bool kFourRows = kShape.rows == 4;
   static constexpr int kElements = kShape.elements(), kWords = kShape.words();
 
+  static constexpr bool kAllFinish = kShape.splits == kShape.finishers();
+
   int lane, group, split, block;
   int unit;  // of the group's first
   int row;   // of the cluster's first; in the tile of rows that this warp finishes
-  bool finishes;
 
   __device__ __forceinline__ Lane() {
-    const int warp = threadIdx.x / 32, cluster = blockIdx.x / kShape.blocks;
-    lane = threadIdx.x % 32;
+    const uint32_t thread = keep(threadIdx.x);
+    const int warp = thread / 32, cluster = blockIdx.x / kShape.blocks;
+    lane = thread % 32;
     group = warp % kShape.groups;
     split = warp / kShape.groups;
-    block = blockIdx.x % kShape.blocks;
-    unit = (block * kShape.groups + group) * SequenceShape::kUnits;
-    finishes = split < kShape.finishers();
-    row = cluster * kShape.rows + (finishes ? split * 8 : 0);
+    block = keep(blockIdx.x % kShape.blocks);
+    unit = keep((block * kShape.groups + group) * SequenceShape::kUnits);
+    row = keep(cluster * kShape.rows + (finishes() ? split * 8 : 0));
   }
 
+  __device__ __forceinline__ bool finishes() const {
+    return kAllFinish || split < kShape.finishers();
+  }
   // Of element e of the sums.
   __device__ __forceinline__ int unit_of(int e) const {
     const int g = lane / 4, c = lane % 4, half = kFourRows ? c / 2 : e / 2;
@@ -137,15 +189,43 @@ struct Lane {
   }
 };
 
+// Where a lane's elements are in an array of [rows, hidden].
+template <typename Shape>
+struct Elements {
+  int64_t first, all;  // of an array
+  int hidden;
+  bool row_exists[2];  // those of even and of odd elements, with this lane's units
+
+  __device__ __forceinline__ Elements(const Lane<Shape>& lane, int rows, int hidden)
+      : first(int64_t(lane.row_of(0)) * hidden + lane.unit_of(0)),
+        all(int64_t(rows) * hidden),
+        hidden(hidden),
+        row_exists{lane.row_of(0) < rows && lane.unit_of(0) < hidden,
+                   lane.row_of(1) < rows && lane.unit_of(0) < hidden} {}
+
+  __device__ __forceinline__ bool exists(int e) const { return row_exists[e % 2]; }
+  // In array k of several.
+  __device__ __forceinline__ int64_t place(int k, int e) const {
+    return k * all + first + e % 2 * hidden + e / 2 * 2;
+  }
+  template <typename Number>
+  __device__ __forceinline__ float read(const void* arrays, int k, int e) const {
+    if (!arrays || !exists(e)) return 0;
+    return to_opmath(static_cast<const Number*>(arrays)[place(k, e)]);
+  }
+  template <typename Number>
+  __device__ __forceinline__ void write(void* arrays, int k, int e, float value) const {
+    if (exists(e)) static_cast<Number*>(arrays)[place(k, e)] = from_opmath<Number>(value);
+  }
+};
+
 // A pack from memory as sums have it, in pairs; and back.
 template <int kWords>
 __device__ __forceinline__ Words<kWords> transpose(const Words<kWords>& w) {
   Words<kWords> result;
 #pragma unroll
   for (int i = 0; i < kWords; ++i) {
-    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;"
-                 : "=r"(result.value[i])
-                 : "r"(w.value[i]));
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result.value[i]) : "r"(w.value[i]));
   }
   return result;
 }
@@ -195,40 +275,40 @@ class WarpWeights {
   // The first tile of rows is the one that this warp finishes, if it does.
   using Sums = float[kRowTiles][kGates][4];
 
-  // weight(gate, unit, k) gives the two weights of a unit, from k on.
-  template <typename Weight>
-  __device__ __forceinline__ WarpWeights(const Lane<Shape>& lane, uint32_t shared,
-                                         const Weight& weight)
-      : shared_(shared + (threadIdx.x / 32 * kShared * kGates * 32 + lane.lane) * 16),
+  // load(gate, unit, k) gives a lane's weights: of `unit` from k on two, of unit + 2 as many, and both of
+  // k + 2.
+  template <typename Load>
+  __device__ __forceinline__ WarpWeights(const Lane<Shape>& lane, uint32_t shared, const Load& load)
+      : shared_(keep(shared + (threadIdx.x / 32 * kShared * kGates * 32 + lane.lane) * 16)),
         first_row_tile_(kRowTiles == 2 ? lane.split % 2 : 0),
-        operand_(lane.split * kTiles * kRowTiles * kTileBytes + lane.tile_offset()) {
+        operand_(keep(lane.split * kTiles * kRowTiles * kTileBytes + lane.tile_offset())) {
     const int row = lane.lane / 4, unit = lane.unit + 4 * (row / 2) + row % 2;
-#pragma unroll
-    for (int j = 0; j < kTiles; ++j) {
+    for_constants<kTiles>([&](auto j_) {
+      constexpr int j = decltype(j_)::value;
       const int k = (lane.split * kTiles + j) * SequenceShape::kUnits + lane.lane % 4 * 4;
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) {
-        Words<4> tile;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) tile.value[i] = weight(gate, unit + i % 2 * 2, k + i / 2 * 2);
-        if (j < kInRegisters) {
+        const Words<4> tile = load(gate, unit, k);
+        if constexpr (j < kInRegisters) {
           registers_[j][gate] = tile;
         } else {
           store_shared(shared_ + ((j - kInRegisters) * kGates + gate) * 512, tile);
         }
       }
-    }
+    });
   }
 
-  // Adds the products with the operand at `operands` in shared memory.
+  // Adds the products with the operand at `operands` in shared memory, of tiles from kFirst to kLast.
+  template <int kFirst = 0, int kLast = kTiles>
   __device__ __forceinline__ void multiply(Sums& sums, uint32_t operands) const {
-    constexpr int kChunks = (kTiles + kChunk - 1) / kChunk;
+    constexpr int kChunks = (kLast - kFirst + kChunk - 1) / kChunk;
     Words<2> b[2][kChunk][kOperands][kRowTiles];
     const auto load_chunk = [&](int chunk) {
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) {
-        if (chunk * kChunk + i >= kTiles) continue;
-        const int tile = in_order(chunk * kChunk + i);
+        const int j = kFirst + chunk * kChunk + i;
+        if (j >= kLast) continue;
+        const int tile = in_order(j);
 #pragma unroll
         for (int o = 0; o < kOperands; ++o) {
 #pragma unroll
@@ -246,16 +326,16 @@ class WarpWeights {
         from_shared[j % 2][gate] = load_shared<4>(shared_ + (j * kGates + gate) * 512);
       }
     };
-    if (kShared > 0) load_weights(0);
+    if (kFirst < kShared) load_weights(kFirst);
     load_chunk(0);
-#pragma unroll
-    for (int chunk = 0; chunk < kChunks; ++chunk) {
+    for_constants<kChunks>([&](auto chunk_) {
+      constexpr int chunk = decltype(chunk_)::value;
       if (chunk + 1 < kChunks) load_chunk(chunk + 1);
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) {
-        const int j = chunk * kChunk + i;
-        if (j >= kTiles) continue;
-        if (j + 1 < kShared) load_weights(j + 1);
+        const int j = kFirst + chunk * kChunk + i;
+        if (j >= kLast) continue;
+        if (j + 1 < kShared && j + 1 < kLast) load_weights(j + 1);
 #pragma unroll
         for (int gate = 0; gate < kGates; ++gate) {
           const auto& a = j < kShared ? from_shared[j % 2][gate] : registers_[in_order(j)][gate];
@@ -265,7 +345,16 @@ class WarpWeights {
           }
         }
       }
-    }
+    });
+  }
+  // The same, with `meanwhile()` once the tensor cores have begun.
+  template <typename Meanwhile>
+  __device__ __forceinline__ void multiply(Sums& sums, uint32_t operands,
+                                           const Meanwhile& meanwhile) const {
+    constexpr int kBefore = (kTiles + 1) / 2;
+    multiply<0, kBefore>(sums, operands);
+    meanwhile();
+    if constexpr (kBefore < kTiles) multiply<kBefore, kTiles>(sums, operands);
   }
 
  private:
@@ -291,8 +380,8 @@ class GroupSum {
  public:
   __device__ __forceinline__ GroupSum(const Lane<Shape>& lane, uint32_t shared)
       : lane_(lane),
-        shared_(shared + lane.group * kShape.finishers() * kOthers * kBytes +
-                lane.lane * kElements * 4) {}
+        shared_(keep(shared + lane.group * kShape.finishers() * kOthers * kBytes +
+                     lane.lane * kElements * 4)) {}
 
   // values[n] are those of the warp's tile of rows n, counted as WarpWeights does.
   __device__ __forceinline__ void operator()(
@@ -313,7 +402,7 @@ class GroupSum {
         }
       }
       constexpr int kThreads = 32 * kShape.splits;
-      if (lane_.finishes) {
+      if (lane_.finishes()) {
         asm volatile("bar.sync %0, %1;" ::"r"(1 + lane_.group), "n"(kThreads) : "memory");
       } else {
         asm volatile("bar.arrive %0, %1;" ::"r"(1 + lane_.group), "n"(kThreads) : "memory");

@@ -134,10 +134,11 @@ __global__ void forward_step_kernel(ForwardStepArgs args, Divisor hidden) {
   });
 }
 
-// What a step was computed from.
+// What a step was computed from. first: it is the row's first one.
 template <typename Cell, typename scalar_t>
 __device__ __forceinline__ typename StepMath<Cell, scalar_t>::Step read_step(
-    const SequenceBackwardArgs& of, int64_t step, bool resets, const StepPlace<scalar_t>& place) {
+    const SequenceBackwardArgs& of, int64_t step, bool resets, bool first,
+    const StepPlace<scalar_t>& place) {
   using M = StepMath<Cell, scalar_t>;
   using T = typename M::T;
   using state_t = typename M::state_t;
@@ -153,7 +154,7 @@ __device__ __forceinline__ typename StepMath<Cell, scalar_t>::Step read_step(
     }
   }
   state_t old_h = 0;
-  if (!resets && step > 0) {
+  if (!resets && !first) {
     old_h = place.read(of.output, step - 1);
   } else if (!resets && of.old_h) {
     old_h = to_opmath(static_cast<const scalar_t*>(of.old_h)[place.in_state()]);
@@ -202,13 +203,14 @@ __global__ void backward_step_kernel(BackwardStepArgs args, Divisor hidden) {
       return;
     }
     const bool resets = control & kResets;
+    const bool first = step == 0 || control_at(step - 1) & kHolds;
     if (of.grad_output.data) grad_h += place.read(of.grad_output, step);
     T grad_now[kStates];
     grad_now[0] = T(grad_h);
 #pragma unroll
     for (int k = 0; k < kStates - 1; ++k) grad_now[k + 1] = T(grad_cells[place.in_states(k)]);
-    const auto grads =
-        CellDerivative<Cell, T>(read_step<Cell, scalar_t>(of, step, resets, place))(grad_now);
+    const auto grads = CellDerivative<Cell, T>(
+        read_step<Cell, scalar_t>(of, step, resets, first, place))(grad_now);
 #pragma unroll
     for (int g = 0; g < kGates; ++g) {
       place.write(of.grad_gates, step, g, state_t(grads.x[g]));

@@ -1,0 +1,46 @@
+"""Run with `python -m pytest`."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from peephole import Peephole
+from torch import Tensor
+
+DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
+
+
+def plain(layer: Peephole, x: Tensor) -> Tensor:
+    """The layer as a loop in plain PyTorch."""
+    h = c = x.new_zeros(x.size(1), layer.hidden_size)
+    p, outputs = layer.parameters_l0, []
+    for step in x:
+        gates = F.linear(step, layer.weight_ih_l0, layer.bias_ih_l0)
+        gates = gates + F.linear(h, layer.weight_hh_l0, layer.bias_hh_l0)
+        i, f, g, o = gates.chunk(4, 1)
+        c = (f + p[1] * c).sigmoid() * c + (i + p[0] * c).sigmoid() * g.tanh()
+        h = (o + p[2] * c).sigmoid() * c.tanh()
+        outputs.append(h)
+    return torch.stack(outputs)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_result_and_gradients(device):
+    layer = Peephole(5, 24, dtype=torch.double, device=device)
+    x = torch.randn(7, 3, 5, dtype=torch.double, device=device, requires_grad=True)
+    actual, expected = layer(x)[0], plain(layer, x)
+    torch.testing.assert_close(actual, expected)
+    inputs = [x, *layer.parameters()]
+    torch.testing.assert_close(
+        torch.autograd.grad(actual.sin().sum(), inputs),
+        torch.autograd.grad(expected.sin().sum(), inputs),
+    )
+
+
+def test_second_derivatives():
+    layer = Peephole(2, 3, dtype=torch.double)
+    x = torch.randn(3, 2, 2, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x: layer(x)[0], x)
+
+
+def test_a_backward_step_of_its_own():
+    Peephole.check()

@@ -1,0 +1,408 @@
+// The backward pass of a sequence in one launch, in 16 bits: the gradients of the gates.
+//
+// The gradient of a step's output is that of the gates of the step after, times the weights. So the blocks
+// exchange the gradients of the gates, and each has the weights whose columns are its units. What the
+// derivative of a step needs but the gradients, a warp computes while it waits for those.
+#pragma once
+
+#include "core/cuda/launch.cuh"
+#include "rnn/sequence/cell.h"
+#include "rnn/sequence/cuda/exchange.cuh"
+#include "rnn/sequence/cuda/gate_float.cuh"
+#include "rnn/sequence/sequence.h"
+
+namespace lltm_jit {
+
+// What one thread does. Turn 0 is the last step of the sequence.
+template <typename Cell, typename scalar_t, typename Shape, bool kControls>
+class BackwardThread {
+  static constexpr SequenceShape kShape = Shape::kShape;
+  static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
+  static constexpr int kParameters = CellTraits<Cell>::kParameters;
+  static constexpr int kElements = kShape.elements(), kWords = kShape.words();
+  static constexpr int kRowTiles = kShape.row_tiles();
+  static constexpr int kHalves = kElements == 2 ? 1 : 2;  // units that a lane's elements are of
+  static constexpr bool kAdds = CellAddsGates<Cell>::value, kCluster = kShape.blocks > 1;
+  using Weights = WarpWeights<Shape, scalar_t, kGates, kGates>;
+  using T = GateFloat;
+  using Packs = Words<kWords>[kGates];
+  // What a step's gradients come from but those of its results: its derivative, and the gradient of its
+  // output from outside.
+  struct Prepared {
+    CellDerivative<Cell, T> derivatives[kElements];
+    float grad_output[kElements];
+  };
+
+  // What is read ahead of each step.
+  static constexpr int kPacks = kShape.backward_packs(kGates, kAdds);
+  static constexpr int kFloats = kShape.backward_floats(kStates);
+  static constexpr int kGradOutput = 0, kSaved = 1, kInputs = kSaved + kGates;
+  static constexpr int kOldOutput = kPacks - 1;
+
+  // Shared memory.
+  static constexpr int kSums = 2 * kShape.operand_bytes(kGates);
+  static constexpr int kWeights = kSums + kShape.sum_bytes(1);
+  static constexpr int kRing = kWeights + kShape.weight_bytes(kGates);
+  static constexpr int kBarriers = kRing + kShape.ring_bytes(kPacks, kFloats);
+
+ public:
+  static constexpr int kSharedBytes = kBarriers + SequenceShape::kBarrierBytes;
+  static_assert(kSharedBytes == kShape.backward_bytes(kGates, kStates, kAdds));
+
+  __device__ __forceinline__ BackwardThread(const SequenceBackwardArgs& args, uint32_t shared)
+      : args_(args),
+        rows_(static_cast<int>(args.batch_size)),
+        hidden_(static_cast<int>(args.hidden_size)),
+        steps_(static_cast<int>(args.steps)),
+        exchange_(lane_, shared, shared + kBarriers),
+        weights_(lane_, shared + kWeights,
+                 [&](int gate, int unit, int k) { return load_tile(gate, unit, k); }),
+        group_sum_(lane_, shared + kSums),
+        ring_(lane_, shared + kRing),
+        controls_(lane_, args.control + (args.steps - 1) * args.control_step_stride,
+                  -args.control_step_stride, args.steps, args.batch_size),
+        elements_(lane_, rows_, hidden_),
+        inside_(lane_.pack_row() < rows_ && lane_.pack_unit() < hidden_) {
+    const int64_t row = inside_ ? lane_.pack_row() : 0, unit = inside_ ? lane_.pack_unit() : 0;
+    const auto place = [&](const auto& array, int64_t step) {
+      return static_cast<const char*>(array.data) +
+             2 * (step * array.step_stride + row * array.row_stride + unit);
+    };
+    const int64_t last = args.steps - 1;
+    saved_gates_ = place(args.saved_gates, last);
+    if constexpr (!kAdds) gates_ = place(args.gates, last);
+    grad_output_ = args.grad_output.data ? place(args.grad_output, last) : nullptr;
+    old_output_ = place(args.output, last - 1);
+    saved_cells_ = last * args.saved_cells.step_stride;
+    grad_gates_ = const_cast<char*>(place(args.grad_gates, last));
+    if constexpr (!kAdds) grad_hidden_ = const_cast<char*>(place(args.grad_hidden, last));
+  }
+
+  __device__ __forceinline__ void run() {
+    begin();
+    for (int turn = 0; turn < steps_; ++turn) run_turn(turn);
+    float grad_h[kElements];
+    if (args_.grad_old_h) receive(steps_, grad_h, [] {});
+    if (lane_.finishes()) {
+      if constexpr (!kCluster) write_gradients();
+      write_state(grad_h);
+    }
+    exchange_.finish();
+  }
+
+ private:
+  // Of the weights' transpose.
+  __device__ __forceinline__ Words<4> load_tile(int gate, int unit, int k) const {
+    const int64_t stride = args_.weights_stride;
+    const auto* from =
+        static_cast<const uint16_t*>(args_.weights) + (int64_t(gate) * hidden_ + k) * stride + unit;
+    const bool exist = unit < hidden_ && k < hidden_;
+    Words<4> tile;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      tile.value[i] = load_weight_pair(from + i / 2 * 2 * stride + i % 2 * 2, stride, exist);
+    }
+    return tile;
+  }
+
+  __device__ __forceinline__ void begin() {
+    exchange_.clear();
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      grad_state_[0][e] = elements_.template read<scalar_t>(args_.grad_new_h, 0, e);
+#pragma unroll
+      for (int k = 1; k < kStates; ++k) {
+        grad_state_[k][e] = elements_.template read<float>(args_.grad_new_cells, k - 1, e);
+      }
+      if constexpr (kControls) old_h_[e] = elements_.template read<scalar_t>(args_.old_h, 0, e);
+#pragma unroll
+      for (int i = 0; i < kParameters; ++i) grad_parameters_[i][e] = 0;
+    }
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const int unit = min(lane_.unit_of(2 * half), hidden_ - 1);
+#pragma unroll
+      for (int i = 0; i < kParameters; ++i) {
+        parameters_[i][half] =
+            to_opmath(static_cast<const scalar_t*>(args_.parameters)[int64_t(i) * hidden_ + unit]);
+      }
+    }
+    for (int i = 0; i < SequenceShape::kStages - 1; ++i) bring(i);
+    exchange_.start();
+  }
+
+  __device__ __forceinline__ void bring(int turn) {
+    if (!lane_.finishes()) return;
+    if (turn < steps_) {
+      ring_.bring_pack(kGradOutput, grad_output_ ? grad_output_ : saved_gates_,
+                       inside_ && grad_output_);
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) {
+        ring_.bring_pack(kSaved + g, saved_gates_ + 2 * g * hidden_, inside_);
+        if constexpr (!kAdds) ring_.bring_pack(kInputs + g, gates_ + 2 * g * hidden_, inside_);
+      }
+      const char* old_output = old_output_;
+      if (turn + 1 == steps_) {
+        old_output = static_cast<const char*>(args_.old_h);
+        if (old_output) old_output += 2 * (int64_t(lane_.pack_row()) * hidden_ + lane_.pack_unit());
+      }
+      const bool exists = inside_ && old_output;
+      ring_.bring_pack(kOldOutput, exists ? old_output : saved_gates_, exists);
+      if constexpr (kStates > 1) bring_cells();
+    }
+    ring_.commit();
+    if (grad_output_) grad_output_ -= 2 * args_.grad_output.step_stride;
+    saved_gates_ -= 2 * args_.saved_gates.step_stride;
+    if constexpr (!kAdds) gates_ -= 2 * args_.gates.step_stride;
+    old_output_ -= 2 * args_.output.step_stride;
+    saved_cells_ -= args_.saved_cells.step_stride;
+  }
+  __device__ __forceinline__ void bring_cells() const {
+    const auto* cells = static_cast<const float*>(args_.saved_cells.data);
+#pragma unroll
+    for (int k = 0; k < kStates - 1; ++k) {
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) {
+        const bool exists = elements_.exists(e);
+        const int64_t place = exists ? saved_cells_ + elements_.place(k, e) : 0;
+        ring_.bring_float(k * kElements + e, cells + place, exists);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void read_elements(int pack, float (&values)[kElements]) const {
+    const auto pairs = transpose(ring_.pack(pack));
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      unpack<scalar_t>(pairs.value[i], values[2 * i], values[2 * i + 1]);
+    }
+  }
+
+  __device__ __forceinline__ void prepare(int turn, Prepared* prepared) {
+    if (!lane_.finishes()) return;
+    ring_.wait();
+    read_elements(kGradOutput, prepared->grad_output);
+    float saved[kGates][kElements], inputs[kGates][kElements], old_h[kElements];
+    read_elements(kOldOutput, old_h);
+#pragma unroll
+    for (int g = 0; g < kGates; ++g) {
+      read_elements(kSaved + g, saved[g]);
+      if constexpr (!kAdds) read_elements(kInputs + g, inputs[g]);
+    }
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      CellStep<Cell, T> in;
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) {
+        if constexpr (kAdds) {
+          in.x[g] = T(saved[g][e]);
+        } else {
+          in.x[g] = T(inputs[g][e]);
+          in.h[g] = T(saved[g][e]);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kParameters; ++i) {
+        in.p[i] = T(parameters_[i][kHalves == 2 ? e / 2 : 0]);
+      }
+      if constexpr (kControls) {  // what is held before a row's first step has left no output
+        if (controls_.holds_next(e)) old_h[e] = old_h_[e];
+        if (controls_.resets(e)) old_h[e] = 0;
+      }
+      in.old[0] = T(old_h[e]);
+#pragma unroll
+      for (int k = 1; k < kStates; ++k) in.old[k] = T(ring_.number((k - 1) * kElements + e));
+      prepared->derivatives[e] = CellDerivative<Cell, T>(in);
+    }
+    bring(turn + SequenceShape::kStages - 1);
+  }
+
+  // What the gates of the turn before give to this turn's output, in warps that finish.
+  template <typename Meanwhile>
+  __device__ __forceinline__ void receive(int turn, float (&grad_h)[kElements],
+                                          const Meanwhile& meanwhile) {
+    typename Weights::Sums products;
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) products[n][g][i] = 0;
+      }
+    }
+    if (turn > 0) exchange_.wait(turn - 1);
+    const uint32_t operands = exchange_.operands(turn - 1);
+    if constexpr (kCluster) {
+      weights_.multiply(products, operands);
+    } else {
+      weights_.multiply(products, operands, meanwhile);
+    }
+    float sums[kRowTiles][1][kElements];
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) {
+        const auto of_gate = [&](int g) {
+          const auto& four = products[n][g];
+          const float upper = four[e], lower = four[(e + 2) % 4];
+          return kElements == 4 || lane_.lane % 4 < 2 ? upper : lower;
+        };
+        sums[n][0][e] = of_gate(0);
+#pragma unroll
+        for (int g = 1; g < kGates; ++g) sums[n][0][e] += of_gate(g);
+      }
+    }
+    group_sum_(sums);
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) grad_h[e] = sums[0][0][e];
+  }
+
+  __device__ __forceinline__ void run_turn(int turn) {
+    Prepared prepared;
+    if constexpr (kCluster) prepare(turn, &prepared);
+    controls_.read_ahead(turn);
+    float grad_h[kElements];
+    receive(turn, grad_h, [&] {  // one block: while the tensor cores work
+      prepare(turn, &prepared);
+      if (turn > 0 && lane_.finishes()) write_gradients();
+    });
+    if (lane_.finishes()) {
+      finish(grad_h, prepared);
+      if (turn + 1 < steps_ || args_.grad_old_h) send(turn);
+      if (kCluster && turn > 0 && threadIdx.x == 0) exchange_.expect(turn - 1);
+      if constexpr (kCluster) write_gradients();
+    }
+    controls_.advance();
+    if constexpr (!kCluster) __syncthreads();
+  }
+
+  // From what the gates give to the output's gradient: the gradients of the step's gates, and what goes on to
+  // the step before otherwise.
+  __device__ __forceinline__ void finish(const float (&from_gates)[kElements],
+                                         const Prepared& prepared) {
+    float grads[kGates][kElements], grads_of_h[kGates][kElements];
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      const bool holds = controls_.holds(e), resets = controls_.resets(e);
+      const float grad_h = grad_state_[0][e] + from_gates[e];
+      T grad_now[kStates];
+      grad_now[0] = T(grad_h + prepared.grad_output[e]);
+#pragma unroll
+      for (int k = 1; k < kStates; ++k) grad_now[k] = T(grad_state_[k][e]);
+      const auto of_step = prepared.derivatives[e](grad_now);
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) {
+        grads[g][e] = holds ? 0 : of_step.x[g].value;
+        if constexpr (!kAdds) grads_of_h[g][e] = holds ? 0 : of_step.h[g].value;
+      }
+#pragma unroll
+      for (int i = 0; i < kParameters; ++i) {
+        grad_parameters_[i][e] += holds ? 0 : of_step.p[i].value;
+      }
+      grad_state_[0][e] = holds ? grad_h : resets ? 0 : of_step.old[0].value;
+#pragma unroll
+      for (int k = 1; k < kStates; ++k) {
+        if (!holds) grad_state_[k][e] = resets ? 0 : of_step.old[k].value;
+      }
+    }
+#pragma unroll
+    for (int g = 0; g < kGates; ++g) {
+      packs_[g] = pack_of<scalar_t>(kAdds ? grads[g] : grads_of_h[g]);
+    }
+    if constexpr (!kAdds) {
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) {
+#pragma unroll
+        for (int i = 0; i < kWords; ++i) {
+          input_pairs_[g].value[i] = pack<scalar_t>(grads[g][2 * i], grads[g][2 * i + 1]);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void send(int turn) const {
+    // Units that do not exist are no numbers that weights of zero could cancel for sure.
+    const bool zero = lane_.pack_unit() >= hidden_ || controls_.pack_resets();
+    Packs packs;
+#pragma unroll
+    for (int g = 0; g < kGates; ++g) {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) packs[g].value[i] = zero ? 0 : packs_[g].value[i];
+    }
+    exchange_.send(turn, packs);
+  }
+
+  // Of the turn that has been finished last.
+  __device__ __forceinline__ void write_gradients() {
+#pragma unroll
+    for (int g = 0; g < kGates; ++g) {
+      if constexpr (kAdds) {
+        if (inside_) store_words(grad_gates_ + 2 * g * hidden_, packs_[g]);
+      } else {
+        const auto of_input = transpose(input_pairs_[g]);
+        if (inside_) store_words(grad_gates_ + 2 * g * hidden_, of_input);
+        if (inside_) store_words(grad_hidden_ + 2 * g * hidden_, packs_[g]);
+      }
+    }
+    grad_gates_ -= 2 * args_.grad_gates.step_stride;
+    if constexpr (!kAdds) grad_hidden_ -= 2 * args_.grad_hidden.step_stride;
+  }
+
+  __device__ __forceinline__ void write_state(const float (&from_gates)[kElements]) const {
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      if (args_.grad_old_h) {
+        elements_.template write<scalar_t>(args_.grad_old_h, 0, e,
+                                           grad_state_[0][e] + from_gates[e]);
+      }
+#pragma unroll
+      for (int k = 1; k < kStates; ++k) {
+        if (!args_.grad_old_cells) break;
+        elements_.template write<float>(args_.grad_old_cells, k - 1, e, grad_state_[k][e]);
+      }
+#pragma unroll
+      for (int i = 0; i < kParameters; ++i) {
+        elements_.template write<float>(args_.grad_parameters, i, e, grad_parameters_[i][e]);
+      }
+    }
+  }
+
+  const SequenceBackwardArgs& args_;
+  int rows_, hidden_, steps_;
+  Lane<Shape> lane_;
+  Exchange<Shape, kGates> exchange_;
+  Weights weights_;
+  GroupSum<Shape, 1> group_sum_;
+  Ring<Shape, kPacks, kFloats> ring_;
+  Controls<Shape, kControls> controls_;
+  Elements<Shape> elements_;
+  bool inside_;  // this lane's pack is of a row and of units that exist
+
+  // Where this lane's pack is, of the next step that is read or written.
+  const char *saved_gates_, *gates_, *grad_output_, *old_output_;
+  char *grad_gates_, *grad_hidden_;
+  int64_t saved_cells_;
+
+  // What the step after has left to this one's states, but for the part that the gates give.
+  float grad_state_[kStates][kElements];
+  float old_h_[kElements];  // of the sequence
+  float grad_parameters_[CellTraits<Cell>::kParametersRoom][kElements];
+  float parameters_[CellTraits<Cell>::kParametersRoom][kHalves];
+  // Of the turn that has been finished last, to be written.
+  Packs packs_, input_pairs_;
+};
+
+template <typename Cell, typename scalar_t, typename Shape, bool kControls>
+__global__ void __launch_bounds__(Shape::kShape.threads(), 1)
+    sequence_backward_kernel(const __grid_constant__ SequenceBackwardArgs args) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (kRunsHere<Shape>) {
+    extern __shared__ __align__(128) char shared[];
+    wait_for_predecessor();
+    const uint32_t address = keep(address_in_shared(shared));
+    BackwardThread<Cell, scalar_t, Shape, kControls>(args, address).run();
+  }
+#endif
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,214 @@
+"""Layers of a recurrent cell of one's own, made of the C++ of one step."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+from collections.abc import Iterable
+from ctypes import c_char_p, c_double, c_int, c_void_p
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+from lltm_jit import native
+from lltm_jit.jit import BuildError, LltmJitError, variants
+from lltm_jit.ops.rnn.layer import Cell, RecurrentLayer
+from lltm_jit.ops.rnn.sequence import declare_kernels
+
+_KERNELS = native.kernels_directory()
+_SAMPLES = 64  # at which check() compares derivatives
+
+
+class OwnCell(RecurrentLayer):
+    """What the layers of :func:`recurrent_cell` have beyond :class:`RecurrentLayer`."""
+
+    _source: _Source
+
+    @classmethod
+    def reload(cls) -> None:
+        """Compile the header if it was edited; every layer of this class computes with it at once.
+
+        ``lltm_jit.reload()`` does so for all.
+
+        Raises:
+            BuildError: it does not compile; the cell stays as it was.
+            LltmJitError: it has another number of gates, states or parameters now.
+        """
+        cls._source.load()
+
+    @classmethod
+    def check(cls) -> None:
+        """Compare the cell's own backward step, if it has one, with dual numbers.
+
+        And, if it says that it adds its gates, the sums with the parts. In float64, at random
+        numbers.
+
+        Raises:
+            LltmJitError: they disagree; the message names the derivative, and both values.
+        """
+        cls._source.check()
+
+
+def recurrent_cell(
+    header: str | Path,
+    cell: str,
+    *,
+    name: str | None = None,
+    include_paths: Iterable[str | Path] = (),
+) -> type[OwnCell]:
+    """Make a layer of a recurrent cell of your own.
+
+    The cell is the maths of one hidden unit in one step, in C++, as ``rnn/sequence/cell.h`` below
+    :func:`lltm_jit.include_path` explains; kernels for whole sequences, on CPU and CUDA, forward
+    and backward, are made of it and compiled, those for CUDA when they are first used.
+
+    Args:
+        header: the file that defines it.
+        cell: its type: ``"PeepholeCell"``, or ``"mine::PeepholeCell"``.
+        name: of the class that is returned; by default the type's, without ``Cell`` at its end.
+        include_paths: where else the headers are found that it includes.
+
+    Returns:
+        A subclass of ``RecurrentLayer``, called as ``layer(input_size, hidden_size, ...)``.
+
+    Raises:
+        BuildError: the header does not compile, or has no such cell; the text is the first error.
+        ToolchainError, CacheError: there is no compiler, or no place for the build.
+    """
+    paths = tuple(Path(path).absolute() for path in include_paths)
+    source = _Source(Path(header).absolute(), cell, paths)
+    title = name or cell.rpartition("::")[2].removesuffix("Cell") or cell
+    body = {"cell": source.load(), "_source": source, "__doc__": f"Layers of {cell} in {header}."}
+    native.when_used.setdefault("rnn", []).append(source.tell)
+    native.when_reloaded.append(source.load)
+    return type(title, (OwnCell,), body)
+
+
+class _Source:
+    """The header of a cell, and the library that is made of it."""
+
+    def __init__(self, header: Path, cell: str, include_paths: tuple[Path, ...]) -> None:
+        self._header = header
+        self._cell = cell
+        self._include_paths = (_KERNELS, *include_paths)
+        place = hashlib.sha256(str(header).encode()).hexdigest()[:8]
+        self._name = f"{cell}.{place}"
+        self._key = ""
+        self._library: ctypes.CDLL
+        self._address = 0
+        self._sizes: list[int] = []
+
+    def load(self) -> Cell:
+        """Compile what is not, and let sequences compute with it."""
+        if not self._header.is_file():
+            raise BuildError(f"error: there is no header {self._header}")
+        constants = (("CELL_HEADER", f'"{self._header}"'), ("CELL", self._cell))
+        variant = variants.Variant(
+            "rnn.recurrent_cell",
+            _KERNELS / "rnn" / "variants" / "recurrent_cell.cpp",
+            self._include_paths,
+            constants,
+            label=f"{self._cell} of {self._header.name}",
+        )
+        try:
+            build = variants.build_of(variant)
+        except BuildError as error:
+            raise BuildError(self._placed(str(error))) from None
+        if build.info.key != self._key:
+            library = ctypes.CDLL(str(build.info.library))
+            sizes = (c_int * 6)()
+            library.recurrent_cell_sizes(sizes)
+            if self._sizes and list(sizes)[:3] != self._sizes[:3]:
+                raise LltmJitError(
+                    f"{self._cell} has {_counts(sizes)} now, but layers were made with "
+                    f"{_counts(self._sizes)}; call recurrent_cell() again"
+                )
+            kernel = f"rnn.sequence.{self._name}.{build.info.key}"
+            declare_kernels(kernel, self._include_paths[1:])
+            library.recurrent_cell_as.restype = c_void_p
+            self._address = library.recurrent_cell_as(
+                c_char_p(self._name.encode()), c_char_p(kernel.encode())
+            )
+            self._library, self._sizes, self._key = library, list(sizes), build.info.key
+            self.tell(native.rnn)
+        gates, states, parameters, adds_gates, *_ = self._sizes
+        return Cell(self._name, gates, states, parameters, bool(adds_gates))
+
+    def tell(self, module: ModuleType) -> None:
+        """Let a build of the family know the cell."""
+        module.add_cell_at(self._address)
+
+    def check(self) -> None:
+        """See :meth:`OwnCell.check`."""
+        gates, states, parameters, adds_gates, own_backward, room = self._sizes
+        hidden, learnt = 1 if adds_gates else gates, max(parameters, 1)
+        names = [
+            *(f"x[{i}]" for i in range(gates)),
+            *(f"h[{i}]" for i in range(hidden)),
+            *(f"p[{i}]" for i in range(learnt)),
+            *(f"old[{i}]" for i in range(states)),
+        ]
+        read = [
+            not (adds_gates and n[0] == "h") and not (not parameters and n[0] == "p") for n in names
+        ]
+        generator = torch.Generator().manual_seed(0)
+        for _ in range(_SAMPLES):
+            given = torch.randn(room + states, dtype=torch.double, generator=generator).tolist()
+            arrays = [(c_double * size)() for size in (room, room, states, states)]
+            self._library.recurrent_cell_compare(
+                (c_double * room)(*given[:room]), (c_double * states)(*given[room:]), *arrays
+            )
+            dual, own, apart, added = (list(array) for array in arrays)
+            for index, what in enumerate(names):
+                if own_backward and read[index] and not _close(own[index], dual[index]):
+                    raise LltmJitError(
+                        self._line("step_backward")
+                        + f": the gradient of {what} is {own[index]:.6g}, but step()'s is "
+                        f"{dual[index]:.6g}, at {_at(names, read, given)}"
+                    )
+            for index in range(states if adds_gates else 0):
+                if not _close(apart[index], added[index]):
+                    raise LltmJitError(
+                        self._line("kAddsGates")
+                        + f": now[{index}] is {apart[index]:.6g} of the gates' two parts, but "
+                        f"{added[index]:.6g} of their sums, at {_at(names, read, given)}"
+                    )
+
+    def _line(self, word: str) -> str:
+        """Where a word first stands in the header: ``path:line``."""
+        lines = self._header.read_text("utf-8", "replace").splitlines()
+        found = (n for n, line in enumerate(lines, 1) if re.search(rf"\b{word}\b", line))
+        return f"{self._header}:{next(found, 1)}"
+
+    def _placed(self, error: str) -> str:
+        """An error about what the cell must have, at the line that does not have it."""
+        name = self._cell.rpartition("::")[2]
+        for words, place in (
+            ("expected the cell to have", name),
+            ("expected static void step", "step"),
+        ):
+            if words in error:
+                what = error[error.index(words) :].partition("\n")[0]
+                return f"error: {self._line(place)}: {self._cell}: {what}"
+        if re.search(rf"\W{name}\W+(?:was not|has not been) declared", error):
+            return f"error: {self._header} has no type {self._cell}"
+        return error
+
+
+def _counts(sizes: Iterable[int]) -> str:
+    gates, states, parameters, *_ = sizes
+    return f"{gates} gates, {states} states and {parameters} parameters"
+
+
+def _close(a: float, b: float) -> bool:
+    return abs(a - b) <= 1e-9 * max(1.0, abs(a), abs(b)) or (a != a and b != b)
+
+
+def _at(names: list[str], read: list[bool], values: list[float]) -> str:
+    return ", ".join(
+        f"{name} {value:.3g}"
+        for name, value, used in zip(names, values, read, strict=False)
+        if used
+    )

@@ -1,0 +1,194 @@
+"""A cell of one's own: compiled, differentiated, edited, and refused at the user's line."""
+
+import copy
+import re
+
+import pytest
+import torch
+from op_testing import DEVICES
+
+import lltm_jit
+
+PEEPHOLE = """
+struct PeepholeCell {
+  static constexpr int kGates = 4, kStates = 2;
+  static constexpr int kParameters = 3;
+
+  template <typename T>
+  LLTM_JIT_HOST_DEVICE static void step(const T (&x)[kGates], const T (&h)[kGates],
+                                        const T (&p)[kParameters], const T (&old)[kStates],
+                                        T (&now)[kStates]) {
+    const T i = sigmoid(x[0] + h[0] + p[0] * old[1]), f = sigmoid(x[1] + h[1] + p[1] * old[1]);
+    now[1] = f * old[1] + i * tanh(x[2] + h[2]);
+    now[0] = sigmoid(x[3] + h[3] + p[2] * now[1]) * tanh(now[1]);
+  }
+};
+"""
+# One gate and one state; FACTOR is what is edited.
+PLAIN = """
+struct PlainCell {
+  static constexpr int kGates = 1, kStates = 1;
+  static constexpr bool kAddsGates = true;
+  template <typename T>
+  LLTM_JIT_HOST_DEVICE static void step(const T (&x)[kGates], const T (&h)[kGates],
+                                        const T (&old)[kStates], T (&now)[kStates]) {
+    now[0] = T(FACTOR) * tanh(x[0] + h[0]);
+  }
+  BACKWARD
+};
+"""
+BACKWARD = """
+  template <typename T>
+  LLTM_JIT_HOST_DEVICE static void step_backward(
+      const T (&x)[kGates], const T (&h)[kGates], const T (&old)[kStates],
+      const T (&grad_now)[kStates], T (&grad_x)[kGates], T (&grad_h)[kGates],
+      T (&grad_old)[kStates]) {
+    const T y = tanh(x[0] + h[0]);
+    grad_x[0] = grad_h[0] = grad_now[0] * T(FACTOR) * (T(1) - y * y);
+    grad_old[0] = T(0);
+  }
+"""
+
+
+def plain(factor: float = 1.0, backward: str = "") -> str:
+    return PLAIN.replace("BACKWARD", backward).replace("FACTOR", str(factor))
+
+
+def written(place, text: str):
+    place.write_text(text)
+    return place
+
+
+@pytest.fixture(scope="module")
+def peephole(tmp_path_factory):
+    header = written(tmp_path_factory.mktemp("cells") / "my_cell.h", PEEPHOLE)
+    return lltm_jit.recurrent_cell(header, "PeepholeCell")
+
+
+@pytest.fixture(scope="module")
+def plain_header(tmp_path_factory):
+    return tmp_path_factory.mktemp("cells") / "plain.h"
+
+
+def peephole_reference(layer, x):
+    h = c = x.new_zeros(x.size(1), layer.hidden_size)
+    p, outputs = layer.parameters_l0, []
+    for step in x:
+        gates = torch.nn.functional.linear(step, layer.weight_ih_l0, layer.bias_ih_l0)
+        gates = gates + torch.nn.functional.linear(h, layer.weight_hh_l0, layer.bias_hh_l0)
+        i, f, g, o = gates.chunk(4, 1)
+        c = (f + p[1] * c).sigmoid() * c + (i + p[0] * c).sigmoid() * g.tanh()
+        h = (o + p[2] * c).sigmoid() * c.tanh()
+        outputs.append(h)
+    return torch.stack(outputs)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.double, torch.float, torch.half], ids=str)
+def test_values_and_gradients(peephole, dtype, device):
+    layer = peephole(5, 24, dtype=dtype, device=device)
+    x = torch.randn(7, 3, 5, dtype=dtype, device=device)
+    exact, wide = copy.deepcopy(layer).double(), x.double()
+    output, expected = layer(x)[0], peephole_reference(exact, wide)
+    tolerance = {torch.double: 1e-12, torch.float: 1e-5, torch.half: 1e-2}[dtype]
+    torch.testing.assert_close(output.double(), expected, rtol=tolerance, atol=tolerance)
+    found = torch.autograd.grad(output.sin().sum(), layer.parameters())
+    right = torch.autograd.grad(expected.sin().sum(), exact.parameters())
+    assert len(found) == 5
+    for ours, theirs in zip(found, right, strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=10 * tolerance, atol=tolerance * 30)
+
+
+def test_second_derivatives(peephole):
+    layer = peephole(2, 3, bidirectional=True, dtype=torch.double)
+    x = torch.randn(3, 2, 2, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: layer(x)[0], x)
+    assert torch.autograd.gradgradcheck(lambda x: layer(x)[0], x)
+
+
+def test_it_is_a_layer_as_any_other(peephole):
+    layer = peephole(5, 7, 2, batch_first=True)
+    assert str(layer) == "Peephole(5, 7, num_layers=2, batch_first=True)"
+    x = torch.randn(3, 6, 5)
+    output, (h, c) = layer(x, lengths=[6, 2, 4], reset=torch.zeros(3, 6))
+    assert output.shape == (3, 6, 7)
+    assert h.shape == c.shape == (2, 3, 7)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x)[0], layer(x)[0])
+    peephole.check()
+
+
+def test_an_edited_cell_is_in_every_layer_at_once(plain_header):
+    cell = lltm_jit.recurrent_cell(written(plain_header, plain(1.0)), "PlainCell", name="Mine")
+    layer = cell(2, 3)
+    assert type(layer).__name__ == "Mine"
+    x = torch.randn(1, 2, 2)
+    before = layer(x)[0]
+    written(plain_header, plain(2.0))
+    assert torch.equal(layer(x)[0], before)
+    cell.reload()
+    torch.testing.assert_close(layer(x)[0], 2 * before)
+    written(plain_header, plain(3.0))
+    lltm_jit.reload()
+    torch.testing.assert_close(layer(x)[0], 3 * before)
+
+
+def test_a_cell_with_another_state_needs_other_layers(plain_header):
+    cell = lltm_jit.recurrent_cell(written(plain_header, plain(1.0)), "PlainCell")
+    layer, x = cell(2, 3), torch.randn(1, 2, 2)
+    before = layer(x)[0]
+    written(plain_header, plain(1.0).replace("kStates = 1", "kStates = 2"))
+    with pytest.raises(
+        lltm_jit.LltmJitError, match=r"1 gates, 2 states .* made with 1 gates, 1 st"
+    ):
+        cell.reload()
+    assert torch.equal(layer(x)[0], before)
+
+
+def test_a_backward_step_of_its_own(plain_header):
+    text = plain(2.0, BACKWARD.replace("FACTOR", "2.0"))
+    cell = lltm_jit.recurrent_cell(written(plain_header, text), "PlainCell")
+    cell.check()
+    layer = cell(2, 3, dtype=torch.double)
+    x = torch.randn(4, 2, 2, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: layer(x)[0], x)
+    wrong = plain(2.0, BACKWARD.replace("FACTOR", "2.5"))
+    cell = lltm_jit.recurrent_cell(written(plain_header, wrong), "PlainCell")
+    line = wrong.splitlines().index(next(s for s in wrong.splitlines() if "step_backward" in s)) + 1
+    message = rf"plain.h:{line}: the gradient of x\[0\] is .*, but step\(\)'s is"
+    with pytest.raises(lltm_jit.LltmJitError, match=message):
+        cell.check()
+
+
+def test_gates_that_are_not_only_added(plain_header):
+    text = plain(1.0).replace("x[0] + h[0]", "x[0] + h[0] * x[0]")
+    cell = lltm_jit.recurrent_cell(written(plain_header, text), "PlainCell")
+    with pytest.raises(lltm_jit.LltmJitError, match=r"plain.h:4: now\[0\] is .* two parts, but"):
+        cell.check()
+
+
+WRONG = {
+    "its maths": (plain("oops"), r"oops\W+was not declared.*plain\.h:8:"),
+    "no such cell": (plain(1.0).replace("PlainCell", "Other"), r"plain\.h has no type PlainCell"),
+    "no states": (
+        plain(1.0).replace(", kStates = 1", "").replace("kStates", "1"),
+        r"plain\.h:2: PlainCell: expected the cell to have static constexpr int kGates, kStates",
+    ),
+    "a signature": (
+        plain(1.0).replace("const T (&old)[kStates], ", ""),
+        r"plain\.h:6: PlainCell: expected static void step\(const T",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WRONG)
+def test_what_is_wrong_is_told_at_the_users_line(plain_header, way):
+    text, message = WRONG[way]
+    with pytest.raises(lltm_jit.BuildError) as raised:
+        lltm_jit.recurrent_cell(written(plain_header, text), "PlainCell")
+    assert re.search(message, str(raised.value), re.DOTALL), str(raised.value)
+
+
+def test_there_is_no_header(tmp_path):
+    with pytest.raises(lltm_jit.BuildError, match=r"there is no header .*nothing\.h"):
+        lltm_jit.recurrent_cell(tmp_path / "nothing.h", "Cell")
