@@ -84,8 +84,8 @@ def test_autocast_of_layers(kind, checkpointed, device):
     with torch.autocast(device, dtype):
         found = with_gradients(layer, x)
         results = layer(x)
-        again = layer(*results)  # the state goes round
-        if kind != "LLTM":
+        again = layer(x, results[1])  # the state goes round
+        if kind == "LSTM" or (kind == "GRU" and device == "cuda"):  # torch's GRU on the CPU: float
             theirs = getattr(nn, kind)(5, 7, 2, bidirectional=True, device=device)
             assert [t.dtype for t in tensors(results)] == [t.dtype for t in tensors(theirs(x))]
     count = len(tensors(results))
@@ -95,9 +95,8 @@ def test_autocast_of_layers(kind, checkpointed, device):
     cast = copy.deepcopy(layer).to(dtype)
     expected = with_gradients(cast, x.to(dtype))
     torch.testing.assert_close(found[:count], expected[:count], rtol=0.02, atol=0.02)
-    torch.testing.assert_close(
-        found[count:], [g.float() for g in expected[count:]], rtol=0.05, atol=0.05
-    )
+    for grad, right in zip(found[count:], expected[count:], strict=True):
+        assert (grad - right).norm() <= 0.05 * right.float().norm()
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -167,15 +166,18 @@ def test_checkpoint_around_a_layer(use_reentrant, kind, device):
     x = torch.randn(8, 3, 5, device=device, requires_grad=True)
     leaves = [x, *layer.parameters()]
 
+    def run(x):
+        return tuple(tensors(layer(x)))
+
     def gradients(function):
         torch.manual_seed(0)
         for leaf in leaves:
             leaf.grad = None
-        sum(result.square().sum() for result in tensors(function(x))).backward()
+        sum(result.square().sum() for result in function(x)).backward()
         return [leaf.grad for leaf in leaves]
 
-    actual = gradients(lambda x: checkpoint(layer, x, use_reentrant=use_reentrant))
-    assert bits(actual) == bits(gradients(layer))
+    actual = gradients(lambda x: checkpoint(run, x, use_reentrant=use_reentrant))
+    assert bits(actual) == bits(gradients(run))
 
 
 @pytest.mark.parametrize("device", DEVICES)
