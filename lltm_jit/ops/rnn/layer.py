@@ -298,7 +298,8 @@ class RecurrentLayer(nn.Module):
         else:
             output, h_n, c_n = self._checkpointed(suffix, x, h_0, c_0, control, backwards)
         output = steps.turned(output) if reverse else output
-        return output, [h_n, *c_n.unbind(0)]
+        # Not by unbind(), which torch.export does not load where there is none.
+        return output, [h_n, *(c_n[i] for i in range(self.cell.states - 1))]
 
     def _run(
         self,
@@ -330,9 +331,9 @@ class RecurrentLayer(nn.Module):
         reverse: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """As :meth:`_run`, piece by piece, of which the backward pass computes each again."""
-        dtype = x.dtype if c is None else c.dtype
+        dtype = None if c is None else c.dtype
         if self.cell.states > 1:  # between the pieces, too, these states do not lose their bits
-            wide = torch.promote_types(dtype, torch.float)
+            wide = torch.promote_types(x.dtype if c is None else c.dtype, torch.float)
             zeros = (self.cell.states - 1, x.size(1), self.hidden_size)
             c = x.new_zeros(zeros, dtype=wide) if c is None else c.to(wide)
         length, outputs = x.size(0), []
@@ -345,7 +346,7 @@ class RecurrentLayer(nn.Module):
             c = c if self.cell.states > 1 else None
             outputs.append(output)
         assert h is not None
-        last = h.new_empty(0, *h.shape) if c is None else c.to(dtype)
+        last = h.new_empty(0, *h.shape) if c is None else c.to(dtype or h.dtype)
         return torch.cat(outputs[::-1] if reverse else outputs), h, last
 
     def extra_repr(self) -> str:

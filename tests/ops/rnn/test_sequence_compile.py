@@ -1,0 +1,262 @@
+"""Whole sequences and their layers under torch.compile, torch.export, AOTInductor and make_fx."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+from op_testing import DEVICES
+from sequence_testing import CELLS, inputs_of
+from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.library import opcheck
+
+import lltm_jit
+from lltm_jit.functional import recurrent_sequence
+
+ops = torch.ops.lltm_jit
+KINDS = ["LLTM", "LSTM", "GRU"]
+
+
+@pytest.fixture(autouse=True)
+def _fresh_dynamo():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def tensors(results) -> list[Tensor]:
+    """The tensors of what a layer returns."""
+    output, state = results
+    return [output, *((state,) if isinstance(state, Tensor) else state)]
+
+
+def with_gradients(function, layer: nn.Module, *args, **named) -> list[Tensor]:
+    """Results, and the gradients of the parameters."""
+    results = tensors(function(*args, **named))
+    loss = sum(result.square().sum() for result in results)
+    return [*results, *torch.autograd.grad(loss, list(layer.parameters()))]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("cell", CELLS)
+def test_opcheck(cell, reverse, device):
+    inputs = inputs_of(cell, 3, 2, 5, device=device, control=not reverse)
+    opcheck(ops.recurrent_sequence.default, (*inputs.requires_grad(), reverse, cell))
+    if inputs.control is not None:  # nothing is saved of steps that hold
+        inputs = inputs._replace(control=inputs.control & 1)
+    opcheck(ops.recurrent_sequence_forward.default, (*inputs, reverse, cell))
+    results = ops.recurrent_sequence_forward(*inputs, reverse, cell)
+    output, h_n, _, *saved = results
+    every = [tensor is not None for tensor in inputs[:6]]
+    for mask in (every, [False, True, False, False, False, False]):
+        grads = (output.cos(), None, None) if reverse else (None, h_n.cos(), None)
+        args = (*grads, *inputs, reverse, cell, output, *saved, mask)
+        opcheck(ops.recurrent_sequence_backward.default, args)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("cell", CELLS)
+def test_compiled_operator(cell, device):
+    """With an incoming gradient of each result, and with that of one alone."""
+    inputs = inputs_of(cell, dtype=torch.float, device=device, control=True)
+    compiled = torch.compile(recurrent_sequence, fullgraph=True, backend="aot_eager")
+    for used in (slice(None), slice(1)):
+        found = []
+        for function in (compiled, recurrent_sequence):
+            given = inputs.requires_grad()
+            results = function(cell, *given)
+            loss = sum(result.square().sum() for result in results[used])
+            found.append([*results, *torch.autograd.grad(loss, given.leaves())])
+        torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_compile_once_for_every_batch_and_length(kind, device):
+    """In both directions, with lengths and resets."""
+    layer = getattr(lltm_jit, kind)(5, 7, bidirectional=True, device=device)
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(layer, fullgraph=True, backend=counter, dynamic=True)
+    for steps, batch_size in ((4, 3), (9, 2), (3, 40)):
+        x = torch.randn(steps, batch_size, 5, device=device)
+        lengths = torch.randint(1, steps + 1, (batch_size,), device=device)
+        reset = torch.rand(steps, batch_size, device=device) < 0.3
+        found = [
+            with_gradients(function, layer, x, lengths=lengths, reset=reset)
+            for function in (compiled, layer)
+        ]
+        torch.testing.assert_close(*found)
+    assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_sizes_that_change_are_noticed(device):
+    """Without being told: the second size makes the program one for all."""
+    layer = lltm_jit.LSTM(5, 7, batch_first=True, device=device)
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(layer, fullgraph=True, backend=counter)
+
+    def check(batch_size, steps):
+        x = torch.randn(batch_size, steps, 5, device=device)
+        state = tuple(torch.randn(2, 1, batch_size, 7, device=device))
+        found = [with_gradients(function, layer, x, state) for function in (compiled, layer)]
+        torch.testing.assert_close(*found)
+
+    check(3, 4)
+    check(5, 6)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        check(2, 9)
+        check(40, 17)
+    assert counter.frame_count == 2
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_compiled_by_inductor(mode, device):
+    """On a GPU the second mode replays CUDA graphs from the third call on, backward too."""
+    layer = lltm_jit.LSTM(5, 16, 2, device=device)
+    compiled = torch.compile(layer, fullgraph=True, mode=mode)
+    for _ in range(4):
+        x = torch.randn(6, 3, 5, device=device)
+        torch.compiler.cudagraph_mark_step_begin()
+        actual = [tensor.clone() for tensor in with_gradients(compiled, layer, x)]
+        torch.testing.assert_close(actual, with_gradients(layer, layer, x))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_compiled_under_autocast(device):
+    layer = lltm_jit.GRU(5, 7, device=device)
+    x = torch.randn(4, 3, 5, device=device)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    with torch.autocast(device, torch.bfloat16):
+        actual, expected = (with_gradients(function, layer, x) for function in (compiled, layer))
+    assert actual[0].dtype == torch.bfloat16
+    torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_compiled_checkpoints(device):
+    layer = lltm_jit.LLTM(5, 7, checkpoint=3, device=device)
+    x = torch.randn(8, 3, 5, device=device)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    actual, expected = (with_gradients(function, layer, x) for function in (compiled, layer))
+    torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_compiled_autograd(device):
+    """It takes the backward of a compiled forward pass; of another it says what to do."""
+    layer = lltm_jit.LSTM(5, 7, device=device)
+    x = torch.randn(4, 3, 5, device=device)
+
+    def step():
+        layer(x)[0].square().sum().backward()
+        gradients = [parameter.grad for parameter in layer.parameters()]
+        layer.zero_grad()
+        return gradients
+
+    expected = step()
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        torch.testing.assert_close(torch.compile(step, backend="aot_eager")(), expected)
+    refusal = "RecurrentSequenceBackward: compiled autograd takes .* use torch.compile there"
+    with (
+        torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")),
+        pytest.raises(NotImplementedError, match=refusal),
+    ):
+        step()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_exported_program_takes_any_size_and_is_saved(kind, device):
+    layer = getattr(lltm_jit, kind)(5, 7, bidirectional=True, device=device)
+
+    def args(steps, batch_size):
+        lengths = torch.randint(1, steps + 1, (batch_size,), device=device)
+        return (torch.randn(steps, batch_size, 5, device=device),), {"lengths": lengths}
+
+    positional, named = args(4, 3)
+    steps, batch = torch.export.Dim("steps"), torch.export.Dim("batch")
+    shapes = {"input": {0: steps, 1: batch}, "lengths": {0: batch}}
+    program = torch.export.export(layer, positional, named, dynamic_shapes=shapes)
+    with io.BytesIO() as file:
+        torch.export.save(program, file)
+        file.seek(0)
+        loaded = torch.export.load(file)
+    for sizes in ((2, 9), (17, 2)):
+        positional, named = args(*sizes)
+        actual = loaded.module()(*positional, **named)
+        torch.testing.assert_close(tensors(actual), tensors(layer(*positional, **named)))
+    calls = [str(n.target) for n in loaded.graph.nodes if "recurrent" in str(n.target)]
+    assert calls == ["lltm_jit.recurrent_sequence.default"] * 2
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_aot_inductor_calls_the_op_whole(device, tmp_path):
+    layer = lltm_jit.GRU(5, 7, bidirectional=True, device=device)
+    steps, batch = (torch.export.Dim(name, min=2, max=1024) for name in ("steps", "batch"))
+    example = (torch.randn(4, 3, 5, device=device),)
+    program = torch.export.export(layer, example, dynamic_shapes=[{0: steps, 1: batch}])
+    with torch.no_grad():
+        package = torch._inductor.aoti_compile_and_package(
+            program,
+            package_path=str(tmp_path / "gru.pt2"),
+            # Only for a quick test: half of the time went into these.
+            inductor_configs={
+                "aot_inductor.compile_wrapper_opt_level": "O0",
+                "aot_inductor.precompile_headers": False,
+            },
+        )
+        loaded = torch._inductor.aoti_load_package(package)
+        for sizes in ((2, 9), (7, 2)):
+            x = torch.randn(*sizes, 5, device=device)
+            torch.testing.assert_close(tuple(loaded(x)), layer(x))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("tracing_mode", ["real", "fake", "symbolic"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_make_fx(cell, tracing_mode, device):
+    def gradients(*leaves):
+        results = recurrent_sequence(cell, *leaves[:2], leaves[2] if leaves[2:] else None)
+        return [*results, *torch.autograd.grad(results, leaves, [r.detach() for r in results])]
+
+    def run(function, *leaves):
+        return function(*(tensor.detach().requires_grad_() for tensor in leaves))
+
+    example = inputs_of(cell, device=device, state=False).leaves()
+    trace = make_fx(lambda *args: run(gradients, *args), tracing_mode=tracing_mode)
+    graph = trace(*example)
+    calls = [str(node.target) for node in graph.graph.nodes if "lltm" in str(node.target)]
+    names = ["recurrent_sequence_forward", "recurrent_sequence_backward"]
+    assert calls == [f"lltm_jit.{name}.default" for name in names]
+    sizes = (9, 4) if tracing_mode == "symbolic" else (5, 3)
+    new = inputs_of(cell, *sizes, device=device, state=False).leaves()
+    torch.testing.assert_close(graph(*new), run(gradients, *new))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_jit_trace(device):
+    """The traced layer takes other batch sizes, and may be saved and loaded."""
+    layer = lltm_jit.LSTM(5, 7, device=device)
+    traced = torch.jit.trace(layer, (torch.randn(4, 3, 5, device=device),))
+    with io.BytesIO() as file:
+        torch.jit.save(traced, file)
+        file.seek(0)
+        loaded = torch.jit.load(file)
+    x = torch.randn(9, 6, 5, device=device)
+    torch.testing.assert_close(with_gradients(loaded, loaded, x), with_gradients(layer, layer, x))
+
+
+def test_compiled_errors_are_those_of_eager_calls():
+    given = inputs_of("lstm", dtype=torch.float)._replace(h_0=torch.zeros(2, 7))
+    with pytest.raises(RuntimeError) as eager:
+        recurrent_sequence("lstm", *given)
+    with pytest.raises(RuntimeError) as compiled:
+        torch.compile(recurrent_sequence, fullgraph=True, backend="aot_eager")("lstm", *given)
+    assert str(eager.value) in str(compiled.value)

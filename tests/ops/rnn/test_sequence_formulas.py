@@ -1,0 +1,74 @@
+"""Whole sequences by their formula: on a device that has no kernel of ours."""
+
+from __future__ import annotations
+
+import pytest
+import test_sequence
+import test_sequence_compile
+import test_sequence_gradients
+import torch
+from op_testing import DTYPES
+from sequence_testing import CELLS, inputs_of
+
+import lltm_jit
+from lltm_jit import native
+
+
+@pytest.fixture(autouse=True)
+def _without_kernels():
+    native.rnn.register_ops(kernels=False)
+    yield
+    native.rnn.register_ops()
+
+
+def test_there_is_no_kernel():
+    for operator in ("", "_forward", "_backward"):
+        name = f"lltm_jit::recurrent_sequence{operator}"
+        assert not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
+        assert torch._C._dispatch_has_kernel_for_dispatch_key(name, "Meta")
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("cell", CELLS)
+def test_values_and_gradients(cell, dtype):
+    test_sequence.check(cell, inputs_of(cell, 4, 3, 7, dtype))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("cell", CELLS)
+def test_resets_and_lengths(cell, reverse):
+    test_sequence.test_resets_and_lengths(cell, reverse, torch.half, "cpu")
+
+
+@pytest.mark.parametrize("shape", [(4, 0, 8), (4, 3, 0)], ids=str)
+@pytest.mark.parametrize("cell", CELLS)
+def test_nothing_to_compute(cell, shape):
+    test_sequence.test_nothing_to_compute(cell, shape, "cpu")
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_opcheck(cell):
+    test_sequence_compile.test_opcheck(cell, False, "cpu")
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_gradients_of_every_subset_of_inputs(cell):
+    test_sequence_gradients.test_gradients_of_every_subset_of_inputs(cell, True, "cpu")
+
+
+def test_compiled_layers():
+    test_sequence_compile.test_compile_once_for_every_batch_and_length("GRU", "cpu")
+
+
+@pytest.mark.parametrize("kind", ["LLTM", "LSTM", "GRU"])
+def test_both_directions_of_a_layer(kind):
+    """The formula walks backwards as it is told, and not over a sequence that is turned round."""
+    layer = getattr(lltm_jit, kind)(5, 7, bidirectional=True)
+    other = getattr(lltm_jit, kind)(5, 7, bidirectional=True)
+    pairs = [(n, n + "_reverse") for n in layer.state_dict() if not n.endswith("_reverse")]
+    state = layer.state_dict()
+    other.load_state_dict({a: state[b] for p in pairs for a, b in (p, p[::-1])})
+    x = torch.randn(4, 3, 5)
+    forward, backward = layer(x)[0].split(7, 2)
+    turned = torch.cat([backward, forward], 2).flip(0)
+    torch.testing.assert_close(other(x.flip(0))[0], turned)

@@ -1,0 +1,280 @@
+"""Recurrent layers in training: mixed precision, checkpoints, parametrisations, copies."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from op_testing import DEVICES, assert_accurate, bits
+from sequence_testing import CELLS, STATES, inputs_of, reference
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_, parametrize
+from torch.nn.utils.parametrizations import weight_norm
+from torch.nn.utils.rnn import pack_padded_sequence
+from torch.utils.checkpoint import checkpoint
+
+import lltm_jit
+from lltm_jit.functional import recurrent_sequence
+
+KINDS = ["LLTM", "LSTM", "GRU"]
+
+
+def layer_of(kind: str, *args, **kwargs) -> nn.Module:
+    return getattr(lltm_jit, kind)(*args, **kwargs)
+
+
+def tensors(results) -> list[Tensor]:
+    """The tensors of what a layer returns."""
+    output, state = results
+    return [output, *((state,) if isinstance(state, Tensor) else state)]
+
+
+def with_gradients(layer: nn.Module, *args, **named) -> list[Tensor]:
+    """Results, and the gradients of the parameters."""
+    results = tensors(layer(*args, **named))
+    loss = sum(result.float().square().sum() for result in results)
+    return [*results, *torch.autograd.grad(loss, list(layer.parameters()))]
+
+
+# ------------------------------------------------------------------------------ mixed precision --
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("cell", CELLS)
+def test_autocast_of_the_operator(cell, dtype, device):
+    """As with casts written out; a float c_0 stays so."""
+    inputs = inputs_of(cell, dtype=torch.float, device=device, control=True)
+    given, cast = inputs.requires_grad(), inputs.to(dtype)
+    if STATES[cell] > 1:
+        cast = cast._replace(c_0=inputs.c_0)
+    with torch.autocast(device, dtype):
+        results = recurrent_sequence(cell, *given)
+        again = recurrent_sequence(cell, *given._replace(h_0=results[1]))
+    assert [r.dtype for r in results[: 1 + STATES[cell]]] == [dtype, dtype, torch.float][
+        : 1 + STATES[cell]
+    ]
+    assert bits(results) == bits(recurrent_sequence(cell, *cast))
+    loss = sum(r.float().sum() for r in again)
+    found = torch.autograd.grad(loss, given.leaves())
+    assert {g.dtype for g in found} == {torch.float}
+
+    def expected(dtype):
+        given = inputs.to(dtype).requires_grad()
+        h = reference(cell, given)[1]
+        results = reference(cell, given._replace(h_0=h))
+        return torch.autograd.grad(sum(r.float().sum() for r in results), given.leaves())
+
+    for grad, exact, usual in zip(found, expected(torch.double), expected(dtype), strict=True):
+        assert_accurate(grad.to(dtype), exact, usual, ulps=4, sums=True)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("checkpointed", [0, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_autocast_of_layers(kind, checkpointed, device):
+    """Results have the dtypes of torch's layers, and are those of a layer that is cast."""
+    dtype = torch.bfloat16 if device == "cpu" else torch.half
+    layer = layer_of(kind, 5, 7, 2, bidirectional=True, checkpoint=checkpointed, device=device)
+    x = torch.randn(6, 3, 5, device=device)
+    with torch.autocast(device, dtype):
+        found = with_gradients(layer, x)
+        results = layer(x)
+        again = layer(x, results[1])  # the state goes round
+        if kind == "LSTM" or (kind == "GRU" and device == "cuda"):  # torch's GRU on the CPU: float
+            theirs = getattr(nn, kind)(5, 7, 2, bidirectional=True, device=device)
+            assert [t.dtype for t in tensors(results)] == [t.dtype for t in tensors(theirs(x))]
+    count = len(tensors(results))
+    assert {t.dtype for t in found[:count]} == {dtype}
+    assert {t.dtype for t in tensors(again)} == {dtype}
+    assert {t.dtype for t in found[count:]} == {torch.float}
+    cast = copy.deepcopy(layer).to(dtype)
+    expected = with_gradients(cast, x.to(dtype))
+    torch.testing.assert_close(found[:count], expected[:count], rtol=0.02, atol=0.02)
+    for grad, right in zip(found[count:], expected[count:], strict=True):
+        assert (grad - right).norm() <= 0.05 * right.float().norm()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_autocast_takes_what_torchs_layers_take(kind, device):
+    """Packed sequences, lengths, and a float state, whose cells stay float."""
+    layer, dtype = layer_of(kind, 5, 7, device=device), torch.bfloat16
+    x, h = torch.randn(6, 3, 5, device=device), torch.randn(1, 3, 7, device=device)
+    state = h if kind == "GRU" else (h, h)
+    with torch.autocast(device, dtype):
+        packed, packed_state = layer(pack_padded_sequence(x, [6, 4, 1]), state)
+        output, last = layer(x, state, lengths=[6, 4, 1])
+    assert packed.data.dtype == output.dtype == dtype
+    torch.testing.assert_close(packed_state, last, rtol=0, atol=0)
+    if kind != "GRU":
+        assert last[1].dtype == torch.float
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("cell", CELLS)
+def test_backward_inside_autocast_stays_in_the_dtype_of_the_forward(cell, device):
+    given = inputs_of(cell, dtype=torch.float, device=device).requires_grad()
+    output, leaves = recurrent_sequence(cell, *given)[0], given.leaves()
+    options = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
+    expected = torch.autograd.grad(output.sum(), leaves, **options)
+    with torch.autocast(device, torch.bfloat16):
+        actual = torch.autograd.grad(output.sum(), leaves, **options)
+        to_differentiate = torch.autograd.grad(output.sum(), leaves, create_graph=True, **options)
+    assert bits(actual) == bits(expected)
+    torch.testing.assert_close(to_differentiate, expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_with_a_scaler(kind, device):
+    """Scaled gradients, clipped, of half layers under autocast bring the loss down."""
+    torch.manual_seed(0)
+    layer = layer_of(kind, 5, 16, device=device)
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.02)
+    scaler = torch.amp.GradScaler(device, init_scale=2.0**10)
+    x, target = torch.randn(4, 3, 5, device=device), torch.rand(4, 3, 16, device=device) - 0.5
+    losses = []
+    for _ in range(30):
+        optimizer.zero_grad()
+        with torch.autocast(device, torch.half):
+            losses.append(nn.functional.mse_loss(layer(x)[0].float(), target))
+        scaler.scale(losses[-1]).backward()
+        scaler.unscale_(optimizer)
+        norm = clip_grad_norm_(layer.parameters(), 0.5)
+        assert norm.isfinite()
+        scaler.step(optimizer)
+        scaler.update()
+    assert losses[-1] < 0.6 * losses[0]
+    assert scaler.get_scale() == 2.0**10
+
+
+# ----------------------------------------------------------------------- what modules must bear --
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_checkpoint_around_a_layer(use_reentrant, kind, device):
+    """With dropout, whose mask must be the same again; also around a layer with its own."""
+    layer = layer_of(kind, 5, 7, 2, dropout=0.5, checkpoint=0 if use_reentrant else 3)
+    layer.to(device)
+    x = torch.randn(8, 3, 5, device=device, requires_grad=True)
+    leaves = [x, *layer.parameters()]
+
+    def run(x):
+        return tuple(tensors(layer(x)))
+
+    def gradients(function):
+        torch.manual_seed(0)
+        for leaf in leaves:
+            leaf.grad = None
+        sum(result.square().sum() for result in function(x)).backward()
+        return [leaf.grad for leaf in leaves]
+
+    actual = gradients(lambda x: checkpoint(run, x, use_reentrant=use_reentrant))
+    assert bits(actual) == bits(gradients(run))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_parametrisation_and_weight_norm(kind, device):
+    plain, x = layer_of(kind, 5, 7, device=device), torch.randn(4, 3, 5, device=device)
+    normed = weight_norm(copy.deepcopy(plain), "weight_hh_l0")
+    torch.testing.assert_close(tensors(normed(x)), tensors(plain(x)))
+    size, direction = normed.parametrizations.weight_hh_l0.parameters()
+    names = {id(p): i for i, p in enumerate(normed.parameters())}
+    found = with_gradients(normed, x)[-len(names) :]
+    composed = size * direction / direction.norm(dim=1, keepdim=True)
+    named = {**dict(plain.named_parameters()), "weight_hh_l0": composed}
+    results = tensors(torch.func.functional_call(plain, named, (x,)))
+    loss = sum(result.square().sum() for result in results)
+    expected = torch.autograd.grad(loss, [size, direction])
+    torch.testing.assert_close([found[names[id(p)]] for p in (size, direction)], list(expected))
+    parametrize.remove_parametrizations(normed, "weight_hh_l0")
+    assert set(normed.state_dict()) == set(plain.state_dict())
+    torch.testing.assert_close(tensors(normed(x)), tensors(plain(x)))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_copies_and_files(kind, device, tmp_path):
+    options = {"batch_first": True, "bias": False, "bidirectional": True, "device": device}
+    layer, x = layer_of(kind, 5, 7, **options), torch.randn(3, 4, 5, device=device)
+    torch.save(layer, tmp_path / "layer.pt")
+    torch.save(layer.state_dict(), tmp_path / "state.pt")
+    copies = [
+        copy.deepcopy(layer),
+        pickle.loads(pickle.dumps(layer)),
+        torch.load(tmp_path / "layer.pt", weights_only=False),
+        layer_of(kind, 5, 7, **options),
+    ]
+    copies[-1].load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    for other in copies:
+        assert bits(tensors(other(x))) == bits(tensors(layer(x)))
+        with torch.no_grad():
+            other.weight_hh_l0.zero_()
+        assert layer.weight_hh_l0.abs().sum() > 0
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_hooks_of_the_node(device):
+    given = inputs_of("lstm", device=device).requires_grad()
+    output, h_n, c_n = recurrent_sequence("lstm", *given)
+    node = output.grad_fn
+    assert node is h_n.grad_fn is c_n.grad_fn
+    assert node.name() == "RecurrentSequenceBackward"
+    outer, inner = [], []
+    node.register_prehook(outer.extend)
+    node.register_hook(lambda grads, _: inner.extend(g for g in grads if g is not None))
+    grads = torch.autograd.grad(output.sum() + h_n.sum() + c_n.sum(), given.leaves())
+    torch.testing.assert_close(outer, [torch.ones_like(t) for t in (output, h_n, c_n)])
+    assert bits(inner) == bits(grads)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_anomaly_mode_names_the_line_of_the_forward(device):
+    gates, *others = inputs_of("gru", device=device).requires_grad()
+    with warnings.catch_warnings(record=True) as caught, torch.autograd.detect_anomaly():
+        output, *_ = recurrent_sequence("gru", gates * torch.nan, *others)
+        with pytest.raises(RuntimeError, match="'RecurrentSequenceBackward' returned nan values"):
+            output.sum().backward()
+    assert any('recurrent_sequence("gru", gates * torch.nan' in str(w.message) for w in caught)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_deterministic_mode(kind, device):
+    layer = layer_of(kind, 5, 32, bidirectional=True, device=device)
+    x = torch.randn(6, 9, 5, device=device)
+    lengths = torch.randint(1, 7, (9,))
+    expected = bits(with_gradients(layer, x, lengths=lengths))
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert bits(with_gradients(layer, x, lengths=lengths)) == expected
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float, torch.bfloat16], ids=str)
+def test_several_threads_get_the_bits_of_one(dtype, device):
+    cases = [
+        (
+            layer_of(kind, 5, size, dtype=dtype, device=device),
+            torch.randn(7, 6, 5).to(device, dtype),
+        )
+        for kind, size in (("LLTM", 40), ("LSTM", 33), ("GRU", 64), ("LSTM", 33))
+    ]
+
+    def run(case):
+        return {tuple(bits(with_gradients(*case))) for _ in range(10)}
+
+    expected = [run(case) for case in cases]
+    assert [len(results) for results in expected] == [1] * len(cases)
+    with ThreadPoolExecutor(len(cases)) as pool:
+        assert list(pool.map(run, cases)) == expected
