@@ -52,7 +52,7 @@ class BackwardThread {
   __device__ __forceinline__ BackwardThread(const SequenceBackwardArgs& args, uint32_t shared)
       : args_(args),
         rows_(static_cast<int>(args.batch_size)),
-        hidden_(static_cast<int>(args.hidden_size)),
+        hidden_(static_cast<int>(keep(static_cast<uint32_t>(args.hidden_size)))),
         steps_(static_cast<int>(args.steps)),
         exchange_(lane_, shared, shared + kBarriers),
         weights_(lane_, shared + kWeights,
@@ -264,7 +264,7 @@ class BackwardThread {
     float grad_h[kElements];
     receive(turn, grad_h, [&] {  // one block: while the tensor cores work
       prepare(turn, &prepared);
-      if (turn > 0 && lane_.finishes()) write_gradients();
+      if (lane_.finishes()) write_gradients(turn > 0);
     });
     if (lane_.finishes()) {
       finish(grad_h, prepared);
@@ -332,20 +332,21 @@ class BackwardThread {
     exchange_.send(turn, packs);
   }
 
-  // Of the turn that has been finished last.
-  __device__ __forceinline__ void write_gradients() {
+  // Of the turn that has been finished last, if any has.
+  __device__ __forceinline__ void write_gradients(bool any = true) {
+    const bool writes = inside_ && any;
 #pragma unroll
     for (int g = 0; g < kGates; ++g) {
       if constexpr (kAdds) {
-        if (inside_) store_words(grad_gates_ + 2 * g * hidden_, packs_[g]);
+        if (writes) store_words(grad_gates_ + 2 * g * hidden_, packs_[g]);
       } else {
         const auto of_input = transpose(input_pairs_[g]);
-        if (inside_) store_words(grad_gates_ + 2 * g * hidden_, of_input);
-        if (inside_) store_words(grad_hidden_ + 2 * g * hidden_, packs_[g]);
+        if (writes) store_words(grad_gates_ + 2 * g * hidden_, of_input);
+        if (writes) store_words(grad_hidden_ + 2 * g * hidden_, packs_[g]);
       }
     }
-    grad_gates_ -= 2 * args_.grad_gates.step_stride;
-    if constexpr (!kAdds) grad_hidden_ -= 2 * args_.grad_hidden.step_stride;
+    grad_gates_ -= any ? 2 * args_.grad_gates.step_stride : 0;
+    if constexpr (!kAdds) grad_hidden_ -= any ? 2 * args_.grad_hidden.step_stride : 0;
   }
 
   __device__ __forceinline__ void write_state(const float (&from_gates)[kElements]) const {

@@ -38,7 +38,7 @@ class ForwardThread {
   __device__ __forceinline__ ForwardThread(const SequenceForwardArgs& args, uint32_t shared)
       : args_(args),
         rows_(static_cast<int>(args.batch_size)),
-        hidden_(static_cast<int>(args.hidden_size)),
+        hidden_(static_cast<int>(keep(static_cast<uint32_t>(args.hidden_size)))),
         steps_(static_cast<int>(args.steps)),
         exchange_(lane_, shared, shared + kBarriers),
         weights_(lane_, shared + kWeights,
@@ -198,7 +198,7 @@ class ForwardThread {
     } else {
       weights_.multiply(all, operands, [&] {  // while the tensor cores work
         save_cells();
-        if (step > 0 && lane_.finishes()) write_outputs();
+        if (lane_.finishes()) write_outputs(step > 0);
       });
     }
     float sums[kRowTiles][kGates][kElements];
@@ -286,19 +286,20 @@ class ForwardThread {
     exchange_.send(step, packs);
   }
 
-  // Of the step that has been finished last.
-  __device__ __forceinline__ void write_outputs() {
+  // Of the step that has been finished last, if any has.
+  __device__ __forceinline__ void write_outputs(bool any = true) {
+    const bool writes = inside_ && any;
     Words<kWords> packs = packs_;
     if (held_) packs = {};
-    if (inside_) store_words(output_, packs);
-    output_ += 2 * args_.output.step_stride;
+    if (writes) store_words(output_, packs);
+    output_ += any ? 2 * args_.output.step_stride : 0;
     if constexpr (kSaves) {
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
         const auto pack = transpose(saved_pairs_[g]);
-        if (inside_) store_words(saved_gates_ + 2 * g * hidden_, pack);
+        if (writes) store_words(saved_gates_ + 2 * g * hidden_, pack);
       }
-      saved_gates_ += 2 * args_.saved_gates.step_stride;
+      saved_gates_ += any ? 2 * args_.saved_gates.step_stride : 0;
     }
   }
 

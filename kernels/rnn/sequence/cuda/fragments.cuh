@@ -326,7 +326,7 @@ class WarpWeights {
         from_shared[j % 2][gate] = load_shared<4>(shared_ + (j * kGates + gate) * 512);
       }
     };
-    if (kFirst < kShared) load_weights(kFirst);
+    if (shared_before(kFirst) < shared_before(kLast)) load_weights(shared_before(kFirst));
     load_chunk(0);
     for_constants<kChunks>([&](auto chunk_) {
       constexpr int chunk = decltype(chunk_)::value;
@@ -335,10 +335,12 @@ class WarpWeights {
       for (int i = 0; i < kChunk; ++i) {
         const int j = kFirst + chunk * kChunk + i;
         if (j >= kLast) continue;
-        if (j + 1 < kShared && j + 1 < kLast) load_weights(j + 1);
+        const int next = shared_before(j) + 1;
+        if (is_shared(j) && next < shared_before(kLast)) load_weights(next);
 #pragma unroll
         for (int gate = 0; gate < kGates; ++gate) {
-          const auto& a = j < kShared ? from_shared[j % 2][gate] : registers_[in_order(j)][gate];
+          const auto& a = is_shared(j) ? from_shared[shared_before(j) % 2][gate]
+                                       : registers_[is_shared(j) ? 0 : in_order(j)][gate];
 #pragma unroll
           for (int n = 0; n < kRowTiles; ++n) {
             add_product<scalar_t>(sums[n][gate], a, b[chunk % 2][i][kOperands > 1 ? gate : 0][n]);
@@ -358,9 +360,13 @@ class WarpWeights {
   }
 
  private:
-  // Those in shared memory come first, so that the last products wait for nothing.
+  // Those in shared memory stand between the others, in whose time they are loaded.
+  static constexpr __device__ int shared_before(int j) { return j * kShared / kTiles; }
+  static constexpr __device__ bool is_shared(int j) {
+    return shared_before(j + 1) > shared_before(j);
+  }
   static constexpr __device__ int in_order(int j) {
-    return j < kShared ? kInRegisters + j : j - kShared;
+    return is_shared(j) ? kInRegisters + shared_before(j) : j - shared_before(j);
   }
 
   Words<4> registers_[kInRegisters > 0 ? kInRegisters : 1][kGates];
