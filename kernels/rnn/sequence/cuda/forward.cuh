@@ -118,7 +118,10 @@ class ForwardThread {
     }
     if (args_.old_h) copy_old_h();
     for (int i = 0; i < SequenceShape::kStages - 1; ++i) bring(i);
-    if constexpr (!kCluster) read_inputs(0);
+    if constexpr (!kCluster) {
+      read_inputs(0);
+      arrange_inputs();
+    }
     exchange_.start();
     if constexpr (kControls) {
       sent_ = load_shared<kWords>(exchange_.own_part(-1));
@@ -154,13 +157,16 @@ class ForwardThread {
     gates_ += kBytes * args_.gates.step_stride;
   }
 
-  // The input's part of the gates, for start_sums().
+  // The input's part of the gates, for start_sums() once it is arranged.
   __device__ __forceinline__ void read_inputs(int step) {
     if (!lane_.finishes()) return;
     ring_.wait();
 #pragma unroll
     for (int g = 0; g < kGates; ++g) inputs_.gates[g] = ring_.pack(g);
     bring(step + SequenceShape::kStages - 1);
+  }
+  __device__ __forceinline__ void arrange_inputs() {
+    if (!lane_.finishes()) return;
 #pragma unroll
     for (int g = 0; g < kGates; ++g) inputs_.gates[g] = transpose<scalar_t>(inputs_.gates[g]);
   }
@@ -190,7 +196,10 @@ class ForwardThread {
   }
 
   __device__ __forceinline__ void run_step(int step) {
-    if constexpr (kCluster) read_inputs(step);
+    if constexpr (kCluster) {  // while other blocks send
+      read_inputs(step);
+      arrange_inputs();
+    }
     typename Weights::Sums all;
     start_sums(all);
     controls_.read_ahead(step);
@@ -228,7 +237,10 @@ class ForwardThread {
       if constexpr (kCluster) write_outputs();
     }
     controls_.advance();
-    if constexpr (!kCluster) __syncthreads();
+    if constexpr (!kCluster) {
+      arrange_inputs();
+      __syncthreads();
+    }
   }
 
   // The cell, from the gates' sums (or the hidden parts); makes pairs of what is to be written.

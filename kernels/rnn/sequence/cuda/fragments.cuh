@@ -250,7 +250,8 @@ struct Elements {
 // A lane's pack of a row as sums have it, element by element; and back.
 __device__ __forceinline__ uint32_t transpose_halves(uint32_t pair) {
   uint32_t result;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
+  // Volatile, or it would be moved to where it is used, for some lanes alone.
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
   return result;
 }
 template <typename scalar_t, int kWords>
