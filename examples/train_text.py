@@ -10,7 +10,7 @@ side by side, `--seq-len` characters a step; the next step starts from the state
 
 Prints the validation loss in bits a character beside that of a unigram model (the best that a model
 can do that knows only how frequent each character is), a passage sampled from the trained model,
-and the training speed of the fused operator beside that of the same model in plain PyTorch.
+and the training speed of the layer beside that of the same model as a loop of plain PyTorch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -43,16 +43,38 @@ class CharacterModel(nn.Module):
     and the new state.
     """
 
-    def __init__(self, vocabulary_size: int, args: argparse.Namespace, impl: str = "auto"):
+    def __init__(
+        self,
+        vocabulary_size: int,
+        args: argparse.Namespace,
+        layer: Callable[[int, int], nn.Module] = lltm_jit.LLTM,
+    ):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary_size, args.embedding_size)
-        self.lltm = lltm_jit.LLTM(args.embedding_size, args.hidden_size, impl=impl)
+        self.lltm = layer(args.embedding_size, args.hidden_size)
         self.head = nn.Linear(args.hidden_size, vocabulary_size)
         self.to(args.device)
 
     def forward(self, characters: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         output, state = self.lltm(self.embedding(characters), state)
         return self.head(output), state
+
+
+class PlainLLTM(nn.Module):
+    """The layer in plain PyTorch, for comparison: a loop over the characters."""
+
+    def __init__(self, input_size: int, hidden_size: int):
+        super().__init__()
+        self.cell = lltm_jit.LLTMCell(input_size, hidden_size, impl="reference")
+
+    def forward(self, input: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        now = None if state is None else (state[0][0], state[1][0])
+        outputs = []
+        for step in input:
+            now = self.cell(step, now)
+            outputs.append(now[0])
+        h, c = now
+        return torch.stack(outputs), (h[None], c[None])
 
 
 def streams(data: Tensor, batch_size: int) -> Tensor:
@@ -223,7 +245,7 @@ def main() -> None:
     print(f"\n--- sampled ---\n{prompt}{continuation}\n---------------\n")
 
     fused = characters_per_second(CharacterModel(len(alphabet), args), training, args)
-    plain = CharacterModel(len(alphabet), args, impl="reference")
+    plain = CharacterModel(len(alphabet), args, PlainLLTM)
     reference = characters_per_second(plain, training, args)
     print(
         f"training speed: fused {fused:,.0f} characters/s, "

@@ -2,6 +2,9 @@
 #include "core/host/module.h"
 #include "rnn/lltm/lltm_ops.h"
 #include "rnn/sequence/sequence_ops.h"
+#ifdef LLTM_JIT_CUDA  // only the kernels for CUDA have variants
+#include "core/host/variant_python.h"
+#endif
 
 LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
   using namespace lltm_jit::ops;

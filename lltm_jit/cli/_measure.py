@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from lltm_jit import __version__
+from lltm_jit.jit import LltmJitError
 
 if TYPE_CHECKING:  # it imports torch.utils.cpp_extension, which looks for CUDA, and may print
     from torch.utils.benchmark import Timer
@@ -24,6 +25,7 @@ GRAPH_CALLS = 20  # in one CUDA graph, so that its own launch weighs little
 _FEWEST_SAMPLES = 7  # enough for quartiles
 _FIRST_CALLS = 5  # to find out how long one takes
 _TURN = 0.01  # seconds
+_GRAPH_SECONDS = 0.01  # that a replay takes at most, where a call is shorter
 
 Cell = Callable[..., tuple[Tensor, Tensor]]
 
@@ -143,6 +145,29 @@ def graph_timer(function: Callable[[], Any], calls: int = GRAPH_CALLS) -> Timer 
     return Timer("graph.replay()", globals={"graph": graph})
 
 
+def sure_graph_timer(name: str, function: Callable[[], Any], calls: int) -> Timer:
+    """As :func:`graph_timer`, of a function that must be in the graph.
+
+    Raises:
+        LltmJitError: it is not; the message has its name.
+    """
+    timer = graph_timer(function, calls)
+    if timer is None:
+        raise LltmJitError(f"{name} runs on a stream of its own, which a CUDA graph does not hold")
+    return timer
+
+
+def calls_in_graph(function: Callable[[], Any]) -> int:
+    """How many to take into a graph: as many as of short kernels, but few of what takes long."""
+    function()
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    function()
+    torch.cuda.synchronize()
+    calls = _GRAPH_SECONDS / (time.perf_counter() - start)
+    return min(max(1, round(calls)), GRAPH_CALLS)
+
+
 def take_turns(
     timers: Sequence[Timer], seconds: float, calls: int | Sequence[int] = 1
 ) -> list[Times]:
@@ -174,17 +199,21 @@ def summary(seconds: list[float]) -> Times:
 
 @cache
 def mismatch(cell: Cell, reference: Cell, case: Case) -> str:
-    """How far results and gradients are from the float64 reference; empty when as near as they can.
-
-    As near means: at most twice the error that the reference itself makes in this type, plus one
-    rounding.
-    """
+    """How far results and gradients are from the float64 reference; see :func:`compare`."""
     operands = case.operands()
     exact = _results(reference, [tensor.detach().double().requires_grad_() for tensor in operands])
     baseline = _results(reference, operands)
-    # In double the baseline is the reference itself, and sums are long.
-    rounding = 1e-12 if case.dtype == torch.double else 4 * torch.finfo(case.dtype).eps
-    for value, plain, true in zip(_results(cell, operands), baseline, exact, strict=True):
+    return compare(_results(cell, operands), baseline, exact)
+
+
+def compare(values: list[Tensor], baseline: list[Tensor], exact: list[Tensor]) -> str:
+    """How far values are from the exact ones; empty when as near as they can.
+
+    As near means: at most twice the error that the baseline makes in their type, plus one rounding.
+    """
+    for value, plain, true in zip(values, baseline, exact, strict=True):
+        # In double the baseline is what is exact, and sums are long.
+        rounding = 1e-12 if value.dtype == torch.double else 4 * torch.finfo(value.dtype).eps
         scale = true.abs().max().item() or 1.0
         error = (value.double() - true).abs().max().item() / scale
         allowed = 2 * (plain.double() - true).abs().max().item() / scale + rounding

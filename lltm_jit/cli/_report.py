@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -92,8 +92,13 @@ def microseconds(seconds: float) -> str:
     return f"{seconds * 1e6:.1f} us"
 
 
-def save(path: Path, header: dict[str, str], rows: list[Row]) -> None:
-    """Write header and rows as JSON."""
+def in_columns(cells: Iterable[str], widths: Iterable[int]) -> str:
+    """A line of a table that is printed while it is measured; the last cell may be wider."""
+    return "  ".join(map(str.ljust, cells, widths)).rstrip()
+
+
+def save(path: Path, header: dict[str, str], rows: Sequence[Any]) -> None:
+    """Write header and rows, which are dataclasses, as JSON."""
     rows_as_json = [asdict(row) for row in rows]
     path.write_text(json.dumps({"header": header, "rows": rows_as_json}, indent=1) + "\n", "utf-8")
 
@@ -168,31 +173,36 @@ def plot(path: Path, header: dict[str, str], rows: list[Row]) -> None:
     phases = list(dict.fromkeys(row.phase for row in rows))
     figure, axes = pyplot.subplots(1, len(phases), figsize=(5 * len(phases), 4.2), squeeze=False)
     for axis, phase in zip(axes[0], phases, strict=True):
-        _panel(axis, [row for row in rows if row.phase == phase])
+        lines: dict[str, dict[int, Times]] = defaultdict(dict)
+        for row in rows:
+            if row.phase == phase:
+                lines[row.implementation][row.hidden_size] = row.host
+        draw_lines(axis, lines)
         axis.set_title(phase)
         axis.set_xlabel("hidden size")
     axes[0][0].set_ylabel("time of one call, us")
-    machine = header.get("GPU") or f"{header['CPU']}, threads: {header.get('threads', '?')}"
     batches = ", ".join(str(size) for size in dict.fromkeys(row.batch_size for row in rows))
-    figure.suptitle(f"LLTM cell, {rows[0].dtype}, batch {batches}: {machine}", y=0.99)
+    figure.suptitle(f"LLTM cell, {rows[0].dtype}, batch {batches}: {machine(header)}", y=0.99)
     figure.tight_layout()
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
 
 
-def _panel(axis: Any, rows: list[Row]) -> None:
-    lines: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        lines[row.implementation].append(row)
+def machine(header: dict[str, str]) -> str:
+    """Where figures were measured, in the title of a plot."""
+    return header.get("GPU") or f"{header['CPU']}, threads: {header.get('threads', '?')}"
+
+
+def draw_lines(axis: Any, lines: Mapping[str, Mapping[int, Times]]) -> None:
+    """Draw times by name and hidden size, both logarithmic."""
     ends = []
     for name, points in lines.items():
-        points = sorted(points, key=lambda row: row.hidden_size)
-        sizes = [row.hidden_size for row in points]
-        (line,) = axis.plot(sizes, [row.host.median * 1e6 for row in points], marker="o", ms=3)
-        lower = [row.host.lower * 1e6 for row in points]
-        upper = [row.host.upper * 1e6 for row in points]
+        sizes = sorted(points)
+        times = [points[size] for size in sizes]
+        (line,) = axis.plot(sizes, [each.median * 1e6 for each in times], marker="o", ms=3)
+        lower, upper = [each.lower * 1e6 for each in times], [each.upper * 1e6 for each in times]
         axis.fill_between(sizes, lower, upper, alpha=0.2, color=line.get_color(), lw=0)
-        ends.append((sizes[-1], points[-1].host.median * 1e6, name, line.get_color()))
+        ends.append((sizes[-1], times[-1].median * 1e6, name, line.get_color()))
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
     axis.grid(alpha=0.3, which="major")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -18,11 +17,10 @@ import torch
 from torch import Tensor
 
 from lltm_jit import native
-from lltm_jit.jit import LltmJitError
 
 from . import _cell, _measure, _report, _stylegan_report
-from ._measure import GRAPH_CALLS
-from ._stylegan_cases import FORWARD, OPERATORS, Case, Recorder, Shape, cases, compile_variants
+from ._recorder import Recorder
+from ._stylegan_cases import FORWARD, OPERATORS, Case, Shape, cases, compile_kernels
 from ._stylegan_report import Error, Row
 
 IMPLEMENTATIONS = ("cuda", "ref")  # as the functions call them
@@ -36,7 +34,6 @@ SMALL: Shape = (4, 64, 16, 16)  # a call costs the host more than the GPU
 ERROR_SHAPES: dict[str, Shape] = {"cpu": (2, 16, 64, 64), "cuda": (4, 64, 64, 64)}
 _ROTATION = 200e6  # bytes of inputs that take turns: several times the cache of a GPU
 _MOST_INPUTS = 16
-_GRAPH_SECONDS = 0.01  # that a replay takes at most, where a call is shorter
 
 
 def run(args: argparse.Namespace, dtype: torch.dtype | None) -> int:
@@ -53,7 +50,7 @@ def run(args: argparse.Namespace, dtype: torch.dtype | None) -> int:
     shapes = [tuple(args.shape)] if args.shape else SHAPES[device.type]
     error_shape = shapes[0] if args.shape else ERROR_SHAPES[device.type]
     if device.type == "cuda" and "filtered_lrelu" in operators:
-        compile_variants(shapes, dtypes)
+        compile_kernels(shapes, dtypes)
     errors = find_errors(operators, [dtype] if dtype else DTYPES["cuda"], error_shape, device)
     rows = []
     for group in groups(operators, dtypes, shapes, device):
@@ -109,9 +106,11 @@ def measure(case: Case, seconds: float, may_use_graph: bool) -> Row:
     inputs = [case.inputs(seed) for seed in range(count)]
     steps = {impl: in_rotation(case, impl, inputs) for impl in IMPLEMENTATIONS}
     steps["copy"] = copy_in_rotation(case.bytes, case.device)
-    calls = {name: calls_in_graph(step) if in_graph else 1 for name, step in steps.items()}
+    calls = {name: _measure.calls_in_graph(step) if in_graph else 1 for name, step in steps.items()}
     if in_graph:
-        timers = [graph_timer(name, step, calls[name]) for name, step in steps.items()]
+        timers = [
+            _measure.sure_graph_timer(name, step, calls[name]) for name, step in steps.items()
+        ]
     else:
         timers = [_measure.host_timer(step) for step in steps.values()]
     kernels, plain, copy = _measure.take_turns(timers, seconds, [*calls.values()])
@@ -128,24 +127,6 @@ def measure(case: Case, seconds: float, may_use_graph: bool) -> Row:
         plain=plain,
         copy=copy,
     )
-
-
-def calls_in_graph(step: Callable[[], Any]) -> int:
-    """As many as for short kernels, but few where plain PyTorch takes long."""
-    step()
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    step()
-    torch.cuda.synchronize()
-    calls = _GRAPH_SECONDS / (time.perf_counter() - start)
-    return min(max(1, round(calls)), GRAPH_CALLS)
-
-
-def graph_timer(name: str, step: Callable[[], Any], calls: int) -> Any:
-    timer = _measure.graph_timer(step, calls)
-    if timer is None:
-        raise LltmJitError(f"{name} runs on a stream of its own, which a CUDA graph does not hold")
-    return timer
 
 
 def in_rotation(case: Case, impl: str, inputs: Iterable[list[Tensor]]) -> Callable[[], Any]:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lltm_jit.ops.bias_act import activation_funcs, bias_act
 from lltm_jit.ops.filtered_lrelu import filtered_lrelu
 from lltm_jit.ops.upfirdn2d import downsample2d, filter2d, setup_filter, upsample2d
+
+from ._recorder import compile_variants
 
 FORWARD, WITH_SIGNS, BACKWARD = "forward", "forward with signs", "forward + backward"
 OPERATORS = ("bias_act", "upfirdn2d", "filtered_lrelu")
@@ -85,46 +84,14 @@ class Case:
         return lambda: torch.autograd.grad(self.run(leaves, impl), leaves, grad)
 
 
-class Recorder(TorchDispatchMode):
-    """Keeps the calls of the package's operators."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[tuple[Any, tuple]] = []
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
-    ) -> Any:
-        if func.namespace == "lltm_jit":
-            self.calls.append((func, args))
-        return func(*args, **(kwargs or {}))
-
-
-def compile_variants(shapes: Iterable[Shape], dtypes: Iterable[torch.dtype]) -> None:
-    """Compile the kernels that the cases of filtered_lrelu need on the GPU, side by side.
-
-    Each would be compiled by the first call that needs it, and those of backward passes one after
-    another, in autograd's thread. So the operators are called here as passes on the meta device
-    call them.
-    """
-    meta, recorder = torch.device("meta"), Recorder()
-    for shape, dtype in itertools.product(shapes, dtypes):
-        for case in cases("filtered_lrelu", shape, dtype, meta):
-            inputs = [torch.empty(size, dtype=dtype, device=meta) for size in (shape, shape[1:2])]
-            step = case.step(inputs, "cuda")
-            with recorder:
-                step()
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda call: _call_on_gpu(*call), recorder.calls))
-
-
-def _call_on_gpu(function: Any, args: tuple) -> None:
-    here = [
-        torch.zeros_like(value, device="cuda") if isinstance(value, Tensor) else value
-        for value in args
-    ]
-    with torch.no_grad():
-        function(*here)
+def compile_kernels(shapes: Iterable[Shape], dtypes: Iterable[torch.dtype]) -> None:
+    """Compile the kernels that the cases of filtered_lrelu need on the GPU."""
+    meta = torch.device("meta")
+    compile_variants(
+        case.step([torch.empty(s, dtype=dtype, device=meta) for s in (shape, shape[1:2])], "cuda")
+        for shape, dtype in itertools.product(shapes, dtypes)
+        for case in cases("filtered_lrelu", shape, dtype, meta)
+    )
 
 
 def cases(operator: str, shape: Shape, dtype: torch.dtype, device: torch.device) -> Iterator[Case]:

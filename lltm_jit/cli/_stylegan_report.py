@@ -11,7 +11,7 @@ from typing import Any
 
 from . import _build
 from ._measure import Times
-from ._report import microseconds
+from ._report import in_columns, machine, microseconds
 
 # The most that a result may be off, as a multiple of rounding alone: filtered_lrelu multiplies
 # halves, and pairs of halves for a float. In double plain PyTorch is the exact result.
@@ -79,18 +79,14 @@ def heading(row: Row, width: int) -> str:
     """The title of a row's table and its columns, the first of them of `width`."""
     how = ", in a CUDA graph" if row.in_graph else ""
     title = f"{row.operator}: {row.dtype}, {list(row.shape)}, {row.device}{how}"
-    return f"{title}\n{_in_columns(_COLUMNS, width)}"
+    return f"{title}\n{in_columns(_COLUMNS, (width, *_WIDTHS))}"
 
 
 def line(row: Row, width: int) -> str:
     """The row below such a heading."""
     share, ratio = f"{row.share:.0%}", f"{row.ratio:.3f}"
     cells = [row.case, row.phase, *_middle(row.kernels), share, *_middle(row.plain), ratio]
-    return _in_columns(cells, width)
-
-
-def _in_columns(cells: Iterable[str], width: int) -> str:
-    return "  ".join(map(str.ljust, cells, (width, *_WIDTHS))).rstrip()
+    return in_columns(cells, (width, *_WIDTHS))
 
 
 def _middle(times: Times) -> list[str]:
@@ -132,8 +128,7 @@ def plot(path: Path, header: dict[str, str], rows: Iterable[Row]) -> None:
         _panel(axis, points)
         axis.set_title(f"{key[0]}, {list(key[1])}, {key[2]}", fontsize=9)
     axes[0][0].legend(fontsize=8)
-    machine = header.get("GPU") or f"{header['CPU']}, threads: {header.get('threads', '?')}"
-    figure.suptitle(f"StyleGAN operators, bandwidth as part of a copy's: {machine}")
+    figure.suptitle(f"StyleGAN operators, bandwidth as part of a copy's: {machine(header)}")
     figure.tight_layout()
     figure.savefig(path, dpi=120)
     pyplot.close(figure)

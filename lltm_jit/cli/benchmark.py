@@ -4,6 +4,7 @@
 prints a table a size and phase; ``--against DIR`` adds an implementation from C++ sources.
 ``jit`` times this engine's builds and imports, also beside torch's own `load` of those sources;
 ``load`` times one source with ``torch/extension.h``, beside torch's `load` and `load_inline`.
+``sequence`` times recurrent layers over whole sequences, beside torch.nn's.
 ``stylegan`` times the StyleGAN operators beside plain PyTorch and a copy.
 """
 
@@ -26,6 +27,7 @@ from ._measure import PHASES, Case, Cell
 
 SCALES = {"s": 1, "ms": 1e3, "us": 1e6}
 DTYPES = {name: getattr(torch, name) for name in ("half", "bfloat16", "float", "double")}
+LAYERS = ("LLTM", "LSTM", "GRU")
 STYLEGAN = ("bias_act", "upfirdn2d", "filtered_lrelu")  # operators of its tables
 TUTORIAL_SIZES = (16, 32, 128)
 SIZES = {  # batch, input, hidden; the last would take a CPU half a minute
@@ -37,7 +39,7 @@ PLOT_SIZES = [(16, hidden, hidden) for hidden in (32, 64, 128, 256, 512, 1024)]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    variants = [*_cell.VARIANTS, "cell", "jit", "load", "stylegan"]
+    variants = [*_cell.VARIANTS, "cell", "jit", "load", "sequence", "stylegan"]
     parser.add_argument(
         "variant",
         choices=variants,
@@ -45,13 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="cell",
         help="plain PyTorch, ATen from C++, or the CUDA kernels, in the tutorial's form; default: "
         "all of them in tables (cell); jit: builds and imports; load: torch's headers, "
-        "beside torch; stylegan: the StyleGAN operators",
+        "beside torch; sequence: recurrent layers; stylegan: the StyleGAN operators",
     )
     _cell.add_sizes(parser)
     parser.add_argument("-r", "--runs", type=_cell.positive, default=100, help="%(default)s")
     parser.add_argument("--scale", choices=SCALES, default="us", help="unit, %(default)s")
     parser.add_argument("-d", "--double", action="store_true", help="the same as --dtype double")
-    parser.add_argument("--dtype", choices=DTYPES, help="float; of stylegan on a GPU also 16 bits")
+    parser.add_argument("--dtype", choices=DTYPES, help="float; of sequence and stylegan several")
     tables = parser.add_argument_group("of the tables")
     tables.add_argument("--seconds", type=float, default=0.3, help="for each figure, %(default)s")
     tables.add_argument("--against", type=Path, metavar="DIR", help="C++ sources of an opponent")
@@ -67,6 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tables.add_argument(
         "--plot", type=new_file, metavar="FILE", help="draw the figures, by default of six sizes"
     )
+    sequence = parser.add_argument_group("of sequence")
+    sequence.add_argument("--layer", choices=LAYERS, help="one layer, by default all")
+    sequence.add_argument("--steps", type=_cell.positive, help="of a sequence, 256")
     stylegan = parser.add_argument_group("of stylegan")
     stylegan.add_argument("--only", choices=STYLEGAN, help="one operator, by default all")
     stylegan.add_argument(
@@ -89,10 +94,15 @@ def run(args: argparse.Namespace) -> int:
         return _load_benchmark.run()
     if args.double:
         args.dtype = "double"
+    chosen = DTYPES[args.dtype] if args.dtype else None
+    if args.variant == "sequence":
+        from . import _sequence_benchmark  # which imports the layers
+
+        return _sequence_benchmark.run(args, chosen)
     if args.variant == "stylegan":
         from . import _stylegan_benchmark  # which loads the family, and builds it where it is not
 
-        return _stylegan_benchmark.run(args, DTYPES[args.dtype] if args.dtype else None)
+        return _stylegan_benchmark.run(args, chosen)
     device = _cell.device(args.cuda or args.variant == "cuda")
     dtype = DTYPES[args.dtype or "float"]
     if args.variant == "cell":

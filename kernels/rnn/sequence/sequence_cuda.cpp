@@ -153,25 +153,42 @@ SequenceGpu current_gpu() {
           ask(cudaDevAttrMaxSharedMemoryPerBlockOptin), ask(cudaDevAttrMultiProcessorCount)};
 }
 
-// Whether rows can be read eight bytes at a time, of 16-bit numbers.
-template <typename... Pointers>
-bool pointers_fit(const Pointers*... pointers) {
-  return ((reinterpret_cast<uintptr_t>(pointers) % 8 == 0) && ...);
-}
-template <typename... Arrays>
-bool arrays_fit(const Arrays&... arrays) {
-  return (
-      (pointers_fit(arrays.data) && arrays.step_stride % 4 == 0 && arrays.row_stride % 4 == 0) &&
-      ...);
-}
+// Whether all rows start at multiples of four elements.
+class RowsFit {
+ public:
+  explicit RowsFit(const SequenceSizes& sizes)
+      : bytes_(sizes.type == ElementType::Float    ? 16
+               : sizes.type == ElementType::Double ? 32
+                                                   : 8) {}
+
+  bool operator()(const void* rows, int64_t step_stride = 0, int64_t row_stride = 0) const {
+    return reinterpret_cast<uintptr_t>(rows) % bytes_ == 0 && step_stride % 4 == 0 &&
+           row_stride % 4 == 0;
+  }
+  template <typename... Arrays>
+  bool all(const Arrays&... arrays) const {
+    return ((*this)(arrays.data, arrays.step_stride, arrays.row_stride) && ...);
+  }
+
+ private:
+  uintptr_t bytes_;
+};
 bool rows_fit(const SequenceForwardArgs& args) {
-  return arrays_fit(args.gates, args.output, args.saved_gates) &&
-         pointers_fit(args.weights, args.old_h) && args.weights_stride % 4 == 0;
+  const RowsFit fit(args);
+  return fit.all(args.gates, args.output, args.saved_gates) && fit(args.old_h) &&
+         fit(args.weights, 0, args.weights_stride);
+}
+// The weights are read one by one.
+bool rows_fit(const SequenceBackwardArgs& args) {
+  const RowsFit fit(args);
+  return fit.all(args.grad_output, args.gates, args.output, args.saved_gates, args.grad_gates,
+                 args.grad_hidden) &&
+         fit(args.old_h);
 }
 
 VariantRequest shape_request(const CudaCell& cell, const SequenceSizes& sizes,
                              const SequenceShape& shape, const char* kernel, const char* function) {
-  const auto number = [](int value) { return std::to_string(value); };
+  const auto number = [](int64_t value) { return std::to_string(value); };
   return {cell.kernel + kernel,
           function,
           {{"CELL_HEADER", '"' + cell.header + '"'},
@@ -191,12 +208,6 @@ bool has_run(cudaError_t error) {
   if (error == cudaErrorNotSupported) return false;
   C10_CUDA_CHECK(error);
   return true;
-}
-
-bool rows_fit(const SequenceBackwardArgs& args) {
-  return arrays_fit(args.grad_output, args.gates, args.output, args.saved_gates, args.grad_gates,
-                    args.grad_hidden) &&
-         pointers_fit(args.old_h);
 }
 
 using Forward = cudaError_t(const SequenceForwardArgs&, cudaStream_t);

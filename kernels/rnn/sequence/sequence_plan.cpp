@@ -12,12 +12,14 @@ namespace {
 // do not fit on the chip at once run in turn. The estimates are within some 10 % of the kernels'.
 constexpr double kProduct = 6.2;          // of 16 x 8 by 16 on a quarter of an SM
 constexpr double kProductLatency = 24.4;  // until the next one to the same sums
+constexpr double kFloatProduct = 42;      // of floats, with their splitting
 constexpr double kSharedBytes = 128;      // a cycle, of weights that are in shared memory
 constexpr double kExchangedBytes = 21;    // a cycle, that a block can receive
 constexpr double kBarrier = 60;           // of one block
 constexpr double kExchange = 250, kExchangeOfBlock = 10;
 constexpr double kCell = 150, kElement = 15;  // and of a gate's element
-constexpr double kSplit = 20;                 // for each other warp of a group
+constexpr double kFloatCell = 300;
+constexpr double kSplit = 20;  // for each other warp of a group
 // A step by itself: the product and the kernel after it, launched within a graph; and multiply-adds a
 // cycle of the library's product.
 constexpr double kLaunches = 6000, kLibrary = 60000;
@@ -41,7 +43,8 @@ int registers_beside(const SequenceSizes& sizes, SequencePass pass, int rows) {
                           ? sizes.gates * elements
                           : elements * sizes.states * (sizes.gates + sizes.states - 1);
   const int apart = sizes.adds_gates ? 0 : sizes.gates * elements;
-  return 44 + sums + of_cell + apart + 2 * sizes.parameters;
+  const int of_floats = sizes.type == ElementType::Float ? 24 : 0;  // while they are split
+  return 44 + sums + of_cell + apart + of_floats + 2 * sizes.parameters;
 }
 
 int tiles_in_registers(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape) {
@@ -49,7 +52,7 @@ int tiles_in_registers(const SequenceSizes& sizes, SequencePass pass, const Sequ
   constexpr int kRegistersOfLanes = 16384 / 32, kMost = 255;
   const int warps = (shape.warps() + 3) / 4;
   const int of_thread = std::min(kMost, kRegistersOfLanes / warps / 8 * 8);
-  return (of_thread - registers_beside(sizes, pass, shape.rows)) / (4 * sizes.gates);
+  return (of_thread - registers_beside(sizes, pass, shape.rows)) / (2 * shape.bytes * sizes.gates);
 }
 
 int shared_bytes(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape) {
@@ -61,16 +64,18 @@ int shared_bytes(const SequenceSizes& sizes, SequencePass pass, const SequenceSh
 double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape,
                  const SequenceGpu& gpu) {
   const int arrays = pass == SequencePass::Forward ? 1 : sizes.gates;
-  const double received = 2.0 * arrays * shape.tiles() * SequenceShape::kUnits * shape.rows;
+  const double received =
+      double(shape.bytes) * arrays * shape.tiles() * SequenceShape::kUnits * shape.rows;
   const double exchange =
       shape.blocks == 1 ? kBarrier
                         : kExchange + kExchangeOfBlock * shape.blocks + received / kExchangedBytes;
   const int warps = (shape.warps() + 3) / 4;
   const int sums = sizes.gates * shape.row_tiles();
-  const double products =
-      shape.tiles_of_warp() * std::max(kProduct * warps * sums, kProductLatency);
+  const double product = shape.bytes == 4 ? kFloatProduct : kProduct;
+  const double products = shape.tiles_of_warp() * std::max(product * warps * sums, kProductLatency);
   const double weights = shape.weight_bytes(sizes.gates) / kSharedBytes;
-  const double cell = kCell + kElement * shape.elements() * sizes.gates +
+  const double cell = (shape.bytes == 4 ? kFloatCell : kCell) +
+                      kElement * shape.elements() * sizes.gates +
                       kSplit * (shape.splits - 1) * shape.row_tiles();
   const int64_t clusters = (sizes.batch_size + shape.rows - 1) / shape.rows;
   const int at_once = clusters_at_once(shape.blocks, gpu);
@@ -88,10 +93,10 @@ double cycles_of_steps(const SequenceSizes& sizes) {
 SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePass pass,
                            const SequenceGpu& gpu) {
   SequencePlan best{false, {}, cycles_of_steps(sizes)};
-  const bool in_16_bits = sizes.type == ElementType::Half || sizes.type == ElementType::BFloat16;
+  const int bytes = sizes.type == ElementType::Float ? 4 : 2;
   constexpr int64_t kMostHidden = 4096, kMostRows = int64_t(1) << 24;
-  if (!in_16_bits || !aligned || sizes.hidden_size % 4 != 0 || gpu.architecture < 80 ||
-      sizes.hidden_size > kMostHidden || sizes.batch_size > kMostRows ||
+  if (sizes.type == ElementType::Double || !aligned || sizes.hidden_size % 4 != 0 ||
+      gpu.architecture < 80 || sizes.hidden_size > kMostHidden || sizes.batch_size > kMostRows ||
       sizes.steps >= int64_t(1) << 31) {
     return best;
   }
@@ -101,7 +106,7 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePas
     if (blocks > 1 && (gpu.architecture < 90 || blocks > groups)) continue;
     for (const int rows : {4, 8, 16}) {
       for (int splits = rows == 16 ? 2 : 1; splits <= 8; ++splits) {
-        SequenceShape shape{blocks, (groups + blocks - 1) / blocks, splits, rows, 0};
+        SequenceShape shape{blocks, (groups + blocks - 1) / blocks, splits, rows, 0, bytes};
         if (shape.groups > kMostGroups || shape.warps() > kMostWarps || splits > shape.tiles()) {
           continue;
         }

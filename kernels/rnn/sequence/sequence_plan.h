@@ -21,7 +21,7 @@ struct SequencePlan {
   double cycles;  // of a step, as estimated
 };
 
-// aligned: rows of all arrays start at multiples of eight bytes.
+// aligned: rows of all arrays start at multiples of four elements.
 SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePass pass,
                            const SequenceGpu& gpu);
 

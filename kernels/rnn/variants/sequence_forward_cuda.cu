@@ -1,7 +1,7 @@
 // The forward pass of a sequence in one launch, for one cell, type and shape. Constants of a variant:
 //   CELL_HEADER  the header of the cell, as #include takes it
 //   CELL         its type
-//   ELEMENT      Half or BFloat16
+//   ELEMENT      Half, BFloat16 or float
 //   BLOCKS, GROUPS, SPLITS, ROWS, SHARED_TILES  see SequenceShape
 //   SAVES        1 if a backward pass follows
 //   CONTROLS     1 if there are control bytes
@@ -10,16 +10,17 @@
 #include "rnn/sequence/cuda/forward.cuh"
 #include "rnn/sequence/cuda/launch.cuh"
 
-namespace {
-struct Shape {
-  static constexpr lltm_jit::SequenceShape kShape{BLOCKS, GROUPS, SPLITS, ROWS, SHARED_TILES};
+namespace lltm_jit {
+struct VariantShape {
+  static constexpr SequenceShape kShape{BLOCKS, GROUPS,       SPLITS,
+                                        ROWS,   SHARED_TILES, sizeof(ELEMENT)};
 };
-}  // namespace
+}  // namespace lltm_jit
 
 extern "C" cudaError_t sequence_forward(const lltm_jit::SequenceForwardArgs& args,
                                         cudaStream_t stream) {
   using namespace lltm_jit;
-  return launch_clusters<Shape>(sequence_forward_kernel<CELL, ELEMENT, Shape, SAVES, CONTROLS>,
-                                ForwardThread<CELL, ELEMENT, Shape, SAVES, CONTROLS>::kSharedBytes,
-                                args, stream);
+  return launch_clusters<VariantShape>(
+      sequence_forward_kernel<CELL, ELEMENT, VariantShape, SAVES, CONTROLS>,
+      ForwardThread<CELL, ELEMENT, VariantShape, SAVES, CONTROLS>::kSharedBytes, args, stream);
 }

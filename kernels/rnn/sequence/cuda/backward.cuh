@@ -1,4 +1,4 @@
-// The backward pass of a sequence in one launch, in 16 bits: the gradients of the gates.
+// The backward pass of a sequence in one launch: the gradients of the gates.
 //
 // The gradient of a step's output is that of the gates of the step after, times the weights. So the blocks
 // exchange the gradients of the gates, and each has the weights whose columns are its units. What the
@@ -24,7 +24,9 @@ class BackwardThread {
   static constexpr int kHalves = kElements == 2 ? 1 : 2;  // units that a lane's elements are of
   static constexpr bool kAdds = CellAddsGates<Cell>::value, kCluster = kShape.blocks > 1;
   using Weights = WarpWeights<Shape, scalar_t, kGates, kGates>;
-  using T = GateFloat;
+  static constexpr int kBytes = kShape.bytes;
+  static_assert(kBytes == sizeof(scalar_t));
+  using T = GateNumber<scalar_t>;
   using Packs = Words<kWords>[kGates];
   // What a step's gradients come from but those of its results: its derivative, and the gradient of its
   // output from outside.
@@ -52,7 +54,7 @@ class BackwardThread {
   __device__ __forceinline__ BackwardThread(const SequenceBackwardArgs& args, uint32_t shared)
       : args_(args),
         rows_(static_cast<int>(args.batch_size)),
-        hidden_(static_cast<int>(args.hidden_size)),
+        hidden_(static_cast<int>(keep(static_cast<uint32_t>(args.hidden_size)))),
         steps_(static_cast<int>(args.steps)),
         exchange_(lane_, shared, shared + kBarriers),
         weights_(lane_, shared + kWeights,
@@ -66,7 +68,7 @@ class BackwardThread {
     const int64_t row = inside_ ? lane_.pack_row() : 0, unit = inside_ ? lane_.pack_unit() : 0;
     const auto place = [&](const auto& array, int64_t step) {
       return static_cast<const char*>(array.data) +
-             2 * (step * array.step_stride + row * array.row_stride + unit);
+             kBytes * (step * array.step_stride + row * array.row_stride + unit);
     };
     const int64_t last = args.steps - 1;
     saved_gates_ = place(args.saved_gates, last);
@@ -92,15 +94,24 @@ class BackwardThread {
 
  private:
   // Of the weights' transpose.
-  __device__ __forceinline__ Words<4> load_tile(int gate, int unit, int k) const {
+  __device__ __forceinline__ typename Weights::Tile load_tile(int gate, int unit, int k) const {
     const int64_t stride = args_.weights_stride;
-    const auto* from =
-        static_cast<const uint16_t*>(args_.weights) + (int64_t(gate) * hidden_ + k) * stride + unit;
     const bool exist = unit < hidden_ && k < hidden_;
-    Words<4> tile;
+    typename Weights::Tile tile;
+    if constexpr (kBytes == 2) {
+      const auto* from = static_cast<const uint16_t*>(args_.weights) +
+                         (int64_t(gate) * hidden_ + k) * stride + unit;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      tile.value[i] = load_weight_pair(from + i / 2 * 2 * stride + i % 2 * 2, stride, exist);
+      for (int i = 0; i < 4; ++i) {
+        tile.value[i] = load_weight_pair(from + i / 2 * 2 * stride + i % 2 * 2, stride, exist);
+      }
+    } else {
+      const auto* from = static_cast<const uint32_t*>(args_.weights) +
+                         (int64_t(gate) * hidden_ + k) * stride + unit;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        tile.value[i] = load_weight(from + i % 4 * stride + i / 4 * 2, exist);
+      }
     }
     return tile;
   }
@@ -138,23 +149,24 @@ class BackwardThread {
                        inside_ && grad_output_);
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
-        ring_.bring_pack(kSaved + g, saved_gates_ + 2 * g * hidden_, inside_);
-        if constexpr (!kAdds) ring_.bring_pack(kInputs + g, gates_ + 2 * g * hidden_, inside_);
+        ring_.bring_pack(kSaved + g, saved_gates_ + kBytes * g * hidden_, inside_);
+        if constexpr (!kAdds) ring_.bring_pack(kInputs + g, gates_ + kBytes * g * hidden_, inside_);
       }
       const char* old_output = old_output_;
       if (turn + 1 == steps_) {
         old_output = static_cast<const char*>(args_.old_h);
-        if (old_output) old_output += 2 * (int64_t(lane_.pack_row()) * hidden_ + lane_.pack_unit());
+        if (old_output)
+          old_output += kBytes * (int64_t(lane_.pack_row()) * hidden_ + lane_.pack_unit());
       }
       const bool exists = inside_ && old_output;
       ring_.bring_pack(kOldOutput, exists ? old_output : saved_gates_, exists);
       if constexpr (kStates > 1) bring_cells();
     }
     ring_.commit();
-    if (grad_output_) grad_output_ -= 2 * args_.grad_output.step_stride;
-    saved_gates_ -= 2 * args_.saved_gates.step_stride;
-    if constexpr (!kAdds) gates_ -= 2 * args_.gates.step_stride;
-    old_output_ -= 2 * args_.output.step_stride;
+    if (grad_output_) grad_output_ -= kBytes * args_.grad_output.step_stride;
+    saved_gates_ -= kBytes * args_.saved_gates.step_stride;
+    if constexpr (!kAdds) gates_ -= kBytes * args_.gates.step_stride;
+    old_output_ -= kBytes * args_.output.step_stride;
     saved_cells_ -= args_.saved_cells.step_stride;
   }
   __device__ __forceinline__ void bring_cells() const {
@@ -171,11 +183,7 @@ class BackwardThread {
   }
 
   __device__ __forceinline__ void read_elements(int pack, float (&values)[kElements]) const {
-    const auto pairs = transpose(ring_.pack(pack));
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) {
-      unpack<scalar_t>(pairs.value[i], values[2 * i], values[2 * i + 1]);
-    }
+    to_floats<scalar_t>(transpose<scalar_t>(ring_.pack(pack)), values);
   }
 
   __device__ __forceinline__ void prepare(int turn, Prepared* prepared) {
@@ -264,7 +272,7 @@ class BackwardThread {
     float grad_h[kElements];
     receive(turn, grad_h, [&] {  // one block: while the tensor cores work
       prepare(turn, &prepared);
-      if (turn > 0 && lane_.finishes()) write_gradients();
+      if (lane_.finishes()) write_gradients(turn > 0);
     });
     if (lane_.finishes()) {
       finish(grad_h, prepared);
@@ -292,31 +300,23 @@ class BackwardThread {
       const auto of_step = prepared.derivatives[e](grad_now);
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
-        grads[g][e] = holds ? 0 : of_step.x[g].value;
-        if constexpr (!kAdds) grads_of_h[g][e] = holds ? 0 : of_step.h[g].value;
+        grads[g][e] = holds ? 0 : float(of_step.x[g]);
+        if constexpr (!kAdds) grads_of_h[g][e] = holds ? 0 : float(of_step.h[g]);
       }
 #pragma unroll
       for (int i = 0; i < kParameters; ++i) {
-        grad_parameters_[i][e] += holds ? 0 : of_step.p[i].value;
+        grad_parameters_[i][e] += holds ? 0 : float(of_step.p[i]);
       }
-      grad_state_[0][e] = holds ? grad_h : resets ? 0 : of_step.old[0].value;
+      grad_state_[0][e] = holds ? grad_h : resets ? 0 : float(of_step.old[0]);
 #pragma unroll
       for (int k = 1; k < kStates; ++k) {
-        if (!holds) grad_state_[k][e] = resets ? 0 : of_step.old[k].value;
+        if (!holds) grad_state_[k][e] = resets ? 0 : float(of_step.old[k]);
       }
     }
 #pragma unroll
     for (int g = 0; g < kGates; ++g) {
-      packs_[g] = pack_of<scalar_t>(kAdds ? grads[g] : grads_of_h[g]);
-    }
-    if constexpr (!kAdds) {
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
-#pragma unroll
-        for (int i = 0; i < kWords; ++i) {
-          input_pairs_[g].value[i] = pack<scalar_t>(grads[g][2 * i], grads[g][2 * i + 1]);
-        }
-      }
+      packs_[g] = transpose<scalar_t>(to_words<scalar_t>(kAdds ? grads[g] : grads_of_h[g]));
+      if constexpr (!kAdds) of_inputs_[g] = to_words<scalar_t>(grads[g]);
     }
   }
 
@@ -332,20 +332,21 @@ class BackwardThread {
     exchange_.send(turn, packs);
   }
 
-  // Of the turn that has been finished last.
-  __device__ __forceinline__ void write_gradients() {
+  // Of the turn that has been finished last, if any has.
+  __device__ __forceinline__ void write_gradients(bool any = true) {
+    const bool writes = inside_ && any;
 #pragma unroll
     for (int g = 0; g < kGates; ++g) {
       if constexpr (kAdds) {
-        if (inside_) store_words(grad_gates_ + 2 * g * hidden_, packs_[g]);
+        if (writes) store_words(grad_gates_ + kBytes * g * hidden_, packs_[g]);
       } else {
-        const auto of_input = transpose(input_pairs_[g]);
-        if (inside_) store_words(grad_gates_ + 2 * g * hidden_, of_input);
-        if (inside_) store_words(grad_hidden_ + 2 * g * hidden_, packs_[g]);
+        const auto of_input = transpose<scalar_t>(of_inputs_[g]);
+        if (writes) store_words(grad_gates_ + kBytes * g * hidden_, of_input);
+        if (writes) store_words(grad_hidden_ + kBytes * g * hidden_, packs_[g]);
       }
     }
-    grad_gates_ -= 2 * args_.grad_gates.step_stride;
-    if constexpr (!kAdds) grad_hidden_ -= 2 * args_.grad_hidden.step_stride;
+    grad_gates_ -= any ? kBytes * args_.grad_gates.step_stride : 0;
+    if constexpr (!kAdds) grad_hidden_ -= any ? kBytes * args_.grad_hidden.step_stride : 0;
   }
 
   __device__ __forceinline__ void write_state(const float (&from_gates)[kElements]) const {
@@ -389,7 +390,7 @@ class BackwardThread {
   float grad_parameters_[CellTraits<Cell>::kParametersRoom][kElements];
   float parameters_[CellTraits<Cell>::kParametersRoom][kHalves];
   // Of the turn that has been finished last, to be written.
-  Packs packs_, input_pairs_;
+  Packs packs_, of_inputs_;
 };
 
 template <typename Cell, typename scalar_t, typename Shape, bool kControls>

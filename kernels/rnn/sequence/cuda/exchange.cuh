@@ -25,12 +25,12 @@ constexpr bool kRunsHere =
 template <typename Shape, int kArrays>
 class Exchange {
   static constexpr SequenceShape kShape = Shape::kShape;
-  static constexpr int kTileBytes = SequenceShape::kUnits * 2 * (kShape.rows == 4 ? 4 : 8);
+  static constexpr int kTileBytes = kShape.tile_bytes();
   static constexpr int kWords = kShape.words();
   static constexpr bool kCluster = kShape.blocks > 1;
   // Each block's part comes to every block, its own included.
   static constexpr int kStepBytes =
-      kArrays * kShape.tiles() * SequenceShape::kUnits * kShape.rows * 2;
+      kArrays * kShape.tiles() * SequenceShape::kUnits * kShape.rows * kShape.bytes;
 
  public:
   static constexpr int kBytes = 2 * kShape.operand_bytes(kArrays);
@@ -40,7 +40,7 @@ class Exchange {
     const int n = kShape.row_tiles() == 2 ? lane.split : 0;
     const int tile = lane.block * kShape.groups + lane.group;
     part_ = keep((tile * kShape.row_tiles() + n) * kTileBytes + lane.tile_offset());
-    half_ = keep(kWords == 1 ? lane.lane / 16 : 0);
+    half_ = keep(kShape.rows == 4 ? lane.lane / 16 : 0);
   }
 
   // Zeros, and barriers; what is written into operands(-1) next is seen by all threads after start().
@@ -75,7 +75,7 @@ class Exchange {
 
   // Of this lane's pack.
   __device__ __forceinline__ uint32_t own_part(int step) const {
-    return operands(step) + part_ + half_ * 4;
+    return operands(step) + part_ + half_ * kWords * 4;
   }
 
   // Until a step's operand is whole.
@@ -95,22 +95,23 @@ class Exchange {
 
   // Sends this warp's part of a step, lane by lane a pack of each array.
   __device__ __forceinline__ void send(int step, const Words<kWords> (&packs)[kArrays]) const {
-    const uint32_t to = operands(step) + part_;
-    if constexpr (!kCluster) {
+    const uint32_t barrier = barriers_ + 8 * (step & 1);
 #pragma unroll
-      for (int a = 0; a < kArrays; ++a) {
-        store_shared(own_part(step) + a * kShape.operand_bytes(1), packs[a]);
-      }
-    } else {
-      // With four rows two lanes have halves of the same eight bytes: each sends them to every other block.
-      constexpr int kStride = kWords == 1 ? 2 : 1;
-      const uint32_t barrier = barriers_ + 8 * (step & 1);
+    for (int a = 0; a < kArrays; ++a) {
+      const uint32_t array = a * kShape.operand_bytes(1);
+      if constexpr (!kCluster) {
+        store_shared(own_part(step) + array, packs[a]);
+      } else if constexpr (kWords == 1) {
+        // Two lanes have halves of the same eight bytes: each sends them to every other block.
+        const Words<2> both = whole(packs[a]);
 #pragma unroll
-      for (int a = 0; a < kArrays; ++a) {
-        const Words<2> pair = whole(packs[a]);
+        for (int p = 0; p < kShape.blocks; p += 2) {
+          send_to(p + half_, operands(step) + part_ + array, barrier, both);
+        }
+      } else {
 #pragma unroll
-        for (int p = 0; p < kShape.blocks; p += kStride) {
-          send_to(p + half_, to + a * kShape.operand_bytes(1), barrier, pair);
+        for (int p = 0; p < kShape.blocks; ++p) {
+          send_to(p, own_part(step) + array, barrier, packs[a]);
         }
       }
     }
@@ -134,32 +135,37 @@ class Exchange {
             : "memory");
 #endif
   }
-  __device__ __forceinline__ Words<2> whole(const Words<kWords>& pack) const {
-    if constexpr (kWords == 2) {
-      return pack;
-    } else {
-      const uint32_t other = __shfl_xor_sync(~0u, pack.value[0], 16);
-      const bool low = half_ == 0;
-      return {low ? pack.value[0] : other, low ? other : pack.value[0]};
-    }
+  __device__ __forceinline__ Words<2> whole(const Words<1>& pack) const {
+    const uint32_t other = __shfl_xor_sync(~0u, pack.value[0], 16);
+    const bool low = half_ == 0;
+    return {low ? pack.value[0] : other, low ? other : pack.value[0]};
   }
+  template <int kCount>
   static __device__ __forceinline__ void send_to(int block, uint32_t to, uint32_t barrier,
-                                                 const Words<2>& pair) {
+                                                 const Words<kCount>& w) {
 #if __CUDA_ARCH__ >= 900
     uint32_t there, barrier_there;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(to), "r"(block));
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(barrier_there) : "r"(barrier), "r"(block));
-    asm volatile(
-        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(
-            there),
-        "r"(pair.value[0]), "r"(pair.value[1]), "r"(barrier_there)
-        : "memory");
+    if constexpr (kCount == 2) {
+      asm volatile(
+          "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::
+              "r"(there),
+          "r"(w.value[0]), "r"(w.value[1]), "r"(barrier_there)
+          : "memory");
+    } else {
+      asm volatile(
+          "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, "
+          "[%5];" ::"r"(there),
+          "r"(w.value[0]), "r"(w.value[1]), "r"(w.value[2]), "r"(w.value[3]), "r"(barrier_there)
+          : "memory");
+    }
 #endif
   }
 
   uint32_t buffers_, barriers_;
   uint32_t part_;  // where in an operand this lane's part is
-  uint32_t half_;  // which half of its eight bytes this lane has, with four rows
+  uint32_t half_;  // which half of its four numbers this lane has, with four rows
 };
 
 // What a lane of a warp that finishes reads of each step, some steps ahead: packs, and single floats. Nobody

@@ -1,4 +1,4 @@
-// The forward pass of a sequence in one launch, in 16 bits.
+// The forward pass of a sequence in one launch.
 #pragma once
 
 #include "core/cuda/launch.cuh"
@@ -19,8 +19,10 @@ class ForwardThread {
   static constexpr int kHalves = kElements == 2 ? 1 : 2;  // units that a lane's elements are of
   static constexpr bool kAdds = CellAddsGates<Cell>::value, kCluster = kShape.blocks > 1;
   using Weights = WarpWeights<Shape, scalar_t, kGates, 1>;
-  using T = GateFloat;
-  // The input's part of the gates, in pairs of elements.
+  static constexpr int kBytes = kShape.bytes;
+  static_assert(kBytes == sizeof(scalar_t));
+  using T = GateNumber<scalar_t>;
+  // The input's part of the gates, element by element.
   struct Inputs {
     Words<kWords> gates[kGates];
   };
@@ -38,7 +40,7 @@ class ForwardThread {
   __device__ __forceinline__ ForwardThread(const SequenceForwardArgs& args, uint32_t shared)
       : args_(args),
         rows_(static_cast<int>(args.batch_size)),
-        hidden_(static_cast<int>(args.hidden_size)),
+        hidden_(static_cast<int>(keep(static_cast<uint32_t>(args.hidden_size)))),
         steps_(static_cast<int>(args.steps)),
         exchange_(lane_, shared, shared + kBarriers),
         weights_(lane_, shared + kWeights,
@@ -50,7 +52,7 @@ class ForwardThread {
         inside_(lane_.pack_row() < rows_ && lane_.pack_unit() < hidden_) {
     const int64_t row = inside_ ? lane_.pack_row() : 0, unit = inside_ ? lane_.pack_unit() : 0;
     const auto place = [&](const auto& array) {
-      return static_cast<const char*>(array.data) + 2 * (row * array.row_stride + unit);
+      return static_cast<const char*>(array.data) + kBytes * (row * array.row_stride + unit);
     };
     gates_ = place(args.gates);
     output_ = const_cast<char*>(place(args.output));
@@ -68,13 +70,18 @@ class ForwardThread {
   }
 
  private:
-  __device__ __forceinline__ Words<4> load_tile(int gate, int unit, int k) const {
-    const auto* from = static_cast<const uint16_t*>(args_.weights) +
+  __device__ __forceinline__ typename Weights::Tile load_tile(int gate, int unit, int k) const {
+    const auto* from = static_cast<const scalar_t*>(args_.weights) +
                        (int64_t(gate) * hidden_ + unit) * args_.weights_stride + k;
     const bool exist = unit < hidden_ && k < hidden_;
-    const auto first = load_weights(from, exist);
-    const auto second = load_weights(from + 2 * args_.weights_stride, exist);
-    return {first.value[0], second.value[0], first.value[1], second.value[1]};
+    const auto first = load_weights<kBytes>(from, exist);
+    const auto second = load_weights<kBytes>(from + 2 * args_.weights_stride, exist);
+    if constexpr (kBytes == 2) {
+      return {first.value[0], second.value[0], first.value[1], second.value[1]};
+    } else {
+      return {first.value[0],  first.value[1],  first.value[2],  first.value[3],
+              second.value[0], second.value[1], second.value[2], second.value[3]};
+    }
   }
 
   __device__ __forceinline__ void begin() {
@@ -111,7 +118,10 @@ class ForwardThread {
     }
     if (args_.old_h) copy_old_h();
     for (int i = 0; i < SequenceShape::kStages - 1; ++i) bring(i);
-    if constexpr (!kCluster) read_inputs(0);
+    if constexpr (!kCluster) {
+      read_inputs(0);
+      arrange_inputs();
+    }
     exchange_.start();
     if constexpr (kControls) {
       sent_ = load_shared<kWords>(exchange_.own_part(-1));
@@ -120,21 +130,20 @@ class ForwardThread {
 
   // Every block brings all of h to its own copy.
   __device__ __forceinline__ void copy_old_h() const {
-    constexpr int kChunk = 4;  // units, eight bytes
+    constexpr int kChunk = 4;  // units
     constexpr int kChunks = kShape.tiles() * SequenceShape::kUnits / kChunk;
     const int first_row = blockIdx.x / kShape.blocks * kShape.rows;
     for (int i = threadIdx.x; i < kChunks * kShape.rows; i += kShape.threads()) {
       const int unit = i % kChunks * kChunk, in_cluster = i / kChunks, row = first_row + in_cluster;
       if (row >= rows_ || unit >= hidden_) continue;
       if (kControls && (args_.control[row] & kResets)) continue;
-      const auto* from = static_cast<const uint16_t*>(args_.old_h) + int64_t(row) * hidden_ + unit;
-      const uint2 chunk = *reinterpret_cast<const uint2*>(from);
+      const auto* from = static_cast<const scalar_t*>(args_.old_h) + int64_t(row) * hidden_ + unit;
       // A tile of B has the rows one after the other, 16 units each.
       constexpr int kTileRows = kShape.rows == 4 ? 4 : 8;
       const int tile = unit / SequenceShape::kUnits * kRowTiles + in_cluster / kTileRows;
-      const int at = (tile * kTileRows + in_cluster % kTileRows) * SequenceShape::kUnits * 2 +
-                     unit % SequenceShape::kUnits * 2;
-      store_shared(exchange_.operands(-1) + at, Words<2>{chunk.x, chunk.y});
+      const int place = (tile * kTileRows + in_cluster % kTileRows) * SequenceShape::kUnits +
+                        unit % SequenceShape::kUnits;
+      store_shared(exchange_.operands(-1) + place * kBytes, load_weights<kBytes>(from, true));
     }
   }
 
@@ -142,21 +151,24 @@ class ForwardThread {
     if (!lane_.finishes()) return;
     if (step < steps_) {
 #pragma unroll
-      for (int g = 0; g < kGates; ++g) ring_.bring_pack(g, gates_ + 2 * g * hidden_, inside_);
+      for (int g = 0; g < kGates; ++g) ring_.bring_pack(g, gates_ + kBytes * g * hidden_, inside_);
     }
     ring_.commit();
-    gates_ += 2 * args_.gates.step_stride;
+    gates_ += kBytes * args_.gates.step_stride;
   }
 
-  // The input's part of the gates, for start_sums().
+  // The input's part of the gates, for start_sums() once it is arranged.
   __device__ __forceinline__ void read_inputs(int step) {
     if (!lane_.finishes()) return;
     ring_.wait();
 #pragma unroll
     for (int g = 0; g < kGates; ++g) inputs_.gates[g] = ring_.pack(g);
     bring(step + SequenceShape::kStages - 1);
+  }
+  __device__ __forceinline__ void arrange_inputs() {
+    if (!lane_.finishes()) return;
 #pragma unroll
-    for (int g = 0; g < kGates; ++g) inputs_.gates[g] = transpose(inputs_.gates[g]);
+    for (int g = 0; g < kGates; ++g) inputs_.gates[g] = transpose<scalar_t>(inputs_.gates[g]);
   }
 
   // What the products of a step are added to: the input's part of the gates, or the bias.
@@ -170,13 +182,11 @@ class ForwardThread {
         for (int i = 0; i < 4; ++i) sums[i] = 0;
         if (n > 0 || !lane_.finishes()) continue;
         if constexpr (kAdds) {
-          unpack<scalar_t>(inputs_.gates[g].value[0], sums[0], sums[1]);
-          if constexpr (kWords == 2) {
-            unpack<scalar_t>(inputs_.gates[g].value[1], sums[2], sums[3]);
-          } else {  // the half that is not this lane's is of no account
-            sums[2] = sums[0];
-            sums[3] = sums[1];
-          }
+          float inputs[kElements];
+          to_floats<scalar_t>(inputs_.gates[g], inputs);
+          // With two elements a lane, the half that is not the lane's is of no account.
+#pragma unroll
+          for (int i = 0; i < 4; ++i) sums[i] = inputs[i % kElements];
         } else {
 #pragma unroll
           for (int i = 0; i < 4; ++i) sums[i] = bias_[g][kHalves == 2 ? i / 2 : 0];
@@ -186,7 +196,10 @@ class ForwardThread {
   }
 
   __device__ __forceinline__ void run_step(int step) {
-    if constexpr (kCluster) read_inputs(step);
+    if constexpr (kCluster) {  // while other blocks send
+      read_inputs(step);
+      arrange_inputs();
+    }
     typename Weights::Sums all;
     start_sums(all);
     controls_.read_ahead(step);
@@ -198,7 +211,7 @@ class ForwardThread {
     } else {
       weights_.multiply(all, operands, [&] {  // while the tensor cores work
         save_cells();
-        if (step > 0 && lane_.finishes()) write_outputs();
+        if (lane_.finishes()) write_outputs(step > 0);
       });
     }
     float sums[kRowTiles][kGates][kElements];
@@ -224,13 +237,20 @@ class ForwardThread {
       if constexpr (kCluster) write_outputs();
     }
     controls_.advance();
-    if constexpr (!kCluster) __syncthreads();
+    if constexpr (!kCluster) {
+      arrange_inputs();
+      __syncthreads();
+    }
   }
 
   // The cell, from the gates' sums (or the hidden parts); makes pairs of what is to be written.
   __device__ __forceinline__ void finish(const float (&sums)[kGates][kElements],
                                          const Inputs& inputs) {
-    float output[kElements];
+    float output[kElements], of_inputs[kGates][kElements];
+    if constexpr (!kAdds) {
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) to_floats<scalar_t>(inputs.gates[g], of_inputs[g]);
+    }
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       CellStep<Cell, T> in;
@@ -239,9 +259,7 @@ class ForwardThread {
         if constexpr (kAdds) {
           in.x[g] = T(sums[g][e]);
         } else {
-          float pair[2];
-          unpack<scalar_t>(inputs.gates[g].value[e / 2], pair[0], pair[1]);
-          in.x[g] = T(pair[e % 2]);
+          in.x[g] = T(of_inputs[g][e]);
           in.h[g] = T(sums[g][e]);
         }
       }
@@ -253,23 +271,18 @@ class ForwardThread {
       for (int k = 0; k < kStates; ++k) in.old[k] = T(state_[k][e]);
       T now[kStates];
       lltm_jit::run_step(in, now);
-      output[e] = now[0].value;
+      output[e] = float(now[0]);
 #pragma unroll
       for (int k = 0; k < kStates; ++k) {
-        if (!controls_.holds(e)) state_[k][e] = now[k].value;
+        if (!controls_.holds(e)) state_[k][e] = float(now[k]);
         if (controls_.resets_next(e)) state_[k][e] = 0;
       }
     }
-    packs_ = pack_of<scalar_t>(output);
+    packs_ = transpose<scalar_t>(to_words<scalar_t>(output));
     held_ = controls_.pack_holds();
     if constexpr (kSaves) {
 #pragma unroll
-      for (int g = 0; g < kGates; ++g) {
-#pragma unroll
-        for (int i = 0; i < kWords; ++i) {
-          saved_pairs_[g].value[i] = pack<scalar_t>(sums[g][2 * i], sums[g][2 * i + 1]);
-        }
-      }
+      for (int g = 0; g < kGates; ++g) saved_[g] = to_words<scalar_t>(sums[g]);
     }
   }
 
@@ -286,19 +299,20 @@ class ForwardThread {
     exchange_.send(step, packs);
   }
 
-  // Of the step that has been finished last.
-  __device__ __forceinline__ void write_outputs() {
+  // Of the step that has been finished last, if any has.
+  __device__ __forceinline__ void write_outputs(bool any = true) {
+    const bool writes = inside_ && any;
     Words<kWords> packs = packs_;
     if (held_) packs = {};
-    if (inside_) store_words(output_, packs);
-    output_ += 2 * args_.output.step_stride;
+    if (writes) store_words(output_, packs);
+    output_ += any ? kBytes * args_.output.step_stride : 0;
     if constexpr (kSaves) {
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
-        const auto pack = transpose(saved_pairs_[g]);
-        if (inside_) store_words(saved_gates_ + 2 * g * hidden_, pack);
+        const auto pack = transpose<scalar_t>(saved_[g]);
+        if (writes) store_words(saved_gates_ + kBytes * g * hidden_, pack);
       }
-      saved_gates_ += 2 * args_.saved_gates.step_stride;
+      saved_gates_ += any ? kBytes * args_.saved_gates.step_stride : 0;
     }
   }
 
@@ -347,7 +361,7 @@ class ForwardThread {
   float bias_[kAdds ? 1 : kGates][kHalves];
   float parameters_[CellTraits<Cell>::kParametersRoom][kHalves];
   // Of the step that has been finished last, to be written.
-  Words<kWords> packs_, saved_pairs_[kGates];
+  Words<kWords> packs_, saved_[kGates];
   bool held_ = false;
   Words<kWords> sent_{};
 };

@@ -11,7 +11,10 @@
 // half of its sums: lanes of columns 0 and 1 those of the upper eight units.
 #pragma once
 
+#include <cstring>
+
 #include "core/cuda/async_copy.cuh"
+#include "core/cuda/mma.cuh"
 #include "core/cuda/types.cuh"
 #include "core/cuda/warp_matrix.cuh"
 #include "rnn/sequence/cuda/shape.h"
@@ -24,8 +27,8 @@ __device__ __forceinline__ uint32_t address_in_shared(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// A number that is computed once. The compiler would compute it anew at each step, where everybody waits
-// for it, rather than keep it in a register.
+// A number of which the compiler is to know nothing: it would compute it anew at each step, where everybody
+// waits for it, rather than keep it in a register; or keep what is computed of it.
 __device__ __forceinline__ uint32_t keep(uint32_t number) {
   asm volatile("" : "+r"(number));
   return number;
@@ -69,30 +72,44 @@ __device__ __forceinline__ void store_shared(uint32_t address, const Words<kWord
   }
 }
 
-// To memory; what nobody here reads again.
 template <int kWords>
 __device__ __forceinline__ void store_words(void* target, const Words<kWords>& w) {
-  if constexpr (kWords == 2) {
-    *static_cast<uint2*>(target) = make_uint2(w.value[0], w.value[1]);
-  } else {
-    *static_cast<uint32_t*>(target) = w.value[0];
-  }
+  using Access =
+      std::conditional_t<kWords == 4, uint4, std::conditional_t<kWords == 2, uint2, uint32_t>>;
+  static_assert(sizeof(Access) == sizeof w);
+  Access access;
+  memcpy(&access, &w, sizeof w);
+  *static_cast<Access*>(target) = access;
 }
 
-// Weights, where there are such; else zeros.
-__device__ __forceinline__ Words<2> load_weights(const uint16_t* from, bool exist) {
-  Words<2> w;
-  asm volatile(
-      "{.reg .pred p;\n"
-      "setp.ne.b32 p, %3, 0;\n"
-      "mov.b32 %0, 0;\n"
-      "mov.b32 %1, 0;\n"
-      "@p ld.global.nc.v2.b32 {%0, %1}, [%2];}"
-      : "=r"(w.value[0]), "=r"(w.value[1])
-      : "l"(from), "r"(int(exist)));
+// Four neighbouring weights, where there are such; else zeros.
+template <int kWords>
+__device__ __forceinline__ Words<kWords> load_weights(const void* from, bool exist) {
+  Words<kWords> w;
+  if constexpr (kWords == 2) {
+    asm volatile(
+        "{.reg .pred p;\n"
+        "setp.ne.b32 p, %3, 0;\n"
+        "mov.b32 %0, 0;\n"
+        "mov.b32 %1, 0;\n"
+        "@p ld.global.nc.v2.b32 {%0, %1}, [%2];}"
+        : "=r"(w.value[0]), "=r"(w.value[1])
+        : "l"(from), "r"(int(exist)));
+  } else {
+    asm volatile(
+        "{.reg .pred p;\n"
+        "setp.ne.b32 p, %5, 0;\n"
+        "mov.b32 %0, 0;\n"
+        "mov.b32 %1, 0;\n"
+        "mov.b32 %2, 0;\n"
+        "mov.b32 %3, 0;\n"
+        "@p ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];}"
+        : "=r"(w.value[0]), "=r"(w.value[1]), "=r"(w.value[2]), "=r"(w.value[3])
+        : "l"(from), "r"(int(exist)));
+  }
   return w;
 }
-// Of two rows.
+// One, and one of another row.
 __device__ __forceinline__ uint32_t load_weight_pair(const uint16_t* from, int64_t stride,
                                                      bool exist) {
   uint32_t pair;
@@ -108,6 +125,17 @@ __device__ __forceinline__ uint32_t load_weight_pair(const uint16_t* from, int64
       : "=r"(pair)
       : "l"(from), "l"(from + stride), "r"(int(exist)));
   return pair;
+}
+__device__ __forceinline__ uint32_t load_weight(const uint32_t* from, bool exist) {
+  uint32_t weight;
+  asm volatile(
+      "{.reg .pred p;\n"
+      "setp.ne.b32 p, %2, 0;\n"
+      "mov.b32 %0, 0;\n"
+      "@p ld.global.nc.b32 %0, [%1];}"
+      : "=r"(weight)
+      : "l"(from), "r"(int(exist)));
+  return weight;
 }
 
 // ------------------------------------------------------------------------------ pairs of 16 bits --
@@ -183,9 +211,9 @@ struct Lane {
   __device__ __forceinline__ int pack_row() const {
     return row + (kFourRows ? lane / 4 % 4 : lane / 4);
   }
-  // Where its eight bytes of a tile of B are; of a pack with four rows, these are half.
+  // Where its four numbers of a tile of B are; of a pack with four rows, these are half.
   __device__ __forceinline__ int tile_offset() const {
-    return kFourRows ? lane % 16 * 8 : lane * 8;
+    return (kFourRows ? lane % 16 : lane) * 4 * kShape.bytes;
   }
 };
 
@@ -219,30 +247,59 @@ struct Elements {
   }
 };
 
-// A pack from memory as sums have it, in pairs; and back.
-template <int kWords>
+// A lane's pack of a row as sums have it, element by element; and back.
+__device__ __forceinline__ uint32_t transpose_halves(uint32_t pair) {
+  uint32_t result;
+  // Volatile, or it would be moved to where it is used, for some lanes alone.
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
+  return result;
+}
+template <typename scalar_t, int kWords>
 __device__ __forceinline__ Words<kWords> transpose(const Words<kWords>& w) {
   Words<kWords> result;
+  if constexpr (sizeof(scalar_t) == 2) {
 #pragma unroll
-  for (int i = 0; i < kWords; ++i) {
-    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result.value[i]) : "r"(w.value[i]));
+    for (int i = 0; i < kWords; ++i) result.value[i] = transpose_halves(w.value[i]);
+  } else {  // the upper halves of two floats, and the lower ones
+#pragma unroll
+    for (int i = 0; i < kWords; i += 2) {
+      const uint32_t lower = transpose_halves(__byte_perm(w.value[i], w.value[i + 1], 0x5410));
+      const uint32_t upper = transpose_halves(__byte_perm(w.value[i], w.value[i + 1], 0x7632));
+      result.value[i] = __byte_perm(lower, upper, 0x5410);
+      result.value[i + 1] = __byte_perm(lower, upper, 0x7632);
+    }
   }
   return result;
 }
 
 template <typename scalar_t, int kElements>
-__device__ __forceinline__ Words<kElements / 2> pack_of(const float (&sums)[kElements]) {
-  Words<kElements / 2> pairs;
+__device__ __forceinline__ auto to_words(const float (&numbers)[kElements]) {
+  Words<kElements* int(sizeof(scalar_t)) / 4> w;
 #pragma unroll
-  for (int i = 0; i < kElements / 2; ++i) {
-    pairs.value[i] = pack<scalar_t>(sums[2 * i], sums[2 * i + 1]);
+  for (int e = 0; e < kElements; ++e) {
+    if constexpr (sizeof(scalar_t) == 4) {
+      w.value[e] = __float_as_uint(numbers[e]);
+    } else if (e % 2 == 0) {
+      w.value[e / 2] = pack<scalar_t>(numbers[e], numbers[e + 1]);
+    }
   }
-  return transpose(pairs);
+  return w;
+}
+template <typename scalar_t, int kWords, int kElements>
+__device__ __forceinline__ void to_floats(const Words<kWords>& w, float (&numbers)[kElements]) {
+#pragma unroll
+  for (int e = 0; e < kElements; ++e) {
+    if constexpr (sizeof(scalar_t) == 4) {
+      numbers[e] = __uint_as_float(w.value[e]);
+    } else if (e % 2 == 0) {
+      unpack<scalar_t>(w.value[e / 2], numbers[e], numbers[e + 1]);
+    }
+  }
 }
 
 // ------------------------------------------------------------------------------------- products --
 
-// sums += a b. Volatile, so that it stays between the loads and stores of a step.
+// sums += a b, of 16 k. Volatile, so that it stays between the loads and stores of a step.
 template <typename scalar_t>
 __device__ __forceinline__ void add_product(float (&sums)[4], const Words<4>& a,
                                             const Words<2>& b) {
@@ -260,18 +317,64 @@ __device__ __forceinline__ void add_product(float (&sums)[4], const Words<4>& a,
 #undef LLTM_JIT_MMA
 }
 
+__device__ __forceinline__ void add_tf32_product(float (&sums)[4], const uint32_t (&a)[4],
+                                                 const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+// Of floats: a has four numbers of k of one row, then of the row eight further on. Note [Single precision on
+// tensor cores] has the method.
+template <typename scalar_t>
+__device__ __forceinline__ void add_product(float (&sums)[4], const Words<8>& a,
+                                            const Words<4>& b) {
+  uint32_t high_a[2][4], low_a[2][4], high_b[2][2], low_b[2][2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      // Split at each step: there are no registers for the parts of all weights.
+      const SplitFloat split(__uint_as_float(keep(a.value[j % 2 * 4 + 2 * i + j / 2])));
+      high_a[i][j] = split.high;
+      low_a[i][j] = split.low;
+    }
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const SplitFloat split(__uint_as_float(b.value[2 * i + j]));
+      high_b[i][j] = split.high;
+      low_b[i][j] = split.low;
+    }
+  }
+  float part[4] = {};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) add_tf32_product(part, low_a[i], high_b[i]);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) add_tf32_product(part, high_a[i], low_b[i]);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) add_tf32_product(part, high_a[i], high_b[i]);
+#pragma unroll
+  for (int e = 0; e < 4; ++e) sums[e] += part[e];
+}
+
 // A warp's weights, of its group and its part of k. kOperands: arrays of B, one for all gates, or one each.
 template <typename Shape, typename scalar_t, int kGates, int kOperands>
 class WarpWeights {
   static constexpr SequenceShape kShape = Shape::kShape;
   static constexpr int kTiles = kShape.tiles_of_warp(), kShared = kShape.shared_tiles;
   static constexpr int kInRegisters = kTiles - kShared, kRowTiles = kShape.row_tiles();
-  static constexpr int kTileBytes = SequenceShape::kUnits * 2 * (kShape.rows == 4 ? 4 : 8);
+  static constexpr int kTileBytes = kShape.tile_bytes();
   static constexpr int kOperandBytes = kShape.operand_bytes(1);
+  static constexpr int kWeightBytes = sizeof(Words<2 * kShape.bytes>) * 32;  // of a tile
   // Tiles of B that are loaded at once, while the products of as many others are made.
-  static constexpr int kChunk = kOperands > 1 ? 1 : kShape.blocks == 1 ? 4 : 2;
+  static constexpr int kChunk = kOperands > 1 || kShape.bytes == 4 ? 1 : kShape.blocks == 1 ? 4 : 2;
 
  public:
+  // A lane's part of a tile of weights, and of B.
+  using Tile = Words<2 * kShape.bytes>;
+  using Part = Words<kShape.bytes>;
+
   // The first tile of rows is the one that this warp finishes, if it does.
   using Sums = float[kRowTiles][kGates][4];
 
@@ -279,7 +382,7 @@ class WarpWeights {
   // k + 2.
   template <typename Load>
   __device__ __forceinline__ WarpWeights(const Lane<Shape>& lane, uint32_t shared, const Load& load)
-      : shared_(keep(shared + (threadIdx.x / 32 * kShared * kGates * 32 + lane.lane) * 16)),
+      : shared_(keep(shared + threadIdx.x / 32 * kShared * kGates * kWeightBytes + lane.lane * 16)),
         first_row_tile_(kRowTiles == 2 ? lane.split % 2 : 0),
         operand_(keep(lane.split * kTiles * kRowTiles * kTileBytes + lane.tile_offset())) {
     const int row = lane.lane / 4, unit = lane.unit + 4 * (row / 2) + row % 2;
@@ -288,11 +391,11 @@ class WarpWeights {
       const int k = (lane.split * kTiles + j) * SequenceShape::kUnits + lane.lane % 4 * 4;
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) {
-        const Words<4> tile = load(gate, unit, k);
+        const Tile tile = load(gate, unit, k);
         if constexpr (j < kInRegisters) {
           registers_[j][gate] = tile;
         } else {
-          store_shared(shared_ + ((j - kInRegisters) * kGates + gate) * 512, tile);
+          store_tile(shared_ + ((j - kInRegisters) * kGates + gate) * kWeightBytes, tile);
         }
       }
     });
@@ -302,7 +405,7 @@ class WarpWeights {
   template <int kFirst = 0, int kLast = kTiles>
   __device__ __forceinline__ void multiply(Sums& sums, uint32_t operands) const {
     constexpr int kChunks = (kLast - kFirst + kChunk - 1) / kChunk;
-    Words<2> b[2][kChunk][kOperands][kRowTiles];
+    Part b[2][kChunk][kOperands][kRowTiles];
     const auto load_chunk = [&](int chunk) {
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) {
@@ -314,19 +417,20 @@ class WarpWeights {
 #pragma unroll
           for (int n = 0; n < kRowTiles; ++n) {
             const int at = (tile * kRowTiles + (n ^ first_row_tile_)) * kTileBytes;
-            b[chunk % 2][i][o][n] = load_shared<2>(operands + operand_ + o * kOperandBytes + at);
+            b[chunk % 2][i][o][n] =
+                load_shared<kShape.bytes>(operands + operand_ + o * kOperandBytes + at);
           }
         }
       }
     };
-    Words<4> from_shared[2][kGates];
+    Tile from_shared[2][kGates];
     const auto load_weights = [&](int j) {
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) {
-        from_shared[j % 2][gate] = load_shared<4>(shared_ + (j * kGates + gate) * 512);
+        from_shared[j % 2][gate] = load_tile(shared_ + (j * kGates + gate) * kWeightBytes);
       }
     };
-    if (kFirst < kShared) load_weights(kFirst);
+    if (shared_before(kFirst) < shared_before(kLast)) load_weights(shared_before(kFirst));
     load_chunk(0);
     for_constants<kChunks>([&](auto chunk_) {
       constexpr int chunk = decltype(chunk_)::value;
@@ -335,10 +439,12 @@ class WarpWeights {
       for (int i = 0; i < kChunk; ++i) {
         const int j = kFirst + chunk * kChunk + i;
         if (j >= kLast) continue;
-        if (j + 1 < kShared && j + 1 < kLast) load_weights(j + 1);
+        const int next = shared_before(j) + 1;
+        if (is_shared(j) && next < shared_before(kLast)) load_weights(next);
 #pragma unroll
         for (int gate = 0; gate < kGates; ++gate) {
-          const auto& a = j < kShared ? from_shared[j % 2][gate] : registers_[in_order(j)][gate];
+          const auto& a = is_shared(j) ? from_shared[shared_before(j) % 2][gate]
+                                       : registers_[is_shared(j) ? 0 : in_order(j)][gate];
 #pragma unroll
           for (int n = 0; n < kRowTiles; ++n) {
             add_product<scalar_t>(sums[n][gate], a, b[chunk % 2][i][kOperands > 1 ? gate : 0][n]);
@@ -358,12 +464,35 @@ class WarpWeights {
   }
 
  private:
-  // Those in shared memory come first, so that the last products wait for nothing.
+  // Those in shared memory stand between the others, in whose time they are loaded.
+  static constexpr __device__ int shared_before(int j) { return j * kShared / kTiles; }
+  static constexpr __device__ bool is_shared(int j) {
+    return shared_before(j + 1) > shared_before(j);
+  }
   static constexpr __device__ int in_order(int j) {
-    return j < kShared ? kInRegisters + j : j - kShared;
+    return is_shared(j) ? kInRegisters + shared_before(j) : j - shared_before(j);
   }
 
-  Words<4> registers_[kInRegisters > 0 ? kInRegisters : 1][kGates];
+  // Sixteen bytes a lane at a time.
+  static __device__ __forceinline__ void store_tile(uint32_t address, const Tile& tile) {
+#pragma unroll
+    for (int i = 0; i < kShape.bytes / 2; ++i) {
+      const auto* four = tile.value + 4 * i;
+      store_shared(address + i * 512, Words<4>{four[0], four[1], four[2], four[3]});
+    }
+  }
+  static __device__ __forceinline__ Tile load_tile(uint32_t address) {
+    Tile tile;
+#pragma unroll
+    for (int i = 0; i < kShape.bytes / 2; ++i) {
+      const auto four = load_shared<4>(address + i * 512);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) tile.value[4 * i + k] = four.value[k];
+    }
+    return tile;
+  }
+
+  Tile registers_[kInRegisters > 0 ? kInRegisters : 1][kGates];
   uint32_t shared_;
   int first_row_tile_;
   uint32_t operand_;

@@ -2,6 +2,8 @@
 // rounding to 11 bits needs.
 #pragma once
 
+#include <type_traits>
+
 #include "core/math/activations.h"
 
 namespace lltm_jit {
@@ -71,5 +73,9 @@ __device__ __forceinline__ GateFloat sigmoid(GateFloat x) {
   const GateFloat half(0.5f);
   return GateFloat(fmaf(0.5f, Math<GateFloat>::tanh(half * x).value, 0.5f));
 }
+
+// What a cell of an element type computes in.
+template <typename scalar_t>
+using GateNumber = std::conditional_t<sizeof(scalar_t) == 2, GateFloat, scalar_t>;
 
 }  // namespace lltm_jit

@@ -19,10 +19,10 @@ struct SequenceShape {
   int splits;        // of k: the warps of a group
   int rows;          // of the batch, that a cluster has: 4, 8 or 16
   int shared_tiles;  // of a warp's weights, each 16 of k, that are in shared memory
+  int bytes;         // of an element: 2 or 4
 
-  static constexpr int kUnits = 16;       // of a group, and of a tile of k
-  static constexpr int kStages = 4;       // of what is read ahead of its step
-  static constexpr int kTileWords = 128;  // of 32 bits, of a tile of weights: 16 x 16 numbers
+  static constexpr int kUnits = 16;  // of a group, and of a tile of k
+  static constexpr int kStages = 4;  // of what is read ahead of its step
 
   LLTM_JIT_HOST_DEVICE constexpr int tiles() const { return blocks * groups; }  // of k
   LLTM_JIT_HOST_DEVICE constexpr int tiles_of_warp() const {
@@ -39,20 +39,24 @@ struct SequenceShape {
   LLTM_JIT_HOST_DEVICE constexpr int finishers() const { return row_tiles(); }
   LLTM_JIT_HOST_DEVICE constexpr int warps() const { return groups * splits; }
   LLTM_JIT_HOST_DEVICE constexpr int threads() const { return 32 * warps(); }
-  // A finishing lane's numbers of a gate, and the 32-bit words that hold as many numbers of 16 bits.
+  // A finishing lane's numbers of a gate, and the 32-bit words of as many elements.
   LLTM_JIT_HOST_DEVICE constexpr int elements() const { return rows == 4 ? 2 : 4; }
-  LLTM_JIT_HOST_DEVICE constexpr int words() const { return elements() / 2; }
+  LLTM_JIT_HOST_DEVICE constexpr int words() const { return elements() * bytes / 4; }
+  // Of a tile of B.
+  LLTM_JIT_HOST_DEVICE constexpr int tile_bytes() const {
+    return kUnits * bytes * (rows == 4 ? 4 : 8);
+  }
 
   // Shared memory, in bytes. Operands of so many arrays of h's size; `sums` per element of h that the
   // warps of a group add; words and floats that a lane reads ahead.
   LLTM_JIT_HOST_DEVICE constexpr int operand_bytes(int arrays) const {
-    return arrays * padded_tiles() * kUnits * rows * 2;
+    return arrays * padded_tiles() * kUnits * rows * bytes;
   }
   LLTM_JIT_HOST_DEVICE constexpr int sum_bytes(int sums) const {
     return groups * finishers() * (splits - 1) * sums * elements() * 128;
   }
   LLTM_JIT_HOST_DEVICE constexpr int weight_bytes(int gates) const {
-    return warps() * shared_tiles * gates * kTileWords * 4;
+    return warps() * shared_tiles * gates * kUnits * kUnits * bytes;
   }
   LLTM_JIT_HOST_DEVICE constexpr int ring_bytes(int packs, int floats) const {
     return groups * finishers() * kStages * (packs * words() + floats) * 128;

@@ -60,7 +60,7 @@ __device__ __forceinline__ uint8_t control_of(const uint8_t* control, int64_t st
 template <typename Cell, typename scalar_t>
 struct StepMath {
   using state_t = opmath_t<scalar_t>;
-  using T = std::conditional_t<sizeof(scalar_t) == 2, GateFloat, scalar_t>;
+  using T = GateNumber<scalar_t>;
   using Traits = CellTraits<Cell>;
   using Step = CellStep<Cell, T>;
 

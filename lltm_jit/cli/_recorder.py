@@ -1,0 +1,51 @@
+"""Which of the package's operators a program calls, and their kernels compiled before it does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Recorder(TorchDispatchMode):
+    """Keeps the calls of the package's operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, tuple]] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        if func.namespace == "lltm_jit":
+            self.calls.append((func, args))
+        return func(*args, **(kwargs or {}))
+
+
+def compile_variants(steps: Iterable[Callable[[], Any]]) -> None:
+    """Compile the kernels that steps need on the GPU, side by side.
+
+    Each would be compiled by the first call that needs it, and those of backward passes one after
+    another, in autograd's thread. So the operators are called here as the steps call them, which
+    must be made of tensors on the meta device.
+    """
+    recorder = Recorder()
+    for step in steps:
+        with recorder:
+            step()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda call: _call_on_gpu(*call), recorder.calls))
+
+
+def _call_on_gpu(function: Any, args: tuple) -> None:
+    here = [
+        torch.zeros_like(value, device="cuda") if isinstance(value, Tensor) else value
+        for value in args
+    ]
+    with torch.no_grad():
+        function(*here)

@@ -1,0 +1,162 @@
+"""``benchmark sequence``: recurrent layers over whole sequences, beside torch.nn's.
+
+On a GPU the times are those in a CUDA graph, and eager ones beside them; on a CPU also those of a
+loop of tutorial cells. All layers of one size take turns. Each row is printed when it is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from . import _cell, _measure, _report, _sequence_report
+from ._measure import Times
+from ._recorder import compile_variants
+from ._sequence_cases import (
+    BACKWARD,
+    LOOP,
+    OURS,
+    PHASES,
+    THEIRS,
+    Case,
+    floor,
+    training_step,
+)
+from ._sequence_report import SIZES, Row
+
+DTYPES = {
+    "cpu": [torch.float, torch.bfloat16],
+    "cuda": [torch.half, torch.bfloat16, torch.float],
+}
+STEPS = 256
+
+
+def run(args: argparse.Namespace, dtype: torch.dtype | None) -> int:
+    """Measure, and print each row; 1 when a result is further from float64 than it may be."""
+    if args.plot:
+        _report.need_matplotlib()
+    device = _cell.device(args.cuda)
+    header = _measure.header(device)
+    for name, fact in header.items():
+        print(f"{name}: {fact}")
+    layers = [args.layer] if args.layer else list(OURS)
+    sizes = SIZES[device.type]
+    if args.batch_size or args.state_size:
+        batch_size, _, hidden_size = _cell.sizes(args, (16, 0, 128))
+        sizes = [(batch_size, hidden_size)]
+    dtypes = [dtype] if dtype else DTYPES[device.type]
+    cases = [
+        [Case(*size, args.steps or STEPS, dtype, device) for size in sizes] for dtype in dtypes
+    ]
+    if device.type == "cuda":
+        compile_kernels(itertools.chain.from_iterable(cases), layers)
+    rows: list[Row] = []
+    for of_dtype in cases:
+        for case, phase in itertools.product(of_dtype, PHASES):
+            found = measure(case, phase, layers, args.seconds)
+            if (case, phase) == (of_dtype[0], PHASES[0]):
+                print(f"\n{_sequence_report.heading(found[0])}")
+            for row in found:
+                print(_sequence_report.line(row), flush=True)
+            rows += found
+    if args.json:
+        _report.save(args.json, header, rows)
+    if args.plot:
+        _sequence_report.plot(args.plot, header, rows)
+    above = _sequence_report.above(rows)
+    print("\nabove their goals:" if above else "\nno goal is missed", *above, sep="\n")
+    return 1 if any(row.check.startswith("error") for row in rows) else 0
+
+
+def compile_kernels(cases: Iterable[Case], layers: Sequence[str]) -> None:
+    """Compile what our layers need on the GPU, before anything is measured."""
+    compile_variants(
+        replace(case, device=torch.device("meta")).step(layer, phase)
+        for case in cases
+        for layer in layers
+        for phase in PHASES
+    )
+
+
+# ---------------------------------------------------------------------------------------- times --
+
+
+def measure(case: Case, phase: str, layers: Sequence[str], seconds: float) -> list[Row]:
+    """Time our layers, torch's and the loop in turns."""
+    on_gpu = case.device.type == "cuda"
+    loops = [LOOP] if not on_gpu and "LLTM" in layers else []
+    names = list(dict.fromkeys([*layers, *(THEIRS[layer] for layer in layers), *loops]))
+    steps = {name: case.step(name, phase) for name in names}
+    eager = times(case, {name: _measure.host_timer(step) for name, step in steps.items()}, seconds)
+    best = in_graphs(case, steps, seconds) if on_gpu else eager
+    peak = 0.0 if on_gpu else _measure.peak(case.device, case.dtype)[0]
+    return [
+        Row(
+            layer=layer,
+            phase=phase,
+            device=case.device.type,
+            dtype=str(case.dtype).removeprefix("torch."),
+            batch_size=case.batch_size,
+            hidden_size=case.hidden_size,
+            steps=case.steps,
+            check=check(case, layer, phase),
+            floor=floor(case, layer, phase, peak),
+            ours=best[layer],
+            torch=best[THEIRS[layer]],
+            lltm=best["LLTM"] if "LLTM" in layers and layer != "LLTM" else None,
+            eager=eager[layer] if on_gpu else None,
+            eager_torch=eager[THEIRS[layer]] if on_gpu else None,
+            loop=best.get(LOOP) if layer == "LLTM" else None,
+        )
+        for layer in layers
+    ]
+
+
+def in_graphs(case: Case, steps: dict[str, Callable[[], Any]], seconds: float) -> dict[str, Times]:
+    calls = {name: _measure.calls_in_graph(step) for name, step in steps.items()}
+    timers = {
+        name: _measure.sure_graph_timer(name, step, calls[name]) for name, step in steps.items()
+    }
+    return times(case, timers, seconds, [*calls.values()])
+
+
+def times(
+    case: Case, timers: dict[str, Any], seconds: float, calls: int | Sequence[int] = 1
+) -> dict[str, Times]:
+    """Seconds a step."""
+    each = [calls] * len(timers) if isinstance(calls, int) else calls
+    found = _measure.take_turns([*timers.values()], seconds, [case.steps * n for n in each])
+    return dict(zip(timers, found, strict=True))
+
+
+# --------------------------------------------------------------------------------------- errors --
+
+
+def check(case: Case, layer: str, phase: str) -> str:
+    """Whether a layer is as near to float64 as torch's, and the LLTM as the loop of cells.
+
+    Compares outputs, or the gradients of inputs.
+    """
+    plain = LOOP if layer == "LLTM" else THEIRS[layer]
+    exact = replace(case, dtype=torch.double)
+    modules = [case.module(layer), case.module(plain), exact.module(plain)]
+    for module in (modules[0], modules[2]):
+        module.load_state_dict(modules[1].state_dict())
+    inputs = [case.input(), case.input(), case.input().double()]
+    # Else cuDNN's error in float is that of its 16-bit products.
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        found = [result(*pair, phase) for pair in zip(modules, inputs, strict=True)]
+    return _measure.compare(*([tensor] for tensor in found)) or "match"
+
+
+def result(module: nn.Module, x: Tensor, phase: str) -> Tensor:
+    if phase == BACKWARD:
+        return training_step(module, x)()[0]
+    with torch.no_grad():
+        return module(x)[0]
