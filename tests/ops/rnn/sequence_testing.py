@@ -131,7 +131,9 @@ def results_and_gradients(
         results = recurrent_sequence(cell, *given, reverse=reverse)
     else:
         results = function(cell, given, reverse)
-    weights = [torch.linspace(-1, 1, r.numel()).view(r.shape).to(r) for r in results]
+    weights = [
+        torch.linspace(-1, 1, r.numel(), device=r.device).view(r.shape).to(r) for r in results
+    ]
     loss = sum((r * w).sum() for r, w in zip(results, weights, strict=True))
     gradients = torch.autograd.grad(loss, given.leaves())
     return [r.detach() for r in results] + list(gradients)
