@@ -19,19 +19,16 @@ STEPS, PER_RANK, INPUT, HIDDEN = 5, 3, 4, 6
 
 
 def gradients(model, inputs):
-    output, (_, cell) = model(inputs)
-    (output.square().mean() + cell.square().mean()).backward()
+    output, state = model(inputs)
+    last = state if isinstance(state, torch.Tensor) else state[-1]
+    (output.square().mean() + last.square().mean()).backward()
     return [parameter.grad for parameter in model.parameters()]
 
 
-def main():
-    device = "cpu"
-    if "--cuda" in sys.argv:
-        device = f"cuda:{os.environ['LOCAL_RANK']}"
-        torch.cuda.set_device(device)
-    dist.init_process_group("gloo" if device == "cpu" else "nccl")
+def compare(kind, device):
+    """Check the gradients of a layer in both directions."""
     torch.manual_seed(0)
-    whole = lltm_jit.LLTM(INPUT, HIDDEN, dtype=torch.double)
+    whole = kind(INPUT, HIDDEN, bidirectional=True, dtype=torch.double)
     inputs = torch.randn(STEPS, PER_RANK * dist.get_world_size(), INPUT, dtype=torch.double)
     whole, inputs = whole.to(device), inputs.to(device)
     shared = copy.deepcopy(whole)
@@ -47,6 +44,16 @@ def main():
     if sharded:
         actual = [gradient.full_tensor() for gradient in actual]
     torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+
+
+def main():
+    device = "cpu"
+    if "--cuda" in sys.argv:
+        device = f"cuda:{os.environ['LOCAL_RANK']}"
+        torch.cuda.set_device(device)
+    dist.init_process_group("gloo" if device == "cpu" else "nccl")
+    for kind in (lltm_jit.LLTM, lltm_jit.LSTM, lltm_jit.GRU):
+        compare(kind, device)
     print(f"rank {dist.get_rank()}: equal", flush=True)
     dist.destroy_process_group()
     os._exit(0)  # as examples/train_ddp.py does, for its reasons

@@ -25,8 +25,12 @@ class Steps:
     ) -> Steps:
         """Of sequences (L, B, ·), for the layer of a name.
 
+        What a tensor of lengths has beyond the steps counts as all of them: to look would wait for
+        a GPU.
+
         Raises:
-            RuntimeError: there is not one length a sequence.
+            RuntimeError: there is not one length a sequence, it is no whole number, or no number of
+                steps that there are.
         """
         if lengths is None:
             return cls(None, reset, None)
@@ -35,6 +39,18 @@ class Steps:
             raise RuntimeError(
                 f"{name}(): expected lengths to have shape [batch] = {list(x.shape[1:2])}, "
                 f"but got {list(ends.shape)}"
+            )
+        whole = ends.dtype != torch.bool and not ends.dtype.is_floating_point
+        if not whole and ends.numel():
+            raise RuntimeError(
+                f"{name}(): expected lengths to be whole numbers, but got dtype {ends.dtype}"
+            )
+        if isinstance(lengths, Tensor) or torch.compiler.is_compiling():
+            ends = ends.long().clamp(0, x.size(0))
+        elif wrong := [length for length in lengths if not 0 <= length <= x.size(0)]:
+            raise RuntimeError(
+                f"{name}(): expected lengths from 0 to {x.size(0)}, the steps of input, "
+                f"but got {wrong[0]}"
             )
         time = torch.arange(x.size(0), device=x.device).unsqueeze(1)
         inside = time < ends

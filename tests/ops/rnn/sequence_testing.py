@@ -132,7 +132,7 @@ def results_and_gradients(
     else:
         results = function(cell, given, reverse)
     weights = [
-        torch.linspace(-1, 1, r.numel(), device=r.device).view(r.shape).to(r.dtype) for r in results
+        torch.linspace(-1, 1, r.numel(), device=r.device).view(r.shape).to(r) for r in results
     ]
     loss = sum((r * w).sum() for r, w in zip(results, weights, strict=True))
     gradients = torch.autograd.grad(loss, given.leaves())

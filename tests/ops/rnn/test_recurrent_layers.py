@@ -147,6 +147,14 @@ def test_a_reset_cuts_the_sequence(kind, bidirectional, lengths):
         assert (output[end:, row] == 0).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.long], ids=str)
+def test_lengths_beyond_the_steps_are_all_of_them(dtype):
+    """As a tensor, which may lie on a GPU; of any type of whole numbers."""
+    layer, x = lltm_jit.LSTM(5, 7, bidirectional=True), torch.randn(4, 3, 5)
+    actual = layer(x, lengths=torch.tensor([9, 0, 3], dtype=dtype))
+    torch.testing.assert_close(actual, layer(x, lengths=[4, 0, 3]))
+
+
 def test_an_empty_sequence_keeps_its_state():
     layer = lltm_jit.GRU(5, 7)
     state = torch.randn(1, 2, 7)
@@ -251,6 +259,9 @@ def test_errors(way):
     ("named", "message"),
     [
         ({"lengths": [1, 2]}, r"lengths to have shape \[batch\] = \[3\], but got \[2\]"),
+        ({"lengths": [1, 5, 2]}, "lengths from 0 to 4, the steps of input, but got 5"),
+        ({"lengths": [1, -1, 2]}, "lengths from 0 to 4, the steps of input, but got -1"),
+        ({"lengths": torch.ones(3)}, "lengths to be whole numbers, but got dtype torch.float32"),
         ({"reset": X}, r"reset to have shape \[steps, batch\] = \[4, 3\], but got \[4, 3, 5\]"),
     ],
 )

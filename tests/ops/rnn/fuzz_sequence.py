@@ -1,0 +1,308 @@
+"""Random configurations of the recurrent layers against torch's own in float64.
+
+    python tests/ops/rnn/fuzz_sequence.py [-c] [--minutes 10] [--seed 0]
+
+Values and gradients of LSTM, GRU and LLTM (whose reference is a loop) in all dtypes: packed, with
+lengths, and with resets, whose reference runs each piece by itself. What differs is printed with
+its seed, which ``--seed N --count 1`` repeats. The last lines say what was run, and how large the
+worst error was as a share of what the dtype allows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+ROOT = Path(__file__).parents[3]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "ops"), str(Path(__file__).parent)]
+
+from sequence_testing import lltm_step  # noqa: E402
+
+import lltm_jit  # noqa: E402
+
+DTYPES = [torch.half, torch.bfloat16, torch.float, torch.double]
+# Where each size means compilation, there are few.
+HIDDEN_CUDA = [1, 7, 32, 33, 64, 100, 128, 256, 320, 512]
+
+
+@dataclass
+class Configuration:
+    kind: str
+    dtype: torch.dtype
+    device: str
+    form: str  # padded, packed, unbatched, lengths, reset, or both of the last
+    steps: int
+    batch_size: int
+    input_size: int
+    hidden_size: int
+    num_layers: int
+    bias: bool
+    batch_first: bool
+    bidirectional: bool
+    checkpoint: int
+    state: bool
+    float_cells: bool  # the cells' states are float, where the rest is of 16 bits
+    transposed: bool  # the input lies in memory in another order
+
+    @classmethod
+    def draw(cls, rng: random.Random, device: str) -> Configuration:
+        def flag() -> bool:
+            return rng.random() < 0.5
+
+        steps = rng.choice([1, 2, rng.randint(3, 20), rng.randint(3, 40)])
+        small = rng.random() < 0.9
+        hidden = rng.randint(1, 40) if small else rng.randint(41, 300)
+        form = rng.choice(["padded", "packed", "unbatched", "lengths", "reset", "both"])
+        most = 12 if form in ("reset", "both") else 70  # the reference goes row by row
+        return cls(
+            kind=rng.choice(["LSTM", "GRU", "LLTM"]),
+            dtype=rng.choice(DTYPES),
+            device=device,
+            form=form,
+            steps=steps,
+            batch_size=rng.choice([1, 2, rng.randint(1, 12), rng.randint(12, most)]),
+            input_size=rng.randint(1, 30),
+            hidden_size=hidden if device == "cpu" else rng.choice(HIDDEN_CUDA),
+            num_layers=rng.choice([1, 1, 2, 3]),
+            bias=flag(),
+            batch_first=flag(),
+            bidirectional=flag(),
+            checkpoint=rng.choice([0, 0, rng.randint(1, steps + 1)]),
+            state=flag(),
+            float_cells=flag(),
+            transposed=flag(),
+        )
+
+    def __str__(self) -> str:
+        return ", ".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self))
+
+
+# -------------------------------------------------------------------------------- the reference --
+
+States = list[Tensor]  # each [layers * directions, batch, hidden]
+
+
+def loop(layer: nn.Module, x: Tensor, states: States) -> tuple[Tensor, States]:
+    """An LLTM over [steps, batch, features], step by step."""
+    ends = []
+    for k in range(layer.num_layers):
+        outputs = []
+        for suffix in (f"l{k}", f"l{k}_reverse")[: 1 + layer.bidirectional]:
+            weight_ih, weight_hh, *bias = (
+                getattr(layer, f"{name}_{suffix}")
+                for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 2 + 2 * layer.bias]
+            )
+            h, c = (state[len(ends)] for state in states)
+            gates = nn.functional.linear(x, weight_ih, sum(bias) if bias else None)
+            order = range(len(x))[:: -1 if suffix.endswith("_reverse") else 1]
+            rows: list[Tensor] = []
+            for t in order:
+                h, c = lltm_step(gates[t], h @ weight_hh.t(), h, c)
+                rows.append(h)
+            outputs.append(torch.stack(rows[:: order.step]))
+            ends.append((h, c))
+        x = torch.cat(outputs, 2)
+    return x, [torch.stack(state) for state in zip(*ends, strict=True)]
+
+
+def whole(layer: nn.Module, x: Tensor, states: States) -> tuple[Tensor, States]:
+    """Sequences of one length, without resets."""
+    if isinstance(layer, lltm_jit.LLTM):
+        return loop(layer, x, states)
+    output, last = layer(x, tuple(states) if len(states) > 1 else states[0])
+    return output, [last] if torch.is_tensor(last) else list(last)
+
+
+def packed(
+    layer: nn.Module, x: Tensor, states: States, lengths: list[int]
+) -> tuple[Tensor, States]:
+    """Sequences of different lengths, as torch's own layers take them."""
+    output, last = whole(layer, pack_padded_sequence(x, lengths, enforce_sorted=False), states)
+    return pad_packed_sequence(output, total_length=len(x))[0], last
+
+
+def by_pieces(
+    layer: nn.Module, x: Tensor, states: States, lengths: list[int], reset: Tensor
+) -> tuple[Tensor, States]:
+    """Each row by itself, cut where it is reset."""
+    directions = 1 + layer.bidirectional
+    outputs, ends = [], []
+    for row, length in enumerate(lengths):
+        own = [state[:, row : row + 1] for state in states]
+        cuts = [0, *(t for t in range(1, length) if reset[t, row]), length]
+        parts: list[Tensor] = []
+        last = [list(state) for state in own]
+        for a, b in itertools.pairwise(cuts) if length else ():
+            start = [list(state) for state in own]
+            for k in range(len(start[0])):
+                backwards = k % directions == 1
+                if (b < length) if backwards else (a > 0 or bool(reset[0, row])):
+                    for state in start:
+                        state[k] = torch.zeros_like(state[k])
+            part, end = whole(layer, x[a:b, row : row + 1], [torch.stack(s) for s in start])
+            parts.append(part)
+            for k in range(len(start[0])):
+                if (a == 0) if k % directions == 1 else (b == length):
+                    for state, found in zip(last, end, strict=True):
+                        state[k] = found[k]
+        behind = x.new_zeros(len(x) - length, 1, directions * layer.hidden_size)
+        outputs.append(torch.cat([*parts, behind]))
+        ends.append([torch.stack(state) for state in last])
+    return torch.cat(outputs, 1), [torch.cat(state, 1) for state in zip(*ends, strict=True)]
+
+
+# -------------------------------------------------------------------------------- one comparison --
+
+
+class Case:
+    """Tensors of a configuration, and the ways of running it."""
+
+    def __init__(self, config: Configuration) -> None:
+        self.config = c = config
+        sizes = (c.input_size, c.hidden_size, c.num_layers)
+        options = {"bias": c.bias, "bidirectional": c.bidirectional, "device": c.device}
+        self.ours = getattr(lltm_jit, c.kind)(
+            *sizes, **options, batch_first=c.batch_first, checkpoint=c.checkpoint, dtype=c.dtype
+        )
+        kind = lltm_jit.LLTM if c.kind == "LLTM" else getattr(nn, c.kind)
+        self.theirs = kind(*sizes, **options, dtype=torch.double)
+        self.theirs.load_state_dict(self.ours.state_dict())
+        self.batch_size = 1 if c.form == "unbatched" else c.batch_size
+        self.x = self.random(c.steps, self.batch_size, c.input_size)
+        layers = c.num_layers * (1 + c.bidirectional)
+        shape = (layers, self.batch_size, c.hidden_size)
+        self.states = [self.random(*shape) for _ in range(1 if c.kind == "GRU" else 2)]
+        if not c.state:
+            self.states = [torch.zeros_like(state) for state in self.states]
+        least = 1 if c.form == "packed" else 0
+        cut = c.form in ("packed", "lengths", "both")
+        ends = torch.randint(least, c.steps + 1, (self.batch_size,)) if cut else None
+        self.lengths = [c.steps] * self.batch_size if ends is None else ends.tolist()
+        reset = torch.rand(c.steps, self.batch_size) < random.Random(c.steps).choice([0.05, 0.3])
+        self.reset = reset if c.form in ("reset", "both") else torch.zeros_like(reset)
+
+    def random(self, *shape: int) -> Tensor:
+        """In the dtype's numbers, as float64."""
+        values = torch.randn(shape, dtype=torch.double)
+        return values.to(self.config.dtype).double().to(self.config.device)
+
+    def reference(self, dtype: torch.dtype) -> list[Tensor]:
+        layer = self.theirs.to(dtype)
+        leaves = [self.x.to(dtype).requires_grad_()]
+        leaves += [state.to(dtype).requires_grad_() for state in self.states]
+        x, *states = leaves
+        if self.config.form in ("padded", "unbatched"):
+            output, last = whole(layer, x, states)
+        elif self.config.kind != "LLTM" and min(self.lengths) and not self.reset.any():
+            output, last = packed(layer, x, states, self.lengths)
+        else:
+            output, last = by_pieces(layer, x, states, self.lengths, self.reset)
+        return self.with_gradients(layer, [output, *last], leaves)
+
+    def run(self) -> list[Tensor]:
+        c = self.config
+        leaves = [self.x.to(c.dtype).requires_grad_()]
+        leaves += [state.to(c.dtype).requires_grad_() for state in self.states]
+        if c.float_cells and c.dtype.itemsize == 2 and len(leaves) > 2:
+            leaves[2] = self.states[1].float().requires_grad_()
+        x, *states = leaves
+        if c.transposed:
+            x = x.transpose(0, 2).contiguous().transpose(0, 2)
+        reset = self.reset.to(c.device)
+        if c.form == "unbatched":
+            x, reset, states = x[:, 0], reset[:, 0], [state[:, 0] for state in states]
+        elif c.batch_first:
+            x, reset = x.transpose(0, 1), reset.t()
+        state = (tuple(states) if len(states) > 1 else states[0]) if c.state else None
+        if c.form == "packed":
+            x = pack_padded_sequence(x, self.lengths, c.batch_first, enforce_sorted=False)
+            output, last = self.ours(x, state)
+            output = pad_packed_sequence(output, c.batch_first, total_length=c.steps)[0]
+        else:
+            named = {"lengths": self.lengths} if c.form in ("lengths", "both") else {}
+            named |= {"reset": reset} if c.form in ("reset", "both") else {}
+            output, last = self.ours(x, state, **named)
+        last = [last] if torch.is_tensor(last) else list(last)
+        if c.form == "unbatched":
+            output, last = output.unsqueeze(1), [tensor.unsqueeze(1) for tensor in last]
+        elif c.batch_first:
+            output = output.transpose(0, 1)
+        return self.with_gradients(self.ours, [output, *last], leaves)
+
+    def with_gradients(
+        self, layer: nn.Module, results: list[Tensor], leaves: list[Tensor]
+    ) -> list[Tensor]:
+        """Of a sum of the results with weights that are the same each time."""
+        weights = [
+            torch.linspace(-1, 1, r.numel(), dtype=torch.double).view(r.shape).to(r)
+            for r in results
+        ]
+        wanted = [*(leaves if self.config.state else leaves[:1]), *layer.parameters()]
+        loss = sum((r * w).sum(dtype=torch.double) for r, w in zip(results, weights, strict=True))
+        gradients = torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)
+        return [tensor.detach().double() for tensor in (*results, *gradients)]
+
+    def share(self) -> float:
+        """The worst error as a share of what is allowed."""
+        c, eps = self.config, torch.finfo(self.config.dtype).eps
+        # A sum's roundings, which the same maths in the dtype shows where there is one.
+        sums = 16 + c.steps + c.batch_size if c.dtype != torch.double else 1000
+        actual, exact = self.run(), self.reference(torch.double)
+        usual = exact if self.config.dtype == torch.double else self.reference(self.config.dtype)
+        worst = 0.0
+        for a, e, u in zip(actual, exact, usual, strict=True):
+            if a.shape != e.shape:
+                raise AssertionError(f"shape {list(a.shape)} for {list(e.shape)}")
+            if not e.numel():
+                continue
+            scale = max(1.0, e.square().mean().sqrt().item())
+            allowed = 2 * (u - e).abs().max().item() + sums * eps * scale
+            error = (a - e).abs().max().item()
+            worst = max(worst, error / allowed if error == error else float("inf"))
+        return worst
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("-c", "--cuda", action="store_true")
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=0, help="the first one")
+    parser.add_argument("--count", type=int, default=None, help="how many at most")
+    args = parser.parse_args()
+    device = "cuda" if args.cuda else "cpu"
+    end, seen, worst, failed = time.monotonic() + 60 * args.minutes, Counter(), {}, []
+    for seed in itertools.count(args.seed):
+        if time.monotonic() > end or seed - args.seed == args.count:
+            break
+        torch.manual_seed(seed)
+        config = Configuration.draw(random.Random(seed), device)
+        try:
+            share = Case(config).share()
+            problem = f"{share:.3g} of the error allowed" if share > 1 else None
+        except (RuntimeError, AssertionError, ValueError, TypeError) as error:
+            share, problem = 0.0, f"{type(error).__name__}: {error}"
+        if problem:
+            failed.append(seed)
+            print(f"seed {seed}: {problem}\n    {config}", flush=True)
+        worst[config.dtype] = max(worst.get(config.dtype, 0.0), share)
+        for value in (config.kind, str(config.dtype), config.form, "all"):
+            seen[value] += 1
+    print(f"{seen.pop('all', 0)} configurations on {device}, {len(failed)} differ: {failed}")
+    print(", ".join(f"{name} {count}" for name, count in sorted(seen.items())))
+    print("worst error of what is allowed: ", end="")
+    print(", ".join(f"{dtype} {share:.2f}" for dtype, share in worst.items()))
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()
