@@ -101,11 +101,12 @@ class BackwardSequence {
   }
 
   void multiply(int64_t step, int64_t row_begin, int64_t row_end, const SequenceShare& share) {
-    if (step == 0 && args_.grad_old_h == nullptr) return;
-    for_each_group(share, kGroup, [&](int64_t block, int64_t block_end) {
-      weights_.multiply(gates(step, row_begin), gates_stride_, row_end - row_begin, block,
-                        block_end, nullptr, grad_h(row_begin) + block * kLanes, h_stride_);
-    });
+    if (step > 0 || args_.grad_old_h != nullptr) {
+      for_each_group(share, kGroup, [&](int64_t block, int64_t block_end) {
+        weights_.multiply(gates(step, row_begin), gates_stride_, row_end - row_begin, block,
+                          block_end, nullptr, grad_h(row_begin) + block * kLanes, h_stride_);
+      });
+    }
     const int64_t unit = share.block * kLanes;
     const int64_t units = std::min(share.block_end * kLanes, hidden_) - unit;
     for (int64_t row = row_begin; row < row_end; ++row) {
