@@ -13,14 +13,9 @@ class BackwardSequence {
       : args_(args), cell_(cell) {}
 
   void run() {
-    // Shares of the same units have the same weights.
-    at::parallel_for(0, division_.unit_groups, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t u = begin; u < end; ++u) {
-        const SequenceShare share = division_.share(u);
-        weights_.pack_columns(share.block, share.block_end,
-                              static_cast<const scalar_t*>(args_.weights), args_.weights_stride,
-                              hidden_);
-      }
+    pack_groups(division_, kGroup, depth_ * kLanes, [&](int64_t block, int64_t block_end) {
+      weights_.pack_columns(block, block_end, static_cast<const scalar_t*>(args_.weights),
+                            args_.weights_stride, hidden_);
     });
     for (int64_t row = 0; row < args_.batch_size; ++row) begin_row(row);
     // A round takes the gradients of the step that was done last back to the output of the one before,
@@ -42,14 +37,14 @@ class BackwardSequence {
   using row_t = typename Weights::row_t;
   static constexpr int64_t kLanes = Weights::kLanes;
   static constexpr int64_t kRows = 64;  // whose gradients stay in the cache
+  static constexpr int64_t kGroup = 2 * RegisterTile<acc_t>::kVectors;
 
   const SequenceBackwardArgs& args_;
   void (*const cell_)(const CellBackwardRow&);
   const int64_t hidden_ = args_.hidden_size, depth_ = args_.SequenceSizes::gates * hidden_;
   const int64_t blocks_ = ceil_div(hidden_, kLanes);
   const SequenceDivision division_ =
-      divide_sequence(args_.batch_size, blocks_, args_.batch_size * depth_ * hidden_,
-                      depth_ * hidden_ * sizeof(row_t));
+      divide_sequence(args_.steps, args_.batch_size, blocks_, args_.batch_size * depth_ * hidden_);
   Weights weights_{blocks_, depth_};
   // What the weights are multiplied with, of two steps: the gradients of the gates' hidden parts.
   const int64_t gates_stride_ = Weights::row_stride(depth_);
@@ -106,10 +101,13 @@ class BackwardSequence {
   }
 
   void multiply(int64_t step, int64_t row_begin, int64_t row_end, const SequenceShare& share) {
-    if (step == 0 && args_.grad_old_h == nullptr) return;
+    if (step > 0 || args_.grad_old_h != nullptr) {
+      for_each_group(share, kGroup, [&](int64_t block, int64_t block_end) {
+        weights_.multiply(gates(step, row_begin), gates_stride_, row_end - row_begin, block,
+                          block_end, nullptr, grad_h(row_begin) + block * kLanes, h_stride_);
+      });
+    }
     const int64_t unit = share.block * kLanes;
-    weights_.multiply(gates(step, row_begin), gates_stride_, row_end - row_begin, share.block,
-                      share.block_end, nullptr, grad_h(row_begin) + unit, h_stride_);
     const int64_t units = std::min(share.block_end * kLanes, hidden_) - unit;
     for (int64_t row = row_begin; row < row_end; ++row) {
       if (control_of(args_, step, row) != kResets) continue;

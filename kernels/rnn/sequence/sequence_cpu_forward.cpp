@@ -18,19 +18,16 @@ class ForwardSequence {
   }
 
   void run() {
-    // Shares of the same units have the same weights.
-    at::parallel_for(0, division_.unit_groups, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t u = begin; u < end; ++u) pack(division_.share(u));
-    });
+    pack_groups(division_, group_, gates_ * kLanes * hidden_,
+                [&](int64_t block, int64_t block_end) { pack(block, block_end); });
     for (int64_t row = 0; row < args_.batch_size; ++row) begin_row(row);
     run_steps(division_, args_.steps, [&](int64_t step, int64_t index) {
       const SequenceShare share = division_.share(index);
       for (int64_t row = share.row; row < share.row_end; row += kRows) {
         const int64_t row_end = std::min(share.row_end, row + kRows);
-        for (int64_t block = share.block; block < share.block_end; block += group_) {
-          run_block(step, row, row_end, block, std::min(share.block_end, block + group_),
-                    sums_[index].get());
-        }
+        for_each_group(share, group_, [&](int64_t block, int64_t block_end) {
+          run_block(step, row, row_end, block, block_end, sums_[index].get());
+        });
       }
     });
     for (int64_t row = 0; row < args_.batch_size; ++row) end_row(row);
@@ -54,8 +51,9 @@ class ForwardSequence {
   const int64_t group_ = whole_ * std::max<int64_t>(1, 4 * kVectors / (whole_ * gates_));
   const int64_t sums_stride_ = group_ * gates_ * kLanes;
   const int64_t weights_count_ = gates_ * hidden_ * hidden_;
-  const SequenceDivision division_ = divide_sequence(
-      args_.batch_size, blocks_, args_.batch_size* weights_count_, weights_count_ * sizeof(row_t));
+  const SequenceDivision division_ =
+      divide_sequence(args_.steps, args_.batch_size, blocks_, args_.batch_size* weights_count_,
+                      weights_count_ * sizeof(row_t));
   Weights weights_{blocks_ * gates_, hidden_};
   AlignedArray<acc_t> bias_;  // in the order of the weights' columns
   std::vector<AlignedArray<acc_t>> sums_;
@@ -71,20 +69,17 @@ class ForwardSequence {
   acc_t* state(int64_t index, int64_t row) const {
     return states_.get() + index * states_stride_ + row * hidden_;
   }
-  void pack(const SequenceShare& share) {
-    for (int64_t block = share.block; block < share.block_end; block += group_) {
-      const int64_t begin = block * gates_;
-      const int64_t end = std::min(share.block_end, block + group_) * gates_;
-      weights_.pack_rows(begin, end, args_.weights_stride, [&](int64_t vector, int64_t& count) {
-        return static_cast<const scalar_t*>(args_.weights) +
-               first_of(vector, count) * args_.weights_stride;
-      });
-      for (int64_t vector = begin; vector < end && bias_ != nullptr; ++vector) {
-        int64_t count;
-        const int64_t first = first_of(vector, count);
-        load(static_cast<const scalar_t*>(args_.bias) + first, count)
-            .store(bias_.get() + vector * kLanes);
-      }
+  void pack(int64_t block, int64_t block_end) {
+    const int64_t begin = block * gates_, end = block_end * gates_;
+    weights_.pack_rows(begin, end, args_.weights_stride, [&](int64_t vector, int64_t& count) {
+      return static_cast<const scalar_t*>(args_.weights) +
+             first_of(vector, count) * args_.weights_stride;
+    });
+    for (int64_t vector = begin; vector < end && bias_ != nullptr; ++vector) {
+      int64_t count;
+      const int64_t first = first_of(vector, count);
+      load(static_cast<const scalar_t*>(args_.bias) + first, count)
+          .store(bias_.get() + vector * kLanes);
     }
   }
 

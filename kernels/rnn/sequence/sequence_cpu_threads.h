@@ -3,14 +3,16 @@
 // Note [Rows or units]
 // Rows of a batch do not depend on each other: a thread that has some to itself goes through the whole
 // sequence with them and waits for nobody. Where there are too few rows for that, some threads share
-// them: each has a part of the hidden units, and needs the outputs of all at the next step, so
-// that they meet once a step. That is also better where a part of the weights fits a core's own cache, and
-// all of them do not. An element's arithmetic is the same however it is shared.
+// them: each has a part of the hidden units, and needs the outputs of all at the next step, so that they
+// meet once a step. In the forward pass they also do so where a part of the weights fits a core's own
+// cache and all of them do not. In the backward pass that would not pay: what they need of each other
+// are the gradients of all gates. An element's arithmetic is the same however the work is shared.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/cpu/parallel.h"
@@ -35,20 +37,46 @@ struct SequenceDivision {
   }
 };
 
-// Of the products of a step, and what they read: `weights` in bytes.
-inline SequenceDivision divide_sequence(int64_t rows, int64_t blocks, int64_t products,
-                                        int64_t weights) {
-  // A step of so many takes a microsecond, several times what it takes to meet.
-  constexpr int64_t kFewestProducts = 1 << 16, kTileRows = 8;
-  constexpr int64_t kCache = 7 << 17;  // most of a core's own second-level cache
-  const int64_t threads = at::in_parallel_region() ? 1
-                                                   : std::clamp<int64_t>(products / kFewestProducts,
-                                                                         1, at::get_num_threads());
-  // Where they can, the threads have few enough weights for their own caches.
-  const int64_t parts = ceil_div(weights, kCache);
-  const int64_t most_groups = parts <= threads ? threads / parts : threads;
-  const int64_t row_groups = std::min(most_groups, ceil_div(rows, kTileRows));
-  return {row_groups, std::min(blocks, threads / row_groups), rows, blocks};
+// By the multiply-adds of a step, and the bytes of weights that a core should have in its own cache, if
+// any.
+inline SequenceDivision divide_sequence(int64_t steps, int64_t rows, int64_t blocks,
+                                        int64_t products, int64_t cached = 0) {
+  // Some microseconds, which is what waking a thread costs; and one, for meeting at every step.
+  constexpr int64_t kWorthWaking = 1 << 19, kWorthMeeting = 1 << 16;
+  constexpr int64_t kTileRows = 8, kCache = 1 << 20;
+  const int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
+  const int64_t parts = std::max<int64_t>(1, ceil_div(cached, kCache));
+  const int64_t row_groups =
+      std::min({parts <= threads ? threads / parts : threads, ceil_div(rows, kTileRows),
+                std::max<int64_t>(1, steps * products / kWorthWaking)});
+  const int64_t unit_groups = std::min(
+      {threads / row_groups, blocks, std::max<int64_t>(1, products / row_groups / kWorthMeeting)});
+  return {row_groups, unit_groups, rows, blocks};
+}
+
+// Calls function(begin, end) for a share's blocks of units, `group` at a time.
+template <typename Function>
+void for_each_group(const SequenceShare& share, int64_t group, const Function& function) {
+  for (int64_t block = share.block; block < share.block_end; block += group) {
+    function(block, std::min(share.block_end, block + group));
+  }
+}
+
+// The same for all blocks, on several threads: pack(begin, end) takes block_weights of each.
+template <typename Pack>
+void pack_groups(const SequenceDivision& division, int64_t group, int64_t block_weights,
+                 const Pack& pack) {
+  constexpr int64_t kWorthWaking = 1 << 16;
+  std::vector<std::pair<int64_t, int64_t>> groups;
+  // Shares of the same units have the same weights.
+  for (int64_t u = 0; u < division.unit_groups; ++u) {
+    for_each_group(division.share(u), group,
+                   [&](int64_t begin, int64_t end) { groups.emplace_back(begin, end); });
+  }
+  at::parallel_for(0, groups.size(), ceil_div(kWorthWaking, group * block_weights),
+                   [&](int64_t first, int64_t last) {
+                     for (int64_t i = first; i < last; ++i) pack(groups[i].first, groups[i].second);
+                   });
 }
 
 // What a step does to a row; one that is held is not reset.
