@@ -102,8 +102,13 @@ def test_values_and_gradients(peephole, dtype, device):
 def test_second_derivatives(peephole):
     layer = peephole(2, 3, bidirectional=True, dtype=torch.double)
     x = torch.randn(3, 2, 2, dtype=torch.double, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x: layer(x)[0], x)
-    assert torch.autograd.gradgradcheck(lambda x: layer(x)[0], x)
+
+    def function(x, learnt):
+        return torch.func.functional_call(layer, {"parameters_l0": learnt}, (x,))[0]
+
+    inputs = (x, layer.parameters_l0)
+    assert torch.autograd.gradcheck(function, inputs, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(function, inputs)
 
 
 def test_it_is_a_layer_as_any_other(peephole):
