@@ -1,8 +1,9 @@
 """Maps folders of the checkout into the wheel, so that an installed copy can build itself.
 
-`kernels/` becomes `lltm_jit/kernels/`; `examples/scale_add/` and `examples/peephole/`, the templates
-of `new --standalone` and `new --cell`, become `lltm_jit/templates/...`. With LLTM_JIT_PREBUILD=1 the kernels are compiled into the wheel as
-well, to a library for each family, for the torch that is installed:
+`kernels/` becomes `lltm_jit/kernels/`; `examples/scale_add/` and `examples/peephole/`, the
+templates of `new --standalone` and `new --cell`, become `lltm_jit/templates/...`. With
+LLTM_JIT_PREBUILD=1 the kernels are compiled into the wheel as well, to a library for each family,
+for the torch that is installed:
 `LLTM_JIT_PREBUILD=1 python -m pip wheel --no-build-isolation --no-deps .`
 
 Everything else about the package is in pyproject.toml.

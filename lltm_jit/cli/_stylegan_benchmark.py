@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, dtype: torch.dtype | None) -> int:
     shapes = [tuple(args.shape)] if args.shape else SHAPES[device.type]
     error_shape = shapes[0] if args.shape else ERROR_SHAPES[device.type]
     if device.type == "cuda" and "filtered_lrelu" in operators:
-        compile_kernels(shapes, dtypes)
+        compile_kernels(shapes, dtypes, error_shape)
     errors = find_errors(operators, [dtype] if dtype else DTYPES["cuda"], error_shape, device)
     rows = []
     for group in groups(operators, dtypes, shapes, device):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from ._recorder import compile_variants
 FORWARD, WITH_SIGNS, BACKWARD = "forward", "forward with signs", "forward + backward"
 OPERATORS = ("bias_act", "upfirdn2d", "filtered_lrelu")
 CLAMP = 1.0  # of inputs about as large as 1, so that it is met often
+WIDE_CLAMP = 256.0  # StyleGAN's, which they never meet
 PAIRS = ((2, 2), (2, 1), (1, 2), (4, 2), (2, 4), (4, 4))  # up, down
 _TAPS = 6  # of a filter, times the factor that it is for
 _LAYOUTS = {"NCHW": torch.contiguous_format, "channels_last": torch.channels_last}
@@ -84,13 +85,27 @@ class Case:
         return lambda: torch.autograd.grad(self.run(leaves, impl), leaves, grad)
 
 
-def compile_kernels(shapes: Iterable[Shape], dtypes: Iterable[torch.dtype]) -> None:
+def compile_kernels(
+    shapes: Iterable[Shape], dtypes: Iterable[torch.dtype], error_shape: Shape
+) -> None:
     """Compile the kernels that the cases of filtered_lrelu need on the GPU."""
     meta = torch.device("meta")
-    compile_variants(
-        case.step([torch.empty(s, dtype=dtype, device=meta) for s in (shape, shape[1:2])], "cuda")
+    timed = [
+        case
         for shape, dtype in itertools.product(shapes, dtypes)
         for case in cases("filtered_lrelu", shape, dtype, meta)
+    ]
+    differentiated = [  # for the errors of their gradients
+        replace(case, phase=BACKWARD)
+        for dtype in dtypes
+        for case in cases("filtered_lrelu", error_shape, dtype, meta)
+    ]
+    compile_variants(
+        case.step(
+            [torch.empty(s, dtype=case.dtype, device=meta) for s in (case.shape, case.shape[1:2])],
+            "cuda",
+        )
+        for case in (*timed, *differentiated)
     )
 
 
@@ -140,21 +155,23 @@ def _filtered_lrelu_cases(case: Callable[..., Case], device: torch.device) -> It
         fu, fd = (setup_filter(low_pass(max(factor, 2)), device) for factor in (up, down))
         around = len(fu) + len(fd) - 2
         left, right = (around + 1) // 2, around // 2
-        call = partial(_lrelu, fu, fd, up, down, [left, right, left, right])
+        call = partial(filtered_lrelu, fu=fu, fd=fd, up=up, down=down)
+        call = partial(call, padding=[left, right, left, right])
         both = 1 + (up / down) ** 2  # x and the result
-        signs = up**2 / 4  # bytes, of two bits an element between the filters
-        named = partial(case, "filtered_lrelu", f"up {up}, down {down}", call)
-        yield named(tensors=both)
-        if (up, down) != PAIRS[0]:  # each phase needs a kernel of its own
-            continue
-        yield named(tensors=both, more=signs, phase=WITH_SIGNS)
-        yield named(tensors=2 * both, more=2 * signs, phase=BACKWARD)
+        name = f"up {up}, down {down}"
+        # Of each element between the filters one bit is kept, and one more where the clamp is met.
+        for clamp, text, bits in ((WIDE_CLAMP, name, 1), (CLAMP, f"{name}, clamped", 2)):
+            signs = bits * up**2 / 8  # bytes
+            named = partial(case, "filtered_lrelu", text, partial(_lrelu, call, clamp))
+            if clamp == WIDE_CLAMP or (up, down) == PAIRS[0]:
+                yield named(tensors=both)
+            if (up, down) == PAIRS[0]:  # each phase needs a kernel of its own
+                yield named(tensors=both, more=signs, phase=WITH_SIGNS)
+                yield named(tensors=2 * both, more=2 * signs, phase=BACKWARD)
 
 
-def _lrelu(
-    fu: Tensor, fd: Tensor, up: int, down: int, padding: list[int], x: Tensor, b: Tensor, impl: str
-) -> Tensor:
-    return filtered_lrelu(x, fu, fd, b, up=up, down=down, padding=padding, clamp=CLAMP, impl=impl)
+def _lrelu(call: Function, clamp: float, x: Tensor, b: Tensor, impl: str) -> Tensor:
+    return call(x, b=b, clamp=clamp, impl=impl)
 
 
 @cache

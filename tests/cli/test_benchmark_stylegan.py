@@ -97,10 +97,11 @@ def test_fewest_bytes_by_hand():
     assert found("upfirdn2d", name) == 4 * (size + 4 * size)
     assert found("upfirdn2d", name, BACKWARD) == 2 * found("upfirdn2d", name)
     assert found("upfirdn2d", "downsample2d, 12 + 12 taps, NCHW") == 4 * (size + size // 4)
-    name, signs = "up 2, down 2", 4 * size // 4  # two bits each
-    assert found("filtered_lrelu", name) == 4 * 2 * size
-    assert found("filtered_lrelu", name, WITH_SIGNS) == 4 * 2 * size + signs
-    assert found("filtered_lrelu", name, BACKWARD) == 4 * 4 * size + 2 * signs
+    for name, bits in (("up 2, down 2", 1), ("up 2, down 2, clamped", 2)):
+        signs = 4 * size * bits // 8
+        assert found("filtered_lrelu", name) == 4 * 2 * size
+        assert found("filtered_lrelu", name, WITH_SIGNS) == 4 * 2 * size + signs
+        assert found("filtered_lrelu", name, BACKWARD) == 4 * 4 * size + 2 * signs
 
 
 def test_factors_keep_the_size_that_the_bytes_are_counted_for():

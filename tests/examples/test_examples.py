@@ -16,6 +16,7 @@ EXPECTED = {
     "01_quickstart": ["fused ", "mean squared error"],
     "02_edit_a_kernel": ["in2", "scale_add.h:", "full log: "],
     "03_stylegan_ops": ["plain leaky ReLU: ", "filtered_lrelu: "],
+    "04_a_cell_of_your_own": ["mean squared error", "write gates of the upper units"],
 }
 SMALL = ["--batch-size", "64", "--seq-len", "16", "--hidden-size", "64", "--timing-steps", "2"]
 

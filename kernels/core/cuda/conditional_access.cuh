@@ -44,4 +44,13 @@ __device__ __forceinline__ uint32_t load_if(const uint32_t* from, bool condition
   return value;
 }
 
+// Into the second level of cache.
+__device__ __forceinline__ void prefetch_if(const void* from, bool condition) {
+  asm volatile(
+      "{.reg .pred p;\n"
+      "setp.ne.b32 p, %1, 0;\n"
+      "@p prefetch.global.L2 [%0];}" ::"l"(from),
+      "r"(int(condition)));
+}
+
 }  // namespace lltm_jit

@@ -20,9 +20,9 @@ constexpr double kExchange = 250, kExchangeOfBlock = 10;
 constexpr double kCell = 150, kElement = 15;  // and of a gate's element
 constexpr double kFloatCell = 300;
 constexpr double kSplit = 20;  // for each other warp of a group
-// A step by itself: the product and the kernel after it, launched within a graph; and multiply-adds a
-// cycle of the library's product.
-constexpr double kLaunches = 6000, kLibrary = 60000;
+// A step by itself: the product and the kernel after it, launched within a graph; and multiply-adds a cycle
+// of both, at large batches.
+constexpr double kLaunches = 9000, kLibrary = 60000, kFloatLibrary = 17000;
 
 // How many clusters of so many blocks run at once, of blocks that fill an SM: SMs stand in groups, most
 // of which have 16 or 18 on an H100 or H200.
@@ -85,7 +85,8 @@ double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceSh
 
 double cycles_of_steps(const SequenceSizes& sizes) {
   const double h = static_cast<double>(sizes.hidden_size);
-  return kLaunches + static_cast<double>(sizes.batch_size) * h * h * sizes.gates / kLibrary;
+  const double rate = sizes.type == ElementType::Float ? kFloatLibrary : kLibrary;
+  return kLaunches + static_cast<double>(sizes.batch_size) * h * h * sizes.gates / rate;
 }
 
 }  // namespace

@@ -274,7 +274,32 @@ __global__ void __launch_bounds__(kThreads) filtered_lrelu_kernel(FlrDirectArgs 
   }
 }
 
+// A warp makes the sum of a channel.
+template <typename scalar_t>
+__global__ void __launch_bounds__(kThreads) plane_sum_kernel(const FlrPlaneSumArgs args) {
+  wait_for_predecessor();
+  const int64_t channel = (int64_t(blockIdx.x) * kThreads + threadIdx.x) / 32;
+  if (channel >= args.channels) return;
+  float sum = 0;
+  for (int64_t k = threadIdx.x % 32; k < args.batch * args.parts; k += 32) {
+    const int64_t plane = k / args.parts * args.channels + channel;
+    sum += args.of_parts[plane * args.parts + k % args.parts];
+  }
+  for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
+  if (threadIdx.x % 32 == 0)
+    static_cast<scalar_t*>(args.sums)[channel] = from_opmath<scalar_t>(sum);
+}
+
 }  // namespace
+
+cudaError_t launch_plane_sums(const FlrPlaneSumArgs& args, cudaStream_t stream) {
+  const int64_t blocks = ceil_div(args.channels * 32, int64_t(kThreads));
+  if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
+  return dispatch_floating(args.type, [&](auto scalar) {
+    return launch(plane_sum_kernel<decltype(scalar)>, static_cast<unsigned>(blocks), kThreads, 0,
+                  stream, args);
+  });
+}
 
 template cudaError_t launch_channel_sum(const ChannelSumArgs&, cudaStream_t);
 

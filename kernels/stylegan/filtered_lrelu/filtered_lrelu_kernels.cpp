@@ -37,7 +37,7 @@ int as_int(const c10::SymInt& size) {
 // A call's tensors in the order of `args`; they live as long.
 struct Call {
   Tensor x, b, fu, fd, y, signs;
-  Tensor sums;  // of parts of the planes, where the kernel gives them
+  Tensor sums;  // of the channels, where the kernel gives them
   FilteredLreluArgs args{};
 
   template <typename Inputs>
@@ -119,15 +119,26 @@ bool run_on_tensor_cores(Call& call, const FlrPlan& plan, bool with_sums) {
   FlrVariant* variant = flr_variant(call.args, plan.variant);
   if (variant == nullptr) return false;
   FilteredLreluArgs args = call.args;
-  Tensor sums;
+  Tensor of_parts;
   if (with_sums && plan.parts > 0) {
-    sums = at::empty({args.batch, args.channels, plan.parts}, call.x.options().dtype(at::kFloat));
-    args.plane_sums = sums.mutable_data_ptr<float>();
+    const auto options = call.x.options().dtype(at::kFloat);
+    of_parts = at::empty({args.batch, args.channels, plan.parts}, options);
+    args.plane_sums = of_parts.mutable_data_ptr<float>();
   }
-  const cudaError_t error = variant(args, c10::cuda::getCurrentCUDAStream());
+  const auto stream = c10::cuda::getCurrentCUDAStream();
+  const cudaError_t error = variant(args, stream);
   if (error == cudaErrorNotSupported) return false;
   C10_CUDA_CHECK(error);
-  call.sums = sums;
+  if (of_parts.defined()) {
+    call.sums = at::empty({args.channels}, call.x.options());
+    C10_CUDA_CHECK(launch_plane_sums({.of_parts = args.plane_sums,
+                                      .sums = call.sums.mutable_data_ptr(),
+                                      .batch = args.batch,
+                                      .channels = args.channels,
+                                      .parts = plan.parts,
+                                      .type = args.type},
+                                     stream));
+  }
   return true;
 }
 
@@ -211,9 +222,7 @@ std::tuple<Tensor, Tensor> filtered_lrelu_linear_kernel(const FlrLinearInputs& i
                   in.sign_phase);
   if (!run(call, in.with_sums)) return filtered_lrelu_linear_formula(in);
   if (!in.with_sums) return {call.y, empty({0}, in.x)};
-  if (!call.sums.defined()) return {call.y, channel_sum(call.y, 1)};
-  constexpr int64_t kAllButChannels[] = {0, 2};
-  return {call.y, call.sums.sum(kAllButChannels).to(in.x.scalar_type())};
+  return {call.y, call.sums.defined() ? call.sums : channel_sum(call.y, 1)};
 }
 
 }  // namespace lltm_jit

@@ -76,6 +76,15 @@ struct FlrDirectArgs : FilteredLreluArgs {
   FlrTile tile;
 };
 
+// What the tensor cores have summed of each plane becomes a channel's sum.
+struct FlrPlaneSumArgs {
+  const float* of_parts;  // [batch, channels, parts]
+  void* sums;             // [channels] of `type`, written
+  int64_t batch, channels, parts;
+  ElementType type;
+};
+cudaError_t launch_plane_sums(const FlrPlaneSumArgs& args, cudaStream_t stream);
+
 // Enqueues on `stream`. Signs that are to be written are zero before.
 cudaError_t launch_filtered_lrelu(const FlrDirectArgs& args, cudaStream_t stream);
 

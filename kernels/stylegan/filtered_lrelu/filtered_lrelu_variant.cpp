@@ -28,7 +28,8 @@ VariantRequest request(const FilteredLreluArgs& args, const MmaShape& shape) {
            {"SIGNS", mode},
            {"OUT_TILES", number(shape.out_tiles)},
            {"IN_SLICES", number(shape.in_slices)},
-           {"WARPS", number(shape.warps)}},
+           {"WARPS", number(shape.warps)},
+           {"WHOLE", number(shape.whole)}},
           std::string(element(args.type)) + ", up " + number(shape.up) + ", down " +
               number(shape.down) + words};
 }
@@ -36,9 +37,10 @@ VariantRequest request(const FilteredLreluArgs& args, const MmaShape& shape) {
 }  // namespace
 
 FlrVariant* flr_variant(const FilteredLreluArgs& args, const MmaShape& shape) {
-  static VariantTable<FlrVariant, ElementType, Signs, int, int, int, int, int, int, int> table;
+  static VariantTable<FlrVariant, ElementType, Signs, int, int, int, int, int, int, int, bool>
+      table;
   return table.get({args.type, args.mode, shape.up, shape.down, shape.up_taps, shape.down_taps,
-                    shape.out_tiles, shape.in_slices, shape.warps},
+                    shape.out_tiles, shape.in_slices, shape.warps, shape.whole},
                    [&] { return request(args, shape); });
 }
 

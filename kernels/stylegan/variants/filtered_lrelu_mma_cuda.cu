@@ -4,13 +4,12 @@
 //   UP, DOWN              factors: 1, 2 or 4
 //   UP_TAPS, DOWN_TAPS    no fewer than the filters have: class_taps()
 //   SIGNS                 None, Write or Read
-//   OUT_TILES, IN_SLICES, WARPS  see MmaShape
+//   OUT_TILES, IN_SLICES, WARPS, WHOLE  see MmaShape
 #include "stylegan/filtered_lrelu/mma/launch.cuh"
 
 extern "C" cudaError_t filtered_lrelu_mma(const lltm_jit::FilteredLreluArgs& args,
                                           cudaStream_t stream) {
   using namespace lltm_jit;
-  return launch_walks<
-      Shape<ELEMENT, UP, DOWN, UP_TAPS, DOWN_TAPS, Signs::SIGNS, OUT_TILES, IN_SLICES, WARPS>>(
-      args, stream);
+  return launch_walks<Shape<ELEMENT, UP, DOWN, UP_TAPS, DOWN_TAPS, Signs::SIGNS, OUT_TILES,
+                            IN_SLICES, WARPS, WHOLE>>(args, stream);
 }

@@ -60,6 +60,18 @@ def test_paddings_that_move_the_sign_map(up, down, before):
         check_with_signs(x, b, fu=fu, fd=fd, up=up, down=down, padding=padding, clamp=0.75)
 
 
+def test_words_of_tiles_without_clamped_samples_are_not_read():
+    """Nor are they written: neighbouring blocks differ, and the memory has been used before."""
+    torch.manual_seed(0)
+    f = make_filter(12, "cuda")
+    x, b = make_inputs((4, 64, 64, 160), torch.half, "cuda")
+    x[..., :60] *= 8
+    x[..., 60:] /= 32
+    used_before = torch.full((1 << 26,), -1, dtype=torch.int, device="cuda")
+    del used_before
+    check_with_signs(x, b / 32, fu=f, fd=f, up=2, down=2, padding=11, clamp=0.75)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_signs_of_one_road_are_read_by_another(dtype):
     """Written on tensor cores and on the CPU, read by both."""

@@ -1,7 +1,8 @@
 // What the blocks of a cluster tell one another, and what a warp reads ahead.
 #pragma once
 
-#include "rnn/sequence/cuda/fragments.cuh"
+#include "core/cuda/async_copy.cuh"
+#include "rnn/sequence/cuda/products.cuh"
 #include "rnn/sequence/sequence.h"
 
 namespace lltm_jit {

@@ -136,7 +136,7 @@ class ForwardThread {
     for (int i = threadIdx.x; i < kChunks * kShape.rows; i += kShape.threads()) {
       const int unit = i % kChunks * kChunk, in_cluster = i / kChunks, row = first_row + in_cluster;
       if (row >= rows_ || unit >= hidden_) continue;
-      if (kControls && (args_.control[row] & kResets)) continue;
+      if (kControls && (args_.control[row] & (kResets | kHolds)) == kResets) continue;
       const auto* from = static_cast<const scalar_t*>(args_.old_h) + int64_t(row) * hidden_ + unit;
       // A tile of B has the rows one after the other, 16 units each.
       constexpr int kTileRows = kShape.rows == 4 ? 4 : 8;

@@ -47,9 +47,13 @@ struct Math<GateFloat> {
     return GateFloat(fabsf(x.value) < kSmall ? series : __logf(1 + x.value));
   }
   static __device__ __forceinline__ GateFloat tanh(GateFloat x) {
+#if __CUDA_ARCH__ >= 750
     float result;
     asm("tanh.approx.f32 %0, %1;" : "=f"(result) : "f"(x.value));
     return GateFloat(result);
+#else
+    return GateFloat(tanhf(x.value));
+#endif
   }
   static __device__ __forceinline__ GateFloat abs(GateFloat x) { return GateFloat(fabsf(x.value)); }
   static __device__ __forceinline__ GateFloat where_positive(GateFloat x, GateFloat a,

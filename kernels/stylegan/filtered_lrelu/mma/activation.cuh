@@ -10,6 +10,9 @@
 
 namespace lltm_jit {
 
+// Whether v can reach the clamp, and whether it is multiplied before: Note [The running exponent].
+enum class Clamp : int8_t { Never, Plain, Boosted };
+
 // The numbers of it that a walk needs, as halves for the 16-bit types.
 //
 // Note [Slopes]
@@ -20,20 +23,23 @@ template <typename scalar_t, Signs kSigns>
 struct Activation {
   uint32_t slope, pass;  // of a negative number, and, where signs are read, of any other
   uint32_t limit;        // the clamp
-  uint32_t boost;        // see Note [The running exponent]; in the slope too where there is a clamp
+  uint32_t boost;        // in the slope too
 
   __device__ __forceinline__ Activation(float slope_, float pass_)
       : slope(pack2<Half>(slope_, slope_)), pass(pack2<Half>(pass_, pass_)) {}
+  template <Clamp kClamp>
   __device__ __forceinline__ void set_clamp(float clamp, float boost_) {
     limit = pack2<Half>(clamp, clamp);
-    boost = pack2<Half>(boost_, boost_);
-    if constexpr (kSigns != Signs::Read) slope = half2_multiply(slope, boost);
+    if constexpr (kClamp == Clamp::Boosted) {
+      boost = pack2<Half>(boost_, boost_);
+      slope = half2_multiply(slope, boost);
+    }
   }
 
   // v becomes an operand of the next product. `negative` and `clamped` are the words of the map for
-  // four tiles, of which this is one, and are read, or added to; the latter only where kClamp is
-  // set.
-  template <bool kClamp>
+  // four tiles, of which this is one, and are read, or added to; the latter only where v can reach
+  // the clamp.
+  template <Clamp kClamp>
   __device__ __forceinline__ void apply(const HalfSums (&v)[2], int tile, uint32_t& negative,
                                         uint32_t& clamped, uint32_t (&result)[4]) const {
 #pragma unroll
@@ -49,16 +55,17 @@ struct Activation {
         if constexpr (kSigns == Signs::Read) {
           const uint32_t mask = spread_bytes2(negative << shift, r);
           uint32_t factor = (pass & ~mask) | (slope & mask);
-          if constexpr (kClamp) factor &= ~spread_bytes2(clamped << shift, r);
+          if constexpr (kClamp != Clamp::Never) factor &= ~spread_bytes2(clamped << shift, r);
           y = half2_multiply(x[r], factor);
-        } else if constexpr (!kClamp) {
-          y = half2_max(x[r], half2_multiply(x[r], slope));
         } else {
-          y = half2_max(half2_multiply(x[r], boost), half2_multiply(x[r], slope));
-          if constexpr (kSigns == Signs::Write) {
-            clamped |= half2_magnitude_above(y, limit) & (0x00800080u << 8 * r) >> shift;
+          const uint32_t scaled = kClamp == Clamp::Boosted ? half2_multiply(x[r], boost) : x[r];
+          y = half2_max(scaled, half2_multiply(x[r], slope));
+          if constexpr (kClamp != Clamp::Never) {
+            if constexpr (kSigns == Signs::Write) {
+              clamped |= half2_magnitude_above(y, limit) & (0x00800080u << 8 * r) >> shift;
+            }
+            y = half2_min(half2_max(y, limit ^ 0x80008000u), limit);
           }
-          y = half2_min(half2_max(y, limit ^ 0x80008000u), limit);
         }
         result[2 * half + r] = y;
       }
@@ -71,12 +78,13 @@ struct Activation<float, kSigns> {
   float slope, pass, limit, boost;
 
   __device__ __forceinline__ Activation(float slope_, float pass_) : slope(slope_), pass(pass_) {}
+  template <Clamp kClamp>
   __device__ __forceinline__ void set_clamp(float clamp, float boost_) {
     limit = clamp;
     boost = boost_;
   }
 
-  template <bool kClamp>
+  template <Clamp kClamp>
   __device__ __forceinline__ void apply(const FloatSums (&v)[2], int tile, uint32_t& negative,
                                         uint32_t& clamped, SplitPair (&result)[4]) const {
 #pragma unroll
@@ -93,11 +101,11 @@ struct Activation<float, kSigns> {
         x[e] = pair[e];
         if constexpr (kSigns == Signs::Read) {
           x[e] *= negative >> bit & 1 ? slope : pass;
-          if constexpr (kClamp) x[e] = clamped >> bit & 1 ? 0.f : x[e];
+          if constexpr (kClamp != Clamp::Never) x[e] = clamped >> bit & 1 ? 0.f : x[e];
         } else {
           x[e] = larger_or_nan(x[e], x[e] * slope);
-          if constexpr (kClamp) {
-            x[e] *= boost;
+          if constexpr (kClamp == Clamp::Boosted) x[e] *= boost;
+          if constexpr (kClamp != Clamp::Never) {
             if constexpr (kSigns == Signs::Write) clamped |= uint32_t(fabsf(x[e]) > limit) << bit;
             x[e] = smaller_or_nan(larger_or_nan(x[e], -limit), limit);
           }

@@ -119,7 +119,49 @@ struct ScaledTaps {
   }
 };
 
-// The tiles of all four products, K being a Shape of walk.cuh.
+// The band of the last product, A: 16 rows of y by 16 rows of v. A step needs one or two of its tiles,
+// and so they are in shared memory.
+template <typename K>
+struct DownRows {
+  using Pair = typename K::Pair;
+  static constexpr int kTiles = K::Down::tiles(16);
+  // A lane's four registers of a tile; of floats first the high parts and then the low ones, for the
+  // registers of an operand are neighbours.
+  struct alignas(16) OfLane {
+    uint32_t parts[sizeof(Pair) / 4][4];
+    __device__ __forceinline__ void get(Pair (&pairs)[4]) const {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        if constexpr (sizeof(Pair) == 4) {
+          pairs[r] = parts[0][r];
+        } else {
+          pairs[r] = {parts[0][r], parts[1][r]};
+        }
+      }
+    }
+    __device__ __forceinline__ void set(int r, uint32_t pair) { parts[0][r] = pair; }
+    __device__ __forceinline__ void set(int r, const SplitPair& pair) {
+      parts[0][r] = pair.high;
+      parts[1][r] = pair.low;
+    }
+  };
+  OfLane tiles[kTiles][32];
+
+  // All warps of a block call it.
+  template <typename DownTaps>
+  __device__ __forceinline__ void make(const DownTaps& down, int phase) {
+    const int row = fragment_row(), k = fragment_column();
+    for (int tile = threadIdx.x / 32; tile < kTiles; tile += K::kWarps) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const int t = kTile * tile + k + r / 2 * 8 - K::Down::kFactor * (row + r % 2 * 8) - phase;
+        tiles[tile][lane()].set(r, make_pair<Pair>(down(t), down(t + 1)));
+      }
+    }
+  }
+};
+
+// The tiles of the other products, in registers, K being a Shape of walk.cuh.
 template <typename K>
 struct Bands {
   using Pair = typename K::Pair;
@@ -133,7 +175,6 @@ struct Bands {
   Pair up_columns[kPeriod][K::kColumnWindow]
                  [2];  // B: a slice of columns of x by 8 columns of v, twice
   Pair down_columns[2 * K::Down::tiles(8) + 1][2];  // B: 16 columns of v by 8 columns of y
-  Pair down_rows[K::Down::tiles(16)][4];            // A: 16 rows of y by 16 rows of v
 
   // `sign` goes into the second product, so that v has that of the gain.
   __device__ __forceinline__ void make(const UpTaps& up, const DownTaps& down, const AxisPlan& rows,
@@ -164,14 +205,6 @@ struct Bands {
       for (int half = 0; half < 2; ++half) {
         const int t = 8 * (h - 1) + k + 8 * half - kDown * row - columns.down_phase;
         down_columns[h][half] = make_pair<Pair>(down(t), down(t + 1));
-      }
-    }
-#pragma unroll
-    for (int tile = 0; tile < K::Down::tiles(16); ++tile) {
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        const int t = kTile * tile + k + r / 2 * 8 - kDown * (row + r % 2 * 8) - rows.down_phase;
-        down_rows[tile][r] = make_pair<Pair>(down(t), down(t + 1));
       }
     }
   }

@@ -15,13 +15,14 @@ struct SharedLayout {
     typename Bands<K>::UpTaps up;
     typename Bands<K>::DownTaps down;
     ScaleConstants scales;
+    DownRows<K> down_rows;
   };
   static constexpr int kElement = sizeof(typename K::scalar);
-  static constexpr int kPlaces = MmaShape::kTapBytes;
+  static constexpr int kPlaces = K::kShape.tap_bytes(kElement);
   static constexpr int kWarps = kPlaces + K::kWarps * MmaShape::kPlaceBytes;
   static constexpr int kOfWarp = RowRing<K>::kBytes + kTile * K::kStagePitch;
   static constexpr int kBytes = kWarps + K::kWarps * kOfWarp;
-  static_assert(sizeof(Taps) <= MmaShape::kTapBytes &&
+  static_assert(sizeof(Taps) <= kPlaces &&
                 sizeof(typename Walk<K>::Shared) <= MmaShape::kPlaceBytes);
   static_assert(kBytes == K::kShape.shared_bytes(kElement));
 };
@@ -59,13 +60,14 @@ __global__ void __launch_bounds__(32 * K::kWarps, 1) walk_kernel(const MmaCall c
     }
   }
   __syncthreads();
+  common.down_rows.make(common.down, call.plan.rows.down_phase);
   if (threadIdx.x == 0) {
     common.scales.template set<scalar_t>(call, common.up.scale, common.up.gain, common.down.scale);
   }
   __syncthreads();
   auto& of_warp = *reinterpret_cast<typename Walk<K>::Shared*>(shared + Layout::kPlaces +
                                                                warp * MmaShape::kPlaceBytes);
-  Walk<K> walk{call, common.up, common.scales, of_warp, ring};
+  Walk<K> walk{call, common.up, common.scales, common.down_rows, of_warp, ring};
   walk.bands.make(common.up, common.down, call.plan.rows, call.plan.columns, call.up_sign);
   walk.run();
   wait_for_copies<0>();
@@ -75,7 +77,6 @@ __global__ void __launch_bounds__(32 * K::kWarps, 1) walk_kernel(const MmaCall c
 // The call as the kernel sees it; false if it is not for this shape.
 template <typename K>
 bool make_call(const FilteredLreluArgs& args, MmaCall* call) {
-  using scalar_t = typename K::scalar;
   if (!plan_mma(args, K::kShape, &call->plan) || args.mode != K::kSigns ||
       args.up != K::Up::kFactor || args.down != K::Down::kFactor || args.fu.width > K::Up::kTaps ||
       args.fd.width > K::Down::kTaps) {
@@ -112,21 +113,8 @@ bool make_call(const FilteredLreluArgs& args, MmaCall* call) {
   call->clamp = static_cast<float>(args.gain == 0 ? std::numeric_limits<double>::infinity()
                                                   : args.clamp / std::abs(args.gain * factor));
 
-  // The widest accesses that addresses and strides allow.
-  const auto widest = [&](const void* pointer, std::initializer_list<int64_t> strides) {
-    for (int bytes : {16, 4}) {
-      bool fits =
-          bytes >= int(sizeof(scalar_t)) && reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
-      for (int64_t stride : strides) fits = fits && stride * int64_t(sizeof(scalar_t)) % bytes == 0;
-      if (fits) return bytes;
-    }
-    return int(sizeof(scalar_t));
-  };
-  call->load_bytes =
-      args.x_strides[3] == 1
-          ? widest(args.x, {args.x_strides[0], args.x_strides[1], args.x_strides[2], args.in_w})
-          : 2;
-  call->store_bytes = widest(args.y, {args.out_w});
+  call->load_bytes = args.x_strides[3] == 1 ? access_bytes(args, true) : 2;
+  call->store_bytes = access_bytes(args, false);
   return true;
 }
 

@@ -13,6 +13,9 @@ struct MapRow {
   uint32_t* flags;
   int first, end;  // those that are in the map, and this walk's to write
   __device__ __forceinline__ bool has(int tile) const { return tile >= first && tile < end; }
+  __device__ __forceinline__ uint32_t* word(int tile) const {
+    return words + tile * SignMap<int>::kTileWords;
+  }
 };
 template <typename K>
 __device__ __forceinline__ MapRow map_row(const MmaCall& call, const Place<K>& place, int i) {
@@ -24,80 +27,102 @@ __device__ __forceinline__ MapRow map_row(const MmaCall& call, const Place<K>& p
           inside ? place.end_map_tile : place.first_map_tile};
 }
 
-// The signs of one step, read while the one before it is computed.
+// The signs that a step reads. Its words `negative` are loaded a step before: a word's place is taken by
+// the next step's as soon as the word is used. Words `clamped`, which are seldom read, are brought as
+// near as the second cache.
 template <typename K>
 struct ReadSigns {
-  static constexpr int kWords = K::kMapTiles + 1;  // a block may begin within a tile of the map
+  static constexpr int kWords =
+      ceil_div(K::kTiles + 3, 4);  // a block may begin within a tile of the map
   uint32_t negative[kWords];
-  bool clamped;  // a tile of this lane's has clamped samples
+  uint32_t clamped_tiles;  // a bit for each tile: whether its words `clamped` are read
+  uint32_t next_flag;      // the same of this lane's tile in the next step
 
-  __device__ __forceinline__ void read(const MmaCall& call, const Place<K>& place, int i) {
-    const MapRow map = map_row(call, place, i);
+  __device__ __forceinline__ void begin(const MmaCall& call, const Place<K>& place) {
+    const MapRow map = map_row(call, place, 0);
+    clamped_tiles = __ballot_sync(~0u, flag(map) != 0);
 #pragma unroll
-    for (int m = 0; m < kWords; ++m) {
-      const bool needed = map.has(m) && (m < K::kMapTiles || call.map_shift != 0);
-      negative[m] = load_if(map.words + m * SignMap<int>::kTileWords, needed);
-    }
-    clamped = load_if(map.flags + lane(), lane() < kWords && map.has(lane())) != 0;
+    for (int m = 0; m < kWords; ++m) negative[m] = load_if(map.word(m), map.has(m));
+    next_flag = flag(map_row(call, place, 1));
   }
-  // The words as if the first tile of v were the first of a tile of the map.
-  __device__ __forceinline__ void align(int shift) {
-    if (shift == 0) return;
+  static __device__ __forceinline__ uint32_t flag(const MapRow& map) {
+    return load_if(map.flags + lane(), lane() < kWords && map.has(lane()));
+  }
+  // Words as if the first tile of v were the first of a tile of the map.
+  static __device__ __forceinline__ void align(uint32_t (&words)[kWords], int shift) {
+    const uint32_t mask = (0xffu << shift & 0xffu) * 0x01010101u;
 #pragma unroll
     for (int m = 0; m < K::kMapTiles; ++m) {
-      negative[m] = aligned(negative[m], negative[m + 1], shift);
+      const uint32_t next = m + 1 < kWords ? words[m + 1] : 0;
+      words[m] = (words[m] << shift & mask) | (next >> (8 - shift) & ~mask);
     }
-  }
-  static __device__ __forceinline__ uint32_t aligned(uint32_t word, uint32_t next, int shift) {
-    const uint32_t mask = (0xffu << shift & 0xffu) * 0x01010101u;
-    return (word << shift & mask) | (next >> (8 - shift) & ~mask);
   }
 };
 
 // The words of the sign map that a step has at hand: four tiles of v at a time.
 template <typename K>
 struct MapWords {
+  static constexpr bool kReads = K::kSigns == Signs::Read;
   const MmaCall& call;
-  const ReadSigns<K>& signs;
-  MapRow map;
+  ReadSigns<K>& signs;
+  MapRow map;  // that is written; of signs that are read, the next step's
   uint32_t negative, clamped;
+  uint32_t clamped_words[ReadSigns<K>::kWords], next_clamped_tiles;  // of signs that are read
   const bool kClamped;
 
-  __device__ __forceinline__ MapWords(const MmaCall& call_, const ReadSigns<K>& signs_,
+  __device__ __forceinline__ MapWords(const MmaCall& call_, ReadSigns<K>& signs_,
                                       const Place<K>& place, int i, bool clamps)
       : call(call_), signs(signs_), negative(0), clamped(0), kClamped(clamps) {
     if constexpr (K::kSigns == Signs::Write) {
       map = map_row(call, place, i);
       store_if(map.flags + lane(), uint32_t(clamps), map.has(lane()) && lane() < K::kMapTiles);
-    } else if constexpr (K::kSigns == Signs::Read) {
-      if (clamps) map = map_row(call, place, i);
+    } else if constexpr (kReads) {
+      if (clamps) {
+        const MapRow now = map_row(call, place, i);
+#pragma unroll
+        for (int m = 0; m < ReadSigns<K>::kWords; ++m) {
+          const uint32_t* word = now.word(m) + call.map.clamped_words();
+          clamped_words[m] = load_if(word, signs.clamped_tiles >> m & 1);
+        }
+      }
+      map = map_row(call, place, i + 1);
+      next_clamped_tiles = __ballot_sync(~0u, signs.next_flag != 0);
+      signs.next_flag = ReadSigns<K>::flag(map_row(call, place, i + 2));
+      if (call.map_shift != 0) {
+        ReadSigns<K>::align(signs.negative, call.map_shift);
+        if (clamps) ReadSigns<K>::align(clamped_words, call.map_shift);
+      }
     }
   }
   __device__ __forceinline__ void begin(int tile) {
     if (tile % 4 != 0) return;
     negative = clamped = 0;
-    if constexpr (K::kSigns == Signs::Read) {
+    if constexpr (kReads) {
       const int m = tile / 4;
       negative = signs.negative[m];
-      if (kClamped) {
-        clamped = clamped_word(m);
-        if (call.map_shift != 0) {
-          clamped = ReadSigns<K>::aligned(clamped, clamped_word(m + 1), call.map_shift);
-        }
-      }
+      if (kClamped) clamped = clamped_words[m];
+      prepare(m);
     }
-  }
-  __device__ __forceinline__ uint32_t clamped_word(int m) const {
-    return load_if(map.words + call.map.clamped_words() + m * SignMap<int>::kTileWords, map.has(m));
   }
   __device__ __forceinline__ void end(int tile) {
     if constexpr (K::kSigns == Signs::Write) {
       const int m = tile / 4;
       if (tile % 4 != 3 && tile != K::kTiles - 1) return;
-      uint32_t* word = map.words + m * SignMap<int>::kTileWords;
-      store_if(word, negative, map.has(m));
-      if (kClamped) store_if(word + call.map.clamped_words(), clamped, map.has(m));
+      store_if(map.word(m), negative, map.has(m));
+      if (kClamped) store_if(map.word(m) + call.map.clamped_words(), clamped, map.has(m));
+    } else if constexpr (kReads) {
+      if (tile != K::kTiles - 1) return;
+#pragma unroll
+      for (int m = K::kMapTiles; m < ReadSigns<K>::kWords; ++m) prepare(m);
+      signs.clamped_tiles = next_clamped_tiles;
     }
+  }
+
+ private:
+  // For the next step.
+  __device__ __forceinline__ void prepare(int m) {
+    signs.negative[m] = load_if(map.word(m), map.has(m));
+    prefetch_if(map.word(m) + call.map.clamped_words(), next_clamped_tiles >> m & 1);
   }
 };
 

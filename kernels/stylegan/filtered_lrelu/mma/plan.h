@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "stylegan/filtered_lrelu/filtered_lrelu.h"
 #include "stylegan/filtered_lrelu/mma/tiles.h"
@@ -16,8 +17,10 @@ namespace lltm_jit {
 
 // What a variant is compiled for. in_slices: slices of 8 columns of x where one block has the whole
 // width, 0 where there are several blocks. warps: of a block, of which a multiprocessor has one.
+// whole: rows of x and y are whole tiles in accesses of 16 bytes, so that nothing is masked.
 struct MmaShape {
   int up, down, up_taps, down_taps, out_tiles, in_slices, warps;
+  bool whole;
 
   constexpr UpBand up_band() const { return {up, up_taps}; }
   constexpr DownBand down_band() const { return {down, down_taps}; }
@@ -52,7 +55,12 @@ struct MmaShape {
 
   // Shared memory, in bytes. Between rows of x: lanes that load a matrix, or a column of floats,
   // touch different banks.
-  constexpr int ring_chunks() const { return row_window() + 2 + (up == 1 ? 2 : 1); }
+  // A step's window, and the slices that the next steps bring: the first are looked at, the others are
+  // on the way. Rows come later where the memory has more to write than to read; elsewhere a deeper
+  // ring is slower.
+  constexpr int ring_chunks() const {
+    return row_window() + (up > down ? 3 : 2) * (up == 1 ? 2 : 1);
+  }
   constexpr int ring_pitch(int element) const {
     const int pairs = (column_slices() + 1) / 2;
     return element == 2 ? 16 * (2 * pairs | 1) : 4 * (16 * pairs + 4);
@@ -65,9 +73,13 @@ struct MmaShape {
            kTile * stage_pitch(element);
   }
   constexpr int shared_bytes(int element) const {
-    return kTapBytes + warps * bytes_of_warp(element);
+    return tap_bytes(element) + warps * bytes_of_warp(element);
   }
-  static constexpr int kTapBytes = 512, kPlaceBytes = 256;
+  // What all warps share: the filters, and a band in which a lane has four pairs of each tile.
+  constexpr int tap_bytes(int element) const {
+    return 512 + down_band().tiles(kTile) * 32 * 4 * (element == 2 ? 4 : 8);
+  }
+  static constexpr int kPlaceBytes = 256;
 };
 
 struct AxisPlan {
@@ -121,7 +133,7 @@ inline bool plan_axis(const MmaShape& shape, const FilteredLreluArgs& args, bool
 // The narrowest bands that take both paddings of a call; taps 0 where none do.
 inline MmaShape mma_bands(const FilteredLreluArgs& args, MmaPlan* plan) {
   constexpr int kClasses = 3;
-  MmaShape shape{args.up, args.down, 0, 0, 0, 0, 0};
+  MmaShape shape{args.up, args.down, 0, 0, 0, 0, 0, false};
   const UpBand up{args.up, class_taps(args.up, args.fu.width)};
   const DownBand down{args.down, class_taps(args.down, args.fd.width)};
   if (up.taps == 0 || down.taps == 0) return shape;
@@ -145,13 +157,41 @@ inline MmaShape mma_bands(const FilteredLreluArgs& args, MmaPlan* plan) {
   return shape;
 }
 
+inline int element_bytes(const FilteredLreluArgs& args) {
+  return args.type == ElementType::Float ? 4 : 2;
+}
+
+// The widest accesses to x, or to y, that its address and strides allow: 16 bytes, 4, or an element.
+inline int access_bytes(const FilteredLreluArgs& args, bool to_x) {
+  const int element = element_bytes(args);
+  if (to_x && args.x_strides[3] != 1) return element;
+  const auto address = reinterpret_cast<uintptr_t>(to_x ? args.x : args.y);
+  for (int bytes : {16, 4}) {
+    const auto fits = [&](int64_t elements) { return elements * element % bytes == 0; };
+    const bool rows = to_x ? fits(args.in_w) && fits(args.x_strides[0]) &&
+                                 fits(args.x_strides[1]) && fits(args.x_strides[2])
+                           : fits(args.out_w);
+    if (bytes >= element && address % bytes == 0 && rows) return bytes;
+  }
+  return element;
+}
+
+// See MmaShape::whole.
+inline bool is_whole(const FilteredLreluArgs& args, const MmaShape& shape,
+                     const AxisPlan& columns) {
+  if (access_bytes(args, true) != 16 || access_bytes(args, false) != 16) return false;
+  if (shape.in_slices == 0) return args.in_w % kSlice == 0 && args.out_w % kSlice == 0;
+  return args.in_w == kSlice * shape.in_slices && args.out_w == kSlice * shape.out_tiles &&
+         columns.before == 0;
+}
+
 // The variant for a call on a chip that gives a block so much shared memory; taps or warps 0 if there
 // is none.
 inline MmaShape mma_shape(const FilteredLreluArgs& args, int shared_bytes) {
   MmaPlan plan{};
   MmaShape shape = mma_bands(args, &plan);
   if (shape.up_taps == 0) return shape;
-  const int element = args.type == ElementType::Float ? 4 : 2;
+  const int element = element_bytes(args);
   const bool wide = shape.up_taps != class_taps(args.up, args.fu.width) ||
                     shape.down_taps != class_taps(args.down, args.fd.width);
   // As wide as the registers allow.
@@ -165,6 +205,7 @@ inline MmaShape mma_shape(const FilteredLreluArgs& args, int shared_bytes) {
     const bool natural = plan.columns.slice == 0 && args.in_w <= kSlice * slices &&
                          args.out_w + plan.columns.before <= kSlice * shape.out_tiles;
     shape.in_slices = natural ? slices : 0;
+    shape.whole = is_whole(args, shape, plan.columns);
     const bool carries_older = shape.down_band().tiles(kTile) > args.down + 1;
     const bool many = element == 2 && !wide && shape.out_tiles * (carries_older ? 2 : 1) <= 8;
     const int room = shared_bytes - shape.shared_bytes(element);  // without warps
@@ -202,6 +243,7 @@ inline bool plan_mma(const FilteredLreluArgs& args, const MmaShape& shape, MmaPl
     return false;
   }
   if (shape.in_slices != 0 && plan->columns.slice != 0) return false;
+  if (shape.whole && !is_whole(args, shape, plan->columns)) return false;
 
   const auto divide_up = [](int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); };
   const int out_w = args.out_w + plan->columns.before, out_h = args.out_h + plan->rows.before;

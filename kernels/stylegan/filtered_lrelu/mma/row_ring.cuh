@@ -48,7 +48,7 @@ struct Place {
   struct Part {
     int first_row, end_row, first_column, end_column;
     __device__ __forceinline__ bool has_row(int row) const {
-      return row < end_row && (!kMayBeBefore || row >= first_row);
+      return row < end_row && row >= (kMayBeBefore ? first_row : 0);
     }
     __device__ __forceinline__ bool has_column(int column) const {
       return column < end_column && (!kMayBeBefore || column >= first_column);
@@ -87,7 +87,7 @@ struct Place {
     const int column = kSlice * K::kOutTiles * block - columns_before(call);
     y = static_cast<char*>(call.y) + ((int64_t(plane) * call.out_h + row) * call.out_w + column) *
                                          int64_t(sizeof(typename K::scalar));
-    part = {-row, call.out_h - row, -column, call.out_w - column};
+    part = {max(-row, 0), call.out_h - row, -column, call.out_w - column};
     if constexpr (K::kSigns != Signs::None) place_in_map(call);
   }
 
@@ -125,6 +125,12 @@ struct Place {
   }
 };
 
+// From an address in shared memory.
+template <typename Piece>
+__device__ __forceinline__ Piece load_shared(uint32_t from) {
+  return *static_cast<const Piece*>(__cvta_shared_to_generic(from));
+}
+
 // Neighbouring walks go to different multiprocessors, so that the last ones, which are fewer than
 // there are warps, spread over all.
 template <typename K>
@@ -154,11 +160,12 @@ struct RowRing {
   static constexpr int kNowhere = -(1 << 30);  // a row that is not in the image
 
   const MmaCall& call;
-  const char* source;                  // this lane's first piece of the next chunk
-  uint32_t end;                        // of the ring, in shared memory
-  uint32_t first;                      // the oldest chunk, whose place the next one takes
-  int walk;                            // whose chunks are being fetched
-  int chunks_left, row, columns_left;  // of the walk; from this lane's first piece on
+  const char* source;    // this lane's first piece of the next chunk
+  uint32_t end;          // of the ring, in shared memory
+  uint32_t first;        // the oldest chunk, whose place the next one takes
+  int walk;              // whose chunks are being fetched
+  int chunks_left, row;  // of the walk; from this lane's first piece on
+  int columns_left;      // where rows are masked
 
   static __device__ __forceinline__ int lane_row() { return threadIdx.x % 32 / kRowLanes; }
   static __device__ __forceinline__ int lane_column() {
@@ -182,35 +189,38 @@ struct RowRing {
     return wrapped(first + position * kChunkBytes + offset);
   }
 
+  // The pieces of the chunk at `position` that this lane has copied: it need not wait for others.
+  template <typename Function>
+  __device__ __forceinline__ void for_each_copied(int position, const Function& function) const {
+    const uint32_t piece =
+        at(position, lane_row() * kPitch + lane_column() * int(sizeof(scalar_t)));
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      const int rows = round * 32 / kRowLanes;
+      const int columns = round * 32 % kRowLanes * kPieceElements;
+      if (kRowLanes == kRowPieces || lane_column() + columns < kRowPieces * kPieceElements) {
+        function(load_shared<uint4>(piece + rows * kPitch + columns * int(sizeof(scalar_t))));
+      }
+    }
+  }
+
   // Gives back the oldest chunks: the next ones are fetched in their place.
   template <int kCount>
   __device__ __forceinline__ void release() {
 #pragma unroll 1
-    for (int k = 0; k < kCount; ++k) fetch();
-  }
-
- private:
-  __device__ __forceinline__ uint32_t wrapped(uint32_t address) const {
-    return address >= end ? address - kBytes : address;
-  }
-
-  // Begins to copy the next chunk.
-  __device__ __forceinline__ void fetch() {
-    if (chunks_left == 0) begin_walk();
-    if (call.load_bytes == 16) {
-      copy<16>();
-    } else if (call.load_bytes == 4) {
-      copy<4>();
-    } else {
-      copy_elements();
+    for (int k = 0; k < kCount; ++k) {
+      if (chunks_left == 0) begin_walk();
+      fetch<1>();
     }
-    commit_copies();
-    --chunks_left;
-    row += kSlice;
-    source += kSlice * call.x_row * sizeof(scalar_t);
-    first = wrapped(first + kChunkBytes);
+  }
+  // The same of chunks that are all of one walk: those of a step are.
+  template <int kCount>
+  __device__ __forceinline__ void fetch() {
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) fetch_one();
   }
 
+  // The next chunk is the first of another walk.
   __device__ __forceinline__ void begin_walk() {
     walk += walk_step<K>();
     row = kNowhere;
@@ -229,6 +239,27 @@ struct RowRing {
                                                     int64_t(sizeof(scalar_t));
   }
 
+ private:
+  __device__ __forceinline__ uint32_t wrapped(uint32_t address) const {
+    return address >= end ? address - kBytes : address;
+  }
+
+  // Begins to copy the next chunk.
+  __device__ __forceinline__ void fetch_one() {
+    if (K::kWhole || call.load_bytes == 16) {
+      copy<16>();
+    } else if (call.load_bytes == 4) {
+      copy<4>();
+    } else {
+      copy_elements();
+    }
+    commit_copies();
+    --chunks_left;
+    row += kSlice;
+    source += kSlice * call.x_row * sizeof(scalar_t);
+    first = wrapped(first + kChunkBytes);
+  }
+
   // Slices lie inside or outside of the left edge as a whole.
   __device__ __forceinline__ bool has_column(int left) const {
     return left > 0 && left <= call.in_w;
@@ -243,7 +274,7 @@ struct RowRing {
       const int rows = round * 32 / kRowLanes;
       const int columns = round * 32 % kRowLanes * kPieceElements;
       if (kRowLanes == kRowPieces || lane_column() + columns < kRowPieces * kPieceElements) {
-        const int left = columns_left - columns;
+        const int left = K::kWhole && kRowLanes <= 32 ? kPieceElements : columns_left - columns;
         const bool inside = static_cast<unsigned>(row + rows) < static_cast<unsigned>(call.in_h) &&
                             (kRowLanes <= 32 || has_column(left));
         function(rows, columns, inside ? left : 0);

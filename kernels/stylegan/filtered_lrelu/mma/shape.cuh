@@ -8,7 +8,7 @@
 namespace lltm_jit {
 
 template <typename scalar_t, int kUpFactor, int kDownFactor, int kUpTaps, int kDownTaps,
-          Signs kSigns_, int kOutTiles_, int kInSlices, int kWarps_>
+          Signs kSigns_, int kOutTiles_, int kInSlices, int kWarps_, bool kWhole_>
 struct Shape {
   using scalar = scalar_t;
   using Pair = typename Arithmetic<scalar_t>::Pair;
@@ -17,8 +17,9 @@ struct Shape {
   using Down = lltm_jit::Down<kDownFactor, kDownTaps>;
   static constexpr Signs kSigns = kSigns_;
   static constexpr MmaShape kShape{kUpFactor,  kDownFactor, kUpTaps, kDownTaps,
-                                   kOutTiles_, kInSlices,   kWarps_};
+                                   kOutTiles_, kInSlices,   kWarps_, kWhole_};
   static constexpr bool kOneBlock = kInSlices != 0;
+  static constexpr bool kWhole = kWhole_;
 
   // Columns: tiles of y, of v, and slices of x.
   static constexpr int kOutTiles = kOutTiles_;

@@ -66,7 +66,7 @@ struct Stage {
 
   // The stage's rows to memory, those of the walk's y from `row` on.
   __device__ __forceinline__ void store(const Place<K>& place, int row) const {
-    if (call.store_bytes == 16) {
+    if (K::kWhole || call.store_bytes == 16) {
       store_pieces<uint4>(place, row);
     } else if (call.store_bytes == 4) {
       store_pieces<uint32_t>(place, row);
@@ -79,6 +79,7 @@ struct Stage {
   // This lane's two of a tile's columns: 1/8 where they are of y, else 0.
   static __device__ __forceinline__ uint32_t eighths_of_y(const Place<K>& place, int j) {
     const int column = 8 * j + fragment_column();
+    if (K::kWhole && K::kOneBlock) return pack2<scalar_t>(0.125f, 0.125f);
     const uint32_t eighth = pack2<scalar_t>(0.125f, 0.f);
     return (place.part.has_column(column) ? eighth : 0) |
            (place.part.has_column(column + 1) ? eighth << 16 : 0);
@@ -101,7 +102,7 @@ struct Stage {
 #pragma unroll kUnroll
         for (int rows = 0; rows < kTile; rows += kRows) {
           const int row = first_row + y + rows;
-          store_if(to + int64_t(row) * pitch, load_stage<Piece>(from + rows * K::kStagePitch),
+          store_if(to + int64_t(row) * pitch, load_shared<Piece>(from + rows * K::kStagePitch),
                    mine && part.has_row(row));
         }
       } else {
@@ -109,15 +110,11 @@ struct Stage {
         for (int p = lane(); p < kTile * kPieces; p += 32) {
           const int y = p / kPieces, x = p % kPieces * kElements, row = first_row + y;
           store_if(place.y + int64_t(row) * pitch + x * int(sizeof(scalar_t)),
-                   load_stage<Piece>(address + y * K::kStagePitch + x * int(sizeof(scalar_t))),
+                   load_shared<Piece>(address + y * K::kStagePitch + x * int(sizeof(scalar_t))),
                    part.has_row(row) && part.has_column(x));
         }
       }
     }
-  }
-  template <typename Piece>
-  static __device__ __forceinline__ Piece load_stage(uint32_t from) {
-    return *static_cast<const Piece*>(__cvta_shared_to_generic(from));
   }
 };
 

@@ -27,15 +27,16 @@ struct Walk {
   using Sums = typename K::Sums;
   using Ring = RowRing<K>;
   static constexpr int kWindow = K::kRowWindow;
-  static constexpr bool kBias = K::kSigns != Signs::Read;  // a derivative has none
+  static constexpr bool kReads = K::kSigns == Signs::Read;
+  static constexpr bool kBias = !kReads;  // a derivative has none
+  // The sooner the window is read the better, but where signs take registers, too.
+  static constexpr bool kReadsLate = kReads && sizeof(scalar_t) == 2;
 
-  // Where the bias is the same for all of a tile of U x: at the inner steps all taps meet rows of the
-  // image, and in a whole block all slices of columns are of the image or none of it.
-  struct alignas(16) BiasPlan {
-    int inner_first, inner_steps;
-    bool whole;
-    __device__ __forceinline__ bool is_inner(int i) const {
-      return static_cast<unsigned>(i - inner_first) < static_cast<unsigned>(inner_steps);
+  // Steps at which all taps meet rows of the image, so that the bias adds the same to all of U x.
+  struct InnerSteps {
+    int first, count;
+    __device__ __forceinline__ bool have(int i) const {
+      return static_cast<unsigned>(i - first) < static_cast<unsigned>(count);
     }
   };
   // What is the same for all lanes, in shared memory.
@@ -43,20 +44,28 @@ struct Walk {
     Place<K> place;
     Scales<scalar_t> scales;
     float bias;
-    BiasPlan bias_plan;
+    InnerSteps inner_steps;
     float inner_bias[K::Up::kFactor];  // what it adds to U x at inner steps, by the row's phase
   };
   const MmaCall& call;
   const typename Bands<K>::UpTaps& up_taps;
   const ScaleConstants& scale_constants;
+  const DownRows<K>& down_rows;
   Shared& shared;
   Ring ring;  // and 16 rows of y behind it
   Bands<K> bands;
 
   FloatSums newer[K::kOutTiles], older[K::kOutTiles];
-  ReadSigns<K> signs;  // of the next step
-  float next_bias;     // of the next walk
+  ReadSigns<K> signs;
+  float next_bias;  // of the next walk
   float plane_sum;
+  LargestRows<K> largest_rows;  // of the next step's window
+  // What the next step is to do. It is known a step ahead, so that no step waits for it.
+  struct Ahead {
+    bool settles, clamps, at_edge;
+    bool unusual;  // any work beside the products
+  } ahead;
+  bool boosts;  // Note [The running exponent]: clamped numbers are multiplied before
 
   __device__ __forceinline__ void run() {
     const Place<K>& place = shared.place;
@@ -72,7 +81,7 @@ struct Walk {
       __syncwarp();
       store_tiles(place, steps - 1);
       ring.template release<kWindow - K::new_slices(0)>();
-      if constexpr (K::kSigns == Signs::Read) write_plane_sum(place);
+      if constexpr (kReads) write_plane_sum(place);
       __syncwarp();
     }
   }
@@ -96,20 +105,29 @@ struct Walk {
     if constexpr (kBias) {
       const int first = first_row(shared.place, 0);
       const int end = K::Up::kFactor * call.in_h - kTile - K::Up::kTaps + 1;
-      BiasPlan& plan = shared.bias_plan;
-      plan.inner_first = floor_div(-K::Up::kFactor - first, kTile) + 1;
-      plan.inner_steps = max(floor_div(end - first, kTile) + 1 - plan.inner_first, 0);
-      plan.whole = K::kOneBlock
-                       ? kSlice * (shared.place.column_slice + K::kColumnSlices) <= call.in_w
-                       : call.in_w % kSlice == 0;
-      if (bias == 0) plan = {0, 1 << 30, true};
+      InnerSteps& inner = shared.inner_steps;
+      inner.first = floor_div(-K::Up::kFactor - first, kTile) + 1;
+      inner.count = max(floor_div(end - first, kTile) + 1 - inner.first, 0);
+      if (bias == 0) inner = {0, 1 << 30};
     }
   }
   __device__ __forceinline__ void begin(const Place<K>& place) {
     plane_sum = 0;
 #pragma unroll
     for (int j = 0; j < K::kOutTiles; ++j) newer[j] = older[j] = zero_sums<FloatSums>();
-    if constexpr (K::kSigns == Signs::Read) signs.read(call, place, 0);
+    if constexpr (kReads) signs.begin(call, place);
+    wait_for_copies<Ring::kChunks - K::new_slices(0) - kWindow>();
+    largest_rows.template look_at<kWindow>(ring, K::new_slices(0));
+    look_ahead(0);
+  }
+  // Step i is the next one.
+  __device__ __forceinline__ void look_ahead(int i) {
+    const auto limits = shared.scales.limits;
+    const uint32_t largest = largest_rows.of_warp();
+    ahead.settles = !limits.keep(largest);
+    ahead.clamps = largest >= limits.clamp_first;
+    ahead.at_edge = kBias && !shared.inner_steps.have(i);
+    ahead.unusual = ahead.settles || ahead.at_edge || ring.chunks_left == 0;
   }
   __device__ __forceinline__ float bias_of(int walk) const {
     if (!call.bias || walk >= call.walks) return 0;
@@ -129,29 +147,33 @@ struct Walk {
   // next one, which has its own slices to wait for.
   template <int kStep>
   __device__ __forceinline__ void step(const Place<K>& place, int i) {
-    constexpr int kNew = K::new_slices(kStep);
-    wait_for_copies<Ring::kChunks - kWindow - kNew>();
+    constexpr int kNew = K::new_slices(kStep), kNext = K::new_slices(kStep + 1);
+    Sums start = inner_sums();
+    if (__builtin_expect(ahead.unusual, false)) prepare(place, i, start);
+    wait_for_copies<Ring::kChunks - kNew - kWindow - kNext>();
     __syncwarp();
-    auto limits = shared.scales.limits;
-    const BiasPlan bias_plan = shared.bias_plan;
     Window<K> window;
-    window.read(ring, kNew);
-    ring.template release<kNew>();
+    if constexpr (!kReadsLate) window.read(ring, kNew);
+    ring.template fetch<kNew>();
     if constexpr (finishes_tiles(kStep + K::kPeriod - 1)) store_tiles(place, i - 1);
-
-    const uint32_t largest = window.largest();
-    if (!limits.keep(largest)) {
-      settle_scales(largest);
-      limits = shared.scales.limits;
-    }
-    const bool clamps =
-        K::kSigns == Signs::Read ? __any_sync(~0u, signs.clamped) : largest >= limits.clamp_first;
-    Pair rows[K::kColumnSlices][2];
-    up_rows<kStep>(place, i, window, limits.in_scale, bias_plan, rows);
-    if (K::kOneBody || clamps) {
-      columns<kStep, true>(place, i, rows, clamps);
+    if constexpr (kReadsLate) window.read(ring, 0);
+    const bool clamps = kReads ? signs.clamped_tiles != 0 : ahead.clamps;
+    if (!K::kOneBody && !clamps) {
+      columns<kStep, Clamp::Never>(place, i, window, start, false);
+    } else if (kReads || !boosts) {
+      columns<kStep, Clamp::Plain>(place, i, window, start, clamps);
     } else {
-      columns<kStep, K::kOneBody>(place, i, rows, false);
+      columns<kStep, Clamp::Boosted>(place, i, window, start, clamps);
+    }
+  }
+
+  // What most steps go without.
+  __device__ __forceinline__ void prepare(const Place<K>& place, int i, Sums& start) {
+    if (ahead.settles) settle_scales(largest_rows.of_warp());
+    if (ring.chunks_left == 0) ring.begin_walk();
+    if constexpr (kBias) {
+      start = inner_sums();
+      if (ahead.at_edge) bias_of_rows(place, i, start);
     }
   }
 
@@ -160,8 +182,7 @@ struct Walk {
     return (step + 1 - K::kRowTiles) % K::Down::kFactor == 0;
   }
   __device__ __forceinline__ void store_tiles(const Place<K>& place, int i) const {
-    const int row = (i + 1 - K::kRowTiles) * (kTile / K::Down::kFactor);
-    if (row >= 0) stage_of_warp().store(place, row);
+    stage_of_warp().store(place, (i + 1 - K::kRowTiles) * (kTile / K::Down::kFactor));
   }
   __device__ __forceinline__ Stage<K> stage_of_warp() const { return {call, ring.end}; }
 
@@ -175,6 +196,7 @@ struct Walk {
       if constexpr (kBias) settle_bias();
     }
     __syncwarp();
+    boosts = scales.boost != 1;
     if constexpr (Scales<scalar_t>::kHalf) {
       const float ratio = power_of_two(in - scales.in_exponent);
       const uint32_t ratios = pack2<Half>(ratio, ratio);
@@ -208,40 +230,29 @@ struct Walk {
 
   // ---- The products ----
 
-  // Move 1 of Note [The chain], for the whole block. The bias enters as what the sums begin with.
-  template <int kStep>
-  __device__ __forceinline__ void up_rows(const Place<K>& place, int i, const Window<K>& window,
-                                          float scale, const BiasPlan& bias_plan,
-                                          Pair (&rows)[K::kColumnSlices][2]) {
-    Sums start = zero_sums<Sums>();
-    if constexpr (!kBias) {
-      multiply_rows<kStep, false>(start, place, window, scale, rows);
-    } else {
-      const float inner = shared.inner_bias[fragment_row() % K::Up::kFactor];
-      float top = inner, bottom = inner;
-      if (!bias_plan.is_inner(i)) bias_of_rows(place, i, &top, &bottom);
-      fill_rows(start, top, bottom);
-      if (bias_plan.whole) {
-        multiply_rows<kStep, false>(start, place, window, scale, rows);
-      } else {
-        multiply_rows<kStep, true>(start, place, window, scale, rows);
-      }
+  // What the sums of move 1 begin with at inner steps.
+  __device__ __forceinline__ Sums inner_sums() const {
+    Sums sums = zero_sums<Sums>();
+    if constexpr (kBias) {
+      const float bias = shared.inner_bias[fragment_row() % K::Up::kFactor];
+      fill_rows(sums, bias, bias);
     }
+    return sums;
   }
 
-  // Sums begin with `start` in columns of the image; all slices of columns lie inside or outside of it
-  // as a whole, unless kMasked is set.
-  template <int kStep, bool kMasked>
-  __device__ __forceinline__ void multiply_rows(const Sums& start, const Place<K>& place,
-                                                const Window<K>& window, float scale,
-                                                Pair (&rows)[K::kColumnSlices][2]) {
+  // Move 1 of Note [The chain], for the whole block. Sums begin with `start` in columns of the image.
+  template <int kStep>
+  __device__ __forceinline__ void up_rows(const Sums& start, const Place<K>& place,
+                                          const Window<K>& window,
+                                          Pair (&rows)[K::kColumnSlices][2]) const {
+    const float scale = shared.scales.limits.in_scale;
     constexpr int kTileOfPeriod = kStep % K::Up::kPeriod;
     const int first_slice = K::kOneBlock ? K::kFirstColumnSlice : place.column_slice;
     const int in_slices = call.in_w / kSlice;
 #pragma unroll
     for (int l = 0; l < K::kColumnSlices; ++l) {
       Sums sums = start;
-      if constexpr (kMasked) {
+      if constexpr (kBias && !K::kWhole) {
         const int x = kSlice * (first_slice + l) + fragment_column();
         mask_columns(sums, static_cast<unsigned>(x) < static_cast<unsigned>(call.in_w),
                      static_cast<unsigned>(x + 1) < static_cast<unsigned>(call.in_w));
@@ -266,16 +277,14 @@ struct Walk {
     return kTile * i - call.plan.rows.up_phase + kSlice * K::Up::kFactor * place.row_slice;
   }
   // What the bias adds to U x: times the taps of a row that meet the image.
-  __device__ __forceinline__ void bias_of_rows(const Place<K>& place, int i, float* top,
-                                               float* bottom) const {
+  __device__ __forceinline__ void bias_of_rows(const Place<K>& place, int i, Sums& sums) const {
     constexpr int kFactor = K::Up::kFactor;
     const int first = first_row(place, i) + fragment_row(), end = kFactor * call.in_h;
     const float bias = shared.bias * shared.scales.limits.in_scale;
     const auto inside = [&](int row) {
       return sum_of_taps(-row, end - kFactor - row) - sum_of_taps(-row, -kFactor - row);
     };
-    *top = bias * inside(first);
-    *bottom = bias * inside(first + 8);
+    fill_rows(sums, bias * inside(first), bias * inside(first + 8));
   }
 
   // Move 2: two halves of a tile of v, each 16 rows by 8 columns.
@@ -311,15 +320,27 @@ struct Walk {
     }
   }
 
-  // Moves 2 to 5, a tile of v after another.
-  template <int kStep, bool kClamp>
-  __device__ __forceinline__ void columns(const Place<K>& place, int i,
-                                          const Pair (&rows)[K::kColumnSlices][2], bool clamps) {
+  // The moves, 2 to 5 for a tile of v after another.
+  template <int kStep, Clamp kClamp>
+  __device__ __forceinline__ void columns(const Place<K>& place, int i, const Window<K>& window,
+                                          const Sums& start, bool clamps) {
     constexpr int kAge = kStep % K::Down::kFactor;  // of the newer tile of y, in steps
+    constexpr bool kHasOlder = kAge + K::Down::kFactor < K::kRowTiles;
+    // The compiler would move what the kinds of step have in common before the branch, where it takes
+    // registers from the copies; they have different beginnings.
+    asm volatile("// %0" ::"n"(int(kClamp)));
+    Pair down_newer[4], down_older[4];
+    down_rows.tiles[kAge < K::kRowTiles ? kAge : 0][lane()].get(down_newer);
+    down_rows.tiles[kHasOlder ? kAge + K::Down::kFactor : 0][lane()].get(down_older);
+    Pair rows[K::kColumnSlices][2];
+    up_rows<kStep>(start, place, window, rows);
+    largest_rows.template look_at<K::new_slices(kStep + 1)>(ring, kWindow);
+    look_ahead(i + 1);
     typename K::RowSums sums[K::kOutTiles];
     Activation<scalar_t, K::kSigns> activation(call.slope, call.pass);
-    if constexpr (kClamp) activation.set_clamp(shared.scales.limit, shared.scales.boost);
-    if constexpr (K::kSigns == Signs::Read) signs.align(call.map_shift);
+    if constexpr (kClamp != Clamp::Never) {
+      activation.template set_clamp<kClamp>(shared.scales.limit, shared.scales.boost);
+    }
     MapWords<K> map(call, signs, place, i, clamps);
     StepResults results(shared.scales.out_scale);
     const Stage<K> stage = stage_of_warp();
@@ -343,26 +364,22 @@ struct Walk {
         if (!last) continue;
         const Pair b[2] = {transpose_pair(to_pair<Pair>(sums[j], 0)),
                            transpose_pair(to_pair<Pair>(sums[j], 1))};
-        if constexpr (kAge + kFactor < K::kRowTiles) {
-          older[j] =
-              multiply_add(bands.down_rows[kAge + kFactor], b, kAge == 0 ? newer[j] : older[j]);
+        if constexpr (kHasOlder) {
+          older[j] = multiply_add(down_older, b, kAge == 0 ? newer[j] : older[j]);
           if (kAge + kFactor == K::kRowTiles - 1) stage.put(place, older[j], j, results);
         }
         if constexpr (kAge < K::kRowTiles) {
-          newer[j] =
-              multiply_add(bands.down_rows[kAge], b, kAge == 0 ? zero_sums<FloatSums>() : newer[j]);
+          newer[j] = multiply_add(down_newer, b, kAge == 0 ? zero_sums<FloatSums>() : newer[j]);
           if (kAge == K::kRowTiles - 1) stage.put(place, newer[j], j, results);
         }
       }
     }
-    if constexpr (K::kSigns == Signs::Read) {
-      if (i + 1 < place.steps) signs.read(call, place, i + 1);
-      constexpr int kLast = K::kRowTiles - 1;
-      const int y = kTile * (i - kLast) / K::Down::kFactor + fragment_row();
-      if (kAge == kLast % K::Down::kFactor && i >= kLast && call.plane_sums) {
-        const int row = kTile * place.first_row_tile + y - Place<K>::rows_before(call);
-        if (row >= 0 && row < call.out_h) plane_sum += results.of_row(0);
-        if (row >= -8 && row + 8 < call.out_h) plane_sum += results.of_row(1);
+    if constexpr (kReads && finishes_tiles(kStep)) {
+      const int row = (i + 1 - K::kRowTiles) * (kTile / K::Down::kFactor) + fragment_row();
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float sum = results.of_row(r);
+        plane_sum += place.part.has_row(row + 8 * r) && row >= 0 ? sum : 0;
       }
     }
   }

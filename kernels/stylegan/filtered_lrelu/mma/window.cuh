@@ -55,24 +55,6 @@ struct Window {
     }
   }
 
-  // The bits of the largest magnitude, of all lanes.
-  __device__ __forceinline__ uint32_t largest() const {
-    Read most[2] = {};  // two, that wait less for each other
-#pragma unroll
-    for (int l = 0; l < K::kColumnSlices; ++l) {
-#pragma unroll
-      for (int s = 0; s < K::kRowWindow; ++s) raise(most[l % 2], samples[l][s]);
-    }
-    raise(most[0], most[1]);
-    float largest;
-    if constexpr (k16Bit) {
-      largest = fmaxf(first_of<scalar_t>(most[0]), second_of<scalar_t>(most[0]));
-    } else {
-      largest = fmaxf(most[0].x, most[0].y);
-    }
-    return __reduce_max_sync(~0u, __float_as_uint(largest));
-  }
-
   // Two samples as operands, times `scale`; half as they are, for there the taps are multiplied.
   __device__ __forceinline__ Pair operand(int l, int s, float scale) const {
     if constexpr (std::is_same_v<scalar_t, Half>) {
@@ -84,14 +66,61 @@ struct Window {
       return make_pair<Pair>(samples[l][s].x * scale, samples[l][s].y * scale);
     }
   }
+};
+
+// The largest magnitudes in the slices of rows of a window, each lane's own: of what it has copied.
+template <typename K>
+struct LargestRows {
+  using scalar_t = typename K::scalar;
+  using Ring = RowRing<K>;
+  static constexpr bool k16Bit = sizeof(scalar_t) == 2;
+  using Most =
+      std::conditional_t<k16Bit, uint32_t, float>;  // of the numbers at even, and odd places
+
+  Most slices[K::kRowWindow];
+
+  // Moves on by so many slices; the new ones are from `first` of the ring on.
+  template <int kCount>
+  __device__ __forceinline__ void look_at(const Ring& ring, int first) {
+#pragma unroll
+    for (int s = 0; s < K::kRowWindow - kCount; ++s) slices[s] = slices[s + kCount];
+#pragma unroll
+    for (int s = 0; s < kCount; ++s) {
+      Most most[2] = {};  // two, that wait less for each other
+      ring.for_each_copied(first + s, [&](const uint4& piece) {
+        raise(most[0], piece.x);
+        raise(most[1], piece.y);
+        raise(most[0], piece.z);
+        raise(most[1], piece.w);
+      });
+      slices[K::kRowWindow - kCount + s] = larger_of(most[0], most[1]);
+    }
+  }
+
+  // The bits of the largest magnitude, of all lanes.
+  __device__ __forceinline__ uint32_t of_warp() const {
+    Most most = slices[0];
+#pragma unroll
+    for (int s = 1; s < K::kRowWindow; ++s) most = larger_of(most, slices[s]);
+    float largest;
+    if constexpr (k16Bit) {
+      largest = fmaxf(first_of<scalar_t>(most), second_of<scalar_t>(most));
+    } else {
+      largest = most;
+    }
+    return __reduce_max_sync(~0u, __float_as_uint(largest));
+  }
 
  private:
+  static __device__ __forceinline__ uint32_t larger_of(uint32_t a, uint32_t b) {
+    return max_magnitude2<scalar_t>(a, b);
+  }
+  static __device__ __forceinline__ float larger_of(float a, float b) { return fmaxf(a, b); }
   static __device__ __forceinline__ void raise(uint32_t& most, uint32_t pair) {
     most = max_magnitude2<scalar_t>(most, pair);
   }
-  static __device__ __forceinline__ void raise(float2& most, const float2& pair) {
-    most.x = fmaxf(most.x, fabsf(pair.x));
-    most.y = fmaxf(most.y, fabsf(pair.y));
+  static __device__ __forceinline__ void raise(float& most, uint32_t bits) {
+    most = fmaxf(most, fabsf(__uint_as_float(bits)));
   }
 };
 

@@ -1,0 +1,53 @@
+// For tests: sequence_plan().
+#include <pybind11/pybind11.h>
+
+#include "rnn/sequence/sequence_plan.h"
+
+namespace py = pybind11;
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  using namespace lltm_jit;
+  py::enum_<ElementType>(m, "Type", py::module_local())
+      .value("half", ElementType::Half)
+      .value("bfloat16", ElementType::BFloat16)
+      .value("float", ElementType::Float)
+      .value("double", ElementType::Double);
+  py::enum_<SequencePass>(m, "Pass", py::module_local())
+      .value("forward", SequencePass::Forward)
+      .value("backward", SequencePass::Backward);
+  py::class_<SequenceSizes>(m, "Sizes", py::module_local())
+      .def(py::init<>())
+      .def_readwrite("steps", &SequenceSizes::steps)
+      .def_readwrite("batch_size", &SequenceSizes::batch_size)
+      .def_readwrite("hidden_size", &SequenceSizes::hidden_size)
+      .def_readwrite("gates", &SequenceSizes::gates)
+      .def_readwrite("states", &SequenceSizes::states)
+      .def_readwrite("parameters", &SequenceSizes::parameters)
+      .def_readwrite("adds_gates", &SequenceSizes::adds_gates)
+      .def_readwrite("type", &SequenceSizes::type);
+  py::class_<SequenceGpu>(m, "Gpu", py::module_local())
+      .def(py::init<>())
+      .def_readwrite("architecture", &SequenceGpu::architecture)
+      .def_readwrite("shared_bytes", &SequenceGpu::shared_bytes)
+      .def_readwrite("sms", &SequenceGpu::sms);
+  py::class_<SequenceShape>(m, "Shape", py::module_local())
+      .def_readonly("blocks", &SequenceShape::blocks)
+      .def_readonly("groups", &SequenceShape::groups)
+      .def_readonly("splits", &SequenceShape::splits)
+      .def_readonly("rows", &SequenceShape::rows)
+      .def_readonly("shared_tiles", &SequenceShape::shared_tiles)
+      .def_readonly("bytes", &SequenceShape::bytes)
+      .def("warps", [](const SequenceShape& shape) { return shape.warps(); })
+      .def("tiles", [](const SequenceShape& shape) { return shape.tiles(); })
+      .def("tiles_of_warp", [](const SequenceShape& shape) { return shape.tiles_of_warp(); })
+      .def("shared_bytes",
+           [](const SequenceShape& shape, const SequenceSizes& sizes, SequencePass pass) {
+             return pass == SequencePass::Forward
+                        ? shape.forward_bytes(sizes.gates)
+                        : shape.backward_bytes(sizes.gates, sizes.states, sizes.adds_gates);
+           });
+  py::class_<SequencePlan>(m, "Plan", py::module_local())
+      .def_readonly("one_launch", &SequencePlan::one_launch)
+      .def_readonly("shape", &SequencePlan::shape);
+  m.def("plan", &sequence_plan);
+}

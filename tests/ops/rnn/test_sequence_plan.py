@@ -1,0 +1,130 @@
+"""Which kernels run a whole sequence, on GPUs that need not be there."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lltm_jit
+from lltm_jit import native
+
+# Architecture, bytes of shared memory that a block may ask for, SMs.
+GPUS = {
+    "H100, H200": (90, 227 * 1024, 132),
+    "A100": (80, 163 * 1024, 108),
+    "L4": (89, 99 * 1024, 58),
+    "T4": (75, 64 * 1024, 40),
+}
+H100 = "H100, H200"
+# Gates, states, parameters, and whether the gates are added.
+CELLS = {"lltm": (3, 2, 0, True), "lstm": (4, 2, 0, True), "gru": (3, 1, 0, False)}
+
+
+@pytest.fixture(scope="module")
+def plans() -> Any:
+    """The module of sequence_plans.cpp."""
+    kernels = native.kernels_directory()
+    sources = [
+        Path(__file__).with_name("sequence_plans.cpp"),
+        kernels / "rnn" / "sequence" / "sequence_plan.cpp",
+    ]
+    return lltm_jit.load("sequence_plans", sources, extra_include_paths=[str(kernels)])
+
+
+def sizes(
+    plans: Any, batch_size: int, hidden_size: int, type: str = "half", cell: str = "lltm"
+) -> Any:
+    result = plans.Sizes()
+    result.steps, result.batch_size, result.hidden_size = 100, batch_size, hidden_size
+    result.gates, result.states, result.parameters, result.adds_gates = CELLS[cell]
+    result.type = getattr(plans.Type, type)
+    return result
+
+
+def gpu(plans: Any, name: str = H100) -> Any:
+    result = plans.Gpu()
+    result.architecture, result.shared_bytes, result.sms = GPUS[name]
+    return result
+
+
+def blocks(
+    plans: Any, of: Any, name: str = H100, aligned: bool = True, way: str = "forward"
+) -> int:
+    """How many blocks a cluster has; 0 where a sequence runs step by step."""
+    plan = plans.plan(of, aligned, getattr(plans.Pass, way), gpu(plans, name))
+    return plan.shape.blocks if plan.one_launch else 0
+
+
+@pytest.mark.parametrize(
+    ("name", "type", "batch_size", "hidden_size", "planned"),
+    [
+        (H100, "half", 16, 32, (1, 1)),
+        (H100, "half", 64, 128, (1, 1)),
+        (H100, "bfloat16", 16, 256, (8, 8)),
+        (H100, "half", 16, 512, (16, 16)),
+        (H100, "half", 64, 512, (8, 8)),
+        (H100, "half", 16, 768, (16, 16)),
+        (H100, "half", 16, 2048, (0, 0)),
+        (H100, "float", 16, 32, (1, 1)),
+        (H100, "float", 16, 512, (16, 16)),
+        (H100, "float", 16, 1024, (0, 0)),
+        (H100, "double", 16, 32, (0, 0)),
+        ("A100", "half", 64, 128, (1, 1)),
+        ("A100", "half", 16, 512, (0, 0)),
+        ("L4", "bfloat16", 16, 64, (1, 1)),
+        ("T4", "half", 16, 32, (0, 0)),
+    ],
+)
+def test_way(plans, name, type, batch_size, hidden_size, planned):
+    of = sizes(plans, batch_size, hidden_size, type)
+    assert (blocks(plans, of, name), blocks(plans, of, name, way="backward")) == planned
+
+
+def test_rows_that_are_not_aligned_run_step_by_step(plans):
+    assert blocks(plans, sizes(plans, 16, 128), aligned=False) == 0
+    assert blocks(plans, sizes(plans, 16, 126)) == 0
+    assert blocks(plans, sizes(plans, 16, 124)) == 1
+
+
+def test_clusters_take_more_rows_where_the_batch_is_large(plans):
+    def rows(batch_size):
+        plan = plans.plan(sizes(plans, batch_size, 512), True, plans.Pass.forward, gpu(plans))
+        return plan.shape.rows
+
+    assert [rows(16), rows(64), rows(128)] == [4, 8, 16]
+
+
+@pytest.mark.parametrize("name", [H100, "A100", "L4"])
+@pytest.mark.parametrize("type", ["half", "bfloat16", "float"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_what_is_planned_can_run(plans, cell, type, name):
+    """In one launch: within the registers' file, the shared memory and the barriers of a block."""
+    seen = 0
+    ways = (plans.Pass.forward, plans.Pass.backward)
+    batch_sizes, hidden_sizes = (
+        [1, 4, 7, 16, 33, 64, 128, 500],
+        [*range(4, 300, 12), 512, 768, 1024],
+    )
+    for way, batch_size, hidden_size in itertools.product(ways, batch_sizes, hidden_sizes):
+        of = sizes(plans, batch_size, hidden_size, type, cell)
+        plan = plans.plan(of, True, way, gpu(plans, name))
+        if not plan.one_launch:
+            continue
+        seen += 1
+        shape = plan.shape
+        assert shape.tiles() * 16 >= hidden_size
+        assert shape.blocks in ((1, 2, 4, 8, 16) if name == H100 else (1,))
+        assert shape.rows in (4, 8, 16)
+        assert shape.splits >= (2 if shape.rows == 16 else 1)
+        assert shape.warps() <= 16
+        assert shape.groups <= 15
+        assert shape.bytes == (4 if type == "float" else 2)
+        assert shape.shared_bytes(of, way) <= gpu(plans, name).shared_bytes
+        in_registers = shape.tiles_of_warp() - shape.shared_tiles
+        assert 0 < in_registers <= shape.tiles_of_warp()
+        weights = 2 * shape.bytes * of.gates * in_registers
+        assert weights < min(255, 65536 // (32 * shape.warps()))
+    assert seen > 50
