@@ -242,7 +242,9 @@ class Case:
     def with_gradients(
         self, layer: nn.Module, results: list[Tensor], leaves: list[Tensor]
     ) -> list[Tensor]:
-        """Of a sum of the results with weights that are the same each time."""
+        """Of a sum of the results with weights that are the same each time; none without grad."""
+        if not torch.is_grad_enabled():
+            return [tensor.double() for tensor in results]
         weights = [
             torch.linspace(-1, 1, r.numel(), dtype=torch.double).view(r.shape).to(r)
             for r in results
@@ -258,9 +260,11 @@ class Case:
         # A sum's roundings, which the same maths in the dtype shows where there is one.
         sums = 16 + c.steps + c.batch_size if c.dtype != torch.double else 1000
         actual, exact = self.run(), self.reference(torch.double)
-        usual = exact if self.config.dtype == torch.double else self.reference(self.config.dtype)
-        worst = 0.0
-        for a, e, u in zip(actual, exact, usual, strict=True):
+        usual = exact if c.dtype == torch.double else self.reference(c.dtype)
+        with torch.no_grad():  # nothing is saved then
+            plain = self.run()
+        worst, right = 0.0, list(zip(exact, usual, strict=True))
+        for a, (e, u) in zip(plain + actual, right[: len(plain)] + right, strict=True):
             if a.shape != e.shape:
                 raise AssertionError(f"shape {list(a.shape)} for {list(e.shape)}")
             if not e.numel():

@@ -6,7 +6,7 @@ import io
 
 import pytest
 import torch
-from op_testing import DEVICES
+from op_testing import DEVICES, needs_gpu
 from sequence_testing import CELLS, inputs_of
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -114,10 +114,16 @@ def test_sizes_that_change_are_noticed(device):
     assert counter.frame_count == 2
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
-def test_compiled_by_inductor(mode, device):
-    """On a GPU the second mode replays CUDA graphs from the third call on, backward too."""
+@pytest.mark.parametrize(
+    ("device", "mode"),
+    [
+        ("cpu", "default"),
+        pytest.param("cuda", "default", marks=needs_gpu),
+        pytest.param("cuda", "reduce-overhead", marks=needs_gpu),
+    ],
+)
+def test_compiled_by_inductor(device, mode):
+    """The last mode replays CUDA graphs from the third call on, backward too."""
     layer = lltm_jit.LSTM(5, 16, 2, device=device)
     compiled = torch.compile(layer, fullgraph=True, mode=mode)
     for _ in range(4):
