@@ -4,6 +4,8 @@
 //   ELEMENT      Half, BFloat16 or float
 //   BLOCKS, GROUPS, SPLITS, ROWS, SHARED_TILES  see SequenceShape
 //   CONTROLS     1 if there are control bytes
+#include "rnn/sequence/cell.h"
+using namespace lltm_jit;  // what a cell's header may use without a word
 #include CELL_HEADER
 
 #include "rnn/sequence/cuda/backward.cuh"
@@ -18,7 +20,6 @@ struct VariantShape {
 
 extern "C" cudaError_t sequence_backward(const lltm_jit::SequenceBackwardArgs& args,
                                          cudaStream_t stream) {
-  using namespace lltm_jit;
   return launch_clusters<VariantShape>(
       sequence_backward_kernel<CELL, ELEMENT, VariantShape, CONTROLS>,
       BackwardThread<CELL, ELEMENT, VariantShape, CONTROLS>::kSharedBytes, args, stream);

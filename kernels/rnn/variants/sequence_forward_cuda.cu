@@ -5,6 +5,8 @@
 //   BLOCKS, GROUPS, SPLITS, ROWS, SHARED_TILES  see SequenceShape
 //   SAVES        1 if a backward pass follows
 //   CONTROLS     1 if there are control bytes
+#include "rnn/sequence/cell.h"
+using namespace lltm_jit;  // what a cell's header may use without a word
 #include CELL_HEADER
 
 #include "rnn/sequence/cuda/forward.cuh"
@@ -19,7 +21,6 @@ struct VariantShape {
 
 extern "C" cudaError_t sequence_forward(const lltm_jit::SequenceForwardArgs& args,
                                         cudaStream_t stream) {
-  using namespace lltm_jit;
   return launch_clusters<VariantShape>(
       sequence_forward_kernel<CELL, ELEMENT, VariantShape, SAVES, CONTROLS>,
       ForwardThread<CELL, ELEMENT, VariantShape, SAVES, CONTROLS>::kSharedBytes, args, stream);

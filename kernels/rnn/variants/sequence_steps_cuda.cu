@@ -2,18 +2,18 @@
 //   CELL_HEADER  the header of the cell, as #include takes it
 //   CELL         its type
 //   ELEMENT      Half, BFloat16, float or double
+#include "rnn/sequence/cell.h"
+using namespace lltm_jit;  // what a cell's header may use without a word
 #include CELL_HEADER
 
 #include "rnn/sequence/cuda/steps.cuh"
 
 extern "C" cudaError_t sequence_forward_step(const lltm_jit::ForwardStepArgs& args,
                                              cudaStream_t stream) {
-  using namespace lltm_jit;
   return launch_step(forward_step_kernel<CELL, ELEMENT>, args, stream);
 }
 
 extern "C" cudaError_t sequence_backward_step(const lltm_jit::BackwardStepArgs& args,
                                               cudaStream_t stream) {
-  using namespace lltm_jit;
   return launch_step(backward_step_kernel<CELL, ELEMENT>, args, stream);
 }
