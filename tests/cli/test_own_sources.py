@@ -138,7 +138,8 @@ def test_build_info_of_a_stranger():
 
 
 def test_watch_of_a_path(project, watching):
-    program = "import lltm_jit; print('value', lltm_jit.load('first', 'src/first').value())"
+    # One write a line: the watch writes to the same pipe.
+    program = "import lltm_jit; print(f\"value {lltm_jit.load('first', 'src/first').value()}\")"
     wait_for = watching(CHECKOUT, "src/first", "--", sys.executable, "-c", program)
     wait_for(f"watching {project / 'src' / 'first'}; Ctrl-C ends it")
     wait_for("value 1")

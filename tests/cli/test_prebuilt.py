@@ -28,7 +28,8 @@ def wheel(tmp_path_factory, shared_root):
     copy_with_small_families(checkout)
     for name in ("setup.py", "README.md", "LICENSE"):
         shutil.copy(CHECKOUT / name, checkout / name)
-    shutil.copytree(CHECKOUT / "examples" / "scale_add", checkout / "examples" / "scale_add")
+    for template in ("scale_add", "peephole"):
+        shutil.copytree(CHECKOUT / "examples" / template, checkout / "examples" / template)
     done = subprocess.run(
         [sys.executable, "setup.py", "--quiet", "bdist_wheel"],
         cwd=checkout,

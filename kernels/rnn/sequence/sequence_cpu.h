@@ -47,7 +47,7 @@ struct CpuCell {
   void (*backward[kTypes])(const CellBackwardRow&);
 };
 
-// Defined in cell_cpu.h, and instantiated once a cell, in <cell>_cpu.cpp.
+// Defined in cell_cpu.h, and instantiated once a cell, in <cell>_cell_cpu.cpp.
 template <typename Cell>
 const CpuCell& cpu_cell();
 
