@@ -103,10 +103,10 @@ def _reusable(record: Record, spec: BuildSpec, now: Fingerprint) -> dict[str, li
         return {}
     files = record.fingerprint["files"]
     changes.files.update(label for label in files if files[label] != now["files"].get(label))
-    found = {}
+    found, wanted = {}, set(spec.objects)
     for name, made in record.objects.items():
         labels = [record.read[number] for number in made["files"]]
-        if labels and not changes.touch(labels):
+        if name in wanted and labels and not changes.touch(labels):
             found[name] = [manifest.place(spec.base, label) for label in labels]
     return found
 

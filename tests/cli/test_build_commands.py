@@ -80,6 +80,10 @@ def test_timings_name_sources_whatever_their_objects_are_called(empty_root, tmp_
         "tiny: tiny.cpp",
         "tiny: tiny.cpp",
     ]
+    info = engine.build(spec, toolchain)  # whose one object has another name than it had
+    names = sorted(name for _, name in timings.collect(info))
+    assert names == [f"tiny: link {info.library.name}", "tiny: tiny.cpp"]
+    assert len(list(info.directory.glob("*.o"))) == 1
 
 
 def test_flags_build_an_extension_from_a_makefile(capsys, tmp_path):
