@@ -127,7 +127,7 @@ __device__ __forceinline__ auto to_words(const float (&numbers)[kElements]) {
     if constexpr (sizeof(scalar_t) == 4) {
       w.value[e] = __float_as_uint(numbers[e]);
     } else if (e % 2 == 0) {
-      w.value[e / 2] = pack<scalar_t>(numbers[e], numbers[e + 1]);
+      w.value[e / 2] = pack2<scalar_t>(numbers[e], numbers[e + 1]);
     }
   }
   return w;

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "core/cuda/half2.cuh"
 #include "core/cuda/types.cuh"
 
 namespace lltm_jit {
@@ -126,16 +127,6 @@ __device__ __forceinline__ uint32_t load_weight(const uint32_t* from, bool exist
 
 // ------------------------------------------------------------------------------ pairs of 16 bits --
 
-template <typename scalar_t>
-__device__ __forceinline__ uint32_t pack(float low, float high) {
-  uint32_t pair;
-  if constexpr (std::is_same_v<scalar_t, Half>) {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  } else {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  }
-  return pair;
-}
 template <typename scalar_t>
 __device__ __forceinline__ void unpack(uint32_t pair, float& low, float& high) {
   low = to_opmath(scalar_t{static_cast<uint16_t>(pair)});
