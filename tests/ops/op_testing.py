@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.func import grad, hessian, jacfwd, jacrev
 
 DTYPES = [torch.half, torch.bfloat16, torch.float, torch.double]
 LAYOUTS = ["contiguous", "transposed", "expanded", "offset", "strided"]
@@ -102,6 +105,40 @@ def captured_in_graph(function: Callable[[], tuple[Tensor, ...]]) -> tuple[Tenso
     return results
 
 
+def assert_trains_in_graph(layer: torch.nn.Module, loss_of: Callable[[Any], Tensor]) -> None:
+    """Check that forward, loss, backward and optimizer in one graph do what they do eagerly.
+
+    `loss_of` gets the layer, or a copy of it.
+    """
+    eager = copy.deepcopy(layer)
+
+    def step(module, optimizer):
+        optimizer.zero_grad(set_to_none=True)
+        loss = loss_of(module)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    optimizers = [torch.optim.SGD(module.parameters(), lr=0.1) for module in (layer, eager)]
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step(layer, optimizers[0])
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step(layer, optimizers[0])  # recorded, not run
+    losses = []
+    for _ in range(4):
+        graph.replay()
+        losses.append(loss.item())
+    expected = [step(eager, optimizers[1]).item() for _ in range(7)]
+    assert losses == expected[3:]
+    assert losses[-1] < losses[0]
+    assert bits(list(layer.parameters())) == bits(list(eager.parameters()))
+
+
 def on_side_stream(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Any:
     """The results of `function` on a stream on which the first input comes late.
 
@@ -117,6 +154,16 @@ def on_side_stream(function: Callable[..., Any], inputs: Sequence[Tensor]) -> An
         results = function(*late)
     stream.synchronize()
     return results
+
+
+def differentiated_twice(loss: Callable[[Tensor], Tensor]) -> list[Callable[[Tensor], Tensor]]:
+    """Levels of torch.func inside each other, each a function of what the loss is a function of."""
+    return [
+        hessian(loss),
+        jacrev(jacrev(loss)),
+        jacfwd(jacfwd(loss)),
+        grad(lambda tensor: grad(loss)(tensor).square().sum()),
+    ]
 
 
 def seen_by_torch_function(function: Callable[..., Tensor], count: int) -> list[object]:
@@ -150,6 +197,21 @@ def assert_same_compiled(function: Callable[..., Tensor], inputs: Sequence[Tenso
     torch.testing.assert_close(
         torch.autograd.grad(actual, inputs, weight), torch.autograd.grad(expected, inputs, weight)
     )
+
+
+def loaded_package(program: torch.export.ExportedProgram, path: Path) -> Callable[..., Any]:
+    """An exported program that was compiled ahead of time, and loaded."""
+    with torch.no_grad():
+        package = torch._inductor.aoti_compile_and_package(
+            program,
+            package_path=str(path),
+            # Only for a quick test: half of the time went into these.
+            inductor_configs={
+                "aot_inductor.compile_wrapper_opt_level": "O0",
+                "aot_inductor.precompile_headers": False,
+            },
+        )
+        return torch._inductor.aoti_load_package(package)
 
 
 # ------------------------------------------------------------------------------- the LLTM cell --

@@ -10,6 +10,7 @@ from op_testing import (
     DEVICES,
     IMPLEMENTATIONS,
     cell_inputs,
+    loaded_package,
     needs_gpu,
     results_and_gradients,
 )
@@ -202,17 +203,8 @@ def test_aot_inductor_calls_the_op_whole(device, tmp_path):
 
     module, batch = Two(), torch.export.Dim("batch", min=2, max=1024)
     program = torch.export.export(module, args(3), dynamic_shapes=[{0: batch}] * 3)
+    loaded = loaded_package(program, tmp_path / "two.pt2")
     with torch.no_grad():
-        package = torch._inductor.aoti_compile_and_package(
-            program,
-            package_path=str(tmp_path / "two.pt2"),
-            # Only for a quick test: half of the time went into these.
-            inductor_configs={
-                "aot_inductor.compile_wrapper_opt_level": "O0",
-                "aot_inductor.precompile_headers": False,
-            },
-        )
-        loaded = torch._inductor.aoti_load_package(package)
         for batch_size in (2, 3, 9):
             new = args(batch_size)
             torch.testing.assert_close(tuple(loaded(*new)), module(*new), rtol=0, atol=0)

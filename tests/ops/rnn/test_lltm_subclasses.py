@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import pytest
 import torch
-from op_testing import (
-    DEVICES,
-    cell_inputs,
-)
+from op_testing import DEVICES, cell_inputs
+from subclasses import Logged, Recorder, Wrapped
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 import lltm_jit
@@ -30,41 +25,6 @@ def test_meta_device_agrees_with_the_kernels(device):
     for meta, real in zip(forward_and_backward("meta"), forward_and_backward(device), strict=True):
         assert (meta.shape, meta.stride(), meta.dtype) == (real.shape, real.stride(), real.dtype)
         assert meta.device.type == "meta"
-
-
-class Logged(Tensor):
-    """A subclass that overrides functions; its results are of its own type."""
-
-    calls: ClassVar[list[str]] = []
-
-    @classmethod
-    def __torch_function__(cls, func, types, args=(), kwargs=None):
-        cls.calls.append(str(func))
-        return super().__torch_function__(func, types, args, kwargs or {})
-
-
-class Wrapped(Tensor):
-    """A subclass without data of its own: operators run on the tensor that it holds."""
-
-    calls: ClassVar[list[str]] = []
-
-    @staticmethod
-    def __new__(cls, inner):
-        return Tensor._make_wrapper_subclass(
-            cls, inner.shape, strides=inner.stride(), dtype=inner.dtype, device=inner.device
-        )
-
-    def __init__(self, inner):
-        self.inner = inner
-
-    def __repr__(self):
-        return f"Wrapped({self.inner})"
-
-    @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        cls.calls.append(str(func))
-        args, kwargs = tree_map_only(cls, lambda t: t.inner, (args, kwargs or {}))
-        return tree_map_only(Tensor, cls, func(*args, **kwargs))
 
 
 ROADS = [lltm_cell, lambda *args: torch.ops.lltm_jit.lltm_cell(*args)]
@@ -100,14 +60,6 @@ def test_subclass_that_overrides_functions_in_the_tutorial_calls():
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_mode_that_overrides_functions(device):
-    class Recorder(TorchFunctionMode):
-        def __init__(self):
-            self.calls = []
-
-        def __torch_function__(self, func, types, args=(), kwargs=None):
-            self.calls.append(str(func))
-            return func(*args, **(kwargs or {}))
-
     inputs = cell_inputs(device=device)
     cell = lltm_jit.LLTMCell(5, 7, device=device, dtype=torch.double)
     with Recorder() as recorder:

@@ -6,7 +6,7 @@ import io
 
 import pytest
 import torch
-from op_testing import DEVICES, needs_gpu
+from op_testing import DEVICES, loaded_package, needs_gpu
 from sequence_testing import CELLS, inputs_of
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -207,17 +207,8 @@ def test_aot_inductor_calls_the_op_whole(device, tmp_path):
     steps, batch = (torch.export.Dim(name, min=2, max=1024) for name in ("steps", "batch"))
     example = (torch.randn(4, 3, 5, device=device),)
     program = torch.export.export(layer, example, dynamic_shapes=[{0: steps, 1: batch}])
+    loaded = loaded_package(program, tmp_path / "gru.pt2")
     with torch.no_grad():
-        package = torch._inductor.aoti_compile_and_package(
-            program,
-            package_path=str(tmp_path / "gru.pt2"),
-            # Only for a quick test: half of the time went into these.
-            inductor_configs={
-                "aot_inductor.compile_wrapper_opt_level": "O0",
-                "aot_inductor.precompile_headers": False,
-            },
-        )
-        loaded = torch._inductor.aoti_load_package(package)
         for sizes in ((2, 9), (7, 2)):
             x = torch.randn(*sizes, 5, device=device)
             torch.testing.assert_close(tuple(loaded(x)), layer(x))

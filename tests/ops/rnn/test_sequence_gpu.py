@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from op_testing import bits, captured_in_graph, needs_gpu, on_side_stream
+from op_testing import assert_trains_in_graph, bits, captured_in_graph, needs_gpu, on_side_stream
 from sequence_testing import CELLS, inputs_of, results_and_gradients
 from torch import Tensor
 
@@ -51,37 +51,15 @@ def test_cuda_graph_of_a_whole_training_step(kind):
     In both directions, with lengths and resets that lie on the GPU.
     """
     torch.manual_seed(0)
-    captured = getattr(lltm_jit, kind)(8, 32, bidirectional=True, device="cuda")
-    eager = copy.deepcopy(captured)
+    layer = getattr(lltm_jit, kind)(8, 32, bidirectional=True, device="cuda")
     x, target = torch.randn(5, 4, 8, device="cuda"), torch.randn(5, 4, 64, device="cuda")
     lengths = torch.tensor([5, 2, 4, 1], device="cuda")
     reset = torch.rand(5, 4, device="cuda") < 0.3
 
-    def step(layer, optimizer):
-        optimizer.zero_grad(set_to_none=True)
-        loss = (layer(x, lengths=lengths, reset=reset)[0] - target).square().mean()
-        loss.backward()
-        optimizer.step()
-        return loss
+    def loss_of(layer):
+        return (layer(x, lengths=lengths, reset=reset)[0] - target).square().mean()
 
-    optimizers = [torch.optim.SGD(layer.parameters(), lr=0.1) for layer in (captured, eager)]
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            step(captured, optimizers[0])
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        loss = step(captured, optimizers[0])  # recorded, not run
-    losses = []
-    for _ in range(4):
-        graph.replay()
-        losses.append(loss.item())
-    expected = [step(eager, optimizers[1]).item() for _ in range(7)]
-    assert losses == expected[3:]
-    assert losses[-1] < losses[0]
-    assert bits(list(captured.parameters())) == bits(list(eager.parameters()))
+    assert_trains_in_graph(layer, loss_of)
 
 
 @needs_gpu

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import pytest
 import torch
 from op_testing import DEVICES
 from sequence_testing import CELLS, Inputs, inputs_of
+from subclasses import Logged, Recorder, Wrapped
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 import lltm_jit
@@ -56,41 +54,6 @@ def test_errors_of_fake_tensors():
             recurrent_sequence("lstm", gates, weight_hh, h_0=gates.new_empty(3, 8))
 
 
-class Logged(Tensor):
-    """A subclass that overrides functions; its results are of its own type."""
-
-    calls: ClassVar[list[str]] = []
-
-    @classmethod
-    def __torch_function__(cls, func, types, args=(), kwargs=None):
-        cls.calls.append(str(func))
-        return super().__torch_function__(func, types, args, kwargs or {})
-
-
-class Wrapped(Tensor):
-    """A subclass without data of its own: operators run on the tensor that it holds."""
-
-    calls: ClassVar[list[str]] = []
-
-    @staticmethod
-    def __new__(cls, inner):
-        return Tensor._make_wrapper_subclass(
-            cls, inner.shape, strides=inner.stride(), dtype=inner.dtype, device=inner.device
-        )
-
-    def __init__(self, inner):
-        self.inner = inner
-
-    def __repr__(self):
-        return f"Wrapped({self.inner})"
-
-    @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        cls.calls.append(str(func))
-        args, kwargs = tree_map_only(cls, lambda t: t.inner, (args, kwargs or {}))
-        return tree_map_only(Tensor, cls, func(*args, **kwargs))
-
-
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("position", range(7))
 def test_subclasses(position, device):
@@ -123,14 +86,6 @@ def test_subclasses(position, device):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_mode_that_overrides_functions(device):
-    class Recorder(TorchFunctionMode):
-        def __init__(self):
-            self.calls = []
-
-        def __torch_function__(self, func, types, args=(), kwargs=None):
-            self.calls.append(str(func))
-            return func(*args, **(kwargs or {}))
-
     layer = lltm_jit.LSTM(5, 7, 2, device=device)
     x = torch.randn(4, 3, 5, device=device)
     with Recorder() as recorder:
