@@ -137,7 +137,7 @@ def _record(
     folders, libraries = reads.libraries(spec)
     writer = Writer(spec, plan.toolchain.cuda_home, [*search, *folders], since)
     labels = {name: writer.add(files) for name, files in objects.items()}
-    writer.add(linked)
+    writer.add(linked, linked=True)
     made_of = writer.finish([*libraries, *seeded.names])
     if writer.too_late or (writer.edited and not failed):
         raise SourceEdited

@@ -7,6 +7,7 @@ nobody from loading.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import struct
@@ -17,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from . import cache, knobs, lock, publish
-from .cache import RECORD, USERS
+from .cache import RECORD, USERS, Record
 
 if sys.platform != "win32":
     import fcntl
@@ -117,14 +118,20 @@ def prune(keep: int | None = None) -> dict[str, str]:
         keep = knobs.count("LLTM_JIT_KEEP") or 1
     seen: dict[str, int] = {}
     kept = {}
-    uses = [(last_use(record.directory), record) for record in cache.records()]
+    records = cache.records()  # once: each is some kilobytes of JSON, and there may be hundreds
+    uses = [(last_use(record.directory), record) for record in records]
     for used, record in sorted(uses, key=lambda use: use[0], reverse=True):
         seen[record.flags_key] = seen.get(record.flags_key, 0) + 1
         if seen[record.flags_key] > keep or used < time.time() - _UNUSED:
             kept[record.key] = remove(record.key)
-    for remove_rest in (_remove_failed, _remove_debris, pch.prune):
+    remove_rest = (
+        functools.partial(_remove_failed, records),
+        functools.partial(_remove_debris, {record.key for record in records}),
+        pch.prune,
+    )
+    for remove_some in remove_rest:
         with suppress(OSError):  # others prune at the same time, or nobody may write here
-            remove_rest()
+            remove_some()
     return kept
 
 
@@ -165,10 +172,10 @@ def _is_useless(directory: Path) -> bool:
         return True
 
 
-def _remove_failed() -> None:
+def _remove_failed(records: list[Record]) -> None:
     """Keep the objects of a failed build for a day, or until another with the same flags ends."""
     ended: dict[str, float] = {}
-    for build in (*cache.records(), *cache.records(failed=True)):
+    for build in (*records, *cache.records(failed=True)):
         ended[build.flags_key] = max(build.created, ended.get(build.flags_key, 0.0))
     for directory in cache.failed_directory().glob("*"):
         if not re.fullmatch(_KEY, directory.name):
@@ -182,12 +189,14 @@ def _remove_failed() -> None:
             publish.remove_whole(directory)
 
 
-def _remove_debris() -> None:
+def _remove_debris(readable: set[str]) -> None:
     directory = cache.builds_directory()
     for leftover in directory.glob("tmp-*"):
         lock.if_free(leftover.name.split("-")[1], publish.remove_leftovers)
     for build in directory.glob("*"):
-        if re.fullmatch(_KEY, build.name) and _is_useless(build):
+        if build.name in readable or not re.fullmatch(_KEY, build.name):
+            continue
+        if _is_useless(build):  # and not only newer than the list
             lock.if_free(build.name, _remove_if_useless)
     for partial in (*directory.glob("*.partial"), *directory.glob("*/*.partial")):
         if time.time() - partial.stat().st_mtime > _STALE:

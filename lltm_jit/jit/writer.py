@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import time
@@ -62,9 +63,12 @@ class Writer:
         self.too_late = False  # whether a file came then that a search would have found
         self.manifest = empty()
 
-    def add(self, paths: Iterable[str]) -> list[str]:
-        """Enter files that were read; their labels, those of the sources among them."""
-        found = [self._labels.get(path) or self._enter(path) for path in paths]
+    def add(self, paths: Iterable[str], *, linked: bool = False) -> list[str]:
+        """Enter files that were read; their labels, those of the sources among them.
+
+        What the linker read includes nothing.
+        """
+        found = [self._labels.get(path) or self._enter(path, linked) for path in paths]
         return [label for label in dict.fromkeys(found) if label]
 
     def finish(self, looked_for: Iterable[str] = ()) -> Manifest:
@@ -103,22 +107,23 @@ class Writer:
     def _not_versioned(self, folders: Iterable[str]) -> list[str]:
         return [path for path in dict.fromkeys(folders) if not below(path, self._versioned)]
 
-    def _enter(self, path: str) -> str:
+    def _enter(self, path: str, linked: bool) -> str:
         if path in self._sources:
             label = self._spec.label(Path(path))
             if Path(path) not in self._texts and self._is_younger(path):  # and as it was again
                 self.edited.add(label)
             else:
-                self._scan(path)
+                given = self._texts.get(Path(path))
+                self._note(_asks(Path(path).read_bytes() if given is None else given.encode()))
         elif below(path, self._versioned):
             self._skipped.add(path)
             label = ""
         else:
-            label = self._enter_file(path)
+            label = self._enter_file(path, linked)
         self._labels[path] = label
         return label
 
-    def _enter_file(self, path: str) -> str:
+    def _enter_file(self, path: str, linked: bool) -> str:
         near = below(path, self._near)
         own = near or not below(path, self._outside)
         path = _plain(path) if own else path
@@ -128,8 +133,8 @@ class Writer:
             self.edited.add(path)  # removed since it was read
             return path
         label = self._label(path) if own else path
-        if status.st_size <= _OWN_BYTES:
-            self._scan(path)
+        if status.st_size <= _OWN_BYTES and not linked:
+            self._note(_asks(Path(path).read_bytes()) if own else _asks_of(path, *stamp_of(path)))
         if own and status.st_size <= _OWN_BYTES:
             self.manifest["own"][label] = digest(path)
             self.manifest["movable"] &= not os.path.isabs(label)
@@ -164,18 +169,10 @@ class Writer:
             return self._spec.label(Path(path))
         return path
 
-    def _scan(self, path: str) -> None:
-        """Note what a file asks for by ``__has_include``, which no compiler tells."""
-        given = self._texts.get(Path(path))
-        text = Path(path).read_bytes() if given is None else given.encode()
-        self._defined.update(_names_in(re.findall(_DEFINED, text)))
-        for condition in re.findall(_CONDITION, text.replace(b"\\\n", b"")):
-            self._defined.update(_names_in(re.findall(_QUOTED, condition)))
-        if b"__has_" in text:
-            asked = re.findall(_HAS_INCLUDE, text.replace(b"\\\n", b""))
-            literal = [words for words in asked if words[:1] in (b"<", b'"')]
-            self._looked_for |= _names_in(literal)
-            self._asks_by_macro |= len(literal) < len(asked)
+    def _note(self, asks: _Asks) -> None:
+        self._defined |= asks.defined
+        self._looked_for |= asks.looked_for
+        self._asks_by_macro |= asks.by_macro
 
     def _of_versions(self, search: list[str]) -> set[str]:
         """The names of files that are left out, as far as a folder of the search may hide them."""
@@ -185,6 +182,31 @@ class Writer:
         return {
             name if name.partition("/")[0] in hidden else name.partition("/")[0] for name in every
         }
+
+
+class _Asks(NamedTuple):
+    """What a file asks for by ``__has_include``, which no compiler tells."""
+
+    looked_for: frozenset[str]
+    by_macro: bool  # or by a name that is elsewhere, perhaps among those that are
+    defined: frozenset[str]
+
+
+@functools.lru_cache(maxsize=4096)
+def _asks_of(path: str, *_stamp: int) -> _Asks:
+    """Of a file that is known by its stamp: the same system headers are read in every build."""
+    return _asks(Path(path).read_bytes())
+
+
+def _asks(text: bytes) -> _Asks:
+    text = text.replace(b"\\\n", b"")
+    defined = _names_in(re.findall(_DEFINED, text))
+    for condition in re.findall(_CONDITION, text):
+        defined |= _names_in(re.findall(_QUOTED, condition))
+    asked = re.findall(_HAS_INCLUDE, text) if b"__has_" in text else []
+    literal = [words for words in asked if words[:1] in (b"<", b'"')]
+    by_macro = len(literal) < len(asked)
+    return _Asks(frozenset(_names_in(literal)), by_macro, frozenset(defined))
 
 
 def _names_in(words: list[bytes]) -> set[str]:
