@@ -3,9 +3,9 @@
 // FullFloat, for elements of 32 bits, is right to a few roundings. It has quotients for divisors from 1
 // to 2, and log1p from 0 to 1, which are those that the activations have.
 //
-// ShortFloat is right to some 14 bits, an eighth of a rounding of half, and goes without the cases of denormal numbers: for elements of
-// 16 bits. The unit that makes exp, log and quotients takes a quarter of a warp at a time, so that an
-// element at memory speed has time for two of them.
+// ShortFloat is right to some 14 bits, an eighth of a rounding of half, and goes without the cases of
+// denormal numbers: for elements of 16 bits. The unit that makes exp and quotients takes a quarter of a warp
+// at a time, so that an element at memory speed has time for two of them.
 #pragma once
 
 #include "core/cuda/launch.cuh"
