@@ -52,6 +52,16 @@ __device__ __forceinline__ void publish_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
+// `bytes` that lie together, a multiple of 16 as both addresses are.
+__device__ __forceinline__ void copy_bulk(uint32_t target, const void* source, int bytes,
+                                          CopyBarrier& barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(target),
+      "l"(source), "r"(bytes), "r"(shared_address(&barrier))
+      : "memory");
+}
+
 // The box of `map` whose first element is at (row, column); what lies outside of the matrix is zero.
 __device__ __forceinline__ void copy_box(void* target, const CUtensorMap& map, int row, int column,
                                          CopyBarrier& barrier) {
@@ -124,11 +134,13 @@ bool encode_map(CUtensorMap* map, const void* matrix, int64_t rows, int64_t colu
                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-// A dense tensor whose sizes are given from the fastest on, for boxes that lie dense in shared memory.
-// False if the engine cannot take it: if a row is no multiple of 16 bytes, or a box too large.
+// A dense tensor whose sizes are given from the fastest on, for boxes that lie dense in shared memory, or
+// with their chunks of 16 bytes in another order. False if the engine cannot take it: if a row is no
+// multiple of 16 bytes, or a box too large.
 template <typename scalar_t, int rank>
 bool encode_dense_map(CUtensorMap* map, const void* tensor, const int64_t (&sizes)[rank],
-                      const int (&box)[rank]) {
+                      const int (&box)[rank],
+                      CUtensorMapSwizzle order = CU_TENSOR_MAP_SWIZZLE_NONE) {
   cuuint64_t all[rank], strides[rank - 1];
   cuuint32_t of_box[rank], steps[rank];
   uint64_t stride = sizeof(scalar_t);
@@ -139,11 +151,10 @@ bool encode_dense_map(CUtensorMap* map, const void* tensor, const int64_t (&size
     if (k > 0) strides[k - 1] = stride;
     stride *= all[k];
   }
-  return map_encoder() &&
-         map_encoder()(map, map_type<scalar_t>(), rank, const_cast<void*>(tensor), all, strides,
-                       of_box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
-                       CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  return map_encoder() && map_encoder()(map, map_type<scalar_t>(), rank, const_cast<void*>(tensor),
+                                        all, strides, of_box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                        order, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 }  // namespace lltm_jit

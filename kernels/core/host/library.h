@@ -73,6 +73,12 @@ struct AnyEntry {
     static const auto handle = c10::Dispatcher::singleton()
                                    .findSchemaOrThrow(op.name, "")
                                    .template typed<Result(Args...)>();
+    if constexpr (!kComposite) {
+      if (op.without_autocast) {
+        const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+        return handle.call(std::forward<Args>(args)...);
+      }
+    }
     return handle.call(std::forward<Args>(args)...);
   }
 

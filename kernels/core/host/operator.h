@@ -23,7 +23,10 @@ struct Operator<Result(Args...)> {
   Function* formula;   // the same in operations of torch: on other devices, under vmap
   Function* autograd;  // records a call for the backward pass
   AutocastFunction<Args...>* autocast = nullptr;  // null where autocast changes nothing
-  Function* call = nullptr;                       // through the dispatcher; Module::add() sets it
+  // Calls go without autocast, which would cast inside of the formula under vmap, too: that is another
+  // turn of the dispatcher, where a guard of the formula's own no longer holds.
+  bool without_autocast = false;
+  Function* call = nullptr;  // through the dispatcher; Module::add() sets it
 
   Result operator()(Args... args) const { return call(std::forward<Args>(args)...); }
 };

@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 #include <Python.h>
 #include <c10/core/SymInt.h>
+#include <c10/util/SmallVector.h>
 
 #include <array>
 #include <cstring>
@@ -152,10 +153,10 @@ std::optional<T> value(As<std::optional<T>>, const Given& given) {
 }
 
 template <typename T>
-std::vector<T> value(As<at::ArrayRef<T>>, const Given& given) {
+c10::SmallVector<T, 4> value(As<at::ArrayRef<T>>, const Given& given) {
   const Owned items(PySequence_Fast(given.object, ""));
   if (!items) given.refuse("a sequence");
-  std::vector<T> values;
+  c10::SmallVector<T, 4> values;  // of few, without an allocation
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
     PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
     values.push_back(value(As<T>(), {given.function, given.number, item}));

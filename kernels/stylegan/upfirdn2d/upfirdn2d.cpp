@@ -7,6 +7,7 @@
 #include <ATen/ops/constant_pad_nd_ops.h>
 #include <ATen/ops/conv2d_ops.h>
 
+#include <array>
 #include <vector>
 
 #include "core/host/autograd.h"
@@ -52,7 +53,7 @@ struct Call {
                down[axis] +
            1;
   }
-  std::vector<SymInt> result_sizes() const {
+  std::array<SymInt, 4> result_sizes() const {
     return {x.sym_size(0), x.sym_size(1), out(1), out(0)};
   }
 };
@@ -230,6 +231,24 @@ Operator<Tensor(const Tensor&, const OptionalTensor&, at::IntArrayRef, at::IntAr
         .kernel = kernel,
         .formula = formula,
         .autograd = autograd,
+        .without_autocast = true,
     };
+
+Tensor centered_upfirdn2d(const Tensor& x, const OptionalTensor& f, at::IntArrayRef up,
+                          at::IntArrayRef down, at::IntArrayRef padding, bool flip, double gain) {
+  const Tensor& filter = as_tensor(f);
+  check_factors("up", up);
+  check_factors("down", down);
+  TORCH_CHECK(padding.size() == 4, "upfirdn2d(): expected four paddings, but got ", padding);
+  const bool given = filter.defined() && (filter.dim() == 1 || filter.dim() == 2);
+  std::array<SymInt, 4> sides;
+  for (const int axis : {0, 1}) {
+    const int64_t taps = given ? filter.size(filter.dim() == 1 ? 0 : 1 - axis) : 1;
+    // Shifts, which round down.
+    sides[2 * axis] = padding[2 * axis] + ((taps + up[axis] - down[axis]) >> 1);
+    sides[2 * axis + 1] = padding[2 * axis + 1] + ((taps - up[axis] - down[axis] + 1) >> 1);
+  }
+  return ops::upfirdn2d(x, f, up, down, sides, flip, gain);
+}
 
 }  // namespace lltm_jit

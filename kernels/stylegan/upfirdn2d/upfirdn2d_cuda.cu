@@ -12,13 +12,18 @@ template <typename scalar_t, int kTaps, int kUp, int kDown>
 struct PixelShape;
 template <typename scalar_t, template <typename, int, int, int> class Choose>
 cudaError_t launch_strips_as(const Upfirdn2dArgs& call, cudaStream_t stream);
+// Of upfirdn2d_bands_launch.cuh. cudaErrorInvalidConfiguration, and nothing is launched, where they do
+// not fit.
+template <typename scalar_t>
+cudaError_t launch_bands_as(const Upfirdn2dArgs& call, cudaStream_t stream);
 
 namespace {
 
 // Note [Which kernel]
 // Strips where both axes have one pair of factors, of (1, 1), (2, 1) and (1, 2), with at most 8 taps, or
 // 24 where the filter is separable; not in double. An image, or a plane, is below 2^31 elements there,
-// padded and with zeros between, so that its offsets are 32 bits wide; tensors may be larger. Any other
+// padded and with zeros between, so that its offsets are 32 bits wide; tensors may be larger. Of those, the
+// 16-bit types without upsampling go to tensor cores where they have room: Note [Bands]. Any other
 // separable filter is applied in tiles, one axis after the other; the rest directly, a result a thread.
 
 bool has_strip_kernel(const Upfirdn2dArgs& args) {
@@ -41,6 +46,17 @@ bool has_strip_kernel(const Upfirdn2dArgs& args) {
   return args.channels % of_piece == 0 && aligned(kAccessBytes, args.x, args.y) &&
          x.in * y.in * args.channels < kMost && x.out * y.out * args.channels < kMost &&
          reach(x) * args.channels < kMost;
+}
+
+cudaError_t launch_bands(const Upfirdn2dArgs& args, cudaStream_t stream) {
+  switch (args.type) {
+    case ElementType::Half:
+      return launch_bands_as<Half>(args, stream);
+    case ElementType::BFloat16:
+      return launch_bands_as<BFloat16>(args, stream);
+    default:
+      return cudaErrorInvalidConfiguration;
+  }
 }
 
 template <template <typename, int, int, int> class Choose>
@@ -168,8 +184,11 @@ cudaError_t launch_general(const Upfirdn2dArgs& args, cudaStream_t stream) {
 
 cudaError_t launch_upfirdn2d(const Upfirdn2dArgs& args, cudaStream_t stream) {
   if (has_strip_kernel(args)) {
-    const cudaError_t error = args.channels_last ? launch_strips<PixelShape>(args, stream)
-                                                 : launch_strips<PlaneShape>(args, stream);
+    cudaError_t error = launch_bands(args, stream);
+    if (error == cudaErrorInvalidConfiguration) {
+      error = args.channels_last ? launch_strips<PixelShape>(args, stream)
+                                 : launch_strips<PlaneShape>(args, stream);
+    }
     if (error != cudaErrorInvalidConfiguration) return error;
   }
   return dispatch_floating(

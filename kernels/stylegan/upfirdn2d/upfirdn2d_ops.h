@@ -19,3 +19,13 @@ extern Operator<Tensor(const Tensor& x, const std::optional<Tensor>& f, at::IntA
     upfirdn2d;
 
 }  // namespace lltm_jit::ops
+
+namespace lltm_jit {
+
+// upfirdn2d with the padding that makes the result up / down times as large, and `padding` more. What a
+// call from Python would spend on it shows at small sizes.
+at::Tensor centered_upfirdn2d(const at::Tensor& x, const std::optional<at::Tensor>& f,
+                              at::IntArrayRef up, at::IntArrayRef down, at::IntArrayRef padding,
+                              bool flip_filter, double gain);
+
+}  // namespace lltm_jit

@@ -6,12 +6,14 @@
 namespace lltm_jit {
 
 // What a thread owns, of tensors whose columns lie side by side, and whose channels do. The more columns,
-// the fewer loads and conversions for each, and the fewer threads have room.
+// the fewer loads and conversions for each, and the fewer threads have room. Few, where loads of floats would
+// have strides of 32 bytes, of which two fall into each bank.
 template <typename scalar_t, int kTaps, int kUp, int kDown>
 struct PlaneShape {
   static constexpr int kVec = 1;
   static constexpr bool kMany = sizeof(scalar_t) == 2 || (kTaps == 12 && kUp == 1);
-  static constexpr int kWide = kDown == 1 && kTaps <= 12 && kMany ? 8 : 4;
+  static constexpr bool kFew = sizeof(scalar_t) == 4 && kTaps <= 4 && kDown == 2;
+  static constexpr int kWide = kFew ? 2 : kDown == 1 && kTaps <= 12 && kMany ? 8 : 4;
 };
 template <typename scalar_t, int kTaps, int kUp, int kDown>
 struct PixelShape {
@@ -51,6 +53,19 @@ int rows_of_strip(const StripArgs& args, int64_t teams_across) {
     rows /= 2;
   }
   return rows;
+}
+
+// Whether a block has room for `shared` bytes beside those that its kernel has. More than 48 KB together
+// need asking for, which launch() does where `shared` alone is more.
+inline bool fit_shared_memory(int of_kernel, int* shared) {
+  constexpr int kUnasked = 48 * 1024;
+  if (*shared + of_kernel <= kUnasked) return true;
+  *shared = max(*shared, kUnasked + 16);
+  int most = 0;
+  const auto ask = [](int device, int* bytes) {
+    return cudaDeviceGetAttribute(bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  };
+  return ask_once(ask, &most) == cudaSuccess && *shared + of_kernel <= most;
 }
 
 // Makes rows as long as boxes must be, and the map of x. Note [Rows in boxes]
@@ -163,18 +178,7 @@ cudaError_t launch_strips(const Upfirdn2dArgs& call, cudaStream_t stream) {
   int shared = teams * S::kStages * args.stage_bytes;
   constexpr int kStatic =
       sizeof(FilterTaps<S::kTaps>) + sizeof(CopyBarrier) * S::kBarriers + kBoxAlignment;
-  // The taps stand in shared memory too, and both together need asking for beyond 48 KB, which launch()
-  // does for this part alone.
-  constexpr int kUnasked = 48 * 1024;
-  if (shared + kStatic > kUnasked) shared = max(shared, kUnasked + 16);
-  int most_shared = 0;
-  const auto ask = [](int device, int* bytes) {
-    return cudaDeviceGetAttribute(bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  };
-  if (const cudaError_t error = ask_once(ask, &most_shared); error != cudaSuccess) return error;
-  if (shared + kStatic > most_shared) {
-    return cudaErrorInvalidConfiguration;
-  }
+  if (!fit_shared_memory(kStatic, &shared)) return cudaErrorInvalidConfiguration;
   return launch(strip_kernel<S>, static_cast<unsigned>(ceil_div(jobs, int64_t(teams))),
                 kStripThreads, shared, stream, args, map);
 }

@@ -49,9 +49,10 @@ template <typename T, int kUp_, int kDown_, int kTaps_, int kVec_, int kWide_>
 struct Strip {
   using scalar_t = T;
   static constexpr int kUp = kUp_, kDown = kDown_, kTaps = kTaps_, kVec = kVec_, kWide = kWide_;
-  // Input rows of a stage, and stages.
+  // Input rows of a stage, and stages. With little to do for a row, waits are for more of them.
   static constexpr bool kTall = kTaps > 8 && (kVec > 1 || kDown == 2);
-  static constexpr int kRows = kTall ? 8 : 4, kStages = kTall ? 2 : 3;
+  static constexpr bool kQuick = kTaps <= 4 && kVec == 1 && kDown == 2 && sizeof(T) == 4;
+  static constexpr int kRows = kTall || kQuick ? 8 : 4, kStages = kTall ? 2 : 3;
   static constexpr int kBarriers = kStripThreads / 32 * kStages;
   // Blocks that an SM has room for. Note [Waves]
   static constexpr int kBlocks = kTaps == 12 && kUp == 1 ? (sizeof(T) == 2 ? 4 : 2) : 3;

@@ -21,24 +21,26 @@ def pair(function: str, name: str, factor: Factor) -> tuple[int, int]:
     """A factor of both axes as [x, y]."""
     if isinstance(factor, int):
         return (factor, factor)
-    if isinstance(factor, SupportsIndex):  # of numpy
+    if isinstance(factor, Sequence):  # to ask for SupportsIndex first would take microseconds
+        if len(factor) == 2:
+            return (factor[0], factor[1])
+    elif isinstance(factor, SupportsIndex):  # of numpy
         return (index(factor),) * 2
-    if not isinstance(factor, Sequence) or len(factor) != 2:
-        message = f"{function}(): expected {name} to be a number or [x, y], but got {factor!r}"
-        raise ValueError(message)
-    return (factor[0], factor[1])
+    message = f"{function}(): expected {name} to be a number or [x, y], but got {factor!r}"
+    raise ValueError(message)
 
 
 def sides_of(function: str, padding: Padding) -> tuple[int, int, int, int]:
     """A padding as [x0, x1, y0, y1]."""
     if isinstance(padding, (int, torch.SymInt)):
         return (padding,) * 4
-    if isinstance(padding, SupportsIndex):  # of numpy
+    if isinstance(padding, Sequence):  # to ask for SupportsIndex first would take microseconds
+        if len(padding) == 2:
+            return (padding[0], padding[0], padding[1], padding[1])
+        if len(padding) == 4:
+            return (padding[0], padding[1], padding[2], padding[3])
+    elif isinstance(padding, SupportsIndex):  # of numpy
         return (index(padding),) * 4
-    if isinstance(padding, Sequence) and len(padding) == 2:
-        return (padding[0], padding[0], padding[1], padding[1])
-    if isinstance(padding, Sequence) and len(padding) == 4:
-        return (padding[0], padding[1], padding[2], padding[3])
     raise ValueError(
         f"{function}(): expected padding to be a number, [x, y] or [x0, x1, y0, y1], "
         f"but got {padding!r}"

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 from torch.overrides import has_torch_function
 
 from lltm_jit import native
@@ -95,12 +96,12 @@ def _run(
         if takes_reference("upfirdn2d", impl, x):
             return upfirdn2d_reference(x, f, up, down, padding, flip_filter, gain)
         args = (x, f, up, down, padding, flip_filter, gain)
+        if not (is_compiling() or has_torch_function((x, f))):
+            return native.stylegan.upfirdn2d(*args)
         if autocasts(x):  # which would cast what is convolved under vmap
             with torch.autocast(x.device.type, enabled=False):
-                return _run(*args, impl)
-        if torch.compiler.is_compiling() or has_torch_function((x, f)):
-            return torch.ops.lltm_jit.upfirdn2d(*args)
-        return native.stylegan.upfirdn2d(*args)
+                return torch.ops.lltm_jit.upfirdn2d(*args)
+        return torch.ops.lltm_jit.upfirdn2d(*args)
     except (AttributeError, TypeError, RuntimeError):
         refuse_non_tensor("upfirdn2d", "x", x)
         refuse_non_tensor("upfirdn2d", "f", f, optional=True)
@@ -182,8 +183,7 @@ def filter2d(
     Raises:
         RuntimeError, ValueError, TypeError: as :func:`upfirdn2d`.
     """
-    sides = _centered("filter2d", f, (1, 1), (1, 1), padding)
-    return _run(x, f, (1, 1), (1, 1), sides, flip_filter, gain, impl)
+    return _centered("filter2d", x, f, (1, 1), (1, 1), padding, flip_filter, gain, impl)
 
 
 def upsample2d(
@@ -209,8 +209,8 @@ def upsample2d(
         RuntimeError, ValueError, TypeError: as :func:`upfirdn2d`.
     """
     up = pair("upsample2d", "up", up)
-    sides = _centered("upsample2d", f, up, (1, 1), padding)
-    return _run(x, f, up, (1, 1), sides, flip_filter, gain * up[0] * up[1], impl)
+    gain = gain * up[0] * up[1]
+    return _centered("upsample2d", x, f, up, (1, 1), padding, flip_filter, gain, impl)
 
 
 def downsample2d(
@@ -235,19 +235,40 @@ def downsample2d(
         RuntimeError, ValueError, TypeError: as :func:`upfirdn2d`.
     """
     down = pair("downsample2d", "down", down)
-    sides = _centered("downsample2d", f, (1, 1), down, padding)
-    return _run(x, f, (1, 1), down, sides, flip_filter, gain, impl)
+    return _centered("downsample2d", x, f, (1, 1), down, padding, flip_filter, gain, impl)
 
 
 def _centered(
-    function: str, f: Tensor | None, up: tuple[int, int], down: tuple[int, int], padding: Padding
-) -> tuple[int, int, int, int]:
-    """`padding`, and around it what makes the result up/down times as large as the image."""
-    x0, x1, y0, y1 = sides_of(function, padding)
+    function: str,
+    x: Tensor,
+    f: Tensor | None,
+    up: tuple[int, int],
+    down: tuple[int, int],
+    padding: Padding,
+    flip_filter: bool,
+    gain: float,
+    impl: str,
+) -> Tensor:
+    """Filter with `padding`, and around it what makes the result up/down times as large."""
+    sides = sides_of(function, padding)
+    try:
+        if (
+            impl == "cuda"
+            and not (is_compiling() or has_torch_function((x, f)))
+            and not takes_reference(function, impl, x)
+        ):
+            args = (x, f, up, down, sides, flip_filter, gain)
+            return native.stylegan.centered_upfirdn2d(*args)
+    except (AttributeError, TypeError, RuntimeError):
+        refuse_non_tensor("upfirdn2d", "x", x)
+        refuse_non_tensor("upfirdn2d", "f", f, optional=True)
+        raise
+    x0, x1, y0, y1 = sides
     taps_x, taps_y = filter_size(function, f)
-    return (
+    sides = (
         x0 + (taps_x + up[0] - down[0]) // 2,
         x1 + (taps_x - up[0] - down[0] + 1) // 2,
         y0 + (taps_y + up[1] - down[1]) // 2,
         y1 + (taps_y - up[1] - down[1] + 1) // 2,
     )
+    return _run(x, f, up, down, sides, flip_filter, gain, impl)

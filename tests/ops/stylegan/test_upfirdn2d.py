@@ -81,6 +81,39 @@ def test_sizes_around_those_of_the_kernels(up, down, taps, channels_last, device
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16])
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("taps", [1, 3, 4, 7, 8, 9, 12])
+@pytest.mark.parametrize("down", [1, 2])
+def test_paddings_and_widths_of_the_16_bit_types(down, taps, channels_last, dtype, device):
+    """Windows that begin anywhere in an access; one block of columns or channels, and several."""
+    f = torch.randn(taps, device=device)
+    for before, (channels, width) in enumerate(
+        [(8, 48), (24, 16), (16, 72), (40, 8), (8, 264), (72, 16), (1, 40), (3, 80)]
+    ):
+        x = torch.randn(1, channels, 9, width).to(device, dtype)
+        x = x.to(memory_format=torch.channels_last) if channels_last else x
+        padding = [before + taps // 2, taps - 1, taps // 2, 11]
+        Call(x, f, (1, 1), (down, down), padding, False, 1.0).check()
+    Call(x, f, (1, 1), (down, down), [-17, taps, -3, taps], False, 1.0).check()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_filters_of_any_scale(channels_last, dtype, device):
+    """Taps that are no numbers of the dtype of x, whose results are."""
+    x = torch.randn(2, 8, 24, 32, device=device).to(dtype)
+    x = x.to(memory_format=torch.channels_last) if channels_last else x
+    for scale in (1e-12, 1e-6, 1e6, 1e12):
+        separable, full = scale * torch.randn(12), scale * torch.randn(3, 4)
+        for down in (1, 2):
+            Call(x, separable.to(device), (1, 1), (down, down), [6, 5, 5, 6], False,
+                 scale**-2).check()  # fmt: skip
+            Call(x, full.to(device), (1, 1), (down, down), [2, 1, 1, 2], False, 1 / scale).check()
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_any_layout(layout, device):
     x = with_layout(torch.randn(3, 8, 17, 24, device=device), layout)
@@ -118,12 +151,13 @@ def test_the_filter_has_a_dtype_of_its_own(dtype, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float])
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("taps", [1, 3, 4, 5, 9, 12, 17])
 @pytest.mark.parametrize(("up", "down"), FACTORS)
-def test_infinities_stay_where_taps_are(up, down, taps, channels_last, device):
+def test_infinities_stay_where_taps_are(up, down, taps, channels_last, dtype, device):
     """Also where the kernel has more taps than the filter."""
-    x = torch.randn(1, 8, 40, 40, device=device)
+    x = torch.randn(1, 8, 40, 40, device=device).to(dtype)
     x[0, 3, 20, 17], x[0, 5, 3, 2], x[0, 1, 39, 39] = float("inf"), float("nan"), -float("inf")
     x = x.to(memory_format=torch.channels_last) if channels_last else x
     f = torch.rand(taps) + 0.5
@@ -145,12 +179,13 @@ def test_same_input_same_bits(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float])
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("taps", [(4, 4), (3, 2), (8, 8), (5, 7)])
 @pytest.mark.parametrize(("up", "down"), FACTORS[:3])
-def test_filters_of_rank_one_and_others(up, down, taps, channels_last, device):
+def test_filters_of_rank_one_and_others(up, down, taps, channels_last, dtype, device):
     """An outer product with zeros, one that is nearly a product, one that is none, and zeros."""
-    x = torch.randn(1, 8, 19, 33, device=device)
+    x = torch.randn(1, 8, 19, 32, device=device).to(dtype)
     x = x.to(memory_format=torch.channels_last) if channels_last else x
     column, row = torch.randn(taps[0]), torch.randn(taps[1])
     row[0] = 0
@@ -158,7 +193,7 @@ def test_filters_of_rank_one_and_others(up, down, taps, channels_last, device):
     near = product.clone()
     near[-1, -1] *= 1.001
     for f in (product, near, torch.randn(taps), torch.zeros(taps)):
-        Call(x, f.to(device), up, down, [7, 6, 7, 8], False, 3.0).check()
+        Call(x, f.to(device), up, down, [7, 3 + taps[1], 7, 8], False, 3.0).check()
 
 
 @pytest.mark.parametrize("device", DEVICES)
