@@ -225,8 +225,14 @@ def _from_display(source: str, display: int) -> int:
 
 
 def _shown_name(file: str, spec: BuildSpec) -> str:
-    own = file not in dict(spec.listings) and _is_own(file, spec)
-    return spec.label(Path(file)) if own else file
+    """The name of a file of the build; one from elsewhere as its user wrote it."""
+    path = Path(file)
+    if file in dict(spec.listings) or not _is_own(file, spec):
+        return file
+    for directory, written in spec.given:
+        if path.is_relative_to(directory):
+            return os.path.join(written, path.relative_to(directory))
+    return spec.label(path) if path.is_relative_to(spec.base) else file
 
 
 def _source_line(diagnostic: Diagnostic, spec: BuildSpec) -> str | None:

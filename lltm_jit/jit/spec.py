@@ -56,6 +56,8 @@ class BuildSpec:
     variant: str = ""  # what a variant of a kernel is called when it is built
     constants: tuple[tuple[str, str], ...] = ()  # the macros of a variant
     asked: dict[str, Any] = field(default_factory=dict, compare=False)  # what load was given
+    # Directories, and how the user wrote them, which is how messages show files below them.
+    given: tuple[tuple[Path, str], ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         if self.python_module and not self.name.isidentifier():

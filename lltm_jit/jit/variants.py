@@ -41,6 +41,7 @@ class Variant:
         prepare: the call that loads the variant, for those who need it in a CUDA graph.
         packaged: the directory of the variants that were compiled into a wheel.
         optional: whether C++ has another kernel, for machines without a compiler.
+        given: directories of the user's, and how the user wrote them.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Variant:
     prepare: str = ""
     packaged: Path | None = None
     optional: bool = False
+    given: tuple[tuple[Path, str], ...] = ()
 
     def __post_init__(self) -> None:
         for name, value in self.constants:
@@ -89,6 +91,7 @@ class Variant:
             python_module=False,
             variant=self.words,
             constants=self.settled,
+            given=self.given,
         )
         return replace(spec, listings=((CONSTANTS, spec.macros),))
 

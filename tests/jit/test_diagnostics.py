@@ -41,6 +41,22 @@ def test_every_message_has_its_log():
 
 
 @pytest.mark.parametrize(
+    ("file", "shown"),
+    [
+        ("/work/kernels/op.cpp", "kernels/op.cpp"),
+        ("/home/me/cells/my_cell.h", "cells/my_cell.h"),
+        ("/home/me/more/deep/maths.h", "../more/deep/maths.h"),
+        ("/home/me/elsewhere.h", "/home/me/elsewhere.h"),
+    ],
+)
+def test_a_file_is_named_as_the_user_wrote_it(file, shown):
+    given = ((Path("/home/me/cells"), "cells"), (Path("/home/me/more"), "../more"))
+    spec = BuildSpec("case", (Path("/work/kernels/op.cpp"),), base=Path("/work"), given=given)
+    said = diagnostics.explain(f"{file}:7:1: error: wrong\n", spec, Path("build.log"), 1, jobs=8)
+    assert said.splitlines()[1] == f"  --> {shown}:7"
+
+
+@pytest.mark.parametrize(
     ("error", "cure"),
     [
         ("x.so: undefined symbol: foo_bar", "nothing that was given defines foo_bar"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import re
 from collections.abc import Iterable
 from ctypes import c_char_p, c_double, c_int, c_void_p
@@ -77,8 +78,7 @@ def recurrent_cell(
         BuildError: the header does not compile, or has no such cell; the text is the first error.
         ToolchainError, CacheError: there is no compiler, or no place for the build.
     """
-    paths = tuple(Path(path).absolute() for path in include_paths)
-    source = _Source(Path(header).absolute(), cell, paths)
+    source = _Source(str(header), cell, tuple(map(str, include_paths)))
     title = name or cell.rpartition("::")[2].removesuffix("Cell") or cell
     body = {"cell": source.load(), "_source": source, "__doc__": f"Layers of {cell} in {header}."}
     native.when_used.setdefault("rnn", []).append(source.tell)
@@ -87,13 +87,16 @@ def recurrent_cell(
 
 
 class _Source:
-    """The header of a cell, and the library that is made of it."""
+    """The header of a cell, and the library that is made of it. Messages name it as `given`."""
 
-    def __init__(self, header: Path, cell: str, include_paths: tuple[Path, ...]) -> None:
-        self._header = header
+    def __init__(self, given: str, cell: str, include_paths: tuple[str, ...]) -> None:
+        self._given = given
+        self._header = Path(given).absolute()  # the current directory may change
         self._cell = cell
-        self._include_paths = (_KERNELS, *include_paths)
-        place = hashlib.sha256(str(header).encode()).hexdigest()[:8]
+        self._include_paths = (_KERNELS, *(Path(path).absolute() for path in include_paths))
+        folders = (os.path.dirname(given), *include_paths)
+        self._folders = tuple((Path(folder).absolute(), folder) for folder in folders)
+        place = hashlib.sha256(str(self._header).encode()).hexdigest()[:8]
         self._name = f"{cell}.{place}"
         self._key = ""
         self._library: ctypes.CDLL
@@ -103,7 +106,7 @@ class _Source:
     def load(self) -> Cell:
         """Compile what is not, and let sequences compute with it."""
         if not self._header.is_file():
-            raise BuildError(f"error: there is no header {self._header}")
+            raise BuildError(f"error: there is no header {self._given}")
         constants = (("CELL_HEADER", f'"{self._header}"'), ("CELL", self._cell))
         variant = variants.Variant(
             "rnn.recurrent_cell",
@@ -111,6 +114,7 @@ class _Source:
             self._include_paths,
             constants,
             label=f"{self._cell} of {self._header.name}",
+            given=self._folders,
         )
         try:
             build = variants.build_of(variant)
@@ -126,7 +130,7 @@ class _Source:
                     f"{_counts(self._sizes)}; call recurrent_cell() again"
                 )
             kernel = f"rnn.sequence.{self._name}.{build.info.key}"
-            declare_kernels(kernel, self._include_paths[1:])
+            declare_kernels(kernel, self._include_paths[1:], self._folders)
             library.recurrent_cell_as.restype = c_void_p
             self._address = library.recurrent_cell_as(
                 c_char_p(self._name.encode()), c_char_p(kernel.encode())
@@ -180,7 +184,7 @@ class _Source:
         """Where a word first stands in the header: ``path:line``."""
         lines = self._header.read_text("utf-8", "replace").splitlines()
         found = (n for n, line in enumerate(lines, 1) if re.search(rf"\b{word}\b", line))
-        return f"{self._header}:{next(found, 1)}"
+        return f"{self._given}:{next(found, 1)}"
 
     def _placed(self, error: str) -> str:
         """An error about what the cell must have, at the line that does not have it."""
@@ -193,7 +197,7 @@ class _Source:
                 what = error[error.index(words) :].partition("\n")[0]
                 return f"error: {self._line(place)}: {self._cell}: {what}"
         if re.search(rf"\W{name}\W+(?:was not|has not been) declared", error):
-            return f"error: {self._header} has no type {self._cell}"
+            return f"error: {self._given} has no type {self._cell}"
         return error
 
 

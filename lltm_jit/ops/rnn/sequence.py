@@ -49,8 +49,15 @@ RESETS, HOLDS = 1, 2
 _KERNELS = native.kernels_directory()
 
 
-def declare_kernels(name: str, include_paths: tuple[Path, ...] = ()) -> None:
-    """Let C++ ask for the CUDA kernels of a cell, whose header lies on the include paths."""
+def declare_kernels(
+    name: str,
+    include_paths: tuple[Path, ...] = (),
+    given: tuple[tuple[Path, str], ...] = (),
+) -> None:
+    """Let C++ ask for the CUDA kernels of a cell, whose header lies on the include paths.
+
+    ``given`` are directories as their user wrote them.
+    """
     for kind in ("steps", "forward", "backward"):
         variants.declare(
             variants.Variant(
@@ -59,6 +66,7 @@ def declare_kernels(name: str, include_paths: tuple[Path, ...] = ()) -> None:
                 (_KERNELS, *include_paths),
                 prepare="the layer on tensors of these sizes and dtype, forward and backward,",
                 optional=True,
+                given=given,
             ),
             f"{name}_{kind}",
         )

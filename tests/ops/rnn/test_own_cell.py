@@ -173,8 +173,8 @@ def test_gates_that_are_not_only_added(plain_header):
 
 
 WRONG = {
-    "its maths": (plain("oops"), r"oops\W+was not declared.*plain\.h:8:"),
-    "no such cell": (plain(1.0).replace("PlainCell", "Other"), r"plain\.h has no type PlainCell"),
+    "its maths": (plain("oops"), r"oops\W+was not declared.*--> plain\.h:8:"),
+    "no such cell": (plain(1.0).replace("PlainCell", "Other"), r"^error: plain\.h has no type PlainCell"),
     "no states": (
         plain(1.0).replace(", kStates = 1", "").replace("kStates", "1"),
         r"plain\.h:2: PlainCell: expected the cell to have static constexpr int kGates, kStates",
@@ -187,10 +187,12 @@ WRONG = {
 
 
 @pytest.mark.parametrize("way", WRONG)
-def test_what_is_wrong_is_told_at_the_users_line(plain_header, way):
+def test_what_is_wrong_is_told_at_the_users_line(plain_header, way, monkeypatch):
     text, message = WRONG[way]
+    written(plain_header, text)
+    monkeypatch.chdir(plain_header.parent)
     with pytest.raises(lltm_jit.BuildError) as raised:
-        lltm_jit.recurrent_cell(written(plain_header, text), "PlainCell")
+        lltm_jit.recurrent_cell(plain_header.name, "PlainCell")
     assert re.search(message, str(raised.value), re.DOTALL), str(raised.value)
 
 
