@@ -77,6 +77,6 @@ wanted = os.environ.get("LLTM_JIT_PREBUILD", "").lower() in ("1", "true", "yes",
 setup(
     packages=[*find_packages(include=["lltm_jit", "lltm_jit.*"]), *FOLDERS],
     package_dir=FOLDERS,
-    package_data=dict.fromkeys(FOLDERS, SOURCE_PATTERNS),
+    package_data={"lltm_jit": ["py.typed"], **dict.fromkeys(FOLDERS, SOURCE_PATTERNS)},
     **(prebuilt() if wanted else {"cmdclass": {"build_py": Package}}),
 )

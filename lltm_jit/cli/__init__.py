@@ -1,63 +1,104 @@
 """The commands of ``python -m lltm_jit``: one module each.
 
-A command's module has ``add_arguments(parser)`` and ``run(args) -> int``, the exit code. Only the
-module of the command that was asked for is imported: one which needs no build causes none.
+A command's module has ``EXAMPLES``, ``add_arguments(parser)`` and ``run(args) -> int``, the exit
+code. Only the module of the command that was asked for is imported: one which needs no build causes
+none.
 """
 
 from __future__ import annotations
 
 import argparse
+import difflib
+import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
+from typing import NoReturn
 
+from lltm_jit import __version__, _start
 from lltm_jit.jit.errors import LltmJitError
 
 COMMANDS = {
-    "benchmark": "time forward and backward of the LLTM cell",
-    "check": "compare the implementations of the LLTM cell with each other",
-    "grad_check": "compare gradients with finite differences, in float64",
-    "info": "show versions, and where, why and for what each extension was built",
-    "build": "compile extensions, also for a debugger, a sanitizer or a profiler",
-    "watch": "rebuild whenever a source is saved, and run a command after each build",
-    "doctor": "check whether this machine can build, and say what to do if not",
-    "new": "write the files of a new operator, which works at once",
-    "log": "show the compilers' output of the last build, also of one that failed",
+    "doctor": "check whether this machine can build, and what to do if not",
+    "info": "show versions, and where and why each extension was built",
+    "build": "compile extensions, also for a debugger or a profiler",
+    "watch": "rebuild at every save, and run a command after each build",
+    "new": "write a working operator, recurrent cell or project",
+    "log": "show what the compilers said in the last build",
     "cache": "list builds, say why one is needed, remove old ones",
     "timings": "show how long each file took to compile",
     "flags": "print the compile line as Makefile variables",
     "compile-commands": "write compile_commands.json, for clangd",
-    "archive": "write a static library of an extension's compiled objects",
+    "archive": "write a static library of an extension's objects",
+    "check": "compare the LLTM cell's implementations with plain PyTorch",
+    "check-grad": "compare gradients with finite differences, in float64",
+    "benchmark": "time the operators, the layers, and builds",
 }
+# Names of before, and of the PyTorch tutorial's scripts.
+ALIASES = {
+    "grad_check": "check-grad",
+    "grad-check": "check-grad",
+    "check_grad": "check-grad",
+    "compile_commands": "compile-commands",
+}
+SHELLS = ("bash", "zsh", "tcsh")
+SCRIPT = "lltm-jit"
+PROGRAM = SCRIPT if _start.as_script else "python -m lltm_jit"
+
+_EXAMPLES = """\
+examples:
+  {prog} build -h                  the options of a command, with examples
+  {prog} doctor                    is there all that a build needs?
+  {prog} new blend --standalone    write a project with a kernel of your own
+  {prog} watch kernels/ -- pytest  rebuild and test at each save
+
+`lltm-jit` is short for `python -m lltm_jit`. The Tab key completes its words after
+  python -m pip install 'lltm_jit[completion]'
+and, in a new shell, one of
+  lltm-jit --completion bash > ~/.local/share/bash-completion/completions/lltm-jit
+  lltm-jit --completion zsh > FOLDER/_lltm-jit     (a FOLDER in $fpath)
+  lltm-jit --completion tcsh > ~/.lltm-jit.tcsh    (which ~/.tcshrc must source)"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Shows help with its lines as they are written, and tells where to find it."""
+
+    def __init__(self, prog: str, description: str = "", epilog: str = "") -> None:
+        super().__init__(
+            prog=prog,
+            description=description,
+            epilog=epilog.format(prog=PROGRAM),
+            formatter_class=partial(argparse.RawDescriptionHelpFormatter, max_help_position=30),
+        )
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(2, f"error: {message}\n  -> `{self.prog} -h` shows what there is\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code, 0 for success."""
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
-    chosen = next((word for word in arguments if not word.startswith("-")), None)
-    parser = argparse.ArgumentParser(prog="python -m lltm_jit")
-    commands = parser.add_subparsers(dest="command", metavar="command", required=True)
-    for name, summary in COMMANDS.items():
-        command = commands.add_parser(name, help=summary, description=summary)
-        if name == chosen:
-            path = f"{__name__}.{name.replace('-', '_')}"
-            if find_spec(path) is None:
-                text = f"error: {name} is not installed with the package: run it in a checkout"
-                print(text, file=sys.stderr)
-                return 1
-            module = import_module(path)
-            module.add_arguments(command)
-            command.set_defaults(run=module.run)
-    words, program = arguments, []
-    if chosen == "watch" and "--" in arguments:
-        mark = arguments.index("--")
-        words, program = arguments[:mark], arguments[mark + 1 :]
-    args = parser.parse_args(words, argparse.Namespace(program=program))
+    words, program = list(sys.argv[1:] if arguments is None else arguments), []
+    place = next((i for i, word in enumerate(words) if not word.startswith("-")), len(words))
+    parser = _parser()
+    parser.parse_args(words[:place])  # which exits after --help or --version
+    if place == len(words):
+        parser.print_help(sys.stderr)
+        return 2
+    name = ALIASES.get(words[place], words[place])
+    if name not in COMMANDS:
+        parser.error(f"no command {name!r}{did_you_mean(name, [*COMMANDS, *ALIASES])}")
+    words = words[place + 1 :]
+    if name == "watch" and "--" in words:
+        mark = words.index("--")
+        words, program = words[:mark], words[mark + 1 :]
     try:
-        return args.run(args)
+        return _run(name, words, program)
     except LltmJitError as error:
         text = str(error)
         print(text if text.startswith("error:") else f"error: {text}", file=sys.stderr)
@@ -76,3 +117,72 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
         return 1
+
+
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """The end of a message about a word that is none of these."""
+    near = difflib.get_close_matches(word, words, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _parser() -> Parser:
+    """What stands before a command."""
+    lines = "\n".join(f"  {name:<18}{summary}" for name, summary in COMMANDS.items())
+    parser = Parser(PROGRAM, f"commands:\n{lines}", _EXAMPLES)
+    parser.usage = f"{PROGRAM} [-h] [--version] command ..."
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"lltm_jit {__version__}",
+        help="show the version, and end",
+    )
+    parser.add_argument(
+        "--completion",
+        action=Completion,
+        choices=SHELLS,
+        help="print the script that completes words in this shell",
+    )
+    return parser
+
+
+class Completion(argparse.Action):
+    """Prints the script that completes the words of ``lltm-jit``."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, _: object, shell: object, *__: object
+    ) -> None:
+        if find_spec("shtab") is None:
+            cure = "`python -m pip install 'lltm_jit[completion]'`"
+            parser.exit(1, f"error: --completion needs shtab: {cure}\n")
+        import shtab
+
+        whole = argparse.ArgumentParser(SCRIPT)
+        whole.add_argument("--version", action="store_true")
+        commands = whole.add_subparsers()
+        for name, summary in COMMANDS.items():
+            if module := _module(name):
+                module.add_arguments(commands.add_parser(name, help=summary))
+        print(shtab.complete(whole, str(shell)))
+        parser.exit()
+
+
+def _module(name: str) -> ModuleType | None:
+    """The module of a command; None where it is not installed."""
+    path = f"{__name__}.{name.replace('-', '_')}"
+    return import_module(path) if find_spec(path) else None
+
+
+def _run(name: str, words: list[str], program: list[str]) -> int:
+    module = _module(name)
+    if module is None:
+        raise LltmJitError(f"{name} is not installed with the package: run it in a checkout")
+    parser = Parser(f"{PROGRAM} {name}", f"{name}: {COMMANDS[name]}.", module.EXAMPLES)
+    module.add_arguments(parser)
+    args, unknown = parser.parse_known_args(words, argparse.Namespace(program=program))
+    for word in unknown:
+        if word.startswith("-"):
+            options = re.findall(r"--?[\w-]+", parser.format_help())
+            parser.error(f"there is no option {word}{did_you_mean(word, options)}")
+        parser.error(f"one word too many: {word!r}")
+    status: int = module.run(args)
+    return status

@@ -16,12 +16,19 @@ CHECK_SIZES = (3, 17, 5)  # batch, input, hidden of the tutorial's checks: small
 VARIANTS = {"py": "reference", "cpp": "aten", "cuda": "fused"}
 
 
-def add_sizes(parser: argparse.ArgumentParser) -> None:
-    """Add the flags for the sizes and the one for the device."""
-    parser.add_argument("-b", "--batch-size", type=positive)
-    parser.add_argument("-f", "--features", type=positive, help="input size")
-    parser.add_argument("-s", "--state-size", type=positive, help="hidden size")
-    parser.add_argument("-c", "--cuda", action="store_true", help="run on the GPU")
+def add_sizes(parser: argparse.ArgumentParser, defaults: tuple[object, object, object]) -> None:
+    """Add the flags for the sizes and the one for the device; the help tells these defaults."""
+    batch_size, input_size, hidden_size = defaults
+    sizes = parser.add_argument_group("sizes and device")
+    for flags, what, default in (
+        (("-b", "--batch-size"), "rows of the input", batch_size),
+        (("-f", "--features"), "features of the input", input_size),
+        (("-s", "--state-size"), "hidden units", hidden_size),
+    ):
+        sizes.add_argument(*flags, type=positive, metavar="N", help=f"{what} (default: {default})")
+    sizes.add_argument(
+        "-c", "--cuda", action="store_true", help="run on the GPU (default: on the CPU)"
+    )
 
 
 def sizes(args: argparse.Namespace, defaults: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -34,10 +41,9 @@ def sizes(args: argparse.Namespace, defaults: tuple[int, int, int]) -> tuple[int
 
 
 def positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, but got {value}")
-    return value
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number above 0, but got {text!r}")
+    return int(text)
 
 
 def functional(family: str = "rnn") -> ModuleType:

@@ -14,8 +14,8 @@ from lltm_jit.jit.extension import Extension, extension, recorded
 
 ALL = "all"
 HELP = (
-    "a family (a folder of kernels/), the name of an extension that lltm_jit.load has built, or "
-    "the path of its sources, a directory or a file"
+    "a family of operators (basic, rnn, stylegan), the name that lltm_jit.load gave an extension "
+    "of yours, or the path of its sources"
 )
 
 
@@ -25,8 +25,8 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"{HELP}; {ALL} is all families; default: {' and '.join(native.AT_IMPORT)}, which an "
-        "import loads",
+        help=f"{HELP}; {ALL}: all families (default: {' and '.join(native.AT_IMPORT)}, which an "
+        "import loads)",
     )
 
 

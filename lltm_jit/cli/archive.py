@@ -16,11 +16,20 @@ from lltm_jit.jit.background import build_all
 
 from . import _extensions
 
+EXAMPLES = """\
+examples:
+  {prog} archive basic                        liblltm_jit_basic.a, in this directory
+  {prog} archive kernels/mine -o libmine.a    of an extension of yours"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _extensions.add_argument(parser)
     parser.add_argument(
-        "-o", "--output", type=Path, help="of one extension; default: liblltm_jit_NAME.a"
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="the library, of one extension (default: liblltm_jit_NAME.a)",
     )
 
 

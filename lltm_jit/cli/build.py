@@ -16,16 +16,26 @@ from lltm_jit.jit.background import build_all
 
 from . import _extensions
 
+EXAMPLES = """\
+examples:
+  {prog} build all                 every family, before it is needed
+  {prog} build rnn --debug         for gdb; the last line says how to use it
+  {prog} build kernels/ --force    compile every file of yours again"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _extensions.add_argument(parser)
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--debug", action="store_true", help="-g -O0, and for nvcc -g -G")
     kind.add_argument(
-        "--sanitize", metavar="LIST", help="with the compiler's sanitizers: address,undefined"
+        "--debug", action="store_true", help="for a debugger: with -g -O0, and -g -G for nvcc"
     )
-    kind.add_argument("--lineinfo", action="store_true", help="source lines for CUDA profilers")
-    parser.add_argument("--force", action="store_true", help="compile every file anew")
+    kind.add_argument(
+        "--sanitize", metavar="LIST", help="with sanitizers of the compiler, as address,undefined"
+    )
+    kind.add_argument("--lineinfo", action="store_true", help="for a CUDA profiler: with -lineinfo")
+    parser.add_argument(
+        "--force", action="store_true", help="compile every file, also where nothing changed"
+    )
     parser.add_argument("--verbose", action="store_true", help="show the compilers' own lines")
 
 

@@ -26,14 +26,25 @@ from lltm_jit.jit.fingerprint import fingerprint, nearest, reasons
 from . import _build, _extensions
 from ._cell import positive
 
+EXAMPLES = """\
+examples:
+  {prog} cache list               where builds lie, how large and how old they are
+  {prog} cache why rnn            would an import build it, and why?
+  {prog} cache prune --keep 2     leave two builds of each kind"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="action", required=True)
-    actions.add_parser("list", help="list the builds; a star marks those that an import loads")
+    actions = parser.add_subparsers(dest="action", metavar="{list,why,prune,clear}", required=True)
+    actions.add_parser("list", help="list builds; a star marks those that an import loads")
     why_parser = actions.add_parser("why", help="say whether loading would build, and why")
     _extensions.add_argument(why_parser)
     prune = actions.add_parser("prune", help="remove all but the newest builds of each kind")
-    prune.add_argument("--keep", type=positive, help="how many; default: LLTM_JIT_KEEP")
+    prune.add_argument(
+        "--keep",
+        type=positive,
+        metavar="N",
+        help="builds of each kind that stay (default: LLTM_JIT_KEEP, which is 5 unless set)",
+    )
     actions.add_parser("clear", help="remove every build that no process has loaded")
 
 

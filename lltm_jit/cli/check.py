@@ -15,10 +15,22 @@ INPUT_NAMES = ("input", "weights", "bias", "old_h", "old_cell")
 OUTPUT_NAMES = ("new_h", "new_cell")
 
 
+EXAMPLES = """\
+examples:
+  {prog} check forward backward     both, on the CPU
+  {prog} check backward -c          the CUDA kernels too
+  {prog} check forward -b 64 -s 512 -v"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("direction", choices=["forward", "backward"], nargs="+")
-    _cell.add_sizes(parser)
-    parser.add_argument("-v", "--verbose", action="store_true", help="print the values compared")
+    parser.add_argument(
+        "direction",
+        choices=["forward", "backward"],
+        nargs="+",
+        help="compare the new state, or the gradients of all inputs, in float64",
+    )
+    _cell.add_sizes(parser, _cell.CHECK_SIZES)
+    parser.add_argument("-v", "--verbose", action="store_true", help="print the values, too")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -15,16 +15,23 @@ from lltm_jit.jit.extension import Extension
 
 from . import _build, _extensions, flags
 
+EXAMPLES = """\
+examples:
+  {prog} compile-commands                   of all families, beside kernels/
+  {prog} compile-commands ~/mine/kernels    of an extension of yours, beside its sources"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"{_extensions.HELP}; default: all families"
+        "names", nargs="*", metavar="NAME", help=f"{_extensions.HELP} (default: all families)"
     )
     parser.add_argument(
         "-o",
         "--output",
         type=Path,
-        help="default: compile_commands.json where the sources lie; of families, beside kernels/",
+        metavar="FILE",
+        help="where to (default: compile_commands.json with the sources; of families, beside "
+        "kernels/)",
     )
 
 

@@ -10,9 +10,18 @@ from dataclasses import asdict
 
 from ._checks import Finding, checks
 
+EXAMPLES = """\
+examples:
+  {prog} doctor           one line a check; below a bad one, its cure
+  {prog} doctor --json    the same for a program; the exit code is 1 if it cannot build"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object: the name of each check, with status, text and cure",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -22,15 +22,23 @@ RULES = """\
 _PREPROCESSOR = ("-I", "-D", "-U")
 
 
+EXAMPLES = """\
+examples:
+  {prog} flags > flags.mk          for `include flags.mk` in a Makefile
+  {prog} flags rnn --json          lists of words, for a program"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name",
         nargs="?",
         metavar="NAME",
         default=native.AT_IMPORT[0],
-        help=f"{_extensions.HELP}; default: %(default)s",
+        help=f"{_extensions.HELP} (default: %(default)s)",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object of lists")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object of lists, not Makefile variables"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -14,10 +14,17 @@ from lltm_jit.native import PackageInfo
 
 from . import _extensions
 
+EXAMPLES = """\
+examples:
+  {prog} info                versions, and the builds that an import loads
+  {prog} info all --json     of every family, for a program"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _extensions.add_argument(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object, with all that is known"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

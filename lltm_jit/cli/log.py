@@ -11,12 +11,20 @@ from lltm_jit.jit import CacheError, cache
 
 from . import _extensions
 
+EXAMPLES = """\
+examples:
+  {prog} log               of the last build, also of one that failed
+  {prog} log rnn | less"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "name", nargs="?", metavar="NAME", help=f"{_extensions.HELP}; default: whichever is last"
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help=f"{_extensions.HELP} (default: whatever was built last)",
     )
-    parser.add_argument("--path", action="store_true", help="print where the log lies, no more")
+    parser.add_argument("--path", action="store_true", help="print where the log lies, not the log")
 
 
 def run(args: argparse.Namespace) -> int:

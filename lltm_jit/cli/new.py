@@ -33,19 +33,32 @@ CPP_KEYWORDS = (
 )
 
 
+EXAMPLES = """\
+examples:
+  {prog} new blend --standalone    a project of your own, in ./blend
+  {prog} new minimal --cell        a recurrent cell and its layer, in ./minimal
+  {prog} new blend --family rnn    an operator of this package, in its checkout"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", help="the operator's name, in snake_case")
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        help="the new name, in snake_case",
+    )
     place = parser.add_mutually_exclusive_group()
     place.add_argument(
-        "--family", default=TEMPLATE_FAMILY, help="whose extension it is part of; %(default)s"
+        "--family",
+        default=TEMPLATE_FAMILY,
+        help="in a checkout: the family of operators that it joins (default: %(default)s)",
     )
     place.add_argument(
-        "--standalone", action="store_true", help="write a project of its own in the folder NAME"
+        "--standalone", action="store_true", help="write a project of its own into ./NAME"
     )
     place.add_argument(
         "--cell",
         action="store_true",
-        help="write a recurrent cell and its layer in the folder NAME",
+        help="write a recurrent cell and its layer into ./NAME",
     )
 
 

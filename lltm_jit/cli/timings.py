@@ -10,6 +10,11 @@ from lltm_jit.jit.background import build_all
 
 from . import _build, _extensions
 
+EXAMPLES = """\
+examples:
+  {prog} timings         the slowest file comes first
+  {prog} timings all     of every family"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _extensions.add_argument(parser)

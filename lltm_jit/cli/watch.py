@@ -23,9 +23,17 @@ from . import _extensions
 _PATIENCE = 3.0  # seconds that a command has to end when it is told to
 
 
+EXAMPLES = """\
+examples:
+  {prog} watch                          the families that an import loads
+  {prog} watch kernels/ -- pytest -x    an extension of yours, with its tests
+
+What follows -- is run after each build. Ctrl-C ends the watch."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _extensions.add_argument(parser)
-    parser.epilog = "What follows -- is a command that is run after each build."
+    parser.usage = "%(prog)s [-h] [NAME ...] [-- command ...]"
 
 
 def run(args: argparse.Namespace) -> int:

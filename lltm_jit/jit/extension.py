@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from . import cache, engine, prebuilt
 from .build import Build, BuildInfo
@@ -19,6 +19,28 @@ from .toolchain import Toolchain, cuda_cure, detect
 
 Flags = Sequence[str] | None
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+class Flagged(TypedDict, total=False):
+    """The arguments of ``load`` that say how to build."""
+
+    extra_cflags: Flags
+    extra_cuda_cflags: Flags
+    extra_ldflags: Flags
+    extra_include_paths: Sequence[str | os.PathLike[str]] | None
+    build_directory: str | os.PathLike[str] | None
+    with_cuda: bool | None
+
+
+class FlaggedInline(Flagged, total=False):
+    """The same of ``load_inline``."""
+
+    functions: str | Sequence[str] | Mapping[str, str] | None
+    with_pytorch_error_handling: bool
+    no_implicit_headers: bool
+    use_pch: bool
+
+
 SYCL = "HIP and SYCL are not supported here; use torch.utils.cpp_extension for them"
 # What g++ and clang++ take for a source.
 _GCC = (*CXX_SUFFIXES, ".cp", ".CPP", ".c++", ".C", ".c", ".ii", ".i", ".S", ".s", ".mm", ".m")

@@ -8,16 +8,47 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, overload
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from . import cache, inline, publish, reload
 from .background import build_all, stand_back
 from .build import BuildInfo
 from .errors import BuildError, ToolchainError
-from .extension import SYCL, Extension, Flags, Paths, extension
+from .extension import SYCL, Extension, Flagged, FlaggedInline, Flags, Paths, extension
 from .spec import BINDINGS
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
+
+@overload
+def load(
+    name: str,
+    sources: Paths,
+    extra_cflags: Flags = None,
+    extra_cuda_cflags: Flags = None,
+    extra_sycl_cflags: Flags = None,
+    extra_ldflags: Flags = None,
+    extra_include_paths: Sequence[str | os.PathLike[str]] | None = None,
+    build_directory: str | os.PathLike[str] | None = None,
+    verbose: bool = False,
+    with_cuda: bool | None = None,
+    with_sycl: bool | None = None,
+    is_python_module: Literal[True] = True,
+    is_standalone: Literal[False] = False,
+    keep_intermediates: bool = True,
+) -> ModuleType: ...
+@overload
+def load(
+    name: str,
+    sources: Paths,
+    *,
+    is_python_module: Literal[False],
+    is_standalone: bool = False,
+    verbose: bool = False,
+    **flags: Unpack[Flagged],
+) -> str: ...
 def load(
     name: str,
     sources: Paths,
@@ -33,7 +64,7 @@ def load(
     is_python_module: bool = True,
     is_standalone: bool = False,
     keep_intermediates: bool = True,
-) -> Any:
+) -> ModuleType | str:
     """Load an extension from C++ and CUDA sources, and build it first where needed.
 
     The arguments are those of :func:`torch.utils.cpp_extension.load`, with these differences:
@@ -80,7 +111,9 @@ def build(
     *,
     force: bool = False,
     verbose: bool = False,
-    **arguments: Any,
+    is_python_module: bool = True,
+    is_standalone: bool = False,
+    **flags: Unpack[Flagged],
 ) -> BuildInfo: ...
 @overload
 def build(
@@ -124,6 +157,38 @@ def build(
     return infos[0] if one else infos
 
 
+@overload
+def load_inline(
+    name: str,
+    cpp_sources: str | Sequence[str],
+    cuda_sources: str | Sequence[str] | None = None,
+    sycl_sources: str | Sequence[str] | None = None,
+    functions: str | Sequence[str] | Mapping[str, str] | None = None,
+    extra_cflags: Flags = None,
+    extra_cuda_cflags: Flags = None,
+    extra_sycl_cflags: Flags = None,
+    extra_ldflags: Flags = None,
+    extra_include_paths: Sequence[str | os.PathLike[str]] | None = None,
+    build_directory: str | os.PathLike[str] | None = None,
+    verbose: bool = False,
+    with_cuda: bool | None = None,
+    with_sycl: bool | None = None,
+    is_python_module: Literal[True] = True,
+    with_pytorch_error_handling: bool = True,
+    keep_intermediates: bool = True,
+    use_pch: bool = False,
+    no_implicit_headers: bool = False,
+) -> ModuleType: ...
+@overload
+def load_inline(
+    name: str,
+    cpp_sources: str | Sequence[str],
+    cuda_sources: str | Sequence[str] | None = None,
+    *,
+    is_python_module: Literal[False],
+    verbose: bool = False,
+    **flags: Unpack[FlaggedInline],
+) -> str: ...
 def load_inline(
     name: str,
     cpp_sources: str | Sequence[str],
@@ -144,7 +209,7 @@ def load_inline(
     keep_intermediates: bool = True,
     use_pch: bool = False,
     no_implicit_headers: bool = False,
-) -> Any:
+) -> ModuleType | str:
     """Load an extension from sources given as strings.
 
     The arguments are those of :func:`torch.utils.cpp_extension.load_inline`; ``keep_intermediates``
@@ -193,7 +258,7 @@ def load_listings(
     with_pytorch_error_handling: bool = True,
     no_implicit_headers: bool = False,
     **arguments: Any,
-) -> Any:
+) -> ModuleType | str:
     """``load_inline`` for strings that have names, by which errors call them."""
     with cache.at_root(build_directory):
         directory = cache.builds_directory() / "inline" / name
@@ -223,7 +288,7 @@ def load_listings(
     return _load(made, verbose)
 
 
-def _load(extension: Extension, verbose: bool, standalone: bool = False) -> Any:
+def _load(extension: Extension, verbose: bool, standalone: bool = False) -> ModuleType | str:
     stand_back()
     build = extension.load(verbose or None)
     library = build.info.library

@@ -5,6 +5,8 @@ Source of the maths: it is its own definition, with ``dz/dx = 3`` and ``dz/dy = 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 from torch.overrides import has_torch_function
@@ -56,3 +58,7 @@ class MyOp(torch.nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Return ``3x - y``; see :func:`my_op`."""
         return my_op(x, y)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: Tensor, y: Tensor) -> Tensor: ...

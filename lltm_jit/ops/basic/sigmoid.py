@@ -6,6 +6,8 @@ equal form ``exp(x) / (1 + exp(x))``, so that no exponential overflows.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 from torch.overrides import has_torch_function_unary
@@ -79,3 +81,7 @@ class Sigmoid(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the sigmoid of ``x``; see :func:`sigmoid`."""
         return sigmoid(x)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: Tensor) -> Tensor: ...

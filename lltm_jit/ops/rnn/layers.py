@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from lltm_jit.ops.rnn.layer import Cell, RecurrentLayer
+
+if TYPE_CHECKING:
+    from lltm_jit.ops.rnn._calls import Call
 
 
 class LSTM(RecurrentLayer):
@@ -26,6 +29,9 @@ class LSTM(RecurrentLayer):
 
     cell = Cell("lstm", gates=4, states=2, adds_gates=True)
 
+    if TYPE_CHECKING:
+        __call__: Call[tuple[Tensor, Tensor]]
+
 
 class GRU(RecurrentLayer):
     """Gated recurrent unit: :class:`torch.nn.GRU` with more, whose ``state_dict`` it shares.
@@ -42,6 +48,9 @@ class GRU(RecurrentLayer):
 
     cell = Cell("gru", gates=3, states=1)
 
+    if TYPE_CHECKING:
+        __call__: Call[Tensor]
+
 
 class LLTM(RecurrentLayer):
     """A layer of the LLTM cells of the PyTorch extension tutorial, called like an LSTM.
@@ -54,6 +63,9 @@ class LLTM(RecurrentLayer):
     """
 
     cell = Cell("lltm", gates=3, states=2, adds_gates=True)
+
+    if TYPE_CHECKING:
+        __call__: Call[tuple[Tensor, Tensor]]
 
     def _load_from_state_dict(
         self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any

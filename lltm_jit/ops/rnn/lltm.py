@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -235,6 +235,7 @@ class LLTMCell(nn.Module):
             ``tutorial.load_state_dict({**cell.state_dict(), "bias": cell.bias[None]})``.
     """
 
+    weights: nn.Parameter
     bias: nn.Parameter | None
 
     def __init__(
@@ -287,6 +288,12 @@ class LLTMCell(nn.Module):
             refuse_non_tensor("LLTMCell", "input", input)
             state = (input.new_zeros(*input.shape[:-1], self.hidden_size),) * 2
         return _run_cell(self.impl, input, self.weights, self.bias, *state_pair("LLTMCell", state))
+
+    if TYPE_CHECKING:
+
+        def __call__(
+            self, input: Tensor, state: tuple[Tensor, Tensor] | None = None
+        ) -> tuple[Tensor, Tensor]: ...
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}, bias={self.bias is not None}"

@@ -10,13 +10,17 @@ from collections.abc import Iterable
 from ctypes import c_char_p, c_double, c_int, c_void_p
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import torch
 
 from lltm_jit import native
 from lltm_jit.jit import BuildError, LltmJitError, variants
-from lltm_jit.ops.rnn.layer import Cell, RecurrentLayer
+from lltm_jit.ops.rnn.layer import Cell, RecurrentLayer, State
 from lltm_jit.ops.rnn.sequence import declare_kernels
+
+if TYPE_CHECKING:
+    from lltm_jit.ops.rnn._calls import Call
 
 _KERNELS = native.kernels_directory()
 _SAMPLES = 64  # at which check() compares derivatives
@@ -26,6 +30,9 @@ class OwnCell(RecurrentLayer):
     """What the layers of :func:`recurrent_cell` have beyond :class:`RecurrentLayer`."""
 
     _source: _Source
+
+    if TYPE_CHECKING:
+        __call__: Call[State]
 
     @classmethod
     def reload(cls) -> None:

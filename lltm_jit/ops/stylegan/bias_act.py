@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -182,6 +183,10 @@ class BiasAct(torch.nn.Module):
         return bias_act(
             x, self.bias, self.dim, self.act, self.alpha, self.gain, self.clamp, self.impl
         )
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: Tensor) -> Tensor: ...
 
     def extra_repr(self) -> str:
         """The arguments, for ``repr``."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from lltm_jit.ops.stylegan._upfirdn2d_reference import Factor, Padding
-from lltm_jit.ops.stylegan.upfirdn2d import downsample2d, filter2d, setup_filter, upsample2d
+from lltm_jit.ops.stylegan.upfirdn2d import Taps, downsample2d, filter2d, setup_filter, upsample2d
 
 
 class _Resample(nn.Module):
@@ -17,9 +17,7 @@ class _Resample(nn.Module):
     function: Callable[..., Tensor]
     f: Tensor
 
-    def __init__(
-        self, f: Tensor | Sequence | None, factors: tuple[Factor, ...], **options: Any
-    ) -> None:
+    def __init__(self, f: Taps, factors: tuple[Factor, ...], **options: Any) -> None:
         super().__init__()
         self.register_buffer("f", setup_filter(f))
         self.factors = factors
@@ -28,6 +26,10 @@ class _Resample(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the resampled images; see the function."""
         return type(self).function(x, self.f, *self.factors, **self.options)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: Tensor) -> Tensor: ...
 
     def extra_repr(self) -> str:
         """The arguments, for ``repr``."""
@@ -49,7 +51,7 @@ class Filter2d(_Resample):
 
     def __init__(
         self,
-        f: Tensor | Sequence | None,
+        f: Taps,
         padding: Padding = 0,
         flip_filter: bool = False,
         gain: float = 1,
@@ -72,7 +74,7 @@ class Upsample2d(_Resample):
 
     def __init__(
         self,
-        f: Tensor | Sequence | None,
+        f: Taps,
         up: Factor = 2,
         padding: Padding = 0,
         flip_filter: bool = False,
@@ -96,7 +98,7 @@ class Downsample2d(_Resample):
 
     def __init__(
         self,
-        f: Tensor | Sequence | None,
+        f: Taps,
         down: Factor = 2,
         padding: Padding = 0,
         flip_filter: bool = False,

@@ -8,6 +8,7 @@ al., "Analyzing and Improving the Image Quality of StyleGAN" (2020).
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -164,3 +165,7 @@ class FusedLeakyReLU(torch.nn.Module):
     def forward(self, input: Tensor) -> Tensor:
         """Return the activation of ``input``; see :func:`fused_leaky_relu`."""
         return fused_leaky_relu(input, self.bias, self.negative_slope, self.scale)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, input: Tensor) -> Tensor: ...

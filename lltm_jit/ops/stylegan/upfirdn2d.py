@@ -13,6 +13,7 @@ Sizes: N is the batch size, C the channels, H and W height and width of an image
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -30,6 +31,10 @@ from lltm_jit.ops.stylegan._upfirdn2d_reference import (
     pair,
     sides_of,
     upfirdn2d_reference,
+)
+
+Taps: TypeAlias = (
+    "Tensor | np.ndarray[Any, Any] | Sequence[float] | Sequence[Sequence[float]] | float | None"
 )
 
 define(
@@ -109,7 +114,7 @@ def _run(
 
 
 def setup_filter(
-    f: Tensor | np.ndarray | Sequence | float | None,
+    f: Taps,
     device: torch.device | str = "cpu",
     normalize: bool = True,
     flip_filter: bool = False,

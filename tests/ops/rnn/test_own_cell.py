@@ -174,7 +174,10 @@ def test_gates_that_are_not_only_added(plain_header):
 
 WRONG = {
     "its maths": (plain("oops"), r"oops\W+was not declared.*--> plain\.h:8:"),
-    "no such cell": (plain(1.0).replace("PlainCell", "Other"), r"^error: plain\.h has no type PlainCell"),
+    "no such cell": (
+        plain(1.0).replace("PlainCell", "Other"),
+        r"^error: plain\.h has no type PlainCell",
+    ),
     "no states": (
         plain(1.0).replace(", kStates = 1", "").replace("kStates", "1"),
         r"plain\.h:2: PlainCell: expected the cell to have static constexpr int kGates, kStates",

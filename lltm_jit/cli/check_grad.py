@@ -1,6 +1,6 @@
-"""``grad_check {py,cpp,cuda}``: gradients of the LLTM cell against finite differences.
+"""``check-grad {py,cpp,cuda}``: gradients of the LLTM cell against finite differences.
 
-``grad_check --table`` shows why it is done in float64: in float32 the difference of two nearby
+``check-grad --table`` shows why it is done in float64: in float32 the difference of two nearby
 values of a function loses so many digits that a correct gradient fails, ours and PyTorch's alike.
 """
 
@@ -24,11 +24,27 @@ TABLE = [
 ]
 
 
+EXAMPLES = """\
+examples:
+  {prog} check-grad cpp           of ATen called from C++
+  {prog} check-grad cuda          of the CUDA kernels
+  {prog} check-grad --table       why it is done in float64
+
+The PyTorch tutorial's name for it, grad_check, works too."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("variant", choices=_cell.VARIANTS, nargs="?")
-    _cell.add_sizes(parser)
     parser.add_argument(
-        "--table", action="store_true", help="check sigmoid at several precisions and step sizes"
+        "variant",
+        choices=_cell.VARIANTS,
+        nargs="?",
+        help="the LLTM cell in plain PyTorch, in ATen called from C++, or in CUDA (needs no -c)",
+    )
+    _cell.add_sizes(parser, _cell.CHECK_SIZES)
+    parser.add_argument(
+        "--table",
+        action="store_true",
+        help="check sigmoid instead, in two precisions and with several steps of the differences",
     )
     parser.set_defaults(usage_error=parser.error)
 
