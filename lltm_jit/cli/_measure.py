@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import platform
+import statistics
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ from torch import Tensor
 from lltm_jit import __version__
 from lltm_jit.jit import LltmJitError
 
+from . import _busy
+
 if TYPE_CHECKING:  # it imports torch.utils.cpp_extension, which looks for CUDA, and may print
     from torch.utils.benchmark import Timer
 
@@ -25,6 +28,8 @@ GRAPH_CALLS = 20  # in one CUDA graph, so that its own launch weighs little
 _FEWEST_SAMPLES = 7  # enough for quartiles
 _FIRST_CALLS = 5  # to find out how long one takes
 _TURN = 0.01  # seconds
+_PEAKS = 3  # measurements more of a peak that was exceeded
+_SPREAD = 0.25  # of the middle half of the samples, as a share of the median
 _GRAPH_SECONDS = 0.01  # that a replay takes at most, where a call is shorter
 
 Cell = Callable[..., tuple[Tensor, Tensor]]
@@ -81,13 +86,23 @@ class Case:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of one call: quartiles and the least, of `count` samples."""
+    """Seconds of one call: quartiles and the least, of `count` samples.
+
+    ``waited`` is the share of a sample's time in which a thread waited for a processor, as another
+    program had it: the median of the samples.
+    """
 
     least: float
     lower: float
     median: float
     upper: float
     count: int
+    waited: float = 0.0
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the machine had too much else to do for these times to be relied on."""
+        return self.upper - self.lower > _SPREAD * self.median or self.waited > _busy.LIMIT
 
 
 def run_phase(cell: Cell, operands: list[Tensor], phase: str) -> Callable[[], Any]:
@@ -182,12 +197,20 @@ def take_turns(
     # a turn.
     blocks = [max(1, round(_TURN / timer.timeit(_FIRST_CALLS).mean)) for timer in timers]
     samples: list[list[float]] = [[] for _ in timers]
+    waits: list[list[float]] = [[] for _ in timers]
     counts = [calls] * len(timers) if isinstance(calls, int) else calls
     end = time.monotonic() + seconds * len(timers)
     while timers and (time.monotonic() < end or len(samples[0]) < _FEWEST_SAMPLES):
-        for timer, block, count, of_one in zip(timers, blocks, counts, samples, strict=True):
+        for timer, block, count, of_one, waited in zip(
+            timers, blocks, counts, samples, waits, strict=True
+        ):
+            waiting = _busy.Waiting()
             of_one.append(timer.timeit(block).mean / count)
-    return [summary(of_one) for of_one in samples]
+            waited.append(waiting.share())
+    return [
+        replace(summary(of_one), waited=statistics.median(waited))
+        for of_one, waited in zip(samples, waits, strict=True)
+    ]
 
 
 def summary(seconds: list[float]) -> Times:
@@ -228,9 +251,27 @@ def _results(cell: Cell, operands: list[Tensor]) -> list[Tensor]:
     return [*outputs, *torch.autograd.grad(outputs, operands, grads)]
 
 
-@cache
-def peak(device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
-    """What this machine reaches, a second: operations of a matrix product, bytes of a copy."""
+_peaks: dict[tuple[torch.device, torch.dtype], tuple[float, float]] = {}
+
+
+def peak(device: torch.device, dtype: torch.dtype, operations: float = 0.0) -> tuple[float, float]:
+    """What this machine reaches, a second: operations of a matrix product, bytes of a copy.
+
+    Measured again where something has reached more ``operations`` by now: the machine may have been
+    busy when it was measured first.
+    """
+    key = (device, dtype)
+    if key not in _peaks:
+        _peaks[key] = _peak(device, dtype)
+    for _ in range(_PEAKS):
+        if operations <= _peaks[key][0]:
+            break
+        again = _peak(device, dtype)
+        _peaks[key] = (max(_peaks[key][0], again[0]), max(_peaks[key][1], again[1]))
+    return _peaks[key]
+
+
+def _peak(device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
     size = 8192 if device.type == "cuda" else 512
     matrix = torch.randn(size, size, device=device, dtype=dtype)
     block = torch.empty(2**28 if device.type == "cuda" else 2**26, dtype=torch.uint8, device=device)

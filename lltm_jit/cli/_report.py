@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lltm_jit.jit import LltmJitError
 
-from . import _build
+from . import _build, _plots
 from ._measure import Times
 
+RowT = TypeVar("RowT")
+
 _COLUMNS = ["implementation", "check", "median", "IQR", "min", "speed-up", "GFLOP/s", "GB/s"]
-_LABEL_HEIGHT = 0.055  # of a panel
+_DOUBTFUL = (
+    "~ not to be relied on: the machine was busy (an IQR above a quarter of the median, or threads "
+    "that waited for a processor)"
+)
+_ABOVE = ">100%: "
 
 
 @dataclass(frozen=True)
@@ -67,25 +71,52 @@ def _table(rows: list[Row]) -> str:
     with_graph = any(row.graph for row in rows)
     lines = [_COLUMNS + (["in a graph", "speed-up"] if with_graph else [])]
     for row in rows:
-        host = row.host
+        host, best = row.host, row.graph or row.host
         cells = [
             row.implementation,
             row.check,
-            microseconds(host.median),
+            marked(microseconds(host.median), host),
             microseconds(host.upper - host.lower),
             microseconds(host.least),
-            f"{first.host.median / host.median:.2f}x",
-            f"{row.gflops:.1f} ({row.gflops_share:.0%})",
-            f"{row.gbytes:.1f} ({row.gbytes_share:.0%})",
+            marked(f"{first.host.median / host.median:.2f}x", host, first.host),
+            marked(f"{row.gflops:.1f} ({share(row.gflops_share)})", best),
+            marked(f"{row.gbytes:.1f} ({share(row.gbytes_share)})", best),
         ]
-        if with_graph and row.graph:
-            base = first.graph.median / row.graph.median if first.graph else 0
-            cells += [microseconds(row.graph.median), f"{base:.2f}x" if base else "-"]
+        if row.graph and first.graph:
+            ratio = f"{first.graph.median / row.graph.median:.2f}x"
+            cells += [
+                marked(microseconds(row.graph.median), row.graph),
+                marked(ratio, row.graph, first.graph),
+            ]
+        elif row.graph:
+            cells += [marked(microseconds(row.graph.median), row.graph), "-"]
         elif with_graph:
             cells += ["-", "-"]
         lines.append(cells)
     rates = "; rates are of the time in a graph" if with_graph else ""
-    return f"{first.phase}: {sizes}{rates}\n{_build.table(lines)}"
+    table = f"{first.phase}: {sizes}{rates}\n{_build.table(lines)}"
+    return with_notes(table, "more than a product or a copy reached here; operands lie in caches")
+
+
+def marked(text: str, *times: Times) -> str:
+    """A figure, with a mark before it where the times that it is made of are doubtful."""
+    return f"~{text}" if any(each.doubtful for each in times) else text
+
+
+def share(value: float) -> str:
+    """A share of what is possible, which nothing exceeds."""
+    return f"{value:.0%}" if value <= 1.005 else ">100%"
+
+
+def with_notes(table: str, above: str) -> str:
+    """A table, and below it what its marks mean; ``above`` explains a share beyond 100 %."""
+    return "\n".join([table, *notes(table, above)])
+
+
+def notes(table: str, above: str) -> list[str]:
+    """What stands below a table, where it has marks."""
+    found = [_DOUBTFUL] if "~" in table else []
+    return [*found, f"{_ABOVE}{above}"] if ">100%" in table else found
 
 
 def microseconds(seconds: float) -> str:
@@ -103,24 +134,33 @@ def save(path: Path, header: dict[str, str], rows: Sequence[Any]) -> None:
     path.write_text(json.dumps({"header": header, "rows": rows_as_json}, indent=1) + "\n", "utf-8")
 
 
-def load(path: Path) -> tuple[dict[str, str], list[Row]]:
-    """Read what :func:`save` wrote.
+def load(path: Path, kind: type[RowT]) -> tuple[dict[str, str], list[RowT]]:
+    """Read what :func:`save` wrote: the header, and the rows, dataclasses of this kind.
 
     Raises:
         LltmJitError: the file cannot be read, or is of another kind.
     """
     try:
         told = json.loads(path.read_text("utf-8"))
-        return told["header"], [_row(values) for values in told["rows"]]
+        return told["header"], [kind(**_fields(values)) for values in told["rows"]]
     except OSError as error:
         raise LltmJitError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise LltmJitError(f"{path} is not a file that benchmark --json wrote") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LltmJitError(f"{path} is not a file that this benchmark's --json wrote") from error
 
 
-def _row(values: dict[str, Any]) -> Row:
-    times = {name: Times(**values[name]) if values[name] else None for name in ("host", "graph")}
-    return Row(**{**values, **times})
+def _fields(values: dict[str, Any]) -> dict[str, Any]:
+    def field(value: Any) -> Any:
+        if isinstance(value, dict):
+            return Times(**value)
+        return tuple(value) if isinstance(value, list) else value
+
+    return {name: field(value) for name, value in values.items()}
+
+
+def show_header(header: Mapping[str, str]) -> None:
+    for name, fact in header.items():
+        print(f"{name}: {fact}")
 
 
 def comparison(before: Iterable[Row], now: Iterable[Row]) -> str:
@@ -141,81 +181,46 @@ def comparison(before: Iterable[Row], now: Iterable[Row]) -> str:
         lines.append(cells + graph)
     if len(lines) == 1:
         return "no case is in both runs"
-    return _build.table(lines)
+    return with_notes(_build.table(lines), "")
 
 
 def _ratio(old: Times, new: Times) -> list[str]:
     mark = ""
-    if new.upper < old.lower:
+    if old.doubtful or new.doubtful:
+        mark = "~"
+    elif new.upper < old.lower:
         mark = "faster"
-    if new.lower > old.upper:
+    elif new.lower > old.upper:
         mark = "SLOWER"
     return [f"{new.median / old.median:.2f}", mark]
 
 
-def need_matplotlib() -> None:
-    """Look for what :func:`plot` draws with, before anything is measured.
-
-    Raises:
-        LltmJitError: matplotlib is not installed.
-    """
-    if find_spec("matplotlib") is None:
-        raise LltmJitError("--plot needs matplotlib: `python -m pip install matplotlib`")
-
-
-def plot(path: Path, header: dict[str, str], rows: list[Row]) -> None:
-    """Draw time over hidden size, both logarithmic: a panel a phase, a line an implementation."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+def plot(path: Path, header: Mapping[str, str], rows: Sequence[Row]) -> None:
+    """Draw times over the sizes: a panel a phase, a colour an implementation."""
+    sizes = list(dict.fromkeys((row.batch_size, row.input_size, row.hidden_size) for row in rows))
+    hidden = [size[2] for size in sizes]
+    sweep = len({size[0] for size in sizes}) == 1 and len(set(hidden)) == len(hidden)
+    # Sizes of which nothing but the hidden one varies are at its place; others stand side by side.
+    places = {size: float(size[2] if sweep else 2**i) for i, size in enumerate(sizes)}
     phases = list(dict.fromkeys(row.phase for row in rows))
-    figure, axes = pyplot.subplots(1, len(phases), figsize=(5 * len(phases), 4.2), squeeze=False)
+    names = dict.fromkeys(row.implementation for row in rows)
+    colors = {name: f"C{i}" for i, name in enumerate(names)}
+    times = [each for row in rows for each in (row.host, row.graph) if each]
+    figure, axes = _plots.panels(1, len(phases), (4.2, 4.2))
     for axis, phase in zip(axes[0], phases, strict=True):
-        lines: dict[str, dict[int, Times]] = defaultdict(dict)
-        for row in rows:
-            if row.phase == phase:
-                lines[row.implementation][row.hidden_size] = row.host
-        draw_lines(axis, lines)
-        axis.set_title(phase)
-        axis.set_xlabel("hidden size")
-    axes[0][0].set_ylabel("time of one call, us")
-    batches = ", ".join(str(size) for size in dict.fromkeys(row.batch_size for row in rows))
-    figure.suptitle(f"LLTM cell, {rows[0].dtype}, batch {batches}: {machine(header)}", y=0.99)
-    figure.tight_layout()
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
-
-
-def machine(header: dict[str, str]) -> str:
-    """Where figures were measured, in the title of a plot."""
-    return header.get("GPU") or f"{header['CPU']}, threads: {header.get('threads', '?')}"
-
-
-def draw_lines(axis: Any, lines: Mapping[str, Mapping[int, Times]]) -> None:
-    """Draw times by name and hidden size, both logarithmic."""
-    ends = []
-    for name, points in lines.items():
-        sizes = sorted(points)
-        times = [points[size] for size in sizes]
-        (line,) = axis.plot(sizes, [each.median * 1e6 for each in times], marker="o", ms=3)
-        lower, upper = [each.lower * 1e6 for each in times], [each.upper * 1e6 for each in times]
-        axis.fill_between(sizes, lower, upper, alpha=0.2, color=line.get_color(), lw=0)
-        ends.append((sizes[-1], times[-1].median * 1e6, name, line.get_color()))
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log")
-    axis.grid(alpha=0.3, which="major")
-    _label(axis, ends)
-
-
-def _label(axis: Any, ends: Iterable[tuple[float, float, str, str]]) -> None:
-    """Write each line's name beside its end, in its colour, no two over each other."""
-    limits = [math.log(limit) for limit in axis.get_ylim()]
-    lowest = 0.0
-    for _, time, name, color in sorted(ends, key=lambda end: end[1]):
-        height = (math.log(time) - limits[0]) / (limits[1] - limits[0])
-        height = max(height, lowest)
-        lowest = height + _LABEL_HEIGHT
-        place = {"xycoords": "axes fraction", "va": "center", "fontsize": 9, "color": color}
-        axis.annotate(f" {name}", (1.0, height), annotation_clip=False, **place)
+        for style in (_plots.HOST, _plots.GRAPH):
+            lines: dict[str, dict[float, Times]] = defaultdict(dict)
+            for row in rows:
+                of_style = row.host if style == _plots.HOST else row.graph
+                if row.phase == phase and of_style:
+                    place = places[row.batch_size, row.input_size, row.hidden_size]
+                    lines[row.implementation][place] = of_style
+            _plots.draw_lines(axis, lines, colors, style)
+        labels = [str(size[2]) if sweep else "\n".join(map(str, size)) for size in sizes]
+        _plots.label_axes(axis, dict(zip(places.values(), labels, strict=True)), times)
+        axis.set_title(phase, fontsize=10)
+        axis.set_xlabel("hidden size" if sweep else "batch, input and hidden size")
+    axes[0][0].set_ylabel("time of one call")
+    _plots.legend(figure, colors, times, _plots.STYLES if any(row.graph for row in rows) else None)
+    batch = f", batch {sizes[0][0]}" if sweep else ""
+    _plots.save(figure, f"LLTM cell, {rows[0].dtype}{batch}", header, path)

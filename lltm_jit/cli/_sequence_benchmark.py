@@ -26,6 +26,7 @@ from ._sequence_cases import (
     THEIRS,
     Case,
     floor,
+    operations,
     training_step,
 )
 from ._sequence_report import SIZES, Row
@@ -40,12 +41,28 @@ _CHECKED_STEPS = 32  # more would make of each side's rounding errors what chanc
 
 def run(args: argparse.Namespace, dtype: torch.dtype | None) -> int:
     """Measure, and print each row; 1 when a result is further from float64 than it may be."""
+    if args.given:
+        header, rows = _report.load(args.given, Row)
+        _report.show_header(header)
+        for of_dtype in _sequence_report.by_dtype(rows):
+            _sequence_report.show(of_dtype)
+    else:
+        device = _cell.device(args.cuda)
+        header = _measure.header(device)
+        _report.show_header(header)
+        rows = measure_all(args, device, dtype)
+    if args.json:
+        _report.save(args.json, header, rows)
     if args.plot:
-        _report.need_matplotlib()
-    device = _cell.device(args.cuda)
-    header = _measure.header(device)
-    for name, fact in header.items():
-        print(f"{name}: {fact}")
+        _sequence_report.plot(args.plot, header, rows)
+    above = _sequence_report.above(rows)
+    print("\nslower than their goals:" if above else "\nno goal is missed", *above, sep="\n")
+    return 1 if any(row.check.startswith("error") for row in rows) else 0
+
+
+def measure_all(
+    args: argparse.Namespace, device: torch.device, dtype: torch.dtype | None
+) -> list[Row]:
     layers = [args.layer] if args.layer else list(OURS)
     sizes = SIZES[device.type]
     if args.batch_size or args.state_size:
@@ -59,20 +76,13 @@ def run(args: argparse.Namespace, dtype: torch.dtype | None) -> int:
         compile_kernels(itertools.chain.from_iterable(cases), layers)
     rows: list[Row] = []
     for of_dtype in cases:
-        for case, phase in itertools.product(of_dtype, PHASES):
-            found = measure(case, phase, layers, args.seconds)
-            if (case, phase) == (of_dtype[0], PHASES[0]):
-                print(f"\n{_sequence_report.heading(found[0])}")
-            for row in found:
-                print(_sequence_report.line(row), flush=True)
-            rows += found
-    if args.json:
-        _report.save(args.json, header, rows)
-    if args.plot:
-        _sequence_report.plot(args.plot, header, rows)
-    above = _sequence_report.above(rows)
-    print("\nabove their goals:" if above else "\nno goal is missed", *above, sep="\n")
-    return 1 if any(row.check.startswith("error") for row in rows) else 0
+        found = (
+            row
+            for case, phase in itertools.product(of_dtype, PHASES)
+            for row in measure(case, phase, layers, args.seconds)
+        )
+        rows += _sequence_report.show(found)
+    return rows
 
 
 def compile_kernels(cases: Iterable[Case], layers: Sequence[str]) -> None:
@@ -96,7 +106,8 @@ def measure(case: Case, phase: str, layers: Sequence[str], seconds: float) -> li
     steps = {name: case.step(name, phase) for name in names}
     eager = times(case, {name: _measure.host_timer(step) for name, step in steps.items()}, seconds)
     best = in_graphs(case, steps, seconds) if on_gpu else eager
-    peak = 0.0 if on_gpu else _measure.peak(case.device, case.dtype)[0]
+    rates = [operations(case, layer, phase) / best[layer].median for layer in layers]
+    peak = 0.0 if on_gpu else _measure.peak(case.device, case.dtype, max(rates))[0]
     return [
         Row(
             layer=layer,

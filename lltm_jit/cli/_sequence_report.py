@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import _report
+from . import _plots, _report
 from ._measure import Times
+from ._report import marked, share
 from ._sequence_cases import LOOP, PHASES, THEIRS
 
 # What is aimed at, beside torch's layer with 256 steps and as many features as hidden units, on an
@@ -64,6 +65,13 @@ _MORE_COLUMNS = {
 }
 
 
+_STYLES = {False: _plots.HOST, True: _plots.GRAPH}  # of lines, in a CUDA graph
+_ABOVE = {  # why a share can be more than 100 %
+    "cpu": "quicker than the product that was measured as this machine's peak",
+    "cuda": "quicker than the floor, which is that of an H200",
+}
+
+
 @dataclass(frozen=True)
 class Row:
     """One layer at one size in one phase; seconds a step, on a GPU in a CUDA graph."""
@@ -113,6 +121,28 @@ class Row:
         return self.floor / self.ours.median
 
 
+def by_dtype(rows: Iterable[Row]) -> list[list[Row]]:
+    tables: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        tables[row.dtype].append(row)
+    return list(tables.values())
+
+
+def show(rows: Iterable[Row]) -> list[Row]:
+    """Print a table of rows, each when it is there; returns them."""
+    shown: list[Row] = []
+    lines = ""
+    for row in rows:
+        if not shown:
+            print(f"\n{heading(row)}")
+        print(line(row), flush=True)
+        shown.append(row)
+        lines += line(row)
+    for note in _report.notes(lines, _ABOVE[shown[0].device]):
+        print(note)
+    return shown
+
+
 def heading(row: Row) -> str:
     """The title of a row's table, and its columns."""
     how = ", in a CUDA graph" if row.device == "cuda" else ""
@@ -124,14 +154,18 @@ def line(row: Row) -> str:
     """The row below such a heading."""
     cells = [f"{row.batch_size}, {row.hidden_size}", row.phase, row.layer]
     for times in (row.ours, row.torch):
-        cells += [_time(times.median), _time(times.upper - times.lower)]
-    ratios = (row.ratio, row.goal, row.of_lltm, row.goal_of_lltm)
-    cells += [*map(_ratio, ratios), _time(row.floor), f"{row.share:.0%}"]
+        cells += [_median(times), _time(times.upper - times.lower)]
+    cells += [marked(_ratio(row.ratio), row.ours, row.torch), _ratio(row.goal)]
+    of_lltm = _ratio(row.of_lltm)
+    cells += [marked(of_lltm, row.ours, row.lltm) if row.lltm else of_lltm]
+    cells += [_ratio(row.goal_of_lltm), _time(row.floor), marked(share(row.share), row.ours)]
     if row.eager and row.eager_torch:
-        eager = row.eager.median / row.eager_torch.median
-        cells += [_time(row.eager.median), _time(row.eager_torch.median), _ratio(eager)]
+        eager = _ratio(row.eager.median / row.eager_torch.median)
+        cells += [_median(row.eager), _median(row.eager_torch)]
+        cells += [marked(eager, row.eager, row.eager_torch)]
     elif row.loop:
-        cells += [_time(row.loop.median), _ratio(row.ours.median / row.loop.median)]
+        cells += [_median(row.loop)]
+        cells += [marked(_ratio(row.ours.median / row.loop.median), row.ours, row.loop)]
     else:
         cells += ["-", "-"]
     return _in_columns(row, [*cells, row.check])
@@ -143,6 +177,10 @@ def _in_columns(row: Row, cells: Iterable[str]) -> str:
 
 def _columns(row: Row) -> tuple[tuple[str, int], ...]:
     return _COLUMNS + _MORE_COLUMNS[row.device]
+
+
+def _median(times: Times) -> str:
+    return marked(_time(times.median), times)
 
 
 def _time(seconds: float) -> str:
@@ -159,55 +197,68 @@ def above(rows: Iterable[Row]) -> list[str]:
     for row in rows:
         name = f"{row.layer} {row.dtype}, {row.phase}, B {row.batch_size}, H {row.hidden_size}"
         if row.goal is not None and row.ratio > row.goal:
-            found.append(f"{name}: {row.ratio:.2f} of {THEIRS[row.layer]}, goal {row.goal:.2f}")
+            ratio = marked(_ratio(row.ratio), row.ours, row.torch)
+            found.append(f"{name}: {ratio} of {THEIRS[row.layer]}, goal {row.goal:.2f}")
         goal, of_lltm = row.goal_of_lltm, row.of_lltm
-        if goal is not None and of_lltm is not None and of_lltm > goal:
-            found.append(f"{name}: {of_lltm:.2f} of the LLTM, goal {goal:.2f}")
+        if goal is not None and row.lltm and of_lltm is not None and of_lltm > goal:
+            ratio = marked(_ratio(of_lltm), row.ours, row.lltm)
+            found.append(f"{name}: {ratio} of the LLTM, goal {goal:.2f}")
     return found
 
 
-def plot(path: Path, header: dict[str, str], rows: list[Row]) -> None:
-    """Draw time a step over hidden size: a panel a type and phase, a line a layer.
+def plot(path: Path, header: Mapping[str, str], rows: Sequence[Row]) -> None:
+    """Draw time a step over hidden size: a panel a type and phase, a colour a layer.
 
     Of the batch size that most rows have.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     sizes = [row.batch_size for row in rows]
     batch_size, first = max(sizes, key=sizes.count), rows[0].layer
-    panels: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        if row.batch_size == batch_size:
-            panels[row.phase, row.dtype].append(row)
-    dtypes = list(dict.fromkeys(row.dtype for row in rows))
-    size = (5 * len(dtypes), 8)
-    figure, axes = pyplot.subplots(len(PHASES), len(dtypes), figsize=size, squeeze=False)
-    for (phase, dtype), points in panels.items():
-        axis = axes[PHASES.index(phase)][dtypes.index(dtype)]
-        floors = {row.hidden_size: row.floor * 1e6 for row in points if row.layer == first}
-        axis.plot(sorted(floors), [floors[hidden] for hidden in sorted(floors)], "k:", lw=1)
-        _report.draw_lines(axis, _lines(points))
-        axis.set_title(f"{dtype}, {phase}")
+    rows = [row for row in rows if row.batch_size == batch_size]
+    tables = by_dtype(rows)
+    places = {float(row.hidden_size): str(row.hidden_size) for row in rows}
+    every = [(row.ours, row.torch, row.eager, row.eager_torch, row.loop) for row in rows]
+    times = [each for of_row in every for each in of_row if each]
+    floors = [Times(row.floor, row.floor, row.floor, row.floor, 1) for row in rows]
+    colors = {name: f"C{i}" for i, name in enumerate(_names(rows))}
+    figure, axes = _plots.panels(len(PHASES), len(tables), (4.2, 3.6))
+    for column, table in zip(axes.T, tables, strict=True):
+        for axis, phase in zip(column, PHASES, strict=True):
+            points = [row for row in table if row.phase == phase]
+            floor = {row.hidden_size: 1e6 * row.floor for row in points if row.layer == first}
+            axis.plot(sorted(floor), [floor[hidden] for hidden in sorted(floor)], "k:", lw=1)
+            for graph, style in _STYLES.items():
+                _plots.draw_lines(axis, _lines(points, graph), colors, style)
+            _plots.label_axes(axis, places, [*times, *floors])
+            axis.set_title(f"{table[0].dtype}, {phase}", fontsize=10)
     for axis in axes[-1]:
         axis.set_xlabel("hidden size")
     for left, *_ in axes:
-        left.set_ylabel(f"us a step (dotted: the {first}'s floor)")
-    how = f"batch {batch_size}, {rows[0].steps} steps"
-    figure.suptitle(f"Recurrent layers, {how}: {_report.machine(header)}", y=0.99)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+        left.set_ylabel("time of one step")
+    styles = _plots.STYLES if rows[0].device == "cuda" else {}
+    _plots.legend(figure, colors, times, {**styles, f"the {first}'s floor": ":"})
+    title = f"Recurrent layers, batch {batch_size}, {rows[0].steps} steps"
+    _plots.save(figure, title, header, path)
 
 
-def _lines(rows: Iterable[Row]) -> dict[str, dict[int, Times]]:
-    """Times by name and hidden size."""
-    lines: dict[str, dict[int, Times]] = defaultdict(dict)
+def _names(rows: Iterable[Row]) -> list[str]:
+    """Of the lines, the layers' own first."""
+    rows = list(rows)
+    theirs = [THEIRS[row.layer] for row in rows]
+    loops = [LOOP for row in rows if row.loop]
+    return list(dict.fromkeys([*(row.layer for row in rows), *theirs, *loops]))
+
+
+def _lines(rows: Iterable[Row], in_graph: bool) -> dict[str, dict[float, Times]]:
+    """Times by name and hidden size: those in a CUDA graph, or as the host calls."""
+    lines: dict[str, dict[float, Times]] = defaultdict(dict)
     for row in rows:
-        lines[row.layer][row.hidden_size] = row.ours
-        lines[THEIRS[row.layer]][row.hidden_size] = row.torch
-        if row.loop:
+        on_gpu = row.device == "cuda"
+        ours, theirs = (row.eager, row.eager_torch) if on_gpu else (row.ours, row.torch)
+        if in_graph:
+            ours, theirs = (row.ours, row.torch) if on_gpu else (None, None)
+        for name, times in ((row.layer, ours), (THEIRS[row.layer], theirs)):
+            if times:
+                lines[name][row.hidden_size] = times
+        if row.loop and not in_graph:
             lines[LOOP][row.hidden_size] = row.loop
     return lines

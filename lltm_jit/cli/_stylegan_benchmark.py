@@ -38,13 +38,29 @@ _MOST_INPUTS = 16
 
 def run(args: argparse.Namespace, dtype: torch.dtype | None) -> int:
     """Measure, and print each row; 1 when a result is further from float64 than it may be."""
+    if args.given:
+        header, rows = _report.load(args.given, Row)
+        errors = _stylegan_report.load_errors(args.given)
+        _report.show_header(header)
+        for table in _stylegan_report.by_group(rows):
+            _stylegan_report.show(table, max(len(row.case) for row in table))
+    else:
+        native.load("stylegan")
+        device = _cell.device(args.cuda, "stylegan")
+        header = _measure.header(device)
+        _report.show_header(header)
+        rows, errors = measure_all(args, device, dtype)
+    print(f"\n{_stylegan_report.error_table(errors)}")
+    if args.json:
+        _stylegan_report.save(args.json, header, rows, errors)
     if args.plot:
-        _report.need_matplotlib()
-    native.load("stylegan")
-    device = _cell.device(args.cuda, "stylegan")
-    header = _measure.header(device)
-    for name, fact in header.items():
-        print(f"{name}: {fact}")
+        _stylegan_report.plot(args.plot, header, rows)
+    return 0 if all(error.good for error in errors) else 1
+
+
+def measure_all(
+    args: argparse.Namespace, device: torch.device, dtype: torch.dtype | None
+) -> tuple[list[Row], list[Error]]:
     operators = [args.only] if args.only else OPERATORS
     dtypes = [dtype] if dtype else DTYPES[device.type]
     shapes = [tuple(args.shape)] if args.shape else SHAPES[device.type]
@@ -55,18 +71,9 @@ def run(args: argparse.Namespace, dtype: torch.dtype | None) -> int:
     rows = []
     for group in groups(operators, dtypes, shapes, device):
         width = max(len(case.name) for case, _ in group)
-        for case, graph in group:
-            row = measure(case, args.seconds, graph)
-            if (case, graph) == group[0]:
-                print(f"\n{_stylegan_report.heading(row, width)}")
-            print(_stylegan_report.line(row, width), flush=True)
-            rows.append(row)
-    print(f"\n{_stylegan_report.error_table(errors)}")
-    if args.json:
-        _stylegan_report.save(args.json, header, rows, errors)
-    if args.plot:
-        _stylegan_report.plot(args.plot, header, rows)
-    return 0 if all(error.good for error in errors) else 1
+        found = (measure(case, args.seconds, graph) for case, graph in group)
+        rows += _stylegan_report.show(found, width)
+    return rows, errors
 
 
 def groups(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from . import _build
+from . import _build, _plots, _report
 from ._measure import Times
-from ._report import in_columns, machine, microseconds
+from ._report import in_columns, marked, microseconds
 
 # The most that a result may be off, as a multiple of rounding alone: filtered_lrelu multiplies
 # halves, and pairs of halves for a float. In double plain PyTorch is the exact result.
@@ -20,6 +20,9 @@ _LIMIT_OF_DOUBLE = 1e-13
 _COLUMNS = ("case", "phase", "median", "IQR", "of copy", "plain PyTorch", "IQR", "ratio")
 _WIDTHS = (18, 11, 9, 7, 13, 9, 5)  # of those after the first
 _COLORS = {"kernels": "C0", "plain PyTorch": "C1"}
+_PALE = 0.4  # opacity of what is not to be relied on
+_COLUMNS_OF_PLOT = 2
+_ABOVE = "quicker than a copy of as many bytes: on a CPU operands lie in caches"
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,10 @@ class Row:
     kernels: Times
     plain: Times
     copy: Times
+
+    @property
+    def times(self) -> tuple[Times, ...]:
+        return (self.kernels, self.plain, self.copy)
 
     @property
     def share(self) -> float:
@@ -82,15 +89,38 @@ def heading(row: Row, width: int) -> str:
     return f"{title}\n{in_columns(_COLUMNS, (width, *_WIDTHS))}"
 
 
+def by_group(rows: Iterable[Row]) -> list[list[Row]]:
+    tables: dict[tuple, list[Row]] = defaultdict(list)
+    for row in rows:
+        tables[row.group].append(row)
+    return list(tables.values())
+
+
+def show(rows: Iterable[Row], width: int) -> list[Row]:
+    """Print a table of rows, each when it is there, the first column of `width`; returns them."""
+    shown: list[Row] = []
+    lines = ""
+    for row in rows:
+        if not shown:
+            print(f"\n{heading(row, width)}")
+        print(line(row, width), flush=True)
+        shown.append(row)
+        lines += line(row, width)
+    for note in _report.notes(lines, _ABOVE):
+        print(note)
+    return shown
+
+
 def line(row: Row, width: int) -> str:
     """The row below such a heading."""
-    share, ratio = f"{row.share:.0%}", f"{row.ratio:.3f}"
+    share = marked(_report.share(row.share), row.kernels, row.copy)
+    ratio = marked(f"{row.ratio:.3f}", row.kernels, row.plain)
     cells = [row.case, row.phase, *_middle(row.kernels), share, *_middle(row.plain), ratio]
     return in_columns(cells, (width, *_WIDTHS))
 
 
 def _middle(times: Times) -> list[str]:
-    return [microseconds(times.median), microseconds(times.upper - times.lower)]
+    return [marked(microseconds(times.median), times), microseconds(times.upper - times.lower)]
 
 
 def error_table(errors: Iterable[Error]) -> str:
@@ -111,39 +141,50 @@ def save(path: Path, header: dict[str, str], rows: list[Row], errors: list[Error
     path.write_text(json.dumps({"header": header, **parts}, indent=1) + "\n", "utf-8")
 
 
-def plot(path: Path, header: dict[str, str], rows: Iterable[Row]) -> None:
+def load_errors(path: Path) -> list[Error]:
+    """Those in a file that :func:`save` wrote."""
+    return [Error(**values) for values in json.loads(path.read_text("utf-8"))["errors"]]
+
+
+def plot(path: Path, header: Mapping[str, str], rows: Iterable[Row]) -> None:
     """Draw the shares of the copy's bandwidth as bars: a panel for each dtype and shape."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    panels: dict[tuple, list[Row]] = defaultdict(list)
+    tables: dict[tuple, list[Row]] = defaultdict(list)
     for row in rows:
-        panels[(row.dtype, row.shape, row.device)].append(row)
-    longest = max(map(len, panels.values()))
-    size = (7 * len(panels), 1.5 + 0.22 * longest)
-    figure, axes = pyplot.subplots(1, len(panels), figsize=size, squeeze=False)
-    for axis, (key, points) in zip(axes[0], panels.items(), strict=True):
-        _panel(axis, points)
-        axis.set_title(f"{key[0]}, {list(key[1])}, {key[2]}", fontsize=9)
-    axes[0][0].legend(fontsize=8)
-    figure.suptitle(f"StyleGAN operators, bandwidth as part of a copy's: {machine(header)}")
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+        tables[(row.dtype, row.shape, row.device, row.in_graph)].append(row)
+    longest = max(map(len, tables.values()))
+    columns = min(len(tables), _COLUMNS_OF_PLOT)
+    lines = -(-len(tables) // columns)
+    size = (4.5 + 2.5 / columns, 1.2 + 0.2 * longest)
+    figure, axes = _plots.panels(lines, columns, size, share="x")
+    for axis in axes.flat[len(tables) :]:
+        axis.set_visible(False)
+    for axis, ((dtype, shape, device, in_graph), table) in zip(
+        axes.flat, tables.items(), strict=False
+    ):
+        _panel(axis, table)
+        how = ", in a CUDA graph" if in_graph else ", as the host calls" if device == "cuda" else ""
+        axis.set_title(f"{dtype}, {list(shape)}{how}", fontsize=9)
+    every = [each for table in tables.values() for row in table for each in row.times]
+    _plots.legend(figure, _COLORS, every, mark="pale", lines={"a copy": ":"}, band=False)
+    _plots.save(figure, "StyleGAN operators: bandwidth, as a share of a copy's", header, path)
 
 
 def _panel(axis: Any, rows: list[Row]) -> None:
     names = [f"{row.operator}: {row.case}, {row.phase}" for row in rows]
-    shares = {
-        "kernels": [row.share for row in rows],
-        "plain PyTorch": [row.share * row.ratio for row in rows],
-    }
-    for (name, values), offset in zip(shares.items(), (-0.2, 0.2), strict=True):
-        places = [place + offset for place in range(len(names))]
-        axis.barh(places, [100 * value for value in values], 0.4, label=name, color=_COLORS[name])
+    for name, offset in (("kernels", -0.2), ("plain PyTorch", 0.2)):
+        for row_number, row in enumerate(rows):
+            times = row.kernels if name == "kernels" else row.plain
+            axis.barh(
+                row_number + offset,
+                100 * row.copy.median / times.median,
+                0.4,
+                color=_COLORS[name],
+                alpha=_PALE if times.doubtful or row.copy.doubtful else 1.0,
+            )
+    axis.axvline(100, color="black", ls=":", lw=1)
     axis.set_yticks(range(len(names)), names, fontsize=7)
-    axis.invert_yaxis()
+    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.tick_params(labelbottom=True)
     axis.set_xlabel("% of a copy's bandwidth")
     axis.grid(axis="x", alpha=0.3)
+    axis.set_axisbelow(True)
