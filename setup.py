@@ -28,7 +28,18 @@ FOLDERS = {
 SUFFIXES = ("h", "cuh", "cpp", "cu", "json", "md", "py", "toml")
 SOURCE_PATTERNS = [f"**/*.{suffix}" for suffix in SUFFIXES]
 # Benchmarks of the project itself, which are not installed with it.
-CHECKOUT_ONLY = ("benchmark", "_*_benchmark", "_opponent", "_report", "_stylegan_*")
+CHECKOUT_ONLY = (
+    "benchmark",
+    "_benchmark_*",
+    "_*_benchmark",
+    "_machine",
+    "_opponent",
+    "_plots",
+    "_recorder",
+    "_report",
+    "_sequence_*",
+    "_stylegan_*",
+)
 
 
 class Package(build_py):

@@ -14,7 +14,9 @@ from pathlib import Path
 _THREADS = Path("/proc/self/task")
 _PROCESSORS = Path("/proc/stat")
 _IDLE = (3, 4)  # the columns of a processor's line that are no work: idle, and waiting for disks
-LIMIT = 0.05  # of the time, from which on a measurement is not to be relied on
+LIMIT = 0.05  # of the time that threads waited: beyond it a measurement is not to be relied on
+LIMIT_OF_OTHERS = 0.1  # of the processors
+NOTE = "~ not to be relied on: other programs had more than 10 % of the processors meanwhile"
 
 
 class Waiting:
@@ -55,6 +57,15 @@ class Others:
         seconds = time.perf_counter() - self._began
         everything, ours = (now - then for now, then in zip(_work(), self._before, strict=True))
         return max(0.0, everything - ours) / (seconds * len(_processors()))
+
+    def many(self) -> bool:
+        """Whether that is too much for what was measured to be relied on."""
+        return self.share() > LIMIT_OF_OTHERS
+
+
+def marked(text: str, doubtful: bool) -> str:
+    """A figure, with a mark before it where it is not to be relied on."""
+    return f"~{text}" if doubtful else text
 
 
 def _work() -> tuple[float, float]:

@@ -16,13 +16,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from lltm_jit import native
 from lltm_jit.jit import LltmJitError, Toolchain, detect, knobs, prebuilt
 from lltm_jit.jit.process import find_ninja
 
-from . import _build
+from . import _build, _busy
 
 _IMPORTS = 7
 
@@ -81,13 +82,17 @@ print(time.perf_counter() - middle)
 
 @dataclass(frozen=True)
 class Line:
-    """Seconds of ours, those of the other side where there is one, and the ratio aimed at."""
+    """Seconds of ours, those of the other side where there is one, and the ratio aimed at.
+
+    ``busy`` says that other programs had a part of the processors meanwhile.
+    """
 
     title: str
     ours: float
     other: float | None
     other_title: str
     goal: float
+    busy: bool = False
 
     @property
     def good(self) -> bool:
@@ -108,10 +113,14 @@ def run(opponent: Path | None, defines: list[str]) -> int:
     for line in lines:
         comparison = ["-"] * 4
         if line.other is not None:
-            ratio = f"{line.ours / line.other:.3f}{'' if line.good else '  above'}"
+            ratio = _busy.marked(f"{line.ours / line.other:.3f}", line.busy)
+            ratio += "" if line.good else "  above"
             comparison = [f"{line.other:.3f} s", ratio, f"{line.goal:.3f}", line.other_title]
-        rows.append([line.title, f"{line.ours:.3f} s", *comparison])
+        ours = _busy.marked(f"{line.ours:.3f} s", line.busy)
+        rows.append([line.title, ours, *comparison])
     print(_build.table(rows))
+    if any(line.busy for line in lines):
+        print(_busy.NOTE)
     return 0 if all(line.good for line in lines) else 1
 
 
@@ -123,27 +132,31 @@ def measure(
     edits = [edited_cpp, *([edited_cuda] if tools.cuda else [])]
     theirs: dict[str, float] = {}
     sources: list[Path] = []
+    others = _busy.Others()
     if opponent is not None:
         say("torch's load of the opponent")
         theirs, sources = torch_seconds(folder, opponent, defines, tools)
     say("this engine")
     output = python(folder, _OURS, str(folder), str(kernels), *edits).splitlines()
     ours, directory = json.loads(output[-2]), Path(output[-1])
-    yield Line("cold build of the package", ours["cold"], theirs.get("cold"), "torch, cold", 0.5)
+    line = partial(Line, busy=others.many())
+    yield line("cold build of the package", ours["cold"], theirs.get("cold"), "torch, cold", 0.5)
     cpp = next((source for source in sources if source.suffix != ".cu"), Path())
     title, torch_title = f"edit of {edited_cpp}", f"torch, {cpp.name}"
-    yield Line(title, ours[edited_cpp], theirs.get(str(cpp)), torch_title, 1 / 3)
+    yield line(title, ours[edited_cpp], theirs.get(str(cpp)), torch_title, 1 / 3)
     if tools.cuda:
         alone = alone_seconds(directory, kernels / edited_cuda)
         title = f"edit of {edited_cuda}"
-        yield Line(title, ours[edited_cuda], 2.0, "2 s, for a small op", 1.0)
-        yield Line(title, ours[edited_cuda], alone, "nvcc and link alone", 1.3)
+        yield line(title, ours[edited_cuda], 2.0, "2 s, for a small op", 1.0)
+        yield line(title, ours[edited_cuda], alone, "nvcc and link alone", 1.3)
         for cuda in (source for source in sources if source.suffix == ".cu"):
-            yield Line(title, ours[edited_cuda], theirs[str(cuda)], f"torch, {cuda.name}", 1 / 20)
+            yield line(title, ours[edited_cuda], theirs[str(cuda)], f"torch, {cuda.name}", 1 / 20)
     say("cached import")
+    others = _busy.Others()
     python(folder, "import lltm_jit")
     seconds = [float(python(folder, _IMPORT)) for _ in range(_IMPORTS)]
-    yield Line("cached import beyond torch's", statistics.median(seconds), 0.05, "50 ms", 1.0)
+    middle, busy = statistics.median(seconds), others.many()
+    yield Line("cached import beyond torch's", middle, 0.05, "50 ms", 1.0, busy)
 
 
 def copy_of_package(folder: Path) -> Path:

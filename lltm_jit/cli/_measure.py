@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from lltm_jit import __version__
 from lltm_jit.jit import LltmJitError
 
 from . import _busy
@@ -279,36 +275,3 @@ def _peak(device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
     timers = [host_timer(lambda: matrix @ matrix), host_timer(lambda: target.copy_(block))]
     product, copy = take_turns(timers, 0.3)
     return 2 * size**3 / product.least, 2 * block.numel() / copy.least
-
-
-def header(device: torch.device) -> dict[str, str]:
-    """The machine and the versions that figures belong to."""
-    facts = {
-        "GPU": torch.cuda.get_device_name(device) if device.type == "cuda" else "",
-        "CPU": _processor(),
-        "threads": str(torch.get_num_threads()),
-        "torch": torch.__version__,
-        "CUDA": torch.version.cuda or "",
-        "lltm_jit": f"{__version__} {_commit()}".strip(),
-    }
-    return {name: fact for name, fact in facts.items() if fact}
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
-def _commit() -> str:
-    """The commit of the checkout; empty in an installed copy."""
-    here = Path(__file__).parent
-    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--exclude", "*"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True)
-    except OSError:
-        return ""
-    return done.stdout.strip()

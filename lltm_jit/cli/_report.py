@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from lltm_jit.jit import LltmJitError
 
-from . import _build, _plots
+from . import _build, _busy, _plots
 from ._measure import Times
 
 RowT = TypeVar("RowT")
@@ -100,7 +100,7 @@ def _table(rows: list[Row]) -> str:
 
 def marked(text: str, *times: Times) -> str:
     """A figure, with a mark before it where the times that it is made of are doubtful."""
-    return f"~{text}" if any(each.doubtful for each in times) else text
+    return _busy.marked(text, any(each.doubtful for each in times))
 
 
 def share(value: float) -> str:

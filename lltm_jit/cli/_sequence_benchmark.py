@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import _cell, _measure, _report, _sequence_report
+from . import _cell, _machine, _measure, _report, _sequence_report
 from ._measure import Times
 from ._recorder import compile_variants
 from ._sequence_cases import (
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace, dtype: torch.dtype | None) -> int:
             _sequence_report.show(of_dtype)
     else:
         device = _cell.device(args.cuda)
-        header = _measure.header(device)
+        header = _machine.header(device)
         _report.show_header(header)
         rows = measure_all(args, device, dtype)
     if args.json:

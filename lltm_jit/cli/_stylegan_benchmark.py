@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lltm_jit import native
 
-from . import _cell, _measure, _report, _stylegan_report
+from . import _cell, _machine, _measure, _report, _stylegan_report
 from ._recorder import Recorder
 from ._stylegan_cases import FORWARD, OPERATORS, Case, Shape, cases, compile_kernels
 from ._stylegan_report import Error, Row
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace, dtype: torch.dtype | None) -> int:
     else:
         native.load("stylegan")
         device = _cell.device(args.cuda, "stylegan")
-        header = _measure.header(device)
+        header = _machine.header(device)
         _report.show_header(header)
         rows, errors = measure_all(args, device, dtype)
     print(f"\n{_stylegan_report.error_table(errors)}")
