@@ -6,11 +6,21 @@ import threading
 import pytest
 from small_checkout import copy_with_my_op, copy_with_small_families, environment
 
+from lltm_jit.cli._busy import Others
+from lltm_jit.cli._measure import Times
+
 
 @pytest.fixture(scope="session")
 def shared_root(tmp_path_factory):
     """One cache for all builds of the copies, apart from the user's own."""
     return tmp_path_factory.mktemp("extensions")
+
+
+@pytest.fixture
+def idle(monkeypatch):
+    """Nothing that is measured is marked, however busy the machine is that runs the tests."""
+    monkeypatch.setattr(Times, "doubtful", False)
+    monkeypatch.setattr(Others, "many", lambda others: False)
 
 
 @pytest.fixture

@@ -2,14 +2,18 @@
 
 import json
 import re
+import subprocess
+import sys
+from dataclasses import replace
 
 import pytest
 import torch
 
 from lltm_jit import functional
-from lltm_jit.cli import _measure, _report, main
+from lltm_jit.cli import _measure, _plots, _report, main
 from lltm_jit.cli._measure import PHASES, Case, Times
 
+CPU = torch.device("cpu")
 QUICK = ["-b", "2", "-f", "3", "-s", "4", "--seconds", "0.005"]
 
 OPPONENT = """
@@ -46,7 +50,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 """
 
 
-def test_tables_of_every_implementation_and_phase(capsys):
+def test_tables_of_every_implementation_and_phase(capsys, idle):
     assert main(["benchmark", *QUICK]) == 0
     header, *tables = capsys.readouterr().out.split("\n\n")
     assert f"torch: {torch.__version__}" in header
@@ -82,7 +86,7 @@ def test_16_bit_types_match_within_their_precision(capsys, dtype):
     assert "error" not in capsys.readouterr().out
 
 
-def test_json_is_what_compare_reads(capsys, tmp_path):
+def test_json_is_what_compare_reads(capsys, tmp_path, idle):
     file = tmp_path / "figures.json"
     assert main(["benchmark", *QUICK, "--json", str(file)]) == 0
     saved = json.loads(file.read_text())
@@ -110,7 +114,7 @@ def row(median, spread, implementation="fused"):
     ("now", "mark"),
     [
         (row(2.0, 0.1), ["2.00", "SLOWER"]),
-        (row(0.5, 0.1), ["0.50", "faster"]),
+        (row(0.5, 0.05), ["0.50", "faster"]),
         (row(1.1, 0.1), ["us", "1.10"]),
     ],
 )
@@ -128,7 +132,99 @@ def test_compare_with_another_kind_of_file(capsys, tmp_path, text):
     file = tmp_path / "other.json"
     file.write_text(text)
     assert main(["benchmark", *QUICK, "--compare", str(file)]) == 1
-    assert f"{file} is not a file that benchmark --json wrote" in capsys.readouterr().err
+    assert f"{file} is not a file that this benchmark's --json wrote" in capsys.readouterr().err
+
+
+def test_figures_of_a_busy_machine_are_marked():
+    quiet = row(1.0, 0.1)
+    spread, waited = Times(1.0, 1.0, 2.0, 3.0, 9), Times(2.0, 2.0, 2.0, 2.0, 9, waited=0.3)
+    for busy in (replace(quiet, host=spread), replace(quiet, host=waited)):
+        first, second, note = _report.tables([quiet, busy]).splitlines()[2:]
+        assert "~" not in first
+        assert re.search(r" match +~2000000.0 us .* us +~0\.50x +~1\.0 \(10%\) +~1", second)
+        assert note.startswith("~ not to be relied on: the machine was busy")
+        assert _report.comparison([quiet], [busy]).splitlines()[1].endswith(" 2.00        ~")
+
+
+def test_no_share_is_above_100_percent():
+    table = _report.tables([replace(row(1.0, 0.1), gflops_share=1.98, gbytes_share=1.004)])
+    assert table.splitlines()[2].endswith(" 1.0 (>100%)  1.0 (100%)")
+    assert table.splitlines()[3].startswith(">100%: ")
+
+
+def test_a_peak_that_is_exceeded_is_measured_again(monkeypatch):
+    found = [(1.0, 9.0), (1.5, 8.0), (3.0, 7.0), (4.0, 6.0)]
+    monkeypatch.setattr(_measure, "_peaks", {})
+    monkeypatch.setattr(_measure, "_peak", lambda *_: found.pop(0))
+    assert _measure.peak(CPU, torch.float) == (1.0, 9.0)
+    assert _measure.peak(CPU, torch.float, 2.0) == (3.0, 9.0)
+    assert _measure.peak(CPU, torch.float, 2.0) == (3.0, 9.0)
+    assert len(found) == 1
+
+
+SPIN = "import time\nend = time.monotonic() + {}\nwhile time.monotonic() < end: pass"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux tells it")
+def test_waiting_for_a_processor_is_seen():
+    """Two programs on one processor."""
+    measuring = f"""
+import os, subprocess, sys
+from lltm_jit.cli._busy import Others, Waiting
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+other = subprocess.Popen([sys.executable, "-c", {SPIN.format(9)!r}])
+waiting, others = Waiting(), Others()
+{SPIN.format(1)}
+print(waiting.share(), others.share())
+other.kill()
+"""
+    done = subprocess.run([sys.executable, "-c", measuring], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    waited, others = map(float, done.stdout.split())
+    assert waited > 0.2
+    assert others > 0.2
+
+
+def test_figures_of_a_file_are_shown_and_drawn(capsys, tmp_path):
+    figures, drawing = tmp_path / "gpu.json", tmp_path / "plot.svg"
+    rows = [replace(row(1.0, 0.1), graph=row(0.5, 0.01).host), row(1.0, 0.1, "aten")]
+    _report.save(figures, {"GPU": "a GPU"}, rows)
+    assert main(["benchmark", "--from", str(figures), "--plot", str(drawing)]) == 0
+    assert capsys.readouterr().out == f"GPU: a GPU\n\n{_report.tables(rows)}\n"
+    assert drawing.read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "ticks"),
+    [
+        (12, 18, [10, 20]),
+        (3, 70, [2, 5, 10, 20, 50, 100]),
+        (10, 10, [10, 20, 50]),
+        (0.3, 40000, [0.1, 1, 10, 100, 1000, 10000, 100000]),
+    ],
+)
+def test_ticks_of_a_plot_are_round_numbers_around_the_times(least, most, ticks):
+    assert _plots.round_numbers(least, most) == pytest.approx(ticks)
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--plot", "x.gif"], "expected a name that ends in one of .png, .svg, .pdf, "),
+        (["--seconds", "-1"], "expected seconds above 0, but got '-1'"),
+        (["--layer", "GRU"], "--layer is an option of sequence, not of cell"),
+        (["jit", "--json", "x"], "--json is an option of cell, sequence, stylegan, not of jit"),
+        (["stylegan", "--from", "x", "-r", "5"], "--runs is an option of py, cpp, cuda, not of"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_the_measuring(capsys, words, error):
+    with pytest.raises(SystemExit):
+        main(["benchmark", *words])
+    said = capsys.readouterr()
+    assert f"error: {error}" in said.err.replace("argument --plot: ", "").replace(
+        "argument --seconds: ", ""
+    )
+    assert said.out == ""
 
 
 @pytest.mark.parametrize("flag", ["--json", "--plot"])
@@ -141,7 +237,7 @@ def test_a_file_where_none_can_be_is_refused_before_the_measuring(capsys, tmp_pa
 
 
 def test_a_plot_without_matplotlib_is_refused_before_the_measuring(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(_report, "find_spec", lambda name: None)
+    monkeypatch.setattr(_plots, "find_spec", lambda name: None)
     assert main(["benchmark", *QUICK, "--plot", str(tmp_path / "plot.png")]) == 1
     said = capsys.readouterr()
     assert "--plot needs matplotlib: `python -m pip install matplotlib`" in said.err
@@ -155,7 +251,7 @@ def test_plot_is_drawn(tmp_path):
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
-def test_an_opponent_is_built_checked_and_comes_first(capsys, tmp_path):
+def test_an_opponent_is_built_checked_and_comes_first(capsys, tmp_path, idle):
     directory = tmp_path / "theirs"
     directory.mkdir()
     (directory / "theirs.cpp").write_text(OPPONENT)

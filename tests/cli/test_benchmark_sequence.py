@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lltm_jit.cli import _report, _sequence_benchmark, _sequence_report, main
+from lltm_jit.cli import _plots, _report, _sequence_benchmark, _sequence_report, main
+from lltm_jit.cli._benchmark_arguments import LAYERS
 from lltm_jit.cli._measure import Times
 from lltm_jit.cli._recorder import Recorder
 from lltm_jit.cli._sequence_cases import (
@@ -20,7 +21,6 @@ from lltm_jit.cli._sequence_cases import (
     gpu_floor,
     operations,
 )
-from lltm_jit.cli.benchmark import LAYERS
 
 CPU, GPU, META = (torch.device(name) for name in ("cpu", "cuda", "meta"))
 CASE = Case(2, 8, 3, torch.float, CPU)
@@ -37,7 +37,9 @@ def quick_clock(monkeypatch):
         return [flat((1 + i) * 1e-3 / n) for i, n in enumerate(calls)]
 
     monkeypatch.setattr(_sequence_benchmark._measure, "take_turns", take_turns)
-    monkeypatch.setattr(_sequence_benchmark._measure, "peak", lambda device, dtype: (1e9, 1e9))
+    monkeypatch.setattr(
+        _sequence_benchmark._measure, "peak", lambda device, dtype, operations: (1e9, 1e9)
+    )
 
 
 def flat(seconds):
@@ -199,8 +201,51 @@ def test_plot_is_drawn(tmp_path):
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_plot_has_times_in_a_graph_beside_those_of_the_host():
+    rows = [row(layer, hidden_size=h) for layer in OURS for h in (1, 2)]
+    in_graph, host = (_sequence_report._lines(rows, graph) for graph in (True, False))
+    assert set(in_graph) == set(host) == {*OURS, "nn.LSTM", "nn.GRU"}
+    assert (in_graph["LSTM"][2], host["LSTM"][2]) == (flat(1e-6), flat(2e-6))
+
+
+def test_figures_of_a_busy_machine_are_marked(capsys):
+    busy = replace(flat(1.5e-6), waited=0.2)
+    quiet = row("LSTM", lltm=flat(1e-6))
+    _sequence_report.show([quiet, replace(quiet, ours=busy)])
+    first, second, note = capsys.readouterr().out.splitlines()[3:]
+    assert "~" not in first
+    figures = "~1.500 0.000 4.000 0.000 ~0.38 - ~1.50 1.40 0.250 ~17% 2.000 4.000 0.50 match"
+    assert second.split()[4:] == figures.split()
+    assert note.startswith("~ not to be relied on: the machine was busy")
+    assert _sequence_report.above([replace(quiet, ours=busy)]) == [
+        "LSTM float16, forward, B 16, H 128: ~1.50 of the LLTM, goal 1.40"
+    ]
+
+
+def test_no_share_of_the_floor_is_above_100_percent(capsys):
+    _sequence_report.show([row(floor=2e-6)])
+    *_, line, note = capsys.readouterr().out.splitlines()
+    assert " >100% " in line
+    assert note == ">100%: quicker than the floor, which is that of an H200"
+
+
+def test_figures_of_a_file_are_shown_and_drawn(capsys, tmp_path):
+    figures, drawing = tmp_path / "gpu.json", tmp_path / "plot.svg"
+    rows = [row(layer, phase=phase) for phase in PHASES for layer in OURS]
+    _report.save(figures, {"GPU": "a GPU"}, rows)
+    command = ["benchmark", "sequence", "--from", str(figures), "--plot", str(drawing)]
+    assert main(command) == 0
+    header, table, _ = capsys.readouterr().out.split("\n\n")
+    assert header == "GPU: a GPU"
+    assert table.splitlines() == [
+        *_sequence_report.heading(rows[0]).splitlines(),
+        *map(_sequence_report.line, rows),
+    ]
+    assert drawing.read_text().startswith("<?xml")
+
+
 def test_plot_without_matplotlib_is_refused_before_the_measuring(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(_report, "find_spec", lambda name: None)
+    monkeypatch.setattr(_plots, "find_spec", lambda name: None)
     assert main([*QUICK, "--plot", str(tmp_path / "plot.png")]) == 1
     assert "forward" not in capsys.readouterr().out
 

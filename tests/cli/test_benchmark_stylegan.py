@@ -2,14 +2,15 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import torch
 
 from lltm_jit.cli import _stylegan_benchmark, _stylegan_report, main
+from lltm_jit.cli._benchmark_arguments import STYLEGAN
 from lltm_jit.cli._measure import Times
 from lltm_jit.cli._stylegan_cases import BACKWARD, FORWARD, OPERATORS, WITH_SIGNS, cases
-from lltm_jit.cli.benchmark import STYLEGAN
 
 QUICK = ["benchmark", "stylegan", "--shape", "1", "2", "8", "8", "--seconds", "0.001"]
 CPU = torch.device("cpu")
@@ -24,7 +25,7 @@ def test_the_command_knows_every_operator():
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_tables_and_file(operator, capsys, tmp_path):
+def test_tables_and_file(operator, capsys, tmp_path, idle):
     file = tmp_path / "figures.json"
     wanted = [*QUICK, "--only", operator, "--dtype", "float", "--json", str(file)]
     assert main(wanted) == 0
@@ -128,10 +129,34 @@ def test_share_and_ratio():
     assert (one.share, one.ratio) == (0.5, 0.25)
 
 
+def test_a_busy_machine_and_more_than_a_copy_are_told_of(capsys):
+    one = row(2.0, 8.0, 1.0)
+    busy = replace(one, kernels=Times(1.0, 1.0, 2.0, 3.0, 9))
+    _stylegan_report.show([one, busy, row(1.0, 8.0, 2.0)], 4)
+    quiet, marked, quick, *notes = capsys.readouterr().out.splitlines()[3:]
+    assert quiet.split()[-6:] == ["50%", "8000000.0", "us", "0.0", "us", "0.250"]
+    assert " ~50% " in marked
+    assert marked.endswith(" ~0.250")
+    assert " >100% " in quick
+    assert [note.split(" ")[0] for note in notes] == ["~", ">100%:"]
+
+
 def test_plot_is_drawn(tmp_path):
     file = tmp_path / "plot.png"
     _stylegan_report.plot(file, {"CPU": "one"}, [row(2.0, 8.0, 1.0)])
     assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_figures_of_a_file_are_shown_and_drawn(capsys, tmp_path):
+    figures, drawing = tmp_path / "gpu.json", tmp_path / "plot.svg"
+    error = _stylegan_report.Error("bias_act", "tanh", "float32", 1.0, 0.0, 0.0, 0.0, 0.0)
+    _stylegan_report.save(figures, {"GPU": "a GPU"}, [row(2.0, 8.0, 1.0)], [error])
+    command = ["benchmark", "stylegan", "--from", str(figures), "--plot", str(drawing)]
+    assert main(command) == 1  # for the error
+    header, times, errors = capsys.readouterr().out.split("\n\n")
+    assert (header, times.splitlines()[0]) == ("GPU: a GPU", "bias_act: float32, [1, 2], cpu")
+    assert errors.endswith("above\n")
+    assert drawing.read_text().startswith("<?xml")
 
 
 def test_the_copy_moves_the_bytes_of_the_case():

@@ -6,6 +6,7 @@ import re
 from small_checkout import run_in
 
 from lltm_jit.cli import _jit_benchmark, _load_benchmark, main
+from lltm_jit.cli._busy import Others
 
 TITLES = ("cold build of the package", "edit of basic/my_op/my_op_cpu.cpp", "cached import")
 
@@ -29,12 +30,12 @@ def test_builds_edits_and_imports_are_timed(checkout, tmp_path):
         "edit of basic/my_op/my_op_cpu.cpp",
         "cached import",
     ):
-        assert re.search(rf"^{title}.*? +\d+\.\d+ s +\d+\.\d+ s ", done.stdout, re.MULTILINE)
+        assert re.search(rf"^{title}.*? +~?\d+\.\d+ s +\d+\.\d+ s ", done.stdout, re.MULTILINE)
     assert re.search(r"^cold build .* above ", done.stdout, re.MULTILINE)
     assert (opponent / "theirs.cpp").read_text() == OPPONENT
 
 
-def test_without_an_opponent_there_are_the_times_alone(capsys, monkeypatch):
+def test_without_an_opponent_there_are_the_times_alone(capsys, monkeypatch, idle):
     edits = ("basic/my_op/my_op_cpu.cpp", "basic/my_op/my_op_cuda.cu")
 
     def python(folder, program, *arguments):
@@ -58,7 +59,7 @@ def test_an_opponent_that_is_not_there(capsys):
     )
 
 
-def test_a_source_with_torchs_headers_is_timed_beside_torch(capsys, monkeypatch, tmp_path):
+def test_a_source_with_torchs_headers_is_timed_beside_torch(capsys, monkeypatch, tmp_path, idle):
     asked = []
 
     def python(folder, program, side, kind, package, text):
@@ -75,9 +76,24 @@ def test_a_source_with_torchs_headers_is_timed_beside_torch(capsys, monkeypatch,
         ["%%cpp cell, second edit", "1.000 s", "2.000 s", "0.500", "above"],
         ["%%cpp cell, second edit", "1.000 s", "4.000 s", "0.250", "1.00"],
     ]
+    assert "~" not in "".join(lines)
     assert asked[:4] == [("ours", "file"), ("torch", "file")] * 2
     assert asked.count(("use_pch", "cell")) == 6
     assert list(tmp_path.iterdir()) == []  # what torch put beside its header
     (tmp_path / "extension.h.gch").touch()
     assert main(["benchmark", "load"]) == 1
     assert "would serve all sides; remove it first" in capsys.readouterr().err
+
+
+def test_what_is_measured_beside_other_programs_is_marked(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(_load_benchmark, "python", lambda *_: json.dumps([1, 0.25]))
+    monkeypatch.setattr(_load_benchmark, "_THEIRS", tmp_path / "extension.h.gch")
+    monkeypatch.setattr(Others, "share", lambda others: 0.5)
+    main(["benchmark", "load"])
+    *table, note = capsys.readouterr().out.splitlines()
+    assert [re.split("  +", line)[1:4] for line in table[1:]] == [
+        ["~1.000 s", "~1.000 s", "~1.000"]
+    ] * 9
+    assert note == (
+        "~ not to be relied on: other programs had more than 10 % of the processors meanwhile"
+    )
