@@ -58,11 +58,11 @@ examples:
   {prog} watch kernels/ -- pytest  rebuild and test at each save
 
 `lltm-jit` is short for `python -m lltm_jit`. The Tab key completes its words after
-  python -m pip install 'lltm_jit[completion]'
+  python -m pip install shtab
 and, in a new shell, one of
-  lltm-jit --completion bash > ~/.local/share/bash-completion/completions/lltm-jit
-  lltm-jit --completion zsh > FOLDER/_lltm-jit     (a FOLDER in $fpath)
-  lltm-jit --completion tcsh > ~/.lltm-jit.tcsh    (which ~/.tcshrc must source)"""
+  lltm-jit --completion bash > ~/.lltm-jit.bash    if ~/.bashrc has `source ~/.lltm-jit.bash`
+  lltm-jit --completion tcsh > ~/.lltm-jit.tcsh    if ~/.tcshrc has `source ~/.lltm-jit.tcsh`
+  lltm-jit --completion zsh > FOLDER/_lltm-jit     if FOLDER is one of $fpath"""
 
 
 class Parser(argparse.ArgumentParser):
@@ -84,7 +84,9 @@ class Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code, 0 for success."""
     words, program = list(sys.argv[1:] if arguments is None else arguments), []
-    place = next((i for i, word in enumerate(words) if not word.startswith("-")), len(words))
+    shells = [i + 1 for i, word in enumerate(words) if word == "--completion"]
+    places = (i for i, word in enumerate(words) if not (word.startswith("-") or i in shells))
+    place = next(places, len(words))
     parser = _parser()
     parser.parse_args(words[:place])  # which exits after --help or --version
     if place == len(words):
@@ -152,8 +154,8 @@ class Completion(argparse.Action):
         self, parser: argparse.ArgumentParser, _: object, shell: object, *__: object
     ) -> None:
         if find_spec("shtab") is None:
-            cure = "`python -m pip install 'lltm_jit[completion]'`"
-            parser.exit(1, f"error: --completion needs shtab: {cure}\n")
+            cure = "`python -m pip install shtab`"
+            parser.exit(1, f"error: --completion needs shtab\n  -> {cure}\n")
         import shtab
 
         whole = argparse.ArgumentParser(SCRIPT)

@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _cell.add_sizes(parser, TUTORIAL_SIZES)
     parser.add_argument(
         "--dtype",
-        choices=DTYPES,
+        choices=list(DTYPES),
         help="element type (default: float; of sequence and stylegan several)",
     )
     parser.add_argument("-d", "--double", action="store_true", help="the same as --dtype double")
@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-r", "--runs", type=_cell.positive, default=100, metavar="N", help="calls (default: 100)"
     )
     line.add_argument(
-        "--scale", choices=SCALES, default="us", help="unit of the times (default: us)"
+        "--scale", choices=list(SCALES), default="us", help="unit of the times (default: us)"
     )
     tables = parser.add_argument_group("cell, sequence, stylegan")
     tables.add_argument(

@@ -36,7 +36,7 @@ The PyTorch tutorial's name for it, grad_check, works too."""
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "variant",
-        choices=_cell.VARIANTS,
+        choices=list(_cell.VARIANTS),
         nargs="?",
         help="the LLTM cell in plain PyTorch, in ATen called from C++, or in CUDA (needs no -c)",
     )

@@ -8,10 +8,14 @@ All templates are tested, so that they cannot fall behind.
 from __future__ import annotations
 
 import argparse
+import json
 import keyword
 import re
+import shlex
 import sys
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from urllib.parse import unquote
 
 from lltm_jit import native
 from lltm_jit.jit import LltmJitError
@@ -19,6 +23,7 @@ from lltm_jit.jit import LltmJitError
 from . import _extensions
 
 STANDALONE_TEMPLATE, CELL_TEMPLATE = "scale_add", "peephole"
+_FROM_HERE = "pip install ../.. "  # in the README of an example
 TEMPLATE, TEMPLATE_FAMILY = "my_op", "basic"
 TEMPLATE_BINDINGS = f"kernels/{TEMPLATE_FAMILY}/bindings.cpp"
 # Those of C++ that are none in Python, and could be a name in snake_case.
@@ -65,22 +70,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.standalone or args.cell:
         template = CELL_TEMPLATE if args.cell else STANDALONE_TEMPLATE
-        for path in create_standalone(Path.cwd(), args.name, template):
-            print(f"  {path}")
-        print(f"Now: cd {args.name} && python -m pytest")
+        written = create_standalone(Path.cwd(), args.name, template)
+        print("written:", *written, sep="\n  ")
+        print(f"It works as it is; {args.name}/README.md says what is where. To build and test it:")
+        print(f"  cd {args.name} && python -m pytest")
         return 0
-    written = create(
-        native.kernels_directory().parent, args.name, _extensions.named_family(args.family)
-    )
-    print("written:")
-    for path in written:
-        print(f"  {path}")
-    print(
-        f"It computes what {TEMPLATE} does. Now:\n"
-        f"  python -m pytest tests/ops/{args.family}/test_{args.name}.py    builds and tests it\n"
-        f"  make format                  breaks lines anew after a name longer than {TEMPLATE}\n"
-        f"and export it in lltm_jit/functional.py when it is ready."
-    )
+    checkout = native.kernels_directory().parent
+    if not (checkout / "pyproject.toml").exists():
+        raise LltmJitError(
+            f"{args.name} would be an operator of lltm_jit itself, but {checkout} is an "
+            "installed copy\n  -> add --standalone or --cell for a project of your own"
+        )
+    written = create(checkout, args.name, _extensions.named_family(args.family))
+    test = f"tests/ops/{args.family}/test_{args.name}.py"
+    if checkout == Path.cwd().resolve():
+        places, go = written, ""
+    else:
+        places, go = [str(checkout / path) for path in written], f"cd {checkout} && "
+    print("written:", *places, sep="\n  ")
+    print(f"It computes what {TEMPLATE} does, until you edit it. To build and test it:")
+    print(f"  {go}python -m pytest {test}")
+    print("When it is ready, export it in lltm_jit/functional.py, and run `make format`.")
     return 0
 
 
@@ -145,9 +155,27 @@ def create_standalone(parent: Path, name: str, template: str = STANDALONE_TEMPLA
         path = renamed(str(source.relative_to(folder)), name, template)
         target = parent / name / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(renamed(source.read_text("utf-8"), name, template), "utf-8")
+        text = source.read_text("utf-8").replace(_FROM_HERE, f"pip install {origin()} ")
+        target.write_text(renamed(text, name, template), "utf-8")
         written.append(f"{name}/{path}")
     return written
+
+
+def origin() -> str:
+    """What pip installs this package from: the checkout, or what this copy was installed from."""
+    try:
+        told = distribution("lltm_jit").read_text("direct_url.json")
+    except PackageNotFoundError:
+        told = None
+    checkout = native.kernels_directory().parent
+    if (checkout / "pyproject.toml").exists():
+        return shlex.quote(str(checkout))
+    if told is None:  # it comes from a package index
+        return "lltm_jit"
+    source = json.loads(told)
+    kind = source.get("vcs_info", {}).get("vcs")
+    url = source["url"].removeprefix("file://")
+    return shlex.quote(unquote(url) if url != source["url"] else f"{kind}+{url}" if kind else url)
 
 
 def template_folder(template: str) -> Path:
