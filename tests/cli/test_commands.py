@@ -14,7 +14,7 @@ import torch
 
 import lltm_jit
 from lltm_jit import functional, native
-from lltm_jit.cli import COMMANDS, main
+from lltm_jit.cli import main
 
 SMALL = ["-b", "2", "-f", "3", "-s", "4"]
 DEVICE_FLAGS = [
@@ -204,20 +204,6 @@ def test_checking_does_not_import_the_builder(words):
     assert done.returncode == 0
     assert " torch.utils\n" in done.stderr
     assert "torch.utils.cpp_extension" not in done.stderr
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help(command, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main([command, "--help"])
-    assert stop.value.code == 0
-    assert COMMANDS[command] in " ".join(capsys.readouterr().out.split())
-
-
-def test_an_unknown_command_is_refused():
-    done = run_module("benchmrak")
-    assert done.returncode == 2
-    assert "error: no command 'benchmrak'; did you mean benchmark?" in done.stderr
 
 
 INTERRUPTED = """

@@ -6,11 +6,13 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from types import SimpleNamespace
 
 import pytest
 from small_checkout import CHECKOUT, environment, run_in
 
 from lltm_jit import native
+from lltm_jit.cli import main, new
 from lltm_jit.cli.new import check_name, create, create_standalone, operator_lines, with_operator
 from lltm_jit.jit import BuildError, LltmJitError, wheel
 
@@ -112,6 +114,58 @@ def test_the_kernels_of_a_standalone_project_in_its_wheel(tmp_path, shared_root)
     done = run()
     assert "library of blend_kernels is not used: kernels/blend.h changed\n" in done.stderr
     assert "LLTM_JIT_DISABLE_JIT forbids" in done.stderr
+
+
+def test_a_readme_installs_what_the_package_came_from(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name, words in (("blend", ["--standalone"]), ("leaky", ["--cell"])):
+        assert main(["new", name, *words]) == 0
+        out = capsys.readouterr().out
+        assert f"\n  {name}/README.md\n" in out
+        assert out.endswith(f"\n  cd {name} && python -m pytest\n")
+        text = (tmp_path / name / "README.md").read_text()
+        assert f"\npython -m pip install {CHECKOUT} pytest\n" in text
+
+
+@pytest.mark.parametrize(
+    ("told", "source"),
+    [
+        (None, "lltm_jit"),
+        ('{"url": "file:///home/me/the%20checkout", "dir_info": {}}', "'/home/me/the checkout'"),
+        ('{"url": "file:///tmp/lltm_jit.whl", "archive_info": {}}', "/tmp/lltm_jit.whl"),
+        ('{"url": "https://host/it", "vcs_info": {"vcs": "git"}}', "git+https://host/it"),
+    ],
+)
+def test_what_an_installed_copy_came_from(told, source, monkeypatch, tmp_path):
+    monkeypatch.setattr(native, "kernels_directory", lambda: tmp_path / "kernels")
+    monkeypatch.setattr(new, "distribution", lambda name: SimpleNamespace(read_text=lambda _: told))
+    assert new.origin() == source
+
+
+def test_an_operator_needs_a_checkout(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(native, "kernels_directory", lambda: tmp_path / "kernels")
+    assert main(["new", "blend"]) == 1
+    err = capsys.readouterr().err
+    assert f"but {tmp_path} is an installed copy\n  -> add --standalone or --cell" in err
+
+
+def test_an_operator_of_a_checkout_elsewhere_is_told_of_by_whole_paths(
+    capsys, monkeypatch, tmp_path
+):
+    for folder in ("kernels/basic", "lltm_jit/ops/basic", "tests/ops/basic"):
+        shutil.copytree(CHECKOUT / folder, tmp_path / folder)
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.setattr(native, "kernels_directory", lambda: tmp_path / "kernels")
+    assert main(["new", "blend"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"  {tmp_path}/kernels/basic/blend/blend.h" in lines
+    test = "python -m pytest tests/ops/basic/test_blend.py"
+    assert f"  cd {tmp_path} && {test}" in lines
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "mix"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "  kernels/basic/mix/mix.h" in lines
+    assert f"  {test.replace('blend', 'mix')}" in lines
 
 
 def test_a_package_that_loads_nothing_has_no_kernels_for_a_wheel(tmp_path, monkeypatch):

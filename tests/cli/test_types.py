@@ -29,7 +29,8 @@ def test_mypy_strict(tmp_path):
 
 
 def test_pyright_strict(tmp_path):
-    checker = shutil.which("basedpyright", path=os.path.dirname(sys.executable))
+    places = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    checker = shutil.which("basedpyright", path=places)
     if checker is None:
         pytest.fail("basedpyright is not installed: `python -m pip install basedpyright`")
     shutil.copy(PROGRAM, tmp_path)

@@ -1,0 +1,147 @@
+"""What stands around the commands: help, version, misspelt words, completion, the script."""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+import lltm_jit
+from lltm_jit.cli import ALIASES, COMMANDS, main
+
+SCRIPT = "import sys\nfrom lltm_jit.__main__ import run\nsys.exit(run())\n"
+
+
+def module_of(command):
+    return import_module(f"lltm_jit.cli.{command.replace('-', '_')}")
+
+
+def said_at_exit(capsys, *words):
+    """The exit code, and what is printed on both streams."""
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    return stop.value.code, *capsys.readouterr()
+
+
+def actions_of(parser):
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                yield from actions_of(each)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_explains_every_option_and_has_examples(command, capsys):
+    code, out, _ = said_at_exit(capsys, command, "-h")
+    assert code == 0
+    assert f"\n\n{command}: {COMMANDS[command]}." in out
+    assert f"\nexamples:\n  python -m lltm_jit {command} " in out
+    parser = argparse.ArgumentParser()
+    module_of(command).add_arguments(parser)
+    assert [action.dest for action in actions_of(parser) if not action.help] == (
+        ["action"] if command == "cache" else []
+    )
+
+
+def test_help_has_all_commands(capsys):
+    code, out, _ = said_at_exit(capsys, "-h")
+    assert code == 0
+    for name, summary in COMMANDS.items():
+        assert f"\n  {name:<18}{summary}\n" in out
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_version(capsys):
+    assert said_at_exit(capsys, "--version") == (0, f"lltm_jit {lltm_jit.__version__}\n", "")
+
+
+def test_without_a_command_there_is_help(capsys):
+    assert main([]) == 2
+    assert "\ncommands:\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_names_of_before(alias, capsys):
+    code, out, _ = said_at_exit(capsys, alias, "-h")
+    assert code == 0
+    assert f"\n\n{ALIASES[alias]}: " in out
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["benchmrak"], "error: no command 'benchmrak'; did you mean benchmark?"),
+        (["grad-chek"], "error: no command 'grad-chek'; did you mean grad-check?"),
+        (["build", "--frce"], "error: there is no option --frce; did you mean --force?"),
+        (["cache", "list", "7"], "error: one word too many: '7'"),
+        (["cache"], "error: the following arguments are required: {list,why,prune,clear}"),
+        (["check", "forward", "-b", "0"], "expected a whole number above 0, but got '0'"),
+        (["check", "forward", "-b", "x"], "expected a whole number above 0, but got 'x'"),
+    ],
+)
+def test_a_wrong_word_is_refused_with_a_way_on(words, error, capsys):
+    code, out, err = said_at_exit(capsys, *words)
+    assert (code, out) == (2, "")
+    assert error in err
+    assert f"-> `python -m lltm_jit{f' {words[0]}' if len(words) > 1 else ''}" in err or (
+        "-> `python -m lltm_jit cache -h`" in err
+    )
+
+
+def test_a_command_that_is_not_installed(capsys, monkeypatch):
+    monkeypatch.setattr("lltm_jit.cli.find_spec", lambda path: None)
+    assert main(["benchmark"]) == 1
+    assert "benchmark is not installed with the package: run it in a checkout" in (
+        capsys.readouterr().err
+    )
+
+
+def test_the_script_is_a_command_too(tmp_path):
+    """An import in a program starts builds; one in a command does not."""
+    (tmp_path / "lltm-jit").write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "lltm-jit", "info", "--jsn"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TORCH_EXTENSIONS_DIR": str(tmp_path / "builds")},
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: lltm-jit info [-h] ")
+    assert "did you mean --json?\n  -> `lltm-jit info -h`" in done.stderr
+    assert not (tmp_path / "builds").exists()
+
+
+COMPLETE = """
+source "$1"
+COMP_WORDS=("${@:2}")
+COMP_CWORD=$(($# - 2))
+$(complete -p lltm-jit | sed 's/.*-F \\([^ ]*\\).*/\\1/')
+echo "${COMPREPLY[*]}"
+"""
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_completes_words(tmp_path, capsys):
+    code, out, _ = said_at_exit(capsys, "--completion", "bash")
+    assert code == 0
+    (tmp_path / "script").write_text(out)
+
+    def completed(*words):
+        command = ["bash", "-c", COMPLETE, "bash", tmp_path / "script", "lltm-jit", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+    assert completed("b") == ["build", "benchmark"]
+    assert completed("benchmark", "s") == ["sequence", "stylegan"]
+    assert completed("new", "blend", "--st") == ["--standalone"]
+    assert completed("cache", "p") == ["prune"]
+
+
+def test_completion_without_what_writes_it(capsys, monkeypatch):
+    monkeypatch.setattr("lltm_jit.cli.find_spec", lambda path: None)
+    code, _, err = said_at_exit(capsys, "--completion", "zsh")
+    assert code == 1
+    assert err == "error: --completion needs shtab\n  -> `python -m pip install shtab`\n"
