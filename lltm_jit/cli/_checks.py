@@ -231,7 +231,8 @@ def disk() -> Finding:
     directory = cache.builds_directory()
     existing = next(path for path in (directory, *directory.parents) if path.exists())
     free = shutil.disk_usage(existing).free
-    text = f"{free / 10**9:.1f} GB free at {existing}"
+    size = f"{free / 10**9:.1f} GB" if free >= 10**9 else f"{free / _MEGABYTE:.1f} MB"
+    text = f"{size} free at {existing}"
     if free < 100 * _MEGABYTE:
         return Finding("problem", text, "free some space, or set TORCH_EXTENSIONS_DIR elsewhere")
     if free < 1000 * _MEGABYTE:
@@ -269,7 +270,9 @@ def build(family: str) -> Finding:
     extension = native.extension(family)
     info = extension.info(detect(family))
     if info is None:
-        return Finding("ok", f"none of these sources yet; {_extensions.loader(extension)} makes it")
+        return Finding(
+            "ok", f"none of these sources yet; {_extensions.loader(extension)} builds it"
+        )
     return Finding("ok", f"ready in {info.directory}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -73,10 +74,12 @@ def meant(word: str) -> list[Extension]:
         if record.fingerprint["name"] == word:
             return [recorded(record)]
     names = sorted({record.fingerprint["name"] for record in records})
-    built = f", and lltm_jit.load has built {', '.join(names)}" if names else ""
+    built = f" ({', '.join(names)})" if names else ""
+    near = difflib.get_close_matches(word, [*families, *names], n=1)
     raise LltmJitError(
-        f"no family, no extension and no path {word!r}; the families are "
-        f"{', '.join(families)}{built}"
+        f"{word!r} is neither a path nor a family ({', '.join(families)}), nor the name of an "
+        f"extension that lltm_jit.load has built{built}"
+        + (f"; did you mean {near[0]}?" if near else "")
     )
 
 

@@ -22,6 +22,7 @@ from lltm_jit.jit import (
 from lltm_jit.jit.builder import check_tools
 from lltm_jit.jit.extension import Extension
 from lltm_jit.jit.fingerprint import fingerprint, nearest, reasons
+from lltm_jit.jit.progress import many
 
 from . import _build, _extensions
 from ._cell import positive
@@ -104,7 +105,7 @@ def _outcome(extension: Extension, toolchain: Toolchain) -> tuple[str, list[str]
 
 def _why_it_fails(spec: BuildSpec, toolchain: Toolchain) -> str:
     if knobs.flag("LLTM_JIT_DISABLE_JIT"):
-        return "LLTM_JIT_DISABLE_JIT forbids to build"
+        return "LLTM_JIT_DISABLE_JIT forbids building"
     try:
         check_tools(spec, toolchain)
     except ToolchainError as error:
@@ -128,9 +129,9 @@ def _report(kept: dict[str, str]) -> int:
     removed = [key for key, why_kept in kept.items() if not why_kept]
     for key in removed:
         print(f"removed {key}")
-    print(f"{len(removed)} removed")
+    print(f"{many(len(removed), 'build') if removed else 'no build'} removed")
     for why_kept, count in Counter(filter(None, kept.values())).items():
-        print(f"{count} {why_kept}, and kept")
+        print(f"{count} kept: {why_kept}")
     return 0 if set(kept.values()) <= {"", "in use"} else 1
 
 

@@ -63,7 +63,7 @@ def show_build(extension: Extension, info: PackageInfo) -> None:
     name = extension.name
     build = info.families.get(name)
     if build is None:
-        show(name, f"not built as it is now; {_extensions.loader(extension)} builds it")
+        show(name, f"no build of its sources yet; {_extensions.loader(extension)} makes one")
         return
     show(name, build.directory)
     show("  key", build.key)

@@ -213,8 +213,8 @@ def _obtain(
         return record, True
     if knobs.flag("LLTM_JIT_DISABLE_JIT"):
         raise ToolchainError(
-            f"{request.spec.name} {request.key} is not built, and LLTM_JIT_DISABLE_JIT forbids to "
-            "build it"
+            f"{request.spec.name} {request.key} is not built, and LLTM_JIT_DISABLE_JIT forbids "
+            "building it"
         )
     from . import builder  # a cached import does without it and what it imports: 20 ms
 

@@ -225,7 +225,8 @@ def _why_no_cuda(nvcc: str | None, nvcc_version: str) -> str:
     if torch.version.cuda is None:
         return f"torch {torch.__version__} has no CUDA"
     if nvcc is None:
-        return "nvcc was not found"
+        home = knobs.text("CUDA_HOME")
+        return "nvcc was not found" + (f" (CUDA_HOME is {home})" if home else "")
     if not nvcc_version:
         return f"{nvcc} does not tell its version"
     if nvcc_version.split(".")[0] != torch.version.cuda.split(".")[0]:

@@ -155,9 +155,11 @@ def test_one_file_is_not_for_two_archives(capsys, tmp_path):
 )
 def test_an_unknown_name_is_told_which_there_are(capsys, empty_root, words):
     assert main([*words, "lstm"]) == 1
-    families = f"the families are {', '.join(native.families())}"
-    said = f"error: no family, no extension and no path 'lstm'; {families}\n"
-    assert capsys.readouterr().err == said
+    families = f"neither a path nor a family ({', '.join(native.families())}), "
+    named = "nor the name of an extension that lltm_jit.load has built"
+    assert capsys.readouterr().err == f"error: 'lstm' is {families}{named}\n"
+    assert main([*words, "styleganz"]) == 1
+    assert capsys.readouterr().err.endswith("; did you mean stylegan?\n")
 
 
 @pytest.mark.parametrize("command", ["archive", "compile-commands"])
@@ -258,7 +260,7 @@ def test_cache_clear_spares_what_is_loaded(capsys, empty_root, tmp_path):
     record = cache.read_json(unused / cache.RECORD)
     cache.write_json(unused / cache.RECORD, {**record, "key": unused.name})
     assert main(["cache", "clear"]) == 0
-    assert capsys.readouterr().out == f"removed {unused.name}\n1 removed\n1 in use, and kept\n"
+    assert capsys.readouterr().out == f"removed {unused.name}\n1 build removed\n1 kept: in use\n"
     assert not unused.exists()
     assert loaded.directory.exists()
 
@@ -283,7 +285,7 @@ def test_removing_says_what_cannot_be_deleted(
     assert main(["cache", *words]) == 1
     monkeypatch.undo()
     said = capsys.readouterr().out
-    assert said == "0 removed\n1 cannot be deleted (Read-only file system), and kept\n"
+    assert said == "no build removed\n1 kept: cannot be deleted (Read-only file system)\n"
     assert directory.exists()
 
 

@@ -119,7 +119,7 @@ def test_why(bench, stage, monkeypatch, capsys):
     assert told.startswith("mine: lltm_jit.load would build it, because:\n  - mine.cpp changed\n")
     assert "  That would fail: no C++ compiler was found, for there is no 'c++'; install" in told
     monkeypatch.setenv("LLTM_JIT_DISABLE_JIT", "1")
-    assert "  That would fail: LLTM_JIT_DISABLE_JIT forbids to build\n" in why(capsys, source)
+    assert "  That would fail: LLTM_JIT_DISABLE_JIT forbids building\n" in why(capsys, source)
     monkeypatch.setattr("torch.__version__", "2.0")
     assert "  - torch changed from " in why(capsys, source)
     assert "flags" not in why(capsys, source)
