@@ -117,7 +117,7 @@ def cxx() -> Finding:
 def cxx_trial() -> Finding:
     tools = present()
     if tools.cxx is None:
-        return Finding("ok", "left out: no compiler")
+        return Finding("ok", "skipped: no compiler")
     trial = _trial.cxx(tools)
     if trial.error:
         return Finding("problem", trial.error, cure_of(trial.error) or _ANOTHER_COMPILER)
@@ -185,7 +185,7 @@ def nvcc() -> Finding:
 def cuda_trial() -> Finding:
     tools = present()
     if not tools.cuda:
-        return Finding("ok", "left out: builds are for the CPU")
+        return Finding("ok", "skipped: builds are for the CPU")
     trial = _trial.cuda(tools)
     targets = " ".join(tools.architectures)
     if trial.error:
@@ -270,9 +270,7 @@ def build(family: str) -> Finding:
     extension = native.extension(family)
     info = extension.info(detect(family))
     if info is None:
-        return Finding(
-            "ok", f"none of these sources yet; {_extensions.loader(extension)} builds it"
-        )
+        return Finding("ok", f"not built yet; {_extensions.loader(extension)} builds it")
     return Finding("ok", f"ready in {info.directory}")
 
 

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         )
         print()
     elif problems:
-        print(f"\nto be mended: {', '.join(problems)}")
+        print(f"\nnot ready to build: see {', '.join(problems)}")
     else:
         print("\nready to build")
     return 1 if problems else 0
@@ -52,5 +52,5 @@ def outcome(check: Callable[[], Finding], before: dict[str, Finding]) -> Finding
     except Exception as error:  # noqa: BLE001 - whatever it is, it is told
         told = next((name for name, finding in before.items() if finding.text == str(error)), "")
         if told:
-            return Finding("ok", f"left out: see {told}")
+            return Finding("ok", f"skipped: see {told}")
         return Finding("problem", f"the check itself failed: {type(error).__name__}: {error}")

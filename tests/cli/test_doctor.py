@@ -58,7 +58,7 @@ def test_text_names_what_to_mend(capsys, only, monkeypatch):
     out = capsys.readouterr().out
     assert "problem  C++ compiler" in out
     assert "-> install one" in out
-    assert out.endswith("to be mended: C++ compiler\n")
+    assert out.endswith("not ready to build: see C++ compiler\n")
 
 
 def test_a_compiler_that_fails(capsys, only, monkeypatch, tmp_path):
@@ -142,7 +142,7 @@ def test_a_wrong_setting_is_told_once(capsys, monkeypatch):
     assert [name for name, finding in found.items() if finding["status"] == "problem"] == [
         "settings"
     ]
-    assert found["memory"]["text"] == "left out: see settings"
+    assert found["memory"]["text"] == "skipped: see settings"
 
 
 @pytest.mark.parametrize(
