@@ -77,10 +77,18 @@ def test_a_wheel_for_this_platform_alone(wheel):
     assert not wheel.name.endswith("-any.whl")
 
 
+def test_a_wheel_has_types_and_the_script(wheel):
+    with zipfile.ZipFile(wheel) as file:
+        assert "lltm_jit/py.typed" in file.namelist()
+        (scripts,) = (name for name in file.namelist() if name.endswith("/entry_points.txt"))
+        assert b"lltm-jit = lltm_jit.__main__:run\n" in file.read(scripts)
+
+
 def test_benchmarks_of_the_project_are_not_installed(wheel, installed):
     modules = [name for name in zipfile.ZipFile(wheel).namelist() if "/cli/" in name]
     assert "lltm_jit/cli/check.py" in modules
-    assert not [name for name in modules if "benchmark" in name or "stylegan" in name]
+    words = ("benchmark", "stylegan", "sequence", "report", "plots")
+    assert not [name for name in modules if any(word in name for word in words)]
     done = installed[1]("-m", "lltm_jit", "benchmark", "py")
     told = "error: benchmark is not installed with the package: run it in a checkout\n"
     assert (done.returncode, done.stderr) == (1, told)

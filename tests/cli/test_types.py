@@ -13,10 +13,6 @@ from small_checkout import CHECKOUT
 PROGRAM = Path(__file__).parent / "typed" / "a_users_program.py"
 
 
-def test_a_wheel_says_that_the_package_has_types():
-    assert (CHECKOUT / "lltm_jit" / "py.typed").read_text() == ""
-
-
 def test_mypy_strict(tmp_path):
     words = ["--strict", "--config-file=", "--follow-imports=silent", f"--cache-dir={tmp_path}"]
     done = subprocess.run(
