@@ -16,6 +16,8 @@ HOST, GRAPH = "-", "--"  # lines of times
 STYLES = {"as the host calls": HOST, "in a CUDA graph": GRAPH}
 _ROUND = (1, 2, 5)  # what labels begin with
 _BAND = 0.2  # its opacity
+_WIDTH = 6.0  # of a figure at the least, for its title and legend; inches
+_WIDTH_OF_NAME = 2.8  # in a legend
 
 
 def need_matplotlib() -> None:
@@ -43,7 +45,7 @@ def panels(rows: int, columns: int, size: tuple[float, float], share: str = "y")
     figure, axes = pyplot.subplots(
         rows,
         columns,
-        figsize=(columns * size[0], rows * size[1]),
+        figsize=(max(columns * size[0], _WIDTH), rows * size[1]),
         squeeze=False,
         layout="constrained",
         sharex=share == "x",
@@ -118,7 +120,7 @@ def legend(
         )
     if any(each.doubtful for each in times):
         handles.append(Patch(alpha=0, label=f"{mark}: machine busy, not to be relied on"))
-    columns = min(len(handles), 4)
+    columns = min(len(handles), int(figure.get_figwidth() / _WIDTH_OF_NAME))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=8)
 
 

@@ -225,7 +225,7 @@ def plot(path: Path, header: Mapping[str, str], rows: Sequence[Row]) -> None:
         for axis, phase in zip(column, PHASES, strict=True):
             points = [row for row in table if row.phase == phase]
             floor = {row.hidden_size: 1e6 * row.floor for row in points if row.layer == first}
-            axis.plot(sorted(floor), [floor[hidden] for hidden in sorted(floor)], "k:", lw=1)
+            axis.plot(sorted(floor), [floor[h] for h in sorted(floor)], "k:", lw=1, marker="_")
             for graph, style in _STYLES.items():
                 _plots.draw_lines(axis, _lines(points, graph), colors, style)
             _plots.label_axes(axis, places, [*times, *floors])

@@ -154,7 +154,7 @@ def plot(path: Path, header: Mapping[str, str], rows: Iterable[Row]) -> None:
     longest = max(map(len, tables.values()))
     columns = min(len(tables), _COLUMNS_OF_PLOT)
     lines = -(-len(tables) // columns)
-    size = (4.5 + 2.5 / columns, 1.2 + 0.2 * longest)
+    size = (7, 2 + 0.2 * longest)
     figure, axes = _plots.panels(lines, columns, size, share="x")
     for axis in axes.flat[len(tables) :]:
         axis.set_visible(False)
@@ -163,7 +163,7 @@ def plot(path: Path, header: Mapping[str, str], rows: Iterable[Row]) -> None:
     ):
         _panel(axis, table)
         how = ", in a CUDA graph" if in_graph else ", as the host calls" if device == "cuda" else ""
-        axis.set_title(f"{dtype}, {list(shape)}{how}", fontsize=9)
+        axis.set_title(f"{dtype}, {list(shape)}{how}", fontsize=9, loc="right")
     every = [each for table in tables.values() for row in table for each in row.times]
     _plots.legend(figure, _COLORS, every, mark="pale", lines={"a copy": ":"}, band=False)
     _plots.save(figure, "StyleGAN operators: bandwidth, as a share of a copy's", header, path)
