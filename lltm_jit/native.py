@@ -1,7 +1,7 @@
-"""The compiled kernels of this package: an extension for each family, current until a reload.
+"""The compiled kernels of this package: one extension per family, replaced by a reload.
 
 Callers write ``native.rnn.lltm_cell(...)`` at each call and keep no reference, so that a reload
-reaches all of them. The first use of a family waits for its build, which the import began.
+reaches all of them. The first use of a family waits for its build, which the import started.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ from lltm_jit.ops._placeholders import Placeholders
 
 @dataclass(frozen=True)
 class PackageInfo:
-    """What is installed, and how the loaded families of kernels came about.
+    """What is installed, and how the loaded families of kernels were built.
 
-    ``toolchain`` is what this machine has now, whatever the builds were made with.
+    It prints as a short table. ``toolchain`` describes this machine as it is now, whatever the
+    builds were made with.
     """
 
     lltm_jit_version: str
@@ -72,9 +73,13 @@ def kernels_directory() -> Path:
 
 
 def include_path() -> Path:
-    """The include path of ``core/...``, which a project of your own may build on.
+    """Return the include path of the headers ``core/...`` and ``rnn/...``, for your own projects.
 
-    Pass it as one of ``extra_include_paths`` to :func:`lltm_jit.load`.
+    Pass it to :func:`lltm_jit.load` as one of ``extra_include_paths``.
+
+    Example:
+        >>> (include_path() / "core" / "math" / "activations.h").is_file()
+        True
     """
     return kernels_directory()
 
@@ -191,21 +196,27 @@ def reload(module: None = None) -> Reload: ...
 @overload
 def reload(module: ModuleType) -> ModuleType: ...
 def reload(module: ModuleType | None = None) -> Reload | ModuleType:
-    """Compile what was edited, and put it into force in this process.
+    """Compile what was edited, and use it from now on in this process.
+
+    If no source changed, this returns at once.
 
     Args:
-        module: what :func:`lltm_jit.load` or ``load_inline`` gave; by default this package's own
-            kernels, which every caller then reaches: modules, ``torch.ops``, compiled graphs.
+        module: a module from :func:`lltm_jit.load` or :func:`lltm_jit.load_inline`. By default this
+            package's own kernels are reloaded, for all callers: modules, ``torch.ops`` and compiled
+            graphs.
 
     Returns:
-        For this package, a ``Reload``: the builds, what changed, and the seconds. For a module,
-        that same one, which now has the new functions, as after ``importlib.reload``; objects and
-        functions of before stay what they are. At once and without a change when the sources are
-        the same.
+        For a module, the same module, which now has the new functions, as after
+        ``importlib.reload``. Functions and objects that you took from it before stay as they were.
+        For this package, a :class:`Reload`: the builds, what changed, and the seconds it took.
 
     Raises:
-        BuildError, ToolchainError, CacheError: a new build failed; the old ones stay in force.
-        LltmJitError: the module was not loaded by this package.
+        BuildError, ToolchainError, CacheError: if a new build failed; the old one stays in use.
+        LltmJitError: if the module was not loaded by this package.
+
+    Example:
+        >>> lltm_jit.reload().changed
+        ()
     """
     if module is not None:
         jit_reload.reload_module(module)
@@ -231,16 +242,24 @@ def reload(module: ModuleType | None = None) -> Reload | ModuleType:
 def watch(
     module: ModuleType | None = None, then: Callable[[Reload], None] | None = None
 ) -> AbstractContextManager[None]:
-    """Reload whenever a source is saved, as long as a ``with`` block lasts.
+    """Reload whenever a source is saved, for the duration of a ``with`` block.
+
+    An error of the build is printed, and the old build stays in use.
 
     Args:
-        module: what :func:`lltm_jit.load` or ``load_inline`` gave; by default this package's own
-            kernels, which every caller then reaches.
-        then: called after each reload that changed something, in the watching thread.
+        module: a module from :func:`lltm_jit.load` or :func:`lltm_jit.load_inline`; by default this
+            package's own kernels.
+        then: called in the watching thread after each reload that changed something.
 
     Raises:
-        ToolchainError: watchfiles is not installed.
-        LltmJitError: the module was not loaded by this package.
+        ToolchainError: if watchfiles is not installed.
+        LltmJitError: if the module was not loaded by this package.
+
+    Example:
+        Train while you edit a kernel::
+
+            with lltm_jit.watch(module):
+                train()
     """
     if module is not None:
         return jit_watch.watch_module(module, then)
@@ -252,15 +271,25 @@ def build_info(module: None = None) -> PackageInfo: ...
 @overload
 def build_info(module: ModuleType) -> BuildInfo: ...
 def build_info(module: ModuleType | None = None) -> PackageInfo | BuildInfo:
-    """How builds came about: where they lie, why they were made, in how long, for what.
+    """Tell where a build is, why it was made, how long it took, and what it was made for.
+
+    The result prints as a short table, also in a notebook.
 
     Args:
-        module: what :func:`lltm_jit.load` or ``load_inline`` gave; by default this package, with
-            what is installed and its families, of which those that an import loads are waited for.
+        module: a module from :func:`lltm_jit.load` or :func:`lltm_jit.load_inline`; by default this
+            package. Then the result covers what is installed and all families that are loaded,
+            after waiting for those that an import loads.
+
+    Returns:
+        A :class:`BuildInfo` for a module, a :class:`PackageInfo` for this package.
 
     Raises:
-        BuildError, ToolchainError, CacheError: one of the families failed.
-        LltmJitError: the module was not loaded by this package.
+        BuildError, ToolchainError, CacheError: if the build of one of the families failed.
+        LltmJitError: if the module was not loaded by this package.
+
+    Example:
+        >>> sorted(lltm_jit.build_info().families)[:2]
+        ['basic', 'rnn']
     """
     if module is not None:
         return jit_reload.given(module).build.info

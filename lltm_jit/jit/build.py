@@ -1,4 +1,4 @@
-"""What comes of a build: where it lies and how it was made, and what of it is loaded."""
+"""The result of a build: where it is and how it was made, and what was loaded from it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from .spec import BuildSpec
 
 @dataclass(frozen=True)
 class BuildInfo:
-    """How a build came about.
+    """How a build was made. It prints as a short table.
 
-    ``reason``, ``seconds``, ``compiled`` and ``reused`` tell of the time when it was made;
-    ``cached`` tells whether this process found it ready.
+    ``reason``, ``seconds``, ``compiled`` and ``reused`` describe how the build was made, whenever
+    that was; ``cached`` says whether this process found it in the cache. ``created`` is in seconds
+    since the epoch.
     """
 
     name: str
@@ -40,7 +41,7 @@ class BuildInfo:
 
     @property
     def log(self) -> Path:
-        """The compiler's whole output."""
+        """The path of the compilers' complete output."""
         return self.directory / cache.LOG
 
 

@@ -60,7 +60,7 @@ def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record
     earlier = [record for record in cache.records() if record.fingerprint["name"] == spec.name]
     plan = _Plan(
         request=request,
-        why=["asked for anew"] if anew else reasons(nearest(earlier, content), spec, content),
+        why=["rebuild was forced"] if anew else reasons(nearest(earlier, content), spec, content),
         jobs=jobs.job_count(spec.with_cuda),
         ninja=find_ninja(),
         places=compile_line_places(spec, toolchain),
@@ -130,8 +130,8 @@ def _record(
                 objects[name] = made_from
             elif not failed:
                 raise BuildError(
-                    f"error: the compiler did not write which files {name} was made from, so an "
-                    "edit of a header would go unseen; CXX must pass -MMD and -MF on to it"
+                    f"error: the compiler did not report which headers {name} includes, so edits "
+                    "of these would go unnoticed; CXX must pass on -MMD and -MF"
                 )
     linked = [] if failed else reads.linked_from(directory, spec)
     folders, libraries = reads.libraries(spec)
@@ -189,7 +189,7 @@ def check_tools(spec: BuildSpec, toolchain: Toolchain) -> None:
     """The part of :func:`check` that leaves no trace."""
     if toolchain.cxx is None or toolchain.recorded:
         raise ToolchainError(
-            f"no C++ compiler was found, for there is no {knobs.text('CXX')!r}; install one "
+            f"no C++ compiler was found: there is no {knobs.text('CXX')!r}; install one "
             "(Debian and Ubuntu: `apt-get install g++`) or set CXX to yours"
         )
     if spec.with_cuda and not toolchain.cuda:
@@ -218,7 +218,7 @@ def _tell_plan(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -
         cuda = plan.toolchain
         reporter.detail(f"CUDA {cuda.nvcc_version} at {cuda.cuda_home}, cudart is linked")
     for name in seeded.objects:
-        reporter.detail(f"taking over {name}, whose files are unchanged")
+        reporter.detail(f"reusing {name}: its files are unchanged")
     written = "taking over" if seeded.build_file else "torch writes"
     reporter.detail(f"{written} the build file {directory / BUILD_FILE}")
 

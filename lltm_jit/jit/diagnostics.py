@@ -161,7 +161,7 @@ def explain(log: str, spec: BuildSpec, log_path: Path, status: int, jobs: int) -
         lines.append(f"   = inside {first.inside}")
     cure = cure_of(error, log, jobs)
     if cure or not found:
-        lines.append(f"   = {cure or '`python -m lltm_jit doctor` tries the compilers'}")
+        lines.append(f"   = {cure or 'run `python -m lltm_jit doctor` to test the compilers'}")
     warnings = sum(_WARNING.search(line) is not None for line in log.splitlines())
     counts = [many(len(found) - 1, "more error")] if len(found) > 1 else []
     counts += [many(warnings, "warning")] if warnings else []
@@ -182,13 +182,13 @@ def _last_words(log: str, status: int) -> str:
     if status < 0:
         return f"the build process was {_end_by(-status) or f'ended by signal {-status}'}"
     if status == 0:
-        return "the compiler tells of no error, and made nothing that can be loaded"
+        return "the compiler reported no error, but produced nothing that can be loaded"
     if failed := _STEP_FAILED.search(log):
-        said = f": {failed['said']}" if failed["said"] else ", without a word"
+        said = f": {failed['said']}" if failed["said"] else " and printed nothing"
         return f"the compiler failed with status {failed['code']}{said}"
     # The lines that begin with a hash are the engine's own.
     words = [line for line in log.splitlines() if line.strip() and not line.startswith("# ")]
-    last_words = f": {words[-1]}" if words else ", without a word"
+    last_words = f": {words[-1]}" if words else " and printed nothing"
     return f"the build failed with status {status}{last_words}"
 
 

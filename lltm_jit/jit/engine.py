@@ -191,7 +191,7 @@ def _with_request(
     """
     tools = toolchain or detect(spec.name)
     cache.check_private()
-    reporter.detail(f"the root for extensions is {cache.root()}")
+    reporter.detail(f"builds are kept in {cache.root()}")
     for _ in range(_ATTEMPTS):
         asked = time.time()
         request = Request.of(spec, tools)
@@ -199,7 +199,7 @@ def _with_request(
             with lock.thread_lock(request.key):
                 return action(request, asked)
         except SourceEdited:
-            reporter.say("a source was edited while it was compiled; building once more")
+            reporter.say("a source changed during the build; building again")
     raise BuildError(f"the sources of {spec.name!r} changed during each of {_ATTEMPTS} builds")
 
 
@@ -213,8 +213,8 @@ def _obtain(
         return record, True
     if knobs.flag("LLTM_JIT_DISABLE_JIT"):
         raise ToolchainError(
-            f"{request.spec.name} {request.key} is not built, and LLTM_JIT_DISABLE_JIT forbids to "
-            "build it"
+            f"{request.spec.name} {request.key} is not built, and LLTM_JIT_DISABLE_JIT forbids "
+            "building it"
         )
     from . import builder  # a cached import does without it and what it imports: 20 ms
 

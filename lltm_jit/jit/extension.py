@@ -102,7 +102,7 @@ def extension(
         ValueError: a module is asked for, and a program.
     """
     if is_python_module and is_standalone:
-        raise ValueError("is_python_module and is_standalone exclude each other")
+        raise ValueError("is_python_module and is_standalone cannot both be true")
     lists: dict[str, Any] = {
         "cflags": extra_cflags,
         "cuda_cflags": extra_cuda_cflags,

@@ -200,7 +200,7 @@ def reasons(old: Record | None, spec: BuildSpec, new: Fingerprint) -> list[str]:
             del now[name]
     before = whole(old.fingerprint, old.manifest)
     phrases = differences(before, {**new, "files": now | new["files"]})
-    phrases += [f"{name} came or went where it is looked for" for name in sorted(changes.names)]
+    phrases += [f"{name} came or went on its search path" for name in sorted(changes.names)]
     return phrases or ["the cached build cannot be used"]
 
 
@@ -215,7 +215,7 @@ def _value_change(words: str, old: Any, new: Any) -> str:
         gone = " ".join(str(item) for item in old if item not in new)
         come = " ".join(str(item) for item in new if item not in old)
         if not gone and not come:
-            return f"{words} changed their order"
+            return f"{words} changed order"
         return f"{words} changed from {gone or 'nothing'} to {come or 'nothing'}"
     return f"{words} changed from {old} to {new}"
 

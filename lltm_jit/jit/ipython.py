@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 _DESCRIPTION = """
 Build the cell and put its module into the variable NAME.
 
-Each function that the cell defines at namespace scope is bound, or those named. Static functions,
-templates and what lies in an anonymous namespace stay the cell's own; functions with pointers are
-bound only if named, overloaded ones are not. What `#if 0` takes out is out, other conditions are
-not looked at. A cell with a PYBIND11_MODULE of its own is left as it is. Line numbers in errors are
-those of the cell, in which the magic stands on line 1.
+Binds every function that the cell defines at namespace scope, or only the functions that you name.
+Static functions, templates and the contents of anonymous namespaces are not bound. Functions with
+pointers are bound only if you name them, overloaded functions never. Code inside `#if 0` is
+ignored; other conditions are not evaluated. A cell with its own PYBIND11_MODULE is used as it is.
+Errors count lines from the magic, which is line 1 of the cell.
 """
 _STRING = r'R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|' + r"'(?:\\.|[^'\\\n])+'"
 _DIRECTIVE = r"(?m)^[ \t]*#(?:\\\n|[^\n])*"
@@ -62,7 +62,7 @@ def register(ipython: InteractiveShell, reload_package: Callable[[], Reload]) ->
         name = line.strip()
         module = ipython.user_ns.get(name) if name else None
         if name and not isinstance(module, ModuleType):
-            _refuse(f"{name} is not a variable with a module")
+            _refuse(f"{name} is not a variable that holds a module")
         try:
             done = reload_module(module) if module else reload_package()
         except LltmJitError as error:
@@ -92,11 +92,11 @@ def _parser(kind: str) -> MagicArgumentParser:
 
     parser = MagicArgumentParser(f"%{kind}", description=_DESCRIPTION)
     add = parser.add_argument
-    add("words", nargs="*", metavar="NAME", help="the variable; further words are functions")
-    add("--name", help="of the module, in messages and in the cache; default: the variable's")
-    add("-O", choices=list("0123"), metavar="LEVEL", help="optimization: -O0 compiles soonest")
-    for flag, what in {"I": "include path", "L": "library path", "l": "library"}.items():
-        add(f"-{flag}", action="append", default=[], metavar=flag, help=f"a further {what}")
+    add("words", nargs="*", metavar="NAME", help="the variable; other words are functions to bind")
+    add("--name", help="the module's name in messages and in the cache; default: the variable's")
+    add("-O", choices=list("0123"), metavar="LEVEL", help="optimization: -O0 compiles fastest")
+    for flag, what in {"I": "an include path", "L": "a library path", "l": "a library"}.items():
+        add(f"-{flag}", action="append", default=[], metavar=flag, help=f"add {what}")
     add("-D", action="append", default=[], metavar="D", help="define a macro: -DNAME or -DNAME=1")
     add("-v", "--verbose", action="store_true", help="show the compilers' own lines")
     add("-h", "--help", action="store_true", help="show this, also as %(prog)s -h in one line")
@@ -113,7 +113,7 @@ def functions_of(cell: str, kind: str = "cpp") -> tuple[dict[str, str], dict[str
         function = _FUNCTION.fullmatch(head)
         if function is None:
             if (unknown := _LIKE_A_FUNCTION.fullmatch(head)) and not re.search(_OWN, head):
-                left_out[unknown["name"]] = "not understood"
+                left_out[unknown["name"]] = "not recognized"
             continue
         if re.search(_OWN, f"{function['type']} {function['name']}"):
             continue
@@ -129,9 +129,9 @@ def functions_of(cell: str, kind: str = "cpp") -> tuple[dict[str, str], dict[str
         elif "*" in re.sub(_TEXT, "", used):
             left_out[name] = "has a pointer"
         elif kind == "cuda" and re.search(_CUDA_OWN, used):
-            left_out[name] = "not seen by C++"
+            left_out[name] = "not visible to C++"
         elif kind == "cuda" and set(types) & set(re.findall(r"\w+", used)):
-            left_out[name] = "has a type of the cell"
+            left_out[name] = "uses a type that the cell defines"
         else:
             bound[name] = declaration
     return bound, left_out

@@ -28,12 +28,12 @@ class Knob(NamedTuple):
 KNOBS = {
     knob.name: knob
     for knob in (
-        Knob("MAX_JOBS", "count", "", "compile jobs at a time; default: by CPUs and memory"),
+        Knob("MAX_JOBS", "count", "", "compile jobs at a time; default: as CPUs and memory allow"),
         Knob(
             "TORCH_CUDA_ARCH_LIST",
             "text",
             "",
-            "GPU architectures, as '8.0;9.0a' or 'Hopper'; default: those here, else '8.0;9.0+PTX'",
+            "GPU architectures, such as '8.0;9.0a'; default: this machine's, else '8.0;9.0+PTX'",
         ),
         Knob(
             "TORCH_EXTENSIONS_DIR", "path", "", "where builds are kept; default: torch's user cache"
@@ -51,17 +51,17 @@ KNOBS = {
             "LLTM_JIT_BACKGROUND",
             "flag",
             "1",
-            "0: an import that has to build waits for it, and not the first use",
+            "0: an import waits for its build, instead of the first use",
         ),
         Knob(
             "LLTM_JIT_PCH",
             "flag",
             "1",
-            "0: make and use no precompiled header of torch/extension.h",
+            "0: neither make nor use a precompiled header of torch/extension.h",
         ),
         Knob("LLTM_JIT_KEEP", "count", "5", "builds kept for each extension and set of flags"),
         Knob(
-            "LLTM_JIT_TRUST_ROOT", "flag", "0", "1: use builds in a directory others may write to"
+            "LLTM_JIT_TRUST_ROOT", "flag", "0", "1: use a builds directory that others may write to"
         ),
         Knob(
             "LLTM_JIT_DEBUG",
@@ -71,13 +71,13 @@ KNOBS = {
         ),
         Knob("CUDA_DEVICE_DEBUG", "flag", "0", "1: compile CUDA with -g -G"),
         Knob("LLTM_JIT_LINEINFO", "flag", "0", "1: compile CUDA with -lineinfo, for profilers"),
-        Knob("LLTM_JIT_SANITIZE", "text", "", "compile C++ with these, as 'address,undefined'"),
-        Knob("LLTM_JIT_DISABLE_JIT", "flag", "0", "1: never compile; use what is built or fail"),
+        Knob("LLTM_JIT_SANITIZE", "text", "", "sanitizers for C++, such as 'address,undefined'"),
+        Knob("LLTM_JIT_DISABLE_JIT", "flag", "0", "1: never compile; use what is built, or fail"),
         Knob(
             "LLTM_JIT_PREBUILD",
             "flag",
             "0",
-            "1: compile into the wheel when packaging; from the environment only",
+            "1: put compiled kernels into the wheel; read from the environment only",
         ),
     )
 }

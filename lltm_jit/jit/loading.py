@@ -42,8 +42,8 @@ def check(spec: BuildSpec, files: Iterable[Path]) -> None:
     """
     if _registered and (again := sorted(_registered & _blocks(spec, files))):
         raise BuildError(
-            f"error: {spec.name} registers operators while it is loaded, in {', '.join(again)}, "
-            "and this process has done that already; torch would end it\n"
+            f"error: {spec.name} registers operators when it is loaded, in {', '.join(again)}, "
+            "and this process has already registered them; torch would abort it\n"
             "   = restart Python to load the new build, or define the operators from Python with "
             "torch.library.Library(...).define, and register the C++ implementations in functions "
             "register_ops() and release_ops() of the module, which a reload calls"

@@ -115,8 +115,8 @@ def _wait_for(lock: BaseFileLock, owner: Path, say: Callable[[str], None]) -> No
             told = time.monotonic()
         elif time.monotonic() > told + _NOBODY:
             raise CacheError(
-                f"{lock.lock_file} is locked by a program that builds nothing; end that (`fuser "
-                f"{lock.lock_file}` tells which it is), or set TORCH_EXTENSIONS_DIR to another "
+                f"{lock.lock_file} is locked by a program that builds nothing; end it (`fuser "
+                f"{lock.lock_file}` shows which it is), or set TORCH_EXTENSIONS_DIR to another "
                 "directory"
             )
 
@@ -148,8 +148,8 @@ def _refuse_soft(lock: BaseFileLock, file: Path) -> None:
 
     if isinstance(lock, SoftFileLock):
         raise CacheError(
-            f"the file system of {file.parent} has no locks; set TORCH_EXTENSIONS_DIR to a "
-            "directory on another one, such as a local disk"
+            f"the file system of {file.parent} does not support locks; set TORCH_EXTENSIONS_DIR to "
+            "a directory on another one, such as a local disk"
         )
 
 

@@ -130,7 +130,7 @@ def _misfits(record: Record, directory: Path, request: Request) -> Iterator[str]
         yield f"{record.library} is not the file that was built"
     if not record.fingerprint["with_cuda"]:
         if spec.with_cuda and not here.recorded:
-            yield "it has no CUDA kernels, and here they can be built"
+            yield "it has no CUDA kernels, but this machine can build them"
         return
     for capability in gpus.compute_capabilities():
         if not gpus.runs_any(record.fingerprint["architectures"], capability):

@@ -29,14 +29,14 @@ def why_not_private(directory: Path) -> str:
         except OSError:
             continue  # not there, so nothing is loaded from it
         if status.st_uid not in trusted:
-            return f"{path} belongs to user {status.st_uid} and this is user {os.geteuid()}"
+            return f"{path} belongs to user {status.st_uid}, but you are user {os.geteuid()}"
         if stat.S_ISLNK(status.st_mode) or (status.st_mode & stat.S_ISVTX and path != directory):
             continue  # nobody but its owner can put another in its place
         if status.st_mode & stat.S_IWOTH or (
             status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid)
         ):
             mode = stat.S_IMODE(status.st_mode)
-            return f"others may write to {path} (mode {mode:o}; `chmod go-w {path}` ends that)"
+            return f"other users may write to {path} (mode {mode:o}; fix: `chmod go-w {path}`)"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""From an edited source to its new kernels in the same process."""
+"""From an edited source to the new kernels in the same process."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from .toolchain import detect
 
 
 class Reload(NamedTuple):
-    """What a reload did: ``builds`` has one for a module, and one for each family of the package.
+    """What a reload did.
 
-    ``changed`` is empty when there was nothing to do. The command ``watch`` loads no build, and has
-    none here.
+    ``builds`` has one build for a module, one per family for this package, and none for the command
+    ``watch``, which loads nothing. ``changed`` describes what changed, and is empty if nothing did.
+    ``seconds`` is how long the reload took.
     """
 
     builds: tuple[Build, ...]
@@ -31,7 +32,7 @@ class Reload(NamedTuple):
 
     @property
     def build(self) -> Build:
-        """The only build, or the first."""
+        """The first build, for a module the only one."""
         return self.builds[0]
 
 
@@ -62,7 +63,7 @@ def register_ops(module: ModuleType | SimpleNamespace) -> None:
     except RuntimeError as error:
         raise BuildError(
             f"error: the operators of the built library cannot be registered: {error}\n"
-            "   = make each schema and the C++ function that implements it fit together\n"
+            "   = make each schema match the C++ function that implements it\n"
             f"   = {module.__file__}"
         ) from error
 

@@ -124,8 +124,8 @@ class BuildSpec:
                     inline = path in dict(self.texts)
                     cure = "set TORCH_EXTENSIONS_DIR to" if inline else "move the sources to"
                     raise BuildError(
-                        f"a build file cannot name {path}, for there is {found!r} in it; "
-                        f"{cure} a directory without"
+                        f"a build file cannot contain {path}, because of the {found!r} in it; "
+                        f"{cure} a directory without one"
                     )
 
     def label(self, path: Path) -> str:

@@ -227,16 +227,16 @@ def _why_no_cuda(nvcc: str | None, nvcc_version: str) -> str:
     if nvcc is None:
         return "nvcc was not found"
     if not nvcc_version:
-        return f"{nvcc} does not tell its version"
+        return f"{nvcc} does not report its version"
     if nvcc_version.split(".")[0] != torch.version.cuda.split(".")[0]:
-        return f"nvcc is {nvcc_version} and torch wants CUDA {torch.version.cuda}"
+        return f"nvcc is {nvcc_version}, but torch needs CUDA {torch.version.cuda}"
     return ""
 
 
 def cuda_cure() -> str:
     """What to do where there is a reason not to build for CUDA."""
     if torch.version.cuda is None:
-        return "install a torch with CUDA (pytorch.org tells the command)"
+        return "install a torch with CUDA (pytorch.org has the command)"
     return f"install the CUDA toolkit {torch.version.cuda}, and set CUDA_HOME to it"
 
 

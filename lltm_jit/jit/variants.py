@@ -196,7 +196,8 @@ def _refuse_in_capture(variant: Variant) -> None:
     if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         raise LltmJitError(
             f"{variant.name}: the kernel for {variant.words} is not loaded yet, and cannot be "
-            f"while a CUDA graph is captured; call {variant.prepare or 'the operator once'} before"
+            "loaded while a CUDA graph is being captured; "
+            f"call {variant.prepare or 'the operator once'} before the capture"
         )
 
 

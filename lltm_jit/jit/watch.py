@@ -31,7 +31,7 @@ def watch(
         reload: rebuilds and puts the new build into force.
         then: called with the result of each reload that changed something.
 
-    An error of the build is printed, and the old build stays in force; one of ``then`` is printed
+    An error of the build is printed, and the old build stays in use; one of ``then`` is printed
     as that of a thread. The watch ends with the ``with`` block, and gives up a rebuild that still
     runs then.
 
@@ -100,7 +100,7 @@ def _reload_and_tell(
     except Cancelled:
         return
     except LltmJitError as error:
-        print(f"lltm_jit: the old build stays in force\n{error}", file=sys.stderr, flush=True)
+        print(f"lltm_jit: the old build stays in use\n{error}", file=sys.stderr, flush=True)
         return
     if done.changed and then is not None:
         then(done)

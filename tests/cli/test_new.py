@@ -117,7 +117,7 @@ def test_the_kernels_of_a_standalone_project_in_its_wheel(tmp_path, shared_root)
 def test_a_package_that_loads_nothing_has_no_kernels_for_a_wheel(tmp_path, monkeypatch):
     (tmp_path / "nothing_loaded.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(BuildError, match="import of nothing_loaded loads no extension of sources"):
+    with pytest.raises(BuildError, match="nothing_loaded loads no extension with sources"):
         wheel._put("nothing_loaded", tmp_path)
 
 

@@ -322,7 +322,7 @@ def test_the_other_objects_are_reused(bench):
     build = bench.load()
     assert bench.counts == ["compile one.cpp", "link"]
     assert text_of(build).startswith("a header that comes first")
-    assert build.info.reason == "core came or went where it is looked for"
+    assert build.info.reason == "core came or went on its search path"
 
 
 def test_another_checkout_shares_a_build(bench):
