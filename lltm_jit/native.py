@@ -7,17 +7,16 @@ reaches all of them. The first use of a family waits for its build, which the im
 from __future__ import annotations
 
 import os
-import platform
 import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, overload
+from typing import overload
 
+from lltm_jit._package_info import PackageInfo, installed
 from lltm_jit.jit import (
     Build,
     BuildInfo,
@@ -37,21 +36,6 @@ from lltm_jit.jit.fingerprint import differences
 from lltm_jit.jit.reload import Reload
 from lltm_jit.ops._library import OPERATORS
 from lltm_jit.ops._placeholders import Placeholders
-
-
-@dataclass(frozen=True)
-class PackageInfo:
-    """What is installed, and how the loaded families of kernels were built.
-
-    It prints as a short table. ``toolchain`` describes this machine as it is now, whatever the
-    builds were made with.
-    """
-
-    lltm_jit_version: str
-    python_version: str
-    toolchain: Toolchain
-    families: dict[str, BuildInfo]
-
 
 AT_IMPORT = ("basic", "rnn")  # the families that importing the package loads
 
@@ -298,14 +282,3 @@ def build_info(module: ModuleType | None = None) -> PackageInfo | BuildInfo:
     return PackageInfo(
         **installed(detect()), families={name: build.info for name, build in _current.items()}
     )
-
-
-def installed(toolchain: Toolchain) -> dict[str, Any]:
-    """The entries of a ``PackageInfo`` that are known before there is a build."""
-    from lltm_jit import __version__  # not there yet when this module is imported
-
-    return {
-        "lltm_jit_version": __version__,
-        "python_version": platform.python_version(),
-        "toolchain": toolchain,
-    }

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from . import cache, manifest
 from .cache import Record
 from .fingerprint import Fingerprint, whole
 from .manifest import Manifest
 from .spec import BuildSpec
+
+
+def show_as_printed(self: object, printer: Any, cycle: bool) -> None:
+    """A ``_repr_pretty_`` that has IPython show a value as ``print`` does."""
+    printer.text(str(self))
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,23 @@ class BuildInfo:
     architectures: tuple[str, ...]
     sources: tuple[Path, ...]
     created: float
+
+    def __str__(self) -> str:
+        state = "found in the cache" if self.cached else "made by this process"
+        cuda = f", nvcc {self.nvcc}" if self.nvcc and self.architectures else ""
+        rows = [
+            ("extension", self.name),
+            ("target", " ".join(self.architectures) or "CPU"),
+            ("build", f"{state}; it took {self.seconds:.1f} s"),
+            ("reason", self.reason),
+            ("files", f"{self.compiled} compiled, {self.reused} reused"),
+            ("compiler", self.compiler + cuda),
+            ("torch", self.torch_version),
+            ("directory", short_path(self.directory)),
+        ]
+        return in_columns(rows)
+
+    _repr_pretty_ = show_as_printed
 
     @property
     def log(self) -> Path:
@@ -67,6 +91,19 @@ class Build:
     def content(self) -> Fingerprint:
         """The request with all files that the build was made of."""
         return whole(self.request, self.manifest)
+
+
+def in_columns(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of words, each column as wide as its longest word."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = (zip(row, widths, strict=True) for row in rows)
+    return "\n".join("  ".join(f"{word:{width}}" for word, width in row).rstrip() for row in padded)
+
+
+def short_path(path: Path) -> str:
+    """A path, with ``~`` for the home directory."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
 def info_of(record: Record, spec: BuildSpec, *, cached: bool) -> BuildInfo:
