@@ -115,7 +115,7 @@ def test_a_log_without_any_error():
     assert message("# jobs: 1\n", 3).startswith(
         "error: the build failed with status 3 and printed nothing\n"
     )
-    assert message("nothing\n", 0).startswith("error: the compiler tells of no error, and made")
+    assert message("nothing\n", 0).startswith("error: the compiler reported no error, but produced")
 
 
 @pytest.mark.parametrize(
