@@ -1,7 +1,7 @@
 # make run     set up .venv, build the extension, train the text model
 # make test    set up .venv, run the tests            (ARGS="-k sigmoid" passes options on)
 # make matrix  a subset of the tests with each supported version of torch, in environments in .matrix
-# make lint    ruff, mypy, clang-format, as CI does   (make format mends what it can)
+# make lint    formatting, types, spelling, links, as CI does   (make format fixes what it can)
 # make doctor, check, benchmark, watch, build-debug   the commands of the same names
 PYTHON ?= python3
 # Installed first, and pinned: it is the version that the tests are written for, and where the index
@@ -44,6 +44,8 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/mypy
 	$(VENV)/bin/clang-format --dry-run -Werror $(CXX_FILES)
+	git ls-files | xargs $(VENV)/bin/codespell
+	$(VENV)/bin/md-dead-link-check
 
 format: $(VENV)/.dev
 	$(VENV)/bin/ruff check --fix
