@@ -53,7 +53,11 @@ __all__ = [
 
 
 def load_ipython_extension(ipython: InteractiveShell) -> None:
-    """Define the magics ``%lltm_reload``, ``%%cpp`` and ``%%cuda``, for ``%load_ext lltm_jit``."""
+    """Define the magics ``%lltm_reload``, ``%%cpp`` and ``%%cuda``, for ``%load_ext lltm_jit``.
+
+    Args:
+        ipython: the shell, which IPython passes.
+    """
     from lltm_jit.jit import ipython as magics
 
     magics.register(ipython, reload)

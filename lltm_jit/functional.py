@@ -1,6 +1,6 @@
 """The operators as functions, like :mod:`torch.nn.functional`.
 
-The StyleGAN operators have modules of their own in :mod:`lltm_jit.ops`.
+The StyleGAN operators have modules of their own in ``lltm_jit.ops``.
 """
 
 from lltm_jit.ops.basic.my_op import my_op

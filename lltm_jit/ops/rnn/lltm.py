@@ -172,8 +172,14 @@ def lltm_forward(
     """Run the tutorial's low-level forward call, in ATen operations on any device.
 
     The state may also be passed as a pair: ``lltm_forward(input, (old_h, old_cell), weights,
-    bias)``. Shapes, dtypes and the source of the maths are those of :func:`lltm_cell`. Autocast
+    bias)``. Dtypes and the source of the maths are those of :func:`lltm_jit.lltm_cell`. Autocast
     does not cast anything here.
+
+    Args:
+        input: (B, I).
+        weights: (3H, H+I).
+        bias: (3H,), (1, 3H) or ``None``.
+        old_h, old_cell: (B, H).
 
     Returns:
         ``[new_h, new_cell, input_gate, output_gate, candidate_cell, X, gate_weights]``: states and
@@ -212,8 +218,8 @@ def lltm_backward(
 ) -> list[Tensor]:
     """Run the tutorial's low-level backward call, in ATen operations on any device.
 
-    Dtypes and the source of the maths are those of :func:`lltm_cell`. A gradient has the dtype of
-    its tensor. Autocast does not cast anything here.
+    Dtypes and the source of the maths are those of :func:`lltm_jit.lltm_cell`. A gradient has the
+    dtype of its tensor. Autocast does not cast anything here.
 
     Args:
         grad_h, grad_cell: (B, H), the gradients of ``new_h`` and ``new_cell``.

@@ -22,7 +22,10 @@ _SAMPLES = 64  # at which check() compares derivatives
 
 
 class OwnCell(RecurrentLayer):
-    """The base class of the layers that :func:`lltm_jit.recurrent_cell` makes."""
+    """The base class of the layers that :func:`lltm_jit.recurrent_cell` makes.
+
+    Arguments, parameters and call are those of :class:`~lltm_jit.ops.rnn.layer.RecurrentLayer`.
+    """
 
     _source: _Source
 

@@ -24,6 +24,7 @@ def implementation(impl: str) -> Iterator[None]:
         ValueError: if ``impl`` is neither.
 
     Example:
+        >>> from lltm_jit.ops.bias_act import bias_act
         >>> with implementation("ref"):
         ...     y = bias_act(torch.ones(1, 2), act="relu", gain=1)
     """
