@@ -39,7 +39,7 @@ from lltm_jit.ops._placeholders import Placeholders
 
 AT_IMPORT = ("basic", "rnn")  # the families that importing the package loads
 
-# What is called with a family's module when it comes into force, and with a reload of the package.
+# Called with a family's module when it is first used, and on a reload of the package.
 when_used: dict[str, list[Callable[[ModuleType], None]]] = {}
 when_reloaded: list[Callable[[], object]] = []
 
@@ -50,7 +50,7 @@ _swap = threading.RLock()
 
 
 def kernels_directory() -> Path:
-    """The C++ and CUDA sources: inside the installed package, or beside it in a checkout."""
+    """The C++ and CUDA sources: inside the installed package, or next to it in a checkout."""
     package = Path(__file__).resolve().parent
     installed = package / "kernels"
     return installed if installed.is_dir() else package.parent / "kernels"
@@ -69,7 +69,7 @@ def include_path() -> Path:
 
 
 def families() -> list[str]:
-    """The folders of kernels beside core/, each an extension of its own."""
+    """The folders of kernels next to core/, each an extension of its own."""
     folders = kernels_directory().iterdir()
     return sorted(folder.name for folder in folders if (folder / "bindings.cpp").is_file())
 
@@ -81,19 +81,19 @@ def spec(family: str, toolchain: Toolchain) -> BuildSpec:
 
 
 def extension(family: str) -> Extension:
-    """A family's extension, whose library may have come with the package's wheel."""
+    """A family's extension, whose library may come from the package's wheel."""
     place = Path(__file__).parent / prebuilt.FOLDER
     return Extension(family, partial(spec, family), packaged=place)
 
 
 def start(family: str) -> None:
-    """Load a family that is built, or begin to build it; its first use then waits.
+    """Load a family that is built, or start to build it; its first use then waits.
 
     With ``LLTM_JIT_BACKGROUND=0`` or ``LLTM_JIT_VERBOSE=1`` this waits itself.
 
     Raises:
         BuildError: as :func:`load`, where it does not build in the background.
-        ToolchainError, CacheError: there is no compiler, or no place for the build.
+        ToolchainError, CacheError: there is no compiler, or no usable directory for the build.
     """
     toolchain = detect(family)
     wanted = spec(family, toolchain)
@@ -111,12 +111,12 @@ def start(family: str) -> None:
 
 
 def load(family: str) -> Build:
-    """The current build of a family, which is loaded first where it is not.
+    """The current build of a family, which is loaded first if necessary.
 
     Raises:
-        BuildError: the sources do not compile, or their operators do not fit the schemas; the text
-            is the first error.
-        ToolchainError, CacheError: there is no compiler, or no place for the build.
+        BuildError: the sources do not compile, or their operators do not match the schemas; the
+            text is the first error.
+        ToolchainError, CacheError: there is no compiler, or no usable directory for the build.
     """
     while family not in _current:
         pending = _pending.get(family)
@@ -151,7 +151,7 @@ def use(build: Build) -> None:
 
 
 def _may_wait() -> bool:
-    """Whether a build may go on in the background, for the first use to wait for."""
+    """Whether a build may run in the background, for the first use to wait for."""
     return knobs.flag("LLTM_JIT_BACKGROUND") and not (
         knobs.flag("LLTM_JIT_VERBOSE") or knobs.flag("LLTM_JIT_DISABLE_JIT")
     )

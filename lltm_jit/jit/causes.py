@@ -1,4 +1,4 @@
-"""Known causes of failed builds and of failed trials of ``doctor``, each with its cure."""
+"""Known causes of failed builds, and of failed trials of ``doctor``, with the fix for each."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ _CAUSES = (
 
 
 def cure_of(error: str, log: str = "", jobs: int = 0) -> str:
-    """The cure of the first known cause found in an error, else in its log; empty if unknown."""
+    """The fix for the first known cause found in an error, else in its log; empty if unknown."""
     for text in (error, log):
         for pattern, cure in _CAUSES:
             if match := re.search(pattern, text):

@@ -55,7 +55,7 @@ def register(ipython: InteractiveShell, reload_package: Callable[[], Reload]) ->
     """Define the magics in a shell."""
 
     def lltm_reload(line: str) -> None:
-        """%lltm_reload: put edited kernels of the package into force.
+        """%lltm_reload: compile edited kernels of the package, and use them from now on.
 
         %lltm_reload NAME: the same for the module in the variable NAME.
         """
@@ -104,7 +104,7 @@ def _parser(kind: str) -> MagicArgumentParser:
 
 
 def functions_of(cell: str, kind: str = "cpp") -> tuple[dict[str, str], dict[str, str]]:
-    """The functions of a cell: those to bind with their declarations, and why others are not."""
+    """The functions of a cell: declarations of those to bind, and why the others are not bound."""
     text = re.sub(_DIRECTIVE, "", _without_if_0(without_comments(cell)))
     types = re.findall(_TYPES, text)
     bound: dict[str, str] = {}
@@ -138,7 +138,7 @@ def functions_of(cell: str, kind: str = "cpp") -> tuple[dict[str, str], dict[str
 
 
 def _definitions(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """What stands before the braces at namespace scope, and the namespaces around, all named."""
+    """The text before each brace at namespace scope, and the enclosing namespaces, all named."""
     scopes: list[str] = []  # what stands before each open brace
     start = parentheses = 0
     blank = re.sub(_STRING, lambda match: " " * len(match[0]), text, flags=re.DOTALL)
@@ -160,7 +160,7 @@ def _definitions(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _without_if_0(text: str) -> str:
-    """C++ without what stands between ``#if 0`` and its ``#else``, ``#elif`` or ``#endif``."""
+    """C++ without what is between ``#if 0`` and its ``#else``, ``#elif`` or ``#endif``."""
     kept, depth = [], 0
     for line in text.splitlines(keepends=True):
         directive = re.match(r"\s*#\s*(if|else|elif|endif)", line)
@@ -216,7 +216,7 @@ def _told(left_out: dict[str, str]) -> str:
 
 
 def _without_traceback(error: LltmJitError) -> LltmJitError:
-    """The error, which IPython then shows as its text alone: what lies above is not the cell's."""
+    """The error, which IPython then shows as text without a traceback."""
     error._render_traceback_ = str(error).splitlines  # type: ignore[attr-defined]
     return error
 

@@ -1,8 +1,8 @@
 """Every setting of the engine, each an environment variable, in one table.
 
-A value comes from the real environment, where an empty one asks for the default, else from
-``MAX_JOBS.env`` beside ``MAX_JOBS.env.example`` in a checkout of the project, else from the
-default. The file is never looked for in the current directory: a build must not depend on where
+A value comes from the environment, where an empty value selects the default, else from
+``MAX_JOBS.env`` next to ``MAX_JOBS.env.example`` in a checkout of the project, else from the
+default. The current directory is never searched for the file: a build must not depend on where
 Python was started.
 """
 
@@ -103,7 +103,7 @@ def _settings_file() -> dict[str, str]:
 
 
 def text(name: str) -> str:
-    """The value of a knob, or its default. An empty variable asks for the default."""
+    """The value of a knob, or its default. An empty variable selects the default."""
     given = os.environ.get(name, _settings_file().get(name))
     return given or KNOBS[name].default
 
@@ -125,7 +125,7 @@ def flag(name: str) -> bool:
 
 
 def count(name: str) -> int | None:
-    """The value of a knob that holds a positive integer; None when unset and without default.
+    """The value of a knob that holds a positive integer; None if unset and without a default.
 
     Raises:
         ToolchainError: the value is not a positive integer.

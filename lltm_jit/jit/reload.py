@@ -37,7 +37,7 @@ class Reload(NamedTuple):
 
 
 class Given(NamedTuple):
-    """The build that a module of the user's shows, and the extension that it is of."""
+    """The build that one of the user's modules shows, and its extension."""
 
     build: Build
     extension: Extension
@@ -69,10 +69,10 @@ def register_ops(module: ModuleType | SimpleNamespace) -> None:
 
 
 def swap_ops(old: ModuleType | None, new: ModuleType | SimpleNamespace) -> None:
-    """Register the operators of a module, and then let go of those of the one before.
+    """Register the operators of a module, then release those of the previous one.
 
-    In this order no call in another thread comes to an operator without a kernel. Modules without
-    ``register_ops()`` and ``release_ops()`` have none.
+    In this order no call in another thread finds an operator without a kernel. Modules without
+    ``register_ops()`` and ``release_ops()`` have no operators.
 
     Raises:
         BuildError: torch refuses the new operators; the old ones stay.
@@ -84,9 +84,10 @@ def swap_ops(old: ModuleType | None, new: ModuleType | SimpleNamespace) -> None:
 
 
 def give(build: Build, extension: Extension) -> ModuleType:
-    """The module that shows a build: the one given for it before, or else filled with it anew.
+    """The module that shows a build: the one given for it before, or a new one.
 
-    From now on it can be reloaded, and also be imported by its name, unless that is another's.
+    From now on it can be reloaded, and also imported by its name, unless another module has that
+    name.
     """
     with lock.thread_lock(_TURN):
         module = _of_build.get(build)
@@ -101,7 +102,7 @@ def give(build: Build, extension: Extension) -> ModuleType:
 
 
 def _fresh(build: Build, name: str) -> ModuleType:
-    """The build's own module; another that shows it where a reload has filled that anew."""
+    """The build's own module, or another one if a reload has filled that one with another build."""
     names = _names.setdefault(build, dict(vars(build.module)))
     if build.module not in _given:
         return build.module
@@ -111,15 +112,15 @@ def _fresh(build: Build, name: str) -> ModuleType:
 
 
 def given_modules() -> Iterator[tuple[ModuleType, Given]]:
-    """The modules of the user's, and what each shows."""
+    """The user's modules, and what each shows."""
     return iter(list(_given.items()))
 
 
 def given(module: ModuleType) -> Given:
-    """What a module that ``load`` or ``load_inline`` gave shows.
+    """What a module from ``load`` or ``load_inline`` shows.
 
     Raises:
-        LltmJitError: the module is of another origin.
+        LltmJitError: the module was not loaded by this package.
     """
     # load gives a path, and no module, of what is none.
     found = _given.get(module) if isinstance(module, ModuleType) else None
@@ -132,10 +133,10 @@ def given(module: ModuleType) -> Given:
 def reload_module(module: ModuleType) -> Reload:
     """Build what changed, and let the module show it, as ``importlib.reload`` does.
 
-    The library before stays loaded, for what was made of it.
+    The old library stays loaded, for objects that came from it.
 
     Raises:
-        LltmJitError: the module is of another origin.
+        LltmJitError: the module was not loaded by this package.
         BuildError, ToolchainError, CacheError: the new build failed; the module stays as it is.
     """
     began = time.perf_counter()
@@ -159,7 +160,7 @@ def reload_module(module: ModuleType) -> Reload:
 
 
 def _is_ours(name: str) -> bool:
-    """Whether nothing has this name but an earlier build, or a folder, which is a package too."""
+    """Whether only an earlier build has this name, or a folder, which is a namespace package."""
     if name in sys.modules:
         return any(module is sys.modules[name] for module, _ in given_modules())
     found = find_spec(name)
