@@ -2,9 +2,9 @@
 
 g++ takes ``torch/extension.h.gch`` from a directory that it searches, if its own conditions hold:
 the same compiler, the same options, and no macro that would have changed the header. This module
-checks what g++ does not: that the headers are unchanged, and that the build's include paths would
-find the same ones. Making the header takes a minute and most of a gigabyte, so a separate process
-does it at low priority during a build, for use from the next build on.
+checks the rest: that the headers are unchanged, and that the build's include paths would find the
+same ones. Making the header takes a minute and most of a gigabyte, so a separate process does it at
+low priority during a build, for use from the next build on.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _place() -> Path:
 def beside(
     build_file: Path, spec: BuildSpec, toolchain: Toolchain, reporter: Reporter
 ) -> Iterator[dict[str, str]]:
-    """The variables by which the compilers of a build find the header, inside a ``with`` block.
+    """The variables by which a build's compilers find the header, inside a ``with`` block.
 
     If there is none, it is made for the next build; a spec that requests it waits for it.
     """

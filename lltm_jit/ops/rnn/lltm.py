@@ -1,15 +1,7 @@
 """LLTM: the long long-term memory cell of the PyTorch extension tutorial.
 
-With ``X = [old_h, input]`` and ``G = X W^T + b``, split in three::
-
-    input_gate, output_gate, candidate_cell = sigmoid(G1), sigmoid(G2), elu(G3)
-    new_cell = old_cell + input_gate * candidate_cell
-    new_h = output_gate * tanh(new_cell)
-
-There is no forget gate, so the cell state is an unbounded running sum. Source of the maths:
-P. Goldsborough, "Custom C++ and CUDA Extensions", PyTorch tutorials.
-
-Sizes: B is the batch size, I the input size, H the hidden size.
+:func:`lltm_cell` has its equations, and their source. Sizes: B is the batch size, I the input size,
+H the hidden size.
 """
 
 from __future__ import annotations
@@ -78,8 +70,9 @@ def lltm_cell(
         new_cell = old_cell + input_gate * candidate_cell
         new_h = output_gate * tanh(new_cell)
 
-    Source of the maths: P. Goldsborough, "Custom C++ and CUDA Extensions", PyTorch tutorials. The
-    state may also be passed as a pair: ``lltm_cell(input, (old_h, old_cell), weights, bias)``.
+    There is no forget gate, so the cell state is an unbounded running sum. Source of the maths:
+    P. Goldsborough, "Custom C++ and CUDA Extensions", PyTorch tutorials. The state may also be
+    passed as a pair: ``lltm_cell(input, (old_h, old_cell), weights, bias)``.
 
     Args:
         input: (B, I) in half, bfloat16, float or double. All tensors have its dtype and device.
