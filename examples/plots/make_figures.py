@@ -72,7 +72,8 @@ def caption(name: str, figure: dict[str, Any]) -> str:
     """The Markdown of a figure: the picture, and a command for each panel."""
     lines = [f"![{figure['alt']}](examples/plots/{name}.png)", ""]
     for panel in figure["panels"]:
-        lines.append(f"- {panel['title']} ({panel['machine']}): `{panel['command']}`")
+        note = f", {panel['note']}" if "note" in panel else ""
+        lines.append(f"- {panel['title']} ({panel['machine']}): `{panel['command']}`{note}")
     return "\n".join([*lines, ""])
 
 
