@@ -55,8 +55,9 @@ def draw_panel(axis: Any, panel: dict[str, Any]) -> None:
             y = place + shift * HEIGHT
             axis.barh(y, row[name], HEIGHT, color=color, label=panel[name] if not place else None)
             text = f" {row[name]:.{2 if row[name] < 10 else 0}f}"
+            ratio = row["theirs"] / row["ours"]
             if name == "ours":
-                text += f"   ({row['theirs'] / row['ours']:.1f}×)"
+                text += f"   ({ratio:.0%})" if panel.get("is_bound") else f"   ({ratio:.1f}×)"
             axis.text(row[name], y, text, va="center", fontsize=8.5)
     axis.set_yticks(range(len(rows)), [row["label"] for row in rows], fontsize=9)
     axis.set_ylim(len(rows) - 0.4, -0.6)
