@@ -199,8 +199,9 @@ def reload(module: ModuleType | None = None) -> Reload | ModuleType:
         LltmJitError: if the module was not loaded by this package.
 
     Example:
-        >>> lltm_jit.reload().changed
-        ()
+        >>> done = lltm_jit.reload()
+        >>> [build.info.name for build in done.builds][:2]
+        ['basic', 'rnn']
     """
     if module is not None:
         jit_reload.reload_module(module)
