@@ -153,7 +153,7 @@ WRONG = {
         RuntimeError,
         r"\[5, 3, 28\]|\[28, 7\], but got \[27, 7\]",
     ),
-    "a bias": ({"bias_hh": torch.zeros(28)}, RuntimeError, "bias_hh to be None because lstm adds"),
+    "a bias": ({"bias_hh": torch.zeros(28)}, RuntimeError, "bias_hh to be None, as lstm adds"),
     "parameters": ({"parameters": torch.zeros(1, 7)}, RuntimeError, "no parameters for lstm"),
     "h_0": ({"h_0": torch.zeros(2, 7)}, RuntimeError, r"h_0 .* = \[3, 7\], but got \[2, 7\]"),
     "c_0": (
@@ -176,7 +176,7 @@ def test_errors(way):
 
 
 def test_a_state_that_the_cell_does_not_have():
-    with pytest.raises(RuntimeError, match="c_0 to be None because gru has only one state"):
+    with pytest.raises(RuntimeError, match="c_0 to be None, as gru has one state"):
         recurrent_sequence(
             "gru", torch.zeros(2, 3, 21), torch.zeros(21, 7), c_0=torch.zeros(1, 3, 7)
         )
