@@ -1,7 +1,8 @@
 # make run     set up .venv, build the extension, train the text model
 # make test    set up .venv, run the tests            (ARGS="-k sigmoid" passes options on)
 # make matrix  a subset of the tests with each supported version of torch, in environments in .matrix
-# make lint    ruff, mypy, clang-format, as CI does   (make format mends what it can)
+# make lint    formatting, types, spelling, links, as CI does   (make format fixes what it can)
+# make docs    the API reference, into docs/_build/html
 # make doctor, check, benchmark, watch, build-debug   the commands of the same names
 PYTHON ?= python3
 # Installed first, and pinned: it is the version that the tests are written for, and where the index
@@ -25,7 +26,7 @@ PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 # Not those of the tests: they are wrong on purpose.
 CXX_FILES = $(shell git ls-files kernels examples | grep -E '[.](cpp|h|cu|cuh)$$')
 
-.PHONY: run test matrix lint format doctor check benchmark watch build-debug clean
+.PHONY: run test matrix lint format docs doctor check benchmark watch build-debug clean
 
 run: $(VENV)/.installed
 	$(VENV)/bin/python examples/train_text.py $(ARGS)
@@ -44,11 +45,16 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/mypy
 	$(VENV)/bin/clang-format --dry-run -Werror $(CXX_FILES)
+	git ls-files | xargs $(VENV)/bin/codespell
+	$(VENV)/bin/md-dead-link-check
 
 format: $(VENV)/.dev
 	$(VENV)/bin/ruff check --fix
 	$(VENV)/bin/ruff format
 	$(VENV)/bin/clang-format -i $(CXX_FILES)
+
+docs: $(VENV)/.docs
+	$(VENV)/bin/python -m sphinx -W --keep-going -q docs docs/_build/html
 
 # The commands of every day; ARGS adds to them, such as ARGS=-c for the GPU.
 doctor: $(VENV)/.installed
@@ -67,7 +73,7 @@ build-debug: $(VENV)/.installed
 	$(VENV)/bin/python -m lltm_jit build --debug $(ARGS)
 
 clean:
-	rm -rf $(VENV) .matrix build dist *.egg-info
+	rm -rf $(VENV) .matrix build dist *.egg-info docs/_build
 
 # Each stamp stands for one set of installed packages; it is older than the files that decide the set
 # only when they changed, so that a second call installs nothing.
@@ -86,4 +92,8 @@ $(VENV)/.test: $(VENV)/.installed
 
 $(VENV)/.dev: $(VENV)/.test
 	$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(PIP) --editable '.[docs]'
 	@touch $@

@@ -1,4 +1,4 @@
-"""Fused operators for PyTorch, compiled on import from the C++ and CUDA sources beside them."""
+"""Fused operators for PyTorch that compile on import, and the build engine for your own kernels."""
 
 from __future__ import annotations
 
@@ -53,7 +53,11 @@ __all__ = [
 
 
 def load_ipython_extension(ipython: InteractiveShell) -> None:
-    """Give IPython the magics ``%lltm_reload``, ``%%cpp`` and ``%%cuda``; see ``%load_ext``."""
+    """Define the magics ``%lltm_reload``, ``%%cpp`` and ``%%cuda``, for ``%load_ext lltm_jit``.
+
+    Args:
+        ipython: the shell, which IPython passes.
+    """
     from lltm_jit.jit import ipython as magics
 
     magics.register(ipython, reload)

@@ -1,4 +1,7 @@
-"""The operators as functions, like :mod:`torch.nn.functional`."""
+"""The operators as functions, like :mod:`torch.nn.functional`.
+
+The StyleGAN operators have modules of their own in ``lltm_jit.ops``.
+"""
 
 from lltm_jit.ops.basic.my_op import my_op
 from lltm_jit.ops.basic.sigmoid import d_sigmoid, sigmoid

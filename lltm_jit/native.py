@@ -1,23 +1,22 @@
-"""The compiled kernels of this package: an extension for each family, current until a reload.
+"""The compiled kernels of this package: one extension per family, replaced by a reload.
 
 Callers write ``native.rnn.lltm_cell(...)`` at each call and keep no reference, so that a reload
-reaches all of them. The first use of a family waits for its build, which the import began.
+reaches all of them. The first use of a family waits for its build, which the import started.
 """
 
 from __future__ import annotations
 
 import os
-import platform
 import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, overload
+from typing import overload
 
+from lltm_jit._package_info import PackageInfo, installed
 from lltm_jit.jit import (
     Build,
     BuildInfo,
@@ -38,23 +37,9 @@ from lltm_jit.jit.reload import Reload
 from lltm_jit.ops._library import OPERATORS
 from lltm_jit.ops._placeholders import Placeholders
 
-
-@dataclass(frozen=True)
-class PackageInfo:
-    """What is installed, and how the loaded families of kernels came about.
-
-    ``toolchain`` is what this machine has now, whatever the builds were made with.
-    """
-
-    lltm_jit_version: str
-    python_version: str
-    toolchain: Toolchain
-    families: dict[str, BuildInfo]
-
-
 AT_IMPORT = ("basic", "rnn")  # the families that importing the package loads
 
-# What is called with a family's module when it comes into force, and with a reload of the package.
+# Called with a family's module when it is first used, and on a reload of the package.
 when_used: dict[str, list[Callable[[ModuleType], None]]] = {}
 when_reloaded: list[Callable[[], object]] = []
 
@@ -65,22 +50,26 @@ _swap = threading.RLock()
 
 
 def kernels_directory() -> Path:
-    """The C++ and CUDA sources: inside the installed package, or beside it in a checkout."""
+    """The C++ and CUDA sources: inside the installed package, or next to it in a checkout."""
     package = Path(__file__).resolve().parent
     installed = package / "kernels"
     return installed if installed.is_dir() else package.parent / "kernels"
 
 
 def include_path() -> Path:
-    """The include path of ``core/...``, which a project of your own may build on.
+    """Return the include path of the headers ``core/...`` and ``rnn/...``, for your own projects.
 
-    Pass it as one of ``extra_include_paths`` to :func:`lltm_jit.load`.
+    Pass it to :func:`lltm_jit.load` as one of ``extra_include_paths``.
+
+    Example:
+        >>> (include_path() / "core" / "math" / "activations.h").is_file()
+        True
     """
     return kernels_directory()
 
 
 def families() -> list[str]:
-    """The folders of kernels beside core/, each an extension of its own."""
+    """The folders of kernels next to core/, each an extension of its own."""
     folders = kernels_directory().iterdir()
     return sorted(folder.name for folder in folders if (folder / "bindings.cpp").is_file())
 
@@ -92,19 +81,19 @@ def spec(family: str, toolchain: Toolchain) -> BuildSpec:
 
 
 def extension(family: str) -> Extension:
-    """A family's extension, whose library may have come with the package's wheel."""
+    """A family's extension, whose library may come from the package's wheel."""
     place = Path(__file__).parent / prebuilt.FOLDER
     return Extension(family, partial(spec, family), packaged=place)
 
 
 def start(family: str) -> None:
-    """Load a family that is built, or begin to build it; its first use then waits.
+    """Load a family that is built, or start to build it; its first use then waits.
 
     With ``LLTM_JIT_BACKGROUND=0`` or ``LLTM_JIT_VERBOSE=1`` this waits itself.
 
     Raises:
         BuildError: as :func:`load`, where it does not build in the background.
-        ToolchainError, CacheError: there is no compiler, or no place for the build.
+        ToolchainError, CacheError: there is no compiler, or no usable directory for the build.
     """
     toolchain = detect(family)
     wanted = spec(family, toolchain)
@@ -122,12 +111,12 @@ def start(family: str) -> None:
 
 
 def load(family: str) -> Build:
-    """The current build of a family, which is loaded first where it is not.
+    """The current build of a family, which is loaded first if necessary.
 
     Raises:
-        BuildError: the sources do not compile, or their operators do not fit the schemas; the text
-            is the first error.
-        ToolchainError, CacheError: there is no compiler, or no place for the build.
+        BuildError: the sources do not compile, or their operators do not match the schemas; the
+            text is the first error.
+        ToolchainError, CacheError: there is no compiler, or no usable directory for the build.
     """
     while family not in _current:
         pending = _pending.get(family)
@@ -162,7 +151,7 @@ def use(build: Build) -> None:
 
 
 def _may_wait() -> bool:
-    """Whether a build may go on in the background, for the first use to wait for."""
+    """Whether a build may run in the background, for the first use to wait for."""
     return knobs.flag("LLTM_JIT_BACKGROUND") and not (
         knobs.flag("LLTM_JIT_VERBOSE") or knobs.flag("LLTM_JIT_DISABLE_JIT")
     )
@@ -191,21 +180,28 @@ def reload(module: None = None) -> Reload: ...
 @overload
 def reload(module: ModuleType) -> ModuleType: ...
 def reload(module: ModuleType | None = None) -> Reload | ModuleType:
-    """Compile what was edited, and put it into force in this process.
+    """Compile what was edited, and use it from now on in this process.
+
+    If no source changed, this returns at once.
 
     Args:
-        module: what :func:`lltm_jit.load` or ``load_inline`` gave; by default this package's own
-            kernels, which every caller then reaches: modules, ``torch.ops``, compiled graphs.
+        module: a module from :func:`lltm_jit.load` or :func:`lltm_jit.load_inline`. By default this
+            package's own kernels are reloaded, for all callers: modules, ``torch.ops`` and compiled
+            graphs.
 
     Returns:
-        For this package, a ``Reload``: the builds, what changed, and the seconds. For a module,
-        that same one, which now has the new functions, as after ``importlib.reload``; objects and
-        functions of before stay what they are. At once and without a change when the sources are
-        the same.
+        For a module, the same module, which now has the new functions, as after
+        ``importlib.reload``. Functions and objects that you took from it before stay as they were.
+        For this package, a :class:`Reload`: the builds, what changed, and the seconds it took.
 
     Raises:
-        BuildError, ToolchainError, CacheError: a new build failed; the old ones stay in force.
-        LltmJitError: the module was not loaded by this package.
+        BuildError, ToolchainError, CacheError: if a new build failed; the old one stays in use.
+        LltmJitError: if the module was not loaded by this package.
+
+    Example:
+        >>> done = lltm_jit.reload()
+        >>> [build.info.name for build in done.builds][:2]
+        ['basic', 'rnn']
     """
     if module is not None:
         jit_reload.reload_module(module)
@@ -231,16 +227,24 @@ def reload(module: ModuleType | None = None) -> Reload | ModuleType:
 def watch(
     module: ModuleType | None = None, then: Callable[[Reload], None] | None = None
 ) -> AbstractContextManager[None]:
-    """Reload whenever a source is saved, as long as a ``with`` block lasts.
+    """Reload whenever a source is saved, for the duration of a ``with`` block.
+
+    An error of the build is printed, and the old build stays in use.
 
     Args:
-        module: what :func:`lltm_jit.load` or ``load_inline`` gave; by default this package's own
-            kernels, which every caller then reaches.
-        then: called after each reload that changed something, in the watching thread.
+        module: a module from :func:`lltm_jit.load` or :func:`lltm_jit.load_inline`; by default this
+            package's own kernels.
+        then: called in the watching thread after each reload that changed something.
 
     Raises:
-        ToolchainError: watchfiles is not installed.
-        LltmJitError: the module was not loaded by this package.
+        ToolchainError: if watchfiles is not installed.
+        LltmJitError: if the module was not loaded by this package.
+
+    Example:
+        Train while you edit a kernel::
+
+            with lltm_jit.watch(module):
+                train()
     """
     if module is not None:
         return jit_watch.watch_module(module, then)
@@ -252,15 +256,25 @@ def build_info(module: None = None) -> PackageInfo: ...
 @overload
 def build_info(module: ModuleType) -> BuildInfo: ...
 def build_info(module: ModuleType | None = None) -> PackageInfo | BuildInfo:
-    """How builds came about: where they lie, why they were made, in how long, for what.
+    """Tell where a build is, why it was made, how long it took, and what it was made for.
+
+    The result prints as a short table, also in a notebook.
 
     Args:
-        module: what :func:`lltm_jit.load` or ``load_inline`` gave; by default this package, with
-            what is installed and its families, of which those that an import loads are waited for.
+        module: a module from :func:`lltm_jit.load` or :func:`lltm_jit.load_inline`; by default this
+            package. Then the result covers what is installed and all families that are loaded,
+            after waiting for those that an import loads.
+
+    Returns:
+        A :class:`BuildInfo` for a module, a :class:`PackageInfo` for this package.
 
     Raises:
-        BuildError, ToolchainError, CacheError: one of the families failed.
-        LltmJitError: the module was not loaded by this package.
+        BuildError, ToolchainError, CacheError: if the build of one of the families failed.
+        LltmJitError: if the module was not loaded by this package.
+
+    Example:
+        >>> sorted(lltm_jit.build_info().families)[:2]
+        ['basic', 'rnn']
     """
     if module is not None:
         return jit_reload.given(module).build.info
@@ -269,14 +283,3 @@ def build_info(module: ModuleType | None = None) -> PackageInfo | BuildInfo:
     return PackageInfo(
         **installed(detect()), families={name: build.info for name, build in _current.items()}
     )
-
-
-def installed(toolchain: Toolchain) -> dict[str, Any]:
-    """The entries of a ``PackageInfo`` that are known before there is a build."""
-    from lltm_jit import __version__  # not there yet when this module is imported
-
-    return {
-        "lltm_jit_version": __version__,
-        "python_version": platform.python_version(),
-        "toolchain": toolchain,
-    }

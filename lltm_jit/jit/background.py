@@ -1,4 +1,4 @@
-"""A build that goes on while the program does: an import starts it, the first use waits for it."""
+"""Background builds: an import starts one, and the first use waits for it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _running: set[BackgroundBuild[Any]] = set()
 class BackgroundBuild(Generic[T]):
     """An extension that is built in a thread.
 
-    A process that ends in the meantime finishes it first, and one that is interrupted gives it up;
-    what was compiled is kept.
+    If the process ends early, it finishes the build first. If it is interrupted, it cancels the
+    build, and what was compiled is kept.
 
     Args:
-        name: of the extension.
-        make: builds it, and gives what came of it.
-        shown: whether it shows its progress from the start, or only to somebody who waits.
-        verbose: tell every step; by default as LLTM_JIT_VERBOSE says.
+        name: the name of the extension.
+        make: builds it, and returns the result.
+        shown: whether to show progress from the start, or only once somebody waits.
+        verbose: print every step; by default as LLTM_JIT_VERBOSE says.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class BackgroundBuild(Generic[T]):
         threading.Thread(target=self._run, name=f"lltm_jit {name}", daemon=True).start()
 
     def result(self) -> T:
-        """Wait for the build, with its progress shown.
+        """Wait for the build, and show its progress.
 
         Raises:
             BuildError, ToolchainError, CacheError: it failed; every call raises it.
-            Cancelled: it was given up, or the wait is not wanted any more.
-            KeyboardInterrupt: the wait was interrupted, and the build given up.
+            Cancelled: it was cancelled, or nobody wants to wait any more.
+            KeyboardInterrupt: the wait was interrupted, and the build was cancelled.
         """
         self._reporter.show()
         try:
@@ -79,18 +79,18 @@ class BackgroundBuild(Generic[T]):
         return self._result
 
     def is_over(self) -> bool:
-        """Whether it has ended, after a short wait for that. Raises what :meth:`result` raises."""
+        """Whether it has ended, after a short wait. Raises what :meth:`result` raises."""
         over = self._ended.wait(_POLL)
         if over and self._error is not None:
             self.result()
         return over
 
     def give_up(self) -> None:
-        """End the build, unless it is over. Does not wait until its compilers have ended."""
+        """Cancel the build, unless it is over. Does not wait for its compilers to end."""
         self._unwanted.set()
 
     def finish(self) -> None:
-        """Wait until the thread has ended, whatever came of the build."""
+        """Wait until the thread has ended, however the build turned out."""
         if not self._ended.is_set() and not self._unwanted.is_set():
             self._reporter.say(f"finishing the build of {self._name} before the process ends")
             self._reporter.show()
@@ -98,7 +98,7 @@ class BackgroundBuild(Generic[T]):
 
     @property
     def awaited(self) -> bool:
-        """Whether somebody waits for it, or has."""
+        """Whether somebody waits for it, or has waited."""
         return self._reporter.shown
 
     def _run(self) -> None:
@@ -119,10 +119,10 @@ class BackgroundBuild(Generic[T]):
 
 
 def _import_all() -> None:
-    """Import what a build needs, before its thread does.
+    """Import what a build needs before its thread does.
 
-    A child that is forked while a thread imports a module can never import it; and some can no
-    more be imported once the interpreter has begun to end.
+    A child that is forked while a thread imports a module can never import it, and some modules
+    cannot be imported once the interpreter has started to shut down.
     """
     for name in ("concurrent.futures.thread", "filelock", "tqdm.std", "lltm_jit.jit.builder"):
         import_module(name)
@@ -133,16 +133,16 @@ def _import_all() -> None:
 def load_in_background(
     spec: BuildSpec, toolchain: Toolchain, shown: bool = False
 ) -> BackgroundBuild[Build]:
-    """Begin to build an extension, and then load it."""
+    """Start to build an extension, and then load it."""
     make = partial(engine.load, spec, toolchain)
     return BackgroundBuild(spec.name, lambda reporter: make(reporter=reporter), shown)
 
 
 def load_all(specs: Sequence[BuildSpec], toolchain: Toolchain) -> list[Build]:
-    """Load several extensions; those that have to be built are built at the same time.
+    """Load several extensions; those that are not built yet are built at the same time.
 
     Raises:
-        BuildError, ToolchainError, CacheError: one failed, and the others were given up.
+        BuildError, ToolchainError, CacheError: one failed, and the others were cancelled.
     """
     found = [engine.find(spec, toolchain) for spec in specs]
     wanted = (spec for spec, build in zip(specs, found, strict=True) if build is None)
@@ -153,13 +153,13 @@ def load_all(specs: Sequence[BuildSpec], toolchain: Toolchain) -> list[Build]:
 def build_all(
     extensions: Iterable[Extension], *, force: bool = False, verbose: bool | None = None
 ) -> list[BuildInfo]:
-    """Build several extensions at the same time, where the cache lacks them; they are not loaded.
+    """Build several extensions at the same time, unless they are cached, without loading them.
 
     Args:
         force, verbose: as for :func:`engine.build`.
 
     Raises:
-        BuildError, ToolchainError, CacheError: one failed, and the others were given up.
+        BuildError, ToolchainError, CacheError: one failed, and the others were cancelled.
     """
 
     def build(extension: Extension, reporter: Reporter) -> BuildInfo:
@@ -175,7 +175,7 @@ def build_all(
 
 
 def _at_once(builds: Iterable[BackgroundBuild[T]]) -> list[T]:
-    """What comes of several builds; when the first fails, the others are given up."""
+    """The results of several builds; when one fails, the others are cancelled."""
     begun: list[BackgroundBuild[T]] = []
     try:
         begun.extend(builds)
@@ -190,16 +190,16 @@ def _at_once(builds: Iterable[BackgroundBuild[T]]) -> list[T]:
 
 
 def stand_back() -> None:
-    """Give up the builds that nobody waits for: the program has another one to make."""
+    """Cancel the builds that nobody waits for, because the program has another one to make."""
     for build in list(_running):
         if not build.awaited:
             build.give_up()
 
 
 def _finish_all() -> None:
-    """Let the builds end with the process: an import alone leaves a build.
+    """Let the builds finish before the process ends, so that even an import alone leaves a build.
 
-    Called before the interpreter begins to end: after that, a build could start no thread.
+    Called before the interpreter starts to shut down: after that, a build could start no thread.
     """
     builds = list(_running)
     interrupted = getattr(sys, "last_type", None) is KeyboardInterrupt

@@ -1,10 +1,12 @@
-"""What comes of a build: where it lies and how it was made, and what of it is loaded."""
+"""The result of a build: where it is and how it was made, and what was loaded from it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from . import cache, manifest
 from .cache import Record
@@ -13,12 +15,18 @@ from .manifest import Manifest
 from .spec import BuildSpec
 
 
+def show_as_printed(self: object, printer: Any, cycle: bool) -> None:
+    """A ``_repr_pretty_`` that has IPython show a value as ``print`` does."""
+    printer.text(str(self))
+
+
 @dataclass(frozen=True)
 class BuildInfo:
-    """How a build came about.
+    """How a build was made. It prints as a short table.
 
-    ``reason``, ``seconds``, ``compiled`` and ``reused`` tell of the time when it was made;
-    ``cached`` tells whether this process found it ready.
+    ``reason``, ``seconds``, ``compiled`` and ``reused`` describe how the build was made, whenever
+    that was; ``cached`` says whether this process found it in the cache. ``created`` is in seconds
+    since the epoch.
     """
 
     name: str
@@ -38,9 +46,26 @@ class BuildInfo:
     sources: tuple[Path, ...]
     created: float
 
+    def __str__(self) -> str:
+        state = "found in the cache" if self.cached else "made by this process"
+        cuda = f", nvcc {self.nvcc}" if self.nvcc and self.architectures else ""
+        rows = [
+            ("extension", self.name),
+            ("target", " ".join(self.architectures) or "CPU"),
+            ("build", f"{state}; it took {self.seconds:.1f} s"),
+            ("reason", self.reason),
+            ("files", f"{self.compiled} compiled, {self.reused} reused"),
+            ("compiler", self.compiler + cuda),
+            ("torch", self.torch_version),
+            ("directory", short_path(self.directory)),
+        ]
+        return in_columns(rows)
+
+    _repr_pretty_ = show_as_printed
+
     @property
     def log(self) -> Path:
-        """The compiler's whole output."""
+        """The path of the compilers' complete output."""
         return self.directory / cache.LOG
 
 
@@ -66,6 +91,19 @@ class Build:
     def content(self) -> Fingerprint:
         """The request with all files that the build was made of."""
         return whole(self.request, self.manifest)
+
+
+def in_columns(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of words, each column as wide as its longest word."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = (zip(row, widths, strict=True) for row in rows)
+    return "\n".join("  ".join(f"{word:{width}}" for word, width in row).rstrip() for row in padded)
+
+
+def short_path(path: Path) -> str:
+    """A path, with ``~`` for the home directory."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
 def info_of(record: Record, spec: BuildSpec, *, cached: bool) -> BuildInfo:

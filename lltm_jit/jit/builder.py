@@ -45,7 +45,7 @@ class _Plan:
 
 
 def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record:
-    """Compile what is asked for and publish the result.
+    """Compile what is requested, and publish the result.
 
     ``anew`` reuses no object of an earlier build.
 
@@ -60,7 +60,7 @@ def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record
     earlier = [record for record in cache.records() if record.fingerprint["name"] == spec.name]
     plan = _Plan(
         request=request,
-        why=["asked for anew"] if anew else reasons(nearest(earlier, content), spec, content),
+        why=["rebuild was forced"] if anew else reasons(nearest(earlier, content), spec, content),
         jobs=jobs.job_count(spec.with_cuda),
         ninja=find_ninja(),
         places=compile_line_places(spec, toolchain),
@@ -83,7 +83,7 @@ def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record
 
 
 def _build_in(directory: Path, plan: _Plan, reporter: Reporter, seeds: list[Record]) -> Record:
-    """Compile in a fresh directory, and move it to its place."""
+    """Compile in a fresh directory, and move it into place."""
     # By the clock that files are stamped with, which may lag behind the other.
     since = min(time.time_ns(), directory.stat().st_ctime_ns)
     with publish.texts_written(plan.spec, reporter):
@@ -113,10 +113,10 @@ def _record(
     *,
     failed: bool = False,
 ) -> Record:
-    """What the tools read. Of a build that failed, with the objects that can be used again.
+    """Record what the tools read; for a build that failed, also which objects can be reused.
 
     Raises:
-        BuildError: a compiler did not tell what it read.
+        BuildError: a compiler did not report what it read.
         SourceEdited: a file changed while it was compiled.
     """
     spec = plan.spec
@@ -130,8 +130,8 @@ def _record(
                 objects[name] = made_from
             elif not failed:
                 raise BuildError(
-                    f"error: the compiler did not write which files {name} was made from, so an "
-                    "edit of a header would go unseen; CXX must pass -MMD and -MF on to it"
+                    f"error: the compiler did not report which headers {name} includes, so edits "
+                    "of these would go unnoticed; CXX must pass on -MMD and -MF"
                 )
     linked = [] if failed else reads.linked_from(directory, spec)
     folders, libraries = reads.libraries(spec)
@@ -174,11 +174,11 @@ def _record(
 
 
 def check(spec: BuildSpec, toolchain: Toolchain) -> None:
-    """Refuse what is known to fail before anything is compiled.
+    """Refuse a build that is known to fail, before anything is compiled.
 
     Raises:
         ToolchainError: a compiler or ninja is missing, or a setting cannot be used.
-        CacheError: there is no place for builds.
+        CacheError: there is no usable directory for builds.
     """
     check_tools(spec, toolchain)
     knobs.count("LLTM_JIT_KEEP")  # read after the work, which ends with pruning
@@ -186,10 +186,10 @@ def check(spec: BuildSpec, toolchain: Toolchain) -> None:
 
 
 def check_tools(spec: BuildSpec, toolchain: Toolchain) -> None:
-    """The part of :func:`check` that leaves no trace."""
+    """The part of :func:`check` that writes nothing."""
     if toolchain.cxx is None or toolchain.recorded:
         raise ToolchainError(
-            f"no C++ compiler was found, for there is no {knobs.text('CXX')!r}; install one "
+            f"no C++ compiler was found: there is no {knobs.text('CXX')!r}; install one "
             "(Debian and Ubuntu: `apt-get install g++`) or set CXX to yours"
         )
     if spec.with_cuda and not toolchain.cuda:
@@ -211,20 +211,20 @@ def _announcement(plan: _Plan) -> str:
 
 
 def _tell_plan(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> None:
-    """What is about to happen, for those who want the whole story."""
+    """Describe what is about to happen, for verbose output."""
     by = "MAX_JOBS says" if knobs.text("MAX_JOBS") else "CPUs and memory allow; MAX_JOBS overrides"
     reporter.detail(f"{many(plan.jobs, 'job')}, as {by}")
     if plan.spec.with_cuda:
         cuda = plan.toolchain
         reporter.detail(f"CUDA {cuda.nvcc_version} at {cuda.cuda_home}, cudart is linked")
     for name in seeded.objects:
-        reporter.detail(f"taking over {name}, whose files are unchanged")
+        reporter.detail(f"reusing {name}: its files are unchanged")
     written = "taking over" if seeded.build_file else "torch writes"
     reporter.detail(f"{written} the build file {directory / BUILD_FILE}")
 
 
 def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> None:
-    """Let torch write the build file where there is none, and ninja build; all goes to the log."""
+    """Let torch write the build file if there is none, then run ninja; output goes to the log."""
     spec = plan.spec
     told = () if seeded.build_file else reads.linker_flags(spec, plan.toolchain.cxx or "")
     request: dict[str, Any] = {
@@ -276,7 +276,7 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
 
 
 def _log_head(plan: _Plan) -> str:
-    """What somebody needs to know who sees nothing but the log."""
+    """What a reader of the log alone needs to know."""
     with_cuda, toolchain = plan.spec.with_cuda, plan.toolchain
     facts = {
         "extension": plan.spec.name,

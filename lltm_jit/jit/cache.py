@@ -1,6 +1,6 @@
-"""Where builds are kept: ``<root>/lltm_jit/<key>/``, whole or not at all.
+"""Where builds are kept: ``<root>/lltm_jit/<key>/``, complete or not at all.
 
-A process checks what it finds before use, so that a damaged build is a miss, never a crash.
+A process checks what it finds before use, so that a damaged build is a cache miss, never a crash.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class DamagedBuild(Exception):
 
 
 class ObjectRecord(TypedDict):
-    """One object file of a build; ``files`` are places in the list of all that were read."""
+    """One object file of a build; ``files`` are indices into the list of all files read."""
 
     digest: str
     files: list[int]
@@ -53,12 +53,12 @@ class ObjectRecord(TypedDict):
 
 @dataclass(frozen=True)
 class Record:
-    """What ``ok.json`` tells of a build.
+    """The contents of a build's ``ok.json``.
 
-    ``fingerprint`` is what was asked for; ``manifest`` and ``read`` are the files that it was made
-    from. ``build_file`` is the digest of ninja's; ``asked`` has the arguments of ``load``,
-    ``toolchain`` what it was made with.
-    A build that failed has neither this nor a library, and is kept for the objects it finished.
+    ``fingerprint`` is what was requested; ``manifest`` and ``read`` are the files that the build
+    was made from. ``build_file`` is the digest of ninja's build file, ``asked`` are the arguments
+    of ``load``, and ``toolchain`` is what it was built with. A build that failed has neither a
+    build file nor a library, and is kept for the objects that it finished.
     """
 
     key: str
@@ -83,7 +83,7 @@ class Record:
 
     @property
     def directory(self) -> Path:
-        """Where this build lies."""
+        """Where this build is."""
         return (failed_directory() if self.failed else builds_directory()) / self.key
 
 
@@ -92,7 +92,7 @@ _root: ContextVar[Path | None] = ContextVar("root", default=None)
 
 @contextmanager
 def at_root(directory: str | os.PathLike[str] | None) -> Iterator[None]:
-    """Use another root for as long as this lasts; None changes nothing."""
+    """Use another root inside a ``with`` block; None changes nothing."""
     token = _root.set(Path(directory).absolute() if directory else _root.get())
     try:
         yield
@@ -112,7 +112,7 @@ def root() -> Path:
 
 
 def builds_directory() -> Path:
-    """The directory of all our builds."""
+    """The directory of all builds."""
     return root() / "lltm_jit"
 
 
@@ -136,7 +136,7 @@ def digest(path: Path) -> str:
 
 
 def open_at_once(path: str | os.PathLike[str], flags: int) -> int:
-    """Open as ``open`` does; a pipe that stands in a file's place is empty, and not waited for."""
+    """Open like ``open``, but treat a pipe in place of a file as empty, and do not wait for it."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
@@ -144,7 +144,7 @@ def check_private() -> None:
     """Refuse a cache that other users may write to.
 
     Raises:
-        CacheError: with the reason and the cure.
+        CacheError: with the reason and the fix.
     """
     directory = builds_directory()
     if problem := private.why_not_private(directory):
@@ -157,7 +157,7 @@ def check_private() -> None:
 
 @contextmanager
 def writing() -> Iterator[None]:
-    """Turn the system's refusals to write into a CacheError with the cure."""
+    """Turn the system's refusals to write into a CacheError that says how to fix it."""
     try:
         yield
     except OSError as error:
@@ -167,7 +167,7 @@ def writing() -> Iterator[None]:
 
 
 def make_builds_directory() -> Path:
-    """Make the directory for builds where it is missing, closed to others.
+    """Make the directory for builds if it is missing, closed to other users.
 
     Raises:
         CacheError: it cannot be made, or others may write to it.
@@ -190,7 +190,9 @@ def make_builds_directory() -> Path:
 
 
 def mode() -> int:
-    """Of directories in the root: others may read only what root builds, for example for them."""
+    """The mode of directories in the root: others may read only what root builds, for example for
+    them.
+    """
     if knobs.flag("LLTM_JIT_TRUST_ROOT"):
         return stat.S_IMODE(root().stat().st_mode)
     return 0o700 if sys.platform != "win32" and os.geteuid() else 0o755
@@ -209,7 +211,7 @@ def make_directory(path: Path, most: int = 0o777) -> None:
 
 
 def read_record(directory: Path) -> Record | None:
-    """The record of a build, None where there is none.
+    """The record of a build, or None.
 
     Raises:
         DamagedBuild: the record cannot be read, or is not what was written.
@@ -260,7 +262,7 @@ def records(*, failed: bool = False) -> list[Record]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """What :func:`write_json` wrote.
+    """Read what :func:`write_json` wrote.
 
     Raises:
         ValueError: it is something else.
@@ -276,7 +278,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write a JSON file whole or not at all, with a digest of itself."""
+    """Write a JSON file, completely or not at all, with a digest of itself."""
     body = json.dumps(value).encode()[1:]
     partial = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:

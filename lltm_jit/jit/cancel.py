@@ -1,6 +1,6 @@
-"""How a thread is told that nobody wants its build any more.
+"""How a thread learns that its build is cancelled.
 
-Ctrl-C reaches the main thread alone; a build in another one looks here while it waits.
+Ctrl-C reaches only the main thread; a build in another thread checks here while it waits.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ _unwanted: ContextVar[threading.Event | None] = ContextVar("unwanted", default=N
 
 
 class Cancelled(Exception):
-    """The build was given up, and nothing of it is left."""
+    """The build was cancelled, and left nothing behind."""
 
 
 @contextmanager
 def cancelled_by(event: threading.Event) -> Iterator[None]:
-    """Give up the builds of this thread once the event is set, for as long as this lasts."""
+    """Cancel the builds of this thread once the event is set, inside a ``with`` block."""
     token = _unwanted.set(event)
     try:
         yield
@@ -31,7 +31,7 @@ def check() -> None:
     """Called before a build, and wherever it waits.
 
     Raises:
-        Cancelled: the build is not wanted any more.
+        Cancelled: the build was cancelled.
     """
     event = _unwanted.get()
     if event is not None and event.is_set():

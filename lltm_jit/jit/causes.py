@@ -1,4 +1,4 @@
-"""Known causes of failed builds and of failed trials of ``doctor``, each with its cure."""
+"""Known causes of failed builds, and of failed trials of ``doctor``, with the fix for each."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _CAUSES = (
     (
         r"Killed signal terminated|was killed|due to signal 9|unable to execute command: Killed"
         r"|virtual memory exhausted|annot allocate memory|out of memory",
-        "the system ended the compiler, most likely because memory ran out; set MAX_JOBS to fewer "
-        "jobs at a time{jobs}",
+        "the system killed the compiler, most likely because memory ran out; set MAX_JOBS to "
+        "fewer jobs at a time{jobs}",
     ),
     (
         r"No space left on device",
@@ -23,29 +23,29 @@ _CAUSES = (
     ),
     (
         r"unsupported GNU version! gcc versions later than (\d+)",
-        "this nvcc takes g++ up to {1}: install g++-{1} and set CC=gcc-{1} CXX=g++-{1}",
+        "this nvcc supports g++ up to {1}: install g++-{1} and set CC=gcc-{1} CXX=g++-{1}",
     ),
     (
         r"unsupported clang version!",
-        "this nvcc does not take this clang: set CC and CXX to a g++ or clang that it supports",
+        "this nvcc does not support this clang: set CC and CXX to a g++ or clang that it supports",
     ),
     (
         r"Failed to preprocess host compiler properties",
-        "nvcc cannot run its host compiler: install g++, or set CC to one that is there",
+        "nvcc cannot run its host compiler: install g++, or set CC to one that exists",
     ),
     (
         r"generic_type: type .* is already registered",
-        "pybind11 knows this class from a build before: declare it with pybind11::module_local(), "
-        "or restart Python",
+        "pybind11 knows this class from an earlier build: declare it with "
+        "pybind11::module_local(), or restart Python",
     ),
     (
         r"Unsupported gpu architecture '(\w+)'",
-        "this nvcc does not know {1}: set TORCH_CUDA_ARCH_LIST to some of those that "
-        "`nvcc --list-gpu-arch` prints",
+        "this nvcc does not know {1}: set TORCH_CUDA_ARCH_LIST to architectures that "
+        "`nvcc --list-gpu-arch` lists",
     ),
     (
         r"Unknown CUDA arch \(([^)]*)\)",
-        "set TORCH_CUDA_ARCH_LIST to architectures such as '8.0;9.0a', in place of '{1}'",
+        "set TORCH_CUDA_ARCH_LIST to architectures such as '8.0;9.0a' instead of '{1}'",
     ),
     (
         r"\b(cuda_runtime\w*|cuda|cublas\w*|cuda_fp16|cuda_bf16|cusparse|cusolver\w*|nvToolsExt)\.h\b"
@@ -75,7 +75,7 @@ _CAUSES = (
         r"|\bis_\w+_v\W+(?:is not a member of|in namespace) .std\b"
         r'|namespace "std" has no member "is_\w+_v"'
         r"|only available from C\+\+(?:14|17|20) onwards",
-        "the code wants a newer C++ standard, which torch's build asks for: remove -std from your "
+        "the code needs a newer C++ standard, which torch's build selects: remove -std from your "
         "flags, or install a newer compiler",
     ),
     (
@@ -89,12 +89,12 @@ _CAUSES = (
     ),
     (
         r"undefined symbol: ([^\s)]+)",
-        "nothing that was given defines {1}: add the source or the -l flag that does; if it is one "
-        "of torch's, torch was changed without a new version",
+        "no source or library given defines {1}: add the source or the -l flag that does; if it "
+        "belongs to torch, torch was replaced without a new version number",
     ),
     (
         r"module export function \(PyInit_(\w+)\)",
-        "its sources define no Python module {1}: write PYBIND11_MODULE(TORCH_EXTENSION_NAME, m), "
+        "the sources define no Python module {1}: write PYBIND11_MODULE(TORCH_EXTENSION_NAME, m), "
         "which takes the name given to load; a library without a module needs "
         "is_python_module=False",
     ),
@@ -109,7 +109,7 @@ _CAUSES = (
     ),
     (
         r"undefined reference to|Unresolved extern function|Undefined reference to",
-        "it is declared and used, but no source and no library given defines it",
+        "it is declared and used, but no given source or library defines it",
     ),
     (
         r"^bindings: .*(?:was not declared|undeclared identifier)",
@@ -133,11 +133,11 @@ _CAUSES = (
         r"UnicodeEncodeError: .* surrogates not allowed",
         "a path or a flag is not UTF-8: change it, or start Python with LC_ALL=C.UTF-8 set",
     ),
-    (r"'([^'\n]+)', needed by", "the source {1} is gone: put it back, or build without it"),
+    (r"'([^'\n]+)', needed by", "the source {1} is gone: restore it, or build without it"),
     (r"Ninja is required|ninja was not found", "run `python -m pip install ninja`"),
     (
         r"internal compiler error|segmentation fault",
-        "an error of the compiler itself: try another version of it, or fewer jobs with MAX_JOBS",
+        "the compiler itself crashed: try another version of it, or fewer jobs with MAX_JOBS",
     ),
     (
         r"No such file or directory|file not found",
@@ -147,7 +147,7 @@ _CAUSES = (
 
 
 def cure_of(error: str, log: str = "", jobs: int = 0) -> str:
-    """The cure of the first known cause found in an error, else in its log; empty if unknown."""
+    """The fix for the first known cause found in an error, else in its log; empty if unknown."""
     for text in (error, log):
         for pattern, cure in _CAUSES:
             if match := re.search(pattern, text):

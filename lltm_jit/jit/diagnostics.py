@@ -1,4 +1,4 @@
-"""From the compilers' raw text to the first real error, with the user's own line and a cure."""
+"""From the compilers' raw output to the first real error, with the user's own line and a fix."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ _ENDS = {"SIGKILL": "killed", "SIGSEGV": "ended by a segmentation fault", "SIGAB
 class Diagnostic:
     """One error: what the compiler says, and where.
 
-    ``line`` and ``column`` are 0 when unknown; a negative column is one on a screen with tabs of
-    eight. ``inside`` is the place in a library's header that the user's line led to.
+    ``line`` and ``column`` are 0 if unknown; a negative column counts tabs as eight columns, as on
+    a screen. ``inside`` is the place in a library's header that the user's line led to.
     """
 
     text: str
@@ -73,7 +73,7 @@ class Diagnostic:
 
 
 def parse(log: str, spec: BuildSpec) -> list[Diagnostic]:
-    """The errors of a build's output in their order."""
+    """The errors in a build's output, in order."""
     lines = log.splitlines()
     found, of_torch, ended = [], [], []
     compiled = ""
@@ -99,7 +99,7 @@ def parse(log: str, spec: BuildSpec) -> list[Diagnostic]:
 
 
 def _end_by(number: int) -> str:
-    """How a signal ended a process; nothing where there is no such signal."""
+    """How a signal ended a process; empty if there is no such signal."""
     try:
         name = signal.Signals(number).name
     except ValueError:
@@ -108,9 +108,9 @@ def _end_by(number: int) -> str:
 
 
 def _at_users_line(error: Diagnostic, lines: list[str], number: int, spec: BuildSpec) -> Diagnostic:
-    """An error inside a library's header, moved to the user's line that made it.
+    """Move an error inside a library's header to the user's line that caused it.
 
-    gcc tells the way there before the error, clang and nvcc after it.
+    gcc prints the way there before the error, clang and nvcc after it.
     """
     if _is_own(error.file, spec):
         return error
@@ -135,16 +135,16 @@ def _is_own(file: str, spec: BuildSpec) -> bool:
 
 
 def _character(lines: list[str], number: int, column: int) -> int:
-    """The column; negative where it counts a tab as far as the next multiple of eight, as gcc does.
+    """The column; negative if a tab counts up to the next multiple of eight, as in gcc.
 
-    gcc is known by the margin that it puts before the line it quotes.
+    gcc is recognised by the margin before the line that it quotes.
     """
     following = lines[number + 1] if number + 1 < len(lines) else ""
     return -column if re.match(r"^ *\d+ \| ", following) else column
 
 
 def _nvcc_caret(following: list[str]) -> int:
-    """The column of nvcc's caret, which stands below the source line moved right by two."""
+    """The column of nvcc's caret, which is below the source line indented by two."""
     for line in following:
         if line.strip() == "^":
             return line.index("^") - 1
@@ -152,7 +152,7 @@ def _nvcc_caret(following: list[str]) -> int:
 
 
 def explain(log: str, spec: BuildSpec, log_path: Path, status: int, jobs: int) -> str:
-    """The message of a failed build: the first error with its line, a cure, where the log is."""
+    """The message of a failed build: the first error with its line, the fix, the log's path."""
     found = parse(log, spec)
     first = found[0] if found else Diagnostic(_last_words(log, status))
     error = f"{first.file}: {first.text}" if first.file == BINDINGS else first.text
@@ -161,7 +161,7 @@ def explain(log: str, spec: BuildSpec, log_path: Path, status: int, jobs: int) -
         lines.append(f"   = inside {first.inside}")
     cure = cure_of(error, log, jobs)
     if cure or not found:
-        lines.append(f"   = {cure or '`python -m lltm_jit doctor` tries the compilers'}")
+        lines.append(f"   = {cure or 'run `python -m lltm_jit doctor` to test the compilers'}")
     warnings = sum(_WARNING.search(line) is not None for line in log.splitlines())
     counts = [many(len(found) - 1, "more error")] if len(found) > 1 else []
     counts += [many(warnings, "warning")] if warnings else []
@@ -172,7 +172,7 @@ def explain(log: str, spec: BuildSpec, log_path: Path, status: int, jobs: int) -
 
 
 def blamed(log: str, spec: BuildSpec) -> list[str]:
-    """The user's files that errors name."""
+    """The user's files that the errors name."""
     named = set(re.findall(r"(?m)(?:^|\s)(/[^\s:()][^:()\n]*)[:(]\d+", log))
     named -= {str(path) for path, _ in spec.texts}
     return [path for path in named if manifest.is_own(path) and os.path.isfile(path)]
@@ -182,18 +182,18 @@ def _last_words(log: str, status: int) -> str:
     if status < 0:
         return f"the build process was {_end_by(-status) or f'ended by signal {-status}'}"
     if status == 0:
-        return "the compiler tells of no error, and made nothing that can be loaded"
+        return "the compiler reported no error, but produced nothing that can be loaded"
     if failed := _STEP_FAILED.search(log):
-        said = f": {failed['said']}" if failed["said"] else ", without a word"
+        said = f": {failed['said']}" if failed["said"] else " and printed nothing"
         return f"the compiler failed with status {failed['code']}{said}"
     # The lines that begin with a hash are the engine's own.
     words = [line for line in log.splitlines() if line.strip() and not line.startswith("# ")]
-    last_words = f": {words[-1]}" if words else ", without a word"
+    last_words = f": {words[-1]}" if words else " and printed nothing"
     return f"the build failed with status {status}{last_words}"
 
 
 def _excerpt(diagnostic: Diagnostic, spec: BuildSpec) -> list[str]:
-    """Where the error is, and the line of source with a caret."""
+    """Where the error is, and the source line with a caret."""
     if not diagnostic.file:
         return []
     name = _shown_name(diagnostic.file, spec)
@@ -215,7 +215,7 @@ def _excerpt(diagnostic: Diagnostic, spec: BuildSpec) -> list[str]:
 
 
 def _from_display(source: str, display: int) -> int:
-    """The column in characters of a column on a screen with tabs of eight."""
+    """The column in characters, from a column on a screen with tabs of eight."""
     width = 0
     for index, character in enumerate(source):
         if width >= display - 1:
@@ -255,7 +255,7 @@ def explain_import(error: str, library: str, spec: BuildSpec) -> str:
 
 
 def _demangled(text: str) -> str:
-    """The names of C++ functions as a person writes them."""
+    """The text with C++ names in readable form."""
     return re.sub(r"\b_Z\w+", lambda match: _demangle(match[0]), text)
 
 

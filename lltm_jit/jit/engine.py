@@ -1,8 +1,8 @@
-"""The one road from a spec to a loaded module, for import, reload and the user's own sources.
+"""The only path from a spec to a loaded module, for import, reload and the user's own sources.
 
 spec + toolchain -> key of the request
 already loaded in this process              the same module again
-<key>/ok.json there, right and current      import; no process, no write but of its last use
+<key>/ok.json there, valid and current      import; no process, only its last use is written
 else lock, look again, seed, compile in a worker, publish, import
 """
 
@@ -27,7 +27,7 @@ from .toolchain import Toolchain, detect
 T = TypeVar("T")
 
 
-_ATTEMPTS = 5  # builds begun anew because a source was edited meanwhile
+_ATTEMPTS = 5  # builds that start over because a source was edited meanwhile
 _loaded: dict[str, Build] = {}  # by key; a library is never loaded twice, nor unloaded
 
 
@@ -38,16 +38,16 @@ def load(
     verbose: bool | None = None,
     reporter: Reporter | None = None,
 ) -> Build:
-    """Load the extension that a spec describes, and build it first where needed.
+    """Load the extension that a spec describes, and build it first if necessary.
 
     Args:
         spec: what to build.
         toolchain: what to build with; by default what this machine has.
-        verbose: tell every step; by default as LLTM_JIT_VERBOSE says.
-        reporter: tells the steps, in place of a new one.
+        verbose: print every step; by default as LLTM_JIT_VERBOSE says.
+        reporter: prints the steps, instead of a new one.
 
     Returns:
-        The module and how it came about. The same content gives the same module again.
+        The module, and how it was built. The same content gives the same module again.
 
     Raises:
         BuildError: the sources do not compile, link or import; the text is the first error.
@@ -67,7 +67,7 @@ def load(
 
 
 def find(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
-    """Load the extension if it is built; None where it has to be built first.
+    """Load the extension if it is built; None if it would have to be built first.
 
     Raises:
         BuildError: the library cannot be imported.
@@ -98,7 +98,7 @@ def _loaded_build(request: Request) -> Build | None:
 
 
 def _known_headers(spec: BuildSpec) -> list[Path]:
-    """What the sources included when this process loaded a build of them."""
+    """What the sources included when this process last loaded a build of them."""
     return [
         header
         for build in list(_loaded.values())
@@ -128,7 +128,7 @@ def build(
 
     Args:
         spec, toolchain, verbose, reporter: as for :func:`load`.
-        force: compile every file, also when the cache holds the build.
+        force: compile every file, even if the build is cached.
 
     Raises:
         BuildError, ToolchainError, CacheError: as for :func:`load`.
@@ -143,9 +143,9 @@ def build(
 
 
 def adopt(spec: BuildSpec, asked: Fingerprint, made_of: Manifest, info: BuildInfo) -> Build:
-    """Load a library that is known to be right, also one that was built outside the cache.
+    """Load a library that is known to be valid, even one from outside the cache.
 
-    A later :func:`load` of the same content gives it again.
+    A later :func:`load` of the same content returns it again.
 
     Raises:
         BuildError: the library cannot be imported.
@@ -157,7 +157,7 @@ def adopt(spec: BuildSpec, asked: Fingerprint, made_of: Manifest, info: BuildInf
 
 
 def inspect(spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
-    """What the cache holds for a spec, None if nothing usable. Builds and imports nothing."""
+    """What the cache has for a spec, or None. Builds and imports nothing."""
     request = Request.of(spec, toolchain)
     for directory in retention.candidates(request.key):
         with suppress(DamagedBuild):
@@ -184,14 +184,14 @@ def _with_request(
     reporter: Reporter,
     action: Callable[[Request, float], T],
 ) -> T:
-    """Act on the present sources under the lock that the threads of this process share.
+    """Run an action on the present sources, under the lock that the threads of this process share.
 
-    The action also gets the time when it was asked for. When a source was edited while it was
-    compiled, it begins once more.
+    The action also gets the time of the request. If a source is edited during the build, the action
+    is run again.
     """
     tools = toolchain or detect(spec.name)
     cache.check_private()
-    reporter.detail(f"the root for extensions is {cache.root()}")
+    reporter.detail(f"builds are kept in {cache.root()}")
     for _ in range(_ATTEMPTS):
         asked = time.time()
         request = Request.of(spec, tools)
@@ -199,14 +199,14 @@ def _with_request(
             with lock.thread_lock(request.key):
                 return action(request, asked)
         except SourceEdited:
-            reporter.say("a source was edited while it was compiled; building once more")
+            reporter.say("a source changed during the build; building again")
     raise BuildError(f"the sources of {spec.name!r} changed during each of {_ATTEMPTS} builds")
 
 
 def _obtain(
     request: Request, asked: float, reporter: Reporter, force: bool = False
 ) -> tuple[Record, bool]:
-    """The record of a build and whether it was there."""
+    """The record of a build, and whether it was cached."""
     record = None if force else _find(request, reporter.say)
     if record is not None:
         reporter.detail(f"no work to do: {record.directory} holds this build")
@@ -229,7 +229,7 @@ def _obtain(
 
 
 def _find(request: Request, say: Callable[[str], None]) -> Record | None:
-    """The record of a right and current build, now marked as used; a damaged one is told."""
+    """The record of a valid and current build, now marked as used; a damaged one is reported."""
     for directory in retention.candidates(request.key):
         if not retention.hold(directory.name):
             continue

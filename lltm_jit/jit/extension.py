@@ -1,4 +1,4 @@
-"""An extension as it was asked for, whose spec is made from the sources as they are now."""
+"""An extension as it was requested; its spec is made from the sources as they are now."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ _GCC = (*CXX_SUFFIXES, ".cp", ".CPP", ".c++", ".C", ".c", ".ii", ".i", ".S", ".s
 
 @dataclass(frozen=True)
 class Extension:
-    """What is loaded, reloaded, watched and built, and what the commands are about.
+    """What is loaded, reloaded, watched and built, and what the commands work on.
 
     Args:
-        name: of the extension.
-        spec: looks at the sources anew.
-        root: of its builds, in place of the usual one.
-        packaged: where a library may lie that came in a wheel; by default beside the sources.
+        name: the name of the extension.
+        spec: makes the spec from the sources as they are now.
+        root: the root of its builds, instead of the usual one.
+        packaged: where a library from a wheel may be; by default next to the sources.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Extension:
     packaged: Path | None = None
 
     def load(self, verbose: bool | None = None) -> Build:
-        """The library of a wheel where it fits, else the one in the cache, built if needed.
+        """The library from a wheel if it is compatible, else the one in the cache, built if needed.
 
         Raises:
             BuildError, ToolchainError, CacheError: as :func:`engine.load`.
@@ -75,20 +75,20 @@ class Extension:
             return packaged or engine.load(spec, toolchain, verbose=verbose)
 
     def find(self, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
-        """What :meth:`load` loads without a compiler; None where it needs one."""
+        """What :meth:`load` loads without a compiler; None if it needs one."""
         return prebuilt.load(self._place(spec), spec, toolchain) or engine.find(spec, toolchain)
 
     def packaged_info(self, toolchain: Toolchain) -> BuildInfo | None:
-        """The library of a wheel that :meth:`load` would load. Loads nothing."""
+        """The library from a wheel that :meth:`load` would load. Loads nothing."""
         spec = self.spec(toolchain)
         return prebuilt.inspect(self._place(spec), spec, toolchain)
 
     def info(self, toolchain: Toolchain) -> BuildInfo | None:
-        """What :meth:`load` would find; None where it would compile. Loads nothing."""
+        """What :meth:`load` would find; None if it would compile. Loads nothing."""
         return self.packaged_info(toolchain) or engine.inspect(self.spec(toolchain), toolchain)
 
     def directories(self) -> list[str]:
-        """Where the files lie that it is built from."""
+        """The directories of the files that it is built from."""
         with cache.at_root(self.root):
             toolchain = detect(self.name)
             files = engine.known_files(self.spec(toolchain), toolchain)
@@ -114,17 +114,17 @@ def extension(
     listings: Sequence[tuple[str, str]] = (),
     use_pch: bool = False,
 ) -> Extension:
-    """What :func:`lltm_jit.load` loads; the arguments are its own.
+    """What :func:`lltm_jit.load` loads, from the same arguments.
 
-    ``texts`` are sources that are written to their path, and ``listings`` the pieces of them, by
-    the names that errors call them.
+    ``texts`` are sources to be written to their path, and ``listings`` are the pieces of these,
+    under the names that errors use.
 
     Raises:
-        TypeError: a string is given for a list.
-        ValueError: a module is asked for, and a program.
+        TypeError: a string is given instead of a list.
+        ValueError: both a module and an executable are requested.
     """
     if is_python_module and is_standalone:
-        raise ValueError("is_python_module and is_standalone exclude each other")
+        raise ValueError("is_python_module and is_standalone cannot both be true")
     lists: dict[str, Any] = {
         "cflags": extra_cflags,
         "cuda_cflags": extra_cuda_cflags,
@@ -152,7 +152,7 @@ def extension(
 
 
 def recorded(record: Record) -> Extension:
-    """The extension that a build in the cache was made of."""
+    """The extension that a build in the cache was made from."""
     name = record.fingerprint["name"]
     return Extension(name, partial(_spec, name, record.asked))
 
@@ -197,7 +197,7 @@ def _spec(name: str, asked: dict[str, Any], toolchain: Toolchain) -> BuildSpec:
 
 
 def absolute(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
-    """Paths as they are in the current directory, which may change later."""
+    """Paths as seen from the current directory, which may change later."""
     return [str(Path(path).absolute()) for path in paths]
 
 
@@ -207,7 +207,7 @@ def _refuse_hip(sources: list[Path]) -> None:
 
 
 def _refuse_suffixes(sources: list[Path], with_cuda: bool) -> None:
-    """What no compiler takes for a source would be given to the linker, and missed in the end."""
+    """Refuse files that no compiler takes for a source; they would only fail in the linker."""
     known = (".cu", ".cuh", *_GCC) if with_cuda else _GCC
     _refuse_hip([path for path in sources if path.suffix in (".hip", ".sycl")])
     for path in sources:

@@ -1,10 +1,10 @@
-"""What is asked for, as a key in two steps, and in words what differs between two builds.
+"""The key of a request, in two steps, and a description of how two builds differ.
 
-The key of a request has what is known before anything is compiled: the name, the flags, the tools,
-their environment, and the content of the sources. A build of the request adds what its compilers
-and its linker read (``manifest.py``). Both are made of contents, never of times: a file changed
-under an older time stamp (``git checkout``, a reinstalled wheel) is seen, and a file that was only
-touched is not rebuilt.
+The key of a request covers what is known before anything is compiled: the name, the flags, the
+tools, their environment, and the content of the sources. A build of the request adds what its
+compilers and its linker read (``manifest.py``). Both depend on contents, never on times: a file
+that changed under an older time stamp (``git checkout``, a reinstalled wheel) is noticed, and a
+file that was only touched is not rebuilt.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _WORDS = {
 
 
 def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
-    """All that is known to decide the content of the built library, ready for JSON.
+    """Everything known in advance that decides the content of the built library, ready for JSON.
 
     Raises:
         BuildError: a source cannot be read.
@@ -93,7 +93,7 @@ def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for, as its sources are now; the key stands for all builds of it."""
+    """A request with its sources as they are now; all builds of it share its key."""
 
     spec: BuildSpec
     toolchain: Toolchain
@@ -111,7 +111,7 @@ class Request:
         return cls(spec, toolchain, content, _hash(content))
 
     def is_of(self, asked: Fingerprint, made_of: Manifest, places: list[str]) -> bool:
-        """Whether a build is of this request, and of the files as they are now."""
+        """Whether a build matches this request, and the files as they are now."""
         ours = self.spec.places
         return (
             asked == self.content
@@ -121,31 +121,31 @@ class Request:
 
 
 def build_key(request: str, made_of: Manifest) -> str:
-    """The name of a build's directory, which begins as the key of its request."""
+    """The name of a build's directory, which starts with the key of its request."""
     return request[:10] + manifest.key(made_of)[:10]
 
 
 def whole(fingerprint: Fingerprint, made_of: Manifest) -> Fingerprint:
-    """A request with the files that a build of it was made of."""
+    """A request, together with the files that a build of it was made from."""
     return {**fingerprint, "files": manifest.content(made_of) | fingerprint["files"]}
 
 
 def flags_key(fingerprint: Fingerprint) -> str:
-    """One value for all builds that differ in the contents of their files alone."""
+    """The same value for all builds that differ only in the contents of their files."""
     return _hash({name: value for name, value in fingerprint.items() if name not in _FILES})
 
 
 def commands_key(fingerprint: Fingerprint) -> str:
-    """One value for all builds whose files are compiled by the same commands.
+    """The same value for all builds whose files are compiled by the same commands.
 
-    Variants of one source are: their constants stand in a header of the build's own directory.
+    Variants of one source are: their constants are in a header in the build's own directory.
     """
     other = (*_FILES, "constants")
     return _hash({name: value for name, value in fingerprint.items() if name not in other})
 
 
 def differences(old: Fingerprint, new: Fingerprint) -> list[str]:
-    """What changed from one build to another, one phrase a change, old and new value named."""
+    """What changed from one build to another, one phrase per change, with the old and new value."""
     found = []
     before, after = old.get("files", {}), new["files"]
     found += [f"{name} changed" for name in after if name in before and before[name] != after[name]]
@@ -161,9 +161,9 @@ def differences(old: Fingerprint, new: Fingerprint) -> list[str]:
 
 
 def nearest(earlier: list[Record], content: Fingerprint) -> Record | None:
-    """The build to tell the difference from: of the same kind, and the most similar.
+    """The build to compare with: of the same kind, and as similar as possible.
 
-    The newest of several, and where one has the same flags, that.
+    That is the newest one, or the newest with the same flags if there is one.
     """
     similar = [
         record
@@ -184,12 +184,12 @@ def nearest(earlier: list[Record], content: Fingerprint) -> Record | None:
 
 
 def _kind(content: Fingerprint) -> set[str]:
-    """What a build for a debugger or a profiler is known by: it replaces no ordinary one."""
+    """What makes a build for a debugger or a profiler different: it replaces no ordinary one."""
     return {"-g", "-lineinfo"} & {*content["cflags"], *content["cuda_cflags"]}
 
 
 def reasons(old: Record | None, spec: BuildSpec, new: Fingerprint) -> list[str]:
-    """Why a build is needed, one phrase a reason."""
+    """Why a build is needed, one phrase per reason."""
     if old is None:
         return ["first use" if "constants" in new else "first build"]
     changes = manifest.changes(old.manifest, spec.base)
@@ -200,7 +200,7 @@ def reasons(old: Record | None, spec: BuildSpec, new: Fingerprint) -> list[str]:
             del now[name]
     before = whole(old.fingerprint, old.manifest)
     phrases = differences(before, {**new, "files": now | new["files"]})
-    phrases += [f"{name} came or went where it is looked for" for name in sorted(changes.names)]
+    phrases += [f"{name} came or went on its search path" for name in sorted(changes.names)]
     return phrases or ["the cached build cannot be used"]
 
 
@@ -215,7 +215,7 @@ def _value_change(words: str, old: Any, new: Any) -> str:
         gone = " ".join(str(item) for item in old if item not in new)
         come = " ".join(str(item) for item in new if item not in old)
         if not gone and not come:
-            return f"{words} changed their order"
+            return f"{words} changed order"
         return f"{words} changed from {gone or 'nothing'} to {come or 'nothing'}"
     return f"{words} changed from {old} to {new}"
 
@@ -243,7 +243,7 @@ def _hash(value: Any) -> str:
 
 
 def _processor() -> str:
-    """This processor, as far as compilers ask for it when they are told ``-march=native``."""
+    """This processor, as compilers see it with ``-march=native``."""
     try:
         first = _CPUS.read_text("utf-8").partition("\n\n")[0]
     except OSError:

@@ -34,7 +34,7 @@ _HALF_OPERATORS = (
 
 
 def default_cflags(toolchain: Toolchain, with_cuda: bool) -> tuple[str, ...]:
-    """C++ flags of our own kernels. torch itself passes no optimisation flag."""
+    """C++ flags of our own kernels. torch itself passes no optimization flag."""
     optimised = not knobs.flag("LLTM_JIT_DEBUG")
     flags = [*(("-O3",) if optimised else ()), *common_cflags(toolchain)]
     if toolchain.machine in ("x86_64", "AMD64") and toolchain.cxx_family in ("gcc", "clang"):
@@ -49,7 +49,7 @@ def default_cflags(toolchain: Toolchain, with_cuda: bool) -> tuple[str, ...]:
 
 
 def common_cflags(toolchain: Toolchain) -> tuple[str, ...]:
-    """C++ flags of every extension, the user's own as well: they decide on optimisation."""
+    """C++ flags of every extension, including the user's own, which choose their optimization."""
     flags = ["-O0", "-g"] if knobs.flag("LLTM_JIT_DEBUG") else []
     if sanitizers := knobs.text("LLTM_JIT_SANITIZE"):
         flags += [f"-fsanitize={sanitizers}", "-fno-omit-frame-pointer", "-g"]
@@ -69,7 +69,7 @@ def default_cuda_cflags() -> tuple[str, ...]:
 
 
 def common_cuda_cflags() -> tuple[str, ...]:
-    """nvcc flags of every extension, the user's own as well."""
+    """nvcc flags of every extension, including the user's own."""
     flags = []
     if knobs.flag("CUDA_DEVICE_DEBUG"):
         flags += ["-g", "-G", "-O0"]
@@ -85,9 +85,9 @@ def common_cuda_cflags() -> tuple[str, ...]:
 def default_ldflags(toolchain: Toolchain) -> tuple[str, ...]:
     """Linker flags of every extension.
 
-    A compiler that finds no libstdc++.so links the static library without a word, and the second
-    C++ runtime in the process crashes in the first stream it formats a number with. Naming the
-    shared library, which torch has loaded already, takes precedence over the static one.
+    A compiler that finds no libstdc++.so silently links the static library, and the second C++
+    runtime in the process crashes when it first formats a number. Naming the shared library, which
+    torch has already loaded, takes precedence over the static one.
     """
     flags = []
     if sanitizers := knobs.text("LLTM_JIT_SANITIZE"):

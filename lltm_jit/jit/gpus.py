@@ -85,7 +85,7 @@ def runs_on(architecture: str, capability: tuple[int, int]) -> bool:
 
 
 def driver_version() -> str:
-    """The version of the NVIDIA driver, such as ``580.65.06``; empty without a driver that runs."""
+    """The version of the NVIDIA driver, such as ``580.65.06``; empty without a working driver."""
     with _management_library() as nvml:
         text = ctypes.create_string_buffer(80)  # as long as the library's own constant says
         if nvml is None or nvml.nvmlSystemGetDriverVersion(text, len(text)) != 0:

@@ -1,4 +1,4 @@
-"""The source files that ``load_inline`` makes of strings."""
+"""The source files that ``load_inline`` makes from strings."""
 
 from __future__ import annotations
 

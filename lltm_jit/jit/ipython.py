@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 _DESCRIPTION = """
 Build the cell and put its module into the variable NAME.
 
-Each function that the cell defines at namespace scope is bound, or those named. Static functions,
-templates and what lies in an anonymous namespace stay the cell's own; functions with pointers are
-bound only if named, overloaded ones are not. What `#if 0` takes out is out, other conditions are
-not looked at. A cell with a PYBIND11_MODULE of its own is left as it is. Line numbers in errors are
-those of the cell, in which the magic stands on line 1.
+Binds every function that the cell defines at namespace scope, or only the functions that you name.
+Static functions, templates and the contents of anonymous namespaces are not bound. Functions with
+pointers are bound only if you name them, overloaded functions never. Code inside `#if 0` is
+ignored; other conditions are not evaluated. A cell with its own PYBIND11_MODULE is used as it is.
+Errors count lines from the magic, which is line 1 of the cell.
 """
 _STRING = r'R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|' + r"'(?:\\.|[^'\\\n])+'"
 _DIRECTIVE = r"(?m)^[ \t]*#(?:\\\n|[^\n])*"
@@ -55,14 +55,14 @@ def register(ipython: InteractiveShell, reload_package: Callable[[], Reload]) ->
     """Define the magics in a shell."""
 
     def lltm_reload(line: str) -> None:
-        """%lltm_reload: put edited kernels of the package into force.
+        """%lltm_reload: compile edited kernels of the package, and use them from now on.
 
         %lltm_reload NAME: the same for the module in the variable NAME.
         """
         name = line.strip()
         module = ipython.user_ns.get(name) if name else None
         if name and not isinstance(module, ModuleType):
-            _refuse(f"{name} is not a variable with a module")
+            _refuse(f"{name} is not a variable that holds a module")
         try:
             done = reload_module(module) if module else reload_package()
         except LltmJitError as error:
@@ -92,11 +92,11 @@ def _parser(kind: str) -> MagicArgumentParser:
 
     parser = MagicArgumentParser(f"%{kind}", description=_DESCRIPTION)
     add = parser.add_argument
-    add("words", nargs="*", metavar="NAME", help="the variable; further words are functions")
-    add("--name", help="of the module, in messages and in the cache; default: the variable's")
-    add("-O", choices=list("0123"), metavar="LEVEL", help="optimization: -O0 compiles soonest")
-    for flag, what in {"I": "include path", "L": "library path", "l": "library"}.items():
-        add(f"-{flag}", action="append", default=[], metavar=flag, help=f"a further {what}")
+    add("words", nargs="*", metavar="NAME", help="the variable; other words are functions to bind")
+    add("--name", help="the module's name in messages and in the cache; default: the variable's")
+    add("-O", choices=list("0123"), metavar="LEVEL", help="optimization: -O0 compiles fastest")
+    for flag, what in {"I": "an include path", "L": "a library path", "l": "a library"}.items():
+        add(f"-{flag}", action="append", default=[], metavar=flag, help=f"add {what}")
     add("-D", action="append", default=[], metavar="D", help="define a macro: -DNAME or -DNAME=1")
     add("-v", "--verbose", action="store_true", help="show the compilers' own lines")
     add("-h", "--help", action="store_true", help="show this, also as %(prog)s -h in one line")
@@ -104,7 +104,7 @@ def _parser(kind: str) -> MagicArgumentParser:
 
 
 def functions_of(cell: str, kind: str = "cpp") -> tuple[dict[str, str], dict[str, str]]:
-    """The functions of a cell: those to bind with their declarations, and why others are not."""
+    """The functions of a cell: declarations of those to bind, and why the others are not bound."""
     text = re.sub(_DIRECTIVE, "", _without_if_0(without_comments(cell)))
     types = re.findall(_TYPES, text)
     bound: dict[str, str] = {}
@@ -113,7 +113,7 @@ def functions_of(cell: str, kind: str = "cpp") -> tuple[dict[str, str], dict[str
         function = _FUNCTION.fullmatch(head)
         if function is None:
             if (unknown := _LIKE_A_FUNCTION.fullmatch(head)) and not re.search(_OWN, head):
-                left_out[unknown["name"]] = "not understood"
+                left_out[unknown["name"]] = "not recognized"
             continue
         if re.search(_OWN, f"{function['type']} {function['name']}"):
             continue
@@ -129,16 +129,16 @@ def functions_of(cell: str, kind: str = "cpp") -> tuple[dict[str, str], dict[str
         elif "*" in re.sub(_TEXT, "", used):
             left_out[name] = "has a pointer"
         elif kind == "cuda" and re.search(_CUDA_OWN, used):
-            left_out[name] = "not seen by C++"
+            left_out[name] = "not visible to C++"
         elif kind == "cuda" and set(types) & set(re.findall(r"\w+", used)):
-            left_out[name] = "has a type of the cell"
+            left_out[name] = "uses a type that the cell defines"
         else:
             bound[name] = declaration
     return bound, left_out
 
 
 def _definitions(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """What stands before the braces at namespace scope, and the namespaces around, all named."""
+    """The text before each brace at namespace scope, and the enclosing namespaces, all named."""
     scopes: list[str] = []  # what stands before each open brace
     start = parentheses = 0
     blank = re.sub(_STRING, lambda match: " " * len(match[0]), text, flags=re.DOTALL)
@@ -160,7 +160,7 @@ def _definitions(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _without_if_0(text: str) -> str:
-    """C++ without what stands between ``#if 0`` and its ``#else``, ``#elif`` or ``#endif``."""
+    """C++ without what is between ``#if 0`` and its ``#else``, ``#elif`` or ``#endif``."""
     kept, depth = [], 0
     for line in text.splitlines(keepends=True):
         directive = re.match(r"\s*#\s*(if|else|elif|endif)", line)
@@ -216,7 +216,7 @@ def _told(left_out: dict[str, str]) -> str:
 
 
 def _without_traceback(error: LltmJitError) -> LltmJitError:
-    """The error, which IPython then shows as its text alone: what lies above is not the cell's."""
+    """The error, which IPython then shows as text without a traceback."""
     error._render_traceback_ = str(error).splitlines  # type: ignore[attr-defined]
     return error
 

@@ -1,7 +1,7 @@
-"""How many compilers may run at a time, in all builds of this process together.
+"""How many compilers may run at a time, over all builds of this process.
 
-They share a jobserver as make has one: a pipe with a token for each compiler that may run. ninja
-takes part in it from 1.13 on; with an older one, the builds of a process take turns.
+They share a jobserver like that of make: a pipe with a token for each compiler that may run. ninja
+supports this from version 1.13 on; with an older one, the builds of a process take turns.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _server: _Jobserver | None = None
 
 
 def job_count(with_cuda: bool) -> int:
-    """MAX_JOBS, else the least of the CPUs this process may use and the jobs that memory allows."""
+    """MAX_JOBS, else as many as this process may use CPUs, if memory allows that many."""
     given = knobs.count("MAX_JOBS")
     if given is not None:
         return given
@@ -111,7 +111,7 @@ def _cgroup_memory() -> int | None:
 
 
 def _reclaimable(directory: Path) -> int:
-    """File cache counts as used in a cgroup, though it is given back under pressure."""
+    """File cache, which counts as used in a cgroup, but is released under memory pressure."""
     for line in _read(directory / "memory.stat").splitlines():
         name, _, value = line.partition(" ")
         if name in ("inactive_file", "total_inactive_file"):
@@ -127,7 +127,7 @@ def _read(path: Path) -> str:
 
 
 class _Jobserver:
-    """A named pipe full of tokens, there as long as a build uses it."""
+    """A named pipe full of tokens, which exists as long as a build uses it."""
 
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs
@@ -139,7 +139,7 @@ class _Jobserver:
         os.write(self.descriptor, _TOKEN * jobs)
 
     def take(self) -> None:
-        """Wait for a token: each ninja may run one compiler before it asks for more."""
+        """Wait for a token; each ninja may run one compiler without one."""
         while True:
             cancel.check()
             with suppress(BlockingIOError):
@@ -156,8 +156,8 @@ class _Jobserver:
 def compilers(ninja: Path, jobs: int) -> Iterator[dict[str, str]]:
     """Take part in the pool, which has ``jobs`` compilers if this build is the first in it.
 
-    Yields the variables that tell ninja. Without a jobserver it is ``MAX_JOBS``, which torch hands
-    on to ninja as ``-j``, for which ninja would leave a jobserver alone.
+    Yields the variables for ninja. Without a jobserver that is ``MAX_JOBS``, which torch passes to
+    ninja as ``-j``; with ``-j``, ninja would ignore a jobserver.
     """
     if not _takes_part(str(ninja)):
         while not _turn.acquire(timeout=0.05):
@@ -188,7 +188,7 @@ def _enter(jobs: int) -> _Jobserver:
 
 
 def _leave(server: _Jobserver) -> None:
-    """The last one out takes the pipe away: tokens that a killed ninja held are not missed."""
+    """The last build removes the pipe, so that tokens held by a killed ninja are not lost."""
     global _server
     with _lock:
         server.users -= 1

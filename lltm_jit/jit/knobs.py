@@ -1,8 +1,8 @@
 """Every setting of the engine, each an environment variable, in one table.
 
-A value comes from the real environment, where an empty one asks for the default, else from
-``MAX_JOBS.env`` beside ``MAX_JOBS.env.example`` in a checkout of the project, else from the
-default. The file is never looked for in the current directory: a build must not depend on where
+A value comes from the environment, where an empty value selects the default, else from
+``MAX_JOBS.env`` next to ``MAX_JOBS.env.example`` in a checkout of the project, else from the
+default. The current directory is never searched for the file: a build must not depend on where
 Python was started.
 """
 
@@ -28,12 +28,12 @@ class Knob(NamedTuple):
 KNOBS = {
     knob.name: knob
     for knob in (
-        Knob("MAX_JOBS", "count", "", "compile jobs at a time; default: by CPUs and memory"),
+        Knob("MAX_JOBS", "count", "", "compile jobs at a time; default: as CPUs and memory allow"),
         Knob(
             "TORCH_CUDA_ARCH_LIST",
             "text",
             "",
-            "GPU architectures, as '8.0;9.0a' or 'Hopper'; default: those here, else '8.0;9.0+PTX'",
+            "GPU architectures, such as '8.0;9.0a'; default: this machine's, else '8.0;9.0+PTX'",
         ),
         Knob(
             "TORCH_EXTENSIONS_DIR", "path", "", "where builds are kept; default: torch's user cache"
@@ -51,17 +51,17 @@ KNOBS = {
             "LLTM_JIT_BACKGROUND",
             "flag",
             "1",
-            "0: an import that has to build waits for it, and not the first use",
+            "0: an import waits for its build, instead of the first use",
         ),
         Knob(
             "LLTM_JIT_PCH",
             "flag",
             "1",
-            "0: make and use no precompiled header of torch/extension.h",
+            "0: neither make nor use a precompiled header of torch/extension.h",
         ),
         Knob("LLTM_JIT_KEEP", "count", "5", "builds kept for each extension and set of flags"),
         Knob(
-            "LLTM_JIT_TRUST_ROOT", "flag", "0", "1: use builds in a directory others may write to"
+            "LLTM_JIT_TRUST_ROOT", "flag", "0", "1: use a builds directory that others may write to"
         ),
         Knob(
             "LLTM_JIT_DEBUG",
@@ -71,13 +71,13 @@ KNOBS = {
         ),
         Knob("CUDA_DEVICE_DEBUG", "flag", "0", "1: compile CUDA with -g -G"),
         Knob("LLTM_JIT_LINEINFO", "flag", "0", "1: compile CUDA with -lineinfo, for profilers"),
-        Knob("LLTM_JIT_SANITIZE", "text", "", "compile C++ with these, as 'address,undefined'"),
-        Knob("LLTM_JIT_DISABLE_JIT", "flag", "0", "1: never compile; use what is built or fail"),
+        Knob("LLTM_JIT_SANITIZE", "text", "", "sanitizers for C++, such as 'address,undefined'"),
+        Knob("LLTM_JIT_DISABLE_JIT", "flag", "0", "1: never compile; use what is built, or fail"),
         Knob(
             "LLTM_JIT_PREBUILD",
             "flag",
             "0",
-            "1: compile into the wheel when packaging; from the environment only",
+            "1: put compiled kernels into the wheel; read from the environment only",
         ),
     )
 }
@@ -103,7 +103,7 @@ def _settings_file() -> dict[str, str]:
 
 
 def text(name: str) -> str:
-    """The value of a knob, or its default. An empty variable asks for the default."""
+    """The value of a knob, or its default. An empty variable selects the default."""
     given = os.environ.get(name, _settings_file().get(name))
     return given or KNOBS[name].default
 
@@ -125,7 +125,7 @@ def flag(name: str) -> bool:
 
 
 def count(name: str) -> int | None:
-    """The value of a knob that holds a positive integer; None when unset and without default.
+    """The value of a knob that holds a positive integer; None if unset and without a default.
 
     Raises:
         ToolchainError: the value is not a positive integer.

@@ -1,8 +1,8 @@
-"""Into the process: the import of a checked library.
+"""The import of a checked library into the process.
 
 What a library registers while it is loaded, a process can register only once: a second
-``TORCH_LIBRARY`` block of one namespace makes torch end the process from within the loader, where
-nothing can be caught. So it is refused before the library is built.
+``TORCH_LIBRARY`` block for the same namespace makes torch abort the process inside the loader,
+where nothing can be caught. So such a library is refused before it is built.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _registered: set[str] = set()
 
 
 def check(spec: BuildSpec, files: Iterable[Path]) -> None:
-    """Refuse an extension whose static registrations this process has made already.
+    """Refuse an extension whose static registrations this process has already made.
 
     Args:
-        spec: of the extension.
-        files: what its sources include, as far as it is known.
+        spec: the spec of the extension.
+        files: what its sources include, as far as that is known.
 
     Raises:
-        BuildError: with the blocks and the ways out.
+        BuildError: with the blocks, and what to do instead.
     """
     if _registered and (again := sorted(_registered & _blocks(spec, files))):
         raise BuildError(
-            f"error: {spec.name} registers operators while it is loaded, in {', '.join(again)}, "
-            "and this process has done that already; torch would end it\n"
+            f"error: {spec.name} registers operators when it is loaded, in {', '.join(again)}, "
+            "and this process has already registered them; torch would abort it\n"
             "   = restart Python to load the new build, or define the operators from Python with "
             "torch.library.Library(...).define, and register the C++ implementations in functions "
             "register_ops() and release_ops() of the module, which a reload calls"
@@ -51,7 +51,7 @@ def check(spec: BuildSpec, files: Iterable[Path]) -> None:
 
 
 def check_library(record: Record) -> Path:
-    """The library of a build, after its content was checked.
+    """Check the content of a build's library, and return its path.
 
     Raises:
         DamagedBuild: the library is missing or is not what was built.
@@ -69,12 +69,12 @@ def check_library(record: Record) -> Path:
 def import_library(spec: BuildSpec, key: str, library: Path, files: Iterable[Path]) -> ModuleType:
     """Import a checked library, whose sources include these files.
 
-    It is created under a name of its own for each build, since pybind11 hands back the module it
-    has under a known name; the last part is compiled into every object. What it defines then
-    belongs to a module of the plain name, by which pickle finds it.
+    Each build is imported under a name of its own, because pybind11 returns the module that it
+    already has under a known name; the last part of the name is compiled into every object. What
+    the library defines then belongs to a module of the plain name, where pickle finds it.
 
     Raises:
-        BuildError: it cannot be imported, or registers operators once more.
+        BuildError: it cannot be imported, or registers operators a second time.
     """
     check(spec, files)
     path = str(library)

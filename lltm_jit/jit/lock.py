@@ -1,7 +1,7 @@
-"""One builder at a time for each key, and what the others are told.
+"""One builder at a time per key, and what the waiting processes learn.
 
-The lock is the operating system's, so it is free as soon as its holder is gone, however it went. It
-lies outside the build directory, which is moved and removed while the lock is held.
+The lock is the operating system's, so it is released when its holder is gone, for whatever reason.
+It is outside the build directory, which is moved and removed while the lock is held.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ def thread_lock(key: str) -> threading.RLock:
 
 @contextmanager
 def build_lock(key: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold a key's lock; a process that has to wait says for whom, and since when that one builds.
+    """Hold a key's lock; a process that has to wait prints for whom, and how long that one has
+    built.
 
     Raises:
-        CacheError: the lock file cannot be written, or somebody holds it who builds nothing.
+        CacheError: the lock file cannot be written, or is held by a process that builds nothing.
     """
     cancel.check()
     cache.make_builds_directory()
@@ -59,7 +60,7 @@ def build_lock(key: str, say: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def file_lock(name: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold a lock of any other name. Taken only while holding a key's lock, never before one."""
+    """Hold a lock of any other name. Take it only while holding a key's lock, never before one."""
     with _held(cache.builds_directory() / "locks" / f"{name}.lock", say):
         yield
 
@@ -88,7 +89,7 @@ def _held(file: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 
 def _leave_to_the_first(key: str, owner: Path) -> None:
-    """Let the process of a node that speaks be the one that builds, if it comes soon."""
+    """Let the process of a node that prints be the one that builds, if it starts soon."""
     until, builds = time.monotonic() + _FIRST_IS_LATE, f"{key[:10]}*"
     before = set(cache.builds_directory().glob(builds))
     while not owner.exists() and time.monotonic() < until:
@@ -99,7 +100,7 @@ def _leave_to_the_first(key: str, owner: Path) -> None:
 
 
 def _wait_for(lock: BaseFileLock, owner: Path, say: Callable[[str], None]) -> None:
-    """Wait for a lock, as long as there is a builder that tells who it is."""
+    """Wait for a lock as long as there is a builder that identifies itself."""
     from filelock import Timeout  # not needed for a cached import
 
     said, told = False, time.monotonic()
@@ -115,14 +116,14 @@ def _wait_for(lock: BaseFileLock, owner: Path, say: Callable[[str], None]) -> No
             told = time.monotonic()
         elif time.monotonic() > told + _NOBODY:
             raise CacheError(
-                f"{lock.lock_file} is locked by a program that builds nothing; end that (`fuser "
-                f"{lock.lock_file}` tells which it is), or set TORCH_EXTENSIONS_DIR to another "
+                f"{lock.lock_file} is locked by a program that builds nothing; end it (`fuser "
+                f"{lock.lock_file}` shows which it is), or set TORCH_EXTENSIONS_DIR to another "
                 "directory"
             )
 
 
 def _lives(owner: Path) -> bool:
-    """Whether a builder tells of itself that has not been killed since, as far as can be seen."""
+    """Whether a builder identifies itself and, as far as can be seen, has not been killed since."""
     try:
         told = json.loads(owner.read_text("utf-8"))
         if (told["host"], told["space"]) == (platform.node(), _space()):
@@ -135,7 +136,7 @@ def _lives(owner: Path) -> bool:
 
 
 def _space() -> str:
-    """Within which the numbers of processes mean the same; containers may share a host's name."""
+    """The scope of process numbers; containers may share a host's name."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -143,13 +144,13 @@ def _space() -> str:
 
 
 def _refuse_soft(lock: BaseFileLock, file: Path) -> None:
-    """filelock falls back to files that a killed builder leaves behind, and others wait for."""
+    """Refuse filelock's fallback to files: a killed builder leaves them, and others wait."""
     from filelock import SoftFileLock
 
     if isinstance(lock, SoftFileLock):
         raise CacheError(
-            f"the file system of {file.parent} has no locks; set TORCH_EXTENSIONS_DIR to a "
-            "directory on another one, such as a local disk"
+            f"the file system of {file.parent} does not support locks; set TORCH_EXTENSIONS_DIR to "
+            "a directory on another one, such as a local disk"
         )
 
 
@@ -186,7 +187,7 @@ def _describe(owner: Path) -> str:
 
 
 def record_failure(key: str, message: str, files: Iterable[str]) -> None:
-    """Tell the processes that wait for this build why there is none, and in which files."""
+    """Tell the processes that wait for this build why it failed, and because of which files."""
     stamps = {path: manifest.stamp_of(path) for path in files}
     with cache.writing():
         told = {"message": message, "time": time.time(), "files": stamps}
@@ -196,12 +197,12 @@ def record_failure(key: str, message: str, files: Iterable[str]) -> None:
 def raise_failure_of_others(key: str, asked: float) -> None:
     """Raise the error of a build that failed while the caller waited for it.
 
-    Who asks later builds anew, for what was missing may have been installed; and so does who finds
-    one of the files edited that the error names.
+    A process that asks later builds again, because what was missing may have been installed. So
+    does one that finds that a file named by the error was edited.
 
     Args:
-        key: of the build.
-        asked: the time when the caller began to wait.
+        key: the key of the build.
+        asked: when the caller started to wait.
 
     Raises:
         BuildError: the builder's own error.

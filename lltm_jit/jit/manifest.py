@@ -1,11 +1,12 @@
-"""What a build was made of: the files that were read for it, and what was looked for in vain.
+"""What a build was made from: the files that were read, and the names that were looked for in vain.
 
-A build is current while every file is as it was, and no file has come that a search would now find
-first. The user's own files are compared by content. For all others a stamp of size, times and inode
-stands for the content as long as it is equal, as in git's index: the time of an inode's last change
-cannot be set back.
+A build is current as long as every file is unchanged, and no file has appeared that a search would
+now find first. The user's own files are compared by content. For all others, size, times and inode
+stand for the content as long as they are equal, as in git's index: the time of an inode's last
+change cannot be set back.
 
-The headers of torch, Python and the compiler are left out: the key of a build has their versions.
+The headers of torch, Python and the compiler are left out, because the key of a build has their
+versions.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ _OUTSIDE = ("/usr/", "/lib/", "/lib64/", "/opt/", "/nix/", "/Library/", "/Applic
 
 
 class Manifest(TypedDict):
-    """As it lies in ``ok.json``.
+    """The manifest as it is stored in ``ok.json``.
 
-    ``own`` has digests by label, ``outside`` has digest and stamp by path. ``search`` is where the
-    tools look for files, and ``names`` are those they look for besides the ones they found.
-    ``folders`` are all that were looked into: in each, the names that it has, the place in
-    ``wanted`` of the names that it might have, where it leads to if it is a link, and its stamp.
-    ``movable``: another checkout has the same files.
+    ``own`` maps labels to digests, ``outside`` maps paths to digest and stamp. ``search`` is where
+    the tools look for files, and ``names`` are those that they look for in addition to the ones
+    they found. ``folders`` are all directories that were searched: for each, the names in it, the
+    index in ``wanted`` of the names that could be in it, where it leads to if it is a link, and its
+    stamp. ``movable`` says whether another checkout has the same files.
     """
 
     own: dict[str, str]
@@ -51,7 +52,7 @@ class Changes(NamedTuple):
     names: set[str]
 
     def touch(self, files: Iterable[str]) -> bool:
-        """Whether they concern what was made of these files."""
+        """Whether the changes concern something that was made from these files."""
         return not (self.files.isdisjoint(files) and self.names.isdisjoint(parts(files)))
 
 
@@ -61,23 +62,23 @@ def parts(names: Iterable[str]) -> set[str]:
 
 
 def empty() -> Manifest:
-    """That of a build which read nothing."""
+    """The manifest of a build that read nothing."""
     return Manifest(own={}, outside={}, search=[], names=[], wanted=[], folders={}, movable=True)
 
 
 def own_files(manifest: Manifest, base: Path) -> list[Path]:
-    """Where the user's files lie."""
+    """The paths of the user's files."""
     return [Path(place(base, label)) for label in manifest["own"]]
 
 
 def is_own(path: str) -> bool:
-    """Whether a file seems to be the user's, and of no library."""
+    """Whether a file seems to belong to the user, not to a library."""
     others = outside([os.path.dirname(torch.__file__)])
     return os.path.isabs(path) and not below(path, others)
 
 
 def outside(more: Iterable[str] = ()) -> tuple[str, ...]:
-    """The directories of libraries, and more of them, each with a slash at its end."""
+    """The directories of libraries, each with a slash at its end."""
     packages = os.path.dirname(os.path.dirname(torch.__file__))
     return (*_OUTSIDE, *folders([sys.prefix, sys.base_prefix, packages, *more]))
 
@@ -88,7 +89,7 @@ def content(manifest: Manifest) -> dict[str, str]:
 
 
 def key(manifest: Manifest) -> str:
-    """One value for all that was read and looked for, whatever the times."""
+    """The same value for the same files and searches, whatever the times."""
     outside = {path: entry[0] or entry for path, entry in manifest["outside"].items()}
     present = {folder: entry[0] for folder, entry in manifest["folders"].items()}
     text = json.dumps([manifest["own"], outside, present], sort_keys=True)
@@ -96,9 +97,9 @@ def key(manifest: Manifest) -> str:
 
 
 def changes(manifest: Manifest, base: Path, recorded: bool = False) -> Changes:
-    """What differs from the time of the build. Starts no process.
+    """What changed since the build. Starts no process.
 
-    Where the compilers are but recorded, the libraries and headers of theirs may be gone as well.
+    If the compilers are only recorded, their libraries and headers may be missing as well.
     """
     own = manifest["own"].items()
     files = {label for label, then in own if digest(place(base, label)) != then}
@@ -120,12 +121,12 @@ def changes(manifest: Manifest, base: Path, recorded: bool = False) -> Changes:
 
 
 def place(base: Path, label: str) -> str:
-    """Where the file of a label lies."""
+    """The path of a label's file."""
     return label if os.path.isabs(label) else os.path.normpath(os.path.join(base, label))
 
 
 def digest(path: str) -> str:
-    """The digest of a file, empty where it cannot be read."""
+    """The digest of a file, empty if it cannot be read."""
     try:
         return cache.digest(Path(path))
     except OSError:
@@ -133,7 +134,7 @@ def digest(path: str) -> str:
 
 
 def listed(folder: str, names: Iterable[str]) -> set[str]:
-    """Which of the names a folder has; none where there is no folder."""
+    """Which of the names a folder has; none if there is no folder."""
     try:
         return set(names).intersection(os.listdir(folder))
     except OSError:
@@ -141,7 +142,7 @@ def listed(folder: str, names: Iterable[str]) -> set[str]:
 
 
 def stamp_of(path: str) -> list[int]:
-    """What of a file's record changes whenever its content does; empty where there is none."""
+    """What changes in a file's metadata whenever its content does; empty if there is no file."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):  # a name with a null byte is no path at all
@@ -150,7 +151,7 @@ def stamp_of(path: str) -> list[int]:
 
 
 def below(path: str, places: tuple[str, ...]) -> bool:
-    """Whether a path is one of these :func:`folders`, or below."""
+    """Whether a path is one of these :func:`folders`, or below one."""
     return f"{path}/".startswith(places)
 
 

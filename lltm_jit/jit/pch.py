@@ -1,10 +1,10 @@
-"""The precompiled header of ``torch/extension.h``, which is most of what a file with it costs.
+"""The precompiled header of ``torch/extension.h``, which is most of the cost of compiling with it.
 
 g++ takes ``torch/extension.h.gch`` from a directory that it searches, if its own conditions hold:
-the same compiler, the same options, no macro that the header would have seen differently. Here is
-what g++ does not check: that the headers are those it was made from, and that the build's include
-paths would find the same ones. It takes a minute and most of a gigabyte, so it is made beside a
-build, by a process of its own at low priority, and used from the next build on.
+the same compiler, the same options, and no macro that would have changed the header. This module
+checks the rest: that the headers are unchanged, and that the build's include paths would find the
+same ones. Making the header takes a minute and most of a gigabyte, so a separate process does it at
+low priority during a build, for use from the next build on.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Header:
 
     @property
     def directory(self) -> Path:
-        """What a compiler has to search."""
+        """The directory that a compiler has to search."""
         return _place() / self.key
 
 
@@ -74,9 +74,9 @@ def _place() -> Path:
 def beside(
     build_file: Path, spec: BuildSpec, toolchain: Toolchain, reporter: Reporter
 ) -> Iterator[dict[str, str]]:
-    """The variables by which the compilers of a build find the header, for as long as they run.
+    """The variables by which a build's compilers find the header, inside a ``with`` block.
 
-    Where there is none, it is made for the next build; a spec that asks for it waits until it is.
+    If there is none, it is made for the next build; a spec that requests it waits for it.
     """
     header = of(build_file, spec, toolchain)
     if header is None:
@@ -104,10 +104,11 @@ def beside(
 
 
 def _tell_files(files: Iterable[str], directory: Path, spec: BuildSpec) -> None:
-    """Add to what compilers say that they read, for of a precompiled header they say nothing.
+    """Add the header's files to what compilers report that they read; they omit them.
 
-    Which sources got it, only g++ knows. One that read ``torch/extension.h`` itself did not; one
-    that never includes it gets more files than it read, and at worst is compiled again.
+    Only g++ knows which sources used the header. A source that read ``torch/extension.h`` itself
+    did not; one that never includes it gets more files than it read, and at worst is compiled
+    again.
     """
     names = [re.sub(r"([ #])", r"\\\1", path).replace("$", "$$") for path in files]
     included = {name for name in names if name.endswith("/torch/extension.h")}
@@ -121,7 +122,7 @@ def _tell_files(files: Iterable[str], directory: Path, spec: BuildSpec) -> None:
 
 
 def of(build_file: Path, spec: BuildSpec, toolchain: Toolchain) -> Header | None:
-    """The header that would serve a build; None where no source or no compiler would take it."""
+    """The header that would serve a build; None if no source or no compiler would use it."""
     if sys.platform != "linux" or toolchain.cxx_family != "gcc" or not knobs.flag("LLTM_JIT_PCH"):
         return None
     searched_too = {name for name, _ in toolchain.environment} & _NOT_OURS
@@ -144,7 +145,7 @@ def _starts_with_it(path: Path, spec: BuildSpec) -> bool:
 
 
 def _command(variables: dict[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """The command for a header and the build's own include paths; None if a flag is not known."""
+    """The command for a header, and the build's own include paths; None if a flag is unknown."""
     flags = f"{variables.get('cflags', '')} {variables.get('post_cflags', '')}"
     if re.search(r"[$`;&|<>*?~#]", flags):  # the shell has a part in it
         return None
@@ -166,7 +167,7 @@ def _command(variables: dict[str, str]) -> tuple[tuple[str, ...], tuple[str, ...
 
 
 def find(header: Header) -> Path | None:
-    """The directory with a header that is right for a build; marks it as used."""
+    """The directory with a header that is valid for a build; marks it as used."""
     if (record := _record(header.directory)) is None:
         return None
     if record["failed"]:  # the compiler may do better some other day
@@ -191,9 +192,9 @@ def _record(directory: Path) -> dict[str, Any] | None:
 
 
 def _shadows(directory: Path, record: dict[str, Any]) -> bool:
-    """Whether a directory has another file by a name under which the header may include one.
+    """Whether a directory has another file under a name by which the header may include one.
 
-    Such a name is any end of a header's path, or one that a header asks ``__has_include`` about.
+    Such a name is any end of a header's path, or one that a header passes to ``__has_include``.
     """
     try:
         there = set(os.listdir(directory))
@@ -212,7 +213,7 @@ def _shadows(directory: Path, record: dict[str, Any]) -> bool:
 
 
 def make(header: Header, reporter: Reporter, nice: int = 19) -> bool:
-    """Start to make a header, unless somebody makes it, or could not; whether it is being made."""
+    """Start to make a header, unless that is under way or has failed; whether it is under way."""
     if _record(header.directory) is not None:  # of a compiler that failed, or it shadows
         return False
     place = _place()
@@ -245,7 +246,9 @@ def make(header: Header, reporter: Reporter, nice: int = 19) -> bool:
 
 @contextmanager
 def _locked(header: Header) -> Iterator[int | None]:
-    """The lock of a header, None where another has it; who gets the descriptor keeps the lock."""
+    """The lock of a header, or None if another process has it; whoever gets the descriptor keeps
+    it.
+    """
     path = cache.builds_directory() / "locks" / f"pch-{header.key}.lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -259,7 +262,7 @@ def _locked(header: Header) -> Iterator[int | None]:
 
 
 def wait(header: Header) -> Path | None:
-    """What :func:`find` gives, once nobody makes the header any more."""
+    """The result of :func:`find`, once nobody makes the header any more."""
     while True:
         with _locked(header) as lock:
             if lock is not None:
@@ -282,9 +285,9 @@ def _used_last_first() -> list[Path]:
 
 
 def prune(keep: int = _KEPT) -> list[str]:
-    """Remove all headers but those used last, and what killed makers left; the keys that went.
+    """Remove all headers except those used last, and what killed makers left; returns their keys.
 
-    A compiler that reads one keeps it open, and one that comes too late does without.
+    A compiler that reads one keeps it open, and one that comes too late does without it.
     """
     found, oldest = _used_last_first(), time.time() - _UNUSED
     old = [path for path in found[:keep] if retention.last_use(path, RECORD) < oldest]

@@ -1,7 +1,7 @@
-"""Libraries that were compiled when the package was packaged, so that an import needs no compiler.
+"""Libraries that were compiled when the package was built, so that an import needs no compiler.
 
-They lie in one folder of the package, one an extension, and beside each stands the record of its
-build. It is used only where all of that fits: a library for another torch crashes, and one of other
+They are in one folder of the package, one per extension, each next to the record of its build. A
+library is used only if all of the record matches: one for another torch crashes, and one of other
 sources computes something else.
 """
 
@@ -38,7 +38,7 @@ _GIVEN = r"-DWITH_CUDA$|-DCPU_CAPABILITY"
 
 
 def put(spec: BuildSpec, toolchain: Toolchain, directory: Path) -> None:
-    """Build an extension, and put its library into a folder of a wheel, with its record beside.
+    """Build an extension, and put its library into a folder of a wheel, next to its record.
 
     Raises:
         BuildError, ToolchainError, CacheError: as :func:`engine.build`.
@@ -53,7 +53,7 @@ def put(spec: BuildSpec, toolchain: Toolchain, directory: Path) -> None:
 
 
 def record_path(directory: Path, name: str) -> Path:
-    """Where the record of an extension's library lies."""
+    """The path of the record of an extension's library."""
     return directory / f"{name}.json"
 
 
@@ -61,7 +61,7 @@ def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None
     """Load what :func:`inspect` finds.
 
     Raises:
-        BuildError: the library fits, but cannot be imported.
+        BuildError: the library matches, but cannot be imported.
     """
     found = _find(directory, spec, toolchain)
     if found is None:
@@ -72,12 +72,12 @@ def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None
 
 
 def inspect(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
-    """The library that was packaged for a spec; None where there is none that fits.
+    """The library that was packaged for a spec; None if there is none that matches.
 
-    One that does not fit is told in a line.
+    One that does not match is reported in a line.
 
     Args:
-        directory: where the library lies beside its record.
+        directory: where the library is, next to its record.
         spec: what it should be built from.
         toolchain: what this machine has.
     """
@@ -110,7 +110,7 @@ def _find(
 
 
 def _misfits(record: Record, directory: Path, request: Request) -> Iterator[str]:
-    """Why the library must not be used here; nothing where it may."""
+    """Why the library must not be used here; empty if it may."""
     spec, here, made = request.spec, request.toolchain, record.toolchain
     for name, words in _WORDS.items():
         if made[name] != getattr(here, name):
@@ -130,7 +130,7 @@ def _misfits(record: Record, directory: Path, request: Request) -> Iterator[str]
         yield f"{record.library} is not the file that was built"
     if not record.fingerprint["with_cuda"]:
         if spec.with_cuda and not here.recorded:
-            yield "it has no CUDA kernels, and here they can be built"
+            yield "it has no CUDA kernels, but this machine can build them"
         return
     for capability in gpus.compute_capabilities():
         if not gpus.runs_any(record.fingerprint["architectures"], capability):
@@ -142,7 +142,7 @@ def _digest(spec: BuildSpec, label: str) -> str:
 
 
 def _macros(asked: dict[str, list[str]]) -> str:
-    """The macros among the flags that the caller gave."""
+    """The macros among the flags that the caller passed."""
     flags = [flag for kind in ("cflags", "cuda_cflags") for flag in asked.get(kind, ())]
     # As the compiler takes them: `-D N=4` is `-DN=4`.
     words = re.sub(r"(?m)^(-[DU])\n", r"\1", "\n".join(split_flags(flags))).splitlines()

@@ -1,4 +1,4 @@
-"""Whether a directory is safe to load code from: nobody else can change what is found there."""
+"""Whether a directory is safe to load code from: nobody else can change what is in it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from . import knobs
 
 
 def why_not_private(directory: Path) -> str:
-    """What lets another user write to this directory, or put another in its place; empty if none.
+    """Why another user could write to this directory or replace it; empty if none could.
 
-    Loading a library runs its code, so a directory of somebody else is as good as his program.
-    Every directory on the way is looked at, from the user's home on, as OpenSSH does for its keys:
-    whoever owns the home directory owns what this user runs anyway.
+    Loading a library runs its code, so loading from somebody else's directory means running their
+    programs. Every directory on the path is checked, starting with the user's home, as OpenSSH does
+    for its keys: whoever owns the home directory controls what this user runs anyway.
     """
     if sys.platform == "win32" or knobs.flag("LLTM_JIT_TRUST_ROOT"):
         return ""
@@ -29,19 +29,19 @@ def why_not_private(directory: Path) -> str:
         except OSError:
             continue  # not there, so nothing is loaded from it
         if status.st_uid not in trusted:
-            return f"{path} belongs to user {status.st_uid} and this is user {os.geteuid()}"
+            return f"{path} belongs to user {status.st_uid}, but you are user {os.geteuid()}"
         if stat.S_ISLNK(status.st_mode) or (status.st_mode & stat.S_ISVTX and path != directory):
             continue  # nobody but its owner can put another in its place
         if status.st_mode & stat.S_IWOTH or (
             status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid)
         ):
             mode = stat.S_IMODE(status.st_mode)
-            return f"others may write to {path} (mode {mode:o}; `chmod go-w {path}` ends that)"
+            return f"other users may write to {path} (mode {mode:o}; fix: `chmod go-w {path}`)"
     return ""
 
 
 def _ways_to(path: Path, found: dict[Path, None] | None = None) -> dict[Path, None]:
-    """A path and all directories on the way to it, also where links lead."""
+    """A path and all directories on the way to it, also through links."""
     found = {} if found is None else found
     for place in (path, *path.parents):
         if place not in found:
@@ -53,7 +53,7 @@ def _ways_to(path: Path, found: dict[Path, None] | None = None) -> dict[Path, No
 
 
 def _is_own_group(group: int) -> bool:
-    """Whether this user is all of a group, as where each has one of his own and umask is 002."""
+    """Whether this user is the group's only member, as with private groups and umask 002."""
     import grp
     import pwd
 

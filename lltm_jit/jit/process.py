@@ -52,7 +52,7 @@ def find_ninja() -> Path:
 def build_environment(
     spec: BuildSpec, toolchain: Toolchain, ninja: Path
 ) -> Iterator[dict[str, str]]:
-    """The variables that the build reads, as this engine resolved them."""
+    """The environment variables that the build reads, as this engine resolved them."""
     environment = {name: os.environ[name] for name in os.environ if name not in _OF_THE_POOL}
     environment["NINJA_STATUS"] = NINJA_STATUS
     environment["LC_ALL"] = "C.UTF-8"  # compilers in English, file names as they are
@@ -82,13 +82,12 @@ def run_worker(
     on_tick: Callable[[list[str]], None],
     tick: float,
 ) -> int:
-    """Run one build in a worker and hand on its output.
+    """Run one build in a worker, and pass on its output.
 
-    While there is none, ``on_tick`` gets the commands that run at the moment, every ``tick``
-    seconds.
+    While there is no output, ``on_tick`` gets the running commands every ``tick`` seconds.
 
-    Returns the worker's exit status, negative when a signal ended it. However this function is
-    left, no process started by it stays.
+    Returns the worker's exit status, negative if a signal ended it. However this function is left,
+    no process that it started survives.
     """
     if not sys.executable:
         raise ToolchainError(
@@ -131,7 +130,7 @@ def _stream(
     on_tick: Callable[[list[str]], None],
     tick: float,
 ) -> None:
-    """Hand on lines until the output ends, or the worker did and only strays hold it open."""
+    """Pass on lines until the output ends, or the worker has ended and only strays hold it open."""
     lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
 
     def read() -> None:
@@ -160,7 +159,7 @@ def _stream(
 
 
 def _running_commands(worker: int) -> list[str]:
-    """The commands that ninja, the worker's child, runs now; empty where the system cannot tell."""
+    """The commands that ninja, the worker's child, is running; empty if the system cannot say."""
     found = []
     for ninja in _children(worker):
         for child in _children(ninja):
@@ -182,7 +181,7 @@ def _children(pid: int | str) -> list[str]:
 
 
 def _hang_up(worker: subprocess.Popen[bytes]) -> None:
-    """Tell a worker that still runs to end what it started."""
+    """Tell a worker that is still running to end what it started."""
     assert worker.stdin is not None
     if not worker.stdin.closed:
         _inputs.discard(worker.stdin.fileno())
@@ -202,7 +201,7 @@ def _end(worker: subprocess.Popen[bytes]) -> None:
 
 
 def _let_go() -> None:
-    """In a forked child: a worker that its copy of the pipe kept alive would outlive the parent."""
+    """In a forked child, close the pipe: its copy would keep the worker alive after the parent."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in _inputs:
         os.dup2(nothing, descriptor, inheritable=False)

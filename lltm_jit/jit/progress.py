@@ -1,7 +1,7 @@
-"""What a person sees of a build: why it is needed, how far it is, how long it took.
+"""What the user sees of a build: why it is needed, how far it is, how long it took.
 
-All of it goes to standard error: a bar on a terminal, a widget in a notebook, else plain lines.
-Only the first process of a node speaks; the others of a job would say the same.
+All of it goes to standard error: a progress bar on a terminal, a widget in a notebook, else plain
+lines. Only the first process of a node prints; the others of a job would print the same.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _TARGET = r"\s-o\s+(\S+)"
 
 
 class Reporter:
-    """Speaks for one build. ``compiled`` counts the sources that were compiled.
+    """Prints the progress of one build. ``compiled`` counts the sources that were compiled.
 
     Args:
-        verbose: tell every step; by default as LLTM_JIT_VERBOSE says.
-        label: what begins each line about the build's progress, where several builds speak.
-        shown: whether the progress is shown from the start, or only after :meth:`show`.
+        verbose: print every step; by default as LLTM_JIT_VERBOSE says.
+        label: the prefix of each line, if several builds print.
+        shown: whether to show progress from the start, or only after :meth:`show`.
     """
 
     def __init__(self, verbose: bool | None = None, label: str = "", shown: bool = True) -> None:
@@ -60,12 +60,12 @@ class Reporter:
             self._print(f"lltm_jit: {text}")
 
     def detail(self, text: str) -> None:
-        """Print one line when the whole story is wanted."""
+        """Print one line, in verbose mode."""
         if self.verbose:
             self.say(text)
 
     def report(self, text: str) -> None:
-        """Print one line about the build that is this reporter's."""
+        """Print one line about this reporter's build."""
         self.say(f"{self._label}{text}")
 
     def show(self) -> None:
@@ -73,7 +73,7 @@ class Reporter:
         self.shown = True
 
     def start(self, steps: int) -> None:
-        """A build of this many steps begins."""
+        """A build with this many steps starts."""
         self._steps, self._done, self.compiled = steps, 0, 0
         self._started, self._looked = {}, time.monotonic()
         self._open_bar()
@@ -122,7 +122,7 @@ class Reporter:
         self._looked = now
 
     def _tell_end(self, failed: bool = False) -> None:
-        """Tell of the step that ended: the line after it says whether it failed."""
+        """Report the step that ended; the line after it says whether it failed."""
         if self._step is None:
             return
         (what, seconds), self._step = self._step, None
@@ -136,7 +136,7 @@ class Reporter:
             self.report(f"[{self._done}/{self._steps}] {what} {how}({seconds:.1f} s)")
 
     def tick(self, running: list[str]) -> None:
-        """Show that time passes while the compilers are silent, and what they are at."""
+        """Show that time passes while the compilers are silent, and what they are doing."""
         self._tell_end()
         for command in running:
             self._tell_start(command)
@@ -157,7 +157,7 @@ class Reporter:
             self.detail(f"started {command}")
 
     def close(self) -> None:
-        """Take the bar away; the result line follows."""
+        """Remove the bar; the result line follows."""
         self._tell_end()
         self._steps = 0
         if self._bar is not None:
@@ -174,17 +174,17 @@ class Reporter:
 
 
 def many(count: int, word: str) -> str:
-    """A number of things."""
+    """A count with its noun."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def is_first_of_node() -> bool:
-    """Whether this is the process of a job that speaks on this node."""
+    """Whether this is the process of a job that prints on this node."""
     return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def _can_print() -> bool:
-    """A program without a console has no standard error, or a closed one."""
+    """Whether there is an open standard error; a program without a console may have none."""
     return sys.stderr is not None and not getattr(sys.stderr, "closed", False)
 
 

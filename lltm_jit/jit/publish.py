@@ -1,7 +1,7 @@
 """From a directory to build in to a build in its place.
 
-A build becomes visible by one rename of its directory and valid by ``ok.json``, which is written
-last. The caller holds the key's lock.
+A build becomes visible when its directory is renamed, and valid through ``ok.json``, which is
+written last. The caller holds the key's lock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .spec import CONSTANTS, BuildSpec
 def new_directory(key: str) -> Path:
     """A fresh directory to build in. Leftovers of killed builders of the same key are removed.
 
-    Nobody else can be at work in them.
+    Nobody else can be working in them.
     """
     with cache.writing():
         remove_leftovers(key)
@@ -34,9 +34,9 @@ def new_directory(key: str) -> Path:
 
 @contextmanager
 def texts_written(spec: BuildSpec, reporter: Reporter) -> Iterator[None]:
-    """Write the sources that were given as strings, under a lock of their path, and keep it.
+    """Write the sources that were given as strings, under a lock of their path, and hold that lock.
 
-    The path is the same for each build of one name, so that only a changed string is compiled.
+    The path is the same for each build of one name, so that only a changed string is recompiled.
     """
     if not spec.texts:
         yield
@@ -54,7 +54,7 @@ def texts_written(spec: BuildSpec, reporter: Reporter) -> Iterator[None]:
 
 
 def write_constants(directory: Path, spec: BuildSpec) -> None:
-    """Write the macros of a variant where its build includes them from."""
+    """Write the macros of a variant to the file from which its build includes them."""
     if spec.variant:
         with cache.writing():
             # Some compilers would call it ./constants.h.
@@ -69,10 +69,10 @@ def remove_leftovers(key: str) -> None:
 
 
 def publish(built: Path, record: Record) -> None:
-    """Put a finished build in its place: contents to disk, one rename, then the record.
+    """Put a finished build into place: contents to disk, one rename, then the record.
 
-    A build already there (damaged, or without a record because its builder was killed) is moved
-    aside; a process that has it loaded keeps its files.
+    A build that is already there (damaged, or without a record because its builder was killed) is
+    moved aside; a process that has it loaded keeps its files.
     """
     with cache.writing():
         for name in (record.library, cache.LOG, BUILD_FILE):
@@ -99,7 +99,7 @@ def _move(built: Path, directory: Path) -> None:
 
 
 def link(library: Path, directory: Path) -> Path:
-    """Make a link in a directory where torch would build; the library where there can be none."""
+    """Make a link where torch would build, and return it; the library if no link can be made."""
     place = directory / library.name
     if place.is_symlink() and os.readlink(place) == str(library):
         return place
@@ -115,14 +115,14 @@ def link(library: Path, directory: Path) -> Path:
 
 
 def set_mode(path: Path) -> None:
-    """Keep a file from others, or give it to the group that shares the root, whatever the umask."""
+    """Close a file to others, or give it to the group that shares the root, whatever the umask."""
     mode = path.stat().st_mode
     shared = knobs.flag("LLTM_JIT_TRUST_ROOT")
     path.chmod((mode | (mode & 0o700) >> 3) & ~0o002 if shared else mode & ~0o022)
 
 
 def remove_whole(directory: Path) -> None:
-    """Remove a directory, or what stands there, in one step, so that nobody finds half of it."""
+    """Remove a directory, or whatever is there, in one step, so that nobody finds half of it."""
     aside = Path(tempfile.mkdtemp(prefix=f"tmp-{directory.name}-", dir=cache.builds_directory()))
     with suppress(FileNotFoundError):  # nothing there, or somebody else was quicker
         os.replace(directory, aside / "old")

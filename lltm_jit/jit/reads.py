@@ -1,4 +1,4 @@
-"""What the tools of one build tell that they read, and where they look for it."""
+"""What the tools of one build report that they read, and where they look for it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def finished(directory: Path) -> list[str]:
 
 
 def compiled_from(directory: Path, spec: BuildSpec, target: str, ninja: Path) -> list[str]:
-    """The files that an object was made from, as the compiler names them; empty if it told none."""
+    """The files that an object was made from, as the compiler reports them; empty if it did not."""
     told = _told(directory, target, ninja)
     return told and [*told, *flag_files(spec)]
 
@@ -63,13 +63,13 @@ def _from_the_log(directory: Path, target: str, ninja: Path) -> list[str]:
 
 
 def linker_flags(spec: BuildSpec, cxx: str) -> tuple[str, ...]:
-    """The flag by which the linker tells what it reads, where it knows that."""
+    """The flag that makes the linker report what it reads, if it has one."""
     command = f"{cxx} {' '.join(spec.ldflags)} -Wl,--help"
     return (_TELL_LINK,) if "--dependency-file" in _output(command) else ()
 
 
 def linked_from(directory: Path, spec: BuildSpec) -> list[str]:
-    """The files that the linker read; what the flags name where it does not tell."""
+    """The files that the linker read, or those that the flags name if it does not report any."""
     try:
         text = (directory / LINK_DEPENDENCIES).read_text("utf-8", "surrogateescape")
         lines = text.partition("\n\n")[0].splitlines()[1:]
@@ -85,7 +85,7 @@ def linked_from(directory: Path, spec: BuildSpec) -> list[str]:
 
 
 def libraries(spec: BuildSpec) -> tuple[list[str], list[str]]:
-    """Where libraries are looked for, and by which names."""
+    """Where libraries are searched for, and under which names."""
     words = _words(spec)
     folders: list[str] = []
     names: list[str] = []
@@ -100,7 +100,7 @@ def libraries(spec: BuildSpec) -> tuple[list[str], list[str]]:
 
 
 def flag_files(spec: BuildSpec) -> list[str]:
-    """The files that hold flags, which no compiler tells."""
+    """The files that contain flags, which no compiler reports."""
     words = split_flags((*spec.cflags, *spec.cuda_cflags, *spec.ldflags))
     files = [word[1:] for word in words if word.startswith("@") and os.path.isabs(word[1:])]
     return [file for file in files if os.path.isfile(file)]
@@ -113,7 +113,7 @@ def _words(spec: BuildSpec) -> list[str]:
 
 
 def split_flags(flags: Iterable[str]) -> list[str]:
-    """Flags as the shell splits them, in which each may be several."""
+    """Flags as the shell splits them; each may be several."""
     joined = " ".join(flags)
     try:
         return shlex.split(joined)
@@ -129,7 +129,7 @@ _DEPFILE = (
 
 
 def search(directory: Path, spec: BuildSpec, ninja: Path, environment: dict[str, str]) -> list[str]:
-    """Where the compilers look for headers, whether there is such a directory or not."""
+    """Where the compilers look for headers, even in directories that do not exist."""
     found: dict[str, None] = {}
     for end, ask in _ASK.items():
         target = next((name for name in spec.objects if _end(name) == end), None)
@@ -157,7 +157,7 @@ def _searched(told: str) -> list[str]:
 
 
 def _output(command: str, directory: Path | None = None, environment: Any = None) -> str:
-    """What a shell's command prints; empty where it does not end."""
+    """What a shell command prints; empty if it does not end."""
     try:
         done = subprocess.run(
             command,

@@ -1,4 +1,4 @@
-"""From an edited source to its new kernels in the same process."""
+"""From an edited source to the new kernels in the same process."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from .toolchain import detect
 
 
 class Reload(NamedTuple):
-    """What a reload did: ``builds`` has one for a module, and one for each family of the package.
+    """What a reload did.
 
-    ``changed`` is empty when there was nothing to do. The command ``watch`` loads no build, and has
-    none here.
+    ``builds`` has one build for a module, one per family for this package, and none for the command
+    ``watch``, which loads nothing. ``changed`` describes what changed, and is empty if nothing did.
+    ``seconds`` is how long the reload took.
     """
 
     builds: tuple[Build, ...]
@@ -31,12 +32,12 @@ class Reload(NamedTuple):
 
     @property
     def build(self) -> Build:
-        """The only build, or the first."""
+        """The first build, for a module the only one."""
         return self.builds[0]
 
 
 class Given(NamedTuple):
-    """The build that a module of the user's shows, and the extension that it is of."""
+    """The build that one of the user's modules shows, and its extension."""
 
     build: Build
     extension: Extension
@@ -62,16 +63,16 @@ def register_ops(module: ModuleType | SimpleNamespace) -> None:
     except RuntimeError as error:
         raise BuildError(
             f"error: the operators of the built library cannot be registered: {error}\n"
-            "   = make each schema and the C++ function that implements it fit together\n"
+            "   = make each schema match the C++ function that implements it\n"
             f"   = {module.__file__}"
         ) from error
 
 
 def swap_ops(old: ModuleType | None, new: ModuleType | SimpleNamespace) -> None:
-    """Register the operators of a module, and then let go of those of the one before.
+    """Register the operators of a module, then release those of the previous one.
 
-    In this order no call in another thread comes to an operator without a kernel. Modules without
-    ``register_ops()`` and ``release_ops()`` have none.
+    In this order no call in another thread finds an operator without a kernel. Modules without
+    ``register_ops()`` and ``release_ops()`` have no operators.
 
     Raises:
         BuildError: torch refuses the new operators; the old ones stay.
@@ -83,9 +84,10 @@ def swap_ops(old: ModuleType | None, new: ModuleType | SimpleNamespace) -> None:
 
 
 def give(build: Build, extension: Extension) -> ModuleType:
-    """The module that shows a build: the one given for it before, or else filled with it anew.
+    """The module that shows a build: the one given for it before, or a new one.
 
-    From now on it can be reloaded, and also be imported by its name, unless that is another's.
+    From now on it can be reloaded, and also imported by its name, unless another module has that
+    name.
     """
     with lock.thread_lock(_TURN):
         module = _of_build.get(build)
@@ -100,7 +102,7 @@ def give(build: Build, extension: Extension) -> ModuleType:
 
 
 def _fresh(build: Build, name: str) -> ModuleType:
-    """The build's own module; another that shows it where a reload has filled that anew."""
+    """The build's own module, or another one if a reload has filled that one with another build."""
     names = _names.setdefault(build, dict(vars(build.module)))
     if build.module not in _given:
         return build.module
@@ -110,15 +112,15 @@ def _fresh(build: Build, name: str) -> ModuleType:
 
 
 def given_modules() -> Iterator[tuple[ModuleType, Given]]:
-    """The modules of the user's, and what each shows."""
+    """The user's modules, and what each shows."""
     return iter(list(_given.items()))
 
 
 def given(module: ModuleType) -> Given:
-    """What a module that ``load`` or ``load_inline`` gave shows.
+    """What a module from ``load`` or ``load_inline`` shows.
 
     Raises:
-        LltmJitError: the module is of another origin.
+        LltmJitError: the module was not loaded by this package.
     """
     # load gives a path, and no module, of what is none.
     found = _given.get(module) if isinstance(module, ModuleType) else None
@@ -131,10 +133,10 @@ def given(module: ModuleType) -> Given:
 def reload_module(module: ModuleType) -> Reload:
     """Build what changed, and let the module show it, as ``importlib.reload`` does.
 
-    The library before stays loaded, for what was made of it.
+    The old library stays loaded, for objects that came from it.
 
     Raises:
-        LltmJitError: the module is of another origin.
+        LltmJitError: the module was not loaded by this package.
         BuildError, ToolchainError, CacheError: the new build failed; the module stays as it is.
     """
     began = time.perf_counter()
@@ -158,7 +160,7 @@ def reload_module(module: ModuleType) -> Reload:
 
 
 def _is_ours(name: str) -> bool:
-    """Whether nothing has this name but an earlier build, or a folder, which is a package too."""
+    """Whether only an earlier build has this name, or a folder, which is a namespace package."""
     if name in sys.modules:
         return any(module is sys.modules[name] for module, _ in given_modules())
     found = find_spec(name)

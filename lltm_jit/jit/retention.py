@@ -1,8 +1,8 @@
-"""Which builds stay: those in use, and of each set of flags the few that were used last.
+"""Which builds are kept: those in use, and for each set of flags the few that were used last.
 
-A process that has a build loaded holds a lock on one byte of a file that all share, whose place
-comes from the build's key. So it needs one descriptor, and who can only read the file can keep
-nobody from loading.
+A process that has a build loaded holds a lock on one byte of a shared file, at an offset that
+follows from the build's key. So it needs only one descriptor, and a user who can only read the file
+cannot keep others from loading.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ _users: dict[Path, int] = {}  # a descriptor of the file for each root, as long 
 
 
 def candidates(request: str) -> list[Path]:
-    """The builds of a request, the one used last first; they differ in the files they were made of.
+    """The builds of a request, the one used last first; they differ in the files they were made
+    from.
 
-    The names of all builds begin with half the request's key; the rest stands for the files.
+    The names of all builds start with half of the request's key; the rest stands for the files.
     """
     start = request[:10]
     try:
@@ -46,7 +47,7 @@ def candidates(request: str) -> list[Path]:
 
 
 def last_use(directory: Path, record: str = RECORD) -> float:
-    """When a build was used last, or whatever else has a record."""
+    """When a build, or anything else with a record, was last used."""
     try:
         return (directory / record).stat().st_mtime
     except OSError:
@@ -54,9 +55,9 @@ def last_use(directory: Path, record: str = RECORD) -> float:
 
 
 def hold(key: str) -> bool:
-    """Keep a build from being pruned as long as this process lasts.
+    """Protect a build from pruning as long as this process lasts.
 
-    Needs no right to write. False when the build is not there, or is being removed just now.
+    Needs no write access. False if the build does not exist, or is just being removed.
     """
     record = cache.builds_directory() / key / RECORD
     free = True
@@ -69,13 +70,13 @@ def hold(key: str) -> bool:
 
 
 def mark_used(directory: Path) -> None:
-    """Note when a build was used last."""
+    """Note that a build was used now."""
     with suppress(OSError):
         os.utime(directory / RECORD)
 
 
 def release(key: str) -> None:
-    """Let go of a build that turned out to be damaged, or of other files."""
+    """Release a build that turned out to be damaged, or to be of other files."""
     with suppress(OSError):
         _lock(_users_file(), key, "F_UNLCK")
 
@@ -89,7 +90,9 @@ def _users_file() -> int:
 
 
 def _lock(descriptor: int, key: str, kind: str) -> bool:
-    """Lock the byte of a key at once, for as long as the descriptor is open; False if it cannot."""
+    """Lock the byte of a key without waiting, as long as the descriptor is open; False if it
+    cannot.
+    """
     if sys.platform == "win32":
         return True  # Windows itself keeps a loaded library from being removed
     place = int(key[5:], 16)  # half of the first ten digits is many builds'
@@ -102,8 +105,9 @@ def _lock(descriptor: int, key: str, kind: str) -> bool:
 
 
 def prune(keep: int | None = None) -> dict[str, str]:
-    """Remove all but the builds of each set of flags that were used last, and what killed builders
-    left. One that nobody has used for three months goes as well.
+    """Remove all but the last used builds of each set of flags, and what killed builders left.
+
+    A build that nobody has used for three months is removed as well.
 
     Args:
         keep: how many to keep; by default LLTM_JIT_KEEP.
@@ -136,7 +140,7 @@ def prune(keep: int | None = None) -> dict[str, str]:
 
 
 def remove(key: str) -> str:
-    """Remove a build unless it is in use; why it stays, empty when it is gone."""
+    """Remove a build unless it is in use; returns why it is kept, empty if it is gone."""
     try:
         with _unused(key) as unused:
             if unused:
@@ -150,7 +154,7 @@ def remove(key: str) -> str:
 
 @contextmanager
 def _unused(key: str) -> Iterator[bool]:
-    """Whether no process has the build loaded; none can begin to while this lasts."""
+    """Whether no process has the build loaded; none can load it while this lasts."""
     # Of its own, so that it sees what this process holds; an exclusive lock asks for writing.
     descriptor = os.open(cache.builds_directory() / USERS, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -165,7 +169,7 @@ def _remove_if_useless(key: str) -> None:
 
 
 def _is_useless(directory: Path) -> bool:
-    """Without a record (its builder was killed), or with one that this version cannot read."""
+    """Whether it has no record (its builder was killed), or one that this version cannot read."""
     try:
         return cache.read_record(directory) is None
     except cache.DamagedBuild:
@@ -173,7 +177,7 @@ def _is_useless(directory: Path) -> bool:
 
 
 def _remove_failed(records: list[Record]) -> None:
-    """Keep the objects of a failed build for a day, or until another with the same flags ends."""
+    """Keep a failed build's objects for a day, or until another one with the same flags ends."""
     ended: dict[str, float] = {}
     for build in (*records, *cache.records(failed=True)):
         ended[build.flags_key] = max(build.created, ended.get(build.flags_key, 0.0))

@@ -23,11 +23,11 @@ _TIMES = ".ninja_log"
 
 @dataclass(frozen=True)
 class Seed:
-    """The objects taken over, each with the files that it was made from.
+    """The reused objects, each with the files that it was made from.
 
-    ``build_file`` makes the others and the library; None when torch must write it first.
-    ``search`` is where the compilers look for headers; empty where they have to be asked.
-    ``names`` were looked for when the objects were made.
+    ``build_file`` makes the others and the library; it is None if torch must write it first.
+    ``search`` is where the compilers look for headers; empty if they have to be asked. ``names``
+    were looked for when the objects were made.
     """
 
     objects: dict[str, list[str]] = field(default_factory=dict)
@@ -45,10 +45,10 @@ def seed(
 ) -> Seed:
     """Fill an empty directory from the most similar build with the same flags.
 
-    An object is taken only when every file that it was made from is as it was, and no file has come
-    that one of its includes would now find. Objects are copied, for the compiler writes into
-    existing files. ``places`` are the paths that torch writes into its build file, which may be
-    that of another variant of the source.
+    An object is reused only if every file that it was made from is unchanged, and no file has
+    appeared that one of its includes would now find. Objects are copied, because the compiler
+    writes into existing files. ``places`` are the paths that torch writes into its build file,
+    which may be that of another variant of the source.
     """
     flags, commands = flags_key(fingerprint), commands_key(fingerprint)
     candidates = [
@@ -116,7 +116,7 @@ def _is_intact(record: Record, name: str, digest: str) -> bool:
 
 
 def _copy_times(record: Record, directory: Path, names: Iterable[str]) -> None:
-    """Let ninja's log tell how long the objects took that are taken over."""
+    """Copy to ninja's log how long the reused objects took."""
     head, *lines = (record.directory / _TIMES).read_text("utf-8").splitlines(keepends=True)
     kept = [line for line in lines if line.split("\t")[3] in names]
     (directory / _TIMES).write_text("".join([head, *kept]), "utf-8")

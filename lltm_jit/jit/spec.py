@@ -30,11 +30,11 @@ _INCLUDE = re.compile(rb'(?m)^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]')
 
 @dataclass(frozen=True)
 class BuildSpec:
-    """Everything that decides what a build contains, apart from the tools that make it.
+    """Everything that decides what a build contains, except the tools that make it.
 
-    ``headers`` are files that are known to belong to the sources, as those in one directory with
-    them; which ones count, the compiler tells. ``base`` is the directory that file names are shown
-    and compared relative to, so that two checkouts with the same content share a build.
+    ``headers`` are files known to belong to the sources, such as those in the same directory; the
+    compiler reports which ones matter. ``base`` is the directory that file names are shown and
+    compared relative to, so that two checkouts with the same content share a build.
     """
 
     name: str
@@ -84,9 +84,9 @@ class BuildSpec:
 
     @property
     def objects(self) -> tuple[str, ...]:
-        """The object file of each source: torch's name for it, but for what that cannot name.
+        """The object file of each source: torch's name for it, except where torch cannot name it.
 
-        torch goes by the file's name alone, and does not escape blanks.
+        torch uses only the file's name, and does not escape blanks.
         """
         cuda = (".cu", ".cuh") if self.with_cuda else ()
         kinds = [".cuda.o" if path.suffix in cuda else ".o" for path in self.sources]
@@ -101,23 +101,23 @@ class BuildSpec:
 
     @property
     def places(self) -> list[str]:
-        """Where the files lie that torch writes into its build file."""
+        """The paths of the files that torch writes into its build file."""
         return [str(path) for path in (*self.sources, *self.include_paths)]
 
     @property
     def title(self) -> str:
-        """What is built, as people are told."""
+        """What is built, in the words of messages."""
         if self.variant:
             return f"{self.name.partition('.')[0]} variant {self.variant}"
         return self.name
 
     @property
     def macros(self) -> str:
-        """What every source of a variant is compiled behind."""
+        """The macros in front of every source of a variant."""
         return "".join(f"#define {name} {value}\n" for name, value in self.constants)
 
     def _check_paths(self) -> None:
-        """torch's build file does not escape what has a meaning of its own in it."""
+        """Refuse paths with characters that torch's build file does not escape."""
         if sys.platform == "win32":
             return  # where torch escapes the colons, that of the drive among them
         for paths, refused in ((self.sources, "$:"), (self.include_paths, "$")):
@@ -126,12 +126,12 @@ class BuildSpec:
                     inline = path in dict(self.texts)
                     cure = "set TORCH_EXTENSIONS_DIR to" if inline else "move the sources to"
                     raise BuildError(
-                        f"a build file cannot name {path}, for there is {found!r} in it; "
-                        f"{cure} a directory without"
+                        f"a build file cannot contain {path}, because of the {found!r} in it; "
+                        f"{cure} a directory without one"
                     )
 
     def label(self, path: Path) -> str:
-        """The file's name as people see it and as the key records it."""
+        """The file's name as the user sees it and as the key records it."""
         return Path(os.path.relpath(path, self.base)).as_posix()
 
     @classmethod
@@ -140,16 +140,16 @@ class BuildSpec:
     ) -> BuildSpec:
         """The spec of a whole directory: all its sources and headers.
 
-        ``.cu`` files and ``-DWITH_CUDA`` are left out when the toolchain cannot build for CUDA.
-        Sources in a folder ``variants`` are not compiled, but their content counts: a reload after
-        an edit gives a library that asks for its variants anew.
+        ``.cu`` files and ``-DWITH_CUDA`` are left out if the toolchain cannot build for CUDA.
+        Sources in a folder ``variants`` are not compiled, but their content matters: a reload after
+        an edit gives a library that requests its variants again.
 
         Args:
-            name: of the extension.
-            directory: where the sources lie.
+            name: the name of the extension.
+            directory: where the sources are.
             toolchain: what to build with.
             root: a directory around it, the include path. What the sources include from there
-                counts as theirs, and so does a source beside such a header that has its name. By
+                belongs to them, and so does a source of the same name next to such a header. By
                 default the directory itself is the include path.
 
         Raises:
@@ -180,14 +180,14 @@ class BuildSpec:
 def files_of(directory: Path, root: Path) -> list[Path]:
     """All files below a directory, and what they include below a root around it.
 
-    With an included header comes the source beside it that has its name. This chooses the sources;
-    what they are made of, the compiler tells.
+    An included header brings the source of the same name next to it. This selects the sources; the
+    compiler reports what they are made from.
     """
     return included_files(files_below(directory), root, _SOURCE_SUFFIXES)
 
 
 def included_files(files: Iterable[Path], root: Path, beside: tuple[str, ...] = ()) -> list[Path]:
-    """Files below a root, and what they include from there, with files beside it of these kinds."""
+    """Files below a root, what they include from there, and files of these kinds next to it."""
     everything = set(_names_below(root))
     found = {path.relative_to(root).as_posix() for path in files}
     waiting = [name for name in found if name.endswith(_SOURCE_SUFFIXES + HEADER_SUFFIXES)]
@@ -206,7 +206,7 @@ def included_files(files: Iterable[Path], root: Path, beside: tuple[str, ...] = 
 
 
 def files_below(directory: Path) -> list[Path]:
-    """All files below a directory, but for hidden ones, in one order everywhere."""
+    """All files below a directory except hidden ones, in the same order everywhere."""
     return [directory / name for name in _names_below(directory)]
 
 
@@ -222,9 +222,9 @@ def _names_below(directory: Path) -> list[str]:
 
 
 def divide(files: list[Path], directory: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """The files of an extension's directory that are compiled, and the others that count.
+    """The files of an extension's directory that are compiled, and the others that matter.
 
-    These are headers, and the sources of variants, in folders of that name.
+    The others are headers, and the sources of variants, in folders of that name.
     """
     sources = [path for path in files if path.suffix in _SOURCE_SUFFIXES]
     later = {path for path in sources if path.parent.name == VARIANTS and path.parent != directory}

@@ -1,11 +1,11 @@
 """What this machine can build with. Nothing here raises, creates a CUDA context, or builds.
 
-Where there is no compiler, as in the last stage of a container's build, the compilers of a build in
-the cache stand for it: what they have built is found by the same key, and loaded.
+If there is no compiler, as in the last stage of a container's build, the compilers of a build in
+the cache are used in its place: what they built is found under the same key, and loaded.
 
 Asking a compiler for its version costs a process, so the answers are kept in a memo in the cache
 directory. An answer holds as long as the files it was read from are the same, by inode, size and
-times: the inode's change time cannot be set back, so a replaced compiler is always seen.
+times: the inode's change time cannot be set back, so a replaced compiler is always noticed.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ _COMPILE_ENVIRONMENT = (
 class Toolchain:
     """The tools found, and the versions that a build depends on.
 
-    ``cxx`` is the C++ compiler as it is called, None when there is none; ``cuda_missing`` says why
-    CUDA sources cannot be built and is empty when they can.
+    ``cxx`` is the C++ compiler's command, or None; ``cuda_missing`` says why CUDA sources cannot be
+    built, and is empty if they can.
     """
 
     cxx: str | None
@@ -91,12 +91,12 @@ class Toolchain:
 
 
 def detect(name: str = "") -> Toolchain:
-    """Look at this machine. Never raises; starts no process when the memo knows the compilers.
+    """Look at this machine. Never raises; starts no process if the memo knows the compilers.
 
-    Where there is no compiler, it is the one that made the newest build in the cache.
+    If there is no compiler, returns the one that made the newest build in the cache.
 
     Args:
-        name: of the extension whose builds are asked for; by default any.
+        name: the extension whose builds to look at; by default any.
     """
     here = present()
     if here.cxx is None:
@@ -107,7 +107,7 @@ def detect(name: str = "") -> Toolchain:
 
 
 def _as_recorded(here: Toolchain, made: dict[str, Any]) -> Toolchain:
-    """This machine with the compilers of a build, for GPUs and a processor that the build fits."""
+    """This machine with the compilers of a build, if its GPUs and processor can run the build."""
     fits = all(gpus.runs_any(made["architectures"], each) for each in gpus.compute_capabilities())
     capability, ours = made["cpu_capability"], here.cpu_capability
     return replace(
@@ -130,7 +130,7 @@ def includes(capability: str, needed: str) -> bool:
 
 
 def present() -> Toolchain:
-    """As :func:`detect`, but of what is here alone."""
+    """As :func:`detect`, but only what is on this machine."""
     memo = _Memo(cache.builds_directory() / "toolchain.json")
     cxx = find_cxx()
     cxx_facts = memo.recall(cxx, _probe_cxx) if cxx else {}
@@ -161,7 +161,7 @@ def present() -> Toolchain:
 
 
 def _scripts(command: list[str]) -> tuple[tuple[str, str], ...]:
-    """The scripts among the compilers: these may add flags of their own."""
+    """The compilers that are scripts: these may add flags of their own."""
     found = []
     for path in filter(None, map(shutil.which, command)):
         try:
@@ -174,7 +174,7 @@ def _scripts(command: list[str]) -> tuple[tuple[str, str], ...]:
 
 
 def find_cxx() -> list[str]:
-    """The command of the C++ compiler in words, as in ``ccache g++ -m32``; empty if not found."""
+    """The C++ compiler's command in words, such as ``ccache g++ -m32``; empty if not found."""
     command = knobs.text("CXX") if sys.platform != "win32" else os.environ.get("CXX", "cl")
     try:
         words = shlex.split(command)
@@ -193,7 +193,7 @@ def _probe_cxx(command: list[str]) -> dict[str, Any]:
 
 
 def _find_nvcc() -> tuple[str | None, str | None]:
-    """nvcc, and the CUDA root where it was given or is the usual one."""
+    """nvcc, and the CUDA root if it was given or is the usual one."""
     for given in (knobs.text("CUDA_HOME"), os.environ.get("CUDA_PATH")):
         if given:
             return shutil.which("nvcc", path=os.path.join(given, "bin")), given
@@ -228,21 +228,21 @@ def _why_no_cuda(nvcc: str | None, nvcc_version: str) -> str:
         home = knobs.text("CUDA_HOME")
         return "nvcc was not found" + (f" (CUDA_HOME is {home})" if home else "")
     if not nvcc_version:
-        return f"{nvcc} does not tell its version"
+        return f"{nvcc} does not report its version"
     if nvcc_version.split(".")[0] != torch.version.cuda.split(".")[0]:
-        return f"nvcc is {nvcc_version} and torch wants CUDA {torch.version.cuda}"
+        return f"nvcc is {nvcc_version}, but torch needs CUDA {torch.version.cuda}"
     return ""
 
 
 def cuda_cure() -> str:
-    """What to do where there is a reason not to build for CUDA."""
+    """What to do if CUDA sources cannot be built."""
     if torch.version.cuda is None:
-        return "install a torch with CUDA (pytorch.org tells the command)"
+        return "install a torch with CUDA (pytorch.org has the command)"
     return f"install the CUDA toolkit {torch.version.cuda}, and set CUDA_HOME to it"
 
 
 def _run(command: list[str]) -> str:
-    """What a tool prints, both streams; empty when it cannot be run or hangs."""
+    """What a tool prints to both streams; empty if it cannot be run or hangs."""
     environment = {**os.environ, "LC_ALL": "C"}
     try:
         done = subprocess.run(
@@ -259,7 +259,7 @@ def _run(command: list[str]) -> str:
 
 
 class _Memo:
-    """Answers of tools, kept in a file of the cache; usable read-only, and without any file."""
+    """Answers of tools, kept in a file of the cache; works read-only, and without any file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,7 +1,7 @@
 """``load`` and ``load_inline`` with the signatures of ``torch.utils.cpp_extension``.
 
-A program changes one import line and gets this engine: a key made of contents, cached loads
-without a process, one build for many processes, errors in words, and ``reload``.
+A program changes one import and gets this engine: builds identified by content, cached loads that
+start no process, one build for many processes, readable errors, and ``reload``.
 """
 
 from __future__ import annotations
@@ -65,25 +65,46 @@ def load(
     is_standalone: bool = False,
     keep_intermediates: bool = True,
 ) -> ModuleType | str:
-    """Load an extension from C++ and CUDA sources, and build it first where needed.
+    """Load an extension from C++ and CUDA sources, and build it first if necessary.
 
-    The arguments are those of :func:`torch.utils.cpp_extension.load`, with these differences:
-    ``sources`` may be a directory, which gives all sources and headers below it (with
-    ``with_cuda=False`` without ``.cu``); ``build_directory`` takes the place of
-    TORCH_EXTENSIONS_DIR for this call, and gets a link to what is built; afterwards ``import name``
-    gives the module, too, unless the name is another's; a source that begins with
-    ``torch/extension.h`` is compiled with a precompiled header from its second build on;
-    ``keep_intermediates`` has no effect, since objects are kept for the next build.
+    The arguments are those of :func:`torch.utils.cpp_extension.load`. A source that begins with
+    ``torch/extension.h`` is compiled with a precompiled header from its second build on. After
+    loading, ``import name`` gives the module too, unless another module has that name.
+
+    Args:
+        name: the name of the extension, and of its Python module.
+        sources: a file, a list of files, or a directory, which stands for all sources and headers
+            below it (without ``.cu`` files if ``with_cuda`` is false).
+        extra_cflags: flags for the C++ compiler, such as ``["-O3"]``.
+        extra_cuda_cflags: flags for nvcc.
+        extra_sycl_cflags: not supported.
+        extra_ldflags: flags for the linker.
+        extra_include_paths: directories to search for headers.
+        build_directory: used instead of ``TORCH_EXTENSIONS_DIR`` for this call; it also gets a link
+            to the library.
+        verbose: print every step and the compilers' own lines.
+        with_cuda: whether to compile for CUDA; by default, if there is a ``.cu`` source.
+        with_sycl: not supported.
+        is_python_module: whether the extension is a Python module; if not, it is only loaded into
+            the process.
+        is_standalone: build an executable instead.
+        keep_intermediates: no effect; objects are always kept for the next build.
 
     Returns:
-        The module; for ``is_python_module=False`` the path of the library, now loaded; for
-        ``is_standalone=True`` the path of the executable.
+        The module. For ``is_python_module=False``, the path of the loaded library; for
+        ``is_standalone=True``, the path of the executable.
 
     Raises:
-        BuildError: the sources do not compile, link or import; the text is the first error.
-        ToolchainError: a compiler that is needed is missing, or SYCL is asked for.
-        CacheError: the directory for builds cannot be used.
-        TypeError: a string is given for a list.
+        BuildError: if the sources do not compile, link or import; the text is the first error.
+        ToolchainError: if a required compiler is missing, or SYCL is requested.
+        CacheError: if the directory for builds cannot be used.
+        TypeError: if a string is given instead of a list.
+
+    Example:
+        Load, edit and reload::
+
+            mine = lltm_jit.load("mine", ["mine.cpp", "mine_cuda.cu"], extra_cflags=["-O3"])
+            lltm_jit.reload(mine)
     """
     _refuse_sycl(extra_sycl_cflags, with_sycl)
     return _load(
@@ -129,22 +150,30 @@ def build(
 ) -> BuildInfo | list[BuildInfo]:
     """Compile what :func:`load` would load, without importing it.
 
-    ``build("mine", "kernels/", extra_cflags=["-O2"])`` builds one extension,
-    ``build([{"name": "one", "sources": "one/"}, {"name": "two", "sources": "two/"}])`` several at
-    the same time, with ``MAX_JOBS`` compilers among them.
+    Several extensions are built at the same time, with ``MAX_JOBS`` compilers in total.
 
     Args:
-        name, sources, arguments: those of :func:`load` that say what is built; for several
-            extensions, a list of them.
-        force: compile every file, also when the cache holds the build.
-        verbose: show the compilers' own lines.
+        name: the name of the extension, or a list of dictionaries of arguments to build several.
+        sources: as for :func:`load`.
+        arguments: further arguments of :func:`load`.
+        force: compile every file, even if the build is in the cache.
+        verbose: print the compilers' own lines.
 
     Returns:
-        Where the build lies, why it was made and in how long; a list of that for a list.
+        A :class:`BuildInfo`, or a list of them for a list.
 
     Raises:
-        BuildError, ToolchainError, CacheError, TypeError: as :func:`load`. What the other
+        BuildError, ToolchainError, CacheError, TypeError: as for :func:`load`. What the other
             extensions have compiled by then is kept.
+
+    Example:
+        One extension, then two at the same time::
+
+            lltm_jit.build("mine", "kernels/", extra_cflags=["-O2"])
+            lltm_jit.build([
+                {"name": "one", "sources": "one/"},
+                {"name": "two", "sources": "two/"},
+            ])
     """
     one = isinstance(name, str)
     asked = [{"name": name, "sources": sources, **arguments}] if isinstance(name, str) else name
@@ -212,17 +241,36 @@ def load_inline(
 ) -> ModuleType | str:
     """Load an extension from sources given as strings.
 
-    The arguments are those of :func:`torch.utils.cpp_extension.load_inline`; ``keep_intermediates``
-    has no effect, and ``use_pch`` makes the first build wait for the precompiled header, which
-    later builds use anyway. Errors name the string and its own line, as in
-    ``cuda_sources[0]:12``.
+    The arguments are those of :func:`torch.utils.cpp_extension.load_inline`. Errors name the string
+    and the line in it, such as ``cuda_sources[0]:12``.
+
+    Args:
+        name: the name of the extension, and of its Python module.
+        cpp_sources: a string or strings of C++.
+        cuda_sources: a string or strings of CUDA.
+        sycl_sources: not supported.
+        functions: the functions to bind: a name, a list of names, or a dictionary of names and
+            docstrings.
+        with_pytorch_error_handling: translate C++ exceptions as torch does.
+        use_pch: wait for the precompiled header in the first build already; later builds use it
+            anyway.
+        no_implicit_headers: do not include ``torch/extension.h`` and the CUDA headers.
+
+    The other arguments are those of :func:`load`.
 
     Returns:
         As :func:`load`.
 
     Raises:
-        BuildError, ToolchainError, CacheError, TypeError: as :func:`load`.
-        ValueError: ``functions`` is neither a name, nor names, nor a mapping to docstrings.
+        BuildError, ToolchainError, CacheError, TypeError: as for :func:`load`.
+        ValueError: if ``functions`` is none of the above.
+
+    Example:
+        Compile a function and call it::
+
+            text = "double cube(double x) { return x * x * x; }"
+            cubes = lltm_jit.load_inline("cubes", text, functions="cube")
+            cubes.cube(3.0)  # 27.0
     """
     _refuse_sycl(sycl_sources, extra_sycl_cflags, with_sycl)
     cpp = [(f"cpp_sources[{i}]", text) for i, text in enumerate(inline.strings(cpp_sources))]
@@ -273,7 +321,7 @@ def load_listings(
         raise BuildError(
             f"error: the sources of {name} define no Python module\n"
             "   = name the functions to bind in functions=[...], or write "
-            "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m), or give is_python_module=False"
+            "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m), or pass is_python_module=False"
         )
 
     made = extension(

@@ -1,8 +1,8 @@
 """Kernels that are compiled with constants when they are first needed.
 
-A variant is a source without torch, compiled with the macros that its caller names: a size that
-must be known at compile time, a type, the header of a user's own cell. It is built, kept and told
-of like every other build, and gives the address of a C function. C++ asks through
+A variant is a source without torch, compiled with macros that its caller chooses: a size that must
+be known at compile time, a type, the header of a user's own cell. It is built, kept and reported
+like every other build, and gives the address of a C function. C++ requests it through
 ``core/host/variant.h``.
 """
 
@@ -33,7 +33,7 @@ class Variant:
     """A kernel's source, and the constants that it is compiled with.
 
     Args:
-        name: of the kernel, after its family's and a dot: ``rnn.lltm_sequence``.
+        name: the kernel's, after its family's and a dot: ``rnn.lltm_sequence``.
         source: the ``.cu`` or ``.cpp`` file.
         include_paths: where its headers are found, that of the kernels first.
         constants: macros and their values.
@@ -70,7 +70,7 @@ class Variant:
 
     @property
     def settled(self) -> tuple[tuple[str, str], ...]:
-        """The constants in one order; of two that have one name the later."""
+        """The constants in a fixed order; of two with the same name, the later one."""
         return tuple(sorted(dict(self.constants).items()))
 
     def spec(self, toolchain: Toolchain) -> BuildSpec:
@@ -100,11 +100,11 @@ _declared: dict[str, Variant] = {}  # what C++ may ask for
 
 
 def declare(variant: Variant, name: str = "") -> None:
-    """Let C++ ask for variants of a kernel by name; it adds constants and the label.
+    """Let C++ request variants of a kernel by name; it adds constants and the label.
 
-    Another name than the variant's own tells apart what is built from one source, such as the
-    cells of several users' headers. These share a build file, and so all but the first compile
-    without the second that torch needs to write one.
+    A name other than the variant's own separates what is built from one source, such as the cells
+    of several users' headers. These share a build file, so all but the first compile without the
+    second that torch needs to write one.
     """
     _declared[name or variant.name] = variant
 
@@ -112,7 +112,7 @@ def declare(variant: Variant, name: str = "") -> None:
 def load_declared(name: str, function: str, constants: Mapping[str, str], label: str) -> int:
     """What C++ calls for a function that it does not have yet: :func:`load` of a declared kernel.
 
-    Returns 0 for an optional one where there is no compiler.
+    Returns 0 for an optional one if there is no compiler.
 
     Raises:
         LltmJitError: nothing of this name was declared; and as :func:`load`.
@@ -136,7 +136,7 @@ def _tell_once(line: str) -> None:
 
 
 def load(variant: Variant, function: str) -> int:
-    """The address of a C function of a variant, which is built first where needed.
+    """The address of a C function of a variant, which is built first if necessary.
 
     Args:
         variant: the source and its constants. Equal contents are one build, whatever their labels.
@@ -144,14 +144,14 @@ def load(variant: Variant, function: str) -> int:
 
     Raises:
         BuildError: the source does not compile, or has no such function.
-        ToolchainError, CacheError: there is no compiler, or no place for the build.
+        ToolchainError, CacheError: there is no compiler, or no usable directory for the build.
         LltmJitError: it is not loaded, and the current stream is being captured.
     """
     return _address(build_of(variant), function)
 
 
 def build_of(variant: Variant) -> Build:
-    """A variant's build as it is loaded, for the same files; it is built first where needed.
+    """The loaded build of a variant, for the same files; it is built first if necessary.
 
     Raises:
         BuildError, ToolchainError, CacheError, LltmJitError: as :func:`load`.
@@ -184,22 +184,23 @@ def listed(kernels: Path) -> list[Variant]:
 
 
 def package(variant: Variant, directory: Path, toolchain: Toolchain) -> None:
-    """Build a variant into the directory of a wheel's variants, with the record of what it fits."""
+    """Build a variant into the directory of a wheel's variants, with its record."""
     prebuilt.put(variant.spec(toolchain), toolchain, _packaged(variant, directory))
 
 
 def _packaged(variant: Variant, directory: Path) -> Path:
-    """Where a variant lies among those of a wheel: by its constants; the record has the rest."""
+    """A variant's directory in a wheel, by its constants; the record has the rest."""
     told = json.dumps([variant.name, variant.source.name, variant.settled])
     return directory / hashlib.sha256(told.encode()).hexdigest()[:20]
 
 
 def _refuse_in_capture(variant: Variant) -> None:
-    """Building, and loading code into the GPU, are no work of a stream that could be repeated."""
+    """Refuse to build, or to load code into the GPU, while a CUDA graph is captured."""
     if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         raise LltmJitError(
             f"{variant.name}: the kernel for {variant.words} is not loaded yet, and cannot be "
-            f"while a CUDA graph is captured; call {variant.prepare or 'the operator once'} before"
+            "loaded while a CUDA graph is being captured; "
+            f"call {variant.prepare or 'the operator once'} before the capture"
         )
 
 

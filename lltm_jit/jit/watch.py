@@ -28,12 +28,12 @@ def watch(
 
     Args:
         directories: what to watch.
-        reload: rebuilds and puts the new build into force.
+        reload: rebuilds, and switches to the new build.
         then: called with the result of each reload that changed something.
 
-    An error of the build is printed, and the old build stays in force; one of ``then`` is printed
-    as that of a thread. The watch ends with the ``with`` block, and gives up a rebuild that still
-    runs then.
+    A build error is printed, and the old build stays in use; an error in ``then`` is printed as
+    that of a thread. The watch ends with the ``with`` block, which cancels a rebuild that is still
+    running.
 
     Raises:
         ToolchainError: watchfiles is not installed.
@@ -100,7 +100,7 @@ def _reload_and_tell(
     except Cancelled:
         return
     except LltmJitError as error:
-        print(f"lltm_jit: the old build stays in force\n{error}", file=sys.stderr, flush=True)
+        print(f"lltm_jit: the old build stays in use\n{error}", file=sys.stderr, flush=True)
         return
     if done.changed and then is not None:
         then(done)

@@ -1,7 +1,7 @@
-"""Wheels of other projects with their kernels compiled, for use in a setup.py.
+"""Wheels of other projects with compiled kernels, for use in a setup.py.
 
-What the import of a package loads from its own folder is put into its wheel, beside the sources,
-with the record of what it fits. There :func:`lltm_jit.load` finds it.
+Whatever importing a package loads from its own folder goes into its wheel, next to the sources,
+with a record of what it is compatible with. :func:`lltm_jit.load` finds it there.
 """
 
 from __future__ import annotations
@@ -21,10 +21,19 @@ from .toolchain import detect
 
 
 def arguments(package: str) -> dict[str, Any]:
-    """The arguments of ``setup()`` for a wheel with the kernels that a package loads.
+    """Return the arguments of ``setup()`` for a wheel that contains a package's compiled kernels.
 
     Args:
-        package: imported while the wheel is built; its sources lie in its own folder.
+        package: the package to import while the wheel is built. The sources of its kernels must be
+            in its own folder.
+
+    Raises:
+        BuildError: while the wheel is built, if importing the package loads no such kernels.
+
+    Example:
+        In a setup.py::
+
+            setup(**wheel.arguments("scale_add"))
     """
 
     class Build(build_ext):
@@ -61,4 +70,4 @@ def _put(package: str, build: Path) -> None:
         prebuilt.put(spec, toolchain, place)
         found = True
     if not found:
-        raise BuildError(f"the import of {package} loads no extension of sources in {folder}")
+        raise BuildError(f"importing {package} loads no extension with sources in {folder}")

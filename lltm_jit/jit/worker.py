@@ -1,8 +1,8 @@
 """The process that compiles: started by file path, with the standard library, and torch if needed.
 
-It reads one line of JSON from standard input and then goes on reading. When that input ends, the
-process that asked for the build is gone, and everything started here is ended; but a precompiled
-header is made for later builds, and is finished.
+It reads one line of JSON from standard input, and keeps reading. When that input ends, the process
+that requested the build is gone, and everything started here is ended. A precompiled header is made
+for later builds, and is finished.
 """
 
 import glob
@@ -61,7 +61,7 @@ def _own_input() -> int:
 
 
 class _Part(types.ModuleType):
-    """A package of which only the modules inside are there, and what is put into it."""
+    """A package that has only the modules inside it, and what is put into it."""
 
     def __init__(self, name: str, folder: str, **inside: object) -> None:
         super().__init__(name)
@@ -182,9 +182,9 @@ def _exit_once(number: int, frame: object) -> None:
 
 
 def make_header(request: dict) -> int:
-    """Compile ``torch/extension.h`` in a directory, and move that to its place.
+    """Compile ``torch/extension.h`` in a directory, and move it into place.
 
-    Where the compiler fails, that is told there instead: it would fail again.
+    If the compiler fails, that is recorded there: it would fail again.
     """
     directory, began = request["directory"], time.time()
     folder = os.path.join(directory, "torch")
@@ -225,13 +225,13 @@ def make_header(request: dict) -> int:
 
 
 def _asked_for(path: str) -> list:
-    """What a header would include if it is there."""
+    """What a header would include if it existed."""
     with open(path, errors="replace") as file:
         return re.findall(r"__has_include(?:_next)?\s*\(\s*[<\"]([^>\"\n]+)", file.read())
 
 
 def identity(path: str) -> list:
-    """By what a file is known again, unread: it changes with an edit and with a replacement."""
+    """What identifies a file without reading it; it changes with an edit and with a replacement."""
     try:
         status = os.stat(path)
     except OSError:
@@ -240,7 +240,7 @@ def identity(path: str) -> list:
 
 
 def adapt(path: str, reused: list) -> None:
-    """Write torch's build file as the engine wants it, and the whole of it beside."""
+    """Write torch's build file as the engine needs it, and the complete one next to it."""
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
         text = file.read()
     for name, skipped in ((WHOLE, []), (os.path.basename(path), reused)):
@@ -250,9 +250,9 @@ def adapt(path: str, reused: list) -> None:
 
 
 def adapted(text: str, reused: list) -> str:
-    """A build file whose compilers tell of every header, and whose record of that stays.
+    """A build file whose compilers report every header, in files that are kept.
 
-    It leaves out the objects that are there already, for times are not what decides about them.
+    It leaves out the objects that exist already, because times do not decide about them.
     """
     text = text.replace(" -MMD -MF ", " -MD -MF ").replace("\n  deps = gcc\n", "\n")
     starts = tuple(f"build {name}: " for name in reused)
@@ -285,7 +285,7 @@ def end_session(leader: int) -> None:
 
 
 def _session(leader: int) -> set[int]:
-    """The processes of a session but its leader; none where the system cannot tell."""
+    """The processes of a session except its leader; none if the system cannot say."""
     found = set()
     for file in glob.glob("/proc/[0-9]*/stat"):
         try:

@@ -1,4 +1,4 @@
-"""The manifest of a build, written from what its tools tell that they read."""
+"""Writes the manifest of a build, from what its tools report that they read."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _CONDITION = rb"(?m)^[ \t]*#\s*(?:el)?if\b(.*)"
 
 
 class Writer:
-    """Makes the manifest of a build that began at a time.
+    """Makes the manifest of a build.
 
     Args:
         spec: what was built.
-        cuda_home: where CUDA's own headers lie.
+        cuda_home: where CUDA's own headers are.
         search: the directories where the compilers and the linker looked.
-        since: when the build began, in nanoseconds.
+        since: when the build started, in nanoseconds.
     """
 
     def __init__(self, spec: BuildSpec, cuda_home: str | None, search: list[str], since: int):
@@ -64,15 +64,15 @@ class Writer:
         self.manifest = empty()
 
     def add(self, paths: Iterable[str], *, linked: bool = False) -> list[str]:
-        """Enter files that were read; their labels, those of the sources among them.
+        """Add files that were read; returns their labels, including those of the sources.
 
-        What the linker read includes nothing.
+        Files that only the linker read include nothing.
         """
         found = [self._labels.get(path) or self._enter(path, linked) for path in paths]
         return [label for label in dict.fromkeys(found) if label]
 
     def finish(self, looked_for: Iterable[str] = ()) -> Manifest:
-        """Look at the folders that were searched, also for these names; all is entered now."""
+        """Look at the folders that were searched, also for these names; everything is added now."""
         made_of = self.manifest
         own = [place(self._spec.base, label) for label in made_of["own"]]
         search = self._not_versioned([*self._given, *self._search])
@@ -148,7 +148,9 @@ class Writer:
         return label
 
     def _is_younger(self, path: str) -> bool:
-        """Whether a file, or a link in its place, came, changed or went after the build began."""
+        """Whether a file, or a link in its place, appeared, changed or vanished after the build
+        started.
+        """
         try:
             stamps = [os.stat(path).st_ctime_ns, os.lstat(path).st_ctime_ns]
         except OSError:
@@ -159,12 +161,12 @@ class Writer:
         return any((self._since if s % _SECOND else whole) <= s <= now for s in stamps)
 
     def _has_come(self, folder: str, names: Iterable[str]) -> bool:
-        """Whether a folder got one of the names after the build began: too late for a compiler."""
+        """Whether a folder got one of the names after the start, too late for a compiler."""
         paths = [os.path.join(folder, name) for name in names]
         return bool(paths) and self._is_younger(folder) and any(map(self._is_younger, paths))
 
     def _label(self, path: str) -> str:
-        """Relative to the base where another checkout would have the same file in its place."""
+        """The path, relative to the base if another checkout would have the same file there."""
         if below(path, self._movable) and not below(path, self._fixed):
             return self._spec.label(Path(path))
         return path
@@ -185,16 +187,16 @@ class Writer:
 
 
 class _Asks(NamedTuple):
-    """What a file asks for by ``__has_include``, which no compiler tells."""
+    """What a file passes to ``__has_include``, which no compiler reports."""
 
     looked_for: frozenset[str]
-    by_macro: bool  # or by a name that is elsewhere, perhaps among those that are
+    by_macro: bool  # whether some of it is a macro, whose value may be any name that is defined
     defined: frozenset[str]
 
 
 @functools.lru_cache(maxsize=4096)
 def _asks_of(path: str, *_stamp: int) -> _Asks:
-    """Of a file that is known by its stamp: the same system headers are read in every build."""
+    """The same for a file whose stamp stands for it: every build reads the same system headers."""
     return _asks(Path(path).read_bytes())
 
 
@@ -214,7 +216,7 @@ def _names_in(words: list[bytes]) -> set[str]:
 
 
 def _names(paths: Iterable[str], search: list[str]) -> set[str]:
-    """By which names these files may have been found."""
+    """The names under which these files may have been found."""
     starts = folders(search)
     return {path[len(start) :] for path in paths for start in starts if path.startswith(start)}
 
@@ -244,7 +246,7 @@ def _present(search: Iterable[str], names: Iterable[str]) -> dict[str, _Folder]:
 
 
 def _safe_stamp(path: str) -> list[int]:
-    """A stamp, or one that nothing equals where a change just now could leave it as it is."""
+    """A stamp, or one that equals nothing if a change right now could leave it the same."""
     stamp = stamp_of(path)
     if stamp:
         tick = _TICK_NS if stamp[2] % _SECOND else _COARSE_TICK_NS
@@ -254,7 +256,7 @@ def _safe_stamp(path: str) -> list[int]:
 
 
 def _plain(path: str) -> str:
-    """The path without ``..``, which need not be what the text alone gives."""
+    """The path without ``..``, which the text alone may resolve wrongly."""
     if ".." not in path:
         return path
     plain = os.path.normpath(path)
@@ -265,7 +267,7 @@ def _plain(path: str) -> str:
 
 
 def _versioned() -> list[str]:
-    """Directories whose content changes with torch's version, or with Python's."""
+    """Directories whose content changes with the version of torch or of Python."""
     import sysconfig  # a cached import does without it: 4 ms
 
     torchs = os.path.dirname(torch.__file__)

@@ -184,7 +184,7 @@ def test_a_root_open_to_others(capsys, only, monkeypatch, tmp_path):
     only("builds directory")
     code, found = findings(capsys)
     assert code == 1
-    assert "others may write to" in found["builds directory"]["text"]
+    assert "other users may write to" in found["builds directory"]["text"]
 
 
 @pytest.mark.parametrize("variable", ["TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME"])
@@ -217,7 +217,7 @@ def test_trial_of_nvcc(architecture, good):
     trial = _trial.cuda(dataclasses.replace(detect(), architectures=(architecture,)))
     assert (trial.error == "") == good
     if not good:
-        assert "set TORCH_CUDA_ARCH_LIST to some of those" in cure_of(trial.error)
+        assert "set TORCH_CUDA_ARCH_LIST to architectures that" in cure_of(trial.error)
 
 
 def test_visual_studio_is_found_through_vswhere(tmp_path, monkeypatch):

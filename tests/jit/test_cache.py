@@ -206,7 +206,7 @@ def test_root_that_others_may_write_to_is_refused(bench):
     bench.builds.chmod(0o777)
     result = bench.run()
     assert result["error"] == "CacheError"
-    assert "others may write to" in result["message"]
+    assert "other users may write to" in result["message"]
     assert f"chmod go-w {bench.builds}" in result["message"]
     assert bench.run(LLTM_JIT_TRUST_ROOT="1")["cached"]
     bench.builds.chmod(0o755)

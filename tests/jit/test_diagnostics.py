@@ -59,7 +59,7 @@ def test_a_file_is_named_as_the_user_wrote_it(file, shown):
 @pytest.mark.parametrize(
     ("error", "cure"),
     [
-        ("x.so: undefined symbol: foo_bar", "nothing that was given defines foo_bar"),
+        ("x.so: undefined symbol: foo_bar", "no source or library given defines foo_bar"),
         (
             "dynamic module does not define module export function (PyInit_mine)",
             "no Python module mine: write PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)",
@@ -86,8 +86,9 @@ def test_names_of_functions_are_as_in_the_source():
     assert said.splitlines() == [
         "error: the built library cannot be imported: x.so: undefined symbol: "
         "foo::bar(at::Tensor const&)",
-        "   = nothing that was given defines foo::bar(at::Tensor const&): add the source or the -l "
-        "flag that does; if it is one of torch's, torch was changed without a new version",
+        "   = no source or library given defines foo::bar(at::Tensor const&): add the source or "
+        "the -l flag that does; if it belongs to torch, torch was replaced without a new version "
+        "number",
         "   = /_Z/x.so",
     ]
 
@@ -121,23 +122,23 @@ def test_long_lines_are_read_in_no_time():
 
 
 def test_a_log_without_any_error():
-    assert message("", -9).startswith("error: the build process was killed\n   = the system ended")
+    assert message("", -9).startswith("error: the build process was killed\n   = the system killed")
     assert message("", -15).startswith("error: the build process was ended by SIGTERM\n")
     assert message("words\nlast words\n", 3).startswith(
         "error: the build failed with status 3: last words\n"
-        "   = `python -m lltm_jit doctor` tries the compilers\n"
+        "   = run `python -m lltm_jit doctor` to test the compilers\n"
     )
     assert message("# jobs: 1\n", 3).startswith(
-        "error: the build failed with status 3, without a word\n"
+        "error: the build failed with status 3 and printed nothing\n"
     )
-    assert message("nothing\n", 0).startswith("error: the compiler tells of no error, and made")
+    assert message("nothing\n", 0).startswith("error: the compiler reported no error, but produced")
 
 
 @pytest.mark.parametrize(
     ("said", "told"),
     [
         ("cxx: no licence\nTry --help\n", "the compiler failed with status 2: cxx: no licence"),
-        ("", "the compiler failed with status 2, without a word"),
+        ("", "the compiler failed with status 2 and printed nothing"),
     ],
 )
 def test_what_an_unknown_compiler_said_is_told(said, told):
@@ -145,7 +146,7 @@ def test_what_an_unknown_compiler_said_is_told(said, told):
     end = "ninja: build stopped: subcommand failed.\nRuntimeError: Error building extension 'x'"
     lines = message(f"{step}{end}\n").splitlines()
     assert lines[0] == f"error: {told}"
-    assert lines[1] == "   = `python -m lltm_jit doctor` tries the compilers"
+    assert lines[1] == "   = run `python -m lltm_jit doctor` to test the compilers"
 
 
 @pytest.mark.parametrize(
@@ -183,4 +184,4 @@ def test_torchs_own_error():
     log = "ValueError: Unknown CUDA arch (9.9z) or GPU not supported\n"
     lines = message(log).splitlines()
     assert lines[0] == "error: ValueError: Unknown CUDA arch (9.9z) or GPU not supported"
-    assert "in place of '9.9z'" in lines[1]
+    assert "instead of '9.9z'" in lines[1]

@@ -10,7 +10,7 @@ import pytest
 from engine_bench import finish, wait_for
 
 INCLUDE = '#include "core/shared.h"\n'
-AGAIN = "a source was edited while it was compiled"
+AGAIN = "a source changed during the build"
 
 
 @pytest.fixture

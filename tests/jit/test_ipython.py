@@ -113,8 +113,8 @@ def test_functions_of_a_cell_at_every_namespace_scope():
     }
     assert left_out == {"first_of": "has a pointer", "overloaded": "overloaded"}
     _, left_out = ipython.functions_of(MORE, "cuda")  # C++ sees declarations alone
-    assert left_out["of_params"] == "has a type of the cell"
-    assert left_out["six"] == "not seen by C++"
+    assert left_out["of_params"] == "uses a type that the cell defines"
+    assert left_out["six"] == "not visible to C++"
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_functions_of_a_cell_at_every_namespace_scope():
     ],
 )
 def test_functions_that_are_not_understood_are_told(head):
-    assert ipython.functions_of(f"{head} {{ return 1; }}") == ({}, {"odd": "not understood"})
+    assert ipython.functions_of(f"{head} {{ return 1; }}") == ({}, {"odd": "not recognized"})
 
 
 def test_what_is_no_function_is_not_told():
@@ -246,5 +246,5 @@ def test_wrong_use_is_told(shell):
     ):
         with pytest.raises(UsageError, match=said):
             shell.run_cell_magic("cpp", line, cell)
-    with pytest.raises(UsageError, match="nothing is not a variable with a module"):
+    with pytest.raises(UsageError, match="nothing is not a variable that holds a module"):
         shell.run_line_magic("lltm_reload", "nothing")

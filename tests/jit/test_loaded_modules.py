@@ -152,7 +152,7 @@ def test_operators_that_torch_refuses_leave_the_old_ones_in_force():
     assert str(caught.value).splitlines() == [
         "error: the operators of the built library cannot be registered: the schemas differ",
         "  expected: f(Tensor x)",
-        "   = make each schema and the C++ function that implements it fit together",
+        "   = make each schema match the C++ function that implements it",
         "   = /cache/_C.so",
     ]
     assert isinstance(caught.value.__cause__, RuntimeError)

@@ -216,7 +216,7 @@ def test_a_compiler_that_does_not_tell_what_it_reads(real, monkeypatch):
     script.chmod(0o755)
     monkeypatch.setenv("CXX", str(script))
     real.write("source.cpp", PLAIN.replace("VALUE", "1"))
-    with pytest.raises(jit.BuildError, match=r"did not write which files .* CXX must pass -MMD"):
+    with pytest.raises(jit.BuildError, match=r"not report which headers .* CXX must pass on -MMD"):
         value(real)
     monkeypatch.delenv("CXX")
     assert value(real) == 1
@@ -322,7 +322,7 @@ def test_the_other_objects_are_reused(bench):
     build = bench.load()
     assert bench.counts == ["compile one.cpp", "link"]
     assert text_of(build).startswith("a header that comes first")
-    assert build.info.reason == "core came or went where it is looked for"
+    assert build.info.reason == "core came or went on its search path"
 
 
 def test_another_checkout_shares_a_build(bench):
@@ -365,7 +365,7 @@ def test_a_header_edited_while_it_is_compiled_is_compiled_again(bench, edit: Cal
     Path(f"{gate}.go").touch()
     result = finish(process)
     assert result["text"].startswith("shared header" if header else "edited")
-    assert "a source was edited while it was compiled" in result["said"]
+    assert "a source changed during the build" in result["said"]
     assert bench.counts.count("compile two.cpp") == 1  # kept for the second try
 
 

@@ -76,7 +76,7 @@ def test_given_root_wins_over_path(cuda, monkeypatch):
 def test_nvcc_of_another_major_version_is_not_used(cuda, monkeypatch):
     monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
     monkeypatch.setattr("torch.version.cuda", "12.8")
-    assert jit.detect().cuda_missing == "nvcc is 13.0.88 and torch wants CUDA 12.8"
+    assert jit.detect().cuda_missing == "nvcc is 13.0.88, but torch needs CUDA 12.8"
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_an_error_is_shown_and_the_watch_goes_on(watched, capsys):
     assert news.wait(30)
     assert len(told) == 1
     said = capsys.readouterr().err
-    assert "the old build stays in force\nerror: broken" in said
+    assert "the old build stays in use\nerror: broken" in said
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -69,8 +69,8 @@ class OpNode : public torch::autograd::Node {
   // version. A compiled forward pass has a node of torch's own in its place.
   void compiled_args(torch::dynamo::autograd::CompiledNodeArgs&) const override {
     TORCH_CHECK_NOT_IMPLEMENTED(false, name(),
-                                ": compiled autograd takes this operator only where ",
-                                "the forward pass is compiled, too: use torch.compile there");
+                                ": compiled autograd supports this operator only if ",
+                                "its forward pass is compiled too: use torch.compile for it");
   }
 
  private:

@@ -21,7 +21,8 @@ namespace lltm_jit {
 struct KernelGuard {
   explicit KernelGuard(const at::Tensor& tensor) : device(tensor.device()) {
 #ifndef LLTM_JIT_CUDA
-    TORCH_CHECK(!tensor.is_cuda(), "expected a tensor on the CPU, as this extension is compiled ",
+    TORCH_CHECK(!tensor.is_cuda(),
+                "expected a tensor on the CPU because this extension was compiled ",
                 "without -DWITH_CUDA, but got one on ", tensor.device());
 #endif
   }

@@ -1,1 +1,1 @@
-"""The elementwise operators: ``my_op`` and ``sigmoid``."""
+"""The elementwise operators ``my_op`` and ``sigmoid``."""

@@ -1,6 +1,6 @@
-"""my_op: ``z = 3x - y``, elementwise: the smallest operator of two inputs, to learn from.
+"""my_op: ``z = 3x - y``, elementwise. The smallest operator with two inputs, to learn from.
 
-Source of the maths: it is its own definition, with ``dz/dx = 3`` and ``dz/dy = -1``.
+Source of the maths: its own definition, with ``dz/dx = 3`` and ``dz/dy = -1``.
 """
 
 from __future__ import annotations
@@ -30,17 +30,21 @@ def my_op(x: Tensor, y: Tensor) -> Tensor:
     """Return ``3x - y``.
 
     Args:
-        x: tensor of any shape, layout and device, of any integer, floating-point or complex dtype.
-            Integers wrap around.
-        y: tensor of the shape, dtype and device of ``x``; nothing is broadcast.
+        x: tensor of any shape, layout and device, with any integer, floating-point or complex
+            dtype. Integers wrap around on overflow.
+        y: tensor with the shape, dtype and device of ``x``. There is no broadcasting.
 
     Returns:
-        Tensor of the shape, dtype and device of ``x``. Differentiable any number of times, with
-        ``dz/dx = 3`` and ``dz/dy = -1``.
+        Tensor with the shape, dtype and device of ``x``. It is differentiable any number of times,
+        with ``dz/dx = 3`` and ``dz/dy = -1``.
 
     Raises:
-        RuntimeError: if the shapes, dtypes or devices differ; the message names both.
-        TypeError: if an argument is no tensor.
+        RuntimeError: if shapes, dtypes or devices differ; the message gives both.
+        TypeError: if an argument is not a tensor.
+
+    Example:
+        >>> my_op(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 1.0]))
+        tensor([2., 5.])
     """
     try:
         # Subclasses and modes with a __torch_function__ see the operator, not the extension.
@@ -53,7 +57,12 @@ def my_op(x: Tensor, y: Tensor) -> Tensor:
 
 
 class MyOp(torch.nn.Module):
-    """:func:`my_op` as a module without parameters; its shapes, dtypes and errors."""
+    """:func:`my_op` as a module without parameters, with the same shapes, dtypes and errors.
+
+    Example:
+        >>> MyOp()(torch.ones(2), torch.ones(2))
+        tensor([2., 2.])
+    """
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Return ``3x - y``; see :func:`my_op`."""

@@ -1,7 +1,7 @@
 """sigmoid: ``s = 1 / (1 + exp(-x))``, elementwise, and its derivative.
 
-Source of the maths: the logistic function, whose derivative is ``(1 - s) s``; for ``x < 0`` the
-equal form ``exp(x) / (1 + exp(x))``, so that no exponential overflows.
+Source of the maths: the logistic function, with derivative ``(1 - s) s``. For ``x < 0`` the kernels
+use the equal form ``exp(x) / (1 + exp(x))``, so that no exponential overflows.
 """
 
 from __future__ import annotations
@@ -24,24 +24,28 @@ define(
 
 
 def sigmoid_reference(x: Tensor) -> Tensor:
-    """``sigmoid`` in plain PyTorch, the numerically stable form of the kernels."""
+    """``sigmoid`` in plain PyTorch, in the numerically stable form of the kernels."""
     e = torch.exp(-x.abs())
     return torch.where(x > 0, 1.0, e) / (1 + e)
 
 
 def sigmoid(x: Tensor) -> Tensor:
-    """Return the logistic sigmoid of ``x``, without overflow at large ``|x|``.
+    """Return the logistic sigmoid of ``x``, without overflow for large ``|x|``.
 
     Args:
-        x: tensor of any shape, layout and device; half, bfloat16, float or double.
+        x: half, bfloat16, float or double tensor of any shape, layout and device.
 
     Returns:
-        Tensor of the shape, dtype and device of ``x``. Differentiable any number of times: the
-        derivative ``(1 - s) s`` comes from the saved result ``s``.
+        Tensor with the shape, dtype and device of ``x``. It is differentiable any number of times;
+        the derivative ``(1 - s) s`` is computed from the saved result ``s``.
 
     Raises:
-        RuntimeError: if the dtype of ``x`` is not a floating-point one.
-        TypeError: if it is no tensor.
+        RuntimeError: if ``x`` does not have one of these dtypes.
+        TypeError: if ``x`` is not a tensor.
+
+    Example:
+        >>> sigmoid(torch.tensor([-1000.0, 0.0, 1000.0]))
+        tensor([0.0000, 0.5000, 1.0000])
     """
     try:
         # Subclasses and modes with a __torch_function__ see the operator, not the extension.
@@ -57,14 +61,18 @@ def d_sigmoid(z: Tensor) -> Tensor:
     """Return the derivative of the sigmoid at ``z``: ``(1 - s) s`` with ``s = sigmoid(z)``.
 
     Args:
-        z: tensor of any shape, layout and device; half, bfloat16, float or double.
+        z: half, bfloat16, float or double tensor of any shape, layout and device.
 
     Returns:
-        Tensor of the shape, dtype and device of ``z``. Differentiable any number of times.
+        Tensor with the shape, dtype and device of ``z``, differentiable any number of times.
 
     Raises:
-        RuntimeError: if the dtype of ``z`` is not a floating-point one.
-        TypeError: if it is no tensor.
+        RuntimeError: if ``z`` does not have one of these dtypes.
+        TypeError: if ``z`` is not a tensor.
+
+    Example:
+        >>> d_sigmoid(torch.tensor([0.0]))
+        tensor([0.2500])
     """
     try:
         if torch.compiler.is_compiling() or has_torch_function_unary(z):
@@ -76,7 +84,12 @@ def d_sigmoid(z: Tensor) -> Tensor:
 
 
 class Sigmoid(torch.nn.Module):
-    """:func:`sigmoid` as a module without parameters; its shapes, dtypes and errors."""
+    """:func:`sigmoid` as a module without parameters, with the same shapes, dtypes and errors.
+
+    Example:
+        >>> Sigmoid()(torch.zeros(2))
+        tensor([0.5000, 0.5000])
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the sigmoid of ``x``; see :func:`sigmoid`."""

@@ -1,1 +1,1 @@
-"""The recurrent operators: the LLTM cell and its layer."""
+"""The recurrent operators: the LLTM cell, and layers over whole sequences."""

@@ -49,7 +49,7 @@ class Steps:
             ends = ends.long().clamp(0, x.size(0))
         elif wrong := [length for length in lengths if not 0 <= length <= x.size(0)]:
             raise RuntimeError(
-                f"{name}(): expected lengths from 0 to {x.size(0)}, the steps of input, "
+                f"{name}(): expected lengths from 0 to {x.size(0)}, the number of steps, "
                 f"but got {wrong[0]}"
             )
         time = torch.arange(x.size(0), device=x.device).unsqueeze(1)

@@ -1,4 +1,4 @@
-"""Layers of recurrent cells over sequences, as :class:`torch.nn.LSTM` and ``GRU`` have them.
+"""Layers of recurrent cells over sequences, like :class:`torch.nn.LSTM` and ``GRU``.
 
 Sizes: L is the number of steps, B the batch size, I the input size, H the hidden size, D the number
 of directions (2 if bidirectional), G and S the gates and states of the cell.
@@ -26,13 +26,14 @@ State: TypeAlias = "Tensor | tuple[Tensor, ...]"
 
 @dataclass(frozen=True)
 class Cell:
-    """What a layer must know of its cell.
+    """What a layer must know about its cell.
 
     Args:
-        name: by which :func:`recurrent_sequence` knows it.
-        gates, states: how many it has; the first state is its output.
-        parameters: learnt numbers a hidden unit, beside matrices and biases.
-        adds_gates: whether it only adds the input's and the hidden part of a gate.
+        name: the name that :func:`recurrent_sequence` uses for it.
+        gates: the number of gates.
+        states: the number of states; the first is the output.
+        parameters: learnt numbers per hidden unit, in addition to matrices and biases.
+        adds_gates: whether it only ever adds the input part and the hidden part of a gate.
     """
 
     name: str
@@ -43,27 +44,33 @@ class Cell:
 
 
 class RecurrentLayer(nn.Module):
-    """What the layers of all cells share; :func:`lltm_jit.recurrent_cell` makes one of your own.
+    """The base class of all recurrent layers; :func:`lltm_jit.recurrent_cell` makes your own.
+
+    L is the number of steps, B the batch size, I the input size, H the hidden size, D the number of
+    directions (2 if bidirectional), G the number of gates of the cell, and P its number of
+    parameters per hidden unit. For 16-bit types the state is kept in float between steps.
+
+    Every layer k has the parameters ``weight_ih_lk`` of shape (GH, I), or (GH, DH) for k > 0,
+    ``weight_hh_lk`` of shape (GH, H), ``bias_ih_lk`` and ``bias_hh_lk`` of shape (GH,), and
+    ``parameters_lk`` of shape (P, H) if the cell has any. Those of the other direction end in
+    ``_reverse``. All are initialised uniformly in ±1/sqrt(H).
 
     Args:
-        input_size: I, the features of ``input``.
-        hidden_size: H, the features of the state.
-        num_layers: layers on top of each other.
+        input_size: I, the number of features of ``input``.
+        hidden_size: H, the number of features of the state.
+        num_layers: how many layers to stack.
         bias: whether there are biases.
-        batch_first: whether ``input`` and ``output`` are (B, L, ·) rather than (L, B, ·).
-        dropout: the probability of dropout on the output of each layer but the last.
+        batch_first: whether ``input`` and ``output`` are (B, L, features), not (L, B, features).
+        dropout: the probability of dropout on the output of each layer except the last.
         bidirectional: whether a second set of cells runs from the last step to the first.
-        checkpoint: if not 0, steps after which the state is kept for the backward pass, which
-            computes what lies between again: memory for the gates of so many steps in place of all.
-        device, dtype: of the parameters; half, bfloat16, float or double.
+        proj_size: must be 0; it is here for the signature of :class:`torch.nn.LSTM`.
+        checkpoint: if not 0, the backward pass keeps the state only every so many steps, and
+            recomputes the steps between. This saves the memory for their gates.
+        device: the device of the parameters.
+        dtype: the dtype of the parameters: half, bfloat16, float or double.
 
-    Attributes:
-        weight_ih_l[k], weight_hh_l[k]: parameters (GH, I) and (GH, H) of layer k, for k > 0
-            (GH, DH) and (GH, H); with ``_reverse`` those of the other direction.
-        bias_ih_l[k], bias_hh_l[k]: parameters (GH,).
-        parameters_l[k]: parameters (P, H), if the cell has any. All start uniform in ±1/sqrt(H).
-
-    States of 16-bit types run in float.
+    Raises:
+        ValueError: if a number is out of range, or ``proj_size`` is not 0.
     """
 
     cell: ClassVar[Cell]
@@ -92,7 +99,7 @@ class RecurrentLayer(nn.Module):
         if proj_size:
             raise ValueError(
                 f"{name}(): expected proj_size to be 0, but got {proj_size}: put an nn.Linear "
-                "behind the layer, or use torch.nn.LSTM, whose projection is in the recurrence"
+                "after the layer, or use torch.nn.LSTM, whose projection is in the recurrence"
             )
         if not 0 <= dropout <= 1:
             raise ValueError(f"{name}(): expected dropout to be from 0 to 1, but got {dropout}")
@@ -137,7 +144,7 @@ class RecurrentLayer(nn.Module):
             nn.init.uniform_(parameter, -bound, bound)
 
     def flatten_parameters(self) -> None:
-        """Nothing: parameters need not lie in one piece. For code that calls torch.nn.LSTM's."""
+        """Do nothing. For code written for torch.nn.LSTM; no contiguous storage is needed here."""
 
     def forward(
         self,
@@ -150,28 +157,30 @@ class RecurrentLayer(nn.Module):
         """Run over a sequence.
 
         Args:
-            input: (L, B, I), (B, L, I) if ``batch_first``, (L, I) without a batch, or packed.
-            state: as this returns it: ``h_0`` of a cell with one state, else a tuple
-                ``(h_0, c_0, ...)``, each (num_layers * D, B, H), without B for one sequence;
-                zeros when left out.
-            lengths: (B,), how many steps of each sequence there are, in place of packing: the
-                output behind is zero, the last state that after the sequence's own last step.
-            reset: shaped like ``input`` without its features: steps before which the state is set
-                to zero, as where an episode ends. The other direction is reset behind the step
-                before.
+            input: (L, B, I), (B, L, I) if ``batch_first``, (L, I) without a batch, or a packed
+                sequence.
+            state: the state before the first step, in the form in which this function returns it:
+                ``h_0`` for a cell with one state, else a tuple ``(h_0, c_0, ...)``. Each is
+                (num_layers * D, B, H), or (num_layers * D, H) without a batch; zeros by default.
+            lengths: (B,), the number of steps of each sequence, as an alternative to packing.
+                Behind a sequence's end the output is zero, and the last state is that after its
+                own last step.
+            reset: a mask with the shape of ``input`` without its features. The state is set to zero
+                before each marked step, for example where an episode begins. The reverse direction
+                is reset at the same boundaries.
 
         Returns:
-            ``(output, state)``: the hidden states of all steps, shaped like ``input`` with DH
+            ``(output, state)``: the hidden states of all steps, with the shape of ``input`` but DH
             features, and the last states.
 
         Raises:
-            ValueError: if ``input`` or the state has another rank.
-            RuntimeError: if another size, dtype or device does not fit.
-            TypeError: if an argument is no tensor, or the state no tuple.
+            ValueError: if ``input`` or the state has the wrong number of dimensions.
+            RuntimeError: if a size, dtype or device does not match.
+            TypeError: if an argument is not a tensor, or the state is not a tuple.
         """
         if isinstance(input, PackedSequence):
             if lengths is not None or reset is not None:
-                raise ValueError(f"{self._name}(): a packed input takes no lengths and no reset")
+                raise ValueError(f"{self._name}(): a packed input takes neither lengths nor reset")
             return self._packed(input, state)
         refuse_non_tensor(self._name, "input", input)
         if input.dim() not in (2, 3):

@@ -15,16 +15,25 @@ if TYPE_CHECKING:
 
 
 class LSTM(RecurrentLayer):
-    """Long short-term memory: :class:`torch.nn.LSTM` with more, whose ``state_dict`` it shares.
+    """Long short-term memory, compatible with the ``state_dict`` of :class:`torch.nn.LSTM`.
 
-    Arguments, attributes and call are those of :class:`RecurrentLayer`; the gates are, in the rows
-    of its matrices, the input, forget, candidate and output gate::
+    Arguments, parameters and call are those of
+    :class:`~lltm_jit.ops.rnn.layer.RecurrentLayer`. The rows of the matrices belong to the input,
+    forget, candidate and output gate, in this order::
 
         c = sigmoid(f) * c + sigmoid(i) * tanh(g)
         h = sigmoid(o) * tanh(c)
 
     Source of the maths: S. Hochreiter and J. Schmidhuber, "Long Short-Term Memory" (1997), with the
     forget gate of F. Gers et al. (2000).
+
+    Example:
+        >>> lstm = LSTM(input_size=3, hidden_size=4)
+        >>> output, (h, c) = lstm(torch.randn(5, 2, 3), lengths=[5, 2])
+        >>> output.shape, h.shape
+        (torch.Size([5, 2, 4]), torch.Size([1, 2, 4]))
+        >>> output[2:, 1].count_nonzero()
+        tensor(0)
     """
 
     cell = Cell("lstm", gates=4, states=2, adds_gates=True)
@@ -34,16 +43,24 @@ class LSTM(RecurrentLayer):
 
 
 class GRU(RecurrentLayer):
-    """Gated recurrent unit: :class:`torch.nn.GRU` with more, whose ``state_dict`` it shares.
+    """Gated recurrent unit, compatible with the ``state_dict`` of :class:`torch.nn.GRU`.
 
-    Arguments, attributes and call are those of :class:`RecurrentLayer`; the gates are, in the rows
-    of its matrices, the reset, update and candidate gate, whose hidden part stands apart::
+    Arguments, parameters and call are those of
+    :class:`~lltm_jit.ops.rnn.layer.RecurrentLayer`. The rows of the matrices belong to the reset,
+    update and candidate gate, in this order. The input part and the hidden part of the candidate
+    gate stay separate::
 
         n = tanh(n_input + sigmoid(r) * n_hidden)
         h = (1 - sigmoid(z)) * n + sigmoid(z) * h
 
     Source of the maths: K. Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder
     for Statistical Machine Translation" (2014).
+
+    Example:
+        >>> gru = GRU(input_size=3, hidden_size=4, num_layers=2, bidirectional=True)
+        >>> output, h = gru(torch.randn(5, 2, 3))
+        >>> output.shape, h.shape
+        (torch.Size([5, 2, 8]), torch.Size([4, 2, 4]))
     """
 
     cell = Cell("gru", gates=3, states=1)
@@ -53,13 +70,26 @@ class GRU(RecurrentLayer):
 
 
 class LLTM(RecurrentLayer):
-    """A layer of the LLTM cells of the PyTorch extension tutorial, called like an LSTM.
+    """A layer of LLTM cells, from the PyTorch extension tutorial, called like an LSTM.
 
-    Arguments, attributes and call are those of :class:`RecurrentLayer`; the gates are, in the rows
-    of its matrices, the input gate, the output gate and the candidate cell, as in
-    :class:`lltm_jit.LLTMCell`. A ``state_dict`` of that cell, of the tutorial's own module (under
-    the names ``weights`` and ``bias``, or ``cell.weights`` and ``cell.bias``) loads as the first
-    layer of one direction.
+    Arguments, parameters and call are those of
+    :class:`~lltm_jit.ops.rnn.layer.RecurrentLayer`. The rows of the matrices belong to the input
+    gate, the output gate and the candidate cell, in this order::
+
+        c = c + sigmoid(i) * elu(g)
+        h = sigmoid(o) * tanh(c)
+
+    A ``state_dict`` of :class:`lltm_jit.LLTMCell` or of the tutorial's module (with the names
+    ``weights`` and ``bias``, or ``cell.weights`` and ``cell.bias``) loads as the first layer of the
+    forward direction. Source of the maths: see :func:`lltm_jit.lltm_cell`.
+
+    Example:
+        >>> lltm = LLTM(input_size=3, hidden_size=4)
+        >>> output, (h, c) = lltm(torch.randn(5, 2, 3))
+        >>> output.shape, c.shape
+        (torch.Size([5, 2, 4]), torch.Size([1, 2, 4]))
+        >>> lltm.load_state_dict(lltm_jit.LLTMCell(3, 4).state_dict())
+        <All keys matched successfully>
     """
 
     cell = Cell("lltm", gates=3, states=2, adds_gates=True)

@@ -1,15 +1,7 @@
 """LLTM: the long long-term memory cell of the PyTorch extension tutorial.
 
-With ``X = [old_h, input]`` and ``G = X W^T + b``, split in three::
-
-    input_gate, output_gate, candidate_cell = sigmoid(G1), sigmoid(G2), elu(G3)
-    new_cell = old_cell + input_gate * candidate_cell
-    new_h = output_gate * tanh(new_cell)
-
-There is no forget gate, so the cell is an unbounded running sum. Source of the maths:
-P. Goldsborough, "Custom C++ and CUDA Extensions", PyTorch tutorials.
-
-Sizes: B is the batch size, I the input size, H the hidden size.
+:func:`lltm_cell` has its equations, and their source. Sizes: B is the batch size, I the input size,
+H the hidden size.
 """
 
 from __future__ import annotations
@@ -54,7 +46,7 @@ IMPLEMENTATIONS = ("auto", "reference", "aten", "fused")
 def lltm_cell_reference(
     input: Tensor, weights: Tensor, bias: Tensor | None, old_h: Tensor, old_cell: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """``lltm_cell`` in plain PyTorch, as the tutorial writes it; it checks nothing."""
+    """``lltm_cell`` in plain PyTorch, as the tutorial writes it, without checks."""
     X = torch.cat([old_h, input], dim=1)
     input_gate, output_gate, candidate_cell = F.linear(X, weights, _flat(bias)).chunk(3, dim=1)
     new_cell = old_cell + torch.sigmoid(input_gate) * F.elu(candidate_cell)
@@ -72,29 +64,44 @@ def lltm_cell(
 ) -> tuple[Tensor, Tensor]:
     """Run one step of the LLTM cell of the PyTorch extension tutorial.
 
-    Its equations, and their source, are at the top of :mod:`lltm_jit.ops.rnn.lltm`. Also accepts
-    the state as a pair: ``lltm_cell(input, (old_h, old_cell), weights, bias)``.
+    With ``X = [old_h, input]`` and ``G = X W^T + b``, split into three parts of H columns::
+
+        input_gate, output_gate, candidate_cell = sigmoid(G1), sigmoid(G2), elu(G3)
+        new_cell = old_cell + input_gate * candidate_cell
+        new_h = output_gate * tanh(new_cell)
+
+    There is no forget gate, so the cell state is an unbounded running sum. Source of the maths:
+    P. Goldsborough, "Custom C++ and CUDA Extensions", PyTorch tutorials. The state may also be
+    passed as a pair: ``lltm_cell(input, (old_h, old_cell), weights, bias)``.
 
     Args:
-        input: (B, I); half, bfloat16, float or double. All tensors share its dtype and device.
-        weights: (3H, H+I): rows of the input gate, the output gate and the candidate cell; columns
-            of the hidden state, then of the input.
+        input: (B, I) in half, bfloat16, float or double. All tensors have its dtype and device.
+        weights: (3H, H+I). The rows are those of the input gate, the output gate and the candidate
+            cell; the columns are those of the hidden state, then of the input.
         bias: (3H,), (1, 3H) or ``None``.
         old_h: (B, H).
         old_cell: (B, H). With half and bfloat16 inputs it may be float, which keeps the running
-            sum accurate; ``new_cell`` then is float too.
-        impl: ``"auto"`` or ``"fused"``: this package's CPU and CUDA kernels, and ATen on devices
-            that have none; ``"aten"``: C++ composed of ATen ops; ``"reference"``: plain PyTorch.
+            sum accurate; ``new_cell`` is then float too.
+        impl: ``"auto"`` or ``"fused"`` for this package's CPU and CUDA kernels (ATen on devices
+            without a kernel), ``"aten"`` for C++ composed of ATen operations, ``"reference"`` for
+            plain PyTorch.
 
     Returns:
-        ``(new_h, new_cell)``, each (B, H). Differentiable any number of times in every input. Under
-        ``torch.autocast`` tensors are cast as those of ``torch.addmm``, but for a float
-        ``old_cell``: ``new_h`` has autocast's dtype, and ``new_cell`` stays float.
+        ``(new_h, new_cell)``, each (B, H), differentiable any number of times in every input. Under
+        ``torch.autocast`` tensors are cast as for ``torch.addmm``, except a float ``old_cell``:
+        ``new_h`` has autocast's dtype, and ``new_cell`` stays float.
 
     Raises:
-        RuntimeError: if a shape, dtype or device does not fit; the message names both values.
-        TypeError: if an argument is no tensor.
+        RuntimeError: if a shape, dtype or device does not match; the message gives both values.
+        TypeError: if an argument is not a tensor.
         ValueError: if ``impl`` is not one of the four.
+
+    Example:
+        >>> input, old_h, old_cell = torch.ones(2, 3), torch.zeros(2, 4), torch.zeros(2, 4)
+        >>> weights, bias = torch.zeros(12, 7), torch.zeros(12)
+        >>> new_h, new_cell = lltm_cell(input, weights, bias, old_h, old_cell)
+        >>> new_h.shape, new_cell.shape
+        (torch.Size([2, 4]), torch.Size([2, 4]))
     """
     return _run_cell(impl, *_operands("lltm_cell", input, weights, bias, old_h, old_cell))
 
@@ -111,7 +118,7 @@ def _operands(
     if not isinstance(weights, (tuple, list)):
         return input, weights, bias, old_h, old_cell
     if old_cell is not None:
-        raise TypeError(f"{function}(): got old_cell beside a state pair that holds one")
+        raise TypeError(f"{function}(): got both old_cell and a state pair, which contains it")
     return input, bias, old_h, *state_pair(function, weights)
 
 
@@ -155,18 +162,31 @@ def lltm_forward(
     old_h: Tensor | None,
     old_cell: Tensor | None = None,
 ) -> list[Tensor]:
-    """The tutorial's low-level forward call, in ATen operations on any device.
+    """Run the tutorial's low-level forward call, in ATen operations on any device.
 
-    Also accepts the state as a pair: ``lltm_forward(input, (old_h, old_cell), weights, bias)``.
-    Shapes, dtypes and the maths' source: see :func:`lltm_cell`. Autocast casts nothing here.
+    The state may also be passed as a pair: ``lltm_forward(input, (old_h, old_cell), weights,
+    bias)``. Dtypes and the source of the maths are those of :func:`lltm_jit.lltm_cell`. Autocast
+    does not cast anything here.
+
+    Args:
+        input: (B, I).
+        weights: (3H, H+I).
+        bias: (3H,), (1, 3H) or ``None``.
+        old_h, old_cell: (B, H).
 
     Returns:
         ``[new_h, new_cell, input_gate, output_gate, candidate_cell, X, gate_weights]``: states and
         activated gates (B, H), ``X = [old_h, input]`` (B, H+I), pre-activations (B, 3H).
 
     Raises:
-        RuntimeError: if a shape, dtype or device does not fit; the message names both values.
-        TypeError: if an argument is no tensor.
+        RuntimeError: if a shape, dtype or device does not match; the message gives both values.
+        TypeError: if an argument is not a tensor.
+
+    Example:
+        >>> state = torch.zeros(2, 4), torch.zeros(2, 4)
+        >>> outputs = lltm_forward(torch.ones(2, 3), state, torch.zeros(12, 7), None)
+        >>> [list(output.shape) for output in outputs[-2:]]
+        [[2, 7], [2, 12]]
     """
     args = _operands("lltm_forward", input, weights, bias, old_h, old_cell)
     try:
@@ -189,23 +209,30 @@ def lltm_backward(
     gate_weights: Tensor,
     weights: Tensor,
 ) -> list[Tensor]:
-    """The tutorial's low-level backward call, in ATen operations on any device.
+    """Run the tutorial's low-level backward call, in ATen operations on any device.
 
-    Dtypes and the source of the maths are those of :func:`lltm_cell`; gradients have the dtype of
-    what they belong to. Autocast casts nothing here.
+    Dtypes and the source of the maths are those of :func:`lltm_jit.lltm_cell`. A gradient has the
+    dtype of its tensor. Autocast does not cast anything here.
 
     Args:
-        grad_h, grad_cell: (B, H), gradients of ``new_h`` and ``new_cell``.
-        new_cell, input_gate, output_gate, candidate_cell: (B, H), results of :func:`lltm_forward`.
-        X, gate_weights: (B, H+I) and (B, 3H), results of it, too.
+        grad_h, grad_cell: (B, H), the gradients of ``new_h`` and ``new_cell``.
+        new_cell, input_gate, output_gate, candidate_cell: (B, H), from :func:`lltm_forward`.
+        X, gate_weights: (B, H+I) and (B, 3H), also from :func:`lltm_forward`.
         weights: (3H, H+I).
 
     Returns:
-        ``[d_old_h, d_input, d_weights, d_bias, d_old_cell]``, with ``d_bias`` (1, 3H).
+        ``[d_old_h, d_input, d_weights, d_bias, d_old_cell]``; ``d_bias`` has shape (1, 3H).
 
     Raises:
-        RuntimeError: if a shape, dtype or device does not fit; the message names both values.
-        TypeError: if an argument is no tensor.
+        RuntimeError: if a shape, dtype or device does not match; the message gives both values.
+        TypeError: if an argument is not a tensor.
+
+    Example:
+        >>> weights, state = torch.zeros(12, 7), (torch.zeros(2, 4), torch.zeros(2, 4))
+        >>> new_h, *saved = lltm_forward(torch.ones(2, 3), state, weights, None)
+        >>> gradients = lltm_backward(torch.ones(2, 4), torch.ones(2, 4), *saved, weights)
+        >>> [list(gradient.shape) for gradient in gradients]
+        [[2, 4], [2, 3], [12, 7], [1, 12], [2, 4]]
     """
     gates = (input_gate, output_gate, candidate_cell)
     args = (grad_h, grad_cell, new_cell, *gates, X, gate_weights, weights)
@@ -219,20 +246,31 @@ def lltm_backward(
 
 
 class LLTMCell(nn.Module):
-    """One LLTM cell, :func:`lltm_cell` as a module: ``new_h, new_cell = cell(input, (h, c))``.
+    """:func:`lltm_cell` as a module: ``new_h, new_cell = cell(input, (h, c))``.
 
     Args:
-        input_size: I, the features of ``input``.
-        hidden_size: H, the features of the state.
-        bias: whether there is a ``bias``.
-        device, dtype: of the parameters; half, bfloat16, float or double.
+        input_size: I, the number of features of ``input``.
+        hidden_size: H, the number of features of the state.
+        bias: whether the cell has a bias.
+        device: the device of the parameters.
+        dtype: the dtype of the parameters: half, bfloat16, float or double.
         impl: see :func:`lltm_cell`.
 
     Attributes:
-        weights: parameter (3H, H+I). It and ``bias`` start uniform in ±1/sqrt(H).
-        bias: parameter (3H,) or ``None``. A ``state_dict`` whose bias is (1, 3H), as the tutorial's
-            module has it, loads as well. The other way,
+        weights: parameter of shape (3H, H+I), initialised like ``bias`` uniformly in ±1/sqrt(H).
+        bias: parameter of shape (3H,), or ``None``. A ``state_dict`` of the tutorial's module, with
+            a bias of shape (1, 3H), loads as well. For the opposite direction use
             ``tutorial.load_state_dict({**cell.state_dict(), "bias": cell.bias[None]})``.
+
+    Raises:
+        ValueError: if ``impl`` is none of those of :func:`lltm_cell`.
+
+    Example:
+        >>> cell = LLTMCell(input_size=3, hidden_size=4)
+        >>> h, c = cell(torch.randn(2, 3))
+        >>> h, c = cell(torch.randn(2, 3), (h, c))
+        >>> h.shape
+        torch.Size([2, 4])
     """
 
     weights: nn.Parameter
@@ -281,8 +319,8 @@ class LLTMCell(nn.Module):
             ``(new_h, new_cell)``, each (B, H).
 
         Raises:
-            RuntimeError: if a shape, dtype or device does not fit; see :func:`lltm_cell`.
-            TypeError: if the state is no pair, or an argument no tensor.
+            RuntimeError: if a shape, dtype or device does not match; see :func:`lltm_cell`.
+            TypeError: if the state is not a pair, or an argument is not a tensor.
         """
         if state is None:
             refuse_non_tensor("LLTMCell", "input", input)
@@ -296,6 +334,7 @@ class LLTMCell(nn.Module):
         ) -> tuple[Tensor, Tensor]: ...
 
     def extra_repr(self) -> str:
+        """The arguments, for ``repr``."""
         return f"{self.input_size}, {self.hidden_size}, bias={self.bias is not None}"
 
     def _load_from_state_dict(

@@ -1,4 +1,4 @@
-"""Layers of a recurrent cell of one's own, made of the C++ of one step."""
+"""Layers of a recurrent cell of your own, generated from the C++ of one step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ _SAMPLES = 64  # at which check() compares derivatives
 
 
 class OwnCell(RecurrentLayer):
-    """What the layers of :func:`recurrent_cell` have beyond :class:`RecurrentLayer`."""
+    """The base class of the layers that :func:`lltm_jit.recurrent_cell` makes.
+
+    Arguments, parameters and call are those of :class:`~lltm_jit.ops.rnn.layer.RecurrentLayer`.
+    """
 
     _source: _Source
 
@@ -36,25 +39,26 @@ class OwnCell(RecurrentLayer):
 
     @classmethod
     def reload(cls) -> None:
-        """Compile the header if it was edited; every layer of this class computes with it at once.
+        """Compile the header if it was edited; every layer of this class then uses it.
 
-        ``lltm_jit.reload()`` does so for all.
+        :func:`lltm_jit.reload` does this for all cells.
 
         Raises:
-            BuildError: it does not compile; the cell stays as it was.
-            LltmJitError: it has another number of gates, states or parameters now.
+            BuildError: if it does not compile; the cell stays as it was.
+            LltmJitError: if the number of gates, states or parameters changed.
         """
         cls._source.load()
 
     @classmethod
     def check(cls) -> None:
-        """Compare the cell's own backward step, if it has one, with dual numbers.
+        """Check the header's claims in float64, at random numbers.
 
-        And, if it says that it adds its gates, the sums with the parts. In float64, at random
-        numbers.
+        Compares its ``step_backward``, if it has one, with the derivative of ``step`` by dual
+        numbers. If it sets ``kAddsGates``, compares steps on the gates' two parts with steps on
+        their sums.
 
         Raises:
-            LltmJitError: they disagree; the message names the derivative, and both values.
+            LltmJitError: if they disagree; the message names the derivative, and both values.
         """
         cls._source.check()
 
@@ -68,22 +72,31 @@ def recurrent_cell(
 ) -> type[OwnCell]:
     """Make a layer of a recurrent cell of your own.
 
-    The cell is the maths of one hidden unit in one step, in C++, as ``rnn/sequence/cell.h`` below
-    :func:`lltm_jit.include_path` explains; kernels for whole sequences, on CPU and CUDA, forward
-    and backward, are made of it and compiled, those for CUDA when they are first used.
+    The cell is the maths of one hidden unit in one step, in C++. The header
+    ``rnn/sequence/cell.h``, under :func:`lltm_jit.include_path`, explains how to write one. From it
+    this function generates and compiles kernels for whole sequences, forward and backward. Those
+    for CUDA are compiled when they are first used.
 
     Args:
-        header: the file that defines it.
-        cell: its type: ``"PeepholeCell"``, or ``"mine::PeepholeCell"``.
-        name: of the class that is returned; by default the type's, without ``Cell`` at its end.
-        include_paths: where else the headers are found that it includes.
+        header: the file that defines the cell.
+        cell: its C++ type, such as ``"PeepholeCell"`` or ``"mine::PeepholeCell"``.
+        name: the name of the returned class; by default that of the type, without a final ``Cell``.
+        include_paths: further directories to search for headers.
 
     Returns:
-        A subclass of ``RecurrentLayer``, called as ``layer(input_size, hidden_size, ...)``.
+        A subclass of :class:`~lltm_jit.ops.rnn.own_cell.OwnCell`. Create layers of it with
+        ``(input_size, hidden_size, ...)``.
 
     Raises:
-        BuildError: the header does not compile, or has no such cell; the text is the first error.
-        ToolchainError, CacheError: there is no compiler, or no place for the build.
+        BuildError: if the header does not compile, or has no such cell; the text is the first
+            error.
+        ToolchainError, CacheError: if there is no compiler, or no usable directory for the build.
+
+    Example:
+        >>> Peephole = recurrent_cell("examples/peephole/peephole.h", "PeepholeCell")
+        >>> output, (h, c) = Peephole(input_size=3, hidden_size=4)(torch.randn(5, 2, 3))
+        >>> output.shape
+        torch.Size([5, 2, 4])
     """
     source = _Source(str(header), cell, tuple(map(str, include_paths)))
     title = name or cell.rpartition("::")[2].removesuffix("Cell") or cell
@@ -183,8 +196,8 @@ class _Source:
                 if not _close(apart[index], added[index]):
                     raise LltmJitError(
                         self._line("kAddsGates")
-                        + f": now[{index}] is {apart[index]:.6g} of the gates' two parts, but "
-                        f"{added[index]:.6g} of their sums, at {_at(names, read, given)}"
+                        + f": now[{index}] is {apart[index]:.6g} from the gates' two parts, but "
+                        f"{added[index]:.6g} from their sums, at {_at(names, read, given)}"
                     )
 
     def _line(self, word: str) -> str:

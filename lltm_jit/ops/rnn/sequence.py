@@ -86,34 +86,47 @@ def recurrent_sequence(
     control: Tensor | None = None,
     reverse: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Run a cell over a sequence. The layers (:class:`lltm_jit.LSTM`) are made of this.
+    """Run a cell over a sequence. Layers such as :class:`lltm_jit.LSTM` are built on this.
+
+    A step computes, for a cell with G gates and S states, of which the first is the output ``h``::
+
+        x, h_gates = gates[t], h W_hh^T + b_hh
+        states = cell(x, h_gates, parameters, states)
+
+    L is the number of steps, B the batch size, H the hidden size, and P the number of parameters
+    that the cell has per hidden unit. The maths and its source are in the docstring of each layer.
 
     Args:
         cell: ``"lltm"``, ``"lstm"``, ``"gru"``, or the name of a cell of your own.
-        gates: (L, B, GH), the input's part of the gates of all steps, its bias included; half,
-            bfloat16, float or double. All tensors share its device, and its dtype if not said
-            otherwise.
+        gates: (L, B, GH) in half, bfloat16, float or double: the input's part of the gates of all
+            steps, including its bias. All tensors have its device, and its dtype unless noted.
         weight_hh: (GH, H).
-        bias_hh: (GH,) or ``None``. A cell that only adds the two parts of its gates, as the LLTM
-            and the LSTM, takes none: add it to ``gates``.
+        bias_hh: (GH,) or ``None``. A cell that only adds the two parts of its gates, like the LLTM
+            and the LSTM, takes none: add the bias to ``gates``.
         parameters: (P, H), if the cell has any.
-        h_0: (B, H), the output before the first step; zeros when left out.
-        c_0: (S-1, B, H), the other states; zeros when left out. May be float beside 16-bit
-            gates.
-        control: (L, B), uint8 or ``None``: 1 sets the state of a row to zero before a step; 2
-            leaves the step out, whose output is zero; no other may follow it.
-        reverse: whether the last step comes first.
+        h_0: (B, H), the output before the first step; zeros by default.
+        c_0: (S-1, B, H), the other states; zeros by default. May be float with 16-bit gates.
+        control: (L, B) in uint8, or ``None``. A 1 sets the state of a row to zero before the step.
+            A 2 skips the step: the state stays as it is, and the output is zero. A row may only
+            skip steps before the first that it computes, or after the last.
+        reverse: whether to start at the last step.
 
     Returns:
-        ``output`` (L, B, H), ``h_n`` (B, H) and ``c_n`` (S-1, B, H), the last in the dtype of
-        ``c_0``. Differentiable any number of times in all tensors but ``control``. States run in
-        float for the 16-bit types. Under ``torch.autocast`` tensors are cast to its dtype, but
-        for a float ``c_0``.
+        ``(output, h_n, c_n)`` of shapes (L, B, H), (B, H) and (S-1, B, H); ``c_n`` has the dtype of
+        ``c_0``. Differentiable any number of times in all tensors except ``control``. For 16-bit
+        types the state is kept in float between steps. Under ``torch.autocast`` tensors are cast to
+        its dtype, except a float ``c_0``.
 
     Raises:
-        RuntimeError: if a shape, dtype or device does not fit; the message names both values.
-        TypeError: if an argument is no tensor.
+        RuntimeError: if a shape, dtype or device does not match; the message gives both values.
+        TypeError: if an argument is not a tensor.
         ValueError: if there is no such cell.
+
+    Example:
+        >>> gates, weight_hh = torch.randn(5, 2, 12), torch.randn(12, 4)
+        >>> output, h_n, c_n = recurrent_sequence("lltm", gates, weight_hh)
+        >>> output.shape, h_n.shape, c_n.shape
+        (torch.Size([5, 2, 4]), torch.Size([2, 4]), torch.Size([1, 2, 4]))
     """
     args = (gates, weight_hh, bias_hh, parameters, h_0, c_0, control)
     try:

@@ -1,8 +1,8 @@
 """The operators of StyleGAN2 and StyleGAN3.
 
 Source of the maths: Karras et al., "Analyzing and Improving the Image Quality of StyleGAN" (2020)
-and "Alias-Free Generative Adversarial Networks" (2021). Importing this package loads the family's
-kernels, or begins to build them.
+and "Alias-Free Generative Adversarial Networks" (2021). Importing this package loads the kernels of
+this family, or starts building them.
 """
 
 from lltm_jit import native

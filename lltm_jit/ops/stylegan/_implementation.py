@@ -17,11 +17,16 @@ def implementation(impl: str) -> Iterator[None]:
     """Choose the implementation of all StyleGAN operators, in all threads, for a ``with`` block.
 
     Args:
-        impl: ``"cuda"`` for the kernels, on the CPU as well as on a GPU, or ``"ref"`` for plain
-            PyTorch. It goes before the argument of this name of each call.
+        impl: ``"cuda"`` for the kernels, which also run on the CPU; ``"ref"`` for plain PyTorch.
+            It overrides the argument ``impl`` of each call.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: if ``impl`` is neither.
+
+    Example:
+        >>> from lltm_jit.ops.bias_act import bias_act
+        >>> with implementation("ref"):
+        ...     y = bias_act(torch.ones(1, 2), act="relu", gain=1)
     """
     _check("implementation", impl)
     choice = [impl]

@@ -1,7 +1,8 @@
 """bias_act: ``y = clamp(gain * f(x + b))``, with ``b`` along one dimension and ``f`` by name.
 
-Source of the maths: the activations are those of ``torch.nn.functional``; the gains of Karras et
-al., "Analyzing and Improving the Image Quality of StyleGAN" (2020), which keep a signal's scale.
+Source of the maths: the activations are those of ``torch.nn.functional``; the gains, which keep a
+signal's scale, are those of Karras et al., "Analyzing and Improving the Image Quality of StyleGAN"
+(2020).
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ activation_funcs: dict[str, Activation] = {
     "softplus": Activation(_softplus, 8),
     "swish": Activation(lambda t, alpha=0.0: torch.sigmoid(t) * t, 9, def_gain=math.sqrt(2)),
 }
-"""The activation functions by name; alpha is used by ``lrelu`` alone."""
+"""The activation functions by name. Only ``lrelu`` uses alpha."""
 
 
 def bias_act_reference(
@@ -103,30 +104,39 @@ def bias_act(
     clamp: float | None = None,
     impl: str = "cuda",
 ) -> Tensor:
-    """Add a bias, apply an activation function, scale and clamp.
+    """Add a bias, apply an activation function, scale and clamp: ``clamp(gain * f(x + b))``.
+
+    Source of the maths: the activations are those of ``torch.nn.functional``; the gains are those
+    of Karras et al., "Analyzing and Improving the Image Quality of StyleGAN" (2020).
 
     Args:
-        x: any shape and strides; half, bfloat16, float or double. The 16-bit types are computed in
-            float, and rounded once.
-        b: (x.shape[dim],), of the dtype and device of ``x``, or ``None``. Under ``torch.autocast``
-            it is cast to the dtype of ``x``, which decides.
-        dim: the dimension of ``x`` that ``b`` goes along; negative ones count from the last.
-        act: the name of one of :data:`activation_funcs`.
-        alpha: the slope of ``"lrelu"`` below zero; by default that of the table, as with ``gain``.
-        gain: multiplies the activation's result.
+        x: half, bfloat16, float or double tensor of any shape and strides. 16-bit types are
+            computed in float, and rounded once.
+        b: (x.shape[dim],), with the dtype and device of ``x``, or ``None``. Under
+            ``torch.autocast`` it is cast to the dtype of ``x``.
+        dim: the dimension of ``x`` that ``b`` belongs to; negative numbers count from the last.
+        act: a name from :data:`activation_funcs`: ``linear``, ``relu``, ``lrelu``, ``tanh``,
+            ``sigmoid``, ``elu``, ``selu``, ``softplus`` or ``swish``.
+        alpha: the slope of ``lrelu`` below zero, 0.2 by default.
+        gain: factor after the activation; by default that of :data:`activation_funcs`.
         clamp: if given, the result is limited to ``[-clamp, clamp]``.
-        impl: ``"cuda"`` for the kernels, on the CPU too, or ``"ref"`` for plain PyTorch.
+        impl: ``"cuda"`` for the kernels, which also run on the CPU; ``"ref"`` for plain PyTorch.
 
     Returns:
-        Tensor of the shape, dtype and device of ``x``, channels_last where ``x`` is. Differentiable
-        any number of times in ``x`` and ``b``, the first two by kernels. Where the clamp stops the
-        result, which is where ``|y| >= clamp``, the derivative is zero. Both are values of ``x``'s
-        dtype: in the 16-bit types this includes what is rounded up to the clamp.
+        Tensor with the shape, dtype and device of ``x``, channels_last if ``x`` is. Differentiable
+        any number of times in ``x`` and ``b``; the first two derivatives have kernels. The
+        derivative is zero where ``|y| >= clamp``, compared in the dtype of ``x``: in 16-bit types
+        this includes results that are rounded up to the clamp.
 
     Raises:
-        RuntimeError: if a shape, dtype or device does not fit, or ``clamp`` is negative.
+        RuntimeError: if a shape, dtype or device does not match, or ``clamp`` is negative.
         ValueError: if ``act`` or ``impl`` is none of the above.
-        TypeError: if ``x`` or ``b`` is no tensor.
+        TypeError: if ``x`` or ``b`` is not a tensor.
+
+    Example:
+        >>> x = torch.tensor([[-1.0, 0.0, 1.0]])
+        >>> bias_act(x, torch.tensor([0.5, 0.5, 0.5]), act="lrelu", gain=1)
+        tensor([[-0.1000,  0.5000,  1.5000]])
     """
     try:
         activation = activation_funcs[act]
@@ -150,13 +160,17 @@ def bias_act(
 
 
 class BiasAct(torch.nn.Module):
-    """:func:`bias_act` with a bias of its own, a parameter of zeros at first.
+    """:func:`bias_act` with a bias of its own, a parameter that starts at zero.
 
     Args:
-        channels: size of the dimension ``dim`` of the input, and of ``bias``.
-        act, alpha, gain, clamp, dim, impl: those of :func:`bias_act`.
-        bias: whether there is one.
-        device, dtype: of the bias.
+        channels: the size of the input's dimension ``dim``, and of ``bias``.
+        act, alpha, gain, clamp, dim, impl: see :func:`bias_act`.
+        bias: whether there is a bias.
+        device, dtype: those of the bias.
+
+    Example:
+        >>> BiasAct(3, act="relu", gain=1)(torch.tensor([[-1.0, 0.0, 1.0]])).tolist()
+        [[0.0, 0.0, 1.0]]
     """
 
     def __init__(

@@ -1,9 +1,10 @@
 """conv2d_resample: a convolution of an image that is resampled with a filter.
 
 Source of the maths: Karras et al., "Analyzing and Improving the Image Quality of StyleGAN" (2020).
-The definition enlarges and filters the image, convolves it, filters and reduces the result. A
-convolution without a bias may change places with a filter, and where every second sample is zero or
-dropped, a transposed or strided convolution leaves it out: there are quicker orders of the same.
+By definition it upsamples and filters the image, convolves it, and filters and downsamples the
+result. A convolution without a bias and a filter can be applied in either order, and a transposed
+or strided convolution skips samples that are zero or dropped. So there are faster ways to the same
+result, and this module picks one.
 """
 
 from __future__ import annotations
@@ -30,28 +31,37 @@ def conv2d_resample(
 ) -> Tensor:
     """Convolve a batch of images between upsampling and downsampling.
 
+    Source of the maths: Karras et al., "Analyzing and Improving the Image Quality of StyleGAN"
+    (2020).
+
     Args:
-        x: (N, C, H, W); half, bfloat16, float or double.
-        w: (out_channels, C / groups, kernel_height, kernel_width); dtype and device of ``x``.
-        f: the filter of both resamplings, as :func:`~lltm_jit.ops.stylegan.upfirdn2d.setup_filter`
-            makes it.
-        up: how many times the image is enlarged before the convolution.
-        down: how many times the result is reduced.
-        padding: zeros around the upsampled image, more than what the filters take: a number,
+        x: (N, C, H, W) in half, bfloat16, float or double.
+        w: (out_channels, C / groups, kernel_height, kernel_width), with the dtype and device of
+            ``x``.
+        f: the filter of both resamplings, from
+            :func:`~lltm_jit.ops.stylegan.upfirdn2d.setup_filter`.
+        up: upsampling factor before the convolution.
+        down: downsampling factor after the convolution.
+        padding: zeros around the upsampled image, in addition to those for the filters: a number,
             [x, y], or [x0, x1, y0, y1].
-        groups: of channels, each convolved by itself.
-        flip_weight: whether ``w`` is a correlation, as in ``torch.nn.functional.conv2d``; else it
-            is turned round.
+        groups: the number of groups of channels that are convolved separately.
+        flip_weight: if true, correlate with ``w``, as ``torch.nn.functional.conv2d`` does; if
+            false, convolve.
         flip_filter: as in :func:`~lltm_jit.ops.stylegan.upfirdn2d.upfirdn2d`.
 
     Returns:
-        (N, out_channels, H', W'). Differentiable any number of times with respect to ``x`` and
-        ``w``; the results of the different orders agree to rounding.
+        (N, out_channels, H', W'), differentiable any number of times in ``x`` and ``w``.
 
     Raises:
-        RuntimeError: if a shape, dtype or device does not fit.
-        ValueError: if ``up`` or ``down`` is no positive number, or ``padding`` none of the above.
-        TypeError: if ``x``, ``w`` or ``f`` is no tensor.
+        RuntimeError: if a shape, dtype or device does not match.
+        ValueError: if ``up`` or ``down`` is not a positive number, or ``padding`` is none of the
+            above.
+        TypeError: if ``x``, ``w`` or ``f`` is not a tensor.
+
+    Example:
+        >>> x, w, f = torch.randn(1, 3, 8, 8), torch.randn(4, 3, 3, 3), torch.ones(4, 4) / 16
+        >>> conv2d_resample(x, w, f, up=2, padding=1).shape
+        torch.Size([1, 4, 16, 16])
     """
     _check(x, w, up, down)
     sides = _all_sides(f, up, down, padding)

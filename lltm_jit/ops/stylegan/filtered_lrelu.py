@@ -72,7 +72,7 @@ def filtered_lrelu_reference(
     clamp: float | None,
     flip_filter: bool,
 ) -> Tensor:
-    """``filtered_lrelu`` in plain PyTorch, 16-bit types in float; it checks nothing."""
+    """``filtered_lrelu`` in plain PyTorch, 16-bit types in float, without checks."""
     dtype = x.dtype
     x = x.double() if dtype == torch.double else x.float()
     if b is not None:
@@ -104,39 +104,52 @@ def filtered_lrelu(
 ) -> Tensor:
     """Add a bias, upsample, apply a leaky ReLU, and downsample, in one kernel.
 
-    The maths, and its source, are at the top of :mod:`lltm_jit.ops.stylegan.filtered_lrelu`.
+    For each plane of ``x``, with ``*`` for a convolution without padding on both axes::
+
+        u = (x + b, up - 1 zeros after each sample, padded) * fu, times up^2
+        v = clamp(leaky_relu(gain u))
+        y = (v * fd), every down-th sample
+
+    Source of the maths: Karras et al., "Alias-Free Generative Adversarial Networks" (2021).
 
     Args:
-        x: (N, C, H, W), of any layout; half, bfloat16, float or double.
-        fu: the filter after upsampling: separable, (taps,), or (height, width). ``None`` is one tap
-            of 1. On the device of ``x``, of any floating-point dtype; taps are used in float32.
+        x: (N, C, H, W) of any layout, in half, bfloat16, float or double.
+        fu: the filter after upsampling: (taps,) for a separable one, or (height, width). It is on
+            the device of ``x``, in any floating-point dtype; taps are used in float32. ``None`` is
+            a single tap of 1.
         fd: the filter before downsampling, likewise.
-        b: (C,), of the dtype of ``x``, or ``None``. Under ``torch.autocast`` it is cast to that.
-        up: factor of upsampling, on both axes.
-        down: factor of downsampling, on both axes.
+        b: (C,) in the dtype of ``x``, or ``None``. ``torch.autocast`` casts it to that dtype.
+        up: upsampling factor on both axes.
+        down: downsampling factor on both axes.
         padding: zeros around the upsampled plane, counted in its samples: a number, ``[x, y]``, or
-            ``[left, right, top, bottom]``. Negative ones crop.
-        gain: factor before the leaky ReLU, beside ``up**2``.
-        slope: factor of what is negative.
-        clamp: ``None``, or the largest magnitude that leaves the leaky ReLU.
-        flip_filter: correlate with the filters, in place of convolving.
-        impl: ``"cuda"`` for the kernels, on the CPU as well as on a GPU; ``"ref"`` for plain
-            PyTorch.
+            ``[left, right, top, bottom]``. Negative numbers crop.
+        gain: factor before the leaky ReLU, in addition to ``up**2``.
+        slope: factor of negative values.
+        clamp: the largest magnitude after the leaky ReLU, or ``None``.
+        flip_filter: if true, correlate with the filters; if false, convolve.
+        impl: ``"cuda"`` for the kernels, which also run on the CPU; ``"ref"`` for plain PyTorch.
 
     Returns:
-        (N, C, H', W') of the dtype of ``x``, contiguous, where with the taps of the filters
+        Contiguous (N, C, H', W') in the dtype of ``x``, where
         ``H' = (H * up + top + bottom - (taps_u - 1) - (taps_d - 1) + down - 1) // down``.
-        Differentiable any number of times in ``x`` and ``b``. At 0 and at the clamp the derivative
-        of the activation is 1. On tensor cores the samples of 16-bit types are half between the
-        filters, and those of float keep 22 bits, counted from the largest sample nearby; what is
-        infinite or NaN spreads over the 16 x 16 samples of a tile. Elsewhere 16-bit types are
-        computed in float.
+        Differentiable any number of times in ``x`` and ``b``; the activation's derivative is 1 at 0
+        and at the clamp.
+
+    Note:
+        16-bit types are computed in float, except on tensor cores, where the samples between the
+        filters are half. For float inputs these samples keep 22 bits there, counted from the
+        largest sample nearby. An infinity or NaN spreads over its tile of 16 x 16 samples.
 
     Raises:
-        RuntimeError: if a shape, dtype, device or number does not fit, or a filter requires a
-            gradient; the message names both values.
-        TypeError: if an argument that should be one is no tensor.
-        ValueError: if ``padding`` is neither a number nor 2 or 4 of them, or ``impl`` is neither.
+        RuntimeError: if a shape, dtype, device or number does not match, or a filter requires a
+            gradient; the message gives both values.
+        TypeError: if an argument is not a tensor, but should be.
+        ValueError: if ``padding`` is not a number or a list of 2 or 4, or ``impl`` is unknown.
+
+    Example:
+        >>> f = torch.ones(12) / 12
+        >>> filtered_lrelu(torch.randn(1, 3, 16, 16), f, f, up=2, down=2, padding=11).shape
+        torch.Size([1, 3, 16, 16])
     """
     sides = sides_of("filtered_lrelu", padding)
     try:

@@ -1,7 +1,7 @@
 """fma: ``a * b + c``, broadcasting, with derivatives of any order.
 
-This is :func:`torch.addcmul`: one kernel, 16-bit types rounded once, and autograd keeps `a` and `b`
-alone. A kernel of ours would move the same bytes.
+This is :func:`torch.addcmul`: one kernel that rounds 16-bit types once, and autograd saves only `a`
+and `b`. A kernel of our own would move the same bytes.
 """
 
 from __future__ import annotations
@@ -13,18 +13,22 @@ from lltm_jit.ops._library import refuse_non_tensors
 
 
 def fma(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """Return ``a * b + c``.
+    """Return ``a * b + c``, by :func:`torch.addcmul`.
 
     Args:
-        a, b, c: tensors whose shapes broadcast against each other, of any dtypes, on one device.
+        a, b, c: tensors of any dtype on one device, with shapes that broadcast.
 
     Returns:
         Tensor of the broadcast shape and the promoted dtype. Differentiable any number of times; a
         gradient is summed over the dimensions in which its tensor was broadcast.
 
     Raises:
-        RuntimeError: the shapes do not broadcast.
-        TypeError: one of them is no tensor.
+        RuntimeError: if the shapes do not broadcast.
+        TypeError: if an argument is not a tensor.
+
+    Example:
+        >>> fma(torch.tensor([1.0, 2.0]), torch.tensor(3.0), torch.tensor(0.5))
+        tensor([3.5000, 6.5000])
     """
     try:
         if torch.is_autocast_enabled("cuda"):  # whose rule for addcmul refuses half or bfloat16

@@ -1,7 +1,7 @@
-"""grid_sample: an image read at given points, bilinear, differentiable any number of times.
+"""grid_sample: bilinear sampling of images at given points, differentiable any number of times.
 
 Torch's own operator stops at the first derivative. Here the result and the first derivative are
-torch's (``aten::grid_sampler_2d`` and its backward), and further ones are written in torch
+torch's (``aten::grid_sampler_2d`` and its backward), and higher ones are composed of torch
 operations. With the image I and the point (x, y) in pixels, ::
 
     S = sum over the four pixels around the point of  I[row, column] wy[row] wx[column]
@@ -24,24 +24,30 @@ _MODES = (0, 0, False)  # aten's numbers: bilinear, zeros outside, corners not a
 
 
 def grid_sample(input: Tensor, grid: Tensor) -> Tensor:
-    """Read images at given points: bilinear between pixels, zero outside.
+    """Sample images at given points: bilinear between pixels, zero outside.
 
-    As :func:`torch.nn.functional.grid_sample` of ``mode="bilinear"``, ``padding_mode="zeros"`` and
-    ``align_corners=False``.
+    The maths is that of :func:`torch.nn.functional.grid_sample` with ``mode="bilinear"``,
+    ``padding_mode="zeros"`` and ``align_corners=False``.
 
     Args:
-        input: images, (N, C, H, W); half, bfloat16, float or double.
-        grid: points, (N, H_out, W_out, 2), as (x, y); -1 and 1 are the outer edges of the first and
-            the last pixel. Any floating dtype; float keeps points of a large 16-bit image apart.
+        input: images, (N, C, H, W), in half, bfloat16, float or double.
+        grid: points (x, y), (N, H_out, W_out, 2), in any floating-point dtype. -1 and 1 are the
+            outer edges of the first and the last pixel. For a large 16-bit image use float, in
+            which neighbouring points differ.
 
     Returns:
-        Tensor (N, C, H_out, W_out) of the dtype of `input`. 16-bit types are computed in float, and
-        rounded once. Differentiable any number of times, to `input` and to `grid`. On a GPU the
-        gradient to `input` is added up by atomics, as torch's is: its last bits may vary.
+        Tensor (N, C, H_out, W_out) in the dtype of `input`. 16-bit types are computed in float, and
+        rounded once. Differentiable any number of times in `input` and `grid`. On a GPU the
+        gradient of `input` is summed by atomics, as in torch, so that its last bits may vary.
 
     Raises:
-        RuntimeError: wrong shapes or dtypes.
-        TypeError: an argument is no tensor.
+        RuntimeError: if a shape or dtype does not match.
+        TypeError: if an argument is not a tensor.
+
+    Example:
+        >>> image = torch.tensor([[[[1.0, 3.0]]]])
+        >>> grid_sample(image, torch.zeros(1, 1, 1, 2))  # halfway between the two pixels
+        tensor([[[[2.]]]])
     """
     refuse_non_tensors(grid_sample, (input, grid))
     _check(input, grid)

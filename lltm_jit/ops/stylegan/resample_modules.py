@@ -1,4 +1,4 @@
-"""The resampling functions as modules, whose filter is a buffer."""
+"""The resampling functions as modules, with the filter in a buffer."""
 
 from __future__ import annotations
 
@@ -40,11 +40,15 @@ class Filter2d(_Resample):
     """:func:`~lltm_jit.ops.stylegan.upfirdn2d.filter2d` as a module.
 
     Args:
-        f: the taps, for :func:`~lltm_jit.ops.stylegan.upfirdn2d.setup_filter`.
+        f: the taps, as for :func:`~lltm_jit.ops.stylegan.upfirdn2d.setup_filter`.
         padding, flip_filter, gain: see the function.
 
     Attributes:
-        f: buffer, the filter.
+        f: the filter, a buffer.
+
+    Example:
+        >>> Filter2d([1, 3, 3, 1])(torch.ones(1, 1, 8, 8)).shape
+        torch.Size([1, 1, 8, 8])
     """
 
     function = staticmethod(filter2d)
@@ -63,11 +67,15 @@ class Upsample2d(_Resample):
     """:func:`~lltm_jit.ops.stylegan.upfirdn2d.upsample2d` as a module.
 
     Args:
-        f: the taps, for :func:`~lltm_jit.ops.stylegan.upfirdn2d.setup_filter`.
+        f: the taps, as for :func:`~lltm_jit.ops.stylegan.upfirdn2d.setup_filter`.
         up, padding, flip_filter, gain: see the function.
 
     Attributes:
-        f: buffer, the filter.
+        f: the filter, a buffer.
+
+    Example:
+        >>> Upsample2d([1, 3, 3, 1])(torch.ones(1, 1, 8, 8)).shape
+        torch.Size([1, 1, 16, 16])
     """
 
     function = staticmethod(upsample2d)
@@ -87,11 +95,15 @@ class Downsample2d(_Resample):
     """:func:`~lltm_jit.ops.stylegan.upfirdn2d.downsample2d` as a module.
 
     Args:
-        f: the taps, for :func:`~lltm_jit.ops.stylegan.upfirdn2d.setup_filter`.
+        f: the taps, as for :func:`~lltm_jit.ops.stylegan.upfirdn2d.setup_filter`.
         down, padding, flip_filter, gain: see the function.
 
     Attributes:
-        f: buffer, the filter.
+        f: the filter, a buffer.
+
+    Example:
+        >>> Downsample2d([1, 3, 3, 1])(torch.ones(1, 1, 8, 8)).shape
+        torch.Size([1, 1, 4, 4])
     """
 
     function = staticmethod(downsample2d)

@@ -1,8 +1,8 @@
 """fused_bias_act and fused_leaky_relu, the activation of the PyTorch port of StyleGAN2.
 
-``scale * f(input + bias)``, where ``f`` is a leaky ReLU or nothing and the bias goes along
-dimension 1: :mod:`lltm_jit.ops.stylegan.bias_act` under other names. Source of the maths: Karras et
-al., "Analyzing and Improving the Image Quality of StyleGAN" (2020).
+They compute ``scale * f(input + bias)``, where ``f`` is a leaky ReLU or the identity and the bias
+belongs to dimension 1, like :mod:`lltm_jit.ops.stylegan.bias_act` under other names. Source of the
+maths: Karras et al., "Analyzing and Improving the Image Quality of StyleGAN" (2020).
 """
 
 from __future__ import annotations
@@ -74,28 +74,35 @@ def fused_bias_act(
 ) -> Tensor:
     """Run the port's low-level call: a function of ``t = input + bias``, or its derivative.
 
+    Source of the maths: Karras et al., "Analyzing and Improving the Image Quality of StyleGAN"
+    (2020).
+
     Args:
-        input: (N, C, ...) of any strides; half, bfloat16, float or double. The 16-bit types are
+        input: (N, C, ...) of any strides, in half, bfloat16, float or double. 16-bit types are
             computed in float, and rounded once.
-        bias: (C,), of the dtype and device of ``input``; an empty tensor or ``None`` for none.
-        refer: the tensor whose sign decides in ``grad=1``, of the shape, dtype and device of
-            ``input``; an empty tensor or ``None`` where it is not used.
+        bias: (C,) with the dtype and device of ``input``; an empty tensor or ``None`` for no bias.
+        refer: for ``grad=1``, the tensor whose sign selects the slope, with the shape, dtype and
+            device of ``input``; otherwise an empty tensor or ``None``.
         act: 1 for the identity, 3 for a leaky ReLU.
-        grad: 0 for the function; 1 for its derivative at ``refer`` times ``t``; 2 for zeros, the
-            second derivative.
+        grad: 0 for the function; 1 for its derivative at ``refer``, times ``t``; 2 for its second
+            derivative, which is zero.
         alpha: the slope of the leaky ReLU where ``t``, or ``refer``, is not positive.
-        scale: multiplies the result.
-        impl: ``"cuda"`` for the kernels, on the CPU too, or ``"ref"`` for plain PyTorch.
+        scale: factor of the result.
+        impl: ``"cuda"`` for the kernels, which also run on the CPU; ``"ref"`` for plain PyTorch.
 
     Returns:
-        Tensor of the shape, dtype and device of ``input``. Differentiable any number of times in
+        Tensor with the shape, dtype and device of ``input``, differentiable any number of times in
         ``input`` and ``bias``.
 
     Raises:
-        RuntimeError: if a shape, dtype or device does not fit, or ``act`` or ``grad`` is none of
+        RuntimeError: if a shape, dtype or device does not match, or ``act`` or ``grad`` is none of
             the above.
         ValueError: if ``impl`` is none of the above.
-        TypeError: if ``input``, ``bias`` or ``refer`` is no tensor.
+        TypeError: if ``input``, ``bias`` or ``refer`` is not a tensor.
+
+    Example:
+        >>> fused_bias_act(torch.tensor([[-1.0, 1.0]]), None, None, 3, 0, alpha=0.2, scale=1.0)
+        tensor([[-0.2000,  1.0000]])
     """
     args = (input, bias, refer, act, grad, alpha, scale)
     try:
@@ -118,25 +125,29 @@ def fused_leaky_relu(
     scale: float = math.sqrt(2),
     impl: str = "cuda",
 ) -> Tensor:
-    """Return ``scale * leaky_relu(input + bias)``, the bias along dimension 1.
+    """Return ``scale * leaky_relu(input + bias)``, with the bias along dimension 1.
 
     Args:
-        input: (N, C, ...) of any strides; half, bfloat16, float or double.
-        bias: (C,), of the dtype and device of ``input``, or ``None``. Under ``torch.autocast`` it
+        input: (N, C, ...) of any strides, in half, bfloat16, float or double.
+        bias: (C,) with the dtype and device of ``input``, or ``None``. Under ``torch.autocast`` it
             is cast to the dtype of ``input``.
         negative_slope: the slope below zero.
-        scale: multiplies the result.
-        impl: ``"cuda"`` for the kernels, on the CPU too, or ``"ref"`` for plain PyTorch.
+        scale: factor of the result.
+        impl: ``"cuda"`` for the kernels, which also run on the CPU; ``"ref"`` for plain PyTorch.
 
     Returns:
-        Tensor of the shape, dtype and device of ``input``. Differentiable any number of times in
+        Tensor with the shape, dtype and device of ``input``, differentiable any number of times in
         ``input`` and ``bias``.
 
     Raises:
-        RuntimeError: if a shape, dtype or device does not fit; the message names
+        RuntimeError: if a shape, dtype or device does not match; the message names
             ``fused_bias_act``.
         ValueError: if ``impl`` is none of the above.
-        TypeError: if ``input`` or ``bias`` is no tensor.
+        TypeError: if ``input`` or ``bias`` is not a tensor.
+
+    Example:
+        >>> fused_leaky_relu(torch.tensor([[-1.0, 1.0]]), torch.ones(2), scale=1.0)
+        tensor([[0., 2.]])
     """
     return fused_bias_act(input, bias, None, _LEAKY_RELU, 0, negative_slope, scale, impl)
 
@@ -145,9 +156,13 @@ class FusedLeakyReLU(torch.nn.Module):
     """:func:`fused_leaky_relu` with a bias of its own.
 
     Args:
-        channel: size of dimension 1 of the input.
-        bias: whether there is a bias, the parameter ``bias`` of shape (channel,), at first zeros.
-        negative_slope, scale: those of :func:`fused_leaky_relu`.
+        channel: the size of the input's dimension 1.
+        bias: whether there is a parameter ``bias`` of shape (channel,), which starts at zero.
+        negative_slope, scale: see :func:`fused_leaky_relu`.
+
+    Example:
+        >>> FusedLeakyReLU(2)(torch.zeros(1, 2)).tolist()
+        [[0.0, 0.0]]
     """
 
     def __init__(

@@ -19,27 +19,30 @@ def upfirdn2d(
     pad: Sequence[int] | int = (0, 0),
     *raw: int,
 ) -> Tensor:
-    """Upsample with zeros, pad, filter and downsample a batch of images.
+    """Upsample a batch of images with zeros, pad, filter, and downsample it.
 
-    Also takes the positional arguments of the port's compiled operator: ``upfirdn2d(input, kernel,
-    up_x, up_y, down_x, down_y, pad_x0, pad_x1, pad_y0, pad_y1)``.
+    Also accepts the positional arguments of the port's compiled operator: ``upfirdn2d(input,
+    kernel, up_x, up_y, down_x, down_y, pad_x0, pad_x1, pad_y0, pad_y1)``.
 
     Args:
-        input: (N, C, H, W); half, bfloat16, float or double.
-        kernel: (taps_y, taps_x), of a convolution: it is turned round. On the device of ``input``.
-        up: how many samples become of one, on both axes.
-        down: of how many samples one is kept, on both axes.
-        pad: (before, after) on both axes, or (x0, x1, y0, y1).
+        input: (N, C, H, W) in half, bfloat16, float or double.
+        kernel: (taps_y, taps_x), the filter to convolve with, on the device of ``input``.
+        up: upsampling factor on both axes.
+        down: downsampling factor on both axes.
+        pad: zeros (before, after) on both axes, or (x0, x1, y0, y1).
+        raw: the remaining arguments of the positional form.
 
     Returns:
-        (N, C, H', W'); see :func:`lltm_jit.ops.stylegan.upfirdn2d.upfirdn2d`, of which it is a
-        call.
+        (N, C, H', W'); see :func:`lltm_jit.ops.stylegan.upfirdn2d.upfirdn2d`, which computes it.
 
     Raises:
         RuntimeError: as that function, or if ``kernel`` is not 2-D.
-        ValueError: if ``pad`` has neither two nor four numbers.
-        TypeError: if an argument is no tensor, or the positional arguments are neither of the two
-            lists.
+        ValueError: if ``pad`` does not have two or four numbers.
+        TypeError: if an argument is not a tensor, or the number of positional arguments is wrong.
+
+    Example:
+        >>> stylegan2.upfirdn2d(torch.ones(1, 1, 4, 4), torch.ones(2, 2), up=2, pad=(1, 0)).shape
+        torch.Size([1, 1, 8, 8])
     """
     refuse_non_tensor("upfirdn2d", "input", input)
     refuse_non_tensor("upfirdn2d", "kernel", kernel)

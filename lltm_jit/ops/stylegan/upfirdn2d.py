@@ -1,13 +1,14 @@
-"""upfirdn2d: resampling of images with a finite filter, and what is made of it.
+"""upfirdn2d: resampling of images with a finite filter, and functions based on it.
 
-On each axis: ``up - 1`` zeros after every sample, padding (negative values crop), a finite
-convolution without padding of its own, and every ``down``-th result from the first on.
+On each axis it inserts ``up - 1`` zeros after every sample, pads with zeros (or crops, if the
+padding is negative), convolves with the filter without further padding, and keeps every
+``down``-th result, starting with the first.
 
 Source of the maths: P. P. Vaidyanathan, "Multirate Systems and Filter Banks" (1993), for the
 polyphase form; Karras et al., "Analyzing and Improving the Image Quality of StyleGAN" (2020), for
 the paddings of ``upsample2d``, ``downsample2d`` and ``filter2d``.
 
-Sizes: N is the batch size, C the channels, H and W height and width of an image.
+Sizes: N is the batch size, C the number of channels, H and W are the height and width of an image.
 """
 
 from __future__ import annotations
@@ -54,34 +55,42 @@ def upfirdn2d(
     gain: float = 1,
     impl: str = "cuda",
 ) -> Tensor:
-    """Upsample with zeros, pad, filter and downsample a batch of images.
+    """Upsample a batch of images with zeros, pad, filter, and downsample it.
 
-    See :mod:`lltm_jit.ops.stylegan.upfirdn2d` for the steps. With F the taps of the filter on an
-    axis, the result has ``(in * up + before + after - F) // down + 1`` elements there.
+    On each axis it inserts ``up - 1`` zeros after every sample, pads with zeros (or crops, if the
+    padding is negative), convolves with the filter, and keeps every ``down``-th result. With F
+    taps on an axis the result has ``(in * up + before + after - F) // down + 1`` elements there.
+
+    Source of the maths: P. P. Vaidyanathan, "Multirate Systems and Filter Banks" (1993).
 
     Args:
-        x: (N, C, H, W) of any strides; half, bfloat16, float or double. The 16-bit types are
+        x: (N, C, H, W) of any strides, in half, bfloat16, float or double. 16-bit types are
             computed in float, and rounded once.
-        f: (taps,) for both axes, one after the other, or (taps_y, taps_x); on the device of ``x``,
-            of any of its dtypes; ``None`` for one tap of 1. It gets no gradient.
-        up: how many samples become of one: a number, or [x, y].
-        down: of how many samples one is kept: a number, or [x, y].
+        f: the filter: (taps,) for a separable one, applied to both axes, or (taps_y, taps_x). It
+            is on the device of ``x``, in any of the dtypes above, and gets no gradient. ``None``
+            is a single tap of 1.
+        up: upsampling factor: a number, or [x, y].
+        down: downsampling factor: a number, or [x, y].
         padding: zeros around the upsampled image, negative to crop: a number, [x, y], or
             [x0, x1, y0, y1].
-        flip_filter: whether the filter is used as it stands, a correlation; else it is turned
-            round, a convolution.
-        gain: multiplies the result.
-        impl: ``"cuda"`` for the kernels, on the CPU too, or ``"ref"`` for plain PyTorch.
+        flip_filter: if true, correlate with the filter; if false, convolve.
+        gain: factor of the result.
+        impl: ``"cuda"`` for the kernels, which also run on the CPU; ``"ref"`` for plain PyTorch.
 
     Returns:
-        (N, C, H', W'), of the dtype of ``x``; channels_last where ``x`` is. Differentiable any
-        number of times with respect to ``x``.
+        (N, C, H', W') in the dtype of ``x``, channels_last if ``x`` is. Differentiable any number
+        of times in ``x``.
 
     Raises:
-        RuntimeError: if a shape, dtype or device does not fit, the filter is larger than the
+        RuntimeError: if a shape, dtype or device does not match, the filter is larger than the
             padded image, or ``f`` requires a gradient.
         ValueError: if ``up``, ``down``, ``padding`` or ``impl`` is none of the above.
-        TypeError: if ``x`` or ``f`` is no tensor.
+        TypeError: if ``x`` or ``f`` is not a tensor.
+
+    Example:
+        >>> x = torch.tensor([[[[1.0, 2.0]]]])
+        >>> upfirdn2d(x, torch.ones(1, 2), up=[2, 1], padding=[1, 0, 0, 0])
+        tensor([[[[1., 1., 2., 2.]]]])
     """
     up, down = pair("upfirdn2d", "up", up), pair("upfirdn2d", "down", down)
     return _run(x, f, up, down, sides_of("upfirdn2d", padding), flip_filter, gain, impl)
@@ -121,23 +130,27 @@ def setup_filter(
     gain: float = 1,
     separable: bool | None = None,
 ) -> Tensor:
-    """Make a filter for the other functions here.
+    """Make a filter for the resampling functions.
 
     Args:
-        f: its taps: (taps_y, taps_x), or (taps,); a number or ``None`` is one tap. Never changed.
-        device: of the result.
-        normalize: whether it is divided by the sum of its taps.
-        flip_filter: whether it is turned round.
-        gain: of the filter over a whole image.
-        separable: whether a 1-D filter stays 1-D, else it becomes its outer product with itself. By
-            default it stays from 8 taps on.
+        f: the taps: (taps_y, taps_x) or (taps,). A number or ``None`` is a single tap.
+        device: the device of the result.
+        normalize: whether to divide by the sum of the taps.
+        flip_filter: whether to reverse the filter on both axes.
+        gain: factor of the whole two-dimensional filter.
+        separable: whether a 1-D filter stays 1-D; if not, it becomes its outer product with
+            itself. By default it stays 1-D if it has at least 8 taps.
 
     Returns:
-        Float tensor, (taps_y, taps_x) or (taps,).
+        Float tensor of shape (taps_y, taps_x) or (taps,).
 
     Raises:
-        ValueError: if the filter has more than two dimensions, or no taps, or is 2-D and to be
-            separable, or separable with a negative gain.
+        ValueError: if the filter has more than two dimensions or no taps, if it is 2-D but
+            ``separable`` is true, or if it is separable and ``gain`` is negative.
+
+    Example:
+        >>> setup_filter([1, 3, 3, 1]).sum()
+        tensor(1.)
     """
     taps = torch.as_tensor(1.0 if f is None else f, dtype=torch.float32).detach()
     if taps.ndim > 2 or taps.numel() == 0:
@@ -151,7 +164,7 @@ def setup_filter(
         separable = taps.ndim == 1 and taps.numel() >= 8
     if separable and taps.ndim == 2:
         raise ValueError(
-            "setup_filter(): expected f to have 1 dimension, as it is to be separable, "
+            "setup_filter(): expected f to have 1 dimension for a separable filter, "
             f"but got shape {list(taps.shape)}"
         )
     if taps.ndim == 1 and not separable:
@@ -176,14 +189,15 @@ def filter2d(
     gain: float = 1,
     impl: str = "cuda",
 ) -> Tensor:
-    """Filter a batch of images, whose size stays: :func:`upfirdn2d` without factors.
+    """Filter a batch of images and keep its size.
 
     Args:
         x, f, flip_filter, gain, impl: see :func:`upfirdn2d`.
-        padding: more than the padding that keeps the size; a number, [x, y] or [x0, x1, y0, y1].
+        padding: in addition to the padding that keeps the size; a number, [x, y] or
+            [x0, x1, y0, y1].
 
     Returns:
-        (N, C, H, W), larger by the padding.
+        (N, C, H, W), plus ``padding``.
 
     Raises:
         RuntimeError, ValueError, TypeError: as :func:`upfirdn2d`.
@@ -204,14 +218,18 @@ def upsample2d(
 
     Args:
         x, f, up, flip_filter, impl: see :func:`upfirdn2d`.
-        padding: of the result, more than what makes it ``up`` times as large.
-        gain: multiplies the result, beside the ``up_x * up_y`` that keeps its brightness.
+        padding: of the result, in addition to the padding that makes it ``up`` times as large.
+        gain: factor of the result, in addition to the ``up_x * up_y`` that keeps its brightness.
 
     Returns:
-        (N, C, H * up_y, W * up_x), larger by the padding.
+        (N, C, H * up_y, W * up_x), plus ``padding``.
 
     Raises:
         RuntimeError, ValueError, TypeError: as :func:`upfirdn2d`.
+
+    Example:
+        >>> upsample2d(torch.ones(1, 1, 8, 8), setup_filter([1, 3, 3, 1])).shape
+        torch.Size([1, 1, 16, 16])
     """
     up = pair("upsample2d", "up", up)
     gain = gain * up[0] * up[1]
@@ -227,14 +245,14 @@ def downsample2d(
     gain: float = 1,
     impl: str = "cuda",
 ) -> Tensor:
-    """Reduce a batch of images ``down`` times; see :func:`upfirdn2d`.
+    """Shrink a batch of images ``down`` times; see :func:`upfirdn2d`.
 
     Args:
         x, f, down, flip_filter, gain, impl: see :func:`upfirdn2d`.
-        padding: of ``x``, more than what makes the result ``down`` times smaller.
+        padding: of ``x``, in addition to the padding that makes the result ``down`` times smaller.
 
     Returns:
-        (N, C, H // down_y, W // down_x), larger by the padding.
+        (N, C, H // down_y, W // down_x), plus what ``padding`` adds.
 
     Raises:
         RuntimeError, ValueError, TypeError: as :func:`upfirdn2d`.

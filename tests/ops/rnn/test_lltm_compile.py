@@ -149,7 +149,7 @@ def test_compiled_autograd(device):
     expected = step()
     with torch._dynamo.config.patch(compiled_autograd=True):
         torch.testing.assert_close(torch.compile(step, backend="aot_eager")(), expected)
-    refusal = "LltmCellBackward: compiled autograd takes .* use torch.compile there"
+    refusal = "LltmCellBackward: compiled autograd supports .* use torch.compile for it"
     with (
         torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")),
         pytest.raises(NotImplementedError, match=refusal),

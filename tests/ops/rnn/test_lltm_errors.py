@@ -164,7 +164,7 @@ def test_the_tutorials_forward_takes_the_state_as_a_pair():
         pair, lltm_forward(input, weights, bias, old_h, old_cell), strict=True
     ):
         torch.testing.assert_close(actual, expected, rtol=0, atol=0)
-    with pytest.raises(TypeError, match=r"^lltm_forward\(\): got old_cell beside a state pair"):
+    with pytest.raises(TypeError, match=r"^lltm_forward\(\): got both old_cell and a state pair"):
         lltm_forward(input, (old_h, old_cell), weights, bias, old_cell)
 
 
@@ -232,7 +232,7 @@ def test_bad_input_of_backward(case):
 
 def test_state_given_twice():
     input, weights, bias, old_h, old_cell = cell_inputs()
-    with pytest.raises(TypeError, match="got old_cell beside a state pair"):
+    with pytest.raises(TypeError, match="got both old_cell and a state pair"):
         lltm_cell(input, (old_h, old_cell), weights, bias, old_cell)
 
 

@@ -264,8 +264,8 @@ def test_errors(way):
     ("named", "message"),
     [
         ({"lengths": [1, 2]}, r"lengths to have shape \[batch\] = \[3\], but got \[2\]"),
-        ({"lengths": [1, 5, 2]}, "lengths from 0 to 4, the steps of input, but got 5"),
-        ({"lengths": [1, -1, 2]}, "lengths from 0 to 4, the steps of input, but got -1"),
+        ({"lengths": [1, 5, 2]}, "lengths from 0 to 4, the number of steps, but got 5"),
+        ({"lengths": [1, -1, 2]}, "lengths from 0 to 4, the number of steps, but got -1"),
         ({"lengths": torch.ones(3)}, "lengths to be whole numbers, but got dtype torch.float32"),
         ({"reset": X}, r"reset to have shape \[steps, batch\] = \[4, 3\], but got \[4, 3, 5\]"),
     ],
@@ -292,5 +292,5 @@ def test_errors_of_the_constructor(named, message):
 
 def test_a_packed_sequence_takes_no_lengths():
     packed = pack_sequence([torch.zeros(4, 5)])
-    with pytest.raises(ValueError, match="a packed input takes no lengths and no reset"):
+    with pytest.raises(ValueError, match="a packed input takes neither lengths nor reset"):
         lltm_jit.LSTM(5, 7)(packed, lengths=[4])

@@ -233,7 +233,7 @@ def test_setup_filter():
         (
             [[1.0]],
             {"separable": True},
-            "1 dimension, as it is to be separable, but got shape [1, 1]",
+            "1 dimension for a separable filter, but got shape [1, 1]",
         ),
     ],
 )

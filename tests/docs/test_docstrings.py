@@ -1,0 +1,98 @@
+"""Public names have docstrings that name every argument, and whose examples run."""
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import lltm_jit
+from lltm_jit import ops
+from lltm_jit.jit import wheel
+from lltm_jit.ops.rnn.layer import RecurrentLayer
+from lltm_jit.ops.rnn.own_cell import OwnCell
+from lltm_jit.ops.stylegan import implementation, resample_modules
+
+ROOT = Path(__file__).parents[2]
+MODULES = [lltm_jit, lltm_jit.functional] + [
+    importlib.import_module(found.name)
+    for found in pkgutil.iter_modules(ops.__path__, "lltm_jit.ops.")
+    if not found.name.rpartition(".")[2].startswith("_") and not found.ispkg
+]
+MORE = [
+    implementation,
+    wheel.arguments,
+    RecurrentLayer,
+    OwnCell,
+    resample_modules.Filter2d,
+    resample_modules.Upsample2d,
+    resample_modules.Downsample2d,
+]
+
+
+def public():
+    """The functions and classes that modules name in ``__all__``, once each."""
+    found = {id(value): value for value in MORE}
+    for module in MODULES:
+        for name in module.__all__:
+            value = getattr(module, name)
+            if inspect.isfunction(value) or inspect.isclass(value):
+                found[id(value)] = value
+    return sorted(found.values(), key=lambda value: f"{value.__module__}.{value.__qualname__}")
+
+
+def name_of(value):
+    return f"{value.__module__}.{value.__qualname__}".removeprefix("lltm_jit.")
+
+
+def methods(value):
+    """The public ones of a class of our own, and its `forward`."""
+    if not inspect.isclass(value):
+        return []
+    own = [cls for cls in value.__mro__ if cls.__module__.startswith("lltm_jit")]
+    names = {name for cls in own for name, each in vars(cls).items() if inspect.isfunction(each)}
+    return [getattr(value, name) for name in sorted(names) if not name.startswith("_")]
+
+
+def parameters(value):
+    """Those that a caller gives."""
+    signature = inspect.signature(value.__init__ if inspect.isclass(value) else value)
+    return [name for name in signature.parameters if name not in ("self", "args", "kwargs")]
+
+
+@pytest.mark.parametrize("value", public(), ids=name_of)
+def test_arguments_and_results_are_documented(value):
+    text = inspect.getdoc(value)
+    assert text
+    arguments = "".join(re.findall(r"^Args:\n(.*?)(?=^\S|\Z)", text, re.MULTILINE | re.DOTALL))
+    named = re.findall(r"^ +([\w, ]+):", arguments, re.MULTILINE)
+    elsewhere = re.search(r"rguments(, parameters and call)? are\s+those of", text)
+    is_record = inspect.isclass(value) and not issubclass(value, torch.nn.Module)
+    if not (elsewhere or is_record or "without parameters" in text):
+        known = {name.strip() for names in named for name in names.split(",")}
+        assert set(parameters(value)) <= known
+    if inspect.isfunction(value) and value.__annotations__.get("return") not in (None, "None"):
+        has_result = re.search(r"^Returns:|^Return |\bReturn\b|``with`` block", text, re.MULTILINE)
+        assert has_result
+    for method in methods(value):
+        assert inspect.getdoc(method), f"{method.__qualname__} has no docstring"
+
+
+@pytest.mark.parametrize("value", public(), ids=name_of)
+def test_examples_run(value, monkeypatch):
+    monkeypatch.chdir(ROOT)  # where they find a header
+    names = {**vars(ops), **vars(inspect.getmodule(value)), "torch": torch, "lltm_jit": lltm_jit}
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
+    for test in finder.find(value, name_of(value), globs=names):
+        runner.run(test)
+    assert runner.summarize(verbose=False).failed == 0
+
+
+def test_that_examples_are_found():
+    """A function without an example is one that compiles, watches or describes."""
+    shown = [name_of(value) for value in public() if ">>> " in (inspect.getdoc(value) or "")]
+    assert len(shown) > 30
