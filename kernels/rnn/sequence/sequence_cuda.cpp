@@ -178,12 +178,11 @@ bool rows_fit(const SequenceForwardArgs& args) {
   return fit.all(args.gates, args.output, args.saved_gates) && fit(args.old_h) &&
          fit(args.weights, 0, args.weights_stride);
 }
-// The weights are read one by one.
 bool rows_fit(const SequenceBackwardArgs& args) {
   const RowsFit fit(args);
   return fit.all(args.grad_output, args.gates, args.output, args.saved_gates, args.grad_gates,
                  args.grad_hidden) &&
-         fit(args.old_h);
+         fit(args.old_h) && fit(args.weights, 0, args.weights_stride);
 }
 
 VariantRequest shape_request(const CudaCell& cell, const SequenceSizes& sizes,

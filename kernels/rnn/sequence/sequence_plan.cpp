@@ -20,6 +20,10 @@ constexpr double kExchange = 250, kExchangeOfBlock = 10;
 constexpr double kCell = 150, kElement = 15;  // and of a gate's element
 constexpr double kFloatCell = 300;
 constexpr double kSplit = 20;  // for each other warp of a group
+constexpr double kPart = 4;    // for each block, of parts of sums
+// One block has nothing to wait for: what clusters do meanwhile comes to its step. That is an element's
+// derivative; warps that share k have the less of a quarter of an SM.
+constexpr double kDerivative = 300, kSplitOfBlock = 250;
 // A step by itself: the product and the kernel after it, launched within a graph; and multiply-adds a cycle
 // of both, at large batches.
 constexpr double kLaunches = 9000, kLibrary = 60000, kFloatLibrary = 17000;
@@ -35,16 +39,32 @@ int clusters_at_once(int blocks, const SequenceGpu& gpu) {
   return std::max(1, on_h200 * gpu.sms / 132);
 }
 
+// Of clusters backward, Note [Parts of sums] (cuda/gradients.cuh).
+bool sends_parts(SequencePass pass, const SequenceShape& shape) {
+  return pass == SequencePass::Backward && shape.blocks > 1;
+}
+
+// What a warp multiplies: tiles of k, and sums for each of them.
+struct WarpProducts {
+  int tiles, sums;
+};
+WarpProducts warp_products(const SequenceSizes& sizes, SequencePass pass,
+                           const SequenceShape& shape) {
+  if (sends_parts(pass, shape)) return {shape.own_tiles(sizes.gates), shape.output_tiles()};
+  return {shape.tiles_of_warp(), sizes.gates};
+}
+
 // Registers of a thread beside those of weights.
-int registers_beside(const SequenceSizes& sizes, SequencePass pass, int rows) {
-  const int elements = rows == 4 ? 2 : 4, row_tiles = rows == 16 ? 2 : 1;
-  const int sums = 4 * sizes.gates * row_tiles;
-  const int of_cell = pass == SequencePass::Forward
-                          ? sizes.gates * elements
-                          : elements * sizes.states * (sizes.gates + sizes.states - 1);
+int registers_beside(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape) {
+  const int elements = shape.elements();
+  const int of_derivative = elements * sizes.states * (sizes.gates + sizes.states - 1);
+  const int of_cell = pass == SequencePass::Forward ? sizes.gates * elements : of_derivative;
   const int apart = sizes.adds_gates ? 0 : sizes.gates * elements;
   const int of_floats = sizes.type == ElementType::Float ? 24 : 0;  // while they are split
-  return 44 + sums + of_cell + apart + of_floats + 2 * sizes.parameters;
+  const int beside = of_cell + apart + of_floats + 2 * sizes.parameters;
+  // The derivative is not there yet while parts of sums are made.
+  if (sends_parts(pass, shape)) return 64 + 8 * (shape.row_tiles() - 1) + beside;
+  return 44 + 4 * sizes.gates * shape.row_tiles() + beside;
 }
 
 int tiles_in_registers(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape) {
@@ -52,7 +72,8 @@ int tiles_in_registers(const SequenceSizes& sizes, SequencePass pass, const Sequ
   constexpr int kRegistersOfLanes = 16384 / 32, kMost = 255;
   const int warps = (shape.warps() + 3) / 4;
   const int of_thread = std::min(kMost, kRegistersOfLanes / warps / 8 * 8);
-  return (of_thread - registers_beside(sizes, pass, shape.rows)) / (2 * shape.bytes * sizes.gates);
+  return (of_thread - registers_beside(sizes, pass, shape)) /
+         (2 * shape.bytes * warp_products(sizes, pass, shape).sums);
 }
 
 int shared_bytes(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape) {
@@ -63,24 +84,27 @@ int shared_bytes(const SequenceSizes& sizes, SequencePass pass, const SequenceSh
 
 double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape,
                  const SequenceGpu& gpu) {
-  const int arrays = pass == SequencePass::Forward ? 1 : sizes.gates;
-  const double received =
-      double(shape.bytes) * arrays * shape.tiles() * SequenceShape::kUnits * shape.rows;
+  const double received = double(shape.bytes) * shape.tiles() * SequenceShape::kUnits * shape.rows;
   const double exchange =
       shape.blocks == 1 ? kBarrier
                         : kExchange + kExchangeOfBlock * shape.blocks + received / kExchangedBytes;
   const int warps = (shape.warps() + 3) / 4;
-  const int sums = sizes.gates * shape.row_tiles();
+  const auto of_warp = warp_products(sizes, pass, shape);
+  const int sums = of_warp.sums * shape.row_tiles();
   const double product = shape.bytes == 4 ? kFloatProduct : kProduct;
-  const double products = shape.tiles_of_warp() * std::max(product * warps * sums, kProductLatency);
-  const double weights = shape.weight_bytes(sizes.gates) / kSharedBytes;
-  const double cell = (shape.bytes == 4 ? kFloatCell : kCell) +
-                      kElement * shape.elements() * sizes.gates +
-                      kSplit * (shape.splits - 1) * shape.row_tiles();
+  const double products = of_warp.tiles * std::max(product * warps * sums, kProductLatency);
+  const double weights = shape.weight_bytes(of_warp.sums) / kSharedBytes;
+  const double parts = sends_parts(pass, shape) ? kBarrier + kPart * shape.blocks
+                                                : kSplit * (shape.splits - 1) * shape.row_tiles();
+  const double cell =
+      (shape.bytes == 4 ? kFloatCell : kCell) + kElement * shape.elements() * sizes.gates;
+  const double alone = shape.blocks > 1 ? 0
+                                        : kSplitOfBlock * (shape.splits - 1) +
+                                              (pass == SequencePass::Backward ? kDerivative * shape.elements() : 0);
   const int64_t clusters = (sizes.batch_size + shape.rows - 1) / shape.rows;
   const int at_once = clusters_at_once(shape.blocks, gpu);
   const auto turns = static_cast<double>((clusters + at_once - 1) / at_once);
-  return turns * (exchange + products + weights + cell);
+  return turns * (exchange + products + weights + parts + cell + alone);
 }
 
 double cycles_of_steps(const SequenceSizes& sizes) {
@@ -113,7 +137,7 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePas
         }
         const int in_registers = tiles_in_registers(sizes, pass, shape);
         if (in_registers < 1) continue;
-        shape.shared_tiles = std::max(0, shape.tiles_of_warp() - in_registers);
+        shape.shared_tiles = std::max(0, warp_products(sizes, pass, shape).tiles - in_registers);
         if (shared_bytes(sizes, pass, shape) > gpu.shared_bytes) continue;
         const double cycles = cycles_of(sizes, pass, shape, gpu);
         if (cycles < best.cycles) best = {true, shape, cycles};

@@ -282,7 +282,7 @@ class RecurrentLayer(nn.Module):
                 outputs.append(output)
                 ends.append(end)
             x = torch.cat(outputs, 2) if self.bidirectional else outputs[0]
-        return x, [torch.stack(tensors) for tensors in zip(*ends, strict=True)]
+        return x, [_stacked(tensors) for tensors in zip(*ends, strict=True)]
 
     def _direction(
         self, x: Tensor, suffix: str, states: list[Tensor] | None, steps: Steps
@@ -364,3 +364,10 @@ class RecurrentLayer(nn.Module):
             if (value := getattr(self, name)) != default:
                 words.append(f"{name}={value}")
         return ", ".join(words)
+
+
+def _stacked(tensors: Sequence[Tensor]) -> Tensor:
+    """torch.stack(), without a copy of a single one; it is no view that detach_() would refuse."""
+    if len(tensors) > 1:
+        return torch.stack(tensors)
+    return torch.ops.aten._unsafe_view.default(tensors[0], [1, *tensors[0].shape])

@@ -40,6 +40,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def("warps", [](const SequenceShape& shape) { return shape.warps(); })
       .def("tiles", [](const SequenceShape& shape) { return shape.tiles(); })
       .def("tiles_of_warp", [](const SequenceShape& shape) { return shape.tiles_of_warp(); })
+      .def("own_tiles", &SequenceShape::own_tiles)
+      .def("output_tiles", &SequenceShape::output_tiles)
       .def("shared_bytes",
            [](const SequenceShape& shape, const SequenceSizes& sizes, SequencePass pass) {
              return pass == SequencePass::Forward

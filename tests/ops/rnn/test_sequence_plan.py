@@ -123,8 +123,12 @@ def test_what_is_planned_can_run(plans, cell, type, name):
         assert shape.groups <= 15
         assert shape.bytes == (4 if type == "float" else 2)
         assert shape.shared_bytes(of, way) <= gpu(plans, name).shared_bytes
-        in_registers = shape.tiles_of_warp() - shape.shared_tiles
-        assert 0 < in_registers <= shape.tiles_of_warp()
-        weights = 2 * shape.bytes * of.gates * in_registers
+        # Tiles of k that a warp multiplies, and the sums that each of them is added to.
+        tiles, sums = shape.tiles_of_warp(), of.gates
+        if way == plans.Pass.backward and shape.blocks > 1:
+            tiles, sums = shape.own_tiles(of.gates), shape.output_tiles()
+        in_registers = tiles - shape.shared_tiles
+        assert 0 < in_registers <= tiles
+        weights = 2 * shape.bytes * sums * in_registers
         assert weights < min(255, 65536 // (32 * shape.warps()))
     assert seen > 50

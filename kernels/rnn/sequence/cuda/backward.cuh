@@ -1,14 +1,14 @@
 // The backward pass of a sequence in one launch: the gradients of the gates.
 //
-// The gradient of a step's output is that of the gates of the step after, times the weights. So the blocks
-// exchange the gradients of the gates, and each has the weights whose columns are its units. What the
-// derivative of a step needs but the gradients, a warp computes while it waits for those.
+// The gradient of a step's output is that of the gates of the step after, times the weights; gradients.cuh
+// brings it to those who need it. What the derivative of a step needs but the gradients, a warp computes while
+// it waits for those.
 #pragma once
 
 #include "core/cuda/launch.cuh"
 #include "rnn/sequence/cell.h"
-#include "rnn/sequence/cuda/exchange.cuh"
 #include "rnn/sequence/cuda/gate_float.cuh"
+#include "rnn/sequence/cuda/gradients.cuh"
 #include "rnn/sequence/sequence.h"
 
 namespace lltm_jit {
@@ -20,14 +20,14 @@ class BackwardThread {
   static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
   static constexpr int kParameters = CellTraits<Cell>::kParameters;
   static constexpr int kElements = kShape.elements(), kWords = kShape.words();
-  static constexpr int kRowTiles = kShape.row_tiles();
   static constexpr int kHalves = kElements == 2 ? 1 : 2;  // units that a lane's elements are of
   static constexpr bool kAdds = CellAddsGates<Cell>::value, kCluster = kShape.blocks > 1;
-  using Weights = WarpWeights<Shape, scalar_t, kGates, kGates>;
+  using Gradients = std::conditional_t<kCluster, ClusterGradients<Shape, scalar_t, kGates>,
+                                       BlockGradients<Shape, scalar_t, kGates>>;
   static constexpr int kBytes = kShape.bytes;
   static_assert(kBytes == sizeof(scalar_t));
   using T = GateNumber<scalar_t>;
-  using Packs = Words<kWords>[kGates];
+  using Packs = typename Gradients::Packs;
   // What a step's gradients come from but those of its results: its derivative, and the gradient of its
   // output from outside.
   struct Prepared {
@@ -42,9 +42,7 @@ class BackwardThread {
   static constexpr int kOldOutput = kPacks - 1;
 
   // Shared memory.
-  static constexpr int kSums = 2 * kShape.operand_bytes(kGates);
-  static constexpr int kWeights = kSums + kShape.sum_bytes(1);
-  static constexpr int kRing = kWeights + kShape.weight_bytes(kGates);
+  static constexpr int kRing = Gradients::kBytes;
   static constexpr int kBarriers = kRing + kShape.ring_bytes(kPacks, kFloats);
 
  public:
@@ -56,10 +54,8 @@ class BackwardThread {
         rows_(static_cast<int>(args.batch_size)),
         hidden_(static_cast<int>(keep(static_cast<uint32_t>(args.hidden_size)))),
         steps_(static_cast<int>(args.steps)),
-        exchange_(lane_, shared, shared + kBarriers),
-        weights_(lane_, shared + kWeights,
-                 [&](int gate, int unit, int k) { return load_tile(gate, unit, k); }),
-        group_sum_(lane_, shared + kSums),
+        gradients_(lane_, shared, shared + kBarriers,
+                   [&](int gate, int unit, int k) { return load_tile(gate, unit, k); }),
         ring_(lane_, shared + kRing),
         controls_(lane_, args.control + (args.steps - 1) * args.control_step_stride,
                   -args.control_step_stride, args.steps, args.batch_size),
@@ -84,28 +80,33 @@ class BackwardThread {
     begin();
     for (int turn = 0; turn < steps_; ++turn) run_turn(turn);
     float grad_h[kElements];
-    if (args_.grad_old_h) receive(steps_, grad_h, [] {});
+    if (args_.grad_old_h && receives()) gradients_.receive(steps_, grad_h, [] {});
     if (lane_.finishes()) {
       if constexpr (!kCluster) write_gradients();
       write_state(grad_h);
     }
-    exchange_.finish();
+    gradients_.finish();
   }
 
  private:
   // Of the weights' transpose.
-  __device__ __forceinline__ typename Weights::Tile load_tile(int gate, int unit, int k) const {
+  __device__ __forceinline__ typename Gradients::Tile load_tile(int gate, int unit, int k) const {
     const int64_t stride = args_.weights_stride;
-    const bool exist = unit < hidden_ && k < hidden_;
-    typename Weights::Tile tile;
-    if constexpr (kBytes == 2) {
+    typename Gradients::Tile tile;
+    if constexpr (kBytes == 2) {  // of four units each, and of k and k + 2, as the transpose has them
+      const int row = lane_.lane / 4 / 2 * 4 + lane_.lane / 4 % 2, column = lane_.lane % 4 * 4;
+      const int from_unit = unit - row + column, from_k = k - column + row;
       const auto* from = static_cast<const uint16_t*>(args_.weights) +
-                         (int64_t(gate) * hidden_ + k) * stride + unit;
+                         (int64_t(gate) * hidden_ + from_k) * stride + from_unit;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        tile.value[i] = load_weight_pair(from + i / 2 * 2 * stride + i % 2 * 2, stride, exist);
+      for (int i = 0; i < 2; ++i) {
+        const bool exist = from_unit < hidden_ && from_k + 2 * i < hidden_;
+        const auto four = transpose<scalar_t>(load_weights<2>(from + 2 * i * stride, exist));
+        tile.value[2 * i] = four.value[0];
+        tile.value[2 * i + 1] = four.value[1];
       }
     } else {
+      const bool exist = unit < hidden_ && k < hidden_;
       const auto* from = static_cast<const uint32_t*>(args_.weights) +
                          (int64_t(gate) * hidden_ + k) * stride + unit;
 #pragma unroll
@@ -117,7 +118,7 @@ class BackwardThread {
   }
 
   __device__ __forceinline__ void begin() {
-    exchange_.clear();
+    gradients_.clear();
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       grad_state_[0][e] = elements_.template read<scalar_t>(args_.grad_new_h, 0, e);
@@ -139,7 +140,7 @@ class BackwardThread {
       }
     }
     for (int i = 0; i < SequenceShape::kStages - 1; ++i) bring(i);
-    exchange_.start();
+    gradients_.start();
   }
 
   __device__ __forceinline__ void bring(int turn) {
@@ -225,63 +226,27 @@ class BackwardThread {
     bring(turn + SequenceShape::kStages - 1);
   }
 
-  // What the gates of the turn before give to this turn's output, in warps that finish.
-  template <typename Meanwhile>
-  __device__ __forceinline__ void receive(int turn, float (&grad_h)[kElements],
-                                          const Meanwhile& meanwhile) {
-    typename Weights::Sums products;
-#pragma unroll
-    for (int n = 0; n < kRowTiles; ++n) {
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) products[n][g][i] = 0;
-      }
-    }
-    if (turn > 0) exchange_.wait(turn - 1);
-    const uint32_t operands = exchange_.operands(turn - 1);
-    if constexpr (kCluster) {
-      weights_.multiply(products, operands);
-    } else {
-      weights_.multiply(products, operands, meanwhile);
-    }
-    float sums[kRowTiles][1][kElements];
-#pragma unroll
-    for (int n = 0; n < kRowTiles; ++n) {
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-        const auto of_gate = [&](int g) {
-          const auto& four = products[n][g];
-          const float upper = four[e], lower = four[(e + 2) % 4];
-          return kElements == 4 || lane_.lane % 4 < 2 ? upper : lower;
-        };
-        sums[n][0][e] = of_gate(0);
-#pragma unroll
-        for (int g = 1; g < kGates; ++g) sums[n][0][e] += of_gate(g);
-      }
-    }
-    group_sum_(sums);
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) grad_h[e] = sums[0][0][e];
-  }
+  // In a block all warps make the sums of those that finish.
+  __device__ __forceinline__ bool receives() const { return !kCluster || lane_.finishes(); }
 
   __device__ __forceinline__ void run_turn(int turn) {
     Prepared prepared;
     if constexpr (kCluster) prepare(turn, &prepared);
     controls_.read_ahead(turn);
     float grad_h[kElements];
-    receive(turn, grad_h, [&] {  // one block: while the tensor cores work
-      prepare(turn, &prepared);
-      if (lane_.finishes()) write_gradients(turn > 0);
-    });
+    if (receives()) {
+      gradients_.receive(turn, grad_h, [&] {  // one block: while the tensor cores work
+        prepare(turn, &prepared);
+        if (lane_.finishes()) write_gradients(turn > 0);
+      });
+    }
     if (lane_.finishes()) {
       finish(grad_h, prepared);
-      if (turn + 1 < steps_ || args_.grad_old_h) send(turn);
-      if (kCluster && turn > 0 && threadIdx.x == 0) exchange_.expect(turn - 1);
-      if constexpr (kCluster) write_gradients();
+      put(turn);
     }
+    if (!kCluster || turn + 1 < steps_ || args_.grad_old_h) gradients_.spread(turn);
+    if (kCluster && lane_.finishes()) write_gradients();
     controls_.advance();
-    if constexpr (!kCluster) __syncthreads();
   }
 
   // From what the gates give to the output's gradient: the gradients of the step's gates, and what goes on to
@@ -320,7 +285,7 @@ class BackwardThread {
     }
   }
 
-  __device__ __forceinline__ void send(int turn) const {
+  __device__ __forceinline__ void put(int turn) const {
     // Units that do not exist are no numbers that weights of zero could cancel for sure.
     const bool zero = lane_.pack_unit() >= hidden_ || controls_.pack_resets();
     Packs packs;
@@ -329,7 +294,7 @@ class BackwardThread {
 #pragma unroll
       for (int i = 0; i < kWords; ++i) packs[g].value[i] = zero ? 0 : packs_[g].value[i];
     }
-    exchange_.send(turn, packs);
+    gradients_.put(turn, packs);
   }
 
   // Of the turn that has been finished last, if any has.
@@ -371,9 +336,7 @@ class BackwardThread {
   const SequenceBackwardArgs& args_;
   int rows_, hidden_, steps_;
   Lane<Shape> lane_;
-  Exchange<Shape, kGates> exchange_;
-  Weights weights_;
-  GroupSum<Shape, 1> group_sum_;
+  Gradients gradients_;
   Ring<Shape, kPacks, kFloats> ring_;
   Controls<Shape, kControls> controls_;
   Elements<Shape> elements_;

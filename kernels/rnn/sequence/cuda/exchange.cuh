@@ -117,6 +117,12 @@ class Exchange {
       }
     }
   }
+  // Sends words to a place in a block's operand of a step.
+  template <int kCount>
+  __device__ __forceinline__ void send_part(int step, int block, uint32_t place,
+                                            const Words<kCount>& words) const {
+    send_to(block, operands(step) + place, barriers_ + 8 * (step & 1), words);
+  }
   // Once a step, by one thread: the barrier of what has been waited for is to count again.
   __device__ __forceinline__ void expect(int step) const {
     if constexpr (kCluster) {

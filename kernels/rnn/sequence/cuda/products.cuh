@@ -1,7 +1,6 @@
 // The products of the weights that a warp holds, and the sums of the warps of a group.
 #pragma once
 
-#include "core/cuda/mma.cuh"
 #include "rnn/sequence/cuda/lanes.cuh"
 
 namespace lltm_jit {
@@ -34,43 +33,50 @@ __device__ __forceinline__ void add_product(float (&sums)[4], const Words<4>& a,
 #undef LLTM_JIT_MMA
 }
 
-__device__ __forceinline__ void add_tf32_product(float (&sums)[4], const uint32_t (&a)[4],
-                                                 const uint32_t (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-// Of floats: a has four numbers of k of one row, then of the row eight further on. Note [Single precision on
-// tensor cores] has the method.
+// Note [Floats in three parts]
+// A float is the sum of three numbers of bfloat16, whose eight bits each are all that it has. Of the nine
+// products of parts, the three smallest are below the last bit. That takes half as long as with the parts of
+// Note [Single precision on tensor cores], whose products are of 8 k rather than of 16.
+struct FloatPair {
+  uint32_t high, middle, low;
+  __device__ __forceinline__ FloatPair(uint32_t first, uint32_t second) {
+    high = take(first, second);
+    middle = take(first, second);
+    low = __byte_perm(first, second, 0x7632);
+  }
+
+ private:
+  // The upper halves, which are taken away.
+  static __device__ __forceinline__ uint32_t take(uint32_t& first, uint32_t& second) {
+    const uint32_t halves = __byte_perm(first, second, 0x7632);
+    const auto rest = [](uint32_t x) {
+      return __float_as_uint(__uint_as_float(x) - __uint_as_float(x & 0xffff0000u));
+    };
+    first = rest(first);
+    second = rest(second);
+    return halves;
+  }
+};
+// a has four numbers of k of one row, then of the row eight further on.
 template <typename scalar_t>
 __device__ __forceinline__ void add_product(float (&sums)[4], const Words<8>& a,
                                             const Words<4>& b) {
-  uint32_t high_a[2][4], low_a[2][4], high_b[2][2], low_b[2][2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      // Split at each step: there are no registers for the parts of all weights.
-      const SplitFloat split(__uint_as_float(keep(a.value[j % 2 * 4 + 2 * i + j / 2])));
-      high_a[i][j] = split.high;
-      low_a[i][j] = split.low;
-    }
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const SplitFloat split(__uint_as_float(b.value[2 * i + j]));
-      high_b[i][j] = split.high;
-      low_b[i][j] = split.low;
-    }
-  }
+  // Split at each step: there are no registers for the parts of all weights.
+  const auto pair = [&](int i) { return FloatPair(keep(a.value[i]), keep(a.value[i + 1])); };
+  const FloatPair parts[] = {pair(0), pair(4), pair(2), pair(6)};
+  const FloatPair of_b[] = {{b.value[0], b.value[1]}, {b.value[2], b.value[3]}};
   float part[4] = {};
-#pragma unroll
-  for (int i = 0; i < 2; ++i) add_tf32_product(part, low_a[i], high_b[i]);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) add_tf32_product(part, high_a[i], low_b[i]);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) add_tf32_product(part, high_a[i], high_b[i]);
+  const auto add = [&](uint32_t FloatPair::*of_a, uint32_t FloatPair::*with) {
+    add_product<BFloat16>(
+        part, Words<4>{parts[0].*of_a, parts[1].*of_a, parts[2].*of_a, parts[3].*of_a},
+        Words<2>{of_b[0].*with, of_b[1].*with});
+  };
+  add(&FloatPair::low, &FloatPair::high);
+  add(&FloatPair::high, &FloatPair::low);
+  add(&FloatPair::middle, &FloatPair::middle);
+  add(&FloatPair::middle, &FloatPair::high);
+  add(&FloatPair::high, &FloatPair::middle);
+  add(&FloatPair::high, &FloatPair::high);
 #pragma unroll
   for (int e = 0; e < 4; ++e) sums[e] += part[e];
 }

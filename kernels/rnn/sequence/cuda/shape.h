@@ -62,6 +62,12 @@ struct SequenceShape {
     return groups * finishers() * kStages * (packs * words() + floats) * 128;
   }
   static constexpr int kBarrierBytes = 16;
+  // Of a cluster's backward pass, Note [Parts of sums]: tiles of k that all warps of a block multiply, and the
+  // tiles of hidden units that each of them does.
+  LLTM_JIT_HOST_DEVICE constexpr int own_tiles(int gates) const { return groups * gates; }
+  LLTM_JIT_HOST_DEVICE constexpr int output_tiles() const {
+    return (tiles() + warps() - 1) / warps();
+  }
 
   LLTM_JIT_HOST_DEVICE constexpr int forward_bytes(int gates) const {
     return 2 * operand_bytes(1) + sum_bytes(gates) + weight_bytes(gates) + ring_bytes(gates, 0) +
@@ -74,8 +80,13 @@ struct SequenceShape {
     return (states - 1) * elements();
   }
   LLTM_JIT_HOST_DEVICE constexpr int backward_bytes(int gates, int states, bool adds_gates) const {
-    return 2 * operand_bytes(gates) + sum_bytes(1) + weight_bytes(gates) +
-           ring_bytes(backward_packs(gates, adds_gates), backward_floats(states)) + kBarrierBytes;
+    const int ring = ring_bytes(backward_packs(gates, adds_gates), backward_floats(states));
+    const int operands =
+        blocks == 1
+            ? 2 * operand_bytes(gates) + sum_bytes(1) + weight_bytes(gates)
+            : 2 * operand_bytes(1) + 2 * own_tiles(gates) * kUnits * rows * bytes +
+                  weight_bytes(output_tiles());
+    return operands + ring + kBarrierBytes;
   }
 };
 

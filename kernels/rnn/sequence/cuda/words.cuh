@@ -96,23 +96,7 @@ __device__ __forceinline__ Words<kWords> load_weights(const void* from, bool exi
   }
   return w;
 }
-// One, and one of another row.
-__device__ __forceinline__ uint32_t load_weight_pair(const uint16_t* from, int64_t stride,
-                                                     bool exist) {
-  uint32_t pair;
-  asm volatile(
-      "{.reg .pred p;\n"
-      ".reg .b16 first, second;\n"
-      "setp.ne.b32 p, %3, 0;\n"
-      "mov.b16 first, 0;\n"
-      "mov.b16 second, 0;\n"
-      "@p ld.global.nc.b16 first, [%1];\n"
-      "@p ld.global.nc.b16 second, [%2];\n"
-      "mov.b32 %0, {first, second};}"
-      : "=r"(pair)
-      : "l"(from), "l"(from + stride), "r"(int(exist)));
-  return pair;
-}
+// One.
 __device__ __forceinline__ uint32_t load_weight(const uint32_t* from, bool exist) {
   uint32_t weight;
   asm volatile(
