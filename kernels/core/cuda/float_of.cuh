@@ -43,5 +43,10 @@ __device__ __forceinline__ float approximate_power_of_2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
+__device__ __forceinline__ float approximate_inverse(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
 
 }  // namespace lltm_jit

@@ -12,7 +12,8 @@ namespace {
 // do not fit on the chip at once run in turn. The estimates are within some 10 % of the kernels'.
 constexpr double kProduct = 6.2;          // of 16 x 8 by 16 on a quarter of an SM
 constexpr double kProductLatency = 24.4;  // until the next one to the same sums
-constexpr double kFloatProduct = 42;      // of floats, with their splitting
+constexpr double kFloatProduct = 90;      // of floats, with their splitting
+constexpr double kHeldFloatProduct = 50;  // of floats whose parts are held
 constexpr double kSharedBytes = 128;      // a cycle, of weights that are in shared memory
 constexpr double kExchangedBytes = 21;    // a cycle, that a block can receive
 constexpr double kBarrier = 60;           // of one block
@@ -26,7 +27,8 @@ constexpr double kPart = 4;    // for each block, of parts of sums
 constexpr double kDerivative = 300, kSplitOfBlock = 250;
 // A step by itself: the product and the kernel after it, launched within a graph; and multiply-adds a cycle
 // of both, at large batches.
-constexpr double kLaunches = 9000, kLibrary = 60000, kFloatLibrary = 17000;
+constexpr double kLaunches = 9000, kLibrary = 60000;
+constexpr double kFloatLaunches = 20000, kFloatLibrary = 17000;
 
 // How many clusters of so many blocks run at once, of blocks that fill an SM: SMs stand in groups, most
 // of which have 16 or 18 on an H100 or H200.
@@ -63,7 +65,7 @@ int registers_beside(const SequenceSizes& sizes, SequencePass pass, const Sequen
   const int of_floats = sizes.type == ElementType::Float ? 24 : 0;  // while they are split
   const int beside = of_cell + apart + of_floats + 2 * sizes.parameters;
   // The derivative is not there yet while parts of sums are made.
-  if (sends_parts(pass, shape)) return 64 + 8 * (shape.row_tiles() - 1) + beside;
+  if (sends_parts(pass, shape)) return (shape.helped() ? 34 + 32 * shape.row_tiles() : 36) + beside;
   return 44 + 4 * sizes.gates * shape.row_tiles() + beside;
 }
 
@@ -91,7 +93,8 @@ double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceSh
   const int warps = (shape.warps() + 3) / 4;
   const auto of_warp = warp_products(sizes, pass, shape);
   const int sums = of_warp.sums * shape.row_tiles();
-  const double product = shape.bytes == 4 ? kFloatProduct : kProduct;
+  const bool parts_held = shape.holds_parts(of_warp.tiles * of_warp.sums, shape.warps());
+  const double product = shape.bytes == 2 ? kProduct : parts_held ? kHeldFloatProduct : kFloatProduct;
   const double products = of_warp.tiles * std::max(product * warps * sums, kProductLatency);
   const double weights = shape.weight_bytes(of_warp.sums) / kSharedBytes;
   const double parts = sends_parts(pass, shape) ? kBarrier + kPart * shape.blocks
@@ -109,8 +112,9 @@ double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceSh
 
 double cycles_of_steps(const SequenceSizes& sizes) {
   const double h = static_cast<double>(sizes.hidden_size);
-  const double rate = sizes.type == ElementType::Float ? kFloatLibrary : kLibrary;
-  return kLaunches + static_cast<double>(sizes.batch_size) * h * h * sizes.gates / rate;
+  const bool floats = sizes.type == ElementType::Float;
+  const double rate = floats ? kFloatLibrary : kLibrary;
+  return (floats ? kFloatLaunches : kLaunches) + static_cast<double>(sizes.batch_size) * h * h * sizes.gates / rate;
 }
 
 }  // namespace

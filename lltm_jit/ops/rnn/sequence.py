@@ -86,8 +86,7 @@ def recurrent_sequence(
             bfloat16, float or double. All tensors share its device, and its dtype if not said
             otherwise.
         weight_hh: (GH, H).
-        bias_hh: (GH,) or ``None``. A cell that only adds the two parts of its gates, as the LLTM
-            and the LSTM, takes none: add it to ``gates``.
+        bias_hh: (GH,) or ``None``.
         parameters: (P, H), if the cell has any.
         h_0: (B, H), the output before the first step; zeros when left out.
         c_0: (S-1, B, H), the other states; zeros when left out. May be float beside 16-bit

@@ -128,8 +128,8 @@ def test_a_row_does_not_depend_on_the_others():
     output, _, _ = recurrent_sequence("lstm", *inputs)
     for row in range(9):
         cut = slice(row, row + 1)
-        gates, weight_hh, _, _, h_0, c_0, control = inputs
-        alone = (gates[:, cut], weight_hh, None, None, h_0[cut], c_0[:, cut], control[:, cut])
+        gates, weight_hh, bias_hh, _, h_0, c_0, control = inputs
+        alone = (gates[:, cut], weight_hh, bias_hh, None, h_0[cut], c_0[:, cut], control[:, cut])
         torch.testing.assert_close(recurrent_sequence("lstm", *alone)[0], output[:, cut])
 
 
@@ -153,7 +153,7 @@ WRONG = {
         RuntimeError,
         r"\[5, 3, 28\]|\[28, 7\], but got \[27, 7\]",
     ),
-    "a bias": ({"bias_hh": torch.zeros(28)}, RuntimeError, "bias_hh to be None, as lstm adds"),
+    "a bias": ({"bias_hh": torch.zeros(27)}, RuntimeError, r"bias_hh .* = \[28\], but got \[27\]"),
     "parameters": ({"parameters": torch.zeros(1, 7)}, RuntimeError, "no parameters for lstm"),
     "h_0": ({"h_0": torch.zeros(2, 7)}, RuntimeError, r"h_0 .* = \[3, 7\], but got \[2, 7\]"),
     "c_0": (

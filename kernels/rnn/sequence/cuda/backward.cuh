@@ -35,6 +35,9 @@ class BackwardThread {
     float grad_output[kElements];
   };
 
+  // Where a group has warps that do not finish, some of them bring what finishing warps read.
+  static constexpr bool kHelped = kShape.helped();
+
   // What is read ahead of each step.
   static constexpr int kPacks = kShape.backward_packs(kGates, kAdds);
   static constexpr int kFloats = kShape.backward_floats(kStates);
@@ -60,21 +63,7 @@ class BackwardThread {
         controls_(lane_, args.control + (args.steps - 1) * args.control_step_stride,
                   -args.control_step_stride, args.steps, args.batch_size),
         elements_(lane_, rows_, hidden_),
-        inside_(lane_.pack_row() < rows_ && lane_.pack_unit() < hidden_) {
-    const int64_t row = inside_ ? lane_.pack_row() : 0, unit = inside_ ? lane_.pack_unit() : 0;
-    const auto place = [&](const auto& array, int64_t step) {
-      return static_cast<const char*>(array.data) +
-             kBytes * (step * array.step_stride + row * array.row_stride + unit);
-    };
-    const int64_t last = args.steps - 1;
-    saved_gates_ = place(args.saved_gates, last);
-    if constexpr (!kAdds) gates_ = place(args.gates, last);
-    grad_output_ = args.grad_output.data ? place(args.grad_output, last) : nullptr;
-    old_output_ = place(args.output, last - 1);
-    saved_cells_ = last * args.saved_cells.step_stride;
-    grad_gates_ = const_cast<char*>(place(args.grad_gates, last));
-    if constexpr (!kAdds) grad_hidden_ = const_cast<char*>(place(args.grad_hidden, last));
-  }
+        inside_(lane_.pack_row() < rows_ && lane_.pack_unit() < hidden_) {}
 
   __device__ __forceinline__ void run() {
     begin();
@@ -82,7 +71,7 @@ class BackwardThread {
     float grad_h[kElements];
     if (args_.grad_old_h && receives()) gradients_.receive(steps_, grad_h, [] {});
     if (lane_.finishes()) {
-      if constexpr (!kCluster) write_gradients();
+      if constexpr (!kCluster) write_gradients(steps_ - 1);
       write_state(grad_h);
     }
     gradients_.finish();
@@ -140,56 +129,73 @@ class BackwardThread {
       }
     }
     for (int i = 0; i < SequenceShape::kStages - 1; ++i) bring(i);
+    if constexpr (kHelped) {
+      if (brings()) ring_.template arrange<scalar_t, 0>();
+    }
     gradients_.start();
   }
 
+  __device__ __forceinline__ bool brings() const {
+    constexpr int kFinishers = kShape.finishers();
+    if constexpr (!kHelped) return lane_.finishes();
+    return lane_.split >= kFinishers && lane_.split < 2 * kFinishers;
+  }
   __device__ __forceinline__ void bring(int turn) {
-    if (!lane_.finishes()) return;
+    if (!brings()) return ring_.skip();
     if (turn < steps_) {
-      ring_.bring_pack(kGradOutput, grad_output_ ? grad_output_ : saved_gates_,
-                       inside_ && grad_output_);
+      const auto bring_pack = [&](int pack, const char* from, bool exists = true) {
+        ring_.bring_pack(pack, from, inside_ && exists);
+      };
+      bring_pack(kGradOutput, place(args_.grad_output, turn), args_.grad_output.data);
+      const char* saved_gates = place(args_.saved_gates, turn);
+      const char* gates = kAdds ? nullptr : place(args_.gates, turn);
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
-        ring_.bring_pack(kSaved + g, saved_gates_ + kBytes * g * hidden_, inside_);
-        if constexpr (!kAdds) ring_.bring_pack(kInputs + g, gates_ + kBytes * g * hidden_, inside_);
+        bring_pack(kSaved + g, saved_gates + kBytes * g * hidden_);
+        if constexpr (!kAdds) bring_pack(kInputs + g, gates + kBytes * g * hidden_);
       }
-      const char* old_output = old_output_;
-      if (turn + 1 == steps_) {
-        old_output = static_cast<const char*>(args_.old_h);
-        if (old_output)
-          old_output += kBytes * (int64_t(lane_.pack_row()) * hidden_ + lane_.pack_unit());
-      }
-      const bool exists = inside_ && old_output;
-      ring_.bring_pack(kOldOutput, exists ? old_output : saved_gates_, exists);
-      if constexpr (kStates > 1) bring_cells();
+      const SequenceArray old_h{args_.old_h, 0, hidden_};
+      const bool first = turn + 1 == steps_;
+      bring_pack(kOldOutput, first ? place(old_h, turn) : place(args_.output, turn + 1),
+                 !first || args_.old_h);
+      if constexpr (kStates > 1) bring_cells(turn);
     }
     ring_.commit();
-    if (grad_output_) grad_output_ -= kBytes * args_.grad_output.step_stride;
-    saved_gates_ -= kBytes * args_.saved_gates.step_stride;
-    if constexpr (!kAdds) gates_ -= kBytes * args_.gates.step_stride;
-    old_output_ -= kBytes * args_.output.step_stride;
-    saved_cells_ -= args_.saved_cells.step_stride;
   }
-  __device__ __forceinline__ void bring_cells() const {
-    const auto* cells = static_cast<const float*>(args_.saved_cells.data);
+  // Where this lane's pack is in an array, in the step of a turn: computed each time, as pointers that go on
+  // from turn to turn would take registers.
+  template <typename Array>
+  __device__ __forceinline__ auto* place(const Array& array, int turn) const {
+    using Byte = std::conditional_t<std::is_same_v<Array, SequenceArray>, const char, char>;
+    return static_cast<Byte*>(array.data) +
+           kBytes * (step_of(turn) * array.step_stride + lane_.pack_row() * array.row_stride +
+                     lane_.pack_unit());
+  }
+  __device__ __forceinline__ int64_t step_of(int turn) const {
+    return steps_ - 1 - static_cast<int>(keep(turn));
+  }
+  __device__ __forceinline__ void bring_cells(int turn) const {
+    const auto* of_step = static_cast<const float*>(args_.saved_cells.data) +
+                          step_of(turn) * args_.saved_cells.step_stride;
 #pragma unroll
     for (int k = 0; k < kStates - 1; ++k) {
 #pragma unroll
       for (int e = 0; e < kElements; ++e) {
         const bool exists = elements_.exists(e);
-        const int64_t place = exists ? saved_cells_ + elements_.place(k, e) : 0;
-        ring_.bring_float(k * kElements + e, cells + place, exists);
+        ring_.bring_float(k * kElements + e, of_step + elements_.place(k, e), exists);
       }
     }
   }
 
   __device__ __forceinline__ void read_elements(int pack, float (&values)[kElements]) const {
-    to_floats<scalar_t>(transpose<scalar_t>(ring_.pack(pack)), values);
+    auto words = ring_.pack(pack);
+    if constexpr (!kHelped) words = transpose<scalar_t>(words);
+    to_floats<scalar_t>(words, values);
   }
 
   __device__ __forceinline__ void prepare(int turn, Prepared* prepared) {
     if (!lane_.finishes()) return;
-    ring_.wait();
+    if constexpr (!kHelped) ring_.wait();
     read_elements(kGradOutput, prepared->grad_output);
     float saved[kGates][kElements], inputs[kGates][kElements], old_h[kElements];
     read_elements(kOldOutput, old_h);
@@ -231,13 +237,19 @@ class BackwardThread {
 
   __device__ __forceinline__ void run_turn(int turn) {
     Prepared prepared;
+    if constexpr (kHelped) {
+      if (brings()) {
+        ring_.template arrange<scalar_t, 1>();
+        bring(turn + SequenceShape::kStages - 1);
+      }
+    }
     if constexpr (kCluster) prepare(turn, &prepared);
     controls_.read_ahead(turn);
     float grad_h[kElements];
     if (receives()) {
       gradients_.receive(turn, grad_h, [&] {  // one block: while the tensor cores work
         prepare(turn, &prepared);
-        if (lane_.finishes()) write_gradients(turn > 0);
+        if (lane_.finishes() && turn > 0) write_gradients(turn - 1);
       });
     }
     if (lane_.finishes()) {
@@ -245,7 +257,7 @@ class BackwardThread {
       put(turn);
     }
     if (!kCluster || turn + 1 < steps_ || args_.grad_old_h) gradients_.spread(turn);
-    if (kCluster && lane_.finishes()) write_gradients();
+    if (kCluster && lane_.finishes()) write_gradients(turn);
     controls_.advance();
   }
 
@@ -297,21 +309,20 @@ class BackwardThread {
     gradients_.put(turn, packs);
   }
 
-  // Of the turn that has been finished last, if any has.
-  __device__ __forceinline__ void write_gradients(bool any = true) {
-    const bool writes = inside_ && any;
+  // Of a turn, which has been finished last.
+  __device__ __forceinline__ void write_gradients(int turn) const {
+    char* of_gates = place(args_.grad_gates, turn);
+    char* of_hidden = kAdds ? nullptr : place(args_.grad_hidden, turn);
 #pragma unroll
     for (int g = 0; g < kGates; ++g) {
       if constexpr (kAdds) {
-        if (writes) store_words(grad_gates_ + kBytes * g * hidden_, packs_[g]);
+        if (inside_) store_words(of_gates + kBytes * g * hidden_, packs_[g]);
       } else {
         const auto of_input = transpose<scalar_t>(of_inputs_[g]);
-        if (writes) store_words(grad_gates_ + kBytes * g * hidden_, of_input);
-        if (writes) store_words(grad_hidden_ + kBytes * g * hidden_, packs_[g]);
+        if (inside_) store_words(of_gates + kBytes * g * hidden_, of_input);
+        if (inside_) store_words(of_hidden + kBytes * g * hidden_, packs_[g]);
       }
     }
-    grad_gates_ -= any ? kBytes * args_.grad_gates.step_stride : 0;
-    if constexpr (!kAdds) grad_hidden_ -= any ? kBytes * args_.grad_hidden.step_stride : 0;
   }
 
   __device__ __forceinline__ void write_state(const float (&from_gates)[kElements]) const {
@@ -341,11 +352,6 @@ class BackwardThread {
   Controls<Shape, kControls> controls_;
   Elements<Shape> elements_;
   bool inside_;  // this lane's pack is of a row and of units that exist
-
-  // Where this lane's pack is, of the next step that is read or written.
-  const char *saved_gates_, *gates_, *grad_output_, *old_output_;
-  char *grad_gates_, *grad_hidden_;
-  int64_t saved_cells_;
 
   // What the step after has left to this one's states, but for the part that the gates give.
   float grad_state_[kStates][kElements];

@@ -175,8 +175,8 @@ class Exchange {
   uint32_t half_;  // which half of its four numbers this lane has, with four rows
 };
 
-// What a lane of a warp that finishes reads of each step, some steps ahead: packs, and single floats. Nobody
-// else reads it, so that nothing is waited for but the lane's own copies.
+// What a lane of a warp that finishes reads of each step, some steps ahead: packs, and single floats. If the
+// lane itself brings it, nothing is waited for but its own copies.
 template <typename Shape, int kPacks, int kFloats>
 class Ring {
   static constexpr SequenceShape kShape = Shape::kShape;
@@ -185,7 +185,9 @@ class Ring {
 
  public:
   __device__ __forceinline__ Ring(const Lane<Shape>& lane, uint32_t shared)
-      : base_(keep(shared + (lane.split * kShape.groups + lane.group) * kStages * kStageBytes +
+      : base_(keep(shared +
+                   (lane.split % kShape.finishers() * kShape.groups + lane.group) * kStages *
+                       kStageBytes +
                    lane.lane * kPackBytes)),
         floats_(lane.lane * (4 - kPackBytes) + kPacks * kPackBytes * 32) {}
 
@@ -200,6 +202,20 @@ class Ring {
   __device__ __forceinline__ void commit() {
     commit_copies();
     ++brought_;
+  }
+
+  // The step is brought by another warp.
+  __device__ __forceinline__ void skip() { ++brought_; }
+  // For another warp, which reads them after a barrier of the block: transposes the packs of the step kAhead
+  // steps behind the next one.
+  template <typename scalar_t, int kAhead>
+  __device__ __forceinline__ void arrange() const {
+    wait_for_copies<kStages - 2 - kAhead>();
+#pragma unroll
+    for (int i = 0; i < kPacks; ++i) {
+      const uint32_t address = pack_address(brought_ + 1 + kAhead, i);
+      store_shared(address, transpose<scalar_t>(load_shared<kShape.words()>(address)));
+    }
   }
 
   // Until the next step is here, of kStages - 1 that have been brought and not been read.

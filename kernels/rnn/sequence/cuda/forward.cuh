@@ -108,7 +108,7 @@ class ForwardThread {
         };
 #pragma unroll
         for (int g = 0; g < kGates; ++g) {
-          if constexpr (!kAdds) bias_[g][half] = number(args_.bias, g);
+          bias_[g][half] = number(args_.bias, g);
         }
 #pragma unroll
         for (int i = 0; i < CellTraits<Cell>::kParameters; ++i) {
@@ -171,7 +171,7 @@ class ForwardThread {
     for (int g = 0; g < kGates; ++g) inputs_.gates[g] = transpose<scalar_t>(inputs_.gates[g]);
   }
 
-  // What the products of a step are added to: the input's part of the gates, or the bias.
+  // What the products of a step are added to: the bias, and the input's part of the gates if it is added.
   __device__ __forceinline__ void start_sums(typename Weights::Sums& all) const {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
@@ -181,15 +181,12 @@ class ForwardThread {
 #pragma unroll
         for (int i = 0; i < 4; ++i) sums[i] = 0;
         if (n > 0 || !lane_.finishes()) continue;
-        if constexpr (kAdds) {
-          float inputs[kElements];
-          to_floats<scalar_t>(inputs_.gates[g], inputs);
-          // With two elements a lane, the half that is not the lane's is of no account.
+        float inputs[kElements] = {};
+        if constexpr (kAdds) to_floats<scalar_t>(inputs_.gates[g], inputs);
+        // With two elements a lane, the half that is not the lane's is of no account.
 #pragma unroll
-          for (int i = 0; i < 4; ++i) sums[i] = inputs[i % kElements];
-        } else {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) sums[i] = bias_[g][kHalves == 2 ? i / 2 : 0];
+        for (int i = 0; i < 4; ++i) {
+          sums[i] = inputs[i % kElements] + bias_[g][kHalves == 2 ? i / 2 : 0];
         }
       }
     }
@@ -358,7 +355,7 @@ class ForwardThread {
 
   Inputs inputs_;
   float state_[kStates][kElements];
-  float bias_[kAdds ? 1 : kGates][kHalves];
+  float bias_[kGates][kHalves];
   float parameters_[CellTraits<Cell>::kParametersRoom][kHalves];
   // Of the step that has been finished last, to be written.
   Words<kWords> packs_, saved_[kGates];

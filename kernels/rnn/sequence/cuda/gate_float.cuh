@@ -77,7 +77,7 @@ struct Math<FullGateFloat> : FloatMath<FullGateFunctions> {
     series = fmaf(t, series, 4.16653177e-2f);
     series = fmaf(t, series, 1.66666680e-1f);
     series = fmaf(t, series, 5.00000042e-1f);
-    return T(fabsf(t) < 0.5f ? fmaf(t * t, series, t) : exp(x).value - 1);
+    return T(either(fabsf(t) < 0.5f, fmaf(t * t, series, t), exp(x).value - 1));
   }
   static __device__ __forceinline__ T log1p(T x) { return T(::log1pf(x.value)); }
   static __device__ __forceinline__ T tanh(T x) {
@@ -87,13 +87,20 @@ struct Math<FullGateFloat> : FloatMath<FullGateFunctions> {
     series = fmaf(square, series, 1.3331958e-1f);
     series = fmaf(square, series, -3.3333299e-1f);
     series = fmaf(t * square, series, t);
-    const float by_exp = 1 - __fdividef(2, 1 + exp(T(2 * t)).value);
-    return T(copysignf(t < 0.6f ? series : by_exp, x.value));
+    const float by_exp = fmaf(-2, approximate_inverse(1 + exp(T(2 * t)).value), 1);
+    return T(copysignf(either(t < 0.6f, series, by_exp), x.value));
+  }
+
+ private:
+  // Both are computed, and there is no branch.
+  static __device__ __forceinline__ float either(bool first, float a, float b) {
+    asm volatile("" : "+f"(a), "+f"(b));
+    return first ? a : b;
   }
 };
 
 __device__ __forceinline__ FullGateFloat sigmoid(FullGateFloat x) {
-  return FullGateFloat(__fdividef(1, 1 + Math<FullGateFloat>::exp(-x).value));
+  return FullGateFloat(approximate_inverse(1 + Math<FullGateFloat>::exp(-x).value));
 }
 
 // What a cell of an element type computes in.

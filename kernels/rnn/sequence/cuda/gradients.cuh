@@ -99,7 +99,7 @@ class ClusterGradients {
     static constexpr SequenceShape kShape{
         1, kGroups * kGates, 1, Shape::kShape.rows, Shape::kShape.shared_tiles, Shape::kShape.bytes};
   };
-  using Weights = WarpWeights<OwnShape, scalar_t, kOutputs, 1>;
+  using Weights = WarpWeights<OwnShape, scalar_t, kOutputs, 1, kShape.warps()>;
 
   // Shared memory.
   static constexpr int kOperands = Exchange<Shape, 1>::kBytes;

@@ -36,7 +36,7 @@ struct Lane {
     split = warp / kShape.groups;
     block = keep(blockIdx.x % kShape.blocks);
     unit = keep((block * kShape.groups + group) * SequenceShape::kUnits);
-    row = keep(cluster * kShape.rows + (finishes() ? split * 8 : 0));
+    row = keep(cluster * kShape.rows + (kShape.row_tiles() == 2 ? split % 2 * 8 : 0));
   }
 
   __device__ __forceinline__ bool finishes() const {

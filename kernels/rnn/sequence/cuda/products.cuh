@@ -1,6 +1,7 @@
 // The products of the weights that a warp holds, and the sums of the warps of a group.
 #pragma once
 
+#include "core/cuda/mma.cuh"
 #include "rnn/sequence/cuda/lanes.cuh"
 
 namespace lltm_jit {
@@ -33,56 +34,68 @@ __device__ __forceinline__ void add_product(float (&sums)[4], const Words<4>& a,
 #undef LLTM_JIT_MMA
 }
 
-// Note [Floats in three parts]
-// A float is the sum of three numbers of bfloat16, whose eight bits each are all that it has. Of the nine
-// products of parts, the three smallest are below the last bit. That takes half as long as with the parts of
-// Note [Single precision on tensor cores], whose products are of 8 k rather than of 16.
-struct FloatPair {
-  uint32_t high, middle, low;
-  __device__ __forceinline__ FloatPair(uint32_t first, uint32_t second) {
-    high = take(first, second);
-    middle = take(first, second);
-    low = __byte_perm(first, second, 0x7632);
-  }
+__device__ __forceinline__ void add_tf32_product(float (&sums)[4], const uint32_t (&a)[4],
+                                                 const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
 
- private:
-  // The upper halves, which are taken away.
-  static __device__ __forceinline__ uint32_t take(uint32_t& first, uint32_t& second) {
-    const uint32_t halves = __byte_perm(first, second, 0x7632);
-    const auto rest = [](uint32_t x) {
-      return __float_as_uint(__uint_as_float(x) - __uint_as_float(x & 0xffff0000u));
-    };
-    first = rest(first);
-    second = rest(second);
-    return halves;
+// The two parts of a float tile, in the order of its words. Note [Single precision on tensor cores] has the
+// method.
+struct SplitTile {
+  Words<8> high, low;
+  SplitTile() = default;
+  __device__ __forceinline__ SplitTile(const Words<8>& tile) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const SplitFloat split(__uint_as_float(tile.value[i]));
+      high.value[i] = split.high;
+      low.value[i] = split.low;
+    }
   }
 };
-// a has four numbers of k of one row, then of the row eight further on.
+
+// Of floats: a has four numbers of k of one row, then of the row eight further on.
 template <typename scalar_t>
-__device__ __forceinline__ void add_product(float (&sums)[4], const Words<8>& a,
+__device__ __forceinline__ void add_product(float (&sums)[4], const SplitTile& a,
                                             const Words<4>& b) {
-  // Split at each step: there are no registers for the parts of all weights.
-  const auto pair = [&](int i) { return FloatPair(keep(a.value[i]), keep(a.value[i + 1])); };
-  const FloatPair parts[] = {pair(0), pair(4), pair(2), pair(6)};
-  const FloatPair of_b[] = {{b.value[0], b.value[1]}, {b.value[2], b.value[3]}};
+  uint32_t high_b[2][2], low_b[2][2];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const SplitFloat split(__uint_as_float(b.value[i]));
+    high_b[i / 2][i % 2] = split.high;
+    low_b[i / 2][i % 2] = split.low;
+  }
   float part[4] = {};
-  const auto add = [&](uint32_t FloatPair::*of_a, uint32_t FloatPair::*with) {
-    add_product<BFloat16>(
-        part, Words<4>{parts[0].*of_a, parts[1].*of_a, parts[2].*of_a, parts[3].*of_a},
-        Words<2>{of_b[0].*with, of_b[1].*with});
+  const auto add = [&](const Words<8>& of_a, const uint32_t(&of_b)[2][2]) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const auto* four = of_a.value + 2 * i;
+      add_tf32_product(part, {four[0], four[4], four[1], four[5]}, of_b[i]);
+    }
   };
-  add(&FloatPair::low, &FloatPair::high);
-  add(&FloatPair::high, &FloatPair::low);
-  add(&FloatPair::middle, &FloatPair::middle);
-  add(&FloatPair::middle, &FloatPair::high);
-  add(&FloatPair::high, &FloatPair::middle);
-  add(&FloatPair::high, &FloatPair::high);
+  add(a.low, high_b);
+  add(a.high, low_b);
+  add(a.high, high_b);
 #pragma unroll
   for (int e = 0; e < 4; ++e) sums[e] += part[e];
 }
+// Split at each step, where there are no registers for the parts of all weights.
+template <typename scalar_t>
+__device__ __forceinline__ void add_product(float (&sums)[4], const Words<8>& a,
+                                            const Words<4>& b) {
+  Words<8> kept;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) kept.value[i] = keep(a.value[i]);
+  add_product<scalar_t>(sums, SplitTile(kept), b);
+}
 
 // A warp's weights, of its group and its part of k. kOperands: arrays of B, one for all gates, or one each.
-template <typename Shape, typename scalar_t, int kGates, int kOperands>
+template <typename Shape, typename scalar_t, int kGates, int kOperands,
+          int kWarps = Shape::kShape.warps()>
 class WarpWeights {
   static constexpr SequenceShape kShape = Shape::kShape;
   static constexpr int kTiles = kShape.tiles_of_warp(), kShared = kShape.shared_tiles;
@@ -97,6 +110,8 @@ class WarpWeights {
   // A lane's part of a tile of weights, and of B.
   using Tile = Words<2 * kShape.bytes>;
   using Part = Words<kShape.bytes>;
+  using Held =
+      std::conditional_t<kShape.holds_parts(kTiles * kGates, kWarps), SplitTile, Tile>;
 
   // The first tile of rows is the one that this warp finishes, if it does.
   using Sums = float[kRowTiles][kGates][4];
@@ -116,7 +131,7 @@ class WarpWeights {
       for (int gate = 0; gate < kGates; ++gate) {
         const Tile tile = load(gate, unit, k);
         if constexpr (j < kInRegisters) {
-          registers_[j][gate] = tile;
+          registers_[j][gate] = Held(tile);
         } else {
           store_tile(shared_ + ((j - kInRegisters) * kGates + gate) * kWeightBytes, tile);
         }
@@ -166,11 +181,15 @@ class WarpWeights {
         if (is_shared(j) && next < shared_before(kLast)) load_weights(next);
 #pragma unroll
         for (int gate = 0; gate < kGates; ++gate) {
-          const auto& a = is_shared(j) ? from_shared[shared_before(j) % 2][gate]
-                                       : registers_[is_shared(j) ? 0 : in_order(j)][gate];
 #pragma unroll
           for (int n = 0; n < kRowTiles; ++n) {
-            add_product<scalar_t>(sums[n][gate], a, b[chunk % 2][i][kOperands > 1 ? gate : 0][n]);
+            const auto& part = b[chunk % 2][i][kOperands > 1 ? gate : 0][n];
+            if (is_shared(j)) {
+              add_product<scalar_t>(sums[n][gate], from_shared[shared_before(j) % 2][gate], part);
+            } else {
+              const auto& held = registers_[is_shared(j) ? 0 : in_order(j)][gate];
+              add_product<scalar_t>(sums[n][gate], held, part);
+            }
           }
         }
       }
@@ -215,7 +234,7 @@ class WarpWeights {
     return tile;
   }
 
-  Tile registers_[kInRegisters > 0 ? kInRegisters : 1][kGates];
+  Held registers_[kInRegisters > 0 ? kInRegisters : 1][kGates];
   uint32_t shared_;
   int first_row_tile_;
   uint32_t operand_;

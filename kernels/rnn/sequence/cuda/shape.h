@@ -37,6 +37,10 @@ struct SequenceShape {
   }  // columns of B: tiles of 8
   // Warps of a group that finish, a tile of rows each.
   LLTM_JIT_HOST_DEVICE constexpr int finishers() const { return row_tiles(); }
+  // Whether others bring what these read, backward in a cluster.
+  LLTM_JIT_HOST_DEVICE constexpr bool helped() const {
+    return blocks > 1 && splits >= 2 * finishers();
+  }
   LLTM_JIT_HOST_DEVICE constexpr int warps() const { return groups * splits; }
   LLTM_JIT_HOST_DEVICE constexpr int threads() const { return 32 * warps(); }
   // A finishing lane's numbers of a gate, and the 32-bit words of as many elements.
@@ -62,6 +66,10 @@ struct SequenceShape {
     return groups * finishers() * kStages * (packs * words() + floats) * 128;
   }
   static constexpr int kBarrierBytes = 16;
+  // Whether each of so many warps holds both parts of its tiles of floats: there are registers for them.
+  LLTM_JIT_HOST_DEVICE constexpr bool holds_parts(int tiles, int of_warps) const {
+    return bytes == 4 && shared_tiles == 0 && tiles <= 8 && of_warps <= 8;
+  }
   // Of a cluster's backward pass, Note [Parts of sums]: tiles of k that all warps of a block multiply, and the
   // tiles of hidden units that each of them does.
   LLTM_JIT_HOST_DEVICE constexpr int own_tiles(int gates) const { return groups * gates; }
