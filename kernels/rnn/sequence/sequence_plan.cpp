@@ -12,22 +12,23 @@ namespace {
 // do not fit on the chip at once run in turn. The estimates are within some 10 % of the kernels'.
 constexpr double kProduct = 6.2;          // of 16 x 8 by 16 on a quarter of an SM
 constexpr double kProductLatency = 24.4;  // until the next one to the same sums
-constexpr double kFloatProduct = 90;      // of floats, with their splitting
-constexpr double kHeldFloatProduct = 50;  // of floats whose parts are held
-constexpr double kSharedBytes = 128;      // a cycle, of weights that are in shared memory
+constexpr double kFloatProduct = 25;      // of floats, Note [Floats in two halves]
+constexpr double kSharedBytes = 200;      // a cycle, of weights that are in shared memory
 constexpr double kExchangedBytes = 21;    // a cycle, that a block can receive
-constexpr double kBarrier = 60;           // of one block
-constexpr double kExchange = 250, kExchangeOfBlock = 10;
-constexpr double kCell = 150, kElement = 15;  // and of a gate's element
-constexpr double kFloatCell = 300;
-constexpr double kSplit = 20;  // for each other warp of a group
-constexpr double kPart = 4;    // for each block, of parts of sums
-// One block has nothing to wait for: what clusters do meanwhile comes to its step. That is an element's
-// derivative; warps that share k have the less of a quarter of an SM.
-constexpr double kDerivative = 300, kSplitOfBlock = 250;
+constexpr double kExchange = 262, kExchangeOfBlock = 6;
+constexpr double kCell = 150, kFloatCell = 250, kElement = 15;  // and of a gate's element
+constexpr double kSplit = 20;                                   // for each other warp of a group
+// One block: its barrier; warps that share k have the less of a quarter of an SM.
+constexpr double kBarrier = 120, kSplitOfBlock = 250;
+// Backward in a cluster: the block's barrier, for each of its warps; parts of sums, for each block; and
+// what a warp sends, for each tile of units.
+constexpr double kWarp = 7, kPart = 4, kSend = 20;
+// An element's derivative, where it is not computed while parts are on their way: in one block; or where
+// nobody helps, or helpers are as many as finish.
+constexpr double kDerivativeInBlock = 300, kDerivativeAlone = 130, kDerivativeHelped = 75;
 // A step by itself: the product and the kernel after it, launched within a graph; and multiply-adds a cycle
 // of both, at large batches.
-constexpr double kLaunches = 9000, kLibrary = 60000;
+constexpr double kLaunches = 9500, kLibrary = 60000;
 constexpr double kFloatLaunches = 20000, kFloatLibrary = 17000;
 
 // How many clusters of so many blocks run at once, of blocks that fill an SM: SMs stand in groups, most
@@ -62,11 +63,11 @@ int registers_beside(const SequenceSizes& sizes, SequencePass pass, const Sequen
   const int of_derivative = elements * sizes.states * (sizes.gates + sizes.states - 1);
   const int of_cell = pass == SequencePass::Forward ? sizes.gates * elements : of_derivative;
   const int apart = sizes.adds_gates ? 0 : sizes.gates * elements;
-  const int of_floats = sizes.type == ElementType::Float ? 24 : 0;  // while they are split
+  const int of_floats = sizes.type == ElementType::Float && elements > 2 ? 12 : 0;  // of B
   const int beside = of_cell + apart + of_floats + 2 * sizes.parameters;
   // The derivative is not there yet while parts of sums are made.
-  if (sends_parts(pass, shape)) return (shape.helped() ? 34 + 32 * shape.row_tiles() : 36) + beside;
-  return 44 + 4 * sizes.gates * shape.row_tiles() + beside;
+  if (sends_parts(pass, shape)) return (shape.helped() ? 28 + 38 * shape.row_tiles() : 48) + beside;
+  return (pass == SequencePass::Forward ? 40 : 44) + 4 * sizes.gates * shape.row_tiles() + beside;
 }
 
 int tiles_in_registers(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape) {
@@ -84,6 +85,15 @@ int shared_bytes(const SequenceSizes& sizes, SequencePass pass, const SequenceSh
              : shape.backward_bytes(sizes.gates, sizes.states, sizes.adds_gates);
 }
 
+// What comes to a step of the backward pass.
+double backward_cycles(const SequenceShape& shape, int sums) {
+  if (shape.blocks == 1) return kDerivativeInBlock * shape.elements();
+  const double derivative = shape.helped() ? kDerivativeHelped * (shape.row_tiles() - 1)
+                                           : kDerivativeAlone * shape.row_tiles();
+  return kWarp * shape.warps() + kPart * shape.blocks + kSend * sums +
+         derivative * shape.elements();
+}
+
 double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape,
                  const SequenceGpu& gpu) {
   const double received = double(shape.bytes) * shape.tiles() * SequenceShape::kUnits * shape.rows;
@@ -93,28 +103,27 @@ double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceSh
   const int warps = (shape.warps() + 3) / 4;
   const auto of_warp = warp_products(sizes, pass, shape);
   const int sums = of_warp.sums * shape.row_tiles();
-  const bool parts_held = shape.holds_parts(of_warp.tiles * of_warp.sums, shape.warps());
-  const double product = shape.bytes == 2 ? kProduct : parts_held ? kHeldFloatProduct : kFloatProduct;
+  const double product = shape.bytes == 4 ? kFloatProduct : kProduct;
   const double products = of_warp.tiles * std::max(product * warps * sums, kProductLatency);
   const double weights = shape.weight_bytes(of_warp.sums) / kSharedBytes;
-  const double parts = sends_parts(pass, shape) ? kBarrier + kPart * shape.blocks
-                                                : kSplit * (shape.splits - 1) * shape.row_tiles();
+  const double split = shape.blocks == 1          ? kSplitOfBlock
+                       : sends_parts(pass, shape) ? 0
+                                                  : kSplit * shape.row_tiles();
   const double cell =
       (shape.bytes == 4 ? kFloatCell : kCell) + kElement * shape.elements() * sizes.gates;
-  const double alone = shape.blocks > 1 ? 0
-                                        : kSplitOfBlock * (shape.splits - 1) +
-                                              (pass == SequencePass::Backward ? kDerivative * shape.elements() : 0);
+  const double backward = pass == SequencePass::Backward ? backward_cycles(shape, of_warp.sums) : 0;
   const int64_t clusters = (sizes.batch_size + shape.rows - 1) / shape.rows;
   const int at_once = clusters_at_once(shape.blocks, gpu);
   const auto turns = static_cast<double>((clusters + at_once - 1) / at_once);
-  return turns * (exchange + products + weights + parts + cell + alone);
+  return turns * (exchange + products + weights + split * (shape.splits - 1) + cell + backward);
 }
 
 double cycles_of_steps(const SequenceSizes& sizes) {
   const double h = static_cast<double>(sizes.hidden_size);
   const bool floats = sizes.type == ElementType::Float;
   const double rate = floats ? kFloatLibrary : kLibrary;
-  return (floats ? kFloatLaunches : kLaunches) + static_cast<double>(sizes.batch_size) * h * h * sizes.gates / rate;
+  return (floats ? kFloatLaunches : kLaunches) +
+         static_cast<double>(sizes.batch_size) * h * h * sizes.gates / rate;
 }
 
 }  // namespace

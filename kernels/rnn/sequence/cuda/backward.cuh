@@ -82,7 +82,8 @@ class BackwardThread {
   __device__ __forceinline__ typename Gradients::Tile load_tile(int gate, int unit, int k) const {
     const int64_t stride = args_.weights_stride;
     typename Gradients::Tile tile;
-    if constexpr (kBytes == 2) {  // of four units each, and of k and k + 2, as the transpose has them
+    if constexpr (kBytes ==
+                  2) {  // of four units each, and of k and k + 2, as the transpose has them
       const int row = lane_.lane / 4 / 2 * 4 + lane_.lane / 4 % 2, column = lane_.lane % 4 * 4;
       const int from_unit = unit - row + column, from_k = k - column + row;
       const auto* from = static_cast<const uint16_t*>(args_.weights) +

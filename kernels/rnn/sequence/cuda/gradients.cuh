@@ -96,10 +96,14 @@ class ClusterGradients {
   // As WarpWeights sees it: k are the gates of the block's own units, and what it calls gates are tiles
   // of all hidden units, some for each warp.
   struct OwnShape {
-    static constexpr SequenceShape kShape{
-        1, kGroups * kGates, 1, Shape::kShape.rows, Shape::kShape.shared_tiles, Shape::kShape.bytes};
+    static constexpr SequenceShape kShape{1,
+                                          kGroups * kGates,
+                                          1,
+                                          Shape::kShape.rows,
+                                          Shape::kShape.shared_tiles,
+                                          Shape::kShape.bytes};
   };
-  using Weights = WarpWeights<OwnShape, scalar_t, kOutputs, 1, kShape.warps()>;
+  using Weights = WarpWeights<OwnShape, scalar_t, kOutputs, 1>;
 
   // Shared memory.
   static constexpr int kOperands = Exchange<Shape, 1>::kBytes;
@@ -118,9 +122,9 @@ class ClusterGradients {
         first_(keep(threadIdx.x / 32 * kOutputs)),
         weights_(own_lane(), shared + kWeights, [&](int output, int unit, int k) {
           const int tile = k / SequenceShape::kUnits, group = tile % kGroups;
-          return load(tile / kGroups, (first_ + output) * SequenceShape::kUnits + unit,
-                      (lane.block * kGroups + group) * SequenceShape::kUnits +
-                          k % SequenceShape::kUnits);
+          return load(
+              tile / kGroups, (first_ + output) * SequenceShape::kUnits + unit,
+              (lane.block * kGroups + group) * SequenceShape::kUnits + k % SequenceShape::kUnits);
         }) {
     const int n = kRowTiles == 2 && lane.finishes() ? lane.split : 0;
     const int own = (lane.group * kRowTiles + n) * kTileBytes;

@@ -1,7 +1,7 @@
 // The products of the weights that a warp holds, and the sums of the warps of a group.
 #pragma once
 
-#include "core/cuda/mma.cuh"
+#include "rnn/sequence/cuda/halves.cuh"
 #include "rnn/sequence/cuda/lanes.cuh"
 
 namespace lltm_jit {
@@ -34,68 +34,22 @@ __device__ __forceinline__ void add_product(float (&sums)[4], const Words<4>& a,
 #undef LLTM_JIT_MMA
 }
 
-__device__ __forceinline__ void add_tf32_product(float (&sums)[4], const uint32_t (&a)[4],
-                                                 const uint32_t (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
-// The two parts of a float tile, in the order of its words. Note [Single precision on tensor cores] has the
-// method.
-struct SplitTile {
-  Words<8> high, low;
-  SplitTile() = default;
-  __device__ __forceinline__ SplitTile(const Words<8>& tile) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const SplitFloat split(__uint_as_float(tile.value[i]));
-      high.value[i] = split.high;
-      low.value[i] = split.low;
-    }
-  }
-};
-
-// Of floats: a has four numbers of k of one row, then of the row eight further on.
-template <typename scalar_t>
-__device__ __forceinline__ void add_product(float (&sums)[4], const SplitTile& a,
-                                            const Words<4>& b) {
-  uint32_t high_b[2][2], low_b[2][2];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const SplitFloat split(__uint_as_float(b.value[i]));
-    high_b[i / 2][i % 2] = split.high;
-    low_b[i / 2][i % 2] = split.low;
-  }
-  float part[4] = {};
-  const auto add = [&](const Words<8>& of_a, const uint32_t(&of_b)[2][2]) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const auto* four = of_a.value + 2 * i;
-      add_tf32_product(part, {four[0], four[4], four[1], four[5]}, of_b[i]);
-    }
-  };
-  add(a.low, high_b);
-  add(a.high, low_b);
-  add(a.high, high_b);
-#pragma unroll
-  for (int e = 0; e < 4; ++e) sums[e] += part[e];
-}
-// Split at each step, where there are no registers for the parts of all weights.
+// Of floats, whose smaller products come first.
 template <typename scalar_t>
 __device__ __forceinline__ void add_product(float (&sums)[4], const Words<8>& a,
-                                            const Words<4>& b) {
-  Words<8> kept;
+                                            const FloatOperand& b) {
+  const Words<4> high{a.value[0], a.value[1], a.value[2], a.value[3]};
+  const Words<4> low{a.value[4], a.value[5], a.value[6], a.value[7]};
+  float part[4] = {};
+  add_product<Half>(part, low, b.high);
+  add_product<Half>(part, high, b.low);
+  add_product<Half>(part, high, b.high);
 #pragma unroll
-  for (int i = 0; i < 8; ++i) kept.value[i] = keep(a.value[i]);
-  add_product<scalar_t>(sums, SplitTile(kept), b);
+  for (int e = 0; e < 4; ++e) sums[e] = fmaf(part[e], b.inverse, sums[e]);
 }
 
 // A warp's weights, of its group and its part of k. kOperands: arrays of B, one for all gates, or one each.
-template <typename Shape, typename scalar_t, int kGates, int kOperands,
-          int kWarps = Shape::kShape.warps()>
+template <typename Shape, typename scalar_t, int kGates, int kOperands>
 class WarpWeights {
   static constexpr SequenceShape kShape = Shape::kShape;
   static constexpr int kTiles = kShape.tiles_of_warp(), kShared = kShape.shared_tiles;
@@ -110,8 +64,8 @@ class WarpWeights {
   // A lane's part of a tile of weights, and of B.
   using Tile = Words<2 * kShape.bytes>;
   using Part = Words<kShape.bytes>;
-  using Held =
-      std::conditional_t<kShape.holds_parts(kTiles * kGates, kWarps), SplitTile, Tile>;
+  static constexpr bool kFloats = kShape.bytes == 4;
+  using Operand = std::conditional_t<kFloats, FloatOperand, Part>;
 
   // The first tile of rows is the one that this warp finishes, if it does.
   using Sums = float[kRowTiles][kGates][4];
@@ -124,14 +78,33 @@ class WarpWeights {
         first_row_tile_(kRowTiles == 2 ? lane.split % 2 : 0),
         operand_(keep(lane.split * kTiles * kRowTiles * kTileBytes + lane.tile_offset())) {
     const int row = lane.lane / 4, unit = lane.unit + 4 * (row / 2) + row % 2;
+    const auto load_at = [&](int j, int gate) -> Tile {
+      const int k = (lane.split * kTiles + j) * SequenceShape::kUnits + lane.lane % 4 * 4;
+      return load(gate, unit, k);
+    };
+    float scale = 1;
+    if constexpr (kFloats) {
+      uint32_t magnitude = 0;
+      for_constants<kTiles>([&](auto j) {
+#pragma unroll
+        for (int gate = 0; gate < kGates; ++gate) {
+          const Tile tile = load_at(decltype(j)::value, gate);
+#pragma unroll
+          for (int i = 0; i < 8; ++i) magnitude = max(magnitude, magnitude_of(tile.value[i]));
+        }
+      });
+      const TileScale of_all(magnitude);
+      scale = of_all.scale;
+      inverse_ = of_all.inverse;
+    }
     for_constants<kTiles>([&](auto j_) {
       constexpr int j = decltype(j_)::value;
-      const int k = (lane.split * kTiles + j) * SequenceShape::kUnits + lane.lane % 4 * 4;
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) {
-        const Tile tile = load(gate, unit, k);
+        Tile tile = load_at(j, gate);
+        if constexpr (kFloats) tile = in_halves(tile, scale);
         if constexpr (j < kInRegisters) {
-          registers_[j][gate] = Held(tile);
+          registers_[j][gate] = tile;
         } else {
           store_tile(shared_ + ((j - kInRegisters) * kGates + gate) * kWeightBytes, tile);
         }
@@ -144,6 +117,7 @@ class WarpWeights {
   __device__ __forceinline__ void multiply(Sums& sums, uint32_t operands) const {
     constexpr int kChunks = (kLast - kFirst + kChunk - 1) / kChunk;
     Part b[2][kChunk][kOperands][kRowTiles];
+    Operand operand[2][kChunk][kOperands][kRowTiles];
     const auto load_chunk = [&](int chunk) {
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) {
@@ -169,7 +143,25 @@ class WarpWeights {
       }
     };
     if (shared_before(kFirst) < shared_before(kLast)) load_weights(shared_before(kFirst));
+    const auto prepare_chunk = [&](int chunk) {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) {
+        if (kFirst + chunk * kChunk + i >= kLast) continue;
+#pragma unroll
+        for (int o = 0; o < kOperands; ++o) {
+#pragma unroll
+          for (int n = 0; n < kRowTiles; ++n) {
+            if constexpr (kFloats) {
+              operand[chunk % 2][i][o][n] = FloatOperand(b[chunk % 2][i][o][n], inverse_);
+            } else {
+              operand[chunk % 2][i][o][n] = b[chunk % 2][i][o][n];
+            }
+          }
+        }
+      }
+    };
     load_chunk(0);
+    prepare_chunk(0);
     for_constants<kChunks>([&](auto chunk_) {
       constexpr int chunk = decltype(chunk_)::value;
       if (chunk + 1 < kChunks) load_chunk(chunk + 1);
@@ -183,7 +175,7 @@ class WarpWeights {
         for (int gate = 0; gate < kGates; ++gate) {
 #pragma unroll
           for (int n = 0; n < kRowTiles; ++n) {
-            const auto& part = b[chunk % 2][i][kOperands > 1 ? gate : 0][n];
+            const auto& part = operand[chunk % 2][i][kOperands > 1 ? gate : 0][n];
             if (is_shared(j)) {
               add_product<scalar_t>(sums[n][gate], from_shared[shared_before(j) % 2][gate], part);
             } else {
@@ -191,6 +183,8 @@ class WarpWeights {
               add_product<scalar_t>(sums[n][gate], held, part);
             }
           }
+          // While the tensor cores work.
+          if (gate == 0 && i + 1 == kChunk && chunk + 1 < kChunks) prepare_chunk(chunk + 1);
         }
       }
     });
@@ -234,10 +228,11 @@ class WarpWeights {
     return tile;
   }
 
-  Held registers_[kInRegisters > 0 ? kInRegisters : 1][kGates];
+  Tile registers_[kInRegisters > 0 ? kInRegisters : 1][kGates];
   uint32_t shared_;
   int first_row_tile_;
   uint32_t operand_;
+  float inverse_ = 1;  // of the scale of floats
 };
 
 // Brings a group's sums together: kSums numbers for each element of h. Every warp of the group calls it;

@@ -66,10 +66,6 @@ struct SequenceShape {
     return groups * finishers() * kStages * (packs * words() + floats) * 128;
   }
   static constexpr int kBarrierBytes = 16;
-  // Whether each of so many warps holds both parts of its tiles of floats: there are registers for them.
-  LLTM_JIT_HOST_DEVICE constexpr bool holds_parts(int tiles, int of_warps) const {
-    return bytes == 4 && shared_tiles == 0 && tiles <= 8 && of_warps <= 8;
-  }
   // Of a cluster's backward pass, Note [Parts of sums]: tiles of k that all warps of a block multiply, and the
   // tiles of hidden units that each of them does.
   LLTM_JIT_HOST_DEVICE constexpr int own_tiles(int gates) const { return groups * gates; }
@@ -89,11 +85,10 @@ struct SequenceShape {
   }
   LLTM_JIT_HOST_DEVICE constexpr int backward_bytes(int gates, int states, bool adds_gates) const {
     const int ring = ring_bytes(backward_packs(gates, adds_gates), backward_floats(states));
-    const int operands =
-        blocks == 1
-            ? 2 * operand_bytes(gates) + sum_bytes(1) + weight_bytes(gates)
-            : 2 * operand_bytes(1) + 2 * own_tiles(gates) * kUnits * rows * bytes +
-                  weight_bytes(output_tiles());
+    const int operands = blocks == 1
+                             ? 2 * operand_bytes(gates) + sum_bytes(1) + weight_bytes(gates)
+                             : 2 * operand_bytes(1) + 2 * own_tiles(gates) * kUnits * rows * bytes +
+                                   weight_bytes(output_tiles());
     return operands + ring + kBarrierBytes;
   }
 };
