@@ -312,8 +312,8 @@ class RecurrentLayer(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         bias = getattr(self, f"bias_ih_{suffix}") if self.bias else None
         bias_hh = getattr(self, f"bias_hh_{suffix}") if self.bias else None
-        if bias is not None and self.cell.adds_gates:  # one gradient for both, which is quick
-            bias, bias_hh = None, bias + bias_hh
+        if bias is not None and bias_hh is not None and self.cell.adds_gates:
+            bias, bias_hh = None, bias + bias_hh  # one gradient for both, which is quick
         gates = F.linear(x, getattr(self, f"weight_ih_{suffix}"), bias)
         parameters = getattr(self, f"parameters_{suffix}") if self.cell.parameters else None
         weight_hh = getattr(self, f"weight_hh_{suffix}")

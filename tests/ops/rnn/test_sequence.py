@@ -55,6 +55,13 @@ def test_without_a_state(cell, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("cell", ["lltm", "lstm"])
+def test_a_bias_of_a_cell_that_adds_its_gates(cell, device):
+    inputs = inputs_of(cell, 4, 3, 16, torch.float, device)
+    check(cell, inputs._replace(bias_hh=torch.randn(GATES[cell] * 16, device=device)))
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("cell", CELLS)
 def test_layouts(cell, layout, device):

@@ -26,7 +26,7 @@ struct TileScale {
 #if __CUDA_ARCH__ >= 800
     magnitude = __reduce_max_sync(~0u, magnitude);
 #endif
-    const uint32_t exponent = min(max(magnitude >> 23, 20u), 240u);  // both powers exist
+    const uint32_t exponent = min(max(magnitude >> 23, 15u), 254u);  // both powers exist
     scale = __uint_as_float((2 * kBias + kTarget - exponent) << 23);
     inverse = __uint_as_float((exponent - kTarget) << 23);
   }
