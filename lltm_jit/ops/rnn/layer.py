@@ -368,6 +368,8 @@ class RecurrentLayer(nn.Module):
 
 def _stacked(tensors: Sequence[Tensor]) -> Tensor:
     """torch.stack(), without a copy of a single one; it is no view that detach_() would refuse."""
-    if len(tensors) > 1:
+    one, *others = tensors
+    if others or not one.size(1):
         return torch.stack(tensors)
-    return torch.ops.aten._unsafe_view.default(tensors[0], [1, *tensors[0].shape])
+    # A traced layer takes other batch sizes.
+    return torch.ops.aten._unsafe_view.default(one, [1, -1, one.size(1)])
