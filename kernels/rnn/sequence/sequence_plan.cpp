@@ -12,14 +12,14 @@ namespace {
 // do not fit on the chip at once run in turn. The estimates are within some 10 % of the kernels'.
 constexpr double kProduct = 6.2;          // of 16 x 8 by 16 on a quarter of an SM
 constexpr double kProductLatency = 24.4;  // until the next one to the same sums
-constexpr double kFloatProduct = 25;      // of floats, Note [Floats in two halves]
+constexpr double kFloatProduct = 42;      // of floats, Note [Floats in two halves]
 constexpr double kSharedBytes = 200;      // a cycle, of weights that are in shared memory
 constexpr double kExchangedBytes = 21;    // a cycle, that a block can receive
-constexpr double kExchange = 262, kExchangeOfBlock = 6;
+constexpr double kExchange = 300, kExchangeOfBlock = 3.5;
 constexpr double kCell = 150, kFloatCell = 250, kElement = 15;  // and of a gate's element
-constexpr double kSplit = 20;                                   // for each other warp of a group
-// One block: its barrier; warps that share k have the less of a quarter of an SM.
-constexpr double kBarrier = 120, kSplitOfBlock = 250;
+constexpr double kSplit = 20;  // for each other warp of a group, and twice in float
+// One block: its barrier, for each warp; warps that share k have the less of a quarter of an SM.
+constexpr double kBarrier = 20, kSplitOfBlock = 250;
 // Backward in a cluster: the block's barrier, for each of its warps; parts of sums, for each block; and
 // what a warp sends, for each tile of units.
 constexpr double kWarp = 7, kPart = 4, kSend = 20;
@@ -57,17 +57,21 @@ WarpProducts warp_products(const SequenceSizes& sizes, SequencePass pass,
   return {shape.tiles_of_warp(), sizes.gates};
 }
 
-// Registers of a thread beside those of weights.
+// Registers of a thread beside those of weights: with fewer, the loop of steps would spill.
 int registers_beside(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape) {
-  const int elements = shape.elements();
-  const int of_derivative = elements * sizes.states * (sizes.gates + sizes.states - 1);
-  const int of_cell = pass == SequencePass::Forward ? sizes.gates * elements : of_derivative;
+  const bool floats = sizes.type == ElementType::Float;
+  const int elements = shape.elements(), row_tiles = shape.row_tiles();
   const int apart = sizes.adds_gates ? 0 : sizes.gates * elements;
-  const int of_floats = sizes.type == ElementType::Float && elements > 2 ? 12 : 0;  // of B
-  const int beside = of_cell + apart + of_floats + 2 * sizes.parameters;
+  const int others = apart + 2 * sizes.parameters;
+  if (pass == SequencePass::Forward) {
+    const int of_b = !floats ? 0 : shape.rows == 4 ? 4 : 7 * sizes.gates * row_tiles;
+    return 37 + (4 * sizes.gates + 2) * row_tiles + sizes.gates * elements + of_b + others;
+  }
+  const int of_derivative = elements * sizes.states * (sizes.gates + sizes.states - 1);
+  const int beside = of_derivative + (floats ? 14 : 0) + others;
+  if (shape.blocks == 1) return 44 + 4 * sizes.gates * row_tiles + beside;
   // The derivative is not there yet while parts of sums are made.
-  if (sends_parts(pass, shape)) return (shape.helped() ? 28 + 38 * shape.row_tiles() : 48) + beside;
-  return (pass == SequencePass::Forward ? 40 : 44) + 4 * sizes.gates * shape.row_tiles() + beside;
+  return (shape.helped() ? 28 + 38 * row_tiles : 48) + beside;
 }
 
 int tiles_in_registers(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape) {
@@ -98,7 +102,7 @@ double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceSh
                  const SequenceGpu& gpu) {
   const double received = double(shape.bytes) * shape.tiles() * SequenceShape::kUnits * shape.rows;
   const double exchange =
-      shape.blocks == 1 ? kBarrier
+      shape.blocks == 1 ? kBarrier * shape.warps()
                         : kExchange + kExchangeOfBlock * shape.blocks + received / kExchangedBytes;
   const int warps = (shape.warps() + 3) / 4;
   const auto of_warp = warp_products(sizes, pass, shape);
@@ -108,7 +112,7 @@ double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceSh
   const double weights = shape.weight_bytes(of_warp.sums) / kSharedBytes;
   const double split = shape.blocks == 1          ? kSplitOfBlock
                        : sends_parts(pass, shape) ? 0
-                                                  : kSplit * shape.row_tiles();
+                                                  : kSplit * shape.row_tiles() * shape.bytes / 2;
   const double cell =
       (shape.bytes == 4 ? kFloatCell : kCell) + kElement * shape.elements() * sizes.gates;
   const double backward = pass == SequencePass::Backward ? backward_cycles(shape, of_warp.sums) : 0;
