@@ -4,9 +4,9 @@
 // A float is the sum of two numbers of half, whose 22 bits and two signs are as good as its 24, if both are in
 // half's range. So the numbers of a tile are scaled by a power of two, which brings the largest of them to
 // 2^14: what is less by 2^28 loses bits then, none of which the largest one's products have. Of the four products
-// of parts the smallest is below the last bit. Three products of 16 k take a quarter of the time of six with
-// the parts of Note [Single precision on tensor cores], each of 8 k, and of making those parts: the weights'
-// halves are made once.
+// of parts the smallest is below the last bit. That makes three products of 16 k, where the parts of Note [Single
+// precision on tensor cores] make six of 8 k, in the same time each; and the weights' halves, which take no
+// more room than the weights, are made once.
 #pragma once
 
 #include "rnn/sequence/cuda/words.cuh"
