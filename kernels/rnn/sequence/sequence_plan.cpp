@@ -18,6 +18,9 @@ constexpr double kExchangedBytes = 21;    // a cycle, that a block can receive
 constexpr double kExchange = 300, kExchangeOfBlock = 3.5;
 constexpr double kCell = 150, kFloatCell = 250, kElement = 15;  // and of a gate's element
 constexpr double kSplit = 20;  // for each other warp of a group, and twice in float
+// Of a grid: a word's way through memory, and bytes a cycle that come from there to a block of 8 warps or more, of
+// h and of the gradients of gates, more of which are on their way at once.
+constexpr double kMemory = 1100, kMemoryBytes = 27, kMemoryBytesOfGates = 48;
 // One block: its barrier, for each warp; warps that share k have the less of a quarter of an SM.
 constexpr double kBarrier = 20, kSplitOfBlock = 250;
 // Backward in a cluster: the block's barrier, for each of its warps; parts of sums, for each block; and
@@ -31,9 +34,11 @@ constexpr double kDerivativeInBlock = 300, kDerivativeAlone = 130, kDerivativeHe
 constexpr double kLaunches = 9500, kLibrary = 60000;
 constexpr double kFloatLaunches = 20000, kFloatLibrary = 17000;
 
-// How many clusters of so many blocks run at once, of blocks that fill an SM: SMs stand in groups, most
+// How many sets of blocks run at once, clusters or grids, of blocks that fill an SM: SMs stand in groups, most
 // of which have 16 or 18 on an H100 or H200.
-int clusters_at_once(int blocks, const SequenceGpu& gpu) {
+int sets_at_once(const SequenceShape& shape, const SequenceGpu& gpu) {
+  const int blocks = shape.blocks;
+  if (shape.grid) return gpu.sms / blocks;
   const int on_h200 = blocks == 1   ? 132
                       : blocks == 2 ? 66
                       : blocks == 4 ? 30
@@ -44,7 +49,7 @@ int clusters_at_once(int blocks, const SequenceGpu& gpu) {
 
 // Of clusters backward, Note [Parts of sums] (cuda/gradients.cuh).
 bool sends_parts(SequencePass pass, const SequenceShape& shape) {
-  return pass == SequencePass::Backward && shape.blocks > 1;
+  return pass == SequencePass::Backward && shape.sends_parts();
 }
 
 // What a warp multiplies: tiles of k, and sums for each of them.
@@ -62,14 +67,15 @@ int registers_beside(const SequenceSizes& sizes, SequencePass pass, const Sequen
   const bool floats = sizes.type == ElementType::Float;
   const int elements = shape.elements(), row_tiles = shape.row_tiles();
   const int apart = sizes.adds_gates ? 0 : sizes.gates * elements;
-  const int others = apart + 2 * sizes.parameters;
+  const int of_operand = shape.grid ? (row_tiles > 1 ? 48 : 32) : 0;  // on its way from memory
+  const int others = apart + of_operand + 2 * sizes.parameters;
   if (pass == SequencePass::Forward) {
     const int of_b = !floats ? 0 : shape.rows == 4 ? 4 : 7 * sizes.gates * row_tiles;
     return 37 + (4 * sizes.gates + 2) * row_tiles + sizes.gates * elements + of_b + others;
   }
   const int of_derivative = elements * sizes.states * (sizes.gates + sizes.states - 1);
   const int beside = of_derivative + (floats ? 14 : 0) + others;
-  if (shape.blocks == 1) return 44 + 4 * sizes.gates * row_tiles + beside;
+  if (!sends_parts(pass, shape)) return 44 + 4 * sizes.gates * row_tiles + beside;
   // The derivative is not there yet while parts of sums are made.
   return (shape.helped() ? 28 + 38 * row_tiles : 48) + beside;
 }
@@ -91,6 +97,7 @@ int shared_bytes(const SequenceSizes& sizes, SequencePass pass, const SequenceSh
 
 // What comes to a step of the backward pass.
 double backward_cycles(const SequenceShape& shape, int sums) {
+  if (shape.grid) return 0;
   if (shape.blocks == 1) return kDerivativeInBlock * shape.elements();
   const double derivative = shape.helped() ? kDerivativeHelped * (shape.row_tiles() - 1)
                                            : kDerivativeAlone * shape.row_tiles();
@@ -98,12 +105,21 @@ double backward_cycles(const SequenceShape& shape, int sums) {
          derivative * shape.elements();
 }
 
+double exchange_cycles(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape) {
+  const double received = double(shape.bytes) * shape.tiles() * SequenceShape::kUnits * shape.rows;
+  if (shape.grid) {
+    const double share = std::min(1.0, shape.warps() / 8.0);
+    return kMemory + (pass == SequencePass::Forward
+                          ? received / (share * kMemoryBytes)
+                          : received * sizes.gates / (share * kMemoryBytesOfGates));
+  }
+  if (shape.blocks == 1) return kBarrier * shape.warps();
+  return kExchange + kExchangeOfBlock * shape.blocks + received / kExchangedBytes;
+}
+
 double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape,
                  const SequenceGpu& gpu) {
-  const double received = double(shape.bytes) * shape.tiles() * SequenceShape::kUnits * shape.rows;
-  const double exchange =
-      shape.blocks == 1 ? kBarrier * shape.warps()
-                        : kExchange + kExchangeOfBlock * shape.blocks + received / kExchangedBytes;
+  const double exchange = exchange_cycles(sizes, pass, shape);
   const int warps = (shape.warps() + 3) / 4;
   const auto of_warp = warp_products(sizes, pass, shape);
   const int sums = of_warp.sums * shape.row_tiles();
@@ -116,9 +132,9 @@ double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceSh
   const double cell =
       (shape.bytes == 4 ? kFloatCell : kCell) + kElement * shape.elements() * sizes.gates;
   const double backward = pass == SequencePass::Backward ? backward_cycles(shape, of_warp.sums) : 0;
-  const int64_t clusters = (sizes.batch_size + shape.rows - 1) / shape.rows;
-  const int at_once = clusters_at_once(shape.blocks, gpu);
-  const auto turns = static_cast<double>((clusters + at_once - 1) / at_once);
+  const int64_t sets = (sizes.batch_size + shape.rows - 1) / shape.rows;
+  const int at_once = sets_at_once(shape, gpu);
+  const auto turns = static_cast<double>((sets + at_once - 1) / at_once);
   return turns * (exchange + products + weights + split * (shape.splits - 1) + cell + backward);
 }
 
@@ -143,23 +159,41 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePas
     return best;
   }
   const int groups = static_cast<int>(sizes.hidden_size + 15) / SequenceShape::kUnits;
-  constexpr int kMostWarps = 16, kMostGroups = 15;  // which have a barrier each
+  constexpr int kMostWarps = 16, kMostBarriers = 15;
+  const auto consider = [&](SequenceShape shape) {
+    const bool every_warp_multiplies = shape.tiles_of_warp() * (shape.splits - 1) < shape.tiles();
+    if (shape.groups * shape.sum_copies() > kMostBarriers || shape.warps() > kMostWarps ||
+        shape.splits < shape.finishers() || shape.splits > shape.tiles() ||
+        (shape.grid && !every_warp_multiplies)) {
+      return;
+    }
+    const int in_registers = tiles_in_registers(sizes, pass, shape);
+    if (in_registers < 1) return;
+    shape.shared_tiles = std::max(0, warp_products(sizes, pass, shape).tiles - in_registers);
+    if (shared_bytes(sizes, pass, shape) > gpu.shared_bytes) return;
+    const double cycles = cycles_of(sizes, pass, shape, gpu);
+    if (cycles < best.cycles) best = {true, shape, cycles};
+  };
   for (const int blocks : {1, 2, 4, 8, 16}) {
     if (blocks > 1 && (gpu.architecture < 90 || blocks > groups)) continue;
     for (const int rows : {4, 8, 16}) {
-      for (int splits = rows == 16 ? 2 : 1; splits <= 8; ++splits) {
-        SequenceShape shape{blocks, (groups + blocks - 1) / blocks, splits, rows, 0, bytes};
-        if (shape.groups > kMostGroups || shape.warps() > kMostWarps || splits > shape.tiles()) {
-          continue;
-        }
-        const int in_registers = tiles_in_registers(sizes, pass, shape);
-        if (in_registers < 1) continue;
-        shape.shared_tiles = std::max(0, warp_products(sizes, pass, shape).tiles - in_registers);
-        if (shared_bytes(sizes, pass, shape) > gpu.shared_bytes) continue;
-        const double cycles = cycles_of(sizes, pass, shape, gpu);
-        if (cycles < best.cycles) best = {true, shape, cycles};
+      for (int splits = 1; splits <= 8; ++splits) {
+        consider({blocks, (groups + blocks - 1) / blocks, splits, rows, 0, bytes, false});
       }
     }
+  }
+  // Of a grid's blocks each has one group, so that no two of its warps read the same. What clusters hold
+  // easily was timed with them alone.
+  constexpr int kFewestGroups = 33;
+  for (const int rows : {4, 8, 16, 32}) {
+    if (gpu.architecture < 90 || groups < kFewestGroups || groups > gpu.sms) break;
+    for (int splits = 1; splits <= kMostWarps; ++splits) {
+      consider({groups, 1, splits, rows, 0, bytes, true});
+    }
+  }
+  const int arrays = pass == SequencePass::Forward ? 1 : sizes.gates;
+  if (best.shape.grid) {
+    best.workspace = best.shape.workspace_bytes(sizes.steps, sizes.batch_size, arrays);
   }
   return best;
 }

@@ -2,7 +2,15 @@
 
 import pytest
 import torch
-from op_testing import DEVICES, DTYPES, LAYOUTS, assert_accurate, bits, with_layout
+from op_testing import (
+    DEVICES,
+    DTYPES,
+    LAYOUTS,
+    assert_accurate,
+    bits,
+    needs_gpu,
+    with_layout,
+)
 from sequence_testing import (
     CELLS,
     GATES,
@@ -46,6 +54,22 @@ def test_resets_and_lengths(cell, reverse, dtype, device):
     if reverse:  # what is held then comes first in memory
         inputs = inputs._replace(control=inputs.control.flip(0))
     check(cell, inputs, reverse)
+
+
+# More than a cluster holds: the whole grid of an H100 or H200, or step by step.
+@needs_gpu
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float], ids=str)
+@pytest.mark.parametrize(
+    "size", [(6, 3, 776), (7, 16, 1000), (1, 16, 1024), (4, 64, 1024), (3, 20, 2048)]
+)
+@pytest.mark.parametrize("cell", CELLS)
+def test_large_hidden_sizes(cell, size, dtype):
+    inputs = inputs_of(cell, *size, dtype, "cuda", control=True)
+    check(cell, inputs)
+    first = bits(results_and_gradients(cell, inputs))
+    for _ in range(3):
+        assert bits(results_and_gradients(cell, inputs)) == first
+    check(cell, inputs._replace(h_0=None, c_0=None), reverse=True)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -67,11 +67,13 @@ def blocks(
         (H100, "half", 16, 512, (16, 16)),
         (H100, "half", 64, 512, (8, 8)),
         (H100, "half", 16, 768, (16, 16)),
-        (H100, "half", 16, 2048, (0, 0)),
+        (H100, "half", 16, 1024, (64, 64)),
+        (H100, "half", 16, 2048, (128, 128)),
         (H100, "float", 16, 32, (1, 2)),
         (H100, "float", 16, 512, (16, 16)),
         (H100, "float", 64, 512, (16, 16)),
-        (H100, "float", 16, 1024, (0, 0)),
+        (H100, "float", 16, 1024, (64, 64)),
+        (H100, "float", 16, 2048, (0, 0)),
         (H100, "double", 16, 32, (0, 0)),
         ("A100", "half", 64, 128, (1, 1)),
         ("A100", "half", 16, 512, (0, 0)),
@@ -136,6 +138,28 @@ def test_rows_that_are_not_aligned_run_step_by_step(plans):
     assert blocks(plans, sizes(plans, 16, 124)) == 1
 
 
+def test_a_grid_has_no_more_blocks_than_the_chip_has_sms(plans):
+    """They wait for each other, and so all of them must run."""
+    of = sizes(plans, 16, 1024)
+    assert plans.plan(of, True, plans.Pass.forward, gpu(plans)).shape.grid
+    for sms in (132, 114, 64, 63, 40, 20):
+        chip = gpu(plans)
+        chip.sms = sms
+        plan = plans.plan(of, True, plans.Pass.forward, chip)
+        assert not plan.shape.grid or plan.shape.blocks <= sms
+
+
+def test_a_grid_has_memory_for_each_step(plans):
+    for way, arrays in ((plans.Pass.forward, 1), (plans.Pass.backward, 3)):
+        for batch_size in (3, 16):
+            of = sizes(plans, batch_size, 1000)
+            plan = plans.plan(of, True, way, gpu(plans))
+            assert plan.shape.grid
+            least = of.steps * batch_size * 1000 * arrays * 2
+            assert least <= plan.workspace <= 1.5 * least
+    assert plans.plan(sizes(plans, 16, 512), True, plans.Pass.forward, gpu(plans)).workspace == 0
+
+
 def test_clusters_take_more_rows_where_the_batch_is_large(plans):
     def rows(batch_size):
         plan = plans.plan(sizes(plans, batch_size, 512), True, plans.Pass.forward, gpu(plans))
@@ -163,16 +187,24 @@ def test_what_is_planned_can_run(plans, cell, type, name):
         seen += 1
         shape = plan.shape
         assert shape.tiles() * 16 >= hidden_size
-        assert shape.blocks in ((1, 2, 4, 8, 16) if name == H100 else (1,))
-        assert shape.rows in (4, 8, 16)
-        assert shape.splits >= (2 if shape.rows == 16 else 1)
+        if shape.grid:
+            assert name == H100
+            assert shape.blocks <= gpu(plans, name).sms
+            assert shape.groups == 1
+            # Each warp has a part of k.
+            assert shape.tiles_of_warp() * (shape.splits - 1) < shape.tiles()
+        else:
+            assert shape.blocks in ((1, 2, 4, 8, 16) if name == H100 else (1,))
+            assert shape.rows <= 16
+            assert shape.groups <= 15
+        assert shape.rows in (4, 8, 16, 32)
+        assert shape.splits * 8 >= shape.rows
         assert shape.warps() <= 16
-        assert shape.groups <= 15
         assert shape.bytes == (4 if type == "float" else 2)
         assert shape.shared_bytes(of, way) <= gpu(plans, name).shared_bytes
         # Tiles of k that a warp multiplies, and the sums that each of them is added to.
         tiles, sums = shape.tiles_of_warp(), of.gates
-        if way == plans.Pass.backward and shape.blocks > 1:
+        if way == plans.Pass.backward and shape.blocks > 1 and not shape.grid:
             tiles, sums = shape.own_tiles(of.gates), shape.output_tiles()
         in_registers = tiles - shape.shared_tiles
         assert 0 < in_registers <= tiles

@@ -22,8 +22,9 @@ class BackwardThread {
   static constexpr int kElements = kShape.elements(), kWords = kShape.words();
   static constexpr int kHalves = kElements == 2 ? 1 : 2;  // units that a lane's elements are of
   static constexpr bool kAdds = CellAddsGates<Cell>::value, kCluster = kShape.blocks > 1;
-  using Gradients = std::conditional_t<kCluster, ClusterGradients<Shape, scalar_t, kGates>,
-                                       BlockGradients<Shape, scalar_t, kGates>>;
+  static constexpr bool kSendsParts = kShape.sends_parts();
+  using Gradients = std::conditional_t<kSendsParts, PartGradients<Shape, scalar_t, kGates>,
+                                       AllGradients<Shape, scalar_t, kGates>>;
   static constexpr int kBytes = kShape.bytes;
   static_assert(kBytes == sizeof(scalar_t));
   using T = GateNumber<scalar_t>;
@@ -52,12 +53,15 @@ class BackwardThread {
   static constexpr int kSharedBytes = kBarriers + SequenceShape::kBarrierBytes;
   static_assert(kSharedBytes == kShape.backward_bytes(kGates, kStates, kAdds));
 
-  __device__ __forceinline__ BackwardThread(const SequenceBackwardArgs& args, uint32_t shared)
+  // Of a set of rows.
+  __device__ __forceinline__ BackwardThread(const SequenceBackwardArgs& args, uint32_t shared,
+                                            int set)
       : args_(args),
         rows_(static_cast<int>(args.batch_size)),
         hidden_(static_cast<int>(keep(static_cast<uint32_t>(args.hidden_size)))),
         steps_(static_cast<int>(args.steps)),
-        gradients_(lane_, shared, shared + kBarriers,
+        lane_(set),
+        gradients_(lane_, exchange_place<Shape, kGates>(args, set, 0, shared, shared + kBarriers),
                    [&](int gate, int unit, int k) { return load_tile(gate, unit, k); }),
         ring_(lane_, shared + kRing),
         controls_(lane_, args.control + (args.steps - 1) * args.control_step_stride,
@@ -233,8 +237,8 @@ class BackwardThread {
     bring(turn + SequenceShape::kStages - 1);
   }
 
-  // In a block all warps make the sums of those that finish.
-  __device__ __forceinline__ bool receives() const { return !kCluster || lane_.finishes(); }
+  // In a block or a grid all warps make the sums of those that finish.
+  __device__ __forceinline__ bool receives() const { return !kSendsParts || lane_.finishes(); }
 
   __device__ __forceinline__ void run_turn(int turn) {
     Prepared prepared;
@@ -371,7 +375,9 @@ __global__ void __launch_bounds__(Shape::kShape.threads(), 1)
     extern __shared__ __align__(128) char shared[];
     wait_for_predecessor();
     const uint32_t address = keep(address_in_shared(shared));
-    BackwardThread<Cell, scalar_t, Shape, kControls>(args, address).run();
+    for_sets<Shape>(args.batch_size, [&](int set) {
+      BackwardThread<Cell, scalar_t, Shape, kControls>(args, address, set).run();
+    });
   }
 #endif
 }

@@ -16,6 +16,21 @@ constexpr bool kRunsHere =
     Shape::kShape.blocks == 1;
 #endif
 
+// Calls function(set) for the sets of rows that this block has: clusters have one each.
+template <typename Shape, typename Function>
+__device__ __forceinline__ void for_sets(int64_t rows, const Function& function) {
+  constexpr SequenceShape kShape = Shape::kShape;
+  int set = blockIdx.x / kShape.blocks;
+  if constexpr (!kShape.grid) {
+    function(set);
+  } else {
+    for (; int64_t(set) * kShape.rows < rows; set += gridDim.x / kShape.blocks) {
+      function(set);
+      __syncthreads();
+    }
+  }
+}
+
 // Note [Two copies and no barrier]
 // Step i reads the operand of step i - 1, and writes the other one of two. A block p may write its part of
 // step i into the copy of block q as soon as p has all of step i - 1: q has then sent all its parts of step
@@ -24,7 +39,7 @@ constexpr bool kRunsHere =
 // For that every warp waits for the whole operand: one that only waited for the part that it reads could run
 // a step ahead of its own block, into sums that nobody has read yet.
 template <typename Shape, int kArrays>
-class Exchange {
+class ClusterExchange {
   static constexpr SequenceShape kShape = Shape::kShape;
   static constexpr int kTileBytes = kShape.tile_bytes();
   static constexpr int kWords = kShape.words();
@@ -36,9 +51,9 @@ class Exchange {
  public:
   static constexpr int kBytes = 2 * kShape.operand_bytes(kArrays);
 
-  __device__ __forceinline__ Exchange(const Lane<Shape>& lane, uint32_t buffers, uint32_t barriers)
-      : buffers_(buffers), barriers_(barriers) {
-    const int n = kShape.row_tiles() == 2 ? lane.split : 0;
+  __device__ __forceinline__ ClusterExchange(const Lane<Shape>& lane, const ExchangePlace& place)
+      : buffers_(place.shared), barriers_(place.barriers) {
+    const int n = kShape.row_tiles() > 1 ? lane.split : 0;
     const int tile = lane.block * kShape.groups + lane.group;
     part_ = keep((tile * kShape.row_tiles() + n) * kTileBytes + lane.tile_offset());
     half_ = keep(kShape.rows == 4 ? lane.lane / 16 : 0);
@@ -174,6 +189,22 @@ class Exchange {
   uint32_t part_;  // where in an operand this lane's part is
   uint32_t half_;  // which half of its four numbers this lane has, with four rows
 };
+
+// A set's place, for operands of so many arrays; of a grid, those before step 0 have theirs too.
+template <typename Shape, int kArrays, typename Args>
+__device__ __forceinline__ ExchangePlace exchange_place(const Args& args, int set, int before,
+                                                        uint32_t shared, uint32_t barriers) {
+  char* memory = nullptr;
+  if constexpr (Shape::kShape.grid) {
+    constexpr int64_t kStepBytes = Shape::kShape.operand_bytes(kArrays);
+    memory = static_cast<char*>(args.workspace) + (set * args.steps + before) * kStepBytes;
+  }
+  return {shared, barriers, memory};
+}
+
+template <typename Shape, int kArrays>
+using Exchange = std::conditional_t<Shape::kShape.grid, GridExchange<Shape, kArrays>,
+                                    ClusterExchange<Shape, kArrays>>;
 
 // What a lane of a warp that finishes reads of each step, some steps ahead: packs, and single floats. If the
 // lane itself brings it, nothing is waited for but its own copies.

@@ -5,16 +5,16 @@
 
 namespace lltm_jit {
 
-// In one block. Warps have the weights of their own units' columns, and read the gradients of all gates.
+// In one block, or a grid. Warps have the weights of their own units' columns, and read the gradients of all gates.
 template <typename Shape, typename scalar_t, int kGates>
-class BlockGradients {
+class AllGradients {
   static constexpr SequenceShape kShape = Shape::kShape;
   static constexpr int kElements = kShape.elements(), kWords = kShape.words();
   static constexpr int kRowTiles = kShape.row_tiles();
   using Weights = WarpWeights<Shape, scalar_t, kGates, kGates>;
 
   // Shared memory.
-  static constexpr int kSums = 2 * kShape.operand_bytes(kGates);
+  static constexpr int kSums = kShape.copy_bytes(kGates);
   static constexpr int kWeights = kSums + kShape.sum_bytes(1);
 
  public:
@@ -24,11 +24,11 @@ class BlockGradients {
 
   // load(gate, unit, k) gives weights as WarpWeights takes them.
   template <typename Load>
-  __device__ __forceinline__ BlockGradients(const Lane<Shape>& lane, uint32_t shared,
-                                            uint32_t barriers, const Load& load)
-      : exchange_(lane, shared, barriers),
-        weights_(lane, shared + kWeights, load),
-        group_sum_(lane, shared + kSums),
+  __device__ __forceinline__ AllGradients(const Lane<Shape>& lane, const ExchangePlace& place,
+                                          const Load& load)
+      : exchange_(lane, place),
+        weights_(lane, place.shared + kWeights, load),
+        group_sum_(lane, place.shared + kSums),
         upper_(lane.lane % 4 < 2) {}
 
   __device__ __forceinline__ void clear() const { exchange_.clear(); }
@@ -39,7 +39,9 @@ class BlockGradients {
   __device__ __forceinline__ void put(int turn, const Packs& packs) const {
     exchange_.send(turn, packs);
   }
-  __device__ __forceinline__ void spread(int) const { __syncthreads(); }
+  __device__ __forceinline__ void spread(int) const {
+    if constexpr (!kShape.grid) __syncthreads();
+  }
 
   // What those of the turn before give, in warps that finish; with `meanwhile()` once the tensor cores have
   // begun.
@@ -47,7 +49,11 @@ class BlockGradients {
   __device__ __forceinline__ void receive(int turn, float (&grad_h)[kElements],
                                           const Meanwhile& meanwhile) const {
     typename Weights::Sums products = {};
-    weights_.multiply(products, exchange_.operands(turn - 1), meanwhile);
+    if constexpr (!kShape.grid) {
+      weights_.multiply(products, exchange_.operands(turn - 1), meanwhile);
+    } else if (turn > 0) {  // before that there are no zeros to be read
+      weights_.multiply(products, exchange_.operands(turn - 1));
+    }
     float sums[kRowTiles][1][kElements];
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
@@ -63,7 +69,7 @@ class BlockGradients {
         for (int g = 1; g < kGates; ++g) sums[n][0][e] += of_gate(g);
       }
     }
-    group_sum_(sums);
+    group_sum_(turn, sums);
 #pragma unroll
     for (int e = 0; e < kElements; ++e) grad_h[e] = sums[0][0][e];
   }
@@ -86,7 +92,7 @@ class BlockGradients {
 // multiply one when those that finish write the next. They have all parts then, but the block's own parts
 // for others need not be made yet; these are before the barrier of the turn after.
 template <typename Shape, typename scalar_t, int kGates>
-class ClusterGradients {
+class PartGradients {
   static constexpr SequenceShape kShape = Shape::kShape;
   static constexpr int kElements = kShape.elements(), kWords = kShape.words();
   static constexpr int kRowTiles = kShape.row_tiles(), kGroups = kShape.groups;
@@ -101,7 +107,8 @@ class ClusterGradients {
                                           1,
                                           Shape::kShape.rows,
                                           Shape::kShape.shared_tiles,
-                                          Shape::kShape.bytes};
+                                          Shape::kShape.bytes,
+                                          false};
   };
   using Weights = WarpWeights<OwnShape, scalar_t, kOutputs, 1>;
 
@@ -116,19 +123,19 @@ class ClusterGradients {
   static constexpr int kBytes = kWeights + kShape.weight_bytes(kOutputs);
 
   template <typename Load>
-  __device__ __forceinline__ ClusterGradients(const Lane<Shape>& lane, uint32_t shared,
-                                              uint32_t barriers, const Load& load)
-      : exchange_(lane, shared, barriers),
+  __device__ __forceinline__ PartGradients(const Lane<Shape>& lane, const ExchangePlace& place,
+                                           const Load& load)
+      : exchange_(lane, place),
         first_(keep(threadIdx.x / 32 * kOutputs)),
-        weights_(own_lane(), shared + kWeights, [&](int output, int unit, int k) {
+        weights_(own_lane(), place.shared + kWeights, [&](int output, int unit, int k) {
           const int tile = k / SequenceShape::kUnits, group = tile % kGroups;
           return load(
               tile / kGroups, (first_ + output) * SequenceShape::kUnits + unit,
               (lane.block * kGroups + group) * SequenceShape::kUnits + k % SequenceShape::kUnits);
         }) {
-    const int n = kRowTiles == 2 && lane.finishes() ? lane.split : 0;
+    const int n = kRowTiles > 1 && lane.finishes() ? lane.split : 0;
     const int own = (lane.group * kRowTiles + n) * kTileBytes;
-    operands_ = keep(shared + kOperands);
+    operands_ = keep(place.shared + kOperands);
     put_ = keep(own + lane.tile_offset() + (kFourRows ? lane.lane / 16 * kWords * 4 : 0));
     // The four numbers of a lane's sums are one after the other; with four rows, two lanes have the same ones.
     const int g = lane.lane / 4, c = lane.lane % 4;
@@ -203,7 +210,7 @@ class ClusterGradients {
  private:
   // Rows of a tile of units, and k, from 0.
   static __device__ __forceinline__ Lane<OwnShape> own_lane() {
-    Lane<OwnShape> lane;
+    Lane<OwnShape> lane(0);
     lane.split = lane.unit = 0;
     return lane;
   }

@@ -69,6 +69,16 @@ __device__ __forceinline__ void store_words(void* target, const Words<kWords>& w
   *static_cast<Access*>(target) = access;
 }
 
+template <int kWords>
+__device__ __forceinline__ Words<kWords> load_words(const void* source) {
+  using Access =
+      std::conditional_t<kWords == 4, uint4, std::conditional_t<kWords == 2, uint2, uint32_t>>;
+  const Access access = *static_cast<const Access*>(source);
+  Words<kWords> w;
+  memcpy(&w, &access, sizeof w);
+  return w;
+}
+
 // Four neighbouring weights, where there are such; else zeros.
 template <int kWords>
 __device__ __forceinline__ Words<kWords> load_weights(const void* from, bool exist) {
