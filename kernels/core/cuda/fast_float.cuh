@@ -2,31 +2,15 @@
 // results that are rounded to 11 (half) or 8 (bfloat16), or computed from operands that were.
 #pragma once
 
-#include "core/math/scalar.h"
+#include "core/cuda/float_of.cuh"
 
 namespace lltm_jit {
 
-struct FastFloat {
-  float value;
-  FastFloat() = default;
-  __device__ __forceinline__ explicit FastFloat(float x) : value(x) {}
-  __device__ __forceinline__ explicit operator float() const { return value; }
-};
-__device__ __forceinline__ FastFloat operator+(FastFloat a, FastFloat b) {
-  return FastFloat(a.value + b.value);
-}
-__device__ __forceinline__ FastFloat operator-(FastFloat a, FastFloat b) {
-  return FastFloat(a.value - b.value);
-}
-__device__ __forceinline__ FastFloat operator*(FastFloat a, FastFloat b) {
-  return FastFloat(a.value * b.value);
-}
-__device__ __forceinline__ FastFloat operator/(FastFloat a, FastFloat b) {
-  return FastFloat(__fdividef(a.value, b.value));
-}
+struct FastFunctions;
+using FastFloat = FloatOf<FastFunctions>;
 
 template <>
-struct Math<FastFloat> {
+struct Math<FastFloat> : FloatMath<FastFunctions> {
   // Below this, exp(x) - 1 and its like lose what the series still have.
   static constexpr float kSmall = 0.25f;
 
@@ -44,11 +28,6 @@ struct Math<FastFloat> {
         t * (1 + square * (-1 / 3.f + square * (2 / 15.f + square * (-17 / 315.f))));
     const float value = t < kSmall ? series : 1 - __fdividef(2, 1 + __expf(2 * t));
     return FastFloat(copysignf(value, x.value));
-  }
-  static __device__ __forceinline__ FastFloat abs(FastFloat x) { return FastFloat(fabsf(x.value)); }
-  static __device__ __forceinline__ FastFloat where_positive(FastFloat x, FastFloat a,
-                                                             FastFloat b) {
-    return x.value > 0 ? a : b;
   }
 };
 

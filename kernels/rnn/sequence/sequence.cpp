@@ -91,8 +91,6 @@ const RecurrentCell& check_sequence(const SequenceInputs& in) {
     check_same_device(arg, gates);
     check_shape(arg, sizes, shape);
   };
-  TORCH_CHECK(!(in.bias_hh && cell.adds_gates), kFunction, "(): expected bias_hh to be None, as ",
-              cell.name, " adds its gates: add the bias to gates");
   TORCH_CHECK(bool(in.parameters) == (cell.parameters > 0), kFunction, "(): expected ",
               cell.parameters > 0 ? "parameters" : "no parameters", " for ", cell.name);
   TORCH_CHECK(!in.c_0 || cell.states > 1, kFunction, "(): expected c_0 to be None, as ", cell.name,

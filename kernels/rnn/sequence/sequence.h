@@ -59,6 +59,7 @@ struct SequenceForwardArgs : SequenceSizes {
   MutableSequenceArray saved_gates;  // [steps, batch, gates*hidden]
   MutableSequenceArray
       saved_cells;  // [steps, states-1, batch, hidden] of state_type; row_stride hidden
+  void* workspace;  // of SequencePlan::workspace bytes, on a GPU
 };
 
 // The steps from the last to the first. All arrays begin with the step that was computed first, and have
@@ -81,6 +82,7 @@ struct SequenceBackwardArgs : SequenceSizes {
   void* grad_old_h;                  // [batch, hidden] written; or null
   void* grad_old_cells;              // [states-1, batch, hidden] of state_type, written; or null
   void* grad_parameters;  // [parameters, batch, hidden] of state_type, written: sums of all steps
+  void* workspace;        // of SequencePlan::workspace bytes, on a GPU
 };
 
 }  // namespace lltm_jit

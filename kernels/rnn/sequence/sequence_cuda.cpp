@@ -178,12 +178,11 @@ bool rows_fit(const SequenceForwardArgs& args) {
   return fit.all(args.gates, args.output, args.saved_gates) && fit(args.old_h) &&
          fit(args.weights, 0, args.weights_stride);
 }
-// The weights are read one by one.
 bool rows_fit(const SequenceBackwardArgs& args) {
   const RowsFit fit(args);
   return fit.all(args.grad_output, args.gates, args.output, args.saved_gates, args.grad_gates,
                  args.grad_hidden) &&
-         fit(args.old_h);
+         fit(args.old_h) && fit(args.weights, 0, args.weights_stride);
 }
 
 VariantRequest shape_request(const CudaCell& cell, const SequenceSizes& sizes,
@@ -198,9 +197,10 @@ VariantRequest shape_request(const CudaCell& cell, const SequenceSizes& sizes,
            {"GROUPS", number(shape.groups)},
            {"SPLITS", number(shape.splits)},
            {"ROWS", number(shape.rows)},
-           {"SHARED_TILES", number(shape.shared_tiles)}},
+           {"SHARED_TILES", number(shape.shared_tiles)},
+           {"GRID", number(shape.grid)}},
           cell.type + ", " + element(sizes.type) + ", hidden size " + number(sizes.hidden_size) +
-              ", " + number(shape.rows) + " rows a cluster"};
+              ", " + number(shape.rows) + (shape.grid ? " rows a grid" : " rows a cluster")};
 }
 
 // False where the kernel is not for this device, or could not be compiled.
@@ -215,18 +215,18 @@ using Forward = cudaError_t(const SequenceForwardArgs&, cudaStream_t);
 bool forward_in_one_launch(const SequenceForwardArgs& args, const SequenceShape& shape,
                            const CudaCell& cell, cudaStream_t stream) {
   static VariantTable<Forward, std::string, std::string, ElementType, int, int, int, int, int, bool,
-                      bool>
+                      bool, bool>
       table;
   const bool saves = args.saved_gates.data, controls = args.control;
-  auto* launch = table.get({cell.kernel, cell.type, args.type, shape.blocks, shape.groups,
-                            shape.splits, shape.rows, shape.shared_tiles, saves, controls},
-                           [&] {
-                             auto request =
-                                 shape_request(cell, args, shape, "_forward", "sequence_forward");
-                             request.constants.emplace_back("SAVES", saves ? "1" : "0");
-                             request.constants.emplace_back("CONTROLS", controls ? "1" : "0");
-                             return request;
-                           });
+  auto* launch =
+      table.get({cell.kernel, cell.type, args.type, shape.blocks, shape.groups, shape.splits,
+                 shape.rows, shape.shared_tiles, shape.grid, saves, controls},
+                [&] {
+                  auto request = shape_request(cell, args, shape, "_forward", "sequence_forward");
+                  request.constants.emplace_back("SAVES", saves ? "1" : "0");
+                  request.constants.emplace_back("CONTROLS", controls ? "1" : "0");
+                  return request;
+                });
   return has_run(launch ? launch(args, stream) : cudaErrorNotSupported);
 }
 
@@ -235,11 +235,11 @@ using Backward = cudaError_t(const SequenceBackwardArgs&, cudaStream_t);
 bool backward_in_one_launch(const SequenceBackwardArgs& args, const SequenceShape& shape,
                             const CudaCell& cell, cudaStream_t stream) {
   static VariantTable<Backward, std::string, std::string, ElementType, int, int, int, int, int,
-                      bool>
+                      bool, bool>
       table;
   const bool controls = args.control;
   auto* launch = table.get({cell.kernel, cell.type, args.type, shape.blocks, shape.groups,
-                            shape.splits, shape.rows, shape.shared_tiles, controls},
+                            shape.splits, shape.rows, shape.shared_tiles, shape.grid, controls},
                            [&] {
                              auto request =
                                  shape_request(cell, args, shape, "_backward", "sequence_backward");
@@ -249,13 +249,25 @@ bool backward_in_one_launch(const SequenceBackwardArgs& args, const SequenceShap
   return has_run(launch ? launch(args, stream) : cudaErrorNotSupported);
 }
 
+// Whether run(args with the plan's workspace) did the sequence in one launch.
+template <typename Args, typename Run>
+bool in_one_launch(Args args, const SequencePlan& plan, const Tensor& like, const Run& run) {
+  if (!plan.one_launch) return false;
+  const Tensor workspace = at::empty({plan.workspace}, like.options().dtype(at::kByte));
+  args.workspace = workspace.mutable_data_ptr();
+  return run(args);
+}
+
 }  // namespace
 
 void sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell,
                            const Tensor& like) {
   const auto stream = c10::cuda::getCurrentCUDAStream();
   const auto plan = sequence_plan(args, rows_fit(args), SequencePass::Forward, current_gpu());
-  if (plan.one_launch && forward_in_one_launch(args, plan.shape, cell, stream)) return;
+  const auto run = [&](const SequenceForwardArgs& with_workspace) {
+    return forward_in_one_launch(with_workspace, plan.shape, cell, stream);
+  };
+  if (in_one_launch(args, plan, like, run)) return;
   forward_steps(args, cell, like, stream);
 }
 
@@ -263,7 +275,10 @@ void sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& ce
                             const Tensor& like) {
   const auto stream = c10::cuda::getCurrentCUDAStream();
   const auto plan = sequence_plan(args, rows_fit(args), SequencePass::Backward, current_gpu());
-  if (plan.one_launch && backward_in_one_launch(args, plan.shape, cell, stream)) return;
+  const auto run = [&](const SequenceBackwardArgs& with_workspace) {
+    return backward_in_one_launch(with_workspace, plan.shape, cell, stream);
+  };
+  if (in_one_launch(args, plan, like, run)) return;
   backward_steps(args, cell, like, stream);
 }
 

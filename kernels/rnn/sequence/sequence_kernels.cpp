@@ -168,6 +168,13 @@ Tensor grad_weight(const Tensor& grad_hidden, const SequenceBackwardInputs& in) 
   return result.addmm_(grad_hidden.select(0, first).t(), h_0);
 }
 
+// Sums over steps and rows. A GPU's library multiplies by ones in half the time of sum().
+Tensor grad_bias(const Tensor& grad_hidden) {
+  const Tensor rows = grad_hidden.flatten(0, 1);
+  if (!rows.is_cuda()) return rows.sum(0);
+  return rows.new_ones({1, rows.size(0)}).mm(rows).squeeze(0);
+}
+
 }  // namespace
 
 SequenceResults sequence_kernel(const SequenceInputs& in) {
@@ -240,7 +247,7 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   SequenceGradients grads;
   if (mask[0]) std::get<0>(grads) = grad_gates;
   if (mask[1]) std::get<1>(grads) = grad_weight(grad_hidden, in);
-  if (mask[2]) std::get<2>(grads) = grad_hidden.flatten(0, 1).sum(0);
+  if (mask[2]) std::get<2>(grads) = grad_bias(grad_hidden);
   if (mask[3]) std::get<3>(grads) = grad_parameters.sum(1).to(gates.scalar_type());
   std::get<4>(grads) = grad_h_0;
   if (mask[5]) std::get<5>(grads) = grad_c_0.to(c_0->scalar_type());

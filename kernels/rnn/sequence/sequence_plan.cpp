@@ -12,21 +12,33 @@ namespace {
 // do not fit on the chip at once run in turn. The estimates are within some 10 % of the kernels'.
 constexpr double kProduct = 6.2;          // of 16 x 8 by 16 on a quarter of an SM
 constexpr double kProductLatency = 24.4;  // until the next one to the same sums
-constexpr double kFloatProduct = 42;      // of floats, with their splitting
-constexpr double kSharedBytes = 128;      // a cycle, of weights that are in shared memory
+constexpr double kFloatProduct = 42;      // of floats, Note [Floats in two halves]
+constexpr double kSharedBytes = 200;      // a cycle, of weights that are in shared memory
 constexpr double kExchangedBytes = 21;    // a cycle, that a block can receive
-constexpr double kBarrier = 60;           // of one block
-constexpr double kExchange = 250, kExchangeOfBlock = 10;
-constexpr double kCell = 150, kElement = 15;  // and of a gate's element
-constexpr double kFloatCell = 300;
-constexpr double kSplit = 20;  // for each other warp of a group
+constexpr double kExchange = 300, kExchangeOfBlock = 3.5;
+constexpr double kCell = 150, kFloatCell = 250, kElement = 15;  // and of a gate's element
+constexpr double kSplit = 20;  // for each other warp of a group, and twice in float
+// Of a grid: a word's way through memory, and bytes a cycle that come from there to a block of 8 warps or more, of
+// h and of the gradients of gates, more of which are on their way at once.
+constexpr double kMemory = 1100, kMemoryBytes = 27, kMemoryBytesOfGates = 48;
+// One block: its barrier, for each warp; warps that share k have the less of a quarter of an SM.
+constexpr double kBarrier = 20, kSplitOfBlock = 250;
+// Backward in a cluster: the block's barrier, for each of its warps; parts of sums, for each block; and
+// what a warp sends, for each tile of units.
+constexpr double kWarp = 7, kPart = 4, kSend = 20;
+// An element's derivative, where it is not computed while parts are on their way: in one block; or where
+// nobody helps, or helpers are as many as finish.
+constexpr double kDerivativeInBlock = 300, kDerivativeAlone = 130, kDerivativeHelped = 75;
 // A step by itself: the product and the kernel after it, launched within a graph; and multiply-adds a cycle
 // of both, at large batches.
-constexpr double kLaunches = 9000, kLibrary = 60000, kFloatLibrary = 17000;
+constexpr double kLaunches = 9500, kLibrary = 60000;
+constexpr double kFloatLaunches = 20000, kFloatLibrary = 17000;
 
-// How many clusters of so many blocks run at once, of blocks that fill an SM: SMs stand in groups, most
+// How many sets of blocks run at once, clusters or grids, of blocks that fill an SM: SMs stand in groups, most
 // of which have 16 or 18 on an H100 or H200.
-int clusters_at_once(int blocks, const SequenceGpu& gpu) {
+int sets_at_once(const SequenceShape& shape, const SequenceGpu& gpu) {
+  const int blocks = shape.blocks;
+  if (shape.grid) return gpu.sms / blocks;
   const int on_h200 = blocks == 1   ? 132
                       : blocks == 2 ? 66
                       : blocks == 4 ? 30
@@ -35,16 +47,37 @@ int clusters_at_once(int blocks, const SequenceGpu& gpu) {
   return std::max(1, on_h200 * gpu.sms / 132);
 }
 
-// Registers of a thread beside those of weights.
-int registers_beside(const SequenceSizes& sizes, SequencePass pass, int rows) {
-  const int elements = rows == 4 ? 2 : 4, row_tiles = rows == 16 ? 2 : 1;
-  const int sums = 4 * sizes.gates * row_tiles;
-  const int of_cell = pass == SequencePass::Forward
-                          ? sizes.gates * elements
-                          : elements * sizes.states * (sizes.gates + sizes.states - 1);
+// Of clusters backward, Note [Parts of sums] (cuda/gradients.cuh).
+bool sends_parts(SequencePass pass, const SequenceShape& shape) {
+  return pass == SequencePass::Backward && shape.sends_parts();
+}
+
+// What a warp multiplies: tiles of k, and sums for each of them.
+struct WarpProducts {
+  int tiles, sums;
+};
+WarpProducts warp_products(const SequenceSizes& sizes, SequencePass pass,
+                           const SequenceShape& shape) {
+  if (sends_parts(pass, shape)) return {shape.own_tiles(sizes.gates), shape.output_tiles()};
+  return {shape.tiles_of_warp(), sizes.gates};
+}
+
+// Registers of a thread beside those of weights: with fewer, the loop of steps would spill.
+int registers_beside(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape) {
+  const bool floats = sizes.type == ElementType::Float;
+  const int elements = shape.elements(), row_tiles = shape.row_tiles();
   const int apart = sizes.adds_gates ? 0 : sizes.gates * elements;
-  const int of_floats = sizes.type == ElementType::Float ? 24 : 0;  // while they are split
-  return 44 + sums + of_cell + apart + of_floats + 2 * sizes.parameters;
+  const int of_operand = shape.grid ? (row_tiles > 1 ? 48 : 32) : 0;  // on its way from memory
+  const int others = apart + of_operand + 2 * sizes.parameters;
+  if (pass == SequencePass::Forward) {
+    const int of_b = !floats ? 0 : shape.rows == 4 ? 4 : 7 * sizes.gates * row_tiles;
+    return 37 + (4 * sizes.gates + 2) * row_tiles + sizes.gates * elements + of_b + others;
+  }
+  const int of_derivative = elements * sizes.states * (sizes.gates + sizes.states - 1);
+  const int beside = of_derivative + (floats ? 14 : 0) + others;
+  if (!sends_parts(pass, shape)) return 44 + 4 * sizes.gates * row_tiles + beside;
+  // The derivative is not there yet while parts of sums are made.
+  return (shape.helped() ? 28 + 38 * row_tiles : 48) + beside;
 }
 
 int tiles_in_registers(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape) {
@@ -52,7 +85,8 @@ int tiles_in_registers(const SequenceSizes& sizes, SequencePass pass, const Sequ
   constexpr int kRegistersOfLanes = 16384 / 32, kMost = 255;
   const int warps = (shape.warps() + 3) / 4;
   const int of_thread = std::min(kMost, kRegistersOfLanes / warps / 8 * 8);
-  return (of_thread - registers_beside(sizes, pass, shape.rows)) / (2 * shape.bytes * sizes.gates);
+  return (of_thread - registers_beside(sizes, pass, shape)) /
+         (2 * shape.bytes * warp_products(sizes, pass, shape).sums);
 }
 
 int shared_bytes(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape) {
@@ -61,32 +95,55 @@ int shared_bytes(const SequenceSizes& sizes, SequencePass pass, const SequenceSh
              : shape.backward_bytes(sizes.gates, sizes.states, sizes.adds_gates);
 }
 
+// What comes to a step of the backward pass.
+double backward_cycles(const SequenceShape& shape, int sums) {
+  if (shape.grid) return 0;
+  if (shape.blocks == 1) return kDerivativeInBlock * shape.elements();
+  const double derivative = shape.helped() ? kDerivativeHelped * (shape.row_tiles() - 1)
+                                           : kDerivativeAlone * shape.row_tiles();
+  return kWarp * shape.warps() + kPart * shape.blocks + kSend * sums +
+         derivative * shape.elements();
+}
+
+double exchange_cycles(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape) {
+  const double received = double(shape.bytes) * shape.tiles() * SequenceShape::kUnits * shape.rows;
+  if (shape.grid) {
+    const double share = std::min(1.0, shape.warps() / 8.0);
+    return kMemory + (pass == SequencePass::Forward
+                          ? received / (share * kMemoryBytes)
+                          : received * sizes.gates / (share * kMemoryBytesOfGates));
+  }
+  if (shape.blocks == 1) return kBarrier * shape.warps();
+  return kExchange + kExchangeOfBlock * shape.blocks + received / kExchangedBytes;
+}
+
 double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape,
                  const SequenceGpu& gpu) {
-  const int arrays = pass == SequencePass::Forward ? 1 : sizes.gates;
-  const double received =
-      double(shape.bytes) * arrays * shape.tiles() * SequenceShape::kUnits * shape.rows;
-  const double exchange =
-      shape.blocks == 1 ? kBarrier
-                        : kExchange + kExchangeOfBlock * shape.blocks + received / kExchangedBytes;
+  const double exchange = exchange_cycles(sizes, pass, shape);
   const int warps = (shape.warps() + 3) / 4;
-  const int sums = sizes.gates * shape.row_tiles();
+  const auto of_warp = warp_products(sizes, pass, shape);
+  const int sums = of_warp.sums * shape.row_tiles();
   const double product = shape.bytes == 4 ? kFloatProduct : kProduct;
-  const double products = shape.tiles_of_warp() * std::max(product * warps * sums, kProductLatency);
-  const double weights = shape.weight_bytes(sizes.gates) / kSharedBytes;
-  const double cell = (shape.bytes == 4 ? kFloatCell : kCell) +
-                      kElement * shape.elements() * sizes.gates +
-                      kSplit * (shape.splits - 1) * shape.row_tiles();
-  const int64_t clusters = (sizes.batch_size + shape.rows - 1) / shape.rows;
-  const int at_once = clusters_at_once(shape.blocks, gpu);
-  const auto turns = static_cast<double>((clusters + at_once - 1) / at_once);
-  return turns * (exchange + products + weights + cell);
+  const double products = of_warp.tiles * std::max(product * warps * sums, kProductLatency);
+  const double weights = shape.weight_bytes(of_warp.sums) / kSharedBytes;
+  const double split = shape.blocks == 1          ? kSplitOfBlock
+                       : sends_parts(pass, shape) ? 0
+                                                  : kSplit * shape.row_tiles() * shape.bytes / 2;
+  const double cell =
+      (shape.bytes == 4 ? kFloatCell : kCell) + kElement * shape.elements() * sizes.gates;
+  const double backward = pass == SequencePass::Backward ? backward_cycles(shape, of_warp.sums) : 0;
+  const int64_t sets = (sizes.batch_size + shape.rows - 1) / shape.rows;
+  const int at_once = sets_at_once(shape, gpu);
+  const auto turns = static_cast<double>((sets + at_once - 1) / at_once);
+  return turns * (exchange + products + weights + split * (shape.splits - 1) + cell + backward);
 }
 
 double cycles_of_steps(const SequenceSizes& sizes) {
   const double h = static_cast<double>(sizes.hidden_size);
-  const double rate = sizes.type == ElementType::Float ? kFloatLibrary : kLibrary;
-  return kLaunches + static_cast<double>(sizes.batch_size) * h * h * sizes.gates / rate;
+  const bool floats = sizes.type == ElementType::Float;
+  const double rate = floats ? kFloatLibrary : kLibrary;
+  return (floats ? kFloatLaunches : kLaunches) +
+         static_cast<double>(sizes.batch_size) * h * h * sizes.gates / rate;
 }
 
 }  // namespace
@@ -102,23 +159,41 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePas
     return best;
   }
   const int groups = static_cast<int>(sizes.hidden_size + 15) / SequenceShape::kUnits;
-  constexpr int kMostWarps = 16, kMostGroups = 15;  // which have a barrier each
+  constexpr int kMostWarps = 16, kMostBarriers = 15;
+  const auto consider = [&](SequenceShape shape) {
+    const bool every_warp_multiplies = shape.tiles_of_warp() * (shape.splits - 1) < shape.tiles();
+    if (shape.groups * shape.sum_copies() > kMostBarriers || shape.warps() > kMostWarps ||
+        shape.splits < shape.finishers() || shape.splits > shape.tiles() ||
+        (shape.grid && !every_warp_multiplies)) {
+      return;
+    }
+    const int in_registers = tiles_in_registers(sizes, pass, shape);
+    if (in_registers < 1) return;
+    shape.shared_tiles = std::max(0, warp_products(sizes, pass, shape).tiles - in_registers);
+    if (shared_bytes(sizes, pass, shape) > gpu.shared_bytes) return;
+    const double cycles = cycles_of(sizes, pass, shape, gpu);
+    if (cycles < best.cycles) best = {true, shape, cycles};
+  };
   for (const int blocks : {1, 2, 4, 8, 16}) {
     if (blocks > 1 && (gpu.architecture < 90 || blocks > groups)) continue;
     for (const int rows : {4, 8, 16}) {
-      for (int splits = rows == 16 ? 2 : 1; splits <= 8; ++splits) {
-        SequenceShape shape{blocks, (groups + blocks - 1) / blocks, splits, rows, 0, bytes};
-        if (shape.groups > kMostGroups || shape.warps() > kMostWarps || splits > shape.tiles()) {
-          continue;
-        }
-        const int in_registers = tiles_in_registers(sizes, pass, shape);
-        if (in_registers < 1) continue;
-        shape.shared_tiles = std::max(0, shape.tiles_of_warp() - in_registers);
-        if (shared_bytes(sizes, pass, shape) > gpu.shared_bytes) continue;
-        const double cycles = cycles_of(sizes, pass, shape, gpu);
-        if (cycles < best.cycles) best = {true, shape, cycles};
+      for (int splits = 1; splits <= 8; ++splits) {
+        consider({blocks, (groups + blocks - 1) / blocks, splits, rows, 0, bytes, false});
       }
     }
+  }
+  // Of a grid's blocks each has one group, so that no two of its warps read the same. What clusters hold
+  // easily was timed with them alone.
+  constexpr int kFewestGroups = 33;
+  for (const int rows : {4, 8, 16, 32}) {
+    if (gpu.architecture < 90 || groups < kFewestGroups || groups > gpu.sms) break;
+    for (int splits = 1; splits <= kMostWarps; ++splits) {
+      consider({groups, 1, splits, rows, 0, bytes, true});
+    }
+  }
+  const int arrays = pass == SequencePass::Forward ? 1 : sizes.gates;
+  if (best.shape.grid) {
+    best.workspace = best.shape.workspace_bytes(sizes.steps, sizes.batch_size, arrays);
   }
   return best;
 }

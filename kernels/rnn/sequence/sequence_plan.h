@@ -18,7 +18,8 @@ enum class SequencePass : int8_t { Forward, Backward };
 struct SequencePlan {
   bool one_launch;  // or step by step
   SequenceShape shape;
-  double cycles;  // of a step, as estimated
+  double cycles;          // of a step, as estimated
+  int64_t workspace = 0;  // bytes
 };
 
 // aligned: rows of all arrays start at multiples of four elements.

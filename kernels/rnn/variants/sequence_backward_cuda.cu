@@ -2,7 +2,7 @@
 //   CELL_HEADER  the header of the cell, as #include takes it
 //   CELL         its type
 //   ELEMENT      Half, BFloat16 or float
-//   BLOCKS, GROUPS, SPLITS, ROWS, SHARED_TILES  see SequenceShape
+//   BLOCKS, GROUPS, SPLITS, ROWS, SHARED_TILES, GRID  see SequenceShape
 //   CONTROLS     1 if there are control bytes
 #include "rnn/sequence/cell.h"
 using namespace lltm_jit;  // what a cell's header may use without a word
@@ -13,14 +13,15 @@ using namespace lltm_jit;  // what a cell's header may use without a word
 
 namespace lltm_jit {
 struct VariantShape {
-  static constexpr SequenceShape kShape{BLOCKS, GROUPS,       SPLITS,
-                                        ROWS,   SHARED_TILES, sizeof(ELEMENT)};
+  static constexpr SequenceShape kShape{BLOCKS,       GROUPS,          SPLITS, ROWS,
+                                        SHARED_TILES, sizeof(ELEMENT), GRID};
 };
 }  // namespace lltm_jit
 
 extern "C" cudaError_t sequence_backward(const lltm_jit::SequenceBackwardArgs& args,
                                          cudaStream_t stream) {
-  return launch_clusters<VariantShape>(
+  return launch_sets<VariantShape>(
       sequence_backward_kernel<CELL, ELEMENT, VariantShape, CONTROLS>,
-      BackwardThread<CELL, ELEMENT, VariantShape, CONTROLS>::kSharedBytes, args, stream);
+      BackwardThread<CELL, ELEMENT, VariantShape, CONTROLS>::kSharedBytes, CELL::kGates, args,
+      stream);
 }

@@ -291,7 +291,7 @@ class RecurrentLayer(nn.Module):
                 outputs.append(output)
                 ends.append(end)
             x = torch.cat(outputs, 2) if self.bidirectional else outputs[0]
-        return x, [torch.stack(tensors) for tensors in zip(*ends, strict=True)]
+        return x, [_stacked(tensors) for tensors in zip(*ends, strict=True)]
 
     def _direction(
         self, x: Tensor, suffix: str, states: list[Tensor] | None, steps: Steps
@@ -321,8 +321,8 @@ class RecurrentLayer(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         bias = getattr(self, f"bias_ih_{suffix}") if self.bias else None
         bias_hh = getattr(self, f"bias_hh_{suffix}") if self.bias else None
-        if bias is not None and self.cell.adds_gates:
-            bias, bias_hh = bias + bias_hh, None
+        if bias is not None and bias_hh is not None and self.cell.adds_gates:
+            bias, bias_hh = None, bias + bias_hh  # one gradient for both, which is quick
         gates = F.linear(x, getattr(self, f"weight_ih_{suffix}"), bias)
         parameters = getattr(self, f"parameters_{suffix}") if self.cell.parameters else None
         weight_hh = getattr(self, f"weight_hh_{suffix}")
@@ -373,3 +373,12 @@ class RecurrentLayer(nn.Module):
             if (value := getattr(self, name)) != default:
                 words.append(f"{name}={value}")
         return ", ".join(words)
+
+
+def _stacked(tensors: Sequence[Tensor]) -> Tensor:
+    """torch.stack(), without a copy of a single one; it is no view that detach_() would refuse."""
+    one, *others = tensors
+    if others or not one.size(1):
+        return torch.stack(tensors)
+    # A traced layer takes other batch sizes.
+    return torch.ops.aten._unsafe_view.default(one, [1, -1, one.size(1)])

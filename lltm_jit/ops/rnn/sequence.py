@@ -101,8 +101,7 @@ def recurrent_sequence(
         gates: (L, B, GH) in half, bfloat16, float or double: the input's part of the gates of all
             steps, including its bias. All tensors have its device, and its dtype unless noted.
         weight_hh: (GH, H).
-        bias_hh: (GH,) or ``None``. A cell that only adds the two parts of its gates, like the LLTM
-            and the LSTM, takes none: add the bias to ``gates``.
+        bias_hh: (GH,) or ``None``.
         parameters: (P, H), if the cell has any.
         h_0: (B, H), the output before the first step; zeros by default.
         c_0: (S-1, B, H), the other states; zeros by default. May be float with 16-bit gates.

@@ -32,7 +32,7 @@ import lltm_jit  # noqa: E402
 
 DTYPES = [torch.half, torch.bfloat16, torch.float, torch.double]
 # Where each size means compilation, there are few.
-HIDDEN_CUDA = [1, 7, 32, 33, 64, 100, 128, 256, 320, 512]
+HIDDEN_CUDA = [1, 7, 32, 33, 64, 100, 128, 256, 320, 512, 776, 1024]
 
 
 @dataclass

@@ -37,9 +37,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def_readonly("rows", &SequenceShape::rows)
       .def_readonly("shared_tiles", &SequenceShape::shared_tiles)
       .def_readonly("bytes", &SequenceShape::bytes)
+      .def_readonly("grid", &SequenceShape::grid)
       .def("warps", [](const SequenceShape& shape) { return shape.warps(); })
       .def("tiles", [](const SequenceShape& shape) { return shape.tiles(); })
       .def("tiles_of_warp", [](const SequenceShape& shape) { return shape.tiles_of_warp(); })
+      .def("own_tiles", &SequenceShape::own_tiles)
+      .def("output_tiles", &SequenceShape::output_tiles)
       .def("shared_bytes",
            [](const SequenceShape& shape, const SequenceSizes& sizes, SequencePass pass) {
              return pass == SequencePass::Forward
@@ -48,6 +51,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
            });
   py::class_<SequencePlan>(m, "Plan", py::module_local())
       .def_readonly("one_launch", &SequencePlan::one_launch)
-      .def_readonly("shape", &SequencePlan::shape);
+      .def_readonly("shape", &SequencePlan::shape)
+      .def_readonly("workspace", &SequencePlan::workspace);
   m.def("plan", &sequence_plan);
 }

@@ -2,7 +2,15 @@
 
 import pytest
 import torch
-from op_testing import DEVICES, DTYPES, LAYOUTS, assert_accurate, bits, with_layout
+from op_testing import (
+    DEVICES,
+    DTYPES,
+    LAYOUTS,
+    assert_accurate,
+    bits,
+    needs_gpu,
+    with_layout,
+)
 from sequence_testing import (
     CELLS,
     GATES,
@@ -48,10 +56,33 @@ def test_resets_and_lengths(cell, reverse, dtype, device):
     check(cell, inputs, reverse)
 
 
+# More than a cluster holds: the whole grid of an H100 or H200, or step by step.
+@needs_gpu
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float], ids=str)
+@pytest.mark.parametrize(
+    "size", [(6, 3, 776), (7, 16, 1000), (1, 16, 1024), (4, 64, 1024), (3, 20, 2048)]
+)
+@pytest.mark.parametrize("cell", CELLS)
+def test_large_hidden_sizes(cell, size, dtype):
+    inputs = inputs_of(cell, *size, dtype, "cuda", control=True)
+    check(cell, inputs)
+    first = bits(results_and_gradients(cell, inputs))
+    for _ in range(3):
+        assert bits(results_and_gradients(cell, inputs)) == first
+    check(cell, inputs._replace(h_0=None, c_0=None), reverse=True)
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("cell", CELLS)
 def test_without_a_state(cell, device):
     check(cell, inputs_of(cell, device=device, state=False))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("cell", ["lltm", "lstm"])
+def test_a_bias_of_a_cell_that_adds_its_gates(cell, device):
+    inputs = inputs_of(cell, 4, 3, 16, torch.float, device)
+    check(cell, inputs._replace(bias_hh=torch.randn(GATES[cell] * 16, device=device)))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -128,8 +159,8 @@ def test_a_row_does_not_depend_on_the_others():
     output, _, _ = recurrent_sequence("lstm", *inputs)
     for row in range(9):
         cut = slice(row, row + 1)
-        gates, weight_hh, _, _, h_0, c_0, control = inputs
-        alone = (gates[:, cut], weight_hh, None, None, h_0[cut], c_0[:, cut], control[:, cut])
+        gates, weight_hh, bias_hh, _, h_0, c_0, control = inputs
+        alone = (gates[:, cut], weight_hh, bias_hh, None, h_0[cut], c_0[:, cut], control[:, cut])
         torch.testing.assert_close(recurrent_sequence("lstm", *alone)[0], output[:, cut])
 
 
@@ -153,7 +184,7 @@ WRONG = {
         RuntimeError,
         r"\[5, 3, 28\]|\[28, 7\], but got \[27, 7\]",
     ),
-    "a bias": ({"bias_hh": torch.zeros(28)}, RuntimeError, "bias_hh to be None, as lstm adds"),
+    "a bias": ({"bias_hh": torch.zeros(27)}, RuntimeError, r"bias_hh .* = \[28\], but got \[27\]"),
     "parameters": ({"parameters": torch.zeros(1, 7)}, RuntimeError, "no parameters for lstm"),
     "h_0": ({"h_0": torch.zeros(2, 7)}, RuntimeError, r"h_0 .* = \[3, 7\], but got \[2, 7\]"),
     "c_0": (

@@ -12,10 +12,11 @@ from torch import Tensor
 
 import lltm_jit
 
-# dtype, and (steps, batch_size, hidden_size): an odd size, and one for whole clusters.
+# dtype, and (steps, batch_size, hidden_size): an odd size, one for whole clusters, one for a grid.
 CASES = [
     (torch.float, (6, 5, 33)),
     (torch.half, (9, 16, 256)),
+    (torch.half, (9, 16, 1024)),
 ]
 KINDS = ["LLTM", "LSTM", "GRU"]
 

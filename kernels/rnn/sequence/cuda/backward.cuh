@@ -1,14 +1,14 @@
 // The backward pass of a sequence in one launch: the gradients of the gates.
 //
-// The gradient of a step's output is that of the gates of the step after, times the weights. So the blocks
-// exchange the gradients of the gates, and each has the weights whose columns are its units. What the
-// derivative of a step needs but the gradients, a warp computes while it waits for those.
+// The gradient of a step's output is that of the gates of the step after, times the weights; gradients.cuh
+// brings it to those who need it. What the derivative of a step needs but the gradients, a warp computes while
+// it waits for those.
 #pragma once
 
 #include "core/cuda/launch.cuh"
 #include "rnn/sequence/cell.h"
-#include "rnn/sequence/cuda/exchange.cuh"
 #include "rnn/sequence/cuda/gate_float.cuh"
+#include "rnn/sequence/cuda/gradients.cuh"
 #include "rnn/sequence/sequence.h"
 
 namespace lltm_jit {
@@ -20,20 +20,24 @@ class BackwardThread {
   static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
   static constexpr int kParameters = CellTraits<Cell>::kParameters;
   static constexpr int kElements = kShape.elements(), kWords = kShape.words();
-  static constexpr int kRowTiles = kShape.row_tiles();
   static constexpr int kHalves = kElements == 2 ? 1 : 2;  // units that a lane's elements are of
   static constexpr bool kAdds = CellAddsGates<Cell>::value, kCluster = kShape.blocks > 1;
-  using Weights = WarpWeights<Shape, scalar_t, kGates, kGates>;
+  static constexpr bool kSendsParts = kShape.sends_parts();
+  using Gradients = std::conditional_t<kSendsParts, PartGradients<Shape, scalar_t, kGates>,
+                                       AllGradients<Shape, scalar_t, kGates>>;
   static constexpr int kBytes = kShape.bytes;
   static_assert(kBytes == sizeof(scalar_t));
   using T = GateNumber<scalar_t>;
-  using Packs = Words<kWords>[kGates];
+  using Packs = typename Gradients::Packs;
   // What a step's gradients come from but those of its results: its derivative, and the gradient of its
   // output from outside.
   struct Prepared {
     CellDerivative<Cell, T> derivatives[kElements];
     float grad_output[kElements];
   };
+
+  // Where a group has warps that do not finish, some of them bring what finishing warps read.
+  static constexpr bool kHelped = kShape.helped();
 
   // What is read ahead of each step.
   static constexpr int kPacks = kShape.backward_packs(kGates, kAdds);
@@ -42,70 +46,61 @@ class BackwardThread {
   static constexpr int kOldOutput = kPacks - 1;
 
   // Shared memory.
-  static constexpr int kSums = 2 * kShape.operand_bytes(kGates);
-  static constexpr int kWeights = kSums + kShape.sum_bytes(1);
-  static constexpr int kRing = kWeights + kShape.weight_bytes(kGates);
+  static constexpr int kRing = Gradients::kBytes;
   static constexpr int kBarriers = kRing + kShape.ring_bytes(kPacks, kFloats);
 
  public:
   static constexpr int kSharedBytes = kBarriers + SequenceShape::kBarrierBytes;
   static_assert(kSharedBytes == kShape.backward_bytes(kGates, kStates, kAdds));
 
-  __device__ __forceinline__ BackwardThread(const SequenceBackwardArgs& args, uint32_t shared)
+  // Of a set of rows.
+  __device__ __forceinline__ BackwardThread(const SequenceBackwardArgs& args, uint32_t shared,
+                                            int set)
       : args_(args),
         rows_(static_cast<int>(args.batch_size)),
         hidden_(static_cast<int>(keep(static_cast<uint32_t>(args.hidden_size)))),
         steps_(static_cast<int>(args.steps)),
-        exchange_(lane_, shared, shared + kBarriers),
-        weights_(lane_, shared + kWeights,
-                 [&](int gate, int unit, int k) { return load_tile(gate, unit, k); }),
-        group_sum_(lane_, shared + kSums),
+        lane_(set),
+        gradients_(lane_, exchange_place<Shape, kGates>(args, set, 0, shared, shared + kBarriers),
+                   [&](int gate, int unit, int k) { return load_tile(gate, unit, k); }),
         ring_(lane_, shared + kRing),
         controls_(lane_, args.control + (args.steps - 1) * args.control_step_stride,
                   -args.control_step_stride, args.steps, args.batch_size),
         elements_(lane_, rows_, hidden_),
-        inside_(lane_.pack_row() < rows_ && lane_.pack_unit() < hidden_) {
-    const int64_t row = inside_ ? lane_.pack_row() : 0, unit = inside_ ? lane_.pack_unit() : 0;
-    const auto place = [&](const auto& array, int64_t step) {
-      return static_cast<const char*>(array.data) +
-             kBytes * (step * array.step_stride + row * array.row_stride + unit);
-    };
-    const int64_t last = args.steps - 1;
-    saved_gates_ = place(args.saved_gates, last);
-    if constexpr (!kAdds) gates_ = place(args.gates, last);
-    grad_output_ = args.grad_output.data ? place(args.grad_output, last) : nullptr;
-    old_output_ = place(args.output, last - 1);
-    saved_cells_ = last * args.saved_cells.step_stride;
-    grad_gates_ = const_cast<char*>(place(args.grad_gates, last));
-    if constexpr (!kAdds) grad_hidden_ = const_cast<char*>(place(args.grad_hidden, last));
-  }
+        inside_(lane_.pack_row() < rows_ && lane_.pack_unit() < hidden_) {}
 
   __device__ __forceinline__ void run() {
     begin();
     for (int turn = 0; turn < steps_; ++turn) run_turn(turn);
     float grad_h[kElements];
-    if (args_.grad_old_h) receive(steps_, grad_h, [] {});
+    if (args_.grad_old_h && receives()) gradients_.receive(steps_, grad_h, [] {});
     if (lane_.finishes()) {
-      if constexpr (!kCluster) write_gradients();
+      if constexpr (!kCluster) write_gradients(steps_ - 1);
       write_state(grad_h);
     }
-    exchange_.finish();
+    gradients_.finish();
   }
 
  private:
   // Of the weights' transpose.
-  __device__ __forceinline__ typename Weights::Tile load_tile(int gate, int unit, int k) const {
+  __device__ __forceinline__ typename Gradients::Tile load_tile(int gate, int unit, int k) const {
     const int64_t stride = args_.weights_stride;
-    const bool exist = unit < hidden_ && k < hidden_;
-    typename Weights::Tile tile;
-    if constexpr (kBytes == 2) {
+    typename Gradients::Tile tile;
+    if constexpr (kBytes ==
+                  2) {  // of four units each, and of k and k + 2, as the transpose has them
+      const int row = lane_.lane / 4 / 2 * 4 + lane_.lane / 4 % 2, column = lane_.lane % 4 * 4;
+      const int from_unit = unit - row + column, from_k = k - column + row;
       const auto* from = static_cast<const uint16_t*>(args_.weights) +
-                         (int64_t(gate) * hidden_ + k) * stride + unit;
+                         (int64_t(gate) * hidden_ + from_k) * stride + from_unit;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        tile.value[i] = load_weight_pair(from + i / 2 * 2 * stride + i % 2 * 2, stride, exist);
+      for (int i = 0; i < 2; ++i) {
+        const bool exist = from_unit < hidden_ && from_k + 2 * i < hidden_;
+        const auto four = transpose<scalar_t>(load_weights<2>(from + 2 * i * stride, exist));
+        tile.value[2 * i] = four.value[0];
+        tile.value[2 * i + 1] = four.value[1];
       }
     } else {
+      const bool exist = unit < hidden_ && k < hidden_;
       const auto* from = static_cast<const uint32_t*>(args_.weights) +
                          (int64_t(gate) * hidden_ + k) * stride + unit;
 #pragma unroll
@@ -117,7 +112,7 @@ class BackwardThread {
   }
 
   __device__ __forceinline__ void begin() {
-    exchange_.clear();
+    gradients_.clear();
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       grad_state_[0][e] = elements_.template read<scalar_t>(args_.grad_new_h, 0, e);
@@ -139,56 +134,73 @@ class BackwardThread {
       }
     }
     for (int i = 0; i < SequenceShape::kStages - 1; ++i) bring(i);
-    exchange_.start();
+    if constexpr (kHelped) {
+      if (brings()) ring_.template arrange<scalar_t, 0>();
+    }
+    gradients_.start();
   }
 
+  __device__ __forceinline__ bool brings() const {
+    constexpr int kFinishers = kShape.finishers();
+    if constexpr (!kHelped) return lane_.finishes();
+    return lane_.split >= kFinishers && lane_.split < 2 * kFinishers;
+  }
   __device__ __forceinline__ void bring(int turn) {
-    if (!lane_.finishes()) return;
+    if (!brings()) return ring_.skip();
     if (turn < steps_) {
-      ring_.bring_pack(kGradOutput, grad_output_ ? grad_output_ : saved_gates_,
-                       inside_ && grad_output_);
+      const auto bring_pack = [&](int pack, const char* from, bool exists = true) {
+        ring_.bring_pack(pack, from, inside_ && exists);
+      };
+      bring_pack(kGradOutput, place(args_.grad_output, turn), args_.grad_output.data);
+      const char* saved_gates = place(args_.saved_gates, turn);
+      const char* gates = kAdds ? nullptr : place(args_.gates, turn);
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
-        ring_.bring_pack(kSaved + g, saved_gates_ + kBytes * g * hidden_, inside_);
-        if constexpr (!kAdds) ring_.bring_pack(kInputs + g, gates_ + kBytes * g * hidden_, inside_);
+        bring_pack(kSaved + g, saved_gates + kBytes * g * hidden_);
+        if constexpr (!kAdds) bring_pack(kInputs + g, gates + kBytes * g * hidden_);
       }
-      const char* old_output = old_output_;
-      if (turn + 1 == steps_) {
-        old_output = static_cast<const char*>(args_.old_h);
-        if (old_output)
-          old_output += kBytes * (int64_t(lane_.pack_row()) * hidden_ + lane_.pack_unit());
-      }
-      const bool exists = inside_ && old_output;
-      ring_.bring_pack(kOldOutput, exists ? old_output : saved_gates_, exists);
-      if constexpr (kStates > 1) bring_cells();
+      const SequenceArray old_h{args_.old_h, 0, hidden_};
+      const bool first = turn + 1 == steps_;
+      bring_pack(kOldOutput, first ? place(old_h, turn) : place(args_.output, turn + 1),
+                 !first || args_.old_h);
+      if constexpr (kStates > 1) bring_cells(turn);
     }
     ring_.commit();
-    if (grad_output_) grad_output_ -= kBytes * args_.grad_output.step_stride;
-    saved_gates_ -= kBytes * args_.saved_gates.step_stride;
-    if constexpr (!kAdds) gates_ -= kBytes * args_.gates.step_stride;
-    old_output_ -= kBytes * args_.output.step_stride;
-    saved_cells_ -= args_.saved_cells.step_stride;
   }
-  __device__ __forceinline__ void bring_cells() const {
-    const auto* cells = static_cast<const float*>(args_.saved_cells.data);
+  // Where this lane's pack is in an array, in the step of a turn: computed each time, as pointers that go on
+  // from turn to turn would take registers.
+  template <typename Array>
+  __device__ __forceinline__ auto* place(const Array& array, int turn) const {
+    using Byte = std::conditional_t<std::is_same_v<Array, SequenceArray>, const char, char>;
+    return static_cast<Byte*>(array.data) +
+           kBytes * (step_of(turn) * array.step_stride + lane_.pack_row() * array.row_stride +
+                     lane_.pack_unit());
+  }
+  __device__ __forceinline__ int64_t step_of(int turn) const {
+    return steps_ - 1 - static_cast<int>(keep(turn));
+  }
+  __device__ __forceinline__ void bring_cells(int turn) const {
+    const auto* of_step = static_cast<const float*>(args_.saved_cells.data) +
+                          step_of(turn) * args_.saved_cells.step_stride;
 #pragma unroll
     for (int k = 0; k < kStates - 1; ++k) {
 #pragma unroll
       for (int e = 0; e < kElements; ++e) {
         const bool exists = elements_.exists(e);
-        const int64_t place = exists ? saved_cells_ + elements_.place(k, e) : 0;
-        ring_.bring_float(k * kElements + e, cells + place, exists);
+        ring_.bring_float(k * kElements + e, of_step + elements_.place(k, e), exists);
       }
     }
   }
 
   __device__ __forceinline__ void read_elements(int pack, float (&values)[kElements]) const {
-    to_floats<scalar_t>(transpose<scalar_t>(ring_.pack(pack)), values);
+    auto words = ring_.pack(pack);
+    if constexpr (!kHelped) words = transpose<scalar_t>(words);
+    to_floats<scalar_t>(words, values);
   }
 
   __device__ __forceinline__ void prepare(int turn, Prepared* prepared) {
     if (!lane_.finishes()) return;
-    ring_.wait();
+    if constexpr (!kHelped) ring_.wait();
     read_elements(kGradOutput, prepared->grad_output);
     float saved[kGates][kElements], inputs[kGates][kElements], old_h[kElements];
     read_elements(kOldOutput, old_h);
@@ -225,63 +237,33 @@ class BackwardThread {
     bring(turn + SequenceShape::kStages - 1);
   }
 
-  // What the gates of the turn before give to this turn's output, in warps that finish.
-  template <typename Meanwhile>
-  __device__ __forceinline__ void receive(int turn, float (&grad_h)[kElements],
-                                          const Meanwhile& meanwhile) {
-    typename Weights::Sums products;
-#pragma unroll
-    for (int n = 0; n < kRowTiles; ++n) {
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) products[n][g][i] = 0;
-      }
-    }
-    if (turn > 0) exchange_.wait(turn - 1);
-    const uint32_t operands = exchange_.operands(turn - 1);
-    if constexpr (kCluster) {
-      weights_.multiply(products, operands);
-    } else {
-      weights_.multiply(products, operands, meanwhile);
-    }
-    float sums[kRowTiles][1][kElements];
-#pragma unroll
-    for (int n = 0; n < kRowTiles; ++n) {
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-        const auto of_gate = [&](int g) {
-          const auto& four = products[n][g];
-          const float upper = four[e], lower = four[(e + 2) % 4];
-          return kElements == 4 || lane_.lane % 4 < 2 ? upper : lower;
-        };
-        sums[n][0][e] = of_gate(0);
-#pragma unroll
-        for (int g = 1; g < kGates; ++g) sums[n][0][e] += of_gate(g);
-      }
-    }
-    group_sum_(sums);
-#pragma unroll
-    for (int e = 0; e < kElements; ++e) grad_h[e] = sums[0][0][e];
-  }
+  // In a block or a grid all warps make the sums of those that finish.
+  __device__ __forceinline__ bool receives() const { return !kSendsParts || lane_.finishes(); }
 
   __device__ __forceinline__ void run_turn(int turn) {
     Prepared prepared;
+    if constexpr (kHelped) {
+      if (brings()) {
+        ring_.template arrange<scalar_t, 1>();
+        bring(turn + SequenceShape::kStages - 1);
+      }
+    }
     if constexpr (kCluster) prepare(turn, &prepared);
     controls_.read_ahead(turn);
     float grad_h[kElements];
-    receive(turn, grad_h, [&] {  // one block: while the tensor cores work
-      prepare(turn, &prepared);
-      if (lane_.finishes()) write_gradients(turn > 0);
-    });
+    if (receives()) {
+      gradients_.receive(turn, grad_h, [&] {  // one block: while the tensor cores work
+        prepare(turn, &prepared);
+        if (lane_.finishes() && turn > 0) write_gradients(turn - 1);
+      });
+    }
     if (lane_.finishes()) {
       finish(grad_h, prepared);
-      if (turn + 1 < steps_ || args_.grad_old_h) send(turn);
-      if (kCluster && turn > 0 && threadIdx.x == 0) exchange_.expect(turn - 1);
-      if constexpr (kCluster) write_gradients();
+      put(turn);
     }
+    if (!kCluster || turn + 1 < steps_ || args_.grad_old_h) gradients_.spread(turn);
+    if (kCluster && lane_.finishes()) write_gradients(turn);
     controls_.advance();
-    if constexpr (!kCluster) __syncthreads();
   }
 
   // From what the gates give to the output's gradient: the gradients of the step's gates, and what goes on to
@@ -320,7 +302,7 @@ class BackwardThread {
     }
   }
 
-  __device__ __forceinline__ void send(int turn) const {
+  __device__ __forceinline__ void put(int turn) const {
     // Units that do not exist are no numbers that weights of zero could cancel for sure.
     const bool zero = lane_.pack_unit() >= hidden_ || controls_.pack_resets();
     Packs packs;
@@ -329,24 +311,23 @@ class BackwardThread {
 #pragma unroll
       for (int i = 0; i < kWords; ++i) packs[g].value[i] = zero ? 0 : packs_[g].value[i];
     }
-    exchange_.send(turn, packs);
+    gradients_.put(turn, packs);
   }
 
-  // Of the turn that has been finished last, if any has.
-  __device__ __forceinline__ void write_gradients(bool any = true) {
-    const bool writes = inside_ && any;
+  // Of a turn, which has been finished last.
+  __device__ __forceinline__ void write_gradients(int turn) const {
+    char* of_gates = place(args_.grad_gates, turn);
+    char* of_hidden = kAdds ? nullptr : place(args_.grad_hidden, turn);
 #pragma unroll
     for (int g = 0; g < kGates; ++g) {
       if constexpr (kAdds) {
-        if (writes) store_words(grad_gates_ + kBytes * g * hidden_, packs_[g]);
+        if (inside_) store_words(of_gates + kBytes * g * hidden_, packs_[g]);
       } else {
         const auto of_input = transpose<scalar_t>(of_inputs_[g]);
-        if (writes) store_words(grad_gates_ + kBytes * g * hidden_, of_input);
-        if (writes) store_words(grad_hidden_ + kBytes * g * hidden_, packs_[g]);
+        if (inside_) store_words(of_gates + kBytes * g * hidden_, of_input);
+        if (inside_) store_words(of_hidden + kBytes * g * hidden_, packs_[g]);
       }
     }
-    grad_gates_ -= any ? kBytes * args_.grad_gates.step_stride : 0;
-    if constexpr (!kAdds) grad_hidden_ -= any ? kBytes * args_.grad_hidden.step_stride : 0;
   }
 
   __device__ __forceinline__ void write_state(const float (&from_gates)[kElements]) const {
@@ -371,18 +352,11 @@ class BackwardThread {
   const SequenceBackwardArgs& args_;
   int rows_, hidden_, steps_;
   Lane<Shape> lane_;
-  Exchange<Shape, kGates> exchange_;
-  Weights weights_;
-  GroupSum<Shape, 1> group_sum_;
+  Gradients gradients_;
   Ring<Shape, kPacks, kFloats> ring_;
   Controls<Shape, kControls> controls_;
   Elements<Shape> elements_;
   bool inside_;  // this lane's pack is of a row and of units that exist
-
-  // Where this lane's pack is, of the next step that is read or written.
-  const char *saved_gates_, *gates_, *grad_output_, *old_output_;
-  char *grad_gates_, *grad_hidden_;
-  int64_t saved_cells_;
 
   // What the step after has left to this one's states, but for the part that the gates give.
   float grad_state_[kStates][kElements];
@@ -401,7 +375,9 @@ __global__ void __launch_bounds__(Shape::kShape.threads(), 1)
     extern __shared__ __align__(128) char shared[];
     wait_for_predecessor();
     const uint32_t address = keep(address_in_shared(shared));
-    BackwardThread<Cell, scalar_t, Shape, kControls>(args, address).run();
+    for_sets<Shape>(args.batch_size, [&](int set) {
+      BackwardThread<Cell, scalar_t, Shape, kControls>(args, address, set).run();
+    });
   }
 #endif
 }

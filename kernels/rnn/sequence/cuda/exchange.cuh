@@ -16,6 +16,21 @@ constexpr bool kRunsHere =
     Shape::kShape.blocks == 1;
 #endif
 
+// Calls function(set) for the sets of rows that this block has: clusters have one each.
+template <typename Shape, typename Function>
+__device__ __forceinline__ void for_sets(int64_t rows, const Function& function) {
+  constexpr SequenceShape kShape = Shape::kShape;
+  int set = blockIdx.x / kShape.blocks;
+  if constexpr (!kShape.grid) {
+    function(set);
+  } else {
+    for (; int64_t(set) * kShape.rows < rows; set += gridDim.x / kShape.blocks) {
+      function(set);
+      __syncthreads();
+    }
+  }
+}
+
 // Note [Two copies and no barrier]
 // Step i reads the operand of step i - 1, and writes the other one of two. A block p may write its part of
 // step i into the copy of block q as soon as p has all of step i - 1: q has then sent all its parts of step
@@ -24,7 +39,7 @@ constexpr bool kRunsHere =
 // For that every warp waits for the whole operand: one that only waited for the part that it reads could run
 // a step ahead of its own block, into sums that nobody has read yet.
 template <typename Shape, int kArrays>
-class Exchange {
+class ClusterExchange {
   static constexpr SequenceShape kShape = Shape::kShape;
   static constexpr int kTileBytes = kShape.tile_bytes();
   static constexpr int kWords = kShape.words();
@@ -36,9 +51,9 @@ class Exchange {
  public:
   static constexpr int kBytes = 2 * kShape.operand_bytes(kArrays);
 
-  __device__ __forceinline__ Exchange(const Lane<Shape>& lane, uint32_t buffers, uint32_t barriers)
-      : buffers_(buffers), barriers_(barriers) {
-    const int n = kShape.row_tiles() == 2 ? lane.split : 0;
+  __device__ __forceinline__ ClusterExchange(const Lane<Shape>& lane, const ExchangePlace& place)
+      : buffers_(place.shared), barriers_(place.barriers) {
+    const int n = kShape.row_tiles() > 1 ? lane.split : 0;
     const int tile = lane.block * kShape.groups + lane.group;
     part_ = keep((tile * kShape.row_tiles() + n) * kTileBytes + lane.tile_offset());
     half_ = keep(kShape.rows == 4 ? lane.lane / 16 : 0);
@@ -117,6 +132,12 @@ class Exchange {
       }
     }
   }
+  // Sends words to a place in a block's operand of a step.
+  template <int kCount>
+  __device__ __forceinline__ void send_part(int step, int block, uint32_t place,
+                                            const Words<kCount>& words) const {
+    send_to(block, operands(step) + place, barriers_ + 8 * (step & 1), words);
+  }
   // Once a step, by one thread: the barrier of what has been waited for is to count again.
   __device__ __forceinline__ void expect(int step) const {
     if constexpr (kCluster) {
@@ -169,8 +190,24 @@ class Exchange {
   uint32_t half_;  // which half of its four numbers this lane has, with four rows
 };
 
-// What a lane of a warp that finishes reads of each step, some steps ahead: packs, and single floats. Nobody
-// else reads it, so that nothing is waited for but the lane's own copies.
+// A set's place, for operands of so many arrays; of a grid, those before step 0 have theirs too.
+template <typename Shape, int kArrays, typename Args>
+__device__ __forceinline__ ExchangePlace exchange_place(const Args& args, int set, int before,
+                                                        uint32_t shared, uint32_t barriers) {
+  char* memory = nullptr;
+  if constexpr (Shape::kShape.grid) {
+    constexpr int64_t kStepBytes = Shape::kShape.operand_bytes(kArrays);
+    memory = static_cast<char*>(args.workspace) + (set * args.steps + before) * kStepBytes;
+  }
+  return {shared, barriers, memory};
+}
+
+template <typename Shape, int kArrays>
+using Exchange = std::conditional_t<Shape::kShape.grid, GridExchange<Shape, kArrays>,
+                                    ClusterExchange<Shape, kArrays>>;
+
+// What a lane of a warp that finishes reads of each step, some steps ahead: packs, and single floats. If the
+// lane itself brings it, nothing is waited for but its own copies.
 template <typename Shape, int kPacks, int kFloats>
 class Ring {
   static constexpr SequenceShape kShape = Shape::kShape;
@@ -179,7 +216,9 @@ class Ring {
 
  public:
   __device__ __forceinline__ Ring(const Lane<Shape>& lane, uint32_t shared)
-      : base_(keep(shared + (lane.split * kShape.groups + lane.group) * kStages * kStageBytes +
+      : base_(keep(shared +
+                   (lane.split % kShape.finishers() * kShape.groups + lane.group) * kStages *
+                       kStageBytes +
                    lane.lane * kPackBytes)),
         floats_(lane.lane * (4 - kPackBytes) + kPacks * kPackBytes * 32) {}
 
@@ -194,6 +233,20 @@ class Ring {
   __device__ __forceinline__ void commit() {
     commit_copies();
     ++brought_;
+  }
+
+  // The step is brought by another warp.
+  __device__ __forceinline__ void skip() { ++brought_; }
+  // For another warp, which reads them after a barrier of the block: transposes the packs of the step kAhead
+  // steps behind the next one.
+  template <typename scalar_t, int kAhead>
+  __device__ __forceinline__ void arrange() const {
+    wait_for_copies<kStages - 2 - kAhead>();
+#pragma unroll
+    for (int i = 0; i < kPacks; ++i) {
+      const uint32_t address = pack_address(brought_ + 1 + kAhead, i);
+      store_shared(address, transpose<scalar_t>(load_shared<kShape.words()>(address)));
+    }
   }
 
   // Until the next step is here, of kStages - 1 that have been brought and not been read.

@@ -28,7 +28,7 @@ class ForwardThread {
   };
 
   // Shared memory.
-  static constexpr int kSums = 2 * kShape.operand_bytes(1);
+  static constexpr int kSums = kShape.copy_bytes(1);
   static constexpr int kWeights = kSums + kShape.sum_bytes(kGates);
   static constexpr int kRing = kWeights + kShape.weight_bytes(kGates);
   static constexpr int kBarriers = kRing + kShape.ring_bytes(kGates, 0);
@@ -37,12 +37,15 @@ class ForwardThread {
   static constexpr int kSharedBytes = kBarriers + SequenceShape::kBarrierBytes;
   static_assert(kSharedBytes == kShape.forward_bytes(kGates));
 
-  __device__ __forceinline__ ForwardThread(const SequenceForwardArgs& args, uint32_t shared)
+  // Of a set of rows.
+  __device__ __forceinline__ ForwardThread(const SequenceForwardArgs& args, uint32_t shared,
+                                           int set)
       : args_(args),
         rows_(static_cast<int>(args.batch_size)),
         hidden_(static_cast<int>(keep(static_cast<uint32_t>(args.hidden_size)))),
         steps_(static_cast<int>(args.steps)),
-        exchange_(lane_, shared, shared + kBarriers),
+        lane_(set),
+        exchange_(lane_, exchange_place<Shape, 1>(args, set, 1, shared, shared + kBarriers)),
         weights_(lane_, shared + kWeights,
                  [&](int gate, int unit, int k) { return load_tile(gate, unit, k); }),
         group_sum_(lane_, shared + kSums),
@@ -108,7 +111,7 @@ class ForwardThread {
         };
 #pragma unroll
         for (int g = 0; g < kGates; ++g) {
-          if constexpr (!kAdds) bias_[g][half] = number(args_.bias, g);
+          bias_[g][half] = number(args_.bias, g);
         }
 #pragma unroll
         for (int i = 0; i < CellTraits<Cell>::kParameters; ++i) {
@@ -116,16 +119,30 @@ class ForwardThread {
         }
       }
     }
-    if (args_.old_h) copy_old_h();
+    if constexpr (kShape.grid) {
+      if (lane_.finishes()) send_old_h();
+    } else {
+      if (args_.old_h) copy_old_h();
+    }
     for (int i = 0; i < SequenceShape::kStages - 1; ++i) bring(i);
     if constexpr (!kCluster) {
       read_inputs(0);
       arrange_inputs();
     }
     exchange_.start();
-    if constexpr (kControls) {
+    if constexpr (kControls && !kShape.grid) {
       sent_ = load_shared<kWords>(exchange_.own_part(-1));
     }
+  }
+
+  __device__ __forceinline__ void send_old_h() {
+    Words<kWords> packs[1] = {};
+    if (args_.old_h && inside_ && !(controls_.pack_resets() && !controls_.pack_holds())) {
+      packs[0] = load_words<kWords>(static_cast<const scalar_t*>(args_.old_h) +
+                                    int64_t(lane_.pack_row()) * hidden_ + lane_.pack_unit());
+    }
+    if constexpr (kControls) sent_ = packs[0];
+    exchange_.send(-1, packs);
   }
 
   // Every block brings all of h to its own copy.
@@ -171,7 +188,7 @@ class ForwardThread {
     for (int g = 0; g < kGates; ++g) inputs_.gates[g] = transpose<scalar_t>(inputs_.gates[g]);
   }
 
-  // What the products of a step are added to: the input's part of the gates, or the bias.
+  // What the products of a step are added to: the bias, and the input's part of the gates if it is added.
   __device__ __forceinline__ void start_sums(typename Weights::Sums& all) const {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
@@ -181,15 +198,12 @@ class ForwardThread {
 #pragma unroll
         for (int i = 0; i < 4; ++i) sums[i] = 0;
         if (n > 0 || !lane_.finishes()) continue;
-        if constexpr (kAdds) {
-          float inputs[kElements];
-          to_floats<scalar_t>(inputs_.gates[g], inputs);
-          // With two elements a lane, the half that is not the lane's is of no account.
+        float inputs[kElements] = {};
+        if constexpr (kAdds) to_floats<scalar_t>(inputs_.gates[g], inputs);
+        // With two elements a lane, the half that is not the lane's is of no account.
 #pragma unroll
-          for (int i = 0; i < 4; ++i) sums[i] = inputs[i % kElements];
-        } else {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) sums[i] = bias_[g][kHalves == 2 ? i / 2 : 0];
+        for (int i = 0; i < 4; ++i) {
+          sums[i] = inputs[i % kElements] + bias_[g][kHalves == 2 ? i / 2 : 0];
         }
       }
     }
@@ -203,7 +217,7 @@ class ForwardThread {
     typename Weights::Sums all;
     start_sums(all);
     controls_.read_ahead(step);
-    const uint32_t operands = exchange_.operands(step - 1);
+    const auto operands = exchange_.operands(step - 1);
     if constexpr (kCluster) {
       save_cells();
       if (step > 0) exchange_.wait(step - 1);
@@ -227,7 +241,7 @@ class ForwardThread {
         }
       }
     }
-    group_sum_(sums);
+    group_sum_(step, sums);
     const Inputs inputs = inputs_;
     if constexpr (!kCluster) read_inputs(step + 1);
     if (lane_.finishes()) {
@@ -358,7 +372,7 @@ class ForwardThread {
 
   Inputs inputs_;
   float state_[kStates][kElements];
-  float bias_[kAdds ? 1 : kGates][kHalves];
+  float bias_[kGates][kHalves];
   float parameters_[CellTraits<Cell>::kParametersRoom][kHalves];
   // Of the step that has been finished last, to be written.
   Words<kWords> packs_, saved_[kGates];
@@ -374,7 +388,9 @@ __global__ void __launch_bounds__(Shape::kShape.threads(), 1)
     extern __shared__ __align__(128) char shared[];
     wait_for_predecessor();
     const uint32_t address = keep(address_in_shared(shared));
-    ForwardThread<Cell, scalar_t, Shape, kSaves, kControls>(args, address).run();
+    for_sets<Shape>(args.batch_size, [&](int set) {
+      ForwardThread<Cell, scalar_t, Shape, kSaves, kControls>(args, address, set).run();
+    });
   }
 #endif
 }

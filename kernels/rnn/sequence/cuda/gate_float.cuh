@@ -1,45 +1,31 @@
-// The float in which 16-bit cells compute: its functions take few instructions and are as right as a
-// rounding to 11 bits needs.
+// The floats in which cells of whole sequences compute.
 #pragma once
 
 #include <type_traits>
 
+#include "core/cuda/float_of.cuh"
 #include "core/math/activations.h"
 
 namespace lltm_jit {
 
-struct GateFloat {
-  float value;
-  GateFloat() = default;
-  __device__ __forceinline__ explicit GateFloat(float x) : value(x) {}
-  __device__ __forceinline__ explicit operator float() const { return value; }
-};
-__device__ __forceinline__ GateFloat operator+(GateFloat a, GateFloat b) {
-  return GateFloat(a.value + b.value);
-}
-__device__ __forceinline__ GateFloat operator-(GateFloat a, GateFloat b) {
-  return GateFloat(a.value - b.value);
-}
-__device__ __forceinline__ GateFloat operator-(GateFloat a) { return GateFloat(-a.value); }
-__device__ __forceinline__ GateFloat operator*(GateFloat a, GateFloat b) {
-  return GateFloat(a.value * b.value);
-}
-__device__ __forceinline__ GateFloat operator/(GateFloat a, GateFloat b) {
-  return GateFloat(__fdividef(a.value, b.value));
-}
+// ------------------------------------------------------------------------------ cells of 16 bits --
+
+// Functions take few instructions, and are as right as a rounding to 11 bits needs.
+struct GateFunctions;
+using GateFloat = FloatOf<GateFunctions>;
 
 template <>
-struct Math<GateFloat> {
+struct Math<GateFloat> : FloatMath<GateFunctions> {
   // Below this, series have more digits than a difference of exponentials.
   static constexpr float kSmall = 0x1p-6f;
   static constexpr float kLog2E = 1.4426950408889634f;
 
   static __device__ __forceinline__ GateFloat exp(GateFloat x) {
-    return GateFloat(power_of_2(kLog2E * x.value));
+    return GateFloat(approximate_power_of_2(kLog2E * x.value));
   }
   static __device__ __forceinline__ GateFloat expm1(GateFloat x) {
     const float series = fmaf(0.5f * x.value, x.value, x.value);
-    const float difference = power_of_2(kLog2E * x.value) - 1;
+    const float difference = approximate_power_of_2(kLog2E * x.value) - 1;
     return GateFloat(fabsf(x.value) < kSmall ? series : difference);
   }
   static __device__ __forceinline__ GateFloat log1p(GateFloat x) {
@@ -55,20 +41,6 @@ struct Math<GateFloat> {
     return GateFloat(tanhf(x.value));
 #endif
   }
-  static __device__ __forceinline__ GateFloat abs(GateFloat x) { return GateFloat(fabsf(x.value)); }
-  static __device__ __forceinline__ GateFloat where_positive(GateFloat x, GateFloat a,
-                                                             GateFloat b) {
-    return x.value > 0 ? a : b;
-  }
-  static __device__ __forceinline__ GateFloat where_greater(GateFloat x, GateFloat y, GateFloat a,
-                                                            GateFloat b) {
-    return x.value > y.value ? a : b;
-  }
-  static __device__ __forceinline__ float power_of_2(float x) {
-    float result;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-    return result;
-  }
 };
 
 // Off by less than 4e-6 on an H200, where tanh.approx is right to 16 bits and more: a gate that is closed
@@ -78,8 +50,63 @@ __device__ __forceinline__ GateFloat sigmoid(GateFloat x) {
   return GateFloat(fmaf(0.5f, Math<GateFloat>::tanh(half * x).value, 0.5f));
 }
 
+// -------------------------------------------------------------------------------- cells of float --
+
+// Right to a few units in the last place, without the branches of the language's functions: a step waits
+// for its slowest lane.
+struct FullGateFunctions;
+using FullGateFloat = FloatOf<FullGateFunctions>;
+
+template <>
+struct Math<FullGateFloat> : FloatMath<FullGateFunctions> {
+  using T = FullGateFloat;
+
+  static __device__ __forceinline__ T exp(T x) {
+    // x log2(e) to twice the bits: the power of what is rounded, and the rest's in the first order.
+    constexpr float kLog2E = 1.4426950408889634f, kRest = 1.9259629911266175e-8f;
+    const float power = kLog2E * x.value;
+    const float rest = fmaf(x.value, kRest, fmaf(x.value, kLog2E, -power));
+    const float result = approximate_power_of_2(power);
+    const float corrected = fmaf(result, 0.6931471805599453f * rest, result);
+    return T(fabsf(power) < 126 ? corrected : result);  // infinities have no rest
+  }
+  static __device__ __forceinline__ T expm1(T x) {
+    const float t = x.value;  // coefficients: least relative error below 1/2
+    float series = fmaf(t, 1.99931381e-4f, 1.39973913e-3f);
+    series = fmaf(t, series, 8.33307211e-3f);
+    series = fmaf(t, series, 4.16653177e-2f);
+    series = fmaf(t, series, 1.66666680e-1f);
+    series = fmaf(t, series, 5.00000042e-1f);
+    return T(either(fabsf(t) < 0.5f, fmaf(t * t, series, t), exp(x).value - 1));
+  }
+  static __device__ __forceinline__ T log1p(T x) { return T(::log1pf(x.value)); }
+  static __device__ __forceinline__ T tanh(T x) {
+    const float t = fabsf(x.value), square = t * t;  // coefficients: the same below 0.6
+    float series = fmaf(square, -5.90587e-3f, 2.080538e-2f);
+    series = fmaf(square, series, -5.378668e-2f);
+    series = fmaf(square, series, 1.3331958e-1f);
+    series = fmaf(square, series, -3.3333299e-1f);
+    series = fmaf(t * square, series, t);
+    const float by_exp = fmaf(-2, approximate_inverse(1 + exp(T(2 * t)).value), 1);
+    return T(copysignf(either(t < 0.6f, series, by_exp), x.value));
+  }
+
+ private:
+  // Both are computed, and there is no branch.
+  static __device__ __forceinline__ float either(bool first, float a, float b) {
+    asm volatile("" : "+f"(a), "+f"(b));
+    return first ? a : b;
+  }
+};
+
+__device__ __forceinline__ FullGateFloat sigmoid(FullGateFloat x) {
+  return FullGateFloat(approximate_inverse(1 + Math<FullGateFloat>::exp(-x).value));
+}
+
 // What a cell of an element type computes in.
 template <typename scalar_t>
-using GateNumber = std::conditional_t<sizeof(scalar_t) == 2, GateFloat, scalar_t>;
+using GateNumber =
+    std::conditional_t<sizeof(scalar_t) == 2, GateFloat,
+                       std::conditional_t<sizeof(scalar_t) == 4, FullGateFloat, scalar_t>>;
 
 }  // namespace lltm_jit

@@ -26,17 +26,17 @@ struct Lane {
 
   int lane, group, split, block;
   int unit;  // of the group's first
-  int row;   // of the cluster's first; in the tile of rows that this warp finishes
+  int row;   // of the set's first; in the tile of rows that this warp finishes
 
-  __device__ __forceinline__ Lane() {
+  __device__ __forceinline__ explicit Lane(int set) {
     const uint32_t thread = keep(threadIdx.x);
-    const int warp = thread / 32, cluster = blockIdx.x / kShape.blocks;
+    const int warp = thread / 32;
     lane = thread % 32;
     group = warp % kShape.groups;
     split = warp / kShape.groups;
     block = keep(blockIdx.x % kShape.blocks);
     unit = keep((block * kShape.groups + group) * SequenceShape::kUnits);
-    row = keep(cluster * kShape.rows + (finishes() ? split * 8 : 0));
+    row = keep(set * kShape.rows + split % kShape.row_tiles() * 8);
   }
 
   __device__ __forceinline__ bool finishes() const {

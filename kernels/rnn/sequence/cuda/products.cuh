@@ -1,8 +1,8 @@
 // The products of the weights that a warp holds, and the sums of the warps of a group.
 #pragma once
 
-#include "core/cuda/mma.cuh"
-#include "rnn/sequence/cuda/lanes.cuh"
+#include "rnn/sequence/cuda/grid.cuh"
+#include "rnn/sequence/cuda/halves.cuh"
 
 namespace lltm_jit {
 
@@ -34,45 +34,18 @@ __device__ __forceinline__ void add_product(float (&sums)[4], const Words<4>& a,
 #undef LLTM_JIT_MMA
 }
 
-__device__ __forceinline__ void add_tf32_product(float (&sums)[4], const uint32_t (&a)[4],
-                                                 const uint32_t (&b)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-// Of floats: a has four numbers of k of one row, then of the row eight further on. Note [Single precision on
-// tensor cores] has the method.
+// Of floats, whose smaller products come first.
 template <typename scalar_t>
 __device__ __forceinline__ void add_product(float (&sums)[4], const Words<8>& a,
-                                            const Words<4>& b) {
-  uint32_t high_a[2][4], low_a[2][4], high_b[2][2], low_b[2][2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      // Split at each step: there are no registers for the parts of all weights.
-      const SplitFloat split(__uint_as_float(keep(a.value[j % 2 * 4 + 2 * i + j / 2])));
-      high_a[i][j] = split.high;
-      low_a[i][j] = split.low;
-    }
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const SplitFloat split(__uint_as_float(b.value[2 * i + j]));
-      high_b[i][j] = split.high;
-      low_b[i][j] = split.low;
-    }
-  }
+                                            const FloatOperand& b) {
+  const Words<4> high{a.value[0], a.value[1], a.value[2], a.value[3]};
+  const Words<4> low{a.value[4], a.value[5], a.value[6], a.value[7]};
   float part[4] = {};
+  add_product<Half>(part, low, b.high);
+  add_product<Half>(part, high, b.low);
+  add_product<Half>(part, high, b.high);
 #pragma unroll
-  for (int i = 0; i < 2; ++i) add_tf32_product(part, low_a[i], high_b[i]);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) add_tf32_product(part, high_a[i], low_b[i]);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) add_tf32_product(part, high_a[i], high_b[i]);
-#pragma unroll
-  for (int e = 0; e < 4; ++e) sums[e] += part[e];
+  for (int e = 0; e < 4; ++e) sums[e] = fmaf(part[e], b.inverse, sums[e]);
 }
 
 // A warp's weights, of its group and its part of k. kOperands: arrays of B, one for all gates, or one each.
@@ -85,12 +58,19 @@ class WarpWeights {
   static constexpr int kOperandBytes = kShape.operand_bytes(1);
   static constexpr int kWeightBytes = sizeof(Words<2 * kShape.bytes>) * 32;  // of a tile
   // Tiles of B that are loaded at once, while the products of as many others are made.
-  static constexpr int kChunk = kOperands > 1 || kShape.bytes == 4 ? 1 : kShape.blocks == 1 ? 4 : 2;
+  static constexpr int kChunk = kShape.grid                          ? kShape.chunk_tiles(kOperands)
+                                : kOperands > 1 || kShape.bytes == 4 ? 1
+                                : kShape.blocks == 1                 ? 4
+                                                                     : 2;
 
  public:
   // A lane's part of a tile of weights, and of B.
   using Tile = Words<2 * kShape.bytes>;
   using Part = Words<kShape.bytes>;
+  static constexpr bool kFloats = kShape.bytes == 4;
+  using Operand = std::conditional_t<kFloats, FloatOperand, Part>;
+  // Where B is: in memory, or at an address of shared memory.
+  using Place = std::conditional_t<kShape.grid, const char*, uint32_t>;
 
   // The first tile of rows is the one that this warp finishes, if it does.
   using Sums = float[kRowTiles][kGates][4];
@@ -100,15 +80,35 @@ class WarpWeights {
   template <typename Load>
   __device__ __forceinline__ WarpWeights(const Lane<Shape>& lane, uint32_t shared, const Load& load)
       : shared_(keep(shared + threadIdx.x / 32 * kShared * kGates * kWeightBytes + lane.lane * 16)),
-        first_row_tile_(kRowTiles == 2 ? lane.split % 2 : 0),
+        first_row_tile_(lane.split % kRowTiles),
+        tiles_(keep(min(kShape.tiles() - lane.split * kTiles, kTiles))),
         operand_(keep(lane.split * kTiles * kRowTiles * kTileBytes + lane.tile_offset())) {
     const int row = lane.lane / 4, unit = lane.unit + 4 * (row / 2) + row % 2;
+    const auto load_at = [&](int j, int gate) -> Tile {
+      const int k = (lane.split * kTiles + j) * SequenceShape::kUnits + lane.lane % 4 * 4;
+      return load(gate, unit, k);
+    };
+    float scale = 1;
+    if constexpr (kFloats) {
+      uint32_t magnitude = 0;
+      for_constants<kTiles>([&](auto j) {
+#pragma unroll
+        for (int gate = 0; gate < kGates; ++gate) {
+          const Tile tile = load_at(decltype(j)::value, gate);
+#pragma unroll
+          for (int i = 0; i < 8; ++i) magnitude = max(magnitude, magnitude_of(tile.value[i]));
+        }
+      });
+      const TileScale of_all(magnitude);
+      scale = of_all.scale;
+      inverse_ = of_all.inverse;
+    }
     for_constants<kTiles>([&](auto j_) {
       constexpr int j = decltype(j_)::value;
-      const int k = (lane.split * kTiles + j) * SequenceShape::kUnits + lane.lane % 4 * 4;
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) {
-        const Tile tile = load(gate, unit, k);
+        Tile tile = load_at(j, gate);
+        if constexpr (kFloats) tile = in_halves(tile, scale);
         if constexpr (j < kInRegisters) {
           registers_[j][gate] = tile;
         } else {
@@ -118,26 +118,51 @@ class WarpWeights {
     });
   }
 
-  // Adds the products with the operand at `operands` in shared memory, of tiles from kFirst to kLast.
+  // Adds the products with the operand at `operands`, of tiles from kFirst to kLast.
   template <int kFirst = 0, int kLast = kTiles>
-  __device__ __forceinline__ void multiply(Sums& sums, uint32_t operands) const {
+  __device__ __forceinline__ void multiply(Sums& sums, Place operands) const {
     constexpr int kChunks = (kLast - kFirst + kChunk - 1) / kChunk;
     Part b[2][kChunk][kOperands][kRowTiles];
-    const auto load_chunk = [&](int chunk) {
+    Operand operand[2][kChunk][kOperands][kRowTiles];
+    // Calls function(part, where it is) for the parts of a chunk that there are.
+    const auto for_parts = [&](int chunk, const auto& function) {
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) {
         const int j = kFirst + chunk * kChunk + i;
         if (j >= kLast) continue;
         const int tile = in_order(j);
+        if (!has_tile(tile)) continue;
 #pragma unroll
         for (int o = 0; o < kOperands; ++o) {
 #pragma unroll
           for (int n = 0; n < kRowTiles; ++n) {
             const int at = (tile * kRowTiles + (n ^ first_row_tile_)) * kTileBytes;
-            b[chunk % 2][i][o][n] =
-                load_shared<kShape.bytes>(operands + operand_ + o * kOperandBytes + at);
+            function(b[chunk % 2][i][o][n], operands + operand_ + o * kOperandBytes + at);
           }
         }
+      }
+    };
+    const auto load_chunk = [&](int chunk) {
+      for_parts(chunk, [&](Part& part, Place from) {
+        if constexpr (kShape.grid) {
+          load_sent(from, part);
+        } else {
+          part = load_shared<kShape.bytes>(from);
+        }
+      });
+    };
+    // Until all of a chunk has been sent; what is missing of the next one is asked for again by the way.
+    const auto wait_for_chunk = [&](auto chunk_) {
+      constexpr int chunk = decltype(chunk_)::value;
+      const auto again = [&](Part& part, auto from) {
+        if (is_missing(part)) load_sent(from, part);
+      };
+      for (;;) {
+        bool missing = false;
+        for_parts(chunk, [&](const Part& part, Place) { missing |= is_missing(part); });
+        if (!__any_sync(~0u, missing)) return;
+        for_parts(chunk, again);
+        if (chunk + 1 < kChunks) for_parts(chunk + 1, again);
       }
     };
     Tile from_shared[2][kGates];
@@ -148,23 +173,54 @@ class WarpWeights {
       }
     };
     if (shared_before(kFirst) < shared_before(kLast)) load_weights(shared_before(kFirst));
+    const auto prepare_tile = [&](int chunk, int i) {
+#pragma unroll
+      for (int o = 0; o < kOperands; ++o) {
+#pragma unroll
+        for (int n = 0; n < kRowTiles; ++n) {
+          if constexpr (kFloats) {
+            operand[chunk % 2][i][o][n] = FloatOperand(b[chunk % 2][i][o][n], inverse_);
+          } else {
+            operand[chunk % 2][i][o][n] = b[chunk % 2][i][o][n];
+          }
+        }
+      }
+    };
+    const auto prepare_chunk = [&](int chunk) {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) {
+        if (kFirst + chunk * kChunk + i < kLast) prepare_tile(chunk, i);
+      }
+    };
     load_chunk(0);
+    if constexpr (!kShape.grid) prepare_chunk(0);
     for_constants<kChunks>([&](auto chunk_) {
       constexpr int chunk = decltype(chunk_)::value;
       if (chunk + 1 < kChunks) load_chunk(chunk + 1);
+      if constexpr (kShape.grid) wait_for_chunk(chunk_);
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) {
         const int j = kFirst + chunk * kChunk + i;
         if (j >= kLast) continue;
         const int next = shared_before(j) + 1;
         if (is_shared(j) && next < shared_before(kLast)) load_weights(next);
+        if (!has_tile(in_order(j))) continue;
+        if constexpr (kShape.grid) prepare_tile(chunk, i);
 #pragma unroll
         for (int gate = 0; gate < kGates; ++gate) {
-          const auto& a = is_shared(j) ? from_shared[shared_before(j) % 2][gate]
-                                       : registers_[is_shared(j) ? 0 : in_order(j)][gate];
 #pragma unroll
           for (int n = 0; n < kRowTiles; ++n) {
-            add_product<scalar_t>(sums[n][gate], a, b[chunk % 2][i][kOperands > 1 ? gate : 0][n]);
+            const auto& part = operand[chunk % 2][i][kOperands > 1 ? gate : 0][n];
+            if (is_shared(j)) {
+              add_product<scalar_t>(sums[n][gate], from_shared[shared_before(j) % 2][gate], part);
+            } else {
+              const auto& held = registers_[is_shared(j) ? 0 : in_order(j)][gate];
+              add_product<scalar_t>(sums[n][gate], held, part);
+            }
+          }
+          // While the tensor cores work.
+          if (!kShape.grid && gate == 0 && i + 1 == kChunk && chunk + 1 < kChunks) {
+            prepare_chunk(chunk + 1);
           }
         }
       }
@@ -172,7 +228,7 @@ class WarpWeights {
   }
   // The same, with `meanwhile()` once the tensor cores have begun.
   template <typename Meanwhile>
-  __device__ __forceinline__ void multiply(Sums& sums, uint32_t operands,
+  __device__ __forceinline__ void multiply(Sums& sums, Place operands,
                                            const Meanwhile& meanwhile) const {
     constexpr int kBefore = (kTiles + 1) / 2;
     multiply<0, kBefore>(sums, operands);
@@ -188,6 +244,11 @@ class WarpWeights {
   }
   static constexpr __device__ int in_order(int j) {
     return is_shared(j) ? kInRegisters + shared_before(j) : j - shared_before(j);
+  }
+
+  // Memory has nothing beyond the last tile, which nobody sends; shared memory has zeros.
+  __device__ __forceinline__ bool has_tile(int tile) const {
+    return !kShape.grid || kShape.padded_tiles() == kShape.tiles() || tile < tiles_;
   }
 
   // Sixteen bytes a lane at a time.
@@ -212,7 +273,9 @@ class WarpWeights {
   Tile registers_[kInRegisters > 0 ? kInRegisters : 1][kGates];
   uint32_t shared_;
   int first_row_tile_;
+  int tiles_;  // that there are of this warp's
   uint32_t operand_;
+  float inverse_ = 1;  // of the scale of floats
 };
 
 // Brings a group's sums together: kSums numbers for each element of h. Every warp of the group calls it;
@@ -231,14 +294,16 @@ class GroupSum {
 
   // values[n] are those of the warp's tile of rows n, counted as WarpWeights does.
   __device__ __forceinline__ void operator()(
-      float (&values)[kShape.row_tiles()][kSums][kElements]) const {
+      int step, float (&values)[kShape.row_tiles()][kSums][kElements]) const {
     if constexpr (kOthers > 0) {
+      const int copy = step % kShape.sum_copies();
+      const uint32_t shared = shared_ + copy * kShape.sum_bytes(kSums) / kShape.sum_copies();
 #pragma unroll
       for (int n = 0; n < kShape.row_tiles(); ++n) {
-        const int finisher = kShape.row_tiles() == 2 ? n ^ (lane_.split % 2) : 0;
+        const int finisher = n ^ (lane_.split % kShape.row_tiles());
         if (finisher == lane_.split) continue;
         const int slot = lane_.split < finisher ? lane_.split : lane_.split - 1;
-        const uint32_t to = shared_ + (finisher * kOthers + slot) * kBytes;
+        const uint32_t to = shared + (finisher * kOthers + slot) * kBytes;
 #pragma unroll
         for (int i = 0; i < kSums; ++i) {
           Words<kElements> w;
@@ -248,17 +313,18 @@ class GroupSum {
         }
       }
       constexpr int kThreads = 32 * kShape.splits;
+      const int barrier = 1 + copy * kShape.groups + lane_.group;
       if (lane_.finishes()) {
-        asm volatile("bar.sync %0, %1;" ::"r"(1 + lane_.group), "n"(kThreads) : "memory");
+        asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
       } else {
-        asm volatile("bar.arrive %0, %1;" ::"r"(1 + lane_.group), "n"(kThreads) : "memory");
+        asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
         return;
       }
 #pragma unroll
       for (int k = 0; k < kOthers; ++k) {
 #pragma unroll
         for (int i = 0; i < kSums; ++i) {
-          const auto w = load_shared<kElements>(shared_ + (lane_.split * kOthers + k) * kBytes +
+          const auto w = load_shared<kElements>(shared + (lane_.split * kOthers + k) * kBytes +
                                                 i * kElements * 128);
 #pragma unroll
           for (int e = 0; e < kElements; ++e) values[0][i][e] += __uint_as_float(w.value[e]);

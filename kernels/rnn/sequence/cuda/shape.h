@@ -1,7 +1,8 @@
 // How the hidden units, the rows and the weights of a sequence that runs in one launch are shared out.
 //
 // Note [Sequences in one launch]
-// A cluster of blocks, or one block, runs all steps for a few rows of the batch. Each block has some groups
+// A set of blocks runs all steps for a few rows of the batch: one block, a cluster, or any number of them, which
+// do some of this in another way (Note [The whole grid]). Each block has some groups
 // of 16 hidden units, and their weights: a warp has those of one group and of a part of k, in registers as
 // operands A of the tensor cores, and what finds no room there in shared memory. The operand B, h of the
 // step before (backward: the gradients of the gates of the step after), is all of the cluster's: each block
@@ -9,17 +10,20 @@
 // The sums of a group's warps meet in one of them, or two, which finish the step in float.
 #pragma once
 
+#include <cstdint>
+
 #include "core/math/scalar.h"
 
 namespace lltm_jit {
 
 struct SequenceShape {
-  int blocks;        // of a cluster
+  int blocks;        // of a set
   int groups;        // of a block
   int splits;        // of k: the warps of a group
-  int rows;          // of the batch, that a cluster has: 4, 8 or 16
+  int rows;          // of the batch, that a set has: 4, 8, 16 or 32
   int shared_tiles;  // of a warp's weights, each 16 of k, that are in shared memory
   int bytes;         // of an element: 2 or 4
+  bool grid;         // Note [The whole grid]; or the set is a cluster
 
   static constexpr int kUnits = 16;  // of a group, and of a tile of k
   static constexpr int kStages = 4;  // of what is read ahead of its step
@@ -33,10 +37,14 @@ struct SequenceShape {
   }
   LLTM_JIT_HOST_DEVICE constexpr int padded_tiles() const { return tiles_of_warp() * splits; }
   LLTM_JIT_HOST_DEVICE constexpr int row_tiles() const {
-    return rows == 16 ? 2 : 1;
+    return rows > 8 ? rows / 8 : 1;
   }  // columns of B: tiles of 8
   // Warps of a group that finish, a tile of rows each.
   LLTM_JIT_HOST_DEVICE constexpr int finishers() const { return row_tiles(); }
+  // Whether others bring what these read, backward in a cluster.
+  LLTM_JIT_HOST_DEVICE constexpr bool helped() const {
+    return blocks > 1 && !grid && splits >= 2 * finishers();
+  }
   LLTM_JIT_HOST_DEVICE constexpr int warps() const { return groups * splits; }
   LLTM_JIT_HOST_DEVICE constexpr int threads() const { return 32 * warps(); }
   // A finishing lane's numbers of a gate, and the 32-bit words of as many elements.
@@ -47,13 +55,28 @@ struct SequenceShape {
     return kUnits * bytes * (rows == 4 ? 4 : 8);
   }
 
-  // Shared memory, in bytes. Operands of so many arrays of h's size; `sums` per element of h that the
-  // warps of a group add; words and floats that a lane reads ahead.
+  // In bytes: operands of so many arrays of h's size.
   LLTM_JIT_HOST_DEVICE constexpr int operand_bytes(int arrays) const {
     return arrays * padded_tiles() * kUnits * rows * bytes;
   }
+  // Of a grid: the tiles of k that a warp reads at once, of so many words a lane.
+  LLTM_JIT_HOST_DEVICE constexpr int chunk_tiles(int arrays) const {
+    const int words = arrays * row_tiles() * bytes, most = arrays > 1 ? 32 : 16;
+    return words < most ? most / words : 1;
+  }
+  // Memory of a grid: each step's operand.
+  constexpr int64_t workspace_bytes(int64_t steps, int64_t batch_size, int arrays) const {
+    return (batch_size + rows - 1) / rows * steps * operand_bytes(arrays);
+  }
+
+  // Shared memory, in bytes: copies of the operand; `sums` per element of h that the warps of a group add;
+  // words and floats that a lane reads ahead.
+  LLTM_JIT_HOST_DEVICE constexpr int copy_bytes(int arrays) const {
+    return grid ? 0 : 2 * operand_bytes(arrays);
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int sum_copies() const { return grid ? 2 : 1; }
   LLTM_JIT_HOST_DEVICE constexpr int sum_bytes(int sums) const {
-    return groups * finishers() * (splits - 1) * sums * elements() * 128;
+    return sum_copies() * groups * finishers() * (splits - 1) * sums * elements() * 128;
   }
   LLTM_JIT_HOST_DEVICE constexpr int weight_bytes(int gates) const {
     return warps() * shared_tiles * gates * kUnits * kUnits * bytes;
@@ -62,9 +85,16 @@ struct SequenceShape {
     return groups * finishers() * kStages * (packs * words() + floats) * 128;
   }
   static constexpr int kBarrierBytes = 16;
+  // Of a cluster's backward pass, Note [Parts of sums]: tiles of k that all warps of a block multiply, and the
+  // tiles of hidden units that each of them does.
+  LLTM_JIT_HOST_DEVICE constexpr bool sends_parts() const { return blocks > 1 && !grid; }
+  LLTM_JIT_HOST_DEVICE constexpr int own_tiles(int gates) const { return groups * gates; }
+  LLTM_JIT_HOST_DEVICE constexpr int output_tiles() const {
+    return (tiles() + warps() - 1) / warps();
+  }
 
   LLTM_JIT_HOST_DEVICE constexpr int forward_bytes(int gates) const {
-    return 2 * operand_bytes(1) + sum_bytes(gates) + weight_bytes(gates) + ring_bytes(gates, 0) +
+    return copy_bytes(1) + sum_bytes(gates) + weight_bytes(gates) + ring_bytes(gates, 0) +
            kBarrierBytes;
   }
   LLTM_JIT_HOST_DEVICE constexpr int backward_packs(int gates, bool adds_gates) const {
@@ -74,8 +104,12 @@ struct SequenceShape {
     return (states - 1) * elements();
   }
   LLTM_JIT_HOST_DEVICE constexpr int backward_bytes(int gates, int states, bool adds_gates) const {
-    return 2 * operand_bytes(gates) + sum_bytes(1) + weight_bytes(gates) +
-           ring_bytes(backward_packs(gates, adds_gates), backward_floats(states)) + kBarrierBytes;
+    const int ring = ring_bytes(backward_packs(gates, adds_gates), backward_floats(states));
+    const int operands = sends_parts()
+                             ? copy_bytes(1) + 2 * own_tiles(gates) * kUnits * rows * bytes +
+                                   weight_bytes(output_tiles())
+                             : copy_bytes(gates) + sum_bytes(1) + weight_bytes(gates);
+    return operands + ring + kBarrierBytes;
   }
 };
 

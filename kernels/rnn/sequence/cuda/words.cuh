@@ -69,6 +69,16 @@ __device__ __forceinline__ void store_words(void* target, const Words<kWords>& w
   *static_cast<Access*>(target) = access;
 }
 
+template <int kWords>
+__device__ __forceinline__ Words<kWords> load_words(const void* source) {
+  using Access =
+      std::conditional_t<kWords == 4, uint4, std::conditional_t<kWords == 2, uint2, uint32_t>>;
+  const Access access = *static_cast<const Access*>(source);
+  Words<kWords> w;
+  memcpy(&w, &access, sizeof w);
+  return w;
+}
+
 // Four neighbouring weights, where there are such; else zeros.
 template <int kWords>
 __device__ __forceinline__ Words<kWords> load_weights(const void* from, bool exist) {
@@ -96,23 +106,7 @@ __device__ __forceinline__ Words<kWords> load_weights(const void* from, bool exi
   }
   return w;
 }
-// One, and one of another row.
-__device__ __forceinline__ uint32_t load_weight_pair(const uint16_t* from, int64_t stride,
-                                                     bool exist) {
-  uint32_t pair;
-  asm volatile(
-      "{.reg .pred p;\n"
-      ".reg .b16 first, second;\n"
-      "setp.ne.b32 p, %3, 0;\n"
-      "mov.b16 first, 0;\n"
-      "mov.b16 second, 0;\n"
-      "@p ld.global.nc.b16 first, [%1];\n"
-      "@p ld.global.nc.b16 second, [%2];\n"
-      "mov.b32 %0, {first, second};}"
-      : "=r"(pair)
-      : "l"(from), "l"(from + stride), "r"(int(exist)));
-  return pair;
-}
+// One.
 __device__ __forceinline__ uint32_t load_weight(const uint32_t* from, bool exist) {
   uint32_t weight;
   asm volatile(

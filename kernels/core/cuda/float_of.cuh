@@ -1,0 +1,52 @@
+// A float whose functions are other than those of the language: Math<FloatOf<Functions>> has them.
+#pragma once
+
+#include "core/math/scalar.h"
+
+namespace lltm_jit {
+
+template <typename Functions>
+struct FloatOf {
+  float value;
+  FloatOf() = default;
+  __device__ __forceinline__ explicit FloatOf(float x) : value(x) {}
+  __device__ __forceinline__ explicit operator float() const { return value; }
+
+  friend __device__ __forceinline__ FloatOf operator+(FloatOf a, FloatOf b) {
+    return FloatOf(a.value + b.value);
+  }
+  friend __device__ __forceinline__ FloatOf operator-(FloatOf a, FloatOf b) {
+    return FloatOf(a.value - b.value);
+  }
+  friend __device__ __forceinline__ FloatOf operator-(FloatOf a) { return FloatOf(-a.value); }
+  friend __device__ __forceinline__ FloatOf operator*(FloatOf a, FloatOf b) {
+    return FloatOf(a.value * b.value);
+  }
+  friend __device__ __forceinline__ FloatOf operator/(FloatOf a, FloatOf b) {
+    return FloatOf(__fdividef(a.value, b.value));
+  }
+};
+
+// What all of them have in common.
+template <typename Functions>
+struct FloatMath {
+  using T = FloatOf<Functions>;
+  static __device__ __forceinline__ T abs(T x) { return T(fabsf(x.value)); }
+  static __device__ __forceinline__ T where_positive(T x, T a, T b) { return x.value > 0 ? a : b; }
+  static __device__ __forceinline__ T where_greater(T x, T y, T a, T b) {
+    return x.value > y.value ? a : b;
+  }
+};
+
+__device__ __forceinline__ float approximate_power_of_2(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+__device__ __forceinline__ float approximate_inverse(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+}  // namespace lltm_jit
