@@ -61,7 +61,7 @@ class PackedRows {
   static constexpr int64_t kLanes = Shape::kLanes, kRows = Shape::kRows;
   // A block of A stays in the first-level cache, or nearly; what is kept of B in the second.
   static constexpr int64_t kBlockRows = 96, kBlockDepth = 256, kKept = (3 << 18) / sizeof(T);
-  static constexpr int64_t kDeep = 2048;  // beyond it, not all of the depth is kept
+  static constexpr int64_t kDeep = 2048;
   static_assert(kBlockRows % kRows == 0 && kBlockRows % kLanes == 0);
 
   const PackedProduct<T>& product_;
@@ -70,13 +70,19 @@ class PackedRows {
   // Blocks of equal depth, or nearly.
   const int64_t block_depth_ = std::max<int64_t>(
       1, ceil_div(product_.depth, std::max<int64_t>(1, ceil_div(product_.depth, kBlockDepth))));
-  const int64_t kept_depth_ =
-      std::max<int64_t>(1, product_.depth <= kDeep ? product_.depth : block_depth_);
   // Strips of whole pages would share their places in the cache.
   const int64_t strip_stride_ = block_depth_ * kRows + 2 * kLanes;
+  // What is kept of B: all columns if that leaves a block of depth, since C is then passed over once for
+  // each kept depth and A once; else all of the depth, and A is read for each kept column.
   const int64_t kept_columns_ =
       std::min(whole_vectors(product_.columns),
-               std::max<int64_t>(1, kKept / kept_depth_ / Shape::kPanel) * Shape::kPanel);
+               product_.columns <= kKept / kBlockDepth || product_.depth > kDeep
+                   ? kKept / kBlockDepth
+                   : std::max<int64_t>(1, kKept / product_.depth / Shape::kPanel) * Shape::kPanel);
+  const int64_t kept_depth_ =
+      product_.depth * kept_columns_ <= kKept
+          ? std::max<int64_t>(1, product_.depth)
+          : std::max<int64_t>(1, kKept / kept_columns_ / block_depth_) * block_depth_;
   AlignedArray<T> a_, b_;
 
   static int64_t whole_vectors(int64_t count) { return ceil_div(count, kLanes) * kLanes; }
