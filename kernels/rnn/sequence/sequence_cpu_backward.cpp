@@ -128,7 +128,9 @@ class BackwardSequence {
         prefetch_row(row_of<scalar_t>(args_.grad_output, step - 1, row) + unit, units);
       }
       for (int s = 1; s < args_.states; ++s) {
-        prefetch_row(row_of<acc_t>(args_.saved_cells, step - 1, row) + (s - 1) * states_stride_ + unit, units);
+        prefetch_row(
+            row_of<acc_t>(args_.saved_cells, step - 1, row) + (s - 1) * states_stride_ + unit,
+            units);
       }
     }
     scalar_t* grad_gates = row_of<scalar_t>(args_.grad_gates, step, row) + unit;
