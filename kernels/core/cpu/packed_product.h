@@ -1,12 +1,12 @@
 // Products of many rows, with both sides packed as the register tiles of panel_product.h read them.
 //
 // Note [Packed products]
-// A product of the library's is as quick as the processor where the library knows it: MKL takes twice as
-// long on AMD's, and up to a third longer for shallow products on Intel's. This one goes by columns that
-// fit a core's own cache with their depth, then by blocks of rows, then of depth. Where the depth is
-// large, as in a gradient of weights, C lies in the cache instead. Threads share the rows and wait for
-// nobody; each packs B for itself, of which many rows make little. An element's sum depends on the depth
-// alone, so neither threads nor other rows change its bits.
+// MKL runs at half of the speed of AMD's processors. On Intel's, for which it is made, a layer's forward
+// and backward pass takes from 5 % less to 4 % more with this product (features and units 128 to 512).
+// It goes by columns that fit a core's own cache with their depth, then by blocks of rows, then of depth;
+// where the depth is large, as in a gradient of weights, C lies in the cache instead. Threads share the
+// rows and wait for nobody; each packs B for itself, of which many rows make little. An element's sum
+// depends on no other row, and not on the threads, so neither changes its bits.
 #pragma once
 
 #include <algorithm>
