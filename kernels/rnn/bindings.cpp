@@ -2,6 +2,7 @@
 #include "core/host/module.h"
 #include "rnn/lltm/lltm_ops.h"
 #include "rnn/sequence/sequence_ops.h"
+#include "rnn/sequence/sequence_products.h"
 #ifdef LLTM_JIT_CUDA  // only the kernels for CUDA have variants
 #include "core/host/variant_python.h"
 #endif
@@ -15,6 +16,7 @@ LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
   module.add<lltm_forward>();
   module.add<lltm_backward>();
   module.add<recurrent_sequence, recurrent_sequence_forward, recurrent_sequence_backward>();
+  module.add<input_gates, input_gates_backward>();
   module.add_function<lltm_jit::add_cell_at>("add_cell_at");
   lltm_jit::add_own_cells();
 }

@@ -30,7 +30,7 @@ inline void transpose(Vec (&vectors)[Vec::size()]) {
 }
 
 // C = A B, or `sums` + A B where that is not null, for the rows and columns of one tile or of several
-// side by side. The rows of B, C and the sums are dense, and `sums` has room for whole vectors.
+// side by side. The rows of B, C and the sums are dense.
 template <typename acc_t>
 struct Tile {
   const acc_t* a;
@@ -73,18 +73,21 @@ C10_NOINLINE void panel_tile(const Tile<acc_t>& tile) {
       }
     }
   }
-  // Block sums are summed: rounding grows with their number, not with the depth.
-  if (tile.sums != nullptr) {
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        sums[r][v] = Vec::loadu(tile.sums + r * tile.sums_stride + v * Vec::size()) + sums[r][v];
-      }
-    }
-  }
   constexpr int kLast = kVectors - 1;
   const int64_t in_last = std::min<int64_t>(Vec::size(), tile.columns - kLast * Vec::size());
+  // Block sums are summed: rounding grows with their number, not with the depth.
+  if (tile.sums != nullptr) {
+    const int64_t sums_stride = tile.sums_stride;
+    const acc_t* initial = tile.sums;
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r, initial += sums_stride) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kLast; ++v) {
+        sums[r][v] = Vec::loadu(initial + v * Vec::size()) + sums[r][v];
+      }
+      sums[r][kLast] = load(initial + kLast * Vec::size(), in_last) + sums[r][kLast];
+    }
+  }
   const int64_t c_stride = tile.c_stride;  // here, or each store would have it read again
   acc_t* c = tile.c;
 #pragma GCC unroll 8

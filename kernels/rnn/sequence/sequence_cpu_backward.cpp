@@ -121,6 +121,18 @@ class BackwardSequence {
   void run_row(int64_t step, int64_t row, const SequenceShare& share) {
     const int64_t unit = share.block * kLanes;
     const int64_t units = std::min(share.block_end * kLanes, hidden_) - unit;
+    if (step > 0) {
+      const scalar_t* next = row_of<scalar_t>(args_.saved_gates, step - 1, row) + unit;
+      for (int g = 0; g < args_.SequenceSizes::gates; ++g) prefetch_row(next + g * hidden_, units);
+      if (args_.grad_output.data != nullptr) {
+        prefetch_row(row_of<scalar_t>(args_.grad_output, step - 1, row) + unit, units);
+      }
+      for (int s = 1; s < args_.states; ++s) {
+        prefetch_row(
+            row_of<acc_t>(args_.saved_cells, step - 1, row) + (s - 1) * states_stride_ + unit,
+            units);
+      }
+    }
     scalar_t* grad_gates = row_of<scalar_t>(args_.grad_gates, step, row) + unit;
     scalar_t* grad_hidden = grad_gates;
     if (!args_.adds_gates) grad_hidden = row_of<scalar_t>(args_.grad_hidden, step, row) + unit;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "rnn/sequence/sequence_cpu_panels.h"
+#include "rnn/sequence/sequence_cpu_tiles.h"
 
 #if defined(CPU_CAPABILITY_AVX512) && (defined(__clang__) || __GNUC__ >= 10)
 #define LLTM_JIT_BFLOAT16_DOTS 1
@@ -14,15 +15,6 @@
 namespace lltm_jit {
 
 #ifdef LLTM_JIT_BFLOAT16_DOTS
-
-struct DotTile {
-  const c10::BFloat16 *a, *b;
-  int64_t a_stride, pairs;  // of columns of A
-  const float* initial;     // or null for zeros
-  int64_t initial_stride;
-  float* c;
-  int64_t c_stride;
-};
 
 template <int kRows, int kVectors>
 __attribute__((target("avx512bf16"))) C10_NOINLINE void dot_pairs(const DotTile& tile) {
@@ -147,6 +139,27 @@ class DotPanels : public PanelRanges<float> {
 
   void multiply(const row_t* a, int64_t a_stride, int64_t rows, int64_t begin, int64_t end,
                 const acc_t* initial, acc_t* c, int64_t c_stride) const {
+#ifdef LLTM_JIT_BFLOAT16_TILES
+    if (has_matrix_unit()) {
+      for_each_tile(rows, [&](int64_t row) {
+        for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
+          const int64_t column = (first - begin) * kLanes;
+          DotTile tile{};
+          tile.a = a + row * a_stride;
+          tile.a_stride = a_stride;
+          tile.b = data_.get() + first * padded() * kLanes;
+          tile.pairs = padded() / 2;
+          tile.initial = initial != nullptr ? initial + column : nullptr;
+          tile.c = c + row * c_stride + column;
+          tile.c_stride = c_stride;
+          vectors == 3   ? multiply_tile<3>(tile)
+          : vectors == 2 ? multiply_tile<2>(tile)
+                         : multiply_tile<1>(tile);
+        });
+      });
+      return;
+    }
+#endif
     for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
       const int64_t column = (first - begin) * kLanes;
       DotTile tile{};
@@ -182,7 +195,8 @@ class DotPanels : public PanelRanges<float> {
     return at::vec::Vectorized<float>::loadu(elements);
   }
 
-  int64_t padded() const { return ceil_div(depth_, 2) * 2; }
+  // The matrix unit takes as many rows at a time.
+  int64_t padded() const { return ceil_div(depth_, 2 * kLanes) * 2 * kLanes; }
 };
 
 #endif

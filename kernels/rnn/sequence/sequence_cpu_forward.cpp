@@ -131,6 +131,10 @@ class ForwardSequence {
   }
 
   void run_row(int64_t step, int64_t row, int64_t unit, int64_t units, const acc_t* sums) {
+    if (step + 1 < args_.steps) {
+      const scalar_t* next = row_of<scalar_t>(args_.gates, step + 1, row) + unit;
+      for (int g = 0; g < gates_; ++g) prefetch_row(next + g * hidden_, units);
+    }
     scalar_t* output = row_of<scalar_t>(args_.output, step, row) + unit;
     row_t* new_h = h(step + 1, row) + unit;
     if (control_of(args_, step, row) == kHolds) {

@@ -2,31 +2,10 @@
 // panels, which the register tiles of core/cpu/panel_product.h read from the first byte to the last.
 #pragma once
 
-#include <memory>
-
+#include "core/cpu/aligned_array.h"
 #include "core/cpu/panel_product.h"
 
 namespace lltm_jit {
-
-template <typename T>
-struct AlignedDelete {
-  void operator()(T* data) const { ::operator delete[](data, std::align_val_t{64}); }
-};
-template <typename T>
-using AlignedArray = std::unique_ptr<T[], AlignedDelete<T>>;
-
-// Not initialised.
-template <typename T>
-AlignedArray<T> aligned_array(int64_t size) {
-  return AlignedArray<T>(static_cast<T*>(::operator new[](size * sizeof(T), std::align_val_t{64})));
-}
-
-template <typename T>
-AlignedArray<T> aligned_zeros(int64_t size) {
-  auto array = aligned_array<T>(size);
-  std::fill_n(array.get(), size, T(0));
-  return array;
-}
 
 template <typename acc_t>
 struct PanelRanges {

@@ -7,6 +7,7 @@
 #include "core/host/device.h"
 #include "rnn/sequence/sequence.h"
 #include "rnn/sequence/sequence_ops.h"
+#include "rnn/sequence/sequence_products.h"
 #ifdef LLTM_JIT_CUDA
 #include "rnn/sequence/sequence_cuda.h"
 #endif
@@ -158,7 +159,7 @@ Tensor grad_weight(const Tensor& grad_hidden, const SequenceBackwardInputs& in) 
   };
   const Tensor before = in.output.slice(0, reverse ? 1 : 0, reverse ? steps : steps - 1);
   const Tensor old = old_outputs(before, in.in.control, reverse).flatten(0, 1);
-  Tensor result = others(grad_hidden, reverse ? 0 : 1).t().mm(old);
+  Tensor result = multiply_steps(others(grad_hidden, reverse ? 0 : 1).t(), old);
   if (!in.in.h_0) return result;
   Tensor h_0 = *in.in.h_0;
   if (in.in.control) {

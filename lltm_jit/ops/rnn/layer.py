@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint as run_checkpointed
 
 from lltm_jit.ops._library import refuse_non_tensor
 from lltm_jit.ops.rnn._steps import Steps
-from lltm_jit.ops.rnn.sequence import recurrent_sequence
+from lltm_jit.ops.rnn.sequence import input_gates, recurrent_sequence
 
 State: TypeAlias = "Tensor | tuple[Tensor, ...]"
 
@@ -323,7 +323,7 @@ class RecurrentLayer(nn.Module):
         bias_hh = getattr(self, f"bias_hh_{suffix}") if self.bias else None
         if bias is not None and bias_hh is not None and self.cell.adds_gates:
             bias, bias_hh = None, bias + bias_hh  # one gradient for both, which is quick
-        gates = F.linear(x, getattr(self, f"weight_ih_{suffix}"), bias)
+        gates = input_gates(x, getattr(self, f"weight_ih_{suffix}"), bias)
         parameters = getattr(self, f"parameters_{suffix}") if self.cell.parameters else None
         weight_hh = getattr(self, f"weight_hh_{suffix}")
         return recurrent_sequence(

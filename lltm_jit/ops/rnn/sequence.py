@@ -16,6 +16,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import has_torch_function
 
@@ -39,6 +40,9 @@ define(
     "recurrent_sequence_backward(Tensor? grad_output, Tensor? grad_h_n, Tensor? grad_c_n, "
     f"{_INPUTS}, Tensor output, Tensor saved_gates, Tensor saved_cells, bool[6] output_mask) -> "
     "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    "input_gates(Tensor input, Tensor weight_ih, Tensor? bias) -> Tensor",
+    "input_gates_backward(Tensor grad_gates, Tensor input, Tensor weight_ih, bool[3] output_mask)"
+    " -> (Tensor, Tensor, Tensor)",
 )
 
 _TENSORS = ("gates", "weight_hh", "bias_hh", "parameters", "h_0", "c_0", "control")
@@ -73,6 +77,20 @@ def declare_kernels(
 
 
 declare_kernels("rnn.sequence")
+
+
+def input_gates(input: Tensor, weight_ih: Tensor, bias: Tensor | None = None) -> Tensor:
+    """The input's part of the gates, (L, B, GH): ``F.linear`` of an input (L, B, I).
+
+    On a CPU, in float and double, by products of our own, in the backward pass, too.
+    """
+    args = (input, weight_ih, bias)
+    own = input.device.type == "cpu" and input.dtype in (torch.float, torch.double)
+    if not own or has_torch_function(args) or torch.is_autocast_enabled("cpu"):
+        return F.linear(*args)
+    if torch.compiler.is_compiling():
+        return torch.ops.lltm_jit.input_gates(*args)
+    return native.rnn.input_gates(*args)
 
 
 def recurrent_sequence(

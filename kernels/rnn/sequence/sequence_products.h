@@ -1,0 +1,44 @@
+// Products of all steps at once: the input's part of the gates, and what the backward pass makes of the
+// gates' gradients.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <tuple>
+
+#include "core/host/operator.h"
+#include "rnn/sequence/sequence.h"
+
+namespace lltm_jit {
+
+// C = A B, plus `initial` in each row if that is not null. One of the strides of A is 1, and one of B's.
+struct ProductArgs {
+  ElementType type;  // Float or Double
+  const void* a;     // [rows, depth]
+  int64_t a_row_stride, a_depth_stride;
+  const void* b;  // [depth, columns]
+  int64_t b_depth_stride, b_column_stride;
+  const void* initial;  // [columns]; or null
+  void* c;              // [rows, columns] written, dense
+  int64_t rows, columns, depth;
+};
+void multiply_cpu(const ProductArgs& args);
+
+// A B inside a KernelGuard, by our own kernel on a CPU in float and double, else by the library's: see
+// Note [Packed products].
+at::Tensor multiply_steps(const at::Tensor& a, const at::Tensor& b,
+                          const std::optional<at::Tensor>& initial = std::nullopt);
+
+using InputGradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+
+namespace ops {
+extern Operator<at::Tensor(const at::Tensor& input, const at::Tensor& weight_ih,
+                           const std::optional<at::Tensor>& bias)>
+    input_gates;
+extern Operator<InputGradients(const at::Tensor& grad_gates, const at::Tensor& input,
+                               const at::Tensor& weight_ih, std::array<bool, 3> output_mask)>
+    input_gates_backward;
+}  // namespace ops
+
+}  // namespace lltm_jit

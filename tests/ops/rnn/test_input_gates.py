@@ -1,0 +1,163 @@
+"""The input's part of the gates of all steps, and the gradients of what it is made of."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.func import functional_call, vmap
+from torch.library import opcheck
+
+import lltm_jit
+from lltm_jit.ops.rnn.sequence import input_gates
+
+ops = torch.ops.lltm_jit
+# Steps, rows, features, gates: tails of every kind, several blocks of depth, columns and rows, and
+# gradients of weights that are deeper than what is kept of the other side.
+SIZES = [
+    (1, 1, 1, 1), (5, 3, 7, 9), (0, 3, 4, 5), (3, 0, 4, 5), (3, 2, 0, 5), (3, 2, 4, 0),
+    (7, 13, 300, 51), (40, 70, 17, 33), (3, 1, 2500, 20), (1, 5, 2049, 3), (4, 27, 600, 801),
+]  # fmt: skip
+
+
+def operands(size: tuple[int, ...], dtype: torch.dtype, layout: str = "dense") -> list[Tensor]:
+    steps, rows, features, gates = size
+    x = torch.randn(steps, rows, features, dtype=dtype)
+    weight = torch.randn(gates, features, dtype=dtype)
+    if layout == "transposed":
+        x = torch.randn(rows, steps, features, dtype=dtype).transpose(0, 1)
+        weight = torch.randn(features, gates, dtype=dtype).t()
+    if layout == "apart":
+        x = torch.randn(steps, rows, 2 * features, dtype=dtype)[..., ::2]
+        weight = torch.randn(gates, features + 3, dtype=dtype)[:, 3:]
+    if layout == "expanded":
+        x = torch.randn(1, rows, features, dtype=dtype).expand(steps, -1, -1)
+    return [tensor.requires_grad_() for tensor in (x, weight, torch.randn(gates, dtype=dtype))]
+
+
+def with_gradients(function, tensors: list[Tensor], grad: Tensor) -> list[Tensor]:
+    gates = function(*tensors)
+    return [gates, *torch.autograd.grad(gates, tensors, grad)]
+
+
+@pytest.mark.parametrize("layout", ["dense", "transposed", "apart", "expanded"])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float, torch.double], ids=str)
+def test_agrees_with_float64(dtype, size, layout):
+    given = operands(size, dtype, layout)
+    exact = [tensor.detach().double().requires_grad_() for tensor in given]
+    grad = torch.randn(*size[:2], size[3], dtype=dtype)
+    if layout == "expanded":
+        grad = grad[:1, :1].expand(*size[:2], -1) if grad.numel() else grad
+    found = with_gradients(input_gates, given, grad)
+    expected = with_gradients(F.linear, exact, grad.double())
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.shape == theirs.shape
+        scale = theirs.abs().max().item() if theirs.numel() else 0.0
+        error = 10 * torch.finfo(dtype).eps
+        torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=error * scale)
+
+
+@pytest.mark.parametrize("size", [(40, 70, 17, 33), (4, 27, 600, 801)], ids=str)
+def test_threads_change_no_bit(size):
+    given, before = operands(size, torch.float), torch.get_num_threads()
+    grad = torch.randn(*size[:2], size[3])
+    found = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(with_gradients(input_gates, given, grad))
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=0, atol=0)
+
+
+def test_rows_change_no_bit_of_others():
+    x, weight, bias = operands((6, 11, 300, 70), torch.float)
+    torch.testing.assert_close(
+        input_gates(x[2:3, 4:7], weight, bias),
+        input_gates(x, weight, bias)[2:3, 4:7],
+        rtol=0,
+        atol=0,
+    )
+
+
+def test_infinities_and_nans_stay_in_their_rows():
+    x, weight, bias = (tensor.detach() for tensor in operands((2, 5, 9, 21), torch.float))
+    x[0, 1, 3], x[1, 2, 4] = torch.nan, torch.inf
+    gates = input_gates(x, weight, bias)
+    assert gates[0, 1].isnan().all()
+    assert gates[1, 2].isinf().all()
+    assert gates.isfinite().sum() == 8 * 21
+
+
+def test_derivatives():
+    given = operands((3, 2, 4, 5), torch.double)
+    assert torch.autograd.gradcheck(input_gates, given, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(input_gates, given)
+    assert torch.autograd.gradcheck(lambda x, weight: input_gates(x, weight), given[:2])
+
+
+@pytest.mark.parametrize("dtype", [torch.float, torch.bfloat16], ids=str)
+def test_opcheck(dtype):
+    x, weight, bias = operands((3, 2, 4, 5), dtype)
+    opcheck(ops.input_gates.default, (x, weight, bias))
+    opcheck(ops.input_gates.default, (x, weight, None))
+    plain = [torch.randn(3, 2, 5, dtype=dtype), x.detach(), weight.detach()]
+    for mask in ([True] * 3, [False, True, False]):
+        opcheck(ops.input_gates_backward.default, (*plain, mask))
+
+
+def test_vmap():
+    x, weight, bias = (tensor.detach() for tensor in operands((3, 2, 4, 5), torch.double))
+    weights = torch.stack([weight, 2 * weight])
+    found = vmap(input_gates, in_dims=(None, 0, None))(x, weights, bias)
+    torch.testing.assert_close(found[1], F.linear(x, 2 * weight, bias))
+
+
+def test_one_operator_in_a_compiled_layer():
+    layer, graphs = lltm_jit.LLTM(4, 5), []
+
+    def backend(graph, inputs):
+        graphs.append(graph.code)
+        return graph
+
+    torch.compile(layer, fullgraph=True, backend=backend)(torch.randn(3, 2, 4))
+    assert len(graphs) == 1
+    assert graphs[0].count("lltm_jit.input_gates(") == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
+def test_a_layer_casts_under_autocast(dtype):
+    layer, x = lltm_jit.LSTM(4, 5), torch.randn(3, 2, 4)
+    with torch.autocast("cpu", dtype):
+        output, _ = layer(x)
+    cast = {name: value.to(dtype) for name, value in layer.named_parameters()}
+    assert output.dtype == dtype
+    torch.testing.assert_close(output, functional_call(layer, cast, (x.to(dtype),))[0])
+
+
+WRONG = {
+    "a rank": ((torch.zeros(3, 4), torch.zeros(5, 4), None), r"input to have 3 dimensions"),
+    "features": (
+        (torch.zeros(3, 2, 4), torch.zeros(5, 6), None),
+        r"weight_ih to have shape \[gates\*hidden_size, input_size\] = \[5, 4\], but got \[5, 6\]",
+    ),
+    "a bias": (
+        (torch.zeros(3, 2, 4), torch.zeros(5, 4), torch.zeros(4)),
+        r"bias to have shape \[gates\*hidden_size\] = \[5\], but got \[4\]",
+    ),
+    "a dtype": (
+        (torch.zeros(3, 2, 4), torch.zeros(5, 4).double(), None),
+        r"weight_ih to have the dtype of input \(Float\), but got Double",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WRONG)
+def test_errors(way):
+    args, message = WRONG[way]
+    with pytest.raises(RuntimeError, match=r"input_gates\(\): expected " + message):
+        input_gates(*args)
