@@ -69,9 +69,11 @@ class ClusterExchange {
         asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barriers_ + 8 * i));
       }
       asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-      for (int i = 0; i < 2; ++i) expect(i);
     }
     __syncthreads();
+    if (kCluster && threadIdx.x == 0) {
+      for (int i = 0; i < 2; ++i) expect(i);
+    }
   }
   __device__ __forceinline__ void start() const {
     if constexpr (kCluster) {
