@@ -322,7 +322,8 @@ class RecurrentLayer(nn.Module):
         bias = getattr(self, f"bias_ih_{suffix}") if self.bias else None
         bias_hh = getattr(self, f"bias_hh_{suffix}") if self.bias else None
         if bias is not None and bias_hh is not None and self.cell.adds_gates:
-            bias, bias_hh = None, bias + bias_hh  # one gradient for both, which is quick
+            both = bias + bias_hh  # added where it costs least
+            bias, bias_hh = (None, both) if x.is_cuda else (both, None)
         gates = input_gates(x, getattr(self, f"weight_ih_{suffix}"), bias)
         parameters = getattr(self, f"parameters_{suffix}") if self.cell.parameters else None
         weight_hh = getattr(self, f"weight_hh_{suffix}")
