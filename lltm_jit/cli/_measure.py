@@ -180,14 +180,15 @@ def calls_in_graph(function: Callable[[], Any]) -> int:
 
 
 def take_turns(
-    timers: Sequence[Timer], seconds: float, calls: int | Sequence[int] = 1
+    timers: Sequence[Timer], seconds: float, calls: int | Sequence[float] = 1
 ) -> list[Times]:
     """Time several functions in turns, so that a machine whose speed drifts treats all alike.
 
     Args:
         timers: of the functions.
         seconds: for each.
-        calls: of what is measured, in one statement of a timer; a number for all or for each.
+        calls: of what is measured, in one statement of a timer; a number for all or for each, which
+            may be a part of a call.
     """
     # Timer.blocked_autorange takes blocks so long that a synchronisation weighs nothing, far beyond
     # a turn.

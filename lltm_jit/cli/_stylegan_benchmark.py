@@ -34,6 +34,7 @@ SMALL: Shape = (4, 64, 16, 16)  # a call costs the host more than the GPU
 ERROR_SHAPES: dict[str, Shape] = {"cpu": (2, 16, 64, 64), "cuda": (4, 64, 64, 64)}
 _ROTATION = 200e6  # bytes of inputs that take turns: several times the cache of a GPU
 _MOST_INPUTS = 16
+_MOST_COPIED = 256e6  # bytes; the copy of more is as many times that of these
 
 
 def run(args: argparse.Namespace, dtype: torch.dtype | None) -> int:
@@ -112,7 +113,8 @@ def measure(case: Case, seconds: float, may_use_graph: bool) -> Row:
     count = inputs_in_turn(math.prod(case.shape) * case.dtype.itemsize, case.device)
     inputs = [case.inputs(seed) for seed in range(count)]
     steps = {impl: in_rotation(case, impl, inputs) for impl in IMPLEMENTATIONS}
-    steps["copy"] = copy_in_rotation(case.bytes, case.device)
+    copied = min(case.bytes, int(_MOST_COPIED))
+    steps["copy"] = copy_in_rotation(copied, case.device)
     calls = {name: _measure.calls_in_graph(step) if in_graph else 1 for name, step in steps.items()}
     if in_graph:
         timers = [
@@ -120,7 +122,9 @@ def measure(case: Case, seconds: float, may_use_graph: bool) -> Row:
         ]
     else:
         timers = [_measure.host_timer(step) for step in steps.values()]
-    kernels, plain, copy = _measure.take_turns(timers, seconds, [*calls.values()])
+    # A copy of a part is that part of a call.
+    counts = [calls["cuda"], calls["ref"], calls["copy"] * copied / case.bytes]
+    kernels, plain, copy = _measure.take_turns(timers, seconds, counts)
     return Row(
         operator=case.operator,
         case=case.name,

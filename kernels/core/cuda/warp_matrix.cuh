@@ -115,18 +115,32 @@ __device__ __forceinline__ void load_transposed(uint32_t (&r)[kCount], uint32_t 
   }
 }
 
-// Four matrices to shared memory, each eight lanes naming the rows of one.
-__device__ __forceinline__ void store_matrices(uint32_t row, const uint32_t (&r)[4]) {
+// Transposes of kCount (2 or 4) matrices to shared memory, each eight lanes naming the rows of one; the
+// lanes that are left over name any.
+template <int kCount>
+__device__ __forceinline__ void store_transposed(uint32_t row, const uint32_t (&r)[kCount]) {
+  static_assert(kCount == 2 || kCount == 4);
 #if __CUDA_ARCH__ >= 900
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
-               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
-               : "memory");
+  if constexpr (kCount == 4) {
+    asm volatile(
+        "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
+        "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+        : "memory");
+  } else {
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(row),
+                 "r"(r[0]), "r"(r[1])
+                 : "memory");
+  }
 #else
   const int lane = threadIdx.x % 32;
 #pragma unroll
-  for (int m = 0; m < 4; ++m) {
-    const uint32_t target = __shfl_sync(~0u, row, m * 8 + lane / 4) + lane % 4 * 4;
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(target), "r"(r[m]) : "memory");
+  for (int m = 0; m < kCount; ++m) {
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      const uint32_t to = __shfl_sync(~0u, row, m * 8 + lane % 4 * 2 + k) + lane / 4 * 2;
+      asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(static_cast<uint16_t>(r[m] >> 16 * k))
+                   : "memory");
+    }
   }
 #endif
 }

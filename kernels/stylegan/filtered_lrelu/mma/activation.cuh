@@ -88,30 +88,32 @@ struct Activation<float, kSigns> {
   __device__ __forceinline__ void apply(const FloatSums (&v)[2], int tile, uint32_t& negative,
                                         uint32_t& clamped, SplitPair (&result)[4]) const {
 #pragma unroll
-    for (int p = 0; p < 4; ++p) {
-      const int half = p / 2, r = p % 2;
-      const float* pair = v[half].value + 2 * r;
-      if (kSigns == Signs::Write && r == 0) {
+    for (int half = 0; half < 2; ++half) {
+      if constexpr (kSigns == Signs::Write) {
         negative |= sign_bytes(v[half].value) & 0x80808080u >> (half + 2 * tile);
       }
-      float x[2];
+      FloatSums y;
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int bit = 7 - half - 2 * tile + 8 * r + 16 * e;
-        x[e] = pair[e];
+      for (int e = 0; e < 4; ++e) {
+        const int bit = 7 - half - 2 * tile + 8 * (e / 2) + 16 * (e % 2);
+        float x = v[half].value[e];
         if constexpr (kSigns == Signs::Read) {
-          x[e] *= negative >> bit & 1 ? slope : pass;
-          if constexpr (kClamp != Clamp::Never) x[e] = clamped >> bit & 1 ? 0.f : x[e];
+          x *= negative >> bit & 1 ? slope : pass;
+          if constexpr (kClamp != Clamp::Never) x = clamped >> bit & 1 ? 0.f : x;
         } else {
-          x[e] = larger_or_nan(x[e], x[e] * slope);
-          if constexpr (kClamp == Clamp::Boosted) x[e] *= boost;
+          x = larger_or_nan(x, x * slope);
+          if constexpr (kClamp == Clamp::Boosted) x *= boost;
           if constexpr (kClamp != Clamp::Never) {
-            if constexpr (kSigns == Signs::Write) clamped |= uint32_t(fabsf(x[e]) > limit) << bit;
-            x[e] = smaller_or_nan(larger_or_nan(x[e], -limit), limit);
+            if constexpr (kSigns == Signs::Write) clamped |= uint32_t(fabsf(x) > limit) << bit;
+            x = smaller_or_nan(larger_or_nan(x, -limit), limit);
           }
         }
+        y.value[e] = x;
       }
-      result[p] = make_pair<SplitPair>(x[0], x[1]);
+      SplitPair pairs[2];
+      to_pairs(y, pairs);
+      result[2 * half] = pairs[0];
+      result[2 * half + 1] = pairs[1];
     }
   }
 

@@ -119,49 +119,7 @@ struct ScaledTaps {
   }
 };
 
-// The band of the last product, A: 16 rows of y by 16 rows of v. A step needs one or two of its tiles,
-// and so they are in shared memory.
-template <typename K>
-struct DownRows {
-  using Pair = typename K::Pair;
-  static constexpr int kTiles = K::Down::tiles(16);
-  // A lane's four registers of a tile; of floats first the high parts and then the low ones, for the
-  // registers of an operand are neighbours.
-  struct alignas(16) OfLane {
-    uint32_t parts[sizeof(Pair) / 4][4];
-    __device__ __forceinline__ void get(Pair (&pairs)[4]) const {
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        if constexpr (sizeof(Pair) == 4) {
-          pairs[r] = parts[0][r];
-        } else {
-          pairs[r] = {parts[0][r], parts[1][r]};
-        }
-      }
-    }
-    __device__ __forceinline__ void set(int r, uint32_t pair) { parts[0][r] = pair; }
-    __device__ __forceinline__ void set(int r, const SplitPair& pair) {
-      parts[0][r] = pair.high;
-      parts[1][r] = pair.low;
-    }
-  };
-  OfLane tiles[kTiles][32];
-
-  // All warps of a block call it.
-  template <typename DownTaps>
-  __device__ __forceinline__ void make(const DownTaps& down, int phase) {
-    const int row = fragment_row(), k = fragment_column();
-    for (int tile = threadIdx.x / 32; tile < kTiles; tile += K::kWarps) {
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        const int t = kTile * tile + k + r / 2 * 8 - K::Down::kFactor * (row + r % 2 * 8) - phase;
-        tiles[tile][lane()].set(r, make_pair<Pair>(down(t), down(t + 1)));
-      }
-    }
-  }
-};
-
-// The tiles of the other products, in registers, K being a Shape of walk.cuh.
+// The tiles of all products but the last, in registers, K being a Shape of walk.cuh.
 template <typename K>
 struct Bands {
   using Pair = typename K::Pair;
@@ -171,9 +129,16 @@ struct Bands {
   using DownTaps = ScaledTaps<smaller(K::Down::kTaps, kMostTaps)>;
   static constexpr int kPeriod = K::Up::kPeriod;
 
+  // Note [Eight samples]
+  // With factor 4, eight columns of v need at most eight neighbouring columns of x, from two slices: the
+  // last ones of the first, the first ones of the second. Place by place, a lane takes its numbers from
+  // the one or the other, and a product of 8 k does in place of one of 16.
+  static constexpr bool kEight = K::kEight;
+  uint32_t choice[kPeriod][2];  // of the first slice's bytes, or the second's
+
   Pair up_rows[kPeriod][K::kRowWindow][2];  // A: 16 rows of v by a slice of rows of x
-  Pair up_columns[kPeriod][K::kColumnWindow]
-                 [2];  // B: a slice of columns of x by 8 columns of v, twice
+  // B: a slice of columns of x, or eight of two, by 8 columns of v, twice.
+  Pair up_columns[kPeriod][kEight ? 1 : K::kColumnWindow][2];
   Pair down_columns[2 * K::Down::tiles(8) + 1][2];  // B: 16 columns of v by 8 columns of y
 
   // `sign` goes into the second product, so that v has that of the gain.
@@ -192,10 +157,23 @@ struct Bands {
           const int t = kSlice * kFactor * slice + x + rows.up_phase;
           up_rows[tile][s][half] = make_pair<Pair>(up(t), up(t + kFactor));
         }
+        if constexpr (kEight) {
+          // The first of the eight, from the first slice's beginning.
+          const int first = 4 * tile + 2 * half - floor_div(columns.up_phase, kFactor) -
+                            kSlice * K::Up::first_slice(tile);
+          const auto tap = [&](int place) {
+            const int column =
+                kSlice * K::Up::first_slice(tile) + place + (place < first ? kSlice : 0);
+            return sign * up(kFactor * (column - k) + x + columns.up_phase);
+          };
+          choice[tile][half] = (k < first ? 0x54 : 0x10) | (k + 1 < first ? 0x7600 : 0x3200);
+          up_columns[tile][0][half] = make_pair<Pair>(tap(k), tap(k + 1));
+        } else {
 #pragma unroll
-        for (int s = 0; s < K::kColumnWindow; ++s) {
-          const int t = kSlice * kFactor * (K::Up::first_slice(tile) + s) + x + columns.up_phase;
-          up_columns[tile][s][half] = make_pair<Pair>(sign * up(t), sign * up(t + kFactor));
+          for (int s = 0; s < K::kColumnWindow; ++s) {
+            const int t = kSlice * kFactor * (K::Up::first_slice(tile) + s) + x + columns.up_phase;
+            up_columns[tile][s][half] = make_pair<Pair>(sign * up(t), sign * up(t + kFactor));
+          }
         }
       }
     }

@@ -52,14 +52,26 @@ __device__ __forceinline__ SplitPair make_pair<SplitPair>(float first, float sec
   return pair;
 }
 
-// Register r of sums as operands.
-template <typename Pair>
-__device__ __forceinline__ Pair to_pair(const HalfSums& sums, int r) {
-  return sums.value[r];
+// Sums as operands.
+__device__ __forceinline__ void to_pairs(const HalfSums& sums, uint32_t (&pairs)[2]) {
+  pairs[0] = sums.value[0];
+  pairs[1] = sums.value[1];
 }
-template <typename Pair>
-__device__ __forceinline__ Pair to_pair(const FloatSums& sums, int r) {
-  return make_pair<Pair>(sums.value[2 * r], sums.value[2 * r + 1]);
+__device__ __forceinline__ void to_pairs(const FloatSums& sums, uint32_t (&pairs)[2]) {
+  pairs[0] = make_pair<uint32_t>(sums.value[0], sums.value[1]);
+  pairs[1] = make_pair<uint32_t>(sums.value[2], sums.value[3]);
+}
+// Tensor cores take the high parts away, exactly: a product with the identity in place of eight
+// instructions.
+__device__ __forceinline__ void to_pairs(const FloatSums& sums, SplitPair (&pairs)[2]) {
+  uint32_t high[2];
+  to_pairs(sums, high);
+  const int k = fragment_column(), n = fragment_row();
+  const uint32_t minus_identity = k == n ? 0x0000bc00u : k + 1 == n ? 0xbc000000u : 0u;
+  uint32_t low[2];
+  to_pairs(multiply_add(high, minus_identity, sums), low);
+  pairs[0] = {high[0], low[0]};
+  pairs[1] = {high[1], low[1]};
 }
 
 template <typename Sums>
@@ -100,13 +112,24 @@ __device__ __forceinline__ Sums multiply_add(const SplitPair (&a)[kA], const Spl
   return multiply_add(a_high, b_high, sums);
 }
 
+// Of 8 k: the high and low parts of A lie beside each other, as 16 k.
 template <typename Sums>
 __device__ __forceinline__ Sums multiply_add(const SplitPair (&a)[2], const SplitPair& b,
                                              Sums sums) {
-  const uint32_t high[2] = {a[0].high, a[1].high}, low[2] = {a[0].low, a[1].low};
-  sums = multiply_add(low, b.high, sums);
-  sums = multiply_add(high, b.low, sums);
-  return multiply_add(high, b.high, sums);
+  const uint32_t high[2] = {a[0].high, a[1].high};
+  const uint32_t both[4] = {a[0].high, a[1].high, a[0].low, a[1].low}, twice[2] = {b.high, b.high};
+  return multiply_add(both, twice, multiply_add(high, b.low, sums));
+}
+
+// Bytes of `a` and `b` that the digits of `choice` name.
+__device__ __forceinline__ uint32_t choose_bytes(uint32_t a, uint32_t b, uint32_t choice) {
+  uint32_t bytes;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(a), "r"(b), "r"(choice));
+  return bytes;
+}
+__device__ __forceinline__ SplitPair choose_bytes(const SplitPair& a, const SplitPair& b,
+                                                  uint32_t choice) {
+  return {choose_bytes(a.high, b.high, choice), choose_bytes(a.low, b.low, choice)};
 }
 
 __device__ __forceinline__ uint32_t transpose_pair(uint32_t pair) { return transpose(pair); }

@@ -65,19 +65,26 @@ struct MmaShape {
     const int pairs = (column_slices() + 1) / 2;
     return element == 2 ? 16 * (2 * pairs | 1) : 4 * (16 * pairs + 4);
   }
-  constexpr int stage_pitch(int element) const {
-    return kSlice * out_tiles * element + (element == 2 ? 16 : 32);
+  // Tiles of y, of 8 rows, that begin at once, and the tiles of v that each has a part in.
+  constexpr int begun() const { return down == 1 ? 2 : 1; }
+  constexpr int row_tiles() const { return down_band().tiles(kSlice * begun()); }
+  // They meet in a stage, which is stored at each of so many beginnings at most: where walks are short, the
+  // fewer the better.
+  constexpr int stage_steps(int element) const {
+    return element == 2 && up == 1 && down != 1 ? 2 : 1;
   }
+  constexpr int stage_rows(int element) const { return kSlice * begun() * stage_steps(element); }
+  constexpr int stage_pitch(int element) const { return kSlice * out_tiles * element + 16; }
   constexpr int bytes_of_warp(int element) const {
     return kPlaceBytes + ring_chunks() * kSlice * ring_pitch(element) +
-           kTile * stage_pitch(element);
+           stage_rows(element) * stage_pitch(element);
   }
   constexpr int shared_bytes(int element) const {
     return tap_bytes(element) + warps * bytes_of_warp(element);
   }
-  // What all warps share: the filters, and a band in which a lane has four pairs of each tile.
+  // What all warps share: the filters, and a band in which a lane has two pairs of each tile.
   constexpr int tap_bytes(int element) const {
-    return 512 + down_band().tiles(kTile) * 32 * 4 * (element == 2 ? 4 : 8);
+    return 512 + row_tiles() * begun() * 32 * 2 * (element == 2 ? 4 : 8);
   }
   static constexpr int kPlaceBytes = 256;
 };
@@ -198,18 +205,23 @@ inline MmaShape mma_shape(const FilteredLreluArgs& args, int shared_bytes) {
   shape.out_tiles = args.down == 1 || (args.down == 2 && args.up == 4) ? 16
                     : args.down == 2                                   ? (args.up == 1 ? 4 : 8)
                                                                        : (args.up == 4 ? 8 : 4);
-  if (element == 4 && args.up == 4 && args.down != 1) shape.out_tiles /= 2;
+  // x begins at the bands' slice 0, or there are slices more.
+  const auto one_block = [&](int out_tiles) {
+    return plan.columns.slice == 0 && args.in_w <= kSlice * (out_tiles * args.down / args.up) &&
+           args.out_w + plan.columns.before <= kSlice * out_tiles;
+  };
+  const bool signs = args.mode != Signs::None;
+  if (element == 4 && (args.up == 4 || (args.up == 1 && args.down == 1))) shape.out_tiles /= 2;
   for (;; shape.out_tiles /= 2) {
-    const int slices = shape.out_tiles * args.down / args.up;
-    // x begins at the bands' slice 0, or there are slices more.
-    const bool natural = plan.columns.slice == 0 && args.in_w <= kSlice * slices &&
-                         args.out_w + plan.columns.before <= kSlice * shape.out_tiles;
-    shape.in_slices = natural ? slices : 0;
+    shape.in_slices = one_block(shape.out_tiles) ? shape.out_tiles * args.down / args.up : 0;
     shape.whole = is_whole(args, shape, plan.columns);
     const bool carries_older = shape.down_band().tiles(kTile) > args.down + 1;
     const bool many = element == 2 && !wide && shape.out_tiles * (carries_older ? 2 : 1) <= 8;
     const int room = shared_bytes - shape.shared_bytes(element);  // without warps
-    shape.warps = smaller(many ? 16 : 8, larger(room, 0) / shape.bytes_of_warp(element)) & ~1;
+    const int most = many                                                                ? 16
+                     : element == 2 && !wide && !signs && args.up == 4 && args.down == 2 ? 12
+                                                                                         : 8;
+    shape.warps = smaller(most, larger(room, 0) / shape.bytes_of_warp(element)) & ~1;
     constexpr int kFewest = 2;
     if (shape.warps >= kFewest) return shape;
     shape.warps = 0;

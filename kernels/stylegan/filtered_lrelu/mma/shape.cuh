@@ -41,20 +41,27 @@ struct Shape {
     return most;
   }
   static constexpr int kColumnWindow = column_window();
+  // Note [Eight samples]. In 16 bits it gains nothing where as much is to do on the way down.
+  static constexpr bool kEight =
+      kUpFactor == 4 && kColumnWindow == 2 && (sizeof(scalar_t) == 4 || kDownFactor != 4);
 
   // Rows: a step makes one tile of v from a window of slices of x. How steps differ repeats.
-  static constexpr int kPeriod = larger(Up::kPeriod, kDownFactor);
   static constexpr int kFirstRowSlice = kShape.first_row_slice();
   static constexpr int kRowWindow = kShape.row_window();
   LLTM_JIT_HOST_DEVICE static constexpr int new_slices(int step) {
     return Up::slices_before(step) - Up::slices_before(step - 1);
   }
 
-  // Tiles of y that a tile of v has a part in lie in Down::tiles(16) tiles of v; at most two are
-  // under way. Their sums are carried from step to step.
-  static constexpr int kRowTiles = Down::tiles(16);
-  static_assert(kRowTiles <= 2 * kDownFactor, "at most two tiles of y under way");
-  static constexpr bool kCarriesOlder = kRowTiles > kDownFactor + 1;
+  // Tiles of y have 8 rows; kBegun of them begin at each kStepsBetween-th step, and each takes kRowTiles
+  // steps. Their sums are carried from step to step, of kCarried such beginnings.
+  static constexpr int kBegun = kShape.begun();
+  static constexpr int kStepsBetween = larger(kDownFactor / 2, 1);
+  static constexpr int kRowTiles = kShape.row_tiles();
+  static constexpr int kUnderWay = ceil_div(kRowTiles, kStepsBetween);
+  static constexpr int kCarried = larger(ceil_div(kRowTiles - 1, kStepsBetween), 1);
+  static constexpr int kStageSteps =
+      std::is_same_v<scalar_t, Half> ? kShape.stage_steps(sizeof(scalar_t)) : 1;
+  static constexpr int kPeriod = larger(Up::kPeriod, kStepsBetween* kStageSteps);
 
   // In half, sums of more than two products of 16 would lose too much; so would those of factor 1,
   // whose sums of move 1 are rounded twice already, or whose filter takes nothing away of the
@@ -62,12 +69,9 @@ struct Shape {
   static constexpr bool kShortSums = Down::tiles(8) <= 2 && kUpFactor > 1 && kDownFactor > 1;
   using RowSums = std::conditional_t<kShortSums, Sums, FloatSums>;
 
-  // Steps with and without clamped samples are compiled apart, but where that would take too long.
-  static constexpr bool kOneBody =
-      kSigns == Signs::Read && std::is_same_v<scalar_t, float> && kPeriod > 2;
-
   static constexpr int kWarps = kWarps_;
   static constexpr int kRingChunks = kShape.ring_chunks();
+  static constexpr int kStageRows = kShape.stage_rows(sizeof(scalar_t));
   static constexpr int kStagePitch = kShape.stage_pitch(sizeof(scalar_t));
 };
 

@@ -7,15 +7,16 @@
 //   2. (U x)U' 16 by 16 samples of v, a tile after another: the sums of 1 are operand A as they are
 //   3. act, and its signs
 //   4. v D'    16 rows of v by 8 columns of y: operand A again, summed over the tiles of v
-//   5. D(v D') added to the tiles of y that these rows have a part in; the transpose is operand B
+//   5. D(v D') added to the tiles of y that these rows have a part in
 // The rows go first on the way up and last on the way down, so that there is one transpose, of the
-// smallest intermediate result, and no row of v is computed twice. Warps share nothing but the
-// taps.
+// smallest intermediate result, and no row of v is computed twice. Move 5 computes the transpose of y,
+// 16 columns by 8 rows, for the fewer rows a tile of y has the fewer rows of v it needs; what is
+// transposed is operand A. Warps share nothing but the taps.
 #pragma once
 
 #include "stylegan/filtered_lrelu/mma/map_words.cuh"
+#include "stylegan/filtered_lrelu/mma/rows_under_way.cuh"
 #include "stylegan/filtered_lrelu/mma/scales.cuh"
-#include "stylegan/filtered_lrelu/mma/stage.cuh"
 #include "stylegan/filtered_lrelu/mma/window.cuh"
 
 namespace lltm_jit {
@@ -31,6 +32,8 @@ struct Walk {
   static constexpr bool kBias = !kReads;  // a derivative has none
   // The sooner the window is read the better, but where signs take registers, too.
   static constexpr bool kReadsLate = kReads && sizeof(scalar_t) == 2;
+  // A window of floats is read as it is used, unless steps share it.
+  static constexpr bool kReadsColumns = sizeof(scalar_t) == 4 && K::Up::kFactor != 4;
 
   // Steps at which all taps meet rows of the image, so that the bias adds the same to all of U x.
   struct InnerSteps {
@@ -52,10 +55,11 @@ struct Walk {
   const ScaleConstants& scale_constants;
   const DownRows<K>& down_rows;
   Shared& shared;
-  Ring ring;  // and 16 rows of y behind it
+  Ring ring;  // and the stage behind it
   Bands<K> bands;
 
-  FloatSums newer[K::kOutTiles], older[K::kOutTiles];
+  RowsUnderWay<K> rows_of_y;
+  Window<K> window;
   ReadSigns<K> signs;
   float next_bias;  // of the next walk
   float plane_sum;
@@ -113,8 +117,7 @@ struct Walk {
   }
   __device__ __forceinline__ void begin(const Place<K>& place) {
     plane_sum = 0;
-#pragma unroll
-    for (int j = 0; j < K::kOutTiles; ++j) newer[j] = older[j] = zero_sums<FloatSums>();
+    rows_of_y.clear();
     if constexpr (kReads) signs.begin(call, place);
     wait_for_copies<Ring::kChunks - K::new_slices(0) - kWindow>();
     largest_rows.template look_at<kWindow>(ring, K::new_slices(0));
@@ -152,18 +155,20 @@ struct Walk {
     if (__builtin_expect(ahead.unusual, false)) prepare(place, i, start);
     wait_for_copies<Ring::kChunks - kNew - kWindow - kNext>();
     __syncwarp();
-    Window<K> window;
-    if constexpr (!kReadsLate) window.read(ring, kNew);
+    // The window of a step without new slices is that of the step before.
+    constexpr bool kReadsNow = kNew != 0;
+    const float scale = shared.scales.limits.in_scale;
+    if constexpr (kReadsNow && !kReadsLate && !kReadsColumns) window.read(ring, kNew, scale);
     ring.template fetch<kNew>();
-    if constexpr (finishes_tiles(kStep + K::kPeriod - 1)) store_tiles(place, i - 1);
-    if constexpr (kReadsLate) window.read(ring, 0);
+    if constexpr (RowsUnderWay<K>::fills_stage(kStep + K::kPeriod - 1)) store_tiles(place, i - 1);
+    if constexpr (kReadsNow && kReadsLate) window.read(ring, 0, scale);
     const bool clamps = kReads ? signs.clamped_tiles != 0 : ahead.clamps;
-    if (!K::kOneBody && !clamps) {
-      columns<kStep, Clamp::Never>(place, i, window, start, false);
+    if (!clamps) {
+      columns<kStep, Clamp::Never>(place, i, start, false);
     } else if (kReads || !boosts) {
-      columns<kStep, Clamp::Plain>(place, i, window, start, clamps);
+      columns<kStep, Clamp::Plain>(place, i, start, clamps);
     } else {
-      columns<kStep, Clamp::Boosted>(place, i, window, start, clamps);
+      columns<kStep, Clamp::Boosted>(place, i, start, clamps);
     }
   }
 
@@ -177,12 +182,10 @@ struct Walk {
     }
   }
 
-  // Whether a step completes tiles of y, and their way to memory.
-  LLTM_JIT_HOST_DEVICE static constexpr bool finishes_tiles(int step) {
-    return (step + 1 - K::kRowTiles) % K::Down::kFactor == 0;
-  }
+  // The stage, which step i has filled, to memory.
   __device__ __forceinline__ void store_tiles(const Place<K>& place, int i) const {
-    stage_of_warp().store(place, (i + 1 - K::kRowTiles) * (kTile / K::Down::kFactor));
+    constexpr int kBefore = kSlice * K::kBegun * (K::kStageSteps - 1);
+    stage_of_warp().store(place, rows_of_y.finished_row(i) - kBefore);
   }
   __device__ __forceinline__ Stage<K> stage_of_warp() const { return {call, ring.end}; }
 
@@ -212,11 +215,7 @@ struct Walk {
       }
     }
     const float factor = power_of_two(min(max(out - scales.out_exponent, -126), 126));
-#pragma unroll
-    for (int j = 0; j < K::kOutTiles; ++j) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) newer[j].value[e] *= factor, older[j].value[e] *= factor;
-    }
+    rows_of_y.multiply(factor);
   }
   // In the middle of an image a sample meets the taps of its phase.
   __device__ __forceinline__ void settle_bias() {
@@ -243,14 +242,14 @@ struct Walk {
   // Move 1 of Note [The chain], for the whole block. Sums begin with `start` in columns of the image.
   template <int kStep>
   __device__ __forceinline__ void up_rows(const Sums& start, const Place<K>& place,
-                                          const Window<K>& window,
-                                          Pair (&rows)[K::kColumnSlices][2]) const {
+                                          Pair (&rows)[K::kColumnSlices][2]) {
     const float scale = shared.scales.limits.in_scale;
     constexpr int kTileOfPeriod = kStep % K::Up::kPeriod;
     const int first_slice = K::kOneBlock ? K::kFirstColumnSlice : place.column_slice;
     const int in_slices = call.in_w / kSlice;
 #pragma unroll
     for (int l = 0; l < K::kColumnSlices; ++l) {
+      if constexpr (kReadsColumns) window.read_columns(ring, 0, scale, l);
       Sums sums = start;
       if constexpr (kBias && !K::kWhole) {
         const int x = kSlice * (first_slice + l) + fragment_column();
@@ -264,11 +263,10 @@ struct Walk {
       for (int s = 0; s < kWindow; s += 2) {
         const auto& band = bands.up_rows[kTileOfPeriod];
         const Pair a[4] = {band[s][0], band[s][1], band[s + 1][0], band[s + 1][1]};
-        const Pair b[2] = {window.operand(l, s, scale), window.operand(l, s + 1, scale)};
+        const Pair b[2] = {window.pairs[l][s], window.pairs[l][s + 1]};
         sums = multiply_add(a, b, sums);
       }
-      rows[l][0] = to_pair<Pair>(sums, 0);
-      rows[l][1] = to_pair<Pair>(sums, 1);
+      to_pairs(sums, rows[l]);
     }
   }
 
@@ -298,6 +296,16 @@ struct Walk {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       v[half] = zero_sums<Sums>();
+      if constexpr (K::kEight) {
+        const auto row = [&](int s, int r) {
+          return s >= first && s <= last ? rows[s - K::kFirstColumnSlice][r] : Pair{};
+        };
+        const uint32_t choice = bands.choice[tile % K::Up::kPeriod][half];
+        const Pair a[2] = {choose_bytes(row(begin, 0), row(begin + 1, 0), choice),
+                           choose_bytes(row(begin, 1), row(begin + 1, 1), choice)};
+        v[half] = multiply_add(a, band[0][half], v[half]);
+        continue;
+      }
       int s = first;
 #pragma unroll
       for (int turn = 0; turn < K::kColumnWindow; ++turn) {
@@ -322,27 +330,25 @@ struct Walk {
 
   // The moves, 2 to 5 for a tile of v after another.
   template <int kStep, Clamp kClamp>
-  __device__ __forceinline__ void columns(const Place<K>& place, int i, const Window<K>& window,
-                                          const Sums& start, bool clamps) {
-    constexpr int kAge = kStep % K::Down::kFactor;  // of the newer tile of y, in steps
-    constexpr bool kHasOlder = kAge + K::Down::kFactor < K::kRowTiles;
+  __device__ __forceinline__ void columns(const Place<K>& place, int i, const Sums& start,
+                                          bool clamps) {
     // The compiler would move what the kinds of step have in common before the branch, where it takes
     // registers from the copies; they have different beginnings.
     asm volatile("// %0" ::"n"(int(kClamp)));
-    Pair down_newer[4], down_older[4];
-    down_rows.tiles[kAge < K::kRowTiles ? kAge : 0][lane()].get(down_newer);
-    down_rows.tiles[kHasOlder ? kAge + K::Down::kFactor : 0][lane()].get(down_older);
+    DownRowsOfStep<K> band;
+    band.template get<kStep>(down_rows);
     Pair rows[K::kColumnSlices][2];
-    up_rows<kStep>(start, place, window, rows);
+    up_rows<kStep>(start, place, rows);
     largest_rows.template look_at<K::new_slices(kStep + 1)>(ring, kWindow);
     look_ahead(i + 1);
     typename K::RowSums sums[K::kOutTiles];
+    Pair turned[4];
     Activation<scalar_t, K::kSigns> activation(call.slope, call.pass);
     if constexpr (kClamp != Clamp::Never) {
       activation.template set_clamp<kClamp>(shared.scales.limit, shared.scales.boost);
     }
     MapWords<K> map(call, signs, place, i, clamps);
-    StepResults results(shared.scales.out_scale);
+    StepResults<K> results(place, rows_of_y.finished_row(i), shared.scales.out_scale);
     const Stage<K> stage = stage_of_warp();
 #pragma unroll
     for (int tile = 0; tile < K::kTiles; ++tile) {
@@ -362,26 +368,14 @@ struct Walk {
         if (first) sums[j] = zero_sums<typename K::RowSums>();
         sums[j] = multiply_add(a, bands.down_columns[distance / 8 + 1], sums[j]);
         if (!last) continue;
-        const Pair b[2] = {transpose_pair(to_pair<Pair>(sums[j], 0)),
-                           transpose_pair(to_pair<Pair>(sums[j], 1))};
-        if constexpr (kHasOlder) {
-          older[j] = multiply_add(down_older, b, kAge == 0 ? newer[j] : older[j]);
-          if (kAge + kFactor == K::kRowTiles - 1) stage.put(place, older[j], j, results);
-        }
-        if constexpr (kAge < K::kRowTiles) {
-          newer[j] = multiply_add(down_newer, b, kAge == 0 ? zero_sums<FloatSums>() : newer[j]);
-          if (kAge == K::kRowTiles - 1) stage.put(place, newer[j], j, results);
-        }
+        Pair pairs[2];
+        to_pairs(sums[j], pairs);
+        turned[j % 2] = transpose_pair(pairs[0]);
+        turned[j % 2 + 2] = transpose_pair(pairs[1]);
+        if (j % 2 == 1) rows_of_y.template add<kStep>(turned, band, j / 2, stage, results);
       }
     }
-    if constexpr (kReads && finishes_tiles(kStep)) {
-      const int row = (i + 1 - K::kRowTiles) * (kTile / K::Down::kFactor) + fragment_row();
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const float sum = results.of_row(r);
-        plane_sum += place.part.has_row(row + 8 * r) && row >= 0 ? sum : 0;
-      }
-    }
+    if constexpr (kReads && RowsUnderWay<K>::finishes_tiles(kStep)) plane_sum += results.sum();
   }
 
   __device__ __forceinline__ void write_plane_sum(const Place<K>& place) {

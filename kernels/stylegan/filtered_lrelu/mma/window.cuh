@@ -12,15 +12,17 @@ struct Window {
   using Pair = typename K::Pair;
   using Ring = RowRing<K>;
   static constexpr bool k16Bit = sizeof(scalar_t) == 2;
-  // Two samples as they are read, neighbours in a column.
-  using Read = std::conditional_t<k16Bit, uint32_t, float2>;
 
-  Read samples[K::kColumnSlices][K::kRowWindow];
+  // As operands B, times the scale; half as it is, for there the taps are multiplied.
+  Pair pairs[K::kColumnSlices][K::kRowWindow];
 
   // Reads the slices of rows from `first` of the ring on. Lanes get neighbours in a column: a
   // chunk's rows are along k of the first product.
-  __device__ __forceinline__ void read(const Ring& ring, int first) {
-    if constexpr (k16Bit) {
+  __device__ __forceinline__ void read(const Ring& ring, int first, float scale) {
+    if constexpr (!k16Bit) {
+#pragma unroll
+      for (int l = 0; l < K::kColumnSlices; ++l) read_columns(ring, first, scale, l);
+    } else {
       // As pairs of slices along k: the registers of an operand B are neighbours.
 #pragma unroll
       for (int s = 0; s < K::kRowWindow; s += 2) {
@@ -32,39 +34,38 @@ struct Window {
           load_transposed(four, source + l * 16);
 #pragma unroll
           for (int m = 0; m < 4; ++m) {
-            if (l + m / 2 < K::kColumnSlices) samples[l + m / 2][s + m % 2] = four[m];
+            if (l + m / 2 < K::kColumnSlices) pairs[l + m / 2][s + m % 2] = scaled(four[m], scale);
           }
-        }
-      }
-    } else {
-#pragma unroll
-      for (int s = 0; s < K::kRowWindow; ++s) {
-        const uint32_t source =
-            ring.at(first + s, fragment_column() * Ring::kPitch + fragment_row() * 4);
-#pragma unroll
-        for (int l = 0; l < K::kColumnSlices; ++l) {
-          const uint32_t at = source + kSlice * l * 4;
-          float2& pair = samples[l][s];
-          asm volatile("ld.shared.f32 %0, [%1];" : "=f"(pair.x) : "r"(at) : "memory");
-          asm volatile("ld.shared.f32 %0, [%1];"
-                       : "=f"(pair.y)
-                       : "r"(at + Ring::kPitch)
-                       : "memory");
         }
       }
     }
   }
-
-  // Two samples as operands, times `scale`; half as they are, for there the taps are multiplied.
-  __device__ __forceinline__ Pair operand(int l, int s, float scale) const {
-    if constexpr (std::is_same_v<scalar_t, Half>) {
-      return samples[l][s];
-    } else if constexpr (k16Bit) {
-      return pack2<Half>(first_of<scalar_t>(samples[l][s]) * scale,
-                         second_of<scalar_t>(samples[l][s]) * scale);
-    } else {
-      return make_pair<Pair>(samples[l][s].x * scale, samples[l][s].y * scale);
+  // The same of one slice of columns, in float.
+  __device__ __forceinline__ void read_columns(const Ring& ring, int first, float scale, int l) {
+#pragma unroll
+    for (int s = 0; s < K::kRowWindow; s += 2) {
+      const uint32_t in_chunk = fragment_column() * Ring::kPitch + fragment_row() * 4;
+      FloatSums sums;  // as they come out of a product, for they are split in the same way
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const uint32_t source = ring.at(first + s + e / 2, in_chunk);
+        asm volatile("ld.shared.f32 %0, [%1];"
+                     : "=f"(sums.value[e])
+                     : "r"(source + e % 2 * Ring::kPitch + kSlice * l * 4)
+                     : "memory");
+        sums.value[e] *= scale;
+      }
+      Pair both[2];
+      to_pairs(sums, both);
+      pairs[l][s] = both[0];
+      pairs[l][s + 1] = both[1];
     }
+  }
+
+ private:
+  static __device__ __forceinline__ uint32_t scaled(uint32_t pair, float scale) {
+    if constexpr (std::is_same_v<scalar_t, Half>) return pair;
+    return pack2<Half>(first_of<scalar_t>(pair) * scale, second_of<scalar_t>(pair) * scale);
   }
 };
 
