@@ -20,8 +20,7 @@ struct SharedLayout {
   static constexpr int kElement = sizeof(typename K::scalar);
   static constexpr int kPlaces = K::kShape.tap_bytes(kElement);
   static constexpr int kWarps = kPlaces + K::kWarps * MmaShape::kPlaceBytes;
-  static constexpr int kOfWarp =
-      RowRing<K>::kBytes + K::kShape.stage_rows(kElement) * K::kStagePitch;
+  static constexpr int kOfWarp = RowRing<K>::kBytes + K::kStageRows * K::kStagePitch;
   static constexpr int kBytes = kWarps + K::kWarps * kOfWarp;
   static_assert(sizeof(Taps) <= kPlaces &&
                 sizeof(typename Walk<K>::Shared) <= MmaShape::kPlaceBytes);

@@ -68,16 +68,11 @@ struct MmaShape {
   // Tiles of y, of 8 rows, that begin at once, and the tiles of v that each has a part in.
   constexpr int begun() const { return down == 1 ? 2 : 1; }
   constexpr int row_tiles() const { return down_band().tiles(kSlice * begun()); }
-  // They meet in a stage, which is stored at each of so many beginnings at most: where walks are short, the
-  // fewer the better.
-  constexpr int stage_steps(int element) const {
-    return element == 2 && up == 1 && down != 1 ? 2 : 1;
-  }
-  constexpr int stage_rows(int element) const { return kSlice * begun() * stage_steps(element); }
+  constexpr int stage_rows() const { return kSlice * begun(); }
   constexpr int stage_pitch(int element) const { return kSlice * out_tiles * element + 16; }
   constexpr int bytes_of_warp(int element) const {
     return kPlaceBytes + ring_chunks() * kSlice * ring_pitch(element) +
-           stage_rows(element) * stage_pitch(element);
+           stage_rows() * stage_pitch(element);
   }
   constexpr int shared_bytes(int element) const {
     return tap_bytes(element) + warps * bytes_of_warp(element);

@@ -98,13 +98,6 @@ struct RowsUnderWay {
   LLTM_JIT_HOST_DEVICE static constexpr bool finishes_tiles(int step) {
     return (step + 1 - K::kRowTiles) % K::kStepsBetween == 0;
   }
-  // Which of the stage's parts they are, the last of which fills it.
-  LLTM_JIT_HOST_DEVICE static constexpr int part_of_stage(int step) {
-    return ((step + 1 - K::kRowTiles) / K::kStepsBetween) & (K::kStageSteps - 1);
-  }
-  LLTM_JIT_HOST_DEVICE static constexpr bool fills_stage(int step) {
-    return finishes_tiles(step) && part_of_stage(step) == K::kStageSteps - 1;
-  }
   // The first row of those that step i completes.
   static __device__ __forceinline__ int finished_row(int i) {
     return (i + 1 - K::kRowTiles) * (kTile / K::Down::kFactor);
@@ -126,7 +119,7 @@ struct RowsUnderWay {
         if (K::Down::touches(kTile * age - kSlice * b, kSlice))
           sums = multiply_add(turned, band.tiles[begin][b], sums);
         if (age == K::kRowTiles - 1) {
-          stage.put(sums, b, part_of_stage(kStep), pair, results);
+          stage.put(sums, b, pair, results);
         } else {
           carried[begin][b][pair] = sums;
         }

@@ -59,9 +59,7 @@ struct Shape {
   static constexpr int kRowTiles = kShape.row_tiles();
   static constexpr int kUnderWay = ceil_div(kRowTiles, kStepsBetween);
   static constexpr int kCarried = larger(ceil_div(kRowTiles - 1, kStepsBetween), 1);
-  static constexpr int kStageSteps =
-      std::is_same_v<scalar_t, Half> ? kShape.stage_steps(sizeof(scalar_t)) : 1;
-  static constexpr int kPeriod = larger(Up::kPeriod, kStepsBetween* kStageSteps);
+  static constexpr int kPeriod = larger(Up::kPeriod, kStepsBetween);
 
   // In half, sums of more than two products of 16 would lose too much; so would those of factor 1,
   // whose sums of move 1 are rounded twice already, or whose filter takes nothing away of the
@@ -71,7 +69,7 @@ struct Shape {
 
   static constexpr int kWarps = kWarps_;
   static constexpr int kRingChunks = kShape.ring_chunks();
-  static constexpr int kStageRows = kShape.stage_rows(sizeof(scalar_t));
+  static constexpr int kStageRows = kShape.stage_rows();
   static constexpr int kStagePitch = kShape.stage_pitch(sizeof(scalar_t));
 };
 

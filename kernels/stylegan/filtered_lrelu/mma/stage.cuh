@@ -1,5 +1,5 @@
 // The results on their way from a warp to memory: tiles of 16 columns by 8 rows meet in shared memory, a
-// stage of the rows that one step or two complete, and leave in wide stores.
+// stage of the rows that one step completes, and leave in wide stores.
 #pragma once
 
 #include "core/cuda/conditional_access.cuh"
@@ -69,10 +69,10 @@ struct Stage {
   const MmaCall& call;
   const uint32_t address;  // in shared memory
 
-  // A finished tile of y, columns from 16 pair on, of the b-th 8 rows of a part of the stage.
-  __device__ __forceinline__ void put(const FloatSums& tile, int b, int part, int pair,
+  // A finished tile of y, columns from 16 pair on, of the b-th 8 rows.
+  __device__ __forceinline__ void put(const FloatSums& tile, int b, int pair,
                                       StepResults<K>& results) const {
-    const int first_row = kSlice * (b + K::kBegun * part);
+    const int first_row = kSlice * b;
     float y[4];
 #pragma unroll
     for (int e = 0; e < 4; ++e) y[e] = tile.value[e] * results.scale;

@@ -160,7 +160,8 @@ struct Walk {
     const float scale = shared.scales.limits.in_scale;
     if constexpr (kReadsNow && !kReadsLate && !kReadsColumns) window.read(ring, kNew, scale);
     ring.template fetch<kNew>();
-    if constexpr (RowsUnderWay<K>::fills_stage(kStep + K::kPeriod - 1)) store_tiles(place, i - 1);
+    if constexpr (RowsUnderWay<K>::finishes_tiles(kStep + K::kPeriod - 1))
+      store_tiles(place, i - 1);
     if constexpr (kReadsNow && kReadsLate) window.read(ring, 0, scale);
     const bool clamps = kReads ? signs.clamped_tiles != 0 : ahead.clamps;
     if (!clamps) {
@@ -182,10 +183,9 @@ struct Walk {
     }
   }
 
-  // The stage, which step i has filled, to memory.
+  // What step i has completed, to memory.
   __device__ __forceinline__ void store_tiles(const Place<K>& place, int i) const {
-    constexpr int kBefore = kSlice * K::kBegun * (K::kStageSteps - 1);
-    stage_of_warp().store(place, rows_of_y.finished_row(i) - kBefore);
+    stage_of_warp().store(place, rows_of_y.finished_row(i));
   }
   __device__ __forceinline__ Stage<K> stage_of_warp() const { return {call, ring.end}; }
 
