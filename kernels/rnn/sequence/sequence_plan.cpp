@@ -186,7 +186,7 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePas
   // easily was timed with them alone.
   constexpr int kFewestGroups = 33;
   for (const int rows : {4, 8, 16, 32}) {
-    if (gpu.architecture < 90 || groups < kFewestGroups || groups > gpu.sms) break;
+    if (!gpu.grids || gpu.architecture < 90 || groups < kFewestGroups || groups > gpu.sms) break;
     for (int splits = 1; splits <= kMostWarps; ++splits) {
       consider({groups, 1, splits, rows, 0, bytes, true});
     }

@@ -11,6 +11,7 @@ struct SequenceGpu {
   int architecture;  // 90 for 9.0
   int shared_bytes;  // of shared memory, that a block may ask for
   int sms;
+  bool grids;  // whether a sequence may take the whole chip, Note [The whole grid]
 };
 
 enum class SequencePass : int8_t { Forward, Backward };

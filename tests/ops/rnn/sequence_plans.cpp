@@ -29,7 +29,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def(py::init<>())
       .def_readwrite("architecture", &SequenceGpu::architecture)
       .def_readwrite("shared_bytes", &SequenceGpu::shared_bytes)
-      .def_readwrite("sms", &SequenceGpu::sms);
+      .def_readwrite("sms", &SequenceGpu::sms)
+      .def_readwrite("grids", &SequenceGpu::grids);
   py::class_<SequenceShape>(m, "Shape", py::module_local())
       .def_readonly("blocks", &SequenceShape::blocks)
       .def_readonly("groups", &SequenceShape::groups)

@@ -47,6 +47,7 @@ def sizes(
 def gpu(plans: Any, name: str = H100) -> Any:
     result = plans.Gpu()
     result.architecture, result.shared_bytes, result.sms = GPUS[name]
+    result.grids = True
     return result
 
 
@@ -147,6 +148,14 @@ def test_a_grid_has_no_more_blocks_than_the_chip_has_sms(plans):
         chip.sms = sms
         plan = plans.plan(of, True, plans.Pass.forward, chip)
         assert not plan.shape.grid or plan.shape.blocks <= sms
+
+
+def test_there_are_no_grids_where_they_are_off(plans):
+    chip = gpu(plans)
+    chip.grids = False
+    for hidden_size in (776, 1000, 1024, 2048):
+        for way in (plans.Pass.forward, plans.Pass.backward):
+            assert not plans.plan(sizes(plans, 16, hidden_size), True, way, chip).shape.grid
 
 
 def test_a_grid_has_memory_for_each_step(plans):
