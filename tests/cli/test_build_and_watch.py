@@ -105,7 +105,7 @@ def test_watch_rebuilds_and_reruns(small_checkout, watching, monkeypatch):
     wait_for("kernels/core/twice.cpp changed; new kernels after")
     wait_for("the answer is 63")
     source.write_text(text.replace("2 * x", "2 * x_"))
-    wait_for("the old build stays in force")
+    wait_for("the old build stays in use")
     wait_for("x_")
     source.write_text(text)
     wait_for("the answer is 42")

@@ -258,7 +258,7 @@ def tutorial_calls(*inputs):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.usefixtures("fresh_dynamo")
 def test_tutorial_calls_compiled(device):
-    inputs = cell_inputs(dtype=torch.float, device=device, requires_grad=True)
+    inputs = cell_inputs(dtype=torch.double, device=device, requires_grad=True)
     actual, expected = (
         [tensor for results in function(*inputs) for tensor in results]
         for function in (torch.compile(tutorial_calls, fullgraph=True), tutorial_calls)
