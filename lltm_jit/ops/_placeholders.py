@@ -22,14 +22,16 @@ class Placeholders:
 
     def __init__(self, names: Iterable[str], load: Callable[[], object]) -> None:
         self._library = torch.library.Library("lltm_jit", "IMPL")
-        for name in names:
-            operator = getattr(torch.ops.lltm_jit, name).default
+        self._operators = [getattr(torch.ops.lltm_jit, name).default for name in names]
+        for operator in self._operators:
             for key in _KEYS:
-                self._library.impl(name, _waiting(operator, load), key)
+                self._library.impl(operator, _waiting(operator, load), key)
 
     def remove(self) -> None:
         """Take them away; by then the kernels are there."""
         self._library._destroy()
+        for operator in self._operators:  # where torch.compile has noted which kernel a key has
+            operator._dispatch_cache.clear()
 
 
 def _waiting(operator: Any, load: Callable[[], object]) -> Callable:

@@ -52,6 +52,12 @@ def fake():
         return ops.my_op(mode.from_tensor(X), mode.from_tensor(Y)).shape
 
 
+def compiled_composite():
+    """An operator that has one kernel for all keys, unlike its placeholder."""
+    state = torch.zeros(3, 5, requires_grad=True)
+    return compiled(ops.lltm_forward, X, torch.zeros(15, 9), None, state, state)[0].shape
+
+
 def cell_under_autocast():
     state = torch.zeros(3, 5)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -72,6 +78,7 @@ def cell_under_autocast():
         (lambda: ops.my_op(X.to("meta"), Y.to("meta")).shape, (3, 4)),
         (fake, (3, 4)),
         (cell_under_autocast, torch.bfloat16),
+        (compiled_composite, (3, 5)),
         (lambda: {"basic", "rnn"} <= set(lltm_jit.build_info().families), True),
     ],
     ids=lambda value: None if callable(value) else "",
