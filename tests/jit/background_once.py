@@ -23,7 +23,8 @@ from lltm_jit.jit.background import load_in_background, stand_back  # noqa: E402
 
 
 def tell(**facts):
-    print(json.dumps(facts), flush=True)
+    """In one write, which that of another rank on the same pipe does not come between."""
+    os.write(1, f"{json.dumps(facts)}\n".encode())
 
 
 def told(build):
