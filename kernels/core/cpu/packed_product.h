@@ -1,8 +1,8 @@
 // Products of many rows, with both sides packed as the register tiles of panel_product.h read them.
 //
 // Note [Packed products]
-// MKL runs at half of the speed of AMD's processors. On Intel's, for which it is made, a layer's forward
-// and backward pass takes from 5 % less to 4 % more with this product (features and units 128 to 512).
+// MKL reached about half of an AMD processor's peak. On Intel's, for which it is made, a layer takes about
+// as long with this product.
 // It goes by columns that fit a core's own cache with their depth, then by blocks of rows, then of depth;
 // where the depth is large, as in a gradient of weights, C lies in the cache instead. Threads share the
 // rows and wait for nobody; each packs B for itself, of which many rows make little. An element's sum

@@ -8,6 +8,7 @@
 // at a time, so that an element at memory speed has time for two of them.
 #pragma once
 
+#include "core/cuda/float_of.cuh"
 #include "core/cuda/launch.cuh"
 #include "core/math/activations.h"
 
@@ -39,24 +40,14 @@ __device__ __forceinline__ DeviceFloat<is_short> operator*(DeviceFloat<is_short>
   return DeviceFloat<is_short>(a.value * b.value);
 }
 
-// 1 / x, 2^x.
-__device__ __forceinline__ float fast_reciprocal(float x) {
-  float result;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-__device__ __forceinline__ float fast_exp2(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-
 template <>
 struct Math<ShortFloat> {
   using T = ShortFloat;
   static constexpr float kLog2E = 1.442695041f;
 
-  static __device__ __forceinline__ T exp(T x) { return T(fast_exp2(kLog2E * x.value)); }
+  static __device__ __forceinline__ T exp(T x) {
+    return T(approximate_power_of_2(kLog2E * x.value));
+  }
   // exp(x) - 1 and tanh(x) by their series where a difference would lose bits.
   static __device__ __forceinline__ T expm1(T x) {
     const float t = x.value;
@@ -72,8 +63,8 @@ struct Math<ShortFloat> {
     return T(x.value * sum);
   }
   static __device__ __forceinline__ T tanh(T x) {
-    const float t = x.value, power = fast_exp2(2 * kLog2E * t);
-    return T(fabsf(t) < 0.0078f ? t : fmaf(-2.0f, fast_reciprocal(1 + power), 1.0f));
+    const float t = x.value, power = approximate_power_of_2(2 * kLog2E * t);
+    return T(fabsf(t) < 0.0078f ? t : fmaf(-2.0f, approximate_inverse(1 + power), 1.0f));
   }
   static __device__ __forceinline__ T abs(T x) { return T(fabsf(x.value)); }
   static __device__ __forceinline__ T where_positive(T x, T a, T b) { return x.value > 0 ? a : b; }
@@ -84,7 +75,7 @@ struct Math<ShortFloat> {
 
 // A quotient whose divisor is from 1 to 2: an approximate one, and a step of Newton's.
 __device__ __forceinline__ FullFloat operator/(FullFloat a, FullFloat b) {
-  const float reciprocal = fast_reciprocal(b.value), quotient = a.value * reciprocal;
+  const float reciprocal = approximate_inverse(b.value), quotient = a.value * reciprocal;
   return FullFloat(fmaf(fmaf(-quotient, b.value, a.value), reciprocal, quotient));
 }
 
@@ -183,7 +174,8 @@ __device__ __forceinline__ DeviceFloat<is_short> positive_part(DeviceFloat<is_sh
 
 // exp(-x) may overflow to infinity here, whose reciprocal is 0.
 __device__ __forceinline__ ShortFloat sigmoid(ShortFloat x) {
-  return ShortFloat(fast_reciprocal(1 + fast_exp2(-Math<ShortFloat>::kLog2E * x.value)));
+  return ShortFloat(
+      approximate_inverse(1 + approximate_power_of_2(-Math<ShortFloat>::kLog2E * x.value)));
 }
 
 }  // namespace lltm_jit
