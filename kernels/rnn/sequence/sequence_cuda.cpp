@@ -141,9 +141,6 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
 
 // ------------------------------------------------------------------------------- in one launch --
 
-// Off until the tests have run on a GPU with these kernels as they are now.
-constexpr bool kGrids = false;
-
 SequenceGpu current_gpu() {
   int device = 0;
   C10_CUDA_CHECK(cudaGetDevice(&device));
@@ -154,7 +151,7 @@ SequenceGpu current_gpu() {
   };
   return {10 * ask(cudaDevAttrComputeCapabilityMajor) + ask(cudaDevAttrComputeCapabilityMinor),
           ask(cudaDevAttrMaxSharedMemoryPerBlockOptin), ask(cudaDevAttrMultiProcessorCount),
-          kGrids};
+          ask(cudaDevAttrCooperativeLaunch) != 0};
 }
 
 // Whether all rows start at multiples of four elements.
