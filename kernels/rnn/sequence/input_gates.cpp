@@ -47,11 +47,6 @@ void check_backward(const Tensor& grad_gates, const Tensor& input, const Tensor&
 // Steps and rows as rows of a matrix.
 Tensor matrix(const Tensor& tensor) { return tensor.flatten(0, 1); }
 
-// With one stride of 1.
-Tensor dense_one_way(const Tensor& matrix) {
-  return matrix.stride(0) == 1 || matrix.stride(1) == 1 ? matrix : matrix.contiguous();
-}
-
 Tensor kernel(const Tensor& input, const Tensor& weight_ih, const OptionalTensor& bias) {
   check(input, weight_ih, bias);
   const KernelGuard guard(input);
@@ -115,30 +110,6 @@ Tensor autograd(const Tensor& input, const Tensor& weight_ih, const OptionalTens
 }
 
 }  // namespace
-
-Tensor multiply_steps(const Tensor& a, const Tensor& b, const OptionalTensor& initial) {
-  const auto dtype = a.scalar_type();
-  if (!a.is_cpu() || (dtype != at::kFloat && dtype != at::kDouble)) {
-    const Tensor product = a.mm(b);
-    return initial ? product + *initial : product;
-  }
-  const Tensor c = empty({a.sym_size(0), b.sym_size(1)}, a);
-  const Tensor left = dense_one_way(a), right = dense_one_way(b);
-  const OptionalTensor first = initial ? OptionalTensor(initial->contiguous()) : std::nullopt;
-  multiply_cpu({.type = floating_type(dtype),
-                .a = left.const_data_ptr(),
-                .a_row_stride = left.stride(0),
-                .a_depth_stride = left.stride(1),
-                .b = right.const_data_ptr(),
-                .b_depth_stride = right.stride(0),
-                .b_column_stride = right.stride(1),
-                .initial = first ? first->const_data_ptr() : nullptr,
-                .c = c.mutable_data_ptr(),
-                .rows = a.size(0),
-                .columns = b.size(1),
-                .depth = a.size(1)});
-  return c;
-}
 
 Operator<Tensor(const Tensor&, const Tensor&, const OptionalTensor&)> ops::input_gates{
     .name = "lltm_jit::input_gates",

@@ -13,6 +13,7 @@ namespace {
 constexpr double kProduct = 6.2;          // of 16 x 8 by 16 on a quarter of an SM
 constexpr double kProductLatency = 24.4;  // until the next one to the same sums
 constexpr double kFloatProduct = 42;      // of floats, Note [Floats in two halves]
+constexpr double kFloatInGrid = 24;       // forward, while other warps wait for their part of k
 constexpr double kSharedBytes = 200;      // a cycle, of weights that are in shared memory
 constexpr double kExchangedBytes = 21;    // a cycle, that a block can receive
 constexpr double kExchange = 300, kExchangeOfBlock = 3.5;
@@ -74,7 +75,8 @@ int registers_beside(const SequenceSizes& sizes, SequencePass pass, const Sequen
     return 37 + (4 * sizes.gates + 2) * row_tiles + sizes.gates * elements + of_b + others;
   }
   const int of_derivative = elements * sizes.states * (sizes.gates + sizes.states - 1);
-  const int beside = of_derivative + (floats ? 14 : 0) + others;
+  const int of_float = !floats ? 0 : row_tiles == 4 ? 38 : 14;
+  const int beside = of_derivative + of_float + others;
   if (!sends_parts(pass, shape)) return 44 + 4 * sizes.gates * row_tiles + beside;
   // The derivative is not there yet while parts of sums are made.
   return (shape.helped() ? 28 + 38 * row_tiles : 48) + beside;
@@ -123,7 +125,9 @@ double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceSh
   const int warps = (shape.warps() + 3) / 4;
   const auto of_warp = warp_products(sizes, pass, shape);
   const int sums = of_warp.sums * shape.row_tiles();
-  const double product = shape.bytes == 4 ? kFloatProduct : kProduct;
+  const double product = shape.bytes == 2                              ? kProduct
+                         : shape.grid && pass == SequencePass::Forward ? kFloatInGrid
+                                                                       : kFloatProduct;
   const double products = of_warp.tiles * std::max(product * warps * sums, kProductLatency);
   const double weights = shape.weight_bytes(of_warp.sums) / kSharedBytes;
   const double split = shape.blocks == 1          ? kSplitOfBlock
@@ -182,11 +186,12 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePas
       }
     }
   }
-  // Of a grid's blocks each has one group, so that no two of its warps read the same. What clusters hold
-  // easily was timed with them alone.
-  constexpr int kFewestGroups = 33;
+  // Of a grid's blocks each has one group, so that no two of its warps read the same. Clusters are quicker with
+  // what they hold, but for floats forward, if their blocks would have two groups.
+  const bool few_groups_pay = sizes.type == ElementType::Float && pass == SequencePass::Forward;
+  const int fewest_groups = few_groups_pay ? 17 : 33;
   for (const int rows : {4, 8, 16, 32}) {
-    if (!gpu.grids || gpu.architecture < 90 || groups < kFewestGroups || groups > gpu.sms) break;
+    if (!gpu.grids || gpu.architecture < 90 || groups < fewest_groups || groups > gpu.sms) break;
     for (int splits = 1; splits <= kMostWarps; ++splits) {
       consider({groups, 1, splits, rows, 0, bytes, true});
     }

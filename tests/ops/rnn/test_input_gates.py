@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from op_testing import needs_gpu
 from torch import Tensor
 from torch.func import functional_call, vmap
 from torch.library import opcheck
@@ -55,8 +56,60 @@ def test_agrees_with_float64(dtype, size, layout):
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.shape == theirs.shape
         scale = theirs.abs().max().item() if theirs.numel() else 0.0
-        error = 10 * torch.finfo(dtype).eps
+        # In double the other side is rounded as well, as many times as its sums have terms.
+        error = (10 if dtype == torch.float else 200) * torch.finfo(dtype).eps
         torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=error * scale)
+
+
+@needs_gpu
+@pytest.mark.parametrize("layout", ["dense", "transposed"])
+@pytest.mark.parametrize("size", [(64, 65, 512, 768), (280, 500, 64, 512)], ids=str)
+def test_large_products_of_floats_are_as_good_as_floats(size, layout):
+    """Computed in parts of 16 bits, the second in several pieces.
+
+    For rows and features of very different sizes: errors are measured in what rounding a product
+    may change of a sum, and compared with the library's.
+    """
+    given = [tensor.detach().cuda() for tensor in operands(size, torch.float, layout)]
+    grad = torch.randn(*size[:2], size[3], device="cuda")
+    for tensor in (*given[:2], grad):
+        tensor *= 2.0 ** torch.randint(-30, 30, (*tensor.shape[:-1], 1), device="cuda")
+    found = with_gradients(input_gates, [tensor.requires_grad_() for tensor in given], grad)
+    x, weight, bias = (tensor.detach() for tensor in given)
+    matrix, of_gates, zero = x.flatten(0, 1), grad.flatten(0, 1), torch.zeros((), device="cuda")
+    products = [(matrix, weight.t(), bias), (of_gates, weight, zero), (of_gates.t(), matrix, zero)]
+    for ours, (a, b, initial) in zip(found, products, strict=False):
+        wide = [tensor.double() for tensor in (a, b, initial)]
+        exact = wide[0] @ wide[1] + wide[2]
+        unit = torch.finfo(torch.float).eps * (wide[0].abs() @ wide[1].abs() + wide[2].abs())
+        errors = [(t.double() - exact).abs() / unit for t in (ours.flatten(0, -2), a @ b + initial)]
+        assert errors[0].max() < 2 * errors[1].max()
+        assert errors[0].mean() < 2 * errors[1].mean()
+
+
+@needs_gpu
+def test_large_products_keep_infinities_and_nans_in_their_rows():
+    x, weight, bias = (t.detach().cuda() for t in operands((64, 65, 512, 768), torch.float))
+    x[0, 1, 3], x[1, 2, 4], x[2, 3, 5] = torch.nan, torch.inf, 1e38
+    gates = input_gates(x, weight, bias)
+    assert gates[0, 1].isnan().all()
+    assert gates[1, 2].isinf().all()
+    assert gates.isfinite().sum() == (64 * 65 - 2) * 768
+    expected = F.linear(x[2, 3].double(), weight.double(), bias.double())
+    torch.testing.assert_close(gates[2, 3].double(), expected, rtol=1e-6, atol=1e32)
+
+
+@needs_gpu
+def test_large_products_in_tf32_if_it_is_allowed():
+    x, weight, _ = (t.detach().cuda() for t in operands((64, 65, 512, 768), torch.float))
+    before = torch.backends.cuda.matmul.fp32_precision
+    try:
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
+        found, theirs = input_gates(x, weight).flatten(0, 1), x.flatten(0, 1) @ weight.t()
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+    torch.testing.assert_close(found, theirs, rtol=0, atol=0)
+    assert not torch.equal(found, input_gates(x, weight).flatten(0, 1))
 
 
 @pytest.mark.parametrize("size", [(40, 70, 17, 33), (4, 27, 600, 801)], ids=str)

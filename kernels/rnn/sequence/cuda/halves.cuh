@@ -15,31 +15,40 @@ namespace lltm_jit {
 
 __device__ __forceinline__ uint32_t magnitude_of(uint32_t number) { return number & 0x7fffffffu; }
 
-// A power of two, and its inverse.
-struct TileScale {
+// A power of two that brings a number of this magnitude to 2^14, and its inverse.
+struct HalfScale {
   float scale, inverse;
 
-  TileScale() = default;
-  // magnitude: the largest of this lane's numbers. All lanes of a warp come to the same scale.
-  __device__ __forceinline__ explicit TileScale(uint32_t magnitude) {
+  HalfScale() = default;
+  __device__ __forceinline__ explicit HalfScale(uint32_t magnitude) {
     constexpr uint32_t kBias = 127, kTarget = 14;
-#if __CUDA_ARCH__ >= 800
-    magnitude = __reduce_max_sync(~0u, magnitude);
-#endif
     const uint32_t exponent = min(max(magnitude >> 23, 15u), 254u);  // both powers exist
     scale = __uint_as_float((2 * kBias + kTarget - exponent) << 23);
     inverse = __uint_as_float((exponent - kTarget) << 23);
   }
 };
 
+// That of a tile. magnitude: the largest of this lane's numbers; all lanes of a warp come to the same scale.
+__device__ __forceinline__ HalfScale scale_of_tile(uint32_t magnitude) {
+#if __CUDA_ARCH__ >= 800
+  magnitude = __reduce_max_sync(~0u, magnitude);
+#endif
+  return HalfScale(magnitude);
+}
+
 struct HalfParts {
   uint32_t high, low;  // pairs
 
-  __device__ __forceinline__ HalfParts(uint32_t first, uint32_t second, float scale) {
-    const float a = __uint_as_float(first) * scale, b = __uint_as_float(second) * scale;
+  // The bits of two floats, and their scales.
+  __device__ __forceinline__ HalfParts(uint32_t first, uint32_t second, float first_scale,
+                                       float second_scale) {
+    const float a = __uint_as_float(first) * first_scale;
+    const float b = __uint_as_float(second) * second_scale;
     high = pack2<Half>(a, b);
     low = pack2<Half>(a - first_of<Half>(high), b - second_of<Half>(high));
   }
+  __device__ __forceinline__ HalfParts(uint32_t first, uint32_t second, float scale)
+      : HalfParts(first, second, scale, scale) {}
 };
 
 // A tile of weights, four numbers of k of one row, then of the row eight further on: operand A of the upper
@@ -66,7 +75,7 @@ struct FloatOperand {
     uint32_t magnitude = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) magnitude = max(magnitude, magnitude_of(four.value[i]));
-    const TileScale scale(magnitude);
+    const HalfScale scale = scale_of_tile(magnitude);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const HalfParts pair(four.value[2 * i], four.value[2 * i + 1], scale.scale);

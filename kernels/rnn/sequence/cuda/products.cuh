@@ -99,7 +99,7 @@ class WarpWeights {
           for (int i = 0; i < 8; ++i) magnitude = max(magnitude, magnitude_of(tile.value[i]));
         }
       });
-      const TileScale of_all(magnitude);
+      const HalfScale of_all = scale_of_tile(magnitude);
       scale = of_all.scale;
       inverse_ = of_all.inverse;
     }
