@@ -226,17 +226,20 @@ def mismatch(cell: Cell, reference: Cell, case: Case) -> str:
     return compare(_results(cell, operands), baseline, exact)
 
 
-def compare(values: list[Tensor], baseline: list[Tensor], exact: list[Tensor]) -> str:
+def compare(
+    values: list[Tensor], baseline: list[Tensor], exact: list[Tensor], times: float = 2
+) -> str:
     """How far values are from the exact ones; empty when as near as they can.
 
-    As near means: at most twice the error that the baseline makes in their type, plus one rounding.
+    As near means: at most so many times the error that the baseline makes in their type, plus one
+    rounding.
     """
     for value, plain, true in zip(values, baseline, exact, strict=True):
         # In double the baseline is what is exact, and sums are long.
         rounding = 1e-12 if value.dtype == torch.double else 4 * torch.finfo(value.dtype).eps
         scale = true.abs().max().item() or 1.0
         error = (value.double() - true).abs().max().item() / scale
-        allowed = 2 * (plain.double() - true).abs().max().item() / scale + rounding
+        allowed = times * (plain.double() - true).abs().max().item() / scale + rounding
         if not error <= allowed:  # NaN is no match
             return f"error {error:.1e}"
     return ""

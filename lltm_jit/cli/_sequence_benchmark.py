@@ -164,8 +164,10 @@ def check(case: Case, layer: str, phase: str) -> str:
     inputs = [case.input(), case.input(), case.input().double()]
     # Else cuDNN's error in float is that of its 16-bit products.
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-        found = [result(*pair, phase) for pair in zip(modules, inputs, strict=True)]
-    return _measure.compare(*([tensor] for tensor in found)) or "match"
+        found = [[result(*pair, phase)] for pair in zip(modules, inputs, strict=True)]
+    # Tensor cores, which multiply floats on a GPU, truncate their sums.
+    allowed = 4 if case.device.type == "cuda" and case.dtype == torch.float else 2
+    return _measure.compare(found[0], found[1], found[2], times=allowed) or "match"
 
 
 def result(module: nn.Module, x: Tensor, phase: str) -> Tensor:

@@ -75,8 +75,7 @@ int registers_beside(const SequenceSizes& sizes, SequencePass pass, const Sequen
     return 37 + (4 * sizes.gates + 2) * row_tiles + sizes.gates * elements + of_b + others;
   }
   const int of_derivative = elements * sizes.states * (sizes.gates + sizes.states - 1);
-  const int of_float = !floats ? 0 : row_tiles == 4 ? 38 : 14;
-  const int beside = of_derivative + of_float + others;
+  const int beside = of_derivative + (floats ? 14 : 0) + others;
   if (!sends_parts(pass, shape)) return 44 + 4 * sizes.gates * row_tiles + beside;
   // The derivative is not there yet while parts of sums are made.
   return (shape.helped() ? 28 + 38 * row_tiles : 48) + beside;
@@ -186,12 +185,17 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePas
       }
     }
   }
-  // Of a grid's blocks each has one group, so that no two of its warps read the same. Clusters are quicker with
-  // what they hold, but for floats forward, if their blocks would have two groups.
-  const bool few_groups_pay = sizes.type == ElementType::Float && pass == SequencePass::Forward;
-  const int fewest_groups = few_groups_pay ? 17 : 33;
+  // Of a grid's blocks each has one group, so that no two of its warps read the same. Clusters are quicker where
+  // they hold the weights, but in float with more than one group a block. Of 32 rows, floats' derivatives leave no
+  // registers.
+  const bool floats = sizes.type == ElementType::Float;
+  const int fewest_groups = floats ? 17 : 33;
+  const int most_rows = floats && pass == SequencePass::Backward ? 16 : 32;
   for (const int rows : {4, 8, 16, 32}) {
-    if (!gpu.grids || gpu.architecture < 90 || groups < fewest_groups || groups > gpu.sms) break;
+    if (!gpu.grids || gpu.architecture < 90 || groups < fewest_groups || groups > gpu.sms ||
+        rows > most_rows) {
+      break;
+    }
     for (int splits = 1; splits <= kMostWarps; ++splits) {
       consider({groups, 1, splits, rows, 0, bytes, true});
     }

@@ -43,12 +43,12 @@ Tensor multiply_on_cpu(const Tensor& a, const Tensor& b, const OptionalTensor& i
 }
 
 #ifdef LLTM_JIT_CUDA
-// Of a product, in pieces that the library's kernels are best at.
+// Of a product, in pieces of which none is so deep that truncated sums lose much.
 struct Depth {
   int64_t pieces, piece;
 
   explicit Depth(int64_t depth) {
-    constexpr int64_t kDeepest = 1024, kStep = 32;
+    constexpr int64_t kDeepest = 512, kStep = 32;
     pieces = (depth + kDeepest - 1) / kDeepest;
     piece = ((depth + pieces - 1) / pieces + kStep - 1) / kStep * kStep;
   }
