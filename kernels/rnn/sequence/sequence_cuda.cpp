@@ -3,13 +3,13 @@
 #ifdef LLTM_JIT_CUDA
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/mm_ops.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include "core/host/variant.h"
 #include "rnn/sequence/cuda/steps.h"
 #include "rnn/sequence/sequence_plan.h"
+#include "rnn/sequence/step_product.h"
 
 namespace lltm_jit {
 namespace {
@@ -97,10 +97,10 @@ void forward_steps(const SequenceForwardArgs& args, const CudaCell& cell, const 
   const Tensor state = tensors.empty(args.batch_size, args.hidden_size, args.state_type);
   state.copy_(h);
   Tensor products = tensors.empty(args.batch_size, sizes.gates * args.hidden_size, args.type);
-  const Tensor weights = tensors.weights(args.weights, args.weights_stride).t();
+  StepProduct multiply(tensors.weights(args.weights, args.weights_stride).t(), args.batch_size);
   ForwardStepArgs step{args, 0, products.const_data_ptr(), state.mutable_data_ptr()};
   for (; step.step < args.steps; ++step.step) {
-    at::_ops::mm_out::call(h, weights, products);
+    multiply(h, products, stream);
     C10_CUDA_CHECK(launch(step, stream));
   }
 }
@@ -123,6 +123,7 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
   }
   Tensor products = tensors.empty(rows, hidden, args.type);
   const Tensor weights = tensors.weights(args.weights, args.weights_stride);
+  StepProduct multiply(weights, rows);
   // What multiplies the weights.
   const auto& grads = args.adds_gates ? args.grad_gates : args.grad_hidden;
   const auto* grads_data = static_cast<const char*>(grads.data);
@@ -132,8 +133,8 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
     C10_CUDA_CHECK(launch(step, stream));
     if (step.step == 0 && !args.grad_old_h) return;
     const auto* of_step = grads_data + step.step * grads.step_stride * weights.element_size();
-    at::_ops::mm_out::call(tensors.at(of_step, {rows, gates}, {grads.row_stride, 1}, args.type),
-                           weights, products);
+    multiply(tensors.at(of_step, {rows, gates}, {grads.row_stride, 1}, args.type), products,
+             stream);
     step.products = products.const_data_ptr();
   }
   C10_CUDA_CHECK(launch(step, stream));
