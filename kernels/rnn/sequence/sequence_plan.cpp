@@ -22,6 +22,7 @@ constexpr double kSplit = 20;  // for each other warp of a group, and twice in f
 // Of a grid: a word's way through memory, and bytes a cycle that come from there to a block of 8 warps or more, of
 // h and of the gradients of gates, more of which are on their way at once.
 constexpr double kMemory = 1100, kMemoryBytes = 27, kMemoryBytesOfGates = 48;
+constexpr double kFloatDerivativeInGrid = 450;
 // One block: its barrier, for each warp; warps that share k have the less of a quarter of an SM.
 constexpr double kBarrier = 20, kSplitOfBlock = 250;
 // Backward in a cluster: the block's barrier, for each of its warps; parts of sums, for each block; and
@@ -98,7 +99,7 @@ int shared_bytes(const SequenceSizes& sizes, SequencePass pass, const SequenceSh
 
 // What comes to a step of the backward pass.
 double backward_cycles(const SequenceShape& shape, int sums) {
-  if (shape.grid) return 0;
+  if (shape.grid) return shape.bytes == 4 ? kFloatDerivativeInGrid : 0;
   if (shape.blocks == 1) return kDerivativeInBlock * shape.elements();
   const double derivative = shape.helped() ? kDerivativeHelped * (shape.row_tiles() - 1)
                                            : kDerivativeAlone * shape.row_tiles();

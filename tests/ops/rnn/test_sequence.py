@@ -56,8 +56,8 @@ def test_resets_and_lengths(cell, reverse, dtype, device):
     check(cell, inputs, reverse)
 
 
-# More than a cluster holds: the whole grid of an H100 or H200, or step by step, by kernels of our own for few
-# rows of floats.
+# More than a cluster holds: the whole grid of an H100 or H200, or step by step, where few rows of
+# floats have a product of their own.
 @needs_gpu
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float], ids=str)
 @pytest.mark.parametrize(
