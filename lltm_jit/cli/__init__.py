@@ -177,7 +177,10 @@ def _module(name: str) -> ModuleType | None:
 def _run(name: str, words: list[str], program: list[str]) -> int:
     module = _module(name)
     if module is None:
-        raise LltmJitError(f"{name} is not installed with the package: run it in a checkout")
+        raise LltmJitError(
+            f"{name} is not installed with the package: "
+            f"run `python -m lltm_jit {name}` in the root of a checkout"
+        )
     parser = Parser(f"{PROGRAM} {name}", f"{name}: {COMMANDS[name]}.", module.EXAMPLES)
     module.add_arguments(parser)
     args, unknown = parser.parse_known_args(words, argparse.Namespace(program=program))

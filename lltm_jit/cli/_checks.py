@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 import platform
 import shlex
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 import torch
 
@@ -89,16 +91,10 @@ def cxx() -> Finding:
     words, version = find_cxx(), present().cxx_version
     compiler = shlex.join(words)
     if not words:
-        return Finding(
-            "problem",
-            "no C++ compiler was found",
-            "install one (Debian and Ubuntu: `apt-get install g++`), or set CXX to yours",
-        )
+        return _no_cxx()
     if not version:
         return Finding("problem", f"{compiler} does not tell its version", _ANOTHER_COMPILER)
-    # Importing this costs a second, which only a doctor may spend.
-    from torch.utils import cpp_extension
-
+    cpp_extension = _cpp_extension()
     oldest = ".".join(map(str, cpp_extension.MINIMUM_GCC_VERSION[:2]))
     wanted = f"torch wants g++ {oldest} or newer, and {_trial.STANDARD.upper()}"
     # torch asks one program; of several words, the trial build tells whether they work.
@@ -112,6 +108,38 @@ def cxx() -> Finding:
             "install a newer g++ or clang++, and set CXX to it",
         )
     return Finding("ok", f"{version} ({compiler}); {wanted}")
+
+
+def _no_cxx() -> Finding:
+    given, usual = knobs.text("CXX"), knobs.KNOBS["CXX"].default
+    if given == usual:
+        install = "install one (Debian and Ubuntu: `apt-get install g++`), or set CXX to yours"
+        return Finding("problem", "no C++ compiler was found", install)
+    if shutil.which(usual):
+        cure = f"unset CXX, which gives {usual}, or set it to a compiler that exists"
+    else:
+        cure = "set CXX to a compiler that exists (Debian and Ubuntu: `apt-get install g++`)"
+    program = (given.split() or [given])[0]
+    if os.sep not in program:
+        why = "is not on PATH"
+    elif os.path.exists(program):
+        why = "is not a program that can be run"
+    else:
+        why = "does not exist"
+    text = f"CXX is set to {given!r}, " + ("which" if program == given else f"and {program!r}")
+    return Finding("problem", f"{text} {why}", cure)
+
+
+def _cpp_extension() -> ModuleType:
+    """torch's module, which takes a second to import, as only a doctor may."""
+    logger = logging.getLogger("torch.utils.cpp_extension")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # it warns where there is no GPU, which is a check of its own
+    try:
+        from torch.utils import cpp_extension
+    finally:
+        logger.setLevel(level)
+    return cpp_extension
 
 
 def cxx_trial() -> Finding:
@@ -186,6 +214,7 @@ def cuda_trial() -> Finding:
     tools = present()
     if not tools.cuda:
         return Finding("ok", "skipped: builds are for the CPU")
+    tools.check_architectures()
     trial = _trial.cuda(tools)
     targets = " ".join(tools.architectures)
     if trial.error:
@@ -201,6 +230,9 @@ def settings() -> Finding:
             read(knob.name)
         except ToolchainError as error:
             return Finding("problem", str(error), f"unset {knob.name}, or set it right")
+    if wrong := present().not_understood:
+        cure = "unset TORCH_CUDA_ARCH_LIST, or set it right"
+        return Finding("problem", wrong, cure)
     unknown = [
         name for name in os.environ if name.startswith("LLTM_JIT_") and name not in knobs.KNOBS
     ]

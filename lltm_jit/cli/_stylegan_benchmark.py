@@ -46,8 +46,8 @@ def run(args: argparse.Namespace, dtype: torch.dtype | None) -> int:
         for table in _stylegan_report.by_group(rows):
             _stylegan_report.show(table, max(len(row.case) for row in table))
     else:
+        device = _cell.device(args.cuda, "stylegan")  # refused before anything is built
         native.load("stylegan")
-        device = _cell.device(args.cuda, "stylegan")
         header = _machine.header(device)
         _report.show_header(header)
         rows, errors = measure_all(args, device, dtype)
@@ -56,7 +56,9 @@ def run(args: argparse.Namespace, dtype: torch.dtype | None) -> int:
         _stylegan_report.save(args.json, header, rows, errors)
     if args.plot:
         _stylegan_report.plot(args.plot, header, rows)
-    return 0 if all(error.good for error in errors) else 1
+    above = _stylegan_report.above(errors)
+    print("\nabove their limits:" if above else "\nno error is above its limit", *above, sep="\n")
+    return 1 if above else 0
 
 
 def measure_all(

@@ -77,9 +77,22 @@ class Error:
     @property
     def good(self) -> bool:
         """Within the limit of the type; gradients of saved 16-bit results as plain PyTorch's."""
+        return not self.above
+
+    @property
+    def above(self) -> list[str]:
+        """What is not, in words; so is what is no number."""
         limit = max(_LIMITS[self.dtype] * self.rounding, _LIMIT_OF_DOUBLE)
         gradient_limit = max(limit, 2 * self.plain_gradient)
-        return self.kernels <= limit and self.kernels_gradient <= gradient_limit
+        figures = {
+            "result": (self.kernels, limit),
+            "gradient": (self.kernels_gradient, gradient_limit),
+        }
+        return [
+            f"{self.operator}: {self.case}, {self.dtype}, {name} {error:.1e}, limit {most:.1e}"
+            for name, (error, most) in figures.items()
+            if not error <= most
+        ]
 
 
 def heading(row: Row, width: int) -> str:
@@ -133,6 +146,11 @@ def error_table(errors: Iterable[Error]) -> str:
         mark = "" if error.good else "above"
         lines.append([name, error.dtype, *(f"{figure:.1e}" for figure in figures), mark])
     return f"norm of the difference from float64 over the norm\n{_build.table(lines)}"
+
+
+def above(errors: Iterable[Error]) -> list[str]:
+    """The errors above a limit, in words."""
+    return [line for error in errors for line in error.above]
 
 
 def save(path: Path, header: dict[str, str], rows: list[Row], errors: list[Error]) -> None:

@@ -51,6 +51,7 @@ class BackgroundBuild(Generic[T]):
         self._make = make
         self._reporter = Reporter(verbose, label=name, shown=shown)
         self._unwanted = threading.Event()
+        self._ending = False  # the process ends, and nobody will ask for the result
         self._result: T | None = None
         self._error: Exception | None = None
         self._ended = threading.Event()  # Thread.join() forgets a thread when it is interrupted
@@ -92,6 +93,7 @@ class BackgroundBuild(Generic[T]):
     def finish(self) -> None:
         """Wait until the thread has ended, however the build turned out."""
         if not self._ended.is_set() and not self._unwanted.is_set():
+            self._ending = not self.awaited
             self._reporter.say(f"finishing the build of {self._name} before the process ends")
             self._reporter.show()
         self._ended.wait()
@@ -109,7 +111,9 @@ class BackgroundBuild(Generic[T]):
             self._error = error
         except Exception as error:  # noqa: BLE001 - whatever it is, who waits for the build raises it
             self._error = error
-            if not self.awaited:
+            if self._ending:
+                self._reporter.say(f"the build of {self._name} failed: {error}")
+            elif not self.awaited:
                 self._reporter.say(
                     f"the build of {self._name} failed; its first use raises this:\n{error}"
                 )

@@ -196,6 +196,9 @@ def check_tools(spec: BuildSpec, toolchain: Toolchain) -> None:
         raise ToolchainError(
             f"{spec.name} has CUDA sources, but {toolchain.cuda_missing}; {cuda_cure()}"
         )
+    # Where the flags say what nvcc compiles for, torch passes the list over.
+    if spec.with_cuda and not any("arch" in flag for flag in spec.cuda_cflags):
+        toolchain.check_architectures()
     find_ninja()
 
 

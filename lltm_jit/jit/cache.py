@@ -35,7 +35,7 @@ _CHECK = "check"
 BUILD_FILE = "build.ninja"
 _SPACE = (
     "free space on its disk (`python -m lltm_jit cache prune` removes old builds), or set "
-    "TORCH_EXTENSIONS_DIR to a directory on another"
+    "TORCH_EXTENSIONS_DIR to a directory on another disk"
 )
 _CURE = "set TORCH_EXTENSIONS_DIR to a directory of your own that can be written"
 

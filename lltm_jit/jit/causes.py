@@ -100,7 +100,8 @@ _CAUSES = (
     ),
     (
         r"failed to map segment from shared object",
-        "its file system may be mounted noexec: set TORCH_EXTENSIONS_DIR to a directory on another",
+        "its file system may be mounted noexec: set TORCH_EXTENSIONS_DIR to a directory on "
+        "another one",
     ),
     (
         r"cannot open shared object file",
@@ -136,7 +137,7 @@ _CAUSES = (
     (r"'([^'\n]+)', needed by", "the source {1} is gone: restore it, or build without it"),
     (r"Ninja is required|ninja was not found", "run `python -m pip install ninja`"),
     (
-        r"internal compiler error|segmentation fault",
+        r"internal compiler error|compiler was ended by a segmentation fault",
         "the compiler itself crashed: try another version of it, or fewer jobs with MAX_JOBS",
     ),
     (

@@ -16,6 +16,8 @@ from . import knobs
 # Compiled into for a machine without GPU: 8.x runs sm_80, 9.x sm_90, later ones compile the PTX.
 _ARCHITECTURES_WITHOUT_GPU = ("8.0", "9.0+PTX")
 
+_ARCHITECTURE = re.compile(r"(\d+)\.(\d+)([af]?)(\+PTX)?")
+
 # torch's names in TORCH_CUDA_ARCH_LIST; it has them in no public place.
 NAMED_ARCHITECTURES = {
     "Kepler+Tesla": ("3.7",),
@@ -57,6 +59,30 @@ def architectures(supported: list[str]) -> tuple[str, ...]:
     )
 
 
+def why_not_understood(supported: list[str]) -> str:
+    """What is wrong with TORCH_CUDA_ARCH_LIST, for an nvcc that supports these; empty if nothing.
+
+    Without this, torch or nvcc would say so, from the middle of a build.
+    """
+    given = knobs.text("TORCH_CUDA_ARCH_LIST")
+    if not given or given == "native":
+        return ""
+    wrong = [name for name in architectures(supported) if not _is_known(name, supported)]
+    if architectures(supported) and not wrong:
+        return ""
+    got = f"{wrong[0]!r} in {given!r}" if wrong and wrong[0] != given else repr(given)
+    known = f", of those that this nvcc knows ({', '.join(supported)})" if supported else ""
+    return (
+        "TORCH_CUDA_ARCH_LIST is not understood: expected architectures such as "
+        f"'8.0;9.0a'{known}, but got {got}"
+    )
+
+
+def _is_known(architecture: str, supported: list[str]) -> bool:
+    told = _ARCHITECTURE.fullmatch(architecture)
+    return told is not None and (not supported or f"{told[1]}.{told[2]}" in supported)
+
+
 def _architecture(capability: tuple[int, int], newest: tuple[int, int]) -> str:
     if capability > newest:  # a GPU younger than nvcc: let the driver compile the newest PTX
         return f"{newest[0]}.{newest[1]}+PTX"
@@ -73,7 +99,7 @@ def runs_any(architectures: Iterable[str], capability: tuple[int, int]) -> bool:
 
 def runs_on(architecture: str, capability: tuple[int, int]) -> bool:
     """Whether code for an architecture, as torch spells it, runs on a GPU."""
-    told = re.fullmatch(r"(\d+)\.(\d+)([af]?)(\+PTX)?", architecture)
+    told = _ARCHITECTURE.fullmatch(architecture)
     if told is None:
         return False  # a name that a later torch knows
     made = (int(told[1]), int(told[2]))

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from . import cache, gpus, knobs, manifest, private
-from .errors import LltmJitError
+from .errors import LltmJitError, ToolchainError
 
 _OF_COMPILERS = ("cxx", "cxx_version", "cxx_family", "nvcc", "nvcc_version", "cuda_home")
 _CAPABILITIES = ("DEFAULT", "AVX2", "AVX512")  # each includes the one before
@@ -57,7 +57,8 @@ class Toolchain:
     """The tools found, and the versions that a build depends on.
 
     ``cxx`` is the C++ compiler's command, or None; ``cuda_missing`` says why CUDA sources cannot be
-    built, and is empty if they can.
+    built, and is empty if they can. ``not_understood`` says what is wrong with
+    TORCH_CUDA_ARCH_LIST, and is empty if nothing is.
     """
 
     cxx: str | None
@@ -75,12 +76,22 @@ class Toolchain:
     cpu_capability: str
     environment: tuple[tuple[str, str], ...] = ()
     scripts: tuple[tuple[str, str], ...] = ()  # among the compilers, with digests
+    not_understood: str = ""
     recorded: bool = False  # the compilers are not here: a build in the cache was made with them
 
     @property
     def cuda(self) -> bool:
         """Whether CUDA sources can be built."""
         return not self.cuda_missing
+
+    def check_architectures(self) -> None:
+        """Refuse a TORCH_CUDA_ARCH_LIST that neither torch nor nvcc would take.
+
+        Raises:
+            ToolchainError: the text says what is wrong with it.
+        """
+        if self.not_understood:
+            raise ToolchainError(self.not_understood)
 
     @property
     def compiler(self) -> str:
@@ -156,6 +167,7 @@ def present() -> Toolchain:
         machine=platform.machine(),
         cpu_capability=torch.backends.cpu.get_cpu_capability(),
         environment=tuple((k, os.environ[k]) for k in _COMPILE_ENVIRONMENT if os.environ.get(k)),
+        not_understood="" if cuda_missing else gpus.why_not_understood(nvcc_facts["architectures"]),
         scripts=_scripts([*cxx, os.path.join(cuda_home or "", "bin", "nvcc")]),
     )
 

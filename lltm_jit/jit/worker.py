@@ -107,12 +107,12 @@ def _write_with_torch(request: dict) -> int:
     logging.basicConfig(format="%(message)s", stream=sys.stdout)
     # torch tells its steps at levels that nobody sees unless asked.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.DEBUG)
-    try:
-        _write(request, _alone())
-        return 0
-    except (RuntimeError, ImportError, AttributeError, TypeError, ValueError, OSError):
-        for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
-            del sys.modules[name]
+    if "all_of_torch" not in request:
+        try:
+            _write(request, _alone())
+            return 0
+        except (RuntimeError, ImportError, AttributeError, TypeError, ValueError, OSError):
+            return _in_another_process({**request, "all_of_torch": True})
     try:
         _write(request, importlib.import_module("torch.utils.cpp_extension"))
     except (RuntimeError, OSError, ValueError) as error:
@@ -120,6 +120,20 @@ def _write_with_torch(request: dict) -> int:
         print(f"{type(error).__name__}: {error}{cause}", flush=True)
         return 1
     return 0
+
+
+def _in_another_process(request: dict) -> int:
+    """Begin anew: what is here of torch cannot be initialised a second time."""
+    command = [sys.executable, "-I", "-X", "utf8", __file__]
+    sys.stdout.flush()
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as worker:
+        assert worker.stdin is not None
+        worker.stdin.write(json.dumps(request).encode() + b"\n")
+        worker.stdin.flush()  # and not closed: the other would end
+        status = worker.wait()
+    if status < 0:
+        print(f"the process that imports torch was ended by signal {-status}", flush=True)
+    return abs(status)
 
 
 def _write(request: dict, cpp_extension: Any) -> None:

@@ -29,7 +29,7 @@ def test_tables_and_file(operator, capsys, tmp_path, idle):
     file = tmp_path / "figures.json"
     wanted = [*QUICK, "--only", operator, "--dtype", "float", "--json", str(file)]
     assert main(wanted) == 0
-    header, times, errors = capsys.readouterr().out.split("\n\n")
+    header, times, errors, end = capsys.readouterr().out.split("\n\n")
     assert f"torch: {torch.__version__}" in header
     title, columns, *rows = times.splitlines()
     assert title == f"{operator}: float32, [1, 2, 8, 8], cpu"
@@ -42,6 +42,7 @@ def test_tables_and_file(operator, capsys, tmp_path, idle):
         assert re.search(rf"  {re.escape(case.phase)}  .* us  .*%  .* us  .*\d\.\d+$", row)
     assert len(errors.splitlines()) == 2 + len({case.name for case in expected})
     assert "above" not in errors
+    assert end == "no error is above its limit\n"
     saved = json.loads(file.read_text())
     assert [row["case"] for row in saved["rows"]] == [case.name for case in expected]
     assert saved["rows"][0]["kernels"]["median"] > 0
@@ -58,14 +59,25 @@ def test_a_wrong_result_is_marked_and_fails(capsys, monkeypatch):
 
     monkeypatch.setattr(_stylegan_benchmark.Case, "run", wrong)
     assert main([*QUICK, "--only", "bias_act", "--dtype", "bfloat16"]) == 1
-    marked = [row for row in capsys.readouterr().out.splitlines() if row.endswith("above")]
+    *_, errors, end = capsys.readouterr().out.split("\n\n")
+    marked = [row for row in errors.splitlines() if row.endswith("above")]
     assert len(marked) == 1
     assert marked[0].startswith("bias_act: tanh, NCHW")
+    title, *named = end.splitlines()
+    assert title == "above their limits:"
+    assert re.match(r"bias_act: tanh, NCHW, bfloat16, result \S+, limit 1\.6e-03$", named[0])
+
+
+def test_without_a_gpu_nothing_is_built(capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("lltm_jit.native.load", lambda family: pytest.fail(f"built {family}"))
+    assert main([*QUICK, "-c"]) == 1
+    assert capsys.readouterr().err.startswith("error: expected a CUDA device, but ")
 
 
 def test_without_a_dtype_errors_are_of_all_that_a_gpu_has(capsys):
     assert main([*QUICK, "--only", "bias_act"]) == 0
-    errors = capsys.readouterr().out.split("\n\n")[-1]
+    errors = capsys.readouterr().out.split("\n\n")[-2]
     assert {row.split()[-6] for row in errors.splitlines()[2:]} == {
         "float32",
         "float16",
@@ -153,9 +165,11 @@ def test_figures_of_a_file_are_shown_and_drawn(capsys, tmp_path):
     _stylegan_report.save(figures, {"GPU": "a GPU"}, [row(2.0, 8.0, 1.0)], [error])
     command = ["benchmark", "stylegan", "--from", str(figures), "--plot", str(drawing)]
     assert main(command) == 1  # for the error
-    header, times, errors = capsys.readouterr().out.split("\n\n")
+    header, times, errors, end = capsys.readouterr().out.split("\n\n")
     assert (header, times.splitlines()[0]) == ("GPU: a GPU", "bias_act: float32, [1, 2], cpu")
-    assert errors.endswith("above\n")
+    assert errors.endswith("above")
+    named = "bias_act: tanh, float32, result 1.0e+00, limit 1.0e-13"
+    assert end == f"above their limits:\n{named}\n"
     assert drawing.read_text().startswith("<?xml")
 
 

@@ -95,8 +95,9 @@ def test_a_wrong_word_is_refused_with_a_way_on(words, error, capsys):
 def test_a_command_that_is_not_installed(capsys, monkeypatch):
     monkeypatch.setattr("lltm_jit.cli.find_spec", lambda path: None)
     assert main(["benchmark"]) == 1
-    assert "benchmark is not installed with the package: run it in a checkout" in (
-        capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "error: benchmark is not installed with the package: "
+        "run `python -m lltm_jit benchmark` in the root of a checkout\n"
     )
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from small_checkout import CHECKOUT, environment
 from torch.utils import cpp_extension
 
@@ -47,18 +49,53 @@ def test_no_compiler(capsys, monkeypatch):
     code, found = findings(capsys)
     assert code == 1
     assert found["C++ compiler"]["status"] == "problem"
-    assert "apt-get install g++" in found["C++ compiler"]["cure"]
+    assert found["C++ compiler"]["cure"].startswith("unset CXX, which gives c++, or set it to")
     assert list(found) == list(_checks.checks())  # the rest is checked all the same
 
 
 def test_text_names_what_to_mend(capsys, only, monkeypatch):
-    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setenv("CXX", "")
+    monkeypatch.setenv("PATH", "/nonexistent")
     only("C++ compiler")
     assert main(["doctor"]) == 1
     out = capsys.readouterr().out
     assert "problem  C++ compiler" in out
     assert "-> install one" in out
     assert out.endswith("not ready to build: see C++ compiler\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("no-such-compiler", "CXX is set to 'no-such-compiler', which is not on PATH"),
+        ("/nonexistent", "CXX is set to '/nonexistent', which does not exist"),
+        ("/etc/passwd", "CXX is set to '/etc/passwd', which is not a program that can be run"),
+        ("/no/ccache c++", "CXX is set to '/no/ccache c++', and '/no/ccache' does not exist"),
+    ],
+)
+@pytest.mark.parametrize("path", [os.environ["PATH"], "/nonexistent"])
+def test_a_compiler_that_is_set_and_not_there(capsys, only, monkeypatch, given, text, path):
+    monkeypatch.setenv("CXX", given)
+    monkeypatch.setenv("PATH", path)
+    only("C++ compiler")
+    _, found = findings(capsys)
+    assert found["C++ compiler"]["text"] == text
+    assert ("apt-get install g++" in found["C++ compiler"]["cure"]) == (path == "/nonexistent")
+
+
+def test_no_gpu_is_not_told_by_torch_as_well(monkeypatch, tmp_path):
+    """Its module of extensions warns when it is imported."""
+    logger, said = logging.getLogger("torch.utils.cpp_extension"), []
+    monkeypatch.delitem(sys.modules, "torch.utils.cpp_extension")
+    monkeypatch.delattr(torch.utils, "cpp_extension")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "_is_compiled", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(logger, "handle", said.append)
+    assert str(tmp_path) == _checks._cpp_extension().CUDA_HOME
+    assert said == []
+    assert logger.isEnabledFor(logging.WARNING)
 
 
 def test_a_compiler_that_fails(capsys, only, monkeypatch, tmp_path):

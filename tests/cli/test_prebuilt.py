@@ -90,8 +90,8 @@ def test_benchmarks_of_the_project_are_not_installed(wheel, installed):
     words = ("benchmark", "stylegan", "sequence", "report", "plots")
     assert not [name for name in modules if any(word in name for word in words)]
     done = installed[1]("-m", "lltm_jit", "benchmark", "py")
-    told = "error: benchmark is not installed with the package: run it in a checkout\n"
-    assert (done.returncode, done.stderr) == (1, told)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: benchmark is not installed with the package: run `")
     for command in ("check", "grad_check", "doctor", "info"):  # what is left is complete
         assert installed[1]("-m", "lltm_jit", command, "--help").returncode == 0
 

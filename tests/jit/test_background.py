@@ -79,6 +79,17 @@ def test_a_process_that_ends_finishes_its_build(bench, gate):
     assert bench.run()["cached"] is True
 
 
+def test_a_process_that_ends_says_that_its_build_failed(bench, gate):
+    bench.write("two/two.cpp", f"//! wait {gate}\n//! error this is wrong\n")
+    program = Program(bench, "leave")
+    assert program.line() == {"started": True}
+    compiler_pid(gate)
+    assert "finishing the build of _C" in program.process.stderr.readline()
+    Path(f"{gate}.go").touch()
+    _, said = program.end()
+    assert said.count("lltm_jit: the build of _C failed: error: this is wrong\n") == 1
+
+
 def test_ctrl_c_while_a_process_finishes_its_build(bench, gate):
     program = Program(bench, "leave")
     pid = compiler_pid(gate)

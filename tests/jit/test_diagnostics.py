@@ -159,6 +159,13 @@ def test_a_compiler_that_dies_without_a_word_gets_its_signal_named(code, how):
     lines = message(step).splitlines()
     assert lines[0].startswith(f"error: the compiler was {how}")
     assert lines[1] == "  --> empty.cpp"
+    assert ("the compiler itself crashed" in lines[2]) == (code == 139)
+
+
+def test_a_worker_that_dies_is_no_compiler_that_crashed():
+    lines = message("", status=-11).splitlines()
+    assert lines[0] == "error: the build process was ended by a segmentation fault"
+    assert lines[1] == "   = run `python -m lltm_jit doctor` to test the compilers"
 
 
 @pytest.mark.parametrize("name", ["empty.cpp", "a b/empty.cpp"])

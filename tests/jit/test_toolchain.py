@@ -16,7 +16,8 @@ from engine_bench import text_of
 from torch.utils import cpp_extension
 
 from lltm_jit import jit
-from lltm_jit.jit import cache, fingerprint, gpus, jobs, knobs, process, toolchain
+from lltm_jit.cli import _checks, main
+from lltm_jit.jit import builder, cache, fingerprint, gpus, jobs, knobs, process, toolchain
 
 CUDA = {"FAKE_TORCH_CUDA": "13.0", "TORCH_CUDA_ARCH_LIST": "8.0;9.0a"}
 
@@ -99,6 +100,44 @@ def test_architectures(cuda, monkeypatch, listed, present, expected):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", listed)
     monkeypatch.setattr(gpus, "compute_capabilities", lambda: present)
     assert jit.detect().architectures == expected
+
+
+KNOWN = "7.5, 8.0, 9.0, 12.0"
+
+
+@pytest.mark.parametrize(
+    ("listed", "got"),
+    [
+        ("abc", "'abc'"),
+        ("9.9", "'9.9'"),
+        ("8.0;9.9+PTX", "'9.9+PTX' in '8.0;9.9+PTX'"),
+        ("sm_90", "'sm_90'"),
+        (";", "';'"),
+    ],
+)
+def test_architectures_that_are_not_understood(cuda, monkeypatch, capsys, listed, got):
+    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", listed)
+    with pytest.raises(jit.ToolchainError) as told:
+        cuda.load()
+    assert str(told.value) == (
+        "TORCH_CUDA_ARCH_LIST is not understood: expected architectures such as '8.0;9.0a', "
+        f"of those that this nvcc knows ({KNOWN}), but got {got}"
+    )
+    assert cuda.counts == []  # no compiler was started
+    few = {"settings": _checks.settings, "CUDA trial build": _checks.cuda_trial}
+    monkeypatch.setattr("lltm_jit.cli.doctor.checks", lambda: few)
+    assert main(["doctor", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["settings"]["text"] == str(told.value)
+    assert found["CUDA trial build"]["text"] == "skipped: see settings"
+
+
+def test_flags_for_architectures_take_the_place_of_the_list(cuda, monkeypatch):
+    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "abc")
+    spec = cuda.spec(cuda_cflags=("-gencode=arch=compute_80,code=sm_80",))
+    builder.check_tools(spec, jit.detect())
 
 
 @pytest.mark.parametrize("name", gpus.NAMED_ARCHITECTURES)

@@ -14,9 +14,8 @@ Sizes: N is the batch size, C the number of channels, H and W are the height and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.compiler import is_compiling
@@ -33,6 +32,9 @@ from lltm_jit.ops.stylegan._upfirdn2d_reference import (
     sides_of,
     upfirdn2d_reference,
 )
+
+if TYPE_CHECKING:  # it need not be installed
+    import numpy as np
 
 Taps: TypeAlias = (
     "Tensor | np.ndarray[Any, Any] | Sequence[float] | Sequence[Sequence[float]] | float | None"
