@@ -18,7 +18,7 @@ SUBSET ?= tests/jit/test_real.py tests/ops/basic tests/ops/test_reload.py tests/
   tests/ops/rnn/test_lltm_compile.py tests/ops/stylegan/test_fused_bias_act.py
 
 # Threads that wait spin for some microseconds, and then sleep. The OpenMP runtime's default, to spin on,
-# is no quicker here, and many times slower on a machine that has anything else to do.
+# is no faster here, and many times slower on a machine that has anything else to do.
 GOMP_SPINCOUNT ?= 10000
 export GOMP_SPINCOUNT
 

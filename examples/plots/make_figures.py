@@ -57,11 +57,12 @@ def draw_panel(axis: Any, panel: dict[str, Any]) -> None:
             text = f" {row[name]:.{2 if row[name] < 10 else 0}f}"
             ratio = row["theirs"] / row["ours"]
             if name == "ours":
-                text += f"   ({ratio:.0%})" if panel.get("is_bound") else f"   ({ratio:.1f}×)"
+                bound = panel.get("is_bound")
+                text += f"   ({1 / ratio:.1f}× the bound)" if bound else f"   ({ratio:.1f}×)"
             axis.text(row[name], y, text, va="center", fontsize=8.5)
     axis.set_yticks(range(len(rows)), [row["label"] for row in rows], fontsize=9)
     axis.set_ylim(len(rows) - 0.4, -0.6)
-    axis.set_xlim(0, 1.3 * longest)
+    axis.set_xlim(0, (1.62 if panel.get("is_bound") else 1.3) * longest)
     axis.set_xlabel(panel["unit"], fontsize=9)
     axis.set_title(panel["title"], fontsize=10.5, loc="left")
     axis.tick_params(axis="x", labelsize=8)

@@ -24,20 +24,20 @@ from lltm_jit import __version__, _start
 from lltm_jit.jit.errors import LltmJitError
 
 COMMANDS = {
-    "doctor": "check whether this machine can build, and what to do if not",
+    "doctor": "check whether this machine can build, and say what to fix",
     "info": "show versions, and where and why each extension was built",
     "build": "compile extensions, also for a debugger or a profiler",
-    "watch": "rebuild at every save, and run a command after each build",
+    "watch": "rebuild on every save, and run a command after each build",
     "new": "write a working operator, recurrent cell or project",
-    "log": "show what the compilers said in the last build",
-    "cache": "list builds, say why one is needed, remove old ones",
+    "log": "show what the compilers printed in the last build",
+    "cache": "list builds, explain why one is needed, remove old ones",
     "timings": "show how long each file took to compile",
-    "flags": "print the compile line as Makefile variables",
+    "flags": "print compilers and flags as Makefile variables",
     "compile-commands": "write compile_commands.json, for clangd",
-    "archive": "write a static library of an extension's objects",
+    "archive": "make a static library of an extension's object files",
     "check": "compare the LLTM cell's implementations with plain PyTorch",
     "check-grad": "compare gradients with finite differences, in float64",
-    "benchmark": "time the operators, the layers, and builds",
+    "benchmark": "time operators, recurrent layers and builds",
 }
 # Names of before, and of the PyTorch tutorial's scripts.
 ALIASES = {
@@ -52,14 +52,14 @@ PROGRAM = SCRIPT if _start.as_script else "python -m lltm_jit"
 
 _EXAMPLES = """\
 examples:
-  {prog} build -h                  the options of a command, with examples
-  {prog} doctor                    is there all that a build needs?
+  {prog} build -h                  show a command's options, with examples
+  {prog} doctor                    do I have everything a build needs?
   {prog} new blend --standalone    write a project with a kernel of your own
-  {prog} watch kernels/ -- pytest  rebuild and test at each save
+  {prog} watch kernels/ -- pytest  rebuild and test on every save
 
-`lltm-jit` is short for `python -m lltm_jit`. The Tab key completes its words after
+`lltm-jit` is short for `python -m lltm_jit`. To enable Tab completion for it, run
   python -m pip install shtab
-and, in a new shell, one of
+and one of these, then open a new shell:
   lltm-jit --completion bash > ~/.lltm-jit.bash    if ~/.bashrc has `source ~/.lltm-jit.bash`
   lltm-jit --completion tcsh > ~/.lltm-jit.tcsh    if ~/.tcshrc has `source ~/.lltm-jit.tcsh`
   lltm-jit --completion zsh > FOLDER/_lltm-jit     if FOLDER is one of $fpath"""
@@ -136,13 +136,13 @@ def _parser() -> Parser:
         "--version",
         action="version",
         version=f"lltm_jit {__version__}",
-        help="show the version, and end",
+        help="show the version and exit",
     )
     parser.add_argument(
         "--completion",
         action=Completion,
         choices=SHELLS,
-        help="print the script that completes words in this shell",
+        help="print the Tab completion script for this shell",
     )
     return parser
 

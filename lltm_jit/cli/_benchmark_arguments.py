@@ -19,13 +19,14 @@ TUTORIAL_SIZES = (16, 32, 128)
 PICTURES = ("png", "svg", "pdf", "eps", "jpg", "webp")
 VARIANTS = """\
 what is timed:
-  cell             one LLTM cell: all implementations, in tables (the default)
+  cell             one LLTM cell: all implementations, in tables (the default); at several sizes,
+                   unless you set one
   py, cpp, cuda    one of them: plain PyTorch, ATen called from C++, or the CUDA kernels (no -c
                    needed), in the line that the PyTorch tutorial's benchmark prints
-  sequence         recurrent layers over whole sequences, beside torch.nn's
-  stylegan         the StyleGAN operators, beside plain PyTorch and a copy
+  sequence         recurrent layers over whole sequences, compared with torch.nn's
+  stylegan         the StyleGAN operators, compared with plain PyTorch and with a copy
   jit              builds, rebuilds and cached imports of this package
-  load             builds of one source by lltm_jit.load, beside torch's load
+  load             builds of one source by lltm_jit.load, compared with torch's load
 """
 EXAMPLES = """\
 examples:
@@ -35,6 +36,15 @@ examples:
   {prog} benchmark stylegan --json before.json --plot before.png
   {prog} benchmark stylegan --from before.json --plot again.svg
   {prog} benchmark --compare before.json            ratios to an earlier run of the cell
+
+columns of the tables:
+  lower is better     all times and their spread (IQR: the middle half); ratio: our time over
+                      theirs; of LLTM: a layer's time over that of our LLTM layer
+  higher is better    speed-up: how many times as fast as the first row; GFLOP/s; GB/s; share and
+                      of copy: how close we come to the floor, and to a copy of the same bytes
+  goal                the ratio that this project aims at; at or below it is good
+  floor               a lower bound: on a GPU computed for an H200, on a CPU the time of the matrix
+                      products at this machine's peak
 """
 _MEASURED = ("cell", "sequence", "stylegan")
 _OF = {  # the variants that an option is for
@@ -71,12 +81,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype",
         choices=list(DTYPES),
-        help="element type (default: float; of sequence and stylegan several)",
+        help="element type (default: float; for sequence and stylegan, several)",
     )
     parser.add_argument("-d", "--double", action="store_true", help="the same as --dtype double")
     line = parser.add_argument_group("py, cpp, cuda")
     line.add_argument(
-        "-r", "--runs", type=_cell.positive, default=100, metavar="N", help="calls (default: 100)"
+        "-r",
+        "--runs",
+        type=_cell.positive,
+        default=100,
+        metavar="N",
+        help="number of calls (default: 100)",
     )
     line.add_argument(
         "--scale", choices=list(SCALES), default="us", help="unit of the times (default: us)"
@@ -87,40 +102,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=seconds,
         default=0.3,
         metavar="S",
-        help="seconds for each figure (default: 0.3)",
+        help="measure each figure for S seconds (default: 0.3)",
     )
-    tables.add_argument("--json", type=new_file, metavar="FILE", help="write the figures to FILE")
+    tables.add_argument("--json", type=new_file, metavar="FILE", help="write the results to FILE")
     tables.add_argument(
         "--plot",
         type=picture,
         metavar="FILE",
-        help=f"draw the figures, as {', '.join(PICTURES)}; the cell by default at six sizes",
+        help=f"plot the results, as {', '.join(PICTURES)}; cell: at six sizes, unless you set one",
     )
     tables.add_argument(
         "--from",
         dest="given",
         type=Path,
         metavar="FILE",
-        help="measure nothing: show and draw the figures that --json wrote to FILE",
+        help="measure nothing: show or plot the results that --json wrote to FILE",
     )
     cell = parser.add_argument_group("cell, jit")
     cell.add_argument(
-        "--compare", type=Path, metavar="FILE", help="ratios to the figures in FILE (cell only)"
+        "--compare",
+        type=Path,
+        metavar="FILE",
+        help="show ratios to the results in FILE (cell only)",
     )
     cell.add_argument(
-        "--against", type=Path, metavar="DIR", help="an opponent: an LLTM's C++ sources"
+        "--against",
+        type=Path,
+        metavar="DIR",
+        help="compare with the LLTM cell whose C++ and CUDA sources are in DIR",
     )
     cell.add_argument(
         "--define",
         action="append",
         default=[],
         metavar="MACRO",
-        help="defined for the opponent's C++ files; may be given several times",
+        help="macro to define for DIR's C++ files; can be repeated",
     )
     sequence = parser.add_argument_group("sequence")
     sequence.add_argument("--layer", choices=LAYERS, help="one layer (default: all three)")
     sequence.add_argument(
-        "--steps", type=_cell.positive, metavar="N", help="of a sequence (default: 256)"
+        "--steps", type=_cell.positive, metavar="N", help="length of a sequence (default: 256)"
     )
     stylegan = parser.add_argument_group("stylegan")
     stylegan.add_argument("--only", choices=STYLEGAN, help="one operator (default: all three)")
@@ -129,7 +150,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_cell.positive,
         nargs=4,
         metavar=("N", "C", "H", "W"),
-        help="of the input (default: by device: large, and on a GPU small as well)",
+        help="shape of the input (default: a large one, and on a GPU also a small one)",
     )
     parser.set_defaults(refuse_others=partial(_refuse_others, parser))
 

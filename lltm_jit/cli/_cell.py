@@ -21,8 +21,8 @@ def add_sizes(parser: argparse.ArgumentParser, defaults: tuple[object, object, o
     batch_size, input_size, hidden_size = defaults
     sizes = parser.add_argument_group("sizes and device")
     for flags, what, default in (
-        (("-b", "--batch-size"), "rows of the input", batch_size),
-        (("-f", "--features"), "features of the input", input_size),
+        (("-b", "--batch-size"), "batch size", batch_size),
+        (("-f", "--features"), "input features", input_size),
         (("-s", "--state-size"), "hidden units", hidden_size),
     ):
         sizes.add_argument(*flags, type=positive, metavar="N", help=f"{what} (default: {default})")

@@ -15,8 +15,8 @@ from lltm_jit.jit.extension import Extension, extension, recorded
 
 ALL = "all"
 HELP = (
-    "a family of operators (basic, rnn, stylegan), the name that lltm_jit.load gave an extension "
-    "of yours, or the path of its sources"
+    "a family of operators (basic, rnn, stylegan), the name of an extension that you loaded with "
+    "lltm_jit.load, or the path of its sources"
 )
 
 
@@ -26,8 +26,8 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"{HELP}; {ALL}: all families (default: {' and '.join(native.AT_IMPORT)}, which an "
-        "import loads)",
+        help=f"{HELP}; {ALL}: every family (default: {' and '.join(native.AT_IMPORT)}, "
+        "which `import lltm_jit` loads)",
     )
 
 

@@ -19,7 +19,7 @@ from . import _extensions
 EXAMPLES = """\
 examples:
   {prog} archive basic                        liblltm_jit_basic.a, in this directory
-  {prog} archive kernels/mine -o libmine.a    of an extension of yours"""
+  {prog} archive kernels/mine -o libmine.a    an extension of yours"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help="the library, of one extension (default: liblltm_jit_NAME.a)",
+        help="where to write the library, if it is only one (default: liblltm_jit_NAME.a)",
     )
 
 

@@ -18,25 +18,31 @@ from . import _extensions
 
 EXAMPLES = """\
 examples:
-  {prog} build all                 every family, before it is needed
+  {prog} build all                 every family, ahead of time
   {prog} build rnn --debug         for gdb; the last line says how to use it
-  {prog} build kernels/ --force    compile every file of yours again"""
+  {prog} build kernels/ --force    recompile every file of your own extension"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _extensions.add_argument(parser)
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument(
-        "--debug", action="store_true", help="for a debugger: with -g -O0, and -g -G for nvcc"
+        "--debug", action="store_true", help="for a debugger: compile with -g -O0, nvcc with -g -G"
     )
     kind.add_argument(
-        "--sanitize", metavar="LIST", help="with sanitizers of the compiler, as address,undefined"
+        "--sanitize",
+        metavar="LIST",
+        help="compile with these sanitizers, such as address,undefined",
     )
-    kind.add_argument("--lineinfo", action="store_true", help="for a CUDA profiler: with -lineinfo")
+    kind.add_argument(
+        "--lineinfo", action="store_true", help="for a CUDA profiler: compile with -lineinfo"
+    )
     parser.add_argument(
-        "--force", action="store_true", help="compile every file, also where nothing changed"
+        "--force", action="store_true", help="compile every file, even if nothing changed"
     )
-    parser.add_argument("--verbose", action="store_true", help="show the compilers' own lines")
+    parser.add_argument(
+        "--verbose", action="store_true", help="show the compilers' commands and output"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -29,24 +29,24 @@ from ._cell import positive
 
 EXAMPLES = """\
 examples:
-  {prog} cache list               where builds lie, how large and how old they are
+  {prog} cache list               where builds are, how large and how old
   {prog} cache why rnn            would an import build it, and why?
-  {prog} cache prune --keep 2     leave two builds of each kind"""
+  {prog} cache prune --keep 2     keep two builds of each extension"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="{list,why,prune,clear}", required=True)
-    actions.add_parser("list", help="list builds; a star marks those that an import loads")
-    why_parser = actions.add_parser("why", help="say whether loading would build, and why")
+    actions.add_parser("list", help="list builds; * marks those that an import loads")
+    why_parser = actions.add_parser("why", help="say whether a load would compile, and why")
     _extensions.add_argument(why_parser)
-    prune = actions.add_parser("prune", help="remove all but the newest builds of each kind")
+    prune = actions.add_parser("prune", help="remove all but the newest builds of each extension")
     prune.add_argument(
         "--keep",
         type=positive,
         metavar="N",
-        help="builds of each kind that stay (default: LLTM_JIT_KEEP, which is 5 unless set)",
+        help="builds to keep for each extension and set of flags (default: LLTM_JIT_KEEP, or 5)",
     )
-    actions.add_parser("clear", help="remove every build that no process has loaded")
+    actions.add_parser("clear", help="remove every build that is not in use")
 
 
 def run(args: argparse.Namespace) -> int:

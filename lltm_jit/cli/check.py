@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="compare the new state, or the gradients of all inputs, in float64",
     )
     _cell.add_sizes(parser, _cell.CHECK_SIZES)
-    parser.add_argument("-v", "--verbose", action="store_true", help="print the values, too")
+    parser.add_argument("-v", "--verbose", action="store_true", help="also print the values")
 
 
 def run(args: argparse.Namespace) -> int:

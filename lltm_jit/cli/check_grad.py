@@ -26,11 +26,11 @@ TABLE = [
 
 EXAMPLES = """\
 examples:
-  {prog} check-grad cpp           of ATen called from C++
-  {prog} check-grad cuda          of the CUDA kernels
-  {prog} check-grad --table       why it is done in float64
+  {prog} check-grad cpp           the LLTM cell in ATen, called from C++
+  {prog} check-grad cuda          the CUDA kernels
+  {prog} check-grad --table       why the check uses float64
 
-The PyTorch tutorial's name for it, grad_check, works too."""
+`grad_check`, the PyTorch tutorial's name for this command, works too."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--table",
         action="store_true",
-        help="check sigmoid instead, in two precisions and with several steps of the differences",
+        help="check sigmoid instead, in float32 and float64 and with several step sizes",
     )
     parser.set_defaults(usage_error=parser.error)
 

@@ -17,21 +17,21 @@ from . import _build, _extensions, flags
 
 EXAMPLES = """\
 examples:
-  {prog} compile-commands                   of all families, beside kernels/
-  {prog} compile-commands ~/mine/kernels    of an extension of yours, beside its sources"""
+  {prog} compile-commands                   every family; the file goes next to kernels/
+  {prog} compile-commands ~/mine/kernels    an extension of yours; next to its sources"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"{_extensions.HELP} (default: all families)"
+        "names", nargs="*", metavar="NAME", help=f"{_extensions.HELP} (default: every family)"
     )
     parser.add_argument(
         "-o",
         "--output",
         type=Path,
         metavar="FILE",
-        help="where to (default: compile_commands.json with the sources; of families, beside "
-        "kernels/)",
+        help="the file to write (default: compile_commands.json next to the sources; for families, "
+        "next to kernels/)",
     )
 
 

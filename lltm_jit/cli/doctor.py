@@ -12,15 +12,15 @@ from ._checks import Finding, checks
 
 EXAMPLES = """\
 examples:
-  {prog} doctor           one line a check; below a bad one, its cure
-  {prog} doctor --json    the same for a program; the exit code is 1 if it cannot build"""
+  {prog} doctor           one line per check; below each problem, how to fix it
+  {prog} doctor --json    the same, for programs; exits with 1 if builds would fail"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json",
         action="store_true",
-        help="print one JSON object: the name of each check, with status, text and cure",
+        help="print one JSON object: for each check its status, text and cure",
     )
 
 

@@ -24,8 +24,8 @@ _PREPROCESSOR = ("-I", "-D", "-U")
 
 EXAMPLES = """\
 examples:
-  {prog} flags > flags.mk          for `include flags.mk` in a Makefile
-  {prog} flags rnn --json          lists of words, for a program"""
+  {prog} flags > flags.mk          then `include flags.mk` in your Makefile
+  {prog} flags rnn --json          as lists of words, for programs"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"{_extensions.HELP} (default: %(default)s)",
     )
     parser.add_argument(
-        "--json", action="store_true", help="print one JSON object of lists, not Makefile variables"
+        "--json", action="store_true", help="print JSON instead of Makefile variables"
     )
 
 

@@ -17,14 +17,12 @@ from . import _extensions
 EXAMPLES = """\
 examples:
   {prog} info                versions, and the builds that an import loads
-  {prog} info all --json     of every family, for a program"""
+  {prog} info all --json     the same of every family, for programs"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _extensions.add_argument(parser)
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object, with all that is known"
-    )
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:

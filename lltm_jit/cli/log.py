@@ -13,7 +13,7 @@ from . import _extensions
 
 EXAMPLES = """\
 examples:
-  {prog} log               of the last build, also of one that failed
+  {prog} log               the last build, even if it failed
   {prog} log rnn | less"""
 
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"{_extensions.HELP} (default: whatever was built last)",
     )
-    parser.add_argument("--path", action="store_true", help="print where the log lies, not the log")
+    parser.add_argument("--path", action="store_true", help="print the path of the log instead")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -49,21 +49,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name",
         metavar="NAME",
-        help="the new name, in snake_case",
+        help="its name, in snake_case",
     )
     place = parser.add_mutually_exclusive_group()
     place.add_argument(
         "--family",
         default=TEMPLATE_FAMILY,
-        help="in a checkout: the family of operators that it joins (default: %(default)s)",
+        help="in a checkout: the family to add the operator to (default: %(default)s)",
     )
     place.add_argument(
-        "--standalone", action="store_true", help="write a project of its own into ./NAME"
+        "--standalone", action="store_true", help="write a separate project, in ./NAME"
     )
     place.add_argument(
         "--cell",
         action="store_true",
-        help="write a recurrent cell and its layer into ./NAME",
+        help="write a recurrent cell and its layer, in ./NAME",
     )
 
 

@@ -12,8 +12,8 @@ from . import _build, _extensions
 
 EXAMPLES = """\
 examples:
-  {prog} timings         the slowest file comes first
-  {prog} timings all     of every family"""
+  {prog} timings         the slowest file first
+  {prog} timings all     every family"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

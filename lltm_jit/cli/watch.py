@@ -28,7 +28,7 @@ examples:
   {prog} watch                          the families that an import loads
   {prog} watch kernels/ -- pytest -x    an extension of yours, with its tests
 
-What follows -- is run after each build. Ctrl-C ends the watch."""
+The command after -- runs after each build. Ctrl-C stops watching."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
