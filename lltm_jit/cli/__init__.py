@@ -78,7 +78,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        self.exit(2, f"error: {message}\n  -> `{self.prog} -h` shows what there is\n")
+        self.exit(2, f"error: {message}\n  -> `{self.prog} -h` lists the options\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -166,7 +166,7 @@ def explain(log: str, spec: BuildSpec, log_path: Path, status: int, jobs: int) -
     counts = [many(len(found) - 1, "more error")] if len(found) > 1 else []
     counts += [many(warnings, "warning")] if warnings else []
     more = f" ({', '.join(counts)})" if counts else ""
-    # The first words are torch's, which programs look for.
+    # This line has torch's words, which programs look for.
     lines.append(f"   = Error building extension '{spec.name}'{more}; full log: {log_path}")
     return _demangled("\n".join(lines))
 

@@ -98,7 +98,7 @@ def _parser(kind: str) -> MagicArgumentParser:
     for flag, what in {"I": "an include path", "L": "a library path", "l": "a library"}.items():
         add(f"-{flag}", action="append", default=[], metavar=flag, help=f"add {what}")
     add("-D", action="append", default=[], metavar="D", help="define a macro: -DNAME or -DNAME=1")
-    add("-v", "--verbose", action="store_true", help="show the compilers' own lines")
+    add("-v", "--verbose", action="store_true", help="show the compilers' commands and output")
     add("-h", "--help", action="store_true", help="show this, also as %(prog)s -h in one line")
     return parser
 

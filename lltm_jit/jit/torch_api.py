@@ -82,7 +82,7 @@ def load(
         extra_include_paths: directories to search for headers.
         build_directory: used instead of ``TORCH_EXTENSIONS_DIR`` for this call; it also gets a link
             to the library.
-        verbose: print every step and the compilers' own lines.
+        verbose: print every step and the compilers' commands and output.
         with_cuda: whether to compile for CUDA; by default, if there is a ``.cu`` source.
         with_sycl: not supported.
         is_python_module: whether the extension is a Python module; if not, it is only loaded into
@@ -157,7 +157,7 @@ def build(
         sources: as for :func:`load`.
         arguments: further arguments of :func:`load`.
         force: compile every file, even if the build is in the cache.
-        verbose: print the compilers' own lines.
+        verbose: print the compilers' commands and output.
 
     Returns:
         A :class:`BuildInfo`, or a list of them for a list.

@@ -184,7 +184,7 @@ def test_the_magics_have_help(shell, capsys, kind):
     shell.run_line_magic("pinfo", f"%%{kind}")
     said = capsys.readouterr().out
     assert said.count(f"%{kind} [--name NAME]") == 3
-    assert said.count("show the compilers' own lines") == 3
+    assert said.count("show the compilers' commands and output") == 3
 
 
 def test_cell_of_cuda_is_built_with_declarations_of_its_functions(bench, shell, monkeypatch):
