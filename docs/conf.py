@@ -24,6 +24,7 @@ extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"
 html_theme = "furo"
 html_title = f"lltm_jit {release}"
 html_copy_source = False
+html_show_copyright = False
 exclude_patterns = ["_build"]
 nitpicky = True
 # Not part of this reference. No index of torch's is fetched: a build needs no network.
