@@ -2,9 +2,8 @@
 //
 // Note [Few rows]
 // Weights that are more than the chip holds come from memory at each step, and their bytes are all that a product with
-// few rows of a batch should cost. The library's kernels for floats pad so few rows to many, and take three times
-// as long. Here each number of the weights is read once, and multiplied by the rows' numbers in shared memory: for
-// kMostRows of them that takes half as long as the bytes.
+// few rows of a batch should cost. The library's kernels for floats pad so few rows to many. Here each number of the
+// weights is read once, and multiplied by the rows' numbers, which are in shared memory.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +17,8 @@ struct FewRowsArgs {
 
   const float* rows;  // [count, depth]; aligned to 16 bytes
   int64_t row_stride;
-  int count;  // at most kMostRows
-  const float*
-      weights;  // [outputs, depth], or [depth, outputs] if `transposed`; aligned to 16 bytes
+  int count;             // at most kMostRows
+  const float* weights;  // [outputs, depth], or the other way round if `transposed`; aligned, too
   int64_t weights_stride;
   int64_t outputs, depth;  // multiples of 4, as strides are
   bool transposed;
