@@ -27,6 +27,7 @@ def unloaded(monkeypatch):
         native._current.pop(family)
         delattr(native, family)
     monkeypatch.setattr(engine, "find", lambda spec, toolchain: None)
+    monkeypatch.delenv("LLTM_JIT_BACKGROUND", raising=False)
     for family in native.AT_IMPORT:
         native.start(family)
     yield
