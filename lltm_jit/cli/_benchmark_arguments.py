@@ -19,10 +19,10 @@ TUTORIAL_SIZES = (16, 32, 128)
 PICTURES = ("png", "svg", "pdf", "eps", "jpg", "webp")
 VARIANTS = """\
 what is timed:
-  cell             one LLTM cell: all implementations, in tables (the default); at several sizes,
-                   unless you set one
-  py, cpp, cuda    one of them: plain PyTorch, ATen called from C++, or the CUDA kernels (no -c
-                   needed), in the line that the PyTorch tutorial's benchmark prints
+  cell             all implementations of the LLTM cell, in tables (the default); at several
+                   sizes, unless you set one
+  py, cpp, cuda    one implementation of it: plain PyTorch, ATen called from C++, or the CUDA
+                   kernels (no -c needed), in the form of the PyTorch tutorial's benchmark
   sequence         recurrent layers over whole sequences, compared with torch.nn's
   stylegan         the StyleGAN operators, compared with plain PyTorch and with a copy
   jit              builds, rebuilds and cached imports of this package
@@ -42,7 +42,7 @@ columns of the tables:
                       theirs; of LLTM: a layer's time over that of our LLTM layer
   higher is better    speed-up: how many times as fast as the first row; GFLOP/s; GB/s; share and
                       of copy: how close we come to the floor, and to a copy of the same bytes
-  goal                the ratio that this project aims at; at or below it is good
+  goal                the ratio that this project aims for; at or below it is good
   floor               a lower bound: on a GPU computed for an H200, on a CPU the time of the matrix
                       products at this machine's peak
 """

@@ -16,7 +16,7 @@ _PROCESSORS = Path("/proc/stat")
 _IDLE = (3, 4)  # the columns of a processor's line that are no work: idle, and waiting for disks
 LIMIT = 0.05  # of the time that threads waited: beyond it a measurement is not to be relied on
 LIMIT_OF_OTHERS = 0.1  # of the processors
-NOTE = "~ not to be relied on: other programs had more than 10 % of the processors meanwhile"
+NOTE = "~ unreliable: other programs used more than 10 % of the processors meanwhile"
 
 
 class Waiting:

@@ -93,10 +93,10 @@ def cxx() -> Finding:
     if not words:
         return _no_cxx()
     if not version:
-        return Finding("problem", f"{compiler} does not tell its version", _ANOTHER_COMPILER)
+        return Finding("problem", f"{compiler} does not print its version", _ANOTHER_COMPILER)
     cpp_extension = _cpp_extension()
     oldest = ".".join(map(str, cpp_extension.MINIMUM_GCC_VERSION[:2]))
-    wanted = f"torch wants g++ {oldest} or newer, and {_trial.STANDARD.upper()}"
+    wanted = f"torch needs g++ {oldest} or newer, and {_trial.STANDARD.upper()}"
     # torch asks one program; of several words, the trial build tells whether they work.
     if (
         len(words) == 1
@@ -206,7 +206,7 @@ def nvcc() -> Finding:
         )
     if not tools.nvcc_version.startswith(f"{torch.version.cuda}."):
         # Within a major version CUDA promises that both directions work.
-        return Finding("ok", f"{text}; torch has {torch.version.cuda}, which goes together")
+        return Finding("ok", f"{text}; torch has {torch.version.cuda}, which is compatible")
     return Finding("ok", text)
 
 
@@ -229,18 +229,16 @@ def settings() -> Finding:
         try:
             read(knob.name)
         except ToolchainError as error:
-            return Finding("problem", str(error), f"unset {knob.name}, or set it right")
+            return Finding("problem", str(error), f"unset {knob.name}, or correct it")
     if wrong := present().not_understood:
-        cure = "unset TORCH_CUDA_ARCH_LIST, or set it right"
+        cure = "unset TORCH_CUDA_ARCH_LIST, or correct it"
         return Finding("problem", wrong, cure)
     unknown = [
         name for name in os.environ if name.startswith("LLTM_JIT_") and name not in knobs.KNOBS
     ]
     if unknown:
         near = difflib.get_close_matches(unknown[0], knobs.KNOBS, n=1)
-        cure = (
-            f"did you mean {near[0]}?" if near else "see MAX_JOBS.env.example for those there are"
-        )
+        cure = f"did you mean {near[0]}?" if near else "MAX_JOBS.env.example lists all settings"
         return Finding("warning", f"{unknown[0]} is not a setting", cure)
     given = [name for name in knobs.KNOBS if knobs.text(name) != knobs.KNOBS[name].default]
     return Finding("ok", ", ".join(f"{name}={knobs.text(name)}" for name in given) or "all default")
@@ -251,7 +249,7 @@ def builds_directory() -> Finding:
     cure = "set TORCH_EXTENSIONS_DIR to a directory of your own"
     existing = next(path for path in (directory, *directory.parents) if path.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
-        return Finding("problem", f"{existing} cannot be written", cure)
+        return Finding("problem", f"{existing} is not writable", cure)
     if problem := private.why_not_private(directory):
         return Finding("problem", problem, cure)
     if hasattr(os, "ST_NOEXEC") and os.statvfs(existing).f_flag & os.ST_NOEXEC:

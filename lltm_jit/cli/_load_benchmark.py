@@ -90,7 +90,7 @@ class Line:
 def run() -> int:
     """Measure, print the table; 1 when a ratio is above its goal."""
     if _THEIRS.exists():
-        raise LltmJitError(f"{_THEIRS} would serve all sides; remove it first")
+        raise LltmJitError(f"{_THEIRS} would speed up all sides; remove it first")
     heads = ["", "ours", "other", "ratio", "goal", "processors: ours", "other", "the other side"]
     rows, good, any_busy = [heads], True, False
     with tempfile.TemporaryDirectory(prefix="lltm_jit-benchmark-") as folder:

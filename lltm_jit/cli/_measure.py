@@ -164,7 +164,7 @@ def sure_graph_timer(name: str, function: Callable[[], Any], calls: int) -> Time
     """
     timer = graph_timer(function, calls)
     if timer is None:
-        raise LltmJitError(f"{name} runs on a stream of its own, which a CUDA graph does not hold")
+        raise LltmJitError(f"{name} uses a stream of its own, which a CUDA graph does not capture")
     return timer
 
 

@@ -119,7 +119,7 @@ def legend(
             Patch(color="gray", alpha=_BAND, lw=0, label="band: middle half of the times")
         )
     if any(each.doubtful for each in times):
-        label = f"{mark}: machine busy, not to be relied on"
+        label = f"{mark}: machine busy, unreliable"
         hollow = Line2D([], [], color="gray", ls="", marker="o", ms=5, mfc="white", label=label)
         handles.append(hollow if mark == "hollow" else Patch(color="gray", alpha=0.3, label=label))
     columns = min(len(handles), int(figure.get_figwidth() / _WIDTH_OF_NAME))

@@ -18,7 +18,7 @@ RowT = TypeVar("RowT")
 
 _COLUMNS = ["implementation", "check", "median", "IQR", "min", "speed-up", "GFLOP/s", "GB/s"]
 _DOUBTFUL = (
-    "~ not to be relied on: the machine was busy (an IQR above a quarter of the median, or threads "
+    "~ unreliable: the machine was busy (an IQR above a quarter of the median, or threads "
     "that waited for a processor)"
 )
 _ABOVE = ">100%: "
@@ -95,7 +95,7 @@ def _table(rows: list[Row]) -> str:
         lines.append(cells)
     rates = "; rates are of the time in a graph" if with_graph else ""
     table = f"{first.phase}: {sizes}{rates}\n{_build.table(lines)}"
-    return with_notes(table, "more than a product or a copy reached here; operands lie in caches")
+    return with_notes(table, "more than a product or a copy reached here: operands are in cache")
 
 
 def marked(text: str, *times: Times) -> str:

@@ -67,8 +67,8 @@ _MORE_COLUMNS = {
 
 _STYLES = {False: _plots.HOST, True: _plots.GRAPH}  # of lines, in a CUDA graph
 _ABOVE = {  # why a share can be more than 100 %
-    "cpu": "quicker than the product that was measured as this machine's peak",
-    "cuda": "quicker than the floor, which is that of an H200",
+    "cpu": "faster than the product that was measured as this machine's peak",
+    "cuda": "faster than the floor, which is that of an H200",
 }
 
 

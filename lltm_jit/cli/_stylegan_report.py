@@ -22,7 +22,7 @@ _WIDTHS = (18, 11, 9, 7, 13, 9, 5)  # of those after the first
 _COLORS = {"kernels": "C0", "plain PyTorch": "C1"}
 _PALE = 0.4  # opacity of what is not to be relied on
 _COLUMNS_OF_PLOT = 2
-_ABOVE = "quicker than a copy of as many bytes: on a CPU operands lie in caches"
+_ABOVE = "faster than a copy of as many bytes: on a CPU, operands are in cache"
 
 
 @dataclass(frozen=True)

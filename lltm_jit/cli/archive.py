@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help="where to write the library, if it is only one (default: liblltm_jit_NAME.a)",
+        help="the file to write, for a single extension (default: liblltm_jit_NAME.a)",
     )
 
 
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output and len(extensions) > 1:
         names = ", ".join(extension.name for extension in extensions)
         raise LltmJitError(
-            f"expected one extension beside --output, but got {len(extensions)}: {names}"
+            f"expected one extension with --output, but got {len(extensions)}: {names}"
         )
     archiver = shutil.which("ar")
     if archiver is None:

@@ -90,7 +90,7 @@ def print_line(args: argparse.Namespace, device: torch.device, dtype: torch.dtyp
     busy = waiting.share() > _busy.LIMIT
     print(f"Forward: {_figures(forward, args.scale)} | Backward {_figures(backward, args.scale)}")
     if busy:  # not on the line, which programs read
-        print("not to be relied on: threads waited for a processor", file=sys.stderr)
+        print("unreliable: threads waited for a processor", file=sys.stderr)
     return 0
 
 

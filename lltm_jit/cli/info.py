@@ -17,7 +17,7 @@ from . import _extensions
 EXAMPLES = """\
 examples:
   {prog} info                versions, and the builds that an import loads
-  {prog} info all --json     the same of every family, for programs"""
+  {prog} info all --json     every family, as JSON for programs"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         template = CELL_TEMPLATE if args.cell else STANDALONE_TEMPLATE
         written = create_standalone(Path.cwd(), args.name, template)
         print("written:", *written, sep="\n  ")
-        print(f"It works as it is; {args.name}/README.md says what is where. To build and test it:")
+        print(f"It works as is; {args.name}/README.md describes its files. To build and test it:")
         print(f"  cd {args.name} && python -m pytest")
         return 0
     checkout = native.kernels_directory().parent
@@ -102,11 +102,11 @@ def create(checkout: Path, name: str, family: str = TEMPLATE_FAMILY) -> list[str
     """
     check_name(name)
     for taken in checkout.glob(f"kernels/*/{name}"):
-        raise LltmJitError(f"{taken.relative_to(checkout).as_posix()} exists already")
+        raise LltmJitError(f"{taken.relative_to(checkout).as_posix()} already exists")
     targets = {path: renamed_operator(path, name, family) for path in template_files(checkout)}
     for target in targets.values():
         if (checkout / target).exists():
-            raise LltmJitError(f"{target} exists already")
+            raise LltmJitError(f"{target} already exists")
     bindings = f"kernels/{family}/bindings.cpp"
     lines = operator_lines((checkout / TEMPLATE_BINDINGS).read_text("utf-8"), name, family)
     bound = with_operator((checkout / bindings).read_text("utf-8"), *lines)
@@ -146,7 +146,7 @@ def create_standalone(parent: Path, name: str, template: str = STANDALONE_TEMPLA
     if name in sys.stdlib_module_names or name in ("lltm_jit", "pytest", "torch"):
         raise LltmJitError(f"the project would hide the module {name!r} from its own tests")
     if (parent / name).exists():
-        raise LltmJitError(f"{parent / name} exists already")
+        raise LltmJitError(f"{parent / name} already exists")
     folder = template_folder(template)
     written = []
     for source in sorted(folder.rglob("*")):
@@ -244,7 +244,7 @@ def with_operator(bindings: str, include: str, registration: str) -> str:
     """
     head, mark, body = bindings.partition("LLTM_JIT_MODULE(")
     if include in head:
-        raise LltmJitError(f"bindings.cpp has the line {include} already")
+        raise LltmJitError(f"bindings.cpp already has the line {include}")
     includes = [line for line in head.splitlines() if line.startswith("#include")]
     block = "\n".join(includes)
     head = head.replace(block, "\n".join(sorted([*includes, include])))

@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     steps = [step for info in infos for step in collect(info)]
     for seconds, name in sorted(steps, reverse=True):
         print(f"{seconds:8.2f} s  {name}")
-    print(f"{sum(seconds for seconds, _ in steps):8.2f} s  in all")
+    print(f"{sum(seconds for seconds, _ in steps):8.2f} s  total")
     return 0
 
 

@@ -43,10 +43,10 @@ def run(args: argparse.Namespace) -> int:
     directories = builds.directories()
     try:
         with watch(directories, builds.make, lambda done: tell_and_run(done, program)):
-            say(f"watching {', '.join(directories)}; Ctrl-C ends it")
+            say(f"watching {', '.join(directories)}; Ctrl-C stops it")
             try:
                 builds.make()
-            except LltmJitError as error:  # to be mended and saved: that is what the watch is for
+            except LltmJitError as error:  # to be fixed and saved: that is what the watch is for
                 print(error, file=sys.stderr)
             program.run()
             threading.Event().wait()

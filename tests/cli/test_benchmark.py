@@ -142,7 +142,7 @@ def test_figures_of_a_busy_machine_are_marked():
         first, second, note = _report.tables([quiet, busy]).splitlines()[2:]
         assert "~" not in first
         assert re.search(r" match +~2000000.0 us .* us +~0\.50x +~1\.0 \(10%\) +~1", second)
-        assert note.startswith("~ not to be relied on: the machine was busy")
+        assert note.startswith("~ unreliable: the machine was busy")
         assert _report.comparison([quiet], [busy]).splitlines()[1].endswith(" 2.00        ~")
 
 

@@ -216,7 +216,7 @@ def test_figures_of_a_busy_machine_are_marked(capsys):
     assert "~" not in first
     figures = "~1.500 0.000 4.000 0.000 ~0.38 - ~1.50 1.40 0.250 ~17% 2.000 4.000 0.50 match"
     assert second.split()[4:] == figures.split()
-    assert note.startswith("~ not to be relied on: the machine was busy")
+    assert note.startswith("~ unreliable: the machine was busy")
     assert _sequence_report.above([replace(quiet, ours=busy)]) == [
         "LSTM float16, forward, B 16, H 128: ~1.50 of the LLTM, goal 1.40"
     ]
@@ -226,7 +226,7 @@ def test_no_share_of_the_floor_is_above_100_percent(capsys):
     _sequence_report.show([row(floor=2e-6)])
     *_, line, note = capsys.readouterr().out.splitlines()
     assert " >100% " in line
-    assert note == ">100%: quicker than the floor, which is that of an H200"
+    assert note == ">100%: faster than the floor, which is that of an H200"
 
 
 def test_figures_of_a_file_are_shown_and_drawn(capsys, tmp_path):

@@ -45,7 +45,7 @@ def test_timings_lists_every_source_slowest_first(capsys, families):
     assert main(["timings", *families]) == 0
     lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
     names = {line[2] for line in lines}
-    expected = {"in all"}
+    expected = {"total"}
     for family in families or native.AT_IMPORT:
         expected |= {f"{family}: {source.name}" for source in builds()[family].sources}
         expected.add(f"{family}: link {builds()[family].library.name}")
@@ -144,7 +144,7 @@ def test_archives_hold_every_object(tmp_path, monkeypatch):
 
 def test_one_file_is_not_for_two_archives(capsys, tmp_path):
     assert main(["archive", "-o", str(tmp_path / "both.a")]) == 1
-    said = "error: expected one extension beside --output, but got 2: basic, rnn\n"
+    said = "error: expected one extension with --output, but got 2: basic, rnn\n"
     assert capsys.readouterr().err == said
 
 

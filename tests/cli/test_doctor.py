@@ -198,13 +198,13 @@ def test_the_driver_is_named(capsys, only, monkeypatch, capabilities, version, t
 
 
 def test_the_compiler_that_torch_wants_is_named(capsys, only, monkeypatch):
-    wanted = r"torch wants g\+\+ \d+\.\d+ or newer, and C\+\+(17|20)$"
+    wanted = r"torch needs g\+\+ \d+\.\d+ or newer, and C\+\+(17|20)$"
     only("C++ compiler")
     assert re.search(wanted, findings(capsys)[1]["C++ compiler"]["text"])
     monkeypatch.setattr("torch.utils.cpp_extension.MINIMUM_GCC_VERSION", (99, 0, 0))
     found = findings(capsys)[1]["C++ compiler"]
     assert found["status"] == "warning"
-    assert "torch wants g++ 99.0 or newer" in found["text"]
+    assert "torch needs g++ 99.0 or newer" in found["text"]
 
 
 def test_a_near_miss_is_put_right(capsys, only, monkeypatch):

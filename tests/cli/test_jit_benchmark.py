@@ -82,7 +82,7 @@ def test_a_source_with_torchs_headers_is_timed_beside_torch(capsys, monkeypatch,
     assert list(tmp_path.iterdir()) == []  # what torch put beside its header
     (tmp_path / "extension.h.gch").touch()
     assert main(["benchmark", "load"]) == 1
-    assert "would serve all sides; remove it first" in capsys.readouterr().err
+    assert "would speed up all sides; remove it first" in capsys.readouterr().err
 
 
 def test_what_is_measured_beside_other_programs_is_marked(capsys, monkeypatch, tmp_path):
@@ -94,6 +94,4 @@ def test_what_is_measured_beside_other_programs_is_marked(capsys, monkeypatch, t
     assert [re.split("  +", line)[1:4] for line in table[1:]] == [
         ["~1.000 s", "~1.000 s", "~1.000"]
     ] * 9
-    assert note == (
-        "~ not to be relied on: other programs had more than 10 % of the processors meanwhile"
-    )
+    assert note == "~ unreliable: other programs used more than 10 % of the processors meanwhile"

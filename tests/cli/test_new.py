@@ -50,7 +50,7 @@ def test_the_standalone_project_passes_its_tests(tmp_path, shared_root, monkeypa
     done = run_in(CHECKOUT, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "blend")
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
-    with pytest.raises(LltmJitError, match="blend exists already"):
+    with pytest.raises(LltmJitError, match="blend already exists"):
         create_standalone(tmp_path, "blend")
 
 
@@ -197,7 +197,7 @@ def test_an_operator_of_another_family(tmp_path):
     for path in written:
         assert not re.search(r"\bbasic\b", (tmp_path / path).read_text())
     assert "native.rnn.blend(x, y)" in (tmp_path / "lltm_jit/ops/rnn/blend.py").read_text()
-    with pytest.raises(LltmJitError, match="kernels/rnn/blend exists already"):
+    with pytest.raises(LltmJitError, match="kernels/rnn/blend already exists"):
         create(tmp_path, "blend", "basic")  # the names of all operators are in one namespace
 
 
@@ -209,7 +209,7 @@ def test_two_lines_are_added_to_the_bindings():
     assert after[2:4] == ['#include "rnn/lltm/lltm_ops.h"', '#include "rnn/middle/middle_ops.h"']
     assert after[-3:] == ["  module.add<lltm_cell>();", registration, "}"]
     assert registration == "  module.add<middle, middle_backward>();"
-    with pytest.raises(LltmJitError, match=r"has the line #include .* already"):
+    with pytest.raises(LltmJitError, match=r"already has the line #include"):
         with_operator("\n".join(after), include, registration)
 
 
@@ -237,7 +237,7 @@ def test_a_project_is_not_named_like_a_module_that_it_needs(tmp_path, name):
 
 
 def test_nothing_is_overwritten(checkout):
-    with pytest.raises(LltmJitError, match="kernels/basic/my_op exists already"):
+    with pytest.raises(LltmJitError, match="kernels/basic/my_op already exists"):
         create(checkout, "my_op")
 
 

@@ -97,7 +97,7 @@ def test_ticks_are_plain_numbers(figure):
 def test_legends():
     """Of the figures that the tests before have drawn."""
     told = {name: texts(figure.legends[0]) for name, figure in DRAWN.items()}
-    band, busy = "band: middle half of the times", "machine busy, not to be relied on"
+    band, busy = "band: middle half of the times", "machine busy, unreliable"
     styles = ["as the host calls", "in a CUDA graph"]
     names = ["LLTM", "LSTM", "GRU", "nn.LSTM", "nn.GRU"]
     assert told == {
