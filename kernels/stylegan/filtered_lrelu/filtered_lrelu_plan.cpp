@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 namespace lltm_jit {
@@ -23,12 +24,22 @@ bool fits_a_grid(const FilteredLreluArgs& args, FlrTile tile) {
   return args.batch * args.channels * of_plane <= std::numeric_limits<int32_t>::max();
 }
 
-// The first that lets two blocks share an SM, else the first that fits; no rows where none does.
+bool has_the_plane(const FilteredLreluArgs& args, FlrTile tile) {
+  return tile.rows >= args.out_h && tile.columns >= args.out_w;
+}
+
+// The smallest that has the whole plane, since a block computes all of its tile; else the first that lets
+// two blocks share an SM, else the first that fits; no rows where none does.
 FlrTile tile_for(const FilteredLreluArgs& args, const FlrGpu& gpu) {
   // Far larger filters and factors overflow the sizes of a tile.
   constexpr int kMostTaps = 4096, kMostFactor = 256;
   if (std::max(flr_taps(args.fu), flr_taps(args.fd)) > kMostTaps) return {0, 0};
   if (std::max(args.up, args.down) > kMostFactor) return {0, 0};
+  for (int i = std::size(kTiles) - 1; i >= 0; --i) {
+    const FlrTile tile = kTiles[i];
+    if (!has_the_plane(args, tile)) continue;
+    if (bytes(args, tile) <= gpu.shared_bytes && fits_a_grid(args, tile)) return tile;
+  }
   for (const int64_t room : {gpu.shared_bytes / 2, gpu.shared_bytes}) {
     for (const FlrTile tile : kTiles) {
       if (bytes(args, tile) <= room && fits_a_grid(args, tile)) return tile;
@@ -39,6 +50,7 @@ FlrTile tile_for(const FilteredLreluArgs& args, const FlrGpu& gpu) {
 
 // Samples of v that the direct kernel makes for each that there are.
 double repeated(const FilteredLreluArgs& args, FlrTile tile) {
+  if (has_the_plane(args, tile)) return 1;
   const FlrTileLayout layout = flr_tile_layout(args, tile);
   return double(layout.v_h) * layout.v_w / (double(tile.rows) * tile.columns) / args.down /
          args.down;

@@ -170,3 +170,24 @@ def test_two_blocks_share_an_sm(roads, gpu, type, tile):
     ((rows, columns, size),) = roads.plan(**call)[1]
     assert (rows, columns) == tile
     assert 2 * size <= shared_bytes
+
+
+@pytest.mark.parametrize(
+    ("size", "down", "tile"),
+    [
+        (16, 2, (8, 8)),
+        (18, 2, (16, 16)),
+        (8, 2, (4, 4)),
+        (16, 1, (16, 16)),
+        (32, 1, (32, 32)),
+        (33, 1, (32, 32)),
+        (70, 2, (32, 32)),
+    ],
+)
+def test_small_images_have_the_smallest_tile_that_holds_them(roads, size, down, tile):
+    """Which never makes two launches of one."""
+    call = {"shape": (2, 3, size, size), "up": 1, "fu": (1, 0), "down": down}
+    for taps in (12, 24):
+        planned, ((rows, columns, _),) = roads.plan(fd=(taps, 0), padding=(taps - down) // 2, **call)
+        assert planned == "Direct"
+        assert (rows, columns) == tile
