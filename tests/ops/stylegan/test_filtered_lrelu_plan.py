@@ -188,6 +188,8 @@ def test_small_images_have_the_smallest_tile_that_holds_them(roads, size, down, 
     """Which never makes two launches of one."""
     call = {"shape": (2, 3, size, size), "up": 1, "fu": (1, 0), "down": down}
     for taps in (12, 24):
-        planned, ((rows, columns, _),) = roads.plan(fd=(taps, 0), padding=(taps - down) // 2, **call)
+        planned, ((rows, columns, _),) = roads.plan(
+            fd=(taps, 0), padding=(taps - down) // 2, **call
+        )
         assert planned == "Direct"
         assert (rows, columns) == tile

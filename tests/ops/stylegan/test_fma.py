@@ -48,7 +48,7 @@ def test_matches_float64(shapes, dtype, device):
     exact_ones = torch.autograd.grad(exact, [a, b, c], weight.to(dtype).double())
     plain_ones = torch.autograd.grad(baseline, inputs, weight.to(dtype))
     for gradient, right, plain in zip(gradients, exact_ones, plain_ones, strict=True):
-        assert_accurate(gradient, right, plain, ulps=2, sums=True)
+        assert_accurate(gradient, right, plain, ulps=6, sums=True)  # up to 127 parts
 
 
 @pytest.mark.parametrize("device", DEVICES)
