@@ -33,8 +33,10 @@ def check(cell: str, inputs: Inputs, reverse: bool = False) -> None:
     actual = results_and_gradients(cell, inputs, reverse)
     exact = results_and_gradients(cell, inputs.to(torch.double), reverse, reference)
     same_dtype = results_and_gradients(cell, inputs, reverse, reference)
+    # Tensor cores, which multiply floats in parts, truncate their sums.
+    truncated = inputs.gates.is_cuda and inputs.gates.dtype == torch.float
     for ours, right, usual in zip(actual, exact, same_dtype, strict=True):
-        assert_accurate(ours, right, usual, ulps=4, sums=True)
+        assert_accurate(ours, right, usual, ulps=16 if truncated else 4, sums=True)
 
 
 @pytest.mark.parametrize("device", DEVICES)
