@@ -128,8 +128,15 @@ def _import_all() -> None:
     A child that is forked while a thread imports a module can never import it, and some modules
     cannot be imported once the interpreter has started to shut down.
     """
-    for name in ("concurrent.futures.thread", "filelock", "tqdm.std", "lltm_jit.jit.builder"):
+    for name in (
+        "concurrent.futures.thread",
+        "encodings.ascii",
+        "tqdm.std",
+        "lltm_jit.jit.builder",
+    ):
         import_module(name)
+    from filelock import FileLock, SoftFileLock, Timeout  # noqa: F401 - by name: it is lazy
+
     with suppress(ImportError):  # there may be another ninja, on PATH
         import_module("ninja")
 

@@ -21,6 +21,8 @@ sys.modules["lltm_jit"] = package
 from lltm_jit import jit  # noqa: E402
 from lltm_jit.jit.background import load_in_background, stand_back  # noqa: E402
 
+IMPORTED = set()  # by other threads than the main one
+
 
 def tell(**facts):
     """In one write, which that of another rank on the same pipe does not come between."""
@@ -90,7 +92,20 @@ def fork(builds):
     os.waitpid(pid, 0)
 
 
+def imports(builds):
+    """What the thread of a build imported: a child forked meanwhile could never import it."""
+    builds[0].result()
+    tell(imported=sorted(IMPORTED))
+
+
+def note_import(event, arguments):
+    if event == "import" and threading.current_thread() is not threading.main_thread():
+        IMPORTED.add(arguments[0])
+
+
 def main(action, *directories):
+    if action == "imports":
+        sys.addaudithook(note_import)
     toolchain = jit.detect()
     builds = []
 

@@ -213,6 +213,12 @@ def test_a_forked_child_outlives_a_parent_that_was_building(bench, gate):
     assert program.line() == {"child_cached": False}
 
 
+def test_the_thread_of_a_build_imports_nothing(bench):
+    """A child that was forked meanwhile would wait forever where it imports the same."""
+    ((told,), _) = Program(bench, "imports").end()
+    assert [name for name in told["imported"] if not name.startswith("lltm_jit._builds.")] == []
+
+
 @pytest.mark.parametrize("ninja", ["jobserver", "turns"])
 def test_builds_share_a_pool_of_compilers(bench, tmp_path, ninja):
     """With one compiler at a time, one of two builds waits for the other's."""
