@@ -135,7 +135,7 @@ def _import_all() -> None:
         "lltm_jit.jit.builder",
     ):
         import_module(name)
-    from filelock import FileLock, SoftFileLock, Timeout  # noqa: F401 - by name: it is lazy
+    from filelock import FileLock, SoftFileLock, Timeout  # noqa: F401 - filelock 4 is lazy
 
     with suppress(ImportError):  # there may be another ninja, on PATH
         import_module("ninja")

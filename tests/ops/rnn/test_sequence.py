@@ -36,7 +36,7 @@ def check(cell: str, inputs: Inputs, reverse: bool = False) -> None:
     # Tensor cores, which multiply floats in parts, truncate their sums.
     truncated = inputs.gates.is_cuda and inputs.gates.dtype == torch.float
     for ours, right, usual in zip(actual, exact, same_dtype, strict=True):
-        assert_accurate(ours, right, usual, ulps=16 if truncated else 4, sums=True)
+        assert_accurate(ours, right, usual, ulps=8 if truncated else 4, sums=True)
 
 
 @pytest.mark.parametrize("device", DEVICES)
