@@ -127,12 +127,24 @@ def _lives(owner: Path) -> bool:
     try:
         told = json.loads(owner.read_text("utf-8"))
         if (told["host"], told["space"]) == (platform.node(), _space()):
-            os.kill(told["pid"], 0)
+            with suppress(PermissionError):  # another user's
+                os.kill(told["pid"], 0)
+            return not _has_ended(told["pid"])
     except (ProcessLookupError, FileNotFoundError):
         return False
-    except (OSError, ValueError, KeyError, TypeError):  # another's, or not written yet
+    except (OSError, ValueError, KeyError, TypeError):  # not readable, or not written yet
         return True
     return True
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a process is a zombie: it has ended, and its parent has not asked how."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:  # no /proc here
+        return False
+    state = stat.rpartition(") ")[2][:1]  # the name before it may contain anything
+    return state in ("Z", "X")
 
 
 def _space() -> str:

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import platform
+import shutil
 import subprocess
 import threading
 import time
@@ -89,19 +90,24 @@ def test_a_lock_that_a_stranger_holds_is_told(bench, monkeypatch, capsys):
     bench.load()
 
 
-def test_a_builder_that_was_killed_is_not_waited_for(bench, monkeypatch):
+@pytest.mark.parametrize("reaped", [True, False])
+def test_a_builder_that_was_killed_is_not_waited_for(bench, monkeypatch, tmp_path, reaped):
     monkeypatch.setattr(lock, "_NOBODY", 0.3)
-    ended = subprocess.Popen(["true"])
-    ended.wait()
+    program = tmp_path / ") R (sleep"  # what a name may look like in /proc
+    shutil.copy(shutil.which("sleep"), program)
+    killed = subprocess.Popen([program, "600"])
+    killed.kill()
+    os.waitid(os.P_PID, killed.pid, os.WEXITED | (0 if reaped else os.WNOWAIT))
     file = lock._lock_file(jit.fingerprint.Request.of(bench.spec(), jit.detect()).key)
     cache.make_builds_directory()
-    told = {"pid": ended.pid, "host": platform.node(), "space": lock._space(), "since": 0}
+    told = {"pid": killed.pid, "host": platform.node(), "space": lock._space(), "since": 0}
     file.with_suffix(".owner").write_text(json.dumps(told))
     with file.open("w") as stranger:
         fcntl.flock(stranger, fcntl.LOCK_EX)
         with pytest.raises(jit.CacheError, match="is locked by a program that builds nothing"):
             bench.load()
     bench.load()
+    killed.wait()
 
 
 def test_a_file_system_without_locks_is_told(bench, monkeypatch):
