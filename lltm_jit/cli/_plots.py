@@ -14,6 +14,7 @@ from ._measure import Times
 
 HOST, GRAPH = "-", "--"  # lines of times
 STYLES = {"as the host calls": HOST, "in a CUDA graph": GRAPH}
+PALE = 0.4  # opacity of what is not to be relied on
 _ROUND = (1, 2, 5)  # what labels begin with
 _BAND = 0.2  # its opacity
 _WIDTH = 6.0  # of a figure at the least, for its title and legend; inches
@@ -121,7 +122,7 @@ def legend(
     if any(each.doubtful for each in times):
         label = f"{mark}: machine busy, unreliable"
         hollow = Line2D([], [], color="gray", ls="", marker="o", ms=5, mfc="white", label=label)
-        handles.append(hollow if mark == "hollow" else Patch(color="gray", alpha=0.3, label=label))
+        handles.append(hollow if mark == "hollow" else Patch(color="gray", alpha=PALE, label=label))
     columns = min(len(handles), int(figure.get_figwidth() / _WIDTH_OF_NAME))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=8)
 

@@ -20,7 +20,6 @@ _LIMIT_OF_DOUBLE = 1e-13
 _COLUMNS = ("case", "phase", "median", "IQR", "of copy", "plain PyTorch", "IQR", "ratio")
 _WIDTHS = (18, 11, 9, 7, 13, 9, 5)  # of those after the first
 _COLORS = {"kernels": "C0", "plain PyTorch": "C1"}
-_PALE = 0.4  # opacity of what is not to be relied on
 _COLUMNS_OF_PLOT = 2
 _ABOVE = "faster than a copy of as many bytes: on a CPU, operands are in cache"
 
@@ -197,7 +196,7 @@ def _panel(axis: Any, rows: list[Row]) -> None:
                 100 * row.copy.median / times.median,
                 0.4,
                 color=_COLORS[name],
-                alpha=_PALE if times.doubtful or row.copy.doubtful else 1.0,
+                alpha=_plots.PALE if times.doubtful or row.copy.doubtful else 1.0,
             )
     axis.axvline(100, color="black", ls=":", lw=1)
     axis.set_yticks(range(len(names)), names, fontsize=7)
