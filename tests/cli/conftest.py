@@ -1,13 +1,16 @@
 import queue
+import shutil
 import subprocess
 import sys
 import threading
 
 import pytest
-from small_checkout import copy_with_my_op, copy_with_small_families, environment
+from small_checkout import copy_with_basic, copy_with_small_families, environment
 
+from lltm_jit import native
 from lltm_jit.cli._busy import Others
 from lltm_jit.cli._measure import Times
+from lltm_jit.jit import cache
 
 
 @pytest.fixture(scope="session")
@@ -23,11 +26,22 @@ def idle(monkeypatch):
     monkeypatch.setattr(Others, "many", lambda others: False)
 
 
+@pytest.fixture(scope="session")
+def root_with_basic(tmp_path_factory):
+    """Such a cache with the package's build of `basic`: only what differs from it compiles."""
+    built = native.build_info().families["basic"].directory
+    root = tmp_path_factory.mktemp("extensions_with_basic")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCH_EXTENSIONS_DIR", str(root))
+        shutil.copytree(built, cache.builds_directory() / built.name)
+    return root
+
+
 @pytest.fixture
-def checkout(tmp_path, shared_root, monkeypatch):
-    """A copy of the project with one operator."""
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(shared_root))
-    copy_with_my_op(tmp_path / "checkout")
+def checkout(tmp_path, root_with_basic, monkeypatch):
+    """A copy of the project with one family."""
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(root_with_basic))
+    copy_with_basic(tmp_path / "checkout")
     return tmp_path / "checkout"
 
 

@@ -24,8 +24,14 @@ PyMODINIT_FUNC PyInit_{name}() { return PyModule_Create(&module); }
 }
 
 
+def copy_with_basic(directory):
+    """Copy the project with one family, as it is."""
+    _copy(directory, "rnn", "stylegan")
+    replace(directory / "lltm_jit/native.py", r"AT_IMPORT = .*?\)", 'AT_IMPORT = ("basic",)')
+
+
 def copy_with_my_op(directory):
-    """Copy the project with one family that has `my_op` alone."""
+    """Copy the project with one family that has `my_op` alone, for a build of all there is."""
     _copy(directory, "rnn", "stylegan", "sigmoid")
     bindings = directory / "kernels/basic/bindings.cpp"
     lines = bindings.read_text().splitlines(keepends=True)

@@ -3,7 +3,7 @@
 import json
 import re
 
-from small_checkout import run_in
+from small_checkout import copy_with_my_op, replace, run_in
 
 from lltm_jit.cli import _jit_benchmark, _load_benchmark, main
 from lltm_jit.cli._busy import Others
@@ -18,10 +18,12 @@ PyMODINIT_FUNC PyInit_opponent() { return PyModule_Create(&definition); }
 """
 
 
-def test_builds_edits_and_imports_are_timed(checkout, tmp_path):
-    opponent = tmp_path / "theirs"
+def test_builds_edits_and_imports_are_timed(tmp_path):
+    checkout, opponent = tmp_path / "checkout", tmp_path / "theirs"
+    copy_with_my_op(checkout)
     opponent.mkdir()
     (opponent / "theirs.cpp").write_text(OPPONENT)
+    replace(checkout / "lltm_jit/cli/_jit_benchmark.py", r"_IMPORTS = \d+", "_IMPORTS = 2")
     done = run_in(checkout, "-m", "lltm_jit", "benchmark", "jit", "--against", str(opponent))
     # The goals are for an opponent of a usual size, so the cold build is above its goal here.
     assert done.returncode == 1, done.stderr
