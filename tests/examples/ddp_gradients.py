@@ -1,6 +1,6 @@
 """Run by torchrun: gradients of processes that share a batch are those of one that has it whole.
 
-``--fsdp`` has the parameters shared, too; ``--cuda`` gives each process a GPU.
+With DDP, and with FSDP, which has the parameters shared, too; ``--cuda`` gives each process a GPU.
 """
 
 import copy
@@ -25,7 +25,7 @@ def gradients(model, inputs):
     return [parameter.grad for parameter in model.parameters()]
 
 
-def compare(kind, device):
+def compare(kind, sharded, device):
     """Check the gradients of a layer in both directions."""
     torch.manual_seed(0)
     whole = kind(INPUT, HIDDEN, bidirectional=True, dtype=torch.double)
@@ -34,7 +34,6 @@ def compare(kind, device):
     shared = copy.deepcopy(whole)
     expected = gradients(whole, inputs)
     first = dist.get_rank() * PER_RANK
-    sharded = "--fsdp" in sys.argv
     if sharded:
         mesh = init_device_mesh(device.partition(":")[0], (dist.get_world_size(),))
         model = fully_shard(shared, mesh=mesh)
@@ -52,9 +51,10 @@ def main():
         device = f"cuda:{os.environ['LOCAL_RANK']}"
         torch.cuda.set_device(device)
     dist.init_process_group("gloo" if device == "cpu" else "nccl")
-    for kind in (lltm_jit.LLTM, lltm_jit.LSTM, lltm_jit.GRU):
-        compare(kind, device)
-    print(f"rank {dist.get_rank()}: equal", flush=True)
+    for way, sharded in (("DDP", False), ("FSDP2", True)):
+        for kind in (lltm_jit.LLTM, lltm_jit.LSTM, lltm_jit.GRU):
+            compare(kind, sharded, device)
+        print(f"rank {dist.get_rank()}: {way} equal", flush=True)
     dist.destroy_process_group()
     os._exit(0)  # as examples/train_ddp.py does, for its reasons
 

@@ -132,13 +132,21 @@ def test_ops_are_swapped_in_place_and_an_old_graph_runs_its_own_backward(root):
 
 def test_functions_of_a_cell_are_bound(root):
     cell = """
+#define AT_PER_OPERATOR_HEADERS  // none of torch/extension.h, which would take most of a minute
+#include <ATen/TensorOperators.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+#include <vector>
+
 at::Tensor twice(at::Tensor x, double by = 2.0) { return x * by; }
 namespace mine { int three(std::vector<int> of) { return 1 + of.back(); } }
 at::Tensor same(const at::Tensor& x) noexcept { return x; }
 template <typename T> at::Tensor of_type(at::Tensor x) { return x; }
 """
     functions, _ = functions_of(cell)
-    module = torch_api.load_inline("cell", cell, functions=list(functions), extra_cflags=["-O0"])
+    module = torch_api.load_inline(
+        "cell", cell, functions=list(functions), extra_cflags=["-O0"], no_implicit_headers=True
+    )
     x = torch.ones(2)
     assert module.twice(x, 3.0).tolist() == [3, 3]
     assert module.same(x) is x
