@@ -60,8 +60,10 @@ def takes_reference(function: str, impl: str, tensor: Tensor) -> bool:
 
 def autocasts(tensor: Tensor) -> bool:
     """Whether autocast is on where a tensor is; torch refuses to say it of the meta device."""
-    if tensor.is_cuda or tensor.is_cpu:
-        return torch.is_autocast_enabled("cuda" if tensor.is_cuda else "cpu")
+    if tensor.is_cuda:
+        return torch.is_autocast_enabled("cuda")
+    if tensor.is_cpu:
+        return torch.is_autocast_enabled("cpu")
     device = tensor.device.type
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
