@@ -7,7 +7,9 @@ import sys
 
 import pytest
 import torch
+from subclasses import Logged, Recorder
 
+import lltm_jit.ops.stylegan  # noqa: F401  # its schemas
 from lltm_jit import native
 
 X = torch.arange(6.0).reshape(2, 3)
@@ -46,6 +48,35 @@ def test_subclasses_are_tensors():
     assert type(result) is torch.Tensor
     assert result.requires_grad
     assert torch.equal(result, 2 * X)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [X.as_subclass(Logged), X.to("meta"), [1.0], None],
+    ids=["Logged", "meta", "list", "None"],
+)
+def test_functions_of_plain_tensors_leave_others_to_their_caller(tensor):
+    stylegan = native.load("stylegan").module
+    rest = 1, 3, 0.2, 1.0, None
+    assert stylegan.bias_act(tensor, None, *rest) is NotImplemented
+    if tensor is not None:  # which an optional argument may be
+        assert stylegan.bias_act(X, tensor, *rest) is NotImplemented
+    with Recorder():
+        assert stylegan.bias_act(X, None, *rest) is NotImplemented
+    parameter = torch.nn.Parameter(torch.ones(3))
+    assert torch.equal(stylegan.bias_act(X, parameter, *rest), X + 1)
+
+
+def test_a_number_is_a_list_of_one():
+    resample = native.load("stylegan").module.resample2d
+    x = X[None, None]
+    expected = resample(x, None, [2, 2], (1, 1), [1, 1, 1, 1], False, 1, False)
+    for up, padding in [(2, 1), ([2], [1]), ((2, 2), (1, 1)), (torch.tensor(2), [True, 1])]:
+        assert torch.equal(resample(x, None, up, 1, padding, False, 1, False), expected)
+    with pytest.raises(TypeError, match=r"resample2d\(\): expected argument 3 to be a sequence"):
+        resample(x, None, 2.0, 1, 0, False, 1, False)
+    with pytest.raises(RuntimeError, match="padding to be one number, two or four"):
+        resample(x, None, 2, 1, [1, 2, 3], False, 1, False)
 
 
 def test_results_by_their_type():

@@ -68,16 +68,21 @@ static cudaError_t code_architecture(Kernel* kernel, int* architecture) {
 }
 
 // Lets a kernel have as much dynamic shared memory as the device gives a block. Always the same limit, for
-// threads that launch it with different sizes at the same time. Done once in a row for a kernel.
+// threads that launch it with different sizes at the same time. Done once for the kernels that take turns.
 template <typename Kernel>
 static cudaError_t allow_all_shared_memory(Kernel* kernel) {
+  constexpr unsigned kLast = 16;
   static thread_local struct {
     Kernel* kernel;
     int device;
-  } last{nullptr, -1};
+  } last[kLast];
+  static thread_local unsigned count = 0;
   int device = 0, most = 0;
   cudaError_t error = cudaGetDevice(&device);
-  if (error != cudaSuccess || (last.kernel == kernel && last.device == device)) return error;
+  if (error != cudaSuccess) return error;
+  for (const auto& each : last) {
+    if (each.kernel == kernel && each.device == device) return cudaSuccess;
+  }
   cudaFuncAttributes attributes{};
   error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, kernel);
@@ -85,7 +90,7 @@ static cudaError_t allow_all_shared_memory(Kernel* kernel) {
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  most - static_cast<int>(attributes.sharedSizeBytes));
   }
-  if (error == cudaSuccess) last = {kernel, device};
+  if (error == cudaSuccess) last[count++ % kLast] = {kernel, device};
   return error;
 }
 

@@ -19,8 +19,10 @@ namespace lltm_jit {
 
 class __attribute__((visibility("hidden"))) Module {  // so that each library has its own family_
  public:
-  Module(PyObject* m, const char* op_namespace) : m_(m) {
+  Module(PyObject* m, const char* op_namespace, python::Tensors tensors = python::Tensors::Any)
+      : m_(m) {
     family_ = new Family(op_namespace);
+    tensors_ = tensors;
     // Registering again puts these operators before those of another build.
     def("register_ops", register_ops, METH_VARARGS | METH_KEYWORDS);
     def("release_ops", release_ops, METH_NOARGS);
@@ -37,6 +39,7 @@ class __attribute__((visibility("hidden"))) Module {  // so that each library ha
   // A function that is no operator.
   template <auto* function>
   void add_function(const char* name) {
+    function_name_<function> = name;
     def(name, call_function<function>, METH_FASTCALL);
   }
 
@@ -51,12 +54,12 @@ class __attribute__((visibility("hidden"))) Module {  // so that each library ha
 
   template <auto& op>
   static PyObject* call(PyObject*, PyObject* const* objects, Py_ssize_t count) {
-    return python::call(op.call, function_name(op.name), objects, count);
+    return python::call(op.call, function_name(op.name), tensors_, objects, count);
   }
 
   template <auto* function>
   static PyObject* call_function(PyObject*, PyObject* const* objects, Py_ssize_t count) {
-    return python::call(function, "function", objects, count);
+    return python::call(function, function_name_<function>, tensors_, objects, count);
   }
 
   static PyObject* register_ops(PyObject*, PyObject* args, PyObject* named) {
@@ -85,6 +88,9 @@ class __attribute__((visibility("hidden"))) Module {  // so that each library ha
 
   PyObject* m_;
   inline static Family* family_;  // never destroyed: at exit torch's dispatcher may be gone before
+  inline static python::Tensors tensors_;
+  template <auto* function>
+  inline static const char* function_name_;
 };
 
 }  // namespace lltm_jit

@@ -2,12 +2,13 @@
 //
 // Note [Without pybind11]
 // pybind11's headers, and its code that every module contains, take longer to compile than all that a
-// family registers; only variant_python.h includes them. What operators need is here: positional arguments, the GIL released, and torch's
-// own translation of exceptions. torch's headers for Python include pybind11's, so the three names that
-// are needed of them are declared here.
+// family registers; only variant_python.h includes them. What operators need is here: positional
+// arguments, the GIL released, and torch's own translation of exceptions. torch's headers for Python
+// include pybind11's, so the names that are needed of them are declared here.
 #pragma once
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/Tensor.h>
 #include <Python.h>
 #include <c10/core/SymInt.h>
@@ -25,6 +26,7 @@
 #include <vector>
 
 extern PyObject* THPVariableClass;  // torch.Tensor
+extern PyObject* ParameterClass;    // torch.nn.Parameter
 PyObject* THPVariable_Wrap(const at::TensorBase& tensor);
 namespace torch {
 void translate_exception_to_python(const std::exception_ptr& error);
@@ -152,8 +154,10 @@ std::optional<T> value(As<std::optional<T>>, const Given& given) {
   return given.object == Py_None ? std::nullopt : std::optional<T>(value(As<T>(), given));
 }
 
+// A number is a list of one.
 template <typename T>
 c10::SmallVector<T, 4> value(As<at::ArrayRef<T>>, const Given& given) {
+  if (PyIndex_Check(given.object)) return {value(As<T>(), given)};
   const Owned items(PySequence_Fast(given.object, ""));
   if (!items) given.refuse("a sequence");
   c10::SmallVector<T, 4> values;  // of few, without an allocation
@@ -192,6 +196,33 @@ PyObject* object_of(const std::tuple<Results...>& results) {
 
 // ---------------------------------------------------------------------------------------- calls --
 
+// What a function takes for its tensors.
+enum class Tensors {
+  Any,  // those of subclasses, too: the caller has asked whether they override torch's functions
+  Plain,  // torch.Tensor and Parameter on a CPU or GPU, with no mode that overrides torch's functions.
+          // At anything else it gives NotImplemented, and its caller looks closer.
+};
+
+template <typename T>
+bool is_plain(As<T>, PyObject*) {
+  return true;
+}
+inline bool is_plain(As<at::Tensor>, PyObject* object) {
+  const auto* type = reinterpret_cast<const PyObject*>(Py_TYPE(object));
+  if (type != THPVariableClass && type != ParameterClass) return false;
+  const at::Tensor& tensor = value(As<at::Tensor>(), {"", 0, object});
+  return tensor.is_cpu() || tensor.is_cuda();
+}
+inline bool is_plain(As<std::optional<at::Tensor>>, PyObject* object) {
+  return object == Py_None || is_plain(As<at::Tensor>(), object);
+}
+
+template <typename Result, typename... Args, size_t... kIndex>
+bool are_plain(Result (*)(Args...), PyObject* const* objects, std::index_sequence<kIndex...>) {
+  return !at::impl::torch_function_mode_enabled() &&
+         (is_plain(As<std::decay_t<Args>>(), objects[kIndex]) && ...);
+}
+
 template <typename Result, typename... Args, size_t... kIndex>
 PyObject* call(Result (*function)(Args...), const char* name, PyObject* const* objects,
                std::index_sequence<kIndex...>) {
@@ -212,12 +243,16 @@ PyObject* call(Result (*function)(Args...), const char* name, PyObject* const* o
 
 // Calls a function without the GIL, with objects of Python for its arguments.
 template <typename Result, typename... Args>
-PyObject* call(Result (*function)(Args...), const char* name, PyObject* const* objects,
-               Py_ssize_t count) {
-  return translated([&] {
+PyObject* call(Result (*function)(Args...), const char* name, Tensors tensors,
+               PyObject* const* objects, Py_ssize_t count) {
+  return translated([&]() -> PyObject* {
     TORCH_CHECK_TYPE(size_t(count) == sizeof...(Args), name, "(): expected ", sizeof...(Args),
                      " positional arguments, but got ", count);
-    return call(function, name, objects, std::index_sequence_for<Args...>());
+    constexpr std::index_sequence_for<Args...> kAll{};
+    if (tensors == Tensors::Plain && !are_plain(function, objects, kAll)) {
+      Py_RETURN_NOTIMPLEMENTED;
+    }
+    return call(function, name, objects, kAll);
   });
 }
 

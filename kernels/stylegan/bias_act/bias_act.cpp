@@ -44,8 +44,10 @@ void check_bias(const char* function, const char* input_name, const Tensor& inpu
   TORCH_CHECK(dim >= -rank && dim < rank, function, "(): expected dim to be one of the ", rank,
               " dimensions of ", input_name, ", but got ", dim);
   check_rank(bias_arg, 1, "[channels]");
+  const auto channels = input.sym_size(dim);
+  if (same_shape(bias->sym_sizes(), channels)) return;  // and so no message need be made
   const std::string shape = std::string("[") + input_name + ".shape[" + std::to_string(dim) + "]]";
-  check_shape(bias_arg, {input.sym_size(dim)}, shape.c_str());
+  check_shape(bias_arg, channels, shape.c_str());
 }
 
 namespace {

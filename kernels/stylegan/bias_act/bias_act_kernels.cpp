@@ -1,4 +1,7 @@
 // bias_act on CPU, CUDA and meta tensors: allocation, dense copies, and the launch.
+#include <functional>
+#include <initializer_list>
+
 #include "core/host/checks.h"
 #include "core/host/elementwise.h"
 #include "stylegan/bias_act/bias_act_ops.h"
@@ -17,9 +20,10 @@ struct Given {
 };
 
 // Runs a pass on checked tensors of one shape. The results have the memory format of the first.
-Given run_pass(Pass pass, const BiasAct& op, const std::vector<Tensor>& inputs,
+Given run_pass(Pass pass, const BiasAct& op,
+               std::initializer_list<std::reference_wrapper<const Tensor>> inputs,
                const OptionalTensor& b, int64_t dim, Wanted wanted) {
-  const Tensor& x = inputs[0];
+  const Tensor& x = *inputs.begin();
   const KernelGuard guard(x);
   const auto format = x.suggest_memory_format();
   Given given;
@@ -38,9 +42,11 @@ Given run_pass(Pass pass, const BiasAct& op, const std::vector<Tensor>& inputs,
   args.type = floating_type(x.scalar_type());
   args.numel = x.numel();
   std::array<Tensor, 3> dense;
-  for (size_t k = 0; k < inputs.size(); ++k) {
-    dense[k] = inputs[k].contiguous(format);
+  size_t k = 0;
+  for (const Tensor& input : inputs) {
+    dense[k] = input.contiguous(format);
     args.inputs[k] = dense[k].const_data_ptr();
+    ++k;
   }
   for (int k = 0; k < tensors && write; ++k) args.outputs[k] = given.tensors[k].mutable_data_ptr();
   args.outer = args.channels = 1;

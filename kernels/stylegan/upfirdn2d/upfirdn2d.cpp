@@ -234,20 +234,47 @@ Operator<Tensor(const Tensor&, const OptionalTensor&, at::IntArrayRef, at::IntAr
         .without_autocast = true,
     };
 
-Tensor centered_upfirdn2d(const Tensor& x, const OptionalTensor& f, at::IntArrayRef up,
-                          at::IntArrayRef down, at::IntArrayRef padding, bool flip, double gain) {
-  const Tensor& filter = as_tensor(f);
-  check_factors("up", up);
-  check_factors("down", down);
-  TORCH_CHECK(padding.size() == 4, "upfirdn2d(): expected four paddings, but got ", padding);
-  const bool given = filter.defined() && (filter.dim() == 1 || filter.dim() == 2);
-  std::array<SymInt, 4> sides;
-  for (const int axis : {0, 1}) {
-    const int64_t taps = given ? filter.size(filter.dim() == 1 ? 0 : 1 - axis) : 1;
-    // Shifts, which round down.
-    sides[2 * axis] = padding[2 * axis] + ((taps + up[axis] - down[axis]) >> 1);
-    sides[2 * axis + 1] = padding[2 * axis + 1] + ((taps - up[axis] - down[axis] + 1) >> 1);
+namespace {
+
+std::array<int64_t, 2> both(const char* name, at::IntArrayRef factors) {
+  TORCH_CHECK(factors.size() == 1 || factors.size() == 2, "resample2d(): expected ", name,
+              " to be one number or two, but got ", factors);
+  return {factors.front(), factors.back()};
+}
+
+std::array<int64_t, 4> all_sides(at::IntArrayRef padding) {
+  switch (padding.size()) {
+    case 1:
+      return {padding[0], padding[0], padding[0], padding[0]};
+    case 2:
+      return {padding[0], padding[0], padding[1], padding[1]};
+    default:
+      TORCH_CHECK(padding.size() == 4,
+                  "resample2d(): expected padding to be one number, two or four, but got ",
+                  padding);
+      return {padding[0], padding[1], padding[2], padding[3]};
   }
+}
+
+}  // namespace
+
+Tensor resample2d(const Tensor& x, const OptionalTensor& f, at::IntArrayRef up_,
+                  at::IntArrayRef down_, at::IntArrayRef padding, bool flip, double gain,
+                  bool centered) {
+  const auto up = both("up", up_), down = both("down", down_);
+  auto given = all_sides(padding);
+  if (centered) {
+    const Tensor& filter = as_tensor(f);
+    const bool has_taps = filter.defined() && (filter.dim() == 1 || filter.dim() == 2);
+    for (const int axis : {0, 1}) {
+      const int64_t taps = has_taps ? filter.size(filter.dim() == 1 ? 0 : 1 - axis) : 1;
+      // Shifts, which round down.
+      given[2 * axis] += (taps + up[axis] - down[axis]) >> 1;
+      given[2 * axis + 1] += (taps - up[axis] - down[axis] + 1) >> 1;
+    }
+    gain *= static_cast<double>(up[0]) * static_cast<double>(up[1]);
+  }
+  const SymInt sides[] = {given[0], given[1], given[2], given[3]};
   return ops::upfirdn2d(x, f, up, down, sides, flip, gain);
 }
 

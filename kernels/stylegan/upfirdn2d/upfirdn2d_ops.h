@@ -22,10 +22,11 @@ extern Operator<Tensor(const Tensor& x, const std::optional<Tensor>& f, at::IntA
 
 namespace lltm_jit {
 
-// upfirdn2d with the padding that makes the result up / down times as large, and `padding` more. What a
-// call from Python would spend on it shows at small sizes.
-at::Tensor centered_upfirdn2d(const at::Tensor& x, const std::optional<at::Tensor>& f,
-                              at::IntArrayRef up, at::IntArrayRef down, at::IntArrayRef padding,
-                              bool flip_filter, double gain);
+// upfirdn2d as Python's functions call it: up and down may be one number, and padding one or two. What
+// Python would spend on them shows at small sizes. `centered` adds the padding that makes the result
+// up / down times as large, and the gain of up_x up_y that keeps its brightness.
+at::Tensor resample2d(const at::Tensor& x, const std::optional<at::Tensor>& f, at::IntArrayRef up,
+                      at::IntArrayRef down, at::IntArrayRef padding, bool flip_filter, double gain,
+                      bool centered);
 
 }  // namespace lltm_jit

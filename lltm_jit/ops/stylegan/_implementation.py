@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
 _NAMES = ("cuda", "ref")
 _chosen: list[list[str]] = []  # by implementation(), for all threads; the newest is last
@@ -37,14 +38,21 @@ def implementation(impl: str) -> Iterator[None]:
         del _chosen[next(i for i, other in enumerate(_chosen) if other is choice)]
 
 
+def calls_kernels(impl: str) -> bool:
+    """Whether a call goes to the kernels' module at once, as nearly all do.
+
+    A function of the module gives ``NotImplemented`` for all but plain tensors on a CPU or GPU:
+    only then does the call look at what it was given. Small tensors would wait for that.
+    """
+    return impl == "cuda" and not (_chosen or is_dynamo_compiling())
+
+
 def takes_reference(function: str, impl: str, tensor: Tensor) -> bool:
     """Whether a call runs in plain PyTorch: it is chosen, or the device has no kernels.
 
     Raises:
         ValueError: `impl` is neither ``"cuda"`` nor ``"ref"``.
     """
-    if impl == "cuda" and not _chosen and (tensor.is_cuda or tensor.is_cpu):
-        return False  # nearly always, and small tensors wait for what comes below
     _check(function, impl)
     chosen = _chosen[-1][0] if _chosen else impl
     return chosen == "ref" or tensor.device.type not in ("cpu", "cuda", "meta")
@@ -52,8 +60,10 @@ def takes_reference(function: str, impl: str, tensor: Tensor) -> bool:
 
 def autocasts(tensor: Tensor) -> bool:
     """Whether autocast is on where a tensor is; torch refuses to say it of the meta device."""
-    if tensor.is_cuda or tensor.is_cpu:
-        return torch.is_autocast_enabled("cuda" if tensor.is_cuda else "cpu")
+    if tensor.is_cuda:
+        return torch.is_autocast_enabled("cuda")
+    if tensor.is_cpu:
+        return torch.is_autocast_enabled("cpu")
     device = tensor.device.type
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 

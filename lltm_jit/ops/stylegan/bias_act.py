@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import has_torch_function
 
 from lltm_jit import native
 from lltm_jit.ops._library import define, refuse_non_tensor
-from lltm_jit.ops.stylegan._implementation import takes_reference
+from lltm_jit.ops.stylegan._implementation import calls_kernels, takes_reference
 
 _KIND = "int dim, int act, float alpha, float gain, float? clamp"
 
@@ -147,12 +146,14 @@ def bias_act(
     alpha = activation.def_alpha if alpha is None else alpha
     gain = activation.def_gain if gain is None else gain
     try:
+        args = (x, b, dim, activation.number, alpha, gain, clamp)
+        if calls_kernels(impl):
+            y = native.stylegan.bias_act(*args)
+            if y is not NotImplemented:
+                return y
         if takes_reference("bias_act", impl, x):
             return bias_act_reference(x, b, dim, activation, alpha, gain, clamp)
-        args = (x, b, dim, activation.number, alpha, gain, clamp)
-        if torch.compiler.is_compiling() or has_torch_function((x, b)):
-            return torch.ops.lltm_jit.bias_act(*args)
-        return native.stylegan.bias_act(*args)
+        return torch.ops.lltm_jit.bias_act(*args)
     except (AttributeError, TypeError, RuntimeError):
         refuse_non_tensor("bias_act", "x", x)
         refuse_non_tensor("bias_act", "b", b, optional=True)

@@ -16,12 +16,11 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.overrides import has_torch_function
 
 from lltm_jit import native
 from lltm_jit.jit import variants
 from lltm_jit.ops._library import define, refuse_non_tensors
-from lltm_jit.ops.stylegan._implementation import autocasts, takes_reference
+from lltm_jit.ops.stylegan._implementation import autocasts, calls_kernels, takes_reference
 from lltm_jit.ops.stylegan._upfirdn2d_reference import sides_of, upfirdn2d_reference
 
 _FILTERS = "Tensor? fu, Tensor? fd"
@@ -160,12 +159,13 @@ def filtered_lrelu(
                     x, fu, fd, b, up, down, padding, gain, slope, clamp, flip_filter, impl
                 )
         args = (x, fu, fd, b, up, down, sides, gain, slope, clamp, flip_filter)
+        if calls_kernels(impl):
+            y = native.stylegan.filtered_lrelu(*args)
+            if y is not NotImplemented:
+                return y
         if takes_reference("filtered_lrelu", impl, x):
             return filtered_lrelu_reference(*args)
-        # Subclasses and modes with a __torch_function__ see the operator, not the extension.
-        if torch.compiler.is_compiling() or has_torch_function((x, fu, fd, b)):
-            return torch.ops.lltm_jit.filtered_lrelu(*args)
-        return native.stylegan.filtered_lrelu(*args)
+        return torch.ops.lltm_jit.filtered_lrelu(*args)
     except (AttributeError, RuntimeError, TypeError):
         refuse_non_tensors(filtered_lrelu, (x, fu, fd, b), optional=("fu", "fd", "b"))
         raise

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import has_torch_function
 
 from lltm_jit import native
 from lltm_jit.ops._library import define, refuse_non_tensor
-from lltm_jit.ops.stylegan._implementation import takes_reference
+from lltm_jit.ops.stylegan._implementation import calls_kernels, takes_reference
 
 define(
     "stylegan",
@@ -106,11 +105,13 @@ def fused_bias_act(
     """
     args = (input, bias, refer, act, grad, alpha, scale)
     try:
+        if calls_kernels(impl):
+            y = native.stylegan.fused_bias_act(*args)
+            if y is not NotImplemented:
+                return y
         if takes_reference("fused_bias_act", impl, input):
             return fused_bias_act_reference(*args)
-        if torch.compiler.is_compiling() or has_torch_function((input, bias, refer)):
-            return torch.ops.lltm_jit.fused_bias_act(*args)
-        return native.stylegan.fused_bias_act(*args)
+        return torch.ops.lltm_jit.fused_bias_act(*args)
     except (AttributeError, TypeError, RuntimeError):
         refuse_non_tensor("fused_bias_act", "input", input)
         refuse_non_tensor("fused_bias_act", "bias", bias, optional=True)

@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling
-from torch.overrides import has_torch_function
 
 from lltm_jit import native
 from lltm_jit.ops._library import define, refuse_non_tensor
-from lltm_jit.ops.stylegan._implementation import autocasts, takes_reference
+from lltm_jit.ops.stylegan._implementation import (
+    calls_kernels,
+    takes_reference,
+    without_autocast,
+)
 from lltm_jit.ops.stylegan._upfirdn2d_reference import (
     Factor,
     Padding,
@@ -94,34 +96,62 @@ def upfirdn2d(
         >>> upfirdn2d(x, torch.ones(1, 2), up=[2, 1], padding=[1, 0, 0, 0])
         tensor([[[[1., 1., 2., 2.]]]])
     """
-    up, down = pair("upfirdn2d", "up", up), pair("upfirdn2d", "down", down)
-    return _run(x, f, up, down, sides_of("upfirdn2d", padding), flip_filter, gain, impl)
+    return _resample("upfirdn2d", x, f, up, down, padding, flip_filter, gain, impl, centered=False)
 
 
-def _run(
+def _resample(
+    function: str,
     x: Tensor,
     f: Tensor | None,
-    up: tuple[int, int],
-    down: tuple[int, int],
-    padding: tuple[int, int, int, int],
+    up: Factor,
+    down: Factor,
+    padding: Padding,
     flip_filter: bool,
     gain: float,
     impl: str,
+    centered: bool,
 ) -> Tensor:
+    """Resample; if `centered`, with more padding and gain: see :func:`_centering`."""
     try:
+        if calls_kernels(impl):
+            args = (x, f, up, down, padding, flip_filter, gain, centered)
+            y = native.stylegan.resample2d(*args)
+            if y is not NotImplemented:
+                return y
+        pairs = pair(function, "up", up), pair(function, "down", down)
+        sides = sides_of(function, padding)
+        if centered:
+            sides = _centering(sides, *pairs, *filter_size(function, f))
+            gain = gain * pairs[0][0] * pairs[0][1]
         if takes_reference("upfirdn2d", impl, x):
-            return upfirdn2d_reference(x, f, up, down, padding, flip_filter, gain)
-        args = (x, f, up, down, padding, flip_filter, gain)
-        if not (is_compiling() or has_torch_function((x, f))):
-            return native.stylegan.upfirdn2d(*args)
-        if autocasts(x):  # which would cast what is convolved under vmap
-            with torch.autocast(x.device.type, enabled=False):
-                return torch.ops.lltm_jit.upfirdn2d(*args)
-        return torch.ops.lltm_jit.upfirdn2d(*args)
+            return upfirdn2d_reference(x, f, *pairs, sides, flip_filter, gain)
+        # Autocast would cast what is convolved under vmap.
+        with without_autocast(x):
+            return torch.ops.lltm_jit.upfirdn2d(x, f, *pairs, sides, flip_filter, gain)
     except (AttributeError, TypeError, RuntimeError):
         refuse_non_tensor("upfirdn2d", "x", x)
         refuse_non_tensor("upfirdn2d", "f", f, optional=True)
+        pair(function, "up", up)  # which a call of the kernels has not looked at
+        pair(function, "down", down)
+        sides_of(function, padding)
         raise
+
+
+def _centering(
+    sides: tuple[int, int, int, int],
+    up: tuple[int, int],
+    down: tuple[int, int],
+    taps_x: int,
+    taps_y: int,
+) -> tuple[int, int, int, int]:
+    """`sides`, and around them the padding that makes the result up/down times as large."""
+    x0, x1, y0, y1 = sides
+    return (
+        x0 + (taps_x + up[0] - down[0]) // 2,
+        x1 + (taps_x - up[0] - down[0] + 1) // 2,
+        y0 + (taps_y + up[1] - down[1]) // 2,
+        y1 + (taps_y - up[1] - down[1] + 1) // 2,
+    )
 
 
 def setup_filter(
@@ -204,7 +234,7 @@ def filter2d(
     Raises:
         RuntimeError, ValueError, TypeError: as :func:`upfirdn2d`.
     """
-    return _centered("filter2d", x, f, (1, 1), (1, 1), padding, flip_filter, gain, impl)
+    return _resample("filter2d", x, f, 1, 1, padding, flip_filter, gain, impl, centered=True)
 
 
 def upsample2d(
@@ -233,9 +263,7 @@ def upsample2d(
         >>> upsample2d(torch.ones(1, 1, 8, 8), setup_filter([1, 3, 3, 1])).shape
         torch.Size([1, 1, 16, 16])
     """
-    up = pair("upsample2d", "up", up)
-    gain = gain * up[0] * up[1]
-    return _centered("upsample2d", x, f, up, (1, 1), padding, flip_filter, gain, impl)
+    return _resample("upsample2d", x, f, up, 1, padding, flip_filter, gain, impl, centered=True)
 
 
 def downsample2d(
@@ -259,41 +287,4 @@ def downsample2d(
     Raises:
         RuntimeError, ValueError, TypeError: as :func:`upfirdn2d`.
     """
-    down = pair("downsample2d", "down", down)
-    return _centered("downsample2d", x, f, (1, 1), down, padding, flip_filter, gain, impl)
-
-
-def _centered(
-    function: str,
-    x: Tensor,
-    f: Tensor | None,
-    up: tuple[int, int],
-    down: tuple[int, int],
-    padding: Padding,
-    flip_filter: bool,
-    gain: float,
-    impl: str,
-) -> Tensor:
-    """Filter with `padding`, and around it what makes the result up/down times as large."""
-    sides = sides_of(function, padding)
-    try:
-        if (
-            impl == "cuda"
-            and not (is_compiling() or has_torch_function((x, f)))
-            and not takes_reference(function, impl, x)
-        ):
-            args = (x, f, up, down, sides, flip_filter, gain)
-            return native.stylegan.centered_upfirdn2d(*args)
-    except (AttributeError, TypeError, RuntimeError):
-        refuse_non_tensor("upfirdn2d", "x", x)
-        refuse_non_tensor("upfirdn2d", "f", f, optional=True)
-        raise
-    x0, x1, y0, y1 = sides
-    taps_x, taps_y = filter_size(function, f)
-    sides = (
-        x0 + (taps_x + up[0] - down[0]) // 2,
-        x1 + (taps_x - up[0] - down[0] + 1) // 2,
-        y0 + (taps_y + up[1] - down[1]) // 2,
-        y1 + (taps_y - up[1] - down[1] + 1) // 2,
-    )
-    return _run(x, f, up, down, sides, flip_filter, gain, impl)
+    return _resample("downsample2d", x, f, 1, down, padding, flip_filter, gain, impl, centered=True)

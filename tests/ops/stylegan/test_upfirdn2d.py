@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import scipy.signal
@@ -18,6 +20,7 @@ from op_testing import (
     seen_by_torch_function,
     with_layout,
 )
+from subclasses import Logged, Recorder
 from upfirdn2d_testing import FACTORS, Call, random_call
 
 from lltm_jit.ops import upfirdn2d as ops
@@ -182,6 +185,29 @@ def test_paddings(taps, device):
         sides = [before_x, (taps + 1 - factor) // 2, before_y, (taps - factor) // 2]
         assert torch.equal(down, upfirdn2d(x, f, 1, factor, sides))
     assert upsample2d(x, f, [3, 2], [1, 0]).shape == (1, 2, 16, 38)
+
+
+@pytest.mark.parametrize("taps", [0, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("padding", [0, (1, 2), [1, 0, -1, 2]])
+def test_subclasses_and_numpy_get_the_same(taps, padding):
+    """The kernels' module takes plain tensors alone, and the rest is the operator's."""
+    x = torch.randn(1, 2, 8, 12)
+    f = torch.randn(taps, taps + 1) if taps else None
+    for function in (
+        partial(upfirdn2d, up=(2, 1), down=[1, 2], padding=padding, gain=1.5),
+        partial(filter2d, padding=padding),
+        partial(upsample2d, up=[3, 2], padding=padding),
+        partial(downsample2d, down=(2, 3), padding=padding),
+    ):
+        expected = function(x, f)
+        actual = function(x.as_subclass(Logged), f)
+        assert type(actual) is Logged
+        assert torch.equal(actual.as_subclass(torch.Tensor), expected)
+        with Recorder() as recorder:
+            assert torch.equal(function(x, f), expected)
+        assert "lltm_jit.upfirdn2d" in recorder.calls
+    for up, padding in [(np.int64(3), np.int32(1)), ([np.int64(3)] * 2, (np.int32(1),) * 4)]:
+        assert torch.equal(upsample2d(x, f, up, padding), upsample2d(x, f, 3, 1))
 
 
 def test_implementations():
