@@ -199,7 +199,9 @@ VariantRequest shape_request(const CudaCell& cell, const SequenceSizes& sizes,
            {"GROUPS", number(shape.groups)},
            {"SPLITS", number(shape.splits)},
            {"ROWS", number(shape.rows)},
+           {"PHASES", number(shape.phases)},
            {"SHARED_TILES", number(shape.shared_tiles)},
+           {"STREAMED_TILES", number(shape.streamed_tiles)},
            {"GRID", number(shape.grid)}},
           cell.type + ", " + element(sizes.type) + ", hidden size " + number(sizes.hidden_size) +
               ", " + number(shape.rows) + (shape.grid ? " rows a grid" : " rows a cluster")};
@@ -216,13 +218,14 @@ using Forward = cudaError_t(const SequenceForwardArgs&, cudaStream_t);
 
 bool forward_in_one_launch(const SequenceForwardArgs& args, const SequenceShape& shape,
                            const CudaCell& cell, cudaStream_t stream) {
-  static VariantTable<Forward, std::string, std::string, ElementType, int, int, int, int, int, bool,
-                      bool, bool>
+  static VariantTable<Forward, std::string, std::string, ElementType, int, int, int, int, int, int,
+                      int, bool, bool, bool>
       table;
   const bool saves = args.saved_gates.data, controls = args.control;
   auto* launch =
       table.get({cell.kernel, cell.type, args.type, shape.blocks, shape.groups, shape.splits,
-                 shape.rows, shape.shared_tiles, shape.grid, saves, controls},
+                 shape.rows, shape.phases, shape.shared_tiles, shape.streamed_tiles, shape.grid,
+                 saves, controls},
                 [&] {
                   auto request = shape_request(cell, args, shape, "_forward", "sequence_forward");
                   request.constants.emplace_back("SAVES", saves ? "1" : "0");
@@ -236,12 +239,13 @@ using Backward = cudaError_t(const SequenceBackwardArgs&, cudaStream_t);
 
 bool backward_in_one_launch(const SequenceBackwardArgs& args, const SequenceShape& shape,
                             const CudaCell& cell, cudaStream_t stream) {
-  static VariantTable<Backward, std::string, std::string, ElementType, int, int, int, int, int,
-                      bool, bool>
+  static VariantTable<Backward, std::string, std::string, ElementType, int, int, int, int, int, int,
+                      int, bool, bool>
       table;
   const bool controls = args.control;
   auto* launch = table.get({cell.kernel, cell.type, args.type, shape.blocks, shape.groups,
-                            shape.splits, shape.rows, shape.shared_tiles, shape.grid, controls},
+                            shape.splits, shape.rows, shape.phases, shape.shared_tiles,
+                            shape.streamed_tiles, shape.grid, controls},
                            [&] {
                              auto request =
                                  shape_request(cell, args, shape, "_backward", "sequence_backward");

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "rnn/sequence/few_rows.h"
+
 namespace lltm_jit {
 namespace {
 
@@ -23,6 +25,9 @@ constexpr double kSplit = 20;  // for each other warp of a group, and twice in f
 // h and of the gradients of gates, more of which are on their way at once.
 constexpr double kMemory = 1100, kMemoryBytes = 27, kMemoryBytesOfGates = 48;
 constexpr double kFloatDerivativeInGrid = 450;
+constexpr double kStreamedBytes = 60, kStreamedBytesBackward = 10;  // a cycle, Note [Streamed weights]
+// A phase's loads of what has arrived while another one was computed, and for each tile of rows.
+constexpr double kPhase = 500, kPhaseTile = 300, kFloatDerivativeTile = 350;
 // One block: its barrier, for each warp; warps that share k have the less of a quarter of an SM.
 constexpr double kBarrier = 20, kSplitOfBlock = 250;
 // Backward in a cluster: the block's barrier, for each of its warps; parts of sums, for each block; and
@@ -35,6 +40,8 @@ constexpr double kDerivativeInBlock = 300, kDerivativeAlone = 130, kDerivativeHe
 // of both, at large batches.
 constexpr double kLaunches = 9500, kLibrary = 60000;
 constexpr double kFloatLaunches = 20000, kFloatLibrary = 17000;
+// Of Note [Few rows]: its launches, and bytes of weights a cycle.
+constexpr double kFewRowsLaunches = 5000, kFewRowsBytes = 1440, kFewRowsBytesBackward = 970;
 
 // How many sets of blocks run at once, clusters or grids, of blocks that fill an SM: SMs stand in groups, most
 // of which have 16 or 18 on an H100 or H200.
@@ -67,16 +74,18 @@ WarpProducts warp_products(const SequenceSizes& sizes, SequencePass pass,
 // Registers of a thread beside those of weights: with fewer, the loop of steps would spill.
 int registers_beside(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape) {
   const bool floats = sizes.type == ElementType::Float;
-  const int elements = shape.elements(), row_tiles = shape.row_tiles();
+  const int elements = shape.elements(), row_tiles = shape.phase_tiles();
   const int apart = sizes.adds_gates ? 0 : sizes.gates * elements;
   const int of_operand = shape.grid ? (row_tiles > 1 ? 48 : 32) : 0;  // on its way from memory
-  const int others = apart + of_operand + 2 * sizes.parameters;
+  const int streamed = shape.streamed_tiles > 0 ? 2 * shape.bytes * sizes.gates : 0;
+  const int others = apart + of_operand + streamed + 2 * sizes.parameters;
   if (pass == SequencePass::Forward) {
     const int of_b = !floats ? 0 : shape.rows == 4 ? 4 : 7 * sizes.gates * row_tiles;
     return 37 + (4 * sizes.gates + 2) * row_tiles + sizes.gates * elements + of_b + others;
   }
   const int of_derivative = elements * sizes.states * (sizes.gates + sizes.states - 1);
-  const int beside = of_derivative + (floats ? 14 : 0) + others;
+  const int ahead = shape.loads_ahead() ? 24 : 0;
+  const int beside = of_derivative + (floats ? 14 : 0) + ahead + others;
   if (!sends_parts(pass, shape)) return 44 + 4 * sizes.gates * row_tiles + beside;
   // The derivative is not there yet while parts of sums are made.
   return (shape.helped() ? 28 + 38 * row_tiles : 48) + beside;
@@ -124,27 +133,40 @@ double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceSh
   const double exchange = exchange_cycles(sizes, pass, shape);
   const int warps = (shape.warps() + 3) / 4;
   const auto of_warp = warp_products(sizes, pass, shape);
-  const int sums = of_warp.sums * shape.row_tiles();
+  const int sums = of_warp.sums * shape.phase_tiles();
   const double product = shape.bytes == 2                              ? kProduct
                          : shape.grid && pass == SequencePass::Forward ? kFloatInGrid
                                                                        : kFloatProduct;
   const double products = of_warp.tiles * std::max(product * warps * sums, kProductLatency);
-  const double weights = shape.weight_bytes(of_warp.sums) / kSharedBytes;
+  const double weights = shape.weight_bytes(of_warp.sums) / kSharedBytes +
+                         shape.streamed_bytes(of_warp.sums) /
+                             (pass == SequencePass::Forward ? kStreamedBytes
+                                                            : kStreamedBytesBackward);
   const double split = shape.blocks == 1          ? kSplitOfBlock
                        : sends_parts(pass, shape) ? 0
-                                                  : kSplit * shape.row_tiles() * shape.bytes / 2;
+                                                  : kSplit * shape.phase_tiles() * shape.bytes / 2;
   const double cell =
       (shape.bytes == 4 ? kFloatCell : kCell) + kElement * shape.elements() * sizes.gates;
   const double backward = pass == SequencePass::Backward ? backward_cycles(shape, of_warp.sums) : 0;
   const int64_t sets = (sizes.batch_size + shape.rows - 1) / shape.rows;
   const int at_once = sets_at_once(shape, gpu);
   const auto turns = static_cast<double>((sets + at_once - 1) / at_once);
-  return turns * (exchange + products + weights + split * (shape.splits - 1) + cell + backward);
+  const double rest = products + weights + split * (shape.splits - 1) + cell + backward;
+  if (shape.phases == 1) return turns * (exchange + rest);
+  const bool derives_floats = shape.bytes == 4 && pass == SequencePass::Backward;
+  const double tile = kPhaseTile + (derives_floats ? kFloatDerivativeTile : 0);
+  const double phase = kPhase + tile * shape.phase_tiles() + rest;
+  return turns * std::max(shape.phases * phase, exchange + rest);
 }
 
-double cycles_of_steps(const SequenceSizes& sizes) {
+double cycles_of_steps(const SequenceSizes& sizes, SequencePass pass) {
   const double h = static_cast<double>(sizes.hidden_size);
   const bool floats = sizes.type == ElementType::Float;
+  if (floats && sizes.batch_size <= FewRowsArgs::kMostRows) {
+    const double bytes = 4 * h * h * sizes.gates;
+    return kFewRowsLaunches +
+           bytes / (pass == SequencePass::Forward ? kFewRowsBytes : kFewRowsBytesBackward);
+  }
   const double rate = floats ? kFloatLibrary : kLibrary;
   return (floats ? kFloatLaunches : kLaunches) +
          static_cast<double>(sizes.batch_size) * h * h * sizes.gates / rate;
@@ -154,7 +176,7 @@ double cycles_of_steps(const SequenceSizes& sizes) {
 
 SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePass pass,
                            const SequenceGpu& gpu) {
-  SequencePlan best{false, {}, cycles_of_steps(sizes)};
+  SequencePlan best{false, {}, cycles_of_steps(sizes, pass)};
   const int bytes = sizes.type == ElementType::Float ? 4 : 2;
   constexpr int64_t kMostHidden = 4096, kMostRows = int64_t(1) << 24;
   if (sizes.type == ElementType::Double || !aligned || sizes.hidden_size % 4 != 0 ||
@@ -171,10 +193,15 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePas
         (shape.grid && !every_warp_multiplies)) {
       return;
     }
-    const int in_registers = tiles_in_registers(sizes, pass, shape);
-    if (in_registers < 1) return;
-    shape.shared_tiles = std::max(0, warp_products(sizes, pass, shape).tiles - in_registers);
-    if (shared_bytes(sizes, pass, shape) > gpu.shared_bytes) return;
+    // Weights that neither registers nor shared memory have room for.
+    for (;; ++shape.streamed_tiles) {
+      const int in_registers = tiles_in_registers(sizes, pass, shape);
+      const int others = warp_products(sizes, pass, shape).tiles - in_registers;
+      if (in_registers < 1) return;
+      shape.shared_tiles = std::max(0, others - shape.streamed_tiles);
+      if (shared_bytes(sizes, pass, shape) <= gpu.shared_bytes) break;
+      if (!shape.grid || shape.phases > 1 || shape.streamed_tiles >= others) return;
+    }
     const double cycles = cycles_of(sizes, pass, shape, gpu);
     if (cycles < best.cycles) best = {true, shape, cycles};
   };
@@ -182,7 +209,7 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePas
     if (blocks > 1 && (gpu.architecture < 90 || blocks > groups)) continue;
     for (const int rows : {4, 8, 16}) {
       for (int splits = 1; splits <= 8; ++splits) {
-        consider({blocks, (groups + blocks - 1) / blocks, splits, rows, 0, bytes, false});
+        consider({blocks, (groups + blocks - 1) / blocks, splits, rows, 1, 0, 0, bytes, false});
       }
     }
   }
@@ -191,19 +218,26 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePas
   // registers.
   const bool floats = sizes.type == ElementType::Float;
   const int fewest_groups = floats ? 17 : 33;
-  const int most_rows = floats && pass == SequencePass::Backward ? 16 : 32;
-  for (const int rows : {4, 8, 16, 32}) {
+  const int most_rows = floats && pass == SequencePass::Backward ? 16 : 32;  // of a phase
+  for (const int rows : {4, 8, 16, 32, 64}) {
     if (!gpu.grids || gpu.architecture < 90 || groups < fewest_groups || groups > gpu.sms ||
-        rows > most_rows) {
+        rows > 2 * most_rows) {
       break;
     }
     for (int splits = 1; splits <= kMostWarps; ++splits) {
-      consider({groups, 1, splits, rows, 0, bytes, true});
+      for (const int phases : {1, 2}) {
+        if (rows / phases <= most_rows && (phases == 1 || rows >= 8 * phases)) {
+          consider({groups, 1, splits, rows, phases, 0, 0, bytes, true});
+        }
+      }
     }
   }
   const int arrays = pass == SequencePass::Forward ? 1 : sizes.gates;
   if (best.shape.grid) {
-    best.workspace = best.shape.workspace_bytes(sizes.steps, sizes.batch_size, arrays);
+    const int64_t sets = (sizes.batch_size + best.shape.rows - 1) / best.shape.rows;
+    const int64_t at_once = std::min<int64_t>(sets, sets_at_once(best.shape, gpu));
+    best.workspace = best.shape.operands_bytes(sizes.steps, sizes.batch_size, arrays) +
+                     at_once * best.shape.blocks * best.shape.streamed_bytes(sizes.gates);
   }
   return best;
 }

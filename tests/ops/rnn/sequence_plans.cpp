@@ -36,6 +36,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def_readonly("groups", &SequenceShape::groups)
       .def_readonly("splits", &SequenceShape::splits)
       .def_readonly("rows", &SequenceShape::rows)
+      .def_readonly("phases", &SequenceShape::phases)
+      .def_readonly("streamed_tiles", &SequenceShape::streamed_tiles)
       .def_readonly("shared_tiles", &SequenceShape::shared_tiles)
       .def_readonly("bytes", &SequenceShape::bytes)
       .def_readonly("grid", &SequenceShape::grid)

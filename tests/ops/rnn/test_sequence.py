@@ -58,13 +58,17 @@ def test_resets_and_lengths(cell, reverse, dtype, device):
     check(cell, inputs, reverse)
 
 
-# More than a cluster holds: the whole grid of an H100 or H200, or step by step, where few rows of
-# floats have a product of their own.
+# More than a cluster holds: the whole grid of an H100 or H200, in phases where there are many rows, and with
+# streamed weights where floats fill the chip; or step by step, where few rows of floats have a product of
+# their own.
 @needs_gpu
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float], ids=str)
 @pytest.mark.parametrize(
     "size",
-    [(6, 3, 776), (7, 16, 1000), (1, 16, 1024), (4, 64, 1024), (3, 20, 2048), (3, 5, 2056)],
+    [
+        *[(6, 3, 776), (7, 16, 1000), (1, 16, 1024), (5, 70, 520), (4, 64, 1024)],
+        *[(3, 20, 2048), (3, 5, 2056), (2, 3, 2120)],
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("cell", CELLS)

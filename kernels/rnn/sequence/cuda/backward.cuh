@@ -61,7 +61,8 @@ class BackwardThread {
         hidden_(static_cast<int>(keep(static_cast<uint32_t>(args.hidden_size)))),
         steps_(static_cast<int>(args.steps)),
         lane_(set),
-        gradients_(lane_, exchange_place<Shape, kGates>(args, set, 0, shared, shared + kBarriers),
+        gradients_(lane_, exchange_place<Shape, kGates, kGates>(args, set, 0, shared, shared + kBarriers),
+                   steps_,
                    [&](int gate, int unit, int k) { return load_tile(gate, unit, k); }),
         ring_(lane_, shared + kRing),
         controls_(lane_, args.control + (args.steps - 1) * args.control_step_stride,
@@ -72,11 +73,13 @@ class BackwardThread {
   __device__ __forceinline__ void run() {
     begin();
     for (int turn = 0; turn < steps_; ++turn) run_turn(turn);
-    float grad_h[kElements];
-    if (args_.grad_old_h && receives()) gradients_.receive(steps_, grad_h, [] {});
-    if (lane_.finishes()) {
-      if constexpr (!kCluster) write_gradients(steps_ - 1);
-      write_state(grad_h);
+    if constexpr (!kCluster) {
+      if (lane_.finishes()) write_gradients(steps_ - 1);
+    }
+    for (int phase = 0; phase < kShape.phases; ++phase) {
+      float grad_h[kElements];
+      if (args_.grad_old_h && receives()) gradients_.receive(steps_, phase, grad_h, [] {});
+      if (lane_.finishes(phase)) write_state(grad_h);
     }
     gradients_.finish();
   }
@@ -250,19 +253,22 @@ class BackwardThread {
     }
     if constexpr (kCluster) prepare(turn, &prepared);
     controls_.read_ahead(turn);
-    float grad_h[kElements];
-    if (receives()) {
-      gradients_.receive(turn, grad_h, [&] {  // one block: while the tensor cores work
-        prepare(turn, &prepared);
-        if (lane_.finishes() && turn > 0) write_gradients(turn - 1);
-      });
+#pragma unroll 1
+    for (int phase = 0; phase < kShape.phases; ++phase) {
+      float grad_h[kElements];
+      if (receives()) {
+        gradients_.receive(turn, phase, grad_h, [&] {  // one block: while the tensor cores work
+          prepare(turn, &prepared);
+          if (lane_.finishes() && turn > 0) write_gradients(turn - 1);
+        });
+      }
+      if (lane_.finishes(phase)) {
+        finish(grad_h, prepared);
+        put(turn);
+      }
+      if (!kCluster || turn + 1 < steps_ || args_.grad_old_h) gradients_.spread(turn);
+      if (kCluster && lane_.finishes(phase)) write_gradients(turn);
     }
-    if (lane_.finishes()) {
-      finish(grad_h, prepared);
-      put(turn);
-    }
-    if (!kCluster || turn + 1 < steps_ || args_.grad_old_h) gradients_.spread(turn);
-    if (kCluster && lane_.finishes()) write_gradients(turn);
     controls_.advance();
   }
 

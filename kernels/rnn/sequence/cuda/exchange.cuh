@@ -193,15 +193,19 @@ class ClusterExchange {
 };
 
 // A set's place, for operands of so many arrays; of a grid, those before step 0 have theirs too.
-template <typename Shape, int kArrays, typename Args>
+template <typename Shape, int kArrays, int kGates, typename Args>
 __device__ __forceinline__ ExchangePlace exchange_place(const Args& args, int set, int before,
                                                         uint32_t shared, uint32_t barriers) {
-  char* memory = nullptr;
-  if constexpr (Shape::kShape.grid) {
-    constexpr int64_t kStepBytes = Shape::kShape.operand_bytes(kArrays);
-    memory = static_cast<char*>(args.workspace) + (set * args.steps + before) * kStepBytes;
+  constexpr SequenceShape kShape = Shape::kShape;
+  char *memory = nullptr, *streamed = nullptr;
+  if constexpr (kShape.grid) {
+    constexpr int64_t kStepBytes = kShape.operand_bytes(kArrays);
+    auto* workspace = static_cast<char*>(args.workspace);
+    memory = workspace + (set * args.steps + before) * kStepBytes;
+    streamed = workspace + kShape.operands_bytes(args.steps, args.batch_size, kArrays) +
+               int64_t(blockIdx.x) * kShape.streamed_bytes(kGates);
   }
-  return {shared, barriers, memory};
+  return {shared, barriers, memory, streamed};
 }
 
 template <typename Shape, int kArrays>

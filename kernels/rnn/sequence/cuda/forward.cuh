@@ -15,7 +15,7 @@ class ForwardThread {
   static constexpr SequenceShape kShape = Shape::kShape;
   static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
   static constexpr int kElements = kShape.elements(), kWords = kShape.words();
-  static constexpr int kRowTiles = kShape.row_tiles();
+  static constexpr int kRowTiles = kShape.phase_tiles(), kPhases = kShape.phases;
   static constexpr int kHalves = kElements == 2 ? 1 : 2;  // units that a lane's elements are of
   static constexpr bool kAdds = CellAddsGates<Cell>::value, kCluster = kShape.blocks > 1;
   using Weights = WarpWeights<Shape, scalar_t, kGates, 1>;
@@ -45,8 +45,8 @@ class ForwardThread {
         hidden_(static_cast<int>(keep(static_cast<uint32_t>(args.hidden_size)))),
         steps_(static_cast<int>(args.steps)),
         lane_(set),
-        exchange_(lane_, exchange_place<Shape, 1>(args, set, 1, shared, shared + kBarriers)),
-        weights_(lane_, shared + kWeights,
+        exchange_(lane_, place(args, set, shared)),
+        weights_(lane_, shared + kWeights, place(args, set, shared).streamed,
                  [&](int gate, int unit, int k) { return load_tile(gate, unit, k); }),
         group_sum_(lane_, shared + kSums),
         ring_(lane_, shared + kRing),
@@ -54,12 +54,12 @@ class ForwardThread {
         elements_(lane_, rows_, hidden_),
         inside_(lane_.pack_row() < rows_ && lane_.pack_unit() < hidden_) {
     const int64_t row = inside_ ? lane_.pack_row() : 0, unit = inside_ ? lane_.pack_unit() : 0;
-    const auto place = [&](const auto& array) {
+    const auto own = [&](const auto& array) {
       return static_cast<const char*>(array.data) + kBytes * (row * array.row_stride + unit);
     };
-    gates_ = place(args.gates);
-    output_ = const_cast<char*>(place(args.output));
-    if constexpr (kSaves) saved_gates_ = const_cast<char*>(place(args.saved_gates));
+    gates_ = own(args.gates);
+    output_ = const_cast<char*>(own(args.output));
+    if constexpr (kSaves) saved_gates_ = const_cast<char*>(own(args.saved_gates));
   }
 
   __device__ __forceinline__ void run() {
@@ -73,6 +73,11 @@ class ForwardThread {
   }
 
  private:
+  static __device__ __forceinline__ ExchangePlace place(const SequenceForwardArgs& args, int set,
+                                                        uint32_t shared) {
+    return exchange_place<Shape, 1, kGates>(args, set, 1, shared, shared + kBarriers);
+  }
+
   __device__ __forceinline__ typename Weights::Tile load_tile(int gate, int unit, int k) const {
     const auto* from = static_cast<const scalar_t*>(args_.weights) +
                        (int64_t(gate) * hidden_ + unit) * args_.weights_stride + k;
@@ -130,6 +135,7 @@ class ForwardThread {
       arrange_inputs();
     }
     exchange_.start();
+    if constexpr (kShape.loads_ahead()) weights_.load_ahead(operands_of(0, 0), loaded_);
     if constexpr (kControls && !kShape.grid) {
       sent_ = load_shared<kWords>(exchange_.own_part(-1));
     }
@@ -189,7 +195,7 @@ class ForwardThread {
   }
 
   // What the products of a step are added to: the bias, and the input's part of the gates if it is added.
-  __device__ __forceinline__ void start_sums(typename Weights::Sums& all) const {
+  __device__ __forceinline__ void start_sums(int phase, typename Weights::Sums& all) const {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
 #pragma unroll
@@ -197,7 +203,7 @@ class ForwardThread {
         auto& sums = all[n][g];
 #pragma unroll
         for (int i = 0; i < 4; ++i) sums[i] = 0;
-        if (n > 0 || !lane_.finishes()) continue;
+        if (n > 0 || !lane_.finishes(phase)) continue;
         float inputs[kElements] = {};
         if constexpr (kAdds) to_floats<scalar_t>(inputs_.gates[g], inputs);
         // With two elements a lane, the half that is not the lane's is of no account.
@@ -214,12 +220,24 @@ class ForwardThread {
       read_inputs(step);
       arrange_inputs();
     }
+#pragma unroll 1
+    for (int phase = 0; phase < kPhases; ++phase) run_phase(step, phase);
+    controls_.advance();
+    if constexpr (!kCluster) {
+      arrange_inputs();
+      __syncthreads();
+    }
+  }
+
+  __device__ __forceinline__ void run_phase(int step, int phase) {
     typename Weights::Sums all;
-    start_sums(all);
-    controls_.read_ahead(step);
-    const auto operands = exchange_.operands(step - 1);
-    if constexpr (kCluster) {
-      save_cells();
+    start_sums(phase, all);
+    if (phase == 0) controls_.read_ahead(step);
+    const auto operands = operands_of(step, phase);
+    if (kCluster && phase == 0) save_cells();
+    if constexpr (kShape.loads_ahead()) {
+      weights_.multiply_loaded(all, operands, loaded_);
+    } else if constexpr (kCluster) {
       if (step > 0) exchange_.wait(step - 1);
       weights_.multiply(all, operands);
     } else {
@@ -241,20 +259,26 @@ class ForwardThread {
         }
       }
     }
-    group_sum_(step, sums);
+    group_sum_(step, phase, sums);
+    if constexpr (kShape.loads_ahead()) load_after(step, phase);
     const Inputs inputs = inputs_;
     if constexpr (!kCluster) read_inputs(step + 1);
-    if (lane_.finishes()) {
+    if (lane_.finishes(phase)) {
       finish(sums[0], inputs);
       if (!kCluster || step + 1 < steps_) send(step);
       if (kCluster && step > 0 && threadIdx.x == 0) exchange_.expect(step - 1);
       if constexpr (kCluster) write_outputs();
     }
-    controls_.advance();
-    if constexpr (!kCluster) {
-      arrange_inputs();
-      __syncthreads();
-    }
+  }
+
+  __device__ __forceinline__ auto operands_of(int step, int phase) const {
+    return exchange_.operands(step - 1) + phase * kRowTiles * kShape.tile_bytes();
+  }
+  // What the next phase begins with, so that it is on its way while this one is finished.
+  __device__ __forceinline__ void load_after(int step, int phase) {
+    const bool last = phase + 1 == kPhases;
+    if (last && step + 1 == steps_) return;
+    weights_.load_ahead(last ? operands_of(step + 1, 0) : operands_of(step, phase + 1), loaded_);
   }
 
   // The cell, from the gates' sums (or the hidden parts); makes pairs of what is to be written.
@@ -370,6 +394,7 @@ class ForwardThread {
   char *output_, *saved_gates_;
   int64_t saved_cells_ = 0;
 
+  typename Weights::Loaded loaded_;  // with phases
   Inputs inputs_;
   float state_[kStates][kElements];
   float bias_[kGates][kHalves];

@@ -10,7 +10,7 @@ template <typename Shape, typename scalar_t, int kGates>
 class AllGradients {
   static constexpr SequenceShape kShape = Shape::kShape;
   static constexpr int kElements = kShape.elements(), kWords = kShape.words();
-  static constexpr int kRowTiles = kShape.row_tiles();
+  static constexpr int kRowTiles = kShape.phase_tiles();
   using Weights = WarpWeights<Shape, scalar_t, kGates, kGates>;
 
   // Shared memory.
@@ -25,11 +25,12 @@ class AllGradients {
   // load(gate, unit, k) gives weights as WarpWeights takes them.
   template <typename Load>
   __device__ __forceinline__ AllGradients(const Lane<Shape>& lane, const ExchangePlace& place,
-                                          const Load& load)
+                                          int steps, const Load& load)
       : exchange_(lane, place),
-        weights_(lane, place.shared + kWeights, load),
+        weights_(lane, place.shared + kWeights, place.streamed, load),
         group_sum_(lane, place.shared + kSums),
-        upper_(lane.lane % 4 < 2) {}
+        upper_(lane.lane % 4 < 2),
+        steps_(steps) {}
 
   __device__ __forceinline__ void clear() const { exchange_.clear(); }
   __device__ __forceinline__ void start() const { exchange_.start(); }
@@ -43,16 +44,21 @@ class AllGradients {
     if constexpr (!kShape.grid) __syncthreads();
   }
 
-  // What those of the turn before give, in warps that finish; with `meanwhile()` once the tensor cores have
+  // What those of the turn before give, in warps that finish the phase; with `meanwhile()` once the tensor cores have
   // begun.
   template <typename Meanwhile>
-  __device__ __forceinline__ void receive(int turn, float (&grad_h)[kElements],
-                                          const Meanwhile& meanwhile) const {
+  __device__ __forceinline__ void receive(int turn, int phase, float (&grad_h)[kElements],
+                                          const Meanwhile& meanwhile) {
     typename Weights::Sums products = {};
+    const auto operands = exchange_.operands(turn - 1) + phase * kRowTiles * kShape.tile_bytes();
     if constexpr (!kShape.grid) {
-      weights_.multiply(products, exchange_.operands(turn - 1), meanwhile);
+      weights_.multiply(products, operands, meanwhile);
     } else if (turn > 0) {  // before that there are no zeros to be read
-      weights_.multiply(products, exchange_.operands(turn - 1));
+      if constexpr (kShape.loads_ahead()) {
+        weights_.multiply_loaded(products, operands, loaded_);
+      } else {
+        weights_.multiply(products, operands);
+      }
     }
     float sums[kRowTiles][1][kElements];
 #pragma unroll
@@ -69,16 +75,28 @@ class AllGradients {
         for (int g = 1; g < kGates; ++g) sums[n][0][e] += of_gate(g);
       }
     }
-    group_sum_(turn, sums);
+    group_sum_(turn, phase, sums);
+    if constexpr (kShape.loads_ahead()) load_after(turn, phase);
 #pragma unroll
     for (int e = 0; e < kElements; ++e) grad_h[e] = sums[0][0][e];
   }
 
  private:
+  // What the next phase begins with, so that it is on its way while this one is finished.
+  __device__ __forceinline__ void load_after(int turn, int phase) {
+    const bool last = phase + 1 == kShape.phases;
+    if (turn == (last ? steps_ : 0)) return;
+    weights_.load_ahead(exchange_.operands(last ? turn : turn - 1) +
+                            (last ? 0 : phase + 1) * kRowTiles * kShape.tile_bytes(),
+                        loaded_);
+  }
+
   Exchange<Shape, kGates> exchange_;
   Weights weights_;
   GroupSum<Shape, 1> group_sum_;
   bool upper_;
+  int steps_;
+  typename Weights::Loaded loaded_;  // with phases
 };
 
 // Note [Parts of sums]
@@ -106,7 +124,9 @@ class PartGradients {
                                           kGroups * kGates,
                                           1,
                                           Shape::kShape.rows,
+                                          1,
                                           Shape::kShape.shared_tiles,
+                                          0,
                                           Shape::kShape.bytes,
                                           false};
   };
@@ -123,11 +143,11 @@ class PartGradients {
   static constexpr int kBytes = kWeights + kShape.weight_bytes(kOutputs);
 
   template <typename Load>
-  __device__ __forceinline__ PartGradients(const Lane<Shape>& lane, const ExchangePlace& place,
+  __device__ __forceinline__ PartGradients(const Lane<Shape>& lane, const ExchangePlace& place, int,
                                            const Load& load)
       : exchange_(lane, place),
         first_(keep(threadIdx.x / 32 * kOutputs)),
-        weights_(own_lane(), place.shared + kWeights, [&](int output, int unit, int k) {
+        weights_(own_lane(), place.shared + kWeights, nullptr, [&](int output, int unit, int k) {
           const int tile = k / SequenceShape::kUnits, group = tile % kGroups;
           return load(
               tile / kGroups, (first_ + output) * SequenceShape::kUnits + unit,
@@ -182,7 +202,7 @@ class PartGradients {
   }
 
   template <typename Meanwhile>
-  __device__ __forceinline__ void receive(int turn, float (&grad_h)[kElements],
+  __device__ __forceinline__ void receive(int turn, int, float (&grad_h)[kElements],
                                           const Meanwhile&) const {
 #pragma unroll
     for (int e = 0; e < kElements; ++e) grad_h[e] = 0;

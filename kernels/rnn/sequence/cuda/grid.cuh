@@ -11,6 +11,16 @@
 // needs some other block's part of the step between, which came of all parts of the step before. So sums
 // have two copies, and two barriers.
 // Blocks wait for each other: the launch is cooperative, which makes sure that all of them run.
+//
+// Note [Phases]
+// While a step's operand is on its way through memory, a block has nothing to multiply. With many rows, a step
+// therefore has two phases, each for half of the rows: one is computed while the other one's operand is on its way.
+// Each phase has its own warps that finish it. All warps meet at the barrier of a phase, where the sums of the
+// other phase have been read, so that each phase needs one copy of its sums.
+//
+// Note [Streamed weights]
+// Weights for which a block has no room are in memory, too, in practice in the second level of the cache. Each
+// warp writes its own there when the kernel starts, and reads them at each step, a tile ahead of its products.
 #pragma once
 
 #include "rnn/sequence/cuda/lanes.cuh"
@@ -61,10 +71,11 @@ __device__ __forceinline__ bool is_missing(const Words<kWords>& w) {
   return most == kNothing;
 }
 
-// Where an exchange takes place: shared memory and barriers there, and of a grid the memory of step 0.
+// Where an exchange takes place: shared memory and barriers there, and of a grid the memory of step 0; and memory for
+// the block's streamed weights.
 struct ExchangePlace {
   uint32_t shared, barriers;
-  char* memory;
+  char *memory, *streamed;
 };
 
 // Has the interface of ClusterExchange, and little to do.

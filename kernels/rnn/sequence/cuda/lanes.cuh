@@ -42,6 +42,9 @@ struct Lane {
   __device__ __forceinline__ bool finishes() const {
     return kAllFinish || split < kShape.finishers();
   }
+  __device__ __forceinline__ bool finishes(int phase) const {
+    return kShape.phases == 1 ? finishes() : split / kShape.phase_tiles() == phase;
+  }
   // Of element e of the sums.
   __device__ __forceinline__ int unit_of(int e) const {
     const int g = lane / 4, c = lane % 4, half = kFourRows ? c / 2 : e / 2;

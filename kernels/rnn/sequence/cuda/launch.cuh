@@ -56,7 +56,7 @@ cudaError_t launch_grid(void (*kernel)(Args), int shared_bytes, int arrays, cons
   if (error != cudaSuccess) return error;
   if (at_once < kShape.blocks) return cudaErrorNotSupported;
   error = cudaMemsetAsync(args.workspace, 0xff,
-                          kShape.workspace_bytes(args.steps, args.batch_size, arrays), stream);
+                          kShape.operands_bytes(args.steps, args.batch_size, arrays), stream);
   if (error != cudaSuccess) return error;
   const int64_t sets = ceil_div(args.batch_size, kShape.rows);
   cudaLaunchAttribute cooperative{};

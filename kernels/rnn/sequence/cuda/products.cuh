@@ -53,7 +53,8 @@ template <typename Shape, typename scalar_t, int kGates, int kOperands>
 class WarpWeights {
   static constexpr SequenceShape kShape = Shape::kShape;
   static constexpr int kTiles = kShape.tiles_of_warp(), kShared = kShape.shared_tiles;
-  static constexpr int kInRegisters = kTiles - kShared, kRowTiles = kShape.row_tiles();
+  static constexpr int kStreamed = kShape.streamed_tiles, kRowTiles = kShape.phase_tiles();
+  static constexpr int kInRegisters = kShape.register_tiles();
   static constexpr int kTileBytes = kShape.tile_bytes();
   static constexpr int kOperandBytes = kShape.operand_bytes(1);
   static constexpr int kWeightBytes = sizeof(Words<2 * kShape.bytes>) * 32;  // of a tile
@@ -78,11 +79,13 @@ class WarpWeights {
   // load(gate, unit, k) gives a lane's weights: of `unit` from k on two, of unit + 2 as many, and both of
   // k + 2.
   template <typename Load>
-  __device__ __forceinline__ WarpWeights(const Lane<Shape>& lane, uint32_t shared, const Load& load)
-      : shared_(keep(shared + threadIdx.x / 32 * kShared * kGates * kWeightBytes + lane.lane * 16)),
+  __device__ __forceinline__ WarpWeights(const Lane<Shape>& lane, uint32_t shared, char* streamed,
+                                         const Load& load)
+      : streamed_(streamed + threadIdx.x / 32 * kStreamed * kGates * kWeightBytes + lane.lane * 16),
+        shared_(keep(shared + threadIdx.x / 32 * kShared * kGates * kWeightBytes + lane.lane * 16)),
         first_row_tile_(lane.split % kRowTiles),
         tiles_(keep(min(kShape.tiles() - lane.split * kTiles, kTiles))),
-        operand_(keep(lane.split * kTiles * kRowTiles * kTileBytes + lane.tile_offset())) {
+        operand_(keep(lane.split * kTiles * kShape.row_tiles() * kTileBytes + lane.tile_offset())) {
     const int row = lane.lane / 4, unit = lane.unit + 4 * (row / 2) + row % 2;
     const auto load_at = [&](int j, int gate) -> Tile {
       const int k = (lane.split * kTiles + j) * SequenceShape::kUnits + lane.lane % 4 * 4;
@@ -91,24 +94,29 @@ class WarpWeights {
     float scale = 1;
     if constexpr (kFloats) {
       uint32_t magnitude = 0;
-      for_constants<kTiles>([&](auto j) {
+#pragma unroll 1
+      for (int j = 0; j < kTiles; ++j) {
 #pragma unroll
         for (int gate = 0; gate < kGates; ++gate) {
-          const Tile tile = load_at(decltype(j)::value, gate);
+          const Tile tile = load_at(j, gate);
 #pragma unroll
           for (int i = 0; i < 8; ++i) magnitude = max(magnitude, magnitude_of(tile.value[i]));
         }
-      });
+      }
       const HalfScale of_all = scale_of_tile(magnitude);
       scale = of_all.scale;
       inverse_ = of_all.inverse;
     }
-    for_constants<kTiles>([&](auto j_) {
+    const auto operand_of = [&](int j, int gate) {
+      const Tile tile = load_at(j, gate);
+      if constexpr (kFloats) return in_halves(tile, scale);
+      return tile;
+    };
+    for_constants<kInRegisters + kShared>([&](auto j_) {
       constexpr int j = decltype(j_)::value;
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) {
-        Tile tile = load_at(j, gate);
-        if constexpr (kFloats) tile = in_halves(tile, scale);
+        const Tile tile = operand_of(j, gate);
         if constexpr (j < kInRegisters) {
           registers_[j][gate] = tile;
         } else {
@@ -116,41 +124,37 @@ class WarpWeights {
         }
       }
     });
+#pragma unroll 1
+    for (int i = 0; i < kStreamed * kGates; ++i) {
+      const int j = kInRegisters + kShared + i / kGates;
+      store_tile(streamed_ + i * kWeightBytes, operand_of(j, i % kGates));
+    }
+  }
+
+  // What has been loaded of B: a chunk, and the next one.
+  struct Loaded {
+    Part b[2][kChunk][kOperands][kRowTiles];
+  };
+  // Begins to load what multiply() begins with.
+  __device__ __forceinline__ void load_ahead(Place operands, Loaded& loaded) const {
+    load<0, kTiles>(0, operands, loaded);
   }
 
   // Adds the products with the operand at `operands`, of tiles from kFirst to kLast.
   template <int kFirst = 0, int kLast = kTiles>
   __device__ __forceinline__ void multiply(Sums& sums, Place operands) const {
+    Loaded loaded;
+    load<kFirst, kLast>(0, operands, loaded);
+    multiply_loaded<kFirst, kLast>(sums, operands, loaded);
+  }
+  // After load_ahead().
+  template <int kFirst = 0, int kLast = kTiles>
+  __device__ __forceinline__ void multiply_loaded(Sums& sums, Place operands,
+                                                  Loaded& loaded) const {
     constexpr int kChunks = (kLast - kFirst + kChunk - 1) / kChunk;
-    Part b[2][kChunk][kOperands][kRowTiles];
     Operand operand[2][kChunk][kOperands][kRowTiles];
-    // Calls function(part, where it is) for the parts of a chunk that there are.
-    const auto for_parts = [&](int chunk, const auto& function) {
-#pragma unroll
-      for (int i = 0; i < kChunk; ++i) {
-        const int j = kFirst + chunk * kChunk + i;
-        if (j >= kLast) continue;
-        const int tile = in_order(j);
-        if (!has_tile(tile)) continue;
-#pragma unroll
-        for (int o = 0; o < kOperands; ++o) {
-#pragma unroll
-          for (int n = 0; n < kRowTiles; ++n) {
-            const int at = (tile * kRowTiles + (n ^ first_row_tile_)) * kTileBytes;
-            function(b[chunk % 2][i][o][n], operands + operand_ + o * kOperandBytes + at);
-          }
-        }
-      }
-    };
-    const auto load_chunk = [&](int chunk) {
-      for_parts(chunk, [&](Part& part, Place from) {
-        if constexpr (kShape.grid) {
-          load_sent(from, part);
-        } else {
-          part = load_shared<kShape.bytes>(from);
-        }
-      });
-    };
+    auto& b = loaded.b;
+    const auto load_chunk = [&](int chunk) { load<kFirst, kLast>(chunk, operands, loaded); };
     // Until all of a chunk has been sent; what is missing of the next one is asked for again by the way.
     const auto wait_for_chunk = [&](auto chunk_) {
       constexpr int chunk = decltype(chunk_)::value;
@@ -159,10 +163,11 @@ class WarpWeights {
       };
       for (;;) {
         bool missing = false;
-        for_parts(chunk, [&](const Part& part, Place) { missing |= is_missing(part); });
+        for_parts<kFirst, kLast>(chunk, operands, loaded,
+                                 [&](const Part& part, Place) { missing |= is_missing(part); });
         if (!__any_sync(~0u, missing)) return;
-        for_parts(chunk, again);
-        if (chunk + 1 < kChunks) for_parts(chunk + 1, again);
+        for_parts<kFirst, kLast>(chunk, operands, loaded, again);
+        if (chunk + 1 < kChunks) for_parts<kFirst, kLast>(chunk + 1, operands, loaded, again);
       }
     };
     Tile from_shared[2][kGates];
@@ -173,6 +178,15 @@ class WarpWeights {
       }
     };
     if (shared_before(kFirst) < shared_before(kLast)) load_weights(shared_before(kFirst));
+    Tile streamed[kGates];
+    const auto load_streamed = [&](int j) {
+      if (j >= streamed_before(kLast)) return;
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) {
+        streamed[gate] = load_tile(streamed_ + (j * kGates + gate) * kWeightBytes);
+      }
+    };
+    load_streamed(streamed_before(kFirst));
     const auto prepare_tile = [&](int chunk, int i) {
 #pragma unroll
       for (int o = 0; o < kOperands; ++o) {
@@ -192,7 +206,6 @@ class WarpWeights {
         if (kFirst + chunk * kChunk + i < kLast) prepare_tile(chunk, i);
       }
     };
-    load_chunk(0);
     if constexpr (!kShape.grid) prepare_chunk(0);
     for_constants<kChunks>([&](auto chunk_) {
       constexpr int chunk = decltype(chunk_)::value;
@@ -211,10 +224,12 @@ class WarpWeights {
 #pragma unroll
           for (int n = 0; n < kRowTiles; ++n) {
             const auto& part = operand[chunk % 2][i][kOperands > 1 ? gate : 0][n];
-            if (is_shared(j)) {
+            if (is_streamed(j)) {
+              add_product<scalar_t>(sums[n][gate], streamed[gate], part);
+            } else if (is_shared(j)) {
               add_product<scalar_t>(sums[n][gate], from_shared[shared_before(j) % 2][gate], part);
             } else {
-              const auto& held = registers_[is_shared(j) ? 0 : in_order(j)][gate];
+              const auto& held = registers_[in_order(j) < kInRegisters ? in_order(j) : 0][gate];
               add_product<scalar_t>(sums[n][gate], held, part);
             }
           }
@@ -223,6 +238,7 @@ class WarpWeights {
             prepare_chunk(chunk + 1);
           }
         }
+        if (is_streamed(j)) load_streamed(streamed_before(j) + 1);
       }
     });
   }
@@ -237,13 +253,52 @@ class WarpWeights {
   }
 
  private:
-  // Those in shared memory stand between the others, in whose time they are loaded.
-  static constexpr __device__ int shared_before(int j) { return j * kShared / kTiles; }
+  // Calls function(part, where it is) for the parts of a chunk that there are.
+  template <int kFirst, int kLast, typename Function>
+  __device__ __forceinline__ void for_parts(int chunk, Place operands, Loaded& loaded,
+                                            const Function& function) const {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      const int j = kFirst + chunk * kChunk + i;
+      if (j >= kLast) continue;
+      const int tile = in_order(j);
+      if (!has_tile(tile)) continue;
+#pragma unroll
+      for (int o = 0; o < kOperands; ++o) {
+#pragma unroll
+        for (int n = 0; n < kRowTiles; ++n) {
+          const int at = (tile * kShape.row_tiles() + (n ^ first_row_tile_)) * kTileBytes;
+          function(loaded.b[chunk % 2][i][o][n], operands + operand_ + o * kOperandBytes + at);
+        }
+      }
+    }
+  }
+  template <int kFirst, int kLast>
+  __device__ __forceinline__ void load(int chunk, Place operands, Loaded& loaded) const {
+    for_parts<kFirst, kLast>(chunk, operands, loaded, [&](Part& part, Place from) {
+      if constexpr (kShape.grid) {
+        load_sent(from, part);
+      } else {
+        part = load_shared<kShape.bytes>(from);
+      }
+    });
+  }
+
+  // Those in memory, and of the rest those in shared memory, stand between the others, in whose time they are loaded.
+  static constexpr __device__ int streamed_before(int j) { return j * kStreamed / kTiles; }
+  static constexpr __device__ bool is_streamed(int j) {
+    return streamed_before(j + 1) > streamed_before(j);
+  }
+  static constexpr __device__ int shared_before(int j) {
+    return (j - streamed_before(j)) * kShared / (kTiles - kStreamed);
+  }
   static constexpr __device__ bool is_shared(int j) {
     return shared_before(j + 1) > shared_before(j);
   }
   static constexpr __device__ int in_order(int j) {
-    return is_shared(j) ? kInRegisters + shared_before(j) : j - shared_before(j);
+    return is_streamed(j) ? kInRegisters + kShared + streamed_before(j)
+           : is_shared(j) ? kInRegisters + shared_before(j)
+                          : j - shared_before(j) - streamed_before(j);
   }
 
   // Memory has nothing beyond the last tile, which nobody sends; shared memory has zeros.
@@ -251,19 +306,31 @@ class WarpWeights {
     return !kShape.grid || kShape.padded_tiles() == kShape.tiles() || tile < tiles_;
   }
 
-  // Sixteen bytes a lane at a time.
-  static __device__ __forceinline__ void store_tile(uint32_t address, const Tile& tile) {
+  // Sixteen bytes a lane at a time, in shared memory or in memory.
+  template <typename Address>
+  static __device__ __forceinline__ void store_tile(Address address, const Tile& tile) {
 #pragma unroll
     for (int i = 0; i < kShape.bytes / 2; ++i) {
-      const auto* four = tile.value + 4 * i;
-      store_shared(address + i * 512, Words<4>{four[0], four[1], four[2], four[3]});
+      const auto* from = tile.value + 4 * i;
+      const Words<4> four{from[0], from[1], from[2], from[3]};
+      if constexpr (std::is_pointer_v<Address>) {
+        store_words(address + i * 512, four);
+      } else {
+        store_shared(address + i * 512, four);
+      }
     }
   }
-  static __device__ __forceinline__ Tile load_tile(uint32_t address) {
+  template <typename Address>
+  static __device__ __forceinline__ Tile load_tile(Address address) {
     Tile tile;
 #pragma unroll
     for (int i = 0; i < kShape.bytes / 2; ++i) {
-      const auto four = load_shared<4>(address + i * 512);
+      Words<4> four;
+      if constexpr (std::is_pointer_v<Address>) {
+        load_sent(address + i * 512, four);
+      } else {
+        four = load_shared<4>(address + i * 512);
+      }
 #pragma unroll
       for (int k = 0; k < 4; ++k) tile.value[4 * i + k] = four.value[k];
     }
@@ -271,6 +338,7 @@ class WarpWeights {
   }
 
   Tile registers_[kInRegisters > 0 ? kInRegisters : 1][kGates];
+  char* streamed_;
   uint32_t shared_;
   int first_row_tile_;
   int tiles_;  // that there are of this warp's
@@ -284,26 +352,27 @@ template <typename Shape, int kSums>
 class GroupSum {
   static constexpr SequenceShape kShape = Shape::kShape;
   static constexpr int kElements = kShape.elements(), kOthers = kShape.splits - 1;
-  static constexpr int kBytes = kSums * kElements * 128;
+  static constexpr int kBytes = kSums * kElements * 128, kRowTiles = kShape.phase_tiles();
 
  public:
   __device__ __forceinline__ GroupSum(const Lane<Shape>& lane, uint32_t shared)
       : lane_(lane),
-        shared_(keep(shared + lane.group * kShape.finishers() * kOthers * kBytes +
+        shared_(keep(shared + lane.group * kRowTiles * kOthers * kBytes +
                      lane.lane * kElements * 4)) {}
 
   // values[n] are those of the warp's tile of rows n, counted as WarpWeights does.
   __device__ __forceinline__ void operator()(
-      int step, float (&values)[kShape.row_tiles()][kSums][kElements]) const {
+      int step, int phase, float (&values)[kRowTiles][kSums][kElements]) const {
     if constexpr (kOthers > 0) {
-      const int copy = step % kShape.sum_copies();
+      const int copy = (kShape.phases > 1 ? phase : step) % kShape.sum_copies();
       const uint32_t shared = shared_ + copy * kShape.sum_bytes(kSums) / kShape.sum_copies();
 #pragma unroll
-      for (int n = 0; n < kShape.row_tiles(); ++n) {
-        const int finisher = n ^ (lane_.split % kShape.row_tiles());
+      for (int n = 0; n < kRowTiles; ++n) {
+        const int row_tile = n ^ (lane_.split % kRowTiles);
+        const int finisher = phase * kRowTiles + row_tile;
         if (finisher == lane_.split) continue;
         const int slot = lane_.split < finisher ? lane_.split : lane_.split - 1;
-        const uint32_t to = shared + (finisher * kOthers + slot) * kBytes;
+        const uint32_t to = shared + (row_tile * kOthers + slot) * kBytes;
 #pragma unroll
         for (int i = 0; i < kSums; ++i) {
           Words<kElements> w;
@@ -314,17 +383,17 @@ class GroupSum {
       }
       constexpr int kThreads = 32 * kShape.splits;
       const int barrier = 1 + copy * kShape.groups + lane_.group;
-      if (lane_.finishes()) {
+      if (kShape.phases > 1 || lane_.finishes()) {
         asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
       } else {
         asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
-        return;
       }
+      if (!lane_.finishes(phase)) return;
 #pragma unroll
       for (int k = 0; k < kOthers; ++k) {
 #pragma unroll
         for (int i = 0; i < kSums; ++i) {
-          const auto w = load_shared<kElements>(shared + (lane_.split * kOthers + k) * kBytes +
+          const auto w = load_shared<kElements>(shared + (lane_.split % kRowTiles * kOthers + k) * kBytes +
                                                 i * kElements * 128);
 #pragma unroll
           for (int e = 0; e < kElements; ++e) values[0][i][e] += __uint_as_float(w.value[e]);

@@ -17,13 +17,15 @@
 namespace lltm_jit {
 
 struct SequenceShape {
-  int blocks;        // of a set
-  int groups;        // of a block
-  int splits;        // of k: the warps of a group
-  int rows;          // of the batch, that a set has: 4, 8, 16 or 32
-  int shared_tiles;  // of a warp's weights, each 16 of k, that are in shared memory
-  int bytes;         // of an element: 2 or 4
-  bool grid;         // Note [The whole grid]; or the set is a cluster
+  int blocks;          // of a set
+  int groups;          // of a block
+  int splits;          // of k: the warps of a group
+  int rows;            // of the batch, that a set has: 4, 8, 16, 32 or 64
+  int phases;          // of a step, each for as many of the rows, Note [Phases]
+  int shared_tiles;    // of a warp's weights, each 16 of k, that are in shared memory
+  int streamed_tiles;  // and that are in memory, Note [Streamed weights]
+  int bytes;           // of an element: 2 or 4
+  bool grid;           // Note [The whole grid]; or the set is a cluster
 
   static constexpr int kUnits = 16;  // of a group, and of a tile of k
   static constexpr int kStages = 4;  // of what is read ahead of its step
@@ -33,12 +35,15 @@ struct SequenceShape {
     return (tiles() + splits - 1) / splits;
   }
   LLTM_JIT_HOST_DEVICE constexpr int register_tiles() const {
-    return tiles_of_warp() - shared_tiles;
+    return tiles_of_warp() - shared_tiles - streamed_tiles;
   }
   LLTM_JIT_HOST_DEVICE constexpr int padded_tiles() const { return tiles_of_warp() * splits; }
   LLTM_JIT_HOST_DEVICE constexpr int row_tiles() const {
     return rows > 8 ? rows / 8 : 1;
   }  // columns of B: tiles of 8
+  LLTM_JIT_HOST_DEVICE constexpr int phase_tiles() const { return row_tiles() / phases; }
+  // Whether a phase begins to load what the next one needs, which pays where products take long.
+  LLTM_JIT_HOST_DEVICE constexpr bool loads_ahead() const { return phases > 1 && bytes == 4; }
   // Warps of a group that finish, a tile of rows each.
   LLTM_JIT_HOST_DEVICE constexpr int finishers() const { return row_tiles(); }
   // Whether others bring what these read, backward in a cluster.
@@ -61,12 +66,16 @@ struct SequenceShape {
   }
   // Of a grid: the tiles of k that a warp reads at once, of so many words a lane.
   LLTM_JIT_HOST_DEVICE constexpr int chunk_tiles(int arrays) const {
-    const int words = arrays * row_tiles() * bytes, most = arrays > 1 ? 32 : 16;
+    const int words = arrays * phase_tiles() * bytes, most = arrays > 1 ? 32 : 16;
     return words < most ? most / words : 1;
   }
-  // Memory of a grid: each step's operand.
-  constexpr int64_t workspace_bytes(int64_t steps, int64_t batch_size, int arrays) const {
+  // Memory of a grid: each step's operand; and of a block, its streamed weights.
+  LLTM_JIT_HOST_DEVICE constexpr int64_t operands_bytes(int64_t steps, int64_t batch_size,
+                                                        int arrays) const {
     return (batch_size + rows - 1) / rows * steps * operand_bytes(arrays);
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int streamed_bytes(int gates) const {
+    return warps() * streamed_tiles * tile_of_weights_bytes(gates);
   }
 
   // Shared memory, in bytes: copies of the operand; `sums` per element of h that the warps of a group add;
@@ -76,10 +85,13 @@ struct SequenceShape {
   }
   LLTM_JIT_HOST_DEVICE constexpr int sum_copies() const { return grid ? 2 : 1; }
   LLTM_JIT_HOST_DEVICE constexpr int sum_bytes(int sums) const {
-    return sum_copies() * groups * finishers() * (splits - 1) * sums * elements() * 128;
+    return sum_copies() * groups * phase_tiles() * (splits - 1) * sums * elements() * 128;
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int tile_of_weights_bytes(int gates) const {
+    return gates * kUnits * kUnits * bytes;
   }
   LLTM_JIT_HOST_DEVICE constexpr int weight_bytes(int gates) const {
-    return warps() * shared_tiles * gates * kUnits * kUnits * bytes;
+    return warps() * shared_tiles * tile_of_weights_bytes(gates);
   }
   LLTM_JIT_HOST_DEVICE constexpr int ring_bytes(int packs, int floats) const {
     return groups * finishers() * kStages * (packs * words() + floats) * 128;
