@@ -222,16 +222,15 @@ bool forward_in_one_launch(const SequenceForwardArgs& args, const SequenceShape&
                       int, bool, bool, bool>
       table;
   const bool saves = args.saved_gates.data, controls = args.control;
-  auto* launch =
-      table.get({cell.kernel, cell.type, args.type, shape.blocks, shape.groups, shape.splits,
-                 shape.rows, shape.phases, shape.shared_tiles, shape.streamed_tiles, shape.grid,
-                 saves, controls},
-                [&] {
-                  auto request = shape_request(cell, args, shape, "_forward", "sequence_forward");
-                  request.constants.emplace_back("SAVES", saves ? "1" : "0");
-                  request.constants.emplace_back("CONTROLS", controls ? "1" : "0");
-                  return request;
-                });
+  auto* launch = table.get(
+      {cell.kernel, cell.type, args.type, shape.blocks, shape.groups, shape.splits, shape.rows,
+       shape.phases, shape.shared_tiles, shape.streamed_tiles, shape.grid, saves, controls},
+      [&] {
+        auto request = shape_request(cell, args, shape, "_forward", "sequence_forward");
+        request.constants.emplace_back("SAVES", saves ? "1" : "0");
+        request.constants.emplace_back("CONTROLS", controls ? "1" : "0");
+        return request;
+      });
   return has_run(launch ? launch(args, stream) : cudaErrorNotSupported);
 }
 
@@ -243,15 +242,14 @@ bool backward_in_one_launch(const SequenceBackwardArgs& args, const SequenceShap
                       int, bool, bool>
       table;
   const bool controls = args.control;
-  auto* launch = table.get({cell.kernel, cell.type, args.type, shape.blocks, shape.groups,
-                            shape.splits, shape.rows, shape.phases, shape.shared_tiles,
-                            shape.streamed_tiles, shape.grid, controls},
-                           [&] {
-                             auto request =
-                                 shape_request(cell, args, shape, "_backward", "sequence_backward");
-                             request.constants.emplace_back("CONTROLS", controls ? "1" : "0");
-                             return request;
-                           });
+  auto* launch = table.get(
+      {cell.kernel, cell.type, args.type, shape.blocks, shape.groups, shape.splits, shape.rows,
+       shape.phases, shape.shared_tiles, shape.streamed_tiles, shape.grid, controls},
+      [&] {
+        auto request = shape_request(cell, args, shape, "_backward", "sequence_backward");
+        request.constants.emplace_back("CONTROLS", controls ? "1" : "0");
+        return request;
+      });
   return has_run(launch ? launch(args, stream) : cudaErrorNotSupported);
 }
 

@@ -25,7 +25,8 @@ constexpr double kSplit = 20;  // for each other warp of a group, and twice in f
 // h and of the gradients of gates, more of which are on their way at once.
 constexpr double kMemory = 1100, kMemoryBytes = 27, kMemoryBytesOfGates = 48;
 constexpr double kFloatDerivativeInGrid = 450;
-constexpr double kStreamedBytes = 60, kStreamedBytesBackward = 10;  // a cycle, Note [Streamed weights]
+constexpr double kStreamedBytes = 60,
+                 kStreamedBytesBackward = 10;  // a cycle, Note [Streamed weights]
 // A phase's loads of what has arrived while another one was computed, and for each tile of rows.
 constexpr double kPhase = 500, kPhaseTile = 300, kFloatDerivativeTile = 350;
 // One block: its barrier, for each warp; warps that share k have the less of a quarter of an SM.
@@ -80,7 +81,8 @@ int registers_beside(const SequenceSizes& sizes, SequencePass pass, const Sequen
   const int streamed = shape.streamed_tiles > 0 ? 2 * shape.bytes * sizes.gates : 0;
   const int others = apart + of_operand + streamed + 2 * sizes.parameters;
   if (pass == SequencePass::Forward) {
-    const int of_b = !floats ? 0 : shape.rows == 4 ? 4 : 7 * sizes.gates * row_tiles;
+    const int of_sum = shape.streamed_tiles > 0 ? 6 : 7;
+    const int of_b = !floats ? 0 : shape.rows == 4 ? 4 : of_sum * sizes.gates * row_tiles;
     return 37 + (4 * sizes.gates + 2) * row_tiles + sizes.gates * elements + of_b + others;
   }
   const int of_derivative = elements * sizes.states * (sizes.gates + sizes.states - 1);
@@ -138,10 +140,10 @@ double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceSh
                          : shape.grid && pass == SequencePass::Forward ? kFloatInGrid
                                                                        : kFloatProduct;
   const double products = of_warp.tiles * std::max(product * warps * sums, kProductLatency);
-  const double weights = shape.weight_bytes(of_warp.sums) / kSharedBytes +
-                         shape.streamed_bytes(of_warp.sums) /
-                             (pass == SequencePass::Forward ? kStreamedBytes
-                                                            : kStreamedBytesBackward);
+  const double weights =
+      shape.weight_bytes(of_warp.sums) / kSharedBytes +
+      shape.streamed_bytes(of_warp.sums) /
+          (pass == SequencePass::Forward ? kStreamedBytes : kStreamedBytesBackward);
   const double split = shape.blocks == 1          ? kSplitOfBlock
                        : sends_parts(pass, shape) ? 0
                                                   : kSplit * shape.phase_tiles() * shape.bytes / 2;
@@ -214,21 +216,18 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePas
     }
   }
   // Of a grid's blocks each has one group, so that no two of its warps read the same. Clusters are quicker where
-  // they hold the weights, but in float with more than one group a block. Of 32 rows, floats' derivatives leave no
-  // registers.
+  // they hold the weights, but in float with more than one group a block. Floats' derivatives leave no registers for
+  // 32 rows of a phase, and take too long for phases of 8.
   const bool floats = sizes.type == ElementType::Float;
-  const int fewest_groups = floats ? 17 : 33;
-  const int most_rows = floats && pass == SequencePass::Backward ? 16 : 32;  // of a phase
-  for (const int rows : {4, 8, 16, 32, 64}) {
-    if (!gpu.grids || gpu.architecture < 90 || groups < fewest_groups || groups > gpu.sms ||
-        rows > 2 * most_rows) {
-      break;
-    }
-    for (int splits = 1; splits <= kMostWarps; ++splits) {
-      for (const int phases : {1, 2}) {
-        if (rows / phases <= most_rows && (phases == 1 || rows >= 8 * phases)) {
-          consider({groups, 1, splits, rows, phases, 0, 0, bytes, true});
-        }
+  const bool derives_floats = floats && pass == SequencePass::Backward;
+  const int fewest_groups = floats ? 17 : 33, most_rows = derives_floats ? 16 : 32;
+  const bool may_be_grid = gpu.grids && gpu.architecture >= 90 && groups >= fewest_groups;
+  for (const int phases : {1, 2}) {
+    const int fewest_rows = phases == 1 ? 4 : derives_floats ? 16 : 8;
+    for (const int rows : {4, 8, 16, 32}) {
+      if (!may_be_grid || groups > gpu.sms || rows < fewest_rows || rows > most_rows) continue;
+      for (int splits = 1; splits <= kMostWarps; ++splits) {
+        consider({groups, 1, splits, phases * rows, phases, 0, 0, bytes, true});
       }
     }
   }

@@ -14,9 +14,8 @@ using namespace lltm_jit;  // what a cell's header may use without a word
 
 namespace lltm_jit {
 struct VariantShape {
-  static constexpr SequenceShape kShape{BLOCKS, GROUPS,       SPLITS,         ROWS,
-                                        PHASES, SHARED_TILES, STREAMED_TILES, sizeof(ELEMENT),
-                                        GRID};
+  static constexpr SequenceShape kShape{BLOCKS,       GROUPS,         SPLITS,          ROWS, PHASES,
+                                        SHARED_TILES, STREAMED_TILES, sizeof(ELEMENT), GRID};
 };
 }  // namespace lltm_jit
 

@@ -220,6 +220,7 @@ class ForwardThread {
       read_inputs(step);
       arrange_inputs();
     }
+    if constexpr (kPhases > 1) begin_step(step);
 #pragma unroll 1
     for (int phase = 0; phase < kPhases; ++phase) run_phase(step, phase);
     controls_.advance();
@@ -232,9 +233,8 @@ class ForwardThread {
   __device__ __forceinline__ void run_phase(int step, int phase) {
     typename Weights::Sums all;
     start_sums(phase, all);
-    if (phase == 0) controls_.read_ahead(step);
     const auto operands = operands_of(step, phase);
-    if (kCluster && phase == 0) save_cells();
+    if constexpr (kPhases == 1) begin_step(step);
     if constexpr (kShape.loads_ahead()) {
       weights_.multiply_loaded(all, operands, loaded_);
     } else if constexpr (kCluster) {
@@ -269,6 +269,11 @@ class ForwardThread {
       if (kCluster && step > 0 && threadIdx.x == 0) exchange_.expect(step - 1);
       if constexpr (kCluster) write_outputs();
     }
+  }
+
+  __device__ __forceinline__ void begin_step(int step) {
+    controls_.read_ahead(step);
+    if constexpr (kCluster) save_cells();
   }
 
   __device__ __forceinline__ auto operands_of(int step, int phase) const {

@@ -120,14 +120,8 @@ class PartGradients {
   // As WarpWeights sees it: k are the gates of the block's own units, and what it calls gates are tiles
   // of all hidden units, some for each warp.
   struct OwnShape {
-    static constexpr SequenceShape kShape{1,
-                                          kGroups * kGates,
-                                          1,
-                                          Shape::kShape.rows,
-                                          1,
-                                          Shape::kShape.shared_tiles,
-                                          0,
-                                          Shape::kShape.bytes,
+    static constexpr SequenceShape kShape{1,    kGroups * kGates,           1, Shape::kShape.rows,
+                                          1,    Shape::kShape.shared_tiles, 0, Shape::kShape.bytes,
                                           false};
   };
   using Weights = WarpWeights<OwnShape, scalar_t, kOutputs, 1>;

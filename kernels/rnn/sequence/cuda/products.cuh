@@ -357,12 +357,12 @@ class GroupSum {
  public:
   __device__ __forceinline__ GroupSum(const Lane<Shape>& lane, uint32_t shared)
       : lane_(lane),
-        shared_(keep(shared + lane.group * kRowTiles * kOthers * kBytes +
-                     lane.lane * kElements * 4)) {}
+        shared_(
+            keep(shared + lane.group * kRowTiles * kOthers * kBytes + lane.lane * kElements * 4)) {}
 
   // values[n] are those of the warp's tile of rows n, counted as WarpWeights does.
-  __device__ __forceinline__ void operator()(
-      int step, int phase, float (&values)[kRowTiles][kSums][kElements]) const {
+  __device__ __forceinline__ void operator()(int step, int phase,
+                                             float (&values)[kRowTiles][kSums][kElements]) const {
     if constexpr (kOthers > 0) {
       const int copy = (kShape.phases > 1 ? phase : step) % kShape.sum_copies();
       const uint32_t shared = shared_ + copy * kShape.sum_bytes(kSums) / kShape.sum_copies();
@@ -393,8 +393,8 @@ class GroupSum {
       for (int k = 0; k < kOthers; ++k) {
 #pragma unroll
         for (int i = 0; i < kSums; ++i) {
-          const auto w = load_shared<kElements>(shared + (lane_.split % kRowTiles * kOthers + k) * kBytes +
-                                                i * kElements * 128);
+          const auto w = load_shared<kElements>(
+              shared + (lane_.split % kRowTiles * kOthers + k) * kBytes + i * kElements * 128);
 #pragma unroll
           for (int e = 0; e < kElements; ++e) values[0][i][e] += __uint_as_float(w.value[e]);
         }
