@@ -58,9 +58,9 @@ def test_resets_and_lengths(cell, reverse, dtype, device):
     check(cell, inputs, reverse)
 
 
-# More than a cluster holds: the whole grid of an H100 or H200, in phases where there are many rows, and with
-# streamed weights where floats fill the chip; or step by step, where few rows of floats have a product of
-# their own.
+# More than a cluster holds: the whole grid of an H100 or H200, in phases where there are many rows,
+# and with streamed weights where floats fill the chip; or step by step, where few rows of floats
+# have a product of their own.
 @needs_gpu
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float], ids=str)
 @pytest.mark.parametrize(
