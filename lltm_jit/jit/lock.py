@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _in_process: dict[str, threading.RLock] = {}
 _NOBODY = 90.0  # seconds: longer than NFS may say that a new file is not there
+_INTRODUCTION = 0.5  # seconds in which a builder that has just begun writes who it is
 _FIRST_IS_LATE = 3.0  # seconds by which the processes of one job come here apart, at the most
 
 
@@ -103,12 +104,16 @@ def _wait_for(lock: BaseFileLock, owner: Path, say: Callable[[str], None]) -> No
     """Wait for a lock as long as there is a builder that identifies itself."""
     from filelock import Timeout  # not needed for a cached import
 
-    said, told = False, time.monotonic()
+    said, came = False, time.monotonic()
+    told = came
     while not lock.is_locked:
         cancel.check()
         with suppress(Timeout):
             lock.acquire(timeout=1 if said else 0, poll_interval=0.1)
             return
+        if not said and not owner.exists() and time.monotonic() < came + _INTRODUCTION:
+            time.sleep(0.02)
+            continue
         if not said:
             say(f"waiting for {_describe(owner)}")
             said = True
