@@ -5,6 +5,7 @@
 #include "rnn/sequence/cell.h"
 #include "rnn/sequence/cuda/exchange.cuh"
 #include "rnn/sequence/cuda/gate_float.cuh"
+#include "rnn/sequence/cuda/group_sum.cuh"
 #include "rnn/sequence/sequence.h"
 
 namespace lltm_jit {

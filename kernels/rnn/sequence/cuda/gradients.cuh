@@ -2,6 +2,7 @@
 #pragma once
 
 #include "rnn/sequence/cuda/exchange.cuh"
+#include "rnn/sequence/cuda/group_sum.cuh"
 
 namespace lltm_jit {
 

@@ -1,8 +1,8 @@
-// The products of the weights that a warp holds, and the sums of the warps of a group.
+// The products of the weights that a warp holds.
 #pragma once
 
 #include "rnn/sequence/cuda/grid.cuh"
-#include "rnn/sequence/cuda/halves.cuh"
+#include "rnn/sequence/cuda/tile_product.cuh"
 
 namespace lltm_jit {
 
@@ -14,38 +14,6 @@ __device__ __forceinline__ void for_constants(const Function& function) {
     function(std::integral_constant<int, kFirst>());
     for_constants<kCount, kFirst + 1>(function);
   }
-}
-
-// sums += a b, of 16 k. Volatile, so that it stays between the loads and stores of a step.
-template <typename scalar_t>
-__device__ __forceinline__ void add_product(float (&sums)[4], const Words<4>& a,
-                                            const Words<2>& b) {
-#define LLTM_JIT_MMA(type)                                                            \
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                 \
-               ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])           \
-               : "r"(a.value[0]), "r"(a.value[1]), "r"(a.value[2]), "r"(a.value[3]),  \
-                 "r"(b.value[0]), "r"(b.value[1]))
-  if constexpr (std::is_same_v<scalar_t, Half>) {
-    LLTM_JIT_MMA("f16");
-  } else {
-    LLTM_JIT_MMA("bf16");
-  }
-#undef LLTM_JIT_MMA
-}
-
-// Of floats, whose smaller products come first.
-template <typename scalar_t>
-__device__ __forceinline__ void add_product(float (&sums)[4], const Words<8>& a,
-                                            const FloatOperand& b) {
-  const Words<4> high{a.value[0], a.value[1], a.value[2], a.value[3]};
-  const Words<4> low{a.value[4], a.value[5], a.value[6], a.value[7]};
-  float part[4] = {};
-  add_product<Half>(part, low, b.high);
-  add_product<Half>(part, high, b.low);
-  add_product<Half>(part, high, b.high);
-#pragma unroll
-  for (int e = 0; e < 4; ++e) sums[e] = fmaf(part[e], b.inverse, sums[e]);
 }
 
 // A warp's weights, of its group and its part of k. kOperands: arrays of B, one for all gates, or one each.
@@ -344,67 +312,6 @@ class WarpWeights {
   int tiles_;  // that there are of this warp's
   uint32_t operand_;
   float inverse_ = 1;  // of the scale of floats
-};
-
-// Brings a group's sums together: kSums numbers for each element of h. Every warp of the group calls it;
-// `mine` of a warp that finishes has all of them then.
-template <typename Shape, int kSums>
-class GroupSum {
-  static constexpr SequenceShape kShape = Shape::kShape;
-  static constexpr int kElements = kShape.elements(), kOthers = kShape.splits - 1;
-  static constexpr int kBytes = kSums * kElements * 128, kRowTiles = kShape.phase_tiles();
-
- public:
-  __device__ __forceinline__ GroupSum(const Lane<Shape>& lane, uint32_t shared)
-      : lane_(lane),
-        shared_(
-            keep(shared + lane.group * kRowTiles * kOthers * kBytes + lane.lane * kElements * 4)) {}
-
-  // values[n] are those of the warp's tile of rows n, counted as WarpWeights does.
-  __device__ __forceinline__ void operator()(int step, int phase,
-                                             float (&values)[kRowTiles][kSums][kElements]) const {
-    if constexpr (kOthers > 0) {
-      const int copy = (kShape.phases > 1 ? phase : step) % kShape.sum_copies();
-      const uint32_t shared = shared_ + copy * kShape.sum_bytes(kSums) / kShape.sum_copies();
-#pragma unroll
-      for (int n = 0; n < kRowTiles; ++n) {
-        const int row_tile = n ^ (lane_.split % kRowTiles);
-        const int finisher = phase * kRowTiles + row_tile;
-        if (finisher == lane_.split) continue;
-        const int slot = lane_.split < finisher ? lane_.split : lane_.split - 1;
-        const uint32_t to = shared + (row_tile * kOthers + slot) * kBytes;
-#pragma unroll
-        for (int i = 0; i < kSums; ++i) {
-          Words<kElements> w;
-#pragma unroll
-          for (int e = 0; e < kElements; ++e) w.value[e] = __float_as_uint(values[n][i][e]);
-          store_shared(to + i * kElements * 128, w);
-        }
-      }
-      constexpr int kThreads = 32 * kShape.splits;
-      const int barrier = 1 + copy * kShape.groups + lane_.group;
-      if (kShape.phases > 1 || lane_.finishes()) {
-        asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
-      } else {
-        asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
-      }
-      if (!lane_.finishes(phase)) return;
-#pragma unroll
-      for (int k = 0; k < kOthers; ++k) {
-#pragma unroll
-        for (int i = 0; i < kSums; ++i) {
-          const auto w = load_shared<kElements>(
-              shared + (lane_.split % kRowTiles * kOthers + k) * kBytes + i * kElements * 128);
-#pragma unroll
-          for (int e = 0; e < kElements; ++e) values[0][i][e] += __uint_as_float(w.value[e]);
-        }
-      }
-    }
-  }
-
- private:
-  Lane<Shape> lane_;
-  uint32_t shared_;
 };
 
 }  // namespace lltm_jit
