@@ -214,20 +214,7 @@ class BackwardThread {
     }
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
-      CellStep<Cell, T> in;
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
-        if constexpr (kAdds) {
-          in.x[g] = T(saved[g][e]);
-        } else {
-          in.x[g] = T(inputs[g][e]);
-          in.h[g] = T(saved[g][e]);
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < kParameters; ++i) {
-        in.p[i] = T(parameters_[i][kHalves == 2 ? e / 2 : 0]);
-      }
+      auto in = step_of_element<Cell, T>(e, saved, inputs, parameters_);
       if constexpr (kControls) {  // what is held before a row's first step has left no output
         if (controls_.holds_next(e)) old_h[e] = old_h_[e];
         if (controls_.resets(e)) old_h[e] = 0;

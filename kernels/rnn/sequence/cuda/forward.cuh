@@ -297,20 +297,7 @@ class ForwardThread {
     }
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
-      CellStep<Cell, T> in;
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
-        if constexpr (kAdds) {
-          in.x[g] = T(sums[g][e]);
-        } else {
-          in.x[g] = T(of_inputs[g][e]);
-          in.h[g] = T(sums[g][e]);
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < CellTraits<Cell>::kParameters; ++i) {
-        in.p[i] = T(parameters_[i][kHalves == 2 ? e / 2 : 0]);
-      }
+      auto in = step_of_element<Cell, T>(e, sums, of_inputs, parameters_);
 #pragma unroll
       for (int k = 0; k < kStates; ++k) in.old[k] = T(state_[k][e]);
       T now[kStates];

@@ -1,10 +1,11 @@
-// The floats in which cells of whole sequences compute.
+// The floats in which cells of whole sequences compute, and what their steps take.
 #pragma once
 
 #include <type_traits>
 
 #include "core/cuda/float_of.cuh"
 #include "core/math/activations.h"
+#include "rnn/sequence/cell.h"
 
 namespace lltm_jit {
 
@@ -108,5 +109,28 @@ template <typename scalar_t>
 using GateNumber =
     std::conditional_t<sizeof(scalar_t) == 2, GateFloat,
                        std::conditional_t<sizeof(scalar_t) == 4, FullGateFloat, scalar_t>>;
+
+// What a step of a lane's element takes, but for the old states: from the gates' sums (or their hidden parts, and
+// their inputs), and the parameters of the lane's units.
+template <typename Cell, typename T, int kGates, int kElements, int kRoom, int kUnits>
+__device__ __forceinline__ CellStep<Cell, T> step_of_element(
+    int e, const float (&sums)[kGates][kElements], const float (&inputs)[kGates][kElements],
+    const float (&parameters)[kRoom][kUnits]) {
+  CellStep<Cell, T> in;
+#pragma unroll
+  for (int g = 0; g < kGates; ++g) {
+    if constexpr (CellAddsGates<Cell>::value) {
+      in.x[g] = T(sums[g][e]);
+    } else {
+      in.x[g] = T(inputs[g][e]);
+      in.h[g] = T(sums[g][e]);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < CellTraits<Cell>::kParameters; ++i) {
+    in.p[i] = T(parameters[i][kUnits == 2 ? e / 2 : 0]);
+  }
+  return in;
+}
 
 }  // namespace lltm_jit
