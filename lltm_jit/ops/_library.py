@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable
+from typing import NoReturn, SupportsFloat, SupportsIndex
 
 import torch
 from torch.overrides import is_tensor_like
@@ -48,6 +49,38 @@ def refuse_non_tensor(function: str, name: str, value: object, optional: bool = 
     """
     if is_tensor_like(value) or (value is None and optional):
         return
-    wanted = "a tensor or None" if optional else "a tensor"
+    _refuse(function, name, value, "a tensor", optional)
+
+
+def refuse_non_number(
+    function: str, name: str, value: object, whole: bool = False, optional: bool = False
+) -> None:
+    """Name an argument that is no number, or no `whole` one; an `optional` one may be None.
+
+    For calls that have failed: the kernels' own message has the argument's number, not its name.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if isinstance(value, SupportsIndex if whole else (SupportsIndex, SupportsFloat)):
+        return
+    if value is not None or not optional:
+        _refuse(function, name, value, "an int" if whole else "a number", optional)
+
+
+def refuse_wrong_size(function: str, name: str, size: int) -> None:
+    """Name a size that is no whole number, or negative.
+
+    Raises:
+        TypeError: it is no whole number.
+        ValueError: it is negative.
+    """
+    refuse_non_number(function, name, size, whole=True)
+    if size < 0:
+        raise ValueError(f"{function}(): expected {name} to be 0 or more, but got {size}")
+
+
+def _refuse(function: str, name: str, value: object, wanted: str, optional: bool) -> NoReturn:
+    wanted += " or None" if optional else ""
     got = "None" if value is None else type(value).__name__
     raise TypeError(f"{function}(): expected {name} to be {wanted}, but got {got}") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index
-from typing import SupportsIndex
+from typing import NoReturn, SupportsIndex, TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,8 @@ from lltm_jit.ops.stylegan._implementation import without_autocast
 Factor = int | Sequence[int]  # of both axes, or [x, y]
 Padding = int | Sequence[int]  # on all sides, [x, y], or [x0, x1, y0, y1]
 
+_PAIR = "an int or [x, y]"
+_SIDES = "an int, [x, y] or [x0, x1, y0, y1]"
 _SEQUENCES = (list, tuple, Sequence)  # to look for the last alone takes a third of a microsecond
 
 
@@ -26,10 +28,9 @@ def pair(function: str, name: str, factor: Factor) -> tuple[int, int]:
     if isinstance(factor, _SEQUENCES):  # to ask for SupportsIndex first would take microseconds
         if len(factor) == 2:
             return (factor[0], factor[1])
-    elif isinstance(factor, SupportsIndex):  # of numpy
+    elif _is_index(factor):  # of numpy
         return (index(factor),) * 2
-    message = f"{function}(): expected {name} to be a number or [x, y], but got {factor!r}"
-    raise ValueError(message)
+    _refuse(function, name, _PAIR, factor)
 
 
 def sides_of(function: str, padding: Padding) -> tuple[int, int, int, int]:
@@ -41,12 +42,33 @@ def sides_of(function: str, padding: Padding) -> tuple[int, int, int, int]:
             return (padding[0], padding[0], padding[1], padding[1])
         if len(padding) == 4:
             return (padding[0], padding[1], padding[2], padding[3])
-    elif isinstance(padding, SupportsIndex):  # of numpy
+    elif _is_index(padding):  # of numpy
         return (index(padding),) * 4
-    raise ValueError(
-        f"{function}(): expected padding to be a number, [x, y] or [x0, x1, y0, y1], "
-        f"but got {padding!r}"
-    )
+    _refuse(function, "padding", _SIDES, padding)
+
+
+def refuse_wrong_pair(function: str, name: str, factor: Factor) -> None:
+    """Refuse a factor that :func:`pair` takes, but that holds something else than ints.
+
+    For calls that have failed, as :func:`refuse_wrong_sides`: a look before each would cost time.
+    """
+    if not all(map(_is_index, pair(function, name, factor))):
+        _refuse(function, name, _PAIR, factor)
+
+
+def refuse_wrong_sides(function: str, padding: Padding) -> None:
+    """Refuse a padding that :func:`sides_of` takes, but that holds something else than ints."""
+    if not all(map(_is_index, sides_of(function, padding))):
+        _refuse(function, "padding", _SIDES, padding)
+
+
+def _is_index(value: object) -> TypeGuard[SupportsIndex]:
+    """Whether it is a whole number; an array of numpy has an ``__index__`` of whatever shape."""
+    return isinstance(value, SupportsIndex) and not getattr(value, "ndim", 0)
+
+
+def _refuse(function: str, name: str, wanted: str, value: object) -> NoReturn:
+    raise ValueError(f"{function}(): expected {name} to be {wanted}, but got {value!r}") from None
 
 
 def filter_size(function: str, f: Tensor | None) -> tuple[int, int]:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lltm_jit import native
-from lltm_jit.ops._library import define, refuse_non_tensor
+from lltm_jit.ops._library import define, refuse_non_number, refuse_non_tensor
 from lltm_jit.ops.stylegan._implementation import calls_kernels, takes_reference
 
 _KIND = "int dim, int act, float alpha, float gain, float? clamp"
@@ -130,7 +130,7 @@ def bias_act(
     Raises:
         RuntimeError: if a shape, dtype or device does not match, or ``clamp`` is negative.
         ValueError: if ``act`` or ``impl`` is none of the above.
-        TypeError: if ``x`` or ``b`` is not a tensor.
+        TypeError: if ``x`` or ``b`` is not a tensor, or an argument is not a number, but should be.
 
     Example:
         >>> x = torch.tensor([[-1.0, 0.0, 1.0]])
@@ -157,6 +157,10 @@ def bias_act(
     except (AttributeError, TypeError, RuntimeError):
         refuse_non_tensor("bias_act", "x", x)
         refuse_non_tensor("bias_act", "b", b, optional=True)
+        refuse_non_number("bias_act", "dim", dim, whole=True)
+        refuse_non_number("bias_act", "alpha", alpha)
+        refuse_non_number("bias_act", "gain", gain)
+        refuse_non_number("bias_act", "clamp", clamp, optional=True)
         raise
 
 

@@ -42,7 +42,7 @@ def conv2d_resample(
             :func:`~lltm_jit.ops.stylegan.upfirdn2d.setup_filter`.
         up: upsampling factor before the convolution.
         down: downsampling factor after the convolution.
-        padding: zeros around the upsampled image, in addition to those for the filters: a number,
+        padding: zeros around the upsampled image, in addition to those for the filters: an int,
             [x, y], or [x0, x1, y0, y1].
         groups: the number of groups of channels that are convolved separately.
         flip_weight: if true, correlate with ``w``, as ``torch.nn.functional.conv2d`` does; if
@@ -54,7 +54,7 @@ def conv2d_resample(
 
     Raises:
         RuntimeError: if a shape, dtype or device does not match.
-        ValueError: if ``up`` or ``down`` is not a positive number, or ``padding`` is none of the
+        ValueError: if ``up`` or ``down`` is not a positive int, or ``padding`` is none of the
             above.
         TypeError: if ``x``, ``w`` or ``f`` is not a tensor.
 
@@ -89,7 +89,7 @@ def _check(x: Tensor, w: Tensor, up: int, down: int) -> None:
     for name, factor in (("up", up), ("down", down)):
         if not isinstance(factor, int) or factor < 1:
             raise ValueError(
-                f"conv2d_resample(): expected {name} to be a positive number, but got {factor!r}"
+                f"conv2d_resample(): expected {name} to be a positive int, but got {factor!r}"
             )
     shapes = {"x": (x, "[N, C, H, W]"), "w": (w, "[out_channels, C / groups, height, width]")}
     for name, (tensor, shape) in shapes.items():

@@ -19,9 +19,13 @@ from torch import Tensor
 
 from lltm_jit import native
 from lltm_jit.jit import variants
-from lltm_jit.ops._library import define, refuse_non_tensors
+from lltm_jit.ops._library import define, refuse_non_number, refuse_non_tensors
 from lltm_jit.ops.stylegan._implementation import autocasts, calls_kernels, takes_reference
-from lltm_jit.ops.stylegan._upfirdn2d_reference import sides_of, upfirdn2d_reference
+from lltm_jit.ops.stylegan._upfirdn2d_reference import (
+    refuse_wrong_sides,
+    sides_of,
+    upfirdn2d_reference,
+)
 
 _FILTERS = "Tensor? fu, Tensor? fd"
 _CALL = (
@@ -120,7 +124,7 @@ def filtered_lrelu(
         b: (C,) in the dtype of ``x``, or ``None``. ``torch.autocast`` casts it to that dtype.
         up: upsampling factor on both axes.
         down: downsampling factor on both axes.
-        padding: zeros around the upsampled plane, counted in its samples: a number, ``[x, y]``, or
+        padding: zeros around the upsampled plane, counted in its samples: an int, ``[x, y]``, or
             ``[left, right, top, bottom]``. Negative numbers crop.
         gain: factor before the leaky ReLU, in addition to ``up**2``.
         slope: factor of negative values.
@@ -142,8 +146,8 @@ def filtered_lrelu(
     Raises:
         RuntimeError: if a shape, dtype, device or number does not match, or a filter requires a
             gradient; the message gives both values.
-        TypeError: if an argument is not a tensor, but should be.
-        ValueError: if ``padding`` is not a number or a list of 2 or 4, or ``impl`` is unknown.
+        TypeError: if an argument is not a tensor or a number, but should be.
+        ValueError: if ``padding`` is not an int or a list of 2 or 4, or ``impl`` is unknown.
 
     Example:
         >>> f = torch.ones(12) / 12
@@ -168,4 +172,10 @@ def filtered_lrelu(
         return torch.ops.lltm_jit.filtered_lrelu(*args)
     except (AttributeError, RuntimeError, TypeError):
         refuse_non_tensors(filtered_lrelu, (x, fu, fd, b), optional=("fu", "fd", "b"))
+        refuse_non_number("filtered_lrelu", "up", up, whole=True)
+        refuse_non_number("filtered_lrelu", "down", down, whole=True)
+        refuse_wrong_sides("filtered_lrelu", padding)
+        refuse_non_number("filtered_lrelu", "gain", gain)
+        refuse_non_number("filtered_lrelu", "slope", slope)
+        refuse_non_number("filtered_lrelu", "clamp", clamp, optional=True)
         raise

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from lltm_jit import native
-from lltm_jit.ops._library import define, refuse_non_tensor
+from lltm_jit.ops._library import define, refuse_non_number, refuse_non_tensor
 from lltm_jit.ops.stylegan._implementation import (
     calls_kernels,
     takes_reference,
@@ -31,6 +31,8 @@ from lltm_jit.ops.stylegan._upfirdn2d_reference import (
     Padding,
     filter_size,
     pair,
+    refuse_wrong_pair,
+    refuse_wrong_sides,
     sides_of,
     upfirdn2d_reference,
 )
@@ -73,9 +75,9 @@ def upfirdn2d(
         f: the filter: (taps,) for a separable one, applied to both axes, or (taps_y, taps_x). It
             is on the device of ``x``, in any of the dtypes above, and gets no gradient. ``None``
             is a single tap of 1.
-        up: upsampling factor: a number, or [x, y].
-        down: downsampling factor: a number, or [x, y].
-        padding: zeros around the upsampled image, negative to crop: a number, [x, y], or
+        up: upsampling factor: an int, or [x, y].
+        down: downsampling factor: an int, or [x, y].
+        padding: zeros around the upsampled image, negative to crop: an int, [x, y], or
             [x0, x1, y0, y1].
         flip_filter: if true, correlate with the filter; if false, convolve.
         gain: factor of the result.
@@ -89,7 +91,7 @@ def upfirdn2d(
         RuntimeError: if a shape, dtype or device does not match, the filter is larger than the
             padded image, or ``f`` requires a gradient.
         ValueError: if ``up``, ``down``, ``padding`` or ``impl`` is none of the above.
-        TypeError: if ``x`` or ``f`` is not a tensor.
+        TypeError: if ``x`` or ``f`` is not a tensor, or ``gain`` is not a number.
 
     Example:
         >>> x = torch.tensor([[[[1.0, 2.0]]]])
@@ -131,9 +133,10 @@ def _resample(
     except (AttributeError, TypeError, RuntimeError):
         refuse_non_tensor("upfirdn2d", "x", x)
         refuse_non_tensor("upfirdn2d", "f", f, optional=True)
-        pair(function, "up", up)  # which a call of the kernels has not looked at
-        pair(function, "down", down)
-        sides_of(function, padding)
+        refuse_wrong_pair(function, "up", up)  # which a call of the kernels has not looked at
+        refuse_wrong_pair(function, "down", down)
+        refuse_wrong_sides(function, padding)
+        refuse_non_number(function, "gain", gain)
         raise
 
 
@@ -225,7 +228,7 @@ def filter2d(
 
     Args:
         x, f, flip_filter, gain, impl: see :func:`upfirdn2d`.
-        padding: in addition to the padding that keeps the size; a number, [x, y] or
+        padding: in addition to the padding that keeps the size; an int, [x, y] or
             [x0, x1, y0, y1].
 
     Returns:

@@ -215,6 +215,21 @@ def test_the_derivative_at_the_clamp_is_zero_everywhere():
     assert torch.equal(tangent[:-1], expected)
 
 
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("dim", "an int"),
+        ("alpha", "a number"),
+        ("gain", "a number"),
+        ("clamp", "a number or None"),
+    ],
+)
+def test_what_is_no_number(name, wanted):
+    with pytest.raises(TypeError) as raised:
+        bias_act(torch.zeros(2, 3), **{name: "1"})
+    assert str(raised.value) == f"bias_act(): expected {name} to be {wanted}, but got str"
+
+
 def test_the_reference_refuses_what_it_would_take_silently():
     x = torch.zeros(2, 3)
     for args, message in [

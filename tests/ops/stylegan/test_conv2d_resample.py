@@ -116,8 +116,8 @@ X, W = torch.zeros(1, 2, 8, 8), torch.zeros(3, 2, 3, 3)
 @pytest.mark.parametrize(
     ("args", "error", "message"),
     [
-        ((X, W, None, 0), ValueError, "up to be a positive number, but got 0"),
-        ((X, W, None, 1, 1.5), ValueError, "down to be a positive number, but got 1.5"),
+        ((X, W, None, 0), ValueError, "up to be a positive int, but got 0"),
+        ((X, W, None, 1, 1.5), ValueError, "down to be a positive int, but got 1.5"),
         ((X[0], W), RuntimeError, "x to have 4 dimensions [N, C, H, W], but got shape [2, 8, 8]"),
         ((X, W[0]), RuntimeError,
          "w to have 4 dimensions [out_channels, C / groups, height, width], "

@@ -77,10 +77,19 @@ def test_what_is_no_tensor(value, got, name):
     assert str(raised.value) == message
 
 
-@pytest.mark.parametrize("padding", [[1, 2, 3], [], 1.5, None])
+@pytest.mark.parametrize("name", ["up", "down", "gain", "slope", "clamp"])
+def test_what_is_no_number(name):
+    wanted = {"clamp": "a number or None", "gain": "a number", "slope": "a number"}
+    with pytest.raises(TypeError) as raised:
+        filtered_lrelu(X, **{name: "2"})
+    message = f"filtered_lrelu(): expected {name} to be {wanted.get(name, 'an int')}, but got str"
+    assert str(raised.value) == message
+
+
+@pytest.mark.parametrize("padding", [[1, 2, 3], [], 1.5, None, [1, 2.5], "same"])
 def test_bad_padding(padding):
     message = (
-        "filtered_lrelu(): expected padding to be a number, [x, y] or [x0, x1, y0, y1], "
+        "filtered_lrelu(): expected padding to be an int, [x, y] or [x0, x1, y0, y1], "
         f"but got {padding!r}"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):

@@ -268,10 +268,13 @@ def test_bad_input(case):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"up": [1, 2, 3]}, "up to be a number or [x, y], but got [1, 2, 3]"),
-        ({"down": 1.5}, "down to be a number or [x, y], but got 1.5"),
+        ({"up": [1, 2, 3]}, "up to be an int or [x, y], but got [1, 2, 3]"),
+        ({"up": [1, 2.5]}, "up to be an int or [x, y], but got [1, 2.5]"),
+        ({"up": np.array([2, 2])}, "up to be an int or [x, y], but got array([2, 2])"),
+        ({"down": 1.5}, "down to be an int or [x, y], but got 1.5"),
         ({"padding": [1, 2, 3]},
-         "padding to be a number, [x, y] or [x0, x1, y0, y1], but got [1, 2, 3]"),
+         "padding to be an int, [x, y] or [x0, x1, y0, y1], but got [1, 2, 3]"),
+        ({"padding": "same"}, "padding to be an int, [x, y] or [x0, x1, y0, y1], but got 'same'"),
         ({"impl": "fast"}, "impl to be 'cuda' or 'ref', but got 'fast'"),
     ],
 )  # fmt: skip
@@ -279,6 +282,13 @@ def test_bad_options(options, message):
     with pytest.raises(ValueError) as raised:  # noqa: PT011
         upfirdn2d(X, TAPS, **options)
     assert str(raised.value) == f"upfirdn2d(): expected {message}"
+
+
+@pytest.mark.parametrize(("gain", "got"), [("1", "str"), (None, "None")])
+def test_a_gain_that_is_no_number(gain, got):
+    with pytest.raises(TypeError) as raised:
+        upfirdn2d(X, TAPS, gain=gain)
+    assert str(raised.value) == f"upfirdn2d(): expected gain to be a number, but got {got}"
 
 
 @pytest.mark.parametrize("function", [upfirdn2d, filter2d, upsample2d, downsample2d])
