@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from torch.utils.checkpoint import checkpoint as run_checkpointed
 
-from lltm_jit.ops._library import refuse_non_tensor
+from lltm_jit.ops._library import refuse_non_tensor, refuse_wrong_size
 from lltm_jit.ops.rnn._steps import Steps
 from lltm_jit.ops.rnn.sequence import input_gates, recurrent_sequence
 
@@ -70,6 +70,7 @@ class RecurrentLayer(nn.Module):
         dtype: the dtype of the parameters: half, bfloat16, float or double.
 
     Raises:
+        TypeError: if ``input_size`` or ``hidden_size`` is not an int.
         ValueError: if a number is out of range, or ``proj_size`` is not 0.
     """
 
@@ -92,6 +93,8 @@ class RecurrentLayer(nn.Module):
     ) -> None:
         super().__init__()
         name = type(self).__name__
+        refuse_wrong_size(name, "input_size", input_size)
+        refuse_wrong_size(name, "hidden_size", hidden_size)
         if isinstance(num_layers, bool) or num_layers < 1:
             raise ValueError(
                 f"{name}(): expected num_layers to be at least 1, but got {num_layers!r}"
@@ -215,6 +218,15 @@ class RecurrentLayer(nn.Module):
         if x.size(0) == 0:
             raise ValueError(f"{self._name}(): expected at least one step, but got none")
 
+    def _refuse_foreign(self, x: Tensor, weight: Tensor) -> None:
+        for what in ("device", "dtype"):
+            given, own = getattr(x, what), getattr(weight, what)
+            if given != own:
+                raise RuntimeError(
+                    f"{self._name}(): expected input to have the {what} of the parameters ({own}), "
+                    f"but got {given}"
+                ) from None
+
     def _states(self, x: Tensor, state: State | None, batched: bool) -> list[Tensor] | None:
         """The states before the first step, each (num_layers * D, B, H)."""
         if state is None:
@@ -324,7 +336,12 @@ class RecurrentLayer(nn.Module):
         if bias is not None and bias_hh is not None and self.cell.adds_gates:
             both = bias + bias_hh  # added where it costs least
             bias, bias_hh = (None, both) if x.is_cuda else (both, None)
-        gates = input_gates(x, getattr(self, f"weight_ih_{suffix}"), bias)
+        weight_ih = getattr(self, f"weight_ih_{suffix}")
+        try:
+            gates = input_gates(x, weight_ih, bias)
+        except RuntimeError:  # whose message is about tensors that a caller of the layer never sees
+            self._refuse_foreign(x, weight_ih)
+            raise
         parameters = getattr(self, f"parameters_{suffix}") if self.cell.parameters else None
         weight_hh = getattr(self, f"weight_hh_{suffix}")
         return recurrent_sequence(

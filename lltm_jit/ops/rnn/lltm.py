@@ -16,7 +16,12 @@ from torch import Tensor, nn
 from torch.overrides import has_torch_function
 
 from lltm_jit import native
-from lltm_jit.ops._library import define, refuse_non_tensor, refuse_non_tensors
+from lltm_jit.ops._library import (
+    define,
+    refuse_non_tensor,
+    refuse_non_tensors,
+    refuse_wrong_size,
+)
 
 _CELL = "Tensor input, Tensor weights, Tensor? bias, Tensor old_h, Tensor old_cell"
 
@@ -263,7 +268,8 @@ class LLTMCell(nn.Module):
             ``tutorial.load_state_dict({**cell.state_dict(), "bias": cell.bias[None]})``.
 
     Raises:
-        ValueError: if ``impl`` is none of those of :func:`lltm_cell`.
+        TypeError: if a size is not an int.
+        ValueError: if a size is negative, or ``impl`` is none of those of :func:`lltm_cell`.
 
     Example:
         >>> cell = LLTMCell(input_size=3, hidden_size=4)
@@ -289,6 +295,8 @@ class LLTMCell(nn.Module):
         if impl not in IMPLEMENTATIONS:
             message = f"LLTMCell(): expected impl to be one of {IMPLEMENTATIONS}, but got {impl!r}"
             raise ValueError(message)
+        refuse_wrong_size("LLTMCell", "input_size", input_size)
+        refuse_wrong_size("LLTMCell", "hidden_size", hidden_size)
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.impl = impl
@@ -325,7 +333,16 @@ class LLTMCell(nn.Module):
         if state is None:
             refuse_non_tensor("LLTMCell", "input", input)
             state = (input.new_zeros(*input.shape[:-1], self.hidden_size),) * 2
-        return _run_cell(self.impl, input, self.weights, self.bias, *state_pair("LLTMCell", state))
+        args = (input, self.weights, self.bias, *state_pair("LLTMCell", state))
+        try:
+            return _run_cell(self.impl, *args)
+        except RuntimeError:  # which would blame the weights
+            if input.dim() == 2 and input.size(1) != self.input_size:
+                raise RuntimeError(
+                    f"LLTMCell(): expected input to have {self.input_size} features, "
+                    f"but got {input.size(1)}"
+                ) from None
+            raise
 
     if TYPE_CHECKING:
 

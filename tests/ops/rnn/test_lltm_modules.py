@@ -153,6 +153,28 @@ NO_TENSORS = {
 }
 
 
+@pytest.mark.parametrize("module", [lltm_jit.LLTMCell, lltm_jit.LSTM])
+@pytest.mark.parametrize(
+    ("sizes", "error", "message"),
+    [
+        ((5, 7.0), TypeError, "hidden_size to be an int, but got float"),
+        (("5", 7), TypeError, "input_size to be an int, but got str"),
+        ((5, -7), ValueError, "hidden_size to be 0 or more, but got -7"),
+    ],
+)
+def test_modules_refuse_sizes(module, sizes, error, message):
+    with pytest.raises(error) as raised:
+        module(*sizes)
+    assert str(raised.value) == f"{module.__name__}(): expected {message}"
+
+
+@pytest.mark.parametrize("state", [None, (torch.zeros(2, 7), torch.zeros(2, 7))])
+def test_the_cell_names_wrong_features(state):
+    with pytest.raises(RuntimeError) as raised:
+        lltm_jit.LLTMCell(5, 7)(torch.zeros(2, 6), state)
+    assert str(raised.value) == "LLTMCell(): expected input to have 5 features, but got 6"
+
+
 @pytest.mark.parametrize("case", NO_TENSORS)
 def test_modules_refuse_what_is_no_tensor(case):
     module, args, begin, got = NO_TENSORS[case]
