@@ -120,11 +120,15 @@ def extension(
     under the names that errors use.
 
     Raises:
-        TypeError: a string is given instead of a list.
+        TypeError: a string is given instead of a list, or the sources are no paths.
         ValueError: both a module and an executable are requested.
     """
     if is_python_module and is_standalone:
         raise ValueError("is_python_module and is_standalone cannot both be true")
+    if isinstance(sources, (str, os.PathLike)):
+        sources = [sources]
+    elif not isinstance(sources, Iterable):
+        raise TypeError(f"expected sources to be a path or a list of paths, but got {sources!r}")
     lists: dict[str, Any] = {
         "cflags": extra_cflags,
         "cuda_cflags": extra_cuda_cflags,
@@ -139,7 +143,7 @@ def extension(
     # As they are now, for they and the current directory may change later; ready for JSON.
     asked = {
         **lists,
-        "paths": absolute([sources] if isinstance(sources, (str, os.PathLike)) else sources),
+        "paths": absolute(sources),
         "with_cuda": with_cuda,
         "python_module": is_python_module,
         "standalone": is_standalone,

@@ -65,6 +65,13 @@ def test_a_string_in_place_of_a_list_is_refused(bench):
     assert bench.counts == []
 
 
+@pytest.mark.parametrize("sources", [3, None])
+def test_sources_that_are_no_paths_are_refused(bench, sources):
+    message = f"expected sources to be a path or a list of paths, but got {sources}"
+    with pytest.raises(TypeError, match=message):
+        torch_api.load("_C", sources)
+
+
 def test_a_directory_without_its_cuda_files(bench):
     bench.write("three.cu", "three\n")
     assert payload(torch_api.load("_C", bench.sources, with_cuda=False)) == (
