@@ -68,7 +68,7 @@ def show_build(extension: Extension, info: PackageInfo) -> None:
     show("  because", build.reason)
     show(
         "  built in",
-        f"{build.seconds:.1f} s ({build.compiled} files compiled, {build.reused} reused)",
+        f"{build.seconds:.1f} s ({build.compiled} compiled, {build.reused} reused)",
     )
     show("  built for", " ".join(build.architectures) or "CPU")
 

@@ -72,7 +72,8 @@ def run(args: argparse.Namespace) -> int:
         template = CELL_TEMPLATE if args.cell else STANDALONE_TEMPLATE
         written = create_standalone(Path.cwd(), args.name, template)
         print("written:", *written, sep="\n  ")
-        print(f"It works as is; {args.name}/README.md describes its files. To build and test it:")
+        print(f"It works as is; {args.name}/README.md describes its files.")
+        print("To build it and run its tests, which need pytest:")
         print(f"  cd {args.name} && python -m pytest")
         return 0
     checkout = native.kernels_directory().parent
