@@ -91,39 +91,21 @@ def test_way(plans, name, type, batch_size, hidden_size, planned):
 # The quickest of the shapes that were timed on an H200, and others within 4 %.
 QUICKEST = [
     ("half", "lltm", "forward", 16, 128, {(1, 8, 1, 4, 1, 0)}),
-    (
-        "half",
-        "lltm",
-        "forward",
-        16,
-        256,
-        {(8, 2, 4, 4, 1, 0), (16, 1, 4, 4, 1, 0), (16, 1, 3, 4, 1, 0)},
-    ),
+    ("half", "lltm", "forward", 16, 256,
+     {(8, 2, 4, 4, 1, 0), (16, 1, 4, 4, 1, 0), (16, 1, 3, 4, 1, 0)}),
     ("half", "lltm", "forward", 16, 512, {(16, 2, 4, 4, 1, 0), (16, 2, 2, 4, 1, 0)}),
     ("half", "lltm", "forward", 16, 768, {(16, 3, 4, 4, 1, 3)}),
     ("half", "lltm", "forward", 64, 512, {(8, 4, 2, 8, 1, 0)}),
-    (
-        "half",
-        "lltm",
-        "forward",
-        128,
-        512,
-        {(8, 4, 2, 16, 1, 2), (8, 4, 2, 16, 1, 3), (8, 4, 2, 16, 1, 1)},
-    ),
+    ("half", "lltm", "forward", 128, 512,
+     {(8, 4, 2, 16, 1, 2), (8, 4, 2, 16, 1, 3), (8, 4, 2, 16, 1, 1)}),
     ("half", "lltm", "backward", 16, 128, {(8, 1, 4, 4, 1, 0)}),
     ("half", "lltm", "backward", 16, 256, {(16, 1, 8, 4, 1, 0), (8, 2, 4, 4, 1, 0)}),
     ("half", "lltm", "backward", 16, 512, {(16, 2, 4, 4, 1, 0)}),
     ("half", "lltm", "backward", 16, 768, {(16, 3, 4, 4, 1, 4)}),
     ("half", "lltm", "backward", 64, 512, {(8, 4, 2, 8, 1, 3)}),
     ("half", "lltm", "backward", 128, 512, {(8, 4, 2, 16, 1, 2), (8, 4, 2, 16, 1, 1)}),
-    (
-        "half",
-        "lstm",
-        "forward",
-        16,
-        128,
-        {(4, 2, 2, 4, 1, 0), (8, 1, 3, 4, 1, 0), (8, 1, 4, 4, 1, 0)},
-    ),
+    ("half", "lstm", "forward", 16, 128,
+     {(4, 2, 2, 4, 1, 0), (8, 1, 3, 4, 1, 0), (8, 1, 4, 4, 1, 0)}),
     ("half", "lstm", "forward", 64, 512, {(8, 4, 2, 8, 1, 5)}),
     ("half", "lstm", "forward", 128, 512, {(8, 4, 2, 16, 1, 6)}),
     ("half", "lstm", "backward", 16, 768, {(16, 3, 4, 4, 1, 7)}),
@@ -146,7 +128,7 @@ QUICKEST = [
     ("float", "lstm", "forward", 64, 512, {(32, 1, 8, 16, 1, 3), (32, 1, 8, 16, 2, 1)}),
     ("float", "lstm", "backward", 16, 512, {(32, 1, 8, 4, 1, 0)}),
     ("float", "lstm", "backward", 64, 512, {(32, 1, 8, 16, 1, 2)}),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
