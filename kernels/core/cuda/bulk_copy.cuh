@@ -62,6 +62,25 @@ __device__ __forceinline__ void copy_bulk(uint32_t target, const void* source, i
       : "memory");
 }
 
+// Makes what this thread has written to shared memory known to the copy engine.
+__device__ __forceinline__ void publish_stores() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// `bytes` that lie together, to memory.
+__device__ __forceinline__ void store_bulk(void* target, const void* source, int bytes) {
+  asm volatile(
+      "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n"
+      "cp.async.bulk.commit_group;" ::"l"(target),
+      "r"(shared_address(source)), "r"(bytes)
+      : "memory");
+}
+
+// Waits until the copy engine has read what this thread told it to store.
+__device__ __forceinline__ void wait_for_bulk_stores() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
 // The box of `map` whose first element is at (row, column); what lies outside of the matrix is zero.
 __device__ __forceinline__ void copy_box(void* target, const CUtensorMap& map, int row, int column,
                                          CopyBarrier& barrier) {

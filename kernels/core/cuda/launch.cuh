@@ -32,6 +32,13 @@ __device__ __forceinline__ void wait_for_predecessor() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
+// The same in a kernel that fills the SMs: its successor is set up at its end, for else the successor's blocks would
+// gather on the SMs that are free first.
+__device__ __forceinline__ void wait_for_predecessor_alone() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 
 // What `ask(device, value)` answers for the current device. It is asked once a thread and device.
 template <typename Value, typename Ask>

@@ -29,10 +29,11 @@ __device__ __forceinline__ uint64_t matrix_descriptor(const scalar_t* rows) {
 }
 
 // clang-format off
-#define LLTM_JIT_SUMS_12(i)                                                                        \
-  "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3]), "+f"(sums[i + 4]),       \
-  "+f"(sums[i + 5]), "+f"(sums[i + 6]), "+f"(sums[i + 7]), "+f"(sums[i + 8]), "+f"(sums[i + 9]),   \
-  "+f"(sums[i + 10]), "+f"(sums[i + 11])
+#define LLTM_JIT_SUMS_4(i)                                                                         \
+  "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
+#define LLTM_JIT_SUMS_12(i) LLTM_JIT_SUMS_4(i), LLTM_JIT_SUMS_4(i + 4), LLTM_JIT_SUMS_4(i + 8)
+#define LLTM_JIT_SUMS_36 LLTM_JIT_SUMS_12(0), LLTM_JIT_SUMS_12(12), LLTM_JIT_SUMS_12(24)
+#define LLTM_JIT_SUMS_60 LLTM_JIT_SUMS_36, LLTM_JIT_SUMS_12(36), LLTM_JIT_SUMS_12(48)
 #define LLTM_JIT_NAMES_36                                                                          \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "               \
   "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35"
@@ -43,14 +44,13 @@ __device__ __forceinline__ uint64_t matrix_descriptor(const scalar_t* rows) {
   if constexpr (kN == 72) {                                                                        \
     asm volatile("wgmma.mma_async.sync.aligned.m64n72k16.f32." type "." type                       \
                  " {" LLTM_JIT_NAMES_36 "}, %36, %37, 1, 1, 1, 0, 0;"                              \
-                 : LLTM_JIT_SUMS_12(0), LLTM_JIT_SUMS_12(12), LLTM_JIT_SUMS_12(24)                 \
+                 : LLTM_JIT_SUMS_36                                                                \
                  : "l"(a), "l"(b));                                                                \
   } else {                                                                                         \
     static_assert(kN == 120);                                                                      \
     asm volatile("wgmma.mma_async.sync.aligned.m64n120k16.f32." type "." type                      \
                  " {" LLTM_JIT_NAMES_60 "}, %60, %61, 1, 1, 1, 0, 0;"                              \
-                 : LLTM_JIT_SUMS_12(0), LLTM_JIT_SUMS_12(12), LLTM_JIT_SUMS_12(24),                \
-                   LLTM_JIT_SUMS_12(36), LLTM_JIT_SUMS_12(48)                                      \
+                 : LLTM_JIT_SUMS_60                                                                \
                  : "l"(a), "l"(b));                                                                \
   }
 // clang-format on
@@ -65,26 +65,58 @@ __device__ __forceinline__ void wgmma(float (&sums)[kN / 2], uint64_t a, uint64_
     LLTM_JIT_WGMMA("bf16")
   }
 }
+
+// The same with A in registers, as mma.sync takes the 16 rows of each warp. They must not change before
+// wait_for_products() has waited for them.
+__device__ __forceinline__ void wgmma_of_registers(float (&sums)[64], const uint32_t (&a)[4],
+                                                   uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" LLTM_JIT_NAMES_60
+               ", %60, %61, %62, %63}, {%64, %65, %66, %67}, %68, 1, 1, 1, 0;"
+               : LLTM_JIT_SUMS_60, LLTM_JIT_SUMS_4(60)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
 #undef LLTM_JIT_WGMMA
 #undef LLTM_JIT_NAMES_60
 #undef LLTM_JIT_NAMES_36
+#undef LLTM_JIT_SUMS_60
+#undef LLTM_JIT_SUMS_36
 #undef LLTM_JIT_SUMS_12
+#undef LLTM_JIT_SUMS_4
+
+// Warpgroups of a block share its registers: one gives some up, or takes more, so that each thread has kCount.
+template <int kCount>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+template <int kCount>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+
+// Before the first product of sums or operands that registers hold.
+__device__ __forceinline__ void fence_products() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void commit_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
 
 // Begins to add the products of 64 rows of A and kN rows of B, and of the rows' whole length.
 template <typename scalar_t, int kN>
 __device__ __forceinline__ void begin_products(float (&sums)[kN / 2], const scalar_t* a,
                                                const scalar_t* b) {
   const uint64_t a_rows = matrix_descriptor(a), b_rows = matrix_descriptor(b);
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+  fence_products();
 #pragma unroll
   for (int k = 0; k < kSwizzledRow; k += 16) {
     const int chunks = k * int(sizeof(scalar_t)) / 16;
     wgmma<scalar_t, kN>(sums, a_rows + chunks, b_rows + chunks);
   }
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  commit_products();
 }
 
-// Waits until at most kPending of the calls of begin_products() are under way.
+// Waits until at most kPending of the groups begun, or committed, are under way.
 template <int kPending>
 __device__ __forceinline__ void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");

@@ -4,11 +4,10 @@
 
 #include "core/host/checks.h"
 #include "core/host/device.h"
-#include "rnn/sequence/float_parts.h"
+#include "rnn/sequence/float_product.h"
 
 #ifdef LLTM_JIT_CUDA
 #include <ATen/Context.h>
-#include <ATen/ops/bmm_ops.h>
 #include <ATen/ops/zeros.h>
 #endif
 
@@ -43,117 +42,65 @@ Tensor multiply_on_cpu(const Tensor& a, const Tensor& b, const OptionalTensor& i
 }
 
 #ifdef LLTM_JIT_CUDA
-// Of a product, in pieces of which none is so deep that truncated sums lose much.
-struct Depth {
-  int64_t pieces, piece;
-
-  explicit Depth(int64_t depth) {
-    constexpr int64_t kDeepest = 512, kStep = 32;
-    pieces = (depth + kDeepest - 1) / kDeepest;
-    piece = ((depth + pieces - 1) / pieces + kStep - 1) / kStep * kStep;
-  }
-};
-
-// Vectors, the rows of A or the columns of B, as float_parts.h takes them.
-class Factor {
- public:
-  Factor(const Tensor& vectors, bool is_left)
-      : vectors_(vectors), depth_inside_(vectors.stride(1) == 1), is_left_(is_left) {}
-
-  // Rows of whole accesses, and of sizes that the library has its best kernels for.
-  bool fits() const {
-    const Tensor rows = in_memory();
-    return rows.stride(1) == 1 && rows.size(1) % 8 == 0 && rows.stride(0) % 4 == 0 &&
-           reinterpret_cast<uintptr_t>(rows.const_data_ptr()) % 16 == 0;
-  }
-  // The parts' tensor, [pieces, vectors, three times a piece's depth], and what writes it.
-  Tensor parts(const Depth& depth, const Tensor& magnitudes, FloatFactor& factor) const {
-    const Tensor rows = in_memory();
-    const int64_t height = rows.size(0), width = rows.size(1);
-    const int64_t deep = kFloatParts * depth.piece;
-    const Tensor halves = depth_inside_ ? rows.new_empty({height, depth.pieces, deep}, at::kHalf)
-                                        : rows.new_empty({depth.pieces, deep, width}, at::kHalf);
-    factor = {.source = static_cast<const float*>(rows.const_data_ptr()),
-              .rows = height,
-              .columns = width,
-              .row_stride = rows.stride(0),
-              .depth_inside = depth_inside_,
-              .is_left = is_left_,
-              .pieces = depth.pieces,
-              .piece = depth.piece,
-              .magnitudes = static_cast<uint32_t*>(magnitudes.mutable_data_ptr()),
-              .parts = halves.mutable_data_ptr()};
-    return depth_inside_ ? halves.transpose(0, 1) : halves.transpose(1, 2);
-  }
-
- private:
-  Tensor in_memory() const { return depth_inside_ ? vectors_ : vectors_.t(); }
-
-  Tensor vectors_;
-  bool depth_inside_, is_left_;
-};
+// Vectors, the rows of A or the columns of B, as float_product.h takes them.
+FloatFactor float_factor(const Tensor& vectors) {
+  const bool depth_inside = vectors.stride(1) == 1;
+  return {.numbers = static_cast<const float*>(vectors.const_data_ptr()),
+          .vectors = vectors.size(0),
+          .depth = vectors.size(1),
+          .row_stride = vectors.stride(depth_inside ? 0 : 1),
+          .depth_inside = depth_inside};
+}
 
 // Below that many multiplications the kernels around a product take as long as is gained.
 constexpr int64_t kManyProducts = int64_t(1) << 29;
 
 bool pays_in_parts(const Tensor& a, const Tensor& b) {
-  if (a.scalar_type() != at::kFloat || a.size(0) * a.size(1) * b.size(1) < kManyProducts ||
-      b.size(1) % 8 != 0 || !Factor(a, true).fits() || !Factor(b.t(), false).fits()) {
+  if (a.scalar_type() != at::kFloat || a.size(0) * a.size(1) * b.size(1) < kManyProducts) {
     return false;
   }
+  const auto one_stride_is_1 = [](const Tensor& t) { return t.stride(0) == 1 || t.stride(1) == 1; };
+  if (!one_stride_is_1(a) || !one_stride_is_1(b)) return false;
   // One product of TF32, if its user allows it, is quicker than three of halves.
   const auto precision =
       at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL);
-  int major = 0;
-  C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, a.get_device()));
-  return precision != at::Float32Precision::TF32 && major >= 8;
+  if (precision == at::Float32Precision::TF32) return false;
+  bool runs = false;
+  C10_CUDA_CHECK(float_product_runs(float_factor(a), float_factor(b.t()), &runs));
+  return runs;
 }
 
 // results = or += A B, plus `initial` in each row.
 void multiply_parts(const Tensor& a, const Tensor& b, const float* initial, bool adds,
                     const Tensor& results) {
   const int64_t rows = a.size(0), columns = b.size(1);
+  FloatProductArgs args{.a = float_factor(a),
+                        .b = float_factor(b.t()),
+                        .initial = initial,
+                        .adds = adds,
+                        .results = static_cast<float*>(results.mutable_data_ptr())};
+  C10_CUDA_CHECK(float_product_splits(args.a, args.b, &args.splits));
   const Tensor magnitudes = at::zeros({rows + columns}, a.options().dtype(at::kInt));
-  const Tensor of_rows = magnitudes.narrow(0, 0, rows);
-  const Tensor of_columns = magnitudes.narrow(0, rows, columns);
-  SplitFactorsArgs split{};
-  const Depth depth(a.size(1));
-  const Tensor left = Factor(a, true).parts(depth, of_rows, split.factors[0]);
-  const Tensor right = Factor(b.t(), false).parts(depth, of_columns, split.factors[1]);
-  const auto stream = c10::cuda::getCurrentCUDAStream();
-  C10_CUDA_CHECK(launch_split_factors(split, stream));
-  const Tensor sums = at::_ops::bmm_dtype::call(left, right.transpose(1, 2), at::kFloat);
-  C10_CUDA_CHECK(launch_unscale({.sums = static_cast<const float*>(sums.const_data_ptr()),
-                                 .pieces = depth.pieces,
-                                 .row_magnitudes = split.factors[0].magnitudes,
-                                 .column_magnitudes = split.factors[1].magnitudes,
-                                 .initial = initial,
-                                 .adds = adds,
-                                 .results = static_cast<float*>(results.mutable_data_ptr()),
-                                 .rows = rows,
-                                 .columns = columns},
-                                stream));
+  const Tensor parts = a.new_empty({float_parts_bytes(args.b)}, at::kByte);
+  const Tensor sums = args.splits > 1 ? a.new_empty({args.splits, rows, columns}) : Tensor();
+  args.magnitudes = static_cast<uint32_t*>(magnitudes.mutable_data_ptr());
+  args.b_parts = parts.mutable_data_ptr();
+  args.sums = sums.defined() ? static_cast<float*>(sums.mutable_data_ptr()) : nullptr;
+  C10_CUDA_CHECK(launch_float_product(args, c10::cuda::getCurrentCUDAStream()));
 }
 
 Tensor multiply_in_parts(const Tensor& a, const Tensor& b, const OptionalTensor& initial) {
-  // Sums and parts of so many numbers at once, so that long sequences need no more memory.
+  // Parts of so many numbers at once, so that long sequences need no more memory.
   constexpr int64_t kNumbersAtOnce = int64_t(1) << 25;
   const Tensor c = empty({a.sym_size(0), b.sym_size(1)}, a);
   const OptionalTensor first = initial ? OptionalTensor(initial->clone()) : std::nullopt;
   const auto* first_data = first ? static_cast<const float*>(first->const_data_ptr()) : nullptr;
-  const bool along_depth = a.stride(1) != 1;
-  const int64_t length = a.size(along_depth ? 1 : 0);
-  const int64_t width = std::max(a.size(along_depth ? 0 : 1), b.size(1));
-  const int64_t piece = std::max(kNumbersAtOnce / width / 64 * 64, int64_t(64));
-  for (int64_t from = 0; from < length; from += piece) {
-    const int64_t count = std::min(piece, length - from);
-    if (along_depth) {
-      multiply_parts(a.narrow(1, from, count), b.narrow(0, from, count),
-                     from == 0 ? first_data : nullptr, /*adds=*/from > 0, c);
-    } else {
-      multiply_parts(a.narrow(0, from, count), b, first_data, /*adds=*/false,
-                     c.narrow(0, from, count));
-    }
+  const int64_t depth = a.size(1);
+  const int64_t piece = std::max(kNumbersAtOnce / b.size(1) / 64 * 64, int64_t(64));
+  for (int64_t from = 0; from < depth; from += piece) {
+    const int64_t count = std::min(piece, depth - from);
+    multiply_parts(a.narrow(1, from, count), b.narrow(0, from, count),
+                   from == 0 ? first_data : nullptr, /*adds=*/from > 0, c);
   }
   return c;
 }

@@ -39,6 +39,7 @@ __device__ __forceinline__ HalfScale scale_of_tile(uint32_t magnitude) {
 struct HalfParts {
   uint32_t high, low;  // pairs
 
+  HalfParts() = default;
   // The bits of two floats, and their scales.
   __device__ __forceinline__ HalfParts(uint32_t first, uint32_t second, float first_scale,
                                        float second_scale) {
