@@ -76,9 +76,9 @@ __device__ __forceinline__ void store_bulk(void* target, const void* source, int
       : "memory");
 }
 
-// Waits until the copy engine has read what this thread told it to store.
+// Waits for what this thread told the copy engine to store.
 __device__ __forceinline__ void wait_for_bulk_stores() {
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 // The box of `map` whose first element is at (row, column); what lies outside of the matrix is zero.

@@ -31,10 +31,11 @@ struct FloatProductArgs {
   int splits;            // as many blocks divide the depth: float_product_splits()
   const float* initial;  // [columns]; or null
   bool adds;
-  float* results;        // [rows, columns], dense
-  uint32_t* magnitudes;  // [rows + columns], zeros; the bits of each vector's largest number are written
-  void* b_parts;         // float_parts_bytes(b) bytes; written
-  float* sums;           // [splits, rows, columns], written; null for one split
+  float* results;  // [rows, columns], dense
+  uint32_t*
+      magnitudes;  // [rows + columns], zeros; the bits of each vector's largest number are written
+  void* b_parts;   // float_parts_bytes(b) bytes; written
+  float* sums;     // [splits, rows, columns], written; null for one split
 };
 
 int64_t float_parts_bytes(const FloatFactor& b);
@@ -43,6 +44,7 @@ int64_t float_parts_bytes(const FloatFactor& b);
 // Whether the kernels take these factors: rows in memory of whole accesses, and code for 9.0 alone ("9.0a").
 cudaError_t float_product_runs(const FloatFactor& a, const FloatFactor& b, bool* runs);
 cudaError_t float_product_splits(const FloatFactor& a, const FloatFactor& b, int* splits);
+cudaError_t launch_split_factors(const FloatProductArgs& args, cudaStream_t stream);
 cudaError_t launch_float_product(const FloatProductArgs& args, cudaStream_t stream);
 #endif
 

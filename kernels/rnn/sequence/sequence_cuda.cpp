@@ -6,6 +6,8 @@
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <map>
+
 #include "core/host/variant.h"
 #include "rnn/sequence/cuda/steps.h"
 #include "rnn/sequence/sequence_plan.h"
@@ -142,9 +144,7 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
 
 // ------------------------------------------------------------------------------- in one launch --
 
-SequenceGpu current_gpu() {
-  int device = 0;
-  C10_CUDA_CHECK(cudaGetDevice(&device));
+SequenceGpu describe_gpu(int device) {
   const auto ask = [&](cudaDeviceAttr attribute) {
     int value = 0;
     C10_CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device));
@@ -153,6 +153,15 @@ SequenceGpu current_gpu() {
   return {10 * ask(cudaDevAttrComputeCapabilityMajor) + ask(cudaDevAttrComputeCapabilityMinor),
           ask(cudaDevAttrMaxSharedMemoryPerBlockOptin), ask(cudaDevAttrMultiProcessorCount),
           ask(cudaDevAttrCooperativeLaunch) != 0};
+}
+
+const SequenceGpu& current_gpu() {
+  static thread_local std::map<int, SequenceGpu> known;
+  int device = 0;
+  C10_CUDA_CHECK(cudaGetDevice(&device));
+  const auto found = known.find(device);
+  return found != known.end() ? found->second
+                              : known.emplace(device, describe_gpu(device)).first->second;
 }
 
 // Whether all rows start at multiples of four elements.

@@ -1,6 +1,6 @@
 #include "rnn/sequence/sequence_products.h"
 
-#include <ATen/TensorOperators.h>
+#include <ATen/ops/addmm.h>
 
 #include "core/host/checks.h"
 #include "core/host/device.h"
@@ -116,8 +116,7 @@ Tensor multiply_steps(const Tensor& a, const Tensor& b, const OptionalTensor& in
 #ifdef LLTM_JIT_CUDA
   if (a.is_cuda() && pays_in_parts(a, b)) return multiply_in_parts(a, b, initial);
 #endif
-  const Tensor product = a.mm(b);
-  return initial ? product + *initial : product;
+  return initial ? at::addmm(*initial, a, b) : a.mm(b);
 }
 
 }  // namespace lltm_jit

@@ -79,18 +79,15 @@ def declare_kernels(
 declare_kernels("rnn.sequence")
 
 
-# By type of device; others are the library's.
-_OWN_PRODUCTS = {("cpu", torch.float), ("cpu", torch.double), ("cuda", torch.float)}
-
-
 def input_gates(input: Tensor, weight_ih: Tensor, bias: Tensor | None = None) -> Tensor:
     """The input's part of the gates, (L, B, GH): ``F.linear`` of an input (L, B, I).
 
-    Products of floats are our own, in the backward pass, too, and on a CPU those of doubles.
+    Products of floats are our own, in the backward pass, too, and on a CPU those of doubles. The
+    others on a GPU are the library's, with less work for the host than F.linear's.
     """
     args = (input, weight_ih, bias)
     device = input.device.type
-    own = (device, input.dtype) in _OWN_PRODUCTS
+    own = device == "cuda" or (device == "cpu" and input.dtype in (torch.float, torch.double))
     if not own or has_torch_function(args) or torch.is_autocast_enabled(device):
         return F.linear(*args)
     if torch.compiler.is_compiling():

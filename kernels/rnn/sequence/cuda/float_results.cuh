@@ -1,0 +1,73 @@
+// Results of a product of floats, of sums whose factors were scaled: Note [Products of all steps in float]
+// (float_product.h).
+#pragma once
+
+#include "core/cuda/launch.cuh"
+#include "rnn/sequence/cuda/float_parts.cuh"
+
+namespace lltm_jit {
+
+__device__ __forceinline__ float number_at(const FloatFactor& factor, int64_t vector, int64_t k) {
+  return factor.numbers[factor.depth_inside ? vector * factor.row_stride + k
+                                            : k * factor.row_stride + vector];
+}
+
+// What the scaled sums of four columns are multiplied by, beside their row's factor, and what is added.
+struct alignas(16) FourColumns {
+  float inverse[kWidth], initial[kWidth];
+
+  FourColumns() = default;
+  __device__ __forceinline__ explicit FourColumns(float factor)
+      : inverse{factor, factor, factor, factor}, initial{} {}
+  __device__ __forceinline__ FourColumns(const FloatProductArgs& args, int64_t column) : initial{} {
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      inverse[j] = HalfScale(args.magnitudes[args.a.vectors + column + j]).inverse;
+    }
+    if (args.initial) load_pack<kWidth>(args.initial + column, initial);
+  }
+};
+
+__device__ __forceinline__ float row_inverse(const FloatProductArgs& args, int64_t row) {
+  return HalfScale(args.magnitudes[row]).inverse;
+}
+
+// Four columns' results of their sums. Returns whether these are finite.
+__device__ __forceinline__ bool results_of(const float (&sums)[kWidth], float of_row,
+                                           const FourColumns& columns, float (&results)[kWidth]) {
+  bool finite = true;
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) {
+    const float sum = sums[j] * (of_row * columns.inverse[j]);
+    finite = finite && isfinite(sum);
+    results[j] = columns.initial[j] + sum;
+  }
+  return finite;
+}
+
+__device__ __forceinline__ void store_results(float* target, bool adds, float (&results)[kWidth]) {
+  float before[kWidth] = {};
+  if (adds) load_pack<kWidth>(target, before);
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) results[j] += before[j];
+  store_pack<kWidth>(target, results);
+}
+
+// Stores results of which some sums are not finite: these are computed again.
+__device__ __noinline__ void store_anew(const FloatProductArgs& args, int64_t row, int64_t column,
+                                        const float* sums, float of_row,
+                                        const FourColumns& columns) {
+  float* target = args.results + row * args.b.vectors + column;
+  for (int j = 0; j < kWidth; ++j) {
+    float sum = sums[j] * (of_row * columns.inverse[j]);
+    if (!isfinite(sum)) {
+      sum = 0;
+      for (int64_t k = 0; k < args.a.depth; ++k) {
+        sum = fmaf(number_at(args.a, row, k), number_at(args.b, column + j, k), sum);
+      }
+    }
+    target[j] = (args.adds ? target[j] : 0) + columns.initial[j] + sum;
+  }
+}
+
+}  // namespace lltm_jit
