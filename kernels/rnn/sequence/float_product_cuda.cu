@@ -27,8 +27,8 @@ constexpr int kSharedBytes = int(sizeof(SharedMemory)) + 1024;
 struct Tiles {
   int64_t across, down;
 
-  __host__ __device__ Tiles(int64_t rows, int64_t columns)
-      : across(ceil_div(columns, kTile)), down(ceil_div(rows, kTile)) {}
+  __host__ __device__ Tiles(const FloatFactor& a, const FloatFactor& b)
+      : across(ceil_div(b.vectors, kTile)), down(ceil_div(a.vectors, kTile)) {}
 };
 
 // Which results a block has, and which stages of the depth.
@@ -37,7 +37,7 @@ struct Part {
   int split;
 
   __device__ __forceinline__ explicit Part(const FloatProductArgs& args) {
-    const Tiles tiles(args.a.vectors, args.b.vectors);
+    const Tiles tiles(args.a, args.b);
     column = blockIdx.x % tiles.across * kTile;
     row = blockIdx.x / tiles.across % tiles.down * kTile;
     split = int(blockIdx.x / tiles.across / tiles.down);
@@ -128,7 +128,6 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const FloatProduct
   const auto sum_of = [](int i, int four, int j) { return (four * 2 + j / 2) * 4 + i * 2 + j % 2; };
   const bool whole = args.splits == 1;  // else the sums themselves are results, for add_splits()
   float* target = whole ? args.results : args.sums + part.split * args.a.vectors * args.b.vectors;
-  uint32_t not_finite = 0;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     if (row + i >= args.a.vectors) break;
@@ -143,20 +142,10 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const FloatProduct
       if (results_of(own, of_row, shared.columns[column_of(four) / kWidth], results) || !whole) {
         store_results(target + (row + i) * args.b.vectors + column, whole && args.adds, results);
       } else {
-        not_finite |= 1u << (i * kFours + four);
+        store_anew(args, row + i, column, {own[0], own[1], own[2], own[3]}, of_row,
+                   shared.columns[column_of(four) / kWidth]);
       }
     }
-  }
-  if (not_finite == 0) return;
-  float copy[kTile / 2];
-#pragma unroll
-  for (int i = 0; i < kTile / 2; ++i) copy[i] = sums[i];
-  for (; not_finite != 0; not_finite &= not_finite - 1) {
-    const int at = __ffs(int(not_finite)) - 1, i = at / kFours, four = at % kFours;
-    const float own[kWidth] = {copy[sum_of(i, four, 0)], copy[sum_of(i, four, 1)],
-                               copy[sum_of(i, four, 2)], copy[sum_of(i, four, 3)]};
-    store_anew(args, row + i, part.column + column_of(four), own, row_inverse(args, row + i),
-               shared.columns[column_of(four) / kWidth]);
   }
 }
 
@@ -182,7 +171,7 @@ __global__ void __launch_bounds__(LLTM_JIT_HAS_WGMMA ? kBlock : 1, 1)
   wait_for_predecessor_alone();
   const int warp = threadIdx.x / 32;
   if (warp >= kMathWarps) {
-    give_registers<24>();
+    give_registers<40>();
     if (warp == kMathWarps && threadIdx.x % 32 == 0) {
       bring_stages<kDepthInside>(shared, part, a, args.b_parts);
     }
@@ -195,7 +184,7 @@ __global__ void __launch_bounds__(LLTM_JIT_HAS_WGMMA ? kBlock : 1, 1)
       shared.columns_there.arrive();
     }
   } else {
-    take_registers<240>();
+    take_registers<232>();
     compute<kDepthInside>(shared, args, part);
   }
 #else
@@ -223,7 +212,7 @@ __global__ void __launch_bounds__(kThreads)
     if (results_of(sums, of_row, columns, results)) {
       store_results(args.results + i, args.adds, results);
     } else {
-      store_anew(args, row, column, sums, of_row, columns);
+      store_anew(args, row, column, {sums[0], sums[1], sums[2], sums[3]}, of_row, columns);
     }
   }
 }
@@ -257,7 +246,7 @@ cudaError_t float_product_splits(const FloatFactor& a, const FloatFactor& b, int
   };
   const cudaError_t error = ask_once(ask, &multiprocessors);
   if (error != cudaSuccess) return error;
-  const Tiles tiles(a.vectors, b.vectors);
+  const Tiles tiles(a, b);
   double least = 0;
   for (int64_t count = 1; count <= min(max(a.depth / kLeastDepth, int64_t(1)), kMost); ++count) {
     // In us, on an H200: of blocks, one after the other on each SM, and of adding what they have.
@@ -282,7 +271,7 @@ cudaError_t launch_float_product(const FloatProductArgs& args, cudaStream_t stre
                          a.depth_inside ? kTile : kStage)) {
     return cudaErrorInvalidValue;
   }
-  const Tiles tiles(a.vectors, b.vectors);
+  const Tiles tiles(a, b);
   cudaError_t error = launch_split_factors(args, stream);
   if (error != cudaSuccess) return error;
   error = launch(a.depth_inside ? multiply_floats<true> : multiply_floats<false>,

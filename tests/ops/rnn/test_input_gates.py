@@ -64,7 +64,9 @@ def test_agrees_with_float64(dtype, size, layout):
 @needs_gpu
 @pytest.mark.parametrize("layout", ["dense", "transposed"])
 @pytest.mark.parametrize(
-    "size", [(64, 65, 512, 768), (37, 100, 1000, 200), (280, 500, 512, 64)], ids=str
+    "size",
+    [(64, 65, 512, 768), (37, 100, 1000, 200), (200, 500, 8, 768), (280, 500, 512, 64)],
+    ids=str,
 )
 def test_large_products_of_floats_lose_a_few_units(size, layout):
     """Computed in parts of 16 bits; of the last size, the gradient of the weights in pieces.

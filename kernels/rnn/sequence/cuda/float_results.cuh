@@ -55,11 +55,12 @@ __device__ __forceinline__ void store_results(float* target, bool adds, float (&
 
 // Stores results of which some sums are not finite: these are computed again.
 __device__ __noinline__ void store_anew(const FloatProductArgs& args, int64_t row, int64_t column,
-                                        const float* sums, float of_row,
-                                        const FourColumns& columns) {
+                                        float4 sums, float of_row, const FourColumns& columns) {
+  const float four[kWidth] = {sums.x, sums.y, sums.z, sums.w};
   float* target = args.results + row * args.b.vectors + column;
+#pragma unroll
   for (int j = 0; j < kWidth; ++j) {
-    float sum = sums[j] * (of_row * columns.inverse[j]);
+    float sum = four[j] * (of_row * columns.inverse[j]);
     if (!isfinite(sum)) {
       sum = 0;
       for (int64_t k = 0; k < args.a.depth; ++k) {
