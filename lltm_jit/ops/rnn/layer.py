@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -18,10 +18,15 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from torch.utils.checkpoint import checkpoint as run_checkpointed
 
 from lltm_jit.ops._library import refuse_non_tensor, refuse_wrong_size
+from lltm_jit.ops.rnn._layer_inputs import (
+    State,
+    check_input,
+    refuse_foreign,
+    reset_mask,
+    whole_states,
+)
 from lltm_jit.ops.rnn._steps import Steps
 from lltm_jit.ops.rnn.sequence import input_gates, recurrent_sequence
-
-State: TypeAlias = "Tensor | tuple[Tensor, ...]"
 
 
 @dataclass(frozen=True)
@@ -195,9 +200,10 @@ class RecurrentLayer(nn.Module):
         x = input if batched else input.unsqueeze(1)
         if batched and self.batch_first:
             x = x.transpose(0, 1)
-        self._check_input(x)
+        check_input(self._name, x, self.input_size)
         states = self._states(x, state, batched)
-        steps = Steps.of(self._name, x, lengths, self._mask(x, reset, batched))
+        mask = reset_mask(self._name, x, reset, batched, self.batch_first)
+        steps = Steps.of(self._name, x, lengths, mask)
         output, last = self._layers(x, states, steps)
         if batched and self.batch_first:
             output = output.transpose(0, 1)
@@ -209,73 +215,17 @@ class RecurrentLayer(nn.Module):
     def _name(self) -> str:
         return type(self).__name__
 
-    def _check_input(self, x: Tensor) -> None:
-        if x.size(2) != self.input_size:
-            raise RuntimeError(
-                f"{self._name}(): expected input to have {self.input_size} features, "
-                f"but got {x.size(2)}"
-            )
-        if x.size(0) == 0:
-            raise ValueError(f"{self._name}(): expected at least one step, but got none")
-
-    def _refuse_foreign(self, x: Tensor, weight: Tensor) -> None:
-        for what in ("device", "dtype"):
-            given, own = getattr(x, what), getattr(weight, what)
-            if given != own:
-                raise RuntimeError(
-                    f"{self._name}(): expected input to have the {what} of the parameters ({own}), "
-                    f"but got {given}"
-                ) from None
-
     def _states(self, x: Tensor, state: State | None, batched: bool) -> list[Tensor] | None:
         """The states before the first step, each (num_layers * D, B, H)."""
         if state is None:
             return None
-        count = self.cell.states
-        given = (state,) if isinstance(state, Tensor) else state
-        if not isinstance(given, (tuple, list)) or len(given) != count:
-            wanted = "a tensor" if count == 1 else f"a tuple of {count} tensors"
-            got = f"{len(given)}" if isinstance(given, (tuple, list)) else type(given).__name__
-            raise TypeError(f"{self._name}(): expected the state to be {wanted}, but got {got}")
-        rank, shape = (3, "[layers, batch, hidden]") if batched else (2, "[layers, hidden]")
         size = (self.num_layers * self._directions, x.size(1), self.hidden_size)
-        states = []
-        names = ("h_0", "c_0", *(f"state {i}" for i in range(2, count)))
-        for name, tensor in zip(names, given, strict=False):
-            refuse_non_tensor(self._name, name, tensor)
-            if tensor.dim() != rank:
-                raise ValueError(
-                    f"{self._name}(): expected {name} to have {rank} dimensions {shape}, "
-                    f"but got shape {list(tensor.shape)}"
-                )
-            whole = tensor if batched else tensor.unsqueeze(1)
-            if whole.shape != size:
-                raise RuntimeError(
-                    f"{self._name}(): expected {name} to have shape {shape} = {list(size)}, "
-                    f"but got {list(whole.shape)}"
-                )
-            states.append(whole)
-        return states
-
-    def _mask(self, x: Tensor, reset: Tensor | None, batched: bool) -> Tensor | None:
-        """The steps before which rows are reset, (L, B)."""
-        if reset is None:
-            return None
-        refuse_non_tensor(self._name, "reset", reset)
-        mask = reset if batched else reset.unsqueeze(-1)
-        if batched and self.batch_first:
-            mask = mask.transpose(0, 1)
-        if mask.shape != x.shape[:2]:
-            raise RuntimeError(
-                f"{self._name}(): expected reset to have shape [steps, batch] = "
-                f"{list(x.shape[:2])}, but got {list(mask.shape)}"
-            )
-        return mask != 0
+        return whole_states(self._name, state, self.cell.states, size, batched)
 
     def _packed(self, input: PackedSequence, state: State | None) -> tuple[PackedSequence, State]:
         """Run over packed sequences, which come as they lie in the batch, longest first."""
         x, lengths = pad_packed_sequence(PackedSequence(input.data, input.batch_sizes))
-        self._check_input(x)
+        check_input(self._name, x, self.input_size)
         states = self._states(x, state, batched=True)
         if states is not None and input.sorted_indices is not None:
             states = [tensor.index_select(1, input.sorted_indices) for tensor in states]
@@ -340,7 +290,7 @@ class RecurrentLayer(nn.Module):
         try:
             gates = input_gates(x, weight_ih, bias)
         except RuntimeError:  # whose message is about tensors that a caller of the layer never sees
-            self._refuse_foreign(x, weight_ih)
+            refuse_foreign(self._name, x, weight_ih)
             raise
         parameters = getattr(self, f"parameters_{suffix}") if self.cell.parameters else None
         weight_hh = getattr(self, f"weight_hh_{suffix}")

@@ -16,7 +16,8 @@ import torch
 
 from lltm_jit import native
 from lltm_jit.jit import BuildError, LltmJitError, variants
-from lltm_jit.ops.rnn.layer import Cell, RecurrentLayer, State
+from lltm_jit.ops.rnn._layer_inputs import State
+from lltm_jit.ops.rnn.layer import Cell, RecurrentLayer
 from lltm_jit.ops.rnn.sequence import declare_kernels
 
 if TYPE_CHECKING:
