@@ -138,7 +138,7 @@ constexpr CUtensorMapDataType map_type() {
   return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
 }
 
-// A matrix of 16-bit elements in memory, for boxes of box_rows x 128 bytes in the layout that
+// A matrix of 16-bit elements or floats in memory, for boxes of box_rows x 128 bytes in the layout that
 // core/cuda/wgmma.cuh describes. Rows start at multiples of 16 bytes. False if the engine cannot take it.
 template <typename scalar_t>
 bool encode_map(CUtensorMap* map, const void* matrix, int64_t rows, int64_t columns, int64_t stride,

@@ -26,18 +26,19 @@ inline unsigned blocks_for(int64_t work) {
 // runs; it waits for the predecessor's end, and for its memory, in wait_for_predecessor(), which
 // therefore comes before any access to memory. Code for older chips, which has no such wait, launches
 // as ever, wherever it runs.
-__device__ __forceinline__ void wait_for_predecessor() {
+//
+// A kernel that fills the SMs only waits, and its successor is set up at its end. Otherwise the successor's
+// blocks would gather on the SMs that become free first.
+__device__ __forceinline__ void wait_without_starting_successor() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;");
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-// The same in a kernel that fills the SMs: its successor is set up at its end, for else the successor's blocks would
-// gather on the SMs that are free first.
-__device__ __forceinline__ void wait_for_predecessor_alone() {
+__device__ __forceinline__ void wait_for_predecessor() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;");
 #endif
+  wait_without_starting_successor();
 }
 
 // What `ask(device, value)` answers for the current device. It is asked once a thread and device.
@@ -101,8 +102,8 @@ static cudaError_t allow_all_shared_memory(Kernel* kernel) {
   return error;
 }
 
-// Launches a kernel that calls wait_for_predecessor() before it touches memory, its blocks in clusters
-// of kCluster. More shared memory than the 48 KB that need no asking is asked for.
+// Launches a kernel that calls wait_for_predecessor(), or waits without starting its successor, before it
+// touches memory; its blocks are in clusters of kCluster. More shared memory than the 48 KB that need no asking is asked for.
 template <int kCluster = 1, typename... Args>
 cudaError_t launch(void (*kernel)(Args...), unsigned blocks, int threads, int shared_bytes,
                    cudaStream_t stream, const Args&... args) {

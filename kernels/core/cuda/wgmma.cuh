@@ -1,5 +1,5 @@
 // A warpgroup's share of a matrix product on the tensor cores of chips of 9.0, for the 16-bit types:
-// 64 x kN sums in registers, both operands in shared memory.
+// 64 x kN sums in registers, the right operand in shared memory, the left one there or in registers.
 //
 // The rows of both operands run along k, 64 elements (128 bytes) of it at a time. Eight rows make a
 // block of 1024 bytes, at a multiple of as many, in which 16-byte chunk c of row r lies at chunk c ^ r,

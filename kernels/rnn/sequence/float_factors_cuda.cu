@@ -1,6 +1,8 @@
 // What comes before a product of floats: the scales of both factors, and the right one's parts.
+#include "core/cuda/bulk_copy.cuh"
 #include "core/cuda/launch.cuh"
 #include "rnn/sequence/cuda/float_parts.cuh"
+#include "rnn/sequence/float_product.h"
 
 namespace lltm_jit {
 namespace {

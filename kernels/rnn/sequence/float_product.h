@@ -10,6 +10,8 @@
 // computed again, of floats.
 // Tensor cores truncate their sums. So these cover only a piece of the depth, and the long sums are made of rounded
 // additions. Where there are few tiles of results, blocks divide the depth as well, and a kernel adds what they have.
+// The kernel is for chips of 9.0, whose instructions read the left factor from registers. On others the library
+// multiplies floats.
 #pragma once
 
 #include <cstdint>
@@ -28,24 +30,24 @@ struct FloatFactor {
 // results = or += A B, plus `initial` in each row.
 struct FloatProductArgs {
   FloatFactor a, b;
-  int splits;            // as many blocks divide the depth: float_product_splits()
+  int splits;            // how many blocks share the depth of a tile: float_product_splits()
   const float* initial;  // [columns]; or null
   bool adds;
-  float* results;  // [rows, columns], dense
-  uint32_t*
-      magnitudes;  // [rows + columns], zeros; the bits of each vector's largest number are written
-  void* b_parts;   // float_parts_bytes(b) bytes; written
-  float* sums;     // [splits, rows, columns], written; null for one split
+  float* results;        // [rows, columns], dense
+  uint32_t* magnitudes;  // [rows + columns], zeros; written: the bits of each one's largest number
+  void* b_parts;         // float_parts_bytes(b) bytes; written
+  float* sums;           // [splits, rows, columns], written; null for one split
 };
 
-int64_t float_parts_bytes(const FloatFactor& b);
-
 #ifdef LLTM_JIT_CUDA
-// Whether the kernels take these factors: rows in memory of whole accesses, and code for 9.0 alone ("9.0a").
+int64_t float_parts_bytes(const FloatFactor& b);
+// Whether the kernels run on these factors: rows in memory that whole accesses can read, and code for 9.0 alone
+// ("9.0a").
 cudaError_t float_product_runs(const FloatFactor& a, const FloatFactor& b, bool* runs);
 cudaError_t float_product_splits(const FloatFactor& a, const FloatFactor& b, int* splits);
-cudaError_t launch_split_factors(const FloatProductArgs& args, cudaStream_t stream);
 cudaError_t launch_float_product(const FloatProductArgs& args, cudaStream_t stream);
+// The first part of it: writes magnitudes and b_parts.
+cudaError_t launch_split_factors(const FloatProductArgs& args, cudaStream_t stream);
 #endif
 
 }  // namespace lltm_jit

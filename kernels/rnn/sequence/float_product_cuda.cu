@@ -9,7 +9,7 @@ namespace lltm_jit {
 namespace {
 
 // Shared memory holds kStages stages. Two warpgroups multiply, 64 rows of the tile each; the third asks for the
-// stages.
+// stages, and fetches what the columns' sums are multiplied by.
 constexpr int kStages = 3, kGroups = 2, kBlock = 128 * (kGroups + 1);
 
 struct Stage {
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(LLTM_JIT_HAS_WGMMA ? kBlock : 1, 1)
     publish_barriers();
   }
   __syncthreads();
-  wait_for_predecessor_alone();
+  wait_without_starting_successor();
   const int warp = threadIdx.x / 32;
   if (warp >= kMathWarps) {
     give_registers<40>();
@@ -228,7 +228,7 @@ cudaError_t float_product_runs(const FloatFactor& a, const FloatFactor& b, bool*
       return cudaSuccess;
     }
   }
-  if (b.vectors % kWidth != 0) return cudaSuccess;
+  if (b.vectors % kWidth != 0) return cudaSuccess;  // the results' rows
   const auto ask = [](int, bool* has_wgmma) {
     cudaFuncAttributes code{};
     const cudaError_t error = cudaFuncGetAttributes(&code, multiply_floats<true>);
@@ -249,14 +249,14 @@ cudaError_t float_product_splits(const FloatFactor& a, const FloatFactor& b, int
   const Tiles tiles(a, b);
   double least = 0;
   for (int64_t count = 1; count <= min(max(a.depth / kLeastDepth, int64_t(1)), kMost); ++count) {
-    // In us, on an H200: of blocks, one after the other on each SM, and of adding what they have.
-    constexpr double kOfBlock = 4, kOfStage = 1.2, kOfAdding = 3, kBytes = 3e6;
+    // In us, measured on an H200: a block, a stage of it, and the kernel that adds splits.
+    constexpr double kOfBlock = 4, kOfStage = 1.2, kOfAdding = 3, kBytesPerUs = 3e6;
     const int64_t waves = ceil_div(tiles.across * tiles.down * count, int64_t(multiprocessors));
     const int64_t stages = ceil_div(stages_of(a.depth), count);
     double time = double(waves) * (kOfBlock + kOfStage * double(stages));
     if (count > 1) {
       const auto sums = double(a.vectors * b.vectors) * sizeof(float);
-      time += kOfAdding + sums * double(2 * count) / kBytes;
+      time += kOfAdding + sums * double(2 * count) / kBytesPerUs;
     }
     if (count == 1 || time < least) *splits = int(count), least = time;
   }

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/addmm.h>
 
+#include <algorithm>
+
 #include "core/host/checks.h"
 #include "core/host/device.h"
 #include "rnn/sequence/float_product.h"
@@ -90,7 +92,7 @@ void multiply_parts(const Tensor& a, const Tensor& b, const float* initial, bool
 }
 
 Tensor multiply_in_parts(const Tensor& a, const Tensor& b, const OptionalTensor& initial) {
-  // Parts of so many numbers at once, so that long sequences need no more memory.
+  // B's parts are made of at most so many numbers at a time, however long the sequence.
   constexpr int64_t kNumbersAtOnce = int64_t(1) << 25;
   const Tensor c = empty({a.sym_size(0), b.sym_size(1)}, a);
   const OptionalTensor first = initial ? OptionalTensor(initial->clone()) : std::nullopt;

@@ -26,7 +26,7 @@ struct ProductArgs {
 void multiply_cpu(const ProductArgs& args);
 
 // A B inside a KernelGuard: by our own kernel on a CPU in float and double, Note [Packed products]; in float on a
-// GPU, if there is much to do, by Note [Products of all steps in float] (float_product.h); else by the library.
+// GPU of 9.0, if there is much to do, by Note [Products of all steps in float] (float_product.h); else by the library.
 at::Tensor multiply_steps(const at::Tensor& a, const at::Tensor& b,
                           const std::optional<at::Tensor>& initial = std::nullopt);
 

@@ -82,8 +82,9 @@ declare_kernels("rnn.sequence")
 def input_gates(input: Tensor, weight_ih: Tensor, bias: Tensor | None = None) -> Tensor:
     """The input's part of the gates, (L, B, GH): ``F.linear`` of an input (L, B, I).
 
-    Products of floats are our own, in the backward pass, too, and on a CPU those of doubles. The
-    others on a GPU are the library's, with less work for the host than F.linear's.
+    Large products of floats on a GPU are our own, in the backward pass, too, and on a CPU those of
+    floats and doubles. The others on a GPU are the library's, called with less work for the host
+    than by F.linear.
     """
     args = (input, weight_ih, bias)
     device = input.device.type

@@ -32,6 +32,8 @@ def operands(size: tuple[int, ...], dtype: torch.dtype, layout: str = "dense") -
     if layout == "apart":
         x = torch.randn(steps, rows, 2 * features, dtype=dtype)[..., ::2]
         weight = torch.randn(gates, features + 3, dtype=dtype)[:, 3:]
+    if layout == "wide":  # rows aligned to 16 bytes, with others' numbers between them
+        x = torch.randn(steps, rows, features + 8, dtype=dtype)[..., 4:-4]
     if layout == "expanded":
         x = torch.randn(1, rows, features, dtype=dtype).expand(steps, -1, -1)
     return [tensor.requires_grad_() for tensor in (x, weight, torch.randn(gates, dtype=dtype))]
@@ -62,7 +64,22 @@ def test_agrees_with_float64(dtype, size, layout):
 
 
 @needs_gpu
-@pytest.mark.parametrize("layout", ["dense", "transposed"])
+@pytest.mark.parametrize("size", [(7, 13, 300, 51), (0, 3, 4, 5), (3, 2, 0, 5)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float, torch.double], ids=str)
+def test_agrees_on_a_gpu(dtype, size):
+    given = [tensor.detach().cuda() for tensor in operands(size, dtype)]
+    exact = [tensor.double().requires_grad_() for tensor in given]
+    grad = torch.randn(*size[:2], size[3], dtype=dtype, device="cuda")
+    found = with_gradients(input_gates, [tensor.requires_grad_() for tensor in given], grad)
+    expected = with_gradients(F.linear, exact, grad.double())
+    for ours, theirs in zip(found, expected, strict=True):
+        scale = theirs.abs().max().item() if theirs.numel() else 0.0
+        error = 20 * torch.finfo(dtype).eps * scale
+        torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=error)
+
+
+@needs_gpu
+@pytest.mark.parametrize("layout", ["dense", "transposed", "wide"])
 @pytest.mark.parametrize(
     "size",
     [(64, 65, 512, 768), (37, 100, 1000, 200), (200, 500, 8, 768), (280, 500, 512, 64)],
@@ -96,16 +113,19 @@ def test_large_products_keep_infinities_and_nans_in_their_rows():
     given = [t.detach().cuda() for t in operands((64, 65, 512, 768), torch.float)]
     x, grad = given[0], torch.randn(64, 65, 768, device="cuda")
     x[0, 1, 3], x[1, 2, 4], x[2, 3, 5] = torch.nan, torch.inf, 1e36
+    x[3, 4] *= 2.0**-80
+    given[1][9] *= 2.0**-45
+    given[2][9] = 0
     grad[5, 6, 7], grad[6, 7, 8] = -torch.inf, torch.nan
     exact = [t.double().requires_grad_() for t in given]
     found = with_gradients(input_gates, [t.requires_grad_() for t in given], grad)
     expected = with_gradients(F.linear, exact, grad.double())
     for ours, theirs in zip(found[:3], expected, strict=False):
         assert ours.isfinite().any()
-        infinite = theirs.abs() > torch.finfo(torch.float).max
-        theirs[infinite] *= torch.inf
-        error = 1e-4 * theirs[theirs.isfinite()].abs().max().item()
-        torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=error, equal_nan=True)
+        theirs[theirs.abs() > torch.finfo(torch.float).max] *= torch.inf
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-2, equal_nan=True)
+    tiny = (3, 4, 9)
+    torch.testing.assert_close(found[0][tiny].double(), expected[0][tiny], rtol=1e-4, atol=0)
 
 
 @needs_gpu

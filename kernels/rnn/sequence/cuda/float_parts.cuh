@@ -9,9 +9,9 @@
 
 namespace lltm_jit {
 
-// A block has kTile x kTile results. Of the depth, an instruction multiplies a step, and a stage comes to shared memory
-// at once.
+// A block computes kTile x kTile results. An instruction covers kStep of the depth, and a copy to shared memory kStage.
 constexpr int kTile = 128, kStep = 16, kStage = kSwizzledRow, kSteps = kStage / kStep;
+constexpr int kWidth = 4;  // numbers of one access
 
 // A stage of a tile of columns, as core/cuda/wgmma.cuh describes the layout. Column x of the tile is row
 // row_of_column(x): so a lane has the sums of four columns that are next to each other.
@@ -36,7 +36,5 @@ __device__ __forceinline__ int row_of_column(int x) {
 }
 
 __host__ __device__ inline int64_t stages_of(int64_t depth) { return ceil_div(depth, kStage); }
-
-constexpr int kWidth = 4;  // numbers of one access
 
 }  // namespace lltm_jit

@@ -16,7 +16,6 @@ __device__ __forceinline__ float number_at(const FloatFactor& factor, int64_t ve
 struct alignas(16) FourColumns {
   float inverse[kWidth], initial[kWidth];
 
-  FourColumns() = default;
   __device__ __forceinline__ explicit FourColumns(float factor)
       : inverse{factor, factor, factor, factor}, initial{} {}
   __device__ __forceinline__ FourColumns(const FloatProductArgs& args, int64_t column) : initial{} {
@@ -32,13 +31,18 @@ __device__ __forceinline__ float row_inverse(const FloatProductArgs& args, int64
   return HalfScale(args.magnitudes[row]).inverse;
 }
 
-// Four columns' results of their sums. Returns whether these are finite.
+// A scaled sum as it is. The smaller factor comes first: both together may be too small or too large for a float.
+__device__ __forceinline__ float unscaled(float sum, float of_row, float of_column) {
+  return sum * fminf(of_row, of_column) * fmaxf(of_row, of_column);
+}
+
+// Four columns' results of their sums. Returns whether the sums are finite.
 __device__ __forceinline__ bool results_of(const float (&sums)[kWidth], float of_row,
                                            const FourColumns& columns, float (&results)[kWidth]) {
   bool finite = true;
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) {
-    const float sum = sums[j] * (of_row * columns.inverse[j]);
+    const float sum = unscaled(sums[j], of_row, columns.inverse[j]);
     finite = finite && isfinite(sum);
     results[j] = columns.initial[j] + sum;
   }
@@ -60,10 +64,10 @@ __device__ __noinline__ void store_anew(const FloatProductArgs& args, int64_t ro
   float* target = args.results + row * args.b.vectors + column;
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) {
-    float sum = four[j] * (of_row * columns.inverse[j]);
+    float sum = unscaled(four[j], of_row, columns.inverse[j]);
     if (!isfinite(sum)) {
       sum = 0;
-      for (int64_t k = 0; k < args.a.depth; ++k) {
+      for (int64_t k = 0; k < args.a.depth && !isnan(sum); ++k) {
         sum = fmaf(number_at(args.a, row, k), number_at(args.b, column + j, k), sum);
       }
     }

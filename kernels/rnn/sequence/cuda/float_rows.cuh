@@ -7,7 +7,8 @@
 
 namespace lltm_jit {
 
-// Where a lane finds its two rows of A, as boxes of 128 bytes of memory's rows have them.
+// Where a lane finds its two rows of A in shared memory, to which they come as boxes of 128 bytes of each row of
+// memory.
 template <bool kDepthInside>
 class Rows {
   static constexpr int kBoxRows = kDepthInside ? kTile : kStage, kRowBytes = 128;
@@ -36,7 +37,8 @@ class Rows {
     for (int box = 0; box < kBoxes; ++box) {
       const int64_t first = kDepthInside ? row : k,
                     column = (kDepthInside ? k : row) + box * kBoxColumns;
-      copy_box(target + box * kBoxBytes / 4, map, int(first), int(column), barrier);
+      copy_box(target + box * kBoxBytes / int(sizeof(float)), map, int(first), int(column),
+               barrier);
     }
   }
 
