@@ -33,11 +33,11 @@ def make_inputs(
     return x, torch.randn(shape[1]).to(device, dtype)
 
 
-def error(actual: Tensor, exact: Tensor) -> float:
-    """The norm of the error over the norm of the result."""
+def error(actual: Tensor, exact: Tensor, least: float = 1e-30) -> float:
+    """The norm of the error over the norm of the result, which counts as `least` at least."""
     assert actual.shape == exact.shape
     difference = (actual.double() - exact.double()).norm()
-    return (difference / exact.double().norm().clamp(min=1e-30)).item()
+    return (difference / exact.double().norm().clamp(min=least)).item()
 
 
 def results(x: Tensor, b: Tensor | None, *, impl: str = "cuda", **call) -> list[Tensor]:
@@ -59,7 +59,9 @@ def in_double(x: Tensor, b: Tensor | None, **call) -> list[Tensor]:
     return results(x.double(), None if b is None else b.double(), impl="ref", **call)
 
 
-def assert_close(name: str, actual: Tensor, exact: Tensor, factor: float = 1) -> None:
+def assert_close(
+    name: str, actual: Tensor, exact: Tensor, factor: float = 1, least: float = 1e-30
+) -> None:
     limit = factor * LIMITS[actual.dtype]
     if actual.dtype in ONE_ROUNDING:  # more where the result's numbers happen to round badly
         once = error(exact.to(actual.dtype), exact)
@@ -67,15 +69,19 @@ def assert_close(name: str, actual: Tensor, exact: Tensor, factor: float = 1) ->
     # Of few elements each may be rounded badly.
     if actual.numel() < 1000:
         limit = max(limit, 4 * torch.finfo(actual.dtype).eps)
-    assert error(actual, exact) <= limit, f"{name}: {error(actual, exact):.3g}, allowed {limit:.3g}"
+    found = error(actual, exact, least)
+    assert found <= limit, f"{name}: {found:.3g}, allowed {limit:.3g}"
 
 
 def check(x: Tensor, b: Tensor | None, **call) -> None:
     """Compare a call and its gradients with float64."""
     actual, exact = results(x, b, **call), in_double(x, b, **call)
+    # A channel's gradients may cancel; what is left of them is no measure of their errors.
+    all_of_b = 0.05 * exact[1].abs().sum((0, 2, 3)).norm().item()
     for name, a, e in zip(("y", "grad_x", "grad_b"), actual, exact, strict=False):
         assert a.dtype == x.dtype
-        assert_close(name, a, e, 1 if name == "y" else 2)
+        least = max(all_of_b, 1e-30) if name == "grad_b" else 1e-30
+        assert_close(name, a, e, 1 if name == "y" else 2, least)
 
 
 class _Watch(TorchDispatchMode):
