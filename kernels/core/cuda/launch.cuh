@@ -103,7 +103,8 @@ static cudaError_t allow_all_shared_memory(Kernel* kernel) {
 }
 
 // Launches a kernel that calls wait_for_predecessor(), or waits without starting its successor, before it
-// touches memory; its blocks are in clusters of kCluster. More shared memory than the 48 KB that need no asking is asked for.
+// touches memory; its blocks are in clusters of kCluster. More shared memory than the 48 KB that need no
+// asking is asked for.
 template <int kCluster = 1, typename... Args>
 cudaError_t launch(void (*kernel)(Args...), unsigned blocks, int threads, int shared_bytes,
                    cudaStream_t stream, const Args&... args) {
