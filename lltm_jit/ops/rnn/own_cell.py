@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copyreg
 import ctypes
 import hashlib
+import itertools
 import os
 import re
-from collections.abc import Iterable
+import uuid
+import weakref
+from collections.abc import Callable, Iterable
 from ctypes import c_char_p, c_double, c_int, c_void_p
 from pathlib import Path
 from types import ModuleType
@@ -25,12 +29,22 @@ if TYPE_CHECKING:
 
 _KERNELS = native.kernels_directory()
 _SAMPLES = 64  # at which check() compares derivatives
+_calls: dict[str, itertools.count[int]] = {}  # of recurrent_cell(), by what they are given
+_classes: weakref.WeakValueDictionary[str, type[OwnCell]] = weakref.WeakValueDictionary()
 
 
-class OwnCell(RecurrentLayer):
+class _Pickled(type):
+    """The type of classes that pickle makes again from their header, instead of by their name."""
+
+
+class OwnCell(RecurrentLayer, metaclass=_Pickled):
     """The base class of the layers that :func:`lltm_jit.recurrent_cell` makes.
 
     Arguments, parameters and call are those of :class:`~lltm_jit.ops.rnn.layer.RecurrentLayer`.
+
+    Layers can be pickled, and saved as a whole by :func:`torch.save`. Another process, also one of
+    another day, then calls :func:`lltm_jit.recurrent_cell` with the same arguments, on the header
+    as it is by then.
     """
 
     _source: _Source
@@ -42,11 +56,12 @@ class OwnCell(RecurrentLayer):
     def reload(cls) -> None:
         """Compile the header if it was edited; every layer of this class then uses it.
 
-        :func:`lltm_jit.reload` does this for all cells.
+        So does a backward pass that is still to come. :func:`lltm_jit.reload` does this for all
+        cells.
 
         Raises:
             BuildError: if it does not compile; the cell stays as it was.
-            LltmJitError: if the number of gates, states or parameters changed.
+            LltmJitError: if the number of gates, states or parameters changed, or ``kAddsGates``.
         """
         cls._source.load()
 
@@ -76,7 +91,8 @@ def recurrent_cell(
     The cell is the maths of one hidden unit in one step, in C++. The header
     ``rnn/sequence/cell.h``, under :func:`lltm_jit.include_path`, explains how to write one. From it
     this function generates and compiles kernels for whole sequences, forward and backward. Those
-    for CUDA are compiled when they are first used.
+    for CUDA are compiled when they are first used. Each call makes another class; those made before
+    stay as they are, whatever the header holds by now.
 
     Args:
         header: the file that defines the cell.
@@ -99,26 +115,57 @@ def recurrent_cell(
         >>> output.shape
         torch.Size([5, 2, 4])
     """
-    source = _Source(str(header), cell, tuple(map(str, include_paths)))
     title = name or cell.rpartition("::")[2].removesuffix("Cell") or cell
-    body = {"cell": source.load(), "_source": source, "__doc__": f"Layers of {cell} in {header}."}
-    native.when_used.setdefault("rnn", []).append(source.tell)
-    native.when_reloaded.append(source.load)
-    return type(title, (OwnCell,), body)
+    return _made(uuid.uuid4().hex, title, str(header), cell, tuple(map(str, include_paths)))
+
+
+def _made(
+    identity: str, title: str, header: str, cell: str, include_paths: tuple[str, ...]
+) -> type[OwnCell]:
+    """The class of this identity, which is made unless this process has it."""
+    made = _classes.get(identity)
+    if made is None:
+        source = _Source(identity, header, cell, include_paths)
+        words = f"Layers of {cell} in {header}."
+        body = {"cell": source.load(), "_source": source, "__doc__": words}
+        native.when_used.setdefault("rnn", []).append(source.tell)
+        native.when_reloaded.append(source.load)
+        made = _classes.setdefault(identity, type(title, (OwnCell,), body))
+    return made
+
+
+def _reduced(made: type[OwnCell]) -> str | tuple[Callable[..., type[OwnCell]], tuple[object, ...]]:
+    """What pickle keeps of a class."""
+    source = vars(made).get("_source")
+    if source is None:  # a subclass, or the base
+        return made.__qualname__
+    return _made, (source.identity, made.__name__, *source.asked)
+
+
+copyreg.pickle(_Pickled, _reduced)  # type: ignore[arg-type]
 
 
 class _Source:
     """The header of a cell, and the library that is made of it. Messages name it as `given`."""
 
-    def __init__(self, given: str, cell: str, include_paths: tuple[str, ...]) -> None:
+    def __init__(
+        self, identity: str, given: str, cell: str, include_paths: tuple[str, ...]
+    ) -> None:
+        self.identity = identity
         self._given = given
         self._header = Path(given).absolute()  # the current directory may change
         self._cell = cell
         self._include_paths = (_KERNELS, *(Path(path).absolute() for path in include_paths))
         folders = (os.path.dirname(given), *include_paths)
         self._folders = tuple((Path(folder).absolute(), folder) for folder in folders)
-        place = hashlib.sha256(str(self._header).encode()).hexdigest()[:8]
-        self._name = f"{cell}.{place}"
+        # The process may go elsewhere until these are read again, in this one or in another.
+        places = [str(self._header), *map(str, self._include_paths[1:])]
+        self.asked = (places[0], cell, tuple(places[1:]))
+        digest = hashlib.sha256("\n".join(places).encode()).hexdigest()[:8]
+        # The first call's name is the same in every process, as an exported program needs it.
+        name = f"{cell}.{digest}"
+        number = next(_calls.setdefault(name, itertools.count(1)))
+        self._name = name if number == 1 else f"{name}.{number}"
         self._key = ""
         self._library: ctypes.CDLL
         self._address = 0
@@ -145,7 +192,7 @@ class _Source:
             library = ctypes.CDLL(str(build.info.library))
             sizes = (c_int * 6)()
             library.recurrent_cell_sizes(sizes)
-            if self._sizes and list(sizes)[:3] != self._sizes[:3]:
+            if self._sizes and list(sizes)[:4] != self._sizes[:4]:
                 raise LltmJitError(
                     f"{self._cell} has {_counts(sizes)} now, but layers were made with "
                     f"{_counts(self._sizes)}; call recurrent_cell() again"
@@ -223,8 +270,9 @@ class _Source:
 
 
 def _counts(sizes: Iterable[int]) -> str:
-    gates, states, parameters, *_ = sizes
-    return f"{gates} gates, {states} states and {parameters} parameters"
+    gates, states, parameters, adds, *_ = sizes
+    added = "added" if adds else "not added"
+    return f"{gates} gates ({added}), {states} states and {parameters} parameters"
 
 
 def _close(a: float, b: float) -> bool:

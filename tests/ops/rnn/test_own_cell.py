@@ -1,6 +1,9 @@
 """A cell of one's own: compiled, differentiated, edited, and refused at the user's line."""
 
 import copy
+import io
+import multiprocessing
+import pickle
 import re
 
 import pytest
@@ -140,14 +143,96 @@ def test_an_edited_cell_is_in_every_layer_at_once(plain_header):
     torch.testing.assert_close(layer(x)[0], 3 * before)
 
 
+def test_a_second_call_leaves_the_classes_made_before_as_they_are(plain_header):
+    """Also what they have yet to differentiate."""
+    first = lltm_jit.recurrent_cell(written(plain_header, plain(1.0)), "PlainCell")
+    layer, x = first(2, 3), torch.randn(4, 2, 2)
+    before = layer(x)[0]
+    (expected,) = torch.autograd.grad(layer(x)[0].sum(), layer.weight_ih_l0)
+    second = lltm_jit.recurrent_cell(written(plain_header, plain(2.0)), "PlainCell")
+    (gradient,) = torch.autograd.grad(before.sum(), layer.weight_ih_l0)
+    assert torch.equal(gradient, expected)
+    assert torch.equal(layer(x)[0], before)
+    other = second(2, 3)
+    other.load_state_dict(layer.state_dict())
+    torch.testing.assert_close(other(x[:1])[0], 2 * layer(x[:1])[0])
+    first.reload()
+    assert torch.equal(layer(x)[0], other(x)[0])
+    written(plain_header, plain(1.0))
+    first.reload()
+    assert torch.equal(layer(x)[0], before)
+    assert not torch.equal(other(x)[0], before)
+
+
+def test_cells_with_other_include_paths_are_others(tmp_path):
+    header = written(
+        tmp_path / "cell.h", '#include "factor.h"\n' + plain().replace("1.0", "kFactor")
+    )
+    layers = []
+    for factor in (1, 2):
+        folder = tmp_path / str(factor)
+        folder.mkdir()
+        written(folder / "factor.h", f"constexpr double kFactor = {factor};\n")
+        layers.append(lltm_jit.recurrent_cell(header, "PlainCell", include_paths=[folder])(2, 3))
+    layers[1].load_state_dict(layers[0].state_dict())
+    x = torch.randn(1, 2, 2)
+    torch.testing.assert_close(layers[1](x)[0], 2 * layers[0](x)[0])
+
+
+def test_layers_are_copied_and_pickled(plain_header):
+    cell = lltm_jit.recurrent_cell(written(plain_header, plain(1.0)), "PlainCell", name="Mine")
+    layer, x = cell(2, 3), torch.randn(4, 2, 2)
+    saved = io.BytesIO()
+    torch.save(layer, saved)
+    saved.seek(0)
+    copies = [copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))]
+    copies.append(torch.load(saved, weights_only=False))
+    for each in copies:
+        assert type(each) is cell
+        assert torch.equal(each(x)[0], layer(x)[0])
+    assert pickle.loads(pickle.dumps(cell)) is cell
+    written(plain_header, plain(2.0))  # of which an equal call makes another class
+    lltm_jit.recurrent_cell(plain_header, "PlainCell", name="Mine")
+    assert type(pickle.loads(pickle.dumps(layer))) is cell
+
+
+class Deeper(lltm_jit.ops.rnn.own_cell.OwnCell):
+    """What pickle finds by its name, as any other class."""
+
+
+def test_a_subclass_is_pickled_by_its_name():
+    assert pickle.loads(pickle.dumps(Deeper)) is Deeper
+
+
+def results_of(layers, x, queue):
+    assert type(layers[0]) is type(layers[1])
+    type(layers[0]).check()
+    queue.put([layer(x)[0].tolist() for layer in layers])
+
+
+def test_layers_in_a_spawned_process(plain_header):
+    """The class is made again there, once, and with it comes the build from the cache."""
+    cell = lltm_jit.recurrent_cell(written(plain_header, plain(1.0)), "PlainCell")
+    layers, x = [cell(2, 3), cell(2, 3)], torch.randn(4, 2, 2)
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=results_of, args=(layers, x, queue))
+    process.start()
+    assert queue.get(timeout=120) == [layer(x)[0].tolist() for layer in layers]
+    process.join()
+
+
 def test_a_cell_with_another_state_needs_other_layers(plain_header):
     cell = lltm_jit.recurrent_cell(written(plain_header, plain(1.0)), "PlainCell")
     layer, x = cell(2, 3), torch.randn(1, 2, 2)
     before = layer(x)[0]
     written(plain_header, plain(1.0).replace("kStates = 1", "kStates = 2"))
     with pytest.raises(
-        lltm_jit.LltmJitError, match=r"1 gates, 2 states .* made with 1 gates, 1 st"
+        lltm_jit.LltmJitError, match=r"1 gates \(added\), 2 states .* made with 1 gates .*, 1 st"
     ):
+        cell.reload()
+    written(plain_header, plain(1.0).replace("kAddsGates = true", "kAddsGates = false"))
+    with pytest.raises(lltm_jit.LltmJitError, match=r"\(not added\), .* made with 1 gates \(added"):
         cell.reload()
     assert torch.equal(layer(x)[0], before)
 
