@@ -140,18 +140,17 @@ def open_at_once(path: str | os.PathLike[str], flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def check_private() -> None:
-    """Refuse a cache that other users may write to.
+def check_private(place: Path | None = None) -> None:
+    """Refuse a cache, or another place to load from, that other users may write to.
 
     Raises:
         CacheError: with the reason and the fix.
     """
-    directory = builds_directory()
-    if problem := private.why_not_private(directory):
+    if problem := private.why_not_private(place or builds_directory()):
+        cure = "use another place for it" if place else "set TORCH_EXTENSIONS_DIR to a directory"
         raise CacheError(
-            f"{problem}, so it may hold code that is not yours; "
-            "set TORCH_EXTENSIONS_DIR to a directory of your own, or LLTM_JIT_TRUST_ROOT=1 if a "
-            "group shares it on purpose"
+            f"{problem}, so it may hold code that is not yours; {cure} of your own, or set "
+            "LLTM_JIT_TRUST_ROOT=1 if a group shares it on purpose"
         )
 
 
@@ -214,8 +213,10 @@ def read_record(directory: Path) -> Record | None:
     """The record of a build, or None.
 
     Raises:
-        DamagedBuild: the record cannot be read, or is not what was written.
+        DamagedBuild: the record cannot be read, or is not what was written; or others may write it.
     """
+    if problem := private.why_not_private(directory / RECORD):
+        raise DamagedBuild(problem)
     try:
         record = record_in(directory / RECORD)
     except (FileNotFoundError, NotADirectoryError):

@@ -61,7 +61,7 @@ KNOBS = {
         ),
         Knob("LLTM_JIT_KEEP", "count", "5", "builds kept for each extension and set of flags"),
         Knob(
-            "LLTM_JIT_TRUST_ROOT", "flag", "0", "1: use a builds directory that others may write to"
+            "LLTM_JIT_TRUST_ROOT", "flag", "0", "1: load from directories that others may write to"
         ),
         Knob(
             "LLTM_JIT_DEBUG",

@@ -15,7 +15,7 @@ from types import ModuleType
 
 import torch
 
-from . import cache
+from . import cache, private
 from .cache import DamagedBuild, Record
 from .errors import BuildError
 from .spec import BuildSpec
@@ -54,9 +54,11 @@ def check_library(record: Record) -> Path:
     """Check the content of a build's library, and return its path.
 
     Raises:
-        DamagedBuild: the library is missing or is not what was built.
+        DamagedBuild: the library is missing or is not what was built, or others may write to it.
     """
     library = record.directory / record.library
+    if problem := private.why_not_private(library):
+        raise DamagedBuild(problem)
     try:
         same = cache.digest(library) == record.digest
     except OSError as error:
@@ -75,7 +77,9 @@ def import_library(spec: BuildSpec, key: str, library: Path, files: Iterable[Pat
 
     Raises:
         BuildError: it cannot be imported, or registers operators a second time.
+        CacheError: others may write to it.
     """
+    cache.check_private(library)
     check(spec, files)
     path = str(library)
     module = ModuleType(f"lltm_jit._builds.{key}.{spec.name}")

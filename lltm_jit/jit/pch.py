@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import cache, cancel, jobs, knobs, publish, retention, worker
+from . import cache, cancel, jobs, knobs, private, publish, retention, worker
 from .progress import Reporter
 from .spec import CUDA_SUFFIXES, BuildSpec
 from .toolchain import Toolchain
@@ -174,6 +174,8 @@ def find(header: Header) -> Path | None:
         outdated = retention.last_use(header.directory, RECORD) < time.time() - _TRIED_AGAIN
     else:
         outdated = any(worker.identity(path) != known for path, known in record["files"].items())
+        mine = (header.directory / RECORD, header.directory / "torch" / "extension.h.gch")
+        outdated = outdated or any(map(private.why_not_private, mine))
     if outdated:
         publish.remove_whole(header.directory)
         return None

@@ -62,6 +62,7 @@ def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None
 
     Raises:
         BuildError: the library matches, but cannot be imported.
+        CacheError: others may write to it.
     """
     found = _find(directory, spec, toolchain)
     if found is None:
@@ -80,6 +81,9 @@ def inspect(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> BuildInfo
         directory: where the library is, next to its record.
         spec: what it should be built from.
         toolchain: what this machine has.
+
+    Raises:
+        CacheError: others may write there.
     """
     found = _find(directory, spec, toolchain)
     return found[1] if found else None
@@ -91,9 +95,11 @@ def _find(
     path = record_path(directory, spec.name)
     if not path.exists() or any(knobs.text(name) != knobs.KNOBS[name].default for name in _KINDS):
         return None
+    cache.check_private(path)
     request = Request.of(spec, toolchain)
     try:
         record = cache.record_in(path)
+        cache.check_private(directory / record.library)
         problem = next(_misfits(record, directory, request), "")
     except (OSError, DamagedBuild):
         problem = "it or its record cannot be read"

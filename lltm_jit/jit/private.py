@@ -1,28 +1,30 @@
-"""Whether a directory is safe to load code from: nobody else can change what is in it."""
+"""Whether a file or a directory is safe to load code from: nobody else can change it."""
 
 from __future__ import annotations
 
 import os
 import stat
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from . import knobs
 
 
-def why_not_private(directory: Path) -> str:
-    """Why another user could write to this directory or replace it; empty if none could.
+def why_not_private(place: Path) -> str:
+    """Why another user could write to a file or a directory, or replace it; empty if none could.
 
     Loading a library runs its code, so loading from somebody else's directory means running their
     programs. Every directory on the path is checked, starting with the user's home, as OpenSSH does
-    for its keys: whoever owns the home directory controls what this user runs anyway.
+    for its keys: whoever owns what is above it controls what this user runs anyway.
     """
     if sys.platform == "win32" or knobs.flag("LLTM_JIT_TRUST_ROOT"):
         return ""
     trusted = (os.geteuid(), 0, os.stat("/").st_uid)  # who owns / could change anything anyway
-    home = Path.home() if "HOME" in os.environ else None
-    for path in _ways_to(directory):
-        if home and path != directory and (path == home or path in home.parents):
+    above_home = {*Path.home().parents} if "HOME" in os.environ else ()
+    within = place.parent if place.is_file() else place  # where nobody may put another file
+    for path in _ways_to(place):
+        if path != within and path in above_home:
             continue
         try:
             status = path.lstat()
@@ -30,10 +32,10 @@ def why_not_private(directory: Path) -> str:
             continue  # not there, so nothing is loaded from it
         if status.st_uid not in trusted:
             return f"{path} belongs to user {status.st_uid}, but you are user {os.geteuid()}"
-        if stat.S_ISLNK(status.st_mode) or (status.st_mode & stat.S_ISVTX and path != directory):
+        if stat.S_ISLNK(status.st_mode) or (status.st_mode & stat.S_ISVTX and path != within):
             continue  # nobody but its owner can put another in its place
         if status.st_mode & stat.S_IWOTH or (
-            status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid)
+            status.st_mode & stat.S_IWGRP and not _is_own_group(path, status.st_gid)
         ):
             mode = stat.S_IMODE(status.st_mode)
             return f"other users may write to {path} (mode {mode:o}; fix: `chmod go-w {path}`)"
@@ -52,11 +54,16 @@ def _ways_to(path: Path, found: dict[Path, None] | None = None) -> dict[Path, No
     return found
 
 
-def _is_own_group(group: int) -> bool:
-    """Whether this user is the group's only member, as with private groups and umask 002."""
+def _is_own_group(path: Path, group: int) -> bool:
+    """Whether this user is all that a group's right to write is for, as with private groups and
+    umask 002.
+    """
     import grp
     import pwd
 
+    with suppress(OSError, AttributeError):  # it has none, or the system knows no such lists
+        os.getxattr(path, "system.posix_acl_access")
+        return False  # a list of users, for which the bits of the group stand
     try:
         me, entry = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
     except KeyError:

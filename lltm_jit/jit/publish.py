@@ -46,6 +46,7 @@ def texts_written(spec: BuildSpec, reporter: Reporter) -> Iterator[None]:
             with cache.writing():
                 cache.make_directory(path.parents[1])
                 cache.make_directory(path.parent)
+                cache.check_private(path if path.exists() else path.parent)
                 if not path.exists() or path.read_bytes() != text.encode():
                     path.unlink(missing_ok=True)  # it may be another's who shares the root
                     path.write_bytes(text.encode())

@@ -63,22 +63,19 @@ def seed(
     good: dict[str, list[str]] = {}
     # That of a build which failed may be why it failed.
     written = (other for other in candidates if other.places == places and not other.failed)
-    intact = (other for other in written if _is_intact(other, BUILD_FILE, other.build_file))
-    writer = next(intact, None)
+    taken = (each for each in written if _take(each, BUILD_FILE, each.build_file, directory))
+    writer = next(taken, None)
     try:
         for files, record in choices[:1]:
             good = {
                 name: files[name]
                 for name, made in record.objects.items()
-                if name in files and _is_intact(record, name, made["digest"])
+                if name in files and _take(record, name, made["digest"], directory)
             }
-            for name in good:
-                shutil.copy2(record.directory / name, directory / name)
             _copy_times(record, directory, good)
         names = [name for _, record in choices[:1] for name in record.manifest["names"]]
         if writer is None:
             return Seed(good, names=names)
-        shutil.copy2(writer.directory / BUILD_FILE, directory / BUILD_FILE)
         text = (directory / BUILD_FILE).read_text("utf-8", "surrogateescape")
         rest = adapted(text, list(good))
         (directory / _REST).write_text(rest, "utf-8", "surrogateescape")
@@ -111,8 +108,17 @@ def _reusable(record: Record, spec: BuildSpec, now: Fingerprint) -> dict[str, li
     return found
 
 
-def _is_intact(record: Record, name: str, digest: str) -> bool:
-    return manifest.digest(str(record.directory / name)) == digest
+def _take(record: Record, name: str, digest: str, directory: Path) -> bool:
+    """Copy a file of a build, if it is what was made; the copy is what nobody else can change."""
+    copy = directory / name
+    try:
+        shutil.copy2(record.directory / name, copy)
+    except OSError:  # gone, or no file
+        return False
+    if manifest.digest(str(copy)) == digest:
+        return True
+    copy.unlink()
+    return False
 
 
 def _copy_times(record: Record, directory: Path, names: Iterable[str]) -> None:

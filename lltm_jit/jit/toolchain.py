@@ -278,7 +278,7 @@ class _Memo:
         self._known: dict[str, Any] = {}
         self._changed = False
         try:
-            if private.why_not_private(path.parent):
+            if private.why_not_private(path):
                 return  # somebody else may have written it
             self._known = cache.read_json(path)
         except (OSError, ValueError, LltmJitError):

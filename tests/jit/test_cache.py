@@ -261,7 +261,7 @@ def test_a_directory_or_a_link_on_the_way_that_is_anothers_is_refused(bench, tmp
 def test_a_group_that_is_this_users_alone_is_no_other(bench, tmp_path, monkeypatch):
     (tmp_path / "way").mkdir(mode=0o700)
     (tmp_path / "way").chmod(0o775)
-    monkeypatch.setattr(private, "_is_own_group", lambda group: group == os.getgid())
+    monkeypatch.setattr(private, "_is_own_group", lambda path, group: group == os.getgid())
     assert private.why_not_private(tmp_path / "way" / "root") == ""
 
 
