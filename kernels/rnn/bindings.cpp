@@ -18,5 +18,6 @@ LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
   module.add<recurrent_sequence, recurrent_sequence_forward, recurrent_sequence_backward>();
   module.add<input_gates, input_gates_backward>();
   module.add_function<lltm_jit::add_cell_at>("add_cell_at");
+  module.add_function<lltm_jit::cell_facts>("cell_facts");
   lltm_jit::add_own_cells();
 }

@@ -171,6 +171,8 @@ c10::SmallVector<T, 4> value(As<at::ArrayRef<T>>, const Given& given) {
 // -------------------------------------------------------------------------------------- results --
 
 inline PyObject* object_of(const at::Tensor& tensor) { return THPVariable_Wrap(tensor); }
+inline PyObject* object_of(int64_t number) { return PyLong_FromLongLong(number); }
+inline PyObject* object_of(bool value) { return PyBool_FromLong(value); }
 
 inline PyObject* object_of(const std::vector<at::Tensor>& tensors) {
   Owned list(PyList_New(Py_ssize_t(tensors.size())));

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +31,7 @@ from lltm_jit.ops.rnn.sequence import input_gates, recurrent_sequence
 
 @dataclass(frozen=True)
 class Cell:
-    """What a layer must know about its cell.
+    """What a layer must know about its cell, as the compiled library of the cell says.
 
     Args:
         name: the name that :func:`recurrent_sequence` uses for it.
@@ -44,8 +44,8 @@ class Cell:
     name: str
     gates: int
     states: int
-    parameters: int = 0
-    adds_gates: bool = False
+    parameters: int
+    adds_gates: bool
 
 
 class RecurrentLayer(nn.Module):
@@ -136,6 +136,10 @@ class RecurrentLayer(nn.Module):
                 parameter = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
                 self.register_parameter(f"{kind}_{suffix}", parameter)
         self.reset_parameters()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        _ = self.cell  # what comes of a pickle may be traced, too, which cannot wait for a library
 
     @property
     def _directions(self) -> int:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from lltm_jit import native
 from lltm_jit.ops.rnn.layer import Cell, RecurrentLayer
 
 if TYPE_CHECKING:
     from lltm_jit.ops.rnn._calls import Call
+
+
+class _CellOfLibrary:
+    """Stands for a layer's cell until the library has said what it is: waits for that."""
+
+    def __get__(self, layer: RecurrentLayer | None, owner: type[RecurrentLayer]) -> Cell:
+        _learn_cells(native.rnn)
+        return owner.cell
 
 
 class LSTM(RecurrentLayer):
@@ -36,7 +46,7 @@ class LSTM(RecurrentLayer):
         tensor(0)
     """
 
-    cell = Cell("lstm", gates=4, states=2, adds_gates=True)
+    cell = _CellOfLibrary()
 
     if TYPE_CHECKING:
         __call__: Call[tuple[Tensor, Tensor]]
@@ -63,7 +73,7 @@ class GRU(RecurrentLayer):
         (torch.Size([5, 2, 8]), torch.Size([4, 2, 4]))
     """
 
-    cell = Cell("gru", gates=3, states=1)
+    cell = _CellOfLibrary()
 
     if TYPE_CHECKING:
         __call__: Call[Tensor]
@@ -92,7 +102,7 @@ class LLTM(RecurrentLayer):
         <All keys matched successfully>
     """
 
-    cell = Cell("lltm", gates=3, states=2, adds_gates=True)
+    cell = _CellOfLibrary()
 
     if TYPE_CHECKING:
         __call__: Call[tuple[Tensor, Tensor]]
@@ -111,3 +121,12 @@ class LLTM(RecurrentLayer):
                 renamed[prefix + "bias_ih_l0"] = bias.flatten()
                 renamed[prefix + "bias_hh_l0"] = torch.zeros_like(bias.flatten())
         super()._load_from_state_dict(renamed, prefix, *args, **kwargs)
+
+
+def _learn_cells(module: ModuleType) -> None:
+    """Have every layer know its cell as a build of the family has it."""
+    for layer, name in ((LSTM, "lstm"), (GRU, "gru"), (LLTM, "lltm")):
+        layer.cell = Cell(name, *module.cell_facts(name))  # type: ignore[assignment]
+
+
+native.when_used.setdefault("rnn", []).append(_learn_cells)

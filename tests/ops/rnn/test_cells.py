@@ -1,0 +1,65 @@
+"""What layers know about their cells, which the compiled library alone says."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import lltm_jit
+from lltm_jit import native
+from lltm_jit.ops.rnn import layers
+from lltm_jit.ops.rnn.layer import Cell
+
+FACTS = {
+    "lltm": Cell("lltm", gates=3, states=2, parameters=0, adds_gates=True),
+    "lstm": Cell("lstm", gates=4, states=2, parameters=0, adds_gates=True),
+    "gru": Cell("gru", gates=3, states=1, parameters=0, adds_gates=False),
+}
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_cell_is_what_its_library_says(name):
+    cell = FACTS[name]
+    assert (cell.name, *native.rnn.cell_facts(name)) == dataclasses.astuple(cell)
+    assert getattr(lltm_jit, name.upper()).cell == cell
+
+
+def test_a_build_that_says_otherwise_is_believed():
+    """Nowhere else does a layer's class say what its cell is."""
+    layers._learn_cells(SimpleNamespace(cell_facts=lambda name: (len(name), 3, 1, False)))
+    try:
+        assert lltm_jit.LSTM.cell == Cell("lstm", 4, 3, 1, False)
+        assert lltm_jit.GRU.cell == Cell("gru", 3, 3, 1, False)
+        assert lltm_jit.GRU(2, 5).parameters_l0.shape == (1, 5)
+    finally:
+        layers._learn_cells(native.rnn)
+
+
+@pytest.fixture
+def unknown():
+    """The LSTM as before anything asked what its cell is."""
+    lltm_jit.LSTM.cell = layers._CellOfLibrary()
+    yield
+    layers._learn_cells(native.rnn)
+
+
+@pytest.mark.usefixtures("unknown")
+def test_a_layer_is_made_before_its_library_is_used():
+    assert lltm_jit.LSTM(2, 3, device="meta").weight_hh_l0.shape == (12, 3)
+
+
+def test_a_layer_out_of_a_pickle_is_traced_before_its_library_is_used():
+    layer, x = lltm_jit.LSTM(2, 3), torch.randn(4, 2, 2)
+    pickled, expected = pickle.dumps(layer), layer(x)[0]
+    lltm_jit.LSTM.cell = layers._CellOfLibrary()
+    traced = torch.compile(pickle.loads(pickled), fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(traced(x)[0], expected)
+
+
+def test_there_is_no_such_cell():
+    with pytest.raises(ValueError, match="expected the name of a cell, but got 'lstn'"):
+        native.rnn.cell_facts("lstn")
