@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -38,6 +39,7 @@ from lltm_jit.ops._library import OPERATORS
 from lltm_jit.ops._placeholders import Placeholders
 
 AT_IMPORT = ("basic", "rnn")  # the families that importing the package loads
+LEAST_ARCHITECTURE = (8, 0)  # of the GPUs that the families' CUDA kernels are written for
 
 # Called with a family's module when it is first used, and on a reload of the package.
 when_used: dict[str, list[Callable[[ModuleType], None]]] = {}
@@ -77,7 +79,8 @@ def families() -> list[str]:
 def spec(family: str, toolchain: Toolchain) -> BuildSpec:
     """What a family's extension is built from: its files, and what they include of core/."""
     root = kernels_directory()
-    return BuildSpec.from_directory(family, root / family, toolchain, root)
+    spec = BuildSpec.from_directory(family, root / family, toolchain, root)
+    return replace(spec, least_architecture=LEAST_ARCHITECTURE)
 
 
 def extension(family: str) -> Extension:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from . import cache, diagnostics, jobs, knobs, lock, pch, publish, reads, retention
+from . import cache, diagnostics, gpus, jobs, knobs, lock, pch, publish, reads, retention
 from .cache import BUILD_FILE, ObjectRecord, Record
 from .cancel import Cancelled
 from .errors import BuildError, CacheError, SourceEdited, ToolchainError
@@ -57,6 +57,8 @@ def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record
     """
     spec, toolchain, content = request.spec, request.toolchain, request.content
     check(spec, toolchain)
+    if too_old := gpus.why_too_old(spec.title, spec.architectures, spec.least_architecture):
+        raise ToolchainError(too_old)
     earlier = [record for record in cache.records() if record.fingerprint["name"] == spec.name]
     plan = _Plan(
         request=request,

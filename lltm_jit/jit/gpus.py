@@ -78,6 +78,24 @@ def why_not_understood(supported: list[str]) -> str:
     )
 
 
+def why_too_old(title: str, architectures: Iterable[str], least: tuple[int, int]) -> str:
+    """Which of the architectures the CUDA sources are not written for; empty if all will do."""
+    for architecture in architectures:
+        told = _ARCHITECTURE.fullmatch(architecture)
+        if told is None or (int(told[1]), int(told[2])) >= least:
+            continue
+        given = knobs.text("TORCH_CUDA_ARCH_LIST")
+        listed = given and given != "native"
+        asks = f"TORCH_CUDA_ARCH_LIST={given!r} asks" if listed else "a GPU of this machine asks"
+        number = f"{least[0]}.{least[1]}"
+        return (
+            f"{title} has CUDA kernels for compute capability {number} and later, but {asks} for "
+            f"{architecture}; set TORCH_CUDA_ARCH_LIST to architectures from {number} on, with "
+            "which it runs on such GPUs and on the CPU"
+        )
+    return ""
+
+
 def _is_known(architecture: str, supported: list[str]) -> bool:
     told = _ARCHITECTURE.fullmatch(architecture)
     return told is not None and (not supported or f"{told[1]}.{told[2]}" in supported)

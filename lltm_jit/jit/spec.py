@@ -46,6 +46,7 @@ class BuildSpec:
     ldflags: tuple[str, ...] = ()
     with_cuda: bool = False
     architectures: tuple[str, ...] = ()
+    least_architecture: tuple[int, int] = (0, 0)  # that the CUDA sources are written for
     base: Path = Path("/")
     python_module: bool = True
     standalone: bool = False  # an executable

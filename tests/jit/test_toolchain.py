@@ -15,7 +15,7 @@ import pytest
 from engine_bench import text_of
 from torch.utils import cpp_extension
 
-from lltm_jit import jit
+from lltm_jit import jit, native
 from lltm_jit.cli import _checks, main
 from lltm_jit.jit import builder, cache, fingerprint, gpus, jobs, knobs, process, toolchain
 
@@ -138,6 +138,42 @@ def test_flags_for_architectures_take_the_place_of_the_list(cuda, monkeypatch):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "abc")
     spec = cuda.spec(cuda_cflags=("-gencode=arch=compute_80,code=sm_80",))
     builder.check_tools(spec, jit.detect())
+
+
+@pytest.mark.parametrize(
+    ("listed", "present", "asks"),
+    [
+        ("7.5;8.0", [(9, 0)], "TORCH_CUDA_ARCH_LIST='7.5;8.0' asks for 7.5"),
+        ("Turing", [], "TORCH_CUDA_ARCH_LIST='Turing' asks for 7.5+PTX"),
+        ("", [(7, 5), (8, 0)], "a GPU of this machine asks for 7.5"),
+        ("native", [(7, 5)], "a GPU of this machine asks for 7.5"),
+        ("8.0 9.0a", [(7, 5)], ""),
+        ("", [(8, 0), (9, 0)], ""),
+    ],
+)
+def test_architectures_that_kernels_are_not_written_for(cuda, monkeypatch, listed, present, asks):
+    """Those of the package; a user's own kernels are compiled for any."""
+    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", listed)
+    monkeypatch.setattr(gpus, "compute_capabilities", lambda: present)
+    family = cuda.spec(least_architecture=native.LEAST_ARCHITECTURE)
+    if not asks:
+        assert jit.engine.build(family, jit.detect()).architectures
+        return
+    with pytest.raises(jit.ToolchainError) as told:
+        jit.engine.build(family, jit.detect())
+    assert str(told.value) == (
+        f"_C has CUDA kernels for compute capability 8.0 and later, but {asks}; set "
+        "TORCH_CUDA_ARCH_LIST to architectures from 8.0 on, with which it runs on such GPUs and "
+        "on the CPU"
+    )
+    assert cuda.counts == []  # no compiler was started
+    jit.engine.build(cuda.spec(), jit.detect())
+
+
+def test_every_family_says_what_its_kernels_are_written_for():
+    for family in native.families():
+        assert native.spec(family, jit.detect()).least_architecture == (8, 0)
 
 
 @pytest.mark.parametrize("name", gpus.NAMED_ARCHITECTURES)
