@@ -30,7 +30,7 @@ Fingerprint = dict[str, Any]
 _FILES = ("files", "sources")  # the entries that an edit changes; the rest are the flags
 
 _CPUS = Path("/proc/cpuinfo")
-_WORDS = {
+WORDS = {
     "torch": "torch",
     "cuda": "torch's CUDA",
     "python": "the Python ABI",
@@ -152,7 +152,7 @@ def differences(old: Fingerprint, new: Fingerprint) -> list[str]:
     # The libraries that an include brings in are not of interest.
     found += [f"{name} added" for name in after if name not in before and not os.path.isabs(name)]
     found += [f"{name} removed" for name in before if name not in after and not os.path.isabs(name)]
-    for entry, words in _WORDS.items():
+    for entry, words in WORDS.items():
         if old.get(entry) != new.get(entry):
             found.append(_value_change(words, old.get(entry), new.get(entry)))
     if not found and old.get("scripts") != new.get("scripts"):

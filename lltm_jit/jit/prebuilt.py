@@ -7,20 +7,22 @@ sources computes something else.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from . import cache, engine, gpus, knobs, lock, manifest
 from .build import Build, BuildInfo, info_of
 from .cache import DamagedBuild, Record
-from .fingerprint import Request, build_key
-from .manifest import Manifest
+from .fingerprint import WORDS, Request, build_key
+from .manifest import Manifest, folders
 from .progress import Reporter
 from .reads import split_flags
-from .spec import BuildSpec
+from .spec import CUDA_SUFFIXES, BuildSpec
 from .toolchain import Toolchain, includes
 
 FOLDER = "prebuilt"
@@ -28,13 +30,15 @@ FOLDER = "prebuilt"
 # Who sets one of these wants a build of another kind.
 _KINDS = ("LLTM_JIT_DEBUG", "CUDA_DEVICE_DEBUG", "LLTM_JIT_LINEINFO", "LLTM_JIT_SANITIZE")
 
-_WORDS = {
-    "torch_version": "torch",
-    "python_abi": "the Python ABI",
-    "machine": "the processor type",
+# What another machine may have otherwise, or what is compared by its effect.
+MAY_DIFFER = {
+    *("cxx", "compiler", "scripts", "nvcc", "architectures", "with_cuda", "environment"),
+    *("cflags", "cuda_cflags", "ldflags", "include_paths", "sources", "files"),
 }
-# Of the flags that the toolchain gives: a machine without nvcc may use a library with CUDA.
+# Of the flags that the caller passed: a machine without nvcc may use a library with CUDA.
 _GIVEN = r"-DWITH_CUDA$|-DCPU_CAPABILITY"
+_SEARCHED = r"-(?:I|isystem|iquote|idirafter)(.*)"
+_WITH_WORD = r"(?m)^(-(?:[DUILl]|isystem|iquote|idirafter))\n"  # flags whose value may stand apart
 
 
 def put(spec: BuildSpec, toolchain: Toolchain, directory: Path) -> None:
@@ -118,18 +122,13 @@ def _find(
 def _misfits(record: Record, directory: Path, request: Request) -> Iterator[str]:
     """Why the library must not be used here; empty if it may."""
     spec, here, made = request.spec, request.toolchain, record.toolchain
-    for name, words in _WORDS.items():
-        if made[name] != getattr(here, name):
-            yield f"{words} was {made[name]} and is {getattr(here, name)}"
-    if (before := _macros(record.asked)) != (now := _macros(spec.asked)):
-        yield f"the macros in the flags were {before or 'none'} and are {now or 'none'}"
-    # A toolchain without CUDA leaves some sources out, and all of them count.
-    sources, ours = record.fingerprint["files"], request.content["files"]
-    yield from (f"{label} changed" for label in sources if _digest(spec, label) != sources[label])
-    yield from (f"{label} added" for label in ours if label not in sources)
-    for label, then in record.manifest["own"].items():
-        if _digest(spec, label) not in (then, ""):  # what is not there could not be compiled
-            yield f"{label} changed"
+    for name, then in record.fingerprint.items():
+        if name not in MAY_DIFFER and then != (now := request.content.get(name)):
+            yield f"{WORDS.get(name, name)} was {then} and is {now}"
+    for words, before, now in _flags(record, request):
+        if before != now:
+            yield f"{words} were {before or 'none'} and are {now or 'none'}"
+    yield from _file_changes(record, request)
     if not includes(here.cpu_capability, made["cpu_capability"]):
         yield f"it needs {made['cpu_capability']}, and this processor has {here.cpu_capability}"
     if cache.digest(directory / record.library) != record.digest:
@@ -143,15 +142,66 @@ def _misfits(record: Record, directory: Path, request: Request) -> Iterator[str]
             yield f"it has no code for sm_{capability[0]}{capability[1]}"
 
 
+def _flags(record: Record, request: Request) -> Iterator[tuple[str, str, str]]:
+    """The flags that users chose, then and now, with what they are called."""
+    spec, cuda = request.spec, record.fingerprint["with_cuda"]
+    kinds = {"cflags": "the C++ flags", "ldflags": "the linker flags"}
+    kinds |= {"cuda_cflags": "the CUDA flags"} if cuda else {}
+    for kind, words in kinds.items():
+        yield words, _chosen(record.asked.get(kind)), _chosen(spec.asked.get(kind))
+    then, now = dict(record.toolchain["environment"]), dict(request.toolchain.environment)
+    variables = ["CCC_OVERRIDE_OPTIONS"]
+    variables += ["NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS"] if cuda else []
+    for name in variables:
+        yield f"the flags in {name}", then.get(name, ""), now.get(name, "")
+    if request.toolchain.cxx and record.fingerprint["cxx"]:
+        commands = (record.fingerprint["cxx"], request.toolchain.cxx)
+        before, after = (" ".join(re.findall(r"(?<= )-.*", command)) for command in commands)
+        yield "the flags in CXX", before, after
+
+
+def _chosen(flags: Iterable[str] | None) -> str:
+    """Flags as the compiler takes them, `-D N=4` as `-DN=4`, without paths that are searched."""
+    words = _words(flags)
+    return " ".join(w for w in words if not re.match(_GIVEN, w) and not re.fullmatch(_SEARCHED, w))
+
+
+def _words(flags: Iterable[str] | None) -> list[str]:
+    return re.sub(_WITH_WORD, r"\1", "\n".join(split_flags(flags or ()))).split("\n")
+
+
+def _file_changes(record: Record, request: Request) -> Iterator[str]:
+    """The files that are others here. A source must be here; a header need not."""
+    spec, before, now = request.spec, record.fingerprint["files"], request.content["files"]
+    yield from (f"{label} changed" for label in before if _digest(spec, label) != before[label])
+    yield from (f"{label} added" for label in now if label not in before)
+    gone = [label for label in before if label not in now]
+    # A toolchain without CUDA leaves these out, and they count all the same.
+    yield from (f"{label} removed" for label in gone if Path(label).suffix not in CUDA_SUFFIXES)
+    for label, then in record.manifest["own"].items():
+        if _digest(spec, label) not in (then, ""):  # what is not there could not be compiled
+            yield f"{label} changed"
+    # What was found on an include path would now be found on those of now.
+    given = [*record.fingerprint["include_paths"], *_searched(record.asked)]
+    searched = folders(["" if folder == "." else folder for folder in given])
+    folders_now = [*map(str, spec.include_paths), *_searched(spec.asked)]
+    for label, then in manifest.content(record.manifest).items():
+        for start in filter(label.startswith, searched):
+            found = (os.path.join(folder, label[len(start) :]) for folder in folders_now)
+            there = next(filter(os.path.isfile, found), "")
+            if there != manifest.place(spec.base, label) and manifest.digest(there) not in (
+                then,
+                "",
+            ):
+                yield f"{label} changed"
+
+
+def _searched(asked: dict[str, Any]) -> list[str]:
+    """The include paths that a caller gave, as such or among the flags."""
+    words = _words([*asked.get("cflags", ()), *asked.get("cuda_cflags", ())])
+    found = [match[1] for match in (re.fullmatch(_SEARCHED, word) for word in words) if match]
+    return [*asked.get("include_paths", ()), *found]
+
+
 def _digest(spec: BuildSpec, label: str) -> str:
     return manifest.digest(manifest.place(spec.base, label))
-
-
-def _macros(asked: dict[str, list[str]]) -> str:
-    """The macros among the flags that the caller passed."""
-    flags = [flag for kind in ("cflags", "cuda_cflags") for flag in asked.get(kind, ())]
-    # As the compiler takes them: `-D N=4` is `-DN=4`.
-    words = re.sub(r"(?m)^(-[DU])\n", r"\1", "\n".join(split_flags(flags))).splitlines()
-    return " ".join(
-        word for word in words if re.match(r"-[DU]", word) and not re.match(_GIVEN, word)
-    )

@@ -160,13 +160,14 @@ def append_to(source):
 def change_record(package, **changes):
     path = record_of(package)
     record = cache.read_json(path)
-    record["toolchain"].update(changes)
+    for part in (record["toolchain"], record["fingerprint"]):
+        part.update({name: value for name, value in changes.items() if name in part})
     cache.write_json(path, record)
 
 
 def test_of_another_torch(installed):
     package, run = installed
-    change_record(package, torch_version="1.2.3")
+    change_record(package, torch="1.2.3")
     done = run()
     assert "the packaged library of tiny is not used: torch was 1.2.3 and is " in done.stderr
     assert "no C++ compiler was found" in done.stderr
