@@ -233,6 +233,9 @@ def settings() -> Finding:
     if wrong := present().not_understood:
         cure = "unset TORCH_CUDA_ARCH_LIST, or correct it"
         return Finding("problem", wrong, cure)
+    if knobs.flag("LLTM_JIT_DISABLE_JIT"):
+        text = "LLTM_JIT_DISABLE_JIT forbids building; only what is built already is loaded"
+        return Finding("problem", text, "unset LLTM_JIT_DISABLE_JIT")
     unknown = [
         name for name in os.environ if name.startswith("LLTM_JIT_") and name not in knobs.KNOBS
     ]
@@ -299,6 +302,8 @@ def locks() -> Finding:
 def build(family: str) -> Finding:
     extension = native.extension(family)
     info = extension.info(detect(family))
+    if info is None and knobs.flag("LLTM_JIT_DISABLE_JIT"):
+        return Finding("ok", "not built, and not to be built: see settings")
     if info is None:
         return Finding("ok", f"not built yet; {_extensions.loader(extension)} builds it")
     return Finding("ok", f"ready in {info.directory}")

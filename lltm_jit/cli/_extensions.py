@@ -16,7 +16,7 @@ from lltm_jit.jit.extension import Extension, extension, recorded
 ALL = "all"
 HELP = (
     "a family of operators (basic, rnn, stylegan), the name of an extension that you loaded with "
-    "lltm_jit.load, or the path of its sources"
+    "lltm_jit.load, or the path of its sources or of its build_directory"
 )
 
 
@@ -61,11 +61,7 @@ def meant(word: str) -> list[Extension]:
         return [native.extension(family) for family in families]
     if word in families:
         return [native.extension(word)]
-    records = [
-        record
-        for record in (*cache.records(), *cache.records(failed=True))
-        if record.asked and all(Path(source).exists() for source in _given(record))
-    ]
+    records = _records()
     path = Path(word).absolute()
     if path.exists():
         found = {each.name: each for each in _of_path(path, records)}
@@ -75,10 +71,11 @@ def meant(word: str) -> list[Extension]:
             return [recorded(record)]
     names = sorted({record.fingerprint["name"] for record in records})
     built = f" ({', '.join(names)})" if names else ""
+    root = f"{cache.root()}{built}, nor the path of a build_directory"
     near = difflib.get_close_matches(word, [*families, *names], n=1)
     raise LltmJitError(
         f"{word!r} is neither a path nor a family ({', '.join(families)}), nor the name of an "
-        f"extension that lltm_jit.load has built{built}"
+        f"extension that lltm_jit.load has built in {root}"
         + (f"; did you mean {near[0]}?" if near else "")
     )
 
@@ -89,6 +86,11 @@ def _of_path(path: Path, records: list[Record]) -> list[Extension]:
         if folder in (path.resolve(), *path.resolve().parents):
             return [native.extension(family)]
     built: dict[str, Extension] = {}  # of several builds of a name the newest
+    with cache.at_root(path):
+        for record in _records():
+            built.setdefault(record.fingerprint["name"], recorded(record, path))
+    if built:
+        return list(built.values())
     for record in records:
         given = [Path(place) for place in record.asked["paths"]]
         holds = any(path.is_relative_to(place) for place in given)
@@ -96,6 +98,15 @@ def _of_path(path: Path, records: list[Record]) -> list[Extension]:
             built.setdefault(record.fingerprint["name"], recorded(record))
     name = re.sub(r"\W|^(?=\d)", "_", path.stem)
     return list(built.values()) or [extension(name, path)]
+
+
+def _records() -> list[Record]:
+    """The builds of extensions whose sources are there, newest first."""
+    return [
+        record
+        for record in (*cache.records(), *cache.records(failed=True))
+        if record.asked and all(Path(source).exists() for source in _given(record))
+    ]
 
 
 def _given(record: Record) -> list[str]:

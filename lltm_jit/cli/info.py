@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from lltm_jit import native
-from lltm_jit.jit import detect
+from lltm_jit.jit import cache, detect
 from lltm_jit.jit.extension import Extension
 from lltm_jit.native import PackageInfo
 
@@ -61,7 +61,8 @@ def show_build(extension: Extension, info: PackageInfo) -> None:
     name = extension.name
     build = info.families.get(name)
     if build is None:
-        show(name, f"no build of its sources yet; {_extensions.loader(extension)} makes one")
+        root, loader = extension.root or cache.root(), _extensions.loader(extension)
+        show(name, f"no build of its sources in {root} yet; {loader} makes one")
         return
     show(name, build.directory)
     show("  key", build.key)

@@ -28,10 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    name = args.name
+    name, root = args.name, None
     if name and Path(name).exists() and name not in native.families():
-        name = _extensions.one(name).name
-    log = newest_log(name)
+        extension = _extensions.one(name)
+        name, root = extension.name, extension.root
+    with cache.at_root(root):
+        log = newest_log(name)
     if args.path:
         print(log)
         return 0
@@ -52,14 +54,14 @@ def newest_log(name: str | None = None) -> Path:
     logs = [*builds.glob(f"*/{cache.LOG}"), *builds.glob("failed/*.log")]
     if not logs:
         raise CacheError(f"no build log in {builds}: nothing was built yet")
-    found = [log for log in logs if name in (None, extension(log))]
+    found = [log for log in logs if name in (None, built(log))]
     if not found:
-        names = ", ".join(sorted({extension(log) for log in logs} - {""}))
+        names = ", ".join(sorted({built(log) for log in logs} - {""}))
         raise CacheError(f"no build log of {name!r} in {builds}; there are logs of {names}")
     return max(found, key=os.path.getmtime)
 
 
-def extension(log: Path) -> str:
+def built(log: Path) -> str:
     """The name of the extension that was built, from the log's first line."""
     with log.open(encoding="utf-8", errors="replace") as file:
         return file.readline().partition("# extension: ")[2].strip()

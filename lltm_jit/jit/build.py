@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,8 +103,8 @@ def in_columns(rows: Sequence[Sequence[str]]) -> str:
 
 def short_path(path: Path) -> str:
     """A path, with ``~`` for the home directory."""
-    home = Path.home()
-    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+    home = os.path.expanduser("~")  # as it is where nobody knows one
+    return f"~/{path.relative_to(home)}" if home and path.is_relative_to(home) else str(path)
 
 
 def info_of(record: Record, spec: BuildSpec, *, cached: bool) -> BuildInfo:

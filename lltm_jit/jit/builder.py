@@ -142,7 +142,7 @@ def _record(
     writer.add(linked, linked=True)
     made_of = writer.finish([*libraries, *seeded.names])
     if writer.too_late or (writer.edited and not failed):
-        raise SourceEdited
+        raise SourceEdited(*sorted(writer.edited))
     if Request.of(spec, plan.toolchain) != plan.request:
         raise SourceEdited
     right = {name: found for name, found in labels.items() if writer.edited.isdisjoint(found)}

@@ -190,6 +190,7 @@ def _with_request(
     is run again.
     """
     tools = toolchain or detect(spec.name)
+    named: tuple[str, ...] = ()
     cache.check_private()
     reporter.detail(f"builds are kept in {cache.root()}")
     for _ in range(_ATTEMPTS):
@@ -198,9 +199,13 @@ def _with_request(
         try:
             with lock.thread_lock(request.key):
                 return action(request, asked)
-        except SourceEdited:
+        except SourceEdited as error:
+            named = error.args
             reporter.say("a source changed during the build; building again")
-    raise BuildError(f"the sources of {spec.name!r} changed during each of {_ATTEMPTS} builds")
+    which = f", the last time {', '.join(named)}" if named else ""
+    raise BuildError(
+        f"the sources of {spec.name!r} changed during each of {_ATTEMPTS} builds{which}"
+    )
 
 
 def _obtain(

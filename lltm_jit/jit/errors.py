@@ -24,5 +24,9 @@ class CacheError(LltmJitError, ImportError):
     """The directory for builds cannot be used: it is unwritable, full, or open to other users."""
 
 
+class SourceMissing(LltmJitError, FileNotFoundError):
+    """A source is not there; the text says which."""
+
+
 class SourceEdited(Exception):
     """A file changed during the build, which then matches neither version; build again."""

@@ -85,7 +85,8 @@ class Extension:
 
     def info(self, toolchain: Toolchain) -> BuildInfo | None:
         """What :meth:`load` would find; None if it would compile. Loads nothing."""
-        return self.packaged_info(toolchain) or engine.inspect(self.spec(toolchain), toolchain)
+        with cache.at_root(self.root):
+            return self.packaged_info(toolchain) or engine.inspect(self.spec(toolchain), toolchain)
 
     def directories(self) -> list[str]:
         """The directories of the files that it is built from."""
@@ -136,7 +137,7 @@ def extension(
         "include_paths": extra_include_paths,
     }
     for kind, given in lists.items():
-        if isinstance(given, (str, os.PathLike)):  # whose letters would be taken one by one
+        if given and isinstance(given, (str, os.PathLike)):  # not letter by letter
             raise TypeError(f"expected extra_{kind} to be a list, but got {given!r}")
         lists[kind] = list(given or ())
     lists["include_paths"] = absolute(os.fspath(path).strip() for path in lists["include_paths"])
@@ -155,10 +156,10 @@ def extension(
     return Extension(name, partial(_spec, name, asked), root)
 
 
-def recorded(record: Record) -> Extension:
+def recorded(record: Record, root: Path | None = None) -> Extension:
     """The extension that a build in the cache was made from."""
     name = record.fingerprint["name"]
-    return Extension(name, partial(_spec, name, record.asked))
+    return Extension(name, partial(_spec, name, record.asked), root)
 
 
 def _spec(name: str, asked: dict[str, Any], toolchain: Toolchain) -> BuildSpec:

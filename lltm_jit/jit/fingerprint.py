@@ -20,7 +20,7 @@ from typing import Any
 
 from . import manifest
 from .cache import Record, digest
-from .errors import BuildError
+from .errors import BuildError, SourceMissing
 from .manifest import Manifest
 from .spec import BuildSpec
 from .toolchain import Toolchain
@@ -54,7 +54,7 @@ def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
     """Everything known in advance that decides the content of the built library, ready for JSON.
 
     Raises:
-        BuildError: a source cannot be read.
+        SourceMissing, BuildError: a source is not there, or cannot be read.
     """
     cuda = spec.with_cuda
     content = {
@@ -105,7 +105,7 @@ class Request:
         """Look at the sources.
 
         Raises:
-            BuildError: one cannot be read.
+            SourceMissing, BuildError: one is not there, or cannot be read.
         """
         content = fingerprint(spec, toolchain)
         return cls(spec, toolchain, content, _hash(content))
@@ -227,7 +227,8 @@ def _files(spec: BuildSpec) -> dict[str, str]:
         try:
             found[spec.label(path)] = digest(path) if text is None else _sha256(text)
         except OSError as error:
-            raise BuildError(
+            kind = SourceMissing if isinstance(error, FileNotFoundError) else BuildError
+            raise kind(
                 f"error: cannot read {path}: {error.strerror}\n"
                 f"   = Error building extension '{spec.name}'"
             ) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -52,10 +53,15 @@ def bindings(functions: Any, with_pytorch_error_handling: bool) -> str:
             raise ValueError(f"expected functions to be names, but got {functions!r}")
         functions = {function: function for function in functions}
     lines = [*_CALLABLE, "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
+    last = {function: function.rpartition("::")[2] for function in functions}
+    found = Counter(last.values())
     for function, docstring in functions.items():
-        called = f"torch::wrap_pybind_function(lltm_jit_callable({function}))"
-        if not with_pytorch_error_handling:
-            called = f"&{function}"
-        name = function.rpartition("::")[2]
-        lines.append(f'  m.def("{name}", {called}, {json.dumps(docstring, ensure_ascii=False)});')
+        called = function
+        if with_pytorch_error_handling:
+            called = f"torch::wrap_pybind_function(lltm_jit_callable({function}))"
+        text = json.dumps("" if docstring is None else str(docstring), ensure_ascii=False)
+        # torch's name, and without its namespaces the one that Python can write.
+        short = [last[function]] if found[last[function]] == 1 else []
+        bound = dict.fromkeys([function, *short])
+        lines += [f'  m.def("{name}", {called}, {text});' for name in bound]
     return "\n".join([*lines, "}"])

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from . import cache, cancel, jobs, knobs, private, publish, retention, worker
+from .process import interpreter
 from .progress import Reporter
 from .spec import CUDA_SUFFIXES, BuildSpec
 from .toolchain import Toolchain
@@ -155,7 +156,9 @@ def _command(variables: dict[str, str]) -> tuple[tuple[str, ...], tuple[str, ...
         return None
     searched = []
     for word in words:
-        if word.startswith("-I"):
+        if word.startswith("-iquote"):
+            searched.append(word.removeprefix("-iquote"))
+        elif word.startswith("-I"):
             searched.append(word[2:] or next(words, ""))
         elif word == "-isystem":
             command += [word, next(words, "")]
@@ -232,7 +235,7 @@ def make(header: Header, reporter: Reporter, nice: int = 19) -> bool:
             request |= {"command": header.command, "mode": cache.mode(), "nice": nice}
             # It goes on alone, and outlives this process where that ends earlier.
             subprocess.run(
-                [sys.executable, "-I", "-S", "-X", "utf8", worker.__file__],
+                [interpreter(), "-I", "-S", "-X", "utf8", worker.__file__],
                 input=json.dumps(request).encode() + b"\n",
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

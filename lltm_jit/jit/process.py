@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import shlex
 import shutil
 import subprocess
@@ -48,6 +49,24 @@ def find_ninja() -> Path:
     return Path(found)
 
 
+def interpreter() -> str:
+    """The path of Python. In a program that embeds it, ``sys.executable`` may be that program.
+
+    Raises:
+        ToolchainError: it is not to be found.
+    """
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    folders = (os.path.join(prefix, "bin") for prefix in (sys.prefix, sys.base_prefix))
+    beside = (os.path.join(folder, name) for folder in folders for name in (version, "python3"))
+    for path in (sys.executable or "", *beside):
+        if re.match(r"(?i)python|pypy", os.path.basename(path)) and os.access(path, os.X_OK):
+            return path
+    raise ToolchainError(
+        f"there is no {version} in {sys.prefix}/bin, and sys.executable is {sys.executable!r}; "
+        "set sys.executable to the Python that is to run the compilers"
+    )
+
+
 @contextmanager
 def build_environment(
     spec: BuildSpec, toolchain: Toolchain, ninja: Path
@@ -89,13 +108,9 @@ def run_worker(
     Returns the worker's exit status, negative if a signal ended it. However this function is left,
     no process that it started survives.
     """
-    if not sys.executable:
-        raise ToolchainError(
-            "Python does not know its own executable, which is needed to run the compiler"
-        )
     # Without torch, the worker needs no site-packages, and starts in a third of the time.
     options = ["-I", "-S"] if request["build_file"] else ["-I"]
-    command = [sys.executable, *options, "-X", "utf8", str(_WORKER)]
+    command = [interpreter(), *options, "-X", "utf8", str(_WORKER)]
     try:
         worker = subprocess.Popen(
             command,
@@ -106,7 +121,7 @@ def run_worker(
             start_new_session=True,  # Ctrl-C goes to us alone; we end the worker in order
         )
     except OSError as error:
-        raise ToolchainError(f"cannot start {sys.executable}: {error.strerror}") from error
+        raise ToolchainError(f"cannot start {command[0]}: {error.strerror}") from error
     assert worker.stdin is not None
     assert worker.stdout is not None
     _inputs.add(worker.stdin.fileno())

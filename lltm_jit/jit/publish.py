@@ -99,20 +99,35 @@ def _move(built: Path, directory: Path) -> None:
     os.replace(built, directory)
 
 
-def link(library: Path, directory: Path) -> Path:
-    """Make a link where torch would build, and return it; the library if no link can be made."""
+def put(library: Path, directory: Path) -> Path:
+    """Put a library where torch would build, and return its path there.
+
+    That is another name of the same file, or a copy where there can be none, since the build may be
+    removed before that directory is. If neither can be made, the library's own path is returned.
+    """
     place = directory / library.name
-    if place.is_symlink() and os.readlink(place) == str(library):
-        return place
     partial = directory / f"{library.name}.{os.getpid()}-{threading.get_ident()}.partial"
     try:
+        if _stamp(place) == _stamp(library) and not place.is_symlink():
+            return place
         directory.mkdir(parents=True, exist_ok=True)  # of a build that another directory holds
-        partial.symlink_to(library)
+        try:
+            os.link(library, partial)
+        except OSError:
+            shutil.copy2(library, partial)
         os.replace(partial, place)  # in one step: others may load the same build
     except OSError:
         partial.unlink(missing_ok=True)
         return library
     return place
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """What a file has in common with a copy of it; nothing if there is no file."""
+    if not path.is_file():
+        return (0, 0)
+    status = path.stat()
+    return (status.st_size, status.st_mtime_ns)
 
 
 def set_mode(path: Path) -> None:

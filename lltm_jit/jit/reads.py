@@ -15,7 +15,7 @@ from typing import Any
 from .spec import BuildSpec
 
 LINK_DEPENDENCIES = "link.d"
-_TELL_LINK = f"-Wl,--dependency-file={LINK_DEPENDENCIES}"
+TELL_LINK = f"-Wl,--dependency-file={LINK_DEPENDENCIES}"
 _MULTIARCH = getattr(sys.implementation, "_multiarch", "")
 _LIBRARIES = [
     os.path.join(root, "lib", kind).rstrip("/")
@@ -51,8 +51,17 @@ def _told(directory: Path, target: str, ninja: Path) -> list[str]:
         return []
     _, _, rest = text.replace("\\\n", " ").partition(":")
     first, _, _ = rest.partition("\n")
-    words = re.findall(r"(?:\\.|\$\$|[^\s\\])+", first)
-    return [_whole(directory, re.sub(r"\\([ #:])|\$(\$)", r"\1\2", word)) for word in words]
+    return [_whole(directory, path) for path in _paths(first)]
+
+
+def _paths(text: str) -> list[str]:
+    """The paths in a rule of make as compilers write it.
+
+    A blank or a tab has a backslash before it, and those that stand before it in the name are
+    doubled. Elsewhere a backslash is itself.
+    """
+    words = re.findall(r"(?:\\[ \t#:]|\\\\(?=\\*[ \t])|\$\$|[^ \t])+", text)
+    return [re.sub(r"\\([ \t#:])|\\(\\)(?=\\*[ \t])|\$(\$)", r"\1\2\3", word) for word in words]
 
 
 def _from_the_log(directory: Path, target: str, ninja: Path) -> list[str]:
@@ -65,7 +74,7 @@ def _from_the_log(directory: Path, target: str, ninja: Path) -> list[str]:
 def linker_flags(spec: BuildSpec, cxx: str) -> tuple[str, ...]:
     """The flag that makes the linker report what it reads, if it has one."""
     command = f"{cxx} {' '.join(spec.ldflags)} -Wl,--help"
-    return (_TELL_LINK,) if "--dependency-file" in _output(command) else ()
+    return (TELL_LINK,) if "--dependency-file" in _output(command) else ()
 
 
 def linked_from(directory: Path, spec: BuildSpec) -> list[str]:

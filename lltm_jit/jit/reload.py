@@ -154,7 +154,7 @@ def reload_module(module: ModuleType) -> Reload:
                 vars(module).pop(name, None)
             _given[module] = Given(build, extension)
     if extension.root:
-        publish.link(build.info.library, extension.root)
+        publish.put(build.info.library, extension.root)
     changed = tuple(differences(old.content, build.content))
     return Reload((build,), changed, time.perf_counter() - began)
 

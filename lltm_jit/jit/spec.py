@@ -121,7 +121,7 @@ class BuildSpec:
         """Refuse paths with characters that torch's build file does not escape."""
         if sys.platform == "win32":
             return  # where torch escapes the colons, that of the drive among them
-        for paths, refused in ((self.sources, "$:"), (self.include_paths, "$")):
+        for paths, refused in ((self.sources, "$:|\n\r"), (self.include_paths, "$\n\r")):
             for path in paths:
                 if found := next((mark for mark in refused if mark in str(path)), ""):
                     inline = path in dict(self.texts)

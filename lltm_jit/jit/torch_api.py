@@ -7,7 +7,9 @@ start no process, one build for many processes, readable errors, and ``reload``.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -80,8 +82,8 @@ def load(
         extra_sycl_cflags: not supported.
         extra_ldflags: flags for the linker.
         extra_include_paths: directories to search for headers.
-        build_directory: used instead of ``TORCH_EXTENSIONS_DIR`` for this call; it also gets a link
-            to the library.
+        build_directory: used instead of ``TORCH_EXTENSIONS_DIR`` for this call; the library is also
+            there under its own name.
         verbose: print every step and the compilers' commands and output.
         with_cuda: whether to compile for CUDA; by default, if there is a ``.cu`` source.
         with_sycl: not supported.
@@ -98,6 +100,7 @@ def load(
         BuildError: if the sources do not compile, link or import; the text is the first error.
         ToolchainError: if a required compiler is missing, or SYCL is requested.
         CacheError: if the directory for builds cannot be used.
+        FileNotFoundError: if there is no such source.
         TypeError: if a string is given instead of a list.
 
     Example:
@@ -182,7 +185,7 @@ def build(
     infos = build_all(extensions, force=force, verbose=verbose or None)
     for each, info in zip(extensions, infos, strict=True):
         if each.root:
-            publish.link(info.library, each.root)
+            publish.put(info.library, each.root)
     return infos[0] if one else infos
 
 
@@ -250,7 +253,7 @@ def load_inline(
         cuda_sources: a string or strings of CUDA.
         sycl_sources: not supported.
         functions: the functions to bind: a name, a list of names, or a dictionary of names and
-            docstrings.
+            docstrings. ``"ns::f"`` is bound under this name, as torch does it, and as ``f``.
         with_pytorch_error_handling: translate C++ exceptions as torch does.
         use_pch: wait for the precompiled header in the first build already; later builds use it
             anyway.
@@ -310,6 +313,11 @@ def load_listings(
     """``load_inline`` for strings that have names, by which errors call them."""
     with cache.at_root(build_directory):
         directory = cache.builds_directory() / "inline" / name
+    if build_directory:  # where torch puts the sources, so that they find what lies there
+        beside = f"-iquote{Path(build_directory).absolute()}"
+        for kind, flags in (("cflags", [beside]), ("cuda_cflags", ["-Xcompiler", beside])):
+            given = arguments.get(f"extra_{kind}") or ()
+            arguments[f"extra_{kind}"] = [*given, *map(shlex.quote, flags)]
     bindings = inline.bindings(functions, with_pytorch_error_handling)
     bound = [*cpp, (BINDINGS, bindings)] if bindings else cpp
     files = {"main.cpp": bound, **({"cuda.cu": cuda} if cuda else {})}
@@ -340,7 +348,7 @@ def _load(extension: Extension, verbose: bool, standalone: bool = False) -> Modu
     stand_back()
     build = extension.load(verbose or None)
     library = build.info.library
-    place = publish.link(library, extension.root) if extension.root else library
+    place = publish.put(library, extension.root) if extension.root else library
     module = reload.give(build, extension)
     if build.content["python_module"]:
         return module

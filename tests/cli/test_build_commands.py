@@ -110,6 +110,7 @@ def test_flags_as_json(capsys):
     assert sysconfig.get_path("include") in flags["CPPFLAGS"]
     assert "-O3" in flags["CXXFLAGS"]
     assert "-ltorch_python" in flags["LDFLAGS"]
+    assert not [word for word in flags["LDFLAGS"] if "dependency-file" in word]
     assert ("NVCC" in flags) == bool(builds()["rnn"].nvcc)
 
 
@@ -156,10 +157,27 @@ def test_one_file_is_not_for_two_archives(capsys, tmp_path):
 def test_an_unknown_name_is_told_which_there_are(capsys, empty_root, words):
     assert main([*words, "lstm"]) == 1
     families = f"neither a path nor a family ({', '.join(native.families())}), "
-    named = "nor the name of an extension that lltm_jit.load has built"
-    assert capsys.readouterr().err == f"error: 'lstm' is {families}{named}\n"
+    named = f"nor the name of an extension that lltm_jit.load has built in {empty_root}, "
+    places = "nor the path of a build_directory"
+    assert capsys.readouterr().err == f"error: 'lstm' is {families}{named}{places}\n"
     assert main([*words, "styleganz"]) == 1
     assert capsys.readouterr().err.endswith("; did you mean stylegan?\n")
+
+
+def test_a_build_directory_is_meant_by_its_path(capsys, empty_root, tmp_path):
+    spec, _ = tiny_spec(tmp_path)
+    place = tmp_path / "place"
+    arguments = {"build_directory": place, "is_python_module": False}
+    info = lltm_jit.build("tiny", spec.sources, **arguments)
+    assert main(["info", str(place), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["families"]["tiny"]
+    assert told["directory"] == str(info.directory)
+    for words, expected in ((["timings"], "tiny: tiny.cpp"), (["log"], "# extension: tiny")):
+        assert main([*words, str(place)]) == 0
+        assert expected in capsys.readouterr().out
+    assert main(["info", str(spec.sources[0])]) == 0  # which may have been built anywhere
+    said = f"no build of its sources in {empty_root} yet; lltm_jit.load makes one"
+    assert said in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["archive", "compile-commands"])

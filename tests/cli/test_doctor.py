@@ -44,6 +44,18 @@ def test_all_is_well_here(capsys):
     assert found["Python"]["text"].startswith(sys.version.split()[0])
 
 
+def test_a_machine_that_must_not_build_is_not_ready(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("LLTM_JIT_DISABLE_JIT", "1")
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    checks = {name: _checks.checks()[name] for name in ("settings", "build of basic")}
+    monkeypatch.setattr("lltm_jit.cli.doctor.checks", lambda: checks)
+    assert main(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "LLTM_JIT_DISABLE_JIT forbids building; only what is built already is loaded" in out
+    assert "an import builds it" not in out
+    assert out.endswith("not ready to build: see settings\n")
+
+
 def test_no_compiler(capsys, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     code, found = findings(capsys)

@@ -66,7 +66,7 @@ def test_a_source_that_is_as_it_was_again(bench, built):
 
 def test_a_source_that_is_gone(bench, built):
     result = built((bench.sources / "one" / "one.cpp").unlink)
-    assert result["error"] == "BuildError"
+    assert result["error"] == "SourceMissing"
     assert (
         result["message"].splitlines()[0]
         == f"error: cannot read {bench.sources}/one/one.cpp: No such file or directory"

@@ -28,6 +28,18 @@ def test_inline_bindings(bench, functions, docstring):
     assert f'm.def("f", {called}, "{docstring}");' in lines
 
 
+def test_functions_in_namespaces_go_by_torchs_name_and_by_a_short_one(bench):
+    functions = {"a::f": None, "b::f": "of b", "b::g": 5}
+    arguments = {"functions": functions, "with_pytorch_error_handling": False}
+    lines = payload(torch_api.load_inline("_C", "text", **arguments)).splitlines()
+    assert [line.strip() for line in lines if "m.def" in line] == [
+        'm.def("a::f", a::f, "");',  # f would be an overload
+        'm.def("b::f", b::f, "of b");',
+        'm.def("b::g", b::g, "5");',
+        'm.def("g", b::g, "5");',
+    ]
+
+
 def test_functions_that_are_no_names_are_torchs_error(bench):
     for functions in (5, ["f", 5]):
         with pytest.raises(
@@ -42,7 +54,7 @@ def test_inline_without_headers_and_error_handling(bench):
         "_C", "text", functions=["f"], no_implicit_headers=True, with_pytorch_error_handling=False
     )
     assert "torch" not in payload(module)
-    assert 'm.def("f", &f, "f");' in payload(module)
+    assert 'm.def("f", f, "f");' in payload(module)
 
 
 def test_a_function_that_nobody_declares_is_told(tmp_path, monkeypatch):
@@ -60,7 +72,7 @@ def test_a_function_that_nobody_declares_is_told(tmp_path, monkeypatch):
     lines = str(caught.value).splitlines()
     assert "forward" in lines[0]
     assert lines[1].startswith("  --> bindings:5:")
-    assert lines[3] == '5 |   m.def("forward", &forward, "forward");'
+    assert lines[3] == '5 |   m.def("forward", forward, "forward");'
     assert "it is one of the functions to bind: declare it in the C++ source" in lines[5]
 
 

@@ -1,15 +1,20 @@
-"""A cache that was filled elsewhere, where there is no compiler: the last stage of a container."""
+"""A cache that was filled elsewhere, where there is no compiler: the last stage of a container.
+
+And a process that is not Python's own program.
+"""
 
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
+from engine_bench import text_of
 
 from lltm_jit import jit
 from lltm_jit.cli import main
-from lltm_jit.jit import gpus, torch_api
+from lltm_jit.jit import gpus, process, torch_api
 
 CUDA = {"FAKE_TORCH_CUDA": "13.0", "TORCH_CUDA_ARCH_LIST": "8.0;9.0+PTX"}
 
@@ -123,3 +128,15 @@ def test_why(bench, stage, monkeypatch, capsys):
     monkeypatch.setattr("torch.__version__", "2.0")
     assert "  - torch changed from " in why(capsys, source)
     assert "flags" not in why(capsys, source)
+
+
+@pytest.mark.parametrize("executable", ["", "/bin/true"])
+def test_a_program_that_embeds_python(bench, monkeypatch, executable):
+    """It names itself as Python's executable, or nothing."""
+    monkeypatch.setattr(sys, "executable", executable)
+    assert text_of(bench.load()) == "shared header\none\ntwo"
+    for prefix in ("prefix", "base_prefix"):
+        monkeypatch.setattr(sys, prefix, str(bench.directory))
+    message = r"there is no python3\.\d+ in .*set sys\.executable"
+    with pytest.raises(jit.ToolchainError, match=message):
+        process.interpreter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -178,3 +179,54 @@ def _(side):
 def _(side):
     text = f"#include <cuda_runtime.h>\n#define VALUE int(sizeof(int))\n{MODULE}"
     return side.load("with_cuda", file("main.cpp", text), with_cuda=True).value()
+
+
+@way("load: flags that are empty strings", 1)
+def _(side):
+    return side.load("empty", file("one.cpp"), "", "", extra_ldflags="").value()
+
+
+@way("load: flags with line ends, as torch's own tests have them", 7)
+def _(side):
+    file("include/value.h", "#define VALUE 7\n")
+    flags = {"extra_cflags": ["-g\n\n", "-O0 -Wall"], "extra_include_paths": ["    include\n"]}
+    return side.load("lenient", file("main.cpp", OF_HEADER), **flags).value()
+
+
+@way("load: a source that is not there", True)
+def _(side):
+    error = error_of(side.load, "missing", "nothing.cpp")
+    return isinstance(error, FileNotFoundError) and "nothing.cpp" in str(error)
+
+
+@way("load: a second build_directory, and the first is removed", True)
+def _(side):
+    for place in ("first", "second"):
+        Path(place).mkdir(exist_ok=True)
+        side.load("twice", file("one.cpp"), build_directory=place)
+    shutil.rmtree("first")
+    return Path("second/twice.so").exists()
+
+
+@way("load: a source behind a link, with the header beside the file that it leads to", 8)
+def _(side):
+    file("real/value.h", "#define VALUE 8\n")
+    file("real/main.cpp", OF_HEADER)
+    Path("links").mkdir(exist_ok=True)
+    if not Path("links/main.cpp").exists():
+        Path("links/main.cpp").symlink_to("../real/main.cpp")
+    return side.load("linked", "links/main.cpp", extra_include_paths=["real"]).value()
+
+
+@way("load: names in Unicode", 9)
+def _(side):
+    file("größe 漢字/värde.h", "#define VALUE 9\n")
+    text = f'#include "värde.h"\n{MODULE}'
+    return side.load("unicode", file("größe 漢字/ünï.cpp", text)).value()
+
+
+@way("load: a folder that stays as it is", (1, ["one.cpp"]))
+def _(side):
+    os.environ["TORCH_EXTENSIONS_DIR"] = os.path.abspath("cache")
+    module = side.load("untouched", file("sources/one.cpp"))
+    return module.value(), os.listdir("sources")

@@ -104,3 +104,72 @@ def _(side):
 @way("load_inline: CUDA", 2, cuda=True)
 def _(side):
     return side.load_inline("texts_cuda", OF_PART, PART_CUDA, no_implicit_headers=True).value()
+
+
+@way("load_inline: a header in build_directory", 3)
+def _(side):
+    file("here/value.h", "#define VALUE 3\n")
+    arguments = {"build_directory": "here", "no_implicit_headers": True}
+    return side.load_inline("of_header", OF_HEADER, **arguments).value()
+
+
+EVERY_KIND = """
+namespace ns { int three() { return 3; } }
+int four() { return 4; }
+auto five = []() { return 5; };
+"""
+
+
+@way("load_inline: functions of every kind", [3, 4, 5], headers=True)
+def _(side):
+    functions = {"ns::three": "three", "four": None, "five": "says 'five'"}
+    module = side.load_inline("kinds", EVERY_KIND, functions=functions)
+    return [getattr(module, name)() for name in functions]
+
+
+@way("load_inline: functions of every kind without error handling", [3, 4, 5], headers=True)
+def _(side):
+    names = ["ns::three", "four", "five"]
+    arguments = {"functions": names, "with_pytorch_error_handling": False}
+    module = side.load_inline("kinds_plainly", EVERY_KIND, **arguments)
+    return [getattr(module, name)() for name in names]
+
+
+@way("load_inline: one name again and again", [123, 456, 456, 789], headers=True)
+def _(side):
+    texts = [f"int f() {{ return {value}; }}" for value in (123, 456, 456, 789)]
+    return [side.load_inline("again", text, functions="f").f() for text in texts]
+
+
+REGISTERED = """#include <torch/script.h>
+torch::Tensor func(torch::Tensor x) { return x; }
+static torch::RegisterOperators r("ways_registered::func", &func);
+"""
+
+
+@way("load_inline: a static registration, with functions and without a module", 1.0, headers=True)
+def _(side):
+    side.load_inline("registered", REGISTERED, functions="func", is_python_module=False)
+    return side.ops.ways_registered.func(side.zeros(1) + 1).item()
+
+
+DOUBLER = """
+struct Doubler {
+  Doubler(int64_t a, int64_t b) : tensor_(torch::ones({a, b})) {}
+  torch::Tensor forward() { return tensor_ * 2; }
+  torch::Tensor get() const { return tensor_; }
+  torch::Tensor tensor_;
+};
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  py::class_<Doubler>(m, "Doubler")
+      .def(py::init<int, int>())
+      .def("forward", &Doubler::forward)
+      .def_property_readonly("tensor", &Doubler::get);
+}
+"""
+
+
+@way("load_inline: a class", [8.0, 4.0], headers=True)
+def _(side):
+    doubler = side.load_inline("doubler", DOUBLER).Doubler(2, 2)
+    return [doubler.forward().sum().item(), doubler.tensor.sum().item()]
