@@ -17,7 +17,7 @@ from .errors import BuildError, CacheError, SourceEdited, ToolchainError
 from .fingerprint import Request, build_key, flags_key, in_short, nearest, reasons
 from .process import build_environment, find_ninja, run_worker
 from .progress import Reporter, many
-from .seed import Seed, compile_line_places, seed
+from .seed import Seed, compile_line_places, decisions, seed
 from .spec import BuildSpec
 from .toolchain import Toolchain, cuda_cure
 from .worker import WHOLE
@@ -33,6 +33,7 @@ class _Plan:
     jobs: int
     ninja: Path
     places: list[str]
+    decided: list[str]
     began: float
 
     @property
@@ -66,6 +67,7 @@ def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record
         jobs=jobs.job_count(spec.with_cuda),
         ninja=find_ninja(),
         places=compile_line_places(spec, toolchain),
+        decided=decisions(spec, toolchain),
         began=time.time(),
     )
     reporter.say(f"building {_announcement(plan)}: {in_short(plan.why)}")
@@ -89,7 +91,7 @@ def _build_in(directory: Path, plan: _Plan, reporter: Reporter, seeds: list[Reco
     # By the clock that files are stamped with, which may lag behind the other.
     since = min(time.time_ns(), directory.stat().st_ctime_ns)
     with publish.texts_written(plan.spec, reporter):
-        seeded = seed(directory, plan.spec, plan.request.content, seeds, plan.places)
+        seeded = seed(directory, plan.request, seeds, plan.places, plan.decided)
         publish.write_constants(directory, plan.spec)
         _tell_plan(plan, directory, seeded, reporter)
         try:
@@ -169,6 +171,7 @@ def _record(
             for name, found in right.items()
         },
         build_file="" if failed else cache.digest(directory / BUILD_FILE),
+        decided=plan.decided,
         asked=spec.asked,
         toolchain=asdict(plan.toolchain),
         failed=failed,
@@ -231,7 +234,6 @@ def _tell_plan(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -
 def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> None:
     """Let torch write the build file if there is none, then run ninja; output goes to the log."""
     spec = plan.spec
-    told = () if seeded.build_file else reads.linker_flags(spec, plan.toolchain.cxx or "")
     request: dict[str, Any] = {
         "directory": str(directory),
         "ninja": str(plan.ninja),
@@ -240,7 +242,7 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
         "objects": spec.objects,
         "cflags": list(spec.cflags),
         "cuda_cflags": list(spec.cuda_cflags),
-        "ldflags": [*spec.ldflags, *told],
+        "ldflags": [*spec.ldflags, *(word for word in plan.decided if word.startswith("-Wl,"))],
         "reused": list(seeded.objects),
         "include_paths": [str(path) for path in spec.include_paths],
         "with_cuda": spec.with_cuda,

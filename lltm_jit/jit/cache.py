@@ -27,7 +27,7 @@ from .errors import CacheError
 if TYPE_CHECKING:
     from .manifest import Manifest
 
-SCHEMA = 7
+SCHEMA = 8
 RECORD = "ok.json"
 LOG = "build.log"
 USERS = "users"  # see retention.py
@@ -56,8 +56,9 @@ class Record:
     """The contents of a build's ``ok.json``.
 
     ``fingerprint`` is what was requested; ``manifest`` and ``read`` are the files that the build
-    was made from. ``build_file`` is the digest of ninja's build file, ``asked`` are the arguments
-    of ``load``, and ``toolchain`` is what it was built with. A build that failed has neither a
+    was made from. ``build_file`` is the digest of ninja's build file, ``decided`` is what decided
+    its content beside the fingerprint, ``asked`` are the arguments of ``load``, and ``toolchain``
+    is what it was built with. A build that failed has neither a
     build file nor a library, and is kept for the objects that it finished.
     """
 
@@ -76,6 +77,7 @@ class Record:
     places: list[str]
     objects: dict[str, ObjectRecord]
     build_file: str
+    decided: list[str]
     asked: dict[str, Any]
     toolchain: dict[str, Any]
     failed: bool = False

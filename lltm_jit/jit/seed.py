@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
 import sysconfig
 from collections.abc import Iterable
@@ -10,15 +12,16 @@ from pathlib import Path
 
 import torch
 
-from . import manifest
+from . import manifest, reads
 from .cache import BUILD_FILE, Record
-from .fingerprint import Fingerprint, commands_key, flags_key
+from .fingerprint import Fingerprint, Request, commands_key, flags_key
 from .spec import BuildSpec
 from .toolchain import Toolchain
 from .worker import adapted
 
 _REST = "rest.ninja"
 _TIMES = ".ninja_log"
+_WRAPPERS = ("ccache", "sccache")  # of which torch takes the first that is on PATH
 
 
 @dataclass(frozen=True)
@@ -38,18 +41,19 @@ class Seed:
 
 def seed(
     directory: Path,
-    spec: BuildSpec,
-    fingerprint: Fingerprint,
+    request: Request,
     earlier: Iterable[Record],
     places: list[str],
+    decided: list[str],
 ) -> Seed:
     """Fill an empty directory from the most similar build with the same flags.
 
     An object is reused only if every file that it was made from is unchanged, and no file has
     appeared that one of its includes would now find. Objects are copied, because the compiler
     writes into existing files. ``places`` are the paths that torch writes into its build file,
-    which may be that of another variant of the source.
+    which may be that of another variant of the source, and ``decided`` is what else it depends on.
     """
+    spec, fingerprint = request.spec, request.content
     flags, commands = flags_key(fingerprint), commands_key(fingerprint)
     candidates = [
         other
@@ -62,7 +66,11 @@ def seed(
     choices.sort(key=lambda choice: (len(choice[0]), choice[1].places == places), reverse=True)
     good: dict[str, list[str]] = {}
     # That of a build which failed may be why it failed.
-    written = (other for other in candidates if other.places == places and not other.failed)
+    written = (
+        other
+        for other in candidates
+        if (other.places, other.decided, other.failed) == (places, decided, False)
+    )
     taken = (each for each in written if _take(each, BUILD_FILE, each.build_file, directory))
     writer = next(taken, None)
     try:
@@ -91,6 +99,20 @@ def compile_line_places(spec: BuildSpec, toolchain: Toolchain) -> list[str]:
     """The paths that torch writes into its build file, in the same order for equal keys."""
     torch_directory = str(Path(torch.__file__).parent)
     return [*spec.places, torch_directory, sysconfig.get_path("include"), str(toolchain.cuda_home)]
+
+
+def decisions(spec: BuildSpec, toolchain: Toolchain) -> list[str]:
+    """What decides the content of a build file beside the request: what is on this machine.
+
+    torch has it call the compilers by ccache or sccache, and looks where CUDA's libraries are; this
+    engine has the linker tell what it reads, if it can.
+    """
+    several = len(shlex.split(toolchain.cxx or "")) > 1
+    wrappers = () if several or os.environ.get("TORCH_NO_COMPILER_WRAPPER") else _WRAPPERS
+    found = list(filter(shutil.which, wrappers))[:1]
+    if spec.with_cuda and toolchain.cuda_home:
+        found += [name for name in ("lib64", "lib") if Path(toolchain.cuda_home, name).exists()]
+    return [*found, *reads.linker_flags(spec, toolchain.cxx or "")]
 
 
 def _reusable(record: Record, spec: BuildSpec, now: Fingerprint) -> dict[str, list[str]]:

@@ -1,17 +1,21 @@
-"""The build file is the same whether torch's module that writes it has the rest of torch or not."""
+"""The build file that torch writes: what it depends on, and that it needs not all of torch."""
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
+from engine_bench import text_of
 from torch.utils import cpp_extension
 
-from lltm_jit.jit import worker
+from lltm_jit.jit import gpus, reads, worker
 
 PROGRAM = """
 import sys
@@ -70,3 +74,103 @@ def test_the_same_build_file_without_the_rest_of_torch(tmp_path, kind):
     texts = [build_file(tmp_path, kind, torchs) for torchs in ("a module", "all of torch")]
     assert "build x.so: link" in texts[0] or kind == "program"
     assert texts[0] == texts[1]
+
+
+def ccache(bench) -> Path:
+    """One that notes that it was called."""
+    path = bench.directory / "wrappers" / "ccache"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text('#!/bin/sh\necho wrapped >> "$FAKE_COUNTS"\nexec "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def wrapping(bench, monkeypatch):
+    """A bench whose torch calls compilers by a ccache that is on PATH, as newer ones do."""
+    monkeypatch.setenv("FAKE_TORCH_WRAPS", "1")
+    monkeypatch.setenv("PATH", f"{bench.directory / 'wrappers'}{os.pathsep}{os.environ['PATH']}")
+    return bench
+
+
+def edit(bench, text: str) -> bool:
+    """Edit a source, and build; whether the compilers were called by ccache."""
+    bench.write("two/two.cpp", text)
+    assert text_of(bench.load()).endswith(text)
+    return "wrapped" in bench.counts
+
+
+def test_a_ccache_that_comes_and_goes(wrapping, monkeypatch):
+    """A build file that was taken over named it, so that every edit failed once it was gone."""
+    assert not edit(wrapping, "one")
+    path = ccache(wrapping)
+    assert edit(wrapping, "two")
+    monkeypatch.setenv("TORCH_NO_COMPILER_WRAPPER", "1")
+    assert not edit(wrapping, "three")
+    monkeypatch.delenv("TORCH_NO_COMPILER_WRAPPER")
+    assert edit(wrapping, "four")
+    path.unlink()
+    assert not edit(wrapping, "five")
+
+
+def test_the_place_of_cudas_libraries(bench, monkeypatch):
+    bench.write("three.cu", "three\n")
+    home = bench.write_nvcc()
+    for name, value in {"CUDA_HOME": str(home), "TORCH_CUDA_ARCH_LIST": "8.0"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("torch.version.cuda", "13.0")
+    monkeypatch.setattr(gpus, "compute_capabilities", list)
+    (home / "lib").mkdir()
+    for number, folder in enumerate(("lib", "lib64")):
+        (home / folder).mkdir(exist_ok=True)
+        bench.write("two/two.cpp", f"{number}\n")
+        assert f"-L{home}/{folder} " in (bench.load().info.directory / "build.ninja").read_text()
+
+
+def test_a_linker_that_no_longer_tells_what_it_reads(bench, monkeypatch):
+    edit(bench, "one")
+    monkeypatch.setattr(reads, "linker_flags", lambda *_: ())
+    bench.write("two/two.cpp", "two")
+    assert "--dependency-file" not in (bench.load().info.directory / "build.ninja").read_text()
+
+
+# What torch's module reads of the machine when it writes a build file, and where that counts.
+KNOWN = {
+    "CXX": "the command of the compiler is in the key",
+    "CC": "in the key, as all of toolchain._COMPILE_ENVIRONMENT",
+    "CUDA_INC_PATH": "in the key",
+    "PYTORCH_NVCC": "in the key",
+    "TORCH_CUDA_ARCH_LIST": "set by the engine, from what is in the key",
+    "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES": "removed by the worker",
+    "TORCH_NO_COMPILER_WRAPPER": "seed.decisions",
+    "which(wrapper)": "seed.decisions",
+    "exists(_join_cuda_home(lib_dir))": "seed.decisions",
+    "exists(_join_cuda_home('lib'))": "seed.decisions",
+    "exists(_join_cuda_home(extra_lib_dir))": "seed.decisions",
+    "exists(filename)": "the build file itself",
+}
+
+
+# A variable, the call of a look-up, or a call of a program.
+READS = (
+    r"os\.(?:environ\.get|getenv|environ)[(\[]'(\w+)'",
+    r"(?:shutil|os|os\.path)\.((?:which|exists|is\w+|listdir)\(.*)",
+    r"((?:subprocess|glob)\..*)",
+)
+
+
+def test_whatever_torch_reads_of_the_machine_counts():
+    """Its functions that write the file are searched for variables, programs and files."""
+    tree = ast.parse(Path(cpp_extension.__file__).read_text())
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    waiting, seen, found = ["_write_ninja_file_to_build_library", "_prepare_ldflags"], set(), set()
+    while waiting:
+        seen.add(name := waiting.pop())
+        for node in ast.walk(functions[name]):
+            text = ast.unparse(node) if isinstance(node, (ast.Call, ast.Subscript)) else ""
+            found.update(match[1] for match in (re.match(each, text) for each in READS) if match)
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if called in functions.keys() - seen and not re.search("rocm|sycl|hip|icpx", called):
+                waiting.append(called)
+    assert {name for name in found if "'cl'" not in name} - KNOWN.keys() == set()
+    assert {"CC", "exists(_join_cuda_home('lib'))"} <= found

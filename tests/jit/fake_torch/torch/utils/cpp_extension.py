@@ -1,6 +1,7 @@
 """torch's build in small: a build file of the same form, run by ninja."""
 
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -77,9 +78,16 @@ def _write_ninja_file(
     library_target,
     with_cuda,
 ):
+    cuda = os.environ.get("CUDA_HOME", "")
+    wrapper = "ccache " if shutil.which("ccache") and "FAKE_TORCH_WRAPS" in os.environ else ""
+    if os.environ.get("TORCH_NO_COMPILER_WRAPPER"):
+        wrapper = ""
+    if with_cuda:
+        lib = "lib64" if os.path.exists(f"{cuda}/lib64") else "lib"
+        ldflags = [*ldflags, f"-L{cuda}/{lib}"]
     text = RULES.format(
-        cxx=os.environ["CXX"],
-        nvcc=os.path.join(os.environ.get("CUDA_HOME", ""), "bin", "nvcc"),
+        cxx=wrapper + os.environ["CXX"],
+        nvcc=wrapper + os.path.join(cuda, "bin", "nvcc"),
         includes=" ".join(f"-I{path}" for path in include_paths),
         cflags=" ".join(cflags),
         cuda_cflags=" ".join(cuda_cflags),
