@@ -47,6 +47,7 @@ WORDS = {
     "environment": "the compile environment",
     "with_cuda": "CUDA",
     "constants": "the constants",
+    "folder": "the folder",
 }
 
 
@@ -86,6 +87,8 @@ def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
     flags = [*spec.cflags, *spec.cuda_cflags, toolchain.cxx or ""]
     if any("=native" in flag for flag in [*flags, *map("=".join, toolchain.environment)]):
         content["processor"] = _processor()
+    if spec.asked and not spec.texts:  # of load(): the code may name its folder, as by __FILE__
+        content["folder"] = str(spec.base)
     if spec.variant:
         content["constants"] = [f"{name}={value}" for name, value in spec.constants]
     return content

@@ -34,7 +34,7 @@ class BuildSpec:
 
     ``headers`` are files known to belong to the sources, such as those in the same directory; the
     compiler reports which ones matter. ``base`` is the directory that file names are shown and
-    compared relative to, so that two checkouts with the same content share a build.
+    compared relative to, so that two checkouts of this package share a build.
     """
 
     name: str

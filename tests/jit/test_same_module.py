@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from ways import MODULE
 
 from lltm_jit.jit import engine, prebuilt, reload, torch_api
 from lltm_jit.jit.toolchain import detect
@@ -39,6 +40,26 @@ def test_load_gives_what_it_gave_before_also_after_a_reload_of_another(edited):
     reload.reload_module(first)
     assert edited("one") is third
     assert first.__file__ == third.__file__
+
+
+def test_two_folders_of_equal_content_are_two_modules(tmp_path, monkeypatch):
+    """Each names its own folder, and has a reload of its own."""
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "root"))
+    folders, modules = [tmp_path / "first", tmp_path / "the second"], []
+    for folder in folders:
+        folder.mkdir()
+        (folder / "one.cpp").write_text(f"#define VALUE sizeof(__FILE__) - 1\n{MODULE}")
+        modules.append(torch_api.load("same", folder / "one.cpp"))
+    lengths = [len(f"{folder}/one.cpp") for folder in folders]
+    assert [module.value() for module in modules] == lengths
+    (folders[0] / "one.cpp").write_text(MODULE)
+    reload.reload_module(modules[1])
+    assert [module.value() for module in modules] == lengths
+    reload.reload_module(modules[0])
+    assert [module.value() for module in modules] == [1, lengths[1]]
+    (folders[1] / "one.cpp").write_text(MODULE)
+    reload.reload_module(modules[1])
+    assert modules[0] is not modules[1]
 
 
 def at_once(call) -> set:
