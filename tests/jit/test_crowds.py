@@ -9,13 +9,14 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import threading
 import time
 import warnings
 from pathlib import Path
 
 import pytest
-from engine_bench import ALL, finish, wait_for
+from engine_bench import ALL, HERE, alive, compiler_pid, finish, wait_for
 
 from lltm_jit import jit
 from lltm_jit.jit import cache, lock, torch_api
@@ -73,6 +74,47 @@ def test_a_process_that_started_before_a_failure_and_asks_after_it_builds(bench,
     bench.write_compiler(orders=False)  # it is mended, and nothing that the key has
     gate.touch()
     assert not finish(late)["cached"]
+
+
+FORKS = """
+import os, pathlib, signal, sys, threading, time
+import load_once
+from lltm_jit import jit
+
+directory = sys.argv[1]
+spec = jit.BuildSpec.from_directory("_C", pathlib.Path(directory), jit.detect())
+threading.Thread(target=jit.load, args=[spec], daemon=True).start()
+sys.stdin.readline()  # the compiler runs
+parent = os.getpid()
+if os.fork():
+    os.kill(parent, signal.SIGKILL)
+while os.getppid() == parent:
+    time.sleep(0.01)
+load_once.main(directory)
+"""
+
+
+def test_a_forked_child_does_not_wait_for_a_lock_that_it_inherited(bench, tmp_path):
+    """Its parent was building in a thread, and is gone."""
+    gate = tmp_path / "gate"
+    bench.write("one/one.cpp", f"//! wait {gate}\none\n")
+    process = subprocess.Popen(
+        [sys.executable, "-c", FORKS, str(bench.sources)],
+        env={**os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    compiler = compiler_pid(gate)
+    process.stdin.write("\n")
+    process.stdin.flush()
+    wait_for(lambda: not alive(compiler))
+    Path(f"{gate}.go").touch()
+    try:
+        out, _ = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert json.loads(out)["text"].endswith("one\ntwo")
 
 
 def test_a_lock_that_a_stranger_holds_is_told(bench, monkeypatch, capsys):
