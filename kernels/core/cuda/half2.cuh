@@ -33,16 +33,16 @@ __device__ __forceinline__ float second_of(uint32_t pair) {
   }
 }
 
-// The larger of a, which is not negative, and the magnitude of b. A NaN gives way to a number.
+// The larger of a, which is not negative, and the magnitude of b. A NaN stays one.
 template <typename scalar_t>
 __device__ __forceinline__ uint32_t max_magnitude2(uint32_t a, uint32_t b) {
   uint32_t magnitude, larger;
   if constexpr (std::is_same_v<scalar_t, Half>) {
     asm("abs.f16x2 %0, %1;" : "=r"(magnitude) : "r"(b));
-    asm("max.f16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(magnitude));
+    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(magnitude));
   } else {
     asm("abs.bf16x2 %0, %1;" : "=r"(magnitude) : "r"(b));
-    asm("max.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(magnitude));
+    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(magnitude));
   }
   return larger;
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "stylegan/filtered_lrelu/mma/exact_walk.cuh"
 #include "stylegan/filtered_lrelu/mma/walk.cuh"
 
 namespace lltm_jit {
@@ -28,7 +29,8 @@ struct SharedLayout {
 };
 
 template <typename K>
-__global__ void __launch_bounds__(32 * K::kWarps, 1) walk_kernel(const MmaCall call) {
+__global__ void __launch_bounds__(32 * K::kWarps, 1)
+    walk_kernel(const __grid_constant__ MmaCall call) {
 #if __CUDA_ARCH__ >= 800
   using Layout = SharedLayout<K>;
   using scalar_t = typename K::scalar;
@@ -38,7 +40,8 @@ __global__ void __launch_bounds__(32 * K::kWarps, 1) walk_kernel(const MmaCall c
   const int warp = threadIdx.x / 32;
   wait_for_predecessor();
 
-  RowRing<K> ring(call, start + Layout::kWarps + warp * Layout::kOfWarp);
+  const uint32_t room = Layout::kWarps + warp * Layout::kOfWarp;
+  RowRing<K> ring(call, start + room, first_walk<K>());
   if (warp < 2) {
     // Both warps choose the scale up, on which that down depends.
     using UpTaps = typename Bands<K>::UpTaps;
@@ -68,9 +71,17 @@ __global__ void __launch_bounds__(32 * K::kWarps, 1) walk_kernel(const MmaCall c
   auto& of_warp = *reinterpret_cast<typename Walk<K>::Shared*>(shared + Layout::kPlaces +
                                                                warp * MmaShape::kPlaceBytes);
   Walk<K> walk{call, common.up, common.scales, common.down_rows, of_warp, ring};
-  walk.bands.make(common.up, common.down, call.plan.rows, call.plan.columns, call.up_sign);
-  walk.run();
-  wait_for_copies<0>();
+  for (int next = first_walk<K>();;) {
+    walk.bands.make(common.up, common.down, call.plan.rows, call.plan.columns, call.up_sign);
+    next = walk.run(next);
+    wait_for_copies<0>();
+    if (next >= call.walks) break;
+    __syncwarp();
+    repeat_exactly<K>(call, next, of_warp.scales.outliers, shared + room);
+    __syncwarp();
+    next += walk_step<K>();
+    walk.ring.begin(next);
+  }
 #endif
 }
 
@@ -82,6 +93,7 @@ bool make_call(const FilteredLreluArgs& args, MmaCall* call) {
       args.fd.width > K::Down::kTaps) {
     return false;
   }
+  call->args = args;
   call->x = args.x;
   call->bias = args.bias;
   call->y = args.y;

@@ -137,6 +137,13 @@ __device__ __forceinline__ SplitPair transpose_pair(const SplitPair& pair) {
   return {transpose(pair.high), transpose(pair.low)};
 }
 
+// A NaN stays one.
+__device__ __forceinline__ float larger_or_nan(float a, float b) {
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+  return larger;
+}
+
 // 2^n, for n from -126 to 127.
 __device__ __forceinline__ float power_of_two(int n) { return __uint_as_float((n + 127) << 23); }
 // The n of the power of two next to a positive number, below it; -127 for 0.

@@ -13,6 +13,7 @@ namespace lltm_jit {
 
 // A call as the kernel gets it.
 struct MmaCall {
+  FilteredLreluArgs args;  // as it was asked for
   const void* x;
   const void* bias;
   void* y;
@@ -125,6 +126,17 @@ struct Place {
   }
 };
 
+// The sum of a walk's results, of which each lane has a part.
+template <typename K>
+__device__ __forceinline__ void write_plane_sum(const MmaCall& call, const Place<K>& place,
+                                                float sum) {
+  if (!call.plane_sums) return;
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_down_sync(~0u, sum, lanes);
+  const int part = place.segment * call.plan.blocks + place.block;
+  if (lane() == 0) call.plane_sums[int64_t(place.plane) * call.plan.parts() + part] = sum;
+}
+
 // From an address in shared memory.
 template <typename Piece>
 __device__ __forceinline__ Piece load_shared(uint32_t from) {
@@ -175,12 +187,15 @@ struct RowRing {
     return first + lane_row() * kPitch + lane_column() * int(sizeof(scalar_t));
   }
 
-  __device__ __forceinline__ RowRing(const MmaCall& call_, uint32_t ring)
-      : call(call_),
-        end(ring + kBytes),
-        first(ring + kDone * kChunkBytes),
-        walk(first_walk<K>() - walk_step<K>()),
-        chunks_left(0) {
+  __device__ __forceinline__ RowRing(const MmaCall& call_, uint32_t ring, int first_of_warp)
+      : call(call_), end(ring + kBytes) {
+    begin(first_of_warp);
+  }
+  // From one of the warp's walks on, with nothing on its way.
+  __device__ __forceinline__ void begin(int next) {
+    first = end - kBytes + kDone * kChunkBytes;
+    walk = next - walk_step<K>();
+    chunks_left = 0;
     release<kChunks - kDone>();
   }
 
@@ -189,7 +204,8 @@ struct RowRing {
     return wrapped(first + position * kChunkBytes + offset);
   }
 
-  // The pieces of the chunk at `position` that this lane has copied: it need not wait for others.
+  // The addresses of the pieces of the chunk at `position` that this lane has copied: it need not wait
+  // for others.
   template <typename Function>
   __device__ __forceinline__ void for_each_copied(int position, const Function& function) const {
     const uint32_t piece =
@@ -199,7 +215,7 @@ struct RowRing {
       const int rows = round * 32 / kRowLanes;
       const int columns = round * 32 % kRowLanes * kPieceElements;
       if (kRowLanes == kRowPieces || lane_column() + columns < kRowPieces * kPieceElements) {
-        function(load_shared<uint4>(piece + rows * kPitch + columns * int(sizeof(scalar_t))));
+        function(piece + rows * kPitch + columns * int(sizeof(scalar_t)));
       }
     }
   }

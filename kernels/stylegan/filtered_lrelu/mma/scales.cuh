@@ -12,6 +12,16 @@
 // is multiplied once more, up to infinity, before it is clamped, and out_exponent is what fits the
 // clamp.
 //
+// Note [Outliers]
+// A product with a band multiplies what is outside of it by zero. So what is not finite would reach all
+// of a tile; and what is far larger than the rest of a window would take its bits, for all of a window
+// has one scale. Such numbers are outliers: the walk goes on as if they were zero, and computes those
+// results again, on CUDA cores, that have one in their support (exact_walk.cuh). An output depends on its
+// support alone. Outliers are numbers from a magnitude on, that only decreases in the course of a walk:
+// infinity at first; then so many times the smallest of what lanes have copied of a slice, its largest
+// number being its size, that the scale is fine enough for both. half needs no such limit: its numbers
+// have the same scale, and nearly the same range, as the products.
+//
 // The test of the window also tells whether v can reach the clamp at all; mostly it cannot, and the
 // step goes without.
 #pragma once
@@ -49,19 +59,32 @@ struct Scales {
   // and those from `clamp_first` on may reach the clamp.
   struct alignas(16) Limits {
     uint32_t first, count, clamp_first;
-    float in_scale;  // of samples of x, and the bias
+    uint32_t low_count;  // of magnitudes from 1 on that this scale is too coarse for
     __device__ __forceinline__ bool keep(uint32_t largest) const { return largest - first < count; }
   } limits;
+  uint32_t outliers;  // the bits of the magnitudes from which on numbers are left out
+  bool left_out;      // whether there were any
   int in_exponent, out_exponent;
+  float in_scale;   // of samples of x, and the bias
   float out_scale;  // of the sums of y
   float limit;      // the clamp
   float boost;      // of v before it is clamped
 
-  // Any window is to settle() the scales first.
-  __device__ __forceinline__ void begin(const ScaleConstants& constants, float bias, bool reads) {
+  // Any window is to settle() the scales first. `finite`: the bias is; else every number is an outlier.
+  __device__ __forceinline__ void begin(const ScaleConstants& constants, float bias, bool finite,
+                                        bool reads) {
     const float room = constants.room - fabsf(bias);
     limits.clamp_first = reads ? kNever : room > 0 ? __float_as_uint(room) : 0;
-    limits.first = limits.count = 0;
+    limits.first = limits.count = limits.low_count = 0;
+    outliers = finite ? kInfinity : 0;
+    left_out = !finite;
+  }
+
+  // Where the outliers of a window begin, of which a part has no more than `smallest`.
+  __device__ __forceinline__ uint32_t outliers_for(uint32_t smallest, float bias) const {
+    smallest = max(smallest, __float_as_uint(fabsf(bias)));
+    constexpr uint32_t kRange = uint32_t(kTop - 7 - kLow) << 23;
+    return smallest < outliers - min(outliers, kRange) ? smallest + kRange : outliers;
   }
 
   // For windows like this one.
@@ -82,9 +105,13 @@ struct Scales {
         end = min(end, limits.clamp_first);
       }
     }
-    limits.first = first;
-    limits.count = end - first;
-    limits.in_scale = power_of_two(-in_exponent);
+    end = min(end, outliers);
+    limits.first = min(first, end);
+    limits.count = end - limits.first;
+    const uint32_t low = __float_as_uint(power_of_two(max(in_exponent, kLeast + 8) + kLow));
+    const bool lows = !kHalf && in_exponent > kLeast && __float_as_uint(fabsf(bias)) < low;
+    limits.low_count = lows ? low - 1 : 0;
+    in_scale = power_of_two(-in_exponent);
     out_scale = constants.result * power_of_two(out_exponent);
     limit = constants.clamp * power_of_two(min(max(-out_exponent, -126), 126));
     boost = power_of_two(min(in_exponent - out_exponent, kMostDoublings));
@@ -93,6 +120,9 @@ struct Scales {
  private:
   static constexpr int kMostDoublings = sizeof(scalar_t) == 2 ? 15 : 30;
   static constexpr int kTop = Arithmetic<scalar_t>::kTopExponent, kLeast = -96;
+  // The binary exponent of the smallest numbers, times the scale, for which the halves are exact enough.
+  static constexpr int kLow = sizeof(scalar_t) == 2 ? -7 : -9;
+  static constexpr uint32_t kInfinity = 0x7f800000;
 
   // The exponent for samples up to `largest`.
   static __device__ __forceinline__ int exponent_for(float largest) {

@@ -71,11 +71,13 @@ struct Walk {
   } ahead;
   bool boosts;  // Note [The running exponent]: clamped numbers are multiplied before
 
-  __device__ __forceinline__ void run() {
+  // From one of the warp's walks on; until the first that has left out numbers, which it returns, or to
+  // the end.
+  __device__ __forceinline__ int run(int walk) {
     const Place<K>& place = shared.place;
-    if constexpr (kBias) next_bias = bias_of(first_walk<K>());
+    if constexpr (kBias) next_bias = bias_of(walk);
     if (lane() == 0) shared.scales.in_exponent = shared.scales.out_exponent = 0;
-    for (int walk = first_walk<K>(); walk < call.walks; walk += walk_step<K>()) {
+    for (; walk < call.walks; walk += walk_step<K>()) {
       if (lane() == 0) begin_shared(walk);
       __syncwarp();
       if constexpr (kBias) next_bias = bias_of(walk + walk_step<K>());
@@ -85,9 +87,12 @@ struct Walk {
       __syncwarp();
       store_tiles(place, steps - 1);
       ring.template release<kWindow - K::new_slices(0)>();
-      if constexpr (kReads) write_plane_sum(place);
+      if constexpr (kReads) write_plane_sum(call, place, plane_sum);
+      const bool left_out = shared.scales.left_out;
       __syncwarp();
+      if (left_out) break;
     }
+    return walk;
   }
 
  private:
@@ -103,9 +108,10 @@ struct Walk {
 
   __device__ __forceinline__ void begin_shared(int walk) {
     shared.place = Place<K>(call, walk);
-    const float bias = kBias ? next_bias : 0;
+    const bool finite = !kBias || isfinite(next_bias);
+    const float bias = kBias && finite ? next_bias : 0;
     shared.bias = bias;
-    shared.scales.begin(scale_constants, bias, !kBias);
+    shared.scales.begin(scale_constants, bias, finite, !kBias);
     if constexpr (kBias) {
       const int first = first_row(shared.place, 0);
       const int end = K::Up::kFactor * call.in_h - kTile - K::Up::kTaps + 1;
@@ -120,13 +126,18 @@ struct Walk {
     rows_of_y.clear();
     if constexpr (kReads) signs.begin(call, place);
     wait_for_copies<Ring::kChunks - K::new_slices(0) - kWindow>();
-    largest_rows.template look_at<kWindow>(ring, K::new_slices(0));
-    look_ahead(0);
+    look_ahead<kWindow>(0, K::new_slices(0));
   }
-  // Step i is the next one.
-  __device__ __forceinline__ void look_ahead(int i) {
+  // Step i is the next one, with so many new slices, from `first` of the ring on.
+  template <int kNew>
+  __device__ __forceinline__ void look_ahead(int i, int first) {
+    largest_rows.template look_at<kNew>(ring, first);
     const auto limits = shared.scales.limits;
-    const uint32_t largest = largest_rows.of_warp();
+    uint32_t largest = largest_rows.of_lane();
+    if constexpr (!Scales<scalar_t>::kHalf) {
+      if (largest_rows.template new_ones_below<kNew>(limits.low_count)) largest = ~0u;
+    }
+    largest = __reduce_max_sync(~0u, largest);
     ahead.settles = !limits.keep(largest);
     ahead.clamps = largest >= limits.clamp_first;
     ahead.at_edge = kBias && !shared.inner_steps.have(i);
@@ -152,12 +163,12 @@ struct Walk {
   __device__ __forceinline__ void step(const Place<K>& place, int i) {
     constexpr int kNew = K::new_slices(kStep), kNext = K::new_slices(kStep + 1);
     Sums start = inner_sums();
-    if (__builtin_expect(ahead.unusual, false)) prepare(place, i, start);
+    if (__builtin_expect(ahead.unusual, false)) prepare<kNew>(place, i, start);
     wait_for_copies<Ring::kChunks - kNew - kWindow - kNext>();
     __syncwarp();
     // The window of a step without new slices is that of the step before.
     constexpr bool kReadsNow = kNew != 0;
-    const float scale = shared.scales.limits.in_scale;
+    const float scale = shared.scales.in_scale;
     if constexpr (kReadsNow && !kReadsLate && !kReadsColumns) window.read(ring, kNew, scale);
     ring.template fetch<kNew>();
     if constexpr (RowsUnderWay<K>::finishes_tiles(kStep + K::kPeriod - 1))
@@ -174,8 +185,14 @@ struct Walk {
   }
 
   // What most steps go without.
+  template <int kNew>
   __device__ __forceinline__ void prepare(const Place<K>& place, int i, Sums& start) {
-    if (ahead.settles) settle_scales(largest_rows.of_warp());
+    if (ahead.settles) {
+      const uint32_t largest =
+          largest_rows.without_outliers(ring, kNew, shared.scales, shared.bias);
+      settle_scales(largest);
+      ahead.clamps = largest >= shared.scales.limits.clamp_first;
+    }
     if (ring.chunks_left == 0) ring.begin_walk();
     if constexpr (kBias) {
       start = inner_sums();
@@ -219,7 +236,7 @@ struct Walk {
   }
   // In the middle of an image a sample meets the taps of its phase.
   __device__ __forceinline__ void settle_bias() {
-    const float bias = shared.bias * shared.scales.limits.in_scale;
+    const float bias = shared.bias * shared.scales.in_scale;
     const int first = first_row(shared.place, 0);
 #pragma unroll
     for (int row = 0; row < K::Up::kFactor; ++row) {
@@ -243,7 +260,7 @@ struct Walk {
   template <int kStep>
   __device__ __forceinline__ void up_rows(const Sums& start, const Place<K>& place,
                                           Pair (&rows)[K::kColumnSlices][2]) {
-    const float scale = shared.scales.limits.in_scale;
+    const float scale = shared.scales.in_scale;
     constexpr int kTileOfPeriod = kStep % K::Up::kPeriod;
     const int first_slice = K::kOneBlock ? K::kFirstColumnSlice : place.column_slice;
     const int in_slices = call.in_w / kSlice;
@@ -278,7 +295,7 @@ struct Walk {
   __device__ __forceinline__ void bias_of_rows(const Place<K>& place, int i, Sums& sums) const {
     constexpr int kFactor = K::Up::kFactor;
     const int first = first_row(place, i) + fragment_row(), end = kFactor * call.in_h;
-    const float bias = shared.bias * shared.scales.limits.in_scale;
+    const float bias = shared.bias * shared.scales.in_scale;
     const auto inside = [&](int row) {
       return sum_of_taps(-row, end - kFactor - row) - sum_of_taps(-row, -kFactor - row);
     };
@@ -339,8 +356,7 @@ struct Walk {
     band.template get<kStep>(down_rows);
     Pair rows[K::kColumnSlices][2];
     up_rows<kStep>(start, place, rows);
-    largest_rows.template look_at<K::new_slices(kStep + 1)>(ring, kWindow);
-    look_ahead(i + 1);
+    look_ahead<K::new_slices(kStep + 1)>(i + 1, kWindow);
     typename K::RowSums sums[K::kOutTiles];
     Pair turned[4];
     Activation<scalar_t, K::kSigns> activation(call.slope, call.pass);
@@ -376,15 +392,6 @@ struct Walk {
       }
     }
     if constexpr (kReads && RowsUnderWay<K>::finishes_tiles(kStep)) plane_sum += results.sum();
-  }
-
-  __device__ __forceinline__ void write_plane_sum(const Place<K>& place) {
-    if (!call.plane_sums) return;
-    float sum = plane_sum;
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_down_sync(~0u, sum, lanes);
-    const int part = place.segment * call.plan.blocks + place.block;
-    if (lane() == 0) call.plane_sums[int64_t(place.plane) * call.plan.parts() + part] = sum;
   }
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "stylegan/filtered_lrelu/mma/row_ring.cuh"
+#include "stylegan/filtered_lrelu/mma/scales.cuh"
 #include "stylegan/filtered_lrelu/mma/shape.cuh"
 
 namespace lltm_jit {
@@ -88,7 +89,8 @@ struct LargestRows {
 #pragma unroll
     for (int s = 0; s < kCount; ++s) {
       Most most[2] = {};  // two, that wait less for each other
-      ring.for_each_copied(first + s, [&](const uint4& piece) {
+      ring.for_each_copied(first + s, [&](uint32_t address) {
+        const auto piece = load_shared<uint4>(address);
         raise(most[0], piece.x);
         raise(most[1], piece.y);
         raise(most[0], piece.z);
@@ -98,30 +100,92 @@ struct LargestRows {
     }
   }
 
-  // The bits of the largest magnitude, of all lanes.
-  __device__ __forceinline__ uint32_t of_warp() const {
+  // The bits of the largest magnitude of this lane, and of all.
+  __device__ __forceinline__ uint32_t of_lane() const {
     Most most = slices[0];
 #pragma unroll
     for (int s = 1; s < K::kRowWindow; ++s) most = larger_of(most, slices[s]);
-    float largest;
-    if constexpr (k16Bit) {
-      largest = fmaxf(first_of<scalar_t>(most), second_of<scalar_t>(most));
-    } else {
-      largest = most;
+    return bits(most);
+  }
+  __device__ __forceinline__ uint32_t of_warp() const { return __reduce_max_sync(~0u, of_lane()); }
+  // Of the numbers that a lane has of a slice, and that are not all zero: the smallest of all lanes'
+  // and slices' largest magnitudes.
+  __device__ __forceinline__ uint32_t smallest_of_warp() const {
+    uint32_t before = ~0u;  // 1 less: 0 comes last
+#pragma unroll
+    for (const Most& slice : slices) before = min(before, bits(slice) - 1);
+    return __reduce_min_sync(~0u, before) + 1;
+  }
+  // Whether the last kCount slices of this lane have such a one below 1 + `count`.
+  template <int kCount>
+  __device__ __forceinline__ bool new_ones_below(uint32_t count) const {
+    bool below = false;
+#pragma unroll
+    for (int s = K::kRowWindow - kCount; s < K::kRowWindow; ++s) {
+      below = below || bits(slices[s]) - 1 < count;
     }
-    return __reduce_max_sync(~0u, __float_as_uint(largest));
+    return below;
+  }
+
+  // Note [Outliers]: without them, the bits of the largest magnitude of the window, which begins at
+  // `first` of the ring.
+  __device__ __forceinline__ uint32_t without_outliers(const Ring& ring, int first,
+                                                       Scales<scalar_t>& scales, float bias) {
+    uint32_t outliers = scales.outliers;
+    if constexpr (!Scales<scalar_t>::kHalf) {
+      outliers = scales.outliers_for(smallest_of_warp(), bias);
+    }
+    const uint32_t largest = of_warp();
+    if (largest < outliers) return largest;
+    leave_out(ring, first, outliers);
+    __syncwarp();
+    if (lane() == 0) {
+      scales.outliers = outliers;
+      scales.left_out = true;
+    }
+    return of_warp();
   }
 
  private:
+  // Sets the numbers of the window to zero whose magnitudes have bits from `least` on.
+  __device__ __forceinline__ void leave_out(const Ring& ring, int first, uint32_t least) {
+    const auto kept = [&](uint32_t bits) {
+      if constexpr (k16Bit) {
+        const auto is_kept = [&](float x) { return __float_as_uint(fabsf(x)) < least; };
+        return (is_kept(first_of<scalar_t>(bits)) ? bits & 0x0000ffffu : 0u) |
+               (is_kept(second_of<scalar_t>(bits)) ? bits & 0xffff0000u : 0u);
+      } else {
+        return (bits & 0x7fffffffu) < least ? bits : 0u;
+      }
+    };
+#pragma unroll 1
+    for (int s = 0; s < K::kRowWindow; ++s) {
+      ring.for_each_copied(first + s, [&](uint32_t address) {
+        const auto piece = load_shared<uint4>(address);
+        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(kept(piece.x)),
+                     "r"(kept(piece.y)), "r"(kept(piece.z)), "r"(kept(piece.w))
+                     : "memory");
+      });
+    }
+    look_at<K::kRowWindow>(ring, first);
+  }
+
+  static __device__ __forceinline__ uint32_t bits(uint32_t most) {
+    return max(__float_as_uint(first_of<scalar_t>(most)),
+               __float_as_uint(second_of<scalar_t>(most)));
+  }
+  static __device__ __forceinline__ uint32_t bits(float most) { return __float_as_uint(most); }
   static __device__ __forceinline__ uint32_t larger_of(uint32_t a, uint32_t b) {
     return max_magnitude2<scalar_t>(a, b);
   }
-  static __device__ __forceinline__ float larger_of(float a, float b) { return fmaxf(a, b); }
+  static __device__ __forceinline__ float larger_of(float a, float b) {
+    return larger_or_nan(a, b);
+  }
   static __device__ __forceinline__ void raise(uint32_t& most, uint32_t pair) {
     most = max_magnitude2<scalar_t>(most, pair);
   }
   static __device__ __forceinline__ void raise(float& most, uint32_t bits) {
-    most = fmaxf(most, fabsf(__uint_as_float(bits)));
+    most = larger_or_nan(most, fabsf(__uint_as_float(bits)));
   }
 };
 

@@ -1,0 +1,262 @@
+// A walk on CUDA cores: the results that have an outlier in their support (Note [Outliers] in
+// scales.cuh), and their signs.
+//
+// Rows of v are made one after another, for 32 columns of y at a time: what they need of x along the
+// columns, v, and what v adds to the rows of y that are under way, which are a lane's own. An outlier is
+// followed from x to y, so that all other results stay as tensor cores made them.
+#pragma once
+
+#include "stylegan/filtered_lrelu/filtered_lrelu_math.h"
+#include "stylegan/filtered_lrelu/mma/row_ring.cuh"
+#include "stylegan/filtered_lrelu/mma/shape.cuh"
+
+namespace lltm_jit {
+
+template <typename K>
+struct ExactWalk {
+  using scalar_t = typename K::scalar;
+  static constexpr int kUp = K::Up::kFactor, kDown = K::Down::kFactor;
+  static constexpr int kLanes = 32;
+
+  // A number, and whether an outlier has a part in it.
+  struct Sample {
+    float value;
+    uint32_t outlier;
+    __device__ __forceinline__ void add(const Sample& sample, float tap) {
+      value += sample.value * tap;
+      outlier |= sample.outlier;
+    }
+  };
+  // From `begin` on, before `end`.
+  struct Span {
+    int begin, end;
+  };
+
+  // Rows in shared memory, from the column on that a part begins with.
+  static constexpr int kVColumns = kDown * (kLanes - 1) + K::Down::kTaps + kTile;
+  static constexpr int kXColumns = (kVColumns + K::Up::kTaps) / kUp + 2;
+  static constexpr int kBytes = (kVColumns + kXColumns) * int(sizeof(Sample));
+  static constexpr int kUnderWay = ceil_div(K::Down::kTaps, kDown);
+
+  const MmaCall& call;
+  const FilteredLreluArgs& args;
+  const uint32_t outliers;
+  Sample* const x_row;
+  Sample* const v_row;
+  const Place<K> place;
+  const int64_t batch, channel;
+  float bias;
+  Span y_rows, y_columns;  // that are the walk's
+  Span v_rows;             // which they need, and those whose signs are the walk's
+
+  __device__ __forceinline__ ExactWalk(const MmaCall& call_, int walk, uint32_t outliers_,
+                                       char* shared)
+      : call(call_),
+        args(call_.args),
+        outliers(outliers_),
+        x_row(reinterpret_cast<Sample*>(shared)),
+        v_row(x_row + kXColumns),
+        place(call_, walk),
+        batch(place.plane / args.channels),
+        channel(place.plane % args.channels) {
+    bias = args.bias ? to_opmath(static_cast<const scalar_t*>(args.bias)[channel]) : 0.f;
+    const int row = args.out_h - place.part.end_row, column = args.out_w - place.part.end_column;
+    y_rows = {max(row, 0), min(row + kTile * place.row_tiles, args.out_h)};
+    y_columns = {max(column, 0), min(column + kSlice * K::kOutTiles, args.out_w)};
+    v_rows = {first_v(y_rows.begin, args.sign_phase_y), (y_rows.end - 1) * kDown + args.fd.width};
+  }
+
+  __device__ void run() {
+    if constexpr (K::kSigns == Signs::Write) flag_tiles();
+    Span rows = rows_with_outliers();
+    const Span results = {max(y_rows.begin, floor_div(rows.begin - args.fd.width, kDown) + 1),
+                          min(y_rows.end, floor_div(rows.end - 1, kDown) + 1)};
+    if (results.begin < results.end) {
+      rows = {min(rows.begin, results.begin * kDown),
+              max(rows.end, (results.end - 1) * kDown + args.fd.width)};
+    }
+    for (int column = y_columns.begin; column < y_columns.end; column += kLanes) {
+      make_columns(column, rows, results);
+    }
+    __syncwarp();
+    if (K::kSigns == Signs::Read && args.plane_sums) add_up();
+  }
+
+ private:
+  // A map's tile may begin before the first sample of v that a result needs.
+  static __device__ __forceinline__ int first_v(int y, int phase) {
+    return max(y * kDown - (K::kSigns == Signs::Write ? phase : 0), 0);
+  }
+
+  static __device__ __forceinline__ float tap(const FirFilter& filter, int place) {
+    return filter.taps ? filter.taps[tap_index(place, filter.width, filter.flip)] : 1.f;
+  }
+
+  __device__ __forceinline__ Sample read(int row, int column) const {
+    if (row < 0 || row >= args.in_h || column < 0 || column >= args.in_w) return {0, 0};
+    const float x = to_opmath(static_cast<const scalar_t*>(
+        args.x)[batch * args.x_strides[0] + channel * args.x_strides[1] + row * args.x_strides[2] +
+                column * args.x_strides[3]]);
+    return {x + bias, __float_as_uint(fabsf(x)) >= outliers};
+  }
+
+  // The rows of v that an outlier has a part in.
+  __device__ Span rows_with_outliers() const {
+    const int width = args.fu.width, last_column = (y_columns.end - 1) * kDown + args.fd.width - 1;
+    const Phase left =
+        phase_of(first_v(y_columns.begin, args.sign_phase_x), args.pad_x, kUp, width);
+    const Phase right = phase_of(last_column, args.pad_x, kUp, width);
+    const Phase top = phase_of(v_rows.begin, args.pad_y, kUp, width);
+    const Phase bottom = phase_of(v_rows.end - 1, args.pad_y, kUp, width);
+    int first = 1 << 30, last = -1;
+    for (int row = max(top.first, 0); row < min(bottom.first + bottom.count, args.in_h); ++row) {
+      bool any = false;
+      for (int column = left.first + lane(); column < right.first + right.count; column += kLanes) {
+        any |= read(row, column).outlier != 0;
+      }
+      if (!__any_sync(~0u, any)) continue;
+      first = min(first, row);
+      last = row;
+    }
+    if (last < 0) return {0, 0};
+    return {max(v_rows.begin, first * kUp + args.pad_y - width + 1),
+            min(v_rows.end, last * kUp + args.pad_y + 1)};
+  }
+
+  // The results of a lane's column, from `first` on, as long as they are in the block.
+  __device__ void make_columns(int first, Span rows, Span results) const {
+    const int v_column = first_v(first, args.sign_phase_x);
+    const int v_end = (min(first + kLanes, y_columns.end) - 1) * kDown + args.fd.width;
+    const int x_column = phase_of(v_column, args.pad_x, kUp, 1).first;
+    const int column = first + lane();
+    Sample sums[kUnderWay];
+    for (int row = rows.begin; row < rows.end; ++row) {
+      __syncwarp();
+      const Phase up = phase_of(row, args.pad_y, kUp, args.fu.width);
+      const Phase last = phase_of(v_end - 1, args.pad_x, kUp, args.fu.width);
+      for (int i = lane(); i < last.first + last.count - x_column; i += kLanes) {
+        Sample sum = {0, 0};
+        for (int k = 0; k < up.count; ++k) {
+          sum.add(read(up.first + k, x_column + i), tap(args.fu, up.tap + k * kUp));
+        }
+        x_row[i] = sum;
+      }
+      __syncwarp();
+      for (int i = lane(); i < v_end - v_column; i += kLanes) {
+        const Phase across = phase_of(v_column + i, args.pad_x, kUp, args.fu.width);
+        Sample sum = {0, 0};
+        for (int k = 0; k < across.count; ++k) {
+          sum.add(x_row[across.first - x_column + k], tap(args.fu, across.tap + k * kUp));
+        }
+        v_row[i] = {activated(row, v_column + i, sum), sum.outlier};
+      }
+      __syncwarp();
+      if (column >= y_columns.end) continue;
+      Sample sum = {0, 0};
+      for (int t = 0; t < args.fd.width; ++t) {
+        sum.add(v_row[column * kDown - v_column + t], tap(args.fd, t));
+      }
+      for (int t = row % kDown; t < args.fd.width; t += kDown) {
+        const int y_row = (row - t) / kDown;
+        if (row < t || y_row < results.begin || y_row >= results.end) continue;
+        Sample& result = sums[y_row % kUnderWay];
+        if (t == 0) result = {0, 0};
+        result.add(sum, tap(args.fd, t));
+        if (t == args.fd.width - 1 && result.outlier)
+          *y(y_row, column) = from_opmath<scalar_t>(result.value);
+      }
+    }
+  }
+
+  __device__ __forceinline__ scalar_t* y(int row, int column) const {
+    return static_cast<scalar_t*>(args.y) + (int64_t(place.plane) * args.out_h + row) * args.out_w +
+           column;
+  }
+
+  __device__ __forceinline__ float activated(int row, int column, const Sample& sum) const {
+    const float u = float(args.gain) * sum.value, slope = float(args.slope);
+    if constexpr (K::kSigns == Signs::Read) {
+      return u * factor(row + args.sign_y, column + args.sign_x, slope);
+    } else {
+      const Activated<float> result = activate(u, slope, float(args.clamp));
+      if (K::kSigns == Signs::Write && sum.outlier) {
+        keep_signs(row, column, result.negative, result.clamped);
+      }
+      return result.value;
+    }
+  }
+
+  // ---- The sign map ----
+
+  __device__ __forceinline__ uint32_t* plane_of_map() const {
+    return call.signs + int64_t(place.plane) * call.map.words_per_plane();
+  }
+  __device__ __forceinline__ float factor(int row, int column, float slope) const {
+    if (row < 0 || row >= args.sign_h || column < 0 || column >= args.sign_w) return 0;
+    const SignMap<int>& map = call.map;
+    const uint32_t* plane = plane_of_map();
+    const uint32_t* word = plane + map.row_word(row) + map.column_word(column);
+    const int bit = map.row_bit(row) + map.column_bit(column);
+    const int flag = map.flag_words() + map.flag_row(row) + map.flag_column(column);
+    if (plane[flag] && word[map.clamped_words()] >> bit & 1) return 0;
+    return word[0] >> bit & 1 ? slope : 1.f;
+  }
+  // In the tiles that are the walk's; neighbours make the same samples.
+  __device__ __forceinline__ void keep_signs(int row, int column, bool negative,
+                                             bool clamped) const {
+    const SignMap<int>& map = call.map;
+    const int tile_row = (row + map.phase_y) / map.kTileRows;
+    const int tile = map.flag_column(column) + place.first_map_tile;
+    if (tile_row < place.map_row || tile_row >= place.end_map_row) return;
+    if (tile < 0 || tile >= min(K::kMapTiles, place.end_map_tile)) return;
+    uint32_t* word = plane_of_map() + map.row_word(row) + map.column_word(column);
+    const uint32_t bit = 1u << (map.row_bit(row) + map.column_bit(column));
+    const auto set = [&](uint32_t* to, bool value) {
+      if (value) {
+        atomicOr(to, bit);
+      } else {
+        atomicAnd(to, ~bit);
+      }
+    };
+    set(word, negative);
+    set(word + map.clamped_words(), clamped);
+  }
+  // All tiles that are the walk's may have clamped samples: then their words must be numbers.
+  __device__ void flag_tiles() const {
+    const int first = max(place.first_map_tile, 0), end = min(K::kMapTiles, place.end_map_tile);
+    for (int i = 0; i < place.steps && place.map_row + i < place.end_map_row; ++i) {
+      for (int tile = first; tile < end; ++tile) {
+        const int64_t of_map = int64_t(i) * call.map.tile_columns + tile;
+        uint32_t* flag = call.signs + place.map_flags + of_map;
+        const bool flagged = *flag != 0;
+        __syncwarp();
+        if (flagged) continue;
+        call.signs[place.map_words + of_map * SignMap<int>::kTileWords + call.map.clamped_words() +
+                   lane()] = 0;
+        if (lane() == 0) *flag = 1;
+      }
+    }
+    __syncwarp();
+  }
+
+  // The sum of the walk's results, as they are now.
+  __device__ void add_up() const {
+    float sum = 0;
+    for (int row = y_rows.begin; row < y_rows.end; ++row) {
+      for (int column = y_columns.begin + lane(); column < y_columns.end; column += kLanes) {
+        sum += to_opmath(*y(row, column));
+      }
+    }
+    write_plane_sum(call, place, sum);
+  }
+};
+
+// What a walk that has left out numbers has yet to do. Not inline: it takes no registers of other walks.
+template <typename K>
+__device__ __noinline__ void repeat_exactly(const MmaCall& call, int walk, uint32_t outliers,
+                                            char* shared) {
+  static_assert(ExactWalk<K>::kBytes <= RowRing<K>::kBytes + K::kStageRows * K::kStagePitch);
+  ExactWalk<K>(call, walk, outliers, shared).run();
+}
+
+}  // namespace lltm_jit
