@@ -13,11 +13,12 @@
 
 #include "core/cpu/aligned_array.h"
 #include "core/cpu/panel_product.h"
+#include "core/cpu/product_bounds.h"
 
 namespace lltm_jit {
 
 // C = A B, plus `initial` in each row if that is not null. One of the strides of A is 1, and one of B's;
-// the rows of C are dense.
+// the rows of C are dense. The depth is at least 1.
 template <typename T>
 struct PackedProduct {
   const T* a;
@@ -44,8 +45,7 @@ class PackedRows {
     const auto& [columns, depth] = std::tie(product_.columns, product_.depth);
     for (int64_t column = 0; column < columns; column += kept_columns_) {
       const int64_t width = std::min(kept_columns_, columns - column);
-      // At depth 0 there still is `initial` to write.
-      for (int64_t k = 0; k == 0 || k < depth; k += kept_depth_) {
+      for (int64_t k = 0; k < depth; k += kept_depth_) {
         const int64_t k_end = std::min(k + kept_depth_, depth);
         pack_b(column, width, k, k_end);
         for (int64_t row = begin_; row < end_; row += kBlockRows) {
@@ -59,29 +59,28 @@ class PackedRows {
   using Shape = RegisterTile<T>;
   using Vec = typename Shape::Vec;
   static constexpr int64_t kLanes = Shape::kLanes, kRows = Shape::kRows;
-  // A block of A stays in the first-level cache, or nearly; what is kept of B in the second.
-  static constexpr int64_t kBlockRows = 96, kBlockDepth = 256, kKept = (3 << 18) / sizeof(T);
-  static constexpr int64_t kDeep = 2048;
+  static constexpr int64_t kBlockRows = PackedBounds::kBlockRows;
+  static constexpr int64_t kBlockDepth = PackedBounds::kBlockDepth;
+  static constexpr int64_t kKept = PackedBounds::kKeptBytes / sizeof(T);
   static_assert(kBlockRows % kRows == 0 && kBlockRows % kLanes == 0);
 
   const PackedProduct<T>& product_;
   const int64_t begin_, end_;
   const bool a_in_place_ = product_.a_depth_stride == 1;
   // Blocks of equal depth, or nearly.
-  const int64_t block_depth_ = std::max<int64_t>(
-      1, ceil_div(product_.depth, std::max<int64_t>(1, ceil_div(product_.depth, kBlockDepth))));
+  const int64_t block_depth_ = ceil_div(product_.depth, ceil_div(product_.depth, kBlockDepth));
   // Strips of whole pages would share their places in the cache.
   const int64_t strip_stride_ = block_depth_ * kRows + 2 * kLanes;
   // What is kept of B: all columns if that leaves a block of depth, since C is then passed over once for
   // each kept depth and A once; else all of the depth, and A is read for each kept column.
   const int64_t kept_columns_ =
       std::min(whole_vectors(product_.columns),
-               product_.columns <= kKept / kBlockDepth || product_.depth > kDeep
+               product_.columns <= kKept / kBlockDepth || product_.depth > PackedBounds::kDeep
                    ? kKept / kBlockDepth
                    : std::max<int64_t>(1, kKept / product_.depth / Shape::kPanel) * Shape::kPanel);
   const int64_t kept_depth_ =
       product_.depth * kept_columns_ <= kKept
-          ? std::max<int64_t>(1, product_.depth)
+          ? product_.depth
           : std::max<int64_t>(1, kKept / kept_columns_ / block_depth_) * block_depth_;
   AlignedArray<T> a_, b_;
 
@@ -145,7 +144,7 @@ class PackedRows {
 
   void multiply(int64_t row, int64_t row_end, int64_t column, int64_t width, int64_t first_k,
                 int64_t k_end) {
-    for (int64_t k = first_k; k == first_k || k < k_end; k += block_depth_) {
+    for (int64_t k = first_k; k < k_end; k += block_depth_) {
       const int64_t depth = std::min(block_depth_, k_end - k);
       if (!a_in_place_) pack_a(row, row_end, k, depth);
       for_each_panel(width, [&](int64_t first, int64_t columns) {
@@ -176,7 +175,8 @@ class PackedRows {
 
 template <typename T>
 void multiply_packed(const PackedProduct<T>& product) {
-  constexpr int64_t kRows = RegisterTile<T>::kRows, kWorthWaking = 1 << 19, kFewestRows = 64;
+  constexpr int64_t kRows = RegisterTile<T>::kRows, kFewestRows = PackedBounds::kFewestRows;
+  constexpr int64_t kWorthWaking = 1 << 19;
   const int64_t strips = ceil_div(product.rows, kRows);
   const int64_t strip_products = std::max<int64_t>(1, kRows * product.columns * product.depth);
   const int64_t grain = std::max(kFewestRows / kRows, ceil_div(kWorthWaking, strip_products));

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "core/cpu/parallel.h"
+#include "core/cpu/product_bounds.h"
 #include "core/cpu/register_tile.h"
 
 namespace lltm_jit {
@@ -214,11 +215,7 @@ int64_t panel_columns(int64_t left) {
   return left > Shape::kPanel && left <= 4 * Shape::kLanes ? 2 * Shape::kLanes : Shape::kPanel;
 }
 
-// Depth of a block, and rows of A in it at most.
-constexpr int64_t kBlockDepth = 192, kBlockRows = 64;
-
-// Fewer rows than this read B where it lies: too few to pay for the copy.
-constexpr int64_t kFewestRowsToCopyFor = 17;
+constexpr int64_t kBlockDepth = PanelBounds::kBlockDepth, kBlockRows = PanelBounds::kBlockRows;
 
 // A product by blocks, which this holds as the tiles want them: about 80 KB, for a thread's stack.
 template <typename scalar_t, typename out_t>
@@ -271,7 +268,7 @@ class BlockedProduct {
   void take_b(int64_t column, int64_t width, int64_t k, int64_t depth) {
     const scalar_t* block = product_.b + k * product_.b_stride + column;
     if constexpr (std::is_same_v<scalar_t, acc_t>) {
-      if (product_.rows < kFewestRowsToCopyFor && width % Shape::kLanes == 0) {
+      if (product_.rows < PanelBounds::kFewestRowsToCopyFor && width % Shape::kLanes == 0) {
         b_ = block;
         b_stride_ = product_.b_stride;
         return;
@@ -325,8 +322,8 @@ class BlockedProduct {
 template <typename scalar_t>
 void multiply_one_row(const Product<scalar_t>& product) {
   using Vec = at::vec::Vectorized<opmath_t<scalar_t>>;
-  constexpr int64_t kColumns = 256;  // of sums that stay in the first-level cache
-  constexpr int kUnroll = 4;         // rows of B
+  constexpr int64_t kColumns = PanelBounds::kOneRowColumns;
+  constexpr int kUnroll = 4;  // rows of B
   alignas(64) opmath_t<scalar_t> sums[kColumns], block[kColumns];
   const auto rows_of_b = [&](int64_t k, int64_t column, int64_t width, auto count) {
     Vec elements[count()];

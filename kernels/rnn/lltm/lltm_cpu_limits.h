@@ -1,4 +1,5 @@
-// Up to which size the cell on the CPU makes its products itself. No torch header.
+// Up to which size the cell on the CPU makes its products itself, and from which it divides them. No torch
+// header.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,19 @@ namespace lltm_jit {
 // the products of its backward pass.
 struct LltmLimits {
   int64_t cell, products;
+};
+
+// Of lltm_gemm_cpu.cpp.
+struct LltmCpuBounds {
+  // Fewer rows than this are multiplied by dot_tile: they do not pay for transposing weights, and each
+  // row's bits do not depend on how many others there are.
+  static constexpr int64_t kFewestRowsForPanels = 256;
+  // Rows of a task, in panels and in dots.
+  static constexpr int64_t kFewestTaskRows = 32, kTaskRows = 256, kDotTaskRows = 64;
+  // Columns of [h, x] in a dot_tile: the rows that it reads then stay in the first-level cache.
+  static constexpr int64_t kDotDepth = 1024;
+  // See Note [Deep products]: rows of the batch, and elements of the weights' gradient.
+  static constexpr int64_t kSplitDepth = 2048, kLargestSplit = 1 << 18;
 };
 
 // What the choice depends on.

@@ -8,6 +8,7 @@
 #include "core/cpu/dot_tile.h"
 #include "core/cpu/panel_product.h"
 #include "core/cpu/parallel.h"
+#include "rnn/lltm/lltm_cpu_limits.h"
 #include "rnn/lltm/lltm_pointwise_cpu.h"
 
 namespace lltm_jit {
@@ -31,17 +32,8 @@ int64_t piece_of(int64_t count, int64_t unit) {
 // --------------------------------------------------------------------------------------- forward --
 
 // One task: the cell for some rows and some hidden units.
-constexpr int64_t kFewestTaskRows = 32, kTaskRows = 256, kDotTaskRows = 64;
-
-// Fewer rows than this are multiplied by dot_tile: they do not pay for transposing weights, and each
-// row's bits do not depend on how many others there are.
-constexpr int64_t kFewestRowsForPanels = 256;
-
-// Columns of [h, x] in a dot_tile: the rows that it reads then stay in the first-level cache.
-constexpr int64_t kDotDepth = 1024;
-
 template <typename scalar_t>
-class ForwardTask {
+class ForwardTask : LltmCpuBounds {
  public:
   using acc_t = opmath_t<scalar_t>;
   using Shape = RegisterTile<acc_t>;
@@ -211,13 +203,14 @@ void run_cell(const LltmCellArgs& args,
   const int64_t batch = args.batch_size;
   const int64_t unit_blocks = ceil_div(args.hidden_size, Task::kUnits);
   std::optional<typename Task::State> state;
-  int64_t rows = std::min(batch, kDotTaskRows);
-  if (batch >= kFewestRowsForPanels) {
+  using Bounds = LltmCpuBounds;
+  int64_t rows = std::min(batch, Bounds::kDotTaskRows);
+  if (batch >= Bounds::kFewestRowsForPanels) {
     state.emplace(typename Task::State{
         {static_cast<const scalar_t*>(args.old_h), args.old_h_stride, batch, args.hidden_size},
         {static_cast<const scalar_t*>(args.input), args.input_stride, batch, args.input_size}});
-    rows = std::clamp(piece_of(batch * unit_blocks, 8) / unit_blocks / 8 * 8, kFewestTaskRows,
-                      kTaskRows);
+    rows = std::clamp(piece_of(batch * unit_blocks, 8) / unit_blocks / 8 * 8,
+                      Bounds::kFewestTaskRows, Bounds::kTaskRows);
   }
   const int64_t row_blocks = ceil_div(batch, rows), tasks = row_blocks * unit_blocks;
   const int64_t products = batch * kGates * args.hidden_size * (args.hidden_size + args.input_size);
@@ -235,10 +228,8 @@ void run_cell(const LltmCellArgs& args,
 // The weights' gradient is a sum over the batch. Where the batch is large and the gradient small there
 // are more threads than tiles; then each kSplitDepth rows of the batch give a gradient of their own,
 // in the arithmetic type, and these are summed in order.
-constexpr int64_t kSplitDepth = 2048, kLargestSplit = 1 << 18;
-
 template <typename scalar_t>
-class BackwardProducts {
+class BackwardProducts : LltmCpuBounds {
  public:
   explicit BackwardProducts(const LltmProductsArgs& args) : args_(args) {
     add_state(args.grad_old_h, 0, args.hidden_size);

@@ -1,11 +1,19 @@
 // Whole sequences on the CPU, for any cell: see sequence.h for the arguments. What depends on the cell is
 // its pointwise part, a few functions on neighbouring hidden units of one row (cell_cpu.h); the products
-// and the threads are compiled once for all cells (sequence_cpu.cpp).
+// and the threads are compiled once for all cells (sequence_cpu_forward.cpp, sequence_cpu_backward.cpp).
 #pragma once
 
 #include "rnn/sequence/sequence.h"
 
 namespace lltm_jit {
+
+// The sizes from which the steps are divided. Tests take sizes around each of them.
+struct SequenceCpuBounds {
+  static constexpr int64_t kRows = 64;     // whose sums, or gradients, stay in the cache
+  static constexpr int64_t kTileRows = 8;  // of a thread, at least
+  // Depth of a block, whose rows stay in the first-level cache; of bfloat16 in pairs, the second.
+  static constexpr int64_t kDepth = 512, kPairsDepth = 1024;
+};
 
 // A step of some neighbouring units of one row. Pointers are to the first of them; arrays named acc are of
 // the arithmetic type, all others of the element type. Gate g of `gates`, `saved_gates`, `grad_gates` and

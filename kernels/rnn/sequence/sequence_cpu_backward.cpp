@@ -36,7 +36,7 @@ class BackwardSequence {
   using acc_t = typename Weights::acc_t;
   using row_t = typename Weights::row_t;
   static constexpr int64_t kLanes = Weights::kLanes;
-  static constexpr int64_t kRows = 64;  // whose gradients stay in the cache
+  static constexpr int64_t kRows = SequenceCpuBounds::kRows;
   static constexpr int64_t kGroup = 2 * RegisterTile<acc_t>::kVectors;
 
   const SequenceBackwardArgs& args_;

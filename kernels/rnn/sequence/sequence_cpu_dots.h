@@ -181,8 +181,7 @@ class DotPanels : public PanelRanges<float> {
   }
 
  private:
-  // Of a block, whose rows of A stay in the first-level cache.
-  static constexpr int64_t kDepth = 1024;
+  static constexpr int64_t kDepth = SequenceCpuBounds::kPairsDepth;
 
   const int64_t depth_;
   const AlignedArray<scalar_t> data_;

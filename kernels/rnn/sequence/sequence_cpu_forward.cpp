@@ -37,7 +37,7 @@ class ForwardSequence {
   using acc_t = typename Weights::acc_t;
   using row_t = typename Weights::row_t;
   static constexpr int64_t kLanes = Weights::kLanes;
-  static constexpr int64_t kRows = 64;  // of sums at a time
+  static constexpr int64_t kRows = SequenceCpuBounds::kRows;  // of sums at a time
 
   const SequenceForwardArgs& args_;
   void (*const cell_)(const CellForwardRow&);

@@ -4,6 +4,7 @@
 
 #include "core/cpu/aligned_array.h"
 #include "core/cpu/panel_product.h"
+#include "rnn/sequence/sequence_cpu.h"
 
 namespace lltm_jit {
 
@@ -107,8 +108,7 @@ class Panels : public PanelRanges<opmath_t<scalar_t>> {
   }
 
  private:
-  // Of a block, whose rows of A stay in the first-level cache.
-  static constexpr int64_t kDepth = 512;
+  static constexpr int64_t kDepth = SequenceCpuBounds::kDepth;
 
   const int64_t depth_;
   const AlignedArray<acc_t> data_;

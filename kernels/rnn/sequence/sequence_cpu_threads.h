@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "core/cpu/parallel.h"
-#include "rnn/sequence/sequence.h"
+#include "rnn/sequence/sequence_cpu.h"
 
 namespace lltm_jit {
 
@@ -43,7 +43,7 @@ inline SequenceDivision divide_sequence(int64_t steps, int64_t rows, int64_t blo
                                         int64_t products, int64_t cached = 0) {
   // Some microseconds, which is what waking a thread costs; and one, for meeting at every step.
   constexpr int64_t kWorthWaking = 1 << 19, kWorthMeeting = 1 << 16;
-  constexpr int64_t kTileRows = 8, kCache = 1 << 20;
+  constexpr int64_t kTileRows = SequenceCpuBounds::kTileRows, kCache = 1 << 20;
   const int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
   const int64_t parts = std::max<int64_t>(1, ceil_div(cached, kCache));
   const int64_t row_groups =

@@ -142,12 +142,17 @@ SequenceAndSaved forward(const SequenceInputs& in, bool save) {
 
 // --------------------------------------------------------------------------------------- backward --
 
-// Rows of the state that each step but the first began with: the output of the step before, or zero.
-Tensor old_outputs(const Tensor& before, const OptionalTensor& control, bool reverse) {
-  if (!control) return before;
-  const int64_t steps = control->size(0);
-  const Tensor own = control->slice(0, reverse ? 0 : 1, reverse ? steps - 1 : steps);
-  return before.masked_fill(own.bitwise_and(kResets).unsqueeze(2).to(at::kBool), 0);
+// Rows of the state that each step but the first began with: the output of the step before; h_0 if that
+// was skipped, which leaves no output; and zero for steps that are reset or skipped themselves.
+Tensor old_outputs(const Tensor& before, const SequenceInputs& in) {
+  if (!in.control) return before;
+  const int64_t last = in.control->size(0) - 1;
+  const auto others = [&](int64_t from) {
+    return in.control->slice(0, from, from + last).unsqueeze(2);
+  };
+  const Tensor skipped = others(in.reverse ? 1 : 0).ge(kHolds);
+  return (in.h_0 ? in.h_0->where(skipped, before) : before)
+      .masked_fill(others(in.reverse ? 0 : 1).to(at::kBool), 0);
 }
 
 // Sums over steps and rows of products with the states that the steps began with.
@@ -158,13 +163,12 @@ Tensor grad_weight(const Tensor& grad_hidden, const SequenceBackwardInputs& in) 
     return tensor.slice(0, from, from + steps - 1).flatten(0, 1);
   };
   const Tensor before = in.output.slice(0, reverse ? 1 : 0, reverse ? steps : steps - 1);
-  const Tensor old = old_outputs(before, in.in.control, reverse).flatten(0, 1);
+  const Tensor old = old_outputs(before, in.in).flatten(0, 1);
   Tensor result = multiply_steps(others(grad_hidden, reverse ? 0 : 1).t(), old);
   if (!in.in.h_0) return result;
   Tensor h_0 = *in.in.h_0;
   if (in.in.control) {
-    h_0 = h_0.masked_fill(
-        in.in.control->select(0, first).bitwise_and(kResets).unsqueeze(1).to(at::kBool), 0);
+    h_0 = h_0.masked_fill(in.in.control->select(0, first).unsqueeze(1).to(at::kBool), 0);
   }
   return result.addmm_(grad_hidden.select(0, first).t(), h_0);
 }

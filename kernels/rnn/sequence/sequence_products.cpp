@@ -112,7 +112,7 @@ Tensor multiply_in_parts(const Tensor& a, const Tensor& b, const OptionalTensor&
 
 Tensor multiply_steps(const Tensor& a, const Tensor& b, const OptionalTensor& initial) {
   const auto dtype = a.scalar_type();
-  if (a.is_cpu() && (dtype == at::kFloat || dtype == at::kDouble)) {
+  if (a.is_cpu() && (dtype == at::kFloat || dtype == at::kDouble) && a.size(1) > 0) {
     return multiply_on_cpu(a, b, initial);
   }
 #ifdef LLTM_JIT_CUDA

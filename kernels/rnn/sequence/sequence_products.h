@@ -12,7 +12,8 @@
 
 namespace lltm_jit {
 
-// C = A B, plus `initial` in each row if that is not null. One of the strides of A is 1, and one of B's.
+// C = A B, plus `initial` in each row if that is not null. One of the strides of A is 1, and one of B's. The
+// depth is at least 1.
 struct ProductArgs {
   ElementType type;  // Float or Double
   const void* a;     // [rows, depth]

@@ -6,13 +6,32 @@ of directions.
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from typing import TypeAlias
 
+import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
-from lltm_jit.ops._library import refuse_non_tensor
+from lltm_jit.ops._library import refuse_non_number, refuse_non_tensor
 
 State: TypeAlias = "Tensor | tuple[Tensor, ...]"
+
+_DTYPES = (torch.half, torch.bfloat16, torch.float, torch.double)
+
+
+def refuse_wrong_dropout(layer: str, dropout: float, num_layers: int) -> None:
+    """Refuse what is no probability, and warn of one that there is nothing for."""
+    refuse_non_number(layer, "dropout", dropout)
+    if isinstance(dropout, bool) or not 0 <= dropout <= 1:
+        raise ValueError(f"{layer}(): expected dropout to be from 0 to 1, but got {dropout}")
+    if dropout and num_layers == 1:
+        warnings.warn(
+            f"{layer}(): dropout is on the output of each layer except the last, so {dropout} does "
+            "nothing with num_layers=1",
+            stacklevel=3,
+        )
 
 
 def check_input(layer: str, x: Tensor, input_size: int) -> None:
@@ -25,15 +44,50 @@ def check_input(layer: str, x: Tensor, input_size: int) -> None:
         raise ValueError(f"{layer}(): expected at least one step, but got none")
 
 
-def refuse_foreign(layer: str, x: Tensor, weight: Tensor) -> None:
-    """Refuse an input of another device or dtype than the parameters."""
-    for what in ("device", "dtype"):
-        given, own = getattr(x, what), getattr(weight, what)
-        if given != own:
-            raise RuntimeError(
-                f"{layer}(): expected input to have the {what} of the parameters ({own}), "
-                f"but got {given}"
-            ) from None
+def check_packed(layer: str, packed: PackedSequence, input_size: int) -> None:
+    """Refuse packed sequences whose steps do not have the features."""
+    if packed.data.dim() != 2:
+        raise ValueError(
+            f"{layer}(): expected the data of a packed input to have 2 dimensions, "
+            f"but got shape {list(packed.data.shape)}"
+        )
+    check_input(layer, packed.data.unsqueeze(0), input_size)
+
+
+def refuse_foreign(
+    layer: str, given: Mapping[str, Tensor | None], own: Mapping[str, Tensor | None]
+) -> None:
+    """Refuse what has another device or dtype than a layer's first parameter.
+
+    For calls that have failed. Cell states may be float where the rest is of 16 bits, and autocast
+    takes any dtype.
+
+    Args:
+        layer: the name of the layer.
+        given: what its caller gave, by name.
+        own: its parameters.
+
+    Raises:
+        RuntimeError: there is such a tensor, or the layer computes in no such dtype.
+    """
+    (first, like), *_ = own.items()
+    assert like is not None
+    cast = torch.is_autocast_enabled(like.device.type)
+    if not cast and like.dtype not in _DTYPES:
+        raise RuntimeError(
+            f"{layer}(): expected the parameters to be half, bfloat16, float or double, "
+            f"but got {like.dtype}"
+        ) from None
+    for what in ("device",) if cast else ("device", "dtype"):
+        wanted = getattr(like, what)
+        for name, tensor in {**own, **given}.items():
+            found = wanted if tensor is None else getattr(tensor, what)
+            kept = name == "c_0" and found == torch.float and like.dtype in _DTYPES[:2]
+            if found != wanted and not kept:
+                raise RuntimeError(
+                    f"{layer}(): expected {name} to have the {what} of "
+                    f"{'the parameters' if name in given else first} ({wanted}), but got {found}"
+                ) from None
 
 
 def whole_states(

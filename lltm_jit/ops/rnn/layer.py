@@ -9,23 +9,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils import parametrize
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils.checkpoint import checkpoint as run_checkpointed
 
 from lltm_jit.ops._library import refuse_non_tensor, refuse_wrong_size
 from lltm_jit.ops.rnn._layer_inputs import (
     State,
     check_input,
+    check_packed,
     refuse_foreign,
+    refuse_wrong_dropout,
     reset_mask,
     whole_states,
 )
-from lltm_jit.ops.rnn._steps import Steps
+from lltm_jit.ops.rnn._steps import Parts, Steps, packed_again, run_in_turn, unpacked
 from lltm_jit.ops.rnn.sequence import input_gates, recurrent_sequence
 
 
@@ -53,7 +57,9 @@ class RecurrentLayer(nn.Module):
 
     L is the number of steps, B the batch size, I the input size, H the hidden size, D the number of
     directions (2 if bidirectional), G the number of gates of the cell, and P its number of
-    parameters per hidden unit. For 16-bit types the state is kept in float between steps.
+    parameters per hidden unit. For 16-bit types the state is kept in float between steps. (What of
+    it is the output is rounded between the pieces of ``checkpoint``, and between those into which
+    packed sequences are divided whose lengths differ much.)
 
     Every layer k has the parameters ``weight_ih_lk`` of shape (GH, I), or (GH, DH) for k > 0,
     ``weight_hh_lk`` of shape (GH, H), ``bias_ih_lk`` and ``bias_hh_lk`` of shape (GH,), and
@@ -75,7 +81,7 @@ class RecurrentLayer(nn.Module):
         dtype: the dtype of the parameters: half, bfloat16, float or double.
 
     Raises:
-        TypeError: if ``input_size`` or ``hidden_size`` is not an int.
+        TypeError: if a size or count is not an int, or ``dropout`` not a number.
         ValueError: if a number is out of range, or ``proj_size`` is not 0.
     """
 
@@ -100,6 +106,7 @@ class RecurrentLayer(nn.Module):
         name = type(self).__name__
         refuse_wrong_size(name, "input_size", input_size)
         refuse_wrong_size(name, "hidden_size", hidden_size)
+        refuse_wrong_size(name, "num_layers", num_layers)
         if isinstance(num_layers, bool) or num_layers < 1:
             raise ValueError(
                 f"{name}(): expected num_layers to be at least 1, but got {num_layers!r}"
@@ -109,10 +116,8 @@ class RecurrentLayer(nn.Module):
                 f"{name}(): expected proj_size to be 0, but got {proj_size}: put an nn.Linear "
                 "after the layer, or use torch.nn.LSTM, whose projection is in the recurrence"
             )
-        if not 0 <= dropout <= 1:
-            raise ValueError(f"{name}(): expected dropout to be from 0 to 1, but got {dropout}")
-        if checkpoint < 0:
-            raise ValueError(f"{name}(): expected checkpoint to be 0 or more, but got {checkpoint}")
+        refuse_wrong_size(name, "checkpoint", checkpoint)
+        refuse_wrong_dropout(name, dropout, num_layers)
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.num_layers = num_layers
@@ -175,8 +180,9 @@ class RecurrentLayer(nn.Module):
                 ``h_0`` for a cell with one state, else a tuple ``(h_0, c_0, ...)``. Each is
                 (num_layers * D, B, H), or (num_layers * D, H) without a batch; zeros by default.
             lengths: (B,), the number of steps of each sequence, as an alternative to packing.
-                Behind a sequence's end the output is zero, and the last state is that after its
-                own last step.
+                Behind a sequence's end the input may be anything, the output is zero, and the last
+                state is that after its own last step. A tensor on a GPU is not looked into: what it
+                has beyond the steps counts as all of them.
             reset: a mask with the shape of ``input`` without its features. The state is set to zero
                 before each marked step, for example where an episode begins. The reverse direction
                 is reset at the same boundaries.
@@ -205,10 +211,10 @@ class RecurrentLayer(nn.Module):
         if batched and self.batch_first:
             x = x.transpose(0, 1)
         check_input(self._name, x, self.input_size)
-        states = self._states(x, state, batched)
+        states = self._states(x.size(1), state, batched)
         mask = reset_mask(self._name, x, reset, batched, self.batch_first)
         steps = Steps.of(self._name, x, lengths, mask)
-        output, last = self._layers(x, states, steps)
+        (output,), last = self._layers([(steps.inside(x), steps)], states)
         if batched and self.batch_first:
             output = output.transpose(0, 1)
         if not batched:
@@ -217,118 +223,113 @@ class RecurrentLayer(nn.Module):
 
     @property
     def _name(self) -> str:
-        return type(self).__name__
+        return parametrize.type_before_parametrizations(self).__name__
 
-    def _states(self, x: Tensor, state: State | None, batched: bool) -> list[Tensor] | None:
+    def _states(self, batch_size: int, state: State | None, batched: bool) -> list[Tensor] | None:
         """The states before the first step, each (num_layers * D, B, H)."""
         if state is None:
             return None
-        size = (self.num_layers * self._directions, x.size(1), self.hidden_size)
+        size = (self.num_layers * self._directions, batch_size, self.hidden_size)
         return whole_states(self._name, state, self.cell.states, size, batched)
 
     def _packed(self, input: PackedSequence, state: State | None) -> tuple[PackedSequence, State]:
         """Run over packed sequences, which come as they lie in the batch, longest first."""
-        x, lengths = pad_packed_sequence(PackedSequence(input.data, input.batch_sizes))
-        check_input(self._name, x, self.input_size)
-        states = self._states(x, state, batched=True)
+        check_packed(self._name, input, self.input_size)
+        states = self._states(int(input.batch_sizes[0]), state, batched=True)
         if states is not None and input.sorted_indices is not None:
             states = [tensor.index_select(1, input.sorted_indices) for tensor in states]
-        output, last = self._layers(x, states, Steps.of(self._name, x, lengths, None))
-        packed = pack_padded_sequence(output, lengths)
+        outputs, last = self._layers(unpacked(input), states)
         if input.unsorted_indices is not None:
             last = [tensor.index_select(1, input.unsorted_indices) for tensor in last]
-        result = PackedSequence(
-            packed.data, packed.batch_sizes, input.sorted_indices, input.unsorted_indices
-        )
-        return result, last[0] if len(last) == 1 else tuple(last)
+        return packed_again(outputs, input), last[0] if len(last) == 1 else tuple(last)
 
     def _layers(
-        self, x: Tensor, states: list[Tensor] | None, steps: Steps
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Run all layers over (L, B, I); also the last states, each (num_layers * D, B, H)."""
+        self, parts: list[tuple[Tensor, Steps]], states: list[Tensor] | None
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Run all layers over the parts of a sequence, each (L, B, I).
+
+        Returns:
+            The outputs of the parts, and the last states, each (num_layers * D, B, H).
+        """
         ends: list[list[Tensor]] = []
+        xs, steps = [x for x, _ in parts], [steps for _, steps in parts]
         for layer in range(self.num_layers):
             if layer and self.dropout:
-                x = F.dropout(x, self.dropout, self.training)
+                xs = [F.dropout(x, self.dropout, self.training) for x in xs]
             outputs = []
             for suffix in self._suffixes(layer):
+                reverse = suffix.endswith("_reverse")
+                pieces = [(x, s.control(reverse)) for x, s in zip(xs, steps, strict=True)]
                 old = None if states is None else [tensor[len(ends)] for tensor in states]
-                output, end = self._direction(x, suffix, old, steps)
+                output, end = self._direction(pieces, suffix, old, reverse)
                 outputs.append(output)
                 ends.append(end)
-            x = torch.cat(outputs, 2) if self.bidirectional else outputs[0]
-        return x, [_stacked(tensors) for tensors in zip(*ends, strict=True)]
+            xs = [_joined(both) for both in zip(*outputs, strict=True)]
+        return xs, [_stacked(tensors) for tensors in zip(*ends, strict=True)]
 
     def _direction(
-        self, x: Tensor, suffix: str, states: list[Tensor] | None, steps: Steps
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Run one set of cells over (L, B, ·); also its last states, each (B, H)."""
-        reverse = suffix.endswith("_reverse")
-        x = steps.turned(x) if reverse else x
+        self, parts: Parts, suffix: str, states: list[Tensor] | None, reverse: bool
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Run one set of cells over parts (L, B, ·) and their controls.
+
+        Returns:
+            The outputs of the parts, and the last states, each (B, H).
+        """
         h_0 = None if states is None else states[0]
         c_0 = None if states is None or len(states) == 1 else torch.stack(states[1:])
-        control, backwards = steps.control(reverse), reverse and not steps.turns
-        if not self.checkpoint or not torch.is_grad_enabled():
-            output, h_n, c_n = self._run(suffix, x, h_0, c_0, control, backwards)
-        else:
-            output, h_n, c_n = self._checkpointed(suffix, x, h_0, c_0, control, backwards)
-        output = steps.turned(output) if reverse else output
+        whole = self._checkpointed if self.checkpoint and torch.is_grad_enabled() else self._run
+        run, size = partial(whole, suffix, reverse), (self.cell.states - 1, self.hidden_size)
+        outputs, h_n, c_n = run_in_turn(run, parts, h_0, c_0, size, reverse)
         # Not by unbind(), which torch.export does not load where there is none.
-        return output, [h_n, *(c_n[i] for i in range(self.cell.states - 1))]
+        return outputs, [h_n, *(c_n[i] for i in range(self.cell.states - 1))]
 
     def _run(
         self,
         suffix: str,
+        reverse: bool,
         x: Tensor,
         h_0: Tensor | None,
         c_0: Tensor | None,
         control: Tensor | None,
-        reverse: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
+        weight_ih, weight_hh = (
+            getattr(self, f"weight_ih_{suffix}"),
+            getattr(self, f"weight_hh_{suffix}"),
+        )
         bias = getattr(self, f"bias_ih_{suffix}") if self.bias else None
         bias_hh = getattr(self, f"bias_hh_{suffix}") if self.bias else None
-        if bias is not None and bias_hh is not None and self.cell.adds_gates:
-            both = bias + bias_hh  # added where it costs least
-            bias, bias_hh = (None, both) if x.is_cuda else (both, None)
-        weight_ih = getattr(self, f"weight_ih_{suffix}")
-        try:
-            gates = input_gates(x, weight_ih, bias)
-        except RuntimeError:  # whose message is about tensors that a caller of the layer never sees
-            refuse_foreign(self._name, x, weight_ih)
-            raise
         parameters = getattr(self, f"parameters_{suffix}") if self.cell.parameters else None
-        weight_hh = getattr(self, f"weight_hh_{suffix}")
-        return recurrent_sequence(
-            self.cell.name, gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse
-        )
+        try:
+            if bias is not None and bias_hh is not None and self.cell.adds_gates:
+                both = bias + bias_hh  # added where it costs least
+                bias, bias_hh = (None, both) if x.is_cuda else (both, None)
+            gates = input_gates(x, weight_ih, bias)
+            return recurrent_sequence(
+                self.cell.name, gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse
+            )
+        except RuntimeError:  # whose message is about tensors that a caller of the layer never sees
+            kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "parameters")
+            own = {f"{kind}_{suffix}": getattr(self, f"{kind}_{suffix}", None) for kind in kinds}
+            refuse_foreign(self._name, {"input": x, "h_0": h_0, "c_0": c_0}, own)
+            raise
 
     def _checkpointed(
         self,
         suffix: str,
-        x: Tensor,
-        h: Tensor | None,
-        c: Tensor | None,
-        control: Tensor | None,
         reverse: bool,
+        x: Tensor,
+        h_0: Tensor | None,
+        c_0: Tensor | None,
+        control: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """As :meth:`_run`, piece by piece, of which the backward pass computes each again."""
-        dtype = None if c is None else c.dtype
-        if self.cell.states > 1:  # between the pieces, too, these states do not lose their bits
-            wide = torch.promote_types(x.dtype if c is None else c.dtype, torch.float)
-            zeros = (self.cell.states - 1, x.size(1), self.hidden_size)
-            c = x.new_zeros(zeros, dtype=wide) if c is None else c.to(wide)
-        length, outputs = x.size(0), []
-        pieces = [slice(i, i + self.checkpoint) for i in range(0, length, self.checkpoint)]
-        for piece in reversed(pieces) if reverse else pieces:
-            part = None if control is None else control[piece]
-            output, h, c = run_checkpointed(
-                self._run, suffix, x[piece], h, c, part, reverse, use_reentrant=False
-            )
-            c = c if self.cell.states > 1 else None
-            outputs.append(output)
-        assert h is not None
-        last = h.new_empty(0, *h.shape) if c is None else c.to(dtype or h.dtype)
-        return torch.cat(outputs[::-1] if reverse else outputs), h, last
+        run = partial(run_checkpointed, partial(self._run, suffix, reverse), use_reentrant=False)
+        pieces = x.split(self.checkpoint)
+        controls = [None] * len(pieces) if control is None else control.split(self.checkpoint)
+        parts: Parts = list(zip(pieces, controls, strict=True))
+        size = (self.cell.states - 1, self.hidden_size)
+        outputs, h_n, c_n = run_in_turn(run, parts, h_0, c_0, size, reverse)
+        return torch.cat(outputs), h_n, c_n
 
     def extra_repr(self) -> str:
         """The arguments that differ from their defaults, as torch.nn.LSTM shows them."""
@@ -345,6 +346,11 @@ class RecurrentLayer(nn.Module):
             if (value := getattr(self, name)) != default:
                 words.append(f"{name}={value}")
         return ", ".join(words)
+
+
+def _joined(outputs: Sequence[Tensor]) -> Tensor:
+    """The outputs of both directions, or of the only one."""
+    return torch.cat(outputs, 2) if len(outputs) > 1 else outputs[0]
 
 
 def _stacked(tensors: Sequence[Tensor]) -> Tensor:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_testing import DEVICES
 from torch import nn
-from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import pack_padded_sequence
 
 import lltm_jit
 from lltm_jit.ops.rnn.layer import RecurrentLayer
@@ -119,21 +119,6 @@ def test_lltm_loads_a_cell(prefix, shape):
     torch.testing.assert_close((h[0], c[0]), state)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", LAYERS)
-@pytest.mark.parametrize("bidirectional", [False, True])
-def test_lengths_stand_in_for_packing(kind, bidirectional, device):
-    layer = LAYERS[kind](5, 7, 2, bidirectional=bidirectional, dtype=torch.double, device=device)
-    lengths = [4, 1, 6, 3]
-    x = torch.randn(6, 4, 5, dtype=torch.double, device=device, requires_grad=True)
-    state = states_of(layer, 4, device=device)
-    packed, packed_state = layer(pack_padded_sequence(x, lengths, enforce_sorted=False), state)
-    expected = (pad_packed_sequence(packed, total_length=6)[0], packed_state)
-    for given_lengths in (lengths, torch.tensor(lengths)):
-        actual = layer(x, state, lengths=given_lengths)
-        assert_same(actual, expected, layer, layer, x)
-
-
 @pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("lengths", [None, [7, 9]])
@@ -150,22 +135,6 @@ def test_a_reset_cuts_the_sequence(kind, bidirectional, lengths):
         pieces = [layer(x[a:b, row])[0] for a, b in itertools.pairwise(cuts)]
         torch.testing.assert_close(output[:end, row], torch.cat(pieces))
         assert (output[end:, row] == 0).all()
-
-
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.long], ids=str)
-def test_lengths_beyond_the_steps_are_all_of_them(dtype):
-    """As a tensor, which may lie on a GPU; of any type of whole numbers."""
-    layer, x = lltm_jit.LSTM(5, 7, bidirectional=True), torch.randn(4, 3, 5)
-    actual = layer(x, lengths=torch.tensor([9, 0, 3], dtype=dtype))
-    torch.testing.assert_close(actual, layer(x, lengths=[4, 0, 3]))
-
-
-def test_an_empty_sequence_keeps_its_state():
-    layer = lltm_jit.GRU(5, 7)
-    state = torch.randn(1, 2, 7)
-    output, last = layer(torch.randn(4, 2, 5), state, lengths=[0, 4])
-    assert (output[:, 0] == 0).all()
-    torch.testing.assert_close(last[0, 0], state[0, 0])
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -230,78 +199,3 @@ def test_how_it_prints():
     expected = "GRU(5, 7, num_layers=2, batch_first=True, dropout=0.5, checkpoint=8)"
     assert str(layer) == expected
     assert str(lltm_jit.LSTM(5, 7)) == str(nn.LSTM(5, 7))
-
-
-X = torch.zeros(4, 3, 5)
-WRONG = {
-    "a rank": ((torch.zeros(5),), ValueError, r"2 or 3 dimensions, but got shape \[5\]"),
-    "features": ((torch.zeros(4, 3, 6),), RuntimeError, "5 features, but got 6"),
-    "a dtype": (
-        (X.double(),),
-        RuntimeError,
-        r"the dtype of the parameters \(torch.float32\), but got torch.float64",
-    ),
-    "whole numbers": ((X.long(),), RuntimeError, r"torch.float32\), but got torch.int64"),
-    "a device": (
-        (X.to("meta"),),
-        RuntimeError,
-        r"the device of the parameters \(cpu\), but got meta",
-    ),
-    "no steps": ((torch.zeros(0, 3, 5),), ValueError, "at least one step, but got none"),
-    "no tensor": ((None,), TypeError, "expected input to be a tensor, but got None"),
-    "one state": ((X, torch.zeros(1, 3, 7)), TypeError, "a tuple of 2 tensors, but got 1"),
-    "a state's rank": (
-        (X, (torch.zeros(3, 7), torch.zeros(1, 3, 7))),
-        ValueError,
-        r"h_0 to have 3 dimensions \[layers, batch, hidden\], but got shape \[3, 7\]",
-    ),
-    "a state's size": (
-        (X, (torch.zeros(1, 3, 7), torch.zeros(1, 2, 7))),
-        RuntimeError,
-        r"c_0 to have shape .* = \[1, 3, 7\], but got \[1, 2, 7\]",
-    ),
-    "no state": ((X, (None, None)), TypeError, "expected h_0 to be a tensor, but got None"),
-}
-
-
-@pytest.mark.parametrize("way", WRONG)
-def test_errors(way):
-    args, error, message = WRONG[way]
-    with pytest.raises(error, match=r"LSTM\(\): expected .*" + message.removeprefix("expected ")):
-        lltm_jit.LSTM(5, 7)(*args)
-
-
-@pytest.mark.parametrize(
-    ("named", "message"),
-    [
-        ({"lengths": [1, 2]}, r"lengths to have shape \[batch\] = \[3\], but got \[2\]"),
-        ({"lengths": [1, 5, 2]}, "lengths from 0 to 4, the number of steps, but got 5"),
-        ({"lengths": [1, -1, 2]}, "lengths from 0 to 4, the number of steps, but got -1"),
-        ({"lengths": torch.ones(3)}, "lengths to be whole numbers, but got dtype torch.float32"),
-        ({"reset": X}, r"reset to have shape \[steps, batch\] = \[4, 3\], but got \[4, 3, 5\]"),
-    ],
-)
-def test_errors_of_lengths_and_resets(named, message):
-    with pytest.raises(RuntimeError, match=message):
-        lltm_jit.LSTM(5, 7)(X, **named)
-
-
-@pytest.mark.parametrize(
-    ("named", "message"),
-    [
-        ({"proj_size": 3}, "proj_size to be 0, but got 3: .* use torch.nn.LSTM"),
-        ({"num_layers": 0}, "num_layers to be at least 1, but got 0"),
-        ({"num_layers": True}, "num_layers to be at least 1, but got True"),
-        ({"dropout": 1.5}, "dropout to be from 0 to 1, but got 1.5"),
-        ({"checkpoint": -1}, "checkpoint to be 0 or more, but got -1"),
-    ],
-)
-def test_errors_of_the_constructor(named, message):
-    with pytest.raises(ValueError, match=message):
-        lltm_jit.LSTM(5, 7, **named)
-
-
-def test_a_packed_sequence_takes_no_lengths():
-    packed = pack_sequence([torch.zeros(4, 5)])
-    with pytest.raises(ValueError, match="a packed input takes neither lengths nor reset"):
-        lltm_jit.LSTM(5, 7)(packed, lengths=[4])

@@ -107,8 +107,8 @@ def test_autocast_takes_what_torchs_layers_take(kind, device):
     x, h = torch.randn(6, 3, 5, device=device), torch.randn(1, 3, 7, device=device)
     state = h if kind == "GRU" else (h, h)
     with torch.autocast(device, dtype):
-        packed, packed_state = layer(pack_padded_sequence(x, [6, 4, 1]), state)
-        output, last = layer(x, state, lengths=[6, 4, 1])
+        packed, packed_state = layer(pack_padded_sequence(x, [6, 4, 3]), state)
+        output, last = layer(x, state, lengths=[6, 4, 3])
     assert packed.data.dtype == output.dtype == dtype
     torch.testing.assert_close(packed_state, last, rtol=0, atol=0)
     if kind != "GRU":

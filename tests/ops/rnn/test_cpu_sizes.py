@@ -1,0 +1,150 @@
+"""Sizes around each of the bounds that the CPU's kernels have, and the smallest sizes.
+
+The bounds are those of the code: see kernels/core/cpu/product_bounds.h, and the files that
+cpu_bounds.cpp includes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import test_sequence
+import torch
+import torch.nn.functional as F
+from op_testing import DTYPES
+from sequence_testing import CELLS, GATES, inputs_of
+from test_lltm import check_against_float64
+from test_recurrent_layers import LAYERS, THEIRS, assert_same, tensors
+from torch import Tensor
+
+import lltm_jit
+from lltm_jit import native
+from lltm_jit.ops.rnn.sequence import input_gates
+
+SMALLEST = (0, 1, 2)
+LANES = (4, 8, 16, 24, 32, 48)  # of vectors and panels: floats and doubles, with AVX2 and AVX-512
+
+
+@pytest.fixture(scope="module")
+def bounds() -> Any:
+    """The module of cpu_bounds.cpp."""
+    source = Path(__file__).with_name("cpu_bounds.cpp")
+    return lltm_jit.load(
+        "cpu_bounds", source, extra_include_paths=[str(native.kernels_directory())]
+    )
+
+
+def around(*bounds: int) -> list[int]:
+    return sorted({bound + step for bound in bounds for step in (-1, 0, 1)})
+
+
+def whole_numbers(*shape: int, dtype: torch.dtype) -> Tensor:
+    """So small that products and their sums are exact in any order."""
+    return torch.randint(-4, 5, shape).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float, torch.double], ids=str)
+def test_products_of_all_steps_are_exact(dtype, bounds):
+    """Each dimension around each bound of a product's rows, columns and depth.
+
+    It is another one of the three in the forward pass and in each of the gradients.
+    """
+    columns = bounds.packed_columns(torch.finfo(dtype).bits // 8)
+    large = around(*LANES, *bounds.packed_rows(), *columns, *bounds.packed_depth())
+    cases = set(itertools.product(SMALLEST, repeat=3))
+    for size, others in itertools.product(large, itertools.product((*SMALLEST, 5), repeat=2)):
+        cases |= {(size, *others), (others[0], size, others[1]), (*others, size)}
+    for rows, depth, width in sorted(cases):
+        x, weight = (
+            whole_numbers(1, rows, depth, dtype=dtype),
+            whole_numbers(width, depth, dtype=dtype),
+        )
+        given = [x, weight, whole_numbers(width, dtype=dtype)]
+        grad = whole_numbers(1, rows, width, dtype=dtype)
+        found = []
+        for function in (input_gates, F.linear):
+            leaves = [t.clone().requires_grad_() for t in given]
+            gates = function(*leaves)
+            found.append([gates, *torch.autograd.grad(gates, leaves, grad)])
+        for ours, theirs in zip(*found, strict=True):
+            assert torch.equal(ours, theirs), (rows, depth, width)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_cell_around_each_bound(dtype, bounds):
+    torch.manual_seed(0)
+    for rows in around(*bounds.cell_rows()):
+        check_against_float64((rows, 3, 5), dtype, "cpu", bias=True)
+    for columns in around(*LANES, *bounds.cell_columns()):
+        for rows in (1, 2, 3):
+            check_against_float64((rows, columns - 1, 1), dtype, "cpu", bias=False)
+            check_against_float64((rows, 1, columns - 1), dtype, "cpu", bias=False)
+    # As large a gradient of the weights as is made in parts, and a larger one.
+    rows, hidden = bounds.cell_rows()[-1] + 1, 16
+    columns = bounds.cell_split() // (3 * hidden)
+    check_against_float64((rows, columns - hidden, hidden), dtype, "cpu", bias=True)
+    check_against_float64((rows, columns - hidden + 1, hidden), dtype, "cpu", bias=True)
+
+
+def test_the_smallest_cells():
+    for size in itertools.product((*SMALLEST, 2049), SMALLEST, SMALLEST):
+        check_against_float64(size, torch.float, "cpu", bias=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("cell", CELLS)
+def test_sequences_around_each_bound(cell, dtype, bounds):
+    for rows in around(*bounds.sequence_rows()):
+        test_sequence.check(cell, inputs_of(cell, 2, rows, 9, dtype))
+    depth = bounds.sequence_depth()[dtype == torch.bfloat16]
+    # Of the products with the gates' gradients, and with h.
+    hidden = around(*LANES, depth // GATES[cell], *([depth] if cell == "lstm" else []))
+    for number, size in enumerate(hidden):
+        inputs = inputs_of(cell, 1 + number % 2, 1 + number // 2 % 2, size, dtype)
+        test_sequence.check(cell, inputs, depth=GATES[cell] * size)
+
+
+@pytest.mark.parametrize("checkpoint", SMALLEST)
+@pytest.mark.parametrize("kind", THEIRS)
+def test_the_smallest_layers(kind, checkpoint, bounds):
+    """With more input and hidden units than a product keeps columns."""
+    (kept,) = bounds.packed_columns(8)
+    for inputs, hidden in [(1, 1), (kept + 1, 1), (1, kept + 1)]:
+        theirs = THEIRS[kind](inputs, hidden, dtype=torch.double)
+        ours = LAYERS[kind](inputs, hidden, checkpoint=checkpoint, dtype=torch.double)
+        ours.load_state_dict(theirs.state_dict())
+        for steps, rows in itertools.product((1, 2, 3), SMALLEST):
+            x = torch.randn(steps, rows, inputs, dtype=torch.double, requires_grad=True)
+            if rows == 0:  # which torch's do not take
+                results = tensors(ours(x))
+                grads = torch.autograd.grad(sum(t.sum() for t in results), [x, *ours.parameters()])
+                assert results[0].shape == (steps, 0, hidden)
+                assert all((grad == 0).all() for grad in grads)
+            else:
+                assert_same(ours(x), theirs(x), ours, theirs, x)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_layers_without_features(kind, bounds):
+    """Of no input they compute what a layer does of zeros; nothing without hidden units."""
+    (kept,) = bounds.packed_columns(4)
+    for hidden in (0, 1, kept // 2, kept):
+        empty, other = LAYERS[kind](0, hidden), LAYERS[kind](1, hidden)
+        own = {name: t for name, t in other.state_dict().items() if name != "weight_ih_l0"}
+        empty.load_state_dict({**own, "weight_ih_l0": empty.weight_ih_l0})
+        for steps, rows in itertools.product((1, 2), SMALLEST):
+            found = []
+            for layer, x in (
+                (empty, torch.zeros(steps, rows, 0)),
+                (other, torch.zeros(steps, rows, 1)),
+            ):
+                results = tensors(layer(x))
+                leaves = [layer.weight_hh_l0, layer.bias_ih_l0, layer.bias_hh_l0]
+                found.append(
+                    [*results, *torch.autograd.grad(sum(t.sum() for t in results), leaves)]
+                )
+            assert found[0][0].shape == (steps, rows, hidden)
+            torch.testing.assert_close(*found)

@@ -1,0 +1,126 @@
+"""What recurrent layers refuse, and in which words."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
+from torch.nn.utils.rnn import PackedSequence
+
+import lltm_jit
+
+X = torch.zeros(4, 3, 5)
+WRONG = {
+    "a rank": ((torch.zeros(5),), ValueError, r"2 or 3 dimensions, but got shape \[5\]"),
+    "features": ((torch.zeros(4, 3, 6),), RuntimeError, "5 features, but got 6"),
+    "a dtype": (
+        (X.double(),),
+        RuntimeError,
+        r"the dtype of the parameters \(torch.float32\), but got torch.float64",
+    ),
+    "whole numbers": ((X.long(),), RuntimeError, r"torch.float32\), but got torch.int64"),
+    "a device": (
+        (X.to("meta"),),
+        RuntimeError,
+        r"the device of the parameters \(cpu\), but got meta",
+    ),
+    "no steps": ((torch.zeros(0, 3, 5),), ValueError, "at least one step, but got none"),
+    "no tensor": ((None,), TypeError, "expected input to be a tensor, but got None"),
+    "one state": ((X, torch.zeros(1, 3, 7)), TypeError, "a tuple of 2 tensors, but got 1"),
+    "a state's rank": (
+        (X, (torch.zeros(3, 7), torch.zeros(1, 3, 7))),
+        ValueError,
+        r"h_0 to have 3 dimensions \[layers, batch, hidden\], but got shape \[3, 7\]",
+    ),
+    "a state's size": (
+        (X, (torch.zeros(1, 3, 7), torch.zeros(1, 2, 7))),
+        RuntimeError,
+        r"c_0 to have shape .* = \[1, 3, 7\], but got \[1, 2, 7\]",
+    ),
+    "no state": ((X, (None, None)), TypeError, "expected h_0 to be a tensor, but got None"),
+}
+
+
+@pytest.mark.parametrize("way", WRONG)
+def test_errors(way):
+    args, error, message = WRONG[way]
+    with pytest.raises(error, match=r"LSTM\(\): expected .*" + message.removeprefix("expected ")):
+        lltm_jit.LSTM(5, 7)(*args)
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"proj_size": 3}, "proj_size to be 0, but got 3: .* use torch.nn.LSTM"),
+        ({"num_layers": 0}, "num_layers to be at least 1, but got 0"),
+        ({"num_layers": True}, "num_layers to be at least 1, but got True"),
+        ({"dropout": 1.5}, "dropout to be from 0 to 1, but got 1.5"),
+        ({"dropout": True}, "dropout to be from 0 to 1, but got True"),
+        ({"dropout": math.nan}, "dropout to be from 0 to 1, but got nan"),
+        ({"checkpoint": -1}, "checkpoint to be 0 or more, but got -1"),
+    ],
+)
+def test_errors_of_the_constructor(named, message):
+    with pytest.raises(ValueError, match=message):
+        lltm_jit.LSTM(5, 7, **named)
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"dropout": "0.5"}, "dropout to be a number, but got str"),
+        ({"num_layers": "2"}, "num_layers to be an int, but got str"),
+        ({"num_layers": 2.0}, "num_layers to be an int, but got float"),
+        ({"checkpoint": "2"}, "checkpoint to be an int, but got str"),
+        ({"checkpoint": None}, "checkpoint to be an int, but got None"),
+    ],
+)
+def test_wrong_types_in_the_constructor(named, message):
+    with pytest.raises(TypeError, match=r"^LSTM\(\): expected " + message):
+        lltm_jit.LSTM(5, 7, **named)
+
+
+@pytest.mark.parametrize("dropout", [0.5, 1])
+def test_dropout_of_one_layer_does_nothing_and_says_so(dropout):
+    with pytest.warns(UserWarning, match=rf"^GRU\(\): .* so {dropout} does nothing with .*=1"):
+        lltm_jit.GRU(5, 7, dropout=dropout)
+
+
+H, C, PACKED = torch.zeros(1, 3, 7), torch.zeros(1, 3, 7), torch.tensor([3, 3, 3, 3])
+FOREIGN = {
+    "h_0's dtype": ((X, (H.double(), C)), r"h_0 .* dtype of the parameters \(torch.float32\)"),
+    "c_0's dtype": ((X, (H, C.half())), r"c_0 .* parameters .*, but got torch.float16"),
+    "h_0's device": ((X, (H.to("meta"), C)), r"h_0 .* device of the parameters \(cpu\), but got m"),
+    "c_0's device": ((X, (H, C.to("meta"))), r"c_0 .* device of the parameters \(cpu\), but got m"),
+    "packed": ((PackedSequence(torch.zeros(12, 5).double(), PACKED),), "input .* torch.float64"),
+    "packed sizes": ((PackedSequence(torch.zeros(12, 6), PACKED),), "5 features, but got 6"),
+    "packed rank": ((PackedSequence(torch.zeros(12), PACKED),), "2 dimensions, but got .*12"),
+}
+
+
+@pytest.mark.parametrize("normed", [False, True])
+@pytest.mark.parametrize("way", FOREIGN)
+def test_errors_name_the_layer_and_its_argument(way, normed):
+    """As their user knows them, and not what a parametrisation calls its class."""
+    args, message = FOREIGN[way]
+    layer = lltm_jit.LSTM(5, 7)
+    layer = weight_norm(layer, "weight_hh_l0") if normed else layer
+    with pytest.raises((RuntimeError, ValueError), match=r"^LSTM\(\): expected .*" + message):
+        layer(*args)
+
+
+def test_errors_name_a_parameter_unlike_the_others():
+    layer = lltm_jit.GRU(5, 7, 2)
+    layer.weight_hh_l1 = nn.Parameter(layer.weight_hh_l1.double())
+    expected = (
+        r"^GRU\(\): expected weight_hh_l1 to have the dtype of weight_ih_l1 \(torch.float32\)"
+    )
+    with pytest.raises(RuntimeError, match=expected):
+        layer(X)
+    with pytest.raises(
+        RuntimeError, match=r"^GRU\(\): expected the parameters to be half, .*complex"
+    ):
+        lltm_jit.GRU(5, 7, dtype=torch.complex64)(X.to(torch.complex64))

@@ -1,0 +1,197 @@
+"""Layers over sequences of different lengths: as lengths, and packed."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from op_testing import DEVICES, needs_gpu
+from test_recurrent_layers import LAYERS, THEIRS, assert_same, states_of, tensors
+from torch import Tensor
+from torch.nn.utils.rnn import (
+    PackedSequence,
+    pack_padded_sequence,
+    pack_sequence,
+    pad_packed_sequence,
+)
+
+import lltm_jit
+from lltm_jit.ops.rnn._steps import parts_of
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_lengths_stand_in_for_packing(kind, bidirectional, device):
+    layer = LAYERS[kind](5, 7, 2, bidirectional=bidirectional, dtype=torch.double, device=device)
+    lengths = [4, 1, 6, 3]
+    x = torch.randn(6, 4, 5, dtype=torch.double, device=device, requires_grad=True)
+    state = states_of(layer, 4, device=device)
+    packed, packed_state = layer(pack_padded_sequence(x, lengths, enforce_sorted=False), state)
+    expected = (pad_packed_sequence(packed, total_length=6)[0], packed_state)
+    for given_lengths in (lengths, torch.tensor(lengths)):
+        actual = layer(x, state, lengths=given_lengths)
+        assert_same(actual, expected, layer, layer, x)
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.long], ids=str)
+def test_lengths_on_a_gpu_beyond_the_steps_are_all_of_them(dtype):
+    """To look into them would wait for it; of any type of whole numbers."""
+    layer = lltm_jit.LSTM(5, 7, bidirectional=True, device="cuda")
+    x = torch.randn(4, 3, 5, device="cuda")
+    actual = layer(x, lengths=torch.tensor([9, 0, 3], dtype=dtype, device="cuda"))
+    torch.testing.assert_close(actual, layer(x, lengths=[4, 0, 3]))
+
+
+def test_an_empty_sequence_keeps_its_state():
+    layer = lltm_jit.GRU(5, 7)
+    state = torch.randn(1, 2, 7)
+    output, last = layer(torch.randn(4, 2, 5), state, lengths=[0, 4])
+    assert (output[:, 0] == 0).all()
+    torch.testing.assert_close(last[0, 0], state[0, 0])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_behind_the_ends_is_not_read(value, kind, device):
+    """Neither in results nor in gradients, of the second order too."""
+    layer = LAYERS[kind](5, 7, 2, bidirectional=True, dtype=torch.double, device=device)
+    lengths = [4, 1, 6, 0]
+    x = torch.randn(6, 4, 5, dtype=torch.double, device=device)
+    state, reset = states_of(layer, 4, device=device), torch.rand(6, 4, device=device) < 0.3
+    found = []
+    for padding in (0.0, value):
+        given = x.clone()
+        for row, length in enumerate(lengths):
+            given[length:, row] = padding
+        given.requires_grad_()
+        results = tensors(layer(given, state, lengths=lengths, reset=reset))
+        leaves = [given, *layer.parameters()]
+        loss = sum(result.square().sum() for result in results)
+        first = torch.autograd.grad(loss, leaves, create_graph=True)
+        second = torch.autograd.grad(sum(g.square().sum() for g in first), leaves)
+        found.append([*results, *first, *second])
+    assert all(tensor.isfinite().all() for tensor in found[1])
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"lengths": [1, 2]}, r"lengths to have shape \[batch\] = \[3\], but got \[2\]"),
+        ({"lengths": [1, 5, 2]}, "lengths from 0 to 4, the number of steps, but got 5"),
+        ({"lengths": [1, -1, 2]}, "lengths from 0 to 4, the number of steps, but got -1"),
+        ({"lengths": torch.tensor([1, 99, 2])}, "lengths from 0 to 4, .* but got 99"),
+        ({"lengths": torch.tensor([1, 2, -3])}, "lengths from 0 to 4, .* but got -3"),
+        ({"lengths": torch.ones(3)}, "lengths to be whole numbers, but got dtype torch.float32"),
+        (
+            {"reset": torch.zeros(4, 3, 5)},
+            r"reset to have shape \[steps, batch\] = \[4, 3\], but got \[4, 3, 5\]",
+        ),
+    ],
+)
+def test_errors_of_lengths_and_resets(named, message):
+    with pytest.raises(RuntimeError, match=message):
+        lltm_jit.LSTM(5, 7)(torch.zeros(4, 3, 5), **named)
+
+
+# ----------------------------------------------------------------------------- packed sequences --
+
+
+def test_a_packed_sequence_takes_no_lengths():
+    packed = pack_sequence([torch.zeros(4, 5)])
+    with pytest.raises(ValueError, match="a packed input takes neither lengths nor reset"):
+        lltm_jit.LSTM(5, 7)(packed, lengths=[4])
+
+
+# Parts that are padded, sequences much longer than the others, and all of one length.
+LENGTHS = {
+    "one part": [9, 8, 8, 7, 6],
+    "a long one": [40, 3, 3, 2, 1, 1],
+    "falling": [20, 12, 9, 5, 2, 1, 1, 1],
+    "equal": [4, 4, 4],
+    "two sets": [11, 11, 2, 2, 2],
+}
+
+
+def test_parts_are_padded_a_little():
+    parts = {
+        name: parts_of(pack_sequence([torch.zeros(n) for n in lengths]).batch_sizes.tolist())
+        for name, lengths in LENGTHS.items()
+    }
+    assert [len(parts[name]) for name in LENGTHS] == [1, 2, 3, 1, 2]
+    for rows in (1, 64, 1000):
+        sizes = sorted(torch.randint(1, rows + 1, (500,)).tolist(), reverse=True)
+        parts = parts_of(sizes)
+        assert [step for part in parts for step in range(500)[part]] == list(range(500))
+        for part in parts:
+            own = sizes[part]
+            assert own[0] * len(own) <= 1.5 * sum(own)
+        assert len(parts) <= 1 + math.log(rows, 1.5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("checkpoint", [0, 2])
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("kind", THEIRS)
+def test_packed_in_parts_is_what_torchs_layers_give(kind, lengths, checkpoint, device):
+    numbers = LENGTHS[lengths]
+    order = torch.randperm(len(numbers)).tolist()
+    theirs = THEIRS[kind](5, 7, 2, bidirectional=True, dtype=torch.double, device=device)
+    sizes = {"bidirectional": True, "checkpoint": checkpoint, "dtype": torch.double}
+    ours = LAYERS[kind](5, 7, 2, **sizes, device=device)
+    ours.load_state_dict(theirs.state_dict())
+    rows = [
+        torch.randn(numbers[i], 5, dtype=torch.double, device=device, requires_grad=True)
+        for i in order
+    ]
+    for state in (None, states_of(ours, len(rows), device=device, requires_grad=True)):
+        packed = pack_sequence(rows, enforce_sorted=False)
+        given = [] if state is None else [state] if isinstance(state, Tensor) else list(state)
+        found, expected = ours(packed, state), theirs(packed, state)
+        for actual, right in zip(found[0][1:], expected[0][1:], strict=True):
+            assert torch.equal(actual, right)
+        assert_same(found, expected, ours, theirs, *rows, *given)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
+def test_a_long_sum_keeps_its_bits_between_parts(dtype, device):
+    """The LLTM's cell, which is wider than the state that goes from part to part."""
+    layer = lltm_jit.LLTM(1, 16, dtype=dtype, device=device)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.zero_()
+        layer.bias_ih_l0[:16], layer.bias_ih_l0[32:] = 3.0, 0.1
+    rows = [torch.zeros(n, 1, dtype=dtype, device=device) for n in (2000, 1500, 4, 3, 3, 3, 3, 3)]
+    c_0 = torch.zeros(1, 8, 16, device=device)
+    _, (_, c_n) = layer(pack_sequence(rows), (c_0.to(dtype), c_0))
+    step = torch.tensor(3.0).sigmoid() * layer.bias_ih_l0[-1].cpu().float()
+    torch.testing.assert_close(c_n[0, 0].cpu(), (2000 * step).expand(16), rtol=1e-4, atol=0)
+
+
+def peak_of(function) -> int:
+    """The most bytes of tensors that a call has allocated at once."""
+    with torch.profiler.profile(profile_memory=True) as profile:
+        function()
+    now = peak = 0
+    for event in profile.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            now += event.nbytes()
+            peak = max(peak, now)
+    return peak
+
+
+@pytest.mark.parametrize("kind", THEIRS)
+def test_a_long_sequence_among_short_ones_takes_little_memory(kind):
+    sizes = pack_sequence([torch.zeros(n) for n in (400, *[4] * 31)]).batch_sizes
+    data = torch.randn(int(sizes.sum()), 32, requires_grad=True)
+    peaks = []
+    for layers in (LAYERS, THEIRS):
+        layer = layers[kind](32, 32, bidirectional=True)
+        packed = PackedSequence(data, sizes)
+        peaks.append(peak_of(lambda: layer(packed)[0].data.sum().backward()))  # noqa: B023
+    assert 0 < peaks[0] <= 1.5 * peaks[1]

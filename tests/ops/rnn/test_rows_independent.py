@@ -1,0 +1,96 @@
+"""What a sample gets does not depend on the other samples of its batch, bit for bit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from op_testing import DEVICES, DTYPES, cell_inputs
+from row_testing import assert_rows_independent
+from sequence_testing import CELLS, STATES, controls, inputs_of
+from torch import Tensor
+
+import lltm_jit
+from lltm_jit.functional import lltm_cell, recurrent_sequence
+
+# Steps, rows, hidden units: on a CPU few rows and many, and units for several threads.
+SIZES = [(1, 2, 1), (3, 5, 17), (4, 33, 40), (2, 70, 64), (3, 8, 256)]
+# On a GPU all of its plans, too.
+GPU_SIZES = [*SIZES, (3, 16, 64), (3, 9, 128), (3, 20, 512), (3, 64, 1024), (2, 3, 2120)]
+ON_DEVICES = [
+    pytest.param(device.values[0] if not isinstance(device, str) else device, size, marks=marks)
+    for device, sizes, marks in (("cpu", SIZES, ()), (DEVICES[1], GPU_SIZES, DEVICES[1].marks))
+    for size in sizes
+]
+
+
+def with_gradients(results: tuple[Tensor, ...], leaves: list[Tensor], grads) -> list[Tensor]:
+    return [*results, *torch.autograd.grad(results, leaves, grads)]
+
+
+@pytest.mark.parametrize(("device", "size"), ON_DEVICES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("cell", CELLS)
+def test_sequences(cell, dtype, device, size):
+    gates, weight_hh, bias_hh, _, h_0, c_0, _ = inputs_of(cell, *size, dtype, device)
+    control = controls(*size[:2]).to(device)
+    states = [h_0] if c_0 is None else [h_0, c_0]
+
+    def run(*tensors: Tensor) -> list[Tensor]:
+        leaves = [t.detach().requires_grad_() for t in tensors[: 1 + STATES[cell]]]
+        gates, h_0, *c_0 = leaves
+        results = recurrent_sequence(
+            cell, gates, weight_hh, bias_hh, None, h_0, *c_0 or [None], control
+        )[: 1 + STATES[cell]]
+        return with_gradients(results, leaves, tensors[1 + STATES[cell] :])
+
+    grads = [torch.randn(*size, device=device).to(dtype), *(torch.randn_like(s) for s in states)]
+    given = [gates, *states, *grads]
+    assert_rows_independent(run, given, [t.dim() - 2 for t in given])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("checkpoint", [0, 2])
+@pytest.mark.parametrize("kind", ["LLTM", "LSTM", "GRU"])
+def test_layers(kind, checkpoint, dtype, device):
+    """Two layers in both directions, with lengths and resets."""
+    layer = getattr(lltm_jit, kind)(
+        20, 33, 2, bidirectional=True, checkpoint=checkpoint, dtype=dtype, device=device
+    )
+    steps, rows = 5, 21
+    lengths = torch.randint(0, steps + 1, (rows,))
+    reset = torch.rand(steps, rows, device=device) < 0.3
+    count = layer.cell.states
+
+    def run(*tensors: Tensor) -> list[Tensor]:
+        leaves = [t.detach().requires_grad_() for t in tensors[: 1 + count]]
+        x, *states = leaves
+        state = tuple(states) if count > 1 else states[0]
+        output, last = layer(x, state, lengths=lengths, reset=reset)
+        results = (output, *(last if count > 1 else [last]))
+        return with_gradients(results, leaves, tensors[1 + count :])
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(shape, device=device).to(dtype)
+
+    shapes = [(steps, rows, 20), *[(4, rows, 33)] * count]
+    given = [random(*shape) for shape in [*shapes, (steps, rows, 66), *shapes[1:]]]
+    assert_rows_independent(run, given, 1)
+
+
+# Batch, input and hidden size: on a CPU rows by rows, in panels, and the library's products.
+CELL_SIZES = [(2, 3, 1), (9, 5, 33), (70, 40, 64), (260, 20, 40), (33, 1024, 1024)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("size", CELL_SIZES, ids=str)
+def test_cells(size, dtype, device):
+    input, weights, bias, *state = cell_inputs(*size, dtype=dtype, device=device)
+
+    def run(*tensors: Tensor) -> list[Tensor]:
+        leaves = [t.detach().requires_grad_() for t in tensors[:3]]
+        input, h, c = leaves
+        return with_gradients(lltm_cell(input, weights, bias, h, c), leaves, tensors[3:])
+
+    assert_rows_independent(run, [input, *state, *(torch.randn_like(s) for s in state)])
