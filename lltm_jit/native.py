@@ -35,6 +35,7 @@ from lltm_jit.jit.cancel import Cancelled
 from lltm_jit.jit.extension import Extension
 from lltm_jit.jit.fingerprint import differences
 from lltm_jit.jit.reload import Reload
+from lltm_jit.jit.spec import folders_below
 from lltm_jit.ops._library import OPERATORS
 from lltm_jit.ops._placeholders import Placeholders
 
@@ -251,7 +252,7 @@ def watch(
     """
     if module is not None:
         return jit_watch.watch_module(module, then)
-    return jit_watch.watch([kernels_directory()], reload, then)
+    return jit_watch.watch(lambda: folders_below(kernels_directory()), reload, then)
 
 
 @overload

@@ -16,6 +16,7 @@ from lltm_jit.jit import LltmJitError
 from lltm_jit.jit.background import build_all
 from lltm_jit.jit.extension import Extension
 from lltm_jit.jit.reload import Reload
+from lltm_jit.jit.spec import folders_below
 from lltm_jit.jit.watch import watch
 
 from . import _extensions
@@ -40,10 +41,11 @@ def run(args: argparse.Namespace) -> int:
     program = Program(args.program)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
     builds = Builds(_extensions.chosen(args.names))
-    directories = builds.directories()
+    folders = builds.folders()
+    tops = sorted(place for place in folders if not any(_is_below(place, top) for top in folders))
     try:
-        with watch(directories, builds.make, lambda done: tell_and_run(done, program)):
-            say(f"watching {', '.join(directories)}; Ctrl-C stops it")
+        with watch(builds.folders, builds.make, lambda done: tell_and_run(done, program)):
+            say(f"watching {', '.join(tops)}; Ctrl-C stops it")
             try:
                 builds.make()
             except LltmJitError as error:  # to be fixed and saved: that is what the watch is for
@@ -63,16 +65,14 @@ class Builds:
         self._current: dict[str, str] = {}  # the key of each extension
         self._turn = threading.Lock()  # a save during the first build waits for its end
 
-    def directories(self) -> list[str]:
-        """Where the sources lie, but for what lies below another of these."""
-        every = {
+    def folders(self) -> set[str]:
+        """Where the sources lie."""
+        kernels = native.kernels_directory()
+        return {
             place
             for each in self._extensions
-            for place in (
-                [str(native.kernels_directory())] if each.packaged else each.directories()
-            )
+            for place in (folders_below(kernels) if each.packaged else each.directories())
         }
-        return sorted(place for place in every if not any(_is_below(place, top) for top in every))
 
     def make(self) -> Reload:
         """Build what changed."""

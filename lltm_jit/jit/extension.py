@@ -14,7 +14,7 @@ from .build import Build, BuildInfo
 from .cache import Record
 from .errors import BuildError, ToolchainError
 from .flags import common_cflags, common_cuda_cflags, default_ldflags
-from .spec import CUDA_SUFFIXES, CXX_SUFFIXES, BuildSpec, divide, files_below
+from .spec import CUDA_SUFFIXES, CXX_SUFFIXES, BuildSpec, divide, files_below, folders_below
 from .toolchain import Toolchain, cuda_cure, detect
 
 Flags = Sequence[str] | None
@@ -89,11 +89,15 @@ class Extension:
             return self.packaged_info(toolchain) or engine.inspect(self.spec(toolchain), toolchain)
 
     def directories(self) -> list[str]:
-        """The directories of the files that it is built from."""
+        """The directories of the files that it is built from, and all in a directory of sources."""
         with cache.at_root(self.root):
             toolchain = detect(self.name)
-            files = engine.known_files(self.spec(toolchain), toolchain)
-        return sorted({str(path.parent) for path in files if path.parent.is_dir()})
+            spec = self.spec(toolchain)
+            files = engine.known_files(spec, toolchain)
+        found = {str(path.parent) for path in files}
+        for path in spec.asked.get("paths", ()):
+            found.update(folders_below(Path(path)))
+        return sorted(found)
 
     def _place(self, spec: BuildSpec) -> Path:
         return self.packaged or spec.base / prebuilt.FOLDER

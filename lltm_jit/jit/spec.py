@@ -211,6 +211,15 @@ def files_below(directory: Path) -> list[Path]:
     return [directory / name for name in _names_below(directory)]
 
 
+def folders_below(directory: Path) -> list[str]:
+    """A directory and all in it, except hidden ones."""
+    found = []
+    for folder, folders, _ in os.walk(directory):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found.append(folder)
+    return found
+
+
 def _names_below(directory: Path) -> list[str]:
     """The same, relative to the directory and with slashes."""
     start = len(os.path.join(directory, ""))

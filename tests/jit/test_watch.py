@@ -97,6 +97,68 @@ def test_an_error_of_the_callback_does_not_end_the_watch(bench):
     assert len(calls) == 2
 
 
+@pytest.fixture
+def watched_file(bench, monkeypatch):
+    """A module of one file under watch, beside folders that are none of its business."""
+    (bench.sources / "own" / "deep").mkdir(parents=True)
+    source = bench.write("own/own.cpp", "one\n")
+    module = torch_api.load("_C", source)
+    tried, news = [], threading.Event()
+    original = reload.reload_module
+
+    def act(current):
+        tried.append(current)
+        return original(current)
+
+    monkeypatch.setattr(watch, "reload_module", act)
+    with native.watch(module, lambda done: news.set()):
+        yield bench, tried, news
+
+
+def test_a_file_is_watched_without_the_folders_below_its_own(watched_file):
+    bench, tried, news = watched_file
+    bench.write("own/deep/other.cpp", "x\n")
+    assert not news.wait(1)
+    assert not tried
+    bench.write("far/away.h", "first\n")
+    bench.write("own/own.cpp", '#include "../far/away.h"\n')  # which is watched from now on
+    for text in ("second", "third"):
+        assert news.wait(30)
+        news.clear()
+        bench.write("far/away.h", f"{text}\n")
+    assert news.wait(30)
+
+
+def test_a_folder_that_is_made_anew_is_watched_again(watched):
+    bench, _, news, _ = watched
+    shutil.rmtree(bench.sources / "two")
+    bench.write("two/two.cpp", "deux\n")
+    assert news.wait(30)
+    news.clear()
+    bench.write("new/below/three.cpp", "three\n")
+    assert news.wait(30)
+    news.clear()
+    bench.write("two/two.cpp", "drei\n")
+    assert news.wait(30)
+
+
+def test_a_watch_that_the_system_ends_is_told(bench, monkeypatch, capsys):
+    """What this user may not read is left out, for that would end it."""
+    module = torch_api.load("_C", bench.sources)
+    (bench.sources / "two" / "locked").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: "locked" not in str(path))
+
+    def refuse(*folders, recursive=True, **options):
+        found = {os.path.relpath(folder, bench.sources) for folder in folders}
+        assert (found, recursive) == ({".", "core", "one", "two"}, False)
+        raise OSError("OS file watch limit reached")
+
+    monkeypatch.setattr("watchfiles.watch", refuse)
+    with native.watch(module):
+        said = capsys.readouterr().err
+    assert "the watch has ended, and rebuilds nothing any more: OS file watch limit" in said
+
+
 def test_files_that_are_no_sources_are_not_watched(watched):
     bench, told, _, tried = watched
     bench.write("two/notes.txt", "x")
