@@ -1,7 +1,15 @@
-"""For all tests: none leaves a maker of precompiled headers behind, and Ctrl-C works."""
+"""For all tests: none leaves a maker of precompiled headers behind, and Ctrl-C works.
+
+hypothesis draws the same examples in every run, so that a failure can be repeated.
+"""
 
 import os
 import signal
+
+from hypothesis import settings
+
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
 
 os.environ.setdefault("LLTM_JIT_PCH", "0")
 

@@ -228,7 +228,7 @@ def test_tensor_cores_keep_what_a_float_can_be(sizes, dtype, tolerance, value):
             )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     sizes=st.tuples(st.integers(0, 9), st.integers(0, 40), st.integers(1, 40)),
     layout=st.sampled_from(LAYOUTS),

@@ -47,7 +47,7 @@ def assert_same(ours, theirs, our_layer, their_layer, *inputs) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_torchs_own_layers_give_the_same(device, data):
     """300 random configurations, by both devices' and both layers' share."""
