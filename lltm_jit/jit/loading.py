@@ -40,7 +40,7 @@ def check(spec: BuildSpec, files: Iterable[Path]) -> None:
     Raises:
         BuildError: with the blocks, and what to do instead.
     """
-    if _registered and (again := sorted(_registered & _blocks(spec, files))):
+    if _registered and (again := sorted(_registered & _blocks(spec, files).keys())):
         raise BuildError(
             f"error: {spec.name} registers operators when it is loaded, in {', '.join(again)}, "
             "and this process has already registered them; torch would abort it\n"
@@ -98,7 +98,10 @@ def import_library(spec: BuildSpec, key: str, library: Path, files: Iterable[Pat
         from . import diagnostics
 
         raise BuildError(diagnostics.explain_import(str(error), path, spec)) from error
-    _registered.update(_blocks(spec, files))
+    if not spec.standalone and (blocks := _blocks(spec, files)):
+        content = library.read_bytes()
+        stripped = b".symtab" not in content
+        _registered.update(b for b, symbol in blocks.items() if stripped or symbol in content)
     return module
 
 
@@ -107,9 +110,10 @@ def without_comments(text: str) -> str:
     return re.sub(_COMMENT, lambda match: match[1] or " ", text)
 
 
-def _blocks(spec: BuildSpec, files: Iterable[Path]) -> set[str]:
+def _blocks(spec: BuildSpec, files: Iterable[Path]) -> dict[str, bytes]:
+    """The blocks in the sources, each with a symbol that its library has if it was compiled."""
     texts = dict(spec.texts)
-    found = set()
+    found = {}
     for path in dict.fromkeys((*spec.sources, *spec.headers, *files)):
         try:
             text = texts.get(path) or path.read_text("utf-8", errors="replace")
@@ -123,5 +127,6 @@ def _blocks(spec: BuildSpec, files: Iterable[Path]) -> set[str]:
             # Several extensions may each add a fragment to one namespace, or use the same macro.
             shared = macro.endswith("FRAGMENT") or namespace in parameters
             owner = f" of {spec.name}" if shared else ""
-            found.add(f"{macro}({namespace}){owner}")
+            symbol = f"{macro}_init_{'' if namespace in parameters else namespace}"
+            found[f"{macro}({namespace}){owner}"] = symbol.encode()
     return found

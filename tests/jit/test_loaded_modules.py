@@ -158,6 +158,14 @@ def test_operators_that_torch_refuses_leave_the_old_ones_in_force():
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
+# What the fake compiler puts into a library, as a real one does the names of static functions.
+SYMBOLS = "".join(
+    f"// {macro}_init_{name}\n"
+    for macro in ("TORCH_LIBRARY", "STABLE_TORCH_LIBRARY")
+    for name in ("plain", "next_line", "same_line", "stable", "")
+)
+
+
 @pytest.mark.parametrize(
     ("block", "named"),  # each a namespace of its own: registrations last as long as the process
     [
@@ -169,7 +177,7 @@ def test_operators_that_torch_refuses_leave_the_old_ones_in_force():
     ],
 )
 def test_second_static_registration_is_refused_before_it_is_built(bench, block, named):
-    source = bench.write("two/two.cpp", f"// TORCH_LIBRARY(not_this, m)\n{block}\n")
+    source = bench.write("two/two.cpp", f"// TORCH_LIBRARY(not_this, m)\n{block}\n{SYMBOLS}")
     torch_api.load("_C", str(source))
     bench.write("two/two.cpp", f"{block} // edited\n")
     assert bench.counts
@@ -178,8 +186,18 @@ def test_second_static_registration_is_refused_before_it_is_built(bench, block, 
     assert bench.counts == []
 
 
+def test_a_static_registration_that_is_not_compiled_is_none(bench):
+    """As one in an #ifdef that is not taken, of which a library has no symbol."""
+    source = bench.write("two/two.cpp", "#ifdef NOT\nTORCH_LIBRARY(untaken, m) {}\n#endif\n")
+    module = torch_api.load("_C", str(source))
+    bench.write("two/two.cpp", "#ifdef NOT\nTORCH_LIBRARY(untaken, m) {}\n#endif\nedited\n")
+    reload.reload_module(module)
+    assert payload(module).endswith("edited")
+
+
 def test_two_extensions_may_register_through_the_same_macro(bench):
-    bench.write("core/register.h", "#define IN(NAME, m) \\\n  TORCH_LIBRARY(NAME, m)\n")
+    text = f"#define IN(NAME, m) \\\n  TORCH_LIBRARY(NAME, m)\n{SYMBOLS}"
+    bench.write("core/register.h", text)
     for name in ("first", "second"):
         source = bench.write(f"{name}.cpp", f'#include "core/register.h"\nIN({name}, m) {{}}\n')
         arguments = {"extra_include_paths": [bench.sources], "is_python_module": False}
