@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from . import manifest
 from .cache import Record, digest
 from .errors import BuildError, SourceMissing
@@ -47,6 +49,7 @@ WORDS = {
     "environment": "the compile environment",
     "with_cuda": "CUDA",
     "constants": "the constants",
+    "libraries": "torch's place",
     "folder": "the folder",
 }
 
@@ -89,6 +92,8 @@ def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
         content["processor"] = _processor()
     if spec.asked and not spec.texts:  # of load(): the code may name its folder, as by __FILE__
         content["folder"] = str(spec.base)
+    if spec.standalone:  # torch has the program look for its libraries there
+        content["libraries"] = str(Path(torch.__file__).parent)
     if spec.variant:
         content["constants"] = [f"{name}={value}" for name, value in spec.constants]
     return content

@@ -4,8 +4,7 @@ If there is no compiler, as in the last stage of a container's build, the compil
 the cache are used in its place: what they built is found under the same key, and loaded.
 
 Asking a compiler for its version costs a process, so the answers are kept in a memo in the cache
-directory. An answer holds as long as the files it was read from are the same, by inode, size and
-times: the inode's change time cannot be set back, so a replaced compiler is always noticed.
+directory.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -25,8 +23,9 @@ from typing import Any
 
 import torch
 
-from . import cache, gpus, knobs, manifest, private
-from .errors import LltmJitError, ToolchainError
+from . import cache, gpus, knobs
+from .errors import ToolchainError
+from .memo import Memo
 
 _OF_COMPILERS = ("cxx", "cxx_version", "cxx_family", "nvcc", "nvcc_version", "cuda_home")
 _CAPABILITIES = ("DEFAULT", "AVX2", "AVX512")  # each includes the one before
@@ -142,7 +141,7 @@ def includes(capability: str, needed: str) -> bool:
 
 def present() -> Toolchain:
     """As :func:`detect`, but only what is on this machine."""
-    memo = _Memo(cache.builds_directory() / "toolchain.json")
+    memo = Memo(cache.builds_directory() / "toolchain.json")
     cxx = find_cxx()
     cxx_facts = memo.recall(cxx, _probe_cxx) if cxx else {}
     nvcc, cuda_home = _find_nvcc()
@@ -268,44 +267,3 @@ def _run(command: list[str]) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.decode(errors="replace")
-
-
-class _Memo:
-    """Answers of tools, kept in a file of the cache; works read-only, and without any file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._known: dict[str, Any] = {}
-        self._changed = False
-        try:
-            if private.why_not_private(path):
-                return  # somebody else may have written it
-            self._known = cache.read_json(path)
-        except (OSError, ValueError, LltmJitError):
-            return  # none, or a setting that cannot be used, which the build will tell
-
-    def recall(self, command: list[str], probe: Callable[[list[str]], Any]) -> dict[str, Any]:
-        # Also the compiler that a ccache before it starts.
-        programs = [found for word in command if (found := shutil.which(word))]
-        name = shlex.join([*programs, *command])
-        entry = self._known.get(name)
-        if entry and entry["files"] == _stamps({*programs, *entry["files"]}):
-            return entry
-        entry = probe(command)
-        entry["files"] = _stamps([*programs, *entry.pop("watch")])
-        self._known[name] = entry
-        self._changed = bool(entry.get("version"))
-        return entry
-
-    def save(self) -> None:
-        if not self._changed:
-            return
-        try:
-            cache.make_builds_directory()
-            cache.write_json(self._path, self._known)
-        except (OSError, LltmJitError):
-            return  # only a memo: the next process asks the compilers again
-
-
-def _stamps(paths: Iterable[str]) -> dict[str, list[int]]:
-    return {path: manifest.stamp_of(path) for path in paths}

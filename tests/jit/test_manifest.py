@@ -17,6 +17,7 @@ from engine_bench import ALL, finish, text_of, wait_for
 
 from lltm_jit import jit
 from lltm_jit.jit import engine, manifest, reads, torch_api
+from lltm_jit.jit.fingerprint import Request
 
 SOURCE = '#include "value.h"\nextern "C" int value() { return VALUE; }\n'
 PLAIN = 'extern "C" int value() { return VALUE; }\n'
@@ -377,3 +378,16 @@ def test_a_cached_load_starts_no_process(bench):
 @pytest.mark.parametrize("flags", DEPFILES)
 def test_who_is_asked_for_the_search_writes_no_depfile(flags):
     assert re.sub(reads._DEPFILE, "", f"nvcc {flags} -DNAME -c a.cu") == "nvcc -DNAME -c a.cu"
+
+
+def test_a_program_is_made_for_the_place_of_torchs_libraries(bench, monkeypatch):
+    """torch writes it into the program, which would not start once they are elsewhere."""
+
+    def keys():
+        specs = (bench.spec(), bench.spec(standalone=True, python_module=False))
+        return [Request.of(spec, jit.detect()).key for spec in specs]
+
+    module, program = keys()
+    monkeypatch.setattr("torch.__file__", str(bench.directory / "torch" / "__init__.py"))
+    assert keys()[0] == module
+    assert keys()[1] != program

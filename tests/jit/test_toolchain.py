@@ -17,7 +17,7 @@ from torch.utils import cpp_extension
 
 from lltm_jit import jit, native
 from lltm_jit.cli import _checks, main
-from lltm_jit.jit import builder, cache, fingerprint, gpus, jobs, knobs, process, toolchain
+from lltm_jit.jit import builder, cache, fingerprint, gpus, jobs, knobs, memo, process, toolchain
 
 CUDA = {"FAKE_TORCH_CUDA": "13.0", "TORCH_CUDA_ARCH_LIST": "8.0;9.0a"}
 
@@ -259,6 +259,43 @@ def test_a_compiler_in_several_words(bench, monkeypatch, command):
     assert text_of(bench.load()) == "shared header\none\ntwo"
     bench.write_compiler("c++ (Fake) 2.0.0")
     assert jit.detect().cxx_version == "c++ (Fake) 2.0.0"
+
+
+@pytest.mark.parametrize("change", ["another", "earlier"])
+def test_a_compiler_behind_a_ccache_under_its_name(bench, monkeypatch, change):
+    """As distributions install it: a link to ccache, which starts the next c++ on PATH."""
+    ccache = bench.directory / "tools" / "ccache"
+    ccache.parent.mkdir()
+    ccache.write_text('#!/bin/sh\nPATH="${PATH#*:}" exec c++ "$@"\n')
+    ccache.chmod(0o755)
+    (bench.directory / "links").mkdir()
+    (bench.directory / "links" / "c++").symlink_to(ccache)
+    places = [str(bench.directory / name) for name in ("links", "early", "bin")]
+    monkeypatch.setenv("PATH", os.pathsep.join([*places, os.environ["PATH"]]))
+    monkeypatch.setenv("CXX", "c++")
+    bench.load()
+    assert jit.detect().cxx_version == "c++ (Fake) 1.2.3"
+    bench.write_compiler("c++ (Fake) 2.0.0", "bin" if change == "another" else "early")
+    assert jit.detect().cxx_version == "c++ (Fake) 2.0.0"
+    assert bench.load().info.reason.startswith("the compiler changed from c++ (Fake) 1.2.3")
+
+
+def test_which_compiler_a_ccache_starts_may_be_in_its_settings(bench, monkeypatch):
+    monkeypatch.setattr(memo, "is_ccache", lambda program: True)
+    monkeypatch.setattr(memo, "CCACHE_FILES", (str(bench.directory / "ccache.conf"),))
+    jit.detect()
+    asked = []
+    run = toolchain._run
+    monkeypatch.setattr(toolchain, "_run", lambda command: asked.append(command) or run(command))
+    jit.detect()
+    assert asked == []
+    (bench.directory / "ccache.conf").write_text("compiler = clang++")
+    jit.detect()
+    assert asked
+    asked.clear()
+    monkeypatch.setenv("CCACHE_COMPILER", "clang++")
+    jit.detect()
+    assert asked
 
 
 @pytest.mark.parametrize(
