@@ -61,7 +61,7 @@ def prebuilt() -> dict:
     try:
         from lltm_jit import native
         from lltm_jit.jit import detect, variants
-        from lltm_jit.jit.background import build_all
+        from lltm_jit.jit.parallel import build_all
         from lltm_jit.jit.prebuilt import FOLDER, put
     except ImportError as error:
         raise SystemExit(

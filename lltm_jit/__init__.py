@@ -64,5 +64,4 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
 
 
 if not _start.as_command:  # a command that needs the extension loads it itself
-    for _family in native.AT_IMPORT:
-        native.start(_family)
+    native.start(*native.AT_IMPORT)

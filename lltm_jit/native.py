@@ -1,7 +1,8 @@
 """The compiled kernels of this package: one extension per family, replaced by a reload.
 
 Callers write ``native.rnn.lltm_cell(...)`` at each call and keep no reference, so that a reload
-reaches all of them. The first use of a family waits for its build, which the import started.
+reaches all of them. The first use of a family waits for its build, for which the import started a
+child.
 """
 
 from __future__ import annotations
@@ -30,10 +31,9 @@ from lltm_jit.jit import (
 )
 from lltm_jit.jit import reload as jit_reload
 from lltm_jit.jit import watch as jit_watch
-from lltm_jit.jit.background import BackgroundBuild, load_all, load_in_background
-from lltm_jit.jit.cancel import Cancelled
 from lltm_jit.jit.extension import Extension
 from lltm_jit.jit.fingerprint import differences
+from lltm_jit.jit.parallel import load_all
 from lltm_jit.jit.reload import Reload
 from lltm_jit.jit.spec import folders_below
 from lltm_jit.ops._library import OPERATORS
@@ -47,7 +47,7 @@ when_used: dict[str, list[Callable[[ModuleType], None]]] = {}
 when_reloaded: list[Callable[[], object]] = []
 
 _current: dict[str, Build] = {}
-_pending: dict[str, BackgroundBuild[Build]] = {}
+_asked: dict[str, float] = {}  # when a child was asked to build a family
 _placeholders: dict[str, Placeholders] = {}
 _swap = threading.RLock()
 
@@ -90,28 +90,36 @@ def extension(family: str) -> Extension:
     return Extension(family, partial(spec, family), packaged=place)
 
 
-def start(family: str) -> None:
-    """Load a family that is built, or start to build it; its first use then waits.
+def start(*names: str) -> None:
+    """Load the families that are built; a child builds the others, and their first use waits.
 
-    With ``LLTM_JIT_BACKGROUND=0`` or ``LLTM_JIT_VERBOSE=1`` this waits itself.
+    With ``LLTM_JIT_BACKGROUND=0`` or ``LLTM_JIT_VERBOSE=1`` they are built here.
 
     Raises:
-        BuildError: as :func:`load`, where it does not build in the background.
+        BuildError: as :func:`load`, where they are built here.
         ToolchainError, CacheError: there is no compiler, or no usable directory for the build.
     """
-    toolchain = detect(family)
-    wanted = spec(family, toolchain)
-    build = extension(family).find(wanted, toolchain)
-    if build is None and not _may_wait():
-        build = engine.load(wanted, toolchain)
-    if build is not None:
-        use(build)
+    missing = []
+    for family in names:
+        toolchain = detect(family)
+        wanted = spec(family, toolchain)
+        build = extension(family).find(wanted, toolchain)
+        if build is None and not _may_wait():
+            build = engine.load(wanted, toolchain)
+        if build is not None:
+            use(build)
+        else:
+            missing.append((wanted, toolchain))
+    if not missing:
         return
-    from lltm_jit.jit import builder  # a cached import does without it and what it imports
+    from lltm_jit.jit import builder, child  # a cached import does without them: 20 ms
 
-    builder.check(wanted, toolchain)
-    _placeholders[family] = Placeholders(OPERATORS.get(family, ()), lambda: load(family))
-    _pending[family] = load_in_background(wanted, toolchain)
+    for wanted, toolchain in missing:
+        family = wanted.name
+        builder.check(wanted, toolchain)
+        _placeholders[family] = Placeholders(OPERATORS.get(family, ()), partial(load, family))
+        _asked[family] = time.time()
+    child.start(missing)
 
 
 def load(family: str) -> Build:
@@ -122,18 +130,11 @@ def load(family: str) -> Build:
             text is the first error.
         ToolchainError, CacheError: there is no compiler, or no usable directory for the build.
     """
-    while family not in _current:
-        pending = _pending.get(family)
-        try:
-            build = pending.result() if pending else extension(family).load()
-        except (Cancelled, KeyboardInterrupt) as error:
-            _pending.pop(family, None)  # the next use begins anew, and waits
-            if isinstance(error, KeyboardInterrupt):
-                raise
-        else:
-            with _swap:
-                if family not in _current:
-                    use(build)
+    if family not in _current:
+        build = extension(family).load(asked=_asked.get(family))
+        with _swap:
+            if family not in _current:
+                use(build)
     return _current[family]
 
 
@@ -147,7 +148,6 @@ def use(build: Build) -> None:
         jit_reload.swap_ops(old.module if old else None, build.module)
         globals()[family] = build.module
         _current[family] = build
-        _pending.pop(family, None)
         for listener in when_used.get(family, ()):
             listener(build.module)
         if placeholders := _placeholders.pop(family, None):
@@ -155,21 +155,20 @@ def use(build: Build) -> None:
 
 
 def _may_wait() -> bool:
-    """Whether a build may run in the background, for the first use to wait for."""
+    """Whether a child may build, for the first use to wait for."""
     return knobs.flag("LLTM_JIT_BACKGROUND") and not (
         knobs.flag("LLTM_JIT_VERBOSE") or knobs.flag("LLTM_JIT_DISABLE_JIT")
     )
 
 
-def _forget_builds() -> None:
-    """A forked child has none of the threads that build; it waits for the parent's lock."""
+def _forget_threads() -> None:
+    """A thread that held the lock does not exist in a forked child, and would never release it."""
     global _swap
-    _pending.clear()
     _swap = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_builds)
+    os.register_at_fork(after_in_child=_forget_threads)
 
 
 def __getattr__(name: str) -> ModuleType:
@@ -212,10 +211,7 @@ def reload(module: ModuleType | None = None) -> Reload | ModuleType:
         return module
     began = time.perf_counter()
     toolchain = detect()
-    wanted = sorted({*AT_IMPORT, *_current, *_pending})
-    for family in wanted:
-        if pending := _pending.pop(family, None):
-            pending.give_up()  # of sources as they were
+    wanted = sorted({*AT_IMPORT, *_current, *_asked})
     builds = tuple(load_all([spec(family, toolchain) for family in wanted], toolchain))
     changed: dict[str, None] = {}
     for build in builds:

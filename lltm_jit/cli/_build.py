@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lltm_jit.jit import BuildInfo, cache, detect
-from lltm_jit.jit.background import build_all
 from lltm_jit.jit.cache import BUILD_FILE
 from lltm_jit.jit.extension import Extension
+from lltm_jit.jit.parallel import build_all
 from lltm_jit.jit.process import find_ninja
 from lltm_jit.jit.seed import compile_line_places
 

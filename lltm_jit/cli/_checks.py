@@ -225,7 +225,9 @@ def cuda_trial() -> Finding:
 
 def settings() -> Finding:
     for knob in knobs.KNOBS.values():
-        read = {"flag": knobs.flag, "count": knobs.count}.get(knob.kind, knobs.text)
+        read = {"flag": knobs.flag, "count": knobs.count, "limit": knobs.count}.get(
+            knob.kind, knobs.text
+        )
         try:
             read(knob.name)
         except ToolchainError as error:
@@ -278,7 +280,7 @@ def memory() -> Finding:
     count = jobs.job_count(with_cuda)
     available = jobs.available_memory() / jobs.GIBIBYTE
     a_job = 4 if with_cuda else 2
-    text = f"{available:.1f} GiB available for {count} compile jobs of up to {a_job} GiB"
+    text = f"{available:.1f} GiB available for {jobs.in_words(count)} of up to {a_job} GiB"
     if count > 1 and available < count * a_job:
         return Finding("warning", text, f"set MAX_JOBS={max(1, int(available / a_job))}")
     return Finding("ok", text)

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from lltm_jit import native
 from lltm_jit.jit import LltmJitError
-from lltm_jit.jit.background import build_all
 from lltm_jit.jit.extension import Extension
+from lltm_jit.jit.parallel import build_all
 from lltm_jit.jit.reload import Reload
 from lltm_jit.jit.spec import folders_below
 from lltm_jit.jit.watch import watch

@@ -8,9 +8,9 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from . import cache, diagnostics, gpus, jobs, knobs, lock, pch, publish, reads, retention
+from . import cache, child, diagnostics, gpus, jobs, knobs, lock, pch, publish, reads, retention
 from .cache import BUILD_FILE, ObjectRecord, Record
 from .cancel import Cancelled
 from .errors import BuildError, CacheError, SourceEdited, ToolchainError
@@ -75,7 +75,8 @@ def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record
     try:
         # The objects of a build that failed serve as well.
         seeds = [] if anew else [*earlier, *cache.records(failed=True)]
-        record = _build_in(directory, plan, reporter, seeds)
+        with child.stands_back():
+            record = _build_in(directory, plan, reporter, seeds)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
         retention.prune()
@@ -214,14 +215,14 @@ def _announcement(plan: _Plan) -> str:
         target = ", ".join(f"sm_{arch.replace('.', '')}" for arch in spec.architectures)
         tool = f"nvcc {toolchain.nvcc_version.rpartition('.')[0]}"
     note = f"; {spec.note}" if spec.note else ""
-    work = f"{tool}, {many(len(spec.sources), 'file')}, {many(plan.jobs, 'job')}{note}"
+    work = f"{tool}, {many(len(spec.sources), 'file')}, {jobs.in_words(plan.jobs)}{note}"
     return f"{spec.title} for {target} ({work})"
 
 
 def _tell_plan(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> None:
     """Describe what is about to happen, for verbose output."""
     by = "MAX_JOBS says" if knobs.text("MAX_JOBS") else "CPUs and memory allow; MAX_JOBS overrides"
-    reporter.detail(f"{many(plan.jobs, 'job')}, as {by}")
+    reporter.detail(f"{jobs.in_words(plan.jobs)}, as {by}")
     if plan.spec.with_cuda:
         cuda = plan.toolchain
         reporter.detail(f"CUDA {cuda.nvcc_version} at {cuda.cuda_home}, cudart is linked")
@@ -251,7 +252,7 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
     log, library = directory / cache.LOG, directory / spec.product
     reporter.start(len(set(spec.objects) - seeded.objects.keys()) + 1)
     try:
-        with cache.writing(), log.open("w", encoding="utf-8", errors="backslashreplace") as file:
+        with cache.writing(), _written(log) as file:
             file.write(_log_head(plan))
 
             def on_line(line: str) -> None:
@@ -263,7 +264,7 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
                 return run_worker(asked, environment, on_line, reporter.tick, reporter.pause)
 
             with (
-                jobs.compilers(plan.ninja, plan.jobs) as variables,
+                jobs.compilers(plan.ninja, max(1, plan.jobs - pch.taken_jobs())) as variables,
                 build_environment(spec, plan.toolchain, plan.ninja) as environment,
             ):
                 environment |= variables
@@ -280,6 +281,11 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
             os.replace(directory / WHOLE, directory / BUILD_FILE)
     if status != 0 or not library.exists():
         _fail(plan, log, status)
+
+
+def _written(log: Path) -> IO[str]:
+    # Line by line, for those who follow it.
+    return log.open("w", buffering=1, encoding="utf-8", errors="backslashreplace")
 
 
 def _log_head(plan: _Plan) -> str:

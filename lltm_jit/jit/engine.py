@@ -37,6 +37,7 @@ def load(
     *,
     verbose: bool | None = None,
     reporter: Reporter | None = None,
+    asked: float | None = None,
 ) -> Build:
     """Load the extension that a spec describes, and build it first if necessary.
 
@@ -45,6 +46,8 @@ def load(
         toolchain: what to build with; by default what this machine has.
         verbose: print every step; by default as LLTM_JIT_VERBOSE says.
         reporter: prints the steps, instead of a new one.
+        asked: the time of the request, by default now; a build that has failed since is not made
+            again.
 
     Returns:
         The module, and how it was built. The same content gives the same module again.
@@ -63,7 +66,7 @@ def load(
         loading.check(spec, _known_headers(spec))
         return _load_record(request, *_obtain(request, asked, reporter), reporter)
 
-    return _with_request(spec, toolchain, reporter, use)
+    return _with_request(spec, toolchain, reporter, use, asked)
 
 
 def find(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
@@ -183,6 +186,7 @@ def _with_request(
     toolchain: Toolchain | None,
     reporter: Reporter,
     action: Callable[[Request, float], T],
+    asked: float | None = None,
 ) -> T:
     """Run an action on the present sources, under the lock that the threads of this process share.
 
@@ -194,11 +198,11 @@ def _with_request(
     cache.check_private()
     reporter.detail(f"builds are kept in {cache.root()}")
     for _ in range(_ATTEMPTS):
-        asked = time.time()
+        began = time.time() if asked is None else asked
         request = Request.of(spec, tools)
         try:
             with lock.thread_lock(request.key):
-                return action(request, asked)
+                return action(request, began)
         except SourceEdited as error:
             named = error.args
             reporter.say("a source changed during the build; building again")
@@ -223,7 +227,7 @@ def _obtain(
         )
     from . import builder  # a cached import does without it and what it imports: 20 ms
 
-    with lock.build_lock(request.key, reporter.say):
+    with lock.build_lock(request.key, reporter):
         if not force:
             # What is damaged was told by the first look.
             record = _find(request, reporter.detail)

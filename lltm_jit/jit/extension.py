@@ -62,8 +62,10 @@ class Extension:
     root: Path | None = None
     packaged: Path | None = None
 
-    def load(self, verbose: bool | None = None) -> Build:
+    def load(self, verbose: bool | None = None, asked: float | None = None) -> Build:
         """The library from a wheel if it is compatible, else the one in the cache, built if needed.
+
+        The arguments are those of :func:`engine.load`.
 
         Raises:
             BuildError, ToolchainError, CacheError: as :func:`engine.load`.
@@ -72,7 +74,7 @@ class Extension:
             toolchain = detect(self.name)
             spec = self.spec(toolchain)
             packaged = prebuilt.load(self._place(spec), spec, toolchain)
-            return packaged or engine.load(spec, toolchain, verbose=verbose)
+            return packaged or engine.load(spec, toolchain, verbose=verbose, asked=asked)
 
     def find(self, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
         """What :meth:`load` loads without a compiler; None if it needs one."""

@@ -1,12 +1,14 @@
 """How many compilers may run at a time, over all builds of this process.
 
 They share a jobserver like that of make: a pipe with a token for each compiler that may run. ninja
-supports this from version 1.13 on; with an older one, the builds of a process take turns.
+supports this from version 1.13 on; with an older one, or where the pipe's path has a blank, the
+builds of a process take turns.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -18,11 +20,13 @@ from functools import cache
 from pathlib import Path
 
 from . import cancel, knobs
+from .progress import many
 
 GIBIBYTE = 1 << 30
 _MEMORY_PER_JOB = {"C++": 2 * GIBIBYTE, "CUDA": 4 * GIBIBYTE}
 _OLDEST_NINJA = (1, 13)
 _TOKEN = b"+"
+_UNLIMITED = 4096  # jobs, whose tokens fit into a pipe
 
 _lock = threading.Lock()
 _turn = threading.Lock()
@@ -30,15 +34,23 @@ _server: _Jobserver | None = None
 
 
 def job_count(with_cuda: bool) -> int:
-    """MAX_JOBS, else as many as this process may use CPUs, if memory allows that many."""
+    """MAX_JOBS, else as many as this process may use CPUs, if memory allows that many.
+
+    As with torch, there is no limit if MAX_JOBS is 0.
+    """
     given = knobs.count("MAX_JOBS")
     if given is not None:
-        return given
+        return given or _UNLIMITED
     limits = [
         cpu_count(),
         max(1, available_memory() // _MEMORY_PER_JOB["CUDA" if with_cuda else "C++"]),
     ]
     return max(1, min(limits))
+
+
+def in_words(jobs: int) -> str:
+    """A number of jobs, for messages."""
+    return "any number of jobs" if jobs == _UNLIMITED else many(jobs, "job")
 
 
 def cpu_count() -> int:
@@ -200,7 +212,8 @@ def _leave(server: _Jobserver) -> None:
 
 @cache
 def _takes_part(ninja: str) -> bool:
-    if not hasattr(os, "mkfifo"):
+    # A blank would end the path in MAKEFLAGS.
+    if not hasattr(os, "mkfifo") or re.search(r"\s", tempfile.gettempdir()):
         return False
     try:
         done = subprocess.run([ninja, "--version"], capture_output=True, text=True)

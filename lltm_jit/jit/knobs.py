@@ -20,7 +20,7 @@ class Knob(NamedTuple):
     """One environment variable: name, kind of value, default, and one line of help."""
 
     name: str
-    kind: str  # "text", "path", "count" or "flag"
+    kind: str  # "text", "path", "flag", "count", or "limit": a count, or 0 for none
     default: str
     help: str
 
@@ -28,7 +28,12 @@ class Knob(NamedTuple):
 KNOBS = {
     knob.name: knob
     for knob in (
-        Knob("MAX_JOBS", "count", "", "compile jobs at a time; default: as CPUs and memory allow"),
+        Knob(
+            "MAX_JOBS",
+            "limit",
+            "",
+            "compile jobs at a time, 0: no limit; default: as CPUs and memory allow",
+        ),
         Knob(
             "TORCH_CUDA_ARCH_LIST",
             "text",
@@ -127,12 +132,16 @@ def flag(name: str) -> bool:
 def count(name: str) -> int | None:
     """The value of a knob that holds a positive integer; None if unset and without a default.
 
+    A limit may be 0.
+
     Raises:
-        ToolchainError: the value is not a positive integer.
+        ToolchainError: the value is no such number.
     """
     value = text(name).strip()
     if not value:
         return None
-    if not value.isdecimal() or int(value) < 1:
-        raise ToolchainError(f"expected {name} to be a positive integer, but got {value!r}")
+    may_be_zero = KNOBS[name].kind == "limit"
+    if not value.isdecimal() or (int(value) == 0 and not may_be_zero):
+        also = " or 0" if may_be_zero else ""
+        raise ToolchainError(f"expected {name} to be a positive integer{also}, but got {value!r}")
     return int(value)

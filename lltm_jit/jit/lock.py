@@ -9,23 +9,28 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import cache, cancel, knobs, manifest, progress
+from . import cache, cancel, knobs, manifest
 from .errors import BuildError, CacheError
+from .progress import Follower, Reporter
+
+if sys.platform != "win32":
+    import fcntl
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 _in_process: dict[str, threading.RLock] = {}
+_given: dict[Path, int] = {}  # locks that this process was started with, by their files
 _NOBODY = 90.0  # seconds: longer than NFS may say that a new file is not there
-_INTRODUCTION = 0.5  # seconds in which a builder that has just begun writes who it is
-_FIRST_IS_LATE = 3.0  # seconds by which the processes of one job come here apart, at the most
+_INTRODUCTION = 1.0  # seconds in which a builder that has just begun writes who it is
 
 
 def _forget_threads() -> None:
@@ -43,34 +48,62 @@ def thread_lock(key: str) -> threading.RLock:
 
 
 @contextmanager
-def build_lock(key: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold a key's lock; a process that has to wait prints for whom, and how long that one has
-    built.
+def build_lock(key: str, reporter: Reporter) -> Iterator[None]:
+    """Hold a key's lock; a process that has to wait prints for whom, how long that one has built,
+    and its progress.
 
     Raises:
         CacheError: the lock file cannot be written, or is held by a process that builds nothing.
     """
     cancel.check()
     cache.make_builds_directory()
-    file = _lock_file(key)
-    if not progress.is_first_of_node():
-        _leave_to_the_first(key, file.with_suffix(".owner"))
-    with _held(file, say):
+    with _held(_lock_file(key), reporter, key):
         yield
 
 
 @contextmanager
-def file_lock(name: str, say: Callable[[str], None]) -> Iterator[None]:
+def file_lock(name: str, reporter: Reporter) -> Iterator[None]:
     """Hold a lock of any other name. Take it only while holding a key's lock, never before one."""
-    with _held(cache.builds_directory() / "locks" / f"{name}.lock", say):
+    with _held(cache.builds_directory() / "locks" / f"{name}.lock", reporter):
         yield
 
 
 @contextmanager
-def _held(file: Path, say: Callable[[str], None]) -> Iterator[None]:
+def try_lock(name: str) -> Iterator[int | None]:
+    """Hold a lock if it is free, and give its descriptor, else None.
+
+    Whoever gets the descriptor keeps the lock, such as a process that is started with it. A key's
+    lock has the name that :func:`name_of` tells.
+    """
+    if sys.platform == "win32":
+        yield None
+        return
+    path = cache.builds_directory() / "locks" / f"{name}.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, _mode())
+    try:
+        with suppress(PermissionError):  # another user's
+            os.fchmod(descriptor, _mode())
+        mine = False
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            mine = True
+        yield descriptor if mine else None
+    finally:
+        os.close(descriptor)
+
+
+def take_over(key: str, descriptor: int) -> None:
+    """Have :func:`build_lock` use a key's lock that this process was started with."""
+    _given[_lock_file(key)] = descriptor
+
+
+@contextmanager
+def _held(file: Path, reporter: Reporter, key: str = "") -> Iterator[None]:
     lock, owner = _lock(file), file.with_name(f"{file.stem}.owner")
-    with cache.writing():
-        _wait_for(lock, owner, say)
+    given = _given.pop(file, None)
+    if given is None:
+        with cache.writing(), closing(Follower(reporter, key)) as follower:
+            _wait_for(lock, owner, reporter.say, follower.look)
     try:
         _refuse_soft(lock, file)
         with cache.writing():
@@ -86,21 +119,15 @@ def _held(file: Path, say: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         owner.unlink(missing_ok=True)
-        lock.release()
+        if given is None:
+            lock.release()
+        else:
+            os.close(given)
 
 
-def _leave_to_the_first(key: str, owner: Path) -> None:
-    """Let the process of a node that prints be the one that builds, if it starts soon."""
-    until, builds = time.monotonic() + _FIRST_IS_LATE, f"{key[:10]}*"
-    before = set(cache.builds_directory().glob(builds))
-    while not owner.exists() and time.monotonic() < until:
-        if set(cache.builds_directory().glob(builds)) != before:
-            return
-        cancel.check()
-        time.sleep(0.05)
-
-
-def _wait_for(lock: BaseFileLock, owner: Path, say: Callable[[str], None]) -> None:
+def _wait_for(
+    lock: BaseFileLock, owner: Path, say: Callable[[str], None], look: Callable[[], None]
+) -> None:
     """Wait for a lock as long as there is a builder that identifies itself."""
     from filelock import Timeout  # not needed for a cached import
 
@@ -109,12 +136,14 @@ def _wait_for(lock: BaseFileLock, owner: Path, say: Callable[[str], None]) -> No
     while not lock.is_locked:
         cancel.check()
         with suppress(Timeout):
-            lock.acquire(timeout=1 if said else 0, poll_interval=0.1)
+            lock.acquire(timeout=0.25 if said else 0, poll_interval=0.1)
             return
-        if not said and not owner.exists() and time.monotonic() < came + _INTRODUCTION:
+        if said:
+            look()
+        elif not owner.exists() and time.monotonic() < came + _INTRODUCTION:
             time.sleep(0.02)
             continue
-        if not said:
+        else:
             say(f"waiting for {_describe(owner)}")
             said = True
         if _lives(owner):
@@ -185,12 +214,20 @@ def if_free(key: str, action: Callable[[str], None]) -> None:
 def _lock(file: Path) -> BaseFileLock:
     from filelock import FileLock
 
-    return FileLock(file, mode=0o666 if knobs.flag("LLTM_JIT_TRUST_ROOT") else 0o644)
+    return FileLock(file, mode=_mode())
+
+
+def _mode() -> int:
+    return 0o666 if knobs.flag("LLTM_JIT_TRUST_ROOT") else 0o644
+
+
+def name_of(key: str) -> str:
+    """A few hundred locks serve all keys; two keys that share one merely wait for each other."""
+    return key[:2]
 
 
 def _lock_file(key: str) -> Path:
-    """A few hundred files serve all keys; two keys that share one merely wait for each other."""
-    return cache.builds_directory() / "locks" / f"{key[:2]}.lock"
+    return cache.builds_directory() / "locks" / f"{name_of(key)}.lock"
 
 
 def _describe(owner: Path) -> str:

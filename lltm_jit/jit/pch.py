@@ -20,21 +20,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import cache, cancel, jobs, knobs, private, publish, retention, worker
+from . import cache, cancel, jobs, knobs, lock, private, publish, retention, worker
 from .process import interpreter
 from .progress import Reporter
 from .spec import CUDA_SUFFIXES, BuildSpec
 from .toolchain import Toolchain
 
-if sys.platform != "win32":
-    import fcntl
-
 RECORD = "header.json"
+_TURN = "pch"  # the lock of those that make a header
 _KEPT = 2
 _UNUSED = 30 * 24 * 3600  # seconds after which a header goes that no build has used
 _TRIED_AGAIN = 24 * 3600  # seconds after which a compiler is asked once more that failed
@@ -96,12 +94,20 @@ def beside(
         finally:  # also for the objects that an interrupted build keeps
             _tell_files(files, build_file.parent, spec)
         return
-    at_once = jobs.cpu_count() > 2 * len(spec.sources)
+    at_once = jobs.job_count(spec.with_cuda) > 2 * len(spec.sources)
     if at_once:
         make(header, reporter)
     yield {}
     if not at_once:
         make(header, reporter)
+
+
+def taken_jobs() -> int:
+    """How many of MAX_JOBS are taken, because a header is being made."""
+    if not knobs.text("MAX_JOBS"):
+        return 0
+    with lock.try_lock(_TURN) as turn:
+        return int(turn is None)
 
 
 def _tell_files(files: Iterable[str], directory: Path, spec: BuildSpec) -> None:
@@ -218,8 +224,14 @@ def _shadows(directory: Path, record: dict[str, Any]) -> bool:
 
 
 def make(header: Header, reporter: Reporter, nice: int = 19) -> bool:
-    """Start to make a header, unless that is under way or has failed; whether it is under way."""
+    """Start to make a header, unless that is under way or has failed; whether it is under way.
+
+    At low priority one is made at a time, and counts as one of MAX_JOBS.
+    """
     if _record(header.directory) is not None:  # of a compiler that failed, or it shadows
+        return False
+    if nice and knobs.count("MAX_JOBS") == 1:
+        reporter.detail("no precompiled header: MAX_JOBS=1 leaves no job to make it")
         return False
     place = _place()
     try:
@@ -227,9 +239,11 @@ def make(header: Header, reporter: Reporter, nice: int = 19) -> bool:
         if shutil.disk_usage(place).free < _DISK or jobs.available_memory() < _MEMORY:
             reporter.detail("no precompiled header: too little free space or memory for it")
             return False
-        with _locked(header) as lock:
-            if lock is None:
+        with _locked(header.key) as mine, lock.try_lock(_TURN) as turn:
+            if mine is None:
                 return True
+            if nice and turn is None:
+                return False
             directory = tempfile.mkdtemp(prefix=f"tmp-{header.key}-", dir=place)
             request: dict[str, Any] = {"directory": directory, "header": str(header.directory)}
             request |= {"command": header.command, "mode": cache.mode(), "nice": nice}
@@ -240,7 +254,7 @@ def make(header: Header, reporter: Reporter, nice: int = 19) -> bool:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
-                pass_fds=[lock],
+                pass_fds=[descriptor for descriptor in (mine, turn) if descriptor is not None],
             )
         reporter.detail("a precompiled header of torch/extension.h is being made")
     except OSError as error:
@@ -249,28 +263,15 @@ def make(header: Header, reporter: Reporter, nice: int = 19) -> bool:
     return True
 
 
-@contextmanager
-def _locked(header: Header) -> Iterator[int | None]:
-    """The lock of a header, or None if another process has it; whoever gets the descriptor keeps
-    it.
-    """
-    path = cache.builds_directory() / "locks" / f"pch-{header.key}.lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        mine = False
-        with suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            mine = True
-        yield descriptor if mine else None
-    finally:
-        os.close(descriptor)
+def _locked(key: str) -> AbstractContextManager[int | None]:
+    return lock.try_lock(f"pch-{key}")
 
 
 def wait(header: Header) -> Path | None:
     """The result of :func:`find`, once nobody makes the header any more."""
     while True:
-        with _locked(header) as lock:
-            if lock is not None:
+        with _locked(header.key) as mine:
+            if mine is not None:
                 return find(header)
         cancel.check()
         time.sleep(0.1)
@@ -300,7 +301,7 @@ def prune(keep: int = _KEPT) -> list[str]:
     for path in gone:
         publish.remove_whole(path)
     for left in _place().glob("tmp-*"):
-        with _locked(Header(left.name.split("-")[1], (), ())) as lock:
-            if lock is not None:
+        with _locked(left.name.split("-")[1]) as mine:
+            if mine is not None:
                 shutil.rmtree(left, ignore_errors=True)
     return [path.name for path in gone]

@@ -8,6 +8,7 @@ import queue
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,9 +24,10 @@ from .errors import ToolchainError
 from .progress import FAILED
 from .spec import BuildSpec
 from .toolchain import Toolchain
-from .worker import end_session
+from .worker import end_session, session
 
 _WORKER = Path(__file__).with_name("worker.py")
+stand_back = threading.Event()  # set while the compilers of this process have to stand still
 _inputs: set[int] = set()  # the ends of the pipes by which workers see that this process is there
 _LAST_WORDS = 0.3  # seconds of silence after which a compiler that failed has said everything
 NINJA_STATUS = "[%f/%t %e] "
@@ -154,9 +156,12 @@ def _stream(
         lines.put(None)
 
     threading.Thread(target=read, daemon=True).start()
-    ended, failed, heard = False, False, 0.0
+    ended, failed, heard, still = False, False, 0.0, False
     while True:
         cancel.check()
+        if still or stand_back.is_set():
+            still = stand_back.is_set()
+            _send(worker.pid, signal.SIGSTOP if still else signal.SIGCONT)
         try:
             line = lines.get(timeout=tick)
         except queue.Empty:
@@ -171,6 +176,13 @@ def _stream(
             return
         failed, heard = failed or line.startswith(FAILED.encode()), time.monotonic()
         on_line(line.decode(errors="replace").rstrip("\r\n"))
+
+
+def _send(worker: int, number: int) -> None:
+    """Send a signal to what a worker has started."""
+    for pid in session(worker):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
 
 
 def _running_commands(worker: int) -> list[str]:

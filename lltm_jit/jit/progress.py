@@ -12,9 +12,10 @@ import sys
 import time
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
-from . import knobs
+from . import cache, knobs
 
 STEP = r"\[(\d+)/(\d+) \d+\.\d+\] (.*)"
 FAILED = "FAILED: "  # how ninja begins the line after that of a step which failed
@@ -34,11 +35,9 @@ class Reporter:
     Args:
         verbose: print every step; by default as LLTM_JIT_VERBOSE says.
         label: the prefix of each line, if several builds print.
-        shown: whether to show progress from the start, or only after :meth:`show`.
     """
 
-    def __init__(self, verbose: bool | None = None, label: str = "", shown: bool = True) -> None:
-        self.shown = shown
+    def __init__(self, verbose: bool | None = None, label: str = "") -> None:
         self._label = f"{label}: " if label else ""
         self._steps = 0
         self._done = 0
@@ -51,6 +50,7 @@ class Reporter:
         self._bar: Any = None
         self._started: dict[str, float] = {}  # when each target was begun, as far as was seen
         self._looked = time.monotonic()
+        self._timed = True  # whether it is known when each step begins
         self._step: tuple[str, float] | None = None  # what ended, and in how many seconds
         self._failed_command = ""
 
@@ -68,18 +68,14 @@ class Reporter:
         """Print one line about this reporter's build."""
         self.say(f"{self._label}{text}")
 
-    def show(self) -> None:
-        """Show the progress from now on. Called from any thread."""
-        self.shown = True
-
-    def start(self, steps: int) -> None:
+    def start(self, steps: int, timed: bool = True) -> None:
         """A build with this many steps starts."""
-        self._steps, self._done, self.compiled = steps, 0, 0
+        self._steps, self._done, self.compiled, self._timed = steps, 0, 0, timed
         self._started, self._looked = {}, time.monotonic()
         self._open_bar()
 
     def _open_bar(self) -> None:
-        if self._bar is not None or not self._steps or not self.shown:
+        if self._bar is not None or not self._steps:
             return
         if self.quiet or self.verbose or not _can_print():
             return
@@ -132,8 +128,9 @@ class Reporter:
             self._bar.set_postfix_str(f"{what} {how}".rstrip(), refresh=False)
             self._bar.n = self._done
             self._bar.refresh()
-        elif self.shown or self.verbose:
-            self.report(f"[{self._done}/{self._steps}] {what} {how}({seconds:.1f} s)")
+        else:
+            took = f"({seconds:.1f} s)" if self._timed else ""
+            self.report(f"[{self._done}/{self._steps}] {what} {how}{took}".rstrip())
 
     def tick(self, running: list[str]) -> None:
         """Show that time passes while the compilers are silent, and what they are doing."""
@@ -142,7 +139,7 @@ class Reporter:
             self._tell_start(command)
         if running or sys.platform == "linux":  # elsewhere nobody can see what runs
             self._looked = time.monotonic()
-        self._open_bar()  # somebody may have begun to wait
+        self._open_bar()
         if self._bar is not None:
             names = [_source_of(command) for command in running]
             if any(names):
@@ -171,6 +168,39 @@ class Reporter:
                 self._bar.write(text, file=sys.stderr)
             elif _can_print():
                 print(text, file=sys.stderr, flush=True)
+
+
+class Follower:
+    """Shows the progress of a build that another process makes, as its log tells.
+
+    Args:
+        reporter: shows it.
+        key: the key of the request.
+    """
+
+    def __init__(self, reporter: Reporter, key: str) -> None:
+        self._reporter = reporter
+        self._logs = f"tmp-{key}-*/{cache.LOG}"
+        self._path: Path | None = None
+        self._file: IO[str] | None = None
+
+    def look(self) -> None:
+        """Pass on what the log has by now."""
+        for path in cache.builds_directory().glob(self._logs):
+            with suppress(OSError):  # the build has just ended
+                if path != self._path:
+                    self.close()
+                    self._path, self._file = path, path.open(encoding="utf-8", errors="replace")
+                    self._reporter.start(0, timed=False)
+        for line in self._file or ():
+            self._reporter.line(line.rstrip("\n"))
+        self._reporter.tick([])
+
+    def close(self) -> None:
+        """The wait is over."""
+        if self._file is not None:
+            self._file.close()
+            self._reporter.close()
 
 
 def many(count: int, word: str) -> str:

@@ -41,7 +41,7 @@ def texts_written(spec: BuildSpec, reporter: Reporter) -> Iterator[None]:
     if not spec.texts:
         yield
         return
-    with lock.file_lock(f"inline-{spec.name}", reporter.say):
+    with lock.file_lock(f"inline-{spec.name}", reporter):
         for path, text in spec.texts:
             with cache.writing():
                 cache.make_directory(path.parents[1])

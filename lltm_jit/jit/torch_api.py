@@ -14,10 +14,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from . import cache, inline, publish, reload
-from .background import build_all, stand_back
 from .build import BuildInfo
 from .errors import BuildError, ToolchainError
 from .extension import SYCL, Extension, Flagged, FlaggedInline, Flags, Paths, extension
+from .parallel import build_all
 from .spec import BINDINGS
 
 if TYPE_CHECKING:
@@ -181,7 +181,6 @@ def build(
     one = isinstance(name, str)
     asked = [{"name": name, "sources": sources, **arguments}] if isinstance(name, str) else name
     extensions = [extension(**each) for each in asked]
-    stand_back()
     infos = build_all(extensions, force=force, verbose=verbose or None)
     for each, info in zip(extensions, infos, strict=True):
         if each.root:
@@ -345,7 +344,6 @@ def load_listings(
 
 
 def _load(extension: Extension, verbose: bool, standalone: bool = False) -> ModuleType | str:
-    stand_back()
     build = extension.load(verbose or None)
     library = build.info.library
     place = publish.put(library, extension.root) if extension.root else library

@@ -289,7 +289,7 @@ def end_session(leader: int) -> None:
         os.killpg(leader, signal.SIGTERM)  # ninja, which ends its compilers
     began = time.monotonic()
     told: set[int] = set()
-    while (others := _session(leader)) and time.monotonic() < began + 3:
+    while (others := session(leader)) and time.monotonic() < began + 3:
         late = time.monotonic() > began + 1  # compilers that are told remove their temporary files
         for pid in others if late else others - told:
             with suppress(ProcessLookupError, PermissionError):
@@ -298,7 +298,7 @@ def end_session(leader: int) -> None:
         time.sleep(0.02)
 
 
-def _session(leader: int) -> set[int]:
+def session(leader: int) -> set[int]:
     """The processes of a session except its leader; none if the system cannot say."""
     found = set()
     for file in glob.glob("/proc/[0-9]*/stat"):

@@ -170,7 +170,7 @@ def test_a_check_that_breaks_is_reported(capsys, monkeypatch):
             "MAX_JOBS",
             "many",
             "problem",
-            "expected MAX_JOBS to be a positive integer, but got 'many'",
+            "expected MAX_JOBS to be a positive integer or 0, but got 'many'",
         ),
         ("LLTM_JIT_VERBOSE", "x", "problem", "expected LLTM_JIT_VERBOSE to be 1 or 0, but got 'x'"),
         ("LLTM_JIT_VERBOS", "1", "warning", "LLTM_JIT_VERBOS is not a setting"),

@@ -3,7 +3,6 @@
     python load_once.py DIRECTORY [REPEATS]
 
 KILL=before rename / after rename in the environment ends it hard at that moment of publishing;
-FIRST_IS_LATE=SECONDS is how long other ranks leave a build to the first;
 ASK_AFTER=FILE waits for FILE before it asks for the build;
 WAIT=FILE makes FILE when all is loaded and stays until FILE.go is there.
 
@@ -27,7 +26,6 @@ package.__path__ = [str(REPOSITORY / "lltm_jit")]
 sys.modules["lltm_jit"] = package
 
 from lltm_jit import jit  # noqa: E402
-from lltm_jit.jit import lock  # noqa: E402
 
 
 def kill_while_publishing(moment):
@@ -51,8 +49,6 @@ sys.addaudithook(lambda event, _: started.append(event) if event == "subprocess.
 def main(directory, repeats="1"):
     if "KILL" in os.environ:
         kill_while_publishing(os.environ["KILL"])
-    if "FIRST_IS_LATE" in os.environ:
-        lock._FIRST_IS_LATE = float(os.environ["FIRST_IS_LATE"])
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     while "ASK_AFTER" in os.environ and not Path(os.environ["ASK_AFTER"]).exists():
         time.sleep(0.02)

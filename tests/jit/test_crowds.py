@@ -14,6 +14,7 @@ import threading
 import time
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from engine_bench import ALL, HERE, alive, compiler_pid, finish, wait_for
@@ -221,23 +222,32 @@ def test_threads_on_a_broken_source_build_once(bench, tmp_path, monkeypatch):
     assert len(set(messages)) == 1
 
 
-def test_ranks_build_once_and_only_the_first_speaks(bench):
-    bench.write("one/one.cpp", "//! sleep 1\n")
-    others = [bench.start(LOCAL_RANK=str(rank), FIRST_IS_LATE="60") for rank in range(1, 4)]
-    wait_for((bench.builds / "locks").exists)  # the first comes last
-    first = bench.run(LOCAL_RANK="0")
-    results = [finish(process) for process in others]
+def test_ranks_build_once_and_only_the_first_speaks(bench, tmp_path):
+    gate = tmp_path / "gate"
+    bench.write("one/one.cpp", f"//! wait {gate}\n")
+    others = [bench.start(LOCAL_RANK=str(rank)) for rank in range(1, 4)]
+    compiler_pid(gate)
+    first = bench.start(LOCAL_RANK="0")  # comes last
+    assert "waiting for process" in first.stderr.readline()
+    assert first.stderr.readline() == "lltm_jit: [1/3] two.cpp\n"
+    Path(f"{gate}.go").touch()
+    results = [finish(process) for process in (first, *others)]
     assert bench.counts == ALL
-    assert {result["key"] for result in results} == {first["key"]}
-    assert [result["said"] for result in results] == ["", "", ""]
-    assert [result["cached"] for result in results] == [True, True, True]
-    assert "building _C for CPU" in first["said"]
+    assert len({result["key"] for result in results}) == 1
+    assert [result["said"] for result in results[1:]] == ["", "", ""]
+    assert sorted(result["cached"] for result in results) == [False, True, True, True]
 
 
-def test_a_rank_that_is_alone_builds(bench):
-    result = bench.run(LOCAL_RANK="1")
-    assert not result["cached"]
-    assert result["said"] == ""
+def test_a_rank_that_is_alone_builds_at_once(bench, monkeypatch, capsys):
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    clock = SimpleNamespace(
+        time=time.time,
+        monotonic=time.monotonic,
+        sleep=lambda seconds: pytest.fail(f"slept {seconds}"),
+    )
+    monkeypatch.setattr(lock, "time", clock)
+    assert not bench.load().info.cached
+    assert capsys.readouterr().err == ""
 
 
 def test_quiet(bench):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from engine_bench import alive, compiler_pid, wait_for
+from engine_bench import alive, compiler_pid, finish, wait_for
 
 from lltm_jit.jit import BuildError, detect, pch
 
@@ -211,6 +211,40 @@ def test_an_ended_maker_leaves_nothing(own, tmp_path, monkeypatch, signal_number
         wait_for(lambda: not alive(maker))
         pch.prune()
     wait_for(lambda: list(own.builds.glob("pch/*")) == [])
+
+
+def test_of_those_that_nobody_waits_for_one_is_made_at_a_time(own, tmp_path, monkeypatch):
+    gate = tmp_path / "gate"
+    monkeypatch.setenv("FAKE_HEADER", f"wait {gate}")
+    for number in range(3):
+        own.load(cflags=(f"-DX={number}",))
+    compiler_pid(gate)
+    assert own.counts.count("header") == 1
+    Path(f"{gate}.go").touch()
+    made(own)
+    own.load(cflags=("-DX=3",))
+    wait_for(lambda: len(headers(own)) == 2)
+
+
+def test_one_that_is_made_counts_as_a_job(own, tmp_path, monkeypatch):
+    monkeypatch.setenv("FAKE_HEADER", f"wait {tmp_path / 'gate'}")
+    own.load()
+    compiler_pid(tmp_path / "gate")
+    for name in ("one", "two"):
+        own.write(f"{name}/{name}.cpp", f"//! wait {tmp_path / name}\n")
+    process = own.start()
+    wait_for(lambda: (tmp_path / "one").exists() or (tmp_path / "two").exists())
+    time.sleep(0.5)
+    assert not ((tmp_path / "one").exists() and (tmp_path / "two").exists())
+    for name in ("gate", "one", "two"):
+        (tmp_path / f"{name}.go").touch()
+    assert finish(process)["compiled"] == 2
+
+
+def test_one_job_makes_none(own, monkeypatch):
+    monkeypatch.setenv("MAX_JOBS", "1")
+    own.load()
+    assert not (own.builds / "pch").exists()
 
 
 def test_prune_keeps_those_used_last(own):

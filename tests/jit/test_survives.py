@@ -113,9 +113,9 @@ def test_a_process_of_any_name_is_found():
     rename = "open('/proc/self/comm', 'wb').write(b'\\xff) Z 1'); print(flush=True); input()"
     process = subprocess.Popen([sys.executable, "-c", rename], stdin=PIPE, stdout=PIPE)
     process.stdout.readline()
-    assert process.pid in worker._session(os.getsid(0))
+    assert process.pid in worker.session(os.getsid(0))
     process.communicate(b"\n")
-    assert process.pid not in worker._session(os.getsid(0))
+    assert process.pid not in worker.session(os.getsid(0))
 
 
 def test_leftovers_of_another_build_are_removed(bench):

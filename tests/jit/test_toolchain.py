@@ -412,7 +412,7 @@ def test_jobs_as_given(machine, monkeypatch):
     assert jobs.job_count(with_cuda=True) == 40
     monkeypatch.setenv("MAX_JOBS", "many")
     with pytest.raises(
-        jit.ToolchainError, match="MAX_JOBS to be a positive integer, but got 'many'"
+        jit.ToolchainError, match="MAX_JOBS to be a positive integer or 0, but got 'many'"
     ):
         jobs.job_count(with_cuda=True)
 

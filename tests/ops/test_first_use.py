@@ -11,7 +11,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import lltm_jit
 from lltm_jit import native
-from lltm_jit.jit import BuildError, engine
+from lltm_jit.jit import BuildError, detect, engine, lock
+from lltm_jit.jit.fingerprint import Request
 
 ops = torch.ops.lltm_jit
 X = torch.arange(12.0).reshape(3, 4)
@@ -28,12 +29,12 @@ def unloaded(monkeypatch):
         delattr(native, family)
     monkeypatch.setattr(engine, "find", lambda spec, toolchain: None)
     monkeypatch.delenv("LLTM_JIT_BACKGROUND", raising=False)
-    for family in native.AT_IMPORT:
-        native.start(family)
+    native.start(*native.AT_IMPORT)
+    assert native._placeholders.keys() == {*native.AT_IMPORT}
     yield
     for family in native.AT_IMPORT:
         native.load(family)
-    assert not native._pending
+    native._asked.clear()
     assert not native._placeholders
 
 
@@ -112,24 +113,29 @@ def test_a_forked_child(unloaded):
 
 
 def test_a_failed_build_is_raised_at_each_use_until_a_reload(unloaded, monkeypatch):
-    pending = native._pending["basic"]
-    pending.finish()
-    with monkeypatch.context() as broken:
-        broken.setattr(pending, "_error", BuildError("error: no such thing"))
+    """What a child records is raised for who asked before; a reload asks anew."""
+    toolchain = detect()
+    key = Request.of(native.spec("basic", toolchain), toolchain).key
+    with monkeypatch.context() as unbuilt:
+        unbuilt.setattr(engine, "_find", lambda *_: None)
+        unbuilt.setattr(engine, "_loaded_build", lambda *_: None)
+        lock.record_failure(key, "error: no such thing", [])
         for call in (lltm_jit.my_op, ops.my_op):
             with pytest.raises(BuildError, match="error: no such thing"):
                 call(X, Y)
+        lock.forget_failure(key)
     lltm_jit.reload()
     assert torch.equal(lltm_jit.my_op(X, Y), EXPECTED)
 
 
 def test_a_first_call_that_was_interrupted(unloaded, monkeypatch):
-    def interrupt():
+    def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(native._pending["basic"], "result", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        lltm_jit.my_op(X, Y)
+    with monkeypatch.context() as once:
+        once.setattr(engine, "_loaded_build", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            lltm_jit.my_op(X, Y)
     assert torch.equal(lltm_jit.my_op(X, Y), EXPECTED)
 
 

@@ -1,0 +1,124 @@
+"""The child that builds what an import did not find, while the program goes on.
+
+It builds as any other process would, with the environment of this moment, and ends with this
+process. The first use of what it builds waits for the lock of that build. The lock is taken here
+and inherited by the child, so that of several processes that import only one starts a child.
+
+While this process builds something itself, the child's compilers stand still: together they would
+be more than MAX_JOBS.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import torch
+
+from . import lock
+from .errors import ToolchainError
+from .fingerprint import Request
+from .process import interpreter
+from .spec import BuildSpec
+from .toolchain import Toolchain
+
+_MAIN = Path(__file__).with_name("child_main.py")
+_NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)  # it would end programs that do not ignore it
+
+_channel: socket.socket | None = None  # at its end, the child knows that this process is gone
+_wanted: list[tuple[BuildSpec, Toolchain]] = []
+_builds = 0  # that this process makes itself
+_turn = threading.Lock()
+
+
+def start(wanted: Sequence[tuple[BuildSpec, Toolchain]]) -> None:
+    """Have a child build extensions, except those that another process is building.
+
+    If no child can be started, the first use builds them.
+    """
+    with _turn, ExitStack() as held, suppress(OSError, ToolchainError):
+        locks = {}
+        for spec, toolchain in wanted:
+            key = Request.of(spec, toolchain).key
+            descriptor = held.enter_context(lock.try_lock(lock.name_of(key)))
+            if descriptor is not None:
+                locks[key] = descriptor
+                _wanted.append((spec, toolchain))
+        if locks:
+            _start(locks)
+
+
+def _start(locks: dict[str, int]) -> None:
+    """Start the child, which goes on with what an earlier one was to build."""
+    global _channel
+    _leave()
+    _channel, theirs = socket.socketpair()
+    with theirs:
+        starter = subprocess.Popen(
+            [interpreter(), "-I", str(_MAIN)],
+            stdin=theirs,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            pass_fds=[*locks.values()],
+        )
+    path = [entry for entry in sys.path if isinstance(entry, str)]
+    packages = {"torch": os.path.dirname(torch.__file__), "lltm_jit": str(_MAIN.parents[1])}
+    request = pickle.dumps((path, packages)) + pickle.dumps((locks, _wanted))
+    try:
+        _channel.sendall(request + _order(), _NO_SIGNAL)
+        _channel.setblocking(False)
+    finally:
+        starter.wait()
+
+
+def _leave() -> None:
+    """End the child; what it has compiled is kept."""
+    global _channel
+    if _channel is not None:
+        _channel.close()
+        _channel = None
+
+
+@contextmanager
+def stands_back() -> Iterator[None]:
+    """The child's compilers stand still inside the ``with`` block."""
+    _count(1)
+    try:
+        yield
+    finally:
+        _count(-1)
+
+
+def _count(more: int) -> None:
+    global _builds
+    with _turn:
+        _builds += more
+        if _channel is not None:
+            try:
+                _channel.send(_order(), _NO_SIGNAL)
+            except OSError:  # the child has ended
+                _leave()
+
+
+def _order() -> bytes:
+    return b"1" if _builds else b"0"
+
+
+def _forget() -> None:
+    """A forked child keeps nobody's child alive."""
+    global _builds, _turn
+    _builds, _turn = 0, threading.Lock()
+    _leave()
+    _wanted.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,70 @@
+"""What an import of the package starts, with torch itself and the fake compiler."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from engine_bench import HERE, alive, compiler_pid, wait_for
+
+LEAVE = """
+import threading, lltm_jit
+print(threading.active_count())
+"""
+# A cached load is what a program does at every run.
+LOAD = """
+import json, sys, lltm_jit
+for _ in range(2):
+    lltm_jit.load("_C", sys.argv[1])
+print("loaded", flush=True)
+input()
+builds = [lltm_jit.native.load(family) for family in lltm_jit.native.AT_IMPORT]
+print(json.dumps([build.info.cached for build in builds]))
+"""
+
+
+@pytest.fixture
+def gate(bench, tmp_path) -> Path:
+    """The compilers of one source of the package wait here."""
+    gate = tmp_path / "gate"
+    text = bench.write_compiler().read_text()
+    stop = f'    if source.name == "my_op.cpp":\n        obey(source, 1, "wait", {str(gate)!r})\n'
+    begin = "    text, files = preprocess("
+    assert begin in text
+    (bench.directory / "bin" / "c++").write_text(text.replace(begin, stop + begin))
+    return gate
+
+
+def start(bench, program: str, *arguments: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        cwd=HERE.parents[1],
+        env={**os.environ, **bench.environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_an_import_starts_no_thread_and_the_process_may_end(bench, gate):
+    process = start(bench, LEAVE)
+    assert process.communicate(timeout=50) == ("1\n", "")
+    assert process.returncode == 0
+    if gate.exists():  # else it ended even before the compiler began
+        wait_for(lambda: not alive(compiler_pid(gate)), 10)
+
+
+def test_a_load_lets_the_packages_build_go_on(bench, gate):
+    process = start(bench, LOAD, str(bench.sources))
+    compiler = compiler_pid(gate)
+    assert process.stdout.readline() == "loaded\n"
+    assert alive(compiler)
+    Path(f"{gate}.go").touch()
+    out, _ = process.communicate("\n", timeout=100)
+    assert json.loads(out) == [True, True]
+    assert bench.counts.count("compile my_op.cpp") == 1
