@@ -63,7 +63,7 @@ def _start(locks: dict[str, int]) -> None:
     with theirs:
         starter = subprocess.Popen(
             [interpreter(), "-I", str(_MAIN)],
-            stdin=theirs,
+            stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,

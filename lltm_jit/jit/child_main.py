@@ -12,7 +12,7 @@ import sys
 import threading
 import types
 from contextlib import suppress
-from typing import IO
+from typing import IO, Any
 
 
 def main() -> None:
@@ -37,9 +37,9 @@ def main() -> None:
             process.stand_back.set() if order == b"1" else process.stand_back.clear()
         gone.set()
 
-    def build(*extension: object) -> None:
+    def build(spec: Any, toolchain: Any) -> None:
         with suppress(LltmJitError, cancel.Cancelled), cancel.cancelled_by(gone):
-            engine.build(*extension)
+            engine.build(spec, toolchain)
 
     threading.Thread(target=listen, args=(orders,), daemon=True).start()
     for key, descriptor in locks.items():
