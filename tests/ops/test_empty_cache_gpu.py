@@ -1,0 +1,85 @@
+"""First calls on a GPU in new processes that find no kernels in the cache, and compile them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from op_testing import needs_gpu
+
+from lltm_jit import native
+from lltm_jit.jit import cache
+
+IN_A_GRAPH = """
+import sys
+import torch
+import lltm_jit
+
+x = torch.randn(5, 4, 8, device="cuda")
+x[0] @ x[0].t()  # torch cannot initialise its libraries while a graph is captured
+layer = getattr(lltm_jit, sys.argv[1])(8, 32, device="cuda")
+
+def run():
+    output, _ = layer(x)
+    return output, *torch.autograd.grad(output.square().sum(), list(layer.parameters()))
+
+def capture():
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = run()
+    graph.replay()
+    torch.cuda.synchronize()
+    return results
+
+try:
+    capture()
+except lltm_jit.LltmJitError as error:
+    assert "forward and backward, before the capture" in str(error)
+else:
+    raise AssertionError("a kernel was loaded while a graph was captured")
+expected = run()
+assert all(map(torch.equal, capture(), expected))
+"""
+
+OF_A_RANK = """
+import torch
+import torch.distributed as dist
+import lltm_jit
+
+dist.init_process_group("gloo")
+output, _ = lltm_jit.LSTM(8, 32, device="cuda")(torch.randn(5, 4, 8, device="cuda"))
+output.sum().backward()
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch) -> Path:
+    """A cache that has nothing but the library of the family."""
+    built = native.build_info().families["rnn"].directory
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "extensions"))
+    shutil.copytree(built, cache.builds_directory() / built.name)
+    return cache.builds_directory()
+
+
+@needs_gpu
+@pytest.mark.parametrize("kind", ["LLTM", "LSTM", "GRU"])
+def test_a_first_call_inside_a_graph(root, kind):
+    """It says what to do, and that helps."""
+    subprocess.run([sys.executable, "-c", IN_A_GRAPH, kind], check=True, timeout=300)
+
+
+@needs_gpu
+def test_ranks_compile_a_kernel_once(root, tmp_path):
+    program = tmp_path / "rank.py"
+    program.write_text(OF_A_RANK)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    subprocess.run([*command, program], check=True, timeout=300, env=environment)
+    kernels = [path.name for path in root.glob("*/rnn.sequence_*.so")]
+    assert sorted(kernels) == ["rnn.sequence_backward.so", "rnn.sequence_forward.so"]
