@@ -202,13 +202,15 @@ def reasons(old: Record | None, spec: BuildSpec, new: Fingerprint) -> list[str]:
         return ["first use" if "constants" in new else "first build"]
     changes = manifest.changes(old.manifest, spec.base)
     now = manifest.content(old.manifest)
-    for name in changes.files:
+    untold = {name for name in changes.files if name.startswith(manifest.UNTOLD)}
+    for name in changes.files - untold:
         now[name] = manifest.digest(manifest.place(spec.base, name))
         if not now[name]:
             del now[name]
     before = whole(old.fingerprint, old.manifest)
     phrases = differences(before, {**new, "files": now | new["files"]})
     phrases += [f"{name} came or went on its search path" for name in sorted(changes.names)]
+    phrases += [f"{name} may have changed" for name in sorted(untold)]
     return phrases or ["the cached build cannot be used"]
 
 

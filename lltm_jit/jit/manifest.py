@@ -25,6 +25,8 @@ from . import cache
 
 _OUTSIDE = ("/usr/", "/lib/", "/lib64/", "/opt/", "/nix/", "/Library/", "/Applications/")
 
+UNTOLD = "what no compiler reports"  # the start of entries that make a build stale at once
+
 
 class Manifest(TypedDict):
     """The manifest as it is stored in ``ok.json``.

@@ -23,6 +23,10 @@ _LIBRARIES = [
     for kind in (_MULTIARCH, "")
 ]
 
+_SEARCH = re.compile(r"(?:(-L|--?library-path\b=?)|(-l|--?library\b=?))(.*)")
+_PATH = re.compile(r"(?<![^@=])/.*")  # in a word: all of it, or behind `@` or `=`
+_PASSED_ON = r"^-W[lap],|^-X(?:linker|compiler|assembler|preprocessor)$"
+
 # What makes a command that compiles say where it looks for headers, and compile nothing.
 _ASK = {".cuda.o": "-E -Xcompiler -v -x cu", ".o": "-E -v -x c++"}
 
@@ -99,9 +103,9 @@ def libraries(spec: BuildSpec) -> tuple[list[str], list[str]]:
     folders: list[str] = []
     names: list[str] = []
     for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
-        for flag, found in (("-L", folders), ("-l", names)):
-            if word.startswith(flag):
-                found.append(word.removeprefix(flag) or following)
+        if match := _SEARCH.fullmatch(word):
+            found = folders if match[1] else names
+            found.append(match[3] or following)
     folders += os.environ.get("LIBRARY_PATH", "").split(os.pathsep)
     exact = [name[1:] for name in names if name.startswith(":")]
     usual = [f"lib{name}{end}" for name in names if name[:1] != ":" for end in (".so", ".a")]
@@ -109,16 +113,31 @@ def libraries(spec: BuildSpec) -> tuple[list[str], list[str]]:
 
 
 def flag_files(spec: BuildSpec) -> list[str]:
-    """The files that contain flags, which no compiler reports."""
-    words = split_flags((*spec.cflags, *spec.cuda_cflags, *spec.ldflags))
-    files = [word[1:] for word in words if word.startswith("@") and os.path.isabs(word[1:])]
-    return [file for file in files if os.path.isfile(file)]
+    """The files that flags name, such as files of flags or specs, which no compiler reports."""
+    words = _with_files(_parts(split_flags((*spec.cflags, *spec.cuda_cflags, *spec.ldflags))))
+    named = [match[0] for word in words for match in _PATH.finditer(word)]
+    return list(dict.fromkeys(filter(os.path.isfile, named)))
 
 
 def _words(spec: BuildSpec) -> list[str]:
     """The words that the linker gets."""
-    words = [word.removeprefix("-Wl,") for word in split_flags(spec.ldflags) if word != "-Xlinker"]
-    return [part for word in words for part in word.split(",")]
+    return _with_files(_parts(split_flags(spec.ldflags)))
+
+
+def _parts(words: Iterable[str]) -> list[str]:
+    """Words, with those for the tools behind a compiler as these get them."""
+    return [part for word in words for part in re.sub(_PASSED_ON, "", word).split(",") if part]
+
+
+def _with_files(words: list[str], depth: int = 9) -> list[str]:
+    """Words, and after each that names a file of words (``@file``), those in it."""
+    found = []
+    for word in words:
+        found.append(word)
+        if re.match("@/", word) and depth and os.path.isfile(word[1:]):
+            text = Path(word[1:]).read_text("utf-8", "surrogateescape")
+            found += _with_files(_parts(split_flags([text])), depth - 1)
+    return found
 
 
 def split_flags(flags: Iterable[str]) -> list[str]:

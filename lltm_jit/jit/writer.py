@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import time
@@ -12,8 +11,19 @@ from typing import NamedTuple
 
 import torch
 
-from . import cache
-from .manifest import Manifest, below, digest, empty, folders, listed, outside, place, stamp_of
+from . import asks, cache
+from .manifest import (
+    UNTOLD,
+    Manifest,
+    below,
+    digest,
+    empty,
+    folders,
+    listed,
+    outside,
+    place,
+    stamp_of,
+)
 from .spec import BuildSpec
 
 _OF_COMPILER = (
@@ -24,11 +34,6 @@ _READ_BYTES = 64 << 20  # the most that is read at all: for larger files the sta
 _SECOND = 1_000_000_000
 _TICK_NS = 50_000_000  # how far apart two changes are that surely have two times
 _COARSE_TICK_NS = 2 * _SECOND  # the same where a file system counts whole seconds
-
-_HAS_INCLUDE = rb"__has_(?:include(?:_next)?|embed)\s*\(\s*([^)]*)"
-_DEFINED = rb"#\s*define\s+\w+\s+([<\"][^>\"\n]+[>\"])"
-_QUOTED = rb"[<\"][^<>\"]+[>\"]"
-_CONDITION = rb"(?m)^[ \t]*#\s*(?:el)?if\b(.*)"
 
 
 class Writer:
@@ -55,6 +60,7 @@ class Writer:
         self._fixed = folders([path for path in search if path not in self._given])
         self._search = search
         self._labels: dict[str, str] = {}
+        self._more: dict[str, list[str]] = {}  # labels of what a file asks for that is not reported
         self._skipped: set[str] = set()
         self._looked_for: set[str] = set()
         self._defined: set[str] = set()
@@ -68,7 +74,10 @@ class Writer:
 
         Files that only the linker read include nothing.
         """
-        found = [self._labels.get(path) or self._enter(path, linked) for path in paths]
+        found: list[str] = []
+        for path in paths:
+            found.append(self._labels.get(path) or self._enter(path, linked))
+            found += self._more.get(path, ())
         return [label for label in dict.fromkeys(found) if label]
 
     def finish(self, looked_for: Iterable[str] = ()) -> Manifest:
@@ -83,7 +92,7 @@ class Writer:
         if self._asks_by_macro:
             given = [*self._spec.cflags, *self._spec.cuda_cflags]
             given += [value for _, value in self._spec.constants]
-            names |= self._defined | _names_in(re.findall(_QUOTED, os.fsencode(" ".join(given))))
+            names |= self._defined | asks.quoted(" ".join(given))
         present = _present(every, {*names, *_names([*own, *made_of["outside"]], every)})
         # All of it: a build that begins with this one's objects asks no compiler.
         made_of["search"] = [
@@ -114,7 +123,8 @@ class Writer:
                 self.edited.add(label)
             else:
                 given = self._texts.get(Path(path))
-                self._note(_asks(Path(path).read_bytes() if given is None else given.encode()))
+                text = Path(path).read_bytes() if given is None else given.encode()
+                self._note(path, asks.of(text))
         elif below(path, self._versioned):
             self._skipped.add(path)
             label = ""
@@ -124,7 +134,7 @@ class Writer:
         return label
 
     def _enter_file(self, path: str, linked: bool) -> str:
-        near = below(path, self._near)
+        near, given = below(path, self._near), path
         own = near or not below(path, self._outside)
         path = _plain(path) if own else path
         try:
@@ -134,7 +144,8 @@ class Writer:
             return path
         label = self._label(path) if own else path
         if status.st_size <= _OWN_BYTES and not linked:
-            self._note(_asks(Path(path).read_bytes()) if own else _asks_of(path, *stamp_of(path)))
+            text_of = asks.of(Path(path).read_bytes()) if own else None
+            self._note(given, text_of or asks.of_file(path, *stamp_of(path)))
         if own and status.st_size <= _OWN_BYTES:
             self.manifest["own"][label] = digest(path)
             self.manifest["movable"] &= not os.path.isabs(label)
@@ -171,10 +182,16 @@ class Writer:
             return self._spec.label(Path(path))
         return path
 
-    def _note(self, asks: _Asks) -> None:
-        self._defined |= asks.defined
-        self._looked_for |= asks.looked_for
-        self._asks_by_macro |= asks.by_macro
+    def _note(self, path: str, asked: asks.Asks) -> None:
+        self._defined |= asked.defined
+        self._looked_for |= asked.looked_for
+        self._asks_by_macro |= asked.by_macro
+        more = [self._enter_file(file, linked=True) for file in asked.files]
+        for what in asked.unknown:
+            # No file has this stamp, so the build is stale at once, and has a key of its own.
+            more.append(label := f"{UNTOLD} ({what})")
+            self.manifest["outside"][label] = ["", -1, time.time_ns()]
+        self._more[path] = more
 
     def _of_versions(self, search: list[str]) -> set[str]:
         """The names of files that are left out, as far as a folder of the search may hide them."""
@@ -184,35 +201,6 @@ class Writer:
         return {
             name if name.partition("/")[0] in hidden else name.partition("/")[0] for name in every
         }
-
-
-class _Asks(NamedTuple):
-    """What a file passes to ``__has_include``, which no compiler reports."""
-
-    looked_for: frozenset[str]
-    by_macro: bool  # whether some of it is a macro, whose value may be any name that is defined
-    defined: frozenset[str]
-
-
-@functools.lru_cache(maxsize=4096)
-def _asks_of(path: str, *_stamp: int) -> _Asks:
-    """The same for a file whose stamp stands for it: every build reads the same system headers."""
-    return _asks(Path(path).read_bytes())
-
-
-def _asks(text: bytes) -> _Asks:
-    text = text.replace(b"\\\n", b"")
-    defined = _names_in(re.findall(_DEFINED, text))
-    for condition in re.findall(_CONDITION, text):
-        defined |= _names_in(re.findall(_QUOTED, condition))
-    asked = re.findall(_HAS_INCLUDE, text) if b"__has_" in text else []
-    literal = [words for words in asked if words[:1] in (b"<", b'"')]
-    by_macro = len(literal) < len(asked)
-    return _Asks(frozenset(_names_in(literal)), by_macro, frozenset(defined))
-
-
-def _names_in(words: list[bytes]) -> set[str]:
-    return {os.fsdecode(word.strip(b'<>" \t')) for word in words}
 
 
 def _names(paths: Iterable[str], search: list[str]) -> set[str]:
@@ -237,6 +225,9 @@ def _present(search: Iterable[str], names: Iterable[str]) -> dict[str, _Folder]:
         for name in wanted:
             first, _, rest = name.partition("/")
             below.setdefault(first, set()).update([rest] if rest else [])
+        if ".." in below:  # which is not listed, and only there if the folder is
+            waiting.append((_plain(f"{folder}/.."), below.pop("..")))
+            waiting.append((os.path.dirname(folder), {os.path.basename(folder)}))
         entry = found.setdefault(folder, _Folder(_safe_stamp(folder), set(), set()))
         entry.wanted.update(below)
         there = listed(folder, below)

@@ -34,6 +34,11 @@ DEPFILES = (
     "--generate-dependencies-with-compile --dependency-output a.o.d",
     "--generate-nonsystem-dependencies-with-compile --dependency-output a.o.d",
 )
+INCBIN = """
+asm(".pushsection .rodata\\n.hidden data\\n.globl data\\ndata: .incbin \\"FILE\\"\\n.popsection");
+extern "C" __attribute__((visibility("hidden"))) const char data[];
+extern "C" int value() { return data[14] - '0'; }
+"""
 LINKED = 'extern "C" int other();\nextern "C" int value() { return other(); }\n'
 
 
@@ -68,6 +73,11 @@ WAYS = {
     "-imacros": Way(PLAIN, cflags=("-imacros", "{}/far/value.h")),
     "a file of flags": Way(more=(("flags", "-I{}/far"),), cflags=("@{}/flags",)),
     "a flag in a file of flags": Way(PLAIN, edited="flags", cflags=("@{}/flags",)),
+    "a file of flags in a file of flags": Way(
+        PLAIN, edited="flags", cflags=("@{}/more",), more=(("more", "@{}/flags"),)
+    ),
+    "a file of specs": Way(PLAIN, edited="specs", cflags=("-specs={}/specs",)),
+    "what an assembler includes": Way(INCBIN.replace("FILE", "{}/far/value.h")),
     "CPATH": Way(environment=("CPATH", "{}/far")),
     "CPLUS_INCLUDE_PATH": Way(environment=("CPLUS_INCLUDE_PATH", "{}/far")),
     "brackets": Way(SOURCE.replace('"value.h"', "<value.h>"), cflags=("-I{}/far",)),
@@ -90,6 +100,12 @@ WAYS = {
     ),
     "a new header beside the source": Way(
         edited="value.h", cflags=("-I{}/near",), more=(ONE,), appears=True
+    ),
+    "a new header above an earlier directory": Way(
+        SOURCE.replace('"value.h"', "<../value.h>"),
+        cflags=("-I{}/far/sub", "-I{}/near/sub"),
+        more=(ONE, ("far/sub/x.h", ""), ("near/sub/x.h", "")),
+        appears=True,
     ),
     "a new header in a folder of two directories": Way(
         SOURCE.replace("value.h", "lib/value.h"),
@@ -141,8 +157,8 @@ def value_of(path: str) -> int:
 
 def define(path: Path, number: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = f"-DVALUE={number}" if path.name == "flags" else f"#define VALUE {number}\n"
-    path.write_text(text)
+    texts = {"flags": f"-DVALUE={number}", "specs": f"*cc1plus:\n+ -DVALUE={number}\n\n"}
+    path.write_text(texts.get(path.name, f"#define VALUE {number}\n"))
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
@@ -163,7 +179,7 @@ def assert_seen(bench, monkeypatch, way: Way) -> None:
     def placed(texts):
         return [text.replace("{}", root) for text in texts]
 
-    bench.write("source.cpp", way.source)
+    bench.write("source.cpp", way.source.replace("{}", root))
     for name, text in way.more:
         bench.write(name, text.replace("{}", root))
     name, where = way.environment
@@ -243,6 +259,9 @@ LINKS = {
     "-L and -l in one string": ("far/libother.a", ("-L{}/far -lother",)),
     "-l with the file's name": ("far/libother.a", ("-L{}/far", "-l:libother.a")),
     "-Wl": ("far/libother.a", ("-Wl,-L{}/far,-lother",)),
+    "-Wl,--library-path": ("far/libother.a", ("-Wl,--library-path,{}/far", "-lother")),
+    "-Wl,--library-path=": ("far/libother.a", ("-Wl,--library-path={}/far,--library=other",)),
+    "a file of the linker's flags": ("far/libother.a", ("-Wl,@{}/words",)),
     "a linker script": ("far/libreal.a", ("{}/script",)),
     "LIBRARY_PATH": ("far/libother.a", ("-lother",)),
 }
@@ -265,6 +284,7 @@ def assert_linked(real, monkeypatch, file: str, ldflags: tuple[str, ...]) -> Non
         monkeypatch.setenv("LIBRARY_PATH", str(real.sources / "far"))
     real.write("source.cpp", LINKED)
     real.write("script", f"INPUT({real.sources}/far/libreal.a)\n")
+    real.write("words", f"-L{real.sources}/far\n-lother\n")
     flags = [flag.replace("{}", str(real.sources)) for flag in ldflags]
     for number in (1, 2, 1):
         place = real.sources / file
@@ -277,9 +297,49 @@ def assert_linked(real, monkeypatch, file: str, ldflags: tuple[str, ...]) -> Non
         assert value(real, extra_ldflags=flags) == number
 
 
-def test_a_new_library_in_an_earlier_directory(real):
+def test_a_changed_file_of_the_linkers_flags(real):
     real.write("source.cpp", LINKED)
-    flags = [f"-L{real.sources}/near", f"-L{real.sources}/far", "-lother"]
+    for number in (1, 2, 1):
+        archive(real.sources / f"{number}" / "libother.a", compiled(real, number))
+        real.write("words", f"-L{real.sources}/{number} -lother")
+        assert value(real, extra_ldflags=[f"-Wl,@{real.sources}/words"]) == number
+
+
+UNTOLD = {
+    "an assembler's file in a macro": (
+        "#define STRING(x) #x\n#define IN(x) STRING(x)\n" + INCBIN.replace("FILE", '" IN(PLACE) "'),
+        ".incbin",
+    ),
+    "a macro with arguments": (
+        "#define STRING(x) #x\n" + ASKS.replace('("value.h")', "(STRING(value.h))") + PLAIN,
+        "__has_include of a macro with arguments",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "what"), UNTOLD.values(), ids=UNTOLD)
+def test_what_nobody_tells_is_built_again(real, source, what):
+    """A file whose name only the compiler knows, and which it does not report."""
+    real.write("source.cpp", source)
+    flags = [f"-I{real.sources}/far", f"-DPLACE={real.sources}/far/value.h"]
+    for number in (1, 2, 2, 1):
+        define(real.sources / "far" / "value.h", number)
+        assert value(real, extra_cflags=flags) == number
+    again = engine.load(spec_of(real, flags)).info
+    assert not again.cached
+    assert again.reason == f"what no compiler reports ({what}) may have changed"
+
+
+def spec_of(real, flags):
+    source = real.sources / "source.cpp"
+    arguments = {"is_python_module": False, "extra_cflags": flags}
+    return torch_api.extension("value", source, **arguments).spec(jit.detect())
+
+
+@pytest.mark.parametrize("option", ["-L", "-Wl,--library-path=", "-Wl,--library-path,"])
+def test_a_new_library_in_an_earlier_directory(real, option):
+    real.write("source.cpp", LINKED)
+    flags = [f"{option}{real.sources}/near", f"{option}{real.sources}/far", "-lother"]
     for number, place in enumerate(("far", "near"), 1):
         archive(real.sources / place / "libother.a", compiled(real, number))
         assert value(real, extra_ldflags=flags) == number
