@@ -62,7 +62,8 @@ def refuse_non_number(
     Raises:
         TypeError: it is none.
     """
-    if isinstance(value, SupportsIndex if whole else (SupportsIndex, SupportsFloat)):
+    is_number = isinstance(value, SupportsIndex if whole else (SupportsIndex, SupportsFloat))
+    if is_number and not getattr(value, "ndim", 0):  # an array of numpy has both, of any shape
         return
     if value is not None or not optional:
         _refuse(function, name, value, "an int" if whole else "a number", optional)

@@ -8,6 +8,7 @@
 #include "core/host/autograd.h"
 #include "core/host/checks.h"
 #include "core/host/formula.h"
+#include "core/host/result_like.h"
 #include "stylegan/bias_act/bias_act_ops.h"
 
 namespace lltm_jit {
@@ -69,7 +70,6 @@ void check_derivative(const char* function, const Tensor& grad, const BiasActKin
                       const OptionalTensor& b) {
   check_kind(function, kind);
   check_bias(function, "grad", grad, "b", b, kind.dim);
-  TORCH_CHECK(kind.gain != 0, function, "(): expected gain to be another number than 0");
 }
 
 }  // namespace
@@ -94,7 +94,7 @@ void check_second(const BiasActSecondInputs& in) {
   check_derivative(function, in.grad, in.kind, in.b);
   const Argument grad{function, "grad", in.grad};
   check_like({function, "grad_grad", in.grad_grad}, grad, "grad.shape");
-  check_like({function, "saved", in.saved}, grad, "grad.shape");
+  check_like({function, "x", in.x}, grad, "grad.shape");
   TORCH_CHECK(!is_straight(in.kind.activation()), function,
               "(): expected act to have a second derivative, but got ", in.kind.act);
 }
@@ -103,37 +103,35 @@ namespace {
 
 // -------------------------------------------------------------------------------------- autograd --
 
-// Note [Gains that y does not survive]
-// See Note [Derivatives from the result]. Of a gain that is 0 or so small that y = gain f loses values
-// of f to underflow, y tells too little; of a negative slope, y has not the sign of t.
-bool tells_derivative(const BiasActKind& kind, at::ScalarType dtype) {
-  const double least = dtype == at::kHalf ? 0x1p-10 : 0x1p-100;
+// Whether the derivative of a line can be had of y: see Note [What a derivative needs]. The smallest t
+// that is not 0 is the smallest number of its type; half of it would be rounded to 0.
+bool y_has_sign(const BiasActKind& kind) {
+  if (kind.activation() == Act::Linear) return true;
   if (kind.activation() == Act::Lrelu && !(kind.alpha >= 0)) return false;
-  return std::abs(kind.gain) >= least && std::isfinite(kind.gain);
+  return std::abs(kind.gain) > 0.5 && std::isfinite(kind.gain);
 }
 
 std::vector<Tensor> gradients(const BiasActKind& kind, const BackwardPass& pass) {
-  const bool swish = kind.activation() == Act::Swish;
   const auto& saved = pass.saved;
-  auto [grad_x, grad_b] =
-      ops::bias_act_backward(pass.grads[0], saved.empty() ? OptionalTensor() : saved[0],
-                             swish ? as_optional(saved[1]) : std::nullopt, kind.dim, kind.act,
-                             kind.alpha, kind.gain, kind.clamp, {pass.wanted[0], pass.wanted[1]});
+  auto [grad_x, grad_b] = ops::bias_act_backward(
+      pass.grads[0], saved.empty() ? OptionalTensor() : saved[0],
+      saved.size() == 2 ? as_optional(saved[1]) : std::nullopt, kind.dim, kind.act, kind.alpha,
+      kind.gain, kind.clamp, {pass.wanted[0], pass.wanted[1]});
   return {grad_x, grad_b};
 }
 
 Tensor bias_act_autograd(const BiasActInputs& in) {
   const auto& [x, b, kind] = in;
   if (any_forward_grad(x, b)) return bias_act_formula(in);
-  const bool differentiable = any_requires_grad(x, b);
-  if (differentiable && !tells_derivative(kind, x.scalar_type())) return bias_act_formula(in);
+  const bool differentiable = any_requires_grad(x, b), line = is_straight(kind.activation());
+  if (differentiable && line && !y_has_sign(kind)) return bias_act_formula(in);
   const Tensor y =
       below_autograd(ops::bias_act, x, b, kind.dim, kind.act, kind.alpha, kind.gain, kind.clamp);
   if (!differentiable) return y;
   const Derivative derivative{
       "BiasActBackward", [kind = kind](const BackwardPass& pass) { return gradients(kind, pass); }};
   const Tensor& b_or_none = as_tensor(b);
-  if (kind.activation() == Act::Swish) {
+  if (!line) {
     record(derivative, {x, b_or_none}, {y}, /*saved=*/{x, b_or_none});
   } else if (kind.activation() == Act::Linear && !kind.clamp) {
     record(derivative, {x, b_or_none}, {y});
@@ -159,9 +157,9 @@ std::vector<Tensor> second_gradients(const BiasActKind& kind, const BackwardPass
                                kind.alpha, kind.gain, kind.clamp, {true, false});
     return {d_grad, none, none};
   }
-  auto [d_grad, d_saved, d_b] = ops::bias_act_second(total, grad, saved, as_optional(b), kind.dim,
-                                                     kind.act, kind.alpha, kind.gain, kind.clamp);
-  return {d_grad, d_saved, d_b};
+  auto [d_grad, d_x, d_b] = ops::bias_act_second(total, grad, saved, as_optional(b), kind.dim,
+                                                 kind.act, kind.alpha, kind.gain, kind.clamp);
+  return {d_grad, d_x, d_b};
 }
 
 BiasActGradients backward_autograd(const BiasActBackwardInputs& in) {
@@ -220,7 +218,7 @@ Tensor fused_formula(const FusedInputs& in) {
               "(): expected act to be 1 (linear) or 3 (leaky ReLU), but got ", in.act);
   TORCH_CHECK(in.grad >= 0 && in.grad <= 2, function, "(): expected grad to be 0, 1 or 2, but got ",
               in.grad);
-  if (in.grad == 2) return input.new_zeros_symint(input.sym_sizes());
+  if (in.grad == 2) return result_like(input, input.new_zeros_symint(input.sym_sizes()));
   const bool of_refer = in.act == 3 && in.grad == 1;
   if (!of_refer) {
     return ops::bias_act(input, bias, 1, in.act, in.alpha, in.scale, std::nullopt);
@@ -229,13 +227,15 @@ Tensor fused_formula(const FusedInputs& in) {
   TORCH_CHECK(!none, function,
               "(): expected refer to be a tensor for act 3 and grad 1, but got None");
   check_like({function, "refer", *in.refer}, {function, "input", input}, "input.shape");
-  // The derivative of the leaky ReLU takes refer's sign; a scale that changes it comes before.
-  const bool before = bias || !(in.scale > 0);
-  const auto linear = static_cast<int64_t>(Act::Linear);
-  const Tensor t =
-      before ? ops::bias_act(input, bias, 1, linear, 0, in.scale, std::nullopt) : input;
-  return std::get<0>(ops::bias_act_backward(t, in.refer, std::nullopt, 1, in.act, in.alpha,
-                                            before ? 1 : in.scale, std::nullopt, {true, false}));
+  if (!bias && in.scale > 0) {  // else the kernel would miss the bias, or take the sign for another
+    return std::get<0>(ops::bias_act_backward(input, in.refer, std::nullopt, 1, in.act, in.alpha,
+                                              in.scale, std::nullopt, {true, false}));
+  }
+  const NoAutocast guard;
+  const Tensor t = bias ? widened(input) + along(widened(*bias), 1, input) : widened(input);
+  const auto scaled = [&](double slope) { return t.mul(slope * in.scale); };
+  return result_like(input,
+                     scaled(1).where(in.refer->gt(0), scaled(in.alpha)).to(input.scalar_type()));
 }
 
 std::tuple<Tensor, OptionalTensor, OptionalTensor, int64_t, int64_t, double, double> fused_autocast(

@@ -1,14 +1,17 @@
 // bias_act: y = clamp(gain f(x + b)), b along one dimension; the maths of f, its first and its second
 // derivative, and the arguments of the kernels.
 //
-// Note [Derivatives from the result]
-// With u = y / gain, the derivative f' is a function of u for every activation but swish, and so the
-// backward pass keeps y alone; for swish it keeps x and b. The mask M of the clamp is |y| < clamp. The
-// second derivative goes through y, too: the backward pass is a function of (dy, y), whose derivative
-// in y is d_dx dy M df'/du, and that is a gradient of y like any other.
-// u has the sign of t = x + b where gain is not 0 and, for lrelu, alpha is not negative; the host takes
-// a formula of torch's operations for the rest. A positive t whose y is rounded to zero, which takes a
-// 16-bit type and a small gain, has the derivative at 0.
+// Note [What a derivative needs]
+// The derivatives of linear, relu and lrelu are those of a line or two: the backward pass needs the sign
+// of t = x + b, and y has it. For all others it keeps x and b, as those of a y that is rounded to 16 bits
+// would be wrong in size or sign where f is nearly flat. Their derivatives are written in exp(-|t|), in
+// which nothing cancels. y has the sign of t unless it is rounded to 0 or the gain is 0, and lrelu's
+// unless alpha is negative; the host takes a formula of torch's operations then.
+//
+// Note [The clamp's mask]
+// The derivative is 0 where y, rounded to the tensors' type, is not below the clamp. `most` is the
+// largest number of the arithmetic that is rounded to less; so y itself need not be rounded. Like a
+// NaN, a y without a clamp is never greater.
 #pragma once
 
 #include <cstdint>
@@ -26,27 +29,23 @@ constexpr double kSeluScale = 1.0507009873554805, kSeluAlpha = 1.673263242354377
 
 struct BiasAct {
   Act act;
-  double alpha;         // lrelu's slope for t <= 0
-  double gain;          // not 0 in a derivative
-  double inverse_gain;  // 1 / gain
-  double clamp;         // a value of the tensors' type; negative for none
+  double alpha;  // lrelu's slope for t <= 0
+  double gain;
+  double clamp;  // a value of the tensors' type; infinity for none
+  double most;   // see Note [The clamp's mask]; infinity without a clamp
 };
 
 // The same in the type of the arithmetic.
 template <typename T>
 struct BiasActNumbers {
-  T alpha, gain, inverse_gain;
-  T clamp;      // infinity for none
-  T unclamped;  // 1 where there is none, else 0; a bool would keep g++ from making vectors
+  T alpha, gain, clamp, most;
+  T sign;  // of the gain
   LLTM_JIT_HOST_DEVICE explicit BiasActNumbers(const BiasAct& op)
       : alpha(op.alpha),
         gain(op.gain),
-        inverse_gain(op.inverse_gain),
-        clamp(op.clamp >= 0 ? op.clamp : kInfinity),
-        unclamped(op.clamp >= 0 ? 0 : 1) {}
-
- private:
-  static constexpr double kInfinity = __builtin_huge_val();
+        clamp(op.clamp),
+        most(op.most),
+        sign(op.gain < 0 ? -1 : 1) {}
 };
 
 // ----------------------------------------------------------------------------------- activations --
@@ -77,35 +76,66 @@ LLTM_JIT_HOST_DEVICE T activation(T t, T alpha) {
   if constexpr (act == Act::Swish) return t * sigmoid(t);
 }
 
-// f' from u = f(t).
+// f' of a line, from t or from what has its sign.
 template <Act act, typename T>
-LLTM_JIT_HOST_DEVICE T slope(T u, T alpha) {
+LLTM_JIT_HOST_DEVICE T slope(T t, T alpha) {
   using M = Math<T>;
   const T one(1);
   if constexpr (act == Act::Linear) return one;
-  if constexpr (act == Act::Relu) return M::where_positive(u, one, T(0));
-  if constexpr (act == Act::Lrelu) return M::where_positive(u, one, alpha);
-  if constexpr (act == Act::Tanh) return tanh_derivative(u);
-  if constexpr (act == Act::Sigmoid) return sigmoid_derivative(u);
-  if constexpr (act == Act::Elu) return elu_derivative(u);
-  if constexpr (act == Act::Selu) {
-    return M::where_positive(u, T(kSeluScale), u + T(kSeluScale * kSeluAlpha));
-  }
-  if constexpr (act == Act::Softplus) return T(0) - M::expm1(T(0) - u);
+  if constexpr (act == Act::Relu) return M::where_positive(t, one, T(0));
+  if constexpr (act == Act::Lrelu) return M::where_positive(t, one, alpha);
 }
 
-// df'/du, for which f'' = f' df'/du.
+// sigmoid(t) and sigmoid(-t), and their product.
+template <typename T>
+struct Sigmoids {
+  T of, of_minus, product;
+  LLTM_JIT_HOST_DEVICE explicit Sigmoids(T t) {
+    using M = Math<T>;
+    const T e = M::exp(T(0) - M::abs(t)), larger = T(1) / (T(1) + e), smaller = e * larger;
+    of = M::where_positive(t, larger, smaller);
+    of_minus = M::where_positive(t, smaller, larger);
+    product = smaller * larger;
+  }
+};
+template <typename T>
+LLTM_JIT_HOST_DEVICE T tanh_of(T t, const Sigmoids<T>&) {  // those of 2 t
+  return Math<T>::tanh(t);
+}
+
+// f(t), f'(t) and f''(t) of a curve.
+template <typename T>
+struct Curve {
+  T value, first, second;
+};
 template <Act act, typename T>
-LLTM_JIT_HOST_DEVICE T slope_of_slope(T u) {
+LLTM_JIT_HOST_DEVICE Curve<T> curve(T t) {
   using M = Math<T>;
-  if constexpr (act == Act::Tanh) return T(-2) * u;
-  if constexpr (act == Act::Sigmoid) return T(1) - T(2) * u;
-  if constexpr (act == Act::Elu || act == Act::Selu) return M::where_positive(u, T(0), T(1));
-  if constexpr (act == Act::Softplus) return M::exp(T(0) - u);
+  const T zero(0), one(1), two(2);
+  if constexpr (act == Act::Tanh) {
+    const Sigmoids<T> s(two * t);
+    const T first = T(4) * s.product;
+    return {tanh_of(t, s), first, T(-2) * (M::tanh(t) * first)};
+  } else if constexpr (act == Act::Elu || act == Act::Selu) {
+    const T above(act == Act::Elu ? 1 : kSeluScale);
+    const T below =
+        T(act == Act::Elu ? 1 : kSeluScale * kSeluAlpha) * M::exp(M::where_positive(t, zero, t));
+    return {activation<act>(t, zero), M::where_positive(t, above, below),
+            M::where_positive(t, zero, below)};
+  } else {
+    const Sigmoids<T> s(t);
+    if constexpr (act == Act::Sigmoid) {
+      return {s.of, s.product, zero - s.product * M::tanh(T(0.5) * t)};
+    } else if constexpr (act == Act::Softplus) {
+      return {activation<act>(t, zero), s.of, s.product};
+    } else {
+      return {t * s.of, s.of * (one + t * s.of_minus), s.product * (two + t * (s.of_minus - s.of))};
+    }
+  }
 }
 
 // Whether f is made of straight lines: there is no second derivative.
-constexpr bool is_straight(Act act) {
+LLTM_JIT_HOST_DEVICE constexpr bool is_straight(Act act) {
   return act == Act::Linear || act == Act::Relu || act == Act::Lrelu;
 }
 
@@ -142,8 +172,8 @@ LLTM_JIT_HOST_DEVICE void with_act(Act act, const Function& function) {
 // What one element's pass computes; the dtypes, shapes and roles are those of the tensors below.
 enum class Pass : int8_t {
   Forward,   // (x) -> y
-  Backward,  // (dy, y or x) -> dx
-  Second,    // (d_dx, dy, y or x) -> d_dy, and d_y or d_x
+  Backward,  // (dy, y of a line or x of a curve) -> dx
+  Second,    // of a curve: (d_dx, dy, x) -> d_dy, d_x
 };
 template <Pass pass>
 inline constexpr int kInputsOf = static_cast<int>(pass) + 1;
@@ -158,41 +188,33 @@ LLTM_JIT_HOST_DEVICE T limited(T y, T clamp) {
   return M::where_greater(least, upper, least, upper);
 }
 
-// `value` where the clamp lets y through. A NaN is not let through.
+// `value` where the clamp lets y through: see Note [The clamp's mask].
 template <typename T>
 LLTM_JIT_HOST_DEVICE T masked(const BiasActNumbers<T>& numbers, T y, T value) {
   using M = Math<T>;
-  const T let_through = M::where_greater(numbers.clamp, M::abs(y), value, T(0));
-  return M::where_positive(numbers.unclamped, value, let_through);
+  return M::where_greater(M::abs(y), numbers.most, T(0), value);
 }
 
-// `b` is the element's bias, in a derivative that of swish alone.
+// `b` is the element's bias; a derivative of a line needs none.
 template <Pass pass, Act act, typename T>
 LLTM_JIT_HOST_DEVICE void bias_act_step(const BiasActNumbers<T>& numbers,
                                         const T (&in)[kInputsOf<pass>], const T& b,
                                         T (&out)[kOutputsOf<pass>]) {
-  using M = Math<T>;
+  constexpr int kSaved = kInputsOf<pass> - 1;
   if constexpr (pass == Pass::Forward) {
     T y = activation<act>(T(in[0] + b), numbers.alpha);
     out[0] = limited(T(numbers.gain * y), numbers.clamp);
-    return;
-  }
-  constexpr int kSaved = kInputsOf<pass> - 1;
-  T y = in[kSaved], first, second(0);
-  if constexpr (act == Act::Swish) {
-    const T t = y + b, s = sigmoid(t), rest = T(1) - s;
-    y = numbers.gain * (t * s);
-    first = s * (T(1) + t * rest);
-    if constexpr (pass == Pass::Second) {
-      second = numbers.gain * (s * rest * (T(2) + t * (rest - s)));
-    }
+  } else if constexpr (is_straight(act)) {
+    const T y = in[kSaved], first = slope<act>(T(numbers.sign * y), numbers.alpha);
+    out[0] = masked(numbers, y, T(in[0] * (numbers.gain * first)));
   } else {
-    const T u = numbers.inverse_gain * y;
-    first = slope<act>(u, numbers.alpha);
-    if constexpr (pass == Pass::Second) second = slope_of_slope<act>(u);
+    const Curve<T> f = curve<act>(T(in[kSaved] + b));
+    const T y = numbers.gain * f.value;
+    out[0] = masked(numbers, y, T(in[0] * (numbers.gain * f.first)));
+    if constexpr (pass == Pass::Second) {
+      out[1] = masked(numbers, y, T(in[0] * in[1] * (numbers.gain * f.second)));
+    }
   }
-  out[0] = masked(numbers, y, T(in[0] * (numbers.gain * first)));
-  if constexpr (pass == Pass::Second) out[1] = masked(numbers, y, T(in[0] * in[1] * second));
 }
 
 // ------------------------------------------------------------------------------------- arguments --

@@ -10,7 +10,7 @@
 
 #include "core/cuda/float_of.cuh"
 #include "core/cuda/launch.cuh"
-#include "core/math/activations.h"
+#include "stylegan/bias_act/bias_act.h"
 
 namespace lltm_jit {
 
@@ -38,6 +38,10 @@ template <bool is_short>
 __device__ __forceinline__ DeviceFloat<is_short> operator*(DeviceFloat<is_short> a,
                                                            DeviceFloat<is_short> b) {
   return DeviceFloat<is_short>(a.value * b.value);
+}
+
+__device__ __forceinline__ ShortFloat operator/(ShortFloat a, ShortFloat b) {
+  return ShortFloat(a.value * approximate_inverse(b.value));
 }
 
 template <>
@@ -176,6 +180,10 @@ __device__ __forceinline__ DeviceFloat<is_short> positive_part(DeviceFloat<is_sh
 __device__ __forceinline__ ShortFloat sigmoid(ShortFloat x) {
   return ShortFloat(
       approximate_inverse(1 + approximate_power_of_2(-Math<ShortFloat>::kLog2E * x.value)));
+}
+// Without the series for small numbers: enough to compare with a clamp.
+__device__ __forceinline__ ShortFloat tanh_of(ShortFloat, const Sigmoids<ShortFloat>& s) {
+  return s.of - s.of_minus;
 }
 
 }  // namespace lltm_jit

@@ -1,24 +1,34 @@
 // bias_act in operations of torch. 16-bit types are computed in float and rounded once.
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/expm1_ops.h>
 #include <ATen/ops/leaky_relu_ops.h>
 #include <ATen/ops/selu_ops.h>
 #include <ATen/ops/softplus_ops.h>
 
 #include "core/host/formula.h"
+#include "core/host/result_like.h"
 #include "stylegan/bias_act/bias_act_ops.h"
 
 namespace lltm_jit {
 namespace {
 
-Tensor widened(const Tensor& tensor) {
-  const auto dtype = tensor.scalar_type();
-  return dtype == at::kHalf || dtype == at::kBFloat16 ? tensor.to(at::kFloat) : tensor;
-}
-
 // x + b.
 Tensor with_bias(const Tensor& x, const OptionalTensor& b, const BiasActKind& kind) {
   return b ? widened(x) + along(widened(*b), bias_dim(kind, x), x) : widened(x);
+}
+
+Tensor choose(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  return a.where(condition, b);
+}
+
+// sigmoid and tanh of which autograd makes derivatives in which nothing cancels, as 1 - tanh(t)^2 does.
+Tensor sigmoid(const Tensor& t) {
+  const Tensor positive = t.gt(0), e = choose(positive, -t, t).exp();
+  const Tensor larger = e.add(1).reciprocal();
+  return choose(positive, larger, e * larger);
+}
+Tensor tanh(const Tensor& t) {
+  const Tensor e = t.abs().mul(-2).exp(), large = t.sign().mul((1 - e).div(e.add(1)));
+  return choose(t.abs().lt(0.5), t.tanh(), large);
 }
 
 Tensor activation(const Tensor& t, const BiasActKind& kind) {
@@ -30,9 +40,9 @@ Tensor activation(const Tensor& t, const BiasActKind& kind) {
     case Act::Lrelu:
       return at::_ops::leaky_relu::call(t, kind.alpha);
     case Act::Tanh:
-      return t.tanh();
+      return tanh(t);
     case Act::Sigmoid:
-      return t.sigmoid();
+      return sigmoid(t);
     case Act::Elu:
       return elu(t);
     case Act::Selu:
@@ -40,68 +50,62 @@ Tensor activation(const Tensor& t, const BiasActKind& kind) {
     case Act::Softplus:  // beyond 40 it is t in every dtype
       return at::_ops::softplus::call(t, /*beta=*/1, /*threshold=*/40);
     default:
-      return t * t.sigmoid();
-  }
-}
-
-// f' from u = f(t).
-Tensor slope(const Tensor& u, const BiasActKind& kind) {
-  const auto choose = [&](const Tensor& positive, const Tensor& other) {
-    return positive.where(u.gt(0), other);
-  };
-  const auto filled = [&](double value) { return u.new_full({}, value); };
-  switch (kind.activation()) {
-    case Act::Linear:
-      return filled(1);
-    case Act::Relu:
-      return choose(filled(1), filled(0));
-    case Act::Lrelu:
-      return choose(filled(1), filled(kind.alpha));
-    case Act::Tanh:
-      return 1 - u * u;
-    case Act::Sigmoid:
-      return u * (1 - u);
-    case Act::Elu:
-      return choose(filled(1), u.add(1));
-    case Act::Selu:
-      return choose(filled(kSeluScale), u.add(kSeluScale * kSeluAlpha));
-    default:
-      return -at::_ops::expm1::call(-u);
-  }
-}
-
-// df'/du.
-Tensor slope_of_slope(const Tensor& u, const BiasActKind& kind) {
-  switch (kind.activation()) {
-    case Act::Tanh:
-      return -2 * u;
-    case Act::Sigmoid:
-      return 1 - 2 * u;
-    case Act::Softplus:
-      return (-u).exp();
-    default:
-      return u.le(0).to(u.scalar_type());
+      return t * sigmoid(t);
   }
 }
 
 struct Slopes {
-  Tensor y, first, second;  // gain f'; and its derivative in what is saved
+  Tensor y, first, second;  // gain f, gain f'; and, of a curve, gain f''
 };
 
-Slopes slopes(const Tensor& saved, const OptionalTensor& b, const BiasActKind& kind, bool second) {
-  if (kind.activation() == Act::Swish) {
-    const Tensor t = with_bias(saved, b, kind), s = t.sigmoid(), rest = 1 - s;
-    return {kind.gain * (t * s), kind.gain * (s * (t * rest).add(1)),
-            second ? kind.gain * (s * rest * (t * (rest - s)).add(2)) : Tensor()};
+// Of a curve.
+Slopes slopes_of_x(const Tensor& x, const OptionalTensor& b, const BiasActKind& kind) {
+  const Tensor t = with_bias(x, b, kind);
+  const auto result = [&](const Tensor& first, const Tensor& second) {
+    return Slopes{kind.gain * activation(t, kind), kind.gain * first, kind.gain * second};
+  };
+  const auto of_exponential = [&](double above, double below) {
+    const Tensor e = t.clamp_max(0).exp().mul(below), positive = t.gt(0);
+    return result(choose(positive, t.new_full({}, above), e),
+                  choose(positive, t.new_full({}, 0), e));
+  };
+  switch (kind.activation()) {
+    case Act::Tanh: {
+      const Tensor twice = t.mul(2), first = sigmoid(twice).mul(4) * sigmoid(-twice);
+      return result(first, tanh(t).mul(-2) * first);
+    }
+    case Act::Elu:
+      return of_exponential(1, 1);
+    case Act::Selu:
+      return of_exponential(kSeluScale, kSeluScale * kSeluAlpha);
+    default:
+      break;
   }
-  const Tensor y = widened(saved), u = y.div(kind.gain);
-  return {y, kind.gain * slope(u, kind), second ? slope_of_slope(u, kind) : Tensor()};
+  const Tensor s = sigmoid(t), of_minus = sigmoid(-t), product = s * of_minus;
+  switch (kind.activation()) {
+    case Act::Sigmoid:
+      return result(product, -product * tanh(t.mul(0.5)));
+    case Act::Softplus:
+      return result(s, product);
+    default:
+      return result(s * (t * of_minus).add(1), product * (t * (of_minus - s)).add(2));
+  }
+}
+
+Slopes slopes_of_y(const Tensor& saved, const BiasActKind& kind) {
+  const Tensor y = widened(saved);
+  const double below = kind.activation() == Act::Linear  ? 1
+                       : kind.activation() == Act::Lrelu ? kind.alpha
+                                                         : 0;
+  const Tensor positive = kind.gain < 0 ? y.lt(0) : y.gt(0);
+  const auto filled = [&](double value) { return y.new_full({}, kind.gain * value); };
+  return {y, choose(positive, filled(1), filled(below)), {}};
 }
 
 // Zero where the clamp stopped y.
 Tensor masked(const Tensor& value, const Tensor& y, const BiasActKind& kind, at::ScalarType dtype) {
   const Clamp clamp = rounded_clamp(kind, dtype);
-  return clamp ? value.where(y.abs().lt(*clamp), 0) : value;
+  return clamp ? choose(y.to(dtype).abs().ge(*clamp), value.new_full({}, 0), value) : value;
 }
 
 // The sum over all dimensions but b's.
@@ -110,10 +114,15 @@ Tensor sum_of_channels(const Tensor& x, const BiasActKind& kind) {
   for (int64_t d = 0; d < x.dim(); ++d) {
     if (d != bias_dim(kind, x)) others.push_back(d);
   }
-  return others.empty() ? x : x.sum(others);
+  return others.empty() ? x.clone() : x.sum(others);
 }
 
 }  // namespace
+
+Tensor widened(const Tensor& tensor) {
+  const auto dtype = tensor.scalar_type();
+  return dtype == at::kHalf || dtype == at::kBFloat16 ? tensor.to(at::kFloat) : tensor;
+}
 
 Tensor along(const Tensor& b, int64_t dim, const Tensor& x) {
   std::vector<int64_t> shape(x.dim(), 1);
@@ -131,7 +140,7 @@ Tensor bias_act_formula(const BiasActInputs& in) {
     // Not clamp(), whose derivative at the clamp itself is 1.
     y = y.sign().mul(*clamp).where(y.to(dtype).abs().ge(*clamp), y);
   }
-  return y.to(dtype);
+  return result_like(in.x, y.to(dtype));
 }
 
 BiasActGradients backward_formula(const BiasActBackwardInputs& in) {
@@ -140,12 +149,13 @@ BiasActGradients backward_formula(const BiasActBackwardInputs& in) {
   const auto dtype = in.grad.scalar_type();
   Tensor grad_x = widened(in.grad);
   if (in.saved) {
-    const Slopes at = slopes(*in.saved, in.b, in.kind, /*second=*/false);
+    const Slopes at = is_straight(in.kind.activation()) ? slopes_of_y(*in.saved, in.kind)
+                                                        : slopes_of_x(*in.saved, in.b, in.kind);
     grad_x = masked(grad_x * at.first, at.y, in.kind, dtype);
   } else {
     grad_x = in.kind.gain * grad_x;
   }
-  return {in.output_mask[0] ? grad_x.to(dtype) : Tensor(),
+  return {in.output_mask[0] ? result_like(in.grad, grad_x.to(dtype)) : Tensor(),
           in.output_mask[1] ? sum_of_channels(grad_x, in.kind).to(dtype) : Tensor()};
 }
 
@@ -154,11 +164,11 @@ BiasActSecondGradients second_formula(const BiasActSecondInputs& in) {
   const NoAutocast guard;
   const auto dtype = in.grad.scalar_type();
   const Tensor grad_grad = widened(in.grad_grad);
-  const Slopes at = slopes(in.saved, in.b, in.kind, /*second=*/true);
+  const Slopes at = slopes_of_x(in.x, in.b, in.kind);
   const Tensor d_grad = masked(grad_grad * at.first, at.y, in.kind, dtype);
-  const Tensor d_saved = masked(grad_grad * widened(in.grad) * at.second, at.y, in.kind, dtype);
-  return {d_grad.to(dtype), d_saved.to(dtype),
-          in.b ? sum_of_channels(d_saved, in.kind).to(dtype) : Tensor()};
+  const Tensor d_x = masked(grad_grad * widened(in.grad) * at.second, at.y, in.kind, dtype);
+  return {result_like(in.grad_grad, d_grad.to(dtype)), result_like(in.grad_grad, d_x.to(dtype)),
+          in.b ? sum_of_channels(d_x, in.kind).to(dtype) : Tensor()};
 }
 
 }  // namespace lltm_jit

@@ -1,6 +1,11 @@
 // bias_act on CPU, CUDA and meta tensors: allocation, dense copies, and the launch.
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <cmath>
 #include <functional>
 #include <initializer_list>
+#include <limits>
 
 #include "core/host/checks.h"
 #include "core/host/elementwise.h"
@@ -78,9 +83,40 @@ Given run_pass(Pass pass, const BiasAct& op,
   return given;
 }
 
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// The largest number of float that is rounded to less than `clamp`, a positive number of a 16-bit type.
+template <typename Short>
+double most_below(double clamp) {
+  const Short limit(static_cast<float>(clamp));
+  const Short next(static_cast<decltype(Short::x)>(limit.x - 1), Short::from_bits());
+  // Infinity is rounded to as if it were the number after the largest.
+  const double after = std::isinf(clamp) ? 2 * std::ldexp(1.0, std::ilogb(float(next))) : clamp;
+  const auto halfway = static_cast<float>((double(float(next)) + after) / 2);
+  const bool to_limit = limit.x % 2 == 0;  // of two that are equally near, the even one
+  return to_limit ? std::nextafter(halfway, 0.0f) : halfway;
+}
+
+// See Note [The clamp's mask].
+double most_unclamped(double clamp, at::ScalarType dtype) {
+  if (clamp == 0) return -1;
+  switch (dtype) {
+    case at::kHalf:
+      return most_below<c10::Half>(clamp);
+    case at::kBFloat16:
+      return most_below<c10::BFloat16>(clamp);
+    case at::kFloat:
+      return std::nextafter(static_cast<float>(clamp), 0.0f);
+    default:
+      return std::nextafter(clamp, 0.0);
+  }
+}
+
 BiasAct numbers(const BiasActKind& kind, const Tensor& x) {
-  return {kind.activation(), kind.alpha, kind.gain, 1 / kind.gain,
-          rounded_clamp(kind, x.scalar_type()).value_or(-1)};
+  const auto dtype = x.scalar_type();
+  const Clamp clamp = rounded_clamp(kind, dtype);
+  return {kind.activation(), kind.alpha, kind.gain, clamp.value_or(kInfinity),
+          clamp ? most_unclamped(*clamp, dtype) : kInfinity};
 }
 
 }  // namespace
@@ -104,13 +140,12 @@ BiasActSecondGradients second_kernel(const BiasActSecondInputs& in) {
   check_second(in);
   const int64_t dim = in.b ? bias_dim(in.kind, in.grad) : 0;
   const Given given = run_pass(Pass::Second, numbers(in.kind, in.grad),
-                               {in.grad_grad, in.grad, in.saved}, in.b, dim, {});
-  const auto& [d_grad, d_saved] = given.tensors;
-  if (!in.b) return {d_grad, d_saved, Tensor()};
+                               {in.grad_grad, in.grad, in.x}, in.b, dim, {});
+  const auto& [d_grad, d_x] = given.tensors;
+  if (!in.b) return {d_grad, d_x, Tensor()};
   // The sums of a tensor are those of the identity's derivative.
-  const BiasAct identity{Act::Linear, 0, 1, 1, -1};
-  return {d_grad, d_saved,
-          run_pass(Pass::Backward, identity, {d_saved, d_saved}, {}, dim, {false, true}).sums};
+  const BiasAct identity{Act::Linear, 0, 1, kInfinity, kInfinity};
+  return {d_grad, d_x, run_pass(Pass::Backward, identity, {d_x, d_x}, {}, dim, {false, true}).sums};
 }
 
 }  // namespace lltm_jit

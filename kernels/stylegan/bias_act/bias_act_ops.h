@@ -31,8 +31,8 @@ struct BiasActInputs {
   BiasActKind kind;
 };
 
-// See Note [Derivatives from the result]. `saved` is y, but for swish x, and for linear without a clamp
-// nothing is needed. `b` is the bias, for swish alone.
+// See Note [What a derivative needs]. `saved` is y of a line, but nothing for linear without a clamp,
+// and x of a curve, for which `b` is the bias.
 struct BiasActBackwardInputs {
   const Tensor& grad;
   const OptionalTensor &saved, &b;
@@ -41,14 +41,14 @@ struct BiasActBackwardInputs {
 };
 
 struct BiasActSecondInputs {
-  const Tensor &grad_grad, &grad, &saved;
+  const Tensor &grad_grad, &grad, &x;
   const OptionalTensor& b;
   BiasActKind kind;
 };
 
 // The results of the latter two.
 using BiasActGradients = std::tuple<Tensor, Tensor>;                // of x, b
-using BiasActSecondGradients = std::tuple<Tensor, Tensor, Tensor>;  // of grad, saved, b
+using BiasActSecondGradients = std::tuple<Tensor, Tensor, Tensor>;  // of grad, x, b
 
 // The signatures of the schemas, which have the structs' members as arguments.
 using OfBiasAct = Tensor(const Tensor& x, const OptionalTensor& b, int64_t dim, int64_t act,
@@ -58,7 +58,7 @@ using OfBiasActBackward = BiasActGradients(const Tensor& grad, const OptionalTen
                                            double alpha, double gain, Clamp clamp,
                                            std::array<bool, 2> output_mask);
 using OfBiasActSecond = BiasActSecondGradients(const Tensor& grad_grad, const Tensor& grad,
-                                               const Tensor& saved, const OptionalTensor& b,
+                                               const Tensor& x, const OptionalTensor& b,
                                                int64_t dim, int64_t act, double alpha, double gain,
                                                Clamp clamp);
 using OfFusedBiasAct = Tensor(const Tensor& input, const OptionalTensor& bias,
@@ -79,7 +79,7 @@ void check_bias_act(const BiasActInputs& in);
 void check_backward(const BiasActBackwardInputs& in);
 void check_second(const BiasActSecondInputs& in);
 
-// The clamp as a value of the tensors' type: a result that is rounded to it was clamped.
+// The clamp as a value of the tensors' type: a result that is rounded to it or beyond was clamped.
 Clamp rounded_clamp(const BiasActKind& kind, at::ScalarType dtype);
 // The dimension of b, not negative.
 int64_t bias_dim(const BiasActKind& kind, const Tensor& x);
@@ -91,6 +91,7 @@ BiasActSecondGradients second_kernel(const BiasActSecondInputs& in);
 
 // In operations of torch, in bias_act_formula.cpp: for every device, for vmap, for forward-mode
 // differentiation and for further derivatives. Differentiable any number of times.
+Tensor widened(const Tensor& tensor);
 Tensor along(const Tensor& b, int64_t dim, const Tensor& x);
 Tensor bias_act_formula(const BiasActInputs& in);
 BiasActGradients backward_formula(const BiasActBackwardInputs& in);

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
 from torch.compiler import is_dynamo_compiling
 
 _NAMES = ("cuda", "ref")
@@ -71,6 +72,17 @@ def autocasts(tensor: Tensor) -> bool:
 def without_autocast(tensor: Tensor) -> AbstractContextManager:
     """For references, which compute in the dtypes that they choose."""
     return torch.autocast(tensor.device.type, enabled=False) if autocasts(tensor) else nullcontext()
+
+
+def result_like(input: Tensor, result: Tensor) -> Tensor:
+    """A result as the kernel makes it: dense in the memory format of the input, and no view of it.
+
+    By permutations, for vmap refuses other formats.
+    """
+    if result is input:
+        result = result.clone()
+    strided = suggest_memory_format(input) != torch.contiguous_format
+    return result.movedim(1, -1).contiguous().movedim(-1, 1) if strided else result.contiguous()
 
 
 def _check(function: str, impl: str) -> None:

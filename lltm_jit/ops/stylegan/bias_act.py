@@ -18,19 +18,20 @@ from torch import Tensor
 
 from lltm_jit import native
 from lltm_jit.ops._library import define, refuse_non_number, refuse_non_tensor
-from lltm_jit.ops.stylegan._implementation import calls_kernels, takes_reference
+from lltm_jit.ops.stylegan._arguments import check_bias
+from lltm_jit.ops.stylegan._implementation import calls_kernels, result_like, takes_reference
 
 _KIND = "int dim, int act, float alpha, float gain, float? clamp"
 
 define(
     "stylegan",
     f"bias_act(Tensor x, Tensor? b, {_KIND}) -> Tensor",
-    # Gradients of x and b, where output_mask asks for them. saved: y, but for swish x, and b is
-    # given for swish alone; None for linear without a clamp.
+    # Gradients of x and b, where output_mask asks for them. saved: y of linear, relu and lrelu, but
+    # None for linear without a clamp; of all others x, and b is given for them alone.
     f"bias_act_backward(Tensor grad, Tensor? saved, Tensor? b, {_KIND}, bool[2] output_mask)"
     " -> (Tensor grad_x, Tensor grad_b)",
-    # Derivatives of grad_x, with the gradient grad_grad: those of grad, saved and b.
-    f"bias_act_second(Tensor grad_grad, Tensor grad, Tensor saved, Tensor? b, {_KIND})"
+    # Derivatives of grad_x, with the gradient grad_grad: those of grad, x and b.
+    f"bias_act_second(Tensor grad_grad, Tensor grad, Tensor x, Tensor? b, {_KIND})"
     " -> (Tensor, Tensor, Tensor)",
 )
 
@@ -45,6 +46,19 @@ class Activation:
     def_gain: float = 1.0
 
 
+def _sigmoid(t: Tensor, alpha: float = 0.0) -> Tensor:
+    """Sigmoid with an exact derivative where it is flat; torch's own takes ``1 - sigmoid(t)``."""
+    e = torch.exp(torch.where(t > 0, -t, t))  # not of -|t|, which has no derivative at 0
+    larger = 1 / (1 + e)
+    return torch.where(t > 0, larger, e * larger)
+
+
+def _tanh(t: Tensor, alpha: float = 0.0) -> Tensor:
+    """Tanh with an exact derivative where it is flat; torch's own takes ``1 - tanh(t)**2``."""
+    e = torch.exp(-2 * t.abs())
+    return torch.where(t.abs() < 0.5, torch.tanh(t), t.sign() * ((1 - e) / (1 + e)))
+
+
 def _softplus(t: Tensor, alpha: float = 0.0) -> Tensor:
     return F.softplus(t, threshold=40)  # beyond which it is t in every dtype
 
@@ -53,12 +67,12 @@ activation_funcs: dict[str, Activation] = {
     "linear": Activation(lambda t, alpha=0.0: t, 1),
     "relu": Activation(lambda t, alpha=0.0: F.relu(t), 2, def_gain=math.sqrt(2)),
     "lrelu": Activation(lambda t, alpha=0.2: F.leaky_relu(t, alpha), 3, 0.2, math.sqrt(2)),
-    "tanh": Activation(lambda t, alpha=0.0: torch.tanh(t), 4),
-    "sigmoid": Activation(lambda t, alpha=0.0: torch.sigmoid(t), 5),
+    "tanh": Activation(_tanh, 4),
+    "sigmoid": Activation(_sigmoid, 5),
     "elu": Activation(lambda t, alpha=0.0: F.elu(t), 6),
     "selu": Activation(lambda t, alpha=0.0: F.selu(t), 7),
     "softplus": Activation(_softplus, 8),
-    "swish": Activation(lambda t, alpha=0.0: torch.sigmoid(t) * t, 9, def_gain=math.sqrt(2)),
+    "swish": Activation(lambda t, alpha=0.0: _sigmoid(t) * t, 9, def_gain=math.sqrt(2)),
 }
 """The activation functions by name. Only ``lrelu`` uses alpha."""
 
@@ -73,10 +87,10 @@ def bias_act_reference(
     clamp: float | None,
 ) -> Tensor:
     """``bias_act`` in plain PyTorch, 16-bit types in float."""
-    if b is not None and b.shape != (x.shape[dim],):
-        raise RuntimeError(
-            f"bias_act(): expected b to have shape [{x.shape[dim]}], but got {list(b.shape)}"
-        )
+    b = check_bias("bias_act", "x", x, "b", b, dim)
+    refuse_non_number("bias_act", "alpha", alpha)
+    refuse_non_number("bias_act", "gain", gain)
+    refuse_non_number("bias_act", "clamp", clamp, optional=True)
     if clamp is not None and not clamp >= 0:
         raise RuntimeError(
             f"bias_act(): expected clamp to be None or not negative, but got {clamp}"
@@ -90,7 +104,7 @@ def bias_act_reference(
     if clamp is not None:
         # The derivative is 0 at the clamp itself, too, as of numbers of the result's dtype.
         y = torch.where(y.to(x.dtype).abs() >= clamp, y.sign() * clamp, y)
-    return y.clone() if y is x else y.to(x.dtype)
+    return result_like(x, y.to(x.dtype))
 
 
 def bias_act(

@@ -15,8 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lltm_jit import native
-from lltm_jit.ops._library import define, refuse_non_tensor
-from lltm_jit.ops.stylegan._implementation import calls_kernels, takes_reference
+from lltm_jit.ops._library import define, refuse_non_number, refuse_non_tensor
+from lltm_jit.ops.stylegan._arguments import check_bias
+from lltm_jit.ops.stylegan._implementation import calls_kernels, result_like, takes_reference
 
 define(
     "stylegan",
@@ -37,6 +38,8 @@ def fused_bias_act_reference(
     scale: float,
 ) -> Tensor:
     """``fused_bias_act`` in plain PyTorch, 16-bit types in float."""
+    refuse_non_number("fused_bias_act", "alpha", alpha)
+    refuse_non_number("fused_bias_act", "scale", scale)
     if act not in (_LINEAR, _LEAKY_RELU) or grad not in (0, 1, 2):
         raise RuntimeError(
             "fused_bias_act(): expected act to be 1 or 3, and grad to be 0, 1 or 2, "
@@ -44,21 +47,23 @@ def fused_bias_act_reference(
         )
     if refer is not None and refer.numel() == 0:
         refer = None
+    bias = None if bias is None or bias.numel() == 0 else bias
+    bias = check_bias("fused_bias_act", "input", input, "bias", bias, 1)
     if act == _LEAKY_RELU and grad == 1 and (refer is None or refer.shape != input.shape):
         raise RuntimeError(
             f"fused_bias_act(): expected refer to have shape {list(input.shape)}, "
             f"but got {None if refer is None else list(refer.shape)}"
         )
     if grad == 2:
-        return torch.zeros_like(input)
+        return result_like(input, torch.zeros_like(input))
     t = input.to(torch.double if input.dtype == torch.double else torch.float)
-    if bias is not None and bias.numel() > 0:
+    if bias is not None:
         t = t + bias.to(t.dtype).reshape([-1 if d == 1 else 1 for d in range(t.ndim)])
     if act == _LEAKY_RELU and grad == 0:
         t = F.leaky_relu(t, alpha)
     elif refer is not None and act == _LEAKY_RELU:
         t = torch.where(refer > 0, t, alpha * t)
-    return (t * scale).to(input.dtype)
+    return result_like(input, (t * scale).to(input.dtype))
 
 
 def fused_bias_act(
@@ -97,7 +102,8 @@ def fused_bias_act(
         RuntimeError: if a shape, dtype or device does not match, or ``act`` or ``grad`` is none of
             the above.
         ValueError: if ``impl`` is none of the above.
-        TypeError: if ``input``, ``bias`` or ``refer`` is not a tensor.
+        TypeError: if ``input``, ``bias`` or ``refer`` is not a tensor, or an argument is not a
+            number, but should be.
 
     Example:
         >>> fused_bias_act(torch.tensor([[-1.0, 1.0]]), None, None, 3, 0, alpha=0.2, scale=1.0)
@@ -116,6 +122,10 @@ def fused_bias_act(
         refuse_non_tensor("fused_bias_act", "input", input)
         refuse_non_tensor("fused_bias_act", "bias", bias, optional=True)
         refuse_non_tensor("fused_bias_act", "refer", refer, optional=True)
+        refuse_non_number("fused_bias_act", "act", act, whole=True)
+        refuse_non_number("fused_bias_act", "grad", grad, whole=True)
+        refuse_non_number("fused_bias_act", "alpha", alpha)
+        refuse_non_number("fused_bias_act", "scale", scale)
         raise
 
 

@@ -50,6 +50,22 @@ def test_the_reference_computes_in_float_and_rounds_once(dtype):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16])
+@pytest.mark.parametrize("scale", [math.sqrt(2), -math.sqrt(2), 0.0])
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_the_slope_is_applied_before_the_only_rounding(with_bias, scale, dtype, device):
+    """50000 times the root of 2 is no half; a fifth of it is."""
+    x = torch.tensor([[50000.0, -50000.0, 3.14, 0.1]] * 3).to(device, dtype)
+    refer = torch.tensor([-1.0, 0.0, 1.0]).to(device, dtype)[:, None].expand(3, 4)
+    bias = torch.tensor([1.0, -2.0, 1e-3, 0.0]).to(device, dtype) if with_bias else None
+    actual = fused_bias_act(x, bias, refer, 3, 1, 0.2, scale)
+    t = x.double() + (0 if bias is None else bias.double())
+    exact = (torch.where(refer > 0, t, 0.2 * t) * scale).to(dtype)
+    assert torch.equal(actual, exact)
+    assert actual[:2].isfinite().all()
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_gradients(device):
     x = torch.randn(2, 3, 4, dtype=torch.double, device=device, requires_grad=True)
     b = torch.randn(3, dtype=torch.double, device=device, requires_grad=True)
