@@ -112,7 +112,12 @@ SymSignMap sign_map(c10::SymIntArrayRef size, at::IntArrayRef phase) {
   return {size[0], size[1], static_cast<int>(phase[0]), static_cast<int>(phase[1])};
 }
 
+// Note [Phases of symbolic paddings]
+// The phases that fit the tensor cores' tiles follow from the padding by a search. While torch.compile
+// traces a padding that is not known, to search would compile the graph again for each value: the map has
+// the phases 0 then, which the other kernels take for any padding, and those on tensor cores for some.
 std::array<int64_t, 2> sign_phase(const FlrInputs& in) {
+  if (!in.padding[0].maybe_as_int() || !in.padding[2].maybe_as_int()) return {0, 0};
   const auto as_int = [](const c10::SymInt& value) {
     return static_cast<int>(value.guard_int(__FILE__, __LINE__));
   };

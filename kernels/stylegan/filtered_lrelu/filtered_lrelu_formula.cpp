@@ -1,12 +1,11 @@
 // filtered_lrelu in operations of torch: under vmap, in forward-mode differentiation, on devices without
-// kernels, and for filters that no kernel takes. Each filter is a product with a banded matrix, whose
-// entries are taps; one that is not separable is a sum of such products, one for each of its rows.
+// kernels, and for filters that no kernel takes. Its filters are those of upfirdn2d's formula.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange_ops.h>
-#include <ATen/ops/ones_ops.h>
 
 #include "core/host/formula.h"
 #include "stylegan/filtered_lrelu/filtered_lrelu_ops.h"
+#include "stylegan/upfirdn2d/upfirdn2d_ops.h"
 
 namespace lltm_jit {
 namespace {
@@ -19,59 +18,29 @@ Tensor count_to(const c10::SymInt& end, const Tensor& like) {
   return at::_ops::arange::call(end, at::kLong, at::kStrided, like.device(), std::nullopt);
 }
 
-// Which samples an axis of a filter combines: i of `in` meets the tap i * up + pad - o * down of o.
-struct Axis {
-  c10::SymInt in, out, pad;
-  int64_t up, down;
-};
-
-// [out, in]; of `taps` in the order in which they meet samples, those of [begin, end).
-Tensor banded(const Axis& axis, const Tensor& taps, const c10::SymInt& begin,
-              const c10::SymInt& end) {
-  const Tensor tap = count_to(axis.in, taps)
-                         .mul(axis.up)
-                         .add(axis.pad)
-                         .unsqueeze(0)
-                         .sub(count_to(axis.out, taps).mul(axis.down).unsqueeze(1));
-  const Tensor inside = tap.ge(begin).logical_and(tap.lt(end));
-  const Tensor index = tap.clamp(c10::Scalar(0), taps.sym_size(0) - 1).reshape({-1});
-  return taps.index_select(0, index).view_symint({axis.out, axis.in}).mul(inside);
-}
-
-Tensor filtered(const Tensor& x, const OptionalTensor& filter, bool flip, const Axis& vertical,
-                const Axis& horizontal) {
-  const auto on_both = [&](const Tensor& v, const Tensor& h) { return v.matmul(x).matmul(h.t()); };
-  Tensor taps = filter ? filter->to(at::kFloat).to(x.scalar_type())
-                       : at::_ops::ones::call({1}, x.scalar_type(), at::kStrided, x.device(), {});
-  if (taps.dim() == 1) {
-    if (!flip) taps = taps.flip(0);
-    const auto count = taps.sym_size(0);
-    return on_both(banded(vertical, taps, 0, count), banded(horizontal, taps, 0, count));
-  }
-  if (!flip) taps = taps.flip({0, 1});
-  const Tensor ones = taps.new_ones_symint({taps.sym_size(0)});
-  const auto part = [&](int64_t row) {
-    return on_both(banded(vertical, ones, row, row + 1),
-                   banded(horizontal, taps.select(0, row), 0, taps.sym_size(1)));
-  };
-  Tensor sum = part(0);
-  for (int64_t row = 1; row < taps.size(0); ++row) sum = sum.add(part(row));
-  return sum;
+Tensor filtered(const Tensor& x, const OptionalTensor& filter, bool flip, int64_t up, int64_t down,
+                c10::SymIntArrayRef padding, const c10::SymInt& out_h, const c10::SymInt& out_w) {
+  const int64_t ups[] = {up, up}, downs[] = {down, down};
+  return upfirdn2d_in_torch({.x = x,
+                             .f = filter ? filter->to(at::kFloat).to(x.scalar_type()) : Tensor(),
+                             .up = ups,
+                             .down = downs,
+                             .padding = padding,
+                             .flip = flip,
+                             .out = {out_w, out_h}});
 }
 
 template <typename Inputs>
 Tensor upsampled(const Inputs& in, const FlrSizes& sizes, const Tensor& t) {
-  const Axis vertical{t.sym_size(2), sizes.mid_h, in.padding[2], in.up, 1};
-  const Axis horizontal{t.sym_size(3), sizes.mid_w, in.padding[0], in.up, 1};
-  return filtered(t, in.fu, in.flip_filter, vertical, horizontal)
+  return filtered(t, in.fu, in.flip_filter, in.up, 1, in.padding, sizes.mid_h, sizes.mid_w)
       .mul(in.gain * static_cast<double>(in.up * in.up));
 }
 
 template <typename Inputs>
 Tensor downsampled(const Inputs& in, const FlrSizes& sizes, const Tensor& v) {
-  const Axis vertical{sizes.mid_h, sizes.out_h, 0, 1, in.down};
-  const Axis horizontal{sizes.mid_w, sizes.out_w, 0, 1, in.down};
-  return filtered(v, in.fd, in.flip_filter, vertical, horizontal).contiguous();
+  const c10::SymInt none[] = {0, 0, 0, 0};
+  return filtered(v, in.fd, in.flip_filter, 1, in.down, none, sizes.out_h, sizes.out_w)
+      .contiguous();
 }
 
 // --------------------------------------------------------------------------------------- signs --
@@ -170,8 +139,15 @@ std::tuple<Tensor, Tensor> filtered_lrelu_forward_formula(const FlrForwardInputs
 std::tuple<Tensor, Tensor> filtered_lrelu_linear_formula(const FlrLinearInputs& in) {
   const FlrSizes sizes = check_filtered_lrelu_linear(in);
   const NoAutocast guard;
-  const Tensor u = upsampled(in, sizes, in.x.to(arithmetic_type(in.x)));
-  const Tensor y = downsampled(in, sizes, u.mul(factors(in, sizes, u)));
+  const Tensor x = in.x.to(arithmetic_type(in.x));
+  const auto apply = [&] {
+    const Tensor u = upsampled(in, sizes, x);
+    return downsampled(in, sizes, u.mul(factors(in, sizes, u)));
+  };
+  const bool nothing = sizes.out_h == 0 || sizes.out_w == 0;  // which no filter gives
+  const Tensor y =
+      nothing ? x.new_zeros_symint({in.x.sym_size(0), in.x.sym_size(1), sizes.out_h, sizes.out_w})
+              : apply();
   const Tensor sums = in.with_sums ? y.sum({0, 2, 3}) : y.new_empty_symint({0});
   return {y.to(in.x.scalar_type()), sums.to(in.x.scalar_type())};
 }

@@ -3,9 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/SymIntArrayRef.h>
-// These two need the ones above.
-#include <ATen/ops/constant_pad_nd_ops.h>
-#include <ATen/ops/conv2d_ops.h>
 
 #include <array>
 #include <vector>
@@ -14,6 +11,7 @@
 #include "core/host/checks.h"
 #include "core/host/device.h"
 #include "core/host/formula.h"
+#include "core/host/result_like.h"
 #include "stylegan/upfirdn2d/upfirdn2d_ops.h"
 
 namespace lltm_jit {
@@ -140,50 +138,21 @@ Tensor kernel(const Tensor& x_, const OptionalTensor& f_, at::IntArrayRef up, at
 
 // -------------------------------------------------------------------------------------- formula --
 
-// Crops after padding: a side may lose more than the image has.
-Tensor pad(const Tensor& x, c10::SymIntArrayRef padding) {
-  std::vector<SymInt> zeros, crops;
-  bool crop = false;
-  for (const SymInt& p : padding) {
-    const bool negative = p < 0;
-    zeros.push_back(negative ? SymInt(0) : p);
-    crops.push_back(negative ? p : SymInt(0));
-    crop |= negative;
-  }
-  const Tensor padded = at::_ops::constant_pad_nd::call(x, zeros, 0);
-  return crop ? at::_ops::constant_pad_nd::call(padded, crops, 0) : padded;
-}
-
-Tensor convolve(const Tensor& x, const Tensor& weight, at::IntArrayRef stride) {
-  const SymInt strides[] = {stride[1], stride[0]}, zeros[] = {0, 0}, ones[] = {1, 1};
-  return at::_ops::conv2d::call(x, weight, std::nullopt, strides, zeros, ones, 1);
-}
-
 // Float computes the 16-bit types, with one rounding at the end.
-Tensor formula(const Tensor& x, const OptionalTensor& f_, at::IntArrayRef up, at::IntArrayRef down,
+Tensor formula(const Tensor& x, const OptionalTensor& f, at::IntArrayRef up, at::IntArrayRef down,
                c10::SymIntArrayRef padding, bool flip, double gain) {
-  const Call call(x, f_, up, down, padding, flip, gain);
+  const Call call(x, f, up, down, padding, flip, gain);
   check(call);
   const NoAutocast guard;
   const auto dtype = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const SymInt images = x.sym_size(0) * x.sym_size(1), height = call.in(1), width = call.in(0);
-  Tensor y = x.to(dtype).reshape_symint({images, 1, height, 1, width, 1});
-  y = at::_ops::constant_pad_nd::call(y, std::vector<SymInt>{0, up[0] - 1, 0, 0, 0, up[1] - 1}, 0);
-  y = pad(y.reshape_symint({images, 1, height * up[1], width * up[0]}), padding);
-  if (!call.f.defined()) {
-    y = y.slice(2, std::nullopt, std::nullopt, down[1])
-            .slice(3, std::nullopt, std::nullopt, down[0]);
-  } else {
-    Tensor weight = call.f.to(dtype);
-    if (!flip) weight = weight.flip(weight.dim() == 1 ? at::IntArrayRef{0} : at::IntArrayRef{0, 1});
-    if (weight.dim() == 2) {
-      y = convolve(y, weight.unsqueeze(0).unsqueeze(0), down);
-    } else {
-      const Tensor row = weight.unsqueeze(0).unsqueeze(0).unsqueeze(0);
-      y = convolve(convolve(y, row, {down[0], 1}), row.transpose(2, 3), {1, down[1]});
-    }
-  }
-  return y.mul(gain).reshape_symint(call.result_sizes()).to(x.scalar_type());
+  const Tensor y = upfirdn2d_in_torch({.x = x.to(dtype),
+                                       .f = call.f.defined() ? call.f.to(dtype) : call.f,
+                                       .up = up,
+                                       .down = down,
+                                       .padding = padding,
+                                       .flip = flip,
+                                       .out = {call.out(0), call.out(1)}});
+  return result_like(x, y.mul(gain).to(x.scalar_type()));
 }
 
 // ------------------------------------------------------------------------------------- autograd --

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/SymIntArrayRef.h>
 
+#include <array>
 #include <optional>
 
 #include "core/host/operator.h"
@@ -28,5 +29,15 @@ namespace lltm_jit {
 at::Tensor resample2d(const at::Tensor& x, const std::optional<at::Tensor>& f, at::IntArrayRef up,
                       at::IntArrayRef down, at::IntArrayRef padding, bool flip_filter, double gain,
                       bool centered);
+
+// In upfirdn2d_formula.cpp: unchecked, without a gain, in the dtype that x and f have. f may be undefined.
+struct Upfirdn2dInTorch {
+  at::Tensor x, f;
+  at::IntArrayRef up, down;
+  c10::SymIntArrayRef padding;
+  bool flip;
+  std::array<c10::SymInt, 2> out;  // width, height of the result, not 0
+};
+at::Tensor upfirdn2d_in_torch(const Upfirdn2dInTorch& in);
 
 }  // namespace lltm_jit

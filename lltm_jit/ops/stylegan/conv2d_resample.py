@@ -9,12 +9,22 @@ result, and this module picks one.
 
 from __future__ import annotations
 
+from operator import index
+
 import torch.nn.functional as F
 from torch import Tensor
 
 from lltm_jit.ops._library import refuse_non_tensor
+from lltm_jit.ops.stylegan._arguments import (
+    Padding,
+    check_filter,
+    filter_size,
+    is_index,
+    refuse_non_bool,
+    refuse_wrong_sides,
+    sides_of,
+)
 from lltm_jit.ops.stylegan._implementation import autocasts
-from lltm_jit.ops.stylegan._upfirdn2d_reference import Padding, filter_size, sides_of
 from lltm_jit.ops.stylegan.upfirdn2d import upfirdn2d
 
 
@@ -54,16 +64,18 @@ def conv2d_resample(
 
     Raises:
         RuntimeError: if a shape, dtype or device does not match.
-        ValueError: if ``up`` or ``down`` is not a positive int, or ``padding`` is none of the
-            above.
-        TypeError: if ``x``, ``w`` or ``f`` is not a tensor.
+        ValueError: if ``up``, ``down`` or ``groups`` is not a positive int, or ``padding`` is none
+            of the above.
+        TypeError: if ``x``, ``w`` or ``f`` is not a tensor, or a flag is not a bool.
 
     Example:
         >>> x, w, f = torch.randn(1, 3, 8, 8), torch.randn(4, 3, 3, 3), torch.ones(4, 4) / 16
         >>> conv2d_resample(x, w, f, up=2, padding=1).shape
         torch.Size([1, 4, 16, 16])
     """
-    _check(x, w, up, down)
+    up, down, groups = _check(x, w, f, up, down, padding, groups)
+    refuse_non_bool("conv2d_resample", "flip_weight", flip_weight)
+    refuse_non_bool("conv2d_resample", "flip_filter", flip_filter)
     sides = _all_sides(f, up, down, padding)
     height, width = w.shape[2:]
     if up == 1 and down == 1:
@@ -83,14 +95,27 @@ def conv2d_resample(
     return upfirdn2d(x, f, down=down, flip_filter=flip_filter) if down > 1 else x
 
 
-def _check(x: Tensor, w: Tensor, up: int, down: int) -> None:
+def _check(
+    x: Tensor,
+    w: Tensor,
+    f: Tensor | None,
+    up: int,
+    down: int,
+    padding: Padding,
+    groups: int,
+) -> list[int]:
+    """Refuse what fits none of the ways; also where the one that is taken would not look at it."""
     refuse_non_tensor("conv2d_resample", "x", x)
     refuse_non_tensor("conv2d_resample", "w", w)
-    for name, factor in (("up", up), ("down", down)):
-        if not isinstance(factor, int) or factor < 1:
+    numbers = []
+    for name, number in (("up", up), ("down", down), ("groups", groups)):
+        if not is_index(number) or index(number) < 1:
             raise ValueError(
-                f"conv2d_resample(): expected {name} to be a positive int, but got {factor!r}"
+                f"conv2d_resample(): expected {name} to be a positive int, but got {number!r}"
             )
+        numbers.append(index(number))
+    refuse_wrong_sides("conv2d_resample", padding)
+    check_filter("conv2d_resample", "f", f, x)
     shapes = {"x": (x, "[N, C, H, W]"), "w": (w, "[out_channels, C / groups, height, width]")}
     for name, (tensor, shape) in shapes.items():
         if tensor.ndim != 4:
@@ -102,6 +127,7 @@ def _check(x: Tensor, w: Tensor, up: int, down: int) -> None:
         raise RuntimeError(
             f"conv2d_resample(): expected w to have the dtype of x ({x.dtype}), but got {w.dtype}"
         )
+    return numbers
 
 
 def _all_sides(f: Tensor | None, up: int, down: int, padding: Padding) -> tuple[int, ...]:

@@ -20,12 +20,17 @@ from torch import Tensor
 from lltm_jit import native
 from lltm_jit.jit import variants
 from lltm_jit.ops._library import define, refuse_non_number, refuse_non_tensors
-from lltm_jit.ops.stylegan._implementation import autocasts, calls_kernels, takes_reference
-from lltm_jit.ops.stylegan._upfirdn2d_reference import (
+from lltm_jit.ops.stylegan._arguments import (
+    check_bias,
+    check_filter,
+    check_image,
+    filter_size,
+    refuse_non_bool,
     refuse_wrong_sides,
     sides_of,
-    upfirdn2d_reference,
 )
+from lltm_jit.ops.stylegan._implementation import autocasts, calls_kernels, takes_reference
+from lltm_jit.ops.stylegan._upfirdn2d_reference import upfirdn2d_reference
 
 _FILTERS = "Tensor? fu, Tensor? fd"
 _CALL = (
@@ -75,20 +80,56 @@ def filtered_lrelu_reference(
     clamp: float | None,
     flip_filter: bool,
 ) -> Tensor:
-    """``filtered_lrelu`` in plain PyTorch, 16-bit types in float, without checks."""
+    """``filtered_lrelu`` in plain PyTorch, 16-bit types in float."""
     dtype = x.dtype
     x = x.double() if dtype == torch.double else x.float()
     if b is not None:
         x = x + b.to(x.dtype)[:, None, None]
-    if not (clamp is None or clamp >= 0):
-        raise RuntimeError(
-            f"filtered_lrelu(): expected clamp to be None or at least 0, but got {clamp}"
-        )
     x = upfirdn2d_reference(x, fu, up, 1, padding, flip_filter, gain * up**2)
     x = torch.where(x < 0, slope * x, x)
     if clamp is not None:
         x = x.clamp(-clamp, clamp)
-    return upfirdn2d_reference(x, fd, 1, down, 0, flip_filter).to(dtype)
+    return upfirdn2d_reference(x, fd, 1, down, 0, flip_filter).to(dtype).contiguous()
+
+
+def _check(
+    x: Tensor,
+    fu: Tensor | None,
+    fd: Tensor | None,
+    b: Tensor | None,
+    up: int,
+    down: int,
+    padding: Sequence[int],
+    gain: float,
+    slope: float,
+    clamp: float | None,
+) -> None:
+    """Refuse what the kernel refuses, for the reference."""
+    name = "filtered_lrelu"
+    check_image(name, x)
+    check_filter(name, "fu", fu, x)
+    check_filter(name, "fd", fd, x)
+    for factor_name, factor in (("up", up), ("down", down)):
+        refuse_non_number(name, factor_name, factor, whole=True)
+        if not 1 <= factor <= 1024:
+            raise RuntimeError(
+                f"{name}(): expected {factor_name} to be from 1 to 1024, but got {factor}"
+            )
+    refuse_wrong_sides(name, padding)
+    refuse_non_number(name, "gain", gain)
+    refuse_non_number(name, "slope", slope)
+    refuse_non_number(name, "clamp", clamp, optional=True)
+    taps = zip(filter_size(name, fu), filter_size(name, fd), strict=True)
+    for axis, (of_fu, of_fd) in enumerate(taps):
+        padded = x.shape[3 - axis] * up + padding[2 * axis] + padding[2 * axis + 1]
+        if padded < of_fu + of_fd - 1:
+            raise RuntimeError(
+                f"{name}(): expected the {('width', 'height')[axis]} of x, times up and with the "
+                f"padding, to be at least {of_fu + of_fd - 1} for the filters, but got {padded}"
+            )
+    if not (clamp is None or clamp >= 0):
+        raise RuntimeError(f"{name}(): expected clamp to be None or at least 0, but got {clamp}")
+    check_bias(name, "x", x, "b", b, 1)
 
 
 def filtered_lrelu(
@@ -146,7 +187,7 @@ def filtered_lrelu(
     Raises:
         RuntimeError: if a shape, dtype, device or number does not match, or a filter requires a
             gradient; the message gives both values.
-        TypeError: if an argument is not a tensor or a number, but should be.
+        TypeError: if an argument is not a tensor, a number or a bool, but should be.
         ValueError: if ``padding`` is not an int or a list of 2 or 4, or ``impl`` is unknown.
 
     Example:
@@ -162,12 +203,14 @@ def filtered_lrelu(
                 return filtered_lrelu(
                     x, fu, fd, b, up, down, padding, gain, slope, clamp, flip_filter, impl
                 )
+        refuse_non_bool("filtered_lrelu", "flip_filter", flip_filter)
         args = (x, fu, fd, b, up, down, sides, gain, slope, clamp, flip_filter)
         if calls_kernels(impl):
             y = native.stylegan.filtered_lrelu(*args)
             if y is not NotImplemented:
                 return y
         if takes_reference("filtered_lrelu", impl, x):
+            _check(x, fu, fd, b, up, down, sides, gain, slope, clamp)
             return filtered_lrelu_reference(*args)
         return torch.ops.lltm_jit.filtered_lrelu(*args)
     except (AttributeError, RuntimeError, TypeError):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from lltm_jit.ops.stylegan._upfirdn2d_reference import Factor, Padding
+from lltm_jit.ops.stylegan._arguments import Factor, Padding
 from lltm_jit.ops.stylegan.upfirdn2d import Taps, downsample2d, filter2d, setup_filter, upsample2d
 
 

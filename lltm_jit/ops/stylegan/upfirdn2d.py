@@ -21,21 +21,23 @@ from torch import Tensor
 
 from lltm_jit import native
 from lltm_jit.ops._library import define, refuse_non_number, refuse_non_tensor
+from lltm_jit.ops.stylegan._arguments import (
+    Factor,
+    Padding,
+    check_upfirdn2d,
+    filter_size,
+    pair,
+    refuse_non_bool,
+    refuse_wrong_pair,
+    refuse_wrong_sides,
+    sides_of,
+)
 from lltm_jit.ops.stylegan._implementation import (
     calls_kernels,
     takes_reference,
     without_autocast,
 )
-from lltm_jit.ops.stylegan._upfirdn2d_reference import (
-    Factor,
-    Padding,
-    filter_size,
-    pair,
-    refuse_wrong_pair,
-    refuse_wrong_sides,
-    sides_of,
-    upfirdn2d_reference,
-)
+from lltm_jit.ops.stylegan._upfirdn2d_reference import upfirdn2d_reference
 
 if TYPE_CHECKING:  # it need not be installed
     import numpy as np
@@ -91,7 +93,8 @@ def upfirdn2d(
         RuntimeError: if a shape, dtype or device does not match, the filter is larger than the
             padded image, or ``f`` requires a gradient.
         ValueError: if ``up``, ``down``, ``padding`` or ``impl`` is none of the above.
-        TypeError: if ``x`` or ``f`` is not a tensor, or ``gain`` is not a number.
+        TypeError: if ``x`` or ``f`` is not a tensor, ``gain`` is not a number, or ``flip_filter``
+            is not a bool.
 
     Example:
         >>> x = torch.tensor([[[[1.0, 2.0]]]])
@@ -120,12 +123,14 @@ def _resample(
             y = native.stylegan.resample2d(*args)
             if y is not NotImplemented:
                 return y
+        refuse_non_bool(function, "flip_filter", flip_filter)
         pairs = pair(function, "up", up), pair(function, "down", down)
         sides = sides_of(function, padding)
         if centered:
             sides = _centering(sides, *pairs, *filter_size(function, f))
             gain = gain * pairs[0][0] * pairs[0][1]
         if takes_reference("upfirdn2d", impl, x):
+            check_upfirdn2d("upfirdn2d", x, f, *pairs, sides, gain)
             return upfirdn2d_reference(x, f, *pairs, sides, flip_filter, gain)
         # Autocast would cast what is convolved under vmap.
         with without_autocast(x):
@@ -136,6 +141,7 @@ def _resample(
         refuse_wrong_pair(function, "up", up)  # which a call of the kernels has not looked at
         refuse_wrong_pair(function, "down", down)
         refuse_wrong_sides(function, padding)
+        refuse_non_bool(function, "flip_filter", flip_filter)
         refuse_non_number(function, "gain", gain)
         raise
 

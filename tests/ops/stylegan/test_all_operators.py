@@ -1,0 +1,284 @@
+"""What holds for all StyleGAN operators: kernels, formulas and references are of one kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from op_testing import DEVICES, bits, needs_gpu
+from torch import Tensor
+from torch.func import jvp, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lltm_jit.ops.bias_act import activation_funcs, bias_act
+from lltm_jit.ops.conv2d_resample import conv2d_resample
+from lltm_jit.ops.filtered_lrelu import filtered_lrelu
+from lltm_jit.ops.grid_sample import grid_sample
+from lltm_jit.ops.stylegan2 import fused_bias_act
+from lltm_jit.ops.upfirdn2d import setup_filter, upfirdn2d, upsample2d
+
+TAPS = torch.tensor([1.0, 3.0, 2.0])
+
+
+def refer_to(x: Tensor) -> Tensor:
+    """Of x's shape, contiguous."""
+    return torch.arange(x.numel(), device=x.device).view(x.shape).remainder(5).sub(2).to(x.dtype)
+
+
+# Functions of images. Those of the first kind keep their memory format.
+KEEPING: dict[str, Callable[..., Tensor]] = {
+    "bias_act": lambda x, **o: bias_act(x, x.new_ones(x.shape[1]), act="tanh", clamp=0.9, **o),
+    "bias_act, nothing": lambda x, **o: bias_act(x, **o),
+    "fused_bias_act": lambda x, **o: fused_bias_act(x, None, None, 3, 0, 0.2, 1.5, **o),
+    "fused_bias_act, slope": lambda x, **o: fused_bias_act(
+        x, None, refer_to(x), 3, 1, 0.2, 1.5, **o
+    ),
+    "fused_bias_act, slope and bias": lambda x, **o: fused_bias_act(
+        x, x.new_ones(x.shape[1]), refer_to(x), 3, 1, 0.2, -1.5, **o
+    ),
+    "fused_bias_act, 0": lambda x, **o: fused_bias_act(x, None, None, 3, 2, 0.2, 1.5, **o),
+    "upfirdn2d, nothing": lambda x, **o: upfirdn2d(x, None, **o),
+    "upfirdn2d, separable": lambda x, **o: upfirdn2d(
+        x, TAPS.to(x.device), 2, [1, 3], [1, 2, -1, 3], **o
+    ),
+    "upfirdn2d, 2-D": lambda x, **o: upsample2d(x, setup_filter([1, 3, 1], x.device), **o),
+}
+OPERATORS = {
+    **KEEPING,
+    "filtered_lrelu": lambda x, **o: filtered_lrelu(
+        x, TAPS.to(x.device), TAPS.outer(TAPS).to(x.device), up=2, down=2, padding=3, **o
+    ),
+    "filtered_lrelu, nothing": lambda x, **o: filtered_lrelu(x, gain=1, slope=1, **o),
+}
+WAYS = {
+    "reference": lambda function, x: function(x, impl="ref"),
+    "jvp": lambda function, x: jvp(function, (x,), (x.cos(),))[0],
+    "tangent": lambda function, x: jvp(lambda t: function(t), (x.cos(),), (x,))[1],
+    "vmap": lambda function, x: vmap(function)(torch.stack([x, -x]))[0],
+}
+
+
+def images(device: str, channels_last: bool = True) -> Tensor:
+    x = torch.randn(2, 8, 6, 10, device=device)
+    return x.to(memory_format=torch.channels_last) if channels_last else x
+
+
+class Products(TorchDispatchMode):
+    """Notes what torch may compute with fewer bits than its operands have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func._schema.name
+        if any(part in name for part in ("conv", "mm", "matmul", "::dot", "::mv", "einsum")):
+            self.seen.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_formulas_use_no_product_whose_precision_is_a_setting(name, way):
+    with Products() as products:
+        x = images("cpu").requires_grad_(way == "reference")
+        y = WAYS[way](OPERATORS[name], x)
+        if y.requires_grad:
+            y.sum().backward()
+    assert not products.seen
+
+
+@needs_gpu
+@pytest.mark.parametrize("way", ["reference", "jvp", "vmap"])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_formulas_are_exact_where_torch_takes_tf32(name, way, monkeypatch):
+    x = torch.randn(2, 1, 40, 40, device="cuda")
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)
+    exact = OPERATORS[name](x.double(), impl="ref")
+    error = (WAYS[way](OPERATORS[name], x).double() - exact).abs().max()
+    assert error <= 1e-6 * exact.abs().max()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", KEEPING)
+def test_the_memory_format_stays(name, way, channels_last, device):
+    x = images(device, channels_last)
+    assert WAYS[way](KEEPING[name], x).stride() == KEEPING[name](x).stride()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("way", ["kernel", *WAYS])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_results_are_no_views(name, way, device):
+    x = images(device)
+    before = x.clone()
+
+    def changed(x: Tensor, **options: str) -> Tensor:
+        return OPERATORS[name](x, **options).add_(1)
+
+    if way == "kernel":
+        changed(x)
+    else:
+        WAYS[way](changed, x)
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize(
+    "name", [*OPERATORS, *(f"bias_act {act}" for act in activation_funcs), "grid_sample"]
+)
+def test_samples_do_not_see_each_other(name, channels_last, device):
+    """Bit for bit, in results and gradients, whatever another sample of the batch is."""
+    points = 2 * torch.rand(2, 5, 5, 2, device=device) - 1
+
+    def run(x: Tensor) -> list[Tensor]:
+        leaf = x.clone().requires_grad_()
+        if name == "grid_sample":
+            y = grid_sample(leaf, points)
+        elif name in OPERATORS:
+            y = OPERATORS[name](leaf)
+        else:
+            y = bias_act(leaf, act=name.split()[1], clamp=0.8)
+        weight = torch.linspace(-1, 1, y.numel(), device=device).view(y.shape)
+        return [y[1], torch.autograd.grad(y, leaf, weight)[0][1]] if y.requires_grad else [y[1]]
+
+    for dtype in (torch.half, torch.bfloat16, torch.float):
+        if name == "grid_sample" and dtype != torch.float:
+            continue
+        x = images(device, channels_last).to(dtype)
+        expected = bits(run(x))
+        for value in (float("nan"), float("inf"), torch.finfo(dtype).max / 2):
+            x[0] = value
+            assert bits(run(x)) == expected, (dtype, value)
+
+
+# ------------------------------------------------------------------------------------- arguments --
+
+X, F4 = torch.randn(1, 2, 8, 8), torch.ones(4, 4) / 16
+WAITING = F4.clone().requires_grad_()
+
+
+def by_operator(x: Tensor, f: Tensor | None = F4, **options: object) -> Tensor:
+    """Through the dispatcher, as under torch.compile."""
+    return upfirdn2d(x.as_subclass(type("Other", (Tensor,), {})), f, **options)
+
+
+RESAMPLING = {
+    "upfirdn2d": lambda f=F4, **o: upfirdn2d(X, f, **o),
+    "upfirdn2d reference": lambda f=F4, **o: upfirdn2d(X, f, impl="ref", **o),
+    "upfirdn2d operator": lambda f=F4, **o: by_operator(X, f, **o),
+    "upsample2d": lambda f=F4, **o: upsample2d(X, f, **o),
+    "filtered_lrelu": lambda f=F4, **o: filtered_lrelu(X, f, f, **o),
+    "filtered_lrelu reference": lambda f=F4, **o: filtered_lrelu(X, f, f, impl="ref", **o),
+    "conv2d_resample": lambda f=F4, **o: conv2d_resample(X, torch.ones(3, 2, 3, 3), f, **o),
+}
+# Arguments, and whether they are taken; the same by all functions that have them.
+ARGUMENTS = [
+    ({"up": 2}, True),
+    ({"up": np.int64(2)}, True),
+    ({"up": True}, True),
+    ({"up": [2]}, True),
+    ({"up": [2, 1]}, True),
+    ({"up": [1, 2, 3]}, False),
+    ({"up": np.array([2, 2])}, False),
+    ({"up": 0}, False),
+    ({"up": 2.0}, False),
+    ({"up": None}, False),
+    ({"down": np.int64(2)}, True),
+    ({"down": -1}, False),
+    ({"down": [1, 0]}, False),
+    ({"padding": np.int64(4)}, True),
+    ({"padding": [4]}, True),
+    ({"padding": [np.int64(4), 4]}, True),
+    ({"padding": [4, 4, 4]}, False),
+    ({"padding": 4.0}, False),
+    ({"padding": -9}, False),
+    ({"flip_filter": True}, True),
+    ({"flip_filter": 1}, False),
+    ({"flip_filter": np.True_}, False),
+    ({"flip_filter": None}, False),
+    ({"gain": np.float32(2)}, True),
+    ({"gain": torch.tensor(2.0)}, True),
+    ({"gain": 1j}, False),
+    ({"gain": None}, False),
+    ({"f": None}, True),
+    ({"f": F4.half()}, True),
+    ({"f": F4.double()}, True),
+    ({"f": F4.int()}, False),
+    ({"f": F4[:0]}, False),
+    ({"f": F4[None]}, False),
+    ({"f": F4.to("meta")}, False),
+    ({"f": WAITING}, False),
+    ({"f": [1.0]}, False),
+]
+
+
+@pytest.mark.parametrize(("options", "taken"), ARGUMENTS, ids=str)
+def test_one_rule_for_arguments(options, taken):
+    (argument,) = options
+    for name, function in RESAMPLING.items():
+        scalar = name.startswith(("filtered_lrelu", "conv2d")) and argument in ("up", "down")
+        absent = {"conv2d_resample": ["gain"], "upsample2d": ["down"]}.get(name, [])
+        if argument in absent or (scalar and isinstance(options[argument], list)):
+            continue
+        padding = {"padding": 4} if argument != "padding" else {}
+        if taken:
+            function(**padding, **options)
+        else:
+            with pytest.raises((RuntimeError, TypeError, ValueError)) as raised:
+                function(**padding, **options)
+            named = "width|height" if options == {"padding": -9} else rf"\b{argument}|\bf[ud]\b"
+            assert re.search(rf"\(\): expected .*({named})", str(raised.value)), name
+
+
+def test_a_filter_that_waits_for_a_gradient_is_taken_where_there_is_none():
+    with torch.no_grad():
+        for function in RESAMPLING.values():
+            function(f=WAITING, padding=4)
+
+
+BIASED = {
+    "bias_act": lambda x=X, b=None, **o: bias_act(x, b, **o),
+    "bias_act reference": lambda x=X, b=None, **o: bias_act(x, b, impl="ref", **o),
+    "fused_bias_act": lambda x=X, b=None: fused_bias_act(x, b, None, 3, 0, 0.2, 1.0),
+    "fused reference": lambda x=X, b=None: fused_bias_act(x, b, None, 3, 0, 0.2, 1.0, impl="ref"),
+    "filtered_lrelu": lambda x=X, b=None: filtered_lrelu(x, b=b),
+    "filtered_lrelu reference": lambda x=X, b=None: filtered_lrelu(x, b=b, impl="ref"),
+}
+BIASES = [
+    ({"b": torch.ones(2)}, True),
+    ({"b": torch.ones(1)}, False),
+    ({"b": torch.ones(1, 2)}, False),
+    ({"b": torch.ones(2).half()}, False),
+    ({"b": torch.ones(2, device="meta")}, False),
+    ({"b": 1.0}, False),
+    ({"x": X.int()}, False),
+    ({"b": torch.ones(8), "dim": np.int64(-1)}, True),
+    ({"b": torch.ones(8), "dim": -5}, False),
+    ({"b": torch.ones(8), "dim": 2.0}, False),
+    ({"clamp": -1}, False),
+    ({"clamp": float("nan")}, False),
+    ({"clamp": "1"}, False),
+    ({"gain": None}, True),
+    ({"gain": "1"}, False),
+    ({"gain": 1j}, False),
+]
+
+
+@pytest.mark.parametrize(("options", "taken"), BIASES, ids=str)
+def test_one_rule_for_biases(options, taken):
+    for name, function in BIASED.items():
+        if not name.startswith("bias_act") and {"dim", "clamp", "gain"} & options.keys():
+            continue
+        if taken:
+            function(**options)
+        else:
+            with pytest.raises((RuntimeError, TypeError), match=r"\(\): expected "):
+                function(**options)
