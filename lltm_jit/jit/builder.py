@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from . import cache, child, diagnostics, gpus, jobs, knobs, lock, pch, publish, reads, retention
 from .cache import BUILD_FILE, ObjectRecord, Record
@@ -252,7 +252,8 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
     log, library = directory / cache.LOG, directory / spec.product
     reporter.start(len(set(spec.objects) - seeded.objects.keys()) + 1)
     try:
-        with cache.writing(), _written(log) as file:
+        # By lines, for the processes that follow it.
+        with cache.writing(), log.open("w", 1, "utf-8", "backslashreplace") as file:
             file.write(_log_head(plan))
 
             def on_line(line: str) -> None:
@@ -281,11 +282,6 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
             os.replace(directory / WHOLE, directory / BUILD_FILE)
     if status != 0 or not library.exists():
         _fail(plan, log, status)
-
-
-def _written(log: Path) -> IO[str]:
-    # Line by line, for those who follow it.
-    return log.open("w", buffering=1, encoding="utf-8", errors="backslashreplace")
 
 
 def _log_head(plan: _Plan) -> str:

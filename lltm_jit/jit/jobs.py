@@ -190,6 +190,12 @@ def compilers(ninja: Path, jobs: int) -> Iterator[dict[str, str]]:
         _leave(server)
 
 
+def is_shared() -> bool:
+    """Whether several builds of this process are under way."""
+    with _lock:
+        return _server is not None and _server.users > 1
+
+
 def _enter(jobs: int) -> _Jobserver:
     global _server
     with _lock:

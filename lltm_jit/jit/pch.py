@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -230,8 +230,8 @@ def make(header: Header, reporter: Reporter, nice: int = 19) -> bool:
     """
     if _record(header.directory) is not None:  # of a compiler that failed, or it shadows
         return False
-    if nice and knobs.count("MAX_JOBS") == 1:
-        reporter.detail("no precompiled header: MAX_JOBS=1 leaves no job to make it")
+    if nice and knobs.text("MAX_JOBS") and (knobs.count("MAX_JOBS") == 1 or jobs.is_shared()):
+        reporter.detail("no precompiled header: MAX_JOBS leaves no job to make it")
         return False
     place = _place()
     try:
@@ -239,7 +239,7 @@ def make(header: Header, reporter: Reporter, nice: int = 19) -> bool:
         if shutil.disk_usage(place).free < _DISK or jobs.available_memory() < _MEMORY:
             reporter.detail("no precompiled header: too little free space or memory for it")
             return False
-        with _locked(header.key) as mine, lock.try_lock(_TURN) as turn:
+        with lock.try_lock(f"pch-{header.key}") as mine, lock.try_lock(_TURN) as turn:
             if mine is None:
                 return True
             if nice and turn is None:
@@ -263,14 +263,10 @@ def make(header: Header, reporter: Reporter, nice: int = 19) -> bool:
     return True
 
 
-def _locked(key: str) -> AbstractContextManager[int | None]:
-    return lock.try_lock(f"pch-{key}")
-
-
 def wait(header: Header) -> Path | None:
     """The result of :func:`find`, once nobody makes the header any more."""
     while True:
-        with _locked(header.key) as mine:
+        with lock.try_lock(f"pch-{header.key}") as mine:
             if mine is not None:
                 return find(header)
         cancel.check()
@@ -301,7 +297,7 @@ def prune(keep: int = _KEPT) -> list[str]:
     for path in gone:
         publish.remove_whole(path)
     for left in _place().glob("tmp-*"):
-        with _locked(left.name.split("-")[1]) as mine:
+        with lock.try_lock(f"pch-{left.name.split('-')[1]}") as mine:
             if mine is not None:
                 shutil.rmtree(left, ignore_errors=True)
     return [path.name for path in gone]

@@ -7,6 +7,7 @@ can be imported. Lines in a source tell it how to behave:
     //! error TEXT        fail with TEXT, as a compiler would
     //! signal NUMBER     be killed by this signal
     //! wait FILE         write the process id to FILE, wait until FILE.go is there
+    //! after FILE        wait until FILE is there
     //! stubborn          do not end when told to
 """
 
@@ -118,6 +119,9 @@ def obey(source, number, order, value=""):
         os.kill(os.getpid(), getattr(signal, value))
     elif order == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    elif order == "after":
+        while not Path(value).exists():
+            time.sleep(0.02)
     elif order == "wait":
         Path(value).write_text(str(os.getpid()))
         until = time.monotonic() + 60

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from engine_bench import alive, compiler_pid, finish, wait_for
 
-from lltm_jit.jit import BuildError, detect, pch
+from lltm_jit.jit import BuildError, BuildSpec, detect, load, pch
 
 INCLUDE = "#include <torch/extension.h>\n"
 FIRST = "// what it is\n/* and * why */ #pragma once\n" + INCLUDE
@@ -239,6 +240,21 @@ def test_one_that_is_made_counts_as_a_job(own, tmp_path, monkeypatch):
     for name in ("gate", "one", "two"):
         (tmp_path / f"{name}.go").touch()
     assert finish(process)["compiled"] == 2
+
+
+def test_none_is_made_while_another_build_uses_the_jobs(own, tmp_path):
+    gate = tmp_path / "gate"
+    own.write("one/one.cpp", f"//! wait {gate}\n")
+    other = threading.Thread(target=own.load)
+    other.start()
+    compiler_pid(gate)
+    (tmp_path / "second").mkdir()
+    (tmp_path / "second" / "second.cpp").write_text(FIRST)
+    load(BuildSpec.from_directory("_C", tmp_path / "second", detect()))
+    Path(f"{gate}.go").touch()
+    other.join()
+    assert "header" not in own.counts
+    assert not (own.builds / "pch").exists()
 
 
 def test_one_job_makes_none(own, monkeypatch):
