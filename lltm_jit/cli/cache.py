@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="builds to keep for each extension and set of flags (default: LLTM_JIT_KEEP, or 5)",
     )
-    actions.add_parser("clear", help="remove every build that is not in use")
+    actions.add_parser("clear", help="remove every build; programs that run keep theirs")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -132,7 +132,7 @@ def _report(kept: dict[str, str]) -> int:
     print(f"{many(len(removed), 'build') if removed else 'no build'} removed")
     for why_kept, count in Counter(filter(None, kept.values())).items():
         print(f"{count} kept: {why_kept}")
-    return 0 if set(kept.values()) <= {"", "in use"} else 1
+    return 0 if set(kept.values()) <= {""} else 1
 
 
 def _in_a_column(reason: str) -> str:

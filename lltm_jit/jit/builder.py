@@ -105,7 +105,6 @@ def _build_in(directory: Path, plan: _Plan, reporter: Reporter, seeds: list[Reco
                     publish.keep_objects(directory, kept)
             raise
     publish.publish(directory, record)
-    retention.hold(record.key)  # before anybody prunes: by the clock, it need not be the newest
     return record
 
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 SCHEMA = 8
 RECORD = "ok.json"
 LOG = "build.log"
-USERS = "users"  # see retention.py
 _CHECK = "check"
 BUILD_FILE = "build.ninja"
 _SPACE = (
@@ -183,9 +182,6 @@ def make_builds_directory() -> Path:
         make_directory(directory)
         make_directory(directory / "locks", 0o700)  # who can read a lock file can hold it for ever
         make_directory(directory / "failed")
-        if not (directory / USERS).exists():
-            (directory / USERS).touch(0o644)
-            (directory / USERS).chmod(0o664 if knobs.flag("LLTM_JIT_TRUST_ROOT") else 0o644)
     check_private()
     return directory
 

@@ -240,16 +240,12 @@ def _obtain(
 def _find(request: Request, say: Callable[[str], None]) -> Record | None:
     """The record of a valid and current build, now marked as used; a damaged one is reported."""
     for directory in retention.candidates(request.key):
-        if not retention.hold(directory.name):
-            continue
         try:
             record = cache.read_record(directory)
             if record and request.is_of(record.fingerprint, record.manifest, record.places):
+                retention.mark_used(directory)  # first, so that nobody prunes it meanwhile
                 loading.check_library(record)
-                retention.mark_used(directory)
                 return record
         except DamagedBuild as damage:
             say(f"the cached build {directory.name} is damaged: {damage}")
-        if directory.name not in _loaded:
-            retention.release(directory.name)
     return None

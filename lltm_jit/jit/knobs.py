@@ -64,7 +64,12 @@ KNOBS = {
             "1",
             "0: neither make nor use a precompiled header of torch/extension.h",
         ),
-        Knob("LLTM_JIT_KEEP", "count", "5", "builds kept for each extension and set of flags"),
+        Knob(
+            "LLTM_JIT_KEEP",
+            "count",
+            "5",
+            "builds kept for each extension and set of flags, beside those used within a day",
+        ),
         Knob(
             "LLTM_JIT_TRUST_ROOT", "flag", "0", "1: load from directories that others may write to"
         ),

@@ -6,6 +6,7 @@ written last. The caller holds the key's lock.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import sys
@@ -20,6 +21,8 @@ from . import cache, knobs, lock
 from .cache import BUILD_FILE, Record
 from .progress import Reporter
 from .spec import CONSTANTS, BuildSpec
+
+INLINE = "inline"  # the folder of sources that were given as strings, one for each name
 
 
 def new_directory(key: str) -> Path:
@@ -41,7 +44,7 @@ def texts_written(spec: BuildSpec, reporter: Reporter) -> Iterator[None]:
     if not spec.texts:
         yield
         return
-    with lock.file_lock(f"inline-{spec.name}", reporter):
+    with lock.file_lock(lock_of_inline(spec.name), reporter):
         for path, text in spec.texts:
             with cache.writing():
                 cache.make_directory(path.parents[1])
@@ -52,6 +55,11 @@ def texts_written(spec: BuildSpec, reporter: Reporter) -> Iterator[None]:
                     path.write_bytes(text.encode())
                     set_mode(path)
         yield
+
+
+def lock_of_inline(name: str) -> str:
+    """The lock of the sources that were given as strings; two names that share one only wait."""
+    return f"inline-{hashlib.sha256(name.encode()).hexdigest()[:2]}"
 
 
 def write_constants(directory: Path, spec: BuildSpec) -> None:

@@ -311,7 +311,7 @@ def load_listings(
 ) -> ModuleType | str:
     """``load_inline`` for strings that have names, by which errors call them."""
     with cache.at_root(build_directory):
-        directory = cache.builds_directory() / "inline" / name
+        directory = cache.builds_directory() / publish.INLINE / name
     if build_directory:  # where torch puts the sources, so that they find what lies there
         beside = f"-iquote{Path(build_directory).absolute()}"
         for kind, flags in (("cflags", [beside]), ("cuda_cflags", ["-Xcompiler", beside])):

@@ -7,14 +7,13 @@ import json
 import os
 import shutil
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from engine_bench import ALL, finish, wait_for
+from engine_bench import ALL, finish
 
 from lltm_jit import jit
-from lltm_jit.jit import private, retention, torch_api
+from lltm_jit.jit import cache, private, torch_api
 
 
 def truncate(path: Path) -> None:
@@ -134,7 +133,7 @@ def test_builds_that_no_version_can_use_are_removed(bench):
         bench.write("two/two.cpp", text)
         keys.append(bench.run()["key"])
     left = {path.name for path in bench.builds.iterdir()}
-    assert left == {*keys[2:], "locks", "failed", "users", "toolchain.json"}
+    assert left == {*keys[2:], "locks", "failed", "toolchain.json"}
 
 
 def test_odd_root(bench, tmp_path, monkeypatch):
@@ -157,7 +156,6 @@ def test_root_that_cannot_be_made(bench, tmp_path):
 
 
 def test_full_disk_leaves_nothing_half_written(bench, monkeypatch):
-    from lltm_jit.jit import cache
 
     def no_space(path, value):
         raise OSError(28, "No space left on device", str(path))
@@ -281,71 +279,9 @@ def test_files_of_a_build_are_its_owners_whatever_the_umask(bench):
     assert (bench.builds / "locks").stat().st_mode & 0o077 == 0
 
 
-def test_old_builds_are_pruned_but_none_in_use(bench, monkeypatch):
-    monkeypatch.setenv("LLTM_JIT_KEEP", "2")
-    gate = bench.directory / "loaded"
-    user = bench.start(WAIT=str(gate))
-    wait_for(lambda: gate.exists())
-    used = [path.parent.name for path in bench.builds.glob("*/ok.json")]
-    assert len(used) == 1
-    keys = []
-    for text in "abcd":
-        bench.write("two/two.cpp", text)
-        keys.append(bench.run()["key"])
-    left = {path.parent.name for path in bench.builds.glob("*/ok.json")}
-    assert left == {*used, *keys[-2:]}
-    Path(f"{gate}.go").touch()
-    finish(user)
-    bench.write("two/two.cpp", "e")
-    keys.append(bench.run()["key"])
-    assert {path.parent.name for path in bench.builds.glob("*/ok.json")} == set(keys[-2:])
-
-
-def test_a_build_that_is_not_the_newest_by_the_clock_is_not_pruned_before_it_is_loaded(bench):
-    record = bench.builds / bench.run()["key"] / "ok.json"
-    os.utime(record, (time.time() + 3600,) * 2)
-    bench.write("two/two.cpp", "deux\n")
-    assert bench.run(LLTM_JIT_KEEP="1")["text"].endswith("deux")
-    assert bench.run()["cached"]
-
-
-def test_a_build_made_anew_is_in_use_as_the_one_before_was(bench):
-    key = bench.load().info.key
-    jit.engine.build(bench.spec(), jit.detect(), force=True)
-    assert retention.remove(key) == "in use"
-
-
-def test_the_builds_stay_that_were_used_last(bench):
-    keys = []
-    for text in "abc":
-        bench.write("two/two.cpp", text)
-        keys.append(bench.run()["key"])
-    for age, key in enumerate(reversed(keys), 1):
-        os.utime(bench.builds / key / "ok.json", (time.time() - 60 * age,) * 2)
-    bench.write("two/two.cpp", "a")
-    assert bench.run()["cached"]  # the oldest is the one in daily use
-    assert set(retention.prune(2)) == {keys[1]}
-
-
-def test_a_build_that_nobody_uses_goes_whatever_its_flags(bench):
-    key = bench.run()["key"]
-    os.utime(bench.builds / key / "ok.json", (time.time() - 100 * 24 * 3600,) * 2)
-    assert retention.prune() == {key: ""}
-    assert not (bench.builds / key).exists()
-
-
-def test_many_builds_in_use_need_one_descriptor(bench):
-    bench.load()
-    before = len(os.listdir("/proc/self/fd"))
-    for text in "abcd":
-        bench.write("two/two.cpp", text)
-        bench.load()
-    assert len(os.listdir("/proc/self/fd")) == before
-
-
 def test_who_can_read_a_build_keeps_nobody_from_loading_it(bench):
     key = bench.run()["key"]
-    files = [bench.builds / key / "ok.json", bench.builds / key / "_C.so", bench.builds / "users"]
+    files = [bench.builds / key / "ok.json", bench.builds / key / "_C.so"]
     descriptors = [os.open(file, os.O_RDONLY) for file in files]
     for descriptor in descriptors:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -357,14 +293,3 @@ def test_who_can_read_a_build_keeps_nobody_from_loading_it(bench):
         for descriptor in descriptors:
             os.close(descriptor)
     assert finish(process)["cached"]
-
-
-def test_pruning_where_nothing_is(bench):
-    assert retention.prune(1) == {}
-
-
-def test_a_wrong_number_of_builds_to_keep_is_told_before_the_work(bench):
-    result = bench.run(LLTM_JIT_KEEP="x")
-    assert result["error"] == "ToolchainError"
-    assert "LLTM_JIT_KEEP" in result["message"]
-    assert bench.counts == []
