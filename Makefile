@@ -13,8 +13,11 @@ ARGS ?=
 # Test files at a time. More would only wait for each other's compilers.
 WORKERS ?= 2
 # The versions of torch that `make matrix` tries, and on what: real builds, operators, reload, compile.
+# Then those of Python that are here, with the newest torch.
 VERSIONS ?= 2.9.1 2.10.0 2.11.0 2.12.0 2.13.0
-SUBSET ?= tests/jit/test_real.py tests/ops/basic tests/ops/test_reload.py tests/ops/rnn/test_lltm.py \
+PYTHONS ?= python3.10 python3.11 python3.12 python3.13
+SUBSET ?= tests/jit/test_real.py tests/jit/test_compilers.py tests/jit/test_ways_of_load.py \
+  tests/ops/basic tests/ops/test_reload.py tests/ops/rnn/test_lltm.py \
   tests/ops/rnn/test_lltm_compile.py tests/ops/stylegan/test_fused_bias_act.py
 
 # Threads that wait spin for some microseconds, and then sleep. The OpenMP runtime's default, to spin on,
@@ -39,6 +42,14 @@ matrix:
 	@for version in $(VERSIONS); do \
 	  echo "torch $$version"; \
 	  $(MAKE) --no-print-directory test VENV=.matrix/$$version TORCH=torch==$$version ARGS="-q $(SUBSET)" || exit; \
+	done
+	@for python in $(PYTHONS); do \
+	  command -v $$python >/dev/null || { echo "without $$python, which is not here"; continue; }; \
+	  echo "$$python"; \
+	  $(MAKE) --no-print-directory test VENV=.matrix/$$python PYTHON=$$python ARGS="-q $(SUBSET)" || exit; \
+	done
+	@for tool in clang++ ccache; do \
+	  command -v $$tool >/dev/null || echo "without $$tool: Debian's packages clang and ccache bring both"; \
 	done
 
 lint: $(VENV)/.dev

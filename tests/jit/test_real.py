@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from engine_bench import wait_for
 
 from lltm_jit import jit
-from lltm_jit.jit import reload, torch_api
+from lltm_jit.jit import cache, jobs, pch, reload, torch_api
 from lltm_jit.jit.ipython import functions_of
 
 STATICS = """
@@ -128,6 +130,50 @@ def test_ops_are_swapped_in_place_and_an_old_graph_runs_its_own_backward(root):
     reload.reload_module(first)
     assert scale(x).tolist() == [2, 2, 2]
     first.release_ops()
+
+
+KERNEL = """
+import sys, types
+package = sys.modules["lltm_jit"] = types.ModuleType("lltm_jit")  # without its own kernels
+package.__path__ = [sys.argv[1]]
+from IPython.core.interactiveshell import InteractiveShell
+from lltm_jit.jit import ipython
+shell = InteractiveShell.instance()
+ipython.register(shell, lambda: None)
+shell.run_cell_magic("cpp", "cell -O0 -v", sys.argv[2])
+shell.run_cell("import torch; print(cell.times(torch.ones(1)).item())")
+"""
+
+
+def test_a_cell_in_a_kernel_that_is_restarted(root):
+    """With torch's own header, which is precompiled for the edited cell."""
+    if jit.detect().cxx_family != "gcc" or jobs.available_memory() < pch._MEMORY:
+        pytest.skip("the header is not precompiled here")
+
+    def run(factor: int) -> list[str]:
+        cell = f"at::Tensor times(at::Tensor x) {{ return x * {factor}; }}"
+        package = str(Path(jit.__file__).parents[1])
+        done = subprocess.run(
+            [sys.executable, "-c", KERNEL, package, cell],
+            env={**os.environ, "LLTM_JIT_PCH": "1", "IPYTHONDIR": str(root)},
+            capture_output=True,
+            text=True,
+            cwd=root,
+            check=True,
+        )
+        return [*done.stderr.splitlines(), *done.stdout.splitlines()]
+
+    assert run(2)[-1] == "2.0"
+    restarted = run(2)
+    assert restarted[-1] == "2.0"
+    assert [line for line in restarted if "no work to do" in line]
+    headers = cache.builds_directory() / "pch"
+    wait_for(
+        lambda: [path for path in headers.glob("*/*.json") if path.parent.name[:4] != "tmp-"], 600
+    )
+    edited = run(3)
+    assert edited[-1] == "3.0"
+    assert [line for line in edited if "the precompiled header is" in line]
 
 
 def test_functions_of_a_cell_are_bound(root):

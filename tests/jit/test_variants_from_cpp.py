@@ -173,10 +173,13 @@ def test_a_kernel_that_nobody_declared_is_told(host):
 
 
 def test_a_loaded_variant_costs_next_to_nothing(host, sums):
-    """Measured are 1 to 10 ns; the limit is for a machine that does other things."""
-    costs = {count: host.overhead(sums.name, count, 100_000) for count in (1, 20, 1000)}
+    """Measured are 1 to 10 ns; of several runs the quickest, as the machine does other things."""
+    costs = {
+        count: min(host.overhead(sums.name, count, 20_000) for _ in range(9))
+        for count in (1, 20, 1000)
+    }
     print({count: f"{cost:.1f} ns" for count, cost in costs.items()})
-    assert max(costs.values()) < 1000
+    assert max(costs.values()) < 200
 
 
 @needs_gpu
