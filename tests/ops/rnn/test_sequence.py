@@ -15,7 +15,6 @@ from sequence_testing import (
     CELLS,
     GATES,
     Inputs,
-    controls,
     inputs_of,
     reference,
     results_and_gradients,
@@ -241,5 +240,3 @@ def test_a_state_that_the_cell_does_not_have():
 
 def test_it_is_public():
     assert lltm_jit.functional.recurrent_sequence is recurrent_sequence
-    assert controls(4, 3).dtype == torch.uint8
-    assert set(GATES) == set(CELLS)
