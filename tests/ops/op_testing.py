@@ -66,6 +66,14 @@ def assert_accurate(
     assert (error <= limit).all(), f"error {error.max():.3g}, allowed {limit.min():.3g}"
 
 
+def bounds(choice: Callable[[int], Any], sizes: Sequence[int]) -> list[int]:
+    """The sizes at which a choice is another one than at the size before."""
+    made = [choice(size) for size in sizes]
+    return [
+        size for size, now, before in zip(sizes[1:], made[1:], made, strict=False) if now != before
+    ]
+
+
 def subsets(count: int) -> list[tuple[bool, ...]]:
     """Every choice of some of `count` inputs."""
     return [choice for choice in itertools.product([True, False], repeat=count) if any(choice)]

@@ -5,4 +5,24 @@
 #if defined(WITH_CUDA) || defined(__CUDACC__)
 #define LLTM_JIT_CUDA 1
 #include <cuda_runtime_api.h>
+
+namespace lltm_jit {
+
+// Whether a launch was refused because the chip, or the part of it that this process may use, cannot have it, or the
+// code is for another one: a different kernel may do. The error is forgotten then.
+inline bool was_refused(cudaError_t error) {
+  switch (error) {
+    case cudaErrorNotSupported:
+    case cudaErrorInvalidClusterSize:
+    case cudaErrorInvalidConfiguration:
+    case cudaErrorLaunchOutOfResources:
+    case cudaErrorCooperativeLaunchTooLarge:
+      cudaGetLastError();
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace lltm_jit
 #endif

@@ -102,6 +102,30 @@ static cudaError_t allow_all_shared_memory(Kernel* kernel) {
   return error;
 }
 
+// How many clusters of so many blocks of a kernel run at once; 0 where the chip, or the part of it that this process
+// may use, has no room for one. More than 8 blocks are no portable number, and must be allowed.
+template <typename Kernel>
+static int clusters_at_once(Kernel* kernel, int blocks, int threads, int shared_bytes) {
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {static_cast<unsigned>(blocks), 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = static_cast<unsigned>(blocks);
+  config.blockDim = static_cast<unsigned>(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  int clusters = 0;
+  cudaError_t error = cudaSuccess;
+  if (blocks > 8) {
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  }
+  if (error == cudaSuccess) error = cudaOccupancyMaxActiveClusters(&clusters, kernel, &config);
+  if (error == cudaSuccess) return clusters;
+  cudaGetLastError();  // an answer, too
+  return 0;
+}
+
 // Launches a kernel that calls wait_for_predecessor(), or waits without starting its successor, before it
 // touches memory; its blocks are in clusters of kCluster. More shared memory than the 48 KB that need no
 // asking is asked for.

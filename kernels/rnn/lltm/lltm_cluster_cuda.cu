@@ -17,8 +17,6 @@
 namespace lltm_jit {
 namespace {
 
-constexpr int kClusterBlocks = 4;
-
 // A tile of kM rows and kUnits hidden units, whose gates lie side by side. Shared memory holds kStages
 // stages of 64 of k, and the sums that a block is sent.
 template <typename scalar_t_, const LltmTile& kTile, int kStages_>
@@ -279,9 +277,10 @@ cudaError_t launch_cell(const LltmCellArgs& args, cudaStream_t stream) {
 }
 
 cudaError_t ask_gpu(int device, LltmGpu* gpu) {
+  using Shape = LargeCluster<Half>;  // all have one block an SM
+  const auto kernel = lltm_cluster_cell_kernel<Shape, Half>;
   cudaFuncAttributes code{};
-  cudaError_t error =
-      cudaFuncGetAttributes(&code, lltm_cluster_cell_kernel<LargeCluster<Half>, Half>);
+  cudaError_t error = cudaFuncGetAttributes(&code, kernel);
   gpu->architecture = code.ptxVersion;
   gpu->wgmma = code.maxThreadsPerBlock > 1;
   if (error == cudaSuccess) {
@@ -290,6 +289,12 @@ cudaError_t ask_gpu(int device, LltmGpu* gpu) {
   }
   if (error == cudaSuccess) {
     error = cudaDeviceGetAttribute(&gpu->sms, cudaDevAttrMultiProcessorCount, device);
+  }
+  gpu->clusters = 0;
+  if (error == cudaSuccess && gpu->wgmma) {
+    error = allow_all_shared_memory(kernel);
+    gpu->clusters =
+        clusters_at_once(kernel, kClusterBlocks, Shape::kThreads, int(sizeof(SharedMemory<Shape>)));
   }
   return error;
 }

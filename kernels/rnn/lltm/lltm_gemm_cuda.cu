@@ -307,13 +307,16 @@ cudaError_t launch_planned_cell(const LltmCellArgs& args, cudaStream_t stream) {
       break;
     case LltmForwardRoad::Medium:
       return launch_cell<MediumForward<scalar_t>, cell_t, kChunk>(args, stream);
+    default:
+      if (const auto error = launch_lltm_cluster_cell(args, stream); !was_refused(error)) {
+        return error;
+      }
+      [[fallthrough]];
     case LltmForwardRoad::Large:
       if constexpr (kChunk == kAccessBytes && sizeof(scalar_t) < 8) {
         return launch_cell<LargeForward<scalar_t>, cell_t, kChunk>(args, stream);
       }
       break;
-    default:
-      return launch_lltm_cluster_cell(args, stream);
   }
   return cudaErrorInvalidValue;
 }

@@ -91,12 +91,10 @@ LltmForwardRoad cluster_road(const LltmProblem& problem, const LltmGpu& gpu) {
   if (small <= tiles_here(64, gpu) || (problem.batch_size <= 16 && small <= gpu.sms)) {
     return Road::Library;
   }
-  // The first is taken of which one wave has room for all. The SMs of an H100 or H200 stand in groups
-  // that are not all multiples of four.
-  const int64_t wave = tiles_here(30, gpu);
-  if (forward_tiles(problem, kMediumCluster) <= wave) return Road::MediumCluster;
-  if (forward_tiles(problem, kWideCluster) <= wave) return Road::WideCluster;
-  if (forward_tiles(problem, kLargeCluster) <= wave) return Road::LargeCluster;
+  // The first is taken of which all tiles run at once.
+  if (forward_tiles(problem, kMediumCluster) <= gpu.clusters) return Road::MediumCluster;
+  if (forward_tiles(problem, kWideCluster) <= gpu.clusters) return Road::WideCluster;
+  if (forward_tiles(problem, kLargeCluster) <= gpu.clusters) return Road::LargeCluster;
   return Road::Library;
 }
 

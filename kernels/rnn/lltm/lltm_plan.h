@@ -23,6 +23,7 @@ struct LltmGpu {
   bool wgmma;        // it is code for 9.0 alone ("9.0a")
   int shared_bytes;  // of shared memory, that a block may ask for
   int sms;
+  int clusters;  // of kClusterBlocks blocks that fill an SM, which run at once; 0 where none does
 };
 
 // What multiplies. Library: torch, with the pointwise kernels after it or before it.
@@ -58,6 +59,7 @@ struct LltmTile {
   int rows, columns;
 };
 constexpr LltmTile kTinyForward{16, 1}, kMediumForward{32, 8}, kLargeForward{64, 16};
+constexpr int kClusterBlocks = 4;  // that share a tile
 constexpr LltmTile kMediumCluster{64, 24}, kWideCluster{64, 40}, kLargeCluster{128, 40};
 constexpr LltmTile kMediumBackward{32, 16}, kLargeBackward{64, 32}, kWeightGradient{64, 64};
 

@@ -6,7 +6,8 @@
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAStream.h>
 
-#include <map>
+#include <atomic>
+#include <optional>
 
 #include "core/host/variant.h"
 #include "rnn/sequence/cuda/steps.h"
@@ -144,24 +145,16 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
 
 // ------------------------------------------------------------------------------- in one launch --
 
-SequenceGpu describe_gpu(int device) {
-  const auto ask = [&](cudaDeviceAttr attribute) {
-    int value = 0;
-    C10_CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device));
-    return value;
-  };
-  return {10 * ask(cudaDevAttrComputeCapabilityMajor) + ask(cudaDevAttrComputeCapabilityMinor),
-          ask(cudaDevAttrMaxSharedMemoryPerBlockOptin), ask(cudaDevAttrMultiProcessorCount),
-          ask(cudaDevAttrCooperativeLaunch) != 0};
-}
+// See limit_sequence_blocks().
+std::atomic<int64_t> most_planned{INT64_MAX}, most_launched{INT64_MAX};
 
-const SequenceGpu& current_gpu() {
-  static thread_local std::map<int, SequenceGpu> known;
-  int device = 0;
-  C10_CUDA_CHECK(cudaGetDevice(&device));
-  const auto found = known.find(device);
-  return found != known.end() ? found->second
-                              : known.emplace(device, describe_gpu(device)).first->second;
+SequenceGpu current_gpu() {
+  SequenceGpu gpu;
+  C10_CUDA_CHECK(describe_sequence_gpu(&gpu));
+  for (int i = 0; i < kClusterSizes; ++i) {
+    if (2 << i > most_planned.load(std::memory_order_relaxed)) gpu.clusters[i] = 0;
+  }
+  return gpu;
 }
 
 // Whether all rows start at multiples of four elements.
@@ -216,59 +209,59 @@ VariantRequest shape_request(const CudaCell& cell, const SequenceSizes& sizes,
               ", " + number(shape.rows) + (shape.grid ? " rows a grid" : " rows a cluster")};
 }
 
-// False where the kernel is not for this device, or could not be compiled.
-bool has_run(cudaError_t error) {
-  if (error == cudaErrorNotSupported) return false;
-  C10_CUDA_CHECK(error);
-  return true;
-}
-
-using Forward = cudaError_t(const SequenceForwardArgs&, cudaStream_t);
-
-bool forward_in_one_launch(const SequenceForwardArgs& args, const SequenceShape& shape,
-                           const CudaCell& cell, cudaStream_t stream) {
-  static VariantTable<Forward, std::string, std::string, ElementType, int, int, int, int, int, int,
-                      int, bool, bool, bool>
+// The kernel of a shape, forward or backward by the arguments; null where there is no compiler for it.
+template <typename Args>
+auto* variant(const Args& args, const SequenceShape& shape, const CudaCell& cell) {
+  static VariantTable<cudaError_t(const Args&, cudaStream_t), std::string, std::string, ElementType,
+                      int, int, int, int, int, int, int, bool, bool, bool>
       table;
-  const bool saves = args.saved_gates.data, controls = args.control;
-  auto* launch = table.get(
+  constexpr bool kForward = std::is_same_v<Args, SequenceForwardArgs>;
+  const bool controls = args.control;
+  bool saves = false;
+  if constexpr (kForward) saves = args.saved_gates.data;
+  return table.get(
       {cell.kernel, cell.type, args.type, shape.blocks, shape.groups, shape.splits, shape.rows,
        shape.phases, shape.shared_tiles, shape.streamed_tiles, shape.grid, saves, controls},
       [&] {
-        auto request = shape_request(cell, args, shape, "_forward", "sequence_forward");
-        request.constants.emplace_back("SAVES", saves ? "1" : "0");
+        auto request = shape_request(cell, args, shape, kForward ? "_forward" : "_backward",
+                                     kForward ? "sequence_forward" : "sequence_backward");
+        if (kForward) request.constants.emplace_back("SAVES", saves ? "1" : "0");
         request.constants.emplace_back("CONTROLS", controls ? "1" : "0");
         return request;
       });
-  return has_run(launch ? launch(args, stream) : cudaErrorNotSupported);
 }
 
-using Backward = cudaError_t(const SequenceBackwardArgs&, cudaStream_t);
-
-bool backward_in_one_launch(const SequenceBackwardArgs& args, const SequenceShape& shape,
-                            const CudaCell& cell, cudaStream_t stream) {
-  static VariantTable<Backward, std::string, std::string, ElementType, int, int, int, int, int, int,
-                      int, bool, bool>
-      table;
-  const bool controls = args.control;
-  auto* launch = table.get(
-      {cell.kernel, cell.type, args.type, shape.blocks, shape.groups, shape.splits, shape.rows,
-       shape.phases, shape.shared_tiles, shape.streamed_tiles, shape.grid, controls},
-      [&] {
-        auto request = shape_request(cell, args, shape, "_backward", "sequence_backward");
-        request.constants.emplace_back("CONTROLS", controls ? "1" : "0");
-        return request;
-      });
-  return has_run(launch ? launch(args, stream) : cudaErrorNotSupported);
+// Memory for the blocks of a plan; undefined where there is none.
+std::optional<Tensor> workspace_of(const SequencePlan& plan, const Tensor& like) {
+  try {
+    return at::empty({plan.workspace}, like.options().dtype(at::kByte));
+  } catch (const c10::OutOfMemoryError&) {
+    return std::nullopt;
+  }
 }
 
-// Whether run(args with the plan's workspace) did the sequence in one launch.
-template <typename Args, typename Run>
-bool in_one_launch(Args args, const SequencePlan& plan, const Tensor& like, const Run& run) {
-  if (!plan.one_launch) return false;
-  const Tensor workspace = at::empty({plan.workspace}, like.options().dtype(at::kByte));
-  args.workspace = workspace.mutable_data_ptr();
-  return run(args);
+// Whether the sequence ran by one of its plans: of those that the GPU takes the first. Without memory for it, or a
+// compiler, the sequence goes step by step.
+template <typename Args>
+bool in_one_launch(Args args, SequencePass pass, const CudaCell& cell, const Tensor& like,
+                   cudaStream_t stream) {
+  const bool aligned = rows_fit(args);
+  SequenceGpu gpu = current_gpu();
+  while (true) {
+    const SequencePlan plan = sequence_plan(args, aligned, pass, gpu);
+    if (!plan.one_launch) return false;
+    const auto workspace = workspace_of(plan, like);
+    auto* launch = workspace ? variant(args, plan.shape, cell) : nullptr;
+    if (!launch) return false;
+    args.workspace = workspace->mutable_data_ptr();
+    const bool allowed = plan.shape.blocks <= most_launched.load(std::memory_order_relaxed);
+    const cudaError_t error = allowed ? launch(args, stream) : cudaErrorInvalidClusterSize;
+    if (!was_refused(error)) {
+      C10_CUDA_CHECK(error);
+      return true;
+    }
+    gpu = after_refusal(gpu, plan.shape);
+  }
 }
 
 }  // namespace
@@ -276,23 +269,23 @@ bool in_one_launch(Args args, const SequencePlan& plan, const Tensor& like, cons
 void sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell,
                            const Tensor& like) {
   const auto stream = c10::cuda::getCurrentCUDAStream();
-  const auto plan = sequence_plan(args, rows_fit(args), SequencePass::Forward, current_gpu());
-  const auto run = [&](const SequenceForwardArgs& with_workspace) {
-    return forward_in_one_launch(with_workspace, plan.shape, cell, stream);
-  };
-  if (in_one_launch(args, plan, like, run)) return;
+  if (in_one_launch(args, SequencePass::Forward, cell, like, stream)) return;
   forward_steps(args, cell, like, stream);
 }
 
 void sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
                             const Tensor& like) {
   const auto stream = c10::cuda::getCurrentCUDAStream();
-  const auto plan = sequence_plan(args, rows_fit(args), SequencePass::Backward, current_gpu());
-  const auto run = [&](const SequenceBackwardArgs& with_workspace) {
-    return backward_in_one_launch(with_workspace, plan.shape, cell, stream);
-  };
-  if (in_one_launch(args, plan, like, run)) return;
+  if (in_one_launch(args, SequencePass::Backward, cell, like, stream)) return;
   backward_steps(args, cell, like, stream);
+}
+
+std::tuple<int64_t, int64_t, int64_t, int64_t> limit_sequence_blocks(int64_t planned,
+                                                                     int64_t launched) {
+  most_planned = planned;
+  most_launched = launched;
+  const auto [two, four, eight, sixteen] = current_gpu().clusters;
+  return {two, four, eight, sixteen};
 }
 
 }  // namespace lltm_jit

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <string>
+#include <tuple>
 
 #include "rnn/sequence/sequence.h"
 
@@ -22,6 +23,12 @@ void sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell
                            const at::Tensor& like);
 void sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
                             const at::Tensor& like);
+
+// For tests: sequences run as on GPUs that have no larger clusters than of `planned` blocks, and that refuse to
+// launch more than `launched` blocks for the same rows. Gives how many clusters of 2, 4, 8 and 16 blocks such a GPU
+// runs at once.
+std::tuple<int64_t, int64_t, int64_t, int64_t> limit_sequence_blocks(int64_t planned,
+                                                                     int64_t launched);
 #endif
 
 }  // namespace lltm_jit

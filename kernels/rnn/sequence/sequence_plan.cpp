@@ -44,17 +44,12 @@ constexpr double kFloatLaunches = 20000, kFloatLibrary = 17000;
 // Of Note [Few rows]: its launches, and bytes of weights a cycle.
 constexpr double kFewRowsLaunches = 5000, kFewRowsBytes = 1440, kFewRowsBytesBackward = 970;
 
-// How many sets of blocks run at once, clusters or grids, of blocks that fill an SM: SMs stand in groups, most
-// of which have 16 or 18 on an H100 or H200.
+// How many sets of blocks run at once, clusters or grids, of blocks that fill an SM. 0: none does.
 int sets_at_once(const SequenceShape& shape, const SequenceGpu& gpu) {
-  const int blocks = shape.blocks;
-  if (shape.grid) return gpu.sms / blocks;
-  const int on_h200 = blocks == 1   ? 132
-                      : blocks == 2 ? 66
-                      : blocks == 4 ? 30
-                      : blocks == 8 ? 15
-                                    : 7;
-  return std::max(1, on_h200 * gpu.sms / 132);
+  if (shape.grid || shape.blocks == 1) return gpu.sms / shape.blocks;
+  int size = 0;
+  while (2 << size < shape.blocks) ++size;
+  return gpu.clusters[size];
 }
 
 // Of clusters backward, Note [Parts of sums] (cuda/gradients.cuh).
@@ -189,6 +184,7 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePas
   const int groups = static_cast<int>(sizes.hidden_size + 15) / SequenceShape::kUnits;
   constexpr int kMostWarps = 16, kMostBarriers = 15;
   const auto consider = [&](SequenceShape shape) {
+    if (sets_at_once(shape, gpu) == 0) return;
     const bool every_warp_multiplies = shape.tiles_of_warp() * (shape.splits - 1) < shape.tiles();
     if (shape.groups * shape.sum_copies() > kMostBarriers || shape.warps() > kMostWarps ||
         shape.splits < shape.finishers() || shape.splits > shape.tiles() ||
@@ -225,7 +221,7 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePas
   for (const int phases : {1, 2}) {
     const int fewest_rows = phases == 1 ? 4 : derives_floats ? 16 : 8;
     for (const int rows : {4, 8, 16, 32}) {
-      if (!may_be_grid || groups > gpu.sms || rows < fewest_rows || rows > most_rows) continue;
+      if (!may_be_grid || rows < fewest_rows || rows > most_rows) continue;
       for (int splits = 1; splits <= kMostWarps; ++splits) {
         consider({groups, 1, splits, phases * rows, phases, 0, 0, bytes, true});
       }
@@ -239,6 +235,19 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePas
                      at_once * best.shape.blocks * best.shape.streamed_bytes(sizes.gates);
   }
   return best;
+}
+
+SequenceGpu after_refusal(SequenceGpu gpu, const SequenceShape& shape) {
+  if (shape.grid) {
+    gpu.grids = false;
+  } else if (shape.blocks == 1) {
+    gpu.architecture = 0;
+  } else {
+    for (int i = 0; i < kClusterSizes; ++i) {
+      if (2 << i >= shape.blocks) gpu.clusters[i] = 0;
+    }
+  }
+  return gpu;
 }
 
 }  // namespace lltm_jit

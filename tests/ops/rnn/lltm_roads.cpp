@@ -59,7 +59,8 @@ void bind_plan(py::module_& m) {
       .def_readwrite("architecture", &LltmGpu::architecture)
       .def_readwrite("wgmma", &LltmGpu::wgmma)
       .def_readwrite("shared_bytes", &LltmGpu::shared_bytes)
-      .def_readwrite("sms", &LltmGpu::sms);
+      .def_readwrite("sms", &LltmGpu::sms)
+      .def_readwrite("clusters", &LltmGpu::clusters);
   py::class_<LltmPlan>(m, "Plan", py::module_local())
       .def(py::init<>())
       .def_readwrite("forward", &LltmPlan::forward)

@@ -13,14 +13,14 @@ KERNELS = native.kernels_directory()
 LLTM = KERNELS / "rnn" / "lltm"
 
 # As lltm_describe_gpu() would describe them: the architecture of the code, whether it has wgmma,
-# bytes of shared memory that a block may ask for, SMs.
+# bytes of shared memory that a block may ask for, SMs, clusters of four that run at once.
 GPUS = {
-    "H100, H200": (90, True, 227 * 1024, 132),
-    "H100 with code for 9.0": (90, False, 227 * 1024, 132),
-    "A100": (80, False, 163 * 1024, 108),
-    "A40": (86, False, 99 * 1024, 84),
-    "L4": (89, False, 99 * 1024, 58),
-    "T4": (75, False, 64 * 1024, 40),
+    "H100, H200": (90, True, 227 * 1024, 132, 30),
+    "H100 with code for 9.0": (90, False, 227 * 1024, 132, 0),
+    "A100": (80, False, 163 * 1024, 108, 0),
+    "A40": (86, False, 99 * 1024, 84, 0),
+    "L4": (89, False, 99 * 1024, 58, 0),
+    "T4": (75, False, 64 * 1024, 40, 0),
 }
 
 
@@ -51,5 +51,5 @@ def problem(roads: Any, sizes: tuple[int, int, int], type: str, **facts: Any) ->
 def gpu(roads: Any, name: str) -> Any:
     """The description of a GPU."""
     gpu = roads.Gpu()
-    gpu.architecture, gpu.wgmma, gpu.shared_bytes, gpu.sms = GPUS[name]
+    gpu.architecture, gpu.wgmma, gpu.shared_bytes, gpu.sms, gpu.clusters = GPUS[name]
     return gpu

@@ -1,5 +1,6 @@
-// For tests: sequence_plan().
+// For tests: sequence_plan(), and the plan after a refusal.
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 #include "rnn/sequence/sequence_plan.h"
 
@@ -30,7 +31,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def_readwrite("architecture", &SequenceGpu::architecture)
       .def_readwrite("shared_bytes", &SequenceGpu::shared_bytes)
       .def_readwrite("sms", &SequenceGpu::sms)
-      .def_readwrite("grids", &SequenceGpu::grids);
+      .def_readwrite("grids", &SequenceGpu::grids)
+      .def_readwrite("clusters", &SequenceGpu::clusters);
   py::class_<SequenceShape>(m, "Shape", py::module_local())
       .def_readonly("blocks", &SequenceShape::blocks)
       .def_readonly("groups", &SequenceShape::groups)
@@ -57,4 +59,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def_readonly("shape", &SequencePlan::shape)
       .def_readonly("workspace", &SequencePlan::workspace);
   m.def("plan", &sequence_plan);
+  m.def("after_refusal", &after_refusal);
 }

@@ -13,6 +13,7 @@ from op_testing import (
     assert_accurate,
     assert_trains_in_graph,
     bits,
+    bounds,
     captured_in_graph,
     cell_inputs,
     needs_gpu,
@@ -20,6 +21,7 @@ from op_testing import (
     results_and_gradients,
     to_double,
 )
+from test_lltm import check_against_float64
 from torch import Tensor
 
 import lltm_jit
@@ -152,6 +154,45 @@ def test_products_as_on_a_chip_with_less_shared_memory(name, sizes, dtype):
     for a, e, b in zip(actual, exact, baseline, strict=True):
         assert_accurate(a, e, b, ulps=16, sums=True)
     assert bits(roads.products(problem, with_four_stages(plan), *operands)) == bits(actual)
+
+
+@needs_gpu
+def test_a_refused_cluster_takes_another_tile():
+    """Rows that overlap are refused, which the plan is not told of here."""
+    roads = lltm_roads.load(with_cuda=True)
+    if not roads.this_gpu().wgmma:
+        pytest.skip("the code here has no clusters for the cell")
+    inputs = list(cell_inputs(64, 256, 512, dtype=torch.half, device="cuda"))
+    problem = lltm_roads.problem(roads, (64, 256, 512), "half")
+    plan = roads.plan(problem, roads.this_gpu())
+    assert plan.forward.name == "MediumCluster"
+    inputs[0] = inputs[0][:1].expand(64, 256)
+    refused = roads.cell(problem, plan, *inputs)
+    plan.forward = roads.Forward.Large
+    assert bits(refused) == bits(roads.cell(problem, plan, *inputs))
+
+
+# Of aligned rows, from a cell that takes clusters in 16 bits; neighbours of a size are not aligned.
+@needs_gpu
+@pytest.mark.usefixtures("own_products")
+@pytest.mark.parametrize("changed", [0, 1, 2], ids=["batch", "input", "hidden"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sizes_at_which_plans_change(dtype, changed):
+    roads, aligned = lltm_roads.load(with_cuda=True), 16 // dtype.itemsize
+    step = aligned if changed else 1
+
+    def with_size(size: int) -> tuple[int, ...]:
+        return tuple(size if i == changed else usual for i, usual in enumerate((64, 256, 512)))
+
+    def planned(size: int) -> tuple:
+        problem = lltm_roads.problem(roads, with_size(size), TYPES[dtype])
+        plan = roads.plan(problem, roads.this_gpu())
+        return plan.forward, plan.forward_stages, plan.backward, plan.backward_stages
+
+    changes = bounds(planned, range(step, 4100 if changed == 1 else 1300, step))
+    assert changes
+    for size in sorted({b + near for b in changes for near in (-step, -1, 0, 1)} - {0}):
+        check_against_float64(with_size(size), dtype, "cuda", bias=True)
 
 
 @needs_gpu

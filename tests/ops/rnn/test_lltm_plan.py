@@ -170,6 +170,24 @@ def test_two_backward_blocks_share_an_sm_where_there_are_many_tiles(roads, type,
         assert (plan.backward.name, plan.backward_stages) == ("Medium", expected)
 
 
+@pytest.mark.parametrize("sms", [16, 78, 132])
+@pytest.mark.parametrize("clusters", [0, 1, 4, 16, 33])
+def test_clusters_run_all_at_once(roads, sms, clusters):
+    """As many as the GPU says: none where it can launch none, as part of a chip may not."""
+    part, seen = gpu(roads, H100), set()
+    part.sms, part.clusters = sms, clusters
+    tiles = {"MediumCluster": (64, 24), "WideCluster": (64, 40), "LargeCluster": (128, 40)}
+    for batch_size in (1, 17, 64, 128, 200):
+        for hidden_size in range(8, 1400, 8):
+            sizes = (batch_size, 64, hidden_size)
+            road = roads.plan(problem(roads, sizes, "half"), part).forward.name
+            if road in tiles:
+                seen.add(road)
+                rows, units = tiles[road]
+                assert -(-batch_size // rows) * -(-hidden_size // units) <= clusters
+    assert seen or clusters < 16
+
+
 def test_the_number_of_sms_counts(roads):
     """The same code and shared memory; 96 of 132 SMs are 58 of 80."""
     few = gpu(roads, H100)

@@ -70,10 +70,7 @@ cudaError_t launch_grid(void (*kernel)(Args), int shared_bytes, int arrays, cons
   config.stream = stream;
   config.attrs = &cooperative;
   config.numAttrs = 1;
-  error = cudaLaunchKernelEx(&config, kernel, args);
-  if (error != cudaErrorCooperativeLaunchTooLarge) return error;
-  cudaGetLastError();  // another process has taken SMs away, which is no error of ours
-  return cudaErrorNotSupported;
+  return cudaLaunchKernelEx(&config, kernel, args);
 }
 
 // cudaErrorNotSupported: the code is for chips that are too old for the shape.

@@ -1,0 +1,53 @@
+"""The plan of whole sequences, compiled for tests, and GPUs that need not be there."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import lltm_jit
+from lltm_jit import native
+
+# Architecture, bytes of shared memory that a block may ask for, SMs, and how many clusters of 2, 4,
+# 8 and 16 blocks run at once.
+GPUS = {
+    "H100, H200": (90, 227 * 1024, 132, (66, 30, 15, 7)),
+    "A100": (80, 163 * 1024, 108, (0, 0, 0, 0)),
+    "L4": (89, 99 * 1024, 58, (0, 0, 0, 0)),
+    "T4": (75, 64 * 1024, 40, (0, 0, 0, 0)),
+}
+# Gates, states, parameters, and whether the gates are added.
+CELLS = {"lltm": (3, 2, 0, True), "lstm": (4, 2, 0, True), "gru": (3, 1, 0, False)}
+
+
+@functools.cache
+def load() -> Any:
+    """The module of sequence_plans.cpp."""
+    kernels = native.kernels_directory()
+    sources = [
+        Path(__file__).with_suffix(".cpp"),
+        kernels / "rnn" / "sequence" / "sequence_plan.cpp",
+    ]
+    return lltm_jit.load("sequence_plans", sources, extra_include_paths=[str(kernels)])
+
+
+def sizes(
+    plans: Any, batch_size: int, hidden_size: int, type: str = "half", cell: str = "lltm"
+) -> Any:
+    result = plans.Sizes()
+    result.steps, result.batch_size, result.hidden_size = 100, batch_size, hidden_size
+    result.gates, result.states, result.parameters, result.adds_gates = CELLS[cell]
+    result.type = getattr(plans.Type, type)
+    return result
+
+
+def gpu(plans: Any, name: str) -> Any:
+    return described(plans, *GPUS[name])
+
+
+def described(plans: Any, architecture: int, shared_bytes: int, sms: int, clusters: Any) -> Any:
+    result = plans.Gpu()
+    result.architecture, result.shared_bytes, result.sms = architecture, shared_bytes, sms
+    result.grids, result.clusters = True, clusters
+    return result

@@ -1,0 +1,147 @@
+"""Sequences on a GPU that cannot launch what is planned, and at the sizes where plans change."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import sequence_plans
+import torch
+from op_testing import bits, bounds, needs_gpu
+from sequence_plans import sizes
+from sequence_testing import inputs_of
+from test_sequence import check
+
+from lltm_jit import native
+from lltm_jit.functional import recurrent_sequence
+
+pytestmark = needs_gpu
+ANY = 1 << 30
+TYPES = {torch.half: "half", torch.bfloat16: "bfloat16", torch.float: "float"}
+
+
+def limit(planned: int = ANY, launched: int = ANY) -> tuple[int, ...]:
+    """Have sequences run as on a GPU with less room for blocks; the clusters that it has left."""
+    return native.rnn.limit_sequence_blocks(planned, launched)
+
+
+@pytest.fixture(autouse=True)
+def no_limit():
+    yield
+    limit()
+
+
+def this_gpu(plans, clusters):
+    chip = torch.cuda.get_device_properties(0)
+    architecture, shared_bytes = 10 * chip.major + chip.minor, chip.shared_memory_per_block_optin
+    return sequence_plans.described(
+        plans, architecture, shared_bytes, chip.multi_processor_count, clusters
+    )
+
+
+def launched(function, file) -> list[int]:
+    """The blocks of each kernel for a whole sequence that `function` launches."""
+    function()  # which compiles them
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        function()
+        torch.cuda.synchronize()
+    profile.export_chrome_trace(str(file))
+    events = json.loads(file.read_text())["traceEvents"]
+    kernels = [event for event in events if event.get("cat") == "kernel"]
+    return [event["args"]["grid"][0] for event in kernels if "sequence_forward" in event["name"]]
+
+
+def planned_blocks(plan, batch_size) -> list[int]:
+    """What such a kernel is launched with; nothing where the sequence goes step by step."""
+    return [plan.shape.blocks * -(-batch_size // plan.shape.rows)] if plan.one_launch else []
+
+
+@pytest.mark.parametrize("largest", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize(
+    ("cell", "dtype", "hidden_size"),
+    [("lltm", torch.half, 256), ("lstm", torch.float, 128), ("gru", torch.bfloat16, 512)],
+    ids=str,
+)
+def test_no_larger_cluster_is_launched_than_the_gpu_can(
+    cell, dtype, hidden_size, largest, tmp_path
+):
+    """Whether the plan knows it, or only the launch tells."""
+    plans = sequence_plans.load()
+    clusters = limit(planned=largest)
+    assert [count > 0 for count in clusters] == [size <= largest for size in (2, 4, 8, 16)]
+    inputs = inputs_of(cell, 3, 16, hidden_size, dtype, "cuda", control=True)
+    check(cell, inputs)
+
+    def run():
+        with torch.no_grad():
+            return recurrent_sequence(cell, *inputs)
+
+    of = sizes(plans, 16, hidden_size, TYPES[dtype], cell)
+    plan = plans.plan(of, True, plans.Pass.forward, this_gpu(plans, clusters))
+    assert launched(run, tmp_path / "trace.json") == planned_blocks(plan, 16)
+    expected = bits(run())
+    if not plan.one_launch or not plan.shape.grid:
+        limit(launched=largest)
+        assert bits(run()) == expected
+
+
+@pytest.mark.parametrize("hidden_size", [64, 1024])
+def test_a_gpu_that_refuses_all_launches_goes_step_by_step(hidden_size, tmp_path):
+    inputs = inputs_of("lltm", 3, 16, hidden_size, torch.half, "cuda")
+    limit(launched=0)
+    assert launched(lambda: recurrent_sequence("lltm", *inputs), tmp_path / "trace.json") == []
+    check("lltm", inputs)
+
+
+def test_without_memory_for_a_grid_it_goes_step_by_step():
+    inputs = inputs_of("lltm", 2048, 16, 1024, torch.half, "cuda", state=False)
+    output_bytes = 2048 * 16 * 1024 * 2  # those of the workspace, too
+
+    def run():
+        with torch.no_grad():
+            return recurrent_sequence("lltm", *inputs)
+
+    limit(launched=0)
+    expected = bits(run())
+    limit()
+    in_one_launch = bits(run())
+    torch.cuda.empty_cache()
+    room = torch.cuda.memory_reserved() + output_bytes + output_bytes // 2
+    torch.cuda.set_per_process_memory_fraction(room / torch.cuda.mem_get_info()[1])
+    try:
+        found = bits(run())
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert found == expected != in_one_launch
+
+
+# Their kernels are compiled side by side, in as many threads.
+@pytest.mark.parametrize(("cell", "dtype"), [("lltm", torch.half), ("lstm", torch.float)], ids=str)
+def test_sizes_at_which_plans_change(cell, dtype):
+    """And their neighbours: numbers of hidden units, with few rows and steps or none."""
+    plans = sequence_plans.load()
+    gpu = this_gpu(plans, limit())
+
+    def kernels(hidden_size: int) -> list:
+        of = sizes(plans, 2, hidden_size, TYPES[dtype], cell)
+        both = [plans.plan(of, True, way, gpu) for way in (plans.Pass.forward, plans.Pass.backward)]
+        return [(plan.one_launch, plan.shape.grid or plan.shape.blocks) for plan in both]
+
+    changes = bounds(kernels, range(4, 2400, 4))
+    assert changes[-1] > 2048
+    hidden_sizes = sorted({b + near for b in changes for near in (-4, -1, 0, 1)})
+    inputs = [
+        inputs_of(cell, steps, batch_size, hidden_size, dtype, "cuda")
+        for hidden_size in hidden_sizes
+        for steps, batch_size in itertools.product((1, 2), (1, 2))
+    ]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda given: check(cell, given), inputs))
+    for hidden_size in hidden_sizes:
+        nothing = inputs_of(cell, 2, 0, hidden_size, dtype, "cuda")
+        assert recurrent_sequence(cell, *nothing)[0].shape == (2, 0, hidden_size)
+        with pytest.raises(RuntimeError, match="at least one step"):
+            recurrent_sequence(cell, *inputs_of(cell, 0, 2, hidden_size, dtype, "cuda"))
