@@ -307,6 +307,9 @@ def build(family: str) -> Finding:
     if info is None and knobs.flag("LLTM_JIT_DISABLE_JIT"):
         return Finding("ok", "not built, and not to be built: see settings")
     if info is None:
+        wanted = native.spec(family, present())
+        if too_old := gpus.why_too_old(family, wanted.architectures, wanted.least_architecture):
+            return Finding("problem", too_old, "set TORCH_CUDA_ARCH_LIST")
         return Finding("ok", f"not built yet; {_extensions.loader(extension)} builds it")
     return Finding("ok", f"ready in {info.directory}")
 

@@ -18,6 +18,7 @@ from torch.utils import cpp_extension
 from lltm_jit.cli import _checks, _trial, _windows, main
 from lltm_jit.jit import detect, gpus
 from lltm_jit.jit.causes import cure_of
+from lltm_jit.jit.extension import Extension
 
 
 def findings(capsys):
@@ -323,3 +324,13 @@ def test_a_torch_that_cannot_be_imported(words, run_without_torch):
     )
     assert cure == f"  -> run `{sys.executable} -m pip install --force-reinstall torch`"
     assert bool(before) == ("-c" in words)  # a traceback is for programs
+
+
+def test_kernels_for_gpus_that_are_too_old_are_told(monkeypatch):
+    tools = dataclasses.replace(_checks.present(), cuda_missing="", architectures=("7.5",))
+    monkeypatch.setattr(_checks, "present", lambda: tools)
+    monkeypatch.setattr(Extension, "info", lambda extension, tools: None)
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "7.5")
+    found = _checks.build("basic")
+    assert found.status == "problem"
+    assert "8.0 and later, but TORCH_CUDA_ARCH_LIST='7.5' asks for 7.5" in found.text
