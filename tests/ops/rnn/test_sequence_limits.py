@@ -62,7 +62,7 @@ def planned_blocks(plan, batch_size) -> list[int]:
 @pytest.mark.parametrize("largest", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize(
     ("cell", "dtype", "hidden_size"),
-    [("lltm", torch.half, 256), ("lstm", torch.float, 128), ("gru", torch.bfloat16, 512)],
+    [("gru", torch.half, 256), ("lstm", torch.float, 128)],
     ids=str,
 )
 def test_no_larger_cluster_is_launched_than_the_gpu_can(
@@ -74,10 +74,10 @@ def test_no_larger_cluster_is_launched_than_the_gpu_can(
     assert [count > 0 for count in clusters] == [size <= largest for size in (2, 4, 8, 16)]
     inputs = inputs_of(cell, 3, 16, hidden_size, dtype, "cuda", control=True)
     check(cell, inputs)
+    trained = inputs.requires_grad()
 
     def run():
-        with torch.no_grad():
-            return recurrent_sequence(cell, *inputs)
+        return recurrent_sequence(cell, *trained)
 
     of = sizes(plans, 16, hidden_size, TYPES[dtype], cell)
     plan = plans.plan(of, True, plans.Pass.forward, this_gpu(plans, clusters))
@@ -128,7 +128,7 @@ def test_sizes_at_which_plans_change(cell, dtype):
     def kernels(hidden_size: int) -> list:
         of = sizes(plans, 2, hidden_size, TYPES[dtype], cell)
         both = [plans.plan(of, True, way, gpu) for way in (plans.Pass.forward, plans.Pass.backward)]
-        return [(plan.one_launch, plan.shape.grid or plan.shape.blocks) for plan in both]
+        return [(plan.one_launch, plan.shape.grid, plan.shape.blocks > 1) for plan in both]
 
     changes = bounds(kernels, range(4, 2400, 4))
     assert changes[-1] > 2048
