@@ -204,12 +204,13 @@ struct RowRing {
     return wrapped(first + position * kChunkBytes + offset);
   }
 
-  // The addresses of the pieces of the chunk at `position` that this lane has copied: it need not wait
-  // for others.
+  // This lane's first piece of the chunk at `position`, and, from there on, the addresses of those that it
+  // has copied: it need not wait for others.
+  __device__ __forceinline__ uint32_t copied(int position) const {
+    return at(position, lane_row() * kPitch + lane_column() * int(sizeof(scalar_t)));
+  }
   template <typename Function>
-  __device__ __forceinline__ void for_each_copied(int position, const Function& function) const {
-    const uint32_t piece =
-        at(position, lane_row() * kPitch + lane_column() * int(sizeof(scalar_t)));
+  static __device__ __forceinline__ void for_each_copied(uint32_t piece, const Function& function) {
 #pragma unroll
     for (int round = 0; round < kRounds; ++round) {
       const int rows = round * 32 / kRowLanes;

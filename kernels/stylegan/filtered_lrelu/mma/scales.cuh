@@ -54,6 +54,7 @@ template <typename scalar_t>
 struct Scales {
   static constexpr bool kHalf = std::is_same_v<scalar_t, Half>;
   static constexpr uint32_t kNever = ~0u;
+  static constexpr uint32_t kInfinity = 0x7f800000;
 
   // Of windows, by the bits of their largest magnitude: `count` from `first` on keep the exponents,
   // and those from `clamp_first` on may reach the clamp.
@@ -122,7 +123,6 @@ struct Scales {
   static constexpr int kTop = Arithmetic<scalar_t>::kTopExponent, kLeast = -96;
   // The binary exponent of the smallest numbers, times the scale, for which the halves are exact enough.
   static constexpr int kLow = sizeof(scalar_t) == 2 ? -7 : -9;
-  static constexpr uint32_t kInfinity = 0x7f800000;
 
   // The exponent for samples up to `largest`.
   static __device__ __forceinline__ int exponent_for(float largest) {

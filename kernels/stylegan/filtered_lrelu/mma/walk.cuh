@@ -85,10 +85,10 @@ struct Walk {
       const int steps = place.steps;
       for (int i = 0; i < steps; i += K::kPeriod) steps_from<0>(place, i, steps);
       __syncwarp();
+      const bool left_out = shared.scales.left_out;
       store_tiles(place, steps - 1);
       ring.template release<kWindow - K::new_slices(0)>();
       if constexpr (kReads) write_plane_sum(call, place, plane_sum);
-      const bool left_out = shared.scales.left_out;
       __syncwarp();
       if (left_out) break;
     }

@@ -89,7 +89,7 @@ struct LargestRows {
 #pragma unroll
     for (int s = 0; s < kCount; ++s) {
       Most most[2] = {};  // two, that wait less for each other
-      ring.for_each_copied(first + s, [&](uint32_t address) {
+      Ring::for_each_copied(ring.copied(first + s), [&](uint32_t address) {
         const auto piece = load_shared<uint4>(address);
         raise(most[0], piece.x);
         raise(most[1], piece.y);
@@ -116,13 +116,20 @@ struct LargestRows {
     for (const Most& slice : slices) before = min(before, bits(slice) - 1);
     return __reduce_min_sync(~0u, before) + 1;
   }
-  // Whether the last kCount slices of this lane have such a one below 1 + `count`.
+  // Whether the last kCount slices of this lane may have such a one below 1 + `count`: of a pair the
+  // second number counts, as it is already in place.
   template <int kCount>
   __device__ __forceinline__ bool new_ones_below(uint32_t count) const {
     bool below = false;
 #pragma unroll
     for (int s = K::kRowWindow - kCount; s < K::kRowWindow; ++s) {
-      below = below || bits(slices[s]) - 1 < count;
+      uint32_t number;
+      if constexpr (k16Bit) {
+        number = slices[s];
+      } else {
+        number = bits(slices[s]);
+      }
+      below = below || number - 1 < count;
     }
     return below;
   }
@@ -131,24 +138,27 @@ struct LargestRows {
   // `first` of the ring.
   __device__ __forceinline__ uint32_t without_outliers(const Ring& ring, int first,
                                                        Scales<scalar_t>& scales, float bias) {
-    uint32_t outliers = scales.outliers;
+    uint32_t outliers = Scales<scalar_t>::kInfinity;
     if constexpr (!Scales<scalar_t>::kHalf) {
       outliers = scales.outliers_for(smallest_of_warp(), bias);
     }
     const uint32_t largest = of_warp();
     if (largest < outliers) return largest;
-    leave_out(ring, first, outliers);
+#pragma unroll 1
+    for (int s = 0; s < K::kRowWindow; ++s) leave_out(ring.copied(first + s), outliers);
+    look_at<K::kRowWindow>(ring, first);
     __syncwarp();
     if (lane() == 0) {
-      scales.outliers = outliers;
+      scales.outliers = min(scales.outliers, outliers);
       scales.left_out = true;
     }
     return of_warp();
   }
 
  private:
-  // Sets the numbers of the window to zero whose magnitudes have bits from `least` on.
-  __device__ __forceinline__ void leave_out(const Ring& ring, int first, uint32_t least) {
+  // Sets those numbers to zero that this lane has copied of a chunk, from `piece` on, and whose magnitudes
+  // have bits from `least` on. Not inline: it takes no registers from the steps.
+  static __device__ __noinline__ void leave_out(uint32_t piece, uint32_t least) {
     const auto kept = [&](uint32_t bits) {
       if constexpr (k16Bit) {
         const auto is_kept = [&](float x) { return __float_as_uint(fabsf(x)) < least; };
@@ -158,16 +168,12 @@ struct LargestRows {
         return (bits & 0x7fffffffu) < least ? bits : 0u;
       }
     };
-#pragma unroll 1
-    for (int s = 0; s < K::kRowWindow; ++s) {
-      ring.for_each_copied(first + s, [&](uint32_t address) {
-        const auto piece = load_shared<uint4>(address);
-        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(kept(piece.x)),
-                     "r"(kept(piece.y)), "r"(kept(piece.z)), "r"(kept(piece.w))
-                     : "memory");
-      });
-    }
-    look_at<K::kRowWindow>(ring, first);
+    Ring::for_each_copied(piece, [&](uint32_t address) {
+      const auto four = load_shared<uint4>(address);
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(kept(four.x)),
+                   "r"(kept(four.y)), "r"(kept(four.z)), "r"(kept(four.w))
+                   : "memory");
+    });
   }
 
   static __device__ __forceinline__ uint32_t bits(uint32_t most) {
