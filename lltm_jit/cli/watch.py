@@ -9,12 +9,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from lltm_jit import native
 from lltm_jit.jit import LltmJitError
 from lltm_jit.jit.extension import Extension
+from lltm_jit.jit.lock import has_ended
 from lltm_jit.jit.parallel import build_all
+from lltm_jit.jit.process import descendants
 from lltm_jit.jit.reload import Reload
 from lltm_jit.jit.spec import folders_below
 from lltm_jit.jit.watch import watch
@@ -107,13 +110,31 @@ class Program:
             say(f"cannot run {self.words[0]}: {error.strerror}")
 
     def stop(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(timeout=_PATIENCE)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        """End it, and what it has started, as a shell does."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        started = descendants(self.process.pid)
+        until = time.monotonic() + _PATIENCE
+        _signal(started, signal.SIGTERM)
+        while any(map(_runs, started)) and time.monotonic() < until:
+            self.process.poll()
+            time.sleep(0.02)
+        _signal(filter(_runs, started), signal.SIGKILL)
+        self.process.wait()
+
+
+def _signal(processes: Iterable[int], number: int) -> None:
+    for pid in processes:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return not has_ended(pid)
 
 
 def tell_and_run(done: Reload, program: Program) -> None:

@@ -125,7 +125,7 @@ def _record(
     """
     spec = plan.spec
     search = seeded.search
-    with build_environment(spec, plan.toolchain, plan.ninja) as environment:
+    with build_environment(directory, spec, plan.toolchain, plan.ninja) as environment:
         search = search or reads.search(directory, spec, plan.ninja, environment)
     objects = dict(seeded.objects)
     for name in reads.finished(directory):
@@ -265,7 +265,7 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
 
             with (
                 jobs.compilers(plan.ninja, max(1, plan.jobs - pch.taken_jobs())) as variables,
-                build_environment(spec, plan.toolchain, plan.ninja) as environment,
+                build_environment(directory, spec, plan.toolchain, plan.ninja) as environment,
             ):
                 environment |= variables
                 # Where an earlier build's is taken over, torch would write the same after a second.

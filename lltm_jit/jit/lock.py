@@ -163,7 +163,7 @@ def _lives(owner: Path) -> bool:
         if (told["host"], told["space"]) == (platform.node(), _space()):
             with suppress(PermissionError):  # another user's
                 os.kill(told["pid"], 0)
-            return not _has_ended(told["pid"])
+            return not has_ended(told["pid"])
     except (ProcessLookupError, FileNotFoundError):
         return False
     except (OSError, ValueError, KeyError, TypeError):  # not readable, or not written yet
@@ -171,7 +171,7 @@ def _lives(owner: Path) -> bool:
     return True
 
 
-def _has_ended(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     """Whether a process is a zombie: it has ended, and its parent has not asked how."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")

@@ -71,9 +71,9 @@ def interpreter() -> str:
 
 @contextmanager
 def build_environment(
-    spec: BuildSpec, toolchain: Toolchain, ninja: Path
+    directory: Path, spec: BuildSpec, toolchain: Toolchain, ninja: Path
 ) -> Iterator[dict[str, str]]:
-    """The environment variables that the build reads, as this engine resolved them."""
+    """The environment variables that a build in a directory reads, as this engine resolved them."""
     environment = {name: os.environ[name] for name in os.environ if name not in _OF_THE_POOL}
     environment["NINJA_STATUS"] = NINJA_STATUS
     environment["LC_ALL"] = "C.UTF-8"  # compilers in English, file names as they are
@@ -87,7 +87,8 @@ def build_environment(
     # The worker uses no GPU: seeing none spares it the start of the driver.
     environment["CUDA_VISIBLE_DEVICES"] = ""
     # torch takes ninja from PATH; what else lies beside it must not come before the compilers.
-    with tempfile.TemporaryDirectory(prefix="lltm_jit-ninja-") as place:
+    # What is left of a process that is killed goes with the directory.
+    with tempfile.TemporaryDirectory(prefix="ninja-", dir=directory) as place:
         if sys.platform == "win32":
             shutil.copy2(ninja, place)
         else:  # a copy would lose what lies beside it, and cannot run where /tmp is noexec
@@ -151,8 +152,9 @@ def _stream(
     lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
 
     def read() -> None:
-        for line in output:
-            lines.put(line)
+        with output:  # closed here, for strays may hold the other end open
+            for line in output:
+                lines.put(line)
         lines.put(None)
 
     threading.Thread(target=read, daemon=True).start()
@@ -201,10 +203,16 @@ def _running_commands(worker: int) -> list[str]:
 
 
 def _children(pid: int | str) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return []
+    found = []
+    with suppress(OSError):  # just ended, or not Linux
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            found += children.read_text().split()
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """A process, its children, and theirs; the process alone where the system cannot say."""
+    return [pid, *(each for child in _children(pid) for each in descendants(int(child)))]
 
 
 def _hang_up(worker: subprocess.Popen[bytes]) -> None:

@@ -95,6 +95,20 @@ def test_a_command_that_does_not_end_when_told_to_is_killed(monkeypatch):
     assert program.process.returncode == -signal.SIGKILL
 
 
+@pytest.mark.parametrize("stubborn", ["", "trap '' TERM; "])
+def test_what_a_command_has_started_ends_with_it(monkeypatch, tmp_path, stubborn):
+    """A shell that is told to end leaves its commands running."""
+    monkeypatch.setattr(watch, "_PATIENCE", 0.2 if stubborn else 30)
+    told = tmp_path / "pid"
+    inner = f"{stubborn}echo $$ > {told}.new; mv {told}.new {told}; while :; do sleep 0.1; done"
+    program = watch.Program(["sh", "-c", 'sh -c "$0"; true', inner])
+    program.run()
+    while not told.exists():
+        time.sleep(0.02)
+    program.stop()
+    assert not watch._runs(int(told.read_text()))
+
+
 def test_watch_rebuilds_and_reruns(small_checkout, watching, monkeypatch):
     monkeypatch.chdir(small_checkout)
     source = small_checkout / "kernels" / "core" / "twice.cpp"

@@ -35,19 +35,36 @@ def test_killed_before_ninja(bench, tmp_path):
 
 
 @pytest.mark.parametrize("compiler", ["", "//! stubborn\n"])
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_ended_inside_the_compiler(bench, tmp_path, number, compiler):
     gate = tmp_path / "gate"
     source = bench.write("one/one.cpp", f"{compiler}//! wait {gate}\n")
-    process = bench.start()
+    (tmp_path / "temporary").mkdir()
+    process = bench.start(TMPDIR=str(tmp_path / "temporary"))
     pid = compiler_pid(gate)
     process.send_signal(number)
     process.communicate(timeout=20)
     wait_for(lambda: not alive(pid), 10)
+    assert not list((tmp_path / "temporary").glob("*ninja*"))
     if number == signal.SIGINT:  # ended in order: nothing stays
         assert not list(bench.builds.glob("tmp-*"))
     source.write_text('#include "core/shared.h"\none\n')
     assert_next_one_builds(bench)
+
+
+def test_what_a_worker_says_is_read_to_its_end_and_closed(bench, monkeypatch):
+    workers = []
+    start = subprocess.Popen
+
+    def note(*arguments, **options):
+        workers.append(start(*arguments, **options))
+        return workers[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", note)
+    bench.load()
+    outputs = [each.stdout for each in workers if each.stdin and each.stdout]
+    assert outputs
+    wait_for(lambda: all(output.closed for output in outputs), 5)
 
 
 @pytest.mark.parametrize("moment", ["before rename", "after rename"])
