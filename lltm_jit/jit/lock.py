@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 _in_process: dict[str, threading.RLock] = {}
+_tried: set[int] = set()  # descriptors of try_lock
 _given: dict[Path, int] = {}  # locks that this process was started with, by their files
 _NOBODY = 90.0  # seconds: longer than NFS may say that a new file is not there
 _INTRODUCTION = 1.0  # seconds in which a builder that has just begun writes who it is
@@ -36,6 +37,9 @@ _INTRODUCTION = 1.0  # seconds in which a builder that has just begun writes who
 def _forget_threads() -> None:
     """A thread that held a lock does not exist in a forked child, and would never release it."""
     _in_process.clear()
+    for descriptor in _tried:
+        os.close(descriptor)
+    _tried.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -80,6 +84,7 @@ def try_lock(name: str) -> Iterator[int | None]:
         return
     path = cache.builds_directory() / "locks" / f"{name}.lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, _mode())
+    _tried.add(descriptor)
     try:
         with suppress(PermissionError):  # another user's
             os.fchmod(descriptor, _mode())
@@ -89,6 +94,7 @@ def try_lock(name: str) -> Iterator[int | None]:
             mine = True
         yield descriptor if mine else None
     finally:
+        _tried.discard(descriptor)
         os.close(descriptor)
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -116,6 +117,25 @@ def test_a_forked_child_does_not_wait_for_a_lock_that_it_inherited(bench, tmp_pa
     finally:
         process.kill()
     assert json.loads(out)["text"].endswith("one\ntwo")
+
+
+def test_a_forked_process_keeps_no_lock_that_was_tried(bench):
+    def is_free() -> bool:
+        with lock.try_lock("name") as descriptor:
+            return descriptor is not None
+
+    cache.make_builds_directory()
+    with lock.try_lock("name"):
+        assert not is_free()
+        forked = os.fork()
+        if forked == 0:
+            time.sleep(60)
+            os._exit(0)
+    try:
+        wait_for(is_free, 10)
+    finally:
+        os.kill(forked, signal.SIGKILL)
+        os.waitpid(forked, 0)
 
 
 def test_a_lock_that_a_stranger_holds_is_told(bench, monkeypatch, capsys):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -145,6 +147,24 @@ def test_the_import_waits_where_a_setting_says_so(unloaded, monkeypatch):
     monkeypatch.setenv("LLTM_JIT_BACKGROUND", "0")
     native.start("basic")
     assert "basic" in native._current
+
+
+CACHED = """
+import sys, threading
+started = []
+sys.addaudithook(lambda event, _: event == "subprocess.Popen" and started.append(event))
+import torch
+before = threading.active_count()
+import lltm_jit
+print(started, threading.active_count() - before, "lltm_jit.jit.child" in sys.modules)
+"""
+
+
+def test_a_cached_import_starts_no_thread_and_no_process():
+    for family in native.AT_IMPORT:
+        native.load(family)
+    program = subprocess.run([sys.executable, "-c", CACHED], capture_output=True, text=True)
+    assert (program.stdout, program.stderr) == ("[] 0 False\n", "")
 
 
 FAMILY = """
