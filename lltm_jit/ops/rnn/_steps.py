@@ -184,7 +184,7 @@ def packed_again(outputs: Sequence[Tensor], packed: PackedSequence) -> PackedSeq
         if own[0] == own[-1]:
             data.append(output.flatten(0, 1))
         else:
-            lengths = (own.unsqueeze(1) > torch.arange(int(own[0]))).sum(0)
+            lengths = (own.unsqueeze(1) > torch.arange(int(own[0]), device=own.device)).sum(0)
             data.append(pack_padded_sequence(output, lengths).data)
     whole = torch.cat(data) if len(data) > 1 else data[0]
     return PackedSequence(whole, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
