@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_testing import DEVICES, DTYPES, cell_inputs
+from op_testing import DEVICES, DTYPES, cell_inputs, needs_gpu
 from row_testing import assert_rows_independent
 from sequence_testing import CELLS, STATES, controls, inputs_of
 from torch import Tensor
@@ -14,12 +14,27 @@ from lltm_jit.functional import lltm_cell, recurrent_sequence
 
 # Steps, rows, hidden units: on a CPU few rows and many, and units for several threads.
 SIZES = [(1, 2, 1), (3, 5, 17), (4, 33, 40), (2, 70, 64), (3, 8, 256)]
-# On a GPU all of its plans, too.
-GPU_SIZES = [*SIZES, (3, 16, 64), (3, 9, 128), (3, 20, 512), (3, 64, 1024), (2, 3, 2120)]
-ON_DEVICES = [
-    pytest.param(device.values[0] if not isinstance(device, str) else device, size, marks=marks)
-    for device, sizes, marks in (("cpu", SIZES, ()), (DEVICES[1], GPU_SIZES, DEVICES[1].marks))
-    for size in sizes
+# On a GPU each kernel that the plan may take. In float: one block, clusters, grids of few rows and
+# with streamed weights, a product of few rows step by step; of many rows clusters, grids with two
+# phases and with one, the library's product step by step.
+FLOAT_SIZES = [
+    *[(3, 5, 17), (3, 8, 64), (3, 8, 256), (3, 8, 512), (3, 8, 2048), (2, 3, 2120)],
+    *[(3, 64, 256), (3, 64, 512), (3, 64, 1024), (2, 64, 2176)],
+]
+HALF_SIZES = [(3, 5, 17), (3, 8, 512), (3, 64, 512), (3, 64, 1024), (2, 64, 2176)]
+GPU_SIZES = {
+    torch.float: FLOAT_SIZES,
+    torch.half: HALF_SIZES,
+    torch.bfloat16: HALF_SIZES,
+    torch.double: SIZES,
+}
+SEQUENCES = [
+    *[("cpu", dtype, size) for dtype in DTYPES for size in SIZES],
+    *[
+        pytest.param("cuda", dtype, size, marks=needs_gpu)
+        for dtype, sizes in GPU_SIZES.items()
+        for size in sizes
+    ],
 ]
 
 
@@ -27,10 +42,9 @@ def with_gradients(results: tuple[Tensor, ...], leaves: list[Tensor], grads) -> 
     return [*results, *torch.autograd.grad(results, leaves, grads)]
 
 
-@pytest.mark.parametrize(("device", "size"), ON_DEVICES, ids=str)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("device", "dtype", "size"), SEQUENCES, ids=str)
 @pytest.mark.parametrize("cell", CELLS)
-def test_sequences(cell, dtype, device, size):
+def test_sequences(cell, device, dtype, size):
     gates, weight_hh, bias_hh, _, h_0, c_0, _ = inputs_of(cell, *size, dtype, device)
     control = controls(*size[:2]).to(device)
     states = [h_0] if c_0 is None else [h_0, c_0]

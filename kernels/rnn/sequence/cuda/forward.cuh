@@ -240,6 +240,7 @@ class ForwardThread {
       weights_.multiply_loaded(all, operands, loaded_);
     } else if constexpr (kCluster) {
       if (step > 0) exchange_.wait(step - 1);
+      if constexpr (kBytes == 4) __syncwarp();  // or shuffles would ask whether all lanes are there
       weights_.multiply(all, operands);
     } else {
       weights_.multiply(all, operands, [&] {  // while the tensor cores work

@@ -73,7 +73,7 @@ class AllGradients {
         };
         sums[n][0][e] = of_gate(0);
 #pragma unroll
-        for (int g = 1; g < kGates; ++g) sums[n][0][e] += of_gate(g);
+        for (int g = 1; g < Weights::kSums; ++g) sums[n][0][e] += of_gate(g);
       }
     }
     group_sum_(turn, phase, sums);

@@ -26,11 +26,15 @@ class WarpWeights {
   static constexpr int kTileBytes = kShape.tile_bytes();
   static constexpr int kOperandBytes = kShape.operand_bytes(1);
   static constexpr int kWeightBytes = sizeof(Words<2 * kShape.bytes>) * 32;  // of a tile
-  // Tiles of B that are loaded at once, while the products of as many others are made.
-  static constexpr int kChunk = kShape.grid                          ? kShape.chunk_tiles(kOperands)
-                                : kOperands > 1 || kShape.bytes == 4 ? 1
-                                : kShape.blocks == 1                 ? 4
-                                                                     : 2;
+  // Tiles of B that are loaded at once, while the products of as many others are made. Where weights of floats fill the
+  // registers, there are none for more.
+  static constexpr bool kFew = kOperands > 1 || (kShape.bytes == 4 && kShared > 0);
+  static constexpr int kChunk = kShape.grid ? kShape.chunk_tiles(kOperands)
+                                : kFew      ? 1
+                                : kShape.bytes == 2 && kShape.blocks == 1 ? 4
+                                                                          : 2;
+  // Tiles in which a row's floats have one scale, Note [Floats in two halves]; those of all arrays together.
+  static constexpr int kScaled = kOperands > 1 ? 1 : kChunk;
 
  public:
   // A lane's part of a tile of weights, and of B.
@@ -41,8 +45,10 @@ class WarpWeights {
   // Where B is: in memory, or at an address of shared memory.
   using Place = std::conditional_t<kShape.grid, const char*, uint32_t>;
 
+  // Of each gate; or of all together, where each has floats of its own.
+  static constexpr int kSums = kFloats && kOperands > 1 ? 1 : kGates;
   // The first tile of rows is the one that this warp finishes, if it does.
-  using Sums = float[kRowTiles][kGates][4];
+  using Sums = float[kRowTiles][kSums][4];
 
   // load(gate, unit, k) gives a lane's weights: of `unit` from k on two, of unit + 2 as many, and both of
   // k + 2.
@@ -71,7 +77,7 @@ class WarpWeights {
           for (int i = 0; i < 8; ++i) magnitude = max(magnitude, magnitude_of(tile.value[i]));
         }
       }
-      const HalfScale of_all = scale_of_tile(magnitude);
+      const HalfScale of_all = scale_of_warp(magnitude);
       scale = of_all.scale;
       inverse_ = of_all.inverse;
     }
@@ -155,15 +161,36 @@ class WarpWeights {
       }
     };
     load_streamed(streamed_before(kFirst));
+    RowScales scales[2][kRowTiles];
+    const auto find_scales = [&](int chunk, int first) {
+      if constexpr (kFloats) {
+#pragma unroll
+        for (int n = 0; n < kRowTiles; ++n) {
+          float largest = 0;
+#pragma unroll
+          for (int i = first; i < first + kScaled; ++i) {
+            const int j = kFirst + chunk * kChunk + i;
+            if (j >= kLast || !has_tile(in_order(j))) continue;
+#pragma unroll
+            for (int o = 0; o < kOperands; ++o) {
+              const float of_tile = largest_of(b[chunk % 2][i][o][n]);
+              largest = i + o == first ? of_tile : fmaxf(largest, of_tile);
+            }
+          }
+          scales[chunk % 2][n] = RowScales(largest, inverse_);
+        }
+      }
+    };
     const auto prepare_tile = [&](int chunk, int i) {
 #pragma unroll
       for (int o = 0; o < kOperands; ++o) {
 #pragma unroll
         for (int n = 0; n < kRowTiles; ++n) {
+          const auto& part = b[chunk % 2][i][o][n];
           if constexpr (kFloats) {
-            operand[chunk % 2][i][o][n] = FloatOperand(b[chunk % 2][i][o][n], inverse_);
+            operand[chunk % 2][i][o][n] = FloatOperand(part, scales[chunk % 2][n]);
           } else {
-            operand[chunk % 2][i][o][n] = b[chunk % 2][i][o][n];
+            operand[chunk % 2][i][o][n] = part;
           }
         }
       }
@@ -171,7 +198,9 @@ class WarpWeights {
     const auto prepare_chunk = [&](int chunk) {
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) {
-        if (kFirst + chunk * kChunk + i < kLast) prepare_tile(chunk, i);
+        if (kFirst + chunk * kChunk + i >= kLast) continue;
+        if (i % kScaled == 0) find_scales(chunk, i);
+        prepare_tile(chunk, i);
       }
     };
     if constexpr (!kShape.grid) prepare_chunk(0);
@@ -183,6 +212,7 @@ class WarpWeights {
       for (int i = 0; i < kChunk; ++i) {
         const int j = kFirst + chunk * kChunk + i;
         if (j >= kLast) continue;
+        if (kShape.grid && i % kScaled == 0) find_scales(chunk, i);
         const int next = shared_before(j) + 1;
         if (is_shared(j) && next < shared_before(kLast)) load_weights(next);
         if (!has_tile(in_order(j))) continue;
@@ -192,13 +222,14 @@ class WarpWeights {
 #pragma unroll
           for (int n = 0; n < kRowTiles; ++n) {
             const auto& part = operand[chunk % 2][i][kOperands > 1 ? gate : 0][n];
+            auto& of_gate = sums[n][kSums > 1 ? gate : 0];
             if (is_streamed(j)) {
-              add_product<scalar_t>(sums[n][gate], streamed[gate], part);
+              add_product<scalar_t>(of_gate, streamed[gate], part);
             } else if (is_shared(j)) {
-              add_product<scalar_t>(sums[n][gate], from_shared[shared_before(j) % 2][gate], part);
+              add_product<scalar_t>(of_gate, from_shared[shared_before(j) % 2][gate], part);
             } else {
               const auto& held = registers_[in_order(j) < kInRegisters ? in_order(j) : 0][gate];
-              add_product<scalar_t>(sums[n][gate], held, part);
+              add_product<scalar_t>(of_gate, held, part);
             }
           }
           // While the tensor cores work.

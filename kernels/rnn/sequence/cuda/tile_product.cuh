@@ -34,7 +34,7 @@ __device__ __forceinline__ void add_product(float (&sums)[4], const Words<8>& a,
   add_product<Half>(part, high, b.low);
   add_product<Half>(part, high, b.high);
 #pragma unroll
-  for (int e = 0; e < 4; ++e) sums[e] = fmaf(part[e], b.inverse, sums[e]);
+  for (int e = 0; e < 4; ++e) sums[e] = fmaf(part[e], b.inverse[e % 2], sums[e]);
 }
 
 }  // namespace lltm_jit
