@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import platform
+import runpy
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 import warnings
+from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -39,6 +41,32 @@ def test_crowd_builds_once(bench, tmp_path):
     named = [line for line in firsts if "waiting for process" in line]
     assert named
     assert all("which has been building since" in line for line in named)
+
+
+def test_a_process_that_is_spawned_during_a_build(bench, tmp_path, monkeypatch, capfd):
+    """It waits for the build of its parent, of which it has inherited nothing."""
+    gate = tmp_path / "gate"
+    bench.write("one/one.cpp", f"//! wait {gate}\none\n")
+    builder = threading.Thread(target=bench.load)
+    builder.start()
+    compiler_pid(gate)
+    monkeypatch.setattr(sys, "argv", ["load_once.py", str(bench.sources)])
+    monkeypatch.setenv("REAL_TORCH", "1")  # as this process has it
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if "fake_torch" not in path])
+    arguments = (str(HERE / "load_once.py"), None, "__main__")
+    child = get_context("spawn").Process(target=runpy.run_path, args=arguments)
+    child.start()
+    said = ""
+    while "waiting for process" not in said and child.is_alive():
+        time.sleep(0.1)
+        said += capfd.readouterr().err
+    assert f"waiting for process {os.getpid()}" in said
+    Path(f"{gate}.go").touch()
+    child.join(60)
+    builder.join(60)
+    assert child.exitcode == 0
+    assert json.loads(capfd.readouterr().out)["cached"]
+    assert bench.counts == ALL
 
 
 def test_crowd_on_a_broken_source_builds_once(bench):

@@ -199,13 +199,13 @@ def _(side):
     return isinstance(error, FileNotFoundError) and "nothing.cpp" in str(error)
 
 
-@way("load: a second build_directory, and the first is removed", True)
+@way("load: a second build_directory, and the first is removed", [True])
 def _(side):
     for place in ("first", "second"):
         Path(place).mkdir(exist_ok=True)
         side.load("twice", file("one.cpp"), build_directory=place)
     shutil.rmtree("first")
-    return Path("second/twice.so").exists()
+    return [path.exists() for path in Path("second").glob("twice*.so")]
 
 
 @way("load: a source behind a link, with the header beside the file that it leads to", 8)
