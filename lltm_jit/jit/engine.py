@@ -94,10 +94,14 @@ def loaded(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
 def _loaded_build(request: Request) -> Build | None:
     for key, build in list(_loaded.items()):  # other threads load, too
         if key.startswith(request.key[:10]) and request.is_of(
-            build.request, build.manifest, build.spec.places
+            build.request, build.manifest, build.spec.places, build.info.directory
         ):
             return build
     return None
+
+
+def _is_of(request: Request, record: Record) -> bool:
+    return request.is_of(record.fingerprint, record.manifest, record.places, record.directory)
 
 
 def _known_headers(spec: BuildSpec) -> list[Path]:
@@ -165,7 +169,7 @@ def inspect(spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
     for directory in retention.candidates(request.key):
         with suppress(DamagedBuild):
             record = cache.read_record(directory)
-            if record and request.is_of(record.fingerprint, record.manifest, record.places):
+            if record and _is_of(request, record):
                 return info_of(record, spec, cached=True)
     return None
 
@@ -242,7 +246,7 @@ def _find(request: Request, say: Callable[[str], None]) -> Record | None:
     for directory in retention.candidates(request.key):
         try:
             record = cache.read_record(directory)
-            if record and request.is_of(record.fingerprint, record.manifest, record.places):
+            if record and _is_of(request, record):
                 retention.mark_used(directory)  # first, so that nobody prunes it meanwhile
                 loading.check_library(record)
                 return record

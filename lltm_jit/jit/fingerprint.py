@@ -118,14 +118,19 @@ class Request:
         content = fingerprint(spec, toolchain)
         return cls(spec, toolchain, content, _hash(content))
 
-    def is_of(self, asked: Fingerprint, made_of: Manifest, places: list[str]) -> bool:
-        """Whether a build matches this request, and the files as they are now."""
-        ours = self.spec.places
-        return (
+    def is_of(
+        self, asked: Fingerprint, made_of: Manifest, places: list[str], directory: Path
+    ) -> bool:
+        """Whether the build in a directory matches this request, and the files as they are now."""
+        ours, stamps = self.spec.places, manifest.Stamps(directory)
+        matches = (
             asked == self.content
             and (made_of["movable"] or places[: len(ours)] == ours)
-            and not any(manifest.changes(made_of, self.spec.base, self.toolchain.recorded))
+            and not any(manifest.changes(made_of, self.spec.base, self.toolchain.recorded, stamps))
         )
+        if matches:
+            stamps.save()
+        return matches
 
 
 def build_key(request: str, made_of: Manifest) -> str:

@@ -11,11 +11,14 @@ versions.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
 import sys
+import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
@@ -25,6 +28,10 @@ from . import cache
 
 _OUTSIDE = ("/usr/", "/lib/", "/lib64/", "/opt/", "/nix/", "/Library/", "/Applications/")
 
+_SECOND = 1_000_000_000
+_TICK_NS = 50_000_000  # how far apart two changes are that surely have two times
+_COARSE_TICK_NS = 2 * _SECOND  # the same where a file system counts whole seconds
+_MACHINES = 8  # of which the stamps of a file are kept
 UNTOLD = "what no compiler reports"  # the start of entries that make a build stale at once
 
 
@@ -98,10 +105,44 @@ def key(manifest: Manifest) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def changes(manifest: Manifest, base: Path, recorded: bool = False) -> Changes:
+class Stamps:
+    """Stamps of files whose contents proved right: each machine that shares a cache has others."""
+
+    def __init__(self, directory: Path) -> None:
+        self._file = directory / "stamps.json"
+        self._added = False
+
+    @functools.cached_property
+    def _known(self) -> dict[str, list[list[int]]]:
+        try:
+            return cache.read_json(self._file)
+        except (OSError, ValueError):
+            return {}
+
+    def has(self, path: str, stamp: list[int]) -> bool:
+        """Whether a file had this stamp when it was read."""
+        return stamp in self._known.get(path, [])
+
+    def add(self, path: str, stamp: list[int]) -> None:
+        """Note a stamp that a file had before it was read."""
+        if is_settled(stamp):
+            self._known[path] = [*self._known.get(path, []), stamp][-_MACHINES:]
+            self._added = True
+
+    def save(self) -> None:
+        """Keep what was added, where that can be written."""
+        if self._added:
+            with suppress(OSError):
+                cache.write_json(self._file, self._known)
+
+
+def changes(
+    manifest: Manifest, base: Path, recorded: bool = False, stamps: Stamps | None = None
+) -> Changes:
     """What changed since the build. Starts no process.
 
-    If the compilers are only recorded, their libraries and headers may be missing as well.
+    If the compilers are only recorded, their libraries and headers may be missing as well. Stamps
+    that others have are looked up in ``stamps``, and added to them.
     """
     own = manifest["own"].items()
     files = {label for label, then in own if digest(place(base, label)) != then}
@@ -109,16 +150,24 @@ def changes(manifest: Manifest, base: Path, recorded: bool = False) -> Changes:
         now = stamp_of(path)
         if now == stamp or (recorded and (not now or (not then and now[:1] == stamp[:1]))):
             continue
+        if stamps and stamps.has(path, now):
+            continue
         if not then or digest(path) != then:
             files.add(path)
+        elif stamps:
+            stamps.add(path, now)
     names: set[str] = set()
     for label, (then, wanted, real, *stamp) in manifest["folders"].items():
         folder = place(base, label)
-        if stamp_of(folder) != stamp:
+        now = stamp_of(folder)
+        if now != stamp and not (stamps and stamps.has(folder, now)):
             there = listed(folder, manifest["wanted"][wanted])
-            names.update(there - set(then) if recorded else there ^ set(then))
+            others = there - set(then) if recorded else there ^ set(then)
             if real and os.path.realpath(folder) != real and not recorded:
-                names.update(then)  # it is another one
+                others.update(then)  # it is another one
+            if stamps and not others:
+                stamps.add(folder, now)
+            names.update(others)
     return Changes(files, names)
 
 
@@ -150,6 +199,12 @@ def stamp_of(path: str) -> list[int]:
     except (OSError, ValueError):  # a name with a null byte is no path at all
         return []
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+def is_settled(stamp: list[int]) -> bool:
+    """Whether another change of the file would give it another stamp."""
+    tick = _TICK_NS if stamp and stamp[2] % _SECOND else _COARSE_TICK_NS
+    return not stamp or stamp[2] <= time.time_ns() - tick
 
 
 def below(path: str, places: tuple[str, ...]) -> bool:

@@ -19,6 +19,7 @@ from .manifest import (
     digest,
     empty,
     folders,
+    is_settled,
     listed,
     outside,
     place,
@@ -32,8 +33,6 @@ _OF_COMPILER = (
 _OWN_BYTES = 4 << 20  # the most that is read of one file at each load
 _READ_BYTES = 64 << 20  # the most that is read at all: for larger files the stamp alone decides
 _SECOND = 1_000_000_000
-_TICK_NS = 50_000_000  # how far apart two changes are that surely have two times
-_COARSE_TICK_NS = 2 * _SECOND  # the same where a file system counts whole seconds
 
 
 class Writer:
@@ -239,11 +238,7 @@ def _present(search: Iterable[str], names: Iterable[str]) -> dict[str, _Folder]:
 def _safe_stamp(path: str) -> list[int]:
     """A stamp, or one that equals nothing if a change right now could leave it the same."""
     stamp = stamp_of(path)
-    if stamp:
-        tick = _TICK_NS if stamp[2] % _SECOND else _COARSE_TICK_NS
-        if stamp[2] > time.time_ns() - tick:
-            return [-1]
-    return stamp
+    return stamp if is_settled(stamp) else [-1]
 
 
 def _plain(path: str) -> str:

@@ -16,7 +16,7 @@ import pytest
 from engine_bench import ALL, finish, text_of, wait_for
 
 from lltm_jit import jit
-from lltm_jit.jit import engine, manifest, reads, torch_api
+from lltm_jit.jit import cache, engine, manifest, reads, torch_api
 from lltm_jit.jit.fingerprint import Request
 
 SOURCE = '#include "value.h"\nextern "C" int value() { return VALUE; }\n'
@@ -365,6 +365,44 @@ def test_a_touched_header_builds_nothing(real, monkeypatch):
         assert value(real, extra_cflags=[f"-I{real.sources}/far"]) == 1
         os.utime(header, (future, future))
     assert len(list(real.builds.glob("*/ok.json"))) == 1
+
+
+def test_another_machine_that_shares_the_cache_reads_system_headers_once(real, monkeypatch):
+    """There they have other stamps, and the same content."""
+    library = real.directory / "library"
+    monkeypatch.setattr(manifest, "_OUTSIDE", (f"{library}/",))
+    header = library / "value.h"
+    define(header, 1)
+    real.write("source.cpp", SOURCE)
+    flags = [f"-I{library}"]
+    value(real, extra_cflags=flags)
+    (record,) = cache.records()
+    request = Request.of(spec_of(real, flags), jit.detect())
+    read = []
+    digest = manifest.digest
+    monkeypatch.setattr(manifest, "digest", lambda path: read.append(path) or digest(path))
+
+    def reads() -> int:
+        read.clear()
+        arguments = (record.fingerprint, record.manifest, record.places, record.directory)
+        assert request.is_of(*arguments)
+        return read.count(str(header))
+
+    for number in range(1, 12):  # machines
+        shutil.copyfile(header, library / "other")
+        os.replace(library / "other", header)
+        os.utime(header, (number, number))
+        time.sleep(0.06)  # a stamp that a change right now could leave the same is not believed
+        assert [reads(), reads()] == [1, 0]
+    known = cache.read_json(record.directory / "stamps.json")
+    assert 2 <= len(known[str(header)]) <= manifest._MACHINES
+    define(header, 2)
+    assert value(real, extra_cflags=flags) == 2
+    (record.directory / "stamps.json").write_text("damaged")
+    define(header, 1)
+    assert reads() == 1
+    shutil.rmtree(record.directory)
+    assert reads() == 1
 
 
 def test_a_new_file_that_nobody_looks_for_builds_nothing(real):
