@@ -7,6 +7,7 @@ builds of a process take turns.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -25,6 +26,8 @@ from .progress import many
 GIBIBYTE = 1 << 30
 _MEMORY_PER_JOB = {"C++": 2 * GIBIBYTE, "CUDA": 4 * GIBIBYTE}
 _OLDEST_NINJA = (1, 13)
+_PREFIX = "lltm_jit-jobs-"
+_STALE = 24 * 3600  # seconds after which a pipe that nobody has open, here, is a leftover
 _TOKEN = b"+"
 _UNLIMITED = 4096  # jobs, whose tokens fit into a pipe
 
@@ -138,13 +141,28 @@ def _read(path: Path) -> str:
         return ""
 
 
+def _remove_leftovers() -> None:
+    """Remove the pipes of processes that were killed: nobody has them open."""
+    for pipe in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/tokens"):
+        with suppress(OSError):
+            status = pipe.lstat()
+            if status.st_uid != os.geteuid() or time.time() < status.st_mtime + _STALE:
+                continue
+            try:
+                os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW))
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    shutil.rmtree(pipe.parent)
+
+
 class _Jobserver:
     """A named pipe full of tokens, which exists as long as a build uses it."""
 
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs
         self.users = 0
-        self.directory = tempfile.mkdtemp(prefix="lltm_jit-jobs-")
+        _remove_leftovers()
+        self.directory = tempfile.mkdtemp(prefix=_PREFIX)
         self.path = os.path.join(self.directory, "tokens")
         os.mkfifo(self.path, 0o600)
         self.descriptor = os.open(self.path, os.O_RDWR | os.O_NONBLOCK)
