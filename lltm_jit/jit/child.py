@@ -83,7 +83,8 @@ def _leave() -> None:
     """End the child; what it has compiled is kept."""
     global _channel
     if _channel is not None:
-        _channel.close()
+        with suppress(OSError):  # a program that becomes a daemon closes all that is open
+            _channel.close()
         _channel = None
 
 

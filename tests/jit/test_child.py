@@ -103,7 +103,7 @@ def test_who_waits_sees_the_childs_progress(bench, gate):
 
 
 def test_nothing_is_printed_and_no_thread_is_started(bench, gate):
-    program = Program(bench, "stay")
+    program = Program(bench, "stay", launcher=("-X", "dev"))
     assert program.line() == {"threads": 1}
     compiler_pid(gate)
     go(gate)
@@ -286,3 +286,15 @@ def test_what_is_wanted_later_joins_what_is_being_built(bench, gate, tmp_path):
     wait_for(lambda: not children(bench))
     program.end()
     assert bench.run()["cached"] is True
+
+
+def test_a_program_that_closes_all_files(bench, gate, own):
+    """As one does that becomes a daemon: the child ends, and the program builds."""
+    program = Program(bench, "own", OWN=str(own), CLOSE="1")
+    program.line()
+    program.go_on()
+    go(gate)
+    go(own.parent / "own.gate")
+    (told, last), _ = program.end()
+    assert told == {"own": 1}
+    assert last["results"][0]["text"] == "two"
