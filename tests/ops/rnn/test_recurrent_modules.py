@@ -47,24 +47,25 @@ def test_dropout_has_the_statistics_of_torchs(kind, packed, device):
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e300])
 @pytest.mark.parametrize("kind", THEIRS)
 def test_numbers_that_are_not_finite_are_where_torch_has_them(kind, value, device):
-    """In results, and in the gradients of the inputs; some rows have none."""
-    sizes = {"num_layers": 2, "bidirectional": True, "dtype": torch.double, "device": device}
-    theirs, ours = THEIRS[kind](3, 7, **sizes), LAYERS[kind](3, 7, **sizes)
+    """In results, and in the gradients of the inputs; some rows have none. torch's are on a CPU."""
+    sizes = {"num_layers": 2, "bidirectional": True, "dtype": torch.double}
+    theirs, ours = THEIRS[kind](3, 7, **sizes), LAYERS[kind](3, 7, **sizes, device=device)
     ours.load_state_dict(theirs.state_dict())
-    for place in ("input", "state"):
-        x = torch.randn(6, 4, 3, dtype=torch.double, device=device)
-        state = states_of(ours, 4, device=device)
+    for poisoned in ("input", "state"):
+        x = torch.randn(6, 4, 3, dtype=torch.double)
+        state = states_of(ours, 4)
         first = state if isinstance(state, Tensor) else state[0]
-        if place == "input":
+        if poisoned == "input":
             x[2, 1, 0] = value
         else:
             first[0, 3, 2] = value
         found = []
-        for layer in (ours, theirs):
+        for layer, place in ((ours, device), (theirs, "cpu")):
             given = x.clone().requires_grad_()
-            results = tensors(layer(given, state))
+            moved = [t.to(place) for t in (state if isinstance(state, tuple) else [state])]
+            results = tensors(layer(given.to(place), tuple(moved) if len(moved) > 1 else moved[0]))
             loss = sum(result.square().sum() for result in results)
-            found.append([*results, *torch.autograd.grad(loss, given)])
+            found.append([*(r.cpu() for r in results), *torch.autograd.grad(loss, given)])
         torch.testing.assert_close(*found, equal_nan=True)
         assert found[0][0][:, 0].isfinite().all()
 

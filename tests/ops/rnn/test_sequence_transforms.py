@@ -144,6 +144,18 @@ def test_vmap_over_other_dimensions_and_twice(device):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", KINDS)
+def test_vmap_over_lengths(kind, device):
+    """Which cannot be looked into then: what they have beyond the steps counts as all of them."""
+    layer = getattr(lltm_jit, kind)(3, 4, bidirectional=True, device=device)
+    x = torch.randn(2, 5, 3, 3, device=device)
+    lengths = torch.tensor([[1, 5, 2], [0, 9, 3]], device=device)
+    actual = vmap(lambda x, lengths: layer(x, lengths=lengths)[0])(x, lengths)
+    for i, given in enumerate(([1, 5, 2], [0, 5, 3])):
+        torch.testing.assert_close(actual[i], layer(x[i], lengths=given)[0])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_ensemble(kind, device):
     """Many layers as one: forward, and the gradients of every member."""
     options = {"bidirectional": True, "device": device, "dtype": torch.double}
