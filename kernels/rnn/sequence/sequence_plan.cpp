@@ -76,7 +76,7 @@ int registers_beside(const SequenceSizes& sizes, SequencePass pass, const Sequen
   const int streamed = shape.streamed_tiles > 0 ? 2 * shape.bytes * sizes.gates : 0;
   const int others = apart + of_operand + streamed + 2 * sizes.parameters;
   if (pass == SequencePass::Forward) {
-    const int of_sum = shape.streamed_tiles > 0 ? 6 : 7;
+    const int of_sum = shape.streamed_tiles > 0 ? 6 : shape.grid ? 7 : 9;
     const int of_b = !floats ? 0 : shape.rows == 4 ? 4 : of_sum * sizes.gates * row_tiles;
     return 37 + (4 * sizes.gates + 2) * row_tiles + sizes.gates * elements + of_b + others;
   }

@@ -23,10 +23,17 @@ struct HalfScale {
 
   HalfScale() = default;
   __device__ __forceinline__ explicit HalfScale(uint32_t magnitude) {
+    constexpr uint32_t kBias = 127, kTarget = 14;
+    const uint32_t exponent = min(max(magnitude >> 23, 15u), 254u);  // both powers exist
+    scale = __uint_as_float((2 * kBias + kTarget - exponent) << 23);
+    inverse = __uint_as_float((exponent - kTarget) << 23);
+  }
+  // The same in fewer instructions, for the loops of steps.
+  __device__ __forceinline__ explicit HalfScale(float magnitude) {
     constexpr int kExponent = 1 << 23, kTarget = 14, kBias = 127;
-    const int of_inverse = max(int(magnitude) - kTarget * kExponent, kExponent) & -kExponent;
-    inverse = __int_as_float(of_inverse);
-    scale = __int_as_float(2 * kBias * kExponent - of_inverse);
+    const int bits = max(__float_as_int(magnitude) - kTarget * kExponent, kExponent) & -kExponent;
+    inverse = __int_as_float(bits);
+    scale = __int_as_float(2 * kBias * kExponent - bits);
   }
 };
 
@@ -85,7 +92,7 @@ struct RowScales {
     for (int lanes = 1; lanes < 4; lanes *= 2) {
       largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, lanes));
     }
-    const HalfScale of_row(__float_as_uint(largest));
+    const HalfScale of_row(largest);
     scale = of_row.scale;
     const float both = of_row.inverse * weights_inverse;
 #pragma unroll
