@@ -1,7 +1,10 @@
 """The plots of `benchmark --plot`: what a reader sees of them."""
 
 import re
+import tempfile
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
 import pytest
 import test_benchmark
@@ -49,19 +52,23 @@ PLOTS = {
     "stylegan": (_stylegan_report.plot, stylegan_rows()),
     "stylegan, one panel": (_stylegan_report.plot, [test_benchmark_stylegan.row(2.0, 8.0, 1.0)]),
 }
-DRAWN = {}
+
+
+@cache
+def drawn(name):
+    """The figure, as it is saved."""
+    saved = []
+    plot, rows = PLOTS[name]
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setattr("matplotlib.pyplot.close", saved.append)
+        plot(Path(folder) / "plot.png", HEADER, list(rows))
+    (figure,) = saved
+    return figure
 
 
 @pytest.fixture(params=PLOTS)
-def figure(request, monkeypatch, tmp_path):
-    """The figure, as it is saved."""
-    if request.param not in DRAWN:
-        saved = []
-        monkeypatch.setattr("matplotlib.pyplot.close", saved.append)
-        plot, rows = PLOTS[request.param]
-        plot(tmp_path / "plot.png", HEADER, list(rows))
-        (DRAWN[request.param],) = saved
-    return DRAWN[request.param]
+def figure(request):
+    return drawn(request.param)
 
 
 def texts(artist):
@@ -95,8 +102,7 @@ def test_ticks_are_plain_numbers(figure):
 
 
 def test_legends():
-    """Of the figures that the tests before have drawn."""
-    told = {name: texts(figure.legends[0]) for name, figure in DRAWN.items()}
+    told = {name: texts(drawn(name).legends[0]) for name in PLOTS}
     band, busy = "band: middle half of the times", "machine busy, unreliable"
     styles = ["as the host calls", "in a CUDA graph"]
     names = ["LLTM", "LSTM", "GRU", "nn.LSTM", "nn.GRU"]
@@ -110,5 +116,5 @@ def test_legends():
 
 
 def test_times_of_both_kinds_have_their_lines():
-    styles = {line.get_linestyle() for line in DRAWN["cell on a GPU"].axes[0].lines}
+    styles = {line.get_linestyle() for line in drawn("cell on a GPU").axes[0].lines}
     assert {_plots.HOST, _plots.GRAPH} <= styles
