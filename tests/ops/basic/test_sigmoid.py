@@ -37,13 +37,15 @@ SHAPES = [(), (0,), (1,), (31,), (33,), (127, 3), (4, 129), (2, 3, 5, 7), (100_0
 def test_matches_float64(shape, dtype, device):
     x = (4 * torch.randn(shape)).to(device, dtype).requires_grad_()
     s = sigmoid(x)
-    assert_accurate(s, torch.sigmoid(x.double()), torch.sigmoid(x), ulps=2)
+    ulps = 2 if device == "cpu" else 3  # CUDA's exp has one more
+    assert_accurate(s, torch.sigmoid(x.double()), torch.sigmoid(x), ulps=ulps)
     (actual,) = torch.autograd.grad(s.sum(), x)
     exact = torch.sigmoid(x.double()) * (1 - torch.sigmoid(x.double()))
     (baseline,) = torch.autograd.grad(torch.sigmoid(x).sum(), x)
-    assert_accurate(actual, exact.detach(), baseline, ulps=2)
+    exact, parts = exact.detach(), torch.sigmoid(x.detach().double())  # 1 and s cancel
+    assert_accurate(actual, exact, baseline, ulps=2, parts=parts)
     s = torch.sigmoid(x)
-    assert_accurate(d_sigmoid(x), exact, (1 - s) * s, ulps=2)
+    assert_accurate(d_sigmoid(x), exact, (1 - s) * s, ulps=2, parts=parts)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -81,7 +83,7 @@ def test_small_results_keep_their_precision():
     torch.testing.assert_close(sigmoid(x).double(), exact, rtol=1e-5, atol=0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     shape=st.lists(st.integers(0, 20), min_size=1, max_size=4),
     layout=st.sampled_from(LAYOUTS),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_testing import DEVICES, assert_accurate
+from op_testing import ACTIVATIONS, DEVICES, assert_accurate
 from sequence_testing import GATES, Inputs, inputs_of, reference
 from torch import Tensor
 
@@ -31,7 +31,7 @@ def check(found: list[Tensor], inputs: Inputs, grad: Tensor) -> None:
     exact = with_gradient(reference, inputs.to(torch.double), grad.double())
     usual = with_gradient(reference, inputs, grad)
     for ours, right, same_dtype in zip(found, exact, usual, strict=True):
-        assert_accurate(ours, right, same_dtype, ulps=2)
+        assert_accurate(ours, right, same_dtype, ulps=2, sums=True, parts=ACTIVATIONS)
 
 
 def ours(cell: str, inputs: Inputs) -> tuple[Tensor, ...]:

@@ -88,7 +88,7 @@ def test_gradients_are_rounded_once(act, dtype, way, device):
     # One rounding of at most half of eps, of what the GPU has right to some 14 bits; before it, and
     # of float and double alone, the roundings of each step.
     once = 0.6 * eps if dtype.itemsize == 2 else 0
-    steps = 5 * torch.finfo(torch.promote_types(dtype, torch.float)).eps
+    steps = (5 if device == "cpu" else 8) * torch.finfo(torch.promote_types(dtype, torch.float)).eps
     for gain, clamp in KINDS:
         y = gain * FUNCTIONS[act](t)
 
@@ -98,12 +98,14 @@ def test_gradients_are_rounded_once(act, dtype, way, device):
         actual = WAYS[way](function, x.to(device), weight.to(device)).cpu()
         scale = weight.double() * gain
         if clamp is not None:  # leave out where the arithmetic decides whether y is clamped
-            margin = 1e-5 if dtype.itemsize == 2 else 8 * eps
+            margin = 1e-4 if dtype.itemsize == 2 else 8 * eps
             low, high = ((y.abs() * (1 + m)).to(dtype) < clamp for m in (-margin, margin))
             scale = torch.where(high, scale, 0)
             actual = actual.where(low == high, 0)
             scale = scale.where(low == high, 0)
         exact = scale * first
+        at_overflow = (1.001 * exact).to(dtype).isinf() & (0.999 * exact).to(dtype).isfinite()
+        actual, exact = actual.where(~at_overflow, 0), exact.where(~at_overflow, 0)
         rounded = exact.to(dtype)
         assert torch.equal(actual[rounded.isinf()], rounded[rounded.isinf()])
         error = (actual.double() - exact).abs()[rounded.isfinite()]

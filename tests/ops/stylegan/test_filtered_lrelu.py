@@ -114,7 +114,7 @@ def test_any_layout(layout, dtype, device):
     assert filtered_lrelu(x, fu, fd, b, up=2, down=2, padding=9).is_contiguous()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_random_calls(data):
     def number(least, most):

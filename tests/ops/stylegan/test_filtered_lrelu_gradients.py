@@ -158,7 +158,7 @@ def test_paddings_that_are_not_known_are_compiled_once(device):
 
     counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(function, fullgraph=True, dynamic=True, backend=counter)
-    x, counts = torch.randn(1, 3, 9, 8, device=device, requires_grad=True), []
+    x, counts = torch.randn(1, 3, 9, 8, dtype=torch.double, device=device, requires_grad=True), []
     for k in range(12, 17):  # unlike other sizes, of which torch would take equal ones for one
         padding = [k + 2, k + 3, k + 4, k + 5]
         actual, expected = compiled(x, padding), function(x, padding)
