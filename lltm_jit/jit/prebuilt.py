@@ -30,9 +30,10 @@ FOLDER = "prebuilt"
 # Who sets one of these wants a build of another kind.
 _KINDS = ("LLTM_JIT_DEBUG", "CUDA_DEVICE_DEBUG", "LLTM_JIT_LINEINFO", "LLTM_JIT_SANITIZE")
 
-# What another machine may have otherwise, or what is compared by its effect.
+# What another machine may have otherwise, such as the folder of the sources, or what is compared by
+# its effect.
 MAY_DIFFER = {
-    *("cxx", "compiler", "scripts", "nvcc", "architectures", "with_cuda", "environment"),
+    *("cxx", "compiler", "scripts", "nvcc", "architectures", "with_cuda", "environment", "folder"),
     *("cflags", "cuda_cflags", "ldflags", "include_paths", "sources", "files"),
 }
 # Of the flags that the caller passed: a machine without nvcc may use a library with CUDA.
