@@ -223,7 +223,7 @@ ARGUMENTS = [
 ]
 
 
-@pytest.mark.parametrize(("options", "taken"), ARGUMENTS, ids=str)
+@pytest.mark.parametrize(("options", "taken"), ARGUMENTS)
 def test_one_rule_for_arguments(options, taken):
     (argument,) = options
     for name, function in RESAMPLING.items():
@@ -275,7 +275,7 @@ BIASES = [
 ]
 
 
-@pytest.mark.parametrize(("options", "taken"), BIASES, ids=str)
+@pytest.mark.parametrize(("options", "taken"), BIASES)
 def test_one_rule_for_biases(options, taken):
     for name, function in BIASED.items():
         if not name.startswith("bias_act") and {"dim", "clamp", "gain"} & options.keys():
