@@ -57,8 +57,8 @@ class Record:
     ``fingerprint`` is what was requested; ``manifest`` and ``read`` are the files that the build
     was made from. ``build_file`` is the digest of ninja's build file, ``decided`` is what decided
     its content beside the fingerprint, ``asked`` are the arguments of ``load``, and ``toolchain``
-    is what it was built with. A build that failed has neither a
-    build file nor a library, and is kept for the objects that it finished.
+    is what it was built with. A build that failed has neither a build file nor a library, and is
+    kept for the objects that it finished.
     """
 
     key: str

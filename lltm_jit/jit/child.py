@@ -16,14 +16,14 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import torch
 
 from . import lock
-from .errors import ToolchainError
+from .errors import LltmJitError
 from .fingerprint import Request
 from .process import interpreter
 from .spec import BuildSpec
@@ -33,8 +33,9 @@ _MAIN = Path(__file__).with_name("child_main.py")
 _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)  # it would end programs that do not ignore it
 
 _channel: socket.socket | None = None  # at its end, the child knows that this process is gone
-_wanted: list[tuple[BuildSpec, Toolchain]] = []
-_builds = 0  # that this process makes itself
+_identity: os.stat_result  # of the channel's descriptor
+_wanted: list[tuple[str, BuildSpec, Toolchain]] = []
+_builds: set[object] = set()  # that this process makes itself
 _turn = threading.Lock()
 
 
@@ -43,23 +44,24 @@ def start(wanted: Sequence[tuple[BuildSpec, Toolchain]]) -> None:
 
     If no child can be started, the first use builds them.
     """
-    with _turn, ExitStack() as held, suppress(OSError, ToolchainError):
+    with _turn, ExitStack() as held, suppress(OSError, LltmJitError):
         locks = {}
-        for spec, toolchain in wanted:
-            key = Request.of(spec, toolchain).key
-            descriptor = held.enter_context(lock.try_lock(lock.name_of(key)))
-            if descriptor is not None:
-                locks[key] = descriptor
-                _wanted.append((spec, toolchain))
+        for each in [(Request.of(spec, tools).key, spec, tools) for spec, tools in wanted]:
+            descriptor = held.enter_context(lock.try_lock(lock.name_of(each[0])))
+            if descriptor is None:
+                break  # whoever holds it builds the others, too
+            locks[each[0]] = descriptor
+            _wanted.append(each)
         if locks:
             _start(locks)
 
 
 def _start(locks: dict[str, int]) -> None:
     """Start the child, which goes on with what an earlier one was to build."""
-    global _channel
+    global _channel, _identity
     _leave()
     _channel, theirs = socket.socketpair()
+    _identity = os.fstat(_channel.fileno())
     with theirs:
         starter = subprocess.Popen(
             [interpreter(), "-I", str(_MAIN)],
@@ -83,29 +85,41 @@ def _leave() -> None:
     """End the child; what it has compiled is kept."""
     global _channel
     if _channel is not None:
-        with suppress(OSError):  # a program that becomes a daemon closes all that is open
+        if _is_open(_channel):
             _channel.close()
+        else:
+            _channel.detach()
         _channel = None
+
+
+def _is_open(channel: socket.socket) -> bool:
+    """A program that becomes a daemon closes all that is open, and may reuse the number."""
+    try:
+        return os.path.samestat(os.fstat(channel.fileno()), _identity)
+    except OSError:
+        return False
 
 
 @contextmanager
 def stands_back() -> Iterator[None]:
     """The child's compilers stand still inside the ``with`` block."""
-    _count(1)
+    build = object()
     try:
+        _tell(_builds.add, build)
         yield
     finally:
-        _count(-1)
+        _tell(_builds.discard, build)
 
 
-def _count(more: int) -> None:
-    global _builds
+def _tell(change: Callable[[object], None], build: object) -> None:
     with _turn:
-        _builds += more
+        change(build)
         if _channel is not None:
             try:
-                _channel.send(_order(), _NO_SIGNAL)
-            except OSError:  # the child has ended
+                alive = _is_open(_channel) and _channel.send(_order(), _NO_SIGNAL)
+            except OSError:
+                alive = 0
+            if not alive:
                 _leave()
 
 
@@ -115,10 +129,11 @@ def _order() -> bytes:
 
 def _forget() -> None:
     """A forked child keeps nobody's child alive."""
-    global _builds, _turn
-    _builds, _turn = 0, threading.Lock()
+    global _turn
+    _turn = threading.Lock()
     _leave()
     _wanted.clear()
+    _builds.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -37,9 +37,12 @@ def main() -> None:
             process.stand_back.set() if order == b"1" else process.stand_back.clear()
         gone.set()
 
-    def build(spec: Any, toolchain: Any) -> None:
-        with suppress(LltmJitError, cancel.Cancelled), cancel.cancelled_by(gone):
-            engine.build(spec, toolchain)
+    def build(key: str, spec: Any, toolchain: Any) -> None:
+        try:
+            with suppress(LltmJitError, cancel.Cancelled), cancel.cancelled_by(gone):
+                engine.build(spec, toolchain)
+        finally:
+            lock.give_up(key)
 
     threading.Thread(target=listen, args=(orders,), daemon=True).start()
     for key, descriptor in locks.items():

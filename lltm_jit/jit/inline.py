@@ -53,7 +53,7 @@ def bindings(functions: Any, with_pytorch_error_handling: bool) -> str:
             raise ValueError(f"expected functions to be names, but got {functions!r}")
         functions = {function: function for function in functions}
     lines = [*_CALLABLE, "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
-    last = {function: function.rpartition("::")[2] for function in functions}
+    last = {name: name if "<" in name else name.rpartition("::")[2] for name in functions}
     found = Counter(last.values())
     for function, docstring in functions.items():
         called = function

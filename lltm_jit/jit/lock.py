@@ -73,8 +73,8 @@ def file_lock(name: str, reporter: Reporter) -> Iterator[None]:
 
 
 @contextmanager
-def try_lock(name: str) -> Iterator[int | None]:
-    """Hold a lock if it is free, and give its descriptor, else None.
+def try_lock(name: str, shared: bool = False) -> Iterator[int | None]:
+    """Hold a lock, alone or with others that share it, and give its descriptor; None if it is held.
 
     Whoever gets the descriptor keeps the lock, such as a process that is started with it. A key's
     lock has the name that :func:`name_of` tells.
@@ -90,7 +90,8 @@ def try_lock(name: str) -> Iterator[int | None]:
             os.fchmod(descriptor, _mode())
         mine = False
         with suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
             mine = True
         yield descriptor if mine else None
     finally:
@@ -101,6 +102,12 @@ def try_lock(name: str) -> Iterator[int | None]:
 def take_over(key: str, descriptor: int) -> None:
     """Have :func:`build_lock` use a key's lock that this process was started with."""
     _given[_lock_file(key)] = descriptor
+
+
+def give_up(key: str) -> None:
+    """Release a lock that this process was started with, unless a build has used it."""
+    if (descriptor := _given.pop(_lock_file(key), None)) is not None:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ _OUTSIDE = ("/usr/", "/lib/", "/lib64/", "/opt/", "/nix/", "/Library/", "/Applic
 _SECOND = 1_000_000_000
 _TICK_NS = 50_000_000  # how far apart two changes are that surely have two times
 _COARSE_TICK_NS = 2 * _SECOND  # the same where a file system counts whole seconds
-_MACHINES = 8  # of which the stamps of a file are kept
+_MACHINES = 64  # of which the stamps of a file are kept
 UNTOLD = "what no compiler reports"  # the start of entries that make a build stale at once
 
 
@@ -159,14 +159,11 @@ def changes(
     names: set[str] = set()
     for label, (then, wanted, real, *stamp) in manifest["folders"].items():
         folder = place(base, label)
-        now = stamp_of(folder)
-        if now != stamp and not (stamps and stamps.has(folder, now)):
+        if stamp_of(folder) != stamp:
             there = listed(folder, manifest["wanted"][wanted])
             others = there - set(then) if recorded else there ^ set(then)
             if real and os.path.realpath(folder) != real and not recorded:
                 others.update(then)  # it is another one
-            if stamps and not others:
-                stamps.add(folder, now)
             names.update(others)
     return Changes(files, names)
 

@@ -18,10 +18,6 @@ from .errors import LltmJitError
 
 # Where ccache reads which compiler to start.
 _CCACHE = ("CCACHE_COMPILER", "CCACHE_CONFIGPATH", "CCACHE_DIR", "CCACHE_PATH", "CCACHE_PREFIX")
-CCACHE_FILES = (
-    "/etc/ccache.conf",
-    *map(os.path.expanduser, ("~/.ccache/ccache.conf", "~/.config/ccache/ccache.conf")),
-)
 
 
 class Memo:
@@ -41,7 +37,7 @@ class Memo:
     def recall(self, command: list[str], probe: Callable[[list[str]], Any]) -> dict[str, Any]:
         # Also the compiler that a ccache starts: the next word, or the next of its name on PATH.
         programs = [found for word in command for found in _all_on_path(word)]
-        files = [*programs, *CCACHE_FILES] if any(map(is_ccache, programs)) else programs
+        files = [*programs, *ccache_files()] if any(map(is_ccache, programs)) else programs
         chosen = [f"{name}={os.environ[name]}" for name in _CCACHE if name in os.environ]
         name = shlex.join([*programs, *command, *chosen])
         entry = self._known.get(name)
@@ -68,6 +64,14 @@ def _all_on_path(word: str) -> list[str]:
     folders = [""] if os.path.dirname(word) else os.get_exec_path()
     found = (shutil.which(word, path=folder or None) for folder in folders)
     return list(dict.fromkeys(filter(None, found)))
+
+
+def ccache_files() -> list[str]:
+    """Where a ccache reads its settings."""
+    settings = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    folders = ("/etc", os.environ.get("CCACHE_DIR") or "~/.ccache", f"{settings}/ccache")
+    files = [os.path.expanduser(f"{folder}/ccache.conf") for folder in folders]
+    return [*files, *filter(None, [os.environ.get("CCACHE_CONFIGPATH")])]
 
 
 def is_ccache(program: str) -> bool:

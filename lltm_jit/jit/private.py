@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 import sys
@@ -20,7 +21,8 @@ def why_not_private(place: Path) -> str:
     """
     if sys.platform == "win32" or knobs.flag("LLTM_JIT_TRUST_ROOT"):
         return ""
-    trusted = (os.geteuid(), 0, os.stat("/").st_uid)  # who owns / could change anything anyway
+    # Who owns / or this code could change anything anyway.
+    trusted = (os.geteuid(), 0, os.stat("/").st_uid, os.stat(__file__).st_uid)
     above_home = {*Path.home().parents} if "HOME" in os.environ else ()
     within = place.parent if place.is_file() else place  # where nobody may put another file
     for path in _ways_to(place):
@@ -58,17 +60,23 @@ def _is_own_group(path: Path, group: int) -> bool:
     """Whether this user is all that a group's right to write is for, as with private groups and
     umask 002.
     """
-    import grp
-    import pwd
-
     with suppress(OSError, AttributeError):  # it has none, or the system knows no such lists
         os.getxattr(path, "system.posix_acl_access")
         return False  # a list of users, for which the bits of the group stand
+    return _is_group_of(group, os.geteuid())
+
+
+@functools.cache  # a directory service may take long to list everybody
+def _is_group_of(group: int, user: int) -> bool:
+    """Whether a user is the only one in a group."""
+    import grp
+    import pwd
+
     try:
-        me, entry = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+        me, entry = pwd.getpwuid(user), grp.getgrgid(group)
     except KeyError:
         return False
-    users = {*entry.gr_mem, *(user.pw_name for user in pwd.getpwall() if user.pw_gid == group)}
+    users = {*entry.gr_mem, *(each.pw_name for each in pwd.getpwall() if each.pw_gid == group)}
     if me.pw_gid == group and entry.gr_name == me.pw_name:
         users.add(me.pw_name)  # a directory service need not list everybody
     return users == {me.pw_name}

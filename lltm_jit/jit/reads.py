@@ -43,7 +43,7 @@ def finished(directory: Path) -> list[str]:
 def compiled_from(directory: Path, spec: BuildSpec, target: str, ninja: Path) -> list[str]:
     """The files that an object was made from, as the compiler reports them; empty if it did not."""
     told = _told(directory, target, ninja)
-    return told and [*told, *flag_files(spec)]
+    return told and [*told, *flag_files((*spec.cflags, *spec.cuda_cflags))]
 
 
 def _told(directory: Path, target: str, ninja: Path) -> list[str]:
@@ -91,6 +91,7 @@ def linked_from(directory: Path, spec: BuildSpec) -> list[str]:
         folders, names = libraries(spec)
         told = [os.path.join(folder, name) for name in names for folder in folders]
         told += _words(spec)
+    told += flag_files(spec.ldflags)
     objects = {_whole(directory, name) for name in spec.objects}
     paths = dict.fromkeys(_whole(directory, name) for name in told)
     # Files of the compiler's own that it has removed are among them.
@@ -112,9 +113,9 @@ def libraries(spec: BuildSpec) -> tuple[list[str], list[str]]:
     return [*filter(os.path.isabs, folders), *_LIBRARIES], exact + usual
 
 
-def flag_files(spec: BuildSpec) -> list[str]:
+def flag_files(flags: Iterable[str]) -> list[str]:
     """The files that flags name, such as files of flags or specs, which no compiler reports."""
-    words = _with_files(_parts(split_flags((*spec.cflags, *spec.cuda_cflags, *spec.ldflags))))
+    words = [word for word in _with_files(_parts(split_flags(flags))) if word[:2] != "-D"]
     named = [match[0] for word in words for match in _PATH.finditer(word)]
     return list(dict.fromkeys(filter(os.path.isfile, named)))
 

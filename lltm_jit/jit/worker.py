@@ -294,6 +294,7 @@ def end_session(leader: int) -> None:
         for pid in others if late else others - told:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
+                os.kill(pid, signal.SIGCONT)  # what stands still hears nothing else
         told |= others
         time.sleep(0.02)
 

@@ -143,8 +143,8 @@ class Writer:
             return path
         label = self._label(path) if own else path
         if status.st_size <= _OWN_BYTES and not linked:
-            text_of = asks.of(Path(path).read_bytes()) if own else None
-            self._note(given, text_of or asks.of_file(path, *stamp_of(path)))
+            of_file = asks.of_file.__wrapped__ if own else asks.of_file  # a stamp may hide an edit
+            self._note(given, of_file(path, *stamp_of(path)))
         if own and status.st_size <= _OWN_BYTES:
             self.manifest["own"][label] = digest(path)
             self.manifest["movable"] &= not os.path.isabs(label)
@@ -185,7 +185,11 @@ class Writer:
         self._defined |= asked.defined
         self._looked_for |= asked.looked_for
         self._asks_by_macro |= asked.by_macro
-        more = [self._enter_file(file, linked=True) for file in asked.files]
+        present = set(filter(os.path.exists, asked.files))
+        more = [self._enter_file(file, linked=True) for file in present]
+        for absent in asked.files - present:  # named in a part that is not compiled
+            more.append(absent)
+            self.manifest["outside"][absent] = [""]
         for what in asked.unknown:
             # No file has this stamp, so the build is stale at once, and has a key of its own.
             more.append(label := f"{UNTOLD} ({what})")

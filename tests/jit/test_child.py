@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from engine_bench import ALL, HERE, alive, compiler_pid, wait_for
+
+from lltm_jit.jit import child
 
 FOUND = {"text": "two", "cached": True, "reused": 0}  # what the child made
 MAIN = "child_main.py"
@@ -298,3 +301,19 @@ def test_a_program_that_closes_all_files(bench, gate, own):
     (told, last), _ = program.end()
     assert told == {"own": 1}
     assert last["results"][0]["text"] == "two"
+
+
+def test_a_file_under_the_channels_number_is_left_alone(tmp_path, monkeypatch):
+    """A program that closed all files, and then opened others."""
+    ours, theirs = socket.socketpair()
+    monkeypatch.setattr(child, "_channel", ours)
+    monkeypatch.setattr(child, "_identity", os.fstat(ours.fileno()), raising=False)
+    number = ours.fileno()
+    with theirs, (tmp_path / "file").open("wb") as file:
+        os.dup2(file.fileno(), number)
+        with child.stands_back():
+            pass
+        assert os.path.samestat(os.fstat(number), os.fstat(file.fileno()))
+        assert (tmp_path / "file").read_bytes() == b""
+        os.close(number)
+    assert child._channel is None

@@ -305,6 +305,27 @@ def test_a_changed_file_of_the_linkers_flags(real):
         assert value(real, extra_ldflags=[f"-Wl,@{real.sources}/words"]) == number
 
 
+def test_what_the_linker_reads_is_compiled_into_nothing(real, capfd):
+    """Nor is a path that is the value of a macro."""
+    real.write("source.cpp", LINKED)
+    library, log = real.sources / "far" / "libother.a", real.write("log", "a line\n")
+    for number in (1, 2):
+        archive(library, compiled(real, number))
+        log.write_text(f"{number} lines\n")
+        flags = {"extra_ldflags": [str(library)], "extra_cflags": [f"-DLOG={log}"]}
+        assert value(real, **flags) == number
+    assert capfd.readouterr().err.rstrip().endswith("(0 compiled, 1 reused)")
+
+
+def test_a_file_for_the_assembler_in_a_part_that_is_not_compiled(real):
+    """It need not be there, and once it is, nobody knows whether that part counts."""
+    place = real.sources / "far" / "data"
+    source = f"#ifdef EMBED\n{INCBIN.replace('FILE', str(place))}\n#else\n{PLAIN}#endif\n"
+    real.write("source.cpp", source.replace("return VALUE", "return 7"))
+    assert value(real) == 7
+    assert value(real) == 7
+
+
 UNTOLD = {
     "an assembler's file in a macro": (
         "#define STRING(x) #x\n#define IN(x) STRING(x)\n" + INCBIN.replace("FILE", '" IN(PLACE) "'),

@@ -282,7 +282,7 @@ def test_a_compiler_behind_a_ccache_under_its_name(bench, monkeypatch, change):
 
 def test_which_compiler_a_ccache_starts_may_be_in_its_settings(bench, monkeypatch):
     monkeypatch.setattr(memo, "is_ccache", lambda program: True)
-    monkeypatch.setattr(memo, "CCACHE_FILES", (str(bench.directory / "ccache.conf"),))
+    monkeypatch.setenv("CCACHE_CONFIGPATH", str(bench.directory / "ccache.conf"))
     jit.detect()
     asked = []
     run = toolchain._run

@@ -28,7 +28,7 @@ def two_builds(tmp_path):
     pairs = []
     for family in native.AT_IMPORT:
         build = native.load(family)
-        library = shutil.copy(build.info.library, tmp_path)
+        library = shutil.copy(build.info.library, tmp_path / build.info.library.name)
         info = replace(build.info, key=f"copy_{family}", library=library)
         copy = engine.adopt(native.spec(family, detect()), build.request, build.manifest, info)
         pairs.append((build, copy))
