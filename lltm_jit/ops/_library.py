@@ -27,6 +27,16 @@ def define(family: str, *schemas: str) -> None:
         names.append(schema.partition("(")[0])
 
 
+def autocasts(tensor: torch.Tensor) -> bool:
+    """Whether autocast is on where a tensor is; torch refuses to say it of the meta device."""
+    if tensor.is_cuda:
+        return torch.is_autocast_enabled("cuda")
+    if tensor.is_cpu:
+        return torch.is_autocast_enabled("cpu")
+    device = tensor.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
 def refuse_non_tensors(
     function: Callable, args: Iterable[object], optional: Collection[str] = ()
 ) -> None:

@@ -29,6 +29,7 @@ def assert_rows_independent(
     dims = [dims] * len(given) if isinstance(dims, int) else list(dims)
     of_rank = {tensor.dim(): dim for tensor, dim in zip(given, dims, strict=True)}
     rows = given[0].size(dims[0])
+    assert rows > 1, "a single row has no others"
     right = run(*given)
 
     def kept(results: Sequence[Tensor], rows: Tensor) -> list[bytes]:

@@ -142,8 +142,9 @@ SequenceAndSaved forward(const SequenceInputs& in, bool save) {
 
 // --------------------------------------------------------------------------------------- backward --
 
-// Rows of the state that each step but the first began with: the output of the step before; h_0 if that
-// was skipped, which leaves no output; and zero for steps that are reset or skipped themselves.
+// Rows of the state that each step but the first began with: the output of the step before. A skipped step
+// leaves none, but rows skip only before their first step and after their last one, so that the state was
+// h_0 then. Zero for steps that are reset or skipped themselves.
 Tensor old_outputs(const Tensor& before, const SequenceInputs& in) {
   if (!in.control) return before;
   const int64_t last = in.control->size(0) - 1;

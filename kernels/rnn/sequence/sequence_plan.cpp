@@ -241,7 +241,7 @@ SequenceGpu after_refusal(SequenceGpu gpu, const SequenceShape& shape) {
   if (shape.grid) {
     gpu.grids = false;
   } else if (shape.blocks == 1) {
-    gpu.architecture = 0;
+    gpu.architecture = 0;  // where no block runs, no plan has one launch
   } else {
     for (int i = 0; i < kClusterSizes; ++i) {
       if (2 << i >= shape.blocks) gpu.clusters[i] = 0;

@@ -25,7 +25,7 @@ Tensor pad(const Tensor& x, c10::SymIntArrayRef padding) {
     zeros.push_back(negative ? SymInt(0) : p);
     crops.push_back(negative ? p : SymInt(0));
     crop |= negative;
-    pads |= !negative;
+    pads |= p > 0;
   }
   const Tensor padded = pads ? at::_ops::constant_pad_nd::call(x, zeros, 0) : x;
   return crop ? at::_ops::constant_pad_nd::call(padded, crops, 0) : padded;

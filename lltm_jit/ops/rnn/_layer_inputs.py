@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from lltm_jit.ops._library import refuse_non_number, refuse_non_tensor
+from lltm_jit.ops._library import autocasts, refuse_non_number, refuse_non_tensor
 
 State: TypeAlias = "Tensor | tuple[Tensor, ...]"
 
@@ -72,7 +72,7 @@ def refuse_foreign(
     """
     (first, like), *_ = own.items()
     assert like is not None
-    cast = torch.is_autocast_enabled(like.device.type)
+    cast = autocasts(like)
     if not cast and like.dtype not in _DTYPES:
         raise RuntimeError(
             f"{layer}(): expected the parameters to be half, bfloat16, float or double, "

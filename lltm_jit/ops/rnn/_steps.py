@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from lltm_jit.ops._library import autocasts
 from lltm_jit.ops.rnn.sequence import HOLDS, RESETS
 
 
@@ -137,9 +138,12 @@ def run_in_turn(
     whole, dtype, (others, hidden_size) = parts[0][0], None if c is None else c.dtype, size
     if h is None:
         h = whole.new_zeros(whole.size(1), hidden_size)
-    # Between the parts, too, these states do not lose their bits.
+    # Between the parts, too, these states do not lose their bits. A wrong dtype is refused later.
     wide = torch.promote_types(whole.dtype if c is None else c.dtype, torch.float)
-    c = whole.new_zeros(others, *h.shape, dtype=wide) if c is None else c.to(wide)
+    if c is None:
+        c = whole.new_zeros(others, *h.shape, dtype=wide)
+    elif c.dtype == whole.dtype or autocasts(whole):
+        c = c.to(wide)
     outputs = []
     for x, control in reversed(parts) if reverse else parts:
         rows = x.size(1)

@@ -19,7 +19,7 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.checkpoint import checkpoint as run_checkpointed
 
-from lltm_jit.ops._library import refuse_non_tensor, refuse_wrong_size
+from lltm_jit.ops._library import refuse_non_number, refuse_non_tensor, refuse_wrong_size
 from lltm_jit.ops.rnn._layer_inputs import (
     State,
     check_input,
@@ -106,7 +106,7 @@ class RecurrentLayer(nn.Module):
         name = type(self).__name__
         refuse_wrong_size(name, "input_size", input_size)
         refuse_wrong_size(name, "hidden_size", hidden_size)
-        refuse_wrong_size(name, "num_layers", num_layers)
+        refuse_non_number(name, "num_layers", num_layers, whole=True)
         if isinstance(num_layers, bool) or num_layers < 1:
             raise ValueError(
                 f"{name}(): expected num_layers to be at least 1, but got {num_layers!r}"

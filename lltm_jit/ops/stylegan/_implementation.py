@@ -10,6 +10,8 @@ from torch import Tensor
 from torch._prims_common import suggest_memory_format
 from torch.compiler import is_dynamo_compiling
 
+from lltm_jit.ops._library import autocasts
+
 _NAMES = ("cuda", "ref")
 _chosen: list[list[str]] = []  # by implementation(), for all threads; the newest is last
 
@@ -57,16 +59,6 @@ def takes_reference(function: str, impl: str, tensor: Tensor) -> bool:
     _check(function, impl)
     chosen = _chosen[-1][0] if _chosen else impl
     return chosen == "ref" or tensor.device.type not in ("cpu", "cuda", "meta")
-
-
-def autocasts(tensor: Tensor) -> bool:
-    """Whether autocast is on where a tensor is; torch refuses to say it of the meta device."""
-    if tensor.is_cuda:
-        return torch.is_autocast_enabled("cuda")
-    if tensor.is_cpu:
-        return torch.is_autocast_enabled("cpu")
-    device = tensor.device.type
-    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
 def without_autocast(tensor: Tensor) -> AbstractContextManager:

@@ -14,7 +14,7 @@ from operator import index
 import torch.nn.functional as F
 from torch import Tensor
 
-from lltm_jit.ops._library import refuse_non_tensor
+from lltm_jit.ops._library import autocasts, refuse_non_tensor
 from lltm_jit.ops.stylegan._arguments import (
     Padding,
     check_filter,
@@ -24,7 +24,6 @@ from lltm_jit.ops.stylegan._arguments import (
     refuse_wrong_sides,
     sides_of,
 )
-from lltm_jit.ops.stylegan._implementation import autocasts
 from lltm_jit.ops.stylegan.upfirdn2d import upfirdn2d
 
 

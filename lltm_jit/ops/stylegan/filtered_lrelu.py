@@ -19,7 +19,7 @@ from torch import Tensor
 
 from lltm_jit import native
 from lltm_jit.jit import variants
-from lltm_jit.ops._library import define, refuse_non_number, refuse_non_tensors
+from lltm_jit.ops._library import autocasts, define, refuse_non_number, refuse_non_tensors
 from lltm_jit.ops.stylegan._arguments import (
     check_bias,
     check_filter,
@@ -29,7 +29,7 @@ from lltm_jit.ops.stylegan._arguments import (
     refuse_wrong_sides,
     sides_of,
 )
-from lltm_jit.ops.stylegan._implementation import autocasts, calls_kernels, takes_reference
+from lltm_jit.ops.stylegan._implementation import calls_kernels, takes_reference
 from lltm_jit.ops.stylegan._upfirdn2d_reference import upfirdn2d_reference
 
 _FILTERS = "Tensor? fu, Tensor? fd"

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
-from torch.nn.utils.rnn import PackedSequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 import lltm_jit
 
@@ -95,6 +95,10 @@ FOREIGN = {
     "c_0's dtype": ((X, (H, C.half())), r"c_0 .* parameters .*, but got torch.float16"),
     "h_0's device": ((X, (H.to("meta"), C)), r"h_0 .* device of the parameters \(cpu\), but got m"),
     "c_0's device": ((X, (H, C.to("meta"))), r"c_0 .* device of the parameters \(cpu\), but got m"),
+    "c_0's dtype, in parts": (
+        (pack_padded_sequence(torch.zeros(6, 3, 5), [6, 4, 1]), (H, C.half())),
+        r"c_0 .* parameters .*, but got torch.float16",
+    ),
     "packed": ((PackedSequence(torch.zeros(12, 5).double(), PACKED),), "input .* torch.float64"),
     "packed sizes": ((PackedSequence(torch.zeros(12, 6), PACKED),), "5 features, but got 6"),
     "packed rank": ((PackedSequence(torch.zeros(12), PACKED),), "2 dimensions, but got .*12"),

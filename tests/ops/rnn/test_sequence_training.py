@@ -112,7 +112,13 @@ def test_autocast_takes_what_torchs_layers_take(kind, device):
     with torch.autocast(device, dtype):
         packed, packed_state = layer(pack_padded_sequence(x, [6, 4, 3]), state)
         output, last = layer(x, state, lengths=[6, 4, 3])
-    assert packed.data.dtype == output.dtype == dtype
+        in_parts, end_of_parts = layer(pack_padded_sequence(x, [6, 4, 1]), state)
+        _, end = layer(x, state, lengths=[6, 4, 1])
+    assert packed.data.dtype == output.dtype == in_parts.data.dtype == dtype
+    ends = [tensors((output, state))[1:] for state in (end_of_parts, end)]
+    for ours, right in zip(*ends, strict=True):
+        assert ours.dtype == right.dtype
+        torch.testing.assert_close(ours, right, rtol=2**-7, atol=2**-9)  # h is rounded in between
     torch.testing.assert_close(packed_state, last, rtol=0, atol=0)
     if kind != "GRU":
         assert last[1].dtype == torch.float
