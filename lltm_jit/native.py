@@ -148,7 +148,7 @@ def use(build: Build) -> None:
         jit_reload.swap_ops(old.module if old else None, build.module)
         globals()[family] = build.module
         _current[family] = build
-        for listener in when_used.get(family, ()):
+        for listener in [*when_used.get(family, ())]:
             listener(build.module)
         if placeholders := _placeholders.pop(family, None):
             placeholders.remove()
@@ -219,7 +219,7 @@ def reload(module: ModuleType | None = None) -> Reload | ModuleType:
         if old is not build:
             use(build)
             changed |= dict.fromkeys(differences(old.content, build.content) if old else ["loaded"])
-    for again in when_reloaded:
+    for again in [*when_reloaded]:
         again()
     return Reload(builds, tuple(changed), time.perf_counter() - began)
 

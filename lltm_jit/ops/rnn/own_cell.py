@@ -128,9 +128,13 @@ def _made(
         source = _Source(identity, header, cell, include_paths)
         words = f"Layers of {cell} in {header}."
         body = {"cell": source.load(), "_source": source, "__doc__": words}
-        native.when_used.setdefault("rnn", []).append(source.tell)
-        native.when_reloaded.append(source.load)
-        made = _classes.setdefault(identity, type(title, (OwnCell,), body))
+        made = type(title, (OwnCell,), body)
+        used, reloaded = native.when_used.setdefault("rnn", []), native.when_reloaded
+        used.append(source.tell)
+        reloaded.append(source.load)
+        weakref.finalize(made, used.remove, source.tell).atexit = False
+        weakref.finalize(made, reloaded.remove, source.load).atexit = False
+        made = _classes.setdefault(identity, made)
     return made
 
 
@@ -162,10 +166,8 @@ class _Source:
         places = [str(self._header), *map(str, self._include_paths[1:])]
         self.asked = (places[0], cell, tuple(places[1:]))
         digest = hashlib.sha256("\n".join(places).encode()).hexdigest()[:8]
-        # The first call's name is the same in every process, as an exported program needs it.
-        name = f"{cell}.{digest}"
-        number = next(_calls.setdefault(name, itertools.count(1)))
-        self._name = name if number == 1 else f"{name}.{number}"
+        self._place = f"{cell}.{digest}"
+        self._name = ""  # until the header has compiled
         self._key = ""
         self._library: ctypes.CDLL
         self._address = 0
@@ -188,6 +190,10 @@ class _Source:
             build = variants.build_of(variant)
         except BuildError as error:
             raise BuildError(self._placed(str(error))) from None
+        if not self._name:
+            # The first one's name is the same in every process, as an exported program needs it.
+            number = next(_calls.setdefault(self._place, itertools.count(1)))
+            self._name = self._place if number == 1 else f"{self._place}.{number}"
         if build.info.key != self._key:
             library = ctypes.CDLL(str(build.info.library))
             sizes = (c_int * 6)()

@@ -1,6 +1,7 @@
 """A cell of one's own: compiled, differentiated, edited, and refused at the user's line."""
 
 import copy
+import gc
 import io
 import multiprocessing
 import pickle
@@ -11,6 +12,7 @@ import torch
 from op_testing import DEVICES
 
 import lltm_jit
+from lltm_jit import native
 
 PEEPHOLE = """
 struct PeepholeCell {
@@ -162,6 +164,22 @@ def test_a_second_call_leaves_the_classes_made_before_as_they_are(plain_header):
     first.reload()
     assert torch.equal(layer(x)[0], before)
     assert not torch.equal(other(x)[0], before)
+
+
+def test_a_class_that_is_gone_is_not_reloaded(tmp_path):
+    """Its name in exported programs is that of the first call that compiled."""
+    header = written(tmp_path / "cell.h", plain(1.0).replace("kStates", "kStatess"))
+    with pytest.raises(lltm_jit.BuildError):
+        lltm_jit.recurrent_cell(header, "PlainCell")
+    cell = lltm_jit.recurrent_cell(written(header, plain(1.0)), "PlainCell")
+    assert re.fullmatch(r"PlainCell\.[0-9a-f]{8}", cell.cell.name)
+    gc.collect()  # those of other tests
+    count = len(native.when_reloaded)
+    header.unlink()
+    del cell
+    gc.collect()
+    assert len(native.when_reloaded) == count - 1
+    lltm_jit.reload()
 
 
 def test_cells_with_other_include_paths_are_others(tmp_path):

@@ -156,7 +156,7 @@ def check_backward(call: Call, x: Tensor, b: Tensor) -> None:
     def run(x: Tensor, b: Tensor) -> Tensor:
         return call(x, b, None)
 
-    grad = torch.randn(run(x, b).shape).to(x)
+    grad = torch.randn(differentiate(run, x, b)[0].shape).to(x)
     marks = make_marks(grad.shape[2:])
     grad = filled(grad, marks, 0.25)
     touched = call.gradients(marks, x)
