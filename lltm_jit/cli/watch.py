@@ -25,6 +25,7 @@ from lltm_jit.jit.watch import watch
 from . import _extensions
 
 _PATIENCE = 3.0  # seconds that a command has to end when it is told to
+_AT_MOST = 10.0  # seconds until one that is killed has ended
 
 
 EXAMPLES = """\
@@ -114,12 +115,12 @@ class Program:
         if self.process is None or self.process.poll() is not None:
             return
         started = descendants(self.process.pid)
-        until = time.monotonic() + _PATIENCE
-        _signal(started, signal.SIGTERM)
-        while any(map(_runs, started)) and time.monotonic() < until:
-            self.process.poll()
-            time.sleep(0.02)
-        _signal(filter(_runs, started), signal.SIGKILL)
+        for number, patience in ((signal.SIGTERM, _PATIENCE), (signal.SIGKILL, _AT_MOST)):
+            until = time.monotonic() + patience
+            _signal(filter(_runs, started), number)
+            while any(map(_runs, started)) and time.monotonic() < until:
+                self.process.poll()
+                time.sleep(0.02)
         self.process.wait()
 
 
