@@ -42,6 +42,7 @@ def bench(tmp_path, template, monkeypatch) -> Bench:
     }
     for name, value in bench.environment.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "nowhere"))  # the machine's nvcc is not asked
     # The worker takes over this path: with the stand-in for torch it starts a second sooner.
     monkeypatch.setattr(sys, "path", [str(HERE / "fake_torch"), *sys.path])
     for name in ("LLTM_JIT_QUIET", "LLTM_JIT_VERBOSE", "LOCAL_RANK", "CC"):

@@ -47,14 +47,20 @@ class Bench:
         return path
 
     def write_compiler(
-        self, version: str = "c++ (Fake) 1.2.3", directory: str = "bin", orders: bool = True
+        self,
+        version: str = "c++ (Fake) 1.2.3",
+        directory: str = "bin",
+        *,
+        deaf: bool = False,
+        orders: dict[str, tuple[str, str]] | None = None,
     ) -> Path:
-        """One that takes the orders in a source, or is deaf to them."""
-        text = (HERE / "fake_cxx.py").read_text().replace("c++ (Fake) 1.2.3", version)
-        text = text if orders else text.replace('startswith("//! ")', "startswith(())")
+        """One that takes the orders in a source, and more by the sources' names, or is deaf."""
         compiler = self.directory / directory / "c++"
         compiler.parent.mkdir(exist_ok=True)
-        compiler.write_text(f"#!{sys.executable} -IS\n{text}")
+        compiler.write_text(
+            f"#!{sys.executable} -IS\nimport sys\nsys.path.insert(0, {str(HERE)!r})\n"
+            f"import fake_cxx\nfake_cxx.main({version!r}, {deaf!r}, {orders or {}!r})\n"
+        )
         compiler.chmod(0o755)
         return compiler
 

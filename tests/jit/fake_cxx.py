@@ -5,30 +5,30 @@ can be imported. Lines in a source tell it how to behave:
 
     //! sleep SECONDS     be slow
     //! error TEXT        fail with TEXT, as a compiler would
-    //! signal NUMBER     be killed by this signal
+    //! signal NAME       be killed by this signal
     //! wait FILE         write the process id to FILE, wait until FILE.go is there
     //! after FILE        wait until FILE is there
     //! stubborn          do not end when told to
+
+A script imports this module, which Python then need not compile; nor does it import much.
 """
 
 import os
-import re
-import signal
 import sys
 import time
-from pathlib import Path
 
-VERSION = "c++ (Fake) 1.2.3"
 TEMPLATE = os.environ.get("FAKE_TEMPLATE", "")
 COUNTS = os.environ.get("FAKE_COUNTS", "")
 MARK = b"\n#FAKE\n"
 
 
-def main(arguments):
-    if Path(sys.argv[0]).name == "nvcc" and not {"-c", "-E"} & {*arguments}:
-        answer_as_nvcc(arguments)
+def main(version, deaf, orders):
+    """``deaf`` to what sources say; ``orders`` are more of them, by the names of sources."""
+    program, *arguments = sys.argv
+    if os.path.basename(program) == "nvcc" and not {"-c", "-E"} & {*arguments}:
+        answer_as_nvcc(program, arguments)
     elif "--version" in arguments:
-        print(f"{VERSION}\nCopyright (C) Free Software Foundation, Inc.")
+        print(f"{version}\nCopyright (C) Free Software Foundation, Inc.")
     elif "-dumpversion" in arguments:
         print("12.2.0")
     elif "-E" in arguments:
@@ -42,16 +42,16 @@ def main(arguments):
     elif "c++-header" in arguments:
         make_header(arguments)
     elif "-c" in arguments:
-        compile_source(arguments)
+        compile_source(arguments, deaf, orders)
     else:
         link(arguments)
 
 
-def answer_as_nvcc(arguments):
+def answer_as_nvcc(program, arguments):
     if "--version" in arguments:
         print("Cuda compilation tools, release 13.0, V13.0.88")
     elif "--dryrun" in arguments:
-        print(f"#$ TOP={os.path.dirname(os.path.realpath(sys.argv[0]))}/..")
+        print(f"#$ TOP={os.path.dirname(os.path.realpath(program))}/..")
     elif "--list-gpu-arch" in arguments:
         print("compute_75\ncompute_80\ncompute_90\ncompute_120")
 
@@ -67,18 +67,20 @@ def include_paths(arguments):
     return [a[2:] for a in arguments if a.startswith("-I")]
 
 
-def compile_source(arguments):
-    source = Path(arguments[arguments.index("-c") + 1])
-    target = Path(arguments[arguments.index("-o") + 1])
-    precompiled = Path(os.environ.get("CPATH", ""), "torch", "extension.h.gch").exists()
-    count(f"compile {source.name}" + " with a header" * precompiled)
+def compile_source(arguments, deaf, orders):
+    source, target = after("-c", arguments), after("-o", arguments)
+    name = os.path.basename(source)
+    header = os.path.join(os.environ.get("CPATH", ""), "torch", "extension.h.gch")
+    count(f"compile {name}" + " with a header" * os.path.exists(header))
+    if name in orders:
+        obey(source, 1, *orders[name])
     text, files = preprocess(source, include_paths(arguments))
-    for number, line in enumerate(source.read_text().splitlines(), 1):
+    for number, line in enumerate([] if deaf else read(source), 1):
         if line.startswith("//! "):
             obey(source, number, *line[4:].split(maxsplit=1))
-    depfile = Path(arguments[arguments.index("-MF") + 1])
-    depfile.write_text(f"{target}: " + " ".join(f.replace(" ", "\\ ") for f in files) + "\n")
-    target.write_bytes(text.encode())
+    escaped = " ".join(file.replace(" ", "\\ ") for file in files)
+    write(after("-MF", arguments), f"{target}: {escaped}\n")
+    write(target, text)
 
 
 def make_header(arguments):
@@ -86,16 +88,31 @@ def make_header(arguments):
     count("header")
     for line in os.environ.get("FAKE_HEADER", "").splitlines():
         obey("extension.h", 1, *line.split(maxsplit=1))
-    Path(arguments[arguments.index("-MF") + 1]).write_text(f"x: {os.environ['FAKE_TEMPLATE']}\n")
-    Path(arguments[arguments.index("-o") + 1]).write_bytes(b"header")
+    write(after("-MF", arguments), f"x: {TEMPLATE}\n")
+    write(after("-o", arguments), "header")
+
+
+def after(flag, arguments):
+    return arguments[arguments.index(flag) + 1]
+
+
+def read(path):
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read().splitlines()
+
+
+def write(path, text):
+    with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(text)
 
 
 def preprocess(path, include_paths):
     """The text with its own headers in it, and the files it came from."""
-    files, texts = [str(path)], []
-    for line in path.read_text().splitlines():
-        include = re.match(r'\s*#\s*include "(.+)"', line)
-        found = include and find(include[1], [path.parent, *include_paths])
+    files, texts = [path], []
+    for line in read(path):
+        directive, _, rest = line.partition('"')
+        included = "".join(directive.split()) == "#include"
+        found = included and find(rest.partition('"')[0], [os.path.dirname(path), *include_paths])
         if found:
             text, more = preprocess(found, include_paths)
             texts.append(text)
@@ -106,7 +123,8 @@ def preprocess(path, include_paths):
 
 
 def find(name, directories):
-    return next((Path(d) / name for d in directories if (Path(d) / name).exists()), None)
+    paths = (os.path.join(directory, name) for directory in directories)
+    return next(filter(os.path.exists, paths), None)
 
 
 def obey(source, number, order, value=""):
@@ -116,34 +134,38 @@ def obey(source, number, order, value=""):
         print(f"{source}:{number}:5: error: {value}", file=sys.stderr)
         sys.exit(1)
     elif order == "signal":
+        import signal
+
         os.kill(os.getpid(), getattr(signal, value))
     elif order == "stubborn":
+        import signal
+
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     elif order == "after":
-        while not Path(value).exists():
+        while not os.path.exists(value):
             time.sleep(0.02)
     elif order == "wait":
-        Path(value).write_text(str(os.getpid()))
+        write(value, str(os.getpid()))
         until = time.monotonic() + 60
-        while not Path(value + ".go").exists() and time.monotonic() < until:
+        while not os.path.exists(f"{value}.go") and time.monotonic() < until:
             time.sleep(0.02)
 
 
 def link(arguments):
     count("link")
-    target = Path(arguments[arguments.index("-o") + 1])
-    files = [a for a in arguments if a.endswith(".o") and a != str(target)]
-    objects = b"\n".join(Path(a).read_bytes() for a in files)
+    target = after("-o", arguments)
+    files = [a for a in arguments if a.endswith(".o") and a != target]
     for told in (a.partition("=")[2] for a in arguments if "--dependency-file" in a):
-        Path(told).write_text(f"{target}: \\\n" + " \\\n".join(f"  {a}" for a in files) + "\n\n")
-    target.write_bytes(Path(TEMPLATE).read_bytes() + MARK + objects)
-    target.chmod(0o755)
+        write(told, f"{target}: \\\n" + " \\\n".join(f"  {a}" for a in files) + "\n\n")
+    objects = []
+    for file in files:
+        with open(file, "rb") as made:
+            objects.append(made.read())
+    with open(TEMPLATE, "rb") as template, open(target, "wb") as library:
+        library.write(template.read() + MARK + b"\n".join(objects))
+    os.chmod(target, 0o755)
 
 
 def count(what):
     with open(COUNTS, "a") as file:
         file.write(what + "\n")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

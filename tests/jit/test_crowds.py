@@ -101,7 +101,7 @@ def test_a_process_that_started_before_a_failure_and_asks_after_it_builds(bench,
     bench.write("one/one.cpp", "//! error missing\n")
     late = bench.start(ASK_AFTER=str(gate))
     assert bench.run()["error"] == "BuildError"
-    bench.write_compiler(orders=False)  # it is mended, and nothing that the key has
+    bench.write_compiler(deaf=True)  # it is mended, and nothing that the key has
     gate.touch()
     assert not finish(late)["cached"]
 

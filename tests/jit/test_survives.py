@@ -23,7 +23,9 @@ def assert_next_one_builds(bench) -> None:
     assert not list(bench.builds.glob("tmp-*"))
 
 
-def test_killed_before_ninja(bench, tmp_path):
+@pytest.mark.parametrize("more", ["", "all of torch"])
+def test_killed_before_ninja(bench, tmp_path, monkeypatch, more):
+    monkeypatch.setenv("FAKE_TORCH_MORE", more)
     gate = tmp_path / "gate"
     process = bench.start(FAKE_TORCH_WAIT=str(gate))
     wait_for(gate.exists)
