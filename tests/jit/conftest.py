@@ -51,3 +51,10 @@ def bench(tmp_path, template, monkeypatch) -> Bench:
     bench.write("one/one.cpp", '#include "core/shared.h"\none\n')
     bench.write("two/two.cpp", "two\n")
     return bench
+
+
+@pytest.fixture
+def real(bench, monkeypatch):
+    """The bench with a real compiler, and torch's build in small."""
+    monkeypatch.setenv("CXX", "c++")
+    return bench

@@ -7,9 +7,12 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
+
+import pytest
 
 from lltm_jit import jit
 
@@ -92,6 +95,20 @@ class Bench:
     def run(self, repeats: int = 1, **environment: str) -> dict:
         """Load in a process of its own; the last result, with what was said in ``said``."""
         return finish(self.start(repeats, **environment))
+
+
+def slow(*values: object) -> object:
+    """A case of a test that is in the slow tier."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+def tiers(cases: Mapping[str, object], quick: Collection[str]) -> list:
+    """Parameters of a test by their names; those that are not named quick are slow."""
+    assert cases.keys() >= {*quick}
+    return [
+        pytest.param(case, id=name, marks=() if name in quick else pytest.mark.slow)
+        for name, case in cases.items()
+    ]
 
 
 def finish(process: subprocess.Popen) -> dict:

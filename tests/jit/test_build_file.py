@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from engine_bench import text_of
+from engine_bench import text_of, tiers
 from torch.utils import cpp_extension
 
 from lltm_jit.jit import gpus, reads, worker
@@ -84,7 +84,7 @@ def build_file(folder, kind: str, torchs: str) -> str:
 @pytest.mark.skipif(
     bool(torch.version.hip or getattr(torch.version, "xpu", None)), reason="goes with all of torch"
 )
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", tiers(dict(zip(KINDS, KINDS, strict=True)), ("cuda",)))
 def test_the_same_build_file_without_the_rest_of_torch(tmp_path, kind):
     texts = [build_file(tmp_path, kind, torchs) for torchs in ("a module", "all of torch")]
     assert "build x.so: link" in texts[0] or kind == "program"

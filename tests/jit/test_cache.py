@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from engine_bench import ALL, finish
+from engine_bench import ALL, finish, slow, tiers
 
 from lltm_jit import jit
 from lltm_jit.jit import cache, private, torch_api
@@ -39,6 +39,7 @@ def become_a_pipe(path: Path) -> None:
 
 
 another_schema = with_entry(schema=99)
+NO_RECORD = "no record"
 
 
 def no_objects(path: Path) -> None:
@@ -46,28 +47,30 @@ def no_objects(path: Path) -> None:
     path.write_text(json.dumps({**record, "objects": dict.fromkeys(record["objects"])}))
 
 
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    [
-        ("_C.so", truncate),
-        ("_C.so", zero),
-        ("_C.so", lambda path: path.write_bytes(b"another file")),
-        ("_C.so", become_a_pipe),
-        ("_C.so", Path.unlink),
-        ("ok.json", truncate),
-        ("ok.json", lambda path: path.write_text("no JSON")),
-        ("ok.json", lambda path: path.write_text("[]")),
-        ("ok.json", lambda path: path.write_text("[" * 100_000)),
-        ("ok.json", another_schema),
-        ("ok.json", with_entry(created="yesterday")),
-        ("ok.json", with_entry(places=[1])),
-        ("ok.json", with_entry(fingerprint={"name": "_C", "files": 1})),
-        ("ok.json", no_objects),
-        ("ok.json", become_a_pipe),
-        ("ok.json", Path.unlink),
-    ],
-)
-def test_damaged_build_is_built_again(bench, name, damage):
+DAMAGES = {
+    "a library cut short": ("_C.so", truncate),
+    "a library of zeros": ("_C.so", zero),
+    "another file for a library": ("_C.so", lambda path: path.write_bytes(b"another file")),
+    "a pipe for a library": ("_C.so", become_a_pipe),
+    "no library": ("_C.so", Path.unlink),
+    "a record cut short": ("ok.json", truncate),
+    "no JSON": ("ok.json", lambda path: path.write_text("no JSON")),
+    "a list for a record": ("ok.json", lambda path: path.write_text("[]")),
+    "too deep a record": ("ok.json", lambda path: path.write_text("[" * 100_000)),
+    "another schema": ("ok.json", another_schema),
+    "a word for a time": ("ok.json", with_entry(created="yesterday")),
+    "a number for a place": ("ok.json", with_entry(places=[1])),
+    "a number for files": ("ok.json", with_entry(fingerprint={"name": "_C", "files": 1})),
+    "no objects": ("ok.json", no_objects),
+    "a pipe for a record": ("ok.json", become_a_pipe),
+    NO_RECORD: ("ok.json", Path.unlink),
+}
+QUICK = ("a library cut short", "no library", "too deep a record", "no objects", NO_RECORD)
+
+
+@pytest.mark.parametrize("way", tiers(DAMAGES, QUICK))
+def test_damaged_build_is_built_again(bench, way):
+    name, damage = way
     key = bench.run()["key"]
     assert bench.counts == ALL
     damage(bench.builds / key / name)
@@ -75,14 +78,14 @@ def test_damaged_build_is_built_again(bench, name, damage):
     # The objects have digests of their own: when they are right, linking them again is enough.
     assert bench.counts == (["link"] if name == "_C.so" else ALL)
     assert result["key"] == key
-    if (name, damage) != ("ok.json", Path.unlink):  # without a record it was never a build
+    if way != DAMAGES[NO_RECORD]:  # without a record it was never a build
         notice = [line for line in result["said"].splitlines() if "damaged" in line]
         assert len(notice) == 1
         assert name in notice[0]
     assert bench.run()["cached"]
 
 
-@pytest.mark.parametrize("stand_in", [Path.touch, lambda path: path.symlink_to("nowhere")])
+@pytest.mark.parametrize("stand_in", [slow(Path.touch), lambda path: path.symlink_to("nowhere")])
 def test_what_stands_in_the_place_of_a_build_is_replaced(bench, stand_in):
     place = bench.builds / bench.run()["key"]
     shutil.rmtree(place)
@@ -93,7 +96,7 @@ def test_what_stands_in_the_place_of_a_build_is_replaced(bench, stand_in):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no umask there")
-@pytest.mark.parametrize("umask", [0o022, 0o077])
+@pytest.mark.parametrize("umask", [slow(0o022), 0o077])
 def test_a_root_that_a_group_shares_is_open_to_it_whatever_the_umask(bench, umask):
     bench.builds.parent.mkdir()
     bench.builds.parent.chmod(0o2770)
@@ -111,7 +114,7 @@ def test_a_root_that_a_group_shares_is_open_to_it_whatever_the_umask(bench, umas
     assert [name for name, mode in modes.items() if (mode & 0o700) >> 3 != mode & 0o070] == []
 
 
-@pytest.mark.parametrize("damage", [truncate, zero, Path.unlink])
+@pytest.mark.parametrize("damage", [truncate, slow(zero), slow(Path.unlink)])
 def test_a_damaged_build_file_is_not_taken_over(bench, damage):
     key = bench.run()["key"]
     assert bench.counts == ALL
@@ -223,8 +226,9 @@ def test_root_of_another_user_is_refused(bench, monkeypatch):
         bench.load()
 
 
-@pytest.mark.parametrize("place", ["", "a/b"])
-@pytest.mark.parametrize("mode", [0o777, 0o775])
+@pytest.mark.parametrize(
+    ("place", "mode"), [("", 0o777), slow("", 0o775), slow("a/b", 0o777), ("a/b", 0o775)]
+)
 def test_a_directory_on_the_way_that_others_may_write_to_is_refused(bench, tmp_path, place, mode):
     way = tmp_path / "way" / place
     way.mkdir(parents=True)

@@ -9,19 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from engine_bench import ALL, finish, text_of
+from engine_bench import ALL, finish, slow, text_of
 
 from lltm_jit import jit
 from lltm_jit.jit import publish
 
 
-def test_cold_build_then_cached(bench):
-    first = bench.run(REAL_TORCH="1")
+@pytest.mark.parametrize("torch", [{}, slow({"REAL_TORCH": "1"})], ids=["in small", "real"])
+def test_cold_build_then_cached(bench, torch):
+    first = bench.run(**torch)
     assert bench.counts == ALL
     assert (first["cached"], first["reason"], first["compiled"]) == (False, "first build", 2)
     assert first["text"] == "shared header\none\ntwo"
 
-    second = bench.run(REAL_TORCH="1")
+    second = bench.run(**torch)
     assert bench.counts == []
     assert second["cached"]
     assert second["said"] == ""

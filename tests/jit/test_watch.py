@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from engine_bench import alive, compiler_pid, finish, text_of, wait_for
+from engine_bench import alive, compiler_pid, finish, slow, text_of, wait_for
 
 from lltm_jit import native
 from lltm_jit.jit import LltmJitError, reload, torch_api, watch
@@ -175,7 +175,7 @@ with lltm_jit.watch():
 """
 
 
-@pytest.mark.parametrize("words", [("-m", "lltm_jit", "watch"), ("-c", IN_A_BLOCK)])
+@pytest.mark.parametrize("words", [("-m", "lltm_jit", "watch"), slow(("-c", IN_A_BLOCK))])
 def test_ctrl_c_ends_a_rebuild_at_once(bench, tmp_path, words):
     with started(bench, tmp_path, *words) as process:
         said = iter(process.stdout.readline, "")
@@ -186,6 +186,7 @@ def test_ctrl_c_ends_a_rebuild_at_once(bench, tmp_path, words):
     assert process.returncode == (0 if "watch" in words else -signal.SIGINT)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_command_without_a_traceback(bench, tmp_path):
     with started(bench, tmp_path, "-m", "lltm_jit", "build", gate=tmp_path / "gate") as process:
         said = assert_ctrl_c_ends(process, bench, tmp_path / "gate")
