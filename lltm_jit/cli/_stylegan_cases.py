@@ -22,6 +22,7 @@ FORWARD, WITH_SIGNS, BACKWARD = "forward", "forward with signs", "forward + back
 OPERATORS = ("bias_act", "upfirdn2d", "filtered_lrelu")
 CLAMP = 1.0  # of inputs about as large as 1, so that it is met often
 WIDE_CLAMP = 256.0  # StyleGAN's, which they never meet
+OUTLIER = 2.0**15  # far larger than its surroundings: see Note [Outliers] in mma/scales.cuh
 PAIRS = ((2, 2), (2, 1), (1, 2), (4, 2), (2, 4), (4, 4))  # up, down
 _TAPS = 6  # of a filter, times the factor that it is for
 _LAYOUTS = {"NCHW": torch.contiguous_format, "channels_last": torch.channels_last}
@@ -50,6 +51,7 @@ class Case:
     layout: str = "NCHW"
     bias: bool = True
     clamp: float | None = None  # of the result
+    outliers: int = 0  # planes of x that have one
 
     @property
     def bytes(self) -> int:
@@ -63,6 +65,7 @@ class Case:
             torch.randn(shape, generator=generator, device=self.device).to(self.dtype)
             for shape in shapes
         )
+        x.flatten(0, 1)[: self.outliers, 0, 0] = OUTLIER
         return [x.contiguous(memory_format=_LAYOUTS[self.layout]), *bias]
 
     def run(self, inputs: list[Tensor], impl: str) -> Tensor:
@@ -168,6 +171,11 @@ def _filtered_lrelu_cases(case: Callable[..., Case], device: torch.device) -> It
             if (up, down) == PAIRS[0]:  # each phase needs a kernel of its own
                 yield named(tensors=both, more=signs, phase=WITH_SIGNS)
                 yield named(tensors=2 * both, more=2 * signs, phase=BACKWARD)
+        if (up, down) == PAIRS[0] and device.type != "cpu":  # where that takes another kernel
+            named = partial(case, "filtered_lrelu", function=partial(_lrelu, call, WIDE_CLAMP))
+            planes = math.prod(case.keywords["shape"][:2])
+            for count, text in ((1, "an outlier"), (planes, "an outlier in each plane")):
+                yield named(f"{name}, {text}", tensors=both, outliers=count)
 
 
 def _lrelu(call: Function, clamp: float, x: Tensor, b: Tensor, impl: str) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from lltm_jit.cli import _stylegan_benchmark, _stylegan_report, main
 from lltm_jit.cli._benchmark_arguments import STYLEGAN
 from lltm_jit.cli._measure import Times
-from lltm_jit.cli._stylegan_cases import BACKWARD, FORWARD, OPERATORS, WITH_SIGNS, cases
+from lltm_jit.cli._stylegan_cases import BACKWARD, FORWARD, OPERATORS, OUTLIER, WITH_SIGNS, cases
 
 QUICK = ["benchmark", "stylegan", "--shape", "1", "2", "8", "8", "--seconds", "0.001"]
 CPU = torch.device("cpu")
@@ -115,6 +115,16 @@ def test_fewest_bytes_by_hand():
         assert found("filtered_lrelu", name) == 4 * 2 * size
         assert found("filtered_lrelu", name, WITH_SIGNS) == 4 * 2 * size + signs
         assert found("filtered_lrelu", name, BACKWARD) == 4 * 4 * size + 2 * signs
+
+
+def test_outliers_are_in_as_many_planes_as_the_case_says():
+    found = [case for case in of("filtered_lrelu", device=torch.device("meta")) if case.outliers]
+    assert [case.outliers for case in found] == [1, 6]
+    for case in found:
+        x, _ = replace(case, device=CPU).inputs()
+        assert (x == OUTLIER).sum((2, 3)).flatten().tolist() == [1] * case.outliers + [0] * (
+            6 - case.outliers
+        )
 
 
 def test_factors_keep_the_size_that_the_bytes_are_counted_for():
