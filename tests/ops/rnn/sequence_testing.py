@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -137,3 +139,16 @@ def results_and_gradients(
     loss = sum((r * w).sum() for r, w in zip(results, weights, strict=True))
     gradients = torch.autograd.grad(loss, given.leaves())
     return [r.detach() for r in results] + list(gradients)
+
+
+def launched(function: Callable[[], object], directory: Path) -> list[dict[str, Any]]:
+    """What `function` has the GPU run, as the profiler writes it: kernels, copies and fills."""
+    function()  # what happens once a process
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        function()
+        torch.cuda.synchronize()
+    trace = directory / "trace.json"
+    profile.export_chrome_trace(str(trace))
+    work = ("kernel", "gpu_memcpy", "gpu_memset")
+    return [e for e in json.loads(trace.read_text())["traceEvents"] if e.get("cat") in work]

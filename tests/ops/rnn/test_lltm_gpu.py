@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 
 import lltm_roads
 import pytest
@@ -22,6 +21,7 @@ from op_testing import (
     results_and_gradients,
     to_double,
 )
+from sequence_testing import launched
 from test_lltm import check_against_float64
 from torch import Tensor
 
@@ -55,19 +55,6 @@ def own_products():
         pytest.skip("on this GPU the library multiplies")
 
 
-def launched(function, file) -> list[str]:
-    """The names of the kernels, copies and fills that `function` has the GPU run."""
-    function()  # what happens once a process
-    torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        function()
-        torch.cuda.synchronize()
-    profile.export_chrome_trace(str(file))
-    events = json.loads(file.read_text())["traceEvents"]
-    work = ("kernel", "gpu_memcpy", "gpu_memset")
-    return [event["name"] for event in events if event.get("cat") in work]
-
-
 @needs_gpu
 @pytest.mark.usefixtures("own_products")
 @pytest.mark.parametrize("requires_grad", [False, True])
@@ -75,9 +62,9 @@ def launched(function, file) -> list[str]:
 @pytest.mark.parametrize("sizes", [(16, 32, 128), (64, 256, 512)])
 def test_forward_is_one_launch(sizes, dtype, requires_grad, tmp_path):
     inputs = cell_inputs(*sizes, dtype=dtype, device="cuda", requires_grad=requires_grad)
-    kernels = launched(lambda: lltm_cell(*inputs), tmp_path / "trace.json")
+    kernels = launched(lambda: lltm_cell(*inputs), tmp_path)
     assert len(kernels) == 1, kernels
-    assert "lltm" in kernels[0]
+    assert "lltm" in kernels[0]["name"]
 
 
 @needs_gpu
@@ -92,9 +79,9 @@ def test_backward_is_three_launches_at_most(dtype, tmp_path):
     def backward():
         torch.autograd.grad(results, inputs, given, retain_graph=True)
 
-    kernels = launched(backward, tmp_path / "trace.json")
+    kernels = launched(backward, tmp_path)
     assert 1 <= len(kernels) <= 3, kernels
-    assert all("lltm" in kernel for kernel in kernels), kernels
+    assert all("lltm" in kernel["name"] for kernel in kernels), kernels
 
 
 def planned_for(name, sizes, dtype):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,7 +10,7 @@ import sequence_plans
 import torch
 from op_testing import bits, bounds, needs_gpu
 from sequence_plans import sizes
-from sequence_testing import Inputs, inputs_of
+from sequence_testing import Inputs, inputs_of, launched
 from test_sequence import check
 
 from lltm_jit import native
@@ -41,17 +40,10 @@ def this_gpu(plans, clusters):
     )
 
 
-def launched(function, file) -> list[int]:
+def launched_blocks(function, directory) -> list[int]:
     """The blocks of each kernel for a whole sequence that `function` launches."""
-    function()  # which compiles them
-    torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        function()
-        torch.cuda.synchronize()
-    profile.export_chrome_trace(str(file))
-    events = json.loads(file.read_text())["traceEvents"]
-    kernels = [event for event in events if event.get("cat") == "kernel"]
-    return [event["args"]["grid"][0] for event in kernels if "sequence_forward" in event["name"]]
+    kernels = launched(function, directory)
+    return [kernel["args"]["grid"][0] for kernel in kernels if "sequence_forward" in kernel["name"]]
 
 
 def planned_blocks(plan, batch_size) -> list[int]:
@@ -81,7 +73,7 @@ def test_no_larger_cluster_is_launched_than_the_gpu_can(
 
     of = sizes(plans, 16, hidden_size, TYPES[dtype], cell)
     plan = plans.plan(of, True, plans.Pass.forward, this_gpu(plans, clusters))
-    assert launched(run, tmp_path / "trace.json") == planned_blocks(plan, 16)
+    assert launched_blocks(run, tmp_path) == planned_blocks(plan, 16)
     expected = bits(run())
     if not plan.one_launch or not plan.shape.grid:
         limit(launched=largest)
@@ -92,7 +84,7 @@ def test_no_larger_cluster_is_launched_than_the_gpu_can(
 def test_a_gpu_that_refuses_all_launches_goes_step_by_step(hidden_size, tmp_path):
     inputs = inputs_of("lltm", 3, 16, hidden_size, torch.half, "cuda")
     limit(launched=0)
-    assert launched(lambda: recurrent_sequence("lltm", *inputs), tmp_path / "trace.json") == []
+    assert launched_blocks(lambda: recurrent_sequence("lltm", *inputs), tmp_path) == []
     check("lltm", inputs)
 
 
