@@ -60,13 +60,13 @@ struct Scales {
   // and those from `clamp_first` on may reach the clamp.
   struct alignas(16) Limits {
     uint32_t first, count, clamp_first;
-    uint32_t low_count;  // of magnitudes from 1 on that this scale is too coarse for
+    float in_scale;  // of samples of x, and the bias
     __device__ __forceinline__ bool keep(uint32_t largest) const { return largest - first < count; }
   } limits;
-  uint32_t outliers;  // the bits of the magnitudes from which on numbers are left out
-  bool left_out;      // whether there were any
+  uint32_t low_count;  // of magnitudes from 1 on that this scale is too coarse for
+  uint32_t outliers;   // the bits of the magnitudes from which on numbers are left out
+  bool left_out;       // whether there were any
   int in_exponent, out_exponent;
-  float in_scale;   // of samples of x, and the bias
   float out_scale;  // of the sums of y
   float limit;      // the clamp
   float boost;      // of v before it is clamped
@@ -76,7 +76,7 @@ struct Scales {
                                         bool reads) {
     const float room = constants.room - fabsf(bias);
     limits.clamp_first = reads ? kNever : room > 0 ? __float_as_uint(room) : 0;
-    limits.first = limits.count = limits.low_count = 0;
+    limits.first = limits.count = low_count = 0;
     outliers = finite ? kInfinity : 0;
     left_out = !finite;
   }
@@ -111,8 +111,8 @@ struct Scales {
     limits.count = end - limits.first;
     const uint32_t low = __float_as_uint(power_of_two(max(in_exponent, kLeast + 8) + kLow));
     const bool lows = !kHalf && in_exponent > kLeast && __float_as_uint(fabsf(bias)) < low;
-    limits.low_count = lows ? low - 1 : 0;
-    in_scale = power_of_two(-in_exponent);
+    low_count = lows ? low - 1 : 0;
+    limits.in_scale = power_of_two(-in_exponent);
     out_scale = constants.result * power_of_two(out_exponent);
     limit = constants.clamp * power_of_two(min(max(-out_exponent, -126), 126));
     boost = power_of_two(min(in_exponent - out_exponent, kMostDoublings));

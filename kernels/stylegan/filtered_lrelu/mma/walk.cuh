@@ -135,7 +135,7 @@ struct Walk {
     const auto limits = shared.scales.limits;
     uint32_t largest = largest_rows.of_lane();
     if constexpr (!Scales<scalar_t>::kHalf) {
-      if (largest_rows.template new_ones_below<kNew>(limits.low_count)) largest = ~0u;
+      if (largest_rows.template new_ones_below<kNew>(shared.scales.low_count)) largest = ~0u;
     }
     largest = __reduce_max_sync(~0u, largest);
     ahead.settles = !limits.keep(largest);
@@ -168,7 +168,7 @@ struct Walk {
     __syncwarp();
     // The window of a step without new slices is that of the step before.
     constexpr bool kReadsNow = kNew != 0;
-    const float scale = shared.scales.in_scale;
+    const float scale = shared.scales.limits.in_scale;
     if constexpr (kReadsNow && !kReadsLate && !kReadsColumns) window.read(ring, kNew, scale);
     ring.template fetch<kNew>();
     if constexpr (RowsUnderWay<K>::finishes_tiles(kStep + K::kPeriod - 1))
@@ -188,10 +188,8 @@ struct Walk {
   template <int kNew>
   __device__ __forceinline__ void prepare(const Place<K>& place, int i, Sums& start) {
     if (ahead.settles) {
-      const uint32_t largest =
-          largest_rows.without_outliers(ring, kNew, shared.scales, shared.bias);
-      settle_scales(largest);
-      ahead.clamps = largest >= shared.scales.limits.clamp_first;
+      // What outliers would clamp does no harm; to decide again takes moves from every step.
+      settle_scales(largest_rows.without_outliers(ring, kNew, shared.scales, shared.bias));
     }
     if (ring.chunks_left == 0) ring.begin_walk();
     if constexpr (kBias) {
@@ -236,7 +234,7 @@ struct Walk {
   }
   // In the middle of an image a sample meets the taps of its phase.
   __device__ __forceinline__ void settle_bias() {
-    const float bias = shared.bias * shared.scales.in_scale;
+    const float bias = shared.bias * shared.scales.limits.in_scale;
     const int first = first_row(shared.place, 0);
 #pragma unroll
     for (int row = 0; row < K::Up::kFactor; ++row) {
@@ -260,7 +258,7 @@ struct Walk {
   template <int kStep>
   __device__ __forceinline__ void up_rows(const Sums& start, const Place<K>& place,
                                           Pair (&rows)[K::kColumnSlices][2]) {
-    const float scale = shared.scales.in_scale;
+    const float scale = shared.scales.limits.in_scale;
     constexpr int kTileOfPeriod = kStep % K::Up::kPeriod;
     const int first_slice = K::kOneBlock ? K::kFirstColumnSlice : place.column_slice;
     const int in_slices = call.in_w / kSlice;
@@ -295,7 +293,7 @@ struct Walk {
   __device__ __forceinline__ void bias_of_rows(const Place<K>& place, int i, Sums& sums) const {
     constexpr int kFactor = K::Up::kFactor;
     const int first = first_row(place, i) + fragment_row(), end = kFactor * call.in_h;
-    const float bias = shared.bias * shared.scales.in_scale;
+    const float bias = shared.bias * shared.scales.limits.in_scale;
     const auto inside = [&](int row) {
       return sum_of_taps(-row, end - kFactor - row) - sum_of_taps(-row, -kFactor - row);
     };
