@@ -82,7 +82,14 @@ def test_arguments_and_results_are_documented(value):
         assert inspect.getdoc(method), f"{method.__qualname__} has no docstring"
 
 
-@pytest.mark.parametrize("value", public(), ids=name_of)
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(value, marks=pytest.mark.slow) if value is lltm_jit.recurrent_cell else value
+        for value in public()
+    ],
+    ids=name_of,
+)
 def test_examples_run(value, monkeypatch):
     monkeypatch.chdir(ROOT)  # where they find a header
     names = {**vars(ops), **vars(inspect.getmodule(value)), "torch": torch, "lltm_jit": lltm_jit}

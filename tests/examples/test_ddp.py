@@ -29,6 +29,7 @@ def torchrun(*words):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("how", ["DDP", "FSDP2"])
 def test_two_processes_train(how, device):

@@ -30,11 +30,17 @@ def run(code, directory):
     return done.stdout
 
 
-@pytest.mark.parametrize("number", range(sum(kind == "python" for kind, _ in BLOCKS)))
-def test_python_runs(number, tmp_path):
-    for name, code in re.findall(r"Save this as `(.*?)`.*?```cpp\n(.*?)```", README, re.DOTALL):
-        (tmp_path / name).write_text(code)
-    code = [code for kind, code in BLOCKS if kind == "python"][number]
+def cases():
+    """The blocks, by their numbers; those that compile a source of the user's are slow."""
+    for number, code in enumerate(code for kind, code in BLOCKS if kind == "python"):
+        compiles = re.search(r"lltm_jit\.(load|recurrent_cell)\(", code)
+        yield pytest.param(code, id=str(number), marks=[pytest.mark.slow] if compiles else [])
+
+
+@pytest.mark.parametrize("code", list(cases()))
+def test_python_runs(code, tmp_path):
+    for name, source in re.findall(r"Save this as `(.*?)`.*?```cpp\n(.*?)```", README, re.DOTALL):
+        (tmp_path / name).write_text(source)
     expected = re.findall(r"^print\(.*\)  # (.*)$", code, re.MULTILINE)
     assert run(code, tmp_path).splitlines() == expected
 
