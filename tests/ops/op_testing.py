@@ -118,6 +118,18 @@ def bits(tensors: Sequence[Tensor]) -> list[bytes]:
     return [t.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() for t in tensors]
 
 
+def assert_threads_change_no_bit(results: Callable[[], Sequence[Tensor]]) -> None:
+    """Check it of a function of the CPU, with fewer and more threads than there are processors."""
+    before, seen = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            seen.append(bits(results()))
+    finally:
+        torch.set_num_threads(before)
+    assert seen[0] == seen[1] == seen[2]
+
+
 def captured_in_graph(function: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
     """The results of `function` after it was captured in a CUDA graph and replayed."""
     stream = torch.cuda.Stream()

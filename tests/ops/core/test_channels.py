@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from op_testing import DEVICES, DTYPES, assert_accurate, bits, needs_gpu
+from op_testing import (
+    DEVICES,
+    DTYPES,
+    assert_accurate,
+    assert_threads_change_no_bit,
+    bits,
+    needs_gpu,
+)
 from torch import Tensor
 
 import lltm_jit
@@ -134,18 +141,9 @@ def test_an_offset_tensor_has_the_same_bits(ops, shape, dtype, device):
 @pytest.mark.parametrize("memory_format", FORMATS)
 def test_number_of_threads_changes_no_bit(ops, dtype, memory_format):
     x, bias = make((7, 37, 61, 45), 1, dtype, memory_format=memory_format)
-
-    def results():
-        return [ops.bias_leaky_relu(x, bias, 1, SLOPE), ops.channel_sum(x, 1)]
-
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        one = bits(results())
-        torch.set_num_threads(2)
-        assert bits(results()) == one
-    finally:
-        torch.set_num_threads(threads)
+    assert_threads_change_no_bit(
+        lambda: [ops.bias_leaky_relu(x, bias, 1, SLOPE), ops.channel_sum(x, 1)]
+    )
 
 
 def test_sums_are_accumulated_in_float(ops):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from op_testing import needs_gpu
+from op_testing import assert_threads_change_no_bit, needs_gpu
 from torch import Tensor
 from torch.func import functional_call, vmap
 from torch.library import opcheck
@@ -143,17 +143,8 @@ def test_large_products_in_tf32_if_it_is_allowed():
 
 @pytest.mark.parametrize("size", [(40, 70, 17, 33), (4, 27, 600, 801)], ids=str)
 def test_threads_change_no_bit(size):
-    given, before = operands(size, torch.float), torch.get_num_threads()
-    grad = torch.randn(*size[:2], size[3])
-    found = []
-    try:
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            found.append(with_gradients(input_gates, given, grad))
-    finally:
-        torch.set_num_threads(before)
-    for other in found[1:]:
-        torch.testing.assert_close(other, found[0], rtol=0, atol=0)
+    given, grad = operands(size, torch.float), torch.randn(*size[:2], size[3])
+    assert_threads_change_no_bit(lambda: with_gradients(input_gates, given, grad))
 
 
 def test_rows_change_no_bit_of_others():

@@ -14,6 +14,7 @@ from op_testing import (
     BIT_CASES,
     DEVICES,
     assert_accurate,
+    assert_threads_change_no_bit,
     bits,
     cell_inputs,
     needs_gpu,
@@ -119,14 +120,7 @@ def test_number_of_threads_changes_no_bit(dtype):
             *torch.autograd.grad((new_h, new_cell), inputs, (weight_h, weight_c)),
         ]
 
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        alone = bits(run())
-        torch.set_num_threads(3)
-        assert bits(run()) == alone
-    finally:
-        torch.set_num_threads(threads)
+    assert_threads_change_no_bit(run)
 
 
 def test_row_does_not_depend_on_the_rest_of_the_batch():

@@ -10,6 +10,7 @@ import torch
 from op_testing import (
     DEVICES,
     assert_same_compiled,
+    assert_threads_change_no_bit,
     bits,
     captured_in_graph,
     needs_gpu,
@@ -138,14 +139,7 @@ def test_number_of_threads_changes_no_bit():
         y = bias_act(x, b, act="tanh")
         return [y, *torch.autograd.grad(y, (x, b), y.detach())]
 
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        one = bits(results())
-        torch.set_num_threads(2)
-        assert bits(results()) == one
-    finally:
-        torch.set_num_threads(threads)
+    assert_threads_change_no_bit(results)
 
 
 @needs_gpu

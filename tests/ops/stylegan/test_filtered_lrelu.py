@@ -14,9 +14,17 @@ from flr_testing import (
     make_inputs,
     results,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from op_testing import DEVICES, DTYPES, bits, captured_in_graph, needs_gpu, on_side_stream
+from op_testing import (
+    DEVICES,
+    DTYPES,
+    assert_threads_change_no_bit,
+    bits,
+    captured_in_graph,
+    needs_gpu,
+    on_side_stream,
+)
 from torch.func import vmap
 
 from lltm_jit.ops.filtered_lrelu import filtered_lrelu
@@ -114,7 +122,6 @@ def test_any_layout(layout, dtype, device):
     assert filtered_lrelu(x, fu, fd, b, up=2, down=2, padding=9).is_contiguous()
 
 
-@settings(max_examples=40)
 @given(data=st.data())
 def test_random_calls(data):
     def number(least, most):
@@ -254,13 +261,10 @@ def test_same_input_same_bits(dtype, device):
 
 def test_the_number_of_threads_changes_no_bit():
     x, b = make_inputs((1, 2, 90, 40), torch.float)
-    f, threads = make_filter(12), torch.get_num_threads()
-    seen = []
-    for torch_threads in (1, 2, 3):
-        torch.set_num_threads(torch_threads)
-        seen.append(bits(results(x, b, fu=f, fd=f, up=2, down=2, padding=11, clamp=0.5)))
-    torch.set_num_threads(threads)
-    assert seen[0] == seen[1] == seen[2]
+    f = make_filter(12)
+    assert_threads_change_no_bit(
+        lambda: results(x, b, fu=f, fd=f, up=2, down=2, padding=11, clamp=0.5)
+    )
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -13,6 +13,7 @@ from op_testing import (
     DEVICES,
     DTYPES,
     LAYOUTS,
+    assert_threads_change_no_bit,
     bits,
     captured_in_graph,
     needs_gpu,
@@ -113,6 +114,18 @@ def test_same_input_same_bits(device):
     assert bits([call.run()]) == bits([call.run()])
     x, f = torch.randn(1, 64, 64, 64, device=device), setup_filter([1, 3, 3, 1], device)
     assert bits([upsample2d(x, f)]) == bits([upsample2d(x, f)])
+
+
+@pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_the_number_of_threads_changes_no_bit(format):
+    x = torch.randn(2, 5, 37, 61).to(memory_format=format).requires_grad_()
+    f = setup_filter([1, 3, 3, 1])
+
+    def results():
+        y = upsample2d(downsample2d(x, f), f)
+        return [y, *torch.autograd.grad(y.square().sum(), x)]
+
+    assert_threads_change_no_bit(results)
 
 
 @pytest.mark.parametrize("device", DEVICES)
