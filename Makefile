@@ -1,6 +1,7 @@
 # make run     set up .venv, build the extension, train the text model
-# make test    set up .venv, run the tests            (ARGS="-k sigmoid" passes options on)
-# make matrix  a subset of the tests with each supported version of torch, in environments in .matrix
+# make test    set up .venv, run the quick tests      (ARGS="-k sigmoid" passes options on)
+# make test-all  all tests, with what the slow ones need
+# make matrix  a subset of them, at length, with each supported torch, Python and compiler, in .matrix
 # make lint    formatting, types, spelling, links, as CI does   (make format fixes what it can)
 # make docs    the API reference, into docs/_build/html
 # make doctor, check, benchmark, watch, build-debug   the commands of the same names
@@ -13,8 +14,8 @@ ARGS ?=
 # Test files at a time. More would only wait for each other's compilers.
 WORKERS ?= 2
 # The versions of torch that `make matrix` tries, and on what: real builds, operators, reload, compile.
-# Then those of Python that are here, with the newest torch.
-VERSIONS ?= 2.9.1 2.10.0 2.11.0 2.12.0 2.13.0
+# Then those of Python that are here, and clang++.
+VERSIONS ?= torch==2.9.1 torch==2.10.0 torch==2.11.0 torch==2.12.0 torch==2.13.0 torch
 PYTHONS ?= python3.10 python3.11 python3.12 python3.13
 SUBSET ?= tests/jit/test_real.py tests/jit/test_compilers.py tests/jit/test_ways_of_load.py \
   tests/ops/basic tests/ops/test_reload.py tests/ops/rnn/test_lltm.py \
@@ -25,32 +26,43 @@ SUBSET ?= tests/jit/test_real.py tests/jit/test_compilers.py tests/jit/test_ways
 GOMP_SPINCOUNT ?= 10000
 export GOMP_SPINCOUNT
 
-PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
+# torch has thousands of modules. What is imported is compiled then, in a tenth of the time.
+PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
+unexport PYTHONDONTWRITEBYTECODE
+# In the order of their names, the files that take longest come first, so that workers end together.
+PYTEST = $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+QUICK = -m "not slow and not large" --hypothesis-profile quick
 # Not those of the tests: they are wrong on purpose.
 CXX_FILES = $(shell git ls-files kernels examples | grep -E '[.](cpp|h|cu|cuh)$$')
 
-.PHONY: run test matrix lint format docs doctor check benchmark watch build-debug clean
+.PHONY: run test test-all matrix lint format docs doctor check benchmark watch build-debug clean
 
 run: $(VENV)/.installed
 	$(VENV)/bin/python examples/train_text.py $(ARGS)
 
-# In the order of their names, the files that take minutes come first, so that workers end together.
+# Each worker has a thread, for more would wait for each other. Tests of threads set their number.
+test: export OMP_NUM_THREADS ?= 1
 test: $(VENV)/.test
-	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(PYTEST) $(QUICK) $(ARGS)
 
-matrix:
-	@for version in $(VERSIONS); do \
-	  echo "torch $$version"; \
-	  $(MAKE) --no-print-directory test VENV=.matrix/$$version TORCH=torch==$$version ARGS="-q $(SUBSET)" || exit; \
+test-all: $(VENV)/.test-all
+	$(PYTEST) $(ARGS)
+
+# What runs in each environment, with 200 examples of hypothesis; at last random layers.
+EACH = $(MAKE) --no-print-directory test QUICK='--hypothesis-profile long' ARGS="-q $(SUBSET)"
+matrix: $(VENV)/.test
+	@set -e; for version in $(VERSIONS); do \
+	  echo "$$version"; $(EACH) VENV=.matrix/$${version##*=} TORCH=$$version; \
 	done
-	@for python in $(PYTHONS); do \
+	@set -e; for python in $(PYTHONS); do \
 	  command -v $$python >/dev/null || { echo "without $$python, which is not here"; continue; }; \
-	  echo "$$python"; \
-	  $(MAKE) --no-print-directory test VENV=.matrix/$$python PYTHON=$$python ARGS="-q $(SUBSET)" || exit; \
+	  echo "$$python"; $(EACH) VENV=.matrix/$$python PYTHON=$$python; \
 	done
 	@for tool in clang++ ccache; do \
 	  command -v $$tool >/dev/null || echo "without $$tool: Debian's packages clang and ccache bring both"; \
 	done
+	@! command -v clang++ >/dev/null || { echo clang++; CXX=clang++ $(EACH) VENV=.matrix/clang++; }
+	$(VENV)/bin/python tests/ops/rnn/fuzz_sequence.py --minutes 10
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check
@@ -89,17 +101,19 @@ clean:
 
 # Each stamp stands for one set of installed packages; it is older than the files that decide the set
 # only when they changed, so that a second call installs nothing.
-$(VENV)/.torch:
+$(VENV)/.installed: pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) '$(TORCH)' numpy  # torch warns at every import when there is no numpy
+	$(PIP) '$(TORCH)' numpy --editable .  # torch warns at every import when there is no numpy
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.torch pyproject.toml setup.py
-	$(PIP) --editable .
-	@touch $@
-
+# The kernels compile beside the installation of what only tests need.
 $(VENV)/.test: $(VENV)/.installed
-	$(PIP) --editable '.[test]'
+	$(PIP) --editable '.[test]' & $(VENV)/bin/python -m lltm_jit build all; \
+	  built=$$?; wait $$! && exit $$built
+	@touch $@
+
+$(VENV)/.test-all: $(VENV)/.test
+	$(PIP) --editable '.[test-all]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.test

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from small_checkout import CHECKOUT
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(__file__).parent / "typed" / "a_users_program.py"
 
 

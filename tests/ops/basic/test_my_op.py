@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from op_testing import (
     DEVICES,
@@ -101,7 +101,6 @@ def test_channels_last(device):
     opcheck(ops.my_op.default, (x, y))
 
 
-@settings(max_examples=40)
 @given(
     shape=st.lists(st.integers(0, 20), min_size=1, max_size=4),
     layout=st.sampled_from(LAYOUTS),

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from op_testing import (
     ACTIVATIONS,
@@ -240,7 +240,6 @@ def test_tensor_cores_keep_what_a_float_can_be(sizes, dtype, tolerance, value):
             )
 
 
-@settings(max_examples=40)
 @given(
     sizes=st.tuples(st.integers(0, 9), st.integers(0, 40), st.integers(1, 40)),
     layout=st.sampled_from(LAYOUTS),

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from op_testing import ACTIVATIONS, DEVICES, assert_accurate
 from torch import nn
@@ -49,7 +49,6 @@ def assert_same(ours, theirs, our_layer, their_layer, *inputs) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@settings(max_examples=150)
 @given(data=st.data())
 def test_torchs_own_layers_give_the_same(device, data):
     """300 random configurations, by both devices' and both layers' share."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lltm_jit
@@ -134,7 +134,6 @@ def test_more_tiles_than_a_grid_has_blocks(roads):
     assert road(roads, shape=few, **small) == "Direct"
 
 
-@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_tiles_fit_the_shared_memory(roads, data):
     taps = st.tuples(st.integers(1, 300), st.sampled_from([0, 0, 1, 4, 30, 80]))
