@@ -37,6 +37,7 @@ def test_address_sanitizer_is_preloaded():
     assert "LD_PRELOAD" not in build.how_to_use({"LLTM_JIT_SANITIZE": "undefined"}, "g++")
 
 
+@pytest.mark.slow
 def test_debug_and_release_side_by_side(small_checkout):
     debug = run_in(small_checkout, "-m", "lltm_jit", "build", "--debug", "--force", "--verbose")
     assert debug.returncode == 0, debug.stderr
@@ -49,16 +50,24 @@ def test_debug_and_release_side_by_side(small_checkout):
     assert release.stdout.splitlines()[0] != library
 
 
-def test_all_families_are_built_or_those_named(small_checkout):
-    for families, names in (
-        ([], ["tiny.so"]),
-        (["other"], ["other.so"]),
+@pytest.mark.parametrize(
+    ("families", "names"),
+    [
         (["tiny", "other", "tiny"], ["tiny.so", "other.so"]),
-        (["all"], ["other.so", "tiny.so"]),
-    ):
-        done = run_in(small_checkout, "-m", "lltm_jit", "build", *families)
-        assert done.returncode == 0, done.stderr
-        assert [Path(line).name for line in done.stdout.splitlines()] == names
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ([], ["tiny.so"]),
+                (["other"], ["other.so"]),
+                (["all"], ["other.so", "tiny.so"]),
+            )
+        ),
+    ],
+)
+def test_all_families_are_built_or_those_named(small_checkout, families, names):
+    done = run_in(small_checkout, "-m", "lltm_jit", "build", *families)
+    assert done.returncode == 0, done.stderr
+    assert [Path(line).name for line in done.stdout.splitlines()] == names
 
 
 def test_a_save_during_the_first_build_is_built_after_it(monkeypatch):
@@ -109,6 +118,7 @@ def test_what_a_command_has_started_ends_with_it(monkeypatch, tmp_path, stubborn
     assert not watch._runs(int(told.read_text()))
 
 
+@pytest.mark.slow
 def test_watch_rebuilds_and_reruns(small_checkout, watching, monkeypatch):
     monkeypatch.chdir(small_checkout)
     source = small_checkout / "kernels" / "core" / "twice.cpp"

@@ -296,6 +296,7 @@ def test_removing_says_what_cannot_be_deleted(capsys, empty_root, tmp_path, monk
     assert directory.exists()
 
 
+@pytest.mark.slow
 def test_a_build_of_another_checkout_is_told_with_the_paths_of_this_one(small_checkout, tmp_path):
     """The key is made of contents: the second copy finds what the first one, or another, built."""
     assert run_in(small_checkout, "-m", "lltm_jit", "build").returncode == 0

@@ -38,6 +38,7 @@ def run_module(*arguments, **environment):
     )
 
 
+@pytest.mark.slow
 def test_a_path_that_the_terminal_cannot_show_is_shown_all_the_same(tmp_path):
     root = tmp_path / "größe"
     done = run_module("cache", "list", TORCH_EXTENSIONS_DIR=str(root), PYTHONIOENCODING="ascii")
@@ -54,6 +55,7 @@ def test_benchmark_prints_the_tutorials_line(capsys, variant, scale, flags):
     assert re.fullmatch(expected, capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_benchmark_of_plain_pytorch_builds_nothing(tmp_path):
     done = run_module("benchmark", "py", *SMALL, "-r", "1", TORCH_EXTENSIONS_DIR=str(tmp_path))
     assert done.returncode == 0
@@ -197,7 +199,9 @@ def test_info_neither_builds_nor_imports_the_builder(tmp_path):
     assert "torch.utils.cpp_extension" not in done.stderr
 
 
-@pytest.mark.parametrize("words", [["check", "forward"], ["check-grad", "py"]])
+@pytest.mark.parametrize(
+    "words", [["check", "forward"], pytest.param(["check-grad", "py"], marks=pytest.mark.slow)]
+)
 def test_checking_does_not_import_the_builder(words):
     """On a machine without a GPU, torch's may print a line that has nothing to do with it."""
     done = run_module(*words, PYTHONPROFILEIMPORTTIME="1")
@@ -218,7 +222,7 @@ main(["flags"])
 """
 
 
-@pytest.mark.parametrize("read", [True, False])
+@pytest.mark.parametrize("read", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_ctrl_c_shows_what_there_is_if_somebody_reads_it(read, monkeypatch):
     """Nobody does where Ctrl-C ended the other end of the pipe, too."""
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)

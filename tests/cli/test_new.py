@@ -17,6 +17,7 @@ from lltm_jit.cli.new import check_name, create, create_standalone, operator_lin
 from lltm_jit.jit import BuildError, LltmJitError, wheel
 
 
+@pytest.mark.slow
 def test_the_new_operator_passes_its_tests(checkout):
     *written, bindings = create(checkout, "scale_add", "basic")
     for path in written:
@@ -29,8 +30,7 @@ def test_the_new_operator_passes_its_tests(checkout):
     assert " passed" in done.stdout
 
 
-def test_the_standalone_project_passes_its_tests(tmp_path, shared_root, monkeypatch):
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(shared_root))
+def test_the_files_of_a_standalone_project(tmp_path):
     written = create_standalone(tmp_path, "blend")
     assert sorted(written) == [
         "blend/README.md",
@@ -47,21 +47,32 @@ def test_the_standalone_project_passes_its_tests(tmp_path, shared_root, monkeypa
     ]
     for path in written:
         assert "scale_add" not in (tmp_path / path).read_text().lower()
-    done = run_in(CHECKOUT, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "blend")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout
     with pytest.raises(LltmJitError, match="blend already exists"):
         create_standalone(tmp_path, "blend")
 
 
-def test_the_new_cell_passes_its_tests(tmp_path):
-    """With the package's own build, and not in a cache where all kernels would compile again."""
+@pytest.mark.slow
+def test_the_standalone_project_passes_its_tests(tmp_path, shared_root, monkeypatch):
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(shared_root))
+    create_standalone(tmp_path, "blend")
+    done = run_in(CHECKOUT, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "blend")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+
+
+def test_the_files_of_a_cell(tmp_path):
     written = create_standalone(tmp_path, "leaky_unit", "peephole")
     names = ["README.md", "leaky_unit.h", "leaky_unit.py", "test_leaky_unit.py"]
     assert sorted(written) == [f"leaky_unit/{name}" for name in names]
     assert "struct LeakyUnitCell {" in (tmp_path / "leaky_unit" / "leaky_unit.h").read_text()
     for path in written:
         assert "peephole" not in (tmp_path / path).read_text().lower()
+
+
+@pytest.mark.slow
+def test_the_new_cell_passes_its_tests(tmp_path):
+    """With the package's own build, and not in a cache where all kernels would compile again."""
+    create_standalone(tmp_path, "leaky_unit", "peephole")
     done = run_in(CHECKOUT, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "leaky_unit")
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
@@ -77,6 +88,7 @@ assert lltm_jit.build_info(blend.module) == info
 """
 
 
+@pytest.mark.slow
 def test_the_kernels_of_a_standalone_project_in_its_wheel(tmp_path, shared_root):
     native.build_info()  # the program below finds the package's own kernels
     create_standalone(tmp_path, "blend")

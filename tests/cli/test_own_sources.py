@@ -137,6 +137,7 @@ def test_build_info_of_a_stranger():
         lltm_jit.build_info(json)
 
 
+@pytest.mark.slow
 def test_watch_of_a_path(project, watching):
     # One write a line: the watch writes to the same pipe.
     program = "import lltm_jit; print(f\"value {lltm_jit.load('first', 'src/first').value()}\")"

@@ -115,6 +115,7 @@ def test_import_without_a_compiler(installed):
     assert run(LLTM_JIT_DISABLE_JIT="1").returncode == 0
 
 
+@pytest.mark.slow
 def test_another_family_is_loaded_on_its_first_use(installed):
     package, run = installed
     program = "from lltm_jit import native; print(native.other.answer())"
@@ -126,6 +127,7 @@ def test_another_family_is_loaded_on_its_first_use(installed):
     assert "library of other is not used: " in run("-c", program).stderr
 
 
+@pytest.mark.slow
 def test_commands_know_that_the_packaged_library_is_loaded(installed):
     package, run = installed
     (library,) = packaged(package).glob("tiny*.so")
@@ -137,6 +139,7 @@ def test_commands_know_that_the_packaged_library_is_loaded(installed):
     assert "tiny: an import would build " in run("-m", "lltm_jit", "cache", "why").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["timings", "flags", "compile-commands"])
 def test_commands_about_a_build_want_one_in_the_cache(installed, command):
     done = installed[1]("-m", "lltm_jit", command)
@@ -165,6 +168,7 @@ def change_record(package, **changes):
     cache.write_json(path, record)
 
 
+@pytest.mark.slow
 def test_of_another_torch(installed):
     package, run = installed
     change_record(package, torch="1.2.3")
@@ -175,6 +179,7 @@ def test_of_another_torch(installed):
     assert "LLTM_JIT_DISABLE_JIT forbids" in done.stderr
 
 
+@pytest.mark.slow
 def test_of_other_sources(installed):
     package, run = installed
     for name in ("other/bindings.cpp", "core/cuda/mma.cuh"):  # nothing that is included
@@ -184,6 +189,7 @@ def test_of_other_sources(installed):
     assert "tiny is not used: kernels/core/twice.cpp changed" in run().stderr
 
 
+@pytest.mark.slow
 def test_of_another_processor(installed):
     package, run = installed
     change_record(package, cpu_capability="AVX9000")
@@ -192,6 +198,7 @@ def test_of_another_processor(installed):
     assert run().returncode == 0
 
 
+@pytest.mark.slow
 def test_damaged(installed):
     package, run = installed
     (library,) = packaged(package).glob("tiny*.so")
@@ -203,6 +210,7 @@ def test_damaged(installed):
         assert "not used: it or its record cannot be read" in run().stderr
 
 
+@pytest.mark.slow
 def test_another_kind_of_build_is_asked_for(installed):
     _, run = installed
     assert "no C++ compiler was found" in run(LLTM_JIT_DEBUG="1").stderr

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).parent / "typed" / "a_users_program.py"
 
 
+@pytest.mark.slow
 def test_mypy_strict():
     words = ["--strict", "--config-file=", "--follow-imports=silent", f"--cache-dir={os.devnull}"]
     done = subprocess.run(
@@ -26,6 +27,7 @@ def test_mypy_strict():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_pyright_strict(tmp_path):
     places = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
     checker = shutil.which("basedpyright", path=places)

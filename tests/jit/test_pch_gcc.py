@@ -6,6 +6,7 @@ import os
 import subprocess
 
 import pytest
+from engine_bench import slow
 
 from lltm_jit.jit import BuildSpec, cache, detect, pch
 from lltm_jit.jit.progress import Reporter
@@ -67,6 +68,7 @@ def test_gcc_refuses_it_after_a_macro_that_it_would_have_seen(real):
     assert value(real, before="#define UNKNOWN 7\n") == (1, True)
 
 
+@pytest.mark.slow
 def test_gcc_takes_it_where_it_is_included_again(real):
     (real / "own.h").write_text(f"{INCLUDE}#include <torch/other.h>\n")
     assert value(real) == (1, True)
@@ -82,7 +84,7 @@ def test_an_edited_header_of_torch_is_seen(real):
     assert value(real) == (2, True)
 
 
-@pytest.mark.parametrize("name", ["torch/other.h", "other.h"])
+@pytest.mark.parametrize("name", ["torch/other.h", slow("other.h")])
 def test_a_header_of_the_build_that_comes_first_is_seen(real, name):
     assert value(real) == (1, True)
     (real / "own" / "torch").mkdir(parents=True)
@@ -93,6 +95,7 @@ def test_a_header_of_the_build_that_comes_first_is_seen(real, name):
     assert value(real, f"-I{real}/own") == (expected, False)
 
 
+@pytest.mark.slow
 def test_a_header_that_is_asked_for_and_comes_later_is_seen(real):
     (real / "include" / "torch" / "other.h").write_text(
         "#if __has_include(<more.h>)\n#define OTHER 4\n#else\n#define OTHER 1\n#endif\n"

@@ -102,6 +102,7 @@ def test_a_sanitized_library_is_built_where_it_could_not_be_loaded(root, monkeyp
 LIBRARY = torch.library.Library("lltm_jit_reload_test", "FRAGMENT")
 
 
+@pytest.mark.slow
 def test_ops_are_swapped_in_place_and_an_old_graph_runs_its_own_backward(root):
     LIBRARY.define("scale(Tensor x) -> Tensor")
     scale = torch.ops.lltm_jit_reload_test.scale
@@ -145,6 +146,7 @@ shell.run_cell("import torch; print(cell.times(torch.ones(1)).item())")
 """
 
 
+@pytest.mark.slow
 def test_a_cell_in_a_kernel_that_is_restarted(root):
     """With torch's own header, which is precompiled for the edited cell."""
     if jit.detect().cxx_family != "gcc" or jobs.available_memory() < pch._MEMORY:
@@ -176,6 +178,7 @@ def test_a_cell_in_a_kernel_that_is_restarted(root):
     assert [line for line in edited if "the precompiled header is" in line]
 
 
+@pytest.mark.slow
 def test_functions_of_a_cell_are_bound(root):
     cell = """
 #define AT_PER_OPERATOR_HEADERS  // none of torch/extension.h, which would take most of a minute
