@@ -19,8 +19,10 @@ LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
   module.add<input_gates, input_gates_backward>();
   module.add_function<lltm_jit::add_cell_at>("add_cell_at");
   module.add_function<lltm_jit::cell_facts>("cell_facts");
+  module.add_function<lltm_jit::planned_variants>("planned_variants");
 #ifdef LLTM_JIT_CUDA
   module.add_function<lltm_jit::limit_sequence_blocks>("limit_sequence_blocks");
+  module.add_function<lltm_jit::sequence_gpu>("sequence_gpu");
 #endif
   lltm_jit::add_own_cells();
 }

@@ -27,6 +27,7 @@ COMMANDS = {
     "doctor": "check whether this machine can build, and say what to fix",
     "info": "show versions, and where and why each extension was built",
     "build": "compile extensions, also for a debugger or a profiler",
+    "warm": "compile ahead of time what a recurrent layer needs on a GPU",
     "watch": "rebuild on every save, and run a command after each build",
     "new": "write a working operator, recurrent cell or project",
     "log": "show what the compilers printed in the last build",

@@ -55,7 +55,7 @@ def architectures(supported: list[str]) -> tuple[str, ...]:
     numbers = re.findall(r"\b(\d+)\.(\d+)\b", " ".join(supported))
     newest = max(((int(major), int(minor)) for major, minor in numbers), default=(99, 0))
     return tuple(
-        dict.fromkeys(_architecture(capability, newest) for capability in sorted(capabilities))
+        dict.fromkeys(architecture(capability, newest) for capability in sorted(capabilities))
     )
 
 
@@ -101,7 +101,8 @@ def _is_known(architecture: str, supported: list[str]) -> bool:
     return told is not None and (not supported or f"{told[1]}.{told[2]}" in supported)
 
 
-def _architecture(capability: tuple[int, int], newest: tuple[int, int]) -> str:
+def architecture(capability: tuple[int, int], newest: tuple[int, int] = (99, 0)) -> str:
+    """What is compiled for a GPU, by an nvcc that knows architectures up to the newest."""
     if capability > newest:  # a GPU younger than nvcc: let the driver compile the newest PTX
         return f"{newest[0]}.{newest[1]}+PTX"
     # A build here is for this machine alone, so from Hopper on take the instructions that only

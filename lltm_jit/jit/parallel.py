@@ -28,7 +28,7 @@ def load_all(specs: Sequence[BuildSpec], toolchain: Toolchain) -> list[Build]:
     """
     found = [engine.find(spec, toolchain) for spec in specs]
     made = iter(
-        _at_once(
+        at_once(
             partial(engine.load, spec, toolchain, reporter=Reporter(label=spec.name))
             for spec, build in zip(specs, found, strict=True)
             if build is None
@@ -56,10 +56,10 @@ def build_all(
             reporter = Reporter(verbose, label=extension.name)
             return engine.build(spec, toolchain, force=force, reporter=reporter)
 
-    return _at_once(partial(build, each) for each in extensions)
+    return at_once(partial(build, each) for each in extensions)
 
 
-def _at_once(calls: Iterable[Callable[[], T]]) -> list[T]:
+def at_once(calls: Iterable[Callable[[], T]]) -> list[T]:
     """The results of several builds; when one fails, the others are cancelled."""
     from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 

@@ -14,9 +14,11 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 
@@ -24,6 +26,7 @@ from . import engine, prebuilt
 from .build import Build
 from .errors import BuildError, LltmJitError, ToolchainError
 from .flags import default_cflags, default_cuda_cflags, default_ldflags
+from .progress import Reporter
 from .spec import CONSTANTS, CUDA_SUFFIXES, VARIANTS, BuildSpec
 from .toolchain import Toolchain, detect
 
@@ -42,6 +45,7 @@ class Variant:
         packaged: the directory of the variants that were compiled into a wheel.
         optional: whether C++ has another kernel, for machines without a compiler.
         given: directories of the user's, and how the user wrote them.
+        note: why it is compiled, where that is not because it is used right away.
     """
 
     name: str
@@ -53,6 +57,7 @@ class Variant:
     packaged: Path | None = None
     optional: bool = False
     given: tuple[tuple[Path, str], ...] = ()
+    note: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         for name, value in self.constants:
@@ -92,6 +97,7 @@ class Variant:
             variant=self.words,
             constants=self.settled,
             given=self.given,
+            note=self.note,
         )
         return replace(spec, listings=((CONSTANTS, spec.macros),))
 
@@ -109,25 +115,43 @@ def declare(variant: Variant, name: str = "") -> None:
     _declared[name or variant.name] = variant
 
 
-def load_declared(name: str, function: str, constants: Mapping[str, str], label: str) -> int:
+Asked: TypeAlias = "tuple[str, str, Sequence[tuple[str, str]], str]"
+"""A declared kernel's name, a C function of it, constants, and the label."""
+
+
+def load_declared(asked: Asked, *beside: Asked) -> int:
     """What C++ calls for a function that it does not have yet: :func:`load` of a declared kernel.
+
+    Those ``beside`` it are what it will ask for soon, such as the kernel of the backward pass. They
+    are compiled at the same time.
 
     Returns 0 for an optional one if there is no compiler.
 
     Raises:
         LltmJitError: nothing of this name was declared; and as :func:`load`.
     """
+    variant = declared(asked)
+    soon = [replace(declared(each), note="gradients are wanted") for each in beside]
+    try:
+        return _address(builds_of([variant, *soon])[0], asked[1])
+    except ToolchainError as error:
+        if not variant.optional:
+            raise
+        _tell_once(f"lltm_jit: {asked[0]}: {error}; a slower kernel runs instead")
+        return 0
+
+
+def declared(asked: Asked) -> Variant:
+    """A variant of a kernel that was declared.
+
+    Raises:
+        LltmJitError: nothing of this name was.
+    """
+    name, _, constants, label = asked
     if name not in _declared:
         raise LltmJitError(f"expected a kernel that was declared, but got {name!r}")
     kernel = _declared[name]
-    variant = replace(kernel, constants=(*kernel.constants, *constants.items()), label=label)
-    try:
-        return load(variant, function)
-    except ToolchainError as error:
-        if not kernel.optional:
-            raise
-        _tell_once(f"lltm_jit: {name}: {error}; a slower kernel runs instead")
-        return 0
+    return replace(kernel, constants=(*kernel.constants, *constants), label=label)
 
 
 @functools.cache
@@ -156,16 +180,43 @@ def build_of(variant: Variant) -> Build:
     Raises:
         BuildError, ToolchainError, CacheError, LltmJitError: as :func:`load`.
     """
-    toolchain = detect(variant.name)
-    spec = variant.spec(toolchain)
-    build = engine.loaded(spec, toolchain)
-    if build is None:
-        if spec.with_cuda:
-            _refuse_in_capture(variant)
-        if variant.packaged:
-            build = prebuilt.load(_packaged(variant, variant.packaged), spec, toolchain)
-        build = build or engine.load(spec, toolchain)
-    return build
+    return builds_of([variant])[0]
+
+
+def builds_of(variants: Sequence[Variant]) -> list[Build]:
+    """As :func:`build_of`, of several variants, which are built at the same time.
+
+    Raises:
+        BuildError, ToolchainError, CacheError, LltmJitError: as :func:`load`; the others were
+            cancelled.
+    """
+    found: dict[Variant, Build] = {}
+    missing: dict[Variant, Callable[..., Build]] = {}
+    for variant in dict.fromkeys(variants):
+        toolchain = detect(variant.name)
+        spec = variant.spec(toolchain)
+        build = engine.loaded(spec, toolchain)
+        if build is None:
+            if spec.with_cuda:
+                _refuse_in_capture(variant)
+            if variant.packaged:
+                build = prebuilt.load(_packaged(variant, variant.packaged), spec, toolchain)
+        if build is not None:
+            found[variant] = build
+        else:
+            missing[variant] = partial(engine.load, spec, toolchain)
+    if len(missing) == 1:
+        ((variant, load),) = missing.items()
+        found[variant] = load()
+    elif missing:
+        from .parallel import at_once  # which an import does without
+
+        calls = [
+            partial(load, reporter=Reporter(label=variant.name))
+            for variant, load in missing.items()
+        ]
+        found |= zip(missing, at_once(calls), strict=True)
+    return [found[variant] for variant in variants]
 
 
 def listed(kernels: Path) -> list[Variant]:

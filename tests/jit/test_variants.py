@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
+import signal
+import threading
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from engine_bench import alive, compiler_pid, wait_for
 
 from lltm_jit import jit
 from lltm_jit.jit import cache, engine, retention, variants
@@ -42,15 +48,106 @@ def test_without_a_compiler_an_optional_one_is_told_of_once(bench, kernel, monke
     monkeypatch.setenv("CXX", "no-such-compiler")
     variants.declare(kernel)
     with pytest.raises(jit.ToolchainError, match="no 'no-such-compiler'"):
-        variants.load_declared("mine.sums", FUNCTION, {}, "")
+        variants.load_declared(("mine.sums", FUNCTION, [], ""))
     variants.declare(replace(kernel, optional=True))
     for size in "34":
-        assert variants.load_declared("mine.sums", FUNCTION, {"SIZE": size}, "") == 0
+        assert variants.load_declared(("mine.sums", FUNCTION, [("SIZE", size)], "")) == 0
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 1
     assert told[0].startswith("lltm_jit: mine.sums: ")
     assert "no 'no-such-compiler'" in told[0]
     assert told[0].endswith("; a slower kernel runs instead")
+
+
+@pytest.fixture
+def gates(bench) -> list[Path]:
+    """Where the compilers of two declared kernels wait, mine.forward and mine.backward."""
+    gates = []
+    for way in ("forward", "backward"):
+        gates.append(bench.directory / f"gate_{way}")
+        source = bench.write(f"mine/variants/{way}.cpp", f"//! wait {gates[-1]}\n{way}\n")
+        variants.declare(Variant(f"mine.{way}", source, (bench.sources,)))
+    return gates
+
+
+FORWARD, BACKWARD = ((f"mine.{way}", FUNCTION, [], way) for way in ("forward", "backward"))
+
+
+def open_both(gates: list[Path]) -> None:
+    """Once both compilers wait there."""
+    for gate in gates:
+        compiler_pid(gate)
+    for gate in gates:
+        gate.with_name(f"{gate.name}.go").touch()
+
+
+def test_what_will_be_asked_for_compiles_at_the_same_time(bench, gates, capsys):
+    opener = threading.Thread(target=open_both, args=(gates,))
+    opener.start()
+    forward = variants.load_declared(FORWARD, BACKWARD)
+    opener.join()
+    assert bench.counts == ["compile backward.cpp", "compile forward.cpp", "link", "link"]
+    told = capsys.readouterr().err
+    assert "building mine variant forward for CPU (g++ 1.2, 1 file, 2 jobs): first use" in told
+    assert (
+        "building mine variant backward for CPU (g++ 1.2, 1 file, 2 jobs; gradients are wanted): "
+        "first use" in told
+    )
+    assert variants.load_declared(BACKWARD) not in (0, forward)
+    assert variants.load_declared(FORWARD, BACKWARD) == forward
+    assert bench.counts == []
+
+
+def test_with_one_job_they_compile_one_after_the_other(bench, gates, monkeypatch):
+    monkeypatch.setenv("MAX_JOBS", "1")
+    waiting = []
+
+    def open_in_turn() -> None:
+        wait_for(lambda: any(gate.exists() for gate in gates))
+        time.sleep(0.3)
+        waiting.extend(gate for gate in gates if gate.exists())
+        for gate in gates:
+            gate.with_name(f"{gate.name}.go").touch()
+
+    opener = threading.Thread(target=open_in_turn)
+    opener.start()
+    variants.load_declared(FORWARD, BACKWARD)
+    opener.join()
+    assert len(waiting) == 1
+
+
+def test_what_is_asked_for_alone_is_compiled_alone(bench, gates):
+    gates[0].with_name(f"{gates[0].name}.go").touch()
+    variants.load_declared(FORWARD)
+    assert bench.counts == ["compile forward.cpp", "link"]
+
+
+def test_ctrl_c_stops_both_compilers(bench, gates):
+    def interrupt() -> None:
+        for gate in gates:
+            compiler_pid(gate)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        variants.load_declared(FORWARD, BACKWARD)
+    assert not any(alive(compiler_pid(gate)) for gate in gates)
+    open_both(gates)
+    assert variants.load_declared(FORWARD, BACKWARD)
+
+
+def test_an_error_stops_both_compilers(bench, gates):
+    bench.write("mine/variants/backward.cpp", f"//! after {gates[0]}\n//! error wrong\n")
+    with pytest.raises(jit.BuildError, match="error: wrong"):
+        variants.load_declared(FORWARD, BACKWARD)
+    assert not alive(compiler_pid(gates[0]))
+
+
+def test_one_variant_that_is_asked_for_twice_is_one_build(bench, kernel):
+    variants.declare(kernel)
+    asked = ("mine.sums", FUNCTION, [("SIZE", "3")], "three")
+    assert variants.load_declared(asked, asked)
+    assert bench.counts == ["compile mine.cpp", "link"]
 
 
 def test_an_edit_is_seen(bench, kernel):

@@ -19,6 +19,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
@@ -174,10 +175,18 @@ inline PyObject* object_of(const at::Tensor& tensor) { return THPVariable_Wrap(t
 inline PyObject* object_of(int64_t number) { return PyLong_FromLongLong(number); }
 inline PyObject* object_of(bool value) { return PyBool_FromLong(value); }
 
-inline PyObject* object_of(const std::vector<at::Tensor>& tensors) {
-  Owned list(PyList_New(Py_ssize_t(tensors.size())));
-  for (size_t i = 0; list && i < tensors.size(); ++i) {
-    PyObject* object = object_of(tensors[i]);
+inline PyObject* object_of(const std::string& text) {
+  return PyUnicode_FromStringAndSize(text.data(), Py_ssize_t(text.size()));
+}
+
+template <typename... Results>
+PyObject* object_of(const std::tuple<Results...>& results);
+
+template <typename Item>
+PyObject* object_of(const std::vector<Item>& items) {
+  Owned list(PyList_New(Py_ssize_t(items.size())));
+  for (size_t i = 0; list && i < items.size(); ++i) {
+    PyObject* object = object_of(items[i]);
     if (!object) return nullptr;
     PyList_SET_ITEM(list.get(), Py_ssize_t(i), object);
   }

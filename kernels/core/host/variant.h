@@ -24,12 +24,13 @@
 namespace lltm_jit {
 
 // What is to be compiled: a declared kernel, the C function wanted of it, the macros, and what the
-// variant is called when it is built.
+// variant is called when it is built. Those `beside` it will be asked for soon, and compile at the same time.
 struct VariantRequest {
   std::string kernel;
   std::string function;
   std::vector<std::pair<std::string, std::string>> constants;
   std::string label;
+  std::vector<VariantRequest> beside = {};
 };
 
 // The function's address. Takes the GIL, and throws Python's own exception where there is none; null

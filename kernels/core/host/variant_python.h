@@ -8,13 +8,20 @@
 
 namespace lltm_jit {
 
+inline pybind11::tuple as_tuple(const VariantRequest& request) {
+  pybind11::list constants;
+  for (const auto& [name, value] : request.constants) {
+    constants.append(pybind11::make_tuple(name, value));
+  }
+  return pybind11::make_tuple(request.kernel, request.function, constants, request.label);
+}
+
 void* load_variant(const VariantRequest& request) {
   const pybind11::gil_scoped_acquire gil;
-  pybind11::dict constants;
-  for (const auto& [name, value] : request.constants) constants[name.c_str()] = value;
+  pybind11::list beside;
+  for (const VariantRequest& other : request.beside) beside.append(as_tuple(other));
   const auto variants = pybind11::module_::import("lltm_jit.jit.variants");
-  const auto address =
-      variants.attr("load_declared")(request.kernel, request.function, constants, request.label);
+  const auto address = variants.attr("load_declared")(as_tuple(request), *beside);
   return reinterpret_cast<void*>(address.cast<uintptr_t>());
 }
 

@@ -3,19 +3,13 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <string>
+#include <cstdint>
 #include <tuple>
 
 #include "rnn/sequence/sequence.h"
+#include "rnn/sequence/sequence_variants.h"
 
 namespace lltm_jit {
-
-// A cell as its kernels are compiled: {"rnn.sequence", "rnn/cells/lltm.h", "lltm_jit::LltmCell"}.
-// Python has declared, for each cell, the kernels <kernel>_steps, <kernel>_forward and <kernel>_backward,
-// of the sources variants/sequence_<...>_cuda.cu.
-struct CudaCell {
-  std::string kernel, header, type;
-};
 
 #ifdef LLTM_JIT_CUDA
 // Enqueued on the current stream. `like` is any tensor on the device; to be called inside a KernelGuard.
@@ -23,6 +17,9 @@ void sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell
                            const at::Tensor& like);
 void sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
                             const at::Tensor& like);
+
+// What the plan takes of the current GPU: its architecture, shared memory, SMs, whether there are grids, and clusters.
+std::tuple<int64_t, int64_t, int64_t, bool, int64_t, int64_t, int64_t, int64_t> sequence_gpu();
 
 // For tests: sequences run as on GPUs that have no larger clusters than of `planned` blocks, and that refuse to
 // launch more than `launched` blocks for the same rows. Gives how many clusters of 2, 4, 8 and 16 blocks such a GPU

@@ -6,8 +6,10 @@
 
 #include <array>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <tuple>
+#include <vector>
 
 #include "core/host/checks.h"
 #include "core/host/operator.h"
@@ -60,6 +62,15 @@ extern Operator<OfSequenceBackward> recurrent_sequence_backward;
 
 // Lets find_cell() know this family's own; in sequence_cells.cpp.
 void add_own_cells();
+
+// The kernels that Python compiles for calls on a GPU, as load_declared() of lltm_jit/jit/variants.py takes them: for
+// a cell, a dtype by torch's name, a batch and hidden size, with a backward pass or without, with control bytes or
+// without, on a GPU as sequence_gpu() tells it.
+using PlannedVariant = std::tuple<std::string, std::string,
+                                  std::vector<std::tuple<std::string, std::string>>, std::string>;
+std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_view dtype,
+                                             int64_t batch_size, int64_t hidden_size, bool training,
+                                             bool controls, at::ArrayRef<int64_t> gpu);
 
 // The checks of arguments, which the functions below begin with; they give the cell.
 const RecurrentCell& check_sequence(const SequenceInputs& in);

@@ -163,6 +163,45 @@ class RecurrentLayer(nn.Module):
     def flatten_parameters(self) -> None:
         """Do nothing. For code written for torch.nn.LSTM; no contiguous storage is needed here."""
 
+    def warm(
+        self,
+        batch_size: int,
+        *,
+        dtype: torch.dtype | None = None,
+        training: bool = True,
+        lengths: bool = False,
+    ) -> None:
+        """Compile what calls need on the GPU, so that none of them waits for a compiler.
+
+        A GPU's kernels are compiled for one batch size, hidden size and dtype, by the first call.
+        They stay in the cache: another process only loads them. ``python -m lltm_jit warm`` does
+        this without a layer, and for a GPU that is elsewhere.
+
+        Args:
+            batch_size: B. A batch of another size may need other kernels.
+            dtype: that of the calls, such as bfloat16 under autocast; by default the layer's.
+            training: whether there are backward passes.
+            lengths: whether calls are given ``lengths`` or ``reset``.
+
+        Raises:
+            TypeError, ValueError: if ``batch_size`` or ``dtype`` is none that a call may have.
+            ToolchainError: if there is no GPU, or no compiler for it.
+            BuildError, CacheError: as :func:`lltm_jit.load`.
+
+        Example:
+            Before a CUDA graph is captured, or a job is timed::
+
+                lstm = lltm_jit.LSTM(64, 512, device="cuda", dtype=torch.half)
+                lstm.warm(64)
+        """
+        from lltm_jit.ops.rnn._warm import Calls, warm  # which an import does without
+
+        weight: Tensor = self.weight_hh_l0
+        sizes = (self.hidden_size, batch_size)
+        calls = Calls(self.cell.name, *sizes, dtype or weight.dtype, training, lengths)
+        with torch.cuda.device_of(weight):
+            warm(f"{self._name}.warm", calls)
+
     def forward(
         self,
         input: Tensor | PackedSequence,

@@ -68,7 +68,7 @@ def declare_kernels(
                 f"rnn.sequence_{kind}",
                 _KERNELS / "rnn" / "variants" / f"sequence_{kind}_cuda.cu",
                 (_KERNELS, *include_paths),
-                prepare="the layer on tensors of these sizes and dtype, forward and backward,",
+                prepare="the layer's warm()",
                 optional=True,
                 given=given,
             ),

@@ -8,15 +8,12 @@ from typing import Any
 
 import lltm_jit
 from lltm_jit import native
+from lltm_jit.ops.rnn import _warm
 
 # Architecture, bytes of shared memory that a block may ask for, SMs, and how many clusters of 2, 4,
 # 8 and 16 blocks run at once.
-GPUS = {
-    "H100, H200": (90, 227 * 1024, 132, (66, 30, 15, 7)),
-    "A100": (80, 163 * 1024, 108, (0, 0, 0, 0)),
-    "L4": (89, 99 * 1024, 58, (0, 0, 0, 0)),
-    "T4": (75, 64 * 1024, 40, (0, 0, 0, 0)),
-}
+GPUS = {name: (*facts[:3], facts[4:]) for name, facts in _warm.GPUS.items()}
+GPUS["T4"] = (75, 64 * 1024, 40, (0, 0, 0, 0))
 # Gates, states, parameters, and whether the gates are added.
 CELLS = {"lltm": (3, 2, 0, True), "lstm": (4, 2, 0, True), "gru": (3, 1, 0, False)}
 

@@ -9,7 +9,7 @@ import pytest
 import sequence_plans
 from sequence_plans import CELLS, described, sizes
 
-H100 = "H100, H200"
+H100 = "H100"
 # Those of which nobody has said what clusters they run.
 NEWER_GPUS = {
     "a seventh of an H200": (90, 227 * 1024, 16),

@@ -1,0 +1,93 @@
+"""``warm``: compile what a recurrent layer's calls need on a GPU, ahead of time.
+
+An image or a job that has these kernels in its cache needs no compiler. The GPU may be elsewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+import torch
+
+from lltm_jit.jit import LltmJitError, gpus, knobs
+from lltm_jit.jit.build import in_columns
+from lltm_jit.ops.rnn import _warm
+
+from ._cell import positive
+
+EXAMPLES = """\
+examples:
+  {prog} warm --layer LSTM --hidden 512 --batch 64 --dtype half
+  {prog} warm --layer GRU --hidden 256 --batch 32 --dtype bfloat16 --inference
+  {prog} warm --layer LSTM --hidden 512 --batch 64 --gpu H200
+                                   on a machine without a GPU, such as that of an image's build
+  {prog} warm --layer peephole.h:PeepholeCell --hidden 128 --batch 16"""
+
+LAYERS = ("LSTM", "GRU", "LLTM")
+DTYPES = {
+    "half": torch.half,
+    "bfloat16": torch.bfloat16,
+    "float": torch.float,
+    "double": torch.double,
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--layer",
+        required=True,
+        metavar="LAYER",
+        help=f"{', '.join(LAYERS)}, or HEADER:TYPE for a cell of your own",
+    )
+    parser.add_argument("--hidden", required=True, type=positive, metavar="N", help="hidden units")
+    parser.add_argument("--batch", required=True, type=positive, metavar="N", help="batch size")
+    parser.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        default="float",
+        help="of the calls, such as bfloat16 under autocast (default: %(default)s)",
+    )
+    parser.add_argument("--inference", action="store_true", help="without backward passes")
+    parser.add_argument("--lengths", action="store_true", help="for calls with lengths or reset")
+    parser.add_argument(
+        "--gpu",
+        choices=_warm.GPUS,
+        metavar="GPU",
+        help=f"{', '.join(_warm.GPUS)} (default: the GPU of this machine)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    gpu = _warm.GPUS[args.gpu] if args.gpu else None
+    if gpu and not knobs.text("TORCH_CUDA_ARCH_LIST"):  # as a machine with this GPU builds
+        os.environ["TORCH_CUDA_ARCH_LIST"] = gpus.architecture(divmod(gpu[0], 10))
+    calls = _warm.Calls(
+        _cell_of(args.layer),
+        args.hidden,
+        args.batch,
+        DTYPES[args.dtype],
+        not args.inference,
+        args.lengths,
+    )
+    builds = _warm.warm("warm", calls, gpu)
+    print(in_columns([(build.spec.title, str(build.info.library)) for build in builds]))
+    return 0
+
+
+def _cell_of(layer: str) -> str:
+    """The name of a layer's cell.
+
+    Raises:
+        LltmJitError: there is no such layer; and as :func:`lltm_jit.recurrent_cell`.
+    """
+    from lltm_jit.ops.rnn import layers, own_cell
+
+    header, colon, cell = layer.partition(":")
+    if colon and cell:
+        return own_cell.recurrent_cell(header, cell).cell.name
+    if layer not in LAYERS:
+        raise LltmJitError(
+            f"expected --layer to be {', '.join(LAYERS)}, or HEADER:TYPE, but got {layer!r}"
+        )
+    return getattr(layers, layer).cell.name

@@ -1,0 +1,89 @@
+"""Kernels of recurrent layers, compiled before a layer is called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from lltm_jit import native
+from lltm_jit.jit import Build, ToolchainError, gpus, toolchain, variants
+from lltm_jit.ops._library import refuse_wrong_size
+
+_KILOBYTES = 1024
+# What the plan of a sequence takes of a GPU: its architecture, the bytes of shared memory that a
+# block may ask for, its SMs, whether all its blocks may wait for each other, and how many clusters
+# of 2, 4, 8 and 16 blocks run at once. Only GPUs where the last is known: those of before 9.0 have
+# no clusters.
+GPUS = {
+    "H100": (90, 227 * _KILOBYTES, 132, True, 66, 30, 15, 7),
+    "H200": (90, 227 * _KILOBYTES, 132, True, 66, 30, 15, 7),
+    "A100": (80, 163 * _KILOBYTES, 108, True, 0, 0, 0, 0),
+    "L4": (89, 99 * _KILOBYTES, 58, True, 0, 0, 0, 0),
+    "L40S": (89, 99 * _KILOBYTES, 142, True, 0, 0, 0, 0),
+    "RTX 3090": (86, 99 * _KILOBYTES, 82, True, 0, 0, 0, 0),
+    "RTX 4090": (89, 99 * _KILOBYTES, 128, True, 0, 0, 0, 0),
+}
+_DTYPES = (torch.half, torch.bfloat16, torch.float, torch.double)
+
+
+@dataclass(frozen=True)
+class Calls:
+    """What decides which kernels the calls of a layer need.
+
+    Args:
+        cell: the name of the layer's cell.
+        hidden_size, batch_size, dtype: those of the calls.
+        training: whether there are backward passes.
+        lengths: whether calls are given lengths or resets.
+    """
+
+    cell: str
+    hidden_size: int
+    batch_size: int
+    dtype: torch.dtype
+    training: bool
+    lengths: bool
+
+
+def warm(name: str, calls: Calls, gpu: tuple[int, ...] | None = None) -> list[Build]:
+    """Compile what calls need, all at the same time, and load it.
+
+    Args:
+        name: the caller, in messages.
+        calls: what it is for.
+        gpu: as in :data:`GPUS`; by default the current one.
+
+    Returns:
+        The builds of the kernels, in the order in which calls need them.
+
+    Raises:
+        TypeError, ValueError: the batch size or dtype is none that a call may have.
+        ToolchainError: there is no GPU, or no compiler for it.
+        BuildError, CacheError: as :func:`lltm_jit.load`.
+    """
+    refuse_wrong_size(name, "batch_size", calls.batch_size)
+    if calls.dtype not in _DTYPES:
+        known = ", ".join(map(str, _DTYPES))
+        raise ValueError(f"{name}(): expected dtype to be one of {known}, but got {calls.dtype}")
+    if gpu is None and not torch.cuda.is_available():
+        reason = "torch sees no GPU" if torch.version.cuda else "this torch is built without CUDA"
+        raise ToolchainError(f"{name}(): expected a GPU, but {reason}")
+    if native.load("rnn").info.cuda_version is None:
+        missing = toolchain.detect().cuda_missing
+        raise ToolchainError(f"{name}(): expected CUDA kernels, but the build has none: {missing}")
+    described = native.rnn.sequence_gpu() if gpu is None else gpu
+    compiled = toolchain.detect().architectures
+    if not gpus.runs_any(compiled, divmod(described[0], 10)):
+        raise ToolchainError(
+            f"{name}(): expected architectures that run on compute capability "
+            f"{described[0] / 10}, but TORCH_CUDA_ARCH_LIST asks for {';'.join(compiled)}"
+        )
+    if not calls.batch_size or not calls.hidden_size:
+        return []
+    dtype = str(calls.dtype).removeprefix("torch.")
+    sizes = (calls.batch_size, calls.hidden_size)
+    uses = (calls.training, calls.lengths)
+    asked = native.rnn.planned_variants(calls.cell, dtype, *sizes, *uses, described)
+    wanted = [replace(variants.declared(each), note="asked for ahead of calls") for each in asked]
+    return variants.builds_of(wanted)

@@ -1,0 +1,133 @@
+"""Kernels that are compiled ahead of a layer's calls, for GPUs that need not be there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from op_testing import needs_gpu
+
+import lltm_jit
+from lltm_jit import native
+from lltm_jit.cli import main
+from lltm_jit.jit import ToolchainError, variants
+from lltm_jit.ops.rnn import _warm
+
+H100 = _warm.GPUS["H100"]
+CALLS = _warm.Calls("lstm", 512, 64, torch.half, training=True, lengths=False)
+
+
+def planned(dtype: str, batch_size: int, hidden_size: int, gpu: str, *uses: bool) -> list:
+    """Name, function and constants of the kernels of an LSTM's calls."""
+    found = native.rnn.planned_variants(
+        "lstm", dtype, batch_size, hidden_size, *uses, _warm.GPUS[gpu]
+    )
+    return [(kernel, function, dict(constants)) for kernel, function, constants, _ in found]
+
+
+def test_what_training_needs():
+    (forward, start, one), (backward, start_backward, other) = planned(
+        "float16", 64, 512, "H100", True, False
+    )
+    assert (forward, start) == ("rnn.sequence_forward", "sequence_forward")
+    assert (backward, start_backward) == ("rnn.sequence_backward", "sequence_backward")
+    shape = {"BLOCKS": "8", "GROUPS": "4", "SPLITS": "2", "ROWS": "8", "PHASES": "1", "GRID": "0"}
+    cell = {"CELL": "lltm_jit::LstmCell", "ELEMENT": "Half", "CONTROLS": "0"}
+    assert one.items() >= {**shape, **cell, "SHARED_TILES": "5", "SAVES": "1"}.items()
+    assert other.items() >= {**shape, **cell, "SHARED_TILES": "7"}.items()
+    assert "SAVES" not in other
+
+
+def test_what_other_calls_need():
+    ((kernel, _, constants),) = planned("bfloat16", 64, 512, "H100", False, True)
+    assert (kernel, constants["SAVES"], constants["CONTROLS"]) == ("rnn.sequence_forward", "0", "1")
+    for dtype, gpu in (("float64", "H100"), ("float32", "A100")):
+        steps = planned(dtype, 64, 512, gpu, True, False)
+        assert [(kernel, function) for kernel, function, _ in steps] == [
+            ("rnn.sequence_steps", "sequence_forward_step"),
+            ("rnn.sequence_steps", "sequence_backward_step"),
+        ]
+        assert steps[0][2] == steps[1][2]  # one build
+
+
+def test_what_is_planned_was_declared():
+    asked = native.rnn.planned_variants("gru", "float32", 16, 128, True, False, H100)
+    for variant in map(variants.declared, asked):
+        assert variant.source.is_file()
+        assert {*dict(variant.constants)} > {"CELL", "ELEMENT", "BLOCKS"}
+
+
+def test_wrong_arguments_are_told():
+    lstm = lltm_jit.LSTM(3, 4)
+    with pytest.raises(TypeError, match=r"LSTM\.warm\(\): expected batch_size to be an int"):
+        lstm.warm(2.5)
+    with pytest.raises(ValueError, match=r"LSTM\.warm\(\): expected batch_size .* but got -1"):
+        lstm.warm(-1)
+    with pytest.raises(ValueError, match=r"expected dtype to be one of .*, but got torch\.int8"):
+        lstm.warm(2, dtype=torch.int8)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")
+def test_without_a_gpu_it_is_told():
+    with pytest.raises(ToolchainError, match=r"LSTM\.warm\(\): expected a GPU, but "):
+        lltm_jit.LSTM(3, 4).warm(2)
+
+
+@pytest.fixture
+def with_nvcc(monkeypatch):
+    """The package as if it were built with CUDA, for 8.0; gives the variants that are asked for."""
+    asked = []
+    info = SimpleNamespace(info=SimpleNamespace(cuda_version="13.0"))
+    monkeypatch.setattr(native, "load", lambda family: info)
+    tools = SimpleNamespace(architectures=("8.0",))
+    monkeypatch.setattr(_warm.toolchain, "detect", lambda: tools)
+    monkeypatch.setattr(variants, "builds_of", lambda variants: asked.extend(variants) or [])
+    return asked
+
+
+def test_kernels_for_other_gpus_are_refused(with_nvcc):
+    with pytest.raises(ToolchainError, match=r"capability 9\.0, but .*_ARCH_LIST asks for 8\.0"):
+        _warm.warm("warm", CALLS, H100)
+    assert with_nvcc == []
+    _warm.warm("warm", CALLS, _warm.GPUS["A100"])
+    assert {(each.name, each.note) for each in with_nvcc} == {
+        ("rnn.sequence_steps", "asked for ahead of calls")
+    }
+
+
+def test_the_command(monkeypatch, capsys):
+    seen = []
+    monkeypatch.setattr(_warm, "warm", lambda *given: seen.append(given) or [])
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "")
+    sizes = ["--hidden", "512", "--batch", "64", "--dtype", "half"]
+    words = ["warm", "--layer", "LSTM", *sizes, "--gpu", "H100"]
+    assert main(words) == 0
+    assert seen == [("warm", CALLS, H100)]
+    assert os.environ["TORCH_CUDA_ARCH_LIST"] == "9.0a"
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
+    assert main([*words, "--inference", "--lengths"]) == 0
+    assert seen[1][1] == replace(CALLS, training=False, lengths=True)
+    assert os.environ["TORCH_CUDA_ARCH_LIST"] == "9.0"
+    with pytest.raises(SystemExit):
+        main([*words[:-1], "B200"])
+    assert "invalid choice: 'B200' (choose from " in capsys.readouterr().err
+    assert main(["warm", "--layer", "RNN", *words[3:]]) == 1
+    assert "LLTM, or HEADER:TYPE, but got 'RNN'" in capsys.readouterr().err
+
+
+@needs_gpu
+@pytest.mark.parametrize("lengths", [None, [3, 5, 2]])
+def test_a_call_then_starts_no_process(lengths):
+    lstm = lltm_jit.LSTM(8, 256, device="cuda", dtype=torch.half)
+    lstm.warm(3, lengths=lengths is not None)
+    started: list = []
+    sys.addaudithook(
+        lambda event, args: started.append(args) if event == "subprocess.Popen" else None
+    )
+    output, _ = lstm(torch.randn(5, 3, 8, device="cuda", dtype=torch.half), lengths=lengths)
+    output.sum().backward()
+    assert started == []
