@@ -66,9 +66,8 @@ def warm(name: str, calls: Calls, gpu: tuple[int, ...] | None = None) -> list[Bu
     if calls.dtype not in _DTYPES:
         known = ", ".join(map(str, _DTYPES))
         raise ValueError(f"{name}(): expected dtype to be one of {known}, but got {calls.dtype}")
-    if gpu is None and not torch.cuda.is_available():
-        reason = "torch sees no GPU" if torch.version.cuda else "this torch is built without CUDA"
-        raise ToolchainError(f"{name}(): expected a GPU, but {reason}")
+    if gpu is None:
+        refuse_no_gpu(name)
     if native.load("rnn").info.cuda_version is None:
         missing = toolchain.detect().cuda_missing
         raise ToolchainError(f"{name}(): expected CUDA kernels, but the build has none: {missing}")
@@ -87,3 +86,17 @@ def warm(name: str, calls: Calls, gpu: tuple[int, ...] | None = None) -> list[Bu
     asked = native.rnn.planned_variants(calls.cell, dtype, *sizes, *uses, described)
     wanted = [replace(variants.declared(each), note="asked for ahead of calls") for each in asked]
     return variants.builds_of(wanted)
+
+
+def refuse_no_gpu(name: str) -> None:
+    """Before anything is built.
+
+    Raises:
+        ToolchainError: there is no GPU.
+    """
+    if not torch.cuda.is_available():
+        reason = "torch sees no GPU" if torch.version.cuda else "this torch is built without CUDA"
+        raise ToolchainError(
+            f"{name}(): expected a GPU, but {reason}; `python -m lltm_jit warm --gpu` compiles for "
+            "one that is elsewhere"
+        )
