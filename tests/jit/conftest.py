@@ -6,6 +6,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+import torch
 from engine_bench import HERE, Bench
 
 TEMPLATE = """
@@ -58,3 +59,11 @@ def real(bench, monkeypatch):
     """The bench with a real compiler, and torch's build in small."""
     monkeypatch.setenv("CXX", "c++")
     return bench
+
+
+@pytest.fixture
+def same_torch(monkeypatch) -> None:
+    """The stand-in of other processes passes for the torch of this one, whose builds they want."""
+    monkeypatch.setenv("FAKE_TORCH_VERSION", torch.__version__)
+    monkeypatch.setenv("FAKE_TORCH_CUDA", torch.version.cuda or "")
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "DEFAULT")

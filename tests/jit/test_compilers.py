@@ -11,6 +11,7 @@ from ways import MODULE
 from lltm_jit.jit import BuildError, reload, torch_api
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["clang++", "ccache g++", "ccache clang++", "ccache"])
 def test_build_edit_and_error(tmp_path, monkeypatch, command):
     """By CXX, or the last one as torch finds it on PATH."""

@@ -43,8 +43,7 @@ def test_crowd_builds_once(bench, tmp_path):
     assert all("which has been building since" in line for line in named)
 
 
-@pytest.mark.slow
-def test_a_process_that_is_spawned_during_a_build(bench, tmp_path, monkeypatch, capfd):
+def test_a_process_that_is_spawned_during_a_build(bench, same_torch, tmp_path, monkeypatch, capfd):
     """It waits for the build of its parent, of which it has inherited nothing."""
     gate = tmp_path / "gate"
     bench.write("one/one.cpp", f"//! wait {gate}\none\n")
@@ -52,8 +51,6 @@ def test_a_process_that_is_spawned_during_a_build(bench, tmp_path, monkeypatch, 
     builder.start()
     compiler_pid(gate)
     monkeypatch.setattr(sys, "argv", ["load_once.py", str(bench.sources)])
-    monkeypatch.setenv("REAL_TORCH", "1")  # as this process has it
-    monkeypatch.setattr(sys, "path", [path for path in sys.path if "fake_torch" not in path])
     arguments = (str(HERE / "load_once.py"), None, "__main__")
     child = get_context("spawn").Process(target=runpy.run_path, args=arguments)
     child.start()

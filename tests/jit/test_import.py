@@ -54,6 +54,7 @@ def test_an_import_starts_no_thread_and_the_process_may_end(bench, gate):
         wait_for(lambda: not alive(compiler_pid(gate)), 10)
 
 
+@pytest.mark.slow
 def test_a_load_lets_the_packages_build_go_on(bench, gate):
     process = start(bench, LOAD, str(bench.sources))
     compiler = compiler_pid(gate)

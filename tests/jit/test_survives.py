@@ -12,7 +12,7 @@ from pathlib import Path
 from subprocess import PIPE
 
 import pytest
-from engine_bench import ALL, alive, compiler_pid, finish, wait_for
+from engine_bench import ALL, alive, compiler_pid, finish, slow, wait_for
 
 from lltm_jit.jit import worker
 
@@ -36,8 +36,17 @@ def test_killed_before_ninja(bench, tmp_path, monkeypatch, more):
     assert bench.counts == ALL
 
 
-@pytest.mark.parametrize("compiler", ["", "//! stubborn\n"])
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("number", "compiler"),
+    [
+        (signal.SIGKILL, ""),
+        slow(signal.SIGKILL, "//! stubborn\n"),
+        slow(signal.SIGTERM, ""),
+        (signal.SIGTERM, "//! stubborn\n"),
+        (signal.SIGINT, ""),
+        slow(signal.SIGINT, "//! stubborn\n"),
+    ],
+)
 def test_ended_inside_the_compiler(bench, tmp_path, number, compiler):
     gate = tmp_path / "gate"
     source = bench.write("one/one.cpp", f"{compiler}//! wait {gate}\n")

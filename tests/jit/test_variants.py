@@ -254,3 +254,23 @@ def test_a_header_named_by_a_constant_counts(bench, monkeypatch):
     for number in (1, 2):
         bench.write("my_cell.h", f"#define VALUE {number}\n")
         assert ctypes.CFUNCTYPE(ctypes.c_int)(variants.load(mine, "f"))() == number
+
+
+def test_kernels_made_from_users_headers(bench, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("CXX", "c++")
+    monkeypatch.setenv("LLTM_JIT_VERBOSE", "1")
+    source = tmp_path / "cells.cpp"
+    source.write_text('#include CELL\nextern "C" float call(float x) { return cell(x); }\n')
+    texts = ("return 2 * x;", "return x * x;", "return nonsense;")
+    headers = [tmp_path / f"cell_{number}.h" for number in range(3)]
+    cells = []
+    for header, text in zip(headers, texts, strict=True):
+        header.write_text(f"inline float cell(float x) {{\n  {text}\n}}\n")
+        constants = (("CELL", f'"{header}"'),)
+        cells.append(Variant("mine.cells", source, (), constants, header.name, (header,)))
+    call = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_float)
+    assert [call(variants.load(cell, "call"))(3.0) for cell in cells[:2]] == [6.0, 9.0]
+    told = capsys.readouterr().err
+    assert (told.count("torch writes"), told.count("taking over the build file")) == (1, 1)
+    with pytest.raises(jit.BuildError, match=r"cell_2\.h:2:10\n  \|\n2 \|   return nonsense;"):
+        variants.load(cells[2], "call")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from lltm_jit.jit.variants import Variant
 
 KERNELS = HERE.parents[1] / "kernels"
 SUMS = HERE / "sums"
+pytestmark = pytest.mark.slow  # the host takes seconds to compile
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
@@ -146,25 +146,6 @@ def test_an_error_in_a_constant_shows_it(host, sums):
         host.sums(sums.name, "flaot", 3, 0, 0, 0, 0)
     assert "  --> constants.h:1" in str(caught.value)
     assert "1 | #define ELEMENT flaot" in str(caught.value)
-
-
-def test_kernels_made_from_users_headers(sums, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("LLTM_JIT_VERBOSE", "1")
-    source = tmp_path / "cells.cpp"
-    source.write_text('#include CELL\nextern "C" float call(float x) { return cell(x); }\n')
-    texts = ("return 2 * x;", "return x * x;", "return nonsense;")
-    headers = [tmp_path / f"cell_{number}.h" for number in range(3)]
-    cells = []
-    for header, text in zip(headers, texts, strict=True):
-        header.write_text(f"inline float cell(float x) {{\n  {text}\n}}\n")
-        constants = (("CELL", f'"{header}"'),)
-        cells.append(Variant(sums.name, source, (KERNELS,), constants, header.name, (header,)))
-    call = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_float)
-    assert [call(variants.load(cell, "call"))(3.0) for cell in cells[:2]] == [6.0, 9.0]
-    told = capsys.readouterr().err
-    assert (told.count("torch writes"), told.count("taking over the build file")) == (1, 1)
-    with pytest.raises(jit.BuildError, match=r"cell_2\.h:2:10\n  \|\n2 \|   return nonsense;"):
-        variants.load(cells[2], "call")
 
 
 def test_a_kernel_that_nobody_declared_is_told(host):

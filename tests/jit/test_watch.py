@@ -227,10 +227,10 @@ def assert_ctrl_c_ends(process, bench, gate):
     return said
 
 
-def test_a_wait_for_another_builder_is_given_up_too(bench, tmp_path, capsys):
+def test_a_wait_for_another_builder_is_given_up_too(bench, same_torch, tmp_path, capsys):
     gate = tmp_path / "gate"
     bench.write("one/one.cpp", f"//! wait {gate}\n")
-    builder = bench.start(REAL_TORCH="1")
+    builder = bench.start()
     compiler_pid(gate)
     unwanted = threading.Event()
 

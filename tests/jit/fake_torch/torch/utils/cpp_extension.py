@@ -3,7 +3,6 @@
 import os
 import shutil
 import time
-from pathlib import Path
 
 import torch
 
@@ -36,16 +35,17 @@ def load(
     is_python_module,
     is_standalone,
 ):
-    directory = Path(build_directory)
     if os.environ.get("FAKE_TORCH_MORE"):
         assert torch.library is None
     # Like torch's own: whoever finds the lock file of another waits for it to go.
-    os.close(os.open(directory / "lock", os.O_CREAT | os.O_EXCL))
+    lock = os.path.join(build_directory, "lock")
+    os.close(os.open(lock, os.O_CREAT | os.O_EXCL))
     objects = []
-    for source in map(Path, sources):
-        objects.append(source.stem + (".cuda.o" if source.suffix == ".cu" else ".o"))
+    for source in sources:
+        stem, suffix = os.path.splitext(os.path.basename(source))
+        objects.append(stem + (".cuda.o" if suffix == ".cu" else ".o"))
     _write_ninja_file(
-        path=directory / "build.ninja",
+        path=os.path.join(build_directory, "build.ninja"),
         cflags=extra_cflags,
         cuda_cflags=extra_cuda_cflags,
         ldflags=extra_ldflags,
@@ -56,13 +56,13 @@ def load(
         with_cuda=with_cuda,
     )
     if "FAKE_TORCH_WAIT" in os.environ:
-        Path(os.environ["FAKE_TORCH_WAIT"]).touch()
+        open(os.environ["FAKE_TORCH_WAIT"], "w").close()
         time.sleep(60)
     try:
         _run_ninja_build(build_directory, verbose, f"Error building extension '{name}'")
     finally:
-        (directory / "lock").unlink()
-    torch.ops.load_library(str(directory / f"{name}.so"))
+        os.unlink(lock)
+    torch.ops.load_library(os.path.join(build_directory, f"{name}.so"))
 
 
 def _run_ninja_build(build_directory, verbose, error_prefix):
@@ -96,9 +96,9 @@ def _write_ninja_file(
         arches=f"'{os.environ['TORCH_CUDA_ARCH_LIST']}'" if with_cuda else "",
         ldflags=" ".join(ldflags),
     )
-    for source, target in zip(map(Path, sources), objects, strict=True):
-        rule = "cuda_compile" if source.suffix == ".cu" else "compile"
-        text += f"build {target}: {rule} {str(source).replace(' ', '$ ')}\n"
+    for source, target in zip(sources, objects, strict=True):
+        rule = "cuda_compile" if source.endswith(".cu") else "compile"
+        text += f"build {target}: {rule} {source.replace(' ', '$ ')}\n"
     text += f"build {library_target}: link {' '.join(objects)}\n"
-    if not path.exists() or path.read_text() != text:
-        path.write_text(text)
+    with open(path, "w") as file:
+        file.write(text)
