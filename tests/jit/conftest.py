@@ -67,3 +67,14 @@ def same_torch(monkeypatch) -> None:
     monkeypatch.setenv("FAKE_TORCH_VERSION", torch.__version__)
     monkeypatch.setenv("FAKE_TORCH_CUDA", torch.version.cuda or "")
     monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "DEFAULT")
+
+
+@pytest.fixture
+def cuda(bench, monkeypatch):
+    """A bench with a CUDA source, and a torch that has CUDA."""
+    bench.write("three.cu", "three\n")
+    for name in ("CUDA_HOME", "CUDA_PATH", "TORCH_CUDA_ARCH_LIST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("torch.version.cuda", "13.0")
+    monkeypatch.setattr("lltm_jit.jit.gpus.compute_capabilities", list)
+    return bench

@@ -83,32 +83,6 @@ def test_crowd_on_a_broken_source_builds_once(bench, tmp_path):
     assert bench.counts.count("compile one.cpp") == 1
 
 
-def test_a_failure_is_told_to_those_who_waited_for_it(bench):
-    key, now = "0" * 20, time.time()
-    jit.engine.cache.make_builds_directory()
-    header = bench.write("core/broken.h", "wrong\n")
-    lock.record_failure(key, "new", [str(header)])
-    with pytest.raises(jit.BuildError, match="new"):
-        lock.raise_failure_of_others(key, now - 1)
-    lock.raise_failure_of_others(key, time.time() + 1)  # its cause may have been mended
-    header.write_text("right\n")
-    lock.raise_failure_of_others(key, now - 1)  # as it was here
-    file = bench.builds / "failed" / f"{key}.json"
-    told = cache.read_json(file)
-    cache.write_json(file, {**told, "files": {}, "time": now + 3600})  # by another clock
-    lock.raise_failure_of_others(key, now)
-
-
-def test_a_process_that_started_before_a_failure_and_asks_after_it_builds(bench, tmp_path):
-    gate = tmp_path / "gate"
-    bench.write("one/one.cpp", "//! error missing\n")
-    late = bench.start(ASK_AFTER=str(gate))
-    assert bench.run()["error"] == "BuildError"
-    bench.write_compiler(deaf=True)  # it is mended, and nothing that the key has
-    gate.touch()
-    assert not finish(late)["cached"]
-
-
 FORKS = """
 import os, pathlib, signal, sys, threading, time
 import load_once

@@ -1,18 +1,15 @@
-"""The road from sources to a loaded module, with compiler runs counted."""
+"""From sources to a loaded module, with compiler runs counted."""
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from engine_bench import ALL, finish, slow, text_of
+from engine_bench import ALL, finish, slow, text_of, wait_for
 
 from lltm_jit import jit
-from lltm_jit.jit import publish
 
 
 @pytest.mark.parametrize("torch", [{}, slow({"REAL_TORCH": "1"})], ids=["in small", "real"])
@@ -67,62 +64,6 @@ def test_content_under_an_older_time_stamp_is_seen(bench):
     os.utime(path, (1e9, 1e9))
     assert text_of(bench.load()).endswith("deux")
     assert bench.counts == ["compile two.cpp", "link"]
-
-
-def test_what_a_failed_build_finished_is_not_compiled_again(bench):
-    bench.write("two/two.cpp", "//! error this is wrong\n")
-    with pytest.raises(jit.BuildError, match="this is wrong"):
-        bench.load()
-    assert bench.counts == ["compile one.cpp", "compile two.cpp"]
-    bench.write("two/two.cpp", "two\n")
-    build = bench.load()
-    assert bench.counts == ["compile two.cpp", "link"]
-    assert text_of(build) == "shared header\none\ntwo"
-    assert not [entry for entry in (bench.builds / "failed").iterdir() if entry.is_dir()]
-
-
-def test_failed_builds_leave_the_objects_of_the_last_one(bench):
-    for text in ("wrong", "still wrong"):
-        bench.write("two/two.cpp", f"//! error {text}\n")
-        with pytest.raises(jit.BuildError, match=text):
-            bench.load()
-    assert bench.counts == ["compile one.cpp", "compile two.cpp", "compile two.cpp"]
-    (kept,) = (entry for entry in (bench.builds / "failed").iterdir() if entry.is_dir())
-    assert (kept / "one.o").exists()
-    assert not list(bench.builds.glob("tmp-*"))
-
-
-def test_error_of_the_compiler_stands_when_nothing_can_be_kept(bench, monkeypatch):
-    def full(*_):
-        raise OSError("no space")
-
-    monkeypatch.setattr(publish, "keep_objects", full)
-    bench.write("two/two.cpp", "//! error this is wrong\n")
-    with pytest.raises(jit.BuildError, match="this is wrong"):
-        bench.load()
-
-
-def test_a_build_file_that_may_be_why_a_build_failed_is_not_used_again(bench):
-    bench.write("two/two.cpp", "//! error this is wrong\n")
-    with pytest.raises(jit.BuildError):
-        bench.load()
-    (kept,) = (bench.builds / "failed").glob("*/build.ninja")
-    kept.write_bytes(b"\xff is no build file\n")
-    bench.write("two/two.cpp", "two\n")
-    assert text_of(bench.load()) == "shared header\none\ntwo"
-
-
-@pytest.mark.parametrize("change", [{"schema": 0}, {"created": 1e9}])
-def test_what_failed_builds_kept_is_removed_in_the_end(bench, change):
-    bench.write("two/two.cpp", "//! error this is wrong\n")
-    with pytest.raises(jit.BuildError):
-        bench.load(cflags=("-DONE",))
-    (record,) = (bench.builds / "failed").glob("*/ok.json")
-    record.write_text(json.dumps({**json.loads(record.read_text()), **change}))
-    bench.write("two/two.cpp", "two\n")
-    bench.load()
-    assert not record.parent.exists()
-    assert not list(bench.builds.glob("tmp-*"))
 
 
 def test_damaged_object_is_not_reused(bench):
@@ -247,30 +188,6 @@ def test_changed_compiler_builds_anew(bench):
     assert build.info.reason == "the compiler changed from c++ (Fake) 1.2.3 to c++ (Fake) 2.0.0"
 
 
-def test_failed_build_raises_the_first_error_and_the_next_try_builds(bench):
-    path = bench.write("one/one.cpp", "//! error 'nonsense' was not declared\n")
-    for _ in range(2):
-        with pytest.raises(jit.BuildError) as caught:
-            bench.load()
-        assert "compile one.cpp" in bench.counts
-        lines = str(caught.value).splitlines()
-        assert lines[:5] == [
-            "error: 'nonsense' was not declared",
-            "  --> kernels/one/one.cpp:1:5",
-            "  |",
-            "1 | //! error 'nonsense' was not declared",
-            "  |     ^",
-        ]
-        log = lines[5].rpartition("full log: ")[2]
-        assert "'nonsense' was not declared" in Path(log).read_text()
-    assert isinstance(caught.value, ImportError)
-    assert isinstance(caught.value, RuntimeError)  # as torch's own
-    assert "Error building extension '_C'" in str(caught.value)
-    assert not list(bench.builds.glob("tmp-*"))
-    path.write_text("one\n")
-    assert "one" in text_of(bench.load())
-
-
 def test_two_sources_of_one_name_and_one_with_a_blank_in_it(bench):
     bench.write("one/two.cpp", "another two\n")
     bench.write("a b.cpp", "blank\n")
@@ -285,8 +202,7 @@ def test_source_edited_while_it_is_compiled_is_built_again(bench, tmp_path):
     gate = tmp_path / "gate"
     source = bench.write("one/one.cpp", f"//! wait {gate}\n")
     process = bench.start()
-    while not gate.exists():
-        time.sleep(0.02)
+    wait_for(gate.exists)
     source.write_text("one, edited\n")
     (tmp_path / "gate.go").touch()
     assert finish(process)["text"].startswith("one, edited")

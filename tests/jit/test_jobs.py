@@ -11,7 +11,7 @@ import pytest
 from engine_bench import finish, wait_for
 
 from lltm_jit import jit
-from lltm_jit.jit import parallel
+from lltm_jit.jit import jobs, parallel
 from lltm_jit.jit.process import find_ninja
 
 
@@ -79,3 +79,46 @@ def use_older_ninja(directory: Path, monkeypatch) -> None:
     script.chmod(0o755)
     monkeypatch.setattr("ninja.BIN_DIR", str(folder))
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A machine whose /proc and /sys are texts."""
+    monkeypatch.delenv("MAX_JOBS", raising=False)
+    files: dict[str, str] = {"/proc/self/cgroup": "0::/box\n"}
+    monkeypatch.setattr(jobs, "_read", lambda path: files.get(str(path), ""))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(16))
+    files["/proc/meminfo"] = f"MemAvailable: {64 << 20} kB\n"
+    return files
+
+
+def test_jobs_by_affinity(machine):
+    assert jobs.job_count(with_cuda=False) == 16
+
+
+@pytest.mark.parametrize(("with_cuda", "expected"), [(False, 5), (True, 2)])
+def test_jobs_by_memory(machine, with_cuda, expected):
+    machine["/proc/meminfo"] = f"MemTotal: 99999999999 kB\nMemAvailable: {11 << 20} kB\n"
+    assert jobs.job_count(with_cuda) == expected
+
+
+def test_jobs_by_cgroup(machine):
+    machine["/sys/fs/cgroup/box/cpu.max"] = "350000 100000\n"
+    assert jobs.job_count(with_cuda=False) == 3
+    machine["/sys/fs/cgroup/box/memory.max"] = f"{6 << 30}\n"
+    machine["/sys/fs/cgroup/box/memory.current"] = f"{4 << 30}\n"
+    machine["/sys/fs/cgroup/box/memory.stat"] = f"anon 1\ninactive_file {2 << 30}\n"
+    assert jobs.job_count(with_cuda=False) == 2
+    machine["/sys/fs/cgroup/box/memory.max"] = "max\n"
+    machine["/sys/fs/cgroup/box/cpu.max"] = "max 100000\n"
+    assert jobs.job_count(with_cuda=False) == 16
+
+
+def test_jobs_as_given(machine, monkeypatch):
+    monkeypatch.setenv("MAX_JOBS", "40")
+    assert jobs.job_count(with_cuda=True) == 40
+    monkeypatch.setenv("MAX_JOBS", "many")
+    with pytest.raises(
+        jit.ToolchainError, match="MAX_JOBS to be a positive integer or 0, but got 'many'"
+    ):
+        jobs.job_count(with_cuda=True)
