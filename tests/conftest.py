@@ -24,22 +24,24 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Of a test marked `pairs`, those cases are slow that bring no two values together anew.
+    """Of a thinned test, those cases are slow that bring no two values together anew.
 
-    The case with most new pairs comes first, so that few are left.
+    The case with most new pairs is taken first, so that few are left, on each device by itself.
     """
     grids = {}
     for item in items:
-        if item.get_closest_marker("pairs"):
-            pairs = set(combinations(item.callspec.indices.items(), 2))
-            grids.setdefault(item.function, []).append((item, pairs))
+        if item.get_closest_marker("thinned"):
+            values = [(name, repr(value)) for name, value in item.callspec.params.items()]
+            pairs = set(combinations(values, 2))
+            grid = (item.function, item.callspec.params.get("device"))
+            grids.setdefault(grid, []).append((item, pairs))
     for cases in grids.values():
-        met = set()
+        seen = set()
         while cases:
-            item, pairs = max(cases, key=lambda case: len(case[1] - met))
-            if pairs <= met:
+            case = max(cases, key=lambda case: len(case[1] - seen))
+            if case[1] <= seen:
                 break
-            met |= pairs
-            cases.remove((item, pairs))
+            seen |= case[1]
+            cases.remove(case)
         for item, _ in cases:
             item.add_marker("slow")

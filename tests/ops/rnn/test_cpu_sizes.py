@@ -73,7 +73,11 @@ def test_products_of_all_steps_are_exact(dtype, bounds):
             assert torch.equal(ours, theirs), (rows, depth, width)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    "dtype",
+    [pytest.param(dtype, marks=[pytest.mark.slow] * (dtype != torch.float)) for dtype in DTYPES],
+    ids=str,
+)
 def test_a_cell_around_each_bound(dtype, bounds):
     def check(*sizes: int) -> None:
         check_against_float64(sizes, dtype, "cpu", bias=sizes[0] % 2 == 0, depth=max(sizes))

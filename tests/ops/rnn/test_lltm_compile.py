@@ -182,6 +182,7 @@ def test_exported_program_takes_any_batch_and_is_saved(device):
     assert calls == ["lltm_jit.lltm_cell.default"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.usefixtures("fresh_dynamo")
 def test_aot_inductor_calls_the_op_whole(device, tmp_path):
@@ -255,6 +256,7 @@ def tutorial_calls(*inputs):
     return results, lltm_backward(new_h.cos(), new_cell.cos(), new_cell, *saved, inputs[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.usefixtures("fresh_dynamo")
 def test_tutorial_calls_compiled(device):

@@ -201,6 +201,7 @@ def test_exported_program_takes_any_size_and_is_saved(kind, device):
     assert calls == ["lltm_jit.recurrent_sequence.default"] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_aot_inductor_calls_the_op_whole(device, tmp_path):
     layer = lltm_jit.GRU(5, 7, bidirectional=True, device=device)

@@ -131,7 +131,7 @@ class Model(torch.nn.Module):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_compile_with_dynamic_shapes(backend, device):
     torch._dynamo.reset()
     model = Model(device)

@@ -174,6 +174,7 @@ def check_backward(call: Call, x: Tensor, b: Tensor) -> None:
             assert error(grad_b[finite], exact[finite]) < 2 * LIMITS[x.dtype]
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize(("device", "shape"), PLACES, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("up", "down"), FACTORS)
@@ -241,6 +242,7 @@ def test_regions_of_other_magnitudes(flips, up, down, dtype):
         assert part < (2**-8 if dtype == torch.bfloat16 else 2**-14), part
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("up", "down"), FACTORS)

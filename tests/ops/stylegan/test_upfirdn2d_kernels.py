@@ -11,6 +11,7 @@ from lltm_jit.ops.stylegan._upfirdn2d_reference import upfirdn2d_reference
 from lltm_jit.ops.upfirdn2d import filter2d, setup_filter, upfirdn2d
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("taps", [4, 12])
@@ -24,6 +25,7 @@ def test_sizes_around_those_of_the_kernels(up, down, taps, channels_last, device
             Call(x, f, up, down, [taps - 1, taps, taps, taps - 1], False, 1.0).check()
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16])
 @pytest.mark.parametrize("channels_last", [False, True])
@@ -57,6 +59,7 @@ def test_filters_of_any_scale(channels_last, dtype, device):
             Call(x, full.to(device), (1, 1), (down, down), [2, 1, 1, 2], False, 1 / scale).check()
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float])
 @pytest.mark.parametrize("channels_last", [False, True])
@@ -77,6 +80,7 @@ def test_infinities_stay_where_taps_are(up, down, taps, channels_last, dtype, de
     assert torch.equal(actual.cpu().isfinite(), touched == 0)
 
 
+@pytest.mark.thinned
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float])
 @pytest.mark.parametrize("channels_last", [False, True])

@@ -95,7 +95,7 @@ def test_opcheck(name, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_compile_with_dynamic_shapes(backend, device):
     torch._dynamo.reset()
     f = setup_filter([1, 3, 3, 1], device)
