@@ -4,7 +4,7 @@
 # make matrix  a subset of them, at length, with each supported torch, Python and compiler, in .matrix
 # make lint    formatting, types, spelling, links, as CI does   (make format fixes what it can)
 # make docs    the API reference, into docs/_build/html
-# make doctor, check, benchmark, watch, build-debug   the commands of the same names
+# make doctor, check, watch, build-debug   the commands of the same names; make benchmark   all measurements
 PYTHON ?= python3
 # Installed first, and pinned: it is the version that the tests are written for, and where the index
 # has a build without CUDA for it, a machine without a GPU gets that one.
@@ -88,7 +88,7 @@ check: $(VENV)/.installed
 	$(VENV)/bin/python -m lltm_jit check forward backward $(ARGS)
 
 benchmark: $(VENV)/.installed
-	$(VENV)/bin/python -m lltm_jit benchmark $(ARGS)
+	$(VENV)/bin/python -m benchmarks $(ARGS)
 
 watch: $(VENV)/.test
 	$(VENV)/bin/python -m lltm_jit watch -- $(VENV)/bin/python -m lltm_jit check forward backward $(ARGS)

@@ -12,12 +12,10 @@ Everything else about the package is in pyproject.toml.
 import os
 import sys
 import types
-from fnmatch import fnmatch
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
-from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).resolve().parent
 FOLDERS = {
@@ -27,29 +25,6 @@ FOLDERS = {
 }
 SUFFIXES = ("h", "cuh", "cpp", "cu", "json", "md", "py", "toml")
 SOURCE_PATTERNS = [f"**/*.{suffix}" for suffix in SUFFIXES]
-# Benchmarks of the project itself, which are not installed with it.
-CHECKOUT_ONLY = (
-    "benchmark",
-    "_benchmark_*",
-    "_*_benchmark",
-    "_machine",
-    "_opponent",
-    "_plots",
-    "_recorder",
-    "_report",
-    "_sequence_*",
-    "_stylegan_*",
-)
-
-
-class Package(build_py):
-    """The package without the modules that a checkout alone has."""
-
-    def find_package_modules(self, package: str, directory: str) -> list[tuple[str, str, str]]:
-        modules = super().find_package_modules(package, directory)
-        if package != "lltm_jit.cli":
-            return modules
-        return [entry for entry in modules if not any(fnmatch(entry[1], p) for p in CHECKOUT_ONLY)]
 
 
 def prebuilt() -> dict:
@@ -80,7 +55,7 @@ def prebuilt() -> dict:
 
     # An extension without sources makes it a wheel for this platform.
     extension = Extension(f"lltm_jit.{FOLDER}", [])
-    return {"ext_modules": [extension], "cmdclass": {"build_py": Package, "build_ext": Build}}
+    return {"ext_modules": [extension], "cmdclass": {"build_ext": Build}}
 
 
 wanted = os.environ.get("LLTM_JIT_PREBUILD", "").lower() in ("1", "true", "yes", "on")
@@ -89,5 +64,5 @@ setup(
     packages=[*find_packages(include=["lltm_jit", "lltm_jit.*"]), *FOLDERS],
     package_dir=FOLDERS,
     package_data={"lltm_jit": ["py.typed"], **dict.fromkeys(FOLDERS, SOURCE_PATTERNS)},
-    **(prebuilt() if wanted else {"cmdclass": {"build_py": Package}}),
+    **(prebuilt() if wanted else {}),
 )

@@ -6,10 +6,13 @@ import json
 import sys
 from pathlib import Path
 
-# `python -m lltm_jit` imports the package before it runs the command. sys.argv[0] is "-m" until the
-# module to run is found. The script `lltm-jit` is what pip makes of [project.scripts].
+# `python -m lltm_jit` imports the package before it runs the command, and so does `python -m
+# benchmarks`. sys.argv[0] is "-m" until the module to run is found. The script `lltm-jit` is what
+# pip makes of [project.scripts].
 as_script = bool(sys.argv) and Path(sys.argv[0]).stem == "lltm-jit"
-as_command = as_script or (sys.argv[:1] == ["-m"] and "lltm_jit" in sys.orig_argv)
+as_command = as_script or (
+    sys.argv[:1] == ["-m"] and not {"lltm_jit", "benchmarks"}.isdisjoint(sys.orig_argv)
+)
 
 try:
     import torch  # noqa: F401

@@ -38,7 +38,7 @@ COMMANDS = {
     "archive": "make a static library of an extension's object files",
     "check": "compare the LLTM cell's implementations with plain PyTorch",
     "check-grad": "compare gradients with finite differences, in float64",
-    "benchmark": "time operators, recurrent layers and builds",
+    "benchmark": "time the LLTM cell, as the PyTorch tutorial does",
 }
 # Names of before, and of the PyTorch tutorial's scripts.
 ALIASES = {
@@ -163,25 +163,19 @@ class Completion(argparse.Action):
         whole.add_argument("--version", action="store_true")
         commands = whole.add_subparsers()
         for name, summary in COMMANDS.items():
-            if module := _module(name):
-                module.add_arguments(commands.add_parser(name, help=summary))
+            _module(name).add_arguments(commands.add_parser(name, help=summary))
         print(shtab.complete(whole, str(shell)))
         parser.exit()
 
 
-def _module(name: str) -> ModuleType | None:
-    """The module of a command; None where it is not installed."""
-    path = f"{__name__}.{name.replace('-', '_')}"
-    return import_module(path) if find_spec(path) else None
+def _module(name: str) -> ModuleType:
+    return import_module(f"{__name__}.{name.replace('-', '_')}")
 
 
 def _run(name: str, words: list[str], program: list[str]) -> int:
     module = _module(name)
-    if module is None:
-        raise LltmJitError(
-            f"{name} is not installed with the package: "
-            f"run `python -m lltm_jit {name}` in the root of a checkout"
-        )
+    if name == "benchmark":
+        module.refuse_moved(words)
     parser = Parser(f"{PROGRAM} {name}", f"{name}: {COMMANDS[name]}.", module.EXAMPLES)
     module.add_arguments(parser)
     args, unknown = parser.parse_known_args(words, argparse.Namespace(program=program))

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from types import ModuleType
 
 import torch
+from torch import Tensor
 
 from lltm_jit.jit import toolchain
 from lltm_jit.jit.errors import ToolchainError
 
 CHECK_SIZES = (3, 17, 5)  # batch, input, hidden of the tutorial's checks: small, no two alike
+TUTORIAL_SIZES = (16, 32, 128)  # those of its benchmark
 
 # The PyTorch tutorial's names for its variants -> the names of the implementations here.
 VARIANTS = {"py": "reference", "cpp": "aten", "cuda": "fused"}
 
 
 def add_sizes(parser: argparse.ArgumentParser, defaults: tuple[object, object, object]) -> None:
-    """Add the flags for the sizes and the one for the device; the help tells these defaults."""
+    """Add the flags for the sizes and the one for the device; the help tells these defaults.
+
+    What has no default has no flag.
+    """
     batch_size, input_size, hidden_size = defaults
     sizes = parser.add_argument_group("sizes and device")
     for flags, what, default in (
@@ -25,8 +31,14 @@ def add_sizes(parser: argparse.ArgumentParser, defaults: tuple[object, object, o
         (("-f", "--features"), "input features", input_size),
         (("-s", "--state-size"), "hidden units", hidden_size),
     ):
-        sizes.add_argument(*flags, type=positive, metavar="N", help=f"{what} (default: {default})")
-    sizes.add_argument(
+        if default is not None:
+            about = f"{what} (default: {default})"
+            sizes.add_argument(*flags, type=positive, metavar="N", help=about)
+    add_device(sizes)
+
+
+def add_device(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
         "-c", "--cuda", action="store_true", help="run on the GPU (default: on the CPU)"
     )
 
@@ -44,6 +56,36 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number above 0, but got {text!r}")
     return int(text)
+
+
+def operands(sizes: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> list[Tensor]:
+    """input, weights, bias, old_h, old_cell, each requiring grad; the same at every call."""
+    generator = torch.Generator().manual_seed(0)
+    batch_size, input_size, hidden_size = sizes
+    scale = hidden_size**-0.5  # as the module initialises its parameters
+
+    def draw(*shape: int) -> Tensor:
+        values = torch.randn(shape, generator=generator, dtype=torch.float64)
+        return values.to(device, dtype)
+
+    tensors = [
+        draw(batch_size, input_size),
+        draw(3 * hidden_size, hidden_size + input_size) * scale,
+        draw(3 * hidden_size) * scale,
+        draw(batch_size, hidden_size),
+        draw(batch_size, hidden_size),
+    ]
+    return [tensor.requires_grad_() for tensor in tensors]
+
+
+def implementation(impl: str) -> Callable[..., tuple[Tensor, Tensor]]:
+    """One of our implementations; the reference as plain PyTorch, without the checks before it."""
+    if impl == "reference":  # needs no build
+        from lltm_jit.ops.rnn.lltm import lltm_cell_reference
+
+        return lltm_cell_reference
+    lltm_cell = functional().lltm_cell
+    return lambda *operands: lltm_cell(*operands, impl=impl)
 
 
 def functional(family: str = "rnn") -> ModuleType:

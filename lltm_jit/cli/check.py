@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from . import _cell
-from ._measure import Case
 
 INPUT_NAMES = ("input", "weights", "bias", "old_h", "old_cell")
 OUTPUT_NAMES = ("new_h", "new_cell")
@@ -36,9 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     device = _cell.device(args.cuda)  # fails here, before anything is built
     lltm_cell = _cell.functional().lltm_cell
-    operands = Case(
-        *_cell.sizes(args, _cell.CHECK_SIZES), torch.float64, torch.device("cpu")
-    ).operands()
+    sizes = _cell.sizes(args, _cell.CHECK_SIZES)
+    operands = _cell.operands(sizes, torch.float64, torch.device("cpu"))
     grad_outputs = [torch.randn_like(operands[3]) for _ in OUTPUT_NAMES]
     opponents = [("C++", "aten", "cpu"), ("fused CPU", "fused", "cpu")]
     if args.cuda:

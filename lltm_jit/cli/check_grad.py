@@ -14,7 +14,6 @@ import torch
 from torch.autograd import gradcheck
 
 from . import _cell
-from ._measure import Case
 
 TABLE = [
     (torch.float32, 1e-3),
@@ -56,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         args.usage_error("expected a variant (py, cpp or cuda) or --table, but got neither")
     device = _cell.device(args.cuda or args.variant == "cuda")
     lltm_cell = _cell.functional().lltm_cell
-    operands = Case(*_cell.sizes(args, _cell.CHECK_SIZES), torch.float64, device).operands()
+    operands = _cell.operands(_cell.sizes(args, _cell.CHECK_SIZES), torch.float64, device)
     impl = _cell.VARIANTS[args.variant]
     try:
         gradcheck(lambda *tensors: lltm_cell(*tensors, impl=impl), operands)

@@ -8,8 +8,6 @@ import pytest
 from small_checkout import copy_with_basic, copy_with_small_families, environment
 
 from lltm_jit import native
-from lltm_jit.cli._busy import Others
-from lltm_jit.cli._measure import Times
 from lltm_jit.jit import cache
 
 
@@ -17,13 +15,6 @@ from lltm_jit.jit import cache
 def shared_root(tmp_path_factory):
     """One cache for all builds of the copies, apart from the user's own."""
     return tmp_path_factory.mktemp("extensions")
-
-
-@pytest.fixture
-def idle(monkeypatch):
-    """Nothing that is measured is marked, however busy the machine is that runs the tests."""
-    monkeypatch.setattr(Times, "doubtful", False)
-    monkeypatch.setattr(Others, "many", lambda others: False)
 
 
 @pytest.fixture(scope="session")

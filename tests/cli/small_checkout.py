@@ -30,15 +30,6 @@ def copy_with_basic(directory):
     replace(directory / "lltm_jit/native.py", r"AT_IMPORT = .*?\)", 'AT_IMPORT = ("basic",)')
 
 
-def copy_with_my_op(directory):
-    """Copy the project with one family that has `my_op` alone, for a build of all there is."""
-    _copy(directory, "rnn", "stylegan", "sigmoid")
-    bindings = directory / "kernels/basic/bindings.cpp"
-    lines = bindings.read_text().splitlines(keepends=True)
-    bindings.write_text("".join(line for line in lines if "sigmoid" not in line))
-    replace(directory / "lltm_jit/native.py", r"AT_IMPORT = .*?\)", 'AT_IMPORT = ("basic",)')
-
-
 def copy_with_small_families(directory):
     """Copy the project with the families `tiny` and `other` alone; an import loads the first."""
     _copy(directory, "rnn", "stylegan", "basic")

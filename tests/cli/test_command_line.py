@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -92,12 +93,14 @@ def test_a_wrong_word_is_refused_with_a_way_on(words, error, capsys):
     )
 
 
-def test_a_command_that_is_not_installed(capsys, monkeypatch):
-    monkeypatch.setattr("lltm_jit.cli.find_spec", lambda path: None)
-    assert main(["benchmark"]) == 1
+@pytest.mark.parametrize(
+    "words", [[], ["-c"], ["sequence", "-c", "--layer", "LSTM"], ["stylegan", "--json", "a b"]]
+)
+def test_what_measures_more_than_the_tutorial_has_moved(words, capsys):
+    assert main(["benchmark", *words]) == 1
     assert capsys.readouterr().err == (
-        "error: benchmark is not installed with the package: "
-        "run `python -m lltm_jit benchmark` in the root of a checkout\n"
+        "error: benchmark times the LLTM cell as py, cpp or cuda; for everything else, write "
+        f"`{shlex.join(['python', '-m', 'benchmarks', *words])}` in the root of a checkout\n"
     )
 
 
@@ -136,7 +139,7 @@ def test_bash_completes_words(tmp_path, capsys):
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 
     assert completed("b") == ["build", "benchmark"]
-    assert completed("benchmark", "s") == ["sequence", "stylegan"]
+    assert completed("benchmark", "c") == ["cpp", "cuda"]
     assert completed("new", "blend", "--st") == ["--standalone"]
     assert completed("cache", "p") == ["prune"]
 

@@ -1,4 +1,4 @@
-"""``benchmark jit``: builds, rebuilds and imports, also beside torch's own `load`.
+"""``jit``: builds, rebuilds and cached imports of this package, also beside torch's `load`.
 
 Everything happens in a temporary folder, on copies: a process builds, edits a file, and reloads, as
 a person would.
@@ -6,6 +6,7 @@ a person would.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -15,15 +16,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from lltm_jit import native
 from lltm_jit.jit import LltmJitError, Toolchain, detect, knobs, prebuilt
 from lltm_jit.jit.process import find_ninja
 
-from . import _build, _busy
+from . import options
+from .shared import times
+from .shared.busy import Others
+from .shared.table import Row
+
+TITLE, WIDTH = "Builds of the package", 34
 
 _IMPORTS = 7
 
@@ -80,83 +84,72 @@ print(time.perf_counter() - middle)
 """
 
 
-@dataclass(frozen=True)
-class Line:
-    """Seconds of ours, those of the other side where there is one, and the ratio aimed at.
-
-    ``busy`` says that other programs had a part of the processors meanwhile.
-    """
-
-    title: str
-    ours: float
-    other: float | None
-    other_title: str
-    goal: float
-    busy: bool = False
-
-    @property
-    def good(self) -> bool:
-        return self.other is None or self.ours <= self.goal * self.other
+def add_options(parser: argparse.ArgumentParser) -> None:
+    options.add_opponent(parser)
 
 
-def run(opponent: Path | None, defines: list[str]) -> int:
-    """Measure, print the table; 1 when a ratio is above its goal."""
-    tools = detect()
-    if opponent is not None and not opponent.is_dir():
+def measure(args: argparse.Namespace) -> Iterator[list[Row]]:
+    if args.against and not args.against.is_dir():
         raise LltmJitError(
-            f"expected --against to be a directory with an extension's sources, but got {opponent}"
+            f"expected --against to be a directory with an extension's sources, but got "
+            f"{args.against}"
         )
     with tempfile.TemporaryDirectory(prefix="lltm_jit-benchmark-") as folder:
         os.chmod(folder, 0o700)
-        lines = list(measure(Path(folder), opponent, defines, tools))
-    rows = [["", "ours", "other", "ratio", "goal", "the other side"]]
-    for line in lines:
-        comparison = ["-"] * 4
-        if line.other is not None:
-            ratio = _busy.marked(f"{line.ours / line.other:.3f}", line.busy)
-            ratio += "" if line.good else "  above"
-            comparison = [f"{line.other:.3f} s", ratio, f"{line.goal:.3f}", line.other_title]
-        ours = _busy.marked(f"{line.ours:.3f} s", line.busy)
-        rows.append([line.title, ours, *comparison])
-    print(_build.table(rows))
-    if any(line.busy for line in lines):
-        print(_busy.NOTE)
-    return 0 if all(line.good for line in lines) else 1
+        yield from measure_in(Path(folder), args.against, args.define, detect())
 
 
-def measure(
+def measure_in(
     folder: Path, opponent: Path | None, defines: list[str], tools: Toolchain
-) -> Iterator[Line]:
+) -> Iterator[list[Row]]:
     kernels = copy_of_package(folder)
     edited_cpp, edited_cuda = "basic/my_op/my_op_cpu.cpp", "basic/my_op/my_op_cuda.cu"
     edits = [edited_cpp, *([edited_cuda] if tools.cuda else [])]
     theirs: dict[str, float] = {}
     sources: list[Path] = []
-    others = _busy.Others()
+    others = Others()
     if opponent is not None:
         say("torch's load of the opponent")
         theirs, sources = torch_seconds(folder, opponent, defines, tools)
     say("this engine")
     output = python(folder, _OURS, str(folder), str(kernels), *edits).splitlines()
     ours, directory = json.loads(output[-2]), Path(output[-1])
-    line = partial(Line, busy=others.many())
-    yield line("cold build of the package", ours["cold"], theirs.get("cold"), "torch, cold", 0.5)
-    cpp = next((source for source in sources if source.suffix != ".cu"), Path())
-    title, torch_title = f"edit of {edited_cpp}", f"torch, {cpp.name}"
-    yield line(title, ours[edited_cpp], theirs.get(str(cpp)), torch_title, 1 / 3)
+    busy = others.many()
+    cold = [("torch, cold", theirs["cold"], 0.5)] if theirs else []
+    yield rows("cold build of the package", ours["cold"], cold, busy)
+    of_cpp = [
+        (f"torch, {source.name}", theirs[str(source)], 1 / 3)
+        for source in [source for source in sources if source.suffix != ".cu"][:1]
+    ]
+    yield rows(f"edit of {edited_cpp}", ours[edited_cpp], of_cpp, busy)
     if tools.cuda:
         alone = alone_seconds(directory, kernels / edited_cuda)
-        title = f"edit of {edited_cuda}"
-        yield line(title, ours[edited_cuda], 2.0, "2 s, for a small op", 1.0)
-        yield line(title, ours[edited_cuda], alone, "nvcc and link alone", 1.3)
-        for cuda in (source for source in sources if source.suffix == ".cu"):
-            yield line(title, ours[edited_cuda], theirs[str(cuda)], f"torch, {cuda.name}", 1 / 20)
+        of_cuda = [("2 s, for a small op", 2.0, 1.0), ("nvcc and link alone", alone, 1.3)]
+        of_cuda += [
+            (f"torch, {source.name}", theirs[str(source)], 1 / 20)
+            for source in sources
+            if source.suffix == ".cu"
+        ]
+        yield rows(f"edit of {edited_cuda}", ours[edited_cuda], of_cuda, busy)
     say("cached import")
-    others = _busy.Others()
+    others = Others()
     python(folder, "import lltm_jit")
     seconds = [float(python(folder, _IMPORT)) for _ in range(_IMPORTS)]
     middle, busy = statistics.median(seconds), others.many()
-    yield Line("cached import beyond torch's", middle, 0.05, "50 ms", 1.0, busy)
+    yield rows("cached import beyond torch's", middle, [("50 ms", 0.05, 1.0)], busy)
+
+
+def rows(case: str, ours: float, others: list[tuple[str, float, float]], busy: bool) -> list[Row]:
+    """Our seconds, and the name, seconds and goal of each other side."""
+    beside: dict[str, float | None] = {name: goal for name, _, goal in others}
+    first = Row(TITLE, case, "", "ours", {times.HOST: times.constant(ours, busy)}, beside)
+    return [
+        first,
+        *(
+            Row(TITLE, case, "", name, {times.HOST: times.constant(seconds, busy)})
+            for name, seconds, _ in others
+        ),
+    ]
 
 
 def copy_of_package(folder: Path) -> Path:

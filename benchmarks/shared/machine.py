@@ -11,10 +11,10 @@ import torch
 from lltm_jit import __version__
 
 
-def header(device: torch.device) -> dict[str, str]:
+def header(cuda: bool) -> dict[str, str]:
     """The machine and the versions that figures belong to."""
     facts = {
-        "GPU": torch.cuda.get_device_name(device) if device.type == "cuda" else "",
+        "GPU": torch.cuda.get_device_name() if cuda and torch.cuda.is_available() else "",
         "CPU": _processor(),
         "threads": str(torch.get_num_threads()),
         "torch": torch.__version__,

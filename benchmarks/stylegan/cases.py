@@ -1,4 +1,4 @@
-"""What `benchmark stylegan` measures: operators, their arguments, and the bytes they must move."""
+"""The operators that are called, their arguments, and the bytes that they must move."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from lltm_jit.ops.bias_act import activation_funcs, bias_act
 from lltm_jit.ops.filtered_lrelu import filtered_lrelu
 from lltm_jit.ops.upfirdn2d import downsample2d, filter2d, setup_filter, upsample2d
 
-from ._recorder import compile_variants
+from ..shared.gpu_kernels import compile_variants
 
 FORWARD, WITH_SIGNS, BACKWARD = "forward", "forward with signs", "forward + backward"
-OPERATORS = ("bias_act", "upfirdn2d", "filtered_lrelu")
 CLAMP = 1.0  # of inputs about as large as 1, so that it is met often
 WIDE_CLAMP = 256.0  # StyleGAN's, which they never meet
 OUTLIER = 2.0**15  # far larger than its surroundings: see Note [Outliers] in mma/scales.cuh
@@ -52,6 +51,10 @@ class Case:
     bias: bool = True
     clamp: float | None = None  # of the result
     outliers: int = 0  # planes of x that have one
+
+    @property
+    def type(self) -> str:
+        return str(self.dtype).removeprefix("torch.")
 
     @property
     def bytes(self) -> int:
@@ -96,12 +99,12 @@ def compile_kernels(
     timed = [
         case
         for shape, dtype in itertools.product(shapes, dtypes)
-        for case in cases("filtered_lrelu", shape, dtype, meta)
+        for case in cases("filtered_lrelu", dtype, shape, meta)
     ]
     differentiated = [  # for the errors of their gradients
         replace(case, phase=BACKWARD)
         for dtype in dtypes
-        for case in cases("filtered_lrelu", error_shape, dtype, meta)
+        for case in cases("filtered_lrelu", dtype, error_shape, meta)
     ]
     compile_variants(
         case.step(
@@ -112,7 +115,7 @@ def compile_kernels(
     )
 
 
-def cases(operator: str, shape: Shape, dtype: torch.dtype, device: torch.device) -> Iterator[Case]:
+def cases(operator: str, dtype: torch.dtype, shape: Shape, device: torch.device) -> Iterator[Case]:
     """The cases of an operator of the given name."""
     make = {
         "bias_act": _bias_act_cases,

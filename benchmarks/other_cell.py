@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from lltm_jit.jit import BuildSpec, LltmJitError, detect, engine
 
-from ._measure import Cell
+Cell = Callable[..., tuple[Tensor, Tensor]]  # a function of the operands
 
 
 def build(directory: Path, defines: list[str], device: torch.device) -> Cell:

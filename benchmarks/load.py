@@ -1,4 +1,4 @@
-"""``benchmark load``: one source with ``torch/extension.h``, by ``load`` and as a ``%%cpp`` cell.
+"""``load``: one source with ``torch/extension.h``, by ``load`` and as a ``%%cpp`` cell.
 
 Beside torch's ``load``, and its ``load_inline`` without and with ``use_pch``. Every step is a
 process of its own, in which torch is imported before the clock starts; the sides take turns.
@@ -6,13 +6,13 @@ process of its own, in which torch is imported before the clock starts; the side
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -20,8 +20,12 @@ import torch
 from lltm_jit import native
 from lltm_jit.jit import LltmJitError
 
-from . import _build, _busy
-from ._jit_benchmark import python, say
+from .builds import python, say
+from .shared import times
+from .shared.busy import Others
+from .shared.table import Row
+
+TITLE, WIDTH = "One source with torch/extension.h", 12
 
 _CACHED = 3  # loads, of which the median counts
 _PATIENCE = 1800  # seconds that the precompiled header may take
@@ -64,6 +68,8 @@ _FILE = f"""#include <torch/extension.h>
 {_FUNCTION}PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{{{ m.def("add", &add); }}}}
 """
 
+_TITLES = {"file": "load of a file", "cell": "%%cpp cell"}
+
 # The steps, and what is aimed at beside torch.
 _GOALS = {"first build": 1.05, "second edit": 0.4, "cached": 1.0}
 
@@ -71,68 +77,50 @@ _GOALS = {"first build": 1.05, "second edit": 0.4, "cached": 1.0}
 _THEIRS = Path(torch.__file__).parent / "include" / "torch" / "extension.h.gch"
 
 
-@dataclass(frozen=True)
-class Line:
-    """One step: seconds, and processor seconds, of ours and of the other side."""
-
-    title: str
-    ours: tuple[float, float]
-    other: tuple[float, float]
-    other_title: str
-    goal: float
-    busy: bool
-
-    @property
-    def good(self) -> bool:
-        return self.ours[0] <= self.goal * self.other[0]
+def add_options(_: argparse.ArgumentParser) -> None:
+    """There is none."""
 
 
-def run() -> int:
-    """Measure, print the table; 1 when a ratio is above its goal."""
+def measure(_: argparse.Namespace) -> Iterator[list[Row]]:
     if _THEIRS.exists():
         raise LltmJitError(f"{_THEIRS} would speed up all sides; remove it first")
-    heads = ["", "ours", "other", "ratio", "goal", "processors: ours", "other", "the other side"]
-    rows, good, any_busy = [heads], True, False
     with tempfile.TemporaryDirectory(prefix="lltm_jit-benchmark-") as folder:
         os.chmod(folder, 0o700)
-        for line in measure(Path(folder)):
-            seconds, other = line.ours[0], line.other[0]
-            say(f"{line.title}: {seconds:.3f} s, {line.other_title} {other:.3f} s")
-            ratio = _busy.marked(f"{seconds / other:.3f}", line.busy)
-            ratio += "" if line.good else "  above"
-            any_busy |= line.busy
-            processors = [f"{each[1]:.2f} s" for each in (line.ours, line.other)]
-            both = (_busy.marked(f"{each:.3f} s", line.busy) for each in (seconds, other))
-            times = [*both, ratio, f"{line.goal:.2f}"]
-            rows.append([line.title, *times, *processors, line.other_title])
-            good &= line.good
-    print(_build.table(rows))
-    if any_busy:
-        print(_busy.NOTE)
-    return 0 if good else 1
+        yield from measure_in(Path(folder))
 
 
-def measure(folder: Path) -> Iterator[Line]:
-    """The lines of the table."""
-    titles = {"file": "load of a file", "cell": "%%cpp cell"}
-    names = {"file": "torch, load", "cell": "torch, load_inline"}
-    for kind in ("file", "cell"):
-        others = _busy.Others()
-        ours, torchs = steps(folder, kind, ["ours", "torch"])
+def measure_in(folder: Path) -> Iterator[list[Row]]:
+    names = {"file": "torch, load", "cell": "load_inline"}
+    with_header = os.access(_THEIRS.parent, os.W_OK)  # where torch wants to write its own
+    for kind, name in names.items():
+        sides = {"ours": "ours", "torch": name}
+        others = Others()
+        found = dict(zip(sides, steps(folder, kind, list(sides)), strict=True))
+        if kind == "cell" and with_header:
+            sides["use_pch"] = "use_pch"
+            try:
+                (found["use_pch"],) = steps(folder, kind, ["use_pch"])
+            finally:
+                for path in _THEIRS.parent.glob("extension.h.*"):
+                    path.unlink()
         busy = others.many()
-        for (step, goal), one, other in zip(_GOALS.items(), ours, torchs, strict=True):
-            yield Line(f"{titles[kind]}, {step}", one, other, names[kind], goal, busy)
-    if not os.access(_THEIRS.parent, os.W_OK):  # where torch wants to write
-        return
-    others = _busy.Others()
-    try:
-        (torchs,) = steps(folder, "cell", ["use_pch"])
-    finally:
-        for path in _THEIRS.parent.glob("extension.h.*"):
-            path.unlink()
-    busy |= others.many()
-    for step, one, other in zip(_GOALS, ours, torchs, strict=True):
-        yield Line(f"{titles['cell']}, {step}", one, other, "torch, use_pch", 1.0, busy)
+        for number, (step, goal) in enumerate(_GOALS.items()):
+            yield [
+                Row(
+                    TITLE,
+                    step,
+                    _TITLES[kind],
+                    name,
+                    {
+                        mode: times.constant(seconds, busy)
+                        for mode, seconds in zip(
+                            (times.HOST, times.PROCESSORS), found[side][number], strict=True
+                        )
+                    },
+                    {sides["torch"]: goal, "use_pch": 1.0} if side == "ours" else {},
+                )
+                for side, name in sides.items()
+            ]
 
 
 def steps(folder: Path, kind: str, sides: list[str]) -> list[list[tuple[float, float]]]:

@@ -16,7 +16,6 @@ _PROCESSORS = Path("/proc/stat")
 _IDLE = (3, 4)  # the columns of a processor's line that are no work: idle, and waiting for disks
 LIMIT = 0.05  # of the time that threads waited: beyond it a measurement is not to be relied on
 LIMIT_OF_OTHERS = 0.1  # of the processors
-NOTE = "~ unreliable: other programs used more than 10 % of the processors meanwhile"
 
 
 class Waiting:
@@ -61,11 +60,6 @@ class Others:
     def many(self) -> bool:
         """Whether that is too much for what was measured to be relied on."""
         return self.share() > LIMIT_OF_OTHERS
-
-
-def marked(text: str, doubtful: bool) -> str:
-    """A figure, with a mark before it where it is not to be relied on."""
-    return f"~{text}" if doubtful else text
 
 
 def _work() -> tuple[float, float]:

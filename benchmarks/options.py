@@ -1,0 +1,105 @@
+"""Options that several benchmarks have."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+
+import torch
+
+from .shared import plot
+
+DTYPES = {name: getattr(torch, name) for name in ("half", "bfloat16", "float", "double")}
+PICTURES = ("png", "svg", "pdf", "eps", "jpg", "webp")
+
+
+def add_measuring(parser: argparse.ArgumentParser) -> None:
+    """In which type operators are measured, and for how long."""
+    several = "element type (default: float, or several)"
+    parser.add_argument("--dtype", choices=list(DTYPES), help=several)
+    parser.add_argument(
+        "-d",
+        "--double",
+        dest="dtype",
+        action="store_const",
+        const="double",
+        help="the same as --dtype double",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=seconds,
+        default=0.3,
+        metavar="S",
+        help="measure each figure for S seconds (default: 0.3)",
+    )
+
+
+def add_opponent(parser: argparse.ArgumentParser) -> None:
+    """An LLTM written elsewhere, to compare with."""
+    parser.add_argument(
+        "--against",
+        type=Path,
+        metavar="DIR",
+        help="compare with the LLTM cell whose C++ and CUDA sources are in DIR",
+    )
+    parser.add_argument(
+        "--define",
+        action="append",
+        default=[],
+        metavar="MACRO",
+        help="macro to define for DIR's C++ files; can be repeated",
+    )
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """What becomes of the results."""
+    output = parser.add_argument_group("results")
+    output.add_argument("--json", type=new_file, metavar="FILE", help="write them to FILE")
+    output.add_argument(
+        "--plot", type=picture, metavar="FILE", help=f"plot them, as {', '.join(PICTURES)}"
+    )
+    output.add_argument(
+        "--from",
+        dest="given",
+        type=Path,
+        metavar="FILE",
+        help="measure nothing: show or plot what --json wrote to FILE",
+    )
+    output.add_argument(
+        "--compare", type=Path, metavar="FILE", help="show ratios to what --json wrote to FILE"
+    )
+
+
+def dtype(args: argparse.Namespace) -> torch.dtype | None:
+    """The element type that was asked for."""
+    return DTYPES[args.dtype] if args.dtype else None
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"expected seconds above 0, but got {text!r}")
+    return value
+
+
+def picture(text: str) -> Path:
+    """A file to draw to, of a kind that can be drawn."""
+    path = new_file(text)
+    if path.suffix.lower().removeprefix(".") not in PICTURES:
+        kinds = ", ".join(f".{kind}" for kind in PICTURES)
+        raise argparse.ArgumentTypeError(f"expected a name that ends in one of {kinds}: {text!r}")
+    if not plot.possible():
+        raise argparse.ArgumentTypeError("needs matplotlib: `python -m pip install matplotlib`")
+    return path
+
+
+def new_file(text: str) -> Path:
+    """A path to write to, refused before the measuring where its directory is missing."""
+    path = Path(text)
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no directory {path.parent}")
+    return path

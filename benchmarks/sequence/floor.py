@@ -1,0 +1,54 @@
+"""The least time of a step of a recurrent layer."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from .cases import FORWARD, Case, gates, operations
+
+# Of an H200, in cycles if nothing else is said; kernels/rnn/sequence/README.md has their sources.
+_CLOCK = 1.8e9
+_SMS = 132
+_CLUSTERS = {1: 132, 2: 66, 4: 30, 8: 15, 16: 7}  # of so many blocks, that run at once
+_BLOCK_BYTES = (227 + 192) * 1024  # of weights: shared memory, three quarters of the registers
+_ROWS = 4  # that one takes, at the least: half of a product of 16-bit types
+_BARRIER, _EXCHANGE = 60, 300  # of a block; in a cluster
+_RECEIVED = 21  # bytes a cycle
+_GRID = 1000  # a word's way through L2
+_CELL = 150  # from a gate's sum to the output
+_SM_PRODUCTS = 4 * 2048 / 6.2  # multiply-adds a cycle of 16-bit types, by mma.sync
+_LIBRARY = 990e12  # operations a second of the library's products
+_COST = {torch.float: 3, torch.double: 15}  # products of 16-bit types that one stands for
+
+
+def gpu_floor(case: Case, layer: str, phase: str) -> float:
+    """Seconds a step, at the least, of kernels that keep the weights on the chip.
+
+    A step waits for the output of the one before, so its parts come one after the other: the
+    output's way to the blocks that need it, the products, and the cell. A cluster takes some rows
+    of the batch, and shares the hidden units; or, where the weights do not fit into one, the whole
+    grid does. The backward pass goes through as long a chain. The library makes the products of
+    all steps at once: one forward, three more backward.
+    """
+    rows, hidden, cost = case.batch_size, case.hidden_size, _COST.get(case.dtype, 1)
+    weights, width = gates(layer) * hidden**2, case.dtype.itemsize
+    chains = [_GRID + cost * rows * weights / (_SMS * _SM_PRODUCTS)]
+    for blocks, clusters in _CLUSTERS.items():
+        if weights * width > blocks * _BLOCK_BYTES:
+            continue
+        of_cluster = _ROWS * math.ceil(rows / clusters / _ROWS)
+        received = of_cluster * hidden * width / _RECEIVED
+        exchange = _BARRIER if blocks == 1 else _EXCHANGE + received
+        chains.append(exchange + cost * of_cluster * weights / (blocks * _SM_PRODUCTS))
+    chain = (min(chains) + _CELL) / _CLOCK
+    product = 2 * cost * rows * weights / _LIBRARY
+    return chain + product if phase == FORWARD else 2 * chain + 4 * product
+
+
+def floor(case: Case, layer: str, phase: str, peak: float) -> float:
+    """Seconds a step at the least; on a CPU the products at this machine's `peak`."""
+    if case.device.type == "cuda":
+        return gpu_floor(case, layer, phase)
+    return operations(case, layer, phase) / peak

@@ -1,0 +1,63 @@
+"""The ratios that this project aims for, to the times of torch's layers and of our LLTM."""
+
+from __future__ import annotations
+
+from .cases import LOOP, PHASES, THEIRS, Case
+
+# What is aimed at, beside torch's layer with 256 steps and as many features as hidden units, on an
+# H200 and on a CPU with two threads: (batch, hidden) -> LLTM's forward, and forward + backward.
+_GOALS = {
+    ("cuda", "float16"): {
+        (16, 128): (0.21, 0.26),
+        (16, 256): (0.36, 0.23),
+        (16, 512): (0.42, 0.33),
+        (16, 768): (0.52, 0.42),
+        (64, 512): (0.16, 0.16),
+        (128, 512): (0.25, 0.20),
+        (16, 1024): (0.7, 0.6),
+        (64, 1024): (0.35, 0.35),
+        (16, 2048): (0.5, 0.5),
+    },
+    ("cuda", "bfloat16"): {
+        (16, 128): (0.09, 0.11),
+        (16, 256): (0.10, 0.10),
+        (16, 512): (0.12, 0.13),
+        (16, 768): (0.17, 0.18),
+        (64, 512): (0.16, 0.18),
+        (128, 512): (0.27, 0.28),
+        (16, 1024): (0.22, 0.3),
+        (64, 1024): (0.35, 0.4),
+        (16, 2048): (0.5, 0.5),
+    },
+    ("cuda", "float32"): {
+        (16, 128): (0.30, 0.40),
+        (16, 256): (0.25, 0.20),
+        (16, 512): (0.25, 0.20),
+        (16, 768): (0.35, 0.30),
+        (64, 512): (0.30, 0.25),
+        (128, 512): (0.45, 0.35),
+        (16, 1024): (0.45, 0.4),
+        (64, 1024): (0.5, 0.45),
+        (16, 2048): (0.5, 0.5),
+    },
+    ("cpu", "float32"): {(16, 128): (0.70, 0.65), (16, 256): (0.70, 0.65), (16, 512): (0.75, 0.65)},
+    ("cpu", "bfloat16"): {(16, 128): (0.7, 0.7), (16, 256): (0.7, 0.7), (16, 512): (0.7, 0.7)},
+}
+_CPU_GOAL_OF_LSTM = 0.9  # beside torch's
+_GOALS_OF_LLTM = {"LSTM": 1.4, "GRU": 1.3}  # on a GPU: at most so many times the LLTM's time
+SIZES = {device: [*_GOALS[device, "float32"]] for device in ("cpu", "cuda")}
+
+
+def goals(case: Case, layer: str, phase: str) -> dict[str, float | None]:
+    """Whom a layer is compared with, and the ratio of times that is aimed at, if any."""
+    device = case.device.type
+    of_size = _GOALS.get((device, case.type), {}).get((case.batch_size, case.hidden_size))
+    goal = None
+    if of_size and (layer, device) == ("LSTM", "cpu"):
+        goal = _CPU_GOAL_OF_LSTM
+    elif of_size and layer == "LLTM":
+        goal = of_size[PHASES.index(phase)]
+    found = {THEIRS[layer]: goal}
+    if layer == "LLTM":
+        return {**found, LOOP: None}
+    return {**found, "LLTM": _GOALS_OF_LLTM.get(layer) if device == "cuda" else None}

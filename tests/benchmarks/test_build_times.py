@@ -1,0 +1,116 @@
+"""`python -m benchmarks jit` and `load`."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+from benchmarks import builds, load
+from benchmarks.__main__ import main
+from benchmarks.shared.busy import Others
+
+EDITS = ("basic/my_op/my_op_cpu.cpp", "basic/my_op/my_op_cuda.cu")
+
+# As small as a Python module can be: torch's load takes a second for it.
+OPPONENT = """
+#include <Python.h>
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "opponent", nullptr, -1, nullptr};
+PyMODINIT_FUNC PyInit_opponent() { return PyModule_Create(&definition); }
+"""
+
+
+def replace(path, pattern, by):
+    text, count = re.subn(pattern, by, path.read_text())
+    assert count
+    path.write_text(text)
+
+
+@pytest.mark.slow
+def test_builds_edits_and_imports_are_timed(tmp_path, capsys, monkeypatch):
+    """On a copy with one operator."""
+    copy_of_package, opponent = builds.copy_of_package, tmp_path / "theirs"
+
+    def small_copy(folder):
+        kernels = copy_of_package(folder)
+        for name in ("rnn", "stylegan", "basic/sigmoid"):
+            shutil.rmtree(kernels / name)
+        replace(kernels / "basic/bindings.cpp", r".*sigmoid.*\n", "")
+        replace(folder / "lltm_jit/native.py", r"AT_IMPORT = .*?\)", 'AT_IMPORT = ("basic",)')
+        return kernels
+
+    opponent.mkdir()
+    (opponent / "theirs.cpp").write_text(OPPONENT)
+    monkeypatch.setattr(builds, "copy_of_package", small_copy)
+    monkeypatch.setattr(builds, "_IMPORTS", 2)
+    # The goals are for an opponent of a usual size, so the cold build is above its goal here.
+    assert main(["jit", "--against", str(opponent)]) == 1
+    out = capsys.readouterr().out
+    titles = {"cold build of the package": "torch, cold", EDITS[0]: "torch, theirs.cpp"}
+    for title, other in {**titles, "cached import": "50 ms"}.items():
+        assert re.search(rf"{title}.* ours .*\d s .* of {other}, goal ", out)
+    assert "Builds of the package, cold build of the package, ours: " in out
+    assert (opponent / "theirs.cpp").read_text() == OPPONENT
+
+
+def test_without_an_opponent_there_are_the_times_alone(capsys, monkeypatch, idle):
+    def python(folder, program, *arguments):
+        if program == builds._OURS:
+            return json.dumps({"cold": 9, **dict.fromkeys(EDITS, 1)}) + "\n/build"
+        return "0.06"
+
+    monkeypatch.setattr(builds, "python", python)
+    monkeypatch.setattr(builds, "alone_seconds", lambda *_: 0.9)
+    assert main(["jit"]) == 1
+    out = capsys.readouterr().out
+    assert re.search(r"^cold build of the package +ours +9\.000 s +-$", out, re.MULTILINE)
+    assert re.search(rf"^edit of {EDITS[0]} +ours +1\.000 s +-$", out, re.MULTILINE)
+    assert re.search(r"^cached import.* 60000\.0 us +- +1\.20 of 50 ms, goal 1$", out, re.MULTILINE)
+    assert "\nslower than their goals:\n" in out
+
+
+def test_an_opponent_that_is_not_there(capsys):
+    assert main(["jit", "--against", "/nowhere"]) == 1
+    assert "expected --against to be a directory with an extension's sources" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_source_with_torchs_headers_is_timed_beside_torch(capsys, monkeypatch, tmp_path, idle):
+    asked, file = [], tmp_path / "figures.json"
+    headers = tmp_path / "include"
+    headers.mkdir()
+
+    def python(folder, program, side, kind, package, text):
+        asked.append((side, kind))
+        (headers / "extension.h.gch").write_text("made by torch")
+        return json.dumps([{"ours": 1, "torch": 2, "use_pch": 4}[side], 0.25])
+
+    monkeypatch.setattr(load, "python", python)
+    monkeypatch.setattr(load, "_THEIRS", headers / "extension.h.gch")
+    assert main(["load", "--json", str(file)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    ours = [re.split("  +", line) for line in lines if line.startswith("second edit")]
+    ratios = ["1.000 s", "-", "0.250 s", "-", "0.50 of torch, load (1.00 processors), goal 0.4"]
+    assert ours[0][1:] == ["load of a file", "ours", *ratios]
+    more = (
+        "0.50 of load_inline (1.00 processors), goal 0.4; 0.25 of use_pch (1.00 processors), goal 1"
+    )
+    assert ours[1][-1] == more
+    assert asked[:4] == [("ours", "file"), ("torch", "file")] * 2
+    assert asked.count(("use_pch", "cell")) == 6
+    assert list(headers.iterdir()) == []  # what torch put beside its header
+    (headers / "extension.h.gch").touch()
+    assert main(["load"]) == 1
+    assert "would speed up all sides; remove it first" in capsys.readouterr().err
+
+
+def test_what_is_measured_beside_other_programs_is_marked(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(load, "python", lambda *_: json.dumps([1, 0.25]))
+    monkeypatch.setattr(load, "_THEIRS", tmp_path / "extension.h.gch")
+    monkeypatch.setattr(Others, "share", lambda others: 0.5)
+    main(["load"])
+    _, table, _ = capsys.readouterr().out.split("\n\n")
+    *rows, note = table.splitlines()[2:]
+    assert all(" ~1.000 s " in row for row in rows)
+    assert note.startswith("~ unreliable: the machine was busy")

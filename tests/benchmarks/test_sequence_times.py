@@ -1,0 +1,155 @@
+"""`python -m benchmarks sequence`, at small sizes."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from benchmarks.__main__ import main
+from benchmarks.sequence.cases import (
+    BACKWARD,
+    FORWARD,
+    LOOP,
+    MODULES,
+    OURS,
+    PHASES,
+    Case,
+    operations,
+)
+from benchmarks.sequence.floor import gpu_floor
+from benchmarks.sequence.goals import goals
+from benchmarks.shared.gpu_kernels import Recorder
+
+CPU, GPU, META = (torch.device(name) for name in ("cpu", "cuda", "meta"))
+CASE = Case(2, 8, 3, torch.float, CPU)
+QUICK = ["sequence", "-b", "2", "-s", "8", "--steps", "3", "--seconds", "0.001"]
+
+
+def saved(file):
+    return json.loads(file.read_text())["rows"]
+
+
+def test_tables_and_file(capsys, tmp_path, quick_clock):
+    file = tmp_path / "figures.json"
+    assert main([*QUICK, "--json", str(file)]) == 0
+    header, *tables, goals = capsys.readouterr().out.split("\n\n")
+    assert f"torch: {torch.__version__}" in header
+    assert goals == "no goal is missed\n"  # there is none at this size
+    names = [*OURS, "nn.LSTM", "nn.GRU", LOOP]
+    for dtype, table in zip(("float32", "bfloat16"), tables, strict=True):
+        title, columns, *rows = table.splitlines()
+        assert title == f"{dtype}, cpu, 3 steps, times of one step"
+        words = "case phase check as called IQR floor share GFLOP/s beside others"
+        assert columns.split() == words.split()
+        assert [row[36:49].strip() for row in rows if row[:1] not in "~>"] == 2 * names
+    rows = saved(file)
+    assert [(row["phase"], row["name"]) for row in rows] == 2 * [
+        (phase, name) for phase in PHASES for name in names
+    ]
+    # In turns; milliseconds over three steps.
+    medians = [row["times"]["as called"]["median"] for row in rows[:6]]
+    assert medians == [i * 1e-3 / 3 for i in range(1, 7)]
+    assert [row["check"] for row in rows[:6]] == ["match"] * 3 + ["-"] * 3
+    assert rows[0]["figures"]["GFLOP/s"] == operations(CASE, "LLTM", FORWARD) / (1e6 / 3)
+
+
+def test_one_layer(capsys, tmp_path, quick_clock):
+    file = tmp_path / "figures.json"
+    assert main([*QUICK, "--layer", "GRU", "--dtype", "double", "--json", str(file)]) == 0
+    assert [row["name"] for row in saved(file)] == 2 * ["GRU", "nn.GRU"]
+    assert " 0.50 of nn.GRU\n" in capsys.readouterr().out
+
+
+def test_a_wrong_result_is_marked_and_fails(capsys, tmp_path, monkeypatch, quick_clock):
+    right = OURS["LSTM"].forward
+
+    def wrong(layer, x):
+        output, state = right(layer, x)
+        return output * 1.01, state
+
+    monkeypatch.setattr(OURS["LSTM"], "forward", wrong)
+    file = tmp_path / "figures.json"
+    assert main([*QUICK, "--dtype", "float", "--json", str(file)]) == 1
+    wrong = [row["name"] for row in saved(file) if row["check"].startswith("error 1.")]
+    assert wrong == ["LSTM", "LSTM"]
+    assert "\nwrong:\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_phase_does_what_it_says(name):
+    forward = CASE.step(name, FORWARD)()
+    assert forward[0].shape == (3, 2, 8)
+    assert not forward[0].requires_grad
+    gradients = CASE.step(name, BACKWARD)()
+    shapes = [parameter.shape for parameter in CASE.module(name).parameters()]
+    assert [gradient.shape for gradient in gradients] == [(3, 2, 8), *shapes]
+    assert all(gradient.any() for gradient in gradients)
+
+
+@pytest.mark.parametrize("layer", OURS)
+def test_the_kernels_to_compile_are_found_without_a_gpu(layer):
+    found = []
+    for phase in PHASES:
+        step = replace(CASE, device=META).step(layer, phase)
+        with Recorder() as recorder:
+            step()
+        found += [function.__name__ for function, _ in recorder.calls]
+    assert found == [
+        "recurrent_sequence.default",
+        "recurrent_sequence_forward.default",
+        "recurrent_sequence_backward.default",
+    ]
+
+
+def test_operations_by_hand():
+    products = 2 * (3 * 8) * (8 + 8)  # of the LLTM: two rows, three gates, input and output
+    assert operations(CASE, "LLTM", FORWARD) == 2 * products
+    assert operations(CASE, "LLTM", BACKWARD) == 6 * products
+    assert operations(CASE, "LSTM", FORWARD) * 3 == operations(CASE, "LLTM", FORWARD) * 4
+
+
+def of_gpu(batch_size, hidden_size, dtype=torch.half, layer="LLTM", phase=FORWARD):
+    """The floor, in microseconds."""
+    return 1e6 * gpu_floor(Case(batch_size, hidden_size, 256, dtype, GPU), layer, phase)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "prototype"),
+    [
+        ((16, 128), 0.357 + 0.024),
+        ((16, 256), 0.503 + 0.024),
+        ((16, 512), 0.647 + 0.050),
+        ((64, 512), 0.893 + 0.170),
+        ((128, 512), 1.67 + 0.337),
+        ((16, 768), 1.11 + 0.096),
+    ],
+)
+def test_no_kernel_that_was_measured_is_below_the_floor(sizes, prototype):
+    """Of a prototype on an H200; the second number is the input's product."""
+    assert 0.5 * prototype < of_gpu(*sizes) < prototype
+
+
+def test_the_floor_grows_with_the_work():
+    assert of_gpu(16, 512) < of_gpu(16, 512, layer="LSTM") < of_gpu(64, 512, layer="LSTM")
+    assert of_gpu(16, 512) < of_gpu(16, 512, torch.float) < of_gpu(16, 512, torch.double)
+    assert of_gpu(16, 512, phase=BACKWARD) > 2 * of_gpu(16, 512)
+    assert of_gpu(16, 2048) > 0.95  # no cluster holds the weights: the grid meets
+
+
+def test_goals():
+    on_gpu = Case(16, 128, 256, torch.half, GPU)
+    assert goals(on_gpu, "LLTM", FORWARD) == {"nn.LSTM": 0.21, LOOP: None}
+    assert goals(on_gpu, "LSTM", FORWARD) == {"nn.LSTM": None, "LLTM": 1.4}
+    assert goals(replace(on_gpu, dtype=torch.bfloat16), "LLTM", BACKWARD)["nn.LSTM"] == 0.11
+    assert goals(replace(on_gpu, hidden_size=100), "LLTM", FORWARD)["nn.LSTM"] is None
+    on_cpu = Case(16, 512, 256, torch.float, CPU)
+    found = [goals(on_cpu, layer, FORWARD) for layer in OURS]
+    assert [next(iter(of_layer.values())) for of_layer in found] == [0.75, 0.9, None]
+    assert found[1]["LLTM"] is None
+
+
+def test_the_loop_is_the_layer():
+    loop, layer = CASE.module(LOOP), CASE.module("LLTM")
+    layer.load_state_dict(loop.state_dict())
+    torch.testing.assert_close(loop(CASE.input())[0], layer(CASE.input())[0])
