@@ -21,11 +21,6 @@ define(
 )
 
 
-def my_op_reference(x: Tensor, y: Tensor) -> Tensor:
-    """``my_op`` in plain PyTorch."""
-    return 3 * x - y
-
-
 def my_op(x: Tensor, y: Tensor) -> Tensor:
     """Return ``3x - y``.
 

@@ -23,12 +23,6 @@ define(
 )
 
 
-def sigmoid_reference(x: Tensor) -> Tensor:
-    """``sigmoid`` in plain PyTorch, in the numerically stable form of the kernels."""
-    e = torch.exp(-x.abs())
-    return torch.where(x > 0, 1.0, e) / (1 + e)
-
-
 def sigmoid(x: Tensor) -> Tensor:
     """Return the logistic sigmoid of ``x``, without overflow for large ``|x|``.
 

@@ -25,7 +25,6 @@ from torch.func import jvp, vmap
 from torch.library import opcheck
 
 from lltm_jit import Sigmoid, d_sigmoid, sigmoid
-from lltm_jit.ops.basic.sigmoid import sigmoid_reference
 
 ops = torch.ops.lltm_jit
 SHAPES = [(), (0,), (1,), (31,), (33,), (127, 3), (4, 129), (2, 3, 5, 7), (100_003,)]
@@ -146,7 +145,6 @@ def test_compile_and_transforms(device):
         jvp(sigmoid, (plain,), (tangent,)), jvp(torch.sigmoid, (plain,), (tangent,))
     )
     assert sigmoid(plain.to("meta")).shape == plain.shape
-    torch.testing.assert_close(sigmoid_reference(plain), torch.sigmoid(plain))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -173,7 +171,7 @@ def test_tensor_on_another_device_than_the_current_one():
     x = torch.randn(5, 3, device="cuda:1")
     actual = sigmoid(x)
     assert torch.cuda.current_device() == 0
-    torch.testing.assert_close(actual, sigmoid_reference(x))
+    torch.testing.assert_close(actual, torch.sigmoid(x))
 
 
 @needs_gpu
