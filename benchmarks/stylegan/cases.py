@@ -155,7 +155,7 @@ def _upfirdn2d_cases(case: Callable[..., Case], device: torch.device) -> Iterato
         yield case("upfirdn2d", text, call, tensors=10, phase=BACKWARD, **options)
 
 
-def _filtered_lrelu_cases(case: Callable[..., Case], device: torch.device) -> Iterator[Case]:
+def _filtered_lrelu_cases(case: partial[Case], device: torch.device) -> Iterator[Case]:
     # On a CPU the plain composition takes long.
     for up, down in PAIRS if device.type != "cpu" else PAIRS[:1]:
         fu, fd = (setup_filter(low_pass(max(factor, 2)), device) for factor in (up, down))
