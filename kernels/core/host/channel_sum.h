@@ -1,9 +1,6 @@
 // The host side of sums over all but the channels: a bias's gradient.
 #pragma once
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
-
 #include "core/host/device.h"
 #include "core/host/elementwise.h"
 #include "core/math/channel_sum.h"
@@ -14,11 +11,11 @@ namespace lltm_jit {
 // float accumulates the 16-bit types. The same bits for the same sizes and memory format.
 inline at::Tensor channel_sum(const at::Tensor& x, int64_t dim) {
   const KernelGuard guard(x);
-  if (x.is_meta()) return at::empty_symint({x.sym_size(dim)}, x.options());
-  if (x.numel() == 0) return at::zeros({x.size(dim)}, x.options());
+  if (x.is_meta()) return empty({x.sym_size(dim)}, x);
+  if (x.numel() == 0) return x.new_zeros({x.size(dim)});
   const at::Tensor dense = x.contiguous(x.suggest_memory_format());
   const ChannelLayout layout(dense, dim);
-  const at::Tensor sums = at::empty({layout.channels}, x.options());
+  const at::Tensor sums = empty({layout.channels}, x);
   ChannelSumArgs args{.x = dense.const_data_ptr(),
                       .sums = sums.mutable_data_ptr(),
                       .parts = nullptr,
@@ -27,8 +24,8 @@ inline at::Tensor channel_sum(const at::Tensor& x, int64_t dim) {
                       .inner = layout.inner,
                       .type = floating_type(x.scalar_type())};
   const auto accumulated = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor parts =
-      at::empty({channel_sum_parts(args), layout.channels}, x.options().dtype(accumulated));
+  const at::Tensor parts = empty({channel_sum_parts(args), layout.channels}, x,
+                                 at::MemoryFormat::Contiguous, accumulated);
   args.parts = parts.mutable_data_ptr();
   LLTM_JIT_RUN(dense, args, channel_sum_cpu<ChannelSumArgs>, launch_channel_sum<ChannelSumArgs>);
   return sums;

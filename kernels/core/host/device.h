@@ -31,11 +31,12 @@ struct KernelGuard {
   c10::DeviceGuard device;
 };
 
-// A dense tensor with the dtype and device of `like`, inside a KernelGuard: at::empty without its way
-// through the dispatcher, which a small operator would feel.
+// A dense tensor on the device of `like`, and of its dtype or another, inside a KernelGuard: at::empty
+// without its way through the dispatcher, which a small operator would feel.
 inline at::Tensor empty(c10::SymIntArrayRef sizes, const at::Tensor& like,
-                        at::MemoryFormat format = at::MemoryFormat::Contiguous) {
-  const auto dtype = like.scalar_type();
+                        at::MemoryFormat format = at::MemoryFormat::Contiguous,
+                        std::optional<at::ScalarType> other = std::nullopt) {
+  const auto dtype = other.value_or(like.scalar_type());
   if (like.is_meta()) {
     return at::detail::empty_symint_meta(sizes, dtype, std::nullopt, std::nullopt, std::nullopt,
                                          format);

@@ -1,6 +1,6 @@
 // Contract between the LLTM cell's host code (lltm_kernels.cpp) and its kernels (lltm_cpu.cpp and
-// lltm_gemm_cpu.cpp; lltm_cuda.cu, lltm_gemm_cuda.cu and lltm_cluster_cuda.cu). No torch header: every
-// pointer is raw, every array row-major, and dense if nothing else is said.
+// lltm_gemm_cpu.cpp; lltm_cuda.cu, lltm_gemm_cuda.cu, lltm_products_cuda.cu and lltm_cluster_cuda.cu). No
+// torch header: every pointer is raw, every array row-major, and dense if nothing else is said.
 //
 // A gates array holds, row by row, the input gate, the output gate and the candidate cell, each of
 // hidden_size elements. States h and gates have the element type `type`; cells have `cell_type`,

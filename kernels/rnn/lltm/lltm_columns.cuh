@@ -1,7 +1,9 @@
-// [old_h, input], the operand of every product of the LLTM cell, read where its two parts are.
+// What the products of the LLTM cell share: [old_h, input], the operand of each, read where its two parts
+// are, and the check of their tiles.
 #pragma once
 
 #include "core/cuda/tile_gemm.cuh"
+#include "rnn/lltm/lltm_plan.h"
 
 namespace lltm_jit {
 
@@ -48,5 +50,13 @@ struct Columns {
                : Line<scalar_t>{input + column - hidden_size, input_stride, inside};
   }
 };
+
+// The tiles are those that lltm_plan() counts (its Note [Shapes of the tiles] has why), in the stages
+// that it has found room for.
+template <typename Shape, int kStageBytes>
+constexpr bool is_as_planned() {
+  return Shape::kStages == kMostStages && Shape::kStageBytes <= kStageBytes &&
+         Shape::shared_bytes(kFewestStages) <= kFewestStages * kStageBytes;
+}
 
 }  // namespace lltm_jit

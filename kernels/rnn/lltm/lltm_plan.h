@@ -40,11 +40,11 @@ enum class LltmForwardRoad : int8_t {
 enum class LltmBackwardRoad : int8_t {
   Library,
   Cpu,
-  Medium,  // lltm_gemm_cuda.cu
+  Medium,  // lltm_products_cuda.cu
   Large,
 };
 
-// `*_stages`: of k, that the operands of a tile of lltm_gemm_cuda.cu have room for in shared memory.
+// `*_stages`: of k, that the operands of a tile of these two files have room for in shared memory.
 struct LltmPlan {
   LltmForwardRoad forward = LltmForwardRoad::Library;
   LltmBackwardRoad backward = LltmBackwardRoad::Library;

@@ -1,4 +1,4 @@
-// The cells of this family, as sequences take them. <cell>_cell_cpu.cpp has their loops on the CPU.
+// The cells of this family, as sequences take them. sequence_cells_cpu.cpp has their loops on the CPU.
 #include "rnn/cells/gru.h"
 #include "rnn/cells/lltm.h"
 #include "rnn/cells/lstm.h"

@@ -55,7 +55,7 @@ struct CpuCell {
   void (*backward[kTypes])(const CellBackwardRow&);
 };
 
-// Defined in cell_cpu.h, and instantiated once a cell, in <cell>_cell_cpu.cpp.
+// Defined in cell_cpu.h, and instantiated once a cell, in sequence_cells_cpu.cpp.
 template <typename Cell>
 const CpuCell& cpu_cell();
 

@@ -5,8 +5,12 @@
 
 #if defined(CPU_CAPABILITY_AVX512) && defined(__linux__) && (defined(__clang__) || __GNUC__ >= 11)
 #define LLTM_JIT_BFLOAT16_TILES 1
-#include <ATen/cpu/Utils.h>
 #include <immintrin.h>
+
+// ATen/cpu/Utils.h has it behind two seconds of other headers.
+namespace at::cpu {
+TORCH_API bool init_amx();
+}
 #endif
 
 namespace lltm_jit {

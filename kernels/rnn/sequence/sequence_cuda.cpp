@@ -1,7 +1,6 @@
-#include "rnn/sequence/sequence_cuda.h"
+#include "core/cuda/api.h"
 
 #ifdef LLTM_JIT_CUDA
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAStream.h>
@@ -11,6 +10,7 @@
 
 #include "core/host/variant.h"
 #include "rnn/sequence/cuda/steps.h"
+#include "rnn/sequence/sequence_cuda.h"
 #include "rnn/sequence/sequence_plan.h"
 #include "rnn/sequence/step_product.h"
 
@@ -125,7 +125,7 @@ struct Tensors {
     return at(data, {sizes.gates * sizes.hidden_size, sizes.hidden_size}, {stride, 1}, sizes.type);
   }
   Tensor empty(int64_t rows, int64_t columns, ElementType type) const {
-    return at::empty({rows, columns}, like.options().dtype(dtype(type)));
+    return like.new_empty({rows, columns}, dtype(type));
   }
 };
 
@@ -213,7 +213,7 @@ auto* variant(const Args& args, const SequencePlan& plan, const CudaCell& cell) 
 // Memory for the blocks of a plan; undefined where there is none.
 std::optional<Tensor> workspace_of(const SequencePlan& plan, const Tensor& like) {
   try {
-    return at::empty({plan.workspace}, like.options().dtype(at::kByte));
+    return like.new_empty({plan.workspace}, at::kByte);
   } catch (const c10::OutOfMemoryError&) {
     return std::nullopt;
   }

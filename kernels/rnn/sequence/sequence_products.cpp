@@ -1,7 +1,5 @@
 #include "rnn/sequence/sequence_products.h"
 
-#include <ATen/ops/addmm.h>
-
 #include <algorithm>
 
 #include "core/host/checks.h"
@@ -10,7 +8,6 @@
 
 #ifdef LLTM_JIT_CUDA
 #include <ATen/Context.h>
-#include <ATen/ops/zeros.h>
 #endif
 
 namespace lltm_jit {
@@ -82,7 +79,7 @@ void multiply_parts(const Tensor& a, const Tensor& b, const float* initial, bool
                         .adds = adds,
                         .results = static_cast<float*>(results.mutable_data_ptr())};
   C10_CUDA_CHECK(float_product_splits(args.a, args.b, &args.splits));
-  const Tensor magnitudes = at::zeros({rows + columns}, a.options().dtype(at::kInt));
+  const Tensor magnitudes = a.new_zeros({rows + columns}, at::kInt);
   const Tensor parts = a.new_empty({float_parts_bytes(args.b)}, at::kByte);
   const Tensor sums = args.splits > 1 ? a.new_empty({args.splits, rows, columns}) : Tensor();
   args.magnitudes = static_cast<uint32_t*>(magnitudes.mutable_data_ptr());
@@ -118,7 +115,7 @@ Tensor multiply_steps(const Tensor& a, const Tensor& b, const OptionalTensor& in
 #ifdef LLTM_JIT_CUDA
   if (a.is_cuda() && pays_in_parts(a, b)) return multiply_in_parts(a, b, initial);
 #endif
-  return initial ? at::addmm(*initial, a, b) : a.mm(b);
+  return initial ? initial->addmm(a, b) : a.mm(b);
 }
 
 }  // namespace lltm_jit

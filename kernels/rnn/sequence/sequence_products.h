@@ -12,20 +12,6 @@
 
 namespace lltm_jit {
 
-// C = A B, plus `initial` in each row if that is not null. One of the strides of A is 1, and one of B's. The
-// depth is at least 1.
-struct ProductArgs {
-  ElementType type;  // Float or Double
-  const void* a;     // [rows, depth]
-  int64_t a_row_stride, a_depth_stride;
-  const void* b;  // [depth, columns]
-  int64_t b_depth_stride, b_column_stride;
-  const void* initial;  // [columns]; or null
-  void* c;              // [rows, columns] written, dense
-  int64_t rows, columns, depth;
-};
-void multiply_cpu(const ProductArgs& args);
-
 // A B inside a KernelGuard: by our own kernel on a CPU in float and double, Note [Packed products]; in float on a
 // GPU of 9.0, if there is much to do, by Note [Products of all steps in float] (float_product.h); else by the library.
 at::Tensor multiply_steps(const at::Tensor& a, const at::Tensor& b,

@@ -1,5 +1,5 @@
 #include "core/cpu/packed_product.h"
-#include "rnn/sequence/sequence_products.h"
+#include "rnn/sequence/sequence.h"
 
 namespace lltm_jit {
 namespace {

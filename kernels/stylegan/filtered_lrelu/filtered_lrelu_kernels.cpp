@@ -1,7 +1,5 @@
 // filtered_lrelu on CPU and CUDA, and on meta tensors its results alone: allocation, and which kernels
 // run.
-#include <ATen/ops/empty.h>
-
 #include <limits>
 
 #include "core/host/channel_sum.h"
@@ -121,8 +119,8 @@ bool run_on_tensor_cores(Call& call, const FlrPlan& plan, bool with_sums) {
   FilteredLreluArgs args = call.args;
   Tensor of_parts;
   if (with_sums && plan.parts > 0) {
-    const auto options = call.x.options().dtype(at::kFloat);
-    of_parts = at::empty({args.batch, args.channels, plan.parts}, options);
+    of_parts = empty({args.batch, args.channels, plan.parts}, call.x, at::MemoryFormat::Contiguous,
+                     at::kFloat);
     args.plane_sums = of_parts.mutable_data_ptr<float>();
   }
   const auto stream = c10::cuda::getCurrentCUDAStream();
@@ -130,7 +128,7 @@ bool run_on_tensor_cores(Call& call, const FlrPlan& plan, bool with_sums) {
   if (error == cudaErrorNotSupported) return false;
   C10_CUDA_CHECK(error);
   if (of_parts.defined()) {
-    call.sums = at::empty({args.channels}, call.x.options());
+    call.sums = empty({args.channels}, call.x);
     C10_CUDA_CHECK(launch_plane_sums({.of_parts = args.plane_sums,
                                       .sums = call.sums.mutable_data_ptr(),
                                       .batch = args.batch,
@@ -182,7 +180,7 @@ Tensor empty_result(const Tensor& x, const FlrSizes& sizes) {
 
 Tensor new_signs(const Tensor& x, const FlrSizes& sizes, at::IntArrayRef phase) {
   const auto words = sign_map({sizes.mid_h, sizes.mid_w}, phase).words_per_plane();
-  return at::empty_symint({x.sym_size(0), x.sym_size(1), words}, x.options().dtype(at::kInt));
+  return empty({x.sym_size(0), x.sym_size(1), words}, x, at::MemoryFormat::Contiguous, at::kInt);
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ def load(with_cuda: bool) -> Any:
     """The module of lltm_roads.cpp: the plan, and with CUDA the launchers."""
     sources, flags = [Path(__file__).with_suffix(".cpp"), LLTM / "lltm_plan.cpp"], []
     if with_cuda:
-        sources += [LLTM / "lltm_gemm_cuda.cu", LLTM / "lltm_cluster_cuda.cu"]
+        kernels = ("lltm_gemm_cuda.cu", "lltm_products_cuda.cu", "lltm_cluster_cuda.cu")
+        sources += [LLTM / name for name in kernels]
         flags += ["-O3", "-DWITH_CUDA"]
     return lltm_jit.load(
         "lltm_roads", sources, flags, extra_include_paths=[str(KERNELS)], with_cuda=with_cuda

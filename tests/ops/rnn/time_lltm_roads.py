@@ -24,7 +24,8 @@ from lltm_jit import native
 from lltm_jit.jit import detect
 from lltm_jit.jit.flags import default_cflags, default_cuda_cflags
 
-LLTM = native.kernels_directory() / "rnn" / "lltm"
+KERNELS = native.kernels_directory()
+LLTM = KERNELS / "rnn" / "lltm"
 FORWARD = ["Library", "Cpu", "Tiny", "Medium", "Large", "MediumCluster"]
 FORWARD += ["WideCluster", "LargeCluster"]
 BACKWARD = ["Library", "Cpu", "Medium", "Large"]
@@ -40,13 +41,18 @@ def load(with_cuda: bool) -> Any:
     """The module of time_lltm_roads.cpp, with the cell's kernels."""
     names = ["lltm_plan.cpp", "lltm_cpu.cpp", "lltm_gemm_cpu.cpp"]
     if with_cuda:
-        names += ["lltm_cuda.cu", "lltm_gemm_cuda.cu", "lltm_cluster_cuda.cu"]
+        names += ["lltm_cuda.cu", "lltm_gemm_cuda.cu", "lltm_products_cuda.cu"]
+        names += ["lltm_cluster_cuda.cu"]
     return lltm_jit.load(
         "lltm_road_times",
-        [Path(__file__).with_suffix(".cpp"), *(LLTM / name for name in names)],
+        [
+            Path(__file__).with_suffix(".cpp"),
+            KERNELS / "core" / "cpu" / "panel_product.cpp",
+            *(LLTM / name for name in names),
+        ],
         default_cflags(detect(), with_cuda),
         default_cuda_cflags(),
-        extra_include_paths=[str(native.kernels_directory())],
+        extra_include_paths=[str(KERNELS)],
         with_cuda=with_cuda,
     )
 
