@@ -1,3 +1,4 @@
+import json
 import queue
 import shutil
 import subprocess
@@ -8,6 +9,7 @@ import pytest
 from small_checkout import copy_with_basic, copy_with_small_families, environment
 
 from lltm_jit import native
+from lltm_jit.cli import _checks, main
 from lltm_jit.jit import cache
 
 
@@ -81,3 +83,32 @@ def watching():
     for process in processes:
         process.terminate()
     assert [process.wait(timeout=30) for process in processes] == [0] * len(processes)
+
+
+@pytest.fixture
+def empty_root(tmp_path, monkeypatch):
+    """A cache without builds; what it will hold is built by the test."""
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "root"))
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def only(monkeypatch):
+    """Run one check alone."""
+
+    def choose(name):
+        check = _checks.checks()[name]
+        monkeypatch.setattr("lltm_jit.cli.doctor.checks", lambda: {name: check})
+
+    return choose
+
+
+@pytest.fixture
+def findings(capsys):
+    """What `doctor` finds, and its exit code."""
+
+    def ask():
+        code = main(["doctor", "--json"])
+        return code, json.loads(capsys.readouterr().out)
+
+    return ask

@@ -1,9 +1,6 @@
-"""The commands about builds: log, cache, timings, flags, compile-commands, archive."""
+"""The commands about a build: log, timings, flags, compile-commands, archive."""
 
-import errno
 import json
-import os
-import re
 import shutil
 import subprocess
 import sys
@@ -12,32 +9,12 @@ from dataclasses import replace
 
 import pytest
 from small_checkout import run_in
+from tiny_builds import builds, tiny_spec
 
 import lltm_jit
 from lltm_jit import native
 from lltm_jit.cli import main, timings
-from lltm_jit.jit import BuildError, BuildSpec, cache, detect, engine
-
-
-@pytest.fixture
-def empty_root(tmp_path, monkeypatch):
-    """A cache without builds; what it will hold is built by the test."""
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "root"))
-    return tmp_path / "root"
-
-
-def tiny_spec(directory, text="int answer() { return 42; }\n"):
-    """An extension that compiles in a tenth of a second: no Python module, no torch header."""
-    (directory / "tiny").mkdir(exist_ok=True)
-    (directory / "tiny" / "tiny.cpp").write_text(text)
-    toolchain = detect()
-    spec = BuildSpec("tiny", (directory / "tiny" / "tiny.cpp",), python_module=False)
-    return spec, toolchain
-
-
-def builds():
-    """The builds of the families that are loaded."""
-    return lltm_jit.build_info().families
+from lltm_jit.jit import BuildError, detect, engine
 
 
 @pytest.mark.parametrize("families", [[], ["rnn"]])
@@ -213,87 +190,6 @@ def test_log_shows_the_build_that_failed_last(capsys, empty_root, tmp_path, monk
     assert capsys.readouterr().err.endswith("; there are logs of tiny\n")
     monkeypatch.setattr(sys, "stdout", None)  # as where it was closed
     assert main(["log"]) == 0
-
-
-def test_cache_why_names_what_a_build_needs(capsys, empty_root):
-    assert main(["cache", "why"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    for family, line in zip(native.AT_IMPORT, lines[::2], strict=True):
-        assert line.startswith(f"{family}: an import would build ")
-        assert line.endswith(", because:")
-    assert lines[1::2] == ["  - first build"] * 2
-    assert main(["cache", "list"]) == 0
-    assert "no builds" in capsys.readouterr().out
-
-
-def test_cache_why_of_the_loaded_builds(capsys):
-    loaded = {family: builds()[family] for family in native.AT_IMPORT}
-    assert main(["cache", "why", *loaded]) == 0
-    told = capsys.readouterr().out
-    assert main(["cache", "list"]) == 0
-    listed = capsys.readouterr().out
-    for family, info in loaded.items():
-        assert f"{family}: an import loads {info.key}, made " in told
-        assert f" in {info.seconds:.1f} s, because:\n" in told
-        assert f"*  {info.key}  {family} " in listed
-    assert "".join(re.findall("  - (.*)", told)).startswith(
-        loaded["basic"].reason.partition(", ")[0]
-    )
-    assert max(map(len, told.splitlines())) <= 110
-
-
-def test_cache_why_of_a_family_that_an_import_does_not_load(capsys, monkeypatch, empty_root):
-    monkeypatch.setattr(native, "AT_IMPORT", ("basic",))
-    assert main(["cache", "why", "all"]) == 0
-    basic, *others = capsys.readouterr().out.splitlines()[::2]
-    assert basic.startswith("basic: an import would build ")
-    for name, line in zip(("rnn", "stylegan"), others, strict=True):
-        assert line.startswith(f"{name}: its first use would build ")
-
-
-def test_cache_why_names_the_changed_file(capsys, empty_root):
-    # The record of the loaded build, as if lltm_math.h had been another file then.
-    directory = builds()["rnn"].directory
-    copy = cache.builds_directory() / ("0" * 20)
-    shutil.copytree(directory, copy)
-    (empty_root / "lltm_jit").chmod(0o755)
-    record = cache.read_json(copy / cache.RECORD)
-    record["key"] = copy.name
-    files = record["manifest"]["own"]
-    files["kernels/rnn/lltm/lltm_math.h"] = "another digest"
-    cache.write_json(copy / cache.RECORD, record)
-    assert main(["cache", "why", "rnn"]) == 0
-    out = capsys.readouterr().out
-    assert out.endswith(", because:\n  - kernels/rnn/lltm/lltm_math.h changed\n")
-    record["manifest"]["own"] = dict.fromkeys(files, "another digest")
-    cache.write_json(copy / cache.RECORD, record)
-    assert main(["cache", "why", "rnn"]) == 0
-    assert capsys.readouterr().out.count(" changed") == len(files) > 3
-
-
-def test_cache_clear_removes_every_build(capsys, empty_root, tmp_path):
-    build = engine.load(*tiny_spec(tmp_path))
-    assert main(["cache", "clear"]) == 0
-    assert capsys.readouterr().out == f"removed {build.info.key}\n1 build removed\n"
-    assert not build.info.directory.exists()
-    assert engine.load(*tiny_spec(tmp_path)).module is build.module  # what is loaded stays so
-
-
-@pytest.mark.parametrize("words", [["clear"], ["prune", "--keep", "1"]])
-def test_removing_says_what_cannot_be_deleted(capsys, empty_root, tmp_path, monkeypatch, words):
-    directory = engine.build(*tiny_spec(tmp_path)).directory
-    if "prune" in words:  # the older of two
-        engine.build(*tiny_spec(tmp_path, "int answer() { return 43; }\n"))
-
-    def read_only(path, *arguments):
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
-
-    monkeypatch.setattr(os, "mkdir", read_only)  # of a place to move it to
-    assert main(["cache", *words]) == 1
-    monkeypatch.undo()
-    said = capsys.readouterr().out
-    assert said == "no build removed\n1 kept: cannot be deleted (Read-only file system)\n"
-    assert directory.exists()
 
 
 @pytest.mark.slow

@@ -1,0 +1,134 @@
+"""`python -m lltm_jit doctor` where a compiler is missing, broken or too old."""
+
+import dataclasses
+import os
+import re
+import shutil
+
+import pytest
+
+from lltm_jit.cli import _checks, _trial, _windows, main
+from lltm_jit.jit import detect
+from lltm_jit.jit.causes import cure_of
+
+
+def test_no_compiler(findings, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    code, found = findings()
+    assert code == 1
+    assert found["C++ compiler"]["status"] == "problem"
+    assert found["C++ compiler"]["cure"].startswith("unset CXX, which gives c++, or set it to")
+    assert list(found) == list(_checks.checks())  # the rest is checked all the same
+
+
+def test_text_names_what_to_mend(capsys, only, monkeypatch):
+    monkeypatch.setenv("CXX", "")
+    monkeypatch.setenv("PATH", "/nonexistent")
+    only("C++ compiler")
+    assert main(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "problem  C++ compiler" in out
+    assert "-> install one" in out
+    assert out.endswith("not ready to build: see C++ compiler\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("no-such-compiler", "CXX is set to 'no-such-compiler', which is not on PATH"),
+        ("/nonexistent", "CXX is set to '/nonexistent', which does not exist"),
+        ("/etc/passwd", "CXX is set to '/etc/passwd', which is not a program that can be run"),
+        ("/no/ccache c++", "CXX is set to '/no/ccache c++', and '/no/ccache' does not exist"),
+    ],
+)
+@pytest.mark.parametrize("path", [os.environ["PATH"], "/nonexistent"])
+def test_a_compiler_that_is_set_and_not_there(findings, only, monkeypatch, given, text, path):
+    monkeypatch.setenv("CXX", given)
+    monkeypatch.setenv("PATH", path)
+    only("C++ compiler")
+    _, found = findings()
+    assert found["C++ compiler"]["text"] == text
+    assert ("apt-get install g++" in found["C++ compiler"]["cure"]) == (path == "/nonexistent")
+
+
+def test_a_compiler_that_fails(findings, only, monkeypatch, tmp_path):
+    broken = tmp_path / "broken-c++"
+    broken.write_text(
+        "#!/bin/sh\necho 'cc1plus: fatal error: no disk: No space left on device' >&2\nexit 1\n"
+    )
+    broken.chmod(0o755)
+    monkeypatch.setenv("CXX", str(broken))
+    only("C++ trial build")
+    code, found = findings()
+    assert code == 1
+    assert "No space left" in found["C++ trial build"]["text"]
+    assert "free space on it" in found["C++ trial build"]["cure"]
+
+
+@pytest.mark.parametrize("check", ["C++ compiler", "C++ trial build"])
+def test_a_compiler_that_fails_without_a_word(findings, only, monkeypatch, tmp_path, check):
+    broken = tmp_path / "broken-c++"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CXX", str(broken))
+    only(check)
+    code, found = findings()
+    assert code == 1
+    assert found[check]["cure"].endswith("and set CXX to it")
+
+
+@pytest.mark.parametrize("command", ["env c++", "c++ -pipe"])
+def test_the_compiler_itself_is_judged(findings, only, monkeypatch, command):
+    monkeypatch.setenv("CXX", command)
+    only("C++ compiler")
+    _, found = findings()
+    assert found["C++ compiler"]["status"] == "ok"
+    assert f"({command})" in found["C++ compiler"]["text"]
+
+
+def test_a_compiler_behind_what_is_missing_is_told(findings, only, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-ccache c++")
+    only("C++ compiler")
+    _, found = findings()
+    assert found["C++ compiler"]["status"] == "problem"
+
+
+def test_the_compiler_that_torch_wants_is_named(findings, only, monkeypatch):
+    wanted = r"torch needs g\+\+ \d+\.\d+ or newer, and C\+\+(17|20)$"
+    only("C++ compiler")
+    assert re.search(wanted, findings()[1]["C++ compiler"]["text"])
+    monkeypatch.setattr("torch.utils.cpp_extension.MINIMUM_GCC_VERSION", (99, 0, 0))
+    found = findings()[1]["C++ compiler"]
+    assert found["status"] == "warning"
+    assert "torch needs g++ 99.0 or newer" in found["text"]
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize(("architecture", "good"), [("9.0a", True), ("1.0", False)])
+def test_trial_of_nvcc(architecture, good):
+    trial = _trial.cuda(dataclasses.replace(detect(), architectures=(architecture,)))
+    assert (trial.error == "") == good
+    if not good:
+        assert "set TORCH_CUDA_ARCH_LIST to architectures that" in cure_of(trial.error)
+
+
+def test_visual_studio_is_found_through_vswhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("PROGRAMFILES(X86)", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert _windows.find_vcvars(tmp_path) is None
+    assert _checks.visual_studio().cure.startswith("install the Build Tools for Visual Studio")
+    studio = tmp_path / "Microsoft Visual Studio" / "2022" / "BuildTools"
+    vswhere = tmp_path / "Microsoft Visual Studio" / "Installer" / "vswhere.exe"
+    vswhere.parent.mkdir(parents=True)
+    vswhere.write_text(
+        f'#!/bin/sh\n[ "$5" = -requires ] || [ "$4" = -requires ] && echo "{studio}"\n'
+    )
+    vswhere.chmod(0o755)
+    assert _windows.find_vcvars(tmp_path) is None  # the installation is gone from its folder
+    vcvars = studio / "VC" / "Auxiliary" / "Build" / "vcvarsall.bat"
+    vcvars.parent.mkdir(parents=True)
+    vcvars.touch()
+    assert _windows.find_vcvars(tmp_path) == vcvars
+    assert _checks.visual_studio().cure == f'run "{vcvars}" x64 in this window first'
+    (tmp_path / "cl").touch(mode=0o755)
+    assert _checks.visual_studio() == _checks.Finding("ok", str(vcvars))
