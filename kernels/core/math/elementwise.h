@@ -5,10 +5,8 @@
 // where T is the arithmetic type, scalar or SIMD vector; kIntegers says whether it takes integers.
 // Parameters are the struct's data members, and apply() then a const member function:
 //   struct LeakyRelu { double slope; ... out[0] = where_positive(in[0], in[0], T(slope) * in[0]) }
-// With an operand that has one value a channel, such as a bias, it is
-//   void apply(const T (&in)[kInputs], const T& channel, T (&out)[kOutputs]) const
 // The host calls elementwise<Op>() (core/host/elementwise.h); <op>_cpu.cpp and <op>_cuda.cu
-// instantiate the two functions below, or the two that end in _channels.
+// instantiate the two functions below.
 #pragma once
 
 #include <cstdint>
@@ -27,24 +25,13 @@ struct ElementwiseArgs {
   Op op;
 };
 
-// Element i belongs to channel i / inner % channels. No integers.
-template <typename Op>
-struct ChannelArgs : ElementwiseArgs<Op> {
-  const void* values;  // [channels], dense, of `type`
-  int64_t channels, inner;
-};
-
 template <typename Op>
 void elementwise_cpu(const ElementwiseArgs<Op>& args);
-template <typename Op>
-void elementwise_cpu_channels(const ChannelArgs<Op>& args);
 
 #ifdef LLTM_JIT_CUDA
 // Enqueue on `stream`; numel is positive.
 template <typename Op>
 cudaError_t launch_elementwise(const ElementwiseArgs<Op>& args, cudaStream_t stream);
-template <typename Op>
-cudaError_t launch_elementwise_channels(const ChannelArgs<Op>& args, cudaStream_t stream);
 #endif
 
 }  // namespace lltm_jit

@@ -3,7 +3,7 @@
 // waiting for its own loads, were slower.
 #pragma once
 
-#include "core/cuda/elementwise_channels.cuh"
+#include "stylegan/bias_act/bias_act_channels.cuh"
 #include "stylegan/bias_act/bias_act_packs.cuh"
 
 namespace lltm_jit {

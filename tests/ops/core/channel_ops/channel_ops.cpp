@@ -12,15 +12,10 @@ at::Tensor leaky_relu(const at::Tensor& x, double slope) {
   return elementwise(LeakyRelu{slope}, {x})[0];
 }
 
-at::Tensor bias_leaky_relu(const at::Tensor& x, const at::Tensor& bias, int64_t dim, double slope) {
-  return elementwise(LeakyRelu{slope}, {x}, {bias, dim})[0];
-}
-
 }  // namespace
 }  // namespace lltm_jit
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("leaky_relu", &lltm_jit::leaky_relu);
-  m.def("bias_leaky_relu", &lltm_jit::bias_leaky_relu);
   m.def("channel_sum", &lltm_jit::channel_sum);
 }

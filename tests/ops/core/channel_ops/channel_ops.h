@@ -6,7 +6,7 @@
 
 namespace lltm_jit {
 
-// A parameter; and one with a bias a channel.
+// An operator with a parameter.
 struct LeakyRelu {
   static constexpr bool kIntegers = false;
   static constexpr int kInputs = 1;   // x
@@ -16,11 +16,6 @@ struct LeakyRelu {
   template <typename T>
   LLTM_JIT_HOST_DEVICE void apply(const T (&in)[kInputs], T (&out)[kOutputs]) const {
     out[0] = Math<T>::where_positive(in[0], in[0], T(slope) * in[0]);
-  }
-  template <typename T>
-  LLTM_JIT_HOST_DEVICE void apply(const T (&in)[kInputs], const T& bias, T (&out)[kOutputs]) const {
-    const T x[] = {in[0] + bias};
-    apply(x, out);
   }
 };
 

@@ -4,6 +4,5 @@
 
 namespace lltm_jit {
 template void elementwise_cpu(const ElementwiseArgs<LeakyRelu>&);
-template void elementwise_cpu_channels(const ChannelArgs<LeakyRelu>&);
 template void channel_sum_cpu(const ChannelSumArgs&);
 }  // namespace lltm_jit

@@ -1,10 +1,8 @@
 #include "channel_ops.h"
 #include "core/cuda/channel_sum.cuh"
 #include "core/cuda/elementwise.cuh"
-#include "core/cuda/elementwise_channels.cuh"
 
 namespace lltm_jit {
 template cudaError_t launch_elementwise(const ElementwiseArgs<LeakyRelu>&, cudaStream_t);
-template cudaError_t launch_elementwise_channels(const ChannelArgs<LeakyRelu>&, cudaStream_t);
 template cudaError_t launch_channel_sum(const ChannelSumArgs&, cudaStream_t);
 }  // namespace lltm_jit
