@@ -35,7 +35,7 @@ def prebuilt() -> dict:
     sys.modules["lltm_jit"] = package
     try:
         from lltm_jit import native
-        from lltm_jit.jit import detect, variants
+        from lltm_jit.jit import detect
         from lltm_jit.jit.parallel import build_all
         from lltm_jit.jit.prebuilt import FOLDER, put
     except ImportError as error:
@@ -50,8 +50,6 @@ def prebuilt() -> dict:
             build_all([native.extension(family) for family in native.families()])
             for family in native.families():
                 put(native.spec(family, tools), tools, place)
-            for variant in variants.listed(native.kernels_directory()):
-                variants.package(variant, place / variants.VARIANTS, tools)
 
     # An extension without sources makes it a wheel for this platform.
     extension = Extension(f"lltm_jit.{FOLDER}", [])

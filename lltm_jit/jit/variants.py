@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
-import json
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -22,12 +20,12 @@ from typing import TypeAlias
 
 import torch
 
-from . import engine, prebuilt
+from . import engine
 from .build import Build
 from .errors import BuildError, LltmJitError, ToolchainError
 from .flags import default_cflags, default_cuda_cflags, default_ldflags
 from .progress import Reporter
-from .spec import CONSTANTS, CUDA_SUFFIXES, VARIANTS, BuildSpec
+from .spec import CONSTANTS, CUDA_SUFFIXES, BuildSpec
 from .toolchain import Toolchain, detect
 
 
@@ -42,7 +40,6 @@ class Variant:
         constants: macros and their values.
         label: the constants in words, ``float16, hidden 512``.
         prepare: the call that loads the variant, for those who need it in a CUDA graph.
-        packaged: the directory of the variants that were compiled into a wheel.
         optional: whether C++ has another kernel, for machines without a compiler.
         given: directories of the user's, and how the user wrote them.
         note: why it is compiled, where that is not because it is used right away.
@@ -54,7 +51,6 @@ class Variant:
     constants: tuple[tuple[str, str], ...] = ()
     label: str = ""
     prepare: str = ""
-    packaged: Path | None = None
     optional: bool = False
     given: tuple[tuple[Path, str], ...] = ()
     note: str = field(default="", compare=False)
@@ -196,15 +192,12 @@ def builds_of(variants: Sequence[Variant]) -> list[Build]:
         toolchain = detect(variant.name)
         spec = variant.spec(toolchain)
         build = engine.loaded(spec, toolchain)
-        if build is None:
-            if spec.with_cuda:
-                _refuse_in_capture(variant)
-            if variant.packaged:
-                build = prebuilt.load(_packaged(variant, variant.packaged), spec, toolchain)
         if build is not None:
             found[variant] = build
-        else:
-            missing[variant] = partial(engine.load, spec, toolchain)
+            continue
+        if spec.with_cuda:
+            _refuse_in_capture(variant)
+        missing[variant] = partial(engine.load, spec, toolchain)
     if len(missing) == 1:
         ((variant, load),) = missing.items()
         found[variant] = load()
@@ -217,32 +210,6 @@ def builds_of(variants: Sequence[Variant]) -> list[Build]:
         ]
         found |= zip(missing, at_once(calls), strict=True)
     return [found[variant] for variant in variants]
-
-
-def listed(kernels: Path) -> list[Variant]:
-    """The variants that a wheel brings, from the files ``<family>/variants/packaged.json``.
-
-    Each is a list of entries such as ``{"kernel": "rnn.lltm_sequence", "source":
-    "lltm_sequence_cuda.cu", "constants": {"HIDDEN": "512"}, "label": "hidden 512"}``.
-    """
-    found = []
-    for file in sorted(kernels.glob(f"*/{VARIANTS}/packaged.json")):
-        for entry in json.loads(file.read_text("utf-8")):
-            constants = tuple(entry["constants"].items())
-            source = file.with_name(entry["source"])
-            found.append(Variant(entry["kernel"], source, (kernels,), constants, entry["label"]))
-    return found
-
-
-def package(variant: Variant, directory: Path, toolchain: Toolchain) -> None:
-    """Build a variant into the directory of a wheel's variants, with its record."""
-    prebuilt.put(variant.spec(toolchain), toolchain, _packaged(variant, directory))
-
-
-def _packaged(variant: Variant, directory: Path) -> Path:
-    """A variant's directory in a wheel, by its constants; the record has the rest."""
-    told = json.dumps([variant.name, variant.source.name, variant.settled])
-    return directory / hashlib.sha256(told.encode()).hexdigest()[:20]
 
 
 def _refuse_in_capture(variant: Variant) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import signal
 import threading
@@ -226,25 +225,6 @@ def test_sources_of_variants_are_not_compiled_with_their_family(bench, kernel):
     spec = bench.spec()
     assert kernel.source not in spec.sources
     assert kernel.source in spec.headers
-
-
-def test_a_wheel_brings_variants(bench, kernel, tmp_path, monkeypatch, capsys):
-    wheel = tmp_path / "wheel"
-    constants = {"SIZE": "3", "ELEMENT": "float"}
-    entry = {"kernel": kernel.name, "source": "mine.cpp", "constants": constants, "label": "three"}
-    kernel.source.with_name("packaged.json").write_text(json.dumps([entry]))
-    (listed,) = variants.listed(bench.sources)
-    variants.package(listed, wheel, jit.detect())
-    assert bench.counts == ["compile mine.cpp", "link"]
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "empty"))
-    packaged = replace(kernel, packaged=wheel)
-    variants.load(of_size(packaged, 3), FUNCTION)
-    assert bench.counts == []
-    bench.write("core/shared.h", "edited\n")
-    variants.load(of_size(packaged, 3), FUNCTION)
-    said = capsys.readouterr().err
-    assert "the packaged library of mine.sums is not used: kernels/core/shared.h changed" in said
-    assert bench.counts == ["compile mine.cpp", "link"]
 
 
 def test_a_header_named_by_a_constant_counts(bench, monkeypatch):
