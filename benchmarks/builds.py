@@ -23,9 +23,9 @@ from lltm_jit.jit import LltmJitError, Toolchain, detect, knobs, prebuilt
 from lltm_jit.jit.process import find_ninja
 
 from . import options
-from .shared import times
 from .shared.busy import Others
-from .shared.table import Row
+from .shared.table import Row, measured_once
+from .shared.times import HOST
 
 TITLE, WIDTH = "Builds of the package", 34
 
@@ -141,15 +141,9 @@ def measure_in(
 
 def rows(case: str, ours: float, others: list[tuple[str, float, float]], busy: bool) -> list[Row]:
     """Our seconds, and the name, seconds and goal of each other side."""
-    beside: dict[str, float | None] = {name: goal for name, _, goal in others}
-    first = Row(TITLE, case, "", "ours", {times.HOST: times.constant(ours, busy)}, beside)
-    return [
-        first,
-        *(
-            Row(TITLE, case, "", name, {times.HOST: times.constant(seconds, busy)})
-            for name, seconds, _ in others
-        ),
-    ]
+    seconds = {"ours": {HOST: ours}, **{name: {HOST: theirs} for name, theirs, _ in others}}
+    goals = {name: goal for name, _, goal in others}
+    return measured_once(TITLE, case, "", seconds, goals, busy)
 
 
 def copy_of_package(folder: Path) -> Path:

@@ -21,9 +21,9 @@ from lltm_jit import native
 from lltm_jit.jit import LltmJitError
 
 from .builds import python, say
-from .shared import times
 from .shared.busy import Others
-from .shared.table import Row
+from .shared.table import Row, measured_once
+from .shared.times import HOST, PROCESSORS
 
 TITLE, WIDTH = "One source with torch/extension.h", 12
 
@@ -105,22 +105,12 @@ def measure_in(folder: Path) -> Iterator[list[Row]]:
                     path.unlink()
         busy = others.many()
         for number, (step, goal) in enumerate(_GOALS.items()):
-            yield [
-                Row(
-                    TITLE,
-                    step,
-                    _TITLES[kind],
-                    name,
-                    {
-                        mode: times.constant(seconds, busy)
-                        for mode, seconds in zip(
-                            (times.HOST, times.PROCESSORS), found[side][number], strict=True
-                        )
-                    },
-                    {sides["torch"]: goal, "use_pch": 1.0} if side == "ours" else {},
-                )
-                for side, name in sides.items()
-            ]
+            seconds = {
+                other: dict(zip((HOST, PROCESSORS), found[side][number], strict=True))
+                for side, other in sides.items()
+            }
+            goals = {name: goal, "use_pch": 1.0}
+            yield measured_once(TITLE, step, _TITLES[kind], seconds, goals, busy)
 
 
 def steps(folder: Path, kind: str, sides: list[str]) -> list[list[tuple[float, float]]]:

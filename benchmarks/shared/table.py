@@ -12,7 +12,7 @@ from pathlib import Path
 from lltm_jit.cli._build import table as in_columns
 from lltm_jit.jit import LltmJitError
 
-from .times import GRAPH, Times
+from .times import GRAPH, Times, constant
 
 _NOTES = {
     "~": "~ unreliable: the machine was busy (an IQR above a quarter of the median, threads that "
@@ -55,6 +55,22 @@ class Row:
 
 
 Group = Sequence[Row]
+
+
+def measured_once(
+    table: str,
+    case: str,
+    phase: str,
+    seconds: Mapping[str, Mapping[str, float]],
+    beside: Mapping[str, float | None],
+    busy: bool,
+) -> list[Row]:
+    """A group of rows from seconds by name and way of calling; the first is beside the others."""
+    rows: list[Row] = []
+    for name, by_mode in seconds.items():
+        times = {mode: constant(each, busy) for mode, each in by_mode.items()}
+        rows.append(Row(table, case, phase, name, times, {} if rows else dict(beside)))
+    return rows
 
 
 def groups(rows: Iterable[Row]) -> list[list[Row]]:

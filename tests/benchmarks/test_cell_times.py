@@ -15,47 +15,6 @@ from lltm_jit.ops.rnn.lltm import lltm_cell_reference
 
 QUICK = ["cell", "-b", "2", "-f", "3", "-s", "4", "--seconds", "0.001"]
 
-OPPONENT = """
-#define AT_PER_OPERATOR_HEADERS  // no wide ones, which would take most of a minute
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/elu.h>
-#include <ATen/ops/ones_like.h>
-#include <ATen/ops/sigmoid.h>
-#include <ATen/ops/tanh.h>
-#include <ATen/ops/where.h>
-#include <torch/csrc/utils/pybind.h>
-using at::Tensor;
-
-std::vector<Tensor> forward(Tensor input, Tensor weights, Tensor bias, Tensor old_h,
-                            Tensor old_cell) {
-  auto X = at::cat({old_h, input}, 1);
-  auto gate_weights = at::addmm(bias, X, weights.t());
-  auto gates = gate_weights.chunk(3, 1);
-  auto i = at::sigmoid(gates[0]), o = at::sigmoid(gates[1]), c = at::elu(gates[2]);
-  auto new_cell = old_cell + i * c;
-  return {o * at::tanh(new_cell), new_cell, i, o, c, X, gate_weights};
-}
-
-std::vector<Tensor> backward(Tensor grad_h, Tensor grad_cell, Tensor new_cell, Tensor i, Tensor o,
-                             Tensor c, Tensor X, Tensor gate_weights, Tensor weights) {
-  auto t = at::tanh(new_cell);
-  auto d_cell = grad_cell + o * (1 - t * t) * grad_h;
-  auto d_gates = at::cat({c * d_cell * i * (1 - i), t * grad_h * o * (1 - o),
-                          i * d_cell * at::where(c > 0, at::ones_like(c), c + 1)}, 1);
-  auto d_X = d_gates.mm(weights);
-  const auto H = grad_h.size(1);
-  return {d_X.slice(1, 0, H), d_X.slice(1, H), d_gates.t().mm(X), d_gates.sum(0, true),
-          SCALE * d_cell};
-}
-
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  m.def("forward", &forward);
-  m.def("backward", &backward);
-}
-"""
-
 
 def test_tables_of_every_implementation_and_phase(capsys, tmp_path, quick_clock):
     file = tmp_path / "figures.json"
@@ -104,40 +63,46 @@ def test_16_bit_types_match_within_their_precision(capsys, dtype, quick_clock):
     assert "error" not in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_an_opponent_is_built_checked_and_comes_first(capsys, tmp_path, idle):
-    directory = tmp_path / "theirs"
-    directory.mkdir()
-    (directory / "theirs.cpp").write_text(OPPONENT)
-    against = ["--against", str(directory)]
-    assert main([*QUICK, *against, "--define", "SCALE=1"]) == 0
-    _, *rows = capsys.readouterr().out.split("\n\n")[1].splitlines()[1:]
-    assert re.search(r" theirs +match ", rows[0])
-    assert " reference " in rows[1]
-    assert rows[1].endswith(" of theirs")
-    assert main([*QUICK, *against, "--define", "SCALE=2"]) == 1
-    assert re.search(r" theirs +error ", capsys.readouterr().out)
+def opponent(scale):
+    """A module as the tutorial's, of functions in Python; right if the scale is 1."""
+
+    def forward(*operands):
+        new_h, new_cell = lltm_cell_reference(*operands)
+        return [new_h, new_cell, *operands[:1], *operands[2:]]
+
+    def backward(grad_h, grad_cell, new_cell, input, bias, old_h, old_cell, weights):
+        saved = (input, weights, bias, old_h, old_cell)
+        with torch.enable_grad():
+            operands = [tensor.detach().requires_grad_() for tensor in saved]
+            outputs = lltm_cell_reference(*operands)
+        grads = torch.autograd.grad(outputs, operands, [grad_h, grad_cell])
+        d_input, d_weights, d_bias, d_old_h, d_old_cell = grads
+        return [d_old_h, d_input, d_weights, d_bias, scale * d_old_cell]
+
+    return SimpleNamespace(forward=forward, backward=backward)
 
 
 @pytest.mark.parametrize("scale", [1, 2])
-def test_an_opponent_is_differentiated_with_its_own_backward(scale):
-    """A module as the tutorial's, here of functions in Python."""
+def test_an_opponent_is_built_checked_and_comes_first(
+    scale, capsys, tmp_path, monkeypatch, quick_clock
+):
+    built = []
 
-    def forward(input, weights, bias, old_h, old_cell):
-        return [*lltm_cell_reference(input, weights, bias, old_h, old_cell), input, bias]
+    def load(spec, tools):
+        built.append(spec)
+        return SimpleNamespace(module=opponent(scale))
 
-    def backward(grad_h, grad_cell, new_cell, input, bias, weights):
-        operands = [input, weights, bias, grad_h, grad_cell]  # of the right shapes
-        return [scale * operands[i] for i in (3, 0, 1, 2, 4)]
-
-    case = Case(2, 3, 4, torch.double, torch.device("cpu"))
-    operands = case.operands()
-    module = SimpleNamespace(forward=forward, backward=backward)
-    outputs = other_cell.wrap(module, case.device)(*operands)
-    grads = [torch.ones_like(output) for output in outputs]
-    found = torch.autograd.grad(outputs, operands, grads)
-    expected = [*operands[:3], *grads]
-    assert all(torch.equal(f, scale * e) for f, e in zip(found, expected, strict=True))
+    monkeypatch.setattr(other_cell.engine, "load", load)
+    (tmp_path / "theirs.cpp").touch()
+    against = ["--against", str(tmp_path), "--define", "SCALE=1"]
+    assert main([*QUICK, *against]) == scale - 1
+    assert [source.name for source in built[0].sources] == ["theirs.cpp"]
+    assert "-DSCALE=1" in built[0].cflags
+    _, *rows = capsys.readouterr().out.split("\n\n")[1].splitlines()[1:]
+    assert f" {tmp_path.name} " in rows[0]
+    assert (" match " if scale == 1 else " error ") in rows[0]
+    assert " reference " in rows[1]
+    assert rows[1].endswith(f" 2.00 of {tmp_path.name}")
 
 
 def test_an_opponent_that_is_not_there(capsys, tmp_path):
