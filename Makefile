@@ -62,7 +62,7 @@ matrix: $(VENV)/.test
 	  command -v $$tool >/dev/null || echo "without $$tool: Debian's packages clang and ccache bring both"; \
 	done
 	@! command -v clang++ >/dev/null || { echo clang++; CXX=clang++ $(EACH) VENV=.matrix/clang++; }
-	$(VENV)/bin/python tests/ops/rnn/fuzz_sequence.py --minutes 10
+	$(VENV)/bin/python tools/fuzz_sequence.py --minutes 10
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check

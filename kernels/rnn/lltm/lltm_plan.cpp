@@ -16,7 +16,7 @@ bool is_16_bit(ElementType type) {
 // Note [Own products or the library's]
 // Up to these amounts of work, batch_size * hidden_size * width, the kernels with products of their own
 // beat the library's GEMM with the passes around it; see README.md. (On a CPU: lltm_cpu_limits.h.)
-// tests/ops/rnn/time_lltm_roads.py -c times each road at any size; the figures below are of an H200.
+// tools/time_lltm_roads.py -c times each road at any size; the figures below are of an H200.
 constexpr int64_t kMediumWork = 64 * 512 * 768, kLargeWork = 128 * 1024 * 2048;
 // In float, whose products are dear on tensor cores: Note [Tiny cells] in lltm_gemm_cuda.cu.
 constexpr int64_t kTinyWork = 16 * 256 * 320;

@@ -1,6 +1,6 @@
 """Times each road of the LLTM cell, and says what the plan's choice loses against the best one.
 
-    python tests/ops/rnn/time_lltm_roads.py [-c] [--dtype half ..] [--sizes 64,256,512 ..]
+    python tools/time_lltm_roads.py [-c] [--dtype half ..] [--sizes 64,256,512 ..]
 
 Medians in microseconds of a whole pass: on a GPU inside a CUDA graph, which goes round operands
 that its L2 cache does not hold all of; on the CPU roads take turns. A road of a GPU has its stages

@@ -1,6 +1,6 @@
 """Random configurations of the recurrent layers against torch's own in float64.
 
-    python tests/ops/rnn/fuzz_sequence.py [-c] [--minutes 10] [--seed 0]
+    python tools/fuzz_sequence.py [-c] [--minutes 10] [--seed 0]
 
 Values and gradients of LSTM, GRU and LLTM (whose reference is a loop) in all dtypes: packed, with
 lengths, and with resets, whose reference runs each piece by itself. What differs is printed with
@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-ROOT = Path(__file__).parents[3]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "ops"), str(Path(__file__).parent)]
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / "ops" / folder) for folder in (".", "rnn"))]
 
 from sequence_testing import lltm_step  # noqa: E402
 
