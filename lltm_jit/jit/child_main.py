@@ -27,7 +27,8 @@ def main() -> None:
         package.__path__ = [folder]
         package.__file__ = os.path.join(folder, "__init__.py")
 
-    from lltm_jit.jit import LltmJitError, cancel, engine, lock, process
+    from lltm_jit.jit import cancel, engine, lock, process
+    from lltm_jit.jit.errors import LltmJitError
 
     locks, wanted = pickle.load(orders)
     gone = threading.Event()

@@ -115,7 +115,8 @@ def _held(file: Path, reporter: Reporter, key: str = "") -> Iterator[None]:
     lock, owner = _lock(file), file.with_name(f"{file.stem}.owner")
     given = _given.pop(file, None)
     if given is None:
-        with cache.writing(), closing(Follower(reporter, key)) as follower:
+        logs = Follower(reporter, cache.builds_directory(), f"tmp-{key}-*/{cache.LOG}")
+        with cache.writing(), closing(logs) as follower:
             _wait_for(lock, owner, reporter.say, follower.look)
     try:
         _refuse_soft(lock, file)

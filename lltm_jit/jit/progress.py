@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
-from . import cache, knobs
+from . import knobs
 
 STEP = r"\[(\d+)/(\d+) \d+\.\d+\] (.*)"
 FAILED = "FAILED: "  # how ninja begins the line after that of a step which failed
@@ -175,18 +175,19 @@ class Follower:
 
     Args:
         reporter: shows it.
-        key: the key of the request.
+        place: the directory of all builds.
+        logs: a pattern for the build's log in it.
     """
 
-    def __init__(self, reporter: Reporter, key: str) -> None:
+    def __init__(self, reporter: Reporter, place: Path, logs: str) -> None:
         self._reporter = reporter
-        self._logs = f"tmp-{key}-*/{cache.LOG}"
+        self._place, self._logs = place, logs
         self._path: Path | None = None
         self._file: IO[str] | None = None
 
     def look(self) -> None:
         """Pass on what the log has by now."""
-        for path in cache.builds_directory().glob(self._logs):
+        for path in self._place.glob(self._logs):
             with suppress(OSError):  # the build has just ended
                 if path != self._path:
                     self.close()
