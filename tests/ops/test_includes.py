@@ -13,7 +13,14 @@ SOURCES = [path for path in FILES if path.suffix == ".cpp" and path.name != "bin
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 TORCH = ("torch/", "ATen/", "c10/", "pybind11/", "Python.h")
 HEAVY = ("torch/csrc/", "torch/library.h", "pybind11/", "Python.h")
-WIDE = ("torch/extension.h", "torch/torch.h", "torch/all.h", "ATen/ATen.h", "ATen/Functions.h")
+WIDE = {"torch/extension.h", "torch/torch.h", "torch/all.h", "ATen/ATen.h", "ATen/Functions.h"}
+# Two seconds, since they come to all devices. An operator's <op>_ops.h and tensors' own functions
+# do not.
+DEVICES = re.compile(r"ATen/(cpu/Utils|ops/(?!from_blob)\w+(?<!_ops))\.h")
+TENSORS = ("ATen/core/", "ATen/ops/", "ATen/EmptyTensor.h")
+CPU_KERNELS = [
+    path for path in SOURCES if path.parent.name == "cpu" or re.search("_cpu(_|$)", path.stem)
+]
 
 
 def label(path):
@@ -52,4 +59,13 @@ def test_heavy_headers_of_torch_are_read_once_a_family(path):
 
 @pytest.mark.parametrize("path", FILES, ids=label)
 def test_only_narrow_headers_of_torch_are_included(path):
-    assert set(includes(path, "<")).isdisjoint(WIDE)
+    names = includes(path, "<")
+    assert [name for name in names if name in WIDE or DEVICES.fullmatch(name)] == []
+
+
+@pytest.mark.parametrize("path", CPU_KERNELS, ids=label)
+def test_a_cpu_kernel_includes_no_header_of_tensors(path):
+    """It takes pointers and sizes; the header of tensors alone would double what it takes."""
+    for file in included_files([path], KERNELS):
+        wrong = [name for name in includes(file, "<") if name.startswith(TENSORS)]
+        assert wrong == [], f"{label(path)} comes to {wrong} in {label(file)}"

@@ -78,7 +78,7 @@ State cell_kernel(const CellInputs& in);
 StateAndGates forward_kernel(const CellInputs& in);
 Gradients backward_kernel(const BackwardInputs& in);
 
-// In operations of torch, in lltm_aten.cpp: for every device, for vmap, for forward-mode
+// In operations of torch: for every device, for vmap, for forward-mode
 // differentiation and for derivatives of the backward pass. Differentiable any number of times.
 StateAndGates forward_formula(const CellInputs& in);
 Gradients backward_formula(const BackwardInputs& in);

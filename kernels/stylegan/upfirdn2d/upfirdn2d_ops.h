@@ -30,7 +30,7 @@ at::Tensor resample2d(const at::Tensor& x, const std::optional<at::Tensor>& f, a
                       at::IntArrayRef down, at::IntArrayRef padding, bool flip_filter, double gain,
                       bool centered);
 
-// In upfirdn2d_formula.cpp: unchecked, without a gain, in the dtype that x and f have. f may be undefined.
+// In operations of torch: unchecked, without a gain, in the dtype that x and f have. f may be undefined.
 struct Upfirdn2dInTorch {
   at::Tensor x, f;
   at::IntArrayRef up, down;
