@@ -3,9 +3,6 @@
 #include "rnn/lltm/lltm_ops.h"
 #include "rnn/sequence/sequence_ops.h"
 #include "rnn/sequence/sequence_products.h"
-#ifdef LLTM_JIT_CUDA  // only the kernels for CUDA have variants
-#include "core/host/variant_python.h"
-#endif
 
 LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
   using namespace lltm_jit::ops;

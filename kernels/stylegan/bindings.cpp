@@ -1,6 +1,5 @@
 // The extension module of the StyleGAN operators: an include and a line for each.
 #include "core/host/module.h"
-#include "core/host/variant_python.h"
 #include "stylegan/bias_act/bias_act_ops.h"
 #include "stylegan/filtered_lrelu/filtered_lrelu_ops.h"
 #include "stylegan/upfirdn2d/upfirdn2d_ops.h"

@@ -9,7 +9,8 @@ from lltm_jit.jit.spec import included_files
 
 KERNELS = native.kernels_directory()
 FILES = sorted(path for path in KERNELS.rglob("*") if path.suffix in (".h", ".cuh", ".cpp", ".cu"))
-SOURCES = [path for path in FILES if path.suffix == ".cpp" and path.name != "bindings.cpp"]
+ALONE = ("bindings.cpp", "core/host/variant.cpp")  # those that may read what is heavy
+SOURCES = [path for path in FILES if path.suffix == ".cpp" and not str(path).endswith(ALONE)]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 TORCH = ("torch/", "ATen/", "c10/", "pybind11/", "Python.h")
 HEAVY = ("torch/csrc/", "torch/library.h", "pybind11/", "Python.h")
@@ -51,10 +52,18 @@ def test_a_cuda_source_includes_nothing_of_torch(path):
 
 @pytest.mark.parametrize("path", SOURCES, ids=label)
 def test_heavy_headers_of_torch_are_read_once_a_family(path):
-    """By bindings.cpp: each other source that comes to them takes some ten seconds more."""
+    """The dispatcher's and autograd's by bindings.cpp, pybind11's by variant.cpp."""
     for file in included_files([path], KERNELS):
         wrong = [name for name in includes(file, "<") if name.startswith(HEAVY)]
         assert wrong == [], f"{label(path)} comes to {wrong} in {label(file)}"
+
+
+@pytest.mark.parametrize("family", native.families())
+def test_bindings_do_without_pybind11(family):
+    """It takes three seconds more, and has a unit of its own beside them: variant.cpp."""
+    for file in included_files([KERNELS / family / "bindings.cpp"], KERNELS):
+        wrong = [name for name in includes(file, "<") if name.startswith("pybind11/")]
+        assert wrong == [], f"{family}/bindings.cpp comes to {wrong} in {label(file)}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=label)

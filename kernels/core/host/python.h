@@ -2,7 +2,7 @@
 //
 // Note [Without pybind11]
 // pybind11's headers, and its code that every module contains, take longer to compile than all that a
-// family registers; only variant_python.h includes them. What operators need is here: positional
+// family registers; only variant.cpp reads them. What operators need is here: positional
 // arguments, the GIL released, and torch's own translation of exceptions. torch's headers for Python
 // include pybind11's, so the names that are needed of them are declared here.
 #pragma once
@@ -25,6 +25,8 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include "core/host/translate.h"
 
 extern PyObject* THPVariableClass;  // torch.Tensor
 extern PyObject* ParameterClass;    // torch.nn.Parameter
@@ -49,10 +51,6 @@ class ReleasedGil {
  private:
   PyThreadState* state_;
 };
-
-// Sets Python's error for an exception of pybind11's; false for any other. Null where nothing throws one:
-// see core/host/variant_python.h.
-inline bool (*translate_pybind)(const std::exception_ptr& error) = nullptr;
 
 // Thrown where Python's error is set already.
 struct ErrorIsSet {};

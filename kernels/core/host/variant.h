@@ -35,7 +35,7 @@ struct VariantRequest {
 
 // The function's address. Takes the GIL, and throws Python's own exception where there is none; null
 // where the kernel is declared as optional and there is no compiler for it.
-// Defined in core/host/variant_python.h, which a family's bindings.cpp includes.
+// Defined in core/host/variant_python.h, which variant.cpp includes.
 void* load_variant(const VariantRequest& request);
 
 // The variants of one function that this library has asked for, by keys of a few numbers. Any number

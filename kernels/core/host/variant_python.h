@@ -1,9 +1,9 @@
-// How a library asks Python for a variant, for its bindings.cpp alone: see core/host/variant.h.
+// How a library asks Python for a variant, for variant.cpp: see core/host/variant.h.
 #pragma once
 
 #include <pybind11/pybind11.h>
 
-#include "core/host/python.h"
+#include "core/host/translate.h"
 #include "core/host/variant.h"
 
 namespace lltm_jit {
