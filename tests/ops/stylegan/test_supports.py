@@ -221,6 +221,21 @@ def test_a_bias_that_is_not_finite(dtype, device, shape):
 
 
 @needs_gpu
+def test_more_planes_than_a_block_has_notes_for():
+    torch.manual_seed(0)
+    call = Call(2, 2, 32)
+    x, b = (
+        torch.randn(4400, 32, 32, 32, device="cuda").half(),
+        torch.randn(32, device="cuda").half(),
+    )
+    x.flatten(0, 1)[::13, 3, 5] = float("nan")
+    x[-1, -1, 0, 0] = float("inf")
+    parts = torch.cat([call(part, b, None) for part in x.split(440)])
+    torch.testing.assert_close(call(x, b, None), parts, rtol=0, atol=0, equal_nan=True)
+    assert parts.flatten(0, 1)[::13].isnan().any((1, 2)).all()
+
+
+@needs_gpu
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float])
 @pytest.mark.parametrize(("up", "down"), [(2, 2), (4, 2)])
 @pytest.mark.parametrize("flips", [[], [2], [3]], ids=str)

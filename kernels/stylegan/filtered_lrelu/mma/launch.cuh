@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(32 * K::kWarps, 1)
   wait_for_predecessor();
 
   const uint32_t room = Layout::kWarps + warp * Layout::kOfWarp;
-  RowRing<K> ring(call, start + room, first_walk<K>());
+  RowRing<K> ring(call, start + room);
   if (warp < 2) {
     // Both warps choose the scale up, on which that down depends.
     using UpTaps = typename Bands<K>::UpTaps;
@@ -71,16 +71,14 @@ __global__ void __launch_bounds__(32 * K::kWarps, 1)
   auto& of_warp = *reinterpret_cast<typename Walk<K>::Shared*>(shared + Layout::kPlaces +
                                                                warp * MmaShape::kPlaceBytes);
   Walk<K> walk{call, common.up, common.scales, common.down_rows, of_warp, ring};
-  for (int next = first_walk<K>();;) {
-    walk.bands.make(common.up, common.down, call.plan.rows, call.plan.columns, call.up_sign);
-    next = walk.run(next);
-    wait_for_copies<0>();
-    if (next >= call.walks) break;
+  walk.bands.make(common.up, common.down, call.plan.rows, call.plan.columns, call.up_sign);
+  walk.run();
+  wait_for_copies<0>();
+  __syncwarp();
+  for (int i = 0, next = first_walk<K>(); next < call.walks; ++i, next += walk_step<K>()) {
+    const OutliersNote note = of_warp.notes[i];
+    if (note.any()) repeat_exactly<K>(call, next, note.outliers(), shared + room);
     __syncwarp();
-    repeat_exactly<K>(call, next, of_warp.scales.outliers, shared + room);
-    __syncwarp();
-    next += walk_step<K>();
-    walk.ring.begin(next);
   }
 #endif
 }
@@ -152,7 +150,8 @@ cudaError_t launch_walks(const FilteredLreluArgs& args, cudaStream_t stream) {
   if (error != cudaSuccess) return error;
   if (architecture < 80 || SharedLayout<K>::kBytes > chip.shared_bytes)
     return cudaErrorNotSupported;
-  const int blocks = min(chip.multiprocessors, call.walks);
+  const int blocks = max(min(chip.multiprocessors, call.walks),
+                         ceil_div(call.walks, K::kWarps * Walk<K>::kMostWalks));
   return launch(walk_kernel<K>, blocks, 32 * K::kWarps, SharedLayout<K>::kBytes, stream, call);
 }
 

@@ -187,15 +187,12 @@ struct RowRing {
     return first + lane_row() * kPitch + lane_column() * int(sizeof(scalar_t));
   }
 
-  __device__ __forceinline__ RowRing(const MmaCall& call_, uint32_t ring, int first_of_warp)
-      : call(call_), end(ring + kBytes) {
-    begin(first_of_warp);
-  }
-  // From one of the warp's walks on, with nothing on its way.
-  __device__ __forceinline__ void begin(int next) {
-    first = end - kBytes + kDone * kChunkBytes;
-    walk = next - walk_step<K>();
-    chunks_left = 0;
+  __device__ __forceinline__ RowRing(const MmaCall& call_, uint32_t ring)
+      : call(call_),
+        end(ring + kBytes),
+        first(ring + kDone * kChunkBytes),
+        walk(first_walk<K>() - walk_step<K>()),
+        chunks_left(0) {
     release<kChunks - kDone>();
   }
 

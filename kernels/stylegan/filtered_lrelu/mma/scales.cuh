@@ -15,12 +15,12 @@
 // Note [Outliers]
 // A product with a band multiplies what is outside of it by zero. So what is not finite would reach all
 // of a tile; and what is far larger than the rest of a window would take its bits, for all of a window
-// has one scale. Such numbers are outliers: the walk goes on as if they were zero, and computes those
-// results again, on CUDA cores, that have one in their support (exact_walk.cuh). An output depends on its
-// support alone. Outliers are numbers from a magnitude on, that only decreases in the course of a walk:
-// infinity at first; then so many times the smallest of what lanes have copied of a slice, its largest
-// number being its size, that the scale is fine enough for both. half needs no such limit: its numbers
-// have the same scale, and nearly the same range, as the products.
+// has one scale. Such numbers are outliers: the walk goes on as if they were zero, and leaves a note. When
+// all its walks are done, a warp computes those results again, on CUDA cores, that have an outlier in their
+// support (exact_walk.cuh). An output depends on its support alone. Outliers are numbers from a magnitude on,
+// that only decreases in the course of a walk: infinity at first; then so many times the smallest of what
+// lanes have copied of a slice, its largest number being its size, that the scale is fine enough for both.
+// half needs no such limit: its numbers have the same scale, and nearly the same range, as the products.
 //
 // The test of the window also tells whether v can reach the clamp at all; mostly it cannot, and the
 // step goes without.
@@ -47,6 +47,14 @@ struct ScaleConstants {
     result = call.gain / (up_scale * up_scale) / (down_scale * down_scale);
     clamp_exponent = binary_exponent(clamp) + (sizeof(scalar_t) == 2 ? 9 : 0);
   }
+};
+
+// What a walk leaves of Note [Outliers], in a byte: the binary exponent from which on numbers are left
+// out; 1 if all of them are, 0 if there are none.
+struct OutliersNote {
+  uint8_t value;
+  __device__ __forceinline__ bool any() const { return value != 0; }
+  __device__ __forceinline__ uint32_t outliers() const { return value > 1 ? value << 23 : 0; }
 };
 
 // Of one warp, in shared memory.
@@ -85,7 +93,11 @@ struct Scales {
   __device__ __forceinline__ uint32_t outliers_for(uint32_t smallest, float bias) const {
     smallest = max(smallest, __float_as_uint(fabsf(bias)));
     constexpr uint32_t kRange = uint32_t(kTop - 7 - kLow) << 23;
-    return smallest < outliers - min(outliers, kRange) ? smallest + kRange : outliers;
+    const uint32_t power_of_two = (smallest + kRange) & kInfinity;  // of a note
+    return smallest < outliers - min(outliers, kRange) ? power_of_two : outliers;
+  }
+  __device__ __forceinline__ OutliersNote note() const {
+    return {static_cast<uint8_t>(left_out ? max(outliers >> 23, 1u) : 0u)};
   }
 
   // For windows like this one.

@@ -35,6 +35,8 @@ struct Walk {
   // A window of floats is read as it is used, unless steps share it.
   static constexpr bool kReadsColumns = sizeof(scalar_t) == 4 && K::Up::kFactor != 4;
 
+  static constexpr int kMostWalks = 64;  // of a warp; then there are more blocks
+
   // Steps at which all taps meet rows of the image, so that the bias adds the same to all of U x.
   struct InnerSteps {
     int first, count;
@@ -49,6 +51,7 @@ struct Walk {
     float bias;
     InnerSteps inner_steps;
     float inner_bias[K::Up::kFactor];  // what it adds to U x at inner steps, by the row's phase
+    OutliersNote notes[kMostWalks];    // of the warp's walks
   };
   const MmaCall& call;
   const typename Bands<K>::UpTaps& up_taps;
@@ -71,13 +74,12 @@ struct Walk {
   } ahead;
   bool boosts;  // Note [The running exponent]: clamped numbers are multiplied before
 
-  // From one of the warp's walks on; until the first that has left out numbers, which it returns, or to
-  // the end.
-  __device__ __forceinline__ int run(int walk) {
+  __device__ __forceinline__ void run() {
     const Place<K>& place = shared.place;
-    if constexpr (kBias) next_bias = bias_of(walk);
+    if constexpr (kBias) next_bias = bias_of(first_walk<K>());
     if (lane() == 0) shared.scales.in_exponent = shared.scales.out_exponent = 0;
-    for (; walk < call.walks; walk += walk_step<K>()) {
+    OutliersNote* note = shared.notes;
+    for (int walk = first_walk<K>(); walk < call.walks; walk += walk_step<K>()) {
       if (lane() == 0) begin_shared(walk);
       __syncwarp();
       if constexpr (kBias) next_bias = bias_of(walk + walk_step<K>());
@@ -85,14 +87,12 @@ struct Walk {
       const int steps = place.steps;
       for (int i = 0; i < steps; i += K::kPeriod) steps_from<0>(place, i, steps);
       __syncwarp();
-      const bool left_out = shared.scales.left_out;
+      if (lane() == 0) *note++ = shared.scales.note();
       store_tiles(place, steps - 1);
       ring.template release<kWindow - K::new_slices(0)>();
       if constexpr (kReads) write_plane_sum(call, place, plane_sum);
       __syncwarp();
-      if (left_out) break;
     }
-    return walk;
   }
 
  private:
