@@ -55,7 +55,7 @@ matrix: $(VENV)/.test
 	  echo "$$version"; $(EACH) VENV=.matrix/$${version##*=} TORCH=$$version; \
 	done
 	@set -e; for python in $(PYTHONS); do \
-	  command -v $$python >/dev/null || { echo "without $$python, which is not here"; continue; }; \
+	  $$python -c "" 2>/dev/null || { echo "without $$python, which is not here"; continue; }; \
 	  echo "$$python"; $(EACH) VENV=.matrix/$$python PYTHON=$$python; \
 	done
 	@for tool in clang++ ccache; do \
