@@ -189,7 +189,8 @@ class RecurrentLayer(nn.Module):
             BuildError, CacheError: as :func:`lltm_jit.load`.
 
         Example:
-            Before a CUDA graph is captured, or a job is timed::
+            Before the first batch of a job. (Before a CUDA graph is captured, call the layer itself
+            once: more is set up by a call than its kernels.) ::
 
                 lstm = lltm_jit.LSTM(64, 512, device="cuda", dtype=torch.half)
                 lstm.warm(64)

@@ -68,7 +68,7 @@ def declare_kernels(
                 f"rnn.sequence_{kind}",
                 _KERNELS / "rnn" / "variants" / f"sequence_{kind}_cuda.cu",
                 (_KERNELS, *include_paths),
-                prepare="the layer's warm()",
+                prepare="the layer on tensors of these sizes and dtype, forward and backward,",
                 optional=True,
                 given=given,
             ),
