@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from benchmarks import builds, cell, load, options, sequence, stylegan
 from benchmarks.shared import machine, plot, table
-from lltm_jit.cli import Parser
-from lltm_jit.jit import LltmJitError
+from lltm_jit.cli import Parser, ending_well
 
 PROGRAM = "python -m benchmarks"
 WHAT = {
@@ -60,11 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     benchmark.add_options(parser)
     options.add_output(parser)
     args = parser.parse_args(words)
-    try:
-        return run(name, args)
-    except LltmJitError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    return ending_well(partial(run, name, args))
 
 
 def run(name: str, args: argparse.Namespace) -> int:

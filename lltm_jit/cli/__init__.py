@@ -12,7 +12,7 @@ import difflib
 import re
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -100,8 +100,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name == "watch" and "--" in words:
         mark = words.index("--")
         words, program = words[:mark], words[mark + 1 :]
+    return ending_well(partial(_run, name, words, program))
+
+
+def ending_well(run: Callable[[], int]) -> int:
+    """The exit code of a command whose errors are for its user, and no tracebacks."""
     try:
-        return _run(name, words, program)
+        return run()
     except LltmJitError as error:
         text = str(error)
         print(text if text.startswith("error:") else f"error: {text}", file=sys.stderr)

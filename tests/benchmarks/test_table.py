@@ -1,6 +1,8 @@
 """The table of all benchmarks: what a reader sees, what a file keeps, how two runs compare."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -134,3 +136,15 @@ def test_a_file_is_json(tmp_path):
     table.save(tmp_path / "file.json", {}, [ROW])
     (saved,) = json.loads((tmp_path / "file.json").read_text())["rows"]
     assert saved["times"][HOST]["median"] == 1.0
+
+
+def test_a_pipe_that_is_closed_is_no_error(tmp_path):
+    """As by `| head`."""
+    file = tmp_path / "figures.json"
+    table.save(file, {}, [replace(ROW, case=str(number)) for number in range(2000)])
+    command = [sys.executable, "-m", "benchmarks", "--from", file]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.communicate()[1] == ""
+    assert process.returncode == 1
