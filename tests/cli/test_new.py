@@ -209,6 +209,9 @@ def test_an_operator_of_another_family(tmp_path):
     for path in written:
         assert not re.search(r"\bbasic\b", (tmp_path / path).read_text())
     assert "native.rnn.blend(x, y)" in (tmp_path / "lltm_jit/ops/rnn/blend.py").read_text()
+    test = (tmp_path / "tests/ops/rnn/test_blend.py").read_text()
+    assert "\nfrom lltm_jit.ops.rnn.blend import Blend, blend\n" in test
+    assert "from lltm_jit import" not in test  # which does not export it
     with pytest.raises(LltmJitError, match="kernels/rnn/blend already exists"):
         create(tmp_path, "blend", "basic")  # the names of all operators are in one namespace
 
