@@ -133,8 +133,9 @@ def check_forward(call: Call, x: Tensor, b: Tensor, clamp: float | None) -> None
     without = [run(x, b)] if x.dtype == torch.half else []
     for special in with_specials(x, marks):
         y, grad_x, grad_b = differentiate(run, special, b)
-        exact, exact_x, _ = differentiate(
-            run_exactly, special[PLANES].cpu().double(), b[:3].cpu().double()
+        exact, exact_x, _ = (
+            tensor.cpu()
+            for tensor in differentiate(run_exactly, special[PLANES].double(), b[:3].double())
         )
         exact = exact.to(x.dtype)
         finite = exact.isfinite()
