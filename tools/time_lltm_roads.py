@@ -47,7 +47,7 @@ def load(with_cuda: bool) -> Any:
         "lltm_road_times",
         [
             Path(__file__).with_suffix(".cpp"),
-            KERNELS / "core" / "cpu" / "panel_product.cpp",
+            KERNELS / "core" / "cpu" / "products.cpp",
             *(LLTM / name for name in names),
         ],
         default_cflags(detect(), with_cuda),

@@ -10,6 +10,7 @@
 
 #include "core/cpu/parallel.h"
 #include "core/cpu/product_bounds.h"
+#include "core/cpu/products.h"
 #include "core/cpu/register_tile.h"
 
 namespace lltm_jit {
@@ -29,25 +30,6 @@ inline void transpose(Vec (&vectors)[Vec::size()]) {
     std::copy_n(moved, kLanes, vectors);
   }
 }
-
-// C = A B, or `sums` + A B where that is not null, for the rows and columns of one tile or of several
-// side by side. The rows of B, C and the sums are dense.
-template <typename acc_t>
-struct Tile {
-  const acc_t* a;
-  int64_t a_row_stride, a_depth_stride;
-  const acc_t* b;
-  int64_t b_stride;
-  const acc_t* sums;
-  int64_t sums_stride;
-  acc_t* c;
-  int64_t c_stride;
-  int64_t columns, depth;
-};
-
-// The same for a tile of any columns, and so many rows. In panel_product.cpp, once for float and double.
-template <typename acc_t>
-void multiply_rows(Tile<acc_t> tile, int64_t rows);
 
 // Copies rows of `columns` elements to rows of `target_stride`, filled with zeros up to whole vectors.
 template <typename scalar_t>

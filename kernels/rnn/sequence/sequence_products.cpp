@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/cpu/products.h"
 #include "core/host/autograd.h"
 #include "core/host/checks.h"
 #include "core/host/device.h"
