@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from lltm_jit import _start, functional, native  # _start first: it looks for torch
 from lltm_jit.functional import d_sigmoid, lltm_cell, my_op, sigmoid
 from lltm_jit.jit import BuildError, BuildInfo, CacheError, LltmJitError, ToolchainError
-from lltm_jit.jit.reload import Reload
-from lltm_jit.jit.torch_api import build, load, load_inline
-from lltm_jit.native import PackageInfo, build_info, include_path, reload, watch
+from lltm_jit.native import include_path
 from lltm_jit.ops.basic.my_op import MyOp
 from lltm_jit.ops.basic.sigmoid import Sigmoid
-from lltm_jit.ops.rnn.layers import GRU, LLTM, LSTM
 from lltm_jit.ops.rnn.lltm import LLTMCell
-from lltm_jit.ops.rnn.own_cell import recurrent_cell
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
+
+    from lltm_jit._package import PackageInfo, build_info, reload, watch
+    from lltm_jit.jit.reload import Reload
+    from lltm_jit.jit.torch_api import build, load, load_inline
+    from lltm_jit.ops.rnn.layers import GRU, LLTM, LSTM
+    from lltm_jit.ops.rnn.own_cell import recurrent_cell
 
 __version__ = "0.1.0"
 
@@ -51,6 +54,27 @@ __all__ = [
     "watch",
 ]
 
+# Imported when they are first used: most programs do without most of them.
+_LATER = {
+    "lltm_jit._package": ("PackageInfo", "build_info", "reload", "watch"),
+    "lltm_jit.jit.reload": ("Reload",),
+    "lltm_jit.jit.torch_api": ("build", "load", "load_inline"),
+    "lltm_jit.ops.rnn.layers": ("GRU", "LLTM", "LSTM"),
+    "lltm_jit.ops.rnn.own_cell": ("recurrent_cell",),
+}
+
+if not TYPE_CHECKING:  # which would take any name for one of the package's
+
+    def __getattr__(name: str) -> Any:
+        for module, names in _LATER.items():
+            if name in names:
+                globals()[name] = getattr(import_module(module), name)
+                return globals()[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
 
 def load_ipython_extension(ipython: InteractiveShell) -> None:
     """Define the magics ``%lltm_reload``, ``%%cpp`` and ``%%cuda``, for ``%load_ext lltm_jit``.
@@ -58,6 +82,7 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
     Args:
         ipython: the shell, which IPython passes.
     """
+    from lltm_jit._package import reload
     from lltm_jit.jit import ipython as magics
 
     magics.register(ipython, reload)

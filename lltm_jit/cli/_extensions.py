@@ -26,18 +26,18 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"{HELP}; {ALL}: every family (default: {' and '.join(native.AT_IMPORT)}, "
-        "which `import lltm_jit` loads)",
+        help=f"{HELP}; {ALL}: every family (default: {' and '.join(native.OWN)}, "
+        "which have the operators of `lltm_jit` itself)",
     )
 
 
 def chosen(words: Sequence[str]) -> list[Extension]:
-    """The extensions that words mean; by default the families that an import loads.
+    """The extensions that words mean; by default the families of the package's own names.
 
     Raises:
         LltmJitError: a word means none.
     """
-    found = [each for word in words or native.AT_IMPORT for each in meant(word)]
+    found = [each for word in words or native.OWN for each in meant(word)]
     return list({(each.name, each.packaged): each for each in found}.values())
 
 

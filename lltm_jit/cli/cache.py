@@ -36,7 +36,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="{list,why,prune,clear}", required=True)
-    actions.add_parser("list", help="list builds; * marks those that an import loads")
+    actions.add_parser("list", help="list builds; * marks those that the package would load")
     why_parser = actions.add_parser("why", help="say whether a load would compile, and why")
     _extensions.add_argument(why_parser)
     prune = actions.add_parser("prune", help="remove all but the newest builds of each extension")
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
 def list_builds(_: argparse.Namespace) -> int:
     current = set()
-    for family in native.AT_IMPORT:
+    for family in native.OWN:
         toolchain = detect(family)
         if info := inspect(native.spec(family, toolchain), toolchain):
             current.add(info.key)

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "name",
         nargs="?",
         metavar="NAME",
-        default=native.AT_IMPORT[0],
+        default=native.OWN[0],
         help=f"{_extensions.HELP} (default: %(default)s)",
     )
     parser.add_argument(

@@ -7,10 +7,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from lltm_jit import native
+from lltm_jit._package import PackageInfo, installed
 from lltm_jit.jit import cache, detect
 from lltm_jit.jit.extension import Extension
-from lltm_jit.native import PackageInfo
 
 from . import _extensions
 
@@ -52,7 +51,7 @@ def collect(extensions: Sequence[Extension]) -> PackageInfo:
     tools = detect()
     builds = {each.name: each.info(detect(each.name)) for each in extensions}
     return PackageInfo(
-        **native.installed(tools),
+        **installed(tools),
         families={name: build for name, build in builds.items() if build},
     )
 

@@ -30,7 +30,7 @@ _AT_MOST = 10.0  # seconds until one that is killed has ended
 
 EXAMPLES = """\
 examples:
-  {prog} watch                          the families that an import loads
+  {prog} watch                          basic and rnn
   {prog} watch kernels/ -- pytest -x    an extension of yours, with its tests
 
 The command after -- runs after each build. Ctrl-C stops watching."""

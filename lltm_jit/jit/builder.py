@@ -10,11 +10,25 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from . import cache, child, diagnostics, gpus, jobs, knobs, lock, pch, publish, reads, retention
+from . import (
+    blocks,
+    cache,
+    child,
+    diagnostics,
+    gpus,
+    jobs,
+    knobs,
+    lock,
+    pch,
+    publish,
+    reads,
+    retention,
+)
 from .cache import BUILD_FILE, ObjectRecord, Record
 from .cancel import Cancelled
 from .errors import BuildError, CacheError, SourceEdited, ToolchainError
 from .fingerprint import Request, build_key, flags_key, in_short, nearest, reasons
+from .manifest import own_files
 from .process import build_environment, find_ninja, run_worker
 from .progress import Reporter, many
 from .seed import Seed, compile_line_places, decisions, seed
@@ -150,6 +164,7 @@ def _record(
     right = {name: found for name, found in labels.items() if writer.edited.isdisjoint(found)}
     read = list(dict.fromkeys(label for found in right.values() for label in found))
     place = {label: number for number, label in enumerate(read)}
+    own = own_files(made_of, spec.base)
     return Record(
         key=plan.request.key if failed else build_key(plan.request.key, made_of),
         flags_key=flags_key(plan.request.content),
@@ -174,6 +189,7 @@ def _record(
         decided=plan.decided,
         asked=spec.asked,
         toolchain=asdict(plan.toolchain),
+        registers=[] if failed else blocks.of_library(spec, own, directory / spec.product),
         failed=failed,
     )
 

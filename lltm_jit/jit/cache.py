@@ -15,19 +15,19 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from torch import _appdirs  # torch's public name for the same costs the import of setuptools
 
 from . import knobs, private
+from .contents import open_at_once
 from .errors import CacheError
 
 if TYPE_CHECKING:
     from .manifest import Manifest
 
-SCHEMA = 8
+SCHEMA = 9
 RECORD = "ok.json"
 LOG = "build.log"
 _CHECK = "check"
@@ -50,14 +50,14 @@ class ObjectRecord(TypedDict):
     files: list[int]
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """The contents of a build's ``ok.json``.
 
     ``fingerprint`` is what was requested; ``manifest`` and ``read`` are the files that the build
     was made from. ``build_file`` is the digest of ninja's build file, ``decided`` is what decided
-    its content beside the fingerprint, ``asked`` are the arguments of ``load``, and ``toolchain``
-    is what it was built with. A build that failed has neither a build file nor a library, and is
+    its content beside the fingerprint, ``asked`` are the arguments of ``load``, ``toolchain``
+    is what it was built with, and ``registers`` are the blocks of operators that its library brings
+    (``blocks.py``). A build that failed has neither a build file nor a library, and is
     kept for the objects that it finished.
     """
 
@@ -79,6 +79,7 @@ class Record:
     decided: list[str]
     asked: dict[str, Any]
     toolchain: dict[str, Any]
+    registers: list[str]
     failed: bool = False
     schema: int = SCHEMA
 
@@ -134,11 +135,6 @@ def digest(path: Path) -> str:
         while block := file.read(1 << 16):  # larger ones are fresh pages from the system each time
             hasher.update(block)
     return hasher.hexdigest()
-
-
-def open_at_once(path: str | os.PathLike[str], flags: int) -> int:
-    """Open like ``open``, but treat a pipe in place of a file as empty, and do not wait for it."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def check_private(place: Path | None = None) -> None:
@@ -266,7 +262,7 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: it is something else.
     """
-    with open(path, "rb", opener=open_at_once) as file:
+    with open(open_at_once(path, os.O_RDONLY), "rb") as file:
         text = file.read()
     head, _, body = text.partition(b"\n")
     if head != _head(body):

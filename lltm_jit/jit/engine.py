@@ -9,24 +9,26 @@ else lock, look again, seed, compile in a worker, publish, import
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from . import cache, knobs, loading, lock, manifest, retention
+from . import cache, knobs, loading, manifest, uses
 from .build import Build, BuildInfo, info_of
 from .cache import DamagedBuild, Record
 from .errors import BuildError, SourceEdited, ToolchainError
 from .fingerprint import Fingerprint, Request
 from .manifest import Manifest
-from .progress import Reporter
 from .spec import BuildSpec
 from .toolchain import Toolchain, detect
 
+if TYPE_CHECKING:
+    from .progress import Reporter
+
 T = TypeVar("T")
 
-
+FOLDER = "prebuilt"  # of a package: the libraries that its wheel brings
 _ATTEMPTS = 5  # builds that start over because a source was edited meanwhile
 _loaded: dict[str, Build] = {}  # by key; a library is never loaded twice, nor unloaded
 
@@ -57,14 +59,16 @@ def load(
         ToolchainError: there is no compiler, or a setting cannot be used.
         CacheError: the directory for builds cannot be written, or is open to others.
     """
-    reporter = reporter or Reporter(verbose)
+    reporter = reporter or _reporter(verbose)
 
     def use(request: Request, asked: float) -> Build:
         if build := _loaded_build(request):
             reporter.detail(f"no work to do: {spec.name} {build.info.key} is loaded")
             return build
         loading.check(spec, _known_headers(spec))
-        return _load_record(request, *_obtain(request, asked, reporter), reporter)
+        build = _load_record(request, *_obtain(request, asked, reporter))
+        reporter.detail(_done(build))
+        return build
 
     return _with_request(spec, toolchain, reporter, use, asked)
 
@@ -77,13 +81,36 @@ def find(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
         CacheError: the directory for builds is open to others.
     """
     cache.check_private()
-    reporter = Reporter()
     request = Request.of(spec, toolchain)
-    with lock.thread_lock(request.key):
+    with loading.thread_lock(request.key):
         if build := _loaded_build(request):
             return build
-        record = _find(request, reporter.say)
-        return _load_record(request, record, True, reporter) if record else None
+        record = _find(request, lambda text: _reporter().say(text))
+        if record is None:
+            return None
+        build = _load_record(request, record, cached=True)
+        if knobs.flag("LLTM_JIT_VERBOSE"):
+            _reporter().detail(_done(build))
+        return build
+
+
+def packaged(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
+    """Load the library that a wheel brings in a directory; None if there is none that matches.
+
+    Raises:
+        BuildError: the library matches, but cannot be imported.
+        CacheError: others may write to it.
+    """
+    if not record_path(directory, spec.name).exists():
+        return None
+    from . import prebuilt
+
+    return prebuilt.load(directory, spec, toolchain)
+
+
+def record_path(directory: Path, name: str) -> Path:
+    """The path of the record of an extension's library in a wheel."""
+    return directory / f"{name}.json"
 
 
 def loaded(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
@@ -93,15 +120,17 @@ def loaded(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
 
 def _loaded_build(request: Request) -> Build | None:
     for key, build in list(_loaded.items()):  # other threads load, too
-        if key.startswith(request.key[:10]) and request.is_of(
-            build.request, build.manifest, build.spec.places, build.info.directory
-        ):
+        if not key.startswith(request.key[:10]):
+            continue
+        stamps = manifest.Stamps(build.info.directory)
+        if request.is_of(build.request, build.manifest, build.spec.places, stamps):
+            stamps.save()
             return build
     return None
 
 
-def _is_of(request: Request, record: Record) -> bool:
-    return request.is_of(record.fingerprint, record.manifest, record.places, record.directory)
+def _is_of(request: Request, record: Record, stamps: manifest.Stamps) -> bool:
+    return request.is_of(record.fingerprint, record.manifest, record.places, stamps)
 
 
 def _known_headers(spec: BuildSpec) -> list[Path]:
@@ -114,13 +143,15 @@ def _known_headers(spec: BuildSpec) -> list[Path]:
     ]
 
 
-def _load_record(request: Request, record: Record, cached: bool, reporter: Reporter) -> Build:
+def _load_record(request: Request, record: Record, cached: bool) -> Build:
     if record.key not in _loaded:
         info = info_of(record, request.spec, cached=cached)
-        build = adopt(request.spec, record.fingerprint, record.manifest, info)
-        done = "made" if build.spec.standalone else "loaded"
-        reporter.detail(f"{done} {info.library}")
+        return adopt(request.spec, record.fingerprint, record.manifest, info, record.registers)
     return _loaded[record.key]
+
+
+def _done(build: Build) -> str:
+    return f"{'made' if build.spec.standalone else 'loaded'} {build.info.library}"
 
 
 def build(
@@ -140,7 +171,7 @@ def build(
     Raises:
         BuildError, ToolchainError, CacheError: as for :func:`load`.
     """
-    reporter = reporter or Reporter(verbose)
+    reporter = reporter or _reporter(verbose)
 
     def make(request: Request, asked: float) -> BuildInfo:
         record, cached = _obtain(request, asked, reporter, force=force)
@@ -149,7 +180,13 @@ def build(
     return _with_request(spec, toolchain, reporter, make)
 
 
-def adopt(spec: BuildSpec, asked: Fingerprint, made_of: Manifest, info: BuildInfo) -> Build:
+def adopt(
+    spec: BuildSpec,
+    asked: Fingerprint,
+    made_of: Manifest,
+    info: BuildInfo,
+    registers: Iterable[str] = (),
+) -> Build:
     """Load a library that is known to be valid, even one from outside the cache.
 
     A later :func:`load` of the same content returns it again.
@@ -157,8 +194,7 @@ def adopt(spec: BuildSpec, asked: Fingerprint, made_of: Manifest, info: BuildInf
     Raises:
         BuildError: the library cannot be imported.
     """
-    files = manifest.own_files(made_of, spec.base)
-    module = loading.import_library(spec, info.key, info.library, files)
+    module = loading.import_library(spec, info.key, info.library, registers)
     _loaded[info.key] = Build(module, info, spec, asked, made_of)
     return _loaded[info.key]
 
@@ -166,10 +202,10 @@ def adopt(spec: BuildSpec, asked: Fingerprint, made_of: Manifest, info: BuildInf
 def inspect(spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
     """What the cache has for a spec, or None. Builds and imports nothing."""
     request = Request.of(spec, toolchain)
-    for directory in retention.candidates(request.key):
+    for directory in uses.candidates(request.key):
         with suppress(DamagedBuild):
             record = cache.read_record(directory)
-            if record and _is_of(request, record):
+            if record and _is_of(request, record, manifest.Stamps(directory)):
                 return info_of(record, spec, cached=True)
     return None
 
@@ -205,7 +241,7 @@ def _with_request(
         began = time.time() if asked is None else asked
         request = Request.of(spec, tools)
         try:
-            with lock.thread_lock(request.key):
+            with loading.thread_lock(request.key):
                 return action(request, began)
         except SourceEdited as error:
             named = error.args
@@ -229,7 +265,7 @@ def _obtain(
             f"{request.spec.name} {request.key} is not built, and LLTM_JIT_DISABLE_JIT forbids "
             "building it"
         )
-    from . import builder  # a cached import does without it and what it imports: 20 ms
+    from . import builder, lock  # a cached load does without them and what they import: 20 ms
 
     with lock.build_lock(request.key, reporter):
         if not force:
@@ -241,14 +277,22 @@ def _obtain(
         return builder.build(request, reporter, anew=force), False
 
 
+def _reporter(verbose: bool | None = None) -> Reporter:
+    from .progress import Reporter
+
+    return Reporter(verbose)
+
+
 def _find(request: Request, say: Callable[[str], None]) -> Record | None:
     """The record of a valid and current build, now marked as used; a damaged one is reported."""
-    for directory in retention.candidates(request.key):
+    for directory in uses.candidates(request.key):
         try:
             record = cache.read_record(directory)
-            if record and _is_of(request, record):
-                retention.mark_used(directory)  # first, so that nobody prunes it meanwhile
-                loading.check_library(record)
+            stamps = manifest.Stamps(directory)
+            if record and _is_of(request, record, stamps):
+                uses.mark_used(directory)  # first, so that nobody prunes it meanwhile
+                loading.check_library(record, stamps)
+                stamps.save()
                 return record
         except DamagedBuild as damage:
             say(f"the cached build {directory.name} is damaged: {damage}")

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
-from . import cache, engine, prebuilt
+from . import cache, engine
 from .build import Build, BuildInfo
 from .cache import Record
 from .errors import BuildError, ToolchainError
@@ -73,15 +73,13 @@ class Extension:
         with cache.at_root(self.root):
             toolchain = detect(self.name)
             spec = self.spec(toolchain)
-            packaged = prebuilt.load(self._place(spec), spec, toolchain)
+            packaged = engine.packaged(self._place(spec), spec, toolchain)
             return packaged or engine.load(spec, toolchain, verbose=verbose, asked=asked)
-
-    def find(self, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
-        """What :meth:`load` loads without a compiler; None if it needs one."""
-        return prebuilt.load(self._place(spec), spec, toolchain) or engine.find(spec, toolchain)
 
     def packaged_info(self, toolchain: Toolchain) -> BuildInfo | None:
         """The library from a wheel that :meth:`load` would load. Loads nothing."""
+        from . import prebuilt
+
         spec = self.spec(toolchain)
         return prebuilt.inspect(self._place(spec), spec, toolchain)
 
@@ -102,7 +100,7 @@ class Extension:
         return sorted(found)
 
     def _place(self, spec: BuildSpec) -> Path:
-        return self.packaged or spec.base / prebuilt.FOLDER
+        return self.packaged or spec.base / engine.FOLDER
 
 
 def extension(

@@ -14,14 +14,13 @@ import json
 import os
 import platform
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from . import manifest
-from .cache import Record, digest
+from . import contents, manifest
+from .cache import Record
 from .errors import BuildError, SourceMissing
 from .manifest import Manifest
 from .spec import BuildSpec
@@ -99,8 +98,7 @@ def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
     return content
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """A request with its sources as they are now; all builds of it share its key."""
 
     spec: BuildSpec
@@ -119,18 +117,15 @@ class Request:
         return cls(spec, toolchain, content, _hash(content))
 
     def is_of(
-        self, asked: Fingerprint, made_of: Manifest, places: list[str], directory: Path
+        self, asked: Fingerprint, made_of: Manifest, places: list[str], stamps: manifest.Stamps
     ) -> bool:
-        """Whether the build in a directory matches this request, and the files as they are now."""
-        ours, stamps = self.spec.places, manifest.Stamps(directory)
-        matches = (
+        """Whether a build, with its stamps, matches this request, and the files as they are now."""
+        ours = self.spec.places
+        return (
             asked == self.content
             and (made_of["movable"] or places[: len(ours)] == ours)
             and not any(manifest.changes(made_of, self.spec.base, self.toolchain.recorded, stamps))
         )
-        if matches:
-            stamps.save()
-        return matches
 
 
 def build_key(request: str, made_of: Manifest) -> str:
@@ -240,7 +235,9 @@ def _files(spec: BuildSpec) -> dict[str, str]:
     for path in spec.sources:
         text = texts.get(path)
         try:
-            found[spec.label(path)] = digest(path) if text is None else _sha256(text)
+            found[spec.label(path)] = (
+                contents.of(str(path)).digest if text is None else _sha256(text)
+            )
         except OSError as error:
             kind = SourceMissing if isinstance(error, FileNotFoundError) else BuildError
             raise kind(

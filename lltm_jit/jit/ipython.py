@@ -9,9 +9,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import torch_api
+from .blocks import without_comments
 from .errors import LltmJitError
 from .extension import absolute
-from .loading import without_comments
 from .reload import Reload, reload_module
 
 if TYPE_CHECKING:

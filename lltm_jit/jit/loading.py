@@ -7,27 +7,32 @@ where nothing can be caught. So such a library is refused before it is built.
 
 from __future__ import annotations
 
-import re
+import os
+import threading
 from collections.abc import Iterable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import torch
 
 from . import cache, private
 from .cache import DamagedBuild, Record
 from .errors import BuildError
+from .manifest import Stamps, stamp_of
 from .spec import BuildSpec
 
-# Compiled when they are used, which a cached import does not. Texts in quotes are matched too, for
-# what looks like a comment in one is none.
-_COMMENT = r"""(?s)//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+')"""
-_BLOCK = r"\b((?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?)\s*\(\s*(\w+)"
-# The parameters of a macro that makes such a block, whose namespace is told where it is used.
-_DEFINE = r"#[ \t]*define[ \t]+\w+\(([^)\n]*)\)[^\n]*TORCH_LIBRARY"
-
 _registered: set[str] = set()
+_in_process: dict[str, threading.RLock] = {}
+
+if hasattr(os, "register_at_fork"):
+    # A thread that held a lock does not exist in a forked child, and would never release it.
+    os.register_at_fork(after_in_child=_in_process.clear)
+
+
+def thread_lock(key: str) -> threading.RLock:
+    """The lock that the threads of this process share for a key."""
+    return _in_process.setdefault(key, threading.RLock())
 
 
 def check(spec: BuildSpec, files: Iterable[Path]) -> None:
@@ -40,7 +45,14 @@ def check(spec: BuildSpec, files: Iterable[Path]) -> None:
     Raises:
         BuildError: with the blocks, and what to do instead.
     """
-    if _registered and (again := sorted(_registered & _blocks(spec, files).keys())):
+    if _registered:
+        from . import blocks
+
+        _refuse_again(spec, blocks.of_sources(spec, files))
+
+
+def _refuse_again(spec: BuildSpec, blocks: Iterable[str]) -> None:
+    if again := sorted(_registered.intersection(blocks)):
         raise BuildError(
             f"error: {spec.name} registers operators when it is loaded, in {', '.join(again)}, "
             "and this process has already registered them; torch would abort it\n"
@@ -50,8 +62,8 @@ def check(spec: BuildSpec, files: Iterable[Path]) -> None:
         )
 
 
-def check_library(record: Record) -> Path:
-    """Check the content of a build's library, and return its path.
+def check_library(record: Record, stamps: Stamps) -> None:
+    """Check the content of a build's library, which a known stamp stands for.
 
     Raises:
         DamagedBuild: the library is missing or is not what was built, or others may write to it.
@@ -59,17 +71,22 @@ def check_library(record: Record) -> Path:
     library = record.directory / record.library
     if problem := private.why_not_private(library):
         raise DamagedBuild(problem)
+    stamp = stamp_of(str(library))
+    if stamps.has(record.library, stamp):
+        return
     try:
         same = cache.digest(library) == record.digest
     except OSError as error:
         raise DamagedBuild(f"{record.library} cannot be read: {error.strerror}") from error
     if not same:
         raise DamagedBuild(f"{record.library} is not the file that was built")
-    return library
+    stamps.add(record.library, stamp)
 
 
-def import_library(spec: BuildSpec, key: str, library: Path, files: Iterable[Path]) -> ModuleType:
-    """Import a checked library, whose sources include these files.
+def import_library(
+    spec: BuildSpec, key: str, library: Path, registers: Iterable[str]
+) -> ModuleType:
+    """Import a checked library, which registers these blocks of operators.
 
     Each build is imported under a name of its own, because pybind11 returns the module that it
     already has under a known name; the last part of the name is compiled into every object. What
@@ -80,7 +97,7 @@ def import_library(spec: BuildSpec, key: str, library: Path, files: Iterable[Pat
         CacheError: others may write to it.
     """
     cache.check_private(library)
-    check(spec, files)
+    _refuse_again(spec, registers)
     path = str(library)
     module = ModuleType(f"lltm_jit._builds.{key}.{spec.name}")
     module.__file__ = path
@@ -98,35 +115,39 @@ def import_library(spec: BuildSpec, key: str, library: Path, files: Iterable[Pat
         from . import diagnostics
 
         raise BuildError(diagnostics.explain_import(str(error), path, spec)) from error
-    if not spec.standalone and (blocks := _blocks(spec, files)):
-        content = library.read_bytes()
-        stripped = b".symtab" not in content
-        _registered.update(b for b, symbol in blocks.items() if stripped or symbol in content)
+    _registered.update(registers)
     return module
 
 
-def without_comments(text: str) -> str:
-    """C++ with a space in place of each comment."""
-    return re.sub(_COMMENT, lambda match: match[1] or " ", text)
+def register_ops(module: ModuleType | SimpleNamespace) -> None:
+    """Register a module's operators; one without ``register_ops()`` has none.
+
+    Raises:
+        BuildError: torch refuses them; the text is torch's.
+    """
+    register = getattr(module, "register_ops", None)
+    if register is None:
+        return
+    try:
+        register()
+    except RuntimeError as error:
+        raise BuildError(
+            f"error: the operators of the built library cannot be registered: {error}\n"
+            "   = make each schema match the C++ function that implements it\n"
+            f"   = {module.__file__}"
+        ) from error
 
 
-def _blocks(spec: BuildSpec, files: Iterable[Path]) -> dict[str, bytes]:
-    """The blocks in the sources, each with a symbol that its library has if it was compiled."""
-    texts = dict(spec.texts)
-    found = {}
-    for path in dict.fromkeys((*spec.sources, *spec.headers, *files)):
-        try:
-            text = texts.get(path) or path.read_text("utf-8", errors="replace")
-        except OSError:
-            continue  # removed since; the build will tell
-        if "TORCH_LIBRARY" not in text:
-            continue
-        text = without_comments(text).replace("\\\n", " ")
-        parameters = set(re.findall(r"\w+", " ".join(re.findall(_DEFINE, text))))
-        for macro, namespace in re.findall(_BLOCK, text):
-            # Several extensions may each add a fragment to one namespace, or use the same macro.
-            shared = macro.endswith("FRAGMENT") or namespace in parameters
-            owner = f" of {spec.name}" if shared else ""
-            symbol = f"{macro}_init_{'' if namespace in parameters else namespace}"
-            found[f"{macro}({namespace}){owner}"] = symbol.encode()
-    return found
+def swap_ops(old: ModuleType | None, new: ModuleType | SimpleNamespace) -> None:
+    """Register the operators of a module, then release those of the previous one.
+
+    In this order no call in another thread finds an operator without a kernel. Modules without
+    ``register_ops()`` and ``release_ops()`` have no operators.
+
+    Raises:
+        BuildError: torch refuses the new operators; the old ones stay.
+    """
+    register_ops(new)
+    release = getattr(old, "release_ops", None)
+    if release is not None:
+        release()

@@ -10,7 +10,6 @@ import json
 import os
 import platform
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -27,7 +26,6 @@ if sys.platform != "win32":
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-_in_process: dict[str, threading.RLock] = {}
 _tried: set[int] = set()  # descriptors of try_lock
 _given: dict[Path, int] = {}  # locks that this process was started with, by their files
 _NOBODY = 90.0  # seconds: longer than NFS may say that a new file is not there
@@ -36,7 +34,6 @@ _INTRODUCTION = 1.0  # seconds in which a builder that has just begun writes who
 
 def _forget_threads() -> None:
     """A thread that held a lock does not exist in a forked child, and would never release it."""
-    _in_process.clear()
     for descriptor in _tried:
         os.close(descriptor)
     _tried.clear()
@@ -44,11 +41,6 @@ def _forget_threads() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)
-
-
-def thread_lock(key: str) -> threading.RLock:
-    """The lock that the threads of this process share for a key."""
-    return _in_process.setdefault(key, threading.RLock())
 
 
 @contextmanager

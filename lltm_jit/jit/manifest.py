@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 import sys
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -24,13 +23,11 @@ from typing import Any, NamedTuple, TypedDict
 
 import torch
 
-from . import cache
+from . import cache, contents
+from .contents import is_settled, stamp_of
 
 _OUTSIDE = ("/usr/", "/lib/", "/lib64/", "/opt/", "/nix/", "/Library/", "/Applications/")
 
-_SECOND = 1_000_000_000
-_TICK_NS = 50_000_000  # how far apart two changes are that surely have two times
-_COARSE_TICK_NS = 2 * _SECOND  # the same where a file system counts whole seconds
 _MACHINES = 64  # of which the stamps of a file are kept
 UNTOLD = "what no compiler reports"  # the start of entries that make a build stale at once
 
@@ -145,7 +142,7 @@ def changes(
     that others have are looked up in ``stamps``, and added to them.
     """
     own = manifest["own"].items()
-    files = {label for label, then in own if digest(place(base, label)) != then}
+    files = {label for label, then in own if text_digest(place(base, label)) != then}
     for path, (then, *stamp) in manifest["outside"].items():
         now = stamp_of(path)
         if now == stamp or (recorded and (not now or (not then and now[:1] == stamp[:1]))):
@@ -159,12 +156,16 @@ def changes(
     names: set[str] = set()
     for label, (then, wanted, real, *stamp) in manifest["folders"].items():
         folder = place(base, label)
-        if stamp_of(folder) != stamp:
-            there = listed(folder, manifest["wanted"][wanted])
-            others = there - set(then) if recorded else there ^ set(then)
-            if real and os.path.realpath(folder) != real and not recorded:
-                others.update(then)  # it is another one
-            names.update(others)
+        now = stamp_of(folder)
+        if now == stamp or (stamps and stamps.has(folder, now)):
+            continue
+        there = listed(folder, manifest["wanted"][wanted])
+        others = there - set(then) if recorded else there ^ set(then)
+        if real and os.path.realpath(folder) != real and not recorded:
+            others.update(then)  # it is another one
+        names.update(others)
+        if stamps and not others:
+            stamps.add(folder, now)
     return Changes(files, names)
 
 
@@ -181,27 +182,20 @@ def digest(path: str) -> str:
         return ""
 
 
+def text_digest(path: str) -> str:
+    """The same of a text, whose content is known to a process that has read it."""
+    try:
+        return contents.of(path).digest
+    except OSError:
+        return ""
+
+
 def listed(folder: str, names: Iterable[str]) -> set[str]:
     """Which of the names a folder has; none if there is no folder."""
     try:
         return set(names).intersection(os.listdir(folder))
     except OSError:
         return set()
-
-
-def stamp_of(path: str) -> list[int]:
-    """What changes in a file's metadata whenever its content does; empty if there is no file."""
-    try:
-        status = os.stat(path)
-    except (OSError, ValueError):  # a name with a null byte is no path at all
-        return []
-    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
-
-
-def is_settled(stamp: list[int]) -> bool:
-    """Whether another change of the file would give it another stamp."""
-    tick = _TICK_NS if stamp and stamp[2] % _SECOND else _COARSE_TICK_NS
-    return not stamp or stamp[2] <= time.time_ns() - tick
 
 
 def below(path: str, places: tuple[str, ...]) -> bool:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import cache, cancel, jobs, knobs, lock, private, publish, retention, worker
+from . import cache, cancel, jobs, knobs, lock, private, publish, uses, worker
 from .process import interpreter
 from .progress import Reporter
 from .spec import CUDA_SUFFIXES, BuildSpec
@@ -180,7 +180,7 @@ def find(header: Header) -> Path | None:
     if (record := _record(header.directory)) is None:
         return None
     if record["failed"]:  # the compiler may do better some other day
-        outdated = retention.last_use(header.directory, RECORD) < time.time() - _TRIED_AGAIN
+        outdated = uses.last_use(header.directory, RECORD) < time.time() - _TRIED_AGAIN
     else:
         outdated = any(worker.identity(path) != known for path, known in record["files"].items())
         mine = (header.directory / RECORD, header.directory / "torch" / "extension.h.gch")
@@ -283,7 +283,7 @@ def sizes() -> dict[str, int]:
 
 def _used_last_first() -> list[Path]:
     found = [path.parent for path in _place().glob(f"*/{RECORD}")]
-    return sorted(found, key=lambda place: retention.last_use(place, RECORD), reverse=True)
+    return sorted(found, key=lambda place: uses.last_use(place, RECORD), reverse=True)
 
 
 def prune(keep: int = _KEPT) -> list[str]:
@@ -292,7 +292,7 @@ def prune(keep: int = _KEPT) -> list[str]:
     A compiler that reads one keeps it open, and one that comes too late does without it.
     """
     found, oldest = _used_last_first(), time.time() - _UNUSED
-    old = [path for path in found[:keep] if retention.last_use(path, RECORD) < oldest]
+    old = [path for path in found[:keep] if uses.last_use(path, RECORD) < oldest]
     gone = old + found[keep:]
     for path in gone:
         publish.remove_whole(path)

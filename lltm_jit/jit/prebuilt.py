@@ -11,13 +11,14 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from . import cache, engine, gpus, knobs, lock, manifest
+from . import cache, engine, gpus, knobs, loading, manifest
 from .build import Build, BuildInfo, info_of
 from .cache import DamagedBuild, Record
+from .engine import record_path
 from .fingerprint import WORDS, Request, build_key
 from .manifest import Manifest, folders
 from .progress import Reporter
@@ -25,7 +26,7 @@ from .reads import split_flags
 from .spec import CUDA_SUFFIXES, BuildSpec
 from .toolchain import Toolchain, includes
 
-FOLDER = "prebuilt"
+FOLDER = engine.FOLDER
 
 # Who sets one of these wants a build of another kind.
 _KINDS = ("LLTM_JIT_DEBUG", "CUDA_DEVICE_DEBUG", "LLTM_JIT_LINEINFO", "LLTM_JIT_SANITIZE")
@@ -53,13 +54,8 @@ def put(spec: BuildSpec, toolchain: Toolchain, directory: Path) -> None:
     assert record is not None
     directory.mkdir(parents=True, exist_ok=True)
     shutil.copy2(info.library, directory)
-    told = replace(record, places=[], reason="compiled when the package was built")
-    cache.write_json(record_path(directory, spec.name), asdict(told))
-
-
-def record_path(directory: Path, name: str) -> Path:
-    """The path of the record of an extension's library."""
-    return directory / f"{name}.json"
+    told = record._replace(places=[], reason="compiled when the package was built")
+    cache.write_json(record_path(directory, spec.name), told._asdict())
 
 
 def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
@@ -72,9 +68,10 @@ def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None
     found = _find(directory, spec, toolchain)
     if found is None:
         return None
-    request, info, made_of = found
-    with lock.thread_lock(request.key):
-        return engine.loaded(spec, toolchain) or engine.adopt(spec, request.content, made_of, info)
+    request, made_of, info, registers = found
+    with loading.thread_lock(request.key):
+        build = engine.loaded(spec, toolchain)
+        return build or engine.adopt(spec, request.content, made_of, info, registers)
 
 
 def inspect(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
@@ -91,12 +88,12 @@ def inspect(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> BuildInfo
         CacheError: others may write there.
     """
     found = _find(directory, spec, toolchain)
-    return found[1] if found else None
+    return found[2] if found else None
 
 
 def _find(
     directory: Path, spec: BuildSpec, toolchain: Toolchain
-) -> tuple[Request, BuildInfo, Manifest] | None:
+) -> tuple[Request, Manifest, BuildInfo, list[str]] | None:
     path = record_path(directory, spec.name)
     if not path.exists() or any(knobs.text(name) != knobs.KNOBS[name].default for name in _KINDS):
         return None
@@ -117,7 +114,8 @@ def _find(
     made_of: Manifest = {**manifest.empty(), "own": here}
     info = info_of(record, spec, cached=True)
     info = replace(info, key=build_key(request.key, made_of), directory=directory)
-    return request, replace(info, library=directory / record.library), made_of
+    info = replace(info, library=directory / record.library)
+    return request, made_of, info, record.registers
 
 
 def _misfits(record: Record, directory: Path, request: Request) -> Iterator[str]:

@@ -8,6 +8,7 @@ import stat
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeAlias
 
 from . import knobs
 
@@ -25,13 +26,9 @@ def why_not_private(place: Path) -> str:
     trusted = (os.geteuid(), 0, os.stat("/").st_uid, os.stat(__file__).st_uid)
     above_home = {*Path.home().parents} if "HOME" in os.environ else ()
     within = place.parent if place.is_file() else place  # where nobody may put another file
-    for path in _ways_to(place):
-        if path != within and path in above_home:
+    for path, status in _ways_to(place).items():
+        if status is None or (path != within and path in above_home):
             continue
-        try:
-            status = path.lstat()
-        except OSError:
-            continue  # not there, so nothing is loaded from it
         if status.st_uid not in trusted:
             return f"{path} belongs to user {status.st_uid}, but you are user {os.geteuid()}"
         if stat.S_ISLNK(status.st_mode) or (status.st_mode & stat.S_ISVTX and path != within):
@@ -44,13 +41,20 @@ def why_not_private(place: Path) -> str:
     return ""
 
 
-def _ways_to(path: Path, found: dict[Path, None] | None = None) -> dict[Path, None]:
-    """A path and all directories on the way to it, also through links."""
+_Ways: TypeAlias = "dict[Path, os.stat_result | None]"
+
+
+def _ways_to(path: Path, found: _Ways | None = None) -> _Ways:
+    """A path and all directories on the way to it, also through links, as far as they are there."""
     found = {} if found is None else found
     for place in (path, *path.parents):
         if place not in found:
-            found[place] = None
-            if os.path.islink(place):  # no where this user may not look
+            try:
+                status = found[place] = os.lstat(place)
+            except OSError:  # or where this user may not look
+                found[place] = None
+                continue
+            if stat.S_ISLNK(status.st_mode):
                 parent = os.path.realpath(place.parent)
                 _ways_to(Path(os.path.normpath(os.path.join(parent, os.readlink(place)))), found)
     return found

@@ -14,7 +14,6 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 
 from . import cache, knobs, lock
@@ -88,14 +87,14 @@ def publish(built: Path, record: Record) -> None:
             _sync(built / name)
         _move(built, record.directory)
         _sync(record.directory.parent)
-        cache.write_json(record.directory / cache.RECORD, asdict(record))
+        cache.write_json(record.directory / cache.RECORD, record._asdict())
         _sync(record.directory)
 
 
 def keep_objects(built: Path, record: Record) -> None:
     """Put what a failed build finished where later builds look for objects."""
     with cache.writing():
-        cache.write_json(built / cache.RECORD, asdict(record))
+        cache.write_json(built / cache.RECORD, record._asdict())
         _move(built, record.directory)
 
 

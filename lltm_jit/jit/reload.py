@@ -10,9 +10,9 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from . import cache, engine, lock, publish
+from . import cache, engine, loading, publish
 from .build import Build
-from .errors import BuildError, LltmJitError
+from .errors import LltmJitError
 from .extension import Extension
 from .fingerprint import differences
 from .toolchain import detect
@@ -49,47 +49,13 @@ _of_build: WeakValueDictionary[Build, ModuleType] = WeakValueDictionary()  # wha
 _names: dict[Build, dict[str, Any]] = {}  # what their modules held when they were imported
 
 
-def register_ops(module: ModuleType | SimpleNamespace) -> None:
-    """Register a module's operators; one without ``register_ops()`` has none.
-
-    Raises:
-        BuildError: torch refuses them; the text is torch's.
-    """
-    register = getattr(module, "register_ops", None)
-    if register is None:
-        return
-    try:
-        register()
-    except RuntimeError as error:
-        raise BuildError(
-            f"error: the operators of the built library cannot be registered: {error}\n"
-            "   = make each schema match the C++ function that implements it\n"
-            f"   = {module.__file__}"
-        ) from error
-
-
-def swap_ops(old: ModuleType | None, new: ModuleType | SimpleNamespace) -> None:
-    """Register the operators of a module, then release those of the previous one.
-
-    In this order no call in another thread finds an operator without a kernel. Modules without
-    ``register_ops()`` and ``release_ops()`` have no operators.
-
-    Raises:
-        BuildError: torch refuses the new operators; the old ones stay.
-    """
-    register_ops(new)
-    release = getattr(old, "release_ops", None)
-    if release is not None:
-        release()
-
-
 def give(build: Build, extension: Extension) -> ModuleType:
     """The module that shows a build: the one given for it before, or a new one.
 
     From now on it can be reloaded, and also imported by its name, unless another module has that
     name.
     """
-    with lock.thread_lock(_TURN):
+    with loading.thread_lock(_TURN):
         module = _of_build.get(build)
         if module is None or _given[module].build is not build:  # it was filled with another
             showing = (module for module, given in given_modules() if given.build is build)
@@ -144,11 +110,11 @@ def reload_module(module: ModuleType) -> Reload:
     with cache.at_root(extension.root):
         toolchain = detect(extension.name)
         build = engine.load(extension.spec(toolchain), toolchain)
-    with lock.thread_lock(_TURN):
+    with loading.thread_lock(_TURN):
         old = given(module).build
         if build is not old:
             names = _names.setdefault(build, dict(vars(build.module)))
-            swap_ops(module, SimpleNamespace(**names))
+            loading.swap_ops(module, SimpleNamespace(**names))
             vars(module).update(names)
             for name in _names[old].keys() - names.keys():
                 vars(module).pop(name, None)

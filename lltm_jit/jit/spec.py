@@ -8,10 +8,12 @@ import posixpath
 import re
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from . import contents
 from .errors import BuildError
 from .flags import default_cflags, default_cuda_cflags, default_ldflags
 from .toolchain import Toolchain
@@ -25,7 +27,6 @@ VARIANTS = "variants"  # a folder whose sources are compiled one by one, when th
 CONSTANTS = "constants.h"  # in a build's own directory, so that all variants share a build file
 
 _NAME = re.compile(r"[\w.+-]+")
-_INCLUDE = re.compile(rb'(?m)^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]')
 
 
 @dataclass(frozen=True)
@@ -184,18 +185,31 @@ def files_of(directory: Path, root: Path) -> list[Path]:
     An included header brings the source of the same name next to it. This selects the sources; the
     compiler reports what they are made from.
     """
-    return included_files(files_below(directory), root, _SOURCE_SUFFIXES)
+    start = f"{directory.relative_to(root).as_posix()}/"
+    everything = _names_below(root)
+    found = [name for name in everything if start == "./" or name.startswith(start)]
+    return _included(found, root, everything, _SOURCE_SUFFIXES)
 
 
-def included_files(files: Iterable[Path], root: Path, beside: tuple[str, ...] = ()) -> list[Path]:
-    """Files below a root, what they include from there, and files of these kinds next to it."""
-    everything = set(_names_below(root))
-    found = {path.relative_to(root).as_posix() for path in files}
-    waiting = [name for name in found if name.endswith(_SOURCE_SUFFIXES + HEADER_SUFFIXES)]
+def included_files(files: Iterable[Path], root: Path) -> list[Path]:
+    """Files below a root, and what they include from there."""
+    names = [path.relative_to(root).as_posix() for path in files]
+    return _included(names, root, _names_below(root), ())
+
+
+def _included(
+    names: list[str], root: Path, everything: Iterable[str], beside: tuple[str, ...]
+) -> list[Path]:
+    """Files of these names, what they include from `everything`, and files beside of some kinds."""
+    everything = set(everything)
+    found = set(names)
+    waiting = [name for name in names if name.endswith(_SOURCE_SUFFIXES + HEADER_SUFFIXES)]
+    start = os.path.join(root, "")
     while waiting:
         name = waiting.pop()
-        for included in map(os.fsdecode, _INCLUDE.findall((root / name).read_bytes())):
-            near = posixpath.normpath(posixpath.join(posixpath.dirname(name), included))
+        folder = name[: name.rfind("/") + 1]
+        for included in contents.of(start + name).includes:
+            near = posixpath.normpath(folder + included) if "./" in included else folder + included
             header = near if near in everything else included
             if header not in everything or header in found:
                 continue
@@ -203,7 +217,7 @@ def included_files(files: Iterable[Path], root: Path, beside: tuple[str, ...] = 
             more = {header, *(stem + suffix for suffix in beside)} & everything
             waiting += more - found
             found |= more
-    return [root / name for name in sorted(found)]
+    return [Path(start + name) for name in sorted(found)]
 
 
 def files_below(directory: Path) -> list[Path]:
@@ -221,13 +235,19 @@ def folders_below(directory: Path) -> list[str]:
 
 
 def _names_below(directory: Path) -> list[str]:
-    """The same, relative to the directory and with slashes."""
-    start = len(os.path.join(directory, ""))
+    """The same as :func:`files_below`, relative to the directory and with slashes."""
     found = []
-    for folder, folders, names in os.walk(directory):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        paths = [os.path.join(folder, name) for name in names if not name.startswith(".")]
-        found += [path[start:].replace(os.sep, "/") for path in paths if os.path.isfile(path)]
+    waiting = [""]
+    while waiting:
+        start = waiting.pop()
+        with suppress(OSError), os.scandir(os.path.join(directory, start)) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(f"{start}{entry.name}/")
+                elif entry.is_file():
+                    found.append(start + entry.name)
     return sorted(found)
 
 

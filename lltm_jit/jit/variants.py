@@ -22,6 +22,7 @@ import torch
 
 from . import engine
 from .build import Build
+from .declarations import kernels
 from .errors import BuildError, LltmJitError, ToolchainError
 from .flags import default_cflags, default_cuda_cflags, default_ldflags
 from .progress import Reporter
@@ -98,9 +99,6 @@ class Variant:
         return replace(spec, listings=((CONSTANTS, spec.macros),))
 
 
-_declared: dict[str, Variant] = {}  # what C++ may ask for
-
-
 def declare(variant: Variant, name: str = "") -> None:
     """Let C++ request variants of a kernel by name; it adds constants and the label.
 
@@ -108,7 +106,7 @@ def declare(variant: Variant, name: str = "") -> None:
     of several users' headers. These share a build file, so all but the first compile without the
     second that torch needs to write one.
     """
-    _declared[name or variant.name] = variant
+    kernels[name or variant.name] = lambda: variant
 
 
 Asked: TypeAlias = "tuple[str, str, Sequence[tuple[str, str]], str]"
@@ -144,9 +142,9 @@ def declared(asked: Asked) -> Variant:
         LltmJitError: nothing of this name was.
     """
     name, _, constants, label = asked
-    if name not in _declared:
+    if name not in kernels:
         raise LltmJitError(f"expected a kernel that was declared, but got {name!r}")
-    kernel = _declared[name]
+    kernel = kernels[name]()
     return replace(kernel, constants=(*kernel.constants, *constants), label=label)
 
 

@@ -22,7 +22,7 @@ def shared_root(tmp_path_factory):
 @pytest.fixture(scope="session")
 def root_with_basic(tmp_path_factory):
     """Such a cache with the package's build of `basic`: only what differs from it compiles."""
-    built = native.build_info().families["basic"].directory
+    built = native.load("basic").info.directory
     root = tmp_path_factory.mktemp("extensions_with_basic")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCH_EXTENSIONS_DIR", str(root))

@@ -27,13 +27,13 @@ PyMODINIT_FUNC PyInit_{name}() { return PyModule_Create(&module); }
 def copy_with_basic(directory):
     """Copy the project with one family, as it is."""
     _copy(directory, "rnn", "stylegan")
-    replace(directory / "lltm_jit/native.py", r"AT_IMPORT = .*?\)", 'AT_IMPORT = ("basic",)')
+    _name_family(directory, "basic")
 
 
 def copy_with_small_families(directory):
     """Copy the project with the families `tiny` and `other` alone; an import loads the first."""
     _copy(directory, "rnn", "stylegan", "basic")
-    replace(directory / "lltm_jit/native.py", r"AT_IMPORT = .*?\)", 'AT_IMPORT = ("tiny",)')
+    _name_family(directory, "tiny")
     for family in ("tiny", "other"):
         for name, text in SMALL.items():
             path = directory / "kernels" / name.replace("{name}", family)
@@ -50,6 +50,12 @@ def _copy(directory, *left_out):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(CHECKOUT / folder, directory / folder, ignore=ignored)
     shutil.copy(CHECKOUT / "pyproject.toml", directory)
+
+
+def _name_family(directory, family):
+    """Have an import load a family, and commands mean it by default."""
+    for name in ("OWN", "AT_IMPORT"):
+        replace(directory / "lltm_jit/native.py", rf"\b{name} = .*?\)", f'{name} = ("{family}",)')
 
 
 def replace(path, pattern, by):

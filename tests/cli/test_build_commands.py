@@ -23,7 +23,7 @@ def test_timings_lists_every_source_slowest_first(capsys, families):
     lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
     names = {line[2] for line in lines}
     expected = {"total"}
-    for family in families or native.AT_IMPORT:
+    for family in families or native.OWN:
         expected |= {f"{family}: {source.name}" for source in builds()[family].sources}
         expected.add(f"{family}: link {builds()[family].library.name}")
     assert names == expected
@@ -112,7 +112,7 @@ def test_archives_hold_every_object(tmp_path, monkeypatch):
         assert main(["archive"]) == 0
     assert main(["archive", "rnn", "-o", "other.a"]) == 0
     assert (tmp_path / "other.a").read_bytes() == (tmp_path / "liblltm_jit_rnn.a").read_bytes()
-    for family in native.AT_IMPORT:
+    for family in native.OWN:
         words = ["ar", "t", f"liblltm_jit_{family}.a"]
         members = subprocess.run(words, capture_output=True, text=True).stdout.split()
         assert sorted(name.split(".")[0] for name in members) == sorted(

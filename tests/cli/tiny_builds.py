@@ -1,6 +1,7 @@
 """Builds for tests of commands: a tiny one, and those of the package that are loaded."""
 
 import lltm_jit
+from lltm_jit import native
 from lltm_jit.jit import BuildSpec, detect
 
 
@@ -15,4 +16,6 @@ def tiny_spec(directory, text="int answer() { return 42; }\n"):
 
 def builds():
     """The builds of the families that are loaded."""
+    for family in native.OWN:
+        native.load(family)
     return lltm_jit.build_info().families

@@ -23,7 +23,7 @@ import pytest
 from engine_bench import ALL, HERE, alive, compiler_pid, finish, wait_for
 
 from lltm_jit import jit
-from lltm_jit.jit import cache, lock, torch_api
+from lltm_jit.jit import cache, loading, lock, torch_api
 
 CROWD = 5
 
@@ -222,13 +222,13 @@ def test_threads_on_a_broken_source_build_once(bench, tmp_path, monkeypatch):
     gate = tmp_path / "gate"
     bench.write("one/one.cpp", f"//! wait {gate}\n//! error no such thing\n")
     messages, asked = [], []
-    thread_lock = lock.thread_lock
+    thread_lock = loading.thread_lock
 
     def ask(key):
         asked.append(key)
         return thread_lock(key)
 
-    monkeypatch.setattr(lock, "thread_lock", ask)
+    monkeypatch.setattr(loading, "thread_lock", ask)
 
     def load():
         with pytest.raises(jit.BuildError) as caught:

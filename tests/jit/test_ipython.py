@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lltm_jit import native
+import lltm_jit
 from lltm_jit.jit import BuildError, inline, ipython, torch_api
 
 
@@ -202,7 +202,7 @@ def test_cell_of_cuda_is_built_with_declarations_of_its_functions(bench, shell, 
 def test_the_package_is_an_extension_of_ipython(capsys):
     from IPython.core.interactiveshell import InteractiveShell
 
-    native.reload()  # waits for what imports and other tests have asked for
+    lltm_jit.reload()  # waits for what imports and other tests have asked for
     shell = InteractiveShell.instance()
     try:
         assert shell.extension_manager.load_extension("lltm_jit") is None

@@ -15,7 +15,7 @@ from engine_bench import payload
 
 import lltm_jit
 from lltm_jit import jit
-from lltm_jit.jit import reload, torch_api
+from lltm_jit.jit import loading, reload, torch_api
 
 
 @pytest.fixture
@@ -144,10 +144,10 @@ def test_operators_that_torch_refuses_leave_the_old_ones_in_force():
     old = SimpleNamespace(release_ops=lambda: calls.append("release old"))
     new = SimpleNamespace(register_ops=refuse, __file__="/cache/_C.so")
     with pytest.raises(jit.BuildError) as caught:
-        reload.swap_ops(old, new)
+        loading.swap_ops(old, new)
     assert calls == []
     new.register_ops = lambda: calls.append("register new")
-    reload.swap_ops(old, new)
+    loading.swap_ops(old, new)
     assert calls == ["register new", "release old"]
     assert str(caught.value).splitlines() == [
         "error: the operators of the built library cannot be registered: the schemas differ",

@@ -20,6 +20,7 @@ NOBODY = 65534
 # Every call in the package that loads code into a process, or runs Python from a file, by the
 # function that makes it, and why no other user can choose what it loads.
 LOADS = {
+    ("__init__.py", "__getattr__"): "this package's own",
     ("jit/loading.py", "import_library"): "it checks the library first",
     ("jit/variants.py", "_address"): "what import_library loaded, once more",
     ("ops/rnn/own_cell.py", "load"): "what import_library loaded, once more",
@@ -86,7 +87,7 @@ def test_a_packaged_library(packaged, name, monkeypatch):
     said = give_away((place / name).resolve())
     imported = []
     monkeypatch.setattr(loading, "spec_from_file_location", lambda *each: imported.append(each))
-    for ask in (extension.load, lambda: extension.find(extension.spec(detect()), detect())):
+    for ask in (extension.load, lambda: extension.packaged_info(detect())):
         with pytest.raises(jit.CacheError) as error:
             ask()
         assert str(error.value).startswith(said)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from engine_bench import alive, compiler_pid, finish, slow, text_of, wait_for
 
+import lltm_jit
 from lltm_jit import native
 from lltm_jit.jit import LltmJitError, reload, torch_api, watch
 from lltm_jit.jit.cancel import Cancelled, cancelled_by
@@ -40,7 +41,7 @@ def watched(bench, monkeypatch):
 
     tried = threading.Event()
     monkeypatch.setattr(watch, "reload_module", act)
-    with native.watch(module, then):
+    with lltm_jit.watch(module, then):
         yield bench, told, news, tried
 
 
@@ -65,7 +66,7 @@ def test_each_reload_starts_from_the_one_before(watched):
 
 def test_a_stranger_is_not_watched():
     with pytest.raises(LltmJitError, match=r"threading was not loaded by lltm_jit\.load"):
-        native.watch(threading)
+        lltm_jit.watch(threading)
 
 
 def test_an_error_is_shown_and_the_watch_goes_on(watched, capsys):
@@ -91,7 +92,7 @@ def test_an_error_of_the_callback_does_not_end_the_watch(bench):
             raise ZeroDivisionError
         done.set()
 
-    with native.watch(module, then):
+    with lltm_jit.watch(module, then):
         bench.write("two/two.cpp", "zwei\n")
         assert done.wait(30)
     assert len(calls) == 2
@@ -111,7 +112,7 @@ def watched_file(bench, monkeypatch):
         return original(current)
 
     monkeypatch.setattr(watch, "reload_module", act)
-    with native.watch(module, lambda done: news.set()):
+    with lltm_jit.watch(module, lambda done: news.set()):
         yield bench, tried, news
 
 
@@ -154,7 +155,7 @@ def test_a_watch_that_the_system_ends_is_told(bench, monkeypatch, capsys):
         raise OSError("OS file watch limit reached")
 
     monkeypatch.setattr("watchfiles.watch", refuse)
-    with native.watch(module):
+    with lltm_jit.watch(module):
         said = capsys.readouterr().err
     assert "the watch has ended, and rebuilds nothing any more: OS file watch limit" in said
 

@@ -161,8 +161,9 @@ def test_another_machine_that_shares_the_cache_reads_system_headers_once(real, m
 
     def reads() -> int:
         read.clear()
-        arguments = (record.fingerprint, record.manifest, record.places, record.directory)
-        assert request.is_of(*arguments)
+        stamps = manifest.Stamps(record.directory)
+        assert request.is_of(record.fingerprint, record.manifest, record.places, stamps)
+        stamps.save()
         return read.count(str(header))
 
     for number in range(1, 12):  # machines

@@ -7,6 +7,7 @@ import torch
 from IPython.lib.pretty import pretty
 
 import lltm_jit
+from lltm_jit import native
 
 
 def test_of_the_package():
@@ -24,7 +25,7 @@ def test_of_the_package():
 
 
 def test_of_a_build():
-    build = lltm_jit.build_info().families["basic"]
+    build = native.load("basic").info
     at_home = replace(build, directory=Path.home() / "builds" / build.key, cached=False)
     rows = dict(line.split(None, 1) for line in str(at_home).splitlines())
     assert pretty(at_home) == str(at_home)

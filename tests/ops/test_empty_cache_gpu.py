@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from op_testing import needs_gpu
 
-from lltm_jit import native
+import lltm_jit
 from lltm_jit.jit import cache
 
 IN_A_GRAPH = """
@@ -61,7 +61,7 @@ dist.destroy_process_group()
 @pytest.fixture
 def root(tmp_path, monkeypatch) -> Path:
     """A cache that has nothing but the library of the family."""
-    built = native.build_info().families["rnn"].directory
+    built = lltm_jit.build_info().families["rnn"].directory
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "extensions"))
     shutil.copytree(built, cache.builds_directory() / built.name)
     return cache.builds_directory()

@@ -26,7 +26,7 @@ SECONDS = float(os.environ.get("RELOAD_SECONDS", "4"))
 def two_builds(tmp_path):
     """Each family's build, and a second library of the same kernels."""
     pairs = []
-    for family in native.AT_IMPORT:
+    for family in native.OWN:
         build = native.load(family)
         library = shutil.copy(build.info.library, tmp_path / build.info.library.name)
         info = replace(build.info, key=f"copy_{family}", library=library)

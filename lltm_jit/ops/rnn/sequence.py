@@ -13,7 +13,9 @@ hidden unit.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -21,8 +23,11 @@ from torch import Tensor
 from torch.overrides import has_torch_function
 
 from lltm_jit import native
-from lltm_jit.jit import variants
+from lltm_jit.jit import declarations
 from lltm_jit.ops._library import define, refuse_non_tensor
+
+if TYPE_CHECKING:
+    from lltm_jit.jit.variants import Variant
 
 _INPUTS = (
     "Tensor gates, Tensor weight_hh, Tensor? bias_hh, Tensor? parameters, Tensor? h_0, "
@@ -63,17 +68,22 @@ def declare_kernels(
     ``given`` are directories as their user wrote them.
     """
     for kind in ("steps", "forward", "backward"):
-        variants.declare(
-            variants.Variant(
-                f"rnn.sequence_{kind}",
-                _KERNELS / "rnn" / "variants" / f"sequence_{kind}_cuda.cu",
-                (_KERNELS, *include_paths),
-                prepare="the layer on tensors of these sizes and dtype, forward and backward,",
-                optional=True,
-                given=given,
-            ),
-            f"{name}_{kind}",
-        )
+        declarations.kernels[f"{name}_{kind}"] = partial(_variant, kind, include_paths, given)
+
+
+def _variant(
+    kind: str, include_paths: tuple[Path, ...], given: tuple[tuple[Path, str], ...]
+) -> Variant:
+    from lltm_jit.jit.variants import Variant
+
+    return Variant(
+        f"rnn.sequence_{kind}",
+        _KERNELS / "rnn" / "variants" / f"sequence_{kind}_cuda.cu",
+        (_KERNELS, *include_paths),
+        prepare="the layer on tensors of these sizes and dtype, forward and backward,",
+        optional=True,
+        given=given,
+    )
 
 
 declare_kernels("rnn.sequence")

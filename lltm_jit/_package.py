@@ -1,0 +1,170 @@
+"""What a program asks of the package as a whole: to reload, to watch, how it was built."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, overload
+
+from lltm_jit import __version__, native
+from lltm_jit.jit import BuildInfo, Toolchain, detect
+from lltm_jit.jit import reload as jit_reload
+from lltm_jit.jit import watch as jit_watch
+from lltm_jit.jit.build import in_columns, show_as_printed
+from lltm_jit.jit.fingerprint import differences
+from lltm_jit.jit.parallel import load_all
+from lltm_jit.jit.reload import Reload
+from lltm_jit.jit.spec import folders_below
+
+
+@dataclass(frozen=True)
+class PackageInfo:
+    """What is installed, and how the loaded families of kernels were built.
+
+    It prints as a short table. ``toolchain`` describes this machine as it is now, whatever the
+    builds were made with.
+    """
+
+    lltm_jit_version: str
+    python_version: str
+    toolchain: Toolchain
+    families: dict[str, BuildInfo]
+
+    def __str__(self) -> str:
+        tools = self.toolchain
+        cuda = f"nvcc {tools.nvcc_version} for {' '.join(tools.architectures)}"
+        rows = [
+            ("lltm_jit", self.lltm_jit_version),
+            ("Python", self.python_version),
+            ("torch", tools.torch_version),
+            ("compiler", tools.compiler),
+            ("CUDA", f"no: {tools.cuda_missing}" if tools.cuda_missing else cuda),
+        ]
+        builds = [
+            (name, "cached" if made.cached else "new", f"{made.seconds:.1f} s", made.reason)
+            for name, made in self.families.items()
+        ]
+        columns = ("family", "build", "made in", "reason")
+        return f"{in_columns(rows)}\n\n{in_columns([columns, *builds])}"
+
+    _repr_pretty_ = show_as_printed
+
+
+def installed(toolchain: Toolchain) -> dict[str, Any]:
+    """The entries of a ``PackageInfo`` that are known before there is a build."""
+    return {
+        "lltm_jit_version": __version__,
+        "python_version": platform.python_version(),
+        "toolchain": toolchain,
+    }
+
+
+@overload
+def reload(module: None = None) -> Reload: ...
+@overload
+def reload(module: ModuleType) -> ModuleType: ...
+def reload(module: ModuleType | None = None) -> Reload | ModuleType:
+    """Compile what was edited, and use it from now on in this process.
+
+    If no source changed, this returns at once.
+
+    Args:
+        module: a module from :func:`lltm_jit.load` or :func:`lltm_jit.load_inline`. By default this
+            package's own kernels are reloaded, for all callers: modules, ``torch.ops`` and compiled
+            graphs.
+
+    Returns:
+        For a module, the same module, which now has the new functions, as after
+        ``importlib.reload``. Functions and objects that you took from it before stay as they were.
+        For this package, a :class:`Reload`: the builds, what changed, and the seconds it took.
+
+    Raises:
+        BuildError, ToolchainError, CacheError: if a new build failed; the old one stays in use.
+        LltmJitError: if the module was not loaded by this package.
+
+    Example:
+        >>> done = lltm_jit.reload()
+        >>> "rnn" in [build.info.name for build in done.builds]
+        True
+    """
+    if module is not None:
+        jit_reload.reload_module(module)
+        return module
+    began = time.perf_counter()
+    toolchain = detect()
+    before = native.builds()
+    specs = [native.spec(family, toolchain) for family in native.wanted()]
+    builds = tuple(load_all(specs, toolchain))
+    changed: dict[str, None] = {}
+    for build in builds:
+        old = before.get(build.info.name)
+        if old is not build:
+            native.use(build)
+            changed |= dict.fromkeys(differences(old.content, build.content) if old else ["loaded"])
+    for again in [*native.when_reloaded]:
+        again()
+    return Reload(builds, tuple(changed), time.perf_counter() - began)
+
+
+def watch(
+    module: ModuleType | None = None, then: Callable[[Reload], None] | None = None
+) -> AbstractContextManager[None]:
+    """Reload whenever a source is saved, for the duration of a ``with`` block.
+
+    An error of the build is printed, and the old build stays in use.
+
+    Args:
+        module: a module from :func:`lltm_jit.load` or :func:`lltm_jit.load_inline`; by default this
+            package's own kernels.
+        then: called in the watching thread after each reload that changed something.
+
+    Raises:
+        ToolchainError: if watchfiles is not installed.
+        LltmJitError: if the module was not loaded by this package.
+
+    Example:
+        Train while you edit a kernel::
+
+            with lltm_jit.watch(module):
+                train()
+    """
+    if module is not None:
+        return jit_watch.watch_module(module, then)
+    return jit_watch.watch(lambda: folders_below(native.kernels_directory()), reload, then)
+
+
+@overload
+def build_info(module: None = None) -> PackageInfo: ...
+@overload
+def build_info(module: ModuleType) -> BuildInfo: ...
+def build_info(module: ModuleType | None = None) -> PackageInfo | BuildInfo:
+    """Tell where a build is, why it was made, how long it took, and what it was made for.
+
+    The result prints as a short table, also in a notebook.
+
+    Args:
+        module: a module from :func:`lltm_jit.load` or :func:`lltm_jit.load_inline`; by default this
+            package. Then the result covers what is installed and all families that are loaded,
+            after waiting for those that an import loads.
+
+    Returns:
+        A :class:`BuildInfo` for a module, a :class:`PackageInfo` for this package.
+
+    Raises:
+        BuildError, ToolchainError, CacheError: if the build of one of the families failed.
+        LltmJitError: if the module was not loaded by this package.
+
+    Example:
+        >>> "rnn" in lltm_jit.build_info().families
+        True
+    """
+    if module is not None:
+        return jit_reload.given(module).build.info
+    for family in native.AT_IMPORT:
+        native.load(family)
+    families = {name: build.info for name, build in native.builds().items()}
+    return PackageInfo(**installed(detect()), families=families)

@@ -1,0 +1,73 @@
+"""What files hold, each read once: a stamp stands for the content within a process.
+
+A load looks at each source three times: for what it includes, for the key, and for the manifest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from typing import NamedTuple
+
+_SECOND = 1_000_000_000
+_TICK_NS = 50_000_000  # how far apart two changes are that surely have two times
+_COARSE_TICK_NS = 2 * _SECOND  # the same where a file system counts whole seconds
+_INCLUDE = re.compile(rb'#[ \t]*include[ \t]*["<]([^">\n]+)[">]')
+
+
+class Content(NamedTuple):
+    """What matters of a file: the digest of its bytes, and the names that it includes."""
+
+    digest: str
+    includes: tuple[str, ...]
+
+
+_known: dict[str, tuple[list[int], Content]] = {}
+
+
+def of(path: str) -> Content:
+    """The content of a text as it is now.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    stamp = stamp_of(path)
+    known = _known.get(path)
+    if known is not None and known[0] == stamp:
+        return known[1]
+    with open(open_at_once(path, os.O_RDONLY), "rb", buffering=0) as file:
+        text = file.read() or b""
+    found = Content(hashlib.sha256(text).hexdigest(), _includes(text))
+    if is_settled(stamp):
+        _known[path] = (stamp, found)
+    return found
+
+
+def _includes(text: bytes) -> tuple[str, ...]:
+    return tuple(
+        os.fsdecode(match[1])
+        for match in _INCLUDE.finditer(text)
+        if not text[text.rfind(b"\n", 0, match.start()) + 1 : match.start()].strip()
+    )
+
+
+def open_at_once(path: str | os.PathLike[str], flags: int) -> int:
+    """Open like ``open``, but treat a pipe in place of a file as empty, and do not wait for it."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def stamp_of(path: str) -> list[int]:
+    """What changes in a file's metadata whenever its content does; empty if there is no file."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):  # a name with a null byte is no path at all
+        return []
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+def is_settled(stamp: list[int]) -> bool:
+    """Whether another change of the file would give it another stamp."""
+    tick = _TICK_NS if stamp and stamp[2] % _SECOND else _COARSE_TICK_NS
+    return not stamp or stamp[2] <= time.time_ns() - tick

@@ -1,0 +1,14 @@
+"""The kernels that C++ may request as variants, by name.
+
+What each of them is, ``variants.py`` asks when it is requested: most programs request none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .variants import Variant
+
+kernels: dict[str, Callable[[], Variant]] = {}

@@ -1,0 +1,91 @@
+"""What an import costs where all is built: the modules, the files and the calls of the system."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from lltm_jit import native
+
+COUNT = """
+import json, os, sys
+import torch
+
+before, opened, others, stats = set(sys.modules), [], [], []
+CHANGES = ("os.remove", "os.rename", "os.mkdir", "os.chmod", "os.truncate")
+PROCESSES = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.exec", "os.system")
+
+def hook(event, arguments):
+    if event == "open" and not isinstance(arguments[0], int):
+        opened.append((os.fspath(arguments[0]), arguments[2]))
+    elif event in (*CHANGES, *PROCESSES, "os.utime") or event.startswith("socket."):
+        others.append([event, str(arguments[0])])
+
+def counted(function):
+    return lambda *args, **named: stats.append(1) or function(*args, **named)
+
+os.stat, os.lstat = counted(os.stat), counted(os.lstat)
+sys.addaudithook(hook)
+import lltm_jit
+print(json.dumps({
+    "modules": sorted(set(sys.modules) - before),
+    "opened": opened,
+    "others": others,
+    "stats": len(stats),
+    "library": str(lltm_jit.native.rnn.__file__),
+}))
+"""
+
+# Each costs a fraction of a millisecond: the more there are, the longer every program waits.
+MODULES = """
+lltm_jit _start functional native
+jit build cache contents declarations engine errors fingerprint flags gpus knobs loading manifest
+memo private spec toolchain uses
+ops _library _placeholders basic basic.my_op basic.sigmoid rnn rnn.lltm rnn.sequence
+"""
+
+
+def count() -> dict:
+    done = subprocess.run([sys.executable, "-c", COUNT], capture_output=True, text=True)
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+def names(text: str) -> set[str]:
+    top, jit, *rest = text.strip().split("\n")
+    first, *inside = top.split()
+    found = {first, *(f"{first}.{name}" for name in inside)}
+    for line in (" ".join([jit, rest[0]]), rest[1]):
+        folder, *inside = line.split()
+        found |= {f"{first}.{folder}", *(f"{first}.{folder}.{name}" for name in inside)}
+    return found
+
+
+def test_a_cached_import_does_what_a_load_needs_and_no_more():
+    build = native.load("rnn")
+    count()  # from now on, the stamps of all files are known
+    seen = count()
+    assert seen["library"] == str(build.info.library)
+
+    own = {name for name in seen["modules"] if name.startswith("lltm_jit")}
+    assert {name for name in own if "._builds." not in name} == names(MODULES)
+    assert {"asyncio", "filelock", "tqdm", "ninja"}.isdisjoint(seen["modules"])
+
+    # Nothing is written but the time of the last use; there is no process, and no network.
+    record = str(build.info.directory / "ok.json")
+    assert seen["others"] == [["os.utime", record]]
+    writes = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+    opened = [path for path, flags in seen["opened"] if not path.endswith((".py", ".pyc"))]
+    assert [path for path, flags in seen["opened"] if flags & writes] == []
+
+    # Each source is read once. The library's content is not, which its stamp stands for.
+    assert len(opened) == len(set(opened))
+    kernels = {path for path in opened if path.startswith(str(native.kernels_directory()))}
+    spec = native.spec("rnn", native.detect())
+    rest = kernels - {*map(str, (*spec.sources, *spec.headers))}
+    assert {os.path.splitext(path)[1] for path in rest} <= {".cu"}  # which are not compiled here
+    assert str(build.info.library) not in opened
+    assert len(opened) - len(kernels) <= 6  # the record, stamps, the compilers and what they said
+    assert seen["stats"] <= 3 * len(kernels) + 300  # a pass over the sources more is too many
