@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from lltm_jit import _start, functional, native  # _start first: it looks for torch
+from lltm_jit._version import __version__ as __version__
 from lltm_jit.functional import d_sigmoid, lltm_cell, my_op, sigmoid
 from lltm_jit.jit import BuildError, BuildInfo, CacheError, LltmJitError, ToolchainError
 from lltm_jit.native import include_path
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from lltm_jit.jit.torch_api import build, load, load_inline
     from lltm_jit.ops.rnn.layers import GRU, LLTM, LSTM
     from lltm_jit.ops.rnn.own_cell import recurrent_cell
-
-__version__ = "0.1.0"
 
 __all__ = [
     "GRU",

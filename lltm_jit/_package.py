@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, overload
 
-from lltm_jit import __version__, native
+from lltm_jit import native
+from lltm_jit._version import __version__
 from lltm_jit.jit import BuildInfo, Toolchain, detect
 from lltm_jit.jit import reload as jit_reload
 from lltm_jit.jit import watch as jit_watch

@@ -17,7 +17,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from lltm_jit.jit import Build, BuildSpec, Toolchain, detect, engine, knobs, loading
+from lltm_jit.jit import (
+    Build,
+    BuildSpec,
+    Toolchain,
+    cache,
+    detect,
+    engine,
+    knobs,
+    loading,
+    wheel_library,
+)
 from lltm_jit.ops._library import OPERATORS
 from lltm_jit.ops._placeholders import Placeholders
 
@@ -36,7 +46,9 @@ _current: dict[str, Build] = {}
 _asked: dict[str, float] = {}  # when a child was asked to build a family
 _placeholders: dict[str, Placeholders] = {}
 _swap = threading.RLock()
-_PACKAGED = Path(__file__).parent / engine.FOLDER  # where a wheel has libraries of the families
+_PACKAGED = (
+    Path(__file__).parent / cache.WHEEL_FOLDER
+)  # where a wheel has libraries of the families
 
 
 def kernels_directory() -> Path:
@@ -92,7 +104,7 @@ def start(*names: str) -> None:
     for family in names:
         toolchain = detect(family)
         wanted = spec(family, toolchain)
-        build = engine.packaged(_PACKAGED, wanted, toolchain) or engine.find(wanted, toolchain)
+        build = wheel_library.load(_PACKAGED, wanted, toolchain) or engine.find(wanted, toolchain)
         if build is None and not _may_wait():
             build = engine.load(wanted, toolchain)
         if build is not None:

@@ -15,8 +15,8 @@ from lltm_jit.jit import (
     cache,
     detect,
     inspect,
+    kept_headers,
     knobs,
-    pch,
     retention,
 )
 from lltm_jit.jit.builder import check_tools
@@ -69,7 +69,7 @@ def list_builds(_: argparse.Namespace) -> int:
         rows.append([mark, record.key, name, made, *figures, _in_a_column(record.reason)])
     print(cache.builds_directory())
     print(_build.table(rows) if len(rows) > 1 else "no builds")
-    for key, size in pch.sizes().items():
+    for key, size in kept_headers.sizes().items():
         print(f"precompiled header {key}: {size / 1e6:.0f} MB")
     return 0
 
@@ -120,7 +120,7 @@ def prune(args: argparse.Namespace) -> int:
 def clear(_: argparse.Namespace) -> int:
     kept = {record.key: retention.remove(record.key) for record in cache.records()}
     shutil.rmtree(cache.failed_directory(), ignore_errors=True)
-    pch.prune(keep=0)
+    kept_headers.prune(keep=0)
     return _report(kept)
 
 

@@ -3,6 +3,7 @@
 from .build import Build, BuildInfo
 from .engine import inspect, load
 from .errors import BuildError, CacheError, LltmJitError, ToolchainError
+from .flags import default_cflags, default_cuda_cflags
 from .spec import BuildSpec
 from .toolchain import Toolchain, detect
 
@@ -15,6 +16,8 @@ __all__ = [
     "LltmJitError",
     "Toolchain",
     "ToolchainError",
+    "default_cflags",
+    "default_cuda_cflags",
     "detect",
     "inspect",
     "load",

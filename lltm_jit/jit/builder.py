@@ -13,9 +13,10 @@ from typing import Any
 from . import (
     blocks,
     cache,
-    child,
+    contents,
     diagnostics,
     gpus,
+    inline,
     jobs,
     knobs,
     lock,
@@ -89,8 +90,7 @@ def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record
     try:
         # The objects of a build that failed serve as well.
         seeds = [] if anew else [*earlier, *cache.records(failed=True)]
-        with child.stands_back():
-            record = _build_in(directory, plan, reporter, seeds)
+        record = _build_in(directory, plan, reporter, seeds)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
         retention.prune()
@@ -105,9 +105,9 @@ def _build_in(directory: Path, plan: _Plan, reporter: Reporter, seeds: list[Reco
     """Compile in a fresh directory, and move it into place."""
     # By the clock that files are stamped with, which may lag behind the other.
     since = min(time.time_ns(), directory.stat().st_ctime_ns)
-    with publish.texts_written(plan.spec, reporter):
+    with inline.texts_written(plan.spec, reporter):
         seeded = seed(directory, plan.request, seeds, plan.places, plan.decided)
-        publish.write_constants(directory, plan.spec)
+        inline.write_constants(directory, plan.spec)
         _tell_plan(plan, directory, seeded, reporter)
         try:
             _compile(plan, directory, seeded, reporter)
@@ -172,7 +172,7 @@ def _record(
         manifest=made_of,
         read=read,
         library=spec.product,
-        digest="" if failed else cache.digest(directory / spec.product),
+        digest="" if failed else contents.digest(directory / spec.product),
         reason=", ".join(plan.why),
         seconds=round(time.time() - plan.began, 3),
         compiled=reporter.compiled,
@@ -181,11 +181,11 @@ def _record(
         places=plan.places,
         objects={
             name: ObjectRecord(
-                digest=cache.digest(directory / name), files=[place[label] for label in found]
+                digest=contents.digest(directory / name), files=[place[label] for label in found]
             )
             for name, found in right.items()
         },
-        build_file="" if failed else cache.digest(directory / BUILD_FILE),
+        build_file="" if failed else contents.digest(directory / BUILD_FILE),
         decided=plan.decided,
         asked=spec.asked,
         toolchain=asdict(plan.toolchain),

@@ -6,12 +6,9 @@ A process checks what it finds before use, so that a damaged build is a cache mi
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
 import os
 import stat
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -20,8 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from torch import _appdirs  # torch's public name for the same costs the import of setuptools
 
-from . import knobs, private
-from .contents import open_at_once
+from . import checked_json, knobs, private
 from .errors import CacheError
 
 if TYPE_CHECKING:
@@ -30,8 +26,8 @@ if TYPE_CHECKING:
 SCHEMA = 9
 RECORD = "ok.json"
 LOG = "build.log"
-_CHECK = "check"
 BUILD_FILE = "build.ninja"
+WHEEL_FOLDER = "prebuilt"  # of a package: the libraries that its wheel brings
 _SPACE = (
     "free space on its disk (`python -m lltm_jit cache prune` removes old builds), or set "
     "TORCH_EXTENSIONS_DIR to a directory on another disk"
@@ -128,13 +124,9 @@ def failed_log(key: str) -> Path:
     return failed_directory() / f"{key}.log"
 
 
-def digest(path: Path) -> str:
-    """The digest of a file's content."""
-    hasher = hashlib.sha256()
-    with open(path, "rb", buffering=0, opener=open_at_once) as file:
-        while block := file.read(1 << 16):  # larger ones are fresh pages from the system each time
-            hasher.update(block)
-    return hasher.hexdigest()
+def wheel_record(directory: Path, name: str) -> Path:
+    """The path of the record of an extension's library in a wheel."""
+    return directory / f"{name}.json"
 
 
 def check_private(place: Path | None = None) -> None:
@@ -230,7 +222,7 @@ def record_in(file: Path) -> Record:
         DamagedBuild: it is not what was written.
     """
     try:
-        values = read_json(file)
+        values = checked_json.read(file)
     except ValueError as error:
         raise DamagedBuild(f"{file.name} is not what was written") from error
     if values.get("schema") != SCHEMA:
@@ -254,38 +246,3 @@ def records(*, failed: bool = False) -> list[Record]:
             if record := read_record(directory):
                 found.append(record)
     return sorted(found, key=lambda record: record.created, reverse=True)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read what :func:`write_json` wrote.
-
-    Raises:
-        ValueError: it is something else.
-    """
-    with open(open_at_once(path, os.O_RDONLY), "rb") as file:
-        text = file.read()
-    head, _, body = text.partition(b"\n")
-    if head != _head(body):
-        raise ValueError(f"{path} is not what was written")
-    values = json.loads(text)
-    del values[_CHECK]
-    return values
-
-
-def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write a JSON file, completely or not at all, with a digest of itself."""
-    body = json.dumps(value).encode()[1:]
-    partial = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(_head(body) + b"\n" + body)
-            file.flush()
-            partial.chmod(0o664 if knobs.flag("LLTM_JIT_TRUST_ROOT") else 0o644)  # whatever umask
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)  # there only where it failed, as on a full disk
-
-
-def _head(body: bytes) -> bytes:
-    return b'{"%s": "%s",' % (_CHECK.encode(), hashlib.sha256(body).hexdigest().encode())

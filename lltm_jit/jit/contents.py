@@ -9,6 +9,7 @@ import hashlib
 import os
 import re
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 _SECOND = 1_000_000_000
@@ -51,6 +52,15 @@ def _includes(text: bytes) -> tuple[str, ...]:
         for match in _INCLUDE.finditer(text)
         if not text[text.rfind(b"\n", 0, match.start()) + 1 : match.start()].strip()
     )
+
+
+def digest(path: Path) -> str:
+    """The digest of a file's content."""
+    hasher = hashlib.sha256()
+    with open(path, "rb", buffering=0, opener=open_at_once) as file:
+        while block := file.read(1 << 16):  # larger ones are fresh pages from the system each time
+            hasher.update(block)
+    return hasher.hexdigest()
 
 
 def open_at_once(path: str | os.PathLike[str], flags: int) -> int:

@@ -6,9 +6,6 @@ What each of them is, ``variants.py`` asks when it is requested: most programs r
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from .variants import Variant
-
-kernels: dict[str, Callable[[], Variant]] = {}
+kernels: dict[str, Callable[[], Any]] = {}  # each gives its Variant

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FOLDER = "prebuilt"  # of a package: the libraries that its wheel brings
 _ATTEMPTS = 5  # builds that start over because a source was edited meanwhile
 _loaded: dict[str, Build] = {}  # by key; a library is never loaded twice, nor unloaded
 
@@ -92,25 +91,6 @@ def find(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
         if knobs.flag("LLTM_JIT_VERBOSE"):
             _reporter().detail(_done(build))
         return build
-
-
-def packaged(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
-    """Load the library that a wheel brings in a directory; None if there is none that matches.
-
-    Raises:
-        BuildError: the library matches, but cannot be imported.
-        CacheError: others may write to it.
-    """
-    if not record_path(directory, spec.name).exists():
-        return None
-    from . import prebuilt
-
-    return prebuilt.load(directory, spec, toolchain)
-
-
-def record_path(directory: Path, name: str) -> Path:
-    """The path of the record of an extension's library in a wheel."""
-    return directory / f"{name}.json"
 
 
 def loaded(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
@@ -265,7 +245,11 @@ def _obtain(
             f"{request.spec.name} {request.key} is not built, and LLTM_JIT_DISABLE_JIT forbids "
             "building it"
         )
-    from . import builder, lock  # a cached load does without them and what they import: 20 ms
+    from . import (  # a cached load does without them and what they import: 20 ms
+        builder,
+        child,
+        lock,
+    )
 
     with lock.build_lock(request.key, reporter):
         if not force:
@@ -274,7 +258,8 @@ def _obtain(
             if record is not None:
                 return record, True
             lock.raise_failure_of_others(request.key, asked)
-        return builder.build(request, reporter, anew=force), False
+        with child.stands_back():
+            return builder.build(request, reporter, anew=force), False
 
 
 def _reporter(verbose: bool | None = None) -> Reporter:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
-from . import cache, engine
+from . import cache, engine, wheel_library
 from .build import Build, BuildInfo
 from .cache import Record
 from .errors import BuildError, ToolchainError
@@ -73,7 +73,7 @@ class Extension:
         with cache.at_root(self.root):
             toolchain = detect(self.name)
             spec = self.spec(toolchain)
-            packaged = engine.packaged(self._place(spec), spec, toolchain)
+            packaged = wheel_library.load(self._place(spec), spec, toolchain)
             return packaged or engine.load(spec, toolchain, verbose=verbose, asked=asked)
 
     def packaged_info(self, toolchain: Toolchain) -> BuildInfo | None:
@@ -100,7 +100,7 @@ class Extension:
         return sorted(found)
 
     def _place(self, spec: BuildSpec) -> Path:
-        return self.packaged or spec.base / engine.FOLDER
+        return self.packaged or spec.base / cache.WHEEL_FOLDER
 
 
 def extension(

@@ -16,7 +16,7 @@ from types import ModuleType, SimpleNamespace
 
 import torch
 
-from . import cache, private
+from . import cache, contents, private
 from .cache import DamagedBuild, Record
 from .errors import BuildError
 from .manifest import Stamps, stamp_of
@@ -75,7 +75,7 @@ def check_library(record: Record, stamps: Stamps) -> None:
     if stamps.has(record.library, stamp):
         return
     try:
-        same = cache.digest(library) == record.digest
+        same = contents.digest(library) == record.digest
     except OSError as error:
         raise DamagedBuild(f"{record.library} cannot be read: {error.strerror}") from error
     if not same:

@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import cache, cancel, knobs, manifest
+from . import cache, cancel, checked_json, knobs, manifest
 from .errors import BuildError, CacheError
 from .progress import Follower, Reporter
 
@@ -113,7 +113,7 @@ def _held(file: Path, reporter: Reporter, key: str = "") -> Iterator[None]:
     try:
         _refuse_soft(lock, file)
         with cache.writing():
-            cache.write_json(
+            checked_json.write(
                 owner,
                 {
                     "pid": os.getpid(),
@@ -251,7 +251,7 @@ def record_failure(key: str, message: str, files: Iterable[str]) -> None:
     stamps = {path: manifest.stamp_of(path) for path in files}
     with cache.writing():
         told = {"message": message, "time": time.time(), "files": stamps}
-        cache.write_json(_failure_file(key), told)
+        checked_json.write(_failure_file(key), told)
 
 
 def raise_failure_of_others(key: str, asked: float) -> None:
@@ -268,7 +268,7 @@ def raise_failure_of_others(key: str, asked: float) -> None:
         BuildError: the builder's own error.
     """
     try:
-        told = cache.read_json(_failure_file(key))
+        told = checked_json.read(_failure_file(key))
     except (OSError, ValueError):
         return
     same = all(manifest.stamp_of(path) == stamp for path, stamp in told["files"].items())

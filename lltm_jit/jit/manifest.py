@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypedDict
 
 import torch
 
-from . import cache, contents
+from . import checked_json, contents
 from .contents import is_settled, stamp_of
 
 _OUTSIDE = ("/usr/", "/lib/", "/lib64/", "/opt/", "/nix/", "/Library/", "/Applications/")
@@ -112,7 +112,7 @@ class Stamps:
     @functools.cached_property
     def _known(self) -> dict[str, list[list[int]]]:
         try:
-            return cache.read_json(self._file)
+            return checked_json.read(self._file)
         except (OSError, ValueError):
             return {}
 
@@ -130,7 +130,7 @@ class Stamps:
         """Keep what was added, where that can be written."""
         if self._added:
             with suppress(OSError):
-                cache.write_json(self._file, self._known)
+                checked_json.write(self._file, self._known)
 
 
 def changes(
@@ -177,7 +177,7 @@ def place(base: Path, label: str) -> str:
 def digest(path: str) -> str:
     """The digest of a file, empty if it cannot be read."""
     try:
-        return cache.digest(Path(path))
+        return contents.digest(Path(path))
     except OSError:
         return ""
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from . import cache, manifest, private
+from . import cache, checked_json, manifest, private
 from .errors import LltmJitError
 
 # Where ccache reads which compiler to start.
@@ -30,7 +30,7 @@ class Memo:
         try:
             if private.why_not_private(path):
                 return  # somebody else may have written it
-            self._known = cache.read_json(path)
+            self._known = checked_json.read(path)
         except (OSError, ValueError, LltmJitError):
             return  # none, or a setting that cannot be used, which the build will tell
 
@@ -54,7 +54,7 @@ class Memo:
             return
         try:
             cache.make_builds_directory()
-            cache.write_json(self._path, self._known)
+            checked_json.write(self._path, self._known)
         except (OSError, LltmJitError):
             return  # only a memo: the next process asks the compilers again
 

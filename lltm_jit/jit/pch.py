@@ -25,16 +25,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import cache, cancel, jobs, knobs, lock, private, publish, uses, worker
+from . import cache, cancel, jobs, kept_headers, knobs, lock, private, publish, uses, worker
 from .process import interpreter
 from .progress import Reporter
 from .spec import CUDA_SUFFIXES, BuildSpec
 from .toolchain import Toolchain
 
-RECORD = "header.json"
 _TURN = "pch"  # the lock of those that make a header
-_KEPT = 2
-_UNUSED = 30 * 24 * 3600  # seconds after which a header goes that no build has used
 _TRIED_AGAIN = 24 * 3600  # seconds after which a compiler is asked once more that failed
 _MEMORY, _DISK = 3 * jobs.GIBIBYTE, 4 * jobs.GIBIBYTE  # that must be free to make one
 
@@ -62,11 +59,7 @@ class Header:
     @property
     def directory(self) -> Path:
         """The directory that a compiler has to search."""
-        return _place() / self.key
-
-
-def _place() -> Path:
-    return cache.builds_directory() / "pch"
+        return kept_headers.place() / self.key
 
 
 @contextmanager
@@ -180,10 +173,13 @@ def find(header: Header) -> Path | None:
     if (record := _record(header.directory)) is None:
         return None
     if record["failed"]:  # the compiler may do better some other day
-        outdated = uses.last_use(header.directory, RECORD) < time.time() - _TRIED_AGAIN
+        outdated = uses.last_use(header.directory, kept_headers.RECORD) < time.time() - _TRIED_AGAIN
     else:
         outdated = any(worker.identity(path) != known for path, known in record["files"].items())
-        mine = (header.directory / RECORD, header.directory / "torch" / "extension.h.gch")
+        mine = (
+            header.directory / kept_headers.RECORD,
+            header.directory / "torch" / "extension.h.gch",
+        )
         outdated = outdated or any(map(private.why_not_private, mine))
     if outdated:
         publish.remove_whole(header.directory)
@@ -191,13 +187,13 @@ def find(header: Header) -> Path | None:
     if record["failed"] or any(_shadows(Path(path), record) for path in header.searched):
         return None
     with suppress(OSError):
-        os.utime(header.directory / RECORD)
+        os.utime(header.directory / kept_headers.RECORD)
     return header.directory
 
 
 def _record(directory: Path) -> dict[str, Any] | None:
     try:
-        return json.loads((directory / RECORD).read_text("utf-8"))
+        return json.loads((directory / kept_headers.RECORD).read_text("utf-8"))
     except (OSError, ValueError):
         return None
 
@@ -233,7 +229,7 @@ def make(header: Header, reporter: Reporter, nice: int = 19) -> bool:
     if nice and knobs.text("MAX_JOBS") and (knobs.count("MAX_JOBS") == 1 or jobs.is_shared()):
         reporter.detail("no precompiled header: MAX_JOBS leaves no job to make it")
         return False
-    place = _place()
+    place = kept_headers.place()
     try:
         cache.make_directory(place)
         if shutil.disk_usage(place).free < _DISK or jobs.available_memory() < _MEMORY:
@@ -271,33 +267,3 @@ def wait(header: Header) -> Path | None:
                 return find(header)
         cancel.check()
         time.sleep(0.1)
-
-
-def sizes() -> dict[str, int]:
-    """The bytes of each header by its key, those used last first."""
-    return {
-        place.name: sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
-        for place in _used_last_first()
-    }
-
-
-def _used_last_first() -> list[Path]:
-    found = [path.parent for path in _place().glob(f"*/{RECORD}")]
-    return sorted(found, key=lambda place: uses.last_use(place, RECORD), reverse=True)
-
-
-def prune(keep: int = _KEPT) -> list[str]:
-    """Remove all headers except those used last, and what killed makers left; returns their keys.
-
-    A compiler that reads one keeps it open, and one that comes too late does without it.
-    """
-    found, oldest = _used_last_first(), time.time() - _UNUSED
-    old = [path for path in found[:keep] if uses.last_use(path, RECORD) < oldest]
-    gone = old + found[keep:]
-    for path in gone:
-        publish.remove_whole(path)
-    for left in _place().glob("tmp-*"):
-        with lock.try_lock(f"pch-{left.name.split('-')[1]}") as mine:
-            if mine is not None:
-                shutil.rmtree(left, ignore_errors=True)
-    return [path.name for path in gone]

@@ -15,10 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from . import cache, engine, gpus, knobs, loading, manifest
+from . import cache, checked_json, contents, engine, gpus, knobs, loading, manifest
 from .build import Build, BuildInfo, info_of
 from .cache import DamagedBuild, Record
-from .engine import record_path
 from .fingerprint import WORDS, Request, build_key
 from .manifest import Manifest, folders
 from .progress import Reporter
@@ -26,7 +25,7 @@ from .reads import split_flags
 from .spec import CUDA_SUFFIXES, BuildSpec
 from .toolchain import Toolchain, includes
 
-FOLDER = engine.FOLDER
+FOLDER = cache.WHEEL_FOLDER
 
 # Who sets one of these wants a build of another kind.
 _KINDS = ("LLTM_JIT_DEBUG", "CUDA_DEVICE_DEBUG", "LLTM_JIT_LINEINFO", "LLTM_JIT_SANITIZE")
@@ -55,7 +54,7 @@ def put(spec: BuildSpec, toolchain: Toolchain, directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     shutil.copy2(info.library, directory)
     told = record._replace(places=[], reason="compiled when the package was built")
-    cache.write_json(record_path(directory, spec.name), told._asdict())
+    checked_json.write(cache.wheel_record(directory, spec.name), told._asdict())
 
 
 def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
@@ -94,7 +93,7 @@ def inspect(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> BuildInfo
 def _find(
     directory: Path, spec: BuildSpec, toolchain: Toolchain
 ) -> tuple[Request, Manifest, BuildInfo, list[str]] | None:
-    path = record_path(directory, spec.name)
+    path = cache.wheel_record(directory, spec.name)
     if not path.exists() or any(knobs.text(name) != knobs.KNOBS[name].default for name in _KINDS):
         return None
     cache.check_private(path)
@@ -130,7 +129,7 @@ def _misfits(record: Record, directory: Path, request: Request) -> Iterator[str]
     yield from _file_changes(record, request)
     if not includes(here.cpu_capability, made["cpu_capability"]):
         yield f"it needs {made['cpu_capability']}, and this processor has {here.cpu_capability}"
-    if cache.digest(directory / record.library) != record.digest:
+    if contents.digest(directory / record.library) != record.digest:
         yield f"{record.library} is not the file that was built"
     if not record.fingerprint["with_cuda"]:
         if spec.with_cuda and not here.recorded:

@@ -12,14 +12,11 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
-from . import cache, knobs, lock
+from . import cache, checked_json, knobs
 from .cache import BUILD_FILE, Record
-from .progress import Reporter
-from .spec import CONSTANTS, BuildSpec
 
 INLINE = "inline"  # the folder of sources that were given as strings, one for each name
 
@@ -34,40 +31,9 @@ def new_directory(key: str) -> Path:
         return Path(tempfile.mkdtemp(prefix=f"tmp-{key}-", dir=cache.builds_directory()))
 
 
-@contextmanager
-def texts_written(spec: BuildSpec, reporter: Reporter) -> Iterator[None]:
-    """Write the sources that were given as strings, under a lock of their path, and hold that lock.
-
-    The path is the same for each build of one name, so that only a changed string is recompiled.
-    """
-    if not spec.texts:
-        yield
-        return
-    with lock.file_lock(lock_of_inline(spec.name), reporter):
-        for path, text in spec.texts:
-            with cache.writing():
-                cache.make_directory(path.parents[1])
-                cache.make_directory(path.parent)
-                cache.check_private(path if path.exists() else path.parent)
-                if not path.exists() or path.read_bytes() != text.encode():
-                    path.unlink(missing_ok=True)  # it may be another's who shares the root
-                    path.write_bytes(text.encode())
-                    set_mode(path)
-        yield
-
-
 def lock_of_inline(name: str) -> str:
     """The lock of the sources that were given as strings; two names that share one only wait."""
     return f"inline-{hashlib.sha256(name.encode()).hexdigest()[:2]}"
-
-
-def write_constants(directory: Path, spec: BuildSpec) -> None:
-    """Write the macros of a variant to the file from which its build includes them."""
-    if spec.variant:
-        with cache.writing():
-            # Some compilers would call it ./constants.h.
-            text = f'#line 1 "{CONSTANTS}"\n{spec.macros}'
-            (directory / CONSTANTS).write_text(text, "utf-8")
 
 
 def remove_leftovers(key: str) -> None:
@@ -87,14 +53,14 @@ def publish(built: Path, record: Record) -> None:
             _sync(built / name)
         _move(built, record.directory)
         _sync(record.directory.parent)
-        cache.write_json(record.directory / cache.RECORD, record._asdict())
+        checked_json.write(record.directory / cache.RECORD, record._asdict())
         _sync(record.directory)
 
 
 def keep_objects(built: Path, record: Record) -> None:
     """Put what a failed build finished where later builds look for objects."""
     with cache.writing():
-        cache.write_json(built / cache.RECORD, record._asdict())
+        checked_json.write(built / cache.RECORD, record._asdict())
         _move(built, record.directory)
 
 

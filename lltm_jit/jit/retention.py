@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from . import cache, knobs, lock, publish
+from . import cache, kept_headers, knobs, lock, publish
 from .cache import Record
 from .uses import last_use
 
@@ -35,8 +35,6 @@ def prune(keep: int | None = None) -> dict[str, str]:
         The keys of the builds that are not to be kept, each with why it stays; with nothing where
         it is removed.
     """
-    from . import pch  # a cached import does without it
-
     spared = time.time() - _DAY if keep is None else float("inf")
     keep = keep or knobs.count("LLTM_JIT_KEEP") or 1
     seen: dict[str, int] = {}
@@ -52,7 +50,7 @@ def prune(keep: int | None = None) -> dict[str, str]:
         functools.partial(_remove_failed, records),
         functools.partial(_remove_debris, {record.key for record in records}),
         functools.partial(_remove_inline, {record.fingerprint["name"] for record in records}),
-        pch.prune,
+        kept_headers.prune,
     )
     for remove_some in remove_rest:
         with suppress(OSError):  # others prune at the same time, or nobody may write here

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from . import cache, gpus, knobs
+from . import cache, contents, gpus, knobs
 from .errors import ToolchainError
 from .memo import Memo
 
@@ -178,7 +178,7 @@ def _scripts(command: list[str]) -> tuple[tuple[str, str], ...]:
         try:
             with open(path, "rb") as file:
                 if file.read(2) == b"#!":
-                    found.append((path, cache.digest(Path(path))))
+                    found.append((path, contents.digest(Path(path))))
         except OSError:
             continue  # which the build will tell
     return tuple(found)

@@ -10,7 +10,7 @@ from tiny_builds import builds, tiny_spec
 
 from lltm_jit import native
 from lltm_jit.cli import main
-from lltm_jit.jit import cache, engine
+from lltm_jit.jit import cache, checked_json, engine
 
 
 def test_cache_why_names_what_a_build_needs(capsys, empty_root):
@@ -57,16 +57,16 @@ def test_cache_why_names_the_changed_file(capsys, empty_root):
     copy = cache.builds_directory() / ("0" * 20)
     shutil.copytree(directory, copy)
     (empty_root / "lltm_jit").chmod(0o755)
-    record = cache.read_json(copy / cache.RECORD)
+    record = checked_json.read(copy / cache.RECORD)
     record["key"] = copy.name
     files = record["manifest"]["own"]
     files["kernels/rnn/lltm/lltm_math.h"] = "another digest"
-    cache.write_json(copy / cache.RECORD, record)
+    checked_json.write(copy / cache.RECORD, record)
     assert main(["cache", "why", "rnn"]) == 0
     out = capsys.readouterr().out
     assert out.endswith(", because:\n  - kernels/rnn/lltm/lltm_math.h changed\n")
     record["manifest"]["own"] = dict.fromkeys(files, "another digest")
-    cache.write_json(copy / cache.RECORD, record)
+    checked_json.write(copy / cache.RECORD, record)
     assert main(["cache", "why", "rnn"]) == 0
     assert capsys.readouterr().out.count(" changed") == len(files) > 3
 

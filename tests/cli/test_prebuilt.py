@@ -11,7 +11,7 @@ import pytest
 import small_checkout
 from small_checkout import CHECKOUT, copy_with_small_families
 
-from lltm_jit.jit import cache, gpus, prebuilt
+from lltm_jit.jit import cache, checked_json, gpus, prebuilt
 
 PROGRAM = (
     "import lltm_jit\n"
@@ -140,7 +140,7 @@ def packaged(package):
 
 
 def record_of(package):
-    return prebuilt.record_path(packaged(package), "tiny")
+    return cache.wheel_record(packaged(package), "tiny")
 
 
 def append_to(source):
@@ -150,10 +150,10 @@ def append_to(source):
 
 def change_record(package, **changes):
     path = record_of(package)
-    record = cache.read_json(path)
+    record = checked_json.read(path)
     for part in (record["toolchain"], record["fingerprint"]):
         part.update({name: value for name, value in changes.items() if name in part})
-    cache.write_json(path, record)
+    checked_json.write(path, record)
 
 
 @pytest.mark.slow

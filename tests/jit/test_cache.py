@@ -13,7 +13,7 @@ import pytest
 from engine_bench import ALL, finish, slow, tiers
 
 from lltm_jit import jit
-from lltm_jit.jit import cache, private, torch_api
+from lltm_jit.jit import checked_json, private, torch_api
 
 
 def truncate(path: Path) -> None:
@@ -164,7 +164,7 @@ def test_full_disk_leaves_nothing_half_written(bench, monkeypatch):
         raise OSError(28, "No space left on device", str(path))
 
     bench.spec()  # the compilers' versions are known from here on
-    monkeypatch.setattr(cache, "write_json", no_space)
+    monkeypatch.setattr(checked_json, "write", no_space)
     with pytest.raises(jit.CacheError, match="No space left on device; free space on its disk"):
         bench.load()
     assert not list(bench.builds.glob("tmp-*"))

@@ -10,7 +10,7 @@ import pytest
 from engine_bench import finish, text_of
 
 from lltm_jit import jit
-from lltm_jit.jit import cache, lock, publish
+from lltm_jit.jit import checked_json, lock, publish
 
 
 def test_failed_build_raises_the_first_error_and_the_next_try_builds(bench):
@@ -104,8 +104,8 @@ def test_a_failure_is_told_to_those_who_waited_for_it(bench):
     header.write_text("right\n")
     lock.raise_failure_of_others(key, now - 1)  # as it was here
     file = bench.builds / "failed" / f"{key}.json"
-    told = cache.read_json(file)
-    cache.write_json(file, {**told, "files": {}, "time": now + 3600})  # by another clock
+    told = checked_json.read(file)
+    checked_json.write(file, {**told, "files": {}, "time": now + 3600})  # by another clock
     lock.raise_failure_of_others(key, now)
 
 

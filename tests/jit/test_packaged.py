@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from lltm_jit.jit import cache, detect, prebuilt, reload, torch_api, wheel
+from lltm_jit.jit import cache, checked_json, detect, prebuilt, reload, torch_api, wheel
 
 
 @pytest.fixture
@@ -109,13 +109,13 @@ def test_everything_that_decides_what_a_library_is(packaged, bench, monkeypatch)
     with monkeypatch.context() as here:
         here.setenv("CXX", f"{bench.environment['CXX']} -ffast-math")
         assert not fits()
-    place = prebuilt.record_path(package / prebuilt.FOLDER, "_C")
-    record = cache.read_json(place)
+    place = cache.wheel_record(package / prebuilt.FOLDER, "_C")
+    record = checked_json.read(place)
     others = {**record["fingerprint"], "processor": "another"}
     for name in others.keys() - prebuilt.MAY_DIFFER:
-        cache.write_json(place, {**record, "fingerprint": {**others, name: "another"}})
+        checked_json.write(place, {**record, "fingerprint": {**others, name: "another"}})
         assert not fits(), name
-    cache.write_json(place, record)
+    checked_json.write(place, record)
     (package / "csrc" / "three.cpp").write_text("three\n")
     assert not fits()
 

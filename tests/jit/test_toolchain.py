@@ -13,7 +13,7 @@ import pytest
 from engine_bench import text_of
 
 from lltm_jit import jit
-from lltm_jit.jit import cache, fingerprint, gpus, knobs, memo, process, toolchain
+from lltm_jit.jit import checked_json, fingerprint, gpus, knobs, memo, process, toolchain
 
 
 def test_compilers_are_asked_once(bench, monkeypatch):
@@ -25,8 +25,8 @@ def test_compilers_are_asked_once(bench, monkeypatch):
 def test_memo_of_others_is_not_believed(bench, monkeypatch):
     jit.detect()
     memo = bench.builds / "toolchain.json"
-    known = json.dumps(cache.read_json(memo)).replace("1.2.3", "6.6.6")
-    cache.write_json(memo, json.loads(known))
+    known = json.dumps(checked_json.read(memo)).replace("1.2.3", "6.6.6")
+    checked_json.write(memo, json.loads(known))
     assert "6.6.6" in jit.detect().cxx_version
     bench.builds.chmod(0o777)
     assert "1.2.3" in jit.detect().cxx_version
@@ -38,10 +38,10 @@ def test_damaged_memo_is_asked_anew(cuda, monkeypatch, text):
     monkeypatch.setattr(gpus, "compute_capabilities", lambda: [(9, 0)])
     found = jit.detect()
     memo = cuda.builds / "toolchain.json"
-    known = cache.read_json(memo)
+    known = checked_json.read(memo)
     memo.write_text(text or memo.read_text().replace("13.0", "13.1"))
     assert jit.detect() == found
-    assert cache.read_json(memo) == known
+    assert checked_json.read(memo) == known
 
 
 @pytest.mark.parametrize("command", ["{ccache} {cxx}", "env A=1 {cxx}", "{cxx} -DA"])

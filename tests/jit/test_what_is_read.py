@@ -12,7 +12,7 @@ from engine_bench import tiers
 from real_files import INCBIN, ONE, PLAIN, SOURCE, Way, assert_seen, define, spec_of, value
 
 from lltm_jit import jit
-from lltm_jit.jit import cache, manifest, reads
+from lltm_jit.jit import cache, checked_json, manifest, reads
 from lltm_jit.jit.fingerprint import Request
 
 DEPFILES = (
@@ -172,7 +172,7 @@ def test_another_machine_that_shares_the_cache_reads_system_headers_once(real, m
         os.utime(header, (number, number))
         time.sleep(0.06)  # a stamp that a change right now could leave the same is not believed
         assert [reads(), reads()] == [1, 0]
-    known = cache.read_json(record.directory / "stamps.json")
+    known = checked_json.read(record.directory / "stamps.json")
     assert 2 <= len(known[str(header)]) <= manifest._MACHINES
     define(header, 2)
     assert value(real, extra_cflags=flags) == 2

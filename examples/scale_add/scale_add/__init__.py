@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 import lltm_jit
-from lltm_jit.jit import detect
-from lltm_jit.jit.spec import default_cflags, default_cuda_cflags
+from lltm_jit.jit import default_cflags, default_cuda_cflags, detect
 
 # The first import compiles; later ones take the build from the cache, until a source changes.
 tools = detect()  # tools.cuda: whether nvcc is here, and torch has CUDA
