@@ -45,11 +45,7 @@ def load(with_cuda: bool) -> Any:
         names += ["lltm_cluster_cuda.cu"]
     return lltm_jit.load(
         "lltm_road_times",
-        [
-            Path(__file__).with_suffix(".cpp"),
-            KERNELS / "core" / "cpu" / "products.cpp",
-            *(LLTM / name for name in names),
-        ],
+        [Path(__file__).with_suffix(".cpp"), *(LLTM / name for name in names)],
         default_cflags(detect(), with_cuda),
         default_cuda_cflags(),
         extra_include_paths=[str(KERNELS)],
