@@ -38,10 +38,11 @@ def of(path: str) -> Content:
     known = _known.get(path)
     if known is not None and known[0] == stamp:
         return known[1]
+    settled = is_settled(stamp)  # before it is read, for that takes time, too
     with open(open_at_once(path, os.O_RDONLY), "rb", buffering=0) as file:
         text = file.read() or b""
     found = Content(hashlib.sha256(text).hexdigest(), _includes(text))
-    if is_settled(stamp):
+    if settled:
         _known[path] = (stamp, found)
     return found
 

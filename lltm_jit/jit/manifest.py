@@ -160,12 +160,12 @@ def changes(
         if now == stamp or (stamps and stamps.has(folder, now)):
             continue
         there = listed(folder, manifest["wanted"][wanted])
-        others = there - set(then) if recorded else there ^ set(then)
-        if real and os.path.realpath(folder) != real and not recorded:
+        others = there ^ set(then)
+        if real and os.path.realpath(folder) != real:
             others.update(then)  # it is another one
-        names.update(others)
         if stamps and not others:
             stamps.add(folder, now)
+        names.update(others - set(then) if recorded else others)
     return Changes(files, names)
 
 

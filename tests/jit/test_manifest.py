@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from engine_bench import ALL, finish, text_of, wait_for
 
 from lltm_jit import jit
-from lltm_jit.jit import engine, torch_api
+from lltm_jit.jit import contents, engine, manifest, torch_api
 from lltm_jit.jit.fingerprint import Request
 
 
@@ -84,3 +86,24 @@ def test_a_program_is_made_for_the_place_of_torchs_libraries(bench, monkeypatch)
     monkeypatch.setattr("torch.__file__", str(bench.directory / "torch" / "__init__.py"))
     assert keys()[0] == module
     assert keys()[1] != program
+
+
+def test_without_compilers_a_load_vouches_for_no_folder(tmp_path, monkeypatch):
+    """It takes what is missing for a part of the compilers, which a later load may have."""
+    monkeypatch.setattr(manifest, "is_settled", lambda stamp: True)
+    found = {str(tmp_path): [["a.h"], 0, "", *[0] * 4]}
+    made_of = {**manifest.empty(), "wanted": [["a.h"]], "folders": found}
+    stamps = manifest.Stamps(tmp_path)
+    assert not any(manifest.changes(made_of, tmp_path, recorded=True, stamps=stamps))
+    assert manifest.changes(made_of, tmp_path, stamps=stamps).names == {"a.h"}
+
+
+def test_a_stamp_that_was_fresh_before_the_file_was_read(tmp_path, monkeypatch):
+    """The file may have changed while it was read, without another stamp."""
+    path, now = tmp_path / "one.h", time.time_ns() | 1
+    path.write_text("one")
+    monkeypatch.setattr(contents, "stamp_of", lambda path: [3, now, now, 1])
+    monkeypatch.setattr(contents, "open_at_once", lambda *how: time.sleep(0.06) or os.open(*how))
+    first = contents.of(str(path))
+    path.write_text("two")
+    assert contents.of(str(path)) != first
