@@ -106,9 +106,10 @@ $(VENV)/.installed: pyproject.toml setup.py
 	$(PIP) '$(TORCH)' numpy --editable .  # torch warns at every import when there is no numpy
 	@touch $@
 
-# The kernels compile beside the installation of what only tests need.
+# The kernels compile beside the installation of what only tests need. In the background, pip does not
+# see Ctrl-C.
 $(VENV)/.test: $(VENV)/.installed
-	$(PIP) --editable '.[test]' & $(VENV)/bin/python -m lltm_jit build all; \
+	trap 'kill $$!' INT; $(PIP) --editable '.[test]' & $(VENV)/bin/python -m lltm_jit build all; \
 	  built=$$?; wait $$! && exit $$built
 	@touch $@
 

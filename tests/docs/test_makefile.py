@@ -1,0 +1,64 @@
+"""What the Makefile does besides calling commands: two at the same time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# In place of Python: what is called as a module writes its process id, and does what a file says.
+PYTHON = """#!/bin/sh
+echo $$ >"$0.$2.new"; mv "$0.$2.new" "$0.$2"
+. "$0.does.$2"
+"""
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts the rule that compiles beside pip, with what each of them does."""
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    (tmp_path / ".installed").touch()
+
+    def make(pip: str, build: str) -> subprocess.Popen:
+        Path(f"{python}.does.pip").write_text(pip)
+        Path(f"{python}.does.lltm_jit").write_text(build)
+        words = ["make", "--silent", f"VENV={tmp_path}", f"{tmp_path}/.test"]
+        return subprocess.Popen(words, cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True)
+
+    return make
+
+
+@pytest.mark.parametrize(("pip", "build"), [(0, 0), (0, 1), (1, 0)])
+def test_both_must_end_well(start, tmp_path, pip, build):
+    with start(f"exit {pip}", f"exit {build}") as make:
+        make.wait()
+    assert (make.returncode != 0) == bool(pip or build)
+    assert (tmp_path / ".test").exists() == (make.returncode == 0)
+
+
+def test_ctrl_c_ends_both(start, tmp_path):
+    with start("exec sleep 60", "exec sleep 60") as make:
+        files = [tmp_path / "bin" / f"python.{name}" for name in ("pip", "lltm_jit")]
+        while not all(file.exists() for file in files):
+            assert make.poll() is None
+            time.sleep(0.01)
+        try:
+            os.killpg(make.pid, signal.SIGINT)
+            make.wait()
+            assert make.returncode != 0
+            for file in files:
+                with pytest.raises(ProcessLookupError):
+                    os.kill(int(file.read_text()), 0)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(make.pid, signal.SIGKILL)
+    assert not (tmp_path / ".test").exists()
