@@ -40,9 +40,9 @@ print(json.dumps({
 
 # Each costs a fraction of a millisecond: the more there are, the longer every program waits.
 MODULES = """
-lltm_jit _start functional native
-jit build cache contents declarations engine errors fingerprint flags gpus knobs loading manifest
-memo private spec toolchain uses
+lltm_jit _start _version functional native
+jit build cache checked_json contents declarations engine errors fingerprint flags gpus knobs
+loading manifest memo private spec toolchain uses wheel_library
 ops _library _placeholders basic basic.my_op basic.sigmoid rnn rnn.lltm rnn.sequence
 """
 
