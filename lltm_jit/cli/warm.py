@@ -60,8 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     gpu = _warm.GPUS[args.gpu] if args.gpu else None
-    if gpu is None:
-        _warm.refuse_no_gpu("warm")
+    _warm.refuse_no_cuda("warm", gpu)  # before a cell of the user's is compiled
     if gpu and not knobs.text("TORCH_CUDA_ARCH_LIST"):  # as a machine with this GPU builds
         os.environ["TORCH_CUDA_ARCH_LIST"] = gpus.architecture(divmod(gpu[0], 10))
     calls = _warm.Calls(

@@ -11,10 +11,10 @@ from lltm_jit.jit import Build, ToolchainError, gpus, toolchain, variants
 from lltm_jit.ops._library import refuse_wrong_size
 
 _KILOBYTES = 1024
-# What the plan of a sequence takes of a GPU: its architecture, the bytes of shared memory that a
+# What decides how a sequence runs on a GPU: its architecture, the bytes of shared memory that a
 # block may ask for, its SMs, whether all its blocks may wait for each other, and how many clusters
-# of 2, 4, 8 and 16 blocks run at once. Only GPUs where the last is known: those of before 9.0 have
-# no clusters.
+# of 2, 4, 8 and 16 blocks run at once. Listed are the GPUs where the last is known; those
+# before 9.0 have no clusters.
 GPUS = {
     "H100": (90, 227 * _KILOBYTES, 132, True, 66, 30, 15, 7),
     "H200": (90, 227 * _KILOBYTES, 132, True, 66, 30, 15, 7),
@@ -65,9 +65,8 @@ def warm(name: str, calls: Calls, gpu: tuple[int, ...] | None = None) -> list[Bu
     refuse_wrong_size(name, "batch_size", calls.batch_size)
     if calls.dtype not in _DTYPES:
         known = ", ".join(map(str, _DTYPES))
-        raise ValueError(f"{name}(): expected dtype to be one of {known}, but got {calls.dtype}")
-    if gpu is None:
-        refuse_no_gpu(name)
+        raise ValueError(f"{name}(): expected dtype to be one of {known}, but got {calls.dtype!r}")
+    refuse_no_cuda(name, gpu)
     if native.load("rnn").info.cuda_version is None:
         missing = toolchain.detect().cuda_missing
         raise ToolchainError(f"{name}(): expected CUDA kernels, but the build has none: {missing}")
@@ -88,15 +87,16 @@ def warm(name: str, calls: Calls, gpu: tuple[int, ...] | None = None) -> list[Bu
     return variants.builds_of(wanted)
 
 
-def refuse_no_gpu(name: str) -> None:
+def refuse_no_cuda(name: str, gpu: tuple[int, ...] | None) -> None:
     """Before anything is built.
 
     Raises:
-        ToolchainError: there is no GPU.
+        ToolchainError: torch is built without CUDA; or it sees no GPU, and none is given.
     """
-    if not torch.cuda.is_available():
-        reason = "torch sees no GPU" if torch.version.cuda else "this torch is built without CUDA"
+    if torch.version.cuda is None:
+        raise ToolchainError(f"{name}(): expected a torch with CUDA, but got {torch.__version__}")
+    if gpu is None and not torch.cuda.is_available():
         raise ToolchainError(
-            f"{name}(): expected a GPU, but {reason}; `python -m lltm_jit warm --gpu` compiles for "
-            "one that is elsewhere"
+            f"{name}(): expected a GPU, but torch sees none; `python -m lltm_jit warm --gpu` "
+            "compiles for one that is elsewhere"
         )

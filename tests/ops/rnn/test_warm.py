@@ -72,15 +72,28 @@ def test_wrong_arguments_are_told():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")
-def test_without_a_gpu_it_is_told():
-    with pytest.raises(ToolchainError, match=r"LSTM\.warm\(\): expected a GPU, but "):
+def test_without_a_gpu_it_is_told(monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    with pytest.raises(ToolchainError, match=r"LSTM\.warm\(\): expected a GPU, but torch sees"):
         lltm_jit.LSTM(3, 4).warm(2)
+
+
+def test_without_cuda_nothing_is_built(monkeypatch, capsys):
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(native, "load", None)
+    words = ["--layer", "none.h:Cell", "--hidden", "4", "--batch", "2", "--gpu", "H200"]
+    assert main(["warm", *words]) == 1
+    text = f"error: warm(): expected a torch with CUDA, but got {torch.__version__}\n"
+    assert capsys.readouterr().err == text
+    with pytest.raises(ToolchainError, match="expected a torch with CUDA"):
+        _warm.warm("warm", CALLS, H100)
 
 
 @pytest.fixture
 def with_nvcc(monkeypatch):
     """The package as if it were built with CUDA, for 8.0; gives the variants that are asked for."""
     asked = []
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
     info = SimpleNamespace(info=SimpleNamespace(cuda_version="13.0"))
     monkeypatch.setattr(native, "load", lambda family: info)
     tools = SimpleNamespace(architectures=("8.0",))
@@ -101,6 +114,7 @@ def test_kernels_for_other_gpus_are_refused(with_nvcc):
 
 def test_the_command(monkeypatch, capsys):
     seen = []
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(_warm, "warm", lambda *given: seen.append(given) or [])
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "")
     sizes = ["--hidden", "512", "--batch", "64", "--dtype", "half"]
