@@ -24,9 +24,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Of a thinned test, those cases are slow that bring no two values together anew.
+    """Mark the cases of thinned tests as slow, but for enough to have each pair of values in one.
 
-    The case with most new pairs is taken first, so that few are left, on each device by itself.
+    The case with most new pairs is taken first, so that few are quick, on each device by itself.
     """
     grids = {}
     for item in items:
