@@ -36,8 +36,8 @@ def prebuilt() -> dict:
     try:
         from lltm_jit import native
         from lltm_jit.jit import detect
-        from lltm_jit.jit.parallel import build_all
-        from lltm_jit.jit.prebuilt import FOLDER, put
+        from lltm_jit.jit.loading.parallel import build_all
+        from lltm_jit.jit.loading.prebuilt import FOLDER, put
     except ImportError as error:
         raise SystemExit(
             f"LLTM_JIT_PREBUILD=1 needs torch: use --no-build-isolation ({error})"

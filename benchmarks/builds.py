@@ -19,8 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lltm_jit import native
-from lltm_jit.jit import LltmJitError, Toolchain, detect, knobs, prebuilt
-from lltm_jit.jit.process import find_ninja
+from lltm_jit.jit import LltmJitError, Toolchain, detect
+from lltm_jit.jit.compile.process import find_ninja
+from lltm_jit.jit.loading import prebuilt
+from lltm_jit.jit.user import settings
 
 from . import options
 from .shared.busy import Others
@@ -201,7 +203,7 @@ def python(folder: Path, program: str, *arguments: str) -> str:
     environment = {
         **os.environ,
         # Also those set in MAX_JOBS.env, which a copy of the package does not read.
-        **{name: value for name in knobs.KNOBS if (value := knobs.text(name))},
+        **{name: value for name in settings.SETTINGS if (value := settings.text(name))},
         "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
         "LLTM_JIT_QUIET": "1",
         "PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")]),

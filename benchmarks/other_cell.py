@@ -10,7 +10,8 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from lltm_jit.jit import BuildSpec, LltmJitError, detect, engine
+from lltm_jit.jit import BuildSpec, LltmJitError, detect
+from lltm_jit.jit.loading import engine
 
 Cell = Callable[..., tuple[Tensor, Tensor]]  # a function of the operands
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 
-from lltm_jit.jit import cache
+from lltm_jit.jit.store import cache
 
 HERE = Path(__file__).resolve().parent
 

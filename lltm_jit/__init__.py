@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from lltm_jit._package import PackageInfo, build_info, reload, watch
-    from lltm_jit.jit.reload import Reload
+    from lltm_jit.jit.loading.reload import Reload
     from lltm_jit.jit.torch_api import build, load, load_inline
     from lltm_jit.ops.rnn.layers import GRU, LLTM, LSTM
     from lltm_jit.ops.rnn.own_cell import recurrent_cell
@@ -56,7 +56,7 @@ __all__ = [
 # Imported when they are first used: most programs do without most of them.
 _LATER = {
     "lltm_jit._package": ("PackageInfo", "build_info", "reload", "watch"),
-    "lltm_jit.jit.reload": ("Reload",),
+    "lltm_jit.jit.loading.reload": ("Reload",),
     "lltm_jit.jit.torch_api": ("build", "load", "load_inline"),
     "lltm_jit.ops.rnn.layers": ("GRU", "LLTM", "LSTM"),
     "lltm_jit.ops.rnn.own_cell": ("recurrent_cell",),

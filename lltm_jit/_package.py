@@ -13,13 +13,13 @@ from typing import Any, overload
 from lltm_jit import native
 from lltm_jit._version import __version__
 from lltm_jit.jit import BuildInfo, Toolchain, detect
-from lltm_jit.jit import reload as jit_reload
-from lltm_jit.jit import watch as jit_watch
-from lltm_jit.jit.build import in_columns, show_as_printed
-from lltm_jit.jit.fingerprint import differences
-from lltm_jit.jit.parallel import load_all
-from lltm_jit.jit.reload import Reload
-from lltm_jit.jit.spec import folders_below
+from lltm_jit.jit.loading import reload as jit_reload
+from lltm_jit.jit.loading import watch as jit_watch
+from lltm_jit.jit.loading.build_result import in_columns, show_as_printed
+from lltm_jit.jit.loading.parallel import load_all
+from lltm_jit.jit.loading.reload import Reload
+from lltm_jit.jit.request.fingerprint import differences
+from lltm_jit.jit.request.spec import folders_below
 
 
 @dataclass(frozen=True)

@@ -17,22 +17,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from lltm_jit.jit import (
-    Build,
-    BuildSpec,
-    Toolchain,
-    cache,
-    detect,
-    engine,
-    knobs,
-    loading,
-    wheel_library,
-)
-from lltm_jit.ops._library import OPERATORS
-from lltm_jit.ops._placeholders import Placeholders
+from lltm_jit._library import OPERATORS
+from lltm_jit._placeholders import Placeholders
+from lltm_jit.jit import Build, BuildSpec, Toolchain, detect
+from lltm_jit.jit.loading import engine, importing, wheel_library
+from lltm_jit.jit.store import cache
+from lltm_jit.jit.user import settings
 
 if TYPE_CHECKING:
-    from lltm_jit.jit.extension import Extension
+    from lltm_jit.jit.loading.extension import Extension
 
 OWN = ("basic", "rnn")  # the families of the package's own names, which commands mean by default
 AT_IMPORT = ("rnn",)  # those of them that importing the package loads
@@ -85,7 +78,7 @@ def spec(family: str, toolchain: Toolchain) -> BuildSpec:
 
 def extension(family: str) -> Extension:
     """A family's extension, whose library may come from the package's wheel."""
-    from lltm_jit.jit.extension import Extension
+    from lltm_jit.jit.loading.extension import Extension
 
     return Extension(family, partial(spec, family), packaged=_PACKAGED)
 
@@ -112,7 +105,7 @@ def start(*names: str) -> None:
         else:
             missing.append((wanted, toolchain))
     if missing:
-        from lltm_jit.jit import builder  # a cached import does without it: 20 ms
+        from lltm_jit.jit.compile import builder  # a cached import does without it: 20 ms
 
         for wanted, toolchain in missing:
             builder.check(wanted, toolchain)
@@ -121,7 +114,7 @@ def start(*names: str) -> None:
         if family not in _current and family not in _placeholders:
             _placeholders[family] = Placeholders(operators, partial(load, family))
     if missing:
-        from lltm_jit.jit import child
+        from lltm_jit.jit.loading import child
 
         child.start(missing)
 
@@ -149,7 +142,7 @@ def use(build: Build) -> None:
         old = _current.get(family)
         if old is build:
             return
-        loading.swap_ops(old.module if old else None, build.module)
+        importing.swap_ops(old.module if old else None, build.module)
         globals()[family] = build.module
         _current[family] = build
         for listener in [*when_used.get(family, ())]:
@@ -170,8 +163,8 @@ def wanted() -> list[str]:
 
 def _may_wait() -> bool:
     """Whether a child may build, for the first use to wait for."""
-    return knobs.flag("LLTM_JIT_BACKGROUND") and not (
-        knobs.flag("LLTM_JIT_VERBOSE") or knobs.flag("LLTM_JIT_DISABLE_JIT")
+    return settings.flag("LLTM_JIT_BACKGROUND") and not (
+        settings.flag("LLTM_JIT_VERBOSE") or settings.flag("LLTM_JIT_DISABLE_JIT")
     )
 
 

@@ -22,7 +22,7 @@ import torch
 import lltm_jit
 from lltm_jit import native
 from lltm_jit.jit import detect
-from lltm_jit.jit.flags import default_cflags, default_cuda_cflags
+from lltm_jit.jit.request.flags import default_cflags, default_cuda_cflags
 
 KERNELS = native.kernels_directory()
 LLTM = KERNELS / "rnn" / "lltm"

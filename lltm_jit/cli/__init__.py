@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from lltm_jit import __version__, _start
-from lltm_jit.jit.errors import LltmJitError
+from lltm_jit.jit.user.errors import LltmJitError
 
 COMMANDS = {
     "doctor": "check whether this machine can build, and say what to fix",

@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lltm_jit.jit import BuildInfo, cache, detect
-from lltm_jit.jit.cache import BUILD_FILE
-from lltm_jit.jit.extension import Extension
-from lltm_jit.jit.parallel import build_all
-from lltm_jit.jit.process import find_ninja
-from lltm_jit.jit.seed import compile_line_places
+from lltm_jit.jit import BuildInfo, detect
+from lltm_jit.jit.compile.process import find_ninja
+from lltm_jit.jit.compile.seed import compile_line_places
+from lltm_jit.jit.loading.extension import Extension
+from lltm_jit.jit.loading.parallel import build_all
+from lltm_jit.jit.store import cache
+from lltm_jit.jit.store.cache import BUILD_FILE
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from lltm_jit.jit import toolchain
-from lltm_jit.jit.errors import ToolchainError
+from lltm_jit.jit.machine import toolchain
+from lltm_jit.jit.user.errors import ToolchainError
 
 CHECK_SIZES = (3, 17, 5)  # batch, input, hidden of the tutorial's checks: small, no two alike
 TUTORIAL_SIZES = (16, 32, 128)  # those of its benchmark

@@ -21,10 +21,15 @@ from types import ModuleType
 import torch
 
 from lltm_jit import native
-from lltm_jit.jit import ToolchainError, cache, detect, gpus, jobs, knobs, private
-from lltm_jit.jit.causes import cure_of
-from lltm_jit.jit.process import find_ninja
-from lltm_jit.jit.toolchain import cuda_cure, find_cxx, present
+from lltm_jit.jit import ToolchainError, detect
+from lltm_jit.jit.compile import jobs
+from lltm_jit.jit.compile.causes import cure_of
+from lltm_jit.jit.compile.process import find_ninja
+from lltm_jit.jit.machine import gpus
+from lltm_jit.jit.machine.toolchain import cuda_cure, find_cxx, present
+from lltm_jit.jit.store import cache, private
+from lltm_jit.jit.user import settings
+from lltm_jit.jit.user.settings import SETTINGS
 
 from . import _extensions, _trial, _windows
 
@@ -47,7 +52,7 @@ class Finding:
 def checks() -> dict[str, Callable[[], Finding]]:
     """The checks by name, in the order in which one depends on the other."""
     found: dict[str, Callable[[], Finding]] = {
-        "settings": settings,
+        "settings": chosen_settings,
         "Python": python,
         "torch": torch_itself,
         "C++ compiler": cxx,
@@ -111,7 +116,7 @@ def cxx() -> Finding:
 
 
 def _no_cxx() -> Finding:
-    given, usual = knobs.text("CXX"), knobs.KNOBS["CXX"].default
+    given, usual = settings.text("CXX"), SETTINGS["CXX"].default
     if given == usual:
         install = "install one (Debian and Ubuntu: `apt-get install g++`), or set CXX to yours"
         return Finding("problem", "no C++ compiler was found", install)
@@ -223,30 +228,30 @@ def cuda_trial() -> Finding:
     return Finding("ok", f"compiled and linked for {targets} in {trial.seconds:.1f} s")
 
 
-def settings() -> Finding:
-    for knob in knobs.KNOBS.values():
-        read = {"flag": knobs.flag, "count": knobs.count, "limit": knobs.count}.get(
-            knob.kind, knobs.text
+def chosen_settings() -> Finding:
+    for setting in SETTINGS.values():
+        read = {"flag": settings.flag, "count": settings.count, "limit": settings.count}.get(
+            setting.kind, settings.text
         )
         try:
-            read(knob.name)
+            read(setting.name)
         except ToolchainError as error:
-            return Finding("problem", str(error), f"unset {knob.name}, or correct it")
+            return Finding("problem", str(error), f"unset {setting.name}, or correct it")
     if wrong := present().not_understood:
         cure = "unset TORCH_CUDA_ARCH_LIST, or correct it"
         return Finding("problem", wrong, cure)
-    if knobs.flag("LLTM_JIT_DISABLE_JIT"):
+    if settings.flag("LLTM_JIT_DISABLE_JIT"):
         text = "LLTM_JIT_DISABLE_JIT forbids building; only what is built already is loaded"
         return Finding("problem", text, "unset LLTM_JIT_DISABLE_JIT")
-    unknown = [
-        name for name in os.environ if name.startswith("LLTM_JIT_") and name not in knobs.KNOBS
-    ]
+    unknown = [name for name in os.environ if name.startswith("LLTM_JIT_") and name not in SETTINGS]
     if unknown:
-        near = difflib.get_close_matches(unknown[0], knobs.KNOBS, n=1)
+        near = difflib.get_close_matches(unknown[0], SETTINGS, n=1)
         cure = f"did you mean {near[0]}?" if near else "MAX_JOBS.env.example lists all settings"
         return Finding("warning", f"{unknown[0]} is not a setting", cure)
-    given = [name for name in knobs.KNOBS if knobs.text(name) != knobs.KNOBS[name].default]
-    return Finding("ok", ", ".join(f"{name}={knobs.text(name)}" for name in given) or "all default")
+    given = [name for name in SETTINGS if settings.text(name) != SETTINGS[name].default]
+    return Finding(
+        "ok", ", ".join(f"{name}={settings.text(name)}" for name in given) or "all default"
+    )
 
 
 def builds_directory() -> Finding:
@@ -304,7 +309,7 @@ def locks() -> Finding:
 def build(family: str) -> Finding:
     extension = native.extension(family)
     info = extension.info(detect(family))
-    if info is None and knobs.flag("LLTM_JIT_DISABLE_JIT"):
+    if info is None and settings.flag("LLTM_JIT_DISABLE_JIT"):
         return Finding("ok", "not built, and not to be built: see settings")
     if info is None:
         wanted = native.spec(family, present())

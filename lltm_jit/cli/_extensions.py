@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lltm_jit import native
-from lltm_jit.jit import LltmJitError, cache
-from lltm_jit.jit.cache import Record
-from lltm_jit.jit.extension import Extension, extension, recorded
+from lltm_jit.jit import LltmJitError
+from lltm_jit.jit.loading.extension import Extension, extension, recorded
+from lltm_jit.jit.store import cache
+from lltm_jit.jit.store.cache import Record
 
 ALL = "all"
 HELP = (

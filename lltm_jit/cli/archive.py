@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 
 from lltm_jit.jit import LltmJitError, ToolchainError
-from lltm_jit.jit.parallel import build_all
+from lltm_jit.jit.loading.parallel import build_all
 
 from . import _extensions
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from lltm_jit.jit.errors import LltmJitError
+from lltm_jit.jit.user.errors import LltmJitError
 
 from . import _cell
 

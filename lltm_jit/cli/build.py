@@ -12,7 +12,7 @@ import shutil
 import subprocess
 
 from lltm_jit.jit import detect
-from lltm_jit.jit.parallel import build_all
+from lltm_jit.jit.loading.parallel import build_all
 
 from . import _extensions
 

@@ -8,21 +8,13 @@ import textwrap
 from collections import Counter
 
 from lltm_jit import native
-from lltm_jit.jit import (
-    BuildSpec,
-    Toolchain,
-    ToolchainError,
-    cache,
-    detect,
-    inspect,
-    kept_headers,
-    knobs,
-    retention,
-)
-from lltm_jit.jit.builder import check_tools
-from lltm_jit.jit.extension import Extension
-from lltm_jit.jit.fingerprint import fingerprint, nearest, reasons
-from lltm_jit.jit.progress import many
+from lltm_jit.jit import BuildSpec, Toolchain, ToolchainError, detect, inspect
+from lltm_jit.jit.compile.builder import check_tools
+from lltm_jit.jit.loading.extension import Extension
+from lltm_jit.jit.request.fingerprint import fingerprint, nearest, reasons
+from lltm_jit.jit.store import cache, kept_headers, retention
+from lltm_jit.jit.user import settings
+from lltm_jit.jit.user.progress import many
 
 from . import _build, _extensions
 from ._cell import positive
@@ -104,7 +96,7 @@ def _outcome(extension: Extension, toolchain: Toolchain) -> tuple[str, list[str]
 
 
 def _why_it_fails(spec: BuildSpec, toolchain: Toolchain) -> str:
-    if knobs.flag("LLTM_JIT_DISABLE_JIT"):
+    if settings.flag("LLTM_JIT_DISABLE_JIT"):
         return "LLTM_JIT_DISABLE_JIT forbids building"
     try:
         check_tools(spec, toolchain)

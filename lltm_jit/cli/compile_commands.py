@@ -11,7 +11,7 @@ from typing import Any
 
 from lltm_jit import native
 from lltm_jit.jit import detect
-from lltm_jit.jit.extension import Extension
+from lltm_jit.jit.loading.extension import Extension
 
 from . import _build, _extensions, flags
 

@@ -10,8 +10,8 @@ import json
 import shlex
 
 from lltm_jit import native
-from lltm_jit.jit import reads
-from lltm_jit.jit.extension import Extension
+from lltm_jit.jit.compile import files_read
+from lltm_jit.jit.loading.extension import Extension
 
 from . import _build, _extensions
 
@@ -62,7 +62,7 @@ def collect(extension: Extension) -> dict[str, list[str]]:
         "CXX": variables["cxx"],
         "CPPFLAGS": preprocessor,
         "CXXFLAGS": [*compiler, *variables["post_cflags"]],
-        "LDFLAGS": [word for word in variables["ldflags"] if word != reads.TELL_LINK],
+        "LDFLAGS": [word for word in variables["ldflags"] if word != files_read.TELL_LINK],
     }
     if "nvcc" in variables:
         # nvcc has macros of its own, so all of its preprocessor flags that C++ lacks go here.

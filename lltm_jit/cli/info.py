@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from lltm_jit._package import PackageInfo, installed
-from lltm_jit.jit import cache, detect
-from lltm_jit.jit.extension import Extension
+from lltm_jit.jit import detect
+from lltm_jit.jit.loading.extension import Extension
+from lltm_jit.jit.store import cache
 
 from . import _extensions
 

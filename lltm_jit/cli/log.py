@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 
 from lltm_jit import native
-from lltm_jit.jit import CacheError, cache
+from lltm_jit.jit import CacheError
+from lltm_jit.jit.store import cache
 
 from . import _extensions
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from lltm_jit.jit import BuildInfo
-from lltm_jit.jit.parallel import build_all
+from lltm_jit.jit.loading.parallel import build_all
 
 from . import _build, _extensions
 

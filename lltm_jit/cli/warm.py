@@ -10,8 +10,10 @@ import os
 
 import torch
 
-from lltm_jit.jit import LltmJitError, gpus, knobs
-from lltm_jit.jit.build import in_columns
+from lltm_jit.jit import LltmJitError
+from lltm_jit.jit.loading.build_result import in_columns
+from lltm_jit.jit.machine import gpus
+from lltm_jit.jit.user import settings
 from lltm_jit.ops.rnn import _warm
 
 from ._cell import positive
@@ -61,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     gpu = _warm.GPUS[args.gpu] if args.gpu else None
     _warm.refuse_no_cuda("warm", gpu)  # before a cell of the user's is compiled
-    if gpu and not knobs.text("TORCH_CUDA_ARCH_LIST"):  # as a machine with this GPU builds
+    if gpu and not settings.text("TORCH_CUDA_ARCH_LIST"):  # as a machine with this GPU builds
         os.environ["TORCH_CUDA_ARCH_LIST"] = gpus.architecture(divmod(gpu[0], 10))
     calls = _warm.Calls(
         _cell_of(args.layer),

@@ -14,13 +14,13 @@ from contextlib import suppress
 
 from lltm_jit import native
 from lltm_jit.jit import LltmJitError
-from lltm_jit.jit.extension import Extension
-from lltm_jit.jit.lock import has_ended
-from lltm_jit.jit.parallel import build_all
-from lltm_jit.jit.process import descendants
-from lltm_jit.jit.reload import Reload
-from lltm_jit.jit.spec import folders_below
-from lltm_jit.jit.watch import watch
+from lltm_jit.jit.compile.process import descendants
+from lltm_jit.jit.loading.extension import Extension
+from lltm_jit.jit.loading.parallel import build_all
+from lltm_jit.jit.loading.reload import Reload
+from lltm_jit.jit.loading.watch import watch
+from lltm_jit.jit.request.spec import folders_below
+from lltm_jit.jit.store.lock import has_ended
 
 from . import _extensions
 

@@ -1,11 +1,11 @@
 """The build engine: from C++ and CUDA sources to a loaded module, once for each content."""
 
-from .build import Build, BuildInfo
-from .engine import inspect, load
-from .errors import BuildError, CacheError, LltmJitError, ToolchainError
-from .flags import default_cflags, default_cuda_cflags
-from .spec import BuildSpec
-from .toolchain import Toolchain, detect
+from .loading.build_result import Build, BuildInfo
+from .loading.engine import inspect, load
+from .machine.toolchain import Toolchain, detect
+from .request.flags import default_cflags, default_cuda_cflags
+from .request.spec import BuildSpec
+from .user.errors import BuildError, CacheError, LltmJitError, ToolchainError
 
 __all__ = [
     "Build",

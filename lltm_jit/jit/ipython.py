@@ -9,10 +9,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import torch_api
-from .blocks import without_comments
-from .errors import LltmJitError
-from .extension import absolute
-from .reload import Reload, reload_module
+from .loading.extension import absolute
+from .loading.reload import Reload, reload_module
+from .request.blocks import without_comments
+from .user.errors import LltmJitError
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -13,12 +13,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from . import cache, inline, publish, reload
-from .build import BuildInfo
-from .errors import BuildError, ToolchainError
-from .extension import SYCL, Extension, Flagged, FlaggedInline, Flags, Paths, extension
-from .parallel import build_all
-from .spec import BINDINGS
+from .loading import reload
+from .loading.build_result import BuildInfo
+from .loading.extension import SYCL, Extension, Flagged, FlaggedInline, Flags, Paths, extension
+from .loading.parallel import build_all
+from .request import inline
+from .request.spec import BINDINGS
+from .store import cache, publish
+from .user.errors import BuildError, ToolchainError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

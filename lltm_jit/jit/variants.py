@@ -20,14 +20,14 @@ from typing import TypeAlias
 
 import torch
 
-from . import engine
-from .build import Build
 from .declarations import kernels
-from .errors import BuildError, LltmJitError, ToolchainError
-from .flags import default_cflags, default_cuda_cflags, default_ldflags
-from .progress import Reporter
-from .spec import CONSTANTS, CUDA_SUFFIXES, BuildSpec
-from .toolchain import Toolchain, detect
+from .loading import engine
+from .loading.build_result import Build
+from .machine.toolchain import Toolchain, detect
+from .request.flags import default_cflags, default_cuda_cflags, default_ldflags
+from .request.spec import CONSTANTS, CUDA_SUFFIXES, BuildSpec
+from .user.errors import BuildError, LltmJitError, ToolchainError
+from .user.progress import Reporter
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def builds_of(variants: Sequence[Variant]) -> list[Build]:
         ((variant, load),) = missing.items()
         found[variant] = load()
     elif missing:
-        from .parallel import at_once  # which an import does without
+        from .loading.parallel import at_once  # which an import does without
 
         calls = [
             partial(load, reporter=Reporter(label=variant.name))

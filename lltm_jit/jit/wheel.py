@@ -14,10 +14,10 @@ from typing import Any
 from setuptools import Extension
 from setuptools.command.build_ext import build_ext
 
-from . import prebuilt
-from .errors import BuildError
-from .reload import given_modules
-from .toolchain import detect
+from .loading import prebuilt
+from .loading.reload import given_modules
+from .machine.toolchain import detect
+from .user.errors import BuildError
 
 
 def arguments(package: str) -> dict[str, Any]:

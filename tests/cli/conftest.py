@@ -10,7 +10,7 @@ from small_checkout import copy_with_basic, copy_with_small_families, environmen
 
 from lltm_jit import native
 from lltm_jit.cli import _checks, main
-from lltm_jit.jit import cache
+from lltm_jit.jit.store import cache
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,8 @@ from tiny_builds import builds, tiny_spec
 import lltm_jit
 from lltm_jit import native
 from lltm_jit.cli import main, timings
-from lltm_jit.jit import BuildError, detect, engine
+from lltm_jit.jit import BuildError, detect
+from lltm_jit.jit.loading import engine
 
 
 @pytest.mark.parametrize("families", [[], ["rnn"]])

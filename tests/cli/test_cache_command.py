@@ -10,7 +10,8 @@ from tiny_builds import builds, tiny_spec
 
 from lltm_jit import native
 from lltm_jit.cli import main
-from lltm_jit.jit import cache, checked_json, engine
+from lltm_jit.jit.loading import engine
+from lltm_jit.jit.store import cache, checked_json
 
 
 def test_cache_why_names_what_a_build_needs(capsys, empty_root):

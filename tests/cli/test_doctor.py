@@ -14,8 +14,8 @@ from small_checkout import CHECKOUT, environment
 from torch.utils import cpp_extension
 
 from lltm_jit.cli import _checks, main
-from lltm_jit.jit import gpus
-from lltm_jit.jit.extension import Extension
+from lltm_jit.jit.loading.extension import Extension
+from lltm_jit.jit.machine import gpus
 
 
 def test_all_is_well_here(findings):

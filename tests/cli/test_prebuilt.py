@@ -11,7 +11,9 @@ import pytest
 import small_checkout
 from small_checkout import CHECKOUT, copy_with_small_families
 
-from lltm_jit.jit import cache, checked_json, gpus, prebuilt
+from lltm_jit.jit.loading import prebuilt
+from lltm_jit.jit.machine import gpus
+from lltm_jit.jit.store import cache, checked_json
 
 PROGRAM = (
     "import lltm_jit\n"

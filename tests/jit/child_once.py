@@ -20,7 +20,8 @@ package.__path__ = [str(REPOSITORY / "lltm_jit")]
 sys.modules["lltm_jit"] = package
 
 from lltm_jit import jit  # noqa: E402
-from lltm_jit.jit import builder, child  # noqa: E402
+from lltm_jit.jit.compile import builder  # noqa: E402
+from lltm_jit.jit.loading import child  # noqa: E402
 
 ASKED = time.time()
 

@@ -76,5 +76,5 @@ def cuda(bench, monkeypatch):
     for name in ("CUDA_HOME", "CUDA_PATH", "TORCH_CUDA_ARCH_LIST"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("torch.version.cuda", "13.0")
-    monkeypatch.setattr("lltm_jit.jit.gpus.compute_capabilities", list)
+    monkeypatch.setattr("lltm_jit.jit.machine.gpus.compute_capabilities", list)
     return bench

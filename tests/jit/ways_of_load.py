@@ -27,7 +27,8 @@ sys.modules["lltm_jit"].__path__ = [str(Path(__file__).parents[2] / "lltm_jit")]
 
 from ways import WAYS, Way  # noqa: E402
 
-from lltm_jit.jit import builder, pch, torch_api  # noqa: E402, F401  # those of a build too
+from lltm_jit.jit import torch_api  # noqa: E402  # those of a build too
+from lltm_jit.jit.compile import builder, pch  # noqa: E402, F401  # those of a build too
 
 SIDES = {"ours": torch_api, "torch": cpp_extension}
 

@@ -12,7 +12,7 @@ import pytest
 from op_testing import needs_gpu
 
 import lltm_jit
-from lltm_jit.jit import cache
+from lltm_jit.jit.store import cache
 
 IN_A_GRAPH = """
 import sys

@@ -13,8 +13,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import lltm_jit
 from lltm_jit import native
-from lltm_jit.jit import BuildError, detect, engine, lock
-from lltm_jit.jit.fingerprint import Request
+from lltm_jit.jit import BuildError, detect
+from lltm_jit.jit.loading import engine
+from lltm_jit.jit.request.fingerprint import Request
+from lltm_jit.jit.store import lock
 
 ops = torch.ops.lltm_jit
 X = torch.arange(12.0).reshape(3, 4)
@@ -152,7 +154,7 @@ def test_the_import_waits_where_a_setting_says_so(unloaded, monkeypatch):
 OF_BASIC = """
 import torch, lltm_jit
 from lltm_jit import native
-from lltm_jit.jit import engine
+from lltm_jit.jit.loading import engine
 x = torch.ones(2)
 loaded = []
 load = engine.load
@@ -177,7 +179,7 @@ sys.addaudithook(lambda event, _: event == "subprocess.Popen" and started.append
 import torch
 before = threading.active_count()
 import lltm_jit
-print(started, threading.active_count() - before, "lltm_jit.jit.child" in sys.modules)
+print(started, threading.active_count() - before, "lltm_jit.jit.loading.child" in sys.modules)
 """
 
 

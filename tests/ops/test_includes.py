@@ -5,7 +5,7 @@ import re
 import pytest
 
 from lltm_jit import native
-from lltm_jit.jit.spec import included_files
+from lltm_jit.jit.request.spec import included_files
 
 KERNELS = native.kernels_directory()
 FILES = sorted(path for path in KERNELS.rglob("*") if path.suffix in (".h", ".cuh", ".cpp", ".cu"))

@@ -17,7 +17,8 @@ from op_testing import DEVICES
 
 import lltm_jit
 from lltm_jit import native
-from lltm_jit.jit import detect, engine
+from lltm_jit.jit import detect
+from lltm_jit.jit.loading import engine
 
 SECONDS = float(os.environ.get("RELOAD_SECONDS", "4"))
 

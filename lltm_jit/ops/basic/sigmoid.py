@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.overrides import has_torch_function_unary
 
 from lltm_jit import native
-from lltm_jit.ops._library import define, refuse_non_tensors
+from lltm_jit._library import define, refuse_non_tensors
 
 define(
     "basic",

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from lltm_jit.ops._library import autocasts, refuse_non_number, refuse_non_tensor
+from lltm_jit._library import autocasts, refuse_non_number, refuse_non_tensor
 
 State: TypeAlias = "Tensor | tuple[Tensor, ...]"
 

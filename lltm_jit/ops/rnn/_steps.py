@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from lltm_jit.ops._library import autocasts
+from lltm_jit._library import autocasts
 from lltm_jit.ops.rnn.sequence import HOLDS, RESETS
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from lltm_jit import native
-from lltm_jit.jit import Build, ToolchainError, gpus, toolchain, variants
-from lltm_jit.ops._library import refuse_wrong_size
+from lltm_jit._library import refuse_wrong_size
+from lltm_jit.jit import Build, ToolchainError, variants
+from lltm_jit.jit.machine import gpus, toolchain
 
 _KILOBYTES = 1024
 # What decides how a sequence runs on a GPU: its architecture, the bytes of shared memory that a

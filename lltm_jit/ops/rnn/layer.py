@@ -19,7 +19,7 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.checkpoint import checkpoint as run_checkpointed
 
-from lltm_jit.ops._library import refuse_non_number, refuse_non_tensor, refuse_wrong_size
+from lltm_jit._library import refuse_non_number, refuse_non_tensor, refuse_wrong_size
 from lltm_jit.ops.rnn._layer_inputs import (
     State,
     check_input,

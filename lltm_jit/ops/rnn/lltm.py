@@ -16,12 +16,7 @@ from torch import Tensor, nn
 from torch.overrides import has_torch_function
 
 from lltm_jit import native
-from lltm_jit.ops._library import (
-    define,
-    refuse_non_tensor,
-    refuse_non_tensors,
-    refuse_wrong_size,
-)
+from lltm_jit._library import define, refuse_non_tensor, refuse_non_tensors, refuse_wrong_size
 
 _CELL = "Tensor input, Tensor weights, Tensor? bias, Tensor old_h, Tensor old_cell"
 

@@ -23,8 +23,8 @@ from torch import Tensor
 from torch.overrides import has_torch_function
 
 from lltm_jit import native
+from lltm_jit._library import define, refuse_non_tensor
 from lltm_jit.jit import declarations
-from lltm_jit.ops._library import define, refuse_non_tensor
 
 if TYPE_CHECKING:
     from lltm_jit.jit.variants import Variant

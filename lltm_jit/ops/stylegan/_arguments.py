@@ -13,7 +13,7 @@ from typing import NoReturn, SupportsIndex, TypeGuard
 import torch
 from torch import Tensor
 
-from lltm_jit.ops._library import autocasts, refuse_non_number, refuse_non_tensor
+from lltm_jit._library import autocasts, refuse_non_number, refuse_non_tensor
 
 Factor = int | Sequence[int]  # of both axes, or [x, y]
 Padding = int | Sequence[int]  # on all sides, [x, y], or [x0, x1, y0, y1]

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._prims_common import suggest_memory_format
 from torch.compiler import is_dynamo_compiling
 
-from lltm_jit.ops._library import autocasts
+from lltm_jit._library import autocasts
 
 _NAMES = ("cuda", "ref")
 _chosen: list[list[str]] = []  # by implementation(), for all threads; the newest is last

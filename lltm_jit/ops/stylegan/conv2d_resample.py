@@ -14,7 +14,7 @@ from operator import index
 import torch.nn.functional as F
 from torch import Tensor
 
-from lltm_jit.ops._library import autocasts, refuse_non_tensor
+from lltm_jit._library import autocasts, refuse_non_tensor
 from lltm_jit.ops.stylegan._arguments import (
     Padding,
     check_filter,

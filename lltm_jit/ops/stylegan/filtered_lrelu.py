@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from lltm_jit import native
+from lltm_jit._library import autocasts, define, refuse_non_number, refuse_non_tensors
 from lltm_jit.jit import variants
-from lltm_jit.ops._library import autocasts, define, refuse_non_number, refuse_non_tensors
 from lltm_jit.ops.stylegan._arguments import (
     check_bias,
     check_filter,

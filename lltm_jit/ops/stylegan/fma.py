@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lltm_jit.ops._library import refuse_non_tensors
+from lltm_jit._library import refuse_non_tensors
 
 
 def fma(a: Tensor, b: Tensor, c: Tensor) -> Tensor:

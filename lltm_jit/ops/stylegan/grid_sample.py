@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lltm_jit.ops._library import refuse_non_tensors
+from lltm_jit._library import refuse_non_tensors
 
 _DTYPES = (torch.half, torch.bfloat16, torch.float, torch.double)
 _MODES = (0, 0, False)  # aten's numbers: bilinear, zeros outside, corners not aligned

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lltm_jit import native
-from lltm_jit.ops._library import define, refuse_non_number, refuse_non_tensor
+from lltm_jit._library import define, refuse_non_number, refuse_non_tensor
 from lltm_jit.ops.stylegan._arguments import check_bias
 from lltm_jit.ops.stylegan._implementation import calls_kernels, result_like, takes_reference
 

@@ -7,7 +7,7 @@ from typing import cast
 
 from torch import Tensor
 
-from lltm_jit.ops._library import refuse_non_tensor
+from lltm_jit._library import refuse_non_tensor
 from lltm_jit.ops.stylegan import upfirdn2d as _resample
 
 

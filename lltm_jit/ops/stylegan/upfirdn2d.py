@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from lltm_jit import native
-from lltm_jit.ops._library import define, refuse_non_number, refuse_non_tensor
+from lltm_jit._library import define, refuse_non_number, refuse_non_tensor
 from lltm_jit.ops.stylegan._arguments import (
     Factor,
     Padding,

@@ -1,0 +1,1 @@
+"""One build: a worker compiles, and what its tools read is recorded."""

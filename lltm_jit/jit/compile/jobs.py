@@ -1,0 +1,257 @@
+"""How many compilers may run at a time, over all builds of this process.
+
+They share a jobserver like that of make: a pipe with a token for each compiler that may run. ninja
+supports this from version 1.13 on; with an older one, or where the pipe's path has a blank, the
+builds of a process take turns.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+
+from ..user import cancel, settings
+from ..user.progress import many
+
+GIBIBYTE = 1 << 30
+_MEMORY_PER_JOB = {"C++": 2 * GIBIBYTE, "CUDA": 4 * GIBIBYTE}
+_OLDEST_NINJA = (1, 13)
+_PREFIX = "lltm_jit-jobs-"
+_STALE = 24 * 3600  # seconds after which a pipe that nobody has open, here, is a leftover
+_TOKEN = b"+"
+_UNLIMITED = 4096  # jobs, whose tokens fit into a pipe
+
+_lock = threading.Lock()
+_turn = threading.Lock()
+_server: _Jobserver | None = None
+
+
+def job_count(with_cuda: bool) -> int:
+    """MAX_JOBS, else as many as this process may use CPUs, if memory allows that many.
+
+    As with torch, there is no limit if MAX_JOBS is 0.
+    """
+    given = settings.count("MAX_JOBS")
+    if given is not None:
+        return given or _UNLIMITED
+    limits = [
+        cpu_count(),
+        max(1, available_memory() // _MEMORY_PER_JOB["CUDA" if with_cuda else "C++"]),
+    ]
+    return max(1, min(limits))
+
+
+def in_words(jobs: int) -> str:
+    """A number of jobs, for messages."""
+    return "any number of jobs" if jobs == _UNLIMITED else many(jobs, "job")
+
+
+def cpu_count() -> int:
+    """CPUs by affinity and by the cgroup's quota."""
+    affinity = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    quota = _cgroup_cpus()
+    return max(1, min(affinity, int(quota))) if quota else affinity
+
+
+def available_memory() -> int:
+    """Bytes that can be used without swapping, by the system and by the cgroup."""
+    limits = [limit for limit in (_system_memory(), _cgroup_memory()) if limit is not None]
+    return min(limits, default=1 << 62)
+
+
+def _system_memory() -> int | None:
+    for line in _read(Path("/proc/meminfo")).splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _cgroup_directories() -> list[Path]:
+    """The cgroup of this process and those above it (version 2), or the mounts of version 1."""
+    found = []
+    for line in _read(Path("/proc/self/cgroup")).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            here = Path("/sys/fs/cgroup") / path.lstrip("/")
+            found += [
+                here,
+                *(parent for parent in here.parents if parent.is_relative_to("/sys/fs/cgroup")),
+            ]
+        elif controllers in ("memory", "cpu,cpuacct", "cpu"):
+            found += [
+                Path("/sys/fs/cgroup") / controllers / path.lstrip("/"),
+                Path("/sys/fs/cgroup") / controllers,
+            ]
+    return found
+
+
+def _cgroup_cpus() -> float | None:
+    quotas = []
+    for directory in _cgroup_directories():
+        quota, _, period = _read(directory / "cpu.max").strip().partition(" ")
+        if not quota:  # version 1
+            quota = _read(directory / "cpu.cfs_quota_us").strip()
+            period = _read(directory / "cpu.cfs_period_us").strip()
+        if quota.isdecimal() and period.isdecimal() and int(period):
+            quotas.append(int(quota) / int(period))
+    return max(1.0, min(quotas)) if quotas else None
+
+
+def _cgroup_memory() -> int | None:
+    free = []
+    for directory in _cgroup_directories():
+        for limit_name, used_name in (
+            ("memory.max", "memory.current"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        ):
+            limit, used = (
+                _read(directory / limit_name).strip(),
+                _read(directory / used_name).strip(),
+            )
+            if limit.isdecimal() and used.isdecimal():
+                free.append(max(0, int(limit) - int(used) + _reclaimable(directory)))
+    return min(free, default=None)
+
+
+def _reclaimable(directory: Path) -> int:
+    """File cache, which counts as used in a cgroup, but is released under memory pressure."""
+    for line in _read(directory / "memory.stat").splitlines():
+        name, _, value = line.partition(" ")
+        if name in ("inactive_file", "total_inactive_file"):
+            return int(value)
+    return 0
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except OSError:
+        return ""
+
+
+def _remove_leftovers() -> None:
+    """Remove the pipes of processes that were killed: nobody has them open."""
+    for pipe in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/tokens"):
+        with suppress(OSError):
+            status = pipe.lstat()
+            if status.st_uid != os.geteuid() or time.time() < status.st_mtime + _STALE:
+                continue
+            try:
+                os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW))
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    shutil.rmtree(pipe.parent)
+
+
+class _Jobserver:
+    """A named pipe full of tokens, which exists as long as a build uses it."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs = jobs
+        self.users = 0
+        _remove_leftovers()
+        self.directory = tempfile.mkdtemp(prefix=_PREFIX)
+        self.path = os.path.join(self.directory, "tokens")
+        os.mkfifo(self.path, 0o600)
+        self.descriptor = os.open(self.path, os.O_RDWR | os.O_NONBLOCK)
+        os.write(self.descriptor, _TOKEN * jobs)
+
+    def take(self) -> None:
+        """Wait for a token; each ninja may run one compiler without one."""
+        while True:
+            cancel.check()
+            with suppress(BlockingIOError):
+                os.read(self.descriptor, 1)
+                return
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+@contextmanager
+def compilers(ninja: Path, jobs: int) -> Iterator[dict[str, str]]:
+    """Take part in the pool, which has ``jobs`` compilers if this build is the first in it.
+
+    Yields the variables for ninja. Without a jobserver that is ``MAX_JOBS``, which torch passes to
+    ninja as ``-j``; with ``-j``, ninja would ignore a jobserver.
+    """
+    if not _takes_part(str(ninja)):
+        while not _turn.acquire(timeout=0.05):
+            cancel.check()
+        try:
+            yield {"MAX_JOBS": str(jobs)}
+        finally:
+            _turn.release()
+        return
+    server = _enter(jobs)
+    try:
+        server.take()
+        try:
+            yield {"MAKEFLAGS": f" -j{server.jobs} --jobserver-auth=fifo:{server.path}"}
+        finally:
+            os.write(server.descriptor, _TOKEN)
+    finally:
+        _leave(server)
+
+
+def is_shared() -> bool:
+    """Whether several builds of this process are under way."""
+    with _lock:
+        return _server is not None and _server.users > 1
+
+
+def _enter(jobs: int) -> _Jobserver:
+    global _server
+    with _lock:
+        if _server is None:
+            _server = _Jobserver(jobs)
+        _server.users += 1
+        return _server
+
+
+def _leave(server: _Jobserver) -> None:
+    """The last build removes the pipe, so that tokens held by a killed ninja are not lost."""
+    global _server
+    with _lock:
+        server.users -= 1
+        if server.users == 0:
+            server.close()
+            if server is _server:
+                _server = None
+
+
+@cache
+def _takes_part(ninja: str) -> bool:
+    # A blank would end the path in MAKEFLAGS.
+    if not hasattr(os, "mkfifo") or re.search(r"\s", tempfile.gettempdir()):
+        return False
+    try:
+        done = subprocess.run([ninja, "--version"], capture_output=True, text=True)
+        major, minor = done.stdout.split(".")[:2]
+        return (int(major), int(minor)) >= _OLDEST_NINJA
+    except (OSError, ValueError):
+        return False
+
+
+def _forget() -> None:
+    """A forked child has neither the builds nor their pool."""
+    global _server, _lock, _turn
+    _server, _lock, _turn = None, threading.Lock(), threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,153 @@
+"""The import of a checked library into the process.
+
+What a library registers while it is loaded, a process can register only once: a second
+``TORCH_LIBRARY`` block for the same namespace makes torch abort the process inside the loader,
+where nothing can be caught. So such a library is refused before it is built.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import torch
+
+from ..request.spec import BuildSpec
+from ..store import cache, contents, private
+from ..store.cache import DamagedBuild, Record
+from ..store.manifest import Stamps, stamp_of
+from ..user.errors import BuildError
+
+_registered: set[str] = set()
+_in_process: dict[str, threading.RLock] = {}
+
+if hasattr(os, "register_at_fork"):
+    # A thread that held a lock does not exist in a forked child, and would never release it.
+    os.register_at_fork(after_in_child=_in_process.clear)
+
+
+def thread_lock(key: str) -> threading.RLock:
+    """The lock that the threads of this process share for a key."""
+    return _in_process.setdefault(key, threading.RLock())
+
+
+def check(spec: BuildSpec, files: Iterable[Path]) -> None:
+    """Refuse an extension whose static registrations this process has already made.
+
+    Args:
+        spec: the spec of the extension.
+        files: what its sources include, as far as that is known.
+
+    Raises:
+        BuildError: with the blocks, and what to do instead.
+    """
+    if _registered:
+        from ..request import blocks
+
+        _refuse_again(spec, blocks.of_sources(spec, files))
+
+
+def _refuse_again(spec: BuildSpec, blocks: Iterable[str]) -> None:
+    if again := sorted(_registered.intersection(blocks)):
+        raise BuildError(
+            f"error: {spec.name} registers operators when it is loaded, in {', '.join(again)}, "
+            "and this process has already registered them; torch would abort it\n"
+            "   = restart Python to load the new build, or define the operators from Python with "
+            "torch.library.Library(...).define, and register the C++ implementations in functions "
+            "register_ops() and release_ops() of the module, which a reload calls"
+        )
+
+
+def check_library(record: Record, stamps: Stamps) -> None:
+    """Check the content of a build's library, which a known stamp stands for.
+
+    Raises:
+        DamagedBuild: the library is missing or is not what was built, or others may write to it.
+    """
+    library = record.directory / record.library
+    if problem := private.why_not_private(library):
+        raise DamagedBuild(problem)
+    stamp = stamp_of(str(library))
+    if stamps.has(record.library, stamp):
+        return
+    try:
+        same = contents.digest(library) == record.digest
+    except OSError as error:
+        raise DamagedBuild(f"{record.library} cannot be read: {error.strerror}") from error
+    if not same:
+        raise DamagedBuild(f"{record.library} is not the file that was built")
+    stamps.add(record.library, stamp)
+
+
+def import_library(
+    spec: BuildSpec, key: str, library: Path, registers: Iterable[str]
+) -> ModuleType:
+    """Import a checked library, which registers these blocks of operators.
+
+    Each build is imported under a name of its own, because pybind11 returns the module that it
+    already has under a known name; the last part of the name is compiled into every object. What
+    the library defines then belongs to a module of the plain name, where pickle finds it.
+
+    Raises:
+        BuildError: it cannot be imported, or registers operators a second time.
+        CacheError: others may write to it.
+    """
+    cache.check_private(library)
+    _refuse_again(spec, registers)
+    path = str(library)
+    module = ModuleType(f"lltm_jit._builds.{key}.{spec.name}")
+    module.__file__ = path
+    try:
+        if spec.python_module:
+            import_spec = spec_from_file_location(module.__name__, path)
+            assert import_spec is not None
+            assert import_spec.loader is not None
+            module = module_from_spec(import_spec)
+            module.__name__ = spec.name
+            import_spec.loader.exec_module(module)
+        elif not spec.standalone:
+            torch.ops.load_library(path)
+    except (ImportError, OSError) as error:
+        from ..compile import diagnostics
+
+        raise BuildError(diagnostics.explain_import(str(error), path, spec)) from error
+    _registered.update(registers)
+    return module
+
+
+def register_ops(module: ModuleType | SimpleNamespace) -> None:
+    """Register a module's operators; one without ``register_ops()`` has none.
+
+    Raises:
+        BuildError: torch refuses them; the text is torch's.
+    """
+    register = getattr(module, "register_ops", None)
+    if register is None:
+        return
+    try:
+        register()
+    except RuntimeError as error:
+        raise BuildError(
+            f"error: the operators of the built library cannot be registered: {error}\n"
+            "   = make each schema match the C++ function that implements it\n"
+            f"   = {module.__file__}"
+        ) from error
+
+
+def swap_ops(old: ModuleType | None, new: ModuleType | SimpleNamespace) -> None:
+    """Register the operators of a module, then release those of the previous one.
+
+    In this order no call in another thread finds an operator without a kernel. Modules without
+    ``register_ops()`` and ``release_ops()`` have no operators.
+
+    Raises:
+        BuildError: torch refuses the new operators; the old ones stay.
+    """
+    register_ops(new)
+    release = getattr(old, "release_ops", None)
+    if release is not None:
+        release()

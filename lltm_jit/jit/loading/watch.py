@@ -1,0 +1,143 @@
+"""Rebuild on save: a thread watches the sources and reloads when one of them changes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from types import ModuleType
+
+from ..request.spec import CUDA_SUFFIXES, CXX_SUFFIXES, HEADER_SUFFIXES
+from ..user.cancel import Cancelled, cancelled_by
+from ..user.errors import LltmJitError, ToolchainError
+from .reload import Reload, given, reload_module
+
+_SUFFIXES = (*CXX_SUFFIXES, *CUDA_SUFFIXES, *HEADER_SUFFIXES)
+_POLL_MS = 200  # how soon a watch that ends is noticed
+
+
+@contextmanager
+def watch(
+    folders: Callable[[], Iterable[str]],
+    reload: Callable[[], Reload],
+    then: Callable[[Reload], None] | None = None,
+) -> Iterator[None]:
+    """Reload in a thread whenever a source in one of the folders is saved.
+
+    Args:
+        folders: what to watch, without the folders inside it. Called again after each change, which
+            may have brought others.
+        reload: rebuilds, and switches to the new build.
+        then: called with the result of each reload that changed something.
+
+    A build error is printed, and the old build stays in use; an error in ``then`` is printed as
+    that of a thread. The watch ends with the ``with`` block, which cancels a rebuild that is still
+    running.
+
+    Raises:
+        ToolchainError: watchfiles is not installed.
+    """
+    try:
+        import watchfiles
+    except ImportError:
+        raise ToolchainError(
+            "watching needs watchfiles; run `python -m pip install watchfiles`"
+        ) from None
+    stop, ready = threading.Event(), threading.Event()
+
+    def is_of_interest(change: watchfiles.Change, path: str) -> bool:
+        return path.endswith(_SUFFIXES) or (change == change.added and os.path.isdir(path))
+
+    def watch_them(wanted: set[str], again: bool) -> set[str]:
+        """Watch until others are wanted, or until the end; returns what is wanted then."""
+        watched = _there(wanted)
+        changes = watchfiles.watch(
+            *watched,
+            watch_filter=is_of_interest,
+            debounce=50,
+            step=10,
+            stop_event=stop,
+            rust_timeout=_POLL_MS,
+            yield_on_timeout=True,  # the first one tells that the watch has begun
+            raise_interrupt=False,
+            recursive=False,
+        )
+        for changed in changes:
+            ready.set()
+            if changed or again:
+                # In a thread of its own: an error of the callback ends that, and not the watch.
+                once = threading.Thread(target=_reload_and_tell, args=(reload, then, stop))
+                once.start()
+                once.join()
+                again = False
+            now = wanted
+            if changed:
+                with suppress(LltmJitError):  # of sources that cannot be read; the reload told
+                    now = {*folders()}
+            if now != wanted or _there(now) != watched:
+                return now
+        return wanted
+
+    def run() -> None:
+        again = False
+        try:
+            wanted = {*folders()}
+            while not stop.is_set():
+                # What was saved between two watches is found by a reload at the second's begin.
+                wanted, again = watch_them(wanted, again), True
+        except (OSError, RuntimeError) as error:  # such as too many watches for this user
+            _say(f"the watch has ended, and rebuilds nothing any more: {error}")
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=run, name="lltm_jit watch", daemon=True)
+    thread.start()
+    ready.wait()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def watch_module(
+    module: ModuleType, then: Callable[[Reload], None] | None = None
+) -> AbstractContextManager[None]:
+    """Reload a module of the user's whenever one of its sources is saved; see :func:`watch`.
+
+    Raises:
+        LltmJitError: the module is of another origin.
+        ToolchainError: watchfiles is not installed.
+    """
+    return watch(given(module).extension.directories, lambda: reload_module(module), then)
+
+
+def _there(folders: Iterable[str]) -> dict[str, int]:
+    """The folders that can be watched, and what tells each from another of the same name."""
+    found = {}
+    for path in folders:
+        with suppress(OSError):
+            if os.access(path, os.R_OK | os.X_OK):
+                found[path] = os.stat(path).st_ino
+    return found
+
+
+def _reload_and_tell(
+    reload: Callable[[], Reload], then: Callable[[Reload], None] | None, stop: threading.Event
+) -> None:
+    try:
+        with cancelled_by(stop):
+            done = reload()
+    except Cancelled:
+        return
+    except LltmJitError as error:
+        _say(f"the old build stays in use\n{error}")
+        return
+    if done.changed and then is not None:
+        then(done)
+
+
+def _say(text: str) -> None:
+    print(f"lltm_jit: {text}", file=sys.stderr, flush=True)

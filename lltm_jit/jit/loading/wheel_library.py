@@ -1,0 +1,27 @@
+"""The library that a package's wheel brings. Where there is none, a cached load needs no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..store import cache
+
+if TYPE_CHECKING:
+    from ..machine.toolchain import Toolchain
+    from ..request.spec import BuildSpec
+    from .build_result import Build
+
+
+def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
+    """Load the library that a wheel brings in a directory; None if there is none that matches.
+
+    Raises:
+        BuildError: the library matches, but cannot be imported.
+        CacheError: others may write to it.
+    """
+    if not cache.wheel_record(directory, spec.name).exists():
+        return None
+    from . import prebuilt
+
+    return prebuilt.load(directory, spec, toolchain)

@@ -1,0 +1,1 @@
+"""What there is to build with: compilers, CUDA, GPUs."""

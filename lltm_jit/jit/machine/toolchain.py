@@ -1,0 +1,271 @@
+"""What this machine can build with. Nothing here raises, creates a CUDA context, or builds.
+
+If there is no compiler, as in the last stage of a container's build, the compilers of a build in
+the cache are used in its place: what they built is found under the same key, and loaded.
+
+Asking a compiler for its version costs a process, so the answers are kept in a memo in the cache
+directory.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..store import cache, contents
+from ..store.memo import Memo
+from ..user import settings
+from ..user.errors import ToolchainError
+from . import gpus
+
+_OF_COMPILERS = ("cxx", "cxx_version", "cxx_family", "nvcc", "nvcc_version", "cuda_home")
+_CAPABILITIES = ("DEFAULT", "AVX2", "AVX512")  # each includes the one before
+
+# Variables that change what the same command line produces.
+_COMPILE_ENVIRONMENT = (
+    "CC",
+    "CCC_OVERRIDE_OPTIONS",
+    "COMPILER_PATH",
+    "CPATH",
+    "CPLUS_INCLUDE_PATH",
+    "C_INCLUDE_PATH",
+    "CUDA_INC_PATH",
+    "CUDNN_HOME",
+    "CUDNN_PATH",
+    "GCC_EXEC_PREFIX",
+    "LD_RUN_PATH",
+    "LIBRARY_PATH",
+    "NVCC_APPEND_FLAGS",
+    "NVCC_CCBIN",
+    "NVCC_PREPEND_FLAGS",
+    "PYTORCH_NVCC",
+)
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """The tools found, and the versions that a build depends on.
+
+    ``cxx`` is the C++ compiler's command, or None; ``cuda_missing`` says why CUDA sources cannot be
+    built, and is empty if they can. ``not_understood`` says what is wrong with
+    TORCH_CUDA_ARCH_LIST, and is empty if nothing is.
+    """
+
+    cxx: str | None
+    cxx_version: str
+    cxx_family: str  # "gcc", "clang", or "" for others
+    nvcc: str | None
+    nvcc_version: str
+    cuda_home: str | None
+    cuda_missing: str
+    architectures: tuple[str, ...]
+    torch_version: str
+    torch_cuda: str | None
+    python_abi: str
+    machine: str
+    cpu_capability: str
+    environment: tuple[tuple[str, str], ...] = ()
+    scripts: tuple[tuple[str, str], ...] = ()  # among the compilers, with digests
+    not_understood: str = ""
+    recorded: bool = False  # the compilers are not here: a build in the cache was made with them
+
+    @property
+    def cuda(self) -> bool:
+        """Whether CUDA sources can be built."""
+        return not self.cuda_missing
+
+    def check_architectures(self) -> None:
+        """Refuse a TORCH_CUDA_ARCH_LIST that neither torch nor nvcc would take.
+
+        Raises:
+            ToolchainError: the text says what is wrong with it.
+        """
+        if self.not_understood:
+            raise ToolchainError(self.not_understood)
+
+    @property
+    def compiler(self) -> str:
+        """The C++ compiler in two words, such as ``g++ 12.2``."""
+        version = re.search(r"\d+\.\d+", self.cxx_version.rpartition(")")[2] or self.cxx_version)
+        name = {"gcc": "g++", "clang": "clang++"}.get(self.cxx_family, "C++ compiler")
+        return f"{name} {version[0]}" if version else name
+
+
+def detect(name: str = "") -> Toolchain:
+    """Look at this machine. Never raises; starts no process if the memo knows the compilers.
+
+    If there is no compiler, returns the one that made the newest build in the cache.
+
+    Args:
+        name: the extension whose builds to look at; by default any.
+    """
+    here = present()
+    if here.cxx is None:
+        for record in cache.records():
+            if name in ("", record.fingerprint["name"]):
+                return _as_recorded(here, record.toolchain)
+    return here
+
+
+def _as_recorded(here: Toolchain, made: dict[str, Any]) -> Toolchain:
+    """This machine with the compilers of a build, if its GPUs and processor can run the build."""
+    fits = all(gpus.runs_any(made["architectures"], each) for each in gpus.compute_capabilities())
+    capability, ours = made["cpu_capability"], here.cpu_capability
+    return replace(
+        here,
+        **{name: made[name] for name in _OF_COMPILERS},
+        cuda_missing=_why_no_cuda(made["nvcc"], made["nvcc_version"]),
+        architectures=tuple(made["architectures"]) if fits else here.architectures,
+        cpu_capability=capability if includes(ours, capability) else ours,
+        environment=tuple((name, value) for name, value in made["environment"]),
+        scripts=tuple((path, digest) for path, digest in made["scripts"]),
+        recorded=True,
+    )
+
+
+def includes(capability: str, needed: str) -> bool:
+    """Whether a processor's vector instructions, by torch's names, include others."""
+    if needed in _CAPABILITIES and capability in _CAPABILITIES:
+        return _CAPABILITIES.index(needed) <= _CAPABILITIES.index(capability)
+    return needed == capability
+
+
+def present() -> Toolchain:
+    """As :func:`detect`, but only what is on this machine."""
+    memo = Memo(cache.builds_directory() / "toolchain.json")
+    cxx = find_cxx()
+    cxx_facts = memo.recall(cxx, _probe_cxx) if cxx else {}
+    nvcc, cuda_home = _find_nvcc()
+    nvcc_facts = memo.recall([nvcc], _probe_nvcc) if nvcc else {}
+    cuda_home = cuda_home or nvcc_facts.get("root")
+    memo.save()
+
+    nvcc_version = nvcc_facts.get("version", "")
+    cuda_missing = _why_no_cuda(nvcc, nvcc_version)
+    return Toolchain(
+        cxx=settings.text("CXX") if cxx else None,
+        cxx_version=cxx_facts.get("version", ""),
+        cxx_family=cxx_facts.get("family", ""),
+        nvcc=nvcc,
+        nvcc_version=nvcc_version,
+        cuda_home=cuda_home,
+        cuda_missing=cuda_missing,
+        architectures=() if cuda_missing else gpus.architectures(nvcc_facts["architectures"]),
+        torch_version=torch.__version__,
+        torch_cuda=torch.version.cuda,
+        python_abi=EXTENSION_SUFFIXES[0],
+        machine=platform.machine(),
+        cpu_capability=torch.backends.cpu.get_cpu_capability(),
+        environment=tuple((k, os.environ[k]) for k in _COMPILE_ENVIRONMENT if os.environ.get(k)),
+        not_understood="" if cuda_missing else gpus.why_not_understood(nvcc_facts["architectures"]),
+        scripts=_scripts([*cxx, os.path.join(cuda_home or "", "bin", "nvcc")]),
+    )
+
+
+def _scripts(command: list[str]) -> tuple[tuple[str, str], ...]:
+    """The compilers that are scripts: these may add flags of their own."""
+    found = []
+    for path in filter(None, map(shutil.which, command)):
+        try:
+            with open(path, "rb") as file:
+                if file.read(2) == b"#!":
+                    found.append((path, contents.digest(Path(path))))
+        except OSError:
+            continue  # which the build will tell
+    return tuple(found)
+
+
+def find_cxx() -> list[str]:
+    """The C++ compiler's command in words, such as ``ccache g++ -m32``; empty if not found."""
+    command = settings.text("CXX") if sys.platform != "win32" else os.environ.get("CXX", "cl")
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return []  # a quote that is not closed
+    return words if words and shutil.which(words[0]) else []
+
+
+def _probe_cxx(command: list[str]) -> dict[str, Any]:
+    said = _run([*command, "--version"])
+    family = "clang" if "clang" in said else "gcc" if "Free Software Foundation" in said else ""
+    # A ccache link is not the compiler: watch the compiler proper that the driver starts, too.
+    proper = _run([*command, "-print-prog-name=cc1plus"]).strip() if family == "gcc" else ""
+    watch = [proper] if os.path.isabs(proper) else []
+    return {"version": said.partition("\n")[0].rstrip(), "family": family, "watch": watch}
+
+
+def _find_nvcc() -> tuple[str | None, str | None]:
+    """nvcc, and the CUDA root if it was given or is the usual one."""
+    for given in (settings.text("CUDA_HOME"), os.environ.get("CUDA_PATH")):
+        if given:
+            return shutil.which("nvcc", path=os.path.join(given, "bin")), given
+    on_path = shutil.which("nvcc")
+    if on_path:
+        return on_path, None
+    usual = shutil.which("nvcc", path="/usr/local/cuda/bin")
+    return usual, "/usr/local/cuda" if usual else None
+
+
+def _probe_nvcc(command: list[str]) -> dict[str, Any]:
+    (path,) = command
+    version = re.search(r"\bV(\d+\.\d+\.\d+)", _run([path, "--version"]))
+    # nvcc on PATH may be a wrapper script or a link; only nvcc itself knows its root.
+    top = re.search(
+        r"^#\$ TOP=(.+)$", _run([path, "--dryrun", "-x", "cu", os.devnull]), re.MULTILINE
+    )
+    root = os.path.normpath(top[1].strip() if top else f"{os.path.realpath(path)}/../..")
+    supported = re.findall(r"compute_(\d+)(\d)\b", _run([path, "--list-gpu-arch"]))
+    return {
+        "version": version.group(1) if version else "",
+        "root": root,
+        "architectures": [f"{major}.{minor}" for major, minor in supported],
+        "watch": [os.path.join(root, "bin", "nvcc")],
+    }
+
+
+def _why_no_cuda(nvcc: str | None, nvcc_version: str) -> str:
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} has no CUDA"
+    if nvcc is None:
+        home = settings.text("CUDA_HOME")
+        return "nvcc was not found" + (f" (CUDA_HOME is {home})" if home else "")
+    if not nvcc_version:
+        return f"{nvcc} does not report its version"
+    if nvcc_version.split(".")[0] != torch.version.cuda.split(".")[0]:
+        return f"nvcc is {nvcc_version}, but torch needs CUDA {torch.version.cuda}"
+    return ""
+
+
+def cuda_cure() -> str:
+    """What to do if CUDA sources cannot be built."""
+    if torch.version.cuda is None:
+        return "install a torch with CUDA (pytorch.org has the command)"
+    return f"install the CUDA toolkit {torch.version.cuda}, and set CUDA_HOME to it"
+
+
+def _run(command: list[str]) -> str:
+    """What a tool prints to both streams; empty if it cannot be run or hangs."""
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            timeout=30,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode(errors="replace")

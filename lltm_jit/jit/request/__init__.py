@@ -1,0 +1,1 @@
+"""What is asked for: sources, flags, and the key that both give."""

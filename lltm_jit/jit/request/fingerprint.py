@@ -1,0 +1,267 @@
+"""The key of a request, in two steps, and a description of how two builds differ.
+
+The key of a request covers what is known before anything is compiled: the name, the flags, the
+tools, their environment, and the content of the sources. A build of the request adds what its
+compilers and its linker read (``manifest.py``). Both depend on contents, never on times: a file
+that changed under an older time stamp (``git checkout``, a reinstalled wheel) is noticed, and a
+file that was only touched is not rebuilt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from ..machine.toolchain import Toolchain
+from ..store import contents, manifest
+from ..store.cache import Record
+from ..store.manifest import Manifest
+from ..user.errors import BuildError, SourceMissing
+from .spec import BuildSpec
+
+Fingerprint = dict[str, Any]
+
+_FILES = ("files", "sources")  # the entries that an edit changes; the rest are the flags
+
+_CPUS = Path("/proc/cpuinfo")
+WORDS = {
+    "torch": "torch",
+    "cuda": "torch's CUDA",
+    "python": "the Python ABI",
+    "machine": "the processor type",
+    "processor": "the processor",
+    "cxx": "the compiler's command",
+    "compiler": "the compiler",
+    "nvcc": "nvcc",
+    "architectures": "the architectures",
+    "cflags": "the C++ flags",
+    "cuda_cflags": "the CUDA flags",
+    "ldflags": "the linker flags",
+    "include_paths": "the include paths",
+    "environment": "the compile environment",
+    "with_cuda": "CUDA",
+    "constants": "the constants",
+    "libraries": "torch's place",
+    "folder": "the folder",
+}
+
+
+def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
+    """Everything known in advance that decides the content of the built library, ready for JSON.
+
+    Raises:
+        SourceMissing, BuildError: a source is not there, or cannot be read.
+    """
+    cuda = spec.with_cuda
+    content = {
+        "name": spec.name,
+        "torch": toolchain.torch_version,
+        "cuda": toolchain.torch_cuda,
+        "python": toolchain.python_abi,
+        "machine": toolchain.machine,
+        "cxx": toolchain.cxx,
+        "compiler": toolchain.cxx_version,
+        "scripts": [
+            f"{path} {digest}"
+            for path, digest in toolchain.scripts
+            if cuda or os.path.basename(path) != "nvcc"
+        ],
+        "nvcc": toolchain.nvcc_version if cuda else None,
+        "architectures": list(spec.architectures) if cuda else [],
+        "cflags": list(spec.cflags),
+        "cuda_cflags": list(spec.cuda_cflags) if cuda else [],
+        "ldflags": list(spec.ldflags),
+        "include_paths": [spec.label(path) for path in spec.include_paths],
+        "environment": [f"{name}={value}" for name, value in toolchain.environment],
+        "with_cuda": cuda,
+        "product": spec.product,
+        "python_module": spec.python_module,
+        "sources": [spec.label(path) for path in spec.sources],
+        "files": _files(spec),
+    }
+    flags = [*spec.cflags, *spec.cuda_cflags, toolchain.cxx or ""]
+    if any("=native" in flag for flag in [*flags, *map("=".join, toolchain.environment)]):
+        content["processor"] = _processor()
+    if spec.asked and not spec.texts:  # of load(): the code may name its folder, as by __FILE__
+        content["folder"] = str(spec.base)
+    if spec.standalone:  # torch has the program look for its libraries there
+        content["libraries"] = str(Path(torch.__file__).parent)
+    if spec.variant:
+        content["constants"] = [f"{name}={value}" for name, value in spec.constants]
+    return content
+
+
+class Request(NamedTuple):
+    """A request with its sources as they are now; all builds of it share its key."""
+
+    spec: BuildSpec
+    toolchain: Toolchain
+    content: Fingerprint
+    key: str
+
+    @classmethod
+    def of(cls, spec: BuildSpec, toolchain: Toolchain) -> Request:
+        """Look at the sources.
+
+        Raises:
+            SourceMissing, BuildError: one is not there, or cannot be read.
+        """
+        content = fingerprint(spec, toolchain)
+        return cls(spec, toolchain, content, _hash(content))
+
+    def is_of(
+        self, asked: Fingerprint, made_of: Manifest, places: list[str], stamps: manifest.Stamps
+    ) -> bool:
+        """Whether a build, with its stamps, matches this request, and the files as they are now."""
+        ours = self.spec.places
+        return (
+            asked == self.content
+            and (made_of["movable"] or places[: len(ours)] == ours)
+            and not any(manifest.changes(made_of, self.spec.base, self.toolchain.recorded, stamps))
+        )
+
+
+def build_key(request: str, made_of: Manifest) -> str:
+    """The name of a build's directory, which starts with the key of its request."""
+    return request[:10] + manifest.key(made_of)[:10]
+
+
+def whole(fingerprint: Fingerprint, made_of: Manifest) -> Fingerprint:
+    """A request, together with the files that a build of it was made from."""
+    return {**fingerprint, "files": manifest.content(made_of) | fingerprint["files"]}
+
+
+def flags_key(fingerprint: Fingerprint) -> str:
+    """The same value for all builds that differ only in the contents of their files."""
+    return _hash({name: value for name, value in fingerprint.items() if name not in _FILES})
+
+
+def commands_key(fingerprint: Fingerprint) -> str:
+    """The same value for all builds whose files are compiled by the same commands.
+
+    Variants of one source are: their constants are in a header in the build's own directory.
+    """
+    other = (*_FILES, "constants")
+    return _hash({name: value for name, value in fingerprint.items() if name not in other})
+
+
+def differences(old: Fingerprint, new: Fingerprint) -> list[str]:
+    """What changed from one build to another, one phrase per change, with the old and new value."""
+    found = []
+    before, after = old.get("files", {}), new["files"]
+    found += [f"{name} changed" for name in after if name in before and before[name] != after[name]]
+    # The libraries that an include brings in are not of interest.
+    found += [f"{name} added" for name in after if name not in before and not os.path.isabs(name)]
+    found += [f"{name} removed" for name in before if name not in after and not os.path.isabs(name)]
+    for entry, words in WORDS.items():
+        if old.get(entry) != new.get(entry):
+            found.append(_value_change(words, old.get(entry), new.get(entry)))
+    if not found and old.get("scripts") != new.get("scripts"):
+        found.append("the script that calls the compiler changed")
+    return found
+
+
+def nearest(earlier: list[Record], content: Fingerprint) -> Record | None:
+    """The build to compare with: of the same kind, and as similar as possible.
+
+    That is the newest one, or the newest with the same flags if there is one.
+    """
+    similar = [
+        record
+        for record in earlier
+        if record.fingerprint["files"].keys() & content["files"].keys()
+        and record.fingerprint.get("constants") == content.get("constants")
+        and _kind(record.fingerprint) == _kind(content)
+    ]
+    flags = flags_key(content)
+    return min(
+        similar,
+        key=lambda record: (
+            record.flags_key != flags,
+            len(differences(record.fingerprint, content)),
+        ),
+        default=None,
+    )
+
+
+def _kind(content: Fingerprint) -> set[str]:
+    """What makes a build for a debugger or a profiler different: it replaces no ordinary one."""
+    return {"-g", "-lineinfo"} & {*content["cflags"], *content["cuda_cflags"]}
+
+
+def reasons(old: Record | None, spec: BuildSpec, new: Fingerprint) -> list[str]:
+    """Why a build is needed, one phrase per reason."""
+    if old is None:
+        return ["first use" if "constants" in new else "first build"]
+    changes = manifest.changes(old.manifest, spec.base)
+    now = manifest.content(old.manifest)
+    untold = {name for name in changes.files if name.startswith(manifest.UNTOLD)}
+    for name in changes.files - untold:
+        now[name] = manifest.digest(manifest.place(spec.base, name))
+        if not now[name]:
+            del now[name]
+    before = whole(old.fingerprint, old.manifest)
+    phrases = differences(before, {**new, "files": now | new["files"]})
+    phrases += [f"{name} came or went on its search path" for name in sorted(changes.names)]
+    phrases += [f"{name} may have changed" for name in sorted(untold)]
+    return phrases or ["the cached build cannot be used"]
+
+
+def in_short(reasons: list[str]) -> str:
+    """The first three reasons, and how many more there are."""
+    more = f" and {len(reasons) - 3} more" if len(reasons) > 3 else ""
+    return ", ".join(reasons[:3]) + more
+
+
+def _value_change(words: str, old: Any, new: Any) -> str:
+    if isinstance(old, list) and isinstance(new, list):
+        gone = " ".join(str(item) for item in old if item not in new)
+        come = " ".join(str(item) for item in new if item not in old)
+        if not gone and not come:
+            return f"{words} changed order"
+        return f"{words} changed from {gone or 'nothing'} to {come or 'nothing'}"
+    return f"{words} changed from {old} to {new}"
+
+
+def _files(spec: BuildSpec) -> dict[str, str]:
+    found, texts = {}, dict(spec.texts)
+    for path in spec.sources:
+        text = texts.get(path)
+        try:
+            found[spec.label(path)] = (
+                contents.of(str(path)).digest if text is None else _sha256(text)
+            )
+        except OSError as error:
+            kind = SourceMissing if isinstance(error, FileNotFoundError) else BuildError
+            raise kind(
+                f"error: cannot read {path}: {error.strerror}\n"
+                f"   = Error building extension '{spec.name}'"
+            ) from error
+    return found
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _hash(value: Any) -> str:
+    return _sha256(json.dumps(value, sort_keys=True, ensure_ascii=True))[:20]
+
+
+def _processor() -> str:
+    """This processor, as compilers see it with ``-march=native``."""
+    try:
+        first = _CPUS.read_text("utf-8").partition("\n\n")[0]
+    except OSError:
+        return platform.processor()
+    asked = r"(?:vendor_id|cpu family|model|flags|CPU \w+|Features|isa)\s*:.*"
+    found = "\n".join(re.findall(rf"^{asked}$", first, re.MULTILINE))
+    name = re.search(r"^model name\s*: (.*)", first, re.MULTILINE)
+    return f"{name[1] if name else platform.machine()} ({_sha256(found)[:8]})"

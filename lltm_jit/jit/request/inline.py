@@ -1,0 +1,104 @@
+"""Sources that are given as strings: how ``load_inline`` makes them, and how they become files."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..store import cache, lock, publish
+from ..user.progress import Reporter
+from .spec import CONSTANTS, BuildSpec
+
+_IMPLICIT_HEADERS = {
+    "main.cpp": "#include <torch/extension.h>\n",
+    "cuda.cu": "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n",
+}
+
+# What defines a module, or may: a header can do it too, but none of torch's, CUDA's or C++'s own.
+_DEFINES = (
+    r"PyInit|_MODULE|TORCH_EXTENSION_NAME"
+    r'|#\s*include\s*(?:"|<(?!torch/|ATen/|c10/|pybind11/|cuda)[^>]*\.)'
+)
+
+# torch's wrapper does not take a function that is noexcept.
+_CALLABLE = (
+    "template <typename F> F& lltm_jit_callable(F& f) { return f; }",
+    "template <typename R, typename... A>",
+    "auto lltm_jit_callable(R (*f)(A...) noexcept) -> R (*)(A...) { return f; }",
+)
+
+
+def strings(sources: str | Sequence[str] | None) -> list[str]:
+    return [sources] if isinstance(sources, str) else list(sources or ())
+
+
+def unit(file: str, listings: list[tuple[str, str]], no_implicit_headers: bool) -> str:
+    """One source file from several strings, each under its own name and line numbers."""
+    pieces = [f'#line 1 "{name}"\n{text}\n' for name, text in listings]
+    return ("" if no_implicit_headers else _IMPLICIT_HEADERS[file]) + "".join(pieces)
+
+
+def may_define_a_module(listings: list[tuple[str, str]]) -> bool:
+    """Whether strings define a Python module, or include a file that may."""
+    return any(re.search(_DEFINES, text) for _, text in listings)
+
+
+def bindings(functions: Any, with_pytorch_error_handling: bool) -> str:
+    if functions is None:
+        return ""
+    if isinstance(functions, str):
+        functions = [functions]
+    if not isinstance(functions, Mapping):
+        names = functions if isinstance(functions, Sequence) else [functions]
+        if not all(isinstance(function, str) for function in names):
+            raise ValueError(f"expected functions to be names, but got {functions!r}")
+        functions = {function: function for function in functions}
+    lines = [*_CALLABLE, "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
+    last = {name: name if "<" in name else name.rpartition("::")[2] for name in functions}
+    found = Counter(last.values())
+    for function, docstring in functions.items():
+        called = function
+        if with_pytorch_error_handling:
+            called = f"torch::wrap_pybind_function(lltm_jit_callable({function}))"
+        text = json.dumps("" if docstring is None else str(docstring), ensure_ascii=False)
+        # torch's name, and without its namespaces the one that Python can write.
+        short = [last[function]] if found[last[function]] == 1 else []
+        bound = dict.fromkeys([function, *short])
+        lines += [f'  m.def("{name}", {called}, {text});' for name in bound]
+    return "\n".join([*lines, "}"])
+
+
+@contextmanager
+def texts_written(spec: BuildSpec, reporter: Reporter) -> Iterator[None]:
+    """Write the sources that were given as strings, under a lock of their path, and hold that lock.
+
+    The path is the same for each build of one name, so that only a changed string is recompiled.
+    """
+    if not spec.texts:
+        yield
+        return
+    with lock.file_lock(publish.lock_of_inline(spec.name), reporter):
+        for path, text in spec.texts:
+            with cache.writing():
+                cache.make_directory(path.parents[1])
+                cache.make_directory(path.parent)
+                cache.check_private(path if path.exists() else path.parent)
+                if not path.exists() or path.read_bytes() != text.encode():
+                    path.unlink(missing_ok=True)  # it may be another's who shares the root
+                    path.write_bytes(text.encode())
+                    publish.set_mode(path)
+        yield
+
+
+def write_constants(directory: Path, spec: BuildSpec) -> None:
+    """Write the macros of a variant to the file from which its build includes them."""
+    if spec.variant:
+        with cache.writing():
+            # Some compilers would call it ./constants.h.
+            text = f'#line 1 "{CONSTANTS}"\n{spec.macros}'
+            (directory / CONSTANTS).write_text(text, "utf-8")

@@ -1,0 +1,264 @@
+"""What to build: a frozen description of one extension."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+import re
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..machine.toolchain import Toolchain
+from ..store import contents
+from ..user.errors import BuildError
+from .flags import default_cflags, default_cuda_cflags, default_ldflags
+
+CUDA_SUFFIXES = (".cu",)
+CXX_SUFFIXES = (".cpp", ".cc", ".cxx")
+_SOURCE_SUFFIXES = CXX_SUFFIXES + CUDA_SUFFIXES
+BINDINGS = "bindings"  # what `#line` calls the code that binds the functions of load_inline
+HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".tpp")
+VARIANTS = "variants"  # a folder whose sources are compiled one by one, when they are first needed
+CONSTANTS = "constants.h"  # in a build's own directory, so that all variants share a build file
+
+_NAME = re.compile(r"[\w.+-]+")
+
+
+@dataclass(frozen=True)
+class BuildSpec:
+    """Everything that decides what a build contains, except the tools that make it.
+
+    ``headers`` are files known to belong to the sources, such as those in the same directory; the
+    compiler reports which ones matter. ``base`` is the directory that file names are shown and
+    compared relative to, so that two checkouts of this package share a build.
+    """
+
+    name: str
+    sources: tuple[Path, ...]
+    headers: tuple[Path, ...] = ()
+    include_paths: tuple[Path, ...] = ()
+    cflags: tuple[str, ...] = ()
+    cuda_cflags: tuple[str, ...] = ()
+    ldflags: tuple[str, ...] = ()
+    with_cuda: bool = False
+    architectures: tuple[str, ...] = ()
+    least_architecture: tuple[int, int] = (0, 0)  # that the CUDA sources are written for
+    base: Path = Path("/")
+    python_module: bool = True
+    standalone: bool = False  # an executable
+    note: str = ""  # said in the line that announces a build, such as why it is without CUDA
+    texts: tuple[tuple[Path, str], ...] = ()  # sources that are written to their path for a build
+    listings: tuple[tuple[str, str], ...] = ()  # what `#line` calls the pieces of texts
+    with_header: bool = False  # waits for the precompiled header
+    variant: str = ""  # what a variant of a kernel is called when it is built
+    constants: tuple[tuple[str, str], ...] = ()  # the macros of a variant
+    asked: dict[str, Any] = field(default_factory=dict, compare=False)  # what load was given
+    # Directories, and how the user wrote them, which is how messages show files below them.
+    given: tuple[tuple[Path, str], ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        if self.python_module and not self.name.isidentifier():
+            raise BuildError(
+                f"expected the module's name to be an identifier, but got {self.name!r}"
+            )
+        if not _NAME.fullmatch(self.name) or self.name.startswith("."):
+            raise BuildError(
+                f"expected the extension's name to be a file name, but got {self.name!r}"
+            )
+        if not self.sources:
+            known = ", ".join((*CXX_SUFFIXES, *CUDA_SUFFIXES))
+            raise BuildError(
+                f"extension {self.name!r} has no sources; give it files that end in {known}"
+            )
+        self._check_paths()
+
+    @property
+    def product(self) -> str:
+        """The file that the build makes."""
+        if sys.platform == "win32":
+            return self.name + (".exe" if self.standalone else ".pyd")
+        return self.name + ("" if self.standalone else ".so")
+
+    @property
+    def objects(self) -> tuple[str, ...]:
+        """The object file of each source: torch's name for it, except where torch cannot name it.
+
+        torch uses only the file's name, and does not escape blanks.
+        """
+        cuda = (".cu", ".cuh") if self.with_cuda else ()
+        kinds = [".cuda.o" if path.suffix in cuda else ".o" for path in self.sources]
+        names = [path.stem + kind for path, kind in zip(self.sources, kinds, strict=True)]
+        twice = {name for name in names if names.count(name) > 1 or not _NAME.fullmatch(name)}
+        return tuple(
+            f"{hashlib.sha256(os.fsencode(self.label(path))).hexdigest()[:20]}{kind}"
+            if name in twice
+            else name
+            for path, name, kind in zip(self.sources, names, kinds, strict=True)
+        )
+
+    @property
+    def places(self) -> list[str]:
+        """The paths of the files that torch writes into its build file."""
+        return [str(path) for path in (*self.sources, *self.include_paths)]
+
+    @property
+    def title(self) -> str:
+        """What is built, in the words of messages."""
+        if self.variant:
+            return f"{self.name.partition('.')[0]} variant {self.variant}"
+        return self.name
+
+    @property
+    def macros(self) -> str:
+        """The macros in front of every source of a variant."""
+        return "".join(f"#define {name} {value}\n" for name, value in self.constants)
+
+    def _check_paths(self) -> None:
+        """Refuse paths with characters that torch's build file does not escape."""
+        if sys.platform == "win32":
+            return  # where torch escapes the colons, that of the drive among them
+        for paths, refused in ((self.sources, "$:|\n\r"), (self.include_paths, "$\n\r")):
+            for path in paths:
+                if found := next((mark for mark in refused if mark in str(path)), ""):
+                    inline = path in dict(self.texts)
+                    cure = "set TORCH_EXTENSIONS_DIR to" if inline else "move the sources to"
+                    raise BuildError(
+                        f"a build file cannot contain {path}, because of the {found!r} in it; "
+                        f"{cure} a directory without one"
+                    )
+
+    def label(self, path: Path) -> str:
+        """The file's name as the user sees it and as the key records it."""
+        return Path(os.path.relpath(path, self.base)).as_posix()
+
+    @classmethod
+    def from_directory(
+        cls, name: str, directory: Path, toolchain: Toolchain, root: Path | None = None
+    ) -> BuildSpec:
+        """The spec of a whole directory: all its sources and headers.
+
+        ``.cu`` files and ``-DWITH_CUDA`` are left out if the toolchain cannot build for CUDA.
+        Sources in a folder ``variants`` are not compiled, but their content matters: a reload after
+        an edit gives a library that requests its variants again.
+
+        Args:
+            name: the name of the extension.
+            directory: where the sources are.
+            toolchain: what to build with.
+            root: a directory around it, the include path. What the sources include from there
+                belongs to them, and so does a source of the same name next to such a header. By
+                default the directory itself is the include path.
+
+        Raises:
+            BuildError: the directory has no source.
+        """
+        directory = directory.resolve()
+        include_path = root.resolve() if root else directory
+        files = files_of(directory, include_path) if root else files_below(directory)
+        suffixes = CXX_SUFFIXES + CUDA_SUFFIXES if toolchain.cuda else CXX_SUFFIXES
+        has_cuda = any(path.suffix in CUDA_SUFFIXES for path in files)
+        with_cuda = toolchain.cuda and has_cuda
+        sources, headers = divide(files, directory)
+        return cls(
+            name=name,
+            sources=tuple(path for path in sources if path.suffix in suffixes),
+            headers=headers,
+            include_paths=(include_path,),
+            cflags=default_cflags(toolchain, with_cuda),
+            cuda_cflags=default_cuda_cflags() if with_cuda else (),
+            ldflags=default_ldflags(toolchain),
+            with_cuda=with_cuda,
+            architectures=toolchain.architectures if with_cuda else (),
+            base=include_path.parent,
+            note=f"without CUDA, {toolchain.cuda_missing}" if has_cuda and not with_cuda else "",
+        )
+
+
+def files_of(directory: Path, root: Path) -> list[Path]:
+    """All files below a directory, and what they include below a root around it.
+
+    An included header brings the source of the same name next to it. This selects the sources; the
+    compiler reports what they are made from.
+    """
+    start = f"{directory.relative_to(root).as_posix()}/"
+    everything = _names_below(root)
+    found = [name for name in everything if start == "./" or name.startswith(start)]
+    return _included(found, root, everything, _SOURCE_SUFFIXES)
+
+
+def included_files(files: Iterable[Path], root: Path) -> list[Path]:
+    """Files below a root, and what they include from there."""
+    names = [path.relative_to(root).as_posix() for path in files]
+    return _included(names, root, _names_below(root), ())
+
+
+def _included(
+    names: list[str], root: Path, everything: Iterable[str], beside: tuple[str, ...]
+) -> list[Path]:
+    """Files of these names, what they include from `everything`, and files beside of some kinds."""
+    everything = set(everything)
+    found = set(names)
+    waiting = [name for name in names if name.endswith(_SOURCE_SUFFIXES + HEADER_SUFFIXES)]
+    start = os.path.join(root, "")
+    while waiting:
+        name = waiting.pop()
+        folder = name[: name.rfind("/") + 1]
+        for included in contents.of(start + name).includes:
+            near = posixpath.normpath(folder + included) if "./" in included else folder + included
+            header = near if near in everything else included
+            if header not in everything or header in found:
+                continue
+            stem = posixpath.splitext(header)[0]
+            more = {header, *(stem + suffix for suffix in beside)} & everything
+            waiting += more - found
+            found |= more
+    return [Path(start + name) for name in sorted(found)]
+
+
+def files_below(directory: Path) -> list[Path]:
+    """All files below a directory except hidden ones, in the same order everywhere."""
+    return [directory / name for name in _names_below(directory)]
+
+
+def folders_below(directory: Path) -> list[str]:
+    """A directory and all in it, except hidden ones."""
+    found = []
+    for folder, folders, _ in os.walk(directory):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found.append(folder)
+    return found
+
+
+def _names_below(directory: Path) -> list[str]:
+    """The same as :func:`files_below`, relative to the directory and with slashes."""
+    found = []
+    waiting = [""]
+    while waiting:
+        start = waiting.pop()
+        with suppress(OSError), os.scandir(os.path.join(directory, start)) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(f"{start}{entry.name}/")
+                elif entry.is_file():
+                    found.append(start + entry.name)
+    return sorted(found)
+
+
+def divide(files: list[Path], directory: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """The files of an extension's directory that are compiled, and the others that matter.
+
+    The others are headers, and the sources of variants, in folders of that name.
+    """
+    sources = [path for path in files if path.suffix in _SOURCE_SUFFIXES]
+    later = {path for path in sources if path.parent.name == VARIANTS and path.parent != directory}
+    return (
+        tuple(path for path in sources if path not in later),
+        tuple(path for path in files if path.suffix in HEADER_SUFFIXES or path in later),
+    )

@@ -1,0 +1,287 @@
+"""One builder at a time per key, and what the waiting processes learn.
+
+The lock is the operating system's, so it is released when its holder is gone, for whatever reason.
+It is outside the build directory, which is moved and removed while the lock is held.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..user import cancel, settings
+from ..user.errors import BuildError, CacheError
+from ..user.progress import Follower, Reporter
+from . import cache, checked_json, manifest
+
+if sys.platform != "win32":
+    import fcntl
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+_tried: set[int] = set()  # descriptors of try_lock
+_given: dict[Path, int] = {}  # locks that this process was started with, by their files
+_NOBODY = 90.0  # seconds: longer than NFS may say that a new file is not there
+_INTRODUCTION = 1.0  # seconds in which a builder that has just begun writes who it is
+
+
+def _forget_threads() -> None:
+    """A thread that held a lock does not exist in a forked child, and would never release it."""
+    for descriptor in _tried:
+        os.close(descriptor)
+    _tried.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)
+
+
+@contextmanager
+def build_lock(key: str, reporter: Reporter) -> Iterator[None]:
+    """Hold a key's lock; a process that has to wait prints for whom, how long that one has built,
+    and its progress.
+
+    Raises:
+        CacheError: the lock file cannot be written, or is held by a process that builds nothing.
+    """
+    cancel.check()
+    cache.make_builds_directory()
+    with _held(_lock_file(key), reporter, key):
+        yield
+
+
+@contextmanager
+def file_lock(name: str, reporter: Reporter) -> Iterator[None]:
+    """Hold a lock of any other name. Take it only while holding a key's lock, never before one."""
+    with _held(cache.builds_directory() / "locks" / f"{name}.lock", reporter):
+        yield
+
+
+@contextmanager
+def try_lock(name: str, shared: bool = False) -> Iterator[int | None]:
+    """Hold a lock, alone or with others that share it, and give its descriptor; None if it is held.
+
+    Whoever gets the descriptor keeps the lock, such as a process that is started with it. A key's
+    lock has the name that :func:`name_of` tells.
+    """
+    if sys.platform == "win32":
+        yield None
+        return
+    path = cache.builds_directory() / "locks" / f"{name}.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, _mode())
+    _tried.add(descriptor)
+    try:
+        with suppress(PermissionError):  # another user's
+            os.fchmod(descriptor, _mode())
+        mine = False
+        with suppress(BlockingIOError):
+            kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            mine = True
+        yield descriptor if mine else None
+    finally:
+        _tried.discard(descriptor)
+        os.close(descriptor)
+
+
+def take_over(key: str, descriptor: int) -> None:
+    """Have :func:`build_lock` use a key's lock that this process was started with."""
+    _given[_lock_file(key)] = descriptor
+
+
+def give_up(key: str) -> None:
+    """Release a lock that this process was started with, unless a build has used it."""
+    if (descriptor := _given.pop(_lock_file(key), None)) is not None:
+        os.close(descriptor)
+
+
+@contextmanager
+def _held(file: Path, reporter: Reporter, key: str = "") -> Iterator[None]:
+    lock, owner = _lock(file), file.with_name(f"{file.stem}.owner")
+    given = _given.pop(file, None)
+    if given is None:
+        logs = Follower(reporter, cache.builds_directory(), f"tmp-{key}-*/{cache.LOG}")
+        with cache.writing(), closing(logs) as follower:
+            _wait_for(lock, owner, reporter.say, follower.look)
+    try:
+        _refuse_soft(lock, file)
+        with cache.writing():
+            checked_json.write(
+                owner,
+                {
+                    "pid": os.getpid(),
+                    "host": platform.node(),
+                    "space": _space(),
+                    "since": time.time(),
+                },
+            )
+        yield
+    finally:
+        owner.unlink(missing_ok=True)
+        if given is None:
+            lock.release()
+        else:
+            os.close(given)
+
+
+def _wait_for(
+    lock: BaseFileLock, owner: Path, say: Callable[[str], None], look: Callable[[], None]
+) -> None:
+    """Wait for a lock as long as there is a builder that identifies itself."""
+    from filelock import Timeout  # not needed for a cached import
+
+    said, came = False, time.monotonic()
+    told = came
+    while not lock.is_locked:
+        cancel.check()
+        with suppress(Timeout):
+            lock.acquire(timeout=0.25 if said else 0, poll_interval=0.1)
+            return
+        if said:
+            look()
+        elif not owner.exists() and time.monotonic() < came + _INTRODUCTION:
+            time.sleep(0.02)
+            continue
+        else:
+            say(f"waiting for {_describe(owner)}")
+            said = True
+        if _lives(owner):
+            told = time.monotonic()
+        elif time.monotonic() > told + _NOBODY:
+            raise CacheError(
+                f"{lock.lock_file} is locked by a program that builds nothing; end it (`fuser "
+                f"{lock.lock_file}` shows which it is), or set TORCH_EXTENSIONS_DIR to another "
+                "directory"
+            )
+
+
+def _lives(owner: Path) -> bool:
+    """Whether a builder identifies itself and, as far as can be seen, has not been killed since."""
+    try:
+        told = json.loads(owner.read_text("utf-8"))
+        if (told["host"], told["space"]) == (platform.node(), _space()):
+            with suppress(PermissionError):  # another user's
+                os.kill(told["pid"], 0)
+            return not has_ended(told["pid"])
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    except (OSError, ValueError, KeyError, TypeError):  # not readable, or not written yet
+        return True
+    return True
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process is a zombie: it has ended, and its parent has not asked how."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:  # no /proc here
+        return False
+    state = stat.rpartition(") ")[2][:1]  # the name before it may contain anything
+    return state in ("Z", "X")
+
+
+def _space() -> str:
+    """The scope of process numbers; containers may share a host's name."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def _refuse_soft(lock: BaseFileLock, file: Path) -> None:
+    """Refuse filelock's fallback to files: a killed builder leaves them, and others wait."""
+    from filelock import SoftFileLock
+
+    if isinstance(lock, SoftFileLock):
+        raise CacheError(
+            f"the file system of {file.parent} does not support locks; set TORCH_EXTENSIONS_DIR to "
+            "a directory on another one, such as a local disk"
+        )
+
+
+def if_free(key: str, action: Callable[[str], None]) -> None:
+    """Do something to a key under its lock, or nothing while somebody builds it."""
+    from filelock import Timeout
+
+    try:
+        with _lock(_lock_file(key)).acquire(timeout=0):
+            action(key)
+    except (Timeout, OSError):
+        return
+
+
+def _lock(file: Path) -> BaseFileLock:
+    from filelock import FileLock
+
+    return FileLock(file, mode=_mode())
+
+
+def _mode() -> int:
+    return 0o666 if settings.flag("LLTM_JIT_TRUST_ROOT") else 0o644
+
+
+def name_of(key: str) -> str:
+    """A few hundred locks serve all keys; two keys that share one merely wait for each other."""
+    return key[:2]
+
+
+def _lock_file(key: str) -> Path:
+    return cache.builds_directory() / "locks" / f"{name_of(key)}.lock"
+
+
+def _describe(owner: Path) -> str:
+    try:
+        told = json.loads(owner.read_text("utf-8"))
+        since = time.strftime("%H:%M:%S", time.localtime(told["since"]))
+        host = "" if told["host"] == platform.node() else f" on {told['host']}"
+        return f"process {told['pid']}{host}, which has been building since {since}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process that is building"
+
+
+def record_failure(key: str, message: str, files: Iterable[str]) -> None:
+    """Tell the processes that wait for this build why it failed, and because of which files."""
+    stamps = {path: manifest.stamp_of(path) for path in files}
+    with cache.writing():
+        told = {"message": message, "time": time.time(), "files": stamps}
+        checked_json.write(_failure_file(key), told)
+
+
+def raise_failure_of_others(key: str, asked: float) -> None:
+    """Raise the error of a build that failed while the caller waited for it.
+
+    A process that asks later builds again, because what was missing may have been installed. So
+    does one that finds that a file named by the error was edited.
+
+    Args:
+        key: the key of the build.
+        asked: when the caller started to wait.
+
+    Raises:
+        BuildError: the builder's own error.
+    """
+    try:
+        told = checked_json.read(_failure_file(key))
+    except (OSError, ValueError):
+        return
+    same = all(manifest.stamp_of(path) == stamp for path, stamp in told["files"].items())
+    if same and asked < told["time"] <= time.time():
+        raise BuildError(told["message"])
+
+
+def forget_failure(key: str) -> None:
+    """Remove the traces of a failed build after one that succeeded."""
+    for file in (_failure_file(key), cache.failed_log(key)):
+        file.unlink(missing_ok=True)
+
+
+def _failure_file(key: str) -> Path:
+    return cache.failed_directory() / f"{key}.json"

@@ -1,0 +1,86 @@
+"""Whether a file or a directory is safe to load code from: nobody else can change it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import stat
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeAlias
+
+from ..user import settings
+
+
+def why_not_private(place: Path) -> str:
+    """Why another user could write to a file or a directory, or replace it; empty if none could.
+
+    Loading a library runs its code, so loading from somebody else's directory means running their
+    programs. Every directory on the path is checked, starting with the user's home, as OpenSSH does
+    for its keys: whoever owns what is above it controls what this user runs anyway.
+    """
+    if sys.platform == "win32" or settings.flag("LLTM_JIT_TRUST_ROOT"):
+        return ""
+    # Who owns / or this code could change anything anyway.
+    trusted = (os.geteuid(), 0, os.stat("/").st_uid, os.stat(__file__).st_uid)
+    above_home = {*Path.home().parents} if "HOME" in os.environ else ()
+    within = place.parent if place.is_file() else place  # where nobody may put another file
+    for path, status in _ways_to(place).items():
+        if status is None or (path != within and path in above_home):
+            continue
+        if status.st_uid not in trusted:
+            return f"{path} belongs to user {status.st_uid}, but you are user {os.geteuid()}"
+        if stat.S_ISLNK(status.st_mode) or (status.st_mode & stat.S_ISVTX and path != within):
+            continue  # nobody but its owner can put another in its place
+        if status.st_mode & stat.S_IWOTH or (
+            status.st_mode & stat.S_IWGRP and not _is_own_group(path, status.st_gid)
+        ):
+            mode = stat.S_IMODE(status.st_mode)
+            return f"other users may write to {path} (mode {mode:o}; fix: `chmod go-w {path}`)"
+    return ""
+
+
+_Ways: TypeAlias = "dict[Path, os.stat_result | None]"
+
+
+def _ways_to(path: Path, found: _Ways | None = None) -> _Ways:
+    """A path and all directories on the way to it, also through links, as far as they are there."""
+    found = {} if found is None else found
+    for place in (path, *path.parents):
+        if place not in found:
+            try:
+                status = found[place] = os.lstat(place)
+            except OSError:  # or where this user may not look
+                found[place] = None
+                continue
+            if stat.S_ISLNK(status.st_mode):
+                parent = os.path.realpath(place.parent)
+                _ways_to(Path(os.path.normpath(os.path.join(parent, os.readlink(place)))), found)
+    return found
+
+
+def _is_own_group(path: Path, group: int) -> bool:
+    """Whether this user is all that a group's right to write is for, as with private groups and
+    umask 002.
+    """
+    with suppress(OSError, AttributeError):  # it has none, or the system knows no such lists
+        os.getxattr(path, "system.posix_acl_access")
+        return False  # a list of users, for which the bits of the group stand
+    return _is_group_of(group, os.geteuid())
+
+
+@functools.cache  # a directory service may take long to list everybody
+def _is_group_of(group: int, user: int) -> bool:
+    """Whether a user is the only one in a group."""
+    import grp
+    import pwd
+
+    try:
+        me, entry = pwd.getpwuid(user), grp.getgrgid(group)
+    except KeyError:
+        return False
+    users = {*entry.gr_mem, *(each.pw_name for each in pwd.getpwall() if each.pw_gid == group)}
+    if me.pw_gid == group and entry.gr_name == me.pw_name:
+        users.add(me.pw_name)  # a directory service need not list everybody
+    return users == {me.pw_name}

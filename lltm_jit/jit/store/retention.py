@@ -1,0 +1,127 @@
+"""Which builds are kept: those used within a day, and for each set of flags a few more.
+
+A process that has a build loaded keeps its library even where the file is removed.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from ..user import settings
+from . import cache, kept_headers, lock, publish
+from .cache import Record
+from .uses import last_use
+
+_KEY = r"[0-9a-f]{20}"
+_FAILED_LOGS_KEPT = 20
+_DAY = 24 * 3600  # seconds for which what was used is kept, and what is half done
+_UNUSED = 90 * 24 * 3600  # seconds after which a build goes that nobody has loaded
+
+
+def prune(keep: int | None = None) -> dict[str, str]:
+    """Remove all but the last used builds of each set of flags, and what killed builders left.
+
+    A build that nobody has used for three months is removed as well.
+
+    Args:
+        keep: how many to keep; by default LLTM_JIT_KEEP, and all that were used within a day.
+
+    Returns:
+        The keys of the builds that are not to be kept, each with why it stays; with nothing where
+        it is removed.
+    """
+    spared = time.time() - _DAY if keep is None else float("inf")
+    keep = keep or settings.count("LLTM_JIT_KEEP") or 1
+    seen: dict[str, int] = {}
+    kept = {}
+    records = cache.records()  # once: each is some kilobytes of JSON, and there may be hundreds
+    uses = [(last_use(record.directory), record) for record in records]
+    for used, record in sorted(uses, key=lambda use: use[0], reverse=True):
+        seen[record.flags_key] = seen.get(record.flags_key, 0) + 1
+        unwanted = seen[record.flags_key] > keep and used < spared
+        if (unwanted or used < time.time() - _UNUSED) and used == last_use(record.directory):
+            kept[record.key] = remove(record.key)
+    remove_rest = (
+        functools.partial(_remove_failed, records),
+        functools.partial(_remove_debris, {record.key for record in records}),
+        functools.partial(_remove_inline, {record.fingerprint["name"] for record in records}),
+        kept_headers.prune,
+    )
+    for remove_some in remove_rest:
+        with suppress(OSError):  # others prune at the same time, or nobody may write here
+            remove_some()
+    return kept
+
+
+def remove(key: str) -> str:
+    """Remove a build; returns why it is kept, empty if it is gone."""
+    try:
+        publish.remove_whole(cache.builds_directory() / key)
+    except FileNotFoundError:
+        return ""  # somebody else was quicker
+    except OSError as error:
+        return f"cannot be deleted ({error.strerror})"
+    return ""
+
+
+def _remove_if_useless(key: str) -> None:
+    if _is_useless(cache.builds_directory() / key):
+        remove(key)
+
+
+def _is_useless(directory: Path) -> bool:
+    """Whether it has no record (its builder was killed), or one that this version cannot read."""
+    try:
+        return cache.read_record(directory) is None
+    except cache.DamagedBuild:
+        return True
+
+
+def _remove_failed(records: list[Record]) -> None:
+    """Keep a failed build's objects for a day, or until another one with the same flags ends."""
+    ended: dict[str, float] = {}
+    for build in (*records, *cache.records(failed=True)):
+        ended[build.flags_key] = max(build.created, ended.get(build.flags_key, 0.0))
+    for directory in cache.failed_directory().glob("*"):
+        if not re.fullmatch(_KEY, directory.name):
+            continue
+        try:
+            record = cache.read_record(directory)
+        except cache.DamagedBuild:
+            record = None
+        oldest = time.time() - _DAY
+        if not record or record.created < max(oldest, ended.get(record.flags_key, oldest)):
+            publish.remove_whole(directory)
+
+
+def _remove_debris(readable: set[str]) -> None:
+    directory = cache.builds_directory()
+    for leftover in directory.glob("tmp-*"):
+        lock.if_free(leftover.name.split("-")[1], publish.remove_leftovers)
+    for build in directory.glob("*"):
+        if build.name in readable or not re.fullmatch(_KEY, build.name):
+            continue
+        if _is_useless(build):  # and not only newer than the list
+            lock.if_free(build.name, _remove_if_useless)
+    for partial in (*directory.glob("*.partial"), *directory.glob("*/*.partial")):
+        if time.time() - partial.stat().st_mtime > _DAY:
+            partial.unlink(missing_ok=True)
+    logs = sorted(cache.failed_directory().glob("*.*"), key=os.path.getmtime, reverse=True)
+    for log in logs[2 * _FAILED_LOGS_KEPT :]:  # a log and its message each
+        log.unlink(missing_ok=True)
+
+
+def _remove_inline(names: set[str]) -> None:
+    """Remove sources that were given as strings, where no build of them is left after a day."""
+    for folder in (cache.builds_directory() / publish.INLINE).glob("*"):
+        age = time.time() - max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
+        if folder.name not in names and age > _DAY:
+            with lock.try_lock(publish.lock_of_inline(folder.name)) as mine:
+                if mine is not None:
+                    shutil.rmtree(folder)

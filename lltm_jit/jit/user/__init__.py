@@ -1,0 +1,1 @@
+"""What the user meets: settings, errors, progress, and how a build is cancelled."""

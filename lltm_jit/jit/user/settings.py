@@ -1,0 +1,156 @@
+"""Every setting of the engine, each an environment variable, in one table.
+
+A value comes from the environment, where an empty value selects the default, else from
+``MAX_JOBS.env`` next to ``MAX_JOBS.env.example`` in a checkout of the project, else from the
+default. The current directory is never searched for the file: a build must not depend on where
+Python was started.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from .errors import ToolchainError
+
+
+class Setting(NamedTuple):
+    """One environment variable: name, kind of value, default, and one line of help."""
+
+    name: str
+    kind: str  # "text", "path", "flag", "count", or "limit": a count, or 0 for none
+    default: str
+    help: str
+
+
+SETTINGS = {
+    setting.name: setting
+    for setting in (
+        Setting(
+            "MAX_JOBS",
+            "limit",
+            "",
+            "compile jobs at a time, 0: no limit; default: as CPUs and memory allow",
+        ),
+        Setting(
+            "TORCH_CUDA_ARCH_LIST",
+            "text",
+            "",
+            "GPU architectures, such as '8.0;9.0a'; default: this machine's, else '8.0;9.0+PTX'",
+        ),
+        Setting(
+            "TORCH_EXTENSIONS_DIR", "path", "", "where builds are kept; default: torch's user cache"
+        ),
+        Setting(
+            "CUDA_HOME",
+            "path",
+            "",
+            "root of the CUDA toolkit; default: CUDA_PATH, or nvcc's on PATH, or /usr/local/cuda",
+        ),
+        Setting("CXX", "text", "c++", "the C++ compiler"),
+        Setting(
+            "LLTM_JIT_VERBOSE", "flag", "0", "1: print every step and the compiler's own lines"
+        ),
+        Setting("LLTM_JIT_QUIET", "flag", "0", "1: print nothing while building"),
+        Setting(
+            "LLTM_JIT_BACKGROUND",
+            "flag",
+            "1",
+            "0: an import waits for its build, instead of the first use",
+        ),
+        Setting(
+            "LLTM_JIT_PCH",
+            "flag",
+            "1",
+            "0: neither make nor use a precompiled header of torch/extension.h",
+        ),
+        Setting(
+            "LLTM_JIT_KEEP",
+            "count",
+            "5",
+            "builds kept for each extension and set of flags, beside those used within a day",
+        ),
+        Setting(
+            "LLTM_JIT_TRUST_ROOT", "flag", "0", "1: load from directories that others may write to"
+        ),
+        Setting(
+            "LLTM_JIT_DEBUG",
+            "flag",
+            "0",
+            "1: compile C++, and the host code of CUDA, with -g -O0",
+        ),
+        Setting("CUDA_DEVICE_DEBUG", "flag", "0", "1: compile CUDA with -g -G"),
+        Setting("LLTM_JIT_LINEINFO", "flag", "0", "1: compile CUDA with -lineinfo, for profilers"),
+        Setting("LLTM_JIT_SANITIZE", "text", "", "sanitizers for C++, such as 'address,undefined'"),
+        Setting(
+            "LLTM_JIT_DISABLE_JIT", "flag", "0", "1: never compile; use what is built, or fail"
+        ),
+        Setting(
+            "LLTM_JIT_PREBUILD",
+            "flag",
+            "0",
+            "1: put compiled kernels into the wheel; read from the environment only",
+        ),
+    )
+}
+
+_CHECKOUT = Path(__file__).resolve().parents[3]
+
+
+@cache
+def _settings_file() -> dict[str, str]:
+    path = _CHECKOUT / "MAX_JOBS.env"
+    if not (path.is_file() and (_CHECKOUT / "MAX_JOBS.env.example").is_file()):
+        return {}
+    from dotenv import dotenv_values  # only when there is a file to read
+
+    with path.open(encoding="utf-8", errors="surrogateescape") as file:  # as os.environ is decoded
+        values = dotenv_values(stream=file, interpolate=False)
+    return {
+        # No shell has replaced a `~` in it.
+        name: str(_CHECKOUT / os.path.expanduser(value)) if SETTINGS[name].kind == "path" else value
+        for name, value in values.items()
+        if name in SETTINGS and value
+    }
+
+
+def text(name: str) -> str:
+    """The value of a setting, or its default. An empty variable selects the default."""
+    given = os.environ.get(name, _settings_file().get(name))
+    return given or SETTINGS[name].default
+
+
+def flag(name: str) -> bool:
+    """The value of an on/off setting.
+
+    Raises:
+        ToolchainError: the value is neither a number nor one of true, yes, on, false, no, off.
+    """
+    value = text(name).strip().lower()
+    if value in ("true", "yes", "on"):
+        return True
+    if value in ("", "false", "no", "off"):
+        return False
+    if value.isdecimal():  # as VERBOSE=2, which others know
+        return int(value) > 0
+    raise ToolchainError(f"expected {name} to be 1 or 0, but got {value!r}")
+
+
+def count(name: str) -> int | None:
+    """The value of a setting that holds a positive integer; None if unset and without a default.
+
+    A limit may be 0.
+
+    Raises:
+        ToolchainError: the value is no such number.
+    """
+    value = text(name).strip()
+    if not value:
+        return None
+    may_be_zero = SETTINGS[name].kind == "limit"
+    if not value.isdecimal() or (int(value) == 0 and not may_be_zero):
+        also = " or 0" if may_be_zero else ""
+        raise ToolchainError(f"expected {name} to be a positive integer{also}, but got {value!r}")
+    return int(value)

@@ -1,0 +1,251 @@
+"""The magics of IPython."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import lltm_jit
+from lltm_jit.jit import BuildError, ipython, torch_api
+from lltm_jit.jit.request import inline
+
+
+@pytest.fixture
+def shell():
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell.instance()
+    ipython.register(shell, lambda: pytest.fail("the package was not meant"))
+    yield shell
+    InteractiveShell.clear_instance()
+
+
+CELL = """
+static int helper() { return 2; }
+double twice(double x) { return helper() * x; }
+torch::Tensor twice_of(torch::Tensor x, double by = 2.0) {
+  return helper() * x;
+}
+std::vector<at::Tensor> both(const at::Tensor& x,
+                             const at::Tensor& y)
+{ return {x, y}; }
+__global__ void kernel(torch::Tensor x) {
+}
+// The text "/*" begins no comment.
+at::Tensor first(at::Tensor x) noexcept {
+  return x;  // nor does /* here
+}
+auto second(at::Tensor x) noexcept -> at::Tensor { return x; }
+/*
+at::Tensor commented_out(at::Tensor x) { return x; }
+*/
+template <typename T,
+          typename U>
+at::Tensor of_types(at::Tensor x, T by) { return x; }
+#if 0  // for now
+#ifdef WIDE
+at::Tensor disabled(at::Tensor x) { return x; }
+#else
+at::Tensor disabled(at::Tensor x, int y) { return x; }
+#endif
+at::Tensor disabled_too(at::Tensor x) { return x; }
+# else
+const char* between = "/*";
+at::Tensor instead(at::Tensor x) { return x; }
+#endif
+at::Tensor third(at::Tensor x /* as it is */) { return x; }
+"""
+
+
+MORE = """
+namespace mine {
+namespace {
+double hidden() { return 1; }
+}  // namespace
+namespace inner { int three() { return 3; } }
+std::string greeting(const char* name = "you {") { return name; }
+}  // namespace mine
+extern "C" { int four() { return 4; } }
+struct Params { int n; int twice() { return 2 * n; } };
+  [[nodiscard]] int five(std::vector<int> of = {1, 2}) {
+    auto f = [](int x) { return x; };
+    return f(5);
+  }
+int of_params(Params params) { return params.n; }
+float first_of(const float* values) { return values[0]; }
+int overloaded(int x) { return x; }
+double overloaded(double x) { return x; }
+inline int six() { return 6; }
+bool operator==(const Params& x, const Params& y) { return x.n == y.n; }
+int Params_count = 0;
+int table[] = {1, 2};
+#define SEVEN \\
+  int seven() { return 7; }
+"""
+
+
+def test_functions_of_a_cell():
+    assert ipython.functions_of(CELL) == (
+        {
+            "twice": "double twice(double x);",
+            "twice_of": "torch::Tensor twice_of(torch::Tensor x, double by = 2.0);",
+            "both": "std::vector<at::Tensor> both(const at::Tensor& x,\n"
+            "                             const at::Tensor& y);",
+            "first": "at::Tensor first(at::Tensor x) noexcept;",
+            "second": "auto second(at::Tensor x) noexcept -> at::Tensor;",
+            "instead": "at::Tensor instead(at::Tensor x);",
+            "third": "at::Tensor third(at::Tensor x  );",
+        },
+        {},
+    )
+
+
+def test_functions_of_a_cell_at_every_namespace_scope():
+    bound, left_out = ipython.functions_of(MORE)
+    assert bound == {
+        "mine::inner::three": "namespace mine { namespace inner { int three(); } }",
+        "mine::greeting": 'namespace mine { std::string greeting(const char* name = "you {"); }',
+        "four": 'extern "C" { int four(); }',
+        "five": "int five(std::vector<int> of = {1, 2});",
+        "of_params": "int of_params(Params params);",
+        "six": "inline int six();",
+    }
+    assert left_out == {"first_of": "has a pointer", "overloaded": "overloaded"}
+    _, left_out = ipython.functions_of(MORE, "cuda")  # C++ sees declarations alone
+    assert left_out["of_params"] == "uses a type that the cell defines"
+    assert left_out["six"] == "not visible to C++"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "std::function<int(int)> odd()",
+        "decltype(auto) odd(int x)",
+        "int odd(int x) requires true",
+        "int odd(int x) try",
+        "MACRO(x)\nint odd(int x)",
+    ],
+)
+def test_functions_that_are_not_understood_are_told(head):
+    assert ipython.functions_of(f"{head} {{ return 1; }}") == ({}, {"odd": "not recognized"})
+
+
+def test_what_is_no_function_is_not_told():
+    cell = """
+        struct Type { int member() { return 1; } };
+        enum class Which { one };
+        auto lambda = [](int x) { return x; };
+        int values[] = {1, 2}, value{f(3)};
+        TORCH_LIBRARY(mine, m) {}
+        __attribute__((noinline)) int twice(int x) { return 2 * x; }
+    """
+    assert ipython.functions_of(cell) == ({"twice": "int twice(int x);"}, {})
+
+
+def test_cell_is_built_into_a_variable(bench, shell, capsys):
+    shell.run_cell_magic("cpp", "_C", CELL)
+    text = Path(shell.user_ns["_C"].__file__).read_text(errors="replace")
+    assert 'm.def("twice_of"' in text
+    assert 'm.def("twice"' in text
+    assert 'm.def("helper"' not in text
+    shell.run_cell_magic("cpp", "mine --name _C twice", CELL)
+    text = Path(shell.user_ns["mine"].__file__).read_text(errors="replace")
+    assert re.findall(r'm.def\("(\w+)"', text) == ["twice"]
+    shell.run_cell_magic("cpp", "--name _C", MORE)
+    text = Path(shell.user_ns["_C"].__file__).read_text(errors="replace")
+    assert (
+        'm.def("three", torch::wrap_pybind_function(lltm_jit_callable(mine::inner::three)' in text
+    )
+    out = capsys.readouterr().out
+    assert out == "not bound: first_of (has a pointer), overloaded (overloaded)\n"
+
+
+def test_flags_of_a_cell(bench, shell, monkeypatch, capsys):
+    monkeypatch.chdir(bench.directory)
+    line = "_C -O0 -I kernels -Icore -Lplace -lm -D N=1 -DTEXT='a b' -v"
+    shell.run_cell_magic("cpp", line, CELL)
+    said = capsys.readouterr().err
+    for word in (
+        "-O0",
+        "-DN=1",
+        "'-DTEXT=a b'",
+        f"-I{bench.sources}",
+        f"-L{bench.directory}/place",
+    ):
+        assert f" {word}" in said
+    assert re.search(r"started .* -lm\b", said)
+
+
+@pytest.mark.parametrize("kind", ["cpp", "cuda"])
+def test_the_magics_have_help(shell, capsys, kind):
+    shell.run_cell_magic(kind, "-h", "int x;\n")
+    shell.run_line_magic(kind, "--help")
+    shell.run_line_magic("pinfo", f"%%{kind}")
+    said = capsys.readouterr().out
+    assert said.count(f"%{kind} [--name NAME]") == 3
+    assert said.count("show the compilers' commands and output") == 3
+
+
+def test_cell_of_cuda_is_built_with_declarations_of_its_functions(bench, shell, monkeypatch):
+    monkeypatch.setattr("torch.version.cuda", "13.0")
+    monkeypatch.setenv("CUDA_HOME", str(bench.write_nvcc()))
+    shell.run_cell_magic("cuda", "_C", "at::Tensor twice(at::Tensor x) { return kernel(x); }\n")
+    text = Path(shell.user_ns["_C"].__file__).read_text(errors="replace")
+    main, cuda = text.split("#include <torch/types.h>")
+    assert '#line 1 "declarations"\nat::Tensor twice(at::Tensor x);\n' in main
+    assert 'm.def("twice"' in main
+    assert '#line 1 "the cell"\n\nat::Tensor twice(at::Tensor x) { return kernel(x); }' in cuda
+    assert bench.counts == ["compile cuda.cu", "compile main.cpp", "link"]
+
+
+def test_the_package_is_an_extension_of_ipython(capsys):
+    from IPython.core.interactiveshell import InteractiveShell
+
+    lltm_jit.reload()  # waits for what imports and other tests have asked for
+    shell = InteractiveShell.instance()
+    try:
+        assert shell.extension_manager.load_extension("lltm_jit") is None
+        shell.run_line_magic("lltm_reload", "")
+    finally:
+        InteractiveShell.clear_instance()
+    assert capsys.readouterr().out.startswith("nothing changed (")
+
+
+def test_error_names_the_cells_own_line_and_nothing_above(shell, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    monkeypatch.setattr(inline, "_IMPLICIT_HEADERS", {"main.cpp": ""})
+    done = shell.run_cell("%%cpp broken\n#undef PYBIND11_MODULE\nint x = zero;\n")
+    assert isinstance(done.error_in_exec, BuildError)
+    said = capsys.readouterr()
+    lines = (said.out + said.err).partition("error: ")[2].splitlines()
+    assert "zero" in lines[0]
+    assert lines[1:5] == ["  --> the cell:3:9", "  |", "3 | int x = zero;", "  |         ^"]
+    assert "Traceback" not in said.out + said.err
+    assert len(lines) < 10
+
+
+def test_line_magic_reloads_a_variable(bench, shell, capsys):
+    shell.user_ns["mine"] = torch_api.load("_C", bench.sources)
+    bench.write("two/two.cpp", "deux\n")
+    shell.run_line_magic("lltm_reload", "mine")
+    assert capsys.readouterr().out.startswith("kernels/two/two.cpp changed (")
+    assert b"deux" in Path(shell.user_ns["mine"].__file__).read_bytes()
+
+
+def test_wrong_use_is_told(shell):
+    from IPython.core.error import UsageError
+
+    for line, cell, said in (
+        ("", "int x;", "expected %%cpp NAME"),
+        ("a-b", "int x;", "got the name 'a-b'"),
+        ("mine", "int x;", "the cell defines no function to bind$"),
+        ("mine", "int f(int* x) { return *x; }", r"no function to bind: f \(has a pointer\)"),
+        ("mine g", "int f() { return 1; }", "the cell has no function 'g'"),
+        ("mine -O7", "int f() { return 1; }", "argument -O: invalid choice: '7'"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            shell.run_cell_magic("cpp", line, cell)
+    with pytest.raises(UsageError, match="nothing is not a variable that holds a module"):
+        shell.run_line_magic("lltm_reload", "nothing")

@@ -1,0 +1,255 @@
+"""The real compiler and the real torch: what a second library in one process must not share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from engine_bench import wait_for
+
+from lltm_jit import jit
+from lltm_jit.jit import torch_api
+from lltm_jit.jit.compile import jobs, pch
+from lltm_jit.jit.ipython import functions_of
+from lltm_jit.jit.loading import reload
+from lltm_jit.jit.store import cache
+
+STATICS = """
+#include <Python.h>
+#include "common.h"
+template <typename T> struct Counter { static int value; };
+template <typename T> int Counter<T>::value = 0;
+inline int& shared() { static int value = 0; return value; }
+static PyObject* count(PyObject*, PyObject*) {
+  return Py_BuildValue("iii", ++Counter<int>::value, ++shared(), VERSION);
+}
+static PyMethodDef methods[] = {{"count", count, METH_NOARGS, nullptr}, {}};
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "statics", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit_statics() { return PyModule_Create(&module); }
+"""
+
+OPS = """
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/mul.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/library.h>
+#include <optional>
+
+double factor();
+
+struct Scale : torch::autograd::Function<Scale> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
+    return at::mul(x, factor());
+  }
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext*, const torch::autograd::variable_list& grads) {
+    return {at::mul(grads[0], factor())};
+  }
+};
+
+at::Tensor scale(const at::Tensor& x) { return Scale::apply(x); }
+
+std::optional<torch::Library> implementations;
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("register_ops", [] {
+    implementations.emplace(
+        torch::Library::IMPL, "lltm_jit_reload_test", c10::DispatchKey::CompositeImplicitAutograd,
+        __FILE__, __LINE__);
+    implementations->impl("scale", scale);
+  });
+  m.def("release_ops", [] { implementations.reset(); });
+  m.def("factor", factor);
+}
+"""
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_statics_are_not_shared_and_back_again_works(root):
+    (root / "common.h").write_text("#define VERSION 1\n")
+    (root / "statics.cpp").write_text(STATICS)
+    first = torch_api.load("statics", str(root / "statics.cpp"))
+    assert [first.count() for _ in range(2)] == [(1, 1, 1), (2, 2, 1)]
+    (root / "common.h").write_text("#define VERSION 2\n")
+    count = first.count
+    assert reload.reload_module(first).changed == ("common.h changed",)
+    assert first.count() == (1, 1, 2)
+    assert count() == (3, 3, 1)
+    (root / "common.h").write_text("#define VERSION 1\n")
+    reload.reload_module(first)
+    assert first.count() == (4, 4, 1)
+
+
+def test_a_sanitized_library_is_built_where_it_could_not_be_loaded(root, monkeypatch):
+    """Its runtime must come first in a process, which that of the build does not do."""
+    monkeypatch.setenv("LLTM_JIT_SANITIZE", "address")
+    (root / "statics.cpp").write_text(STATICS)
+    (root / "common.h").write_text("#define VERSION 1\n")
+    toolchain = jit.detect()
+    info = jit.loading.engine.build(
+        jit.BuildSpec.from_directory("statics", root, toolchain), toolchain
+    )
+    assert b"__asan_init" in info.library.read_bytes()
+
+
+# Kept as long as the process: torch still lists an operator whose library is gone, and stumbles
+# over it whenever it collects all operators.
+LIBRARY = torch.library.Library("lltm_jit_reload_test", "FRAGMENT")
+
+
+@pytest.mark.slow
+def test_ops_are_swapped_in_place_and_an_old_graph_runs_its_own_backward(root):
+    LIBRARY.define("scale(Tensor x) -> Tensor")
+    scale = torch.ops.lltm_jit_reload_test.scale
+    (root / "ops.cpp").write_text(OPS)
+    (root / "factor.cpp").write_text("double factor() { return 2; }\n")
+    sources = [str(root / "ops.cpp"), str(root / "factor.cpp")]
+    first = torch_api.load("scale_ops", sources)
+    first.register_ops()
+    x = torch.ones(3, requires_grad=True)
+    old = scale(x)
+    assert old.tolist() == [2, 2, 2]
+
+    (root / "factor.cpp").write_text("double factor() { return 5; }\n")
+    done = reload.reload_module(first)
+    assert (done.build.info.compiled, done.build.info.reused) == (1, 1)
+    assert scale(x).tolist() == [5, 5, 5]
+    assert torch.autograd.grad(scale(x).sum(), x)[0].tolist() == [5, 5, 5]
+    assert torch.autograd.grad(old.sum(), x)[0].tolist() == [2, 2, 2]
+
+    (root / "factor.cpp").write_text("double factor() { return nonsense; }\n")
+    with pytest.raises(jit.BuildError, match=r"factor\.cpp:1:26"):
+        reload.reload_module(first)
+    assert scale(x).tolist() == [5, 5, 5]
+
+    (root / "factor.cpp").write_text("double factor() { return 2; }\n")
+    reload.reload_module(first)
+    assert scale(x).tolist() == [2, 2, 2]
+    first.release_ops()
+
+
+KERNEL = """
+import sys, types
+package = sys.modules["lltm_jit"] = types.ModuleType("lltm_jit")  # without its own kernels
+package.__path__ = [sys.argv[1]]
+from IPython.core.interactiveshell import InteractiveShell
+from lltm_jit.jit import ipython
+shell = InteractiveShell.instance()
+ipython.register(shell, lambda: None)
+shell.run_cell_magic("cpp", "cell -O0 -v", sys.argv[2])
+shell.run_cell("import torch; print(cell.times(torch.ones(1)).item())")
+"""
+
+
+@pytest.mark.slow
+def test_a_cell_in_a_kernel_that_is_restarted(root):
+    """With torch's own header, which is precompiled for the edited cell."""
+    if jit.detect().cxx_family != "gcc" or jobs.available_memory() < pch._MEMORY:
+        pytest.skip("the header is not precompiled here")
+
+    def run(factor: int) -> list[str]:
+        cell = f"at::Tensor times(at::Tensor x) {{ return x * {factor}; }}"
+        package = str(Path(jit.__file__).parents[1])
+        done = subprocess.run(
+            [sys.executable, "-c", KERNEL, package, cell],
+            env={**os.environ, "LLTM_JIT_PCH": "1", "IPYTHONDIR": str(root)},
+            capture_output=True,
+            text=True,
+            cwd=root,
+            check=True,
+        )
+        return [*done.stderr.splitlines(), *done.stdout.splitlines()]
+
+    assert run(2)[-1] == "2.0"
+    restarted = run(2)
+    assert restarted[-1] == "2.0"
+    assert [line for line in restarted if "no work to do" in line]
+    headers = cache.builds_directory() / "pch"
+    wait_for(
+        lambda: [path for path in headers.glob("*/*.json") if path.parent.name[:4] != "tmp-"], 600
+    )
+    edited = run(3)
+    assert edited[-1] == "3.0"
+    assert [line for line in edited if "the precompiled header is" in line]
+
+
+@pytest.mark.slow
+def test_functions_of_a_cell_are_bound(root):
+    cell = """
+#define AT_PER_OPERATOR_HEADERS  // none of torch/extension.h, which would take most of a minute
+#include <ATen/TensorOperators.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+#include <vector>
+
+at::Tensor twice(at::Tensor x, double by = 2.0) { return x * by; }
+namespace mine { int three(std::vector<int> of) { return 1 + of.back(); } }
+at::Tensor same(const at::Tensor& x) noexcept { return x; }
+template <typename T> at::Tensor of_type(at::Tensor x) { return x; }
+"""
+    functions, _ = functions_of(cell)
+    module = torch_api.load_inline(
+        "cell", cell, functions=list(functions), extra_cflags=["-O0"], no_implicit_headers=True
+    )
+    x = torch.ones(2)
+    assert module.twice(x, 3.0).tolist() == [3, 3]
+    assert module.same(x) is x
+    assert module.three([1, 2]) == 3
+    assert not hasattr(module, "of_type")
+
+
+def test_inline_error_shows_the_strings_own_line(root):
+    with pytest.raises(jit.BuildError) as caught:
+        torch_api.load_inline(
+            "_C", ["int x;", "\nint y = zero;\n"], functions=[], no_implicit_headers=True
+        )
+    assert str(caught.value).splitlines()[1:5] == [
+        "  --> cpp_sources[1]:2:9",
+        "  |",
+        "2 | int y = zero;",
+        "  |         ^",
+    ]
+
+
+def test_undefined_symbol_is_told_at_import(root):
+    source = root / "missing.cpp"
+    source.write_text(STATICS.replace("++shared()", "elsewhere()").replace("VERSION", "1"))
+    (root / "common.h").write_text("int elsewhere();\n")
+    with pytest.raises(jit.BuildError, match="elsewhere"):
+        torch_api.load("statics", str(source))
+
+
+def test_module_of_another_name_is_told_at_import(root):
+    (root / "common.h").write_text("#define VERSION 1\n")
+    (root / "statics.cpp").write_text(STATICS)
+    with pytest.raises(jit.BuildError, match=r"no Python module mine: .*TORCH_EXTENSION_NAME"):
+        torch_api.load("mine", str(root / "statics.cpp"))
+
+
+FORK = """
+import os
+import lltm_jit
+import torch
+
+assert not torch.cuda.is_initialized()
+child = os.fork()
+if child == 0:
+    x = torch.ones(3, device="cuda")
+    os._exit(0 if lltm_jit.my_op(x, x).tolist() == [2, 2, 2] else 1)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_cuda_can_be_used_in_a_child_forked_after_the_import():
+    subprocess.run([sys.executable, "-c", FORK], check=True, cwd=Path(__file__).parents[3])

@@ -1,0 +1,258 @@
+"""Kernels that are compiled with constants on first use, with compiler runs counted."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from engine_bench import alive, compiler_pid, wait_for
+
+from lltm_jit import jit
+from lltm_jit.jit import variants
+from lltm_jit.jit.loading import engine
+from lltm_jit.jit.store import cache, retention
+from lltm_jit.jit.variants import Variant
+
+FUNCTION = "PyInit__C"  # that the fake linker's library has
+
+
+def of_size(kernel: Variant, size: int, **changes) -> Variant:
+    constants = (("ELEMENT", "float"), ("SIZE", str(size)))
+    return replace(kernel, constants=constants, label=f"float, size {size}", **changes)
+
+
+@pytest.fixture
+def kernel(bench) -> Variant:
+    """A kernel for the fake compiler."""
+    bench.write("mine/variants/mine.cpp", '#include "core/shared.h"\nmine\n')
+    source = bench.sources / "mine" / "variants" / "mine.cpp"
+    return Variant("mine.sums", source, include_paths=(bench.sources,))
+
+
+def test_equal_contents_are_one_build(bench, kernel):
+    first = variants.load(of_size(kernel, 3), FUNCTION)
+    assert bench.counts == ["compile mine.cpp", "link"]
+    assert variants.load(replace(of_size(kernel, 3), label="other words"), FUNCTION) == first
+    assert bench.counts == []
+    assert variants.load(of_size(kernel, 4), FUNCTION) != first
+    assert bench.counts == ["compile mine.cpp", "link"]
+
+
+def test_without_a_compiler_an_optional_one_is_told_of_once(bench, kernel, monkeypatch, capsys):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    variants.declare(kernel)
+    with pytest.raises(jit.ToolchainError, match="no 'no-such-compiler'"):
+        variants.load_declared(("mine.sums", FUNCTION, [], ""))
+    variants.declare(replace(kernel, optional=True))
+    for size in "34":
+        assert variants.load_declared(("mine.sums", FUNCTION, [("SIZE", size)], "")) == 0
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1
+    assert told[0].startswith("lltm_jit: mine.sums: ")
+    assert "no 'no-such-compiler'" in told[0]
+    assert told[0].endswith("; a slower kernel runs instead")
+
+
+@pytest.fixture
+def gates(bench) -> list[Path]:
+    """Where the compilers of two declared kernels wait, mine.forward and mine.backward."""
+    gates = []
+    for way in ("forward", "backward"):
+        gates.append(bench.directory / f"gate_{way}")
+        source = bench.write(f"mine/variants/{way}.cpp", f"//! wait {gates[-1]}\n{way}\n")
+        variants.declare(Variant(f"mine.{way}", source, (bench.sources,)))
+    return gates
+
+
+FORWARD, BACKWARD = ((f"mine.{way}", FUNCTION, [], way) for way in ("forward", "backward"))
+
+
+def open_both(gates: list[Path]) -> None:
+    """Once both compilers wait there."""
+    for gate in gates:
+        compiler_pid(gate)
+    for gate in gates:
+        gate.with_name(f"{gate.name}.go").touch()
+
+
+def test_what_will_be_asked_for_compiles_at_the_same_time(bench, gates, capsys):
+    opener = threading.Thread(target=open_both, args=(gates,))
+    opener.start()
+    forward = variants.load_declared(FORWARD, BACKWARD)
+    opener.join()
+    assert bench.counts == ["compile backward.cpp", "compile forward.cpp", "link", "link"]
+    told = capsys.readouterr().err
+    assert "building mine variant forward for CPU (g++ 1.2, 1 file, 2 jobs): first use" in told
+    assert (
+        "building mine variant backward for CPU (g++ 1.2, 1 file, 2 jobs; gradients are wanted): "
+        "first use" in told
+    )
+    assert variants.load_declared(BACKWARD) not in (0, forward)
+    assert variants.load_declared(FORWARD, BACKWARD) == forward
+    assert bench.counts == []
+
+
+def test_with_one_job_they_compile_one_after_the_other(bench, gates, monkeypatch):
+    monkeypatch.setenv("MAX_JOBS", "1")
+    waiting = []
+
+    def open_in_turn() -> None:
+        wait_for(lambda: any(gate.exists() for gate in gates))
+        time.sleep(0.3)
+        waiting.extend(gate for gate in gates if gate.exists())
+        for gate in gates:
+            gate.with_name(f"{gate.name}.go").touch()
+
+    opener = threading.Thread(target=open_in_turn)
+    opener.start()
+    variants.load_declared(FORWARD, BACKWARD)
+    opener.join()
+    assert len(waiting) == 1
+
+
+def test_what_is_asked_for_alone_is_compiled_alone(bench, gates):
+    gates[0].with_name(f"{gates[0].name}.go").touch()
+    variants.load_declared(FORWARD)
+    assert bench.counts == ["compile forward.cpp", "link"]
+
+
+def test_ctrl_c_stops_both_compilers(bench, gates):
+    def interrupt() -> None:
+        for gate in gates:
+            compiler_pid(gate)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        variants.load_declared(FORWARD, BACKWARD)
+    assert not any(alive(compiler_pid(gate)) for gate in gates)
+    open_both(gates)
+    assert variants.load_declared(FORWARD, BACKWARD)
+
+
+def test_an_error_stops_both_compilers(bench, gates):
+    bench.write("mine/variants/backward.cpp", f"//! after {gates[0]}\n//! error wrong\n")
+    with pytest.raises(jit.BuildError, match="error: wrong"):
+        variants.load_declared(FORWARD, BACKWARD)
+    assert not alive(compiler_pid(gates[0]))
+
+
+def test_one_variant_that_is_asked_for_twice_is_one_build(bench, kernel):
+    variants.declare(kernel)
+    asked = ("mine.sums", FUNCTION, [("SIZE", "3")], "three")
+    assert variants.load_declared(asked, asked)
+    assert bench.counts == ["compile mine.cpp", "link"]
+
+
+def test_an_edit_is_seen(bench, kernel):
+    first = variants.load(of_size(kernel, 3), FUNCTION)
+    bench.write("core/shared.h", "edited\n")
+    assert variants.load(of_size(kernel, 3), FUNCTION) != first
+    reasons = [record.reason for record in cache.records()]
+    assert reasons == ["kernels/core/shared.h changed", "first use"]
+
+
+def test_what_is_said_and_who_writes_the_build_file(bench, kernel, monkeypatch, capsys):
+    monkeypatch.setenv("LLTM_JIT_VERBOSE", "1")
+    variants.load(of_size(kernel, 3), FUNCTION)
+    first = capsys.readouterr().err
+    assert (
+        "building mine variant float, size 3 for CPU (g++ 1.2, 1 file, 2 jobs): first use" in first
+    )
+    assert "torch writes the build file" in first
+    variants.load(of_size(kernel, 4), FUNCTION)
+    second = capsys.readouterr().err
+    assert (
+        "building mine variant float, size 4 for CPU (g++ 1.2, 1 file, 2 jobs): first use" in second
+    )
+    assert "taking over the build file" in second
+    written = {record.fingerprint["constants"][1]: record.directory for record in cache.records()}
+    for size in "34":
+        constants = written[f"SIZE={size}"] / "constants.h"
+        assert constants.read_text().endswith(f"#define ELEMENT float\n#define SIZE {size}\n")
+
+
+def test_a_damaged_library_is_built_again(bench, kernel, capsys):
+    info = engine.build(of_size(kernel, 3).spec(jit.detect()))
+    assert bench.counts == ["compile mine.cpp", "link"]
+    info.library.write_bytes(b"damaged")
+    variants.load(of_size(kernel, 3), FUNCTION)
+    assert "is damaged" in capsys.readouterr().err
+    assert bench.counts == ["link"]
+
+
+def test_pruning_keeps_five_of_each_variant(bench, kernel):
+    toolchain = jit.detect()
+    for size in range(8):
+        engine.build(of_size(kernel, size).spec(toolchain))
+    for edit in range(6):
+        bench.write("core/shared.h", f"edit {edit}\n")
+        engine.build(of_size(kernel, 3).spec(toolchain))
+    retention.prune(5)
+    kept = [record.fingerprint["constants"][1] for record in cache.records()]
+    assert sorted(kept) == sorted(
+        ["SIZE=3"] * 5 + [f"SIZE={size}" for size in range(8) if size != 3]
+    )
+
+
+def test_a_missing_function_is_told(kernel):
+    with pytest.raises(jit.BuildError, match=r"mine\.cpp has no function 'none'; .*extern \"C\""):
+        variants.load(of_size(kernel, 3), "none")
+
+
+def test_a_kernel_for_the_gpu_is_not_loaded_in_a_capture(bench, kernel, monkeypatch):
+    cuda = bench.write("mine/variants/mine_cuda.cu", "")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(jit.LltmJitError, match=r"float, size 3 is not loaded .*operator once"):
+        variants.load(of_size(kernel, 3, source=cuda), FUNCTION)
+    assert bench.counts == []
+    assert variants.load(of_size(kernel, 3), FUNCTION)
+
+
+@pytest.mark.parametrize("constant", [("SIZE 3", "4"), ("SIZE", "3\n#error")])
+def test_what_is_no_macro_is_refused(kernel, constant):
+    with pytest.raises(jit.BuildError, match=r"constant of mine\.sums"):
+        replace(kernel, constants=(constant,))
+
+
+def test_sources_of_variants_are_not_compiled_with_their_family(bench, kernel):
+    spec = bench.spec()
+    assert kernel.source not in spec.sources
+    assert kernel.source in spec.headers
+
+
+def test_a_header_named_by_a_constant_counts(bench, monkeypatch):
+    monkeypatch.setenv("CXX", "c++")
+    source = bench.write("cells.cpp", '#include CELL\nextern "C" int f() { return VALUE; }\n')
+    mine = Variant("mine.cells", source, constants=(("CELL", '"my_cell.h"'),))
+    for number in (1, 2):
+        bench.write("my_cell.h", f"#define VALUE {number}\n")
+        assert ctypes.CFUNCTYPE(ctypes.c_int)(variants.load(mine, "f"))() == number
+
+
+def test_kernels_made_from_users_headers(bench, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("CXX", "c++")
+    monkeypatch.setenv("LLTM_JIT_VERBOSE", "1")
+    source = tmp_path / "cells.cpp"
+    source.write_text('#include CELL\nextern "C" float call(float x) { return cell(x); }\n')
+    texts = ("return 2 * x;", "return x * x;", "return nonsense;")
+    headers = [tmp_path / f"cell_{number}.h" for number in range(3)]
+    cells = []
+    for header, text in zip(headers, texts, strict=True):
+        header.write_text(f"inline float cell(float x) {{\n  {text}\n}}\n")
+        constants = (("CELL", f'"{header}"'),)
+        cells.append(Variant("mine.cells", source, (), constants, header.name, (header,)))
+    call = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_float)
+    assert [call(variants.load(cell, "call"))(3.0) for cell in cells[:2]] == [6.0, 9.0]
+    told = capsys.readouterr().err
+    assert (told.count("torch writes"), told.count("taking over the build file")) == (1, 1)
+    with pytest.raises(jit.BuildError, match=r"cell_2\.h:2:10\n  \|\n2 \|   return nonsense;"):
+        variants.load(cells[2], "call")

@@ -1,0 +1,194 @@
+"""The message made of real compilers' output; ``golden/record.py`` recorded it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lltm_jit.jit.compile import diagnostics
+from lltm_jit.jit.request.spec import BuildSpec
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+SOURCES = sorted(path.name for path in (GOLDEN / "sources").iterdir())
+
+
+def message(log: str, status: int = 1) -> str:
+    """The message for a log, as if its sources were those of an extension."""
+    spec = BuildSpec("case", tuple(map(Path, SOURCES)), with_cuda=True, base=Path.cwd())
+    return diagnostics.explain(log, spec, Path("build.log"), status, jobs=8) + "\n"
+
+
+def expected() -> dict[str, str]:
+    text = (GOLDEN / "messages.txt").read_text("utf-8")
+    # The package to install is named after the Python that runs.
+    text = text.replace("python3.11-dev", f"python{sys.version_info[0]}.{sys.version_info[1]}-dev")
+    return dict(re.findall(r"^### (\w+)\n(.*?\n)(?=###|\Z)", text, re.MULTILINE | re.DOTALL))
+
+
+@pytest.mark.parametrize("log", sorted(GOLDEN.glob("*.log")), ids=lambda path: path.stem)
+def test_message(log, monkeypatch):
+    monkeypatch.chdir(GOLDEN / "sources")
+    assert message(log.read_text("utf-8")) == expected()[log.stem]
+
+
+def test_every_message_has_its_log():
+    assert sorted(expected()) == sorted(path.stem for path in GOLDEN.glob("*.log"))
+
+
+@pytest.mark.parametrize(
+    ("file", "shown"),
+    [
+        ("/work/kernels/op.cpp", "kernels/op.cpp"),
+        ("/home/me/cells/my_cell.h", "cells/my_cell.h"),
+        ("/home/me/more/deep/maths.h", "../more/deep/maths.h"),
+        ("/home/me/elsewhere.h", "/home/me/elsewhere.h"),
+    ],
+)
+def test_a_file_is_named_as_the_user_wrote_it(file, shown):
+    given = ((Path("/home/me/cells"), "cells"), (Path("/home/me/more"), "../more"))
+    spec = BuildSpec("case", (Path("/work/kernels/op.cpp"),), base=Path("/work"), given=given)
+    said = diagnostics.explain(f"{file}:7:1: error: wrong\n", spec, Path("build.log"), 1, jobs=8)
+    assert said.splitlines()[1] == f"  --> {shown}:7"
+
+
+@pytest.mark.parametrize(
+    ("error", "cure"),
+    [
+        ("x.so: undefined symbol: foo_bar", "no source or library given defines foo_bar"),
+        (
+            "dynamic module does not define module export function (PyInit_mine)",
+            "no Python module mine: write PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)",
+        ),
+        (
+            "/noexec/x.so: failed to map segment from shared object",
+            "mounted noexec: set TORCH_EXTENSIONS_DIR",
+        ),
+        ("libfoo.so.1: cannot open shared object file: No such file", "LD_LIBRARY_PATH"),
+    ],
+)
+def test_import_errors(error, cure):
+    spec = BuildSpec("case", (Path("empty.cpp"),))
+    lines = diagnostics.explain_import(error, "/cache/x.so", spec).splitlines()
+    assert lines[0] == f"error: the built library cannot be imported: {error}"
+    assert cure in lines[1]
+    assert lines[2] == "   = /cache/x.so"
+
+
+def test_names_of_functions_are_as_in_the_source():
+    spec = BuildSpec("case", (Path("empty.cpp"),))
+    error = "x.so: undefined symbol: _ZN3foo3barERKN2at6TensorE"
+    said = diagnostics.explain_import(error, "/_Z/x.so", spec)
+    assert said.splitlines() == [
+        "error: the built library cannot be imported: x.so: undefined symbol: "
+        "foo::bar(at::Tensor const&)",
+        "   = no source or library given defines foo::bar(at::Tensor const&): add the source or "
+        "the -l flag that does; if it belongs to torch, torch was replaced without a new version "
+        "number",
+        "   = /_Z/x.so",
+    ]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "'Tensor' in namespace 'torch' does not name a type",  # gcc
+        "'zeros' is not a member of 'at'",
+        "'torch' has not been declared",
+        "'torch' was not declared in this scope",
+        "no type named 'Tensor' in namespace 'torch'",  # clang
+        "no member named 'zeros' in namespace 'at'; did you mean 'zero'?",
+        "use of undeclared identifier 'torch'",
+        'namespace "torch" has no member "Tensor"',  # nvcc
+    ],
+)
+def test_what_torch_declares_gets_its_header(error):
+    lines = message(f"empty.cpp:1:1: error: {error}\n").splitlines()
+    assert any("include the header that declares it, such as <torch/ext" in line for line in lines)
+    other = error.replace("torch", "torchlike").replace("'at'", "'std'")
+    assert "<torch/extension.h>" not in message(f"empty.cpp:1:1: error: {other}\n")
+
+
+def test_long_lines_are_read_in_no_time():
+    began = time.perf_counter()
+    assert message("x" * 100_000 + "\n" + "'" * 100_000 + "\n", 3).startswith(
+        "error: the build fail"
+    )
+    assert time.perf_counter() - began < 5  # half a minute each, where the time grows as the square
+
+
+def test_a_log_without_any_error():
+    assert message("", -9).startswith("error: the build process was killed\n   = the system killed")
+    assert message("", -15).startswith("error: the build process was ended by SIGTERM\n")
+    assert message("words\nlast words\n", 3).startswith(
+        "error: the build failed with status 3: last words\n"
+        "   = run `python -m lltm_jit doctor` to test the compilers\n"
+    )
+    assert message("# jobs: 1\n", 3).startswith(
+        "error: the build failed with status 3 and printed nothing\n"
+    )
+    assert message("nothing\n", 0).startswith("error: the compiler reported no error, but produced")
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("cxx: no licence\nTry --help\n", "the compiler failed with status 2: cxx: no licence"),
+        ("", "the compiler failed with status 2 and printed nothing"),
+    ],
+)
+def test_what_an_unknown_compiler_said_is_told(said, told):
+    step = f"[1/2 0.1] cxx -c empty.cpp\nFAILED: [code=2] empty.o\ncxx -c empty.cpp\n{said}"
+    end = "ninja: build stopped: subcommand failed.\nRuntimeError: Error building extension 'x'"
+    lines = message(f"{step}{end}\n").splitlines()
+    assert lines[0] == f"error: {told}"
+    assert lines[1] == "   = run `python -m lltm_jit doctor` to test the compilers"
+
+
+@pytest.mark.parametrize(
+    ("code", "how"), [(137, "killed"), (139, "ended by a segmentation"), (152, "ended by SIGXCPU")]
+)
+def test_a_compiler_that_dies_without_a_word_gets_its_signal_named(code, how):
+    step = (
+        f"[1/2 0.1] cxx -c empty.cpp -o empty.o\nFAILED: [code={code}] empty.o\ncxx -c empty.cpp\n"
+    )
+    lines = message(step).splitlines()
+    assert lines[0].startswith(f"error: the compiler was {how}")
+    assert lines[1] == "  --> empty.cpp"
+    assert ("the compiler itself crashed" in lines[2]) == (code == 139)
+
+
+def test_a_worker_that_dies_is_no_compiler_that_crashed():
+    lines = message("", status=-11).splitlines()
+    assert lines[0] == "error: the build process was ended by a segmentation fault"
+    assert lines[1] == "   = run `python -m lltm_jit doctor` to test the compilers"
+
+
+@pytest.mark.parametrize("name", ["empty.cpp", "a b/empty.cpp"])
+def test_an_error_of_a_tool_names_the_file_that_it_was_given(name):
+    compiling = f"[1/2 0.1] c++ -c {shlex.quote(name)} -o empty.o\n"
+    killed = "c++: fatal error: Killed signal terminated program cc1plus\n"
+    assert f"  --> {name}\n" in message(compiling + killed)
+    linking = "[2/2 0.2] c++ empty.o -shared -o case.so\n"
+    lines = message(f"{compiling}{linking}/usr/bin/ld: cannot find -lnosuch\n").splitlines()
+    assert lines[0] == "error: cannot find -lnosuch"
+    assert not any("-->" in line for line in lines)
+
+
+def test_a_class_that_pybind11_knows_from_the_build_before():
+    error = 'generic_type: type "P" is already registered!'
+    spec = BuildSpec("mine", (Path("mine.cpp"),))
+    told = diagnostics.explain_import(error, "/cache/mine.so", spec).splitlines()
+    assert told[0].endswith(error)
+    assert "declare it with pybind11::module_local(), or restart Python" in told[1]
+
+
+def test_torchs_own_error():
+    log = "ValueError: Unknown CUDA arch (9.9z) or GPU not supported\n"
+    lines = message(log).splitlines()
+    assert lines[0] == "error: ValueError: Unknown CUDA arch (9.9z) or GPU not supported"
+    assert "instead of '9.9z'" in lines[1]

@@ -1,0 +1,125 @@
+"""How many compilers run at a time."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from engine_bench import finish, wait_for
+
+from lltm_jit import jit
+from lltm_jit.jit.compile import jobs
+from lltm_jit.jit.compile.process import find_ninja
+from lltm_jit.jit.loading import parallel
+
+
+@pytest.fixture
+def gates(bench, tmp_path) -> list[Path]:
+    """Each of five files has a compiler that waits at a gate of its own."""
+    found = []
+    for name in ("one/one", "two/two", "three", "four", "five"):
+        gate = tmp_path / f"gate-{Path(name).name}"
+        bench.write(f"{name}.cpp", f"//! wait {gate}\n")
+        found.append(gate)
+    return found
+
+
+def at_a_time(gates: list[Path], expected: int) -> int:
+    """How many compilers run, once these are there and no more are started."""
+    wait_for(lambda: sum(gate.exists() for gate in gates) >= expected)
+    if expected < len(gates):
+        time.sleep(0.5)
+    count = sum(gate.exists() for gate in gates)
+    for gate in gates:
+        Path(f"{gate}.go").touch()
+    return count
+
+
+@pytest.mark.parametrize(
+    ("limit", "folder", "expected"),
+    [("2", "tmp", 2), ("2", "a blank", 2), ("0", "tmp", 5), ("0", "a blank", 5)],
+)
+def test_a_build_keeps_to_max_jobs(bench, gates, tmp_path, limit, folder, expected):
+    """A limit of 0 is none, as it is for torch."""
+    (tmp_path / folder).mkdir()
+    process = bench.start(MAX_JOBS=limit, TMPDIR=str(tmp_path / folder))
+    assert at_a_time(gates, expected) == expected
+    assert finish(process)["compiled"] == 5
+
+
+@pytest.mark.parametrize("ninja", ["jobserver", "turns"])
+def test_builds_share_a_pool_of_compilers(bench, tmp_path, ninja, monkeypatch):
+    """With one compiler at a time, one of two builds waits for the other's."""
+    monkeypatch.setenv("MAX_JOBS", "1")
+    if ninja == "turns":
+        use_older_ninja(tmp_path, monkeypatch)
+    specs, gates = [], []
+    for name in ("first", "second"):
+        gates.append(tmp_path / f"{name}.gate")
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.cpp").write_text(f"//! wait {gates[-1]}\n")
+        specs.append(jit.BuildSpec.from_directory("_C", tmp_path / name, jit.detect()))
+    builds = []
+    loading = threading.Thread(target=lambda: builds.extend(parallel.load_all(specs, jit.detect())))
+    loading.start()
+    assert at_a_time(gates, 1) == 1
+    loading.join()
+    assert [build.info.compiled for build in builds] == [1, 1]
+
+
+def use_older_ninja(directory: Path, monkeypatch) -> None:
+    """One that knows no jobserver, and no wheel of ninja's."""
+    folder = directory / "ninja"
+    folder.mkdir()
+    script = folder / "ninja"
+    real = find_ninja()
+    script.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo 1.11.1 && exit\nexec {real} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setattr("ninja.BIN_DIR", str(folder))
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A machine whose /proc and /sys are texts."""
+    monkeypatch.delenv("MAX_JOBS", raising=False)
+    files: dict[str, str] = {"/proc/self/cgroup": "0::/box\n"}
+    monkeypatch.setattr(jobs, "_read", lambda path: files.get(str(path), ""))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(16))
+    files["/proc/meminfo"] = f"MemAvailable: {64 << 20} kB\n"
+    return files
+
+
+def test_jobs_by_affinity(machine):
+    assert jobs.job_count(with_cuda=False) == 16
+
+
+@pytest.mark.parametrize(("with_cuda", "expected"), [(False, 5), (True, 2)])
+def test_jobs_by_memory(machine, with_cuda, expected):
+    machine["/proc/meminfo"] = f"MemTotal: 99999999999 kB\nMemAvailable: {11 << 20} kB\n"
+    assert jobs.job_count(with_cuda) == expected
+
+
+def test_jobs_by_cgroup(machine):
+    machine["/sys/fs/cgroup/box/cpu.max"] = "350000 100000\n"
+    assert jobs.job_count(with_cuda=False) == 3
+    machine["/sys/fs/cgroup/box/memory.max"] = f"{6 << 30}\n"
+    machine["/sys/fs/cgroup/box/memory.current"] = f"{4 << 30}\n"
+    machine["/sys/fs/cgroup/box/memory.stat"] = f"anon 1\ninactive_file {2 << 30}\n"
+    assert jobs.job_count(with_cuda=False) == 2
+    machine["/sys/fs/cgroup/box/memory.max"] = "max\n"
+    machine["/sys/fs/cgroup/box/cpu.max"] = "max 100000\n"
+    assert jobs.job_count(with_cuda=False) == 16
+
+
+def test_jobs_as_given(machine, monkeypatch):
+    monkeypatch.setenv("MAX_JOBS", "40")
+    assert jobs.job_count(with_cuda=True) == 40
+    monkeypatch.setenv("MAX_JOBS", "many")
+    with pytest.raises(
+        jit.ToolchainError, match="MAX_JOBS to be a positive integer or 0, but got 'many'"
+    ):
+        jobs.job_count(with_cuda=True)

@@ -1,0 +1,208 @@
+"""The modules that load gives: imported by name, pickled, reloaded, with operators of torch."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from engine_bench import payload
+
+import lltm_jit
+from lltm_jit import jit
+from lltm_jit.jit import torch_api
+from lltm_jit.jit.loading import importing, reload
+
+
+@pytest.fixture
+def imported():
+    """The modules as they were, afterwards."""
+    before = dict(sys.modules)
+    yield sys.modules
+    for name in sys.modules.keys() - before.keys():
+        del sys.modules[name]
+
+
+def test_a_loaded_module_can_be_imported(bench, imported):
+    source = bench.write("two/two.cpp", "first\n")
+    module = torch_api.load("basic", source)
+    assert module.__name__ == "basic"
+    assert importlib.import_module("basic") is module
+    before = module.__spec__.name
+    bench.write("two/two.cpp", "second\n")
+    assert lltm_jit.reload(module) is module
+    assert module.__spec__.name != before  # by which pybind11 tells modules apart
+    assert importlib.import_module("basic") is module
+    assert torch_api.load_inline("basic", "PyInit_basic") is importlib.import_module("basic")
+
+
+def test_a_name_that_is_anothers_stays_his(bench, imported, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "_C", os)  # imported already
+    assert torch_api.load("_C", bench.sources / "two/two.cpp") is not os
+    assert importlib.import_module("_C") is os
+    (tmp_path / "rnn.py").write_text("VALUE = 1\n")  # or not yet
+    (tmp_path / "basic").mkdir()  # which is a package too, but has nothing in it
+    sys.path.insert(0, str(tmp_path))  # a list of the bench
+    torch_api.load("rnn", bench.sources / "two/two.cpp")
+    assert importlib.import_module("rnn").VALUE == 1
+    module = torch_api.load("basic", bench.sources / "two/two.cpp")
+    assert importlib.import_module("basic") is module
+
+
+CLASS = """
+#include <Python.h>
+#include "value.h"
+static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(VALUE); }
+static PyMethodDef methods[] = {{"value", value, METH_NOARGS, nullptr}, {}};
+static PyType_Slot slots_of_thing[] = {{Py_tp_methods, methods}, {0, nullptr}};
+static PyType_Spec thing = {"Thing", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT, slots_of_thing};
+static int fill(PyObject* module) {
+  PyObject* type = PyType_FromSpec(&thing);  // as pybind11 does it
+  PyObject_SetAttrString(type, "__module__", PyObject_GetAttrString(module, "__name__"));
+  PyModule_AddIntConstant(module, NAME, VALUE);
+  PyModule_AddObject(module, "value", PyCFunction_New(methods, nullptr));
+  return PyModule_AddObject(module, "Thing", type);
+}
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void*)fill}, {0, nullptr}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "things", nullptr, 0, nullptr, slots};
+PyMODINIT_FUNC PyInit_things() { return PyModuleDef_Init(&definition); }
+"""
+
+
+def test_a_reload_fills_the_module_anew_and_leaves_what_it_gave(tmp_path, monkeypatch, imported):
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    (tmp_path / "value.h").write_text('#define VALUE 1\n#define NAME "first"\n')
+    (tmp_path / "things.cpp").write_text(CLASS)
+    module = torch_api.load("things", tmp_path / "things.cpp")
+    assert isinstance(pickle.loads(pickle.dumps(module.Thing())), module.Thing)
+    function, thing = module.value, module.Thing()
+    module.mine = "kept"
+    (tmp_path / "value.h").write_text('#define VALUE 2\n#define NAME "second"\n')
+    assert lltm_jit.reload(module) is module is sys.modules["things"]
+    assert (module.value(), module.Thing().value(), module.second, module.mine) == (2, 2, 2, "kept")
+    assert not hasattr(module, "first")
+    assert (function(), thing.value(), type(thing)().value()) == (1, 1, 1)
+    assert isinstance(pickle.loads(pickle.dumps(module.Thing())), module.Thing)
+
+
+def test_a_reload_takes_what_was_given(bench, monkeypatch):
+    source = bench.write("one/one.cpp", '#include "shared.h"\none\n')
+    monkeypatch.chdir(bench.sources)
+    flags, include_paths = ["-DA"], ["core"]
+    arguments = {"extra_cflags": flags, "extra_include_paths": include_paths}
+    module = torch_api.load("_C", [source], **arguments, build_directory="builds")
+    monkeypatch.chdir(bench.directory)
+    flags.append("-DB")
+    include_paths.clear()
+    assert reload.reload_module(module).changed == ()
+    bench.write("one/one.cpp", '#include "shared.h"\nuno\n')
+    assert Path(lltm_jit.reload(module).__file__).is_relative_to(bench.sources / "builds")
+
+
+def test_reload_of_a_module(bench):
+    module = torch_api.load("_C", bench.sources)
+    assert reload.reload_module(module).changed == ()
+    assert "compile two.cpp" in bench.counts
+    bench.write("two/two.cpp", "deux\n")
+    done = reload.reload_module(module)
+    assert bench.counts == ["compile two.cpp", "link"]
+    assert done.changed == ("kernels/two/two.cpp changed",)
+    assert payload(module).endswith("deux")
+    assert torch_api.load("_C", bench.sources) is module
+    bench.write("two/two.cpp", "//! error broken\n")
+    with pytest.raises(jit.BuildError, match="error: broken"):
+        lltm_jit.reload(module)
+    assert payload(module).endswith("deux")
+    bench.write("two/two.cpp", "two\n")
+    first = torch_api.load("_C", bench.sources)  # while the module shows the second build
+    assert first is not module
+    assert [payload(first)[-3:], payload(module)[-4:]] == ["two", "deux"]
+    assert lltm_jit.reload(module) is module
+    assert payload(module).endswith("two")
+    assert lltm_jit.build_info(module) == lltm_jit.build_info(first)
+
+
+def test_reload_of_a_stranger(bench):
+    for ask in (lltm_jit.reload, lltm_jit.build_info):
+        for stranger in (os, "a path"):
+            with pytest.raises(
+                jit.LltmJitError, match=r"was not loaded by lltm_jit\.load as a mod"
+            ):
+                ask(stranger)
+
+
+def test_operators_that_torch_refuses_leave_the_old_ones_in_force():
+    calls = []
+
+    def refuse():
+        raise RuntimeError("the schemas differ\n  expected: f(Tensor x)")
+
+    old = SimpleNamespace(release_ops=lambda: calls.append("release old"))
+    new = SimpleNamespace(register_ops=refuse, __file__="/cache/_C.so")
+    with pytest.raises(jit.BuildError) as caught:
+        importing.swap_ops(old, new)
+    assert calls == []
+    new.register_ops = lambda: calls.append("register new")
+    importing.swap_ops(old, new)
+    assert calls == ["register new", "release old"]
+    assert str(caught.value).splitlines() == [
+        "error: the operators of the built library cannot be registered: the schemas differ",
+        "  expected: f(Tensor x)",
+        "   = make each schema match the C++ function that implements it",
+        "   = /cache/_C.so",
+    ]
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+# What the fake compiler puts into a library, as a real one does the names of static functions.
+SYMBOLS = "".join(
+    f"// {macro}_init_{name}\n"
+    for macro in ("TORCH_LIBRARY", "STABLE_TORCH_LIBRARY")
+    for name in ("plain", "next_line", "same_line", "stable", "")
+)
+
+
+@pytest.mark.parametrize(
+    ("block", "named"),  # each a namespace of its own: registrations last as long as the process
+    [
+        ("TORCH_LIBRARY(plain, m) {}", "TORCH_LIBRARY(plain)"),
+        ("TORCH_LIBRARY\n(next_line, m) {}", "TORCH_LIBRARY(next_line)"),
+        ("namespace z { TORCH_LIBRARY(same_line, m) {} }", "TORCH_LIBRARY(same_line)"),
+        ("STABLE_TORCH_LIBRARY(stable, m) {}", "STABLE_TORCH_LIBRARY(stable)"),
+        ("#define REGISTER(name) TORCH_LIBRARY(name, m)", "TORCH_LIBRARY(name) of _C"),
+    ],
+)
+def test_second_static_registration_is_refused_before_it_is_built(bench, block, named):
+    source = bench.write("two/two.cpp", f"// TORCH_LIBRARY(not_this, m)\n{block}\n{SYMBOLS}")
+    torch_api.load("_C", str(source))
+    bench.write("two/two.cpp", f"{block} // edited\n")
+    assert bench.counts
+    with pytest.raises(jit.BuildError, match=rf"(?s)in {re.escape(named)},.*restart Python"):
+        torch_api.load("_C", str(source))
+    assert bench.counts == []
+
+
+def test_a_static_registration_that_is_not_compiled_is_none(bench):
+    """As one in an #ifdef that is not taken, of which a library has no symbol."""
+    source = bench.write("two/two.cpp", "#ifdef NOT\nTORCH_LIBRARY(untaken, m) {}\n#endif\n")
+    module = torch_api.load("_C", str(source))
+    bench.write("two/two.cpp", "#ifdef NOT\nTORCH_LIBRARY(untaken, m) {}\n#endif\nedited\n")
+    reload.reload_module(module)
+    assert payload(module).endswith("edited")
+
+
+def test_two_extensions_may_register_through_the_same_macro(bench):
+    text = f"#define IN(NAME, m) \\\n  TORCH_LIBRARY(NAME, m)\n{SYMBOLS}"
+    bench.write("core/register.h", text)
+    for name in ("first", "second"):
+        source = bench.write(f"{name}.cpp", f'#include "core/register.h"\nIN({name}, m) {{}}\n')
+        arguments = {"extra_include_paths": [bench.sources], "is_python_module": False}
+        assert name in payload(torch_api.load(name, source, **arguments))
+    bench.write("second.cpp", '#include "core/register.h"\nIN(second, m) { }\n')
+    with pytest.raises(jit.BuildError, match=r"in TORCH_LIBRARY\(NAME\) of second, and"):
+        torch_api.load("second", source, **arguments)

@@ -1,0 +1,259 @@
+"""Rebuild on save, and an end to a build that nobody wants any more."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from engine_bench import alive, compiler_pid, finish, slow, text_of, wait_for
+
+import lltm_jit
+from lltm_jit import native
+from lltm_jit.jit import LltmJitError, torch_api
+from lltm_jit.jit.loading import reload, watch
+from lltm_jit.jit.user.cancel import Cancelled, cancelled_by
+
+pytest.importorskip("watchfiles", reason="an extra")
+
+
+@pytest.fixture
+def watched(bench, monkeypatch):
+    """A module under watch: what the reloads told, and a way to wait for the next one."""
+    module = torch_api.load("_C", bench.sources)
+    told, news = [], threading.Event()
+    original = reload.reload_module
+
+    def then(done):
+        told.append(done)
+        news.set()
+
+    def act(current):
+        try:
+            return original(current)
+        finally:
+            tried.set()
+
+    tried = threading.Event()
+    monkeypatch.setattr(watch, "reload_module", act)
+    with lltm_jit.watch(module, then):
+        yield bench, told, news, tried
+
+
+def test_saving_rebuilds_and_calls_back(watched):
+    bench, told, news, _ = watched
+    bench.write("two/two.cpp", "deux\n")
+    assert news.wait(30)
+    assert told[0].changed == ("kernels/two/two.cpp changed",)
+    assert text_of(told[0].build).endswith("deux")
+
+
+def test_each_reload_starts_from_the_one_before(watched):
+    bench, told, news, _ = watched
+    for name, text in (("two", "deux\n"), ("two", "drei\n"), ("one", "uno\n")):
+        news.clear()
+        bench.write(f"{name}/{name}.cpp", text)
+        assert news.wait(30)
+    # It includes nothing any more.
+    assert told[-1].changed == ("kernels/one/one.cpp changed", "kernels/core/shared.h removed")
+    assert text_of(told[-1].build) == "uno\ndrei"
+
+
+def test_a_stranger_is_not_watched():
+    with pytest.raises(LltmJitError, match=r"threading was not loaded by lltm_jit\.load"):
+        lltm_jit.watch(threading)
+
+
+def test_an_error_is_shown_and_the_watch_goes_on(watched, capsys):
+    bench, told, news, tried = watched
+    bench.write("two/two.cpp", "//! error broken\n")
+    assert tried.wait(30)
+    bench.write("two/two.cpp", "deux\n")
+    assert news.wait(30)
+    assert len(told) == 1
+    said = capsys.readouterr().err
+    assert "the old build stays in use\nerror: broken" in said
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_error_of_the_callback_does_not_end_the_watch(bench):
+    module = torch_api.load("_C", bench.sources)
+    calls, done = [], threading.Event()
+
+    def then(result):
+        calls.append(result)
+        if len(calls) == 1:
+            bench.write("two/two.cpp", "deux\n")
+            raise ZeroDivisionError
+        done.set()
+
+    with lltm_jit.watch(module, then):
+        bench.write("two/two.cpp", "zwei\n")
+        assert done.wait(30)
+    assert len(calls) == 2
+
+
+@pytest.fixture
+def watched_file(bench, monkeypatch):
+    """A module of one file under watch, beside folders that are none of its business."""
+    (bench.sources / "own" / "deep").mkdir(parents=True)
+    source = bench.write("own/own.cpp", "one\n")
+    module = torch_api.load("_C", source)
+    tried, news = [], threading.Event()
+    original = reload.reload_module
+
+    def act(current):
+        tried.append(current)
+        return original(current)
+
+    monkeypatch.setattr(watch, "reload_module", act)
+    with lltm_jit.watch(module, lambda done: news.set()):
+        yield bench, tried, news
+
+
+def test_a_file_is_watched_without_the_folders_below_its_own(watched_file):
+    bench, tried, news = watched_file
+    bench.write("own/deep/other.cpp", "x\n")
+    assert not news.wait(1)
+    assert not tried
+    bench.write("far/away.h", "first\n")
+    bench.write("own/own.cpp", '#include "../far/away.h"\n')  # which is watched from now on
+    for text in ("second", "third"):
+        assert news.wait(30)
+        news.clear()
+        bench.write("far/away.h", f"{text}\n")
+    assert news.wait(30)
+
+
+def test_a_folder_that_is_made_anew_is_watched_again(watched):
+    bench, _, news, _ = watched
+    shutil.rmtree(bench.sources / "two")
+    bench.write("two/two.cpp", "deux\n")
+    assert news.wait(30)
+    news.clear()
+    bench.write("new/below/three.cpp", "three\n")
+    assert news.wait(30)
+    news.clear()
+    bench.write("two/two.cpp", "drei\n")
+    assert news.wait(30)
+
+
+def test_a_watch_that_the_system_ends_is_told(bench, monkeypatch, capsys):
+    """What this user may not read is left out, for that would end it."""
+    module = torch_api.load("_C", bench.sources)
+    (bench.sources / "two" / "locked").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: "locked" not in str(path))
+
+    def refuse(*folders, recursive=True, **options):
+        found = {os.path.relpath(folder, bench.sources) for folder in folders}
+        assert (found, recursive) == ({".", "core", "one", "two"}, False)
+        raise OSError("OS file watch limit reached")
+
+    monkeypatch.setattr("watchfiles.watch", refuse)
+    with lltm_jit.watch(module):
+        said = capsys.readouterr().err
+    assert "the watch has ended, and rebuilds nothing any more: OS file watch limit" in said
+
+
+def test_files_that_are_no_sources_are_not_watched(watched):
+    bench, told, _, tried = watched
+    bench.write("two/notes.txt", "x")
+    assert not tried.wait(1)
+    assert not told
+
+
+IN_A_BLOCK = """
+import threading
+import lltm_jit
+with lltm_jit.watch():
+    print("watching", flush=True)
+    threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize("words", [("-m", "lltm_jit", "watch"), slow(("-c", IN_A_BLOCK))])
+def test_ctrl_c_ends_a_rebuild_at_once(bench, tmp_path, words):
+    with started(bench, tmp_path, *words) as process:
+        said = iter(process.stdout.readline, "")
+        assert next(line for line in said if "watching" in line)
+        wait_for(lambda: len(list(bench.builds.glob("*/ok.json"))) == 2)
+        bench.write("basic/bindings.cpp", f"//! wait {tmp_path / 'gate'}\n")
+        assert_ctrl_c_ends(process, bench, tmp_path / "gate")
+    assert process.returncode == (0 if "watch" in words else -signal.SIGINT)
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_command_without_a_traceback(bench, tmp_path):
+    with started(bench, tmp_path, "-m", "lltm_jit", "build", gate=tmp_path / "gate") as process:
+        said = assert_ctrl_c_ends(process, bench, tmp_path / "gate")
+    assert process.returncode == -signal.SIGINT  # as the shell that started it wants to know
+    assert "Traceback" not in said
+
+
+@contextmanager
+def started(bench, tmp_path, *words, gate=None):
+    """Python with a copy of the package beside two families, of which one may wait at a gate."""
+    bench.write("basic/bindings.cpp", f"//! wait {gate}\n" if gate else "basic\n")
+    bench.write("rnn/bindings.cpp", "rnn\n")
+    shutil.copytree(Path(native.__file__).parent, tmp_path / "lltm_jit")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
+    process = subprocess.Popen(
+        [sys.executable, *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    signal.signal(signal.SIGINT, before)
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+def assert_ctrl_c_ends(process, bench, gate):
+    """While a compiler waits at the gate; returns what the process said."""
+    pid = compiler_pid(gate)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=30)  # the compiler would wait for a minute
+    assert not alive(pid)
+    assert not list(bench.builds.glob("tmp-*"))
+    assert not list(bench.builds.glob("locks/*.owner"))
+    return said
+
+
+def test_a_wait_for_another_builder_is_given_up_too(bench, same_torch, tmp_path, capsys):
+    gate = tmp_path / "gate"
+    bench.write("one/one.cpp", f"//! wait {gate}\n")
+    builder = bench.start()
+    compiler_pid(gate)
+    unwanted = threading.Event()
+
+    def load():
+        with cancelled_by(unwanted), pytest.raises(Cancelled):
+            bench.load()
+        given_up.set()
+
+    given_up = threading.Event()
+    threading.Thread(target=load).start()
+    wait_for(lambda: "waiting for process" in capsys.readouterr().err)
+    unwanted.set()
+    assert given_up.wait(10)
+    Path(f"{gate}.go").touch()
+    assert not finish(builder)["cached"]
+
+
+def test_what_is_not_wanted_is_not_begun(bench, capsys):
+    unwanted = threading.Event()
+    unwanted.set()
+    with cancelled_by(unwanted), pytest.raises(Cancelled):
+        bench.load()
+    assert bench.counts == []
+    assert "building" not in capsys.readouterr().err

@@ -1,0 +1,205 @@
+"""What is found of CUDA on a machine: toolkits, architectures, GPUs."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+
+import pytest
+from torch.utils import cpp_extension
+
+from lltm_jit import jit, native
+from lltm_jit.cli import _checks, main
+from lltm_jit.jit.compile import builder
+from lltm_jit.jit.machine import gpus
+
+CUDA = {"FAKE_TORCH_CUDA": "13.0", "TORCH_CUDA_ARCH_LIST": "8.0;9.0a"}
+
+
+ALL = ["compile one.cpp", "compile three.cu", "compile two.cpp", "link"]
+
+
+def test_cuda_build_and_changed_architectures(cuda):
+    home = str(cuda.write_nvcc())
+    first = cuda.run(**CUDA, CUDA_HOME=home)
+    assert cuda.counts == ALL
+    assert first["architectures"] == ["8.0", "9.0a"]
+    assert (
+        "building _C for sm_80, sm_90a (nvcc 13.0, 3 files, 2 jobs): first build" in first["said"]
+    )
+    assert cuda.run(**CUDA, CUDA_HOME=home)["cached"]
+    second = cuda.run(**{**CUDA, "TORCH_CUDA_ARCH_LIST": "8.0;12.0a"}, CUDA_HOME=home)
+    assert second["reason"] == "the architectures changed from 9.0a to 12.0a"
+    assert cuda.counts == ALL
+
+
+def test_without_nvcc_a_cpu_build_that_says_so(cuda, tmp_path):
+    result = cuda.run(**CUDA, CUDA_HOME=str(tmp_path / "nowhere"))
+    assert cuda.counts == ["compile one.cpp", "compile two.cpp", "link"]
+    place = f"(CUDA_HOME is {tmp_path / 'nowhere'})"
+    assert f"without CUDA, nvcc was not found {place}" in result["said"]
+
+
+def test_nvcc_behind_a_wrapper_script_tells_its_real_root(cuda, tmp_path, monkeypatch):
+    root = cuda.write_nvcc("real-cuda")
+    wrapper = tmp_path / "wrappers" / "nvcc"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/sh\nexec {root}/bin/nvcc "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}{os.pathsep}{os.environ['PATH']}")
+    found = jit.detect()
+    assert (found.nvcc, found.cuda_home) == (str(wrapper), str(root))
+    assert (found.nvcc_version, found.cuda) == ("13.0.88", True)
+
+
+def test_given_root_wins_over_path(cuda, monkeypatch):
+    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
+    assert jit.detect().cuda_home == os.environ["CUDA_HOME"]
+
+
+def test_nvcc_of_another_major_version_is_not_used(cuda, monkeypatch):
+    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
+    monkeypatch.setattr("torch.version.cuda", "12.8")
+    assert jit.detect().cuda_missing == "nvcc is 13.0.88, but torch needs CUDA 12.8"
+
+
+@pytest.mark.parametrize(
+    ("listed", "present", "expected"),
+    [
+        ("", [(9, 0)], ("9.0a",)),
+        ("", [(8, 0), (8, 0)], ("8.0",)),
+        ("", [(12, 0), (8, 6)], ("8.6", "12.0a")),
+        ("", [(13, 1)], ("12.0+PTX",)),  # newer than this nvcc
+        ("", [], ("8.0", "9.0+PTX")),
+        ("native", [(9, 0)], ("9.0a",)),
+        ("8.0;9.0+PTX", [(9, 0)], ("8.0", "9.0+PTX")),
+        ("8.0 9.0", [], ("8.0", "9.0")),
+        ("Ampere;Hopper", [], ("8.0", "8.6+PTX", "9.0+PTX")),
+        ("Ampere+Tegra 9.0a", [], ("8.7", "9.0a")),
+    ],
+)
+def test_architectures(cuda, monkeypatch, listed, present, expected):
+    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", listed)
+    monkeypatch.setattr(gpus, "compute_capabilities", lambda: present)
+    assert jit.detect().architectures == expected
+
+
+KNOWN = "7.5, 8.0, 9.0, 12.0"
+
+
+@pytest.mark.parametrize(
+    ("listed", "got"),
+    [
+        ("abc", "'abc'"),
+        ("9.9", "'9.9'"),
+        ("8.0;9.9+PTX", "'9.9+PTX' in '8.0;9.9+PTX'"),
+        ("sm_90", "'sm_90'"),
+        (";", "';'"),
+    ],
+)
+def test_architectures_that_are_not_understood(cuda, monkeypatch, capsys, listed, got):
+    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", listed)
+    with pytest.raises(jit.ToolchainError) as told:
+        cuda.load()
+    assert str(told.value) == (
+        "TORCH_CUDA_ARCH_LIST is not understood: expected architectures such as '8.0;9.0a', "
+        f"of those that this nvcc knows ({KNOWN}), but got {got}"
+    )
+    assert cuda.counts == []  # no compiler was started
+    few = {"settings": _checks.chosen_settings, "CUDA trial build": _checks.cuda_trial}
+    monkeypatch.setattr("lltm_jit.cli.doctor.checks", lambda: few)
+    assert main(["doctor", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["settings"]["text"] == str(told.value)
+    assert found["CUDA trial build"]["text"] == "skipped: see settings"
+
+
+def test_flags_for_architectures_take_the_place_of_the_list(cuda, monkeypatch):
+    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "abc")
+    spec = cuda.spec(cuda_cflags=("-gencode=arch=compute_80,code=sm_80",))
+    builder.check_tools(spec, jit.detect())
+
+
+@pytest.mark.parametrize(
+    ("listed", "present", "asks"),
+    [
+        ("7.5;8.0", [(9, 0)], "TORCH_CUDA_ARCH_LIST='7.5;8.0' asks for 7.5"),
+        ("Turing", [], "TORCH_CUDA_ARCH_LIST='Turing' asks for 7.5+PTX"),
+        ("", [(7, 5), (8, 0)], "a GPU of this machine asks for 7.5"),
+        ("native", [(7, 5)], "a GPU of this machine asks for 7.5"),
+        ("8.0 9.0a", [(7, 5)], ""),
+        ("", [(8, 0), (9, 0)], ""),
+    ],
+)
+def test_architectures_that_kernels_are_not_written_for(cuda, monkeypatch, listed, present, asks):
+    """Those of the package; a user's own kernels are compiled for any."""
+    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", listed)
+    monkeypatch.setattr(gpus, "compute_capabilities", lambda: present)
+    family = cuda.spec(least_architecture=native.LEAST_ARCHITECTURE)
+    if not asks:
+        assert jit.loading.engine.build(family, jit.detect()).architectures
+        return
+    with pytest.raises(jit.ToolchainError) as told:
+        jit.loading.engine.build(family, jit.detect())
+    assert str(told.value) == (
+        f"_C has CUDA kernels for compute capability 8.0 and later, but {asks}; set "
+        "TORCH_CUDA_ARCH_LIST to architectures from 8.0 on, with which it runs on such GPUs and "
+        "on the CPU"
+    )
+    assert cuda.counts == []  # no compiler was started
+    jit.loading.engine.build(cuda.spec(), jit.detect())
+
+
+def test_every_family_says_what_its_kernels_are_written_for():
+    for family in native.families():
+        assert native.spec(family, jit.detect()).least_architecture == (8, 0)
+
+
+@pytest.mark.parametrize("name", gpus.NAMED_ARCHITECTURES)
+def test_names_of_architectures_mean_what_they_mean_to_torch(monkeypatch, name):
+    flags = []
+    for listed in (name, ";".join(gpus.NAMED_ARCHITECTURES[name])):
+        monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", listed)
+        flags.append(cpp_extension._get_cuda_arch_flags())
+    assert flags[0] == flags[1]
+
+
+MANAGEMENT_LIBRARY = """
+#include <cstring>
+extern "C" {
+int nvmlInit_v2() { return 0; }
+int nvmlShutdown() { return 0; }
+int nvmlSystemGetDriverVersion(char* text, unsigned length) {
+  return length < 80 ? 7 : (std::strcpy(text, "580.65.06"), 0);
+}
+int nvmlDeviceGetCount_v2(unsigned* count) { *count = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
+  *device = reinterpret_cast<void*>(index + 8ul);
+  return 0;
+}
+int nvmlDeviceGetCudaComputeCapability(void* device, int* major, int* minor) {
+  *major = static_cast<int>(reinterpret_cast<unsigned long>(device));
+  *minor = 0;
+  return 0;
+}
+}
+"""
+
+
+def test_driver_and_gpus_through_the_management_library(tmp_path, monkeypatch):
+    source, library = tmp_path / "nvml.cpp", tmp_path / "libnvidia-ml.so.1"
+    source.write_text(MANAGEMENT_LIBRARY)
+    subprocess.run(["c++", "-shared", "-fPIC", source, "-o", library], check=True)
+    load = ctypes.CDLL
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: load(str(tmp_path / name)))
+    assert gpus.driver_version() == "580.65.06"
+    assert gpus.compute_capabilities() == [(8, 0), (9, 0)]
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: load(str(tmp_path / "not-there")))
+    assert gpus.driver_version() == ""
+    assert gpus.compute_capabilities() == []

@@ -1,0 +1,199 @@
+"""What is found on a machine: compilers, ninja, settings; and what is remembered of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import ninja
+import pytest
+from engine_bench import text_of
+
+from lltm_jit import jit
+from lltm_jit.jit.compile import process
+from lltm_jit.jit.machine import gpus, toolchain
+from lltm_jit.jit.request import fingerprint
+from lltm_jit.jit.store import checked_json, memo
+from lltm_jit.jit.user import settings
+
+
+def test_compilers_are_asked_once(bench, monkeypatch):
+    first = jit.detect()
+    monkeypatch.setattr(toolchain, "_run", lambda command: pytest.fail(f"ran {command}"))
+    assert jit.detect() == first
+
+
+def test_memo_of_others_is_not_believed(bench, monkeypatch):
+    jit.detect()
+    memo = bench.builds / "toolchain.json"
+    known = json.dumps(checked_json.read(memo)).replace("1.2.3", "6.6.6")
+    checked_json.write(memo, json.loads(known))
+    assert "6.6.6" in jit.detect().cxx_version
+    bench.builds.chmod(0o777)
+    assert "1.2.3" in jit.detect().cxx_version
+
+
+@pytest.mark.parametrize("text", ["", "no JSON", "[]", '{"check": "",\n"more": 1}'])
+def test_damaged_memo_is_asked_anew(cuda, monkeypatch, text):
+    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
+    monkeypatch.setattr(gpus, "compute_capabilities", lambda: [(9, 0)])
+    found = jit.detect()
+    memo = cuda.builds / "toolchain.json"
+    known = checked_json.read(memo)
+    memo.write_text(text or memo.read_text().replace("13.0", "13.1"))
+    assert jit.detect() == found
+    assert checked_json.read(memo) == known
+
+
+@pytest.mark.parametrize("command", ["{ccache} {cxx}", "env A=1 {cxx}", "{cxx} -DA"])
+def test_a_compiler_in_several_words(bench, monkeypatch, command):
+    ccache = bench.directory / "ccache"
+    ccache.write_text('#!/bin/sh\nexec "$@"\n')
+    ccache.chmod(0o755)
+    monkeypatch.setenv("CXX", command.format(ccache=ccache, cxx=bench.environment["CXX"]))
+    found = jit.detect()
+    assert (found.cxx, found.cxx_version) == (os.environ["CXX"], "c++ (Fake) 1.2.3")
+    assert text_of(bench.load()) == "shared header\none\ntwo"
+    bench.write_compiler("c++ (Fake) 2.0.0")
+    assert jit.detect().cxx_version == "c++ (Fake) 2.0.0"
+
+
+@pytest.mark.parametrize("change", ["another", "earlier"])
+def test_a_compiler_behind_a_ccache_under_its_name(bench, monkeypatch, change):
+    """As distributions install it: a link to ccache, which starts the next c++ on PATH."""
+    ccache = bench.directory / "tools" / "ccache"
+    ccache.parent.mkdir()
+    ccache.write_text('#!/bin/sh\nPATH="${PATH#*:}" exec c++ "$@"\n')
+    ccache.chmod(0o755)
+    (bench.directory / "links").mkdir()
+    (bench.directory / "links" / "c++").symlink_to(ccache)
+    places = [str(bench.directory / name) for name in ("links", "early", "bin")]
+    monkeypatch.setenv("PATH", os.pathsep.join([*places, os.environ["PATH"]]))
+    monkeypatch.setenv("CXX", "c++")
+    bench.load()
+    assert jit.detect().cxx_version == "c++ (Fake) 1.2.3"
+    bench.write_compiler("c++ (Fake) 2.0.0", "bin" if change == "another" else "early")
+    assert jit.detect().cxx_version == "c++ (Fake) 2.0.0"
+    assert bench.load().info.reason.startswith("the compiler changed from c++ (Fake) 1.2.3")
+
+
+def test_which_compiler_a_ccache_starts_may_be_in_its_settings(bench, monkeypatch):
+    monkeypatch.setattr(memo, "is_ccache", lambda program: True)
+    monkeypatch.setenv("CCACHE_CONFIGPATH", str(bench.directory / "ccache.conf"))
+    jit.detect()
+    asked = []
+    run = toolchain._run
+    monkeypatch.setattr(toolchain, "_run", lambda command: asked.append(command) or run(command))
+    jit.detect()
+    assert asked == []
+    (bench.directory / "ccache.conf").write_text("compiler = clang++")
+    jit.detect()
+    assert asked
+    asked.clear()
+    monkeypatch.setenv("CCACHE_COMPILER", "clang++")
+    jit.detect()
+    assert asked
+
+
+@pytest.mark.parametrize(
+    ("said", "family"),
+    [
+        ("g++ (GCC) 14.1\nCopyright (C) 2024 Free Software Foundation, Inc.", "gcc"),
+        ("x86_64-conda-linux-gnu-c++ 12\nCopyright Free Software Foundation, Inc.", "gcc"),
+        ("Ubuntu clang version 18.1\nTarget: x86_64-pc-linux-gnu", "clang"),
+        ("Intel(R) oneAPI DPC++/C++ Compiler 2025.0\nTarget: x86_64-unknown-linux-gnu", ""),
+        ("Microsoft (R) C/C++ Optimizing Compiler Version 19.40", ""),
+        ("nvc++ 25.1-0 64-bit target on x86-64 Linux -tp haswell", ""),
+    ],
+)
+def test_which_compilers_are_gcc(bench, monkeypatch, said, family):
+    monkeypatch.setattr(toolchain, "_run", lambda command: said)
+    assert jit.detect().cxx_family == family
+
+
+def test_native_code_is_for_one_processor(bench, monkeypatch):
+    cpus = bench.directory / "cpuinfo"
+    monkeypatch.setattr(fingerprint, "_CPUS", cpus)
+    cpus.write_text("model name : one\nflags : avx\n")
+    flags = {"cflags": ("-march=native",)}
+    keys = [bench.load().info.key, bench.load(**flags).info.key]
+    cpus.write_text("model name : two\nflags : sse\n")
+    assert bench.load().info.key == keys[0]
+    build = bench.load(**flags)
+    assert build.info.key not in keys
+    assert re.match(r"the processor changed from one \(\w+\) to two \(", build.info.reason)
+
+
+def test_what_lies_beside_ninja_does_not_come_before_path(bench, monkeypatch):
+    (bench.directory / "tools").mkdir()
+    (bench.directory / "tools" / "ninja").symlink_to(process.find_ninja())
+    wrong = bench.write_compiler("c++ (Fake) 6.6.6", directory="tools")
+    wrong.write_text("#!/bin/sh\nexit 1\n")
+    monkeypatch.setattr(ninja, "BIN_DIR", str(wrong.parent))
+    right = Path(bench.environment["CXX"]).parent
+    monkeypatch.setenv("PATH", f"{right}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("CXX", "c++")
+    assert text_of(bench.load()) == "shared header\none\ntwo"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("CXX", "'c++"), ("CXX", " "), ("LLTM_JIT_TRUST_ROOT", "perhaps")]
+)
+def test_detect_survives_settings_that_cannot_be_used(bench, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    assert (jit.detect().cxx is None) == (name == "CXX")
+
+
+def test_detect_survives_everything_missing(bench, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", "/dev/null/nowhere")
+    found = jit.detect()
+    assert (found.cxx, found.cxx_version) == (None, "")
+
+
+def test_ninja_is_taken_from_its_wheel_else_from_path(bench, monkeypatch, tmp_path):
+    wheel = tmp_path / "wheel"
+    wheel.mkdir()
+    (wheel / "ninja.py").write_text(f"BIN_DIR = {str(wheel)!r}\n")
+    (wheel / "ninja").symlink_to(process.find_ninja())
+    monkeypatch.setenv("PYTHONPATH", str(wheel), prepend=os.pathsep)
+    monkeypatch.setattr(ninja, "BIN_DIR", str(wheel))
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    assert process.find_ninja() == wheel / "ninja"
+    assert bench.run()["compiled"] == 2
+    monkeypatch.setitem(sys.modules, "ninja", None)  # as if it were not installed
+    with pytest.raises(jit.ToolchainError, match="ninja was not found; run `python -m pip install"):
+        process.find_ninja()
+    other = tmp_path / "ninja"
+    other.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert process.find_ninja() == other
+
+
+def test_knobs(monkeypatch):
+    monkeypatch.setenv("LLTM_JIT_QUIET", "perhaps")
+    with pytest.raises(jit.ToolchainError, match="LLTM_JIT_QUIET to be 1 or 0, but got 'perhaps'"):
+        settings.flag("LLTM_JIT_QUIET")
+    for value, expected in (("1", True), ("2", True), ("yes", True), ("0", False), ("", False)):
+        monkeypatch.setenv("LLTM_JIT_QUIET", value)
+        assert settings.flag("LLTM_JIT_QUIET") is expected
+    assert all(
+        setting.help and Path(setting.name).name == name
+        for name, setting in settings.SETTINGS.items()
+    )
+
+
+def test_a_setting_that_is_not_utf_8_is_logged_and_used(bench):
+    result = bench.run(CPATH="/gr\udcf6")
+    log = bench.builds / result["key"] / "build.log"
+    assert "CPATH=/gr\\udcf6" in log.read_text()
+
+
+def test_a_path_that_is_not_utf_8_is_told(bench):
+    bench.write("gr\udcf6.cpp", "x\n")
+    with pytest.raises(jit.BuildError, match="a path or a flag is not UTF-8: change it"):
+        bench.load()

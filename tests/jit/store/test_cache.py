@@ -1,0 +1,301 @@
+"""Builds on disk: damaged, pruned, and in places that cannot be written or trusted."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from engine_bench import ALL, finish, slow, tiers
+
+from lltm_jit import jit
+from lltm_jit.jit import torch_api
+from lltm_jit.jit.store import checked_json, private
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def zero(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def with_entry(**changes):
+    """Damage that puts other values into a record."""
+
+    def damage(path: Path) -> None:
+        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+    return damage
+
+
+def become_a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+another_schema = with_entry(schema=99)
+NO_RECORD = "no record"
+
+
+def no_objects(path: Path) -> None:
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "objects": dict.fromkeys(record["objects"])}))
+
+
+DAMAGES = {
+    "a library cut short": ("_C.so", truncate),
+    "a library of zeros": ("_C.so", zero),
+    "another file for a library": ("_C.so", lambda path: path.write_bytes(b"another file")),
+    "a pipe for a library": ("_C.so", become_a_pipe),
+    "no library": ("_C.so", Path.unlink),
+    "a record cut short": ("ok.json", truncate),
+    "no JSON": ("ok.json", lambda path: path.write_text("no JSON")),
+    "a list for a record": ("ok.json", lambda path: path.write_text("[]")),
+    "too deep a record": ("ok.json", lambda path: path.write_text("[" * 100_000)),
+    "another schema": ("ok.json", another_schema),
+    "a word for a time": ("ok.json", with_entry(created="yesterday")),
+    "a number for a place": ("ok.json", with_entry(places=[1])),
+    "a number for files": ("ok.json", with_entry(fingerprint={"name": "_C", "files": 1})),
+    "no objects": ("ok.json", no_objects),
+    "a pipe for a record": ("ok.json", become_a_pipe),
+    NO_RECORD: ("ok.json", Path.unlink),
+}
+QUICK = ("a library cut short", "no library", "too deep a record", "no objects", NO_RECORD)
+
+
+@pytest.mark.parametrize("way", tiers(DAMAGES, QUICK))
+def test_damaged_build_is_built_again(bench, way):
+    name, damage = way
+    key = bench.run()["key"]
+    assert bench.counts == ALL
+    damage(bench.builds / key / name)
+    result = bench.run()
+    # The objects have digests of their own: when they are right, linking them again is enough.
+    assert bench.counts == (["link"] if name == "_C.so" else ALL)
+    assert result["key"] == key
+    if way != DAMAGES[NO_RECORD]:  # without a record it was never a build
+        notice = [line for line in result["said"].splitlines() if "damaged" in line]
+        assert len(notice) == 1
+        assert name in notice[0]
+    assert bench.run()["cached"]
+
+
+@pytest.mark.parametrize("stand_in", [slow(Path.touch), lambda path: path.symlink_to("nowhere")])
+def test_what_stands_in_the_place_of_a_build_is_replaced(bench, stand_in):
+    place = bench.builds / bench.run()["key"]
+    shutil.rmtree(place)
+    stand_in(place)
+    assert not bench.run()["cached"]
+    assert bench.run()["cached"]
+    assert not list(bench.builds.glob("tmp-*"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no umask there")
+@pytest.mark.parametrize("umask", [slow(0o022), 0o077])
+def test_a_root_that_a_group_shares_is_open_to_it_whatever_the_umask(bench, umask):
+    bench.builds.parent.mkdir()
+    bench.builds.parent.chmod(0o2770)
+    bench.write("two/two.cpp", "//! error wrong\n")
+    before = os.umask(umask)
+    try:
+        assert "error" in bench.run(LLTM_JIT_TRUST_ROOT="1")
+        bench.write("two/two.cpp", "two\n")
+        bench.run(LLTM_JIT_TRUST_ROOT="1")
+    finally:
+        os.umask(before)
+    entries = [bench.builds, *bench.builds.rglob("*")]
+    modes = {path.name: path.stat().st_mode for path in entries}
+    assert {"lltm_jit", "locks", "failed", "_C.so", "one.o", "ok.json"} <= modes.keys()
+    assert [name for name, mode in modes.items() if (mode & 0o700) >> 3 != mode & 0o070] == []
+
+
+@pytest.mark.parametrize("damage", [truncate, slow(zero), slow(Path.unlink)])
+def test_a_damaged_build_file_is_not_taken_over(bench, damage):
+    key = bench.run()["key"]
+    assert bench.counts == ALL
+    damage(bench.builds / key / "build.ninja")
+    bench.write("two/two.cpp", "deux\n")
+    result = bench.run()
+    assert result["text"].endswith("deux")
+    assert "compile two.cpp" in bench.counts
+
+
+def test_builds_that_no_version_can_use_are_removed(bench):
+    keys = []
+    for text in "abc":
+        bench.write("two/two.cpp", text)
+        keys.append(bench.run()["key"])
+    another_schema(bench.builds / keys[0] / "ok.json")
+    (bench.builds / keys[1] / "ok.json").unlink()
+    for text in "de":  # a build leaves what happens to share its lock to the next one
+        bench.write("two/two.cpp", text)
+        keys.append(bench.run()["key"])
+    left = {path.name for path in bench.builds.iterdir()}
+    assert left == {*keys[2:], "locks", "failed", "toolchain.json"}
+
+
+def test_odd_root(bench, tmp_path, monkeypatch):
+    root = tmp_path / "with space, 'quote', \"double\" and größe"
+    assert bench.run(TORCH_EXTENSIONS_DIR=str(root))["text"] == "shared header\none\ntwo"
+    assert bench.run(TORCH_EXTENSIONS_DIR=str(root))["cached"]
+
+
+def test_a_home_directory_in_the_root(bench, tmp_path):
+    assert bench.run(TORCH_EXTENSIONS_DIR="~/mine", HOME=str(tmp_path))["key"]
+    assert (tmp_path / "mine" / "lltm_jit").is_dir()
+
+
+def test_root_that_cannot_be_made(bench, tmp_path):
+    (tmp_path / "file").touch()
+    result = bench.run(TORCH_EXTENSIONS_DIR=str(tmp_path / "file" / "root"))
+    assert result["error"] == "CacheError"
+    assert "set TORCH_EXTENSIONS_DIR to a directory of your own" in result["message"]
+    assert bench.counts == []
+
+
+def test_full_disk_leaves_nothing_half_written(bench, monkeypatch):
+
+    def no_space(path, value):
+        raise OSError(28, "No space left on device", str(path))
+
+    bench.spec()  # the compilers' versions are known from here on
+    monkeypatch.setattr(checked_json, "write", no_space)
+    with pytest.raises(jit.CacheError, match="No space left on device; free space on its disk"):
+        bench.load()
+    assert not list(bench.builds.glob("tmp-*"))
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_full_disk_leaves_no_part_of_a_file(bench, monkeypatch, call):
+    def no_space(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, call, no_space)
+    with pytest.raises(jit.CacheError, match="No space left on device; free space on its disk"):
+        bench.load()
+    monkeypatch.undo()
+    assert list(bench.builds.rglob("*.partial")) == []
+
+
+def test_read_only_cache_loads(bench):
+    bench.run()
+    assert bench.counts == ALL
+    for path in (bench.builds, *bench.builds.rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        assert bench.run()["cached"]  # root notes what stamps the files have now
+        before = tree(bench.builds)
+        assert bench.run()["cached"]
+        assert tree(bench.builds) == before  # for root, but for the time of its last use
+    finally:
+        for path in (bench.builds, *bench.builds.rglob("*")):
+            path.chmod(0o755)
+
+
+def tree(directory: Path) -> dict[Path, tuple[int, int]]:
+    found = {p: (p.stat().st_size, p.stat().st_mtime_ns) for p in directory.rglob("*")}
+    return {p: entry for p, entry in found.items() if p.name != "ok.json"}
+
+
+def test_root_that_others_may_write_to_is_refused(bench):
+    bench.run()
+    bench.builds.chmod(0o777)
+    result = bench.run()
+    assert result["error"] == "CacheError"
+    assert "other users may write to" in result["message"]
+    assert f"chmod go-w {bench.builds}" in result["message"]
+    assert bench.run(LLTM_JIT_TRUST_ROOT="1")["cached"]
+    bench.builds.chmod(0o755)
+    bench.builds.parent.chmod(0o777)
+    assert bench.run()["error"] == "CacheError"
+
+
+def test_root_of_another_user_is_refused(bench, monkeypatch):
+    bench.load()
+    owner = bench.builds.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    if owner == 0:  # root's own files are taken by everybody; make it somebody else's
+        os.chown(bench.builds, 1234, -1)
+    bench.write("two/two.cpp", "deux\n")
+    with pytest.raises(jit.CacheError, match="belongs to user"):
+        bench.load()
+
+
+@pytest.mark.parametrize(
+    ("place", "mode"), [("", 0o777), slow("", 0o775), slow("a/b", 0o777), ("a/b", 0o775)]
+)
+def test_a_directory_on_the_way_that_others_may_write_to_is_refused(bench, tmp_path, place, mode):
+    way = tmp_path / "way" / place
+    way.mkdir(parents=True)
+    os.chown(way, -1, os.getgid() + 1)  # a group that is not this user's alone
+    for to_root in (way / "more" / "root", tmp_path / "link" / "root"):
+        if "link" in to_root.parts:
+            to_root.parent.symlink_to(way)
+        assert bench.run(TORCH_EXTENSIONS_DIR=str(to_root))["key"]
+        way.chmod(mode)
+        result = bench.run(TORCH_EXTENSIONS_DIR=str(to_root))
+        assert result["error"] == "CacheError"
+        assert f"chmod go-w {way}`" in result["message"]
+        way.chmod(0o1777)  # as /tmp: others cannot put something else in its place
+        assert bench.run(TORCH_EXTENSIONS_DIR=str(to_root))["cached"]
+        way.chmod(0o755)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_directory_or_a_link_on_the_way_that_is_anothers_is_refused(bench, tmp_path):
+    way = tmp_path / "way"
+    way.mkdir()
+    (tmp_path / "link").symlink_to(way)
+    for mine in (way, tmp_path / "link"):
+        root = str(tmp_path / "link" / "root")
+        assert bench.run(TORCH_EXTENSIONS_DIR=root)["key"]
+        os.chown(mine, 1234, -1, follow_symlinks=False)
+        result = bench.run(TORCH_EXTENSIONS_DIR=root)
+        assert f"{mine} belongs to user 1234" in result["message"]
+        os.chown(mine, 0, -1, follow_symlinks=False)
+
+
+def test_a_group_that_is_this_users_alone_is_no_other(bench, tmp_path, monkeypatch):
+    (tmp_path / "way").mkdir(mode=0o700)
+    (tmp_path / "way").chmod(0o775)
+    monkeypatch.setattr(private, "_is_own_group", lambda path, group: group == os.getgid())
+    assert private.why_not_private(tmp_path / "way" / "root") == ""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no umask there")
+def test_files_of_a_build_are_its_owners_whatever_the_umask(bench):
+    before = os.umask(0)
+    try:
+        key = bench.run()["key"]
+        torch_api.load_inline("_C", "PyInit__C")
+        assert bench.run()["cached"]
+    finally:
+        os.umask(before)
+    files = [*(bench.builds / key).iterdir()]
+    assert {"_C.so", "ok.json"} <= {path.name for path in files}
+    everything = [bench.builds.parent, *bench.builds.parent.rglob("*")]
+    assert [path.name for path in everything if path.stat().st_mode & 0o022] == []
+    assert (bench.builds / "locks").stat().st_mode & 0o077 == 0
+
+
+def test_who_can_read_a_build_keeps_nobody_from_loading_it(bench):
+    key = bench.run()["key"]
+    files = [bench.builds / key / "ok.json", bench.builds / key / "_C.so"]
+    descriptors = [os.open(file, os.O_RDONLY) for file in files]
+    for descriptor in descriptors:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    process = bench.start()
+    try:
+        process.wait(timeout=30)
+    finally:
+        process.kill()
+        for descriptor in descriptors:
+            os.close(descriptor)
+    assert finish(process)["cached"]

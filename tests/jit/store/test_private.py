@@ -1,0 +1,180 @@
+"""Nothing is loaded, imported or compiled from a place where another user may write."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from engine_bench import ALL
+
+import lltm_jit
+from lltm_jit import jit
+from lltm_jit.jit import detect, torch_api
+from lltm_jit.jit.compile import pch
+from lltm_jit.jit.loading import importing, prebuilt
+from lltm_jit.jit.store import private
+
+NOBODY = 65534
+
+# Every call in the package that loads code into a process, or runs Python from a file, by the
+# function that makes it, and why no other user can choose what it loads.
+LOADS = {
+    ("__init__.py", "__getattr__"): "this package's own",
+    ("jit/loading/importing.py", "import_library"): "it checks the library first",
+    ("jit/variants.py", "_address"): "what import_library loaded, once more",
+    ("ops/rnn/own_cell.py", "load"): "what import_library loaded, once more",
+    ("cli/_trial.py", "_build"): "in a temporary directory of this process, with mode 700",
+    ("jit/machine/gpus.py", "_management_library"): "the driver's, found by the system's loader",
+    ("jit/compile/diagnostics.py", "_demangle"): "the one that torch has loaded",
+    ("jit/compile/worker.py", "_alone"): "torch, as the process that asks imported it",
+    ("jit/compile/worker.py", "_write_with_torch"): "torch, as the process that asks imported it",
+    ("jit/wheel.py", "_put"): "the package whose setup.py runs",
+    ("cli/__init__.py", "_module"): "this package's own",
+}
+
+
+def calls_that_load() -> set[tuple[str, str]]:
+    package = Path(lltm_jit.__file__).parent
+    names = r"CDLL|PyDLL|load_library|LoadLibrary|exec_module|load_module|import_module|__import__"
+    names += r"|run_path|run_module"
+    found = set()
+    for file in package.rglob("*.py"):
+        for function in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            for node in ast.walk(function):
+                if not isinstance(node, ast.Call):
+                    continue
+                if re.fullmatch(rf"(?:.*\.)?(?:{names})|exec|eval", ast.unparse(node.func)):
+                    found.add((file.relative_to(package).as_posix(), function.name))
+    return found
+
+
+def test_every_call_that_loads_code_is_known():
+    assert calls_that_load() == LOADS.keys()
+
+
+def give_away(path: Path) -> str:
+    """Let another user write to a path; what errors then say of it."""
+    if os.geteuid() == 0:
+        os.chown(path, NOBODY, -1)
+        return f"{path} belongs to user {NOBODY}, but you are user 0"
+    path.chmod(path.stat().st_mode | 0o022)
+    return f"other users may write to {path} "
+
+
+def take_back(path: Path) -> None:
+    if os.geteuid() == 0:
+        os.chown(path, 0, -1)
+    path.chmod(path.stat().st_mode & ~0o022)
+
+
+@pytest.fixture
+def packaged(bench):
+    """A packaged library beside sources, as a wheel brings it."""
+    extension = torch_api.extension("_C", bench.sources)
+    place = bench.directory / prebuilt.FOLDER
+    prebuilt.put(extension.spec(detect()), detect(), place)
+    shutil.rmtree(bench.builds)
+    bench.counts  # noqa: B018 - from now on
+    return extension, place
+
+
+@pytest.mark.parametrize("name", [".", "_C.json", "_C.so", ".."])
+def test_a_packaged_library(packaged, name, monkeypatch):
+    extension, place = packaged
+    said = give_away((place / name).resolve())
+    imported = []
+    monkeypatch.setattr(importing, "spec_from_file_location", lambda *each: imported.append(each))
+    for ask in (extension.load, lambda: extension.packaged_info(detect())):
+        with pytest.raises(jit.CacheError) as error:
+            ask()
+        assert str(error.value).startswith(said)
+        assert "LLTM_JIT_TRUST_ROOT=1 if a group shares it on purpose" in str(error.value)
+    assert imported == []
+    take_back((place / name).resolve())
+
+
+def test_a_packaged_library_that_a_group_shares_on_purpose(bench, packaged, monkeypatch):
+    extension, place = packaged
+    place.chmod(0o775)
+    monkeypatch.setattr(private, "_is_own_group", lambda path, group: False)
+    with pytest.raises(jit.CacheError, match=re.escape(f"other users may write to {place} ")):
+        extension.load()
+    monkeypatch.setenv("LLTM_JIT_TRUST_ROOT", "1")
+    assert extension.load().info.directory == place
+    assert bench.counts == []
+
+
+@pytest.mark.parametrize("name", [".", "ok.json", "_C.so"])
+def test_a_build_in_the_cache(bench, name):
+    key = bench.run()["key"]
+    assert bench.counts == ALL
+    said = give_away((bench.builds / key / name).resolve())
+    result = bench.run()
+    assert said in result["said"]
+    assert result["text"] == "shared header\none\ntwo"
+    assert bench.counts == (["link"] if name == "_C.so" else ALL)
+    assert bench.run()["said"] == ""
+
+
+@pytest.mark.parametrize("name", [".", "ok.json"])
+def test_objects_and_commands_of_an_earlier_build(bench, name):
+    key = bench.run()["key"]
+    assert bench.counts == ALL
+    give_away((bench.builds / key / name).resolve())
+    bench.write("one/one.cpp", "un\n")
+    assert bench.run()["text"] == "un\ntwo"
+    assert bench.counts == ALL
+
+
+@pytest.mark.parametrize("place", ["inline", "inline/_C", "inline/_C/main.cpp"])
+def test_sources_given_as_strings(bench, place):
+    torch_api.load_inline("_C", "PyInit__C // one")
+    said = give_away(bench.builds / place)
+    with pytest.raises(jit.CacheError) as error:
+        torch_api.load_inline("_C", "PyInit__C // two")
+    assert str(error.value).startswith(said)
+    take_back(bench.builds / place)
+    torch_api.load_inline("_C", "PyInit__C // two")
+
+
+def test_answers_of_compilers(bench):
+    assert bench.run()["processes"] > 0
+    assert bench.run()["processes"] == 0
+    give_away(bench.builds / "toolchain.json")
+    assert bench.run()["processes"] > 0
+
+
+@pytest.mark.parametrize("name", ["", "header.json", "torch/extension.h.gch"])
+def test_a_precompiled_header(bench, name, monkeypatch):
+    header = pch.Header("0123456789", ("c++",), ())
+    (header.directory / "torch").mkdir(parents=True)
+    (header.directory / "torch" / "extension.h.gch").touch()
+    (header.directory / "header.json").write_text('{"failed": "", "asked": [], "files": {}}')
+    assert pch.find(header) == header.directory
+    give_away(header.directory / name)
+    assert pch.find(header) is None
+
+
+def test_the_home_directory_counts_but_nothing_above_it(tmp_path, monkeypatch):
+    home = tmp_path / "above" / "home"
+    home.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    give_away(home.parent)
+    assert private.why_not_private(home / "root") == ""
+    assert private.why_not_private(home) == ""
+    said = give_away(home)
+    assert private.why_not_private(home / "root").startswith(said)
+
+
+def test_a_list_of_users_is_no_group_of_ones_own(tmp_path, monkeypatch):
+    """With an access control list, the bits of the group stand for all users in it."""
+    tmp_path.chmod(0o770)
+    group = tmp_path.stat().st_gid
+    monkeypatch.setattr(os, "getxattr", lambda path, name: b"", raising=False)
+    assert not private._is_own_group(tmp_path, group)

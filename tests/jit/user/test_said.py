@@ -1,0 +1,218 @@
+"""What a person sees of a build, on a terminal, in a log, in a notebook."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import time
+import types
+
+import pytest
+from engine_bench import HERE, alive
+
+from lltm_jit.jit import BuildError, detect, load
+from lltm_jit.jit.user import progress
+from lltm_jit.jit.user.progress import Reporter
+
+
+def test_lines_in_a_log(bench):
+    lines = bench.run()["said"].splitlines()
+    assert lines[0] == "lltm_jit: building _C for CPU (g++ 1.2, 2 files, 2 jobs): first build"
+    assert [line.split(" (")[0] for line in lines[1:-1]][-1] == "lltm_jit: [3/3] link"
+    assert lines[-1].startswith("lltm_jit: ready in ")
+    assert lines[-1].endswith(" s (2 compiled, 0 reused)")
+
+
+def test_whole_story(bench):
+    said = bench.run(LLTM_JIT_VERBOSE="1")["said"]
+    for part in (
+        f"builds are kept in {bench.builds.parent}",
+        "2 jobs, as MAX_JOBS says",
+        "torch writes the build file ",
+        f"started {bench.environment['CXX']} ",
+        "[1/3] ",
+        " -c ",
+        "ready in ",
+        "loaded ",
+    ):
+        assert part in said
+    said = bench.run(LLTM_JIT_VERBOSE="1")["said"]
+    assert "no work to do" in said
+
+
+def test_every_command_is_told_as_it_starts_and_as_it_ends(bench, tmp_path):
+    gate = tmp_path / "gate"
+    bench.write("one/one.cpp", f"//! wait {gate}\n")
+    process = bench.start(LLTM_JIT_VERBOSE="1")
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if "started" in line and "one.cpp" in line:
+            assert not any("[" in line and "one.cpp" in line for line in lines)
+            (tmp_path / "gate.go").touch()  # only now can it end
+    assert process.wait() == 0
+    for target, file in (("one.o", "one.cpp"), ("two.o", "two.cpp"), ("_C.so", "link")):
+        (began,) = (number for number, line in enumerate(lines) if f" -o {target}" in line)
+        assert lines[began].startswith("lltm_jit: started ")
+        end = rf"lltm_jit: \[\d/3\] {file} \(\d+\.\d s\)"
+        (ended,) = (number for number, line in enumerate(lines) if re.match(end, line))
+        assert ended > began
+
+
+def test_what_torch_and_ninja_do_not_know_is_left_out(capsys):
+    reporter = Reporter(verbose=True)
+    reporter.line("W1 cpp_extension.py:1] No CUDA runtime is found, using CUDA_HOME='/cuda'")
+    reporter.line("ninja: Jobserver mode detected:  -j1 --jobserver-auth=fifo:/tmp/tokens")
+    reporter.line("words of a compiler")
+    assert capsys.readouterr().err == "lltm_jit: words of a compiler\n"
+
+
+def test_bar_on_a_terminal(bench, tmp_path):
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    bench.write("one/one.cpp", f"//! wait {tmp_path / 'gate'}\n")
+    process = subprocess.Popen(
+        [sys.executable, str(HERE / "load_once.py"), str(bench.sources)],
+        env={**os.environ, **bench.environment},
+        stdout=subprocess.DEVNULL,
+        stderr=terminal,
+    )
+    os.close(terminal)
+    seen = b""
+    with contextlib.suppress(OSError):  # the end of a terminal whose other side is closed
+        while block := os.read(controller, 4096):
+            seen += block
+            if b"one.cpp" in seen:  # while it is being compiled
+                (tmp_path / "gate.go").touch()
+    assert process.wait() == 0
+    text = seen.decode()
+    assert "lltm_jit: 100%|" in text
+    assert "3/3" in text
+    assert "one.cpp" in text
+    assert "\x1b[3" not in text  # no colours
+    last = [line for line in text.replace("\r", "\n").splitlines() if line.strip()][-1]
+    assert last.startswith("lltm_jit: ready in ")
+
+
+def test_a_file_has_its_own_seconds(bench):
+    bench.write("one/one.cpp", "//! sleep 0.6\n")
+    said = bench.run(MAX_JOBS="1")["said"]
+    one, two = (float(found) for found in re.findall(r"\.cpp \((\d+\.\d) s\)", said))
+    assert one >= 0.55
+    assert two < one  # which the second is not, if it counts from the first one's start
+    assert one + two <= float(re.search(r"ready in (\S+) s", said)[1]) + 0.1
+
+
+def test_a_failed_file_is_marked_and_its_command_told_once(bench, capsys):
+    bench.write("one/one.cpp", "//! error x\n")
+    with pytest.raises(BuildError):
+        load(bench.spec(), detect(), verbose=True)
+    said = capsys.readouterr().err
+    assert re.search(r"lltm_jit: \[\d/3\] one.cpp failed \(\d+\.\d s\)\n", said)
+    assert not re.search(r"one.cpp \(", said)
+    assert len(re.findall(r" -c \S*one.cpp", said)) == 1
+    assert "FAILED" not in said
+    assert "build stopped" not in said
+
+
+def test_the_first_error_ends_the_other_compilers_and_what_was_finished_stays(
+    bench, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("MAX_JOBS", "3")
+    gate = tmp_path / "gate"
+    bench.write("one/one.cpp", f"//! wait {gate}\n")
+    bench.write("two/two.cpp", f"//! after {gate}\n//! error x\n")
+    bench.write("three/three.cpp", "three\n")
+    began = time.monotonic()
+    with pytest.raises(BuildError, match="error: x"):
+        bench.load()
+    assert time.monotonic() - began < 30  # the compiler at the gate waits for a minute
+    assert not alive(int(gate.read_text()))
+    assert "link" not in bench.counts
+    bench.write("one/one.cpp", "one\n")
+    bench.write("two/two.cpp", "two\n")
+    bench.load()
+    assert bench.counts == ["compile one.cpp", "compile two.cpp", "link"]
+
+
+@pytest.mark.parametrize(
+    "line", ["[1/2 0.5] c++ -c '/a b/x.cpp' -o x.o", "[1/2 0.5] c++ -c x.cpp -o x.o"]
+)
+def test_step_names_the_source(capsys, line):
+    reporter = Reporter(verbose=False)
+    reporter.line(line)
+    reporter.close()
+    assert capsys.readouterr().err == "lltm_jit: [1/2] x.cpp (0.0 s)\n"
+    assert reporter.compiled == 1
+
+
+def test_without_a_standard_error(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    Reporter().start(2)
+    Reporter().say("unheard")
+
+
+def test_closed_standard_error(monkeypatch):
+    stream = io.StringIO()
+    stream.close()
+    monkeypatch.setattr(sys, "stderr", stream)
+    Reporter().start(2)
+    Reporter().say("unheard")
+
+
+def test_standard_error_that_can_only_write(monkeypatch):
+    written = []
+    monkeypatch.setattr(sys, "stderr", types.SimpleNamespace(write=written.append))
+    Reporter().start(2)
+    Reporter().say("heard")
+    assert "".join(written) == "lltm_jit: heard\n"
+
+
+def test_a_log_on_a_full_disk_does_not_stop_the_build(bench):
+    process = subprocess.run(
+        [
+            "sh",
+            "-c",
+            'exec "$@" 2>/dev/full',
+            "sh",
+            sys.executable,
+            HERE / "load_once.py",
+            bench.sources,
+        ],
+        env={**os.environ, **bench.environment},
+        stdout=subprocess.PIPE,
+    )
+    assert json.loads(process.stdout)["text"].endswith("two")
+
+
+@pytest.mark.parametrize(("widgets", "expected"), [(True, "widget"), (False, "lines")])
+def test_in_a_notebook(monkeypatch, capsys, widgets, expected):
+    shown = []
+    fake = types.ModuleType("tqdm.notebook")
+    fake.tqdm = lambda **arguments: shown.append(arguments) or Silent()
+    monkeypatch.setitem(sys.modules, "tqdm.notebook", fake)
+    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+    monkeypatch.setattr(progress, "find_spec", lambda name: widgets or None)
+    reporter = Reporter(verbose=False)
+    reporter.start(2)
+    reporter.line("[1/2 0.5] c++ -c x.cpp -o x.o")
+    reporter.close()
+    assert (len(shown), capsys.readouterr().err) == (
+        (1, "") if expected == "widget" else (0, "lltm_jit: [1/2] x.cpp (0.0 s)\n")
+    )
+
+
+class Silent:
+    """A bar that shows nothing."""
+
+    def __getattr__(self, name):
+        return lambda *arguments, **keywords: None
