@@ -99,14 +99,9 @@ class Variant:
         return replace(spec, listings=((CONSTANTS, spec.macros),))
 
 
-def declare(variant: Variant, name: str = "") -> None:
-    """Let C++ request variants of a kernel by name; it adds constants and the label.
-
-    A name other than the variant's own separates what is built from one source, such as the cells
-    of several users' headers. These share a build file, so all but the first compile without the
-    second that torch needs to write one.
-    """
-    kernels[name or variant.name] = lambda: variant
+def declare(variant: Variant) -> None:
+    """Let C++ request variants of a kernel by name; it adds constants and the label."""
+    kernels[variant.name] = lambda: variant
 
 
 Asked: TypeAlias = "tuple[str, str, Sequence[tuple[str, str]], str]"

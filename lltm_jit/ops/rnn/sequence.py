@@ -65,7 +65,8 @@ def declare_kernels(
 ) -> None:
     """Let C++ ask for the CUDA kernels of a cell, whose header lies on the include paths.
 
-    ``given`` are directories as their user wrote them.
+    ``given`` are directories as their user wrote them. Variants of all cells share a name, and with
+    it a build file: all but the first compile without the second that torch needs to write one.
     """
     for kind in ("steps", "forward", "backward"):
         declarations.kernels[f"{name}_{kind}"] = partial(_variant, kind, include_paths, given)
