@@ -14,6 +14,7 @@ from op_testing import DEVICES
 
 import lltm_jit
 from lltm_jit import native
+from lltm_jit.ops.rnn.own_cell import OwnCell
 
 # That of the example, which other tests compile too.
 PEEPHOLE = Path(__file__).parents[3] / "examples" / "peephole" / "peephole.h"
@@ -203,7 +204,7 @@ def test_layers_are_copied_and_pickled(plain_header):
     assert type(pickle.loads(pickle.dumps(layer))) is cell
 
 
-class Deeper(lltm_jit.ops.rnn.own_cell.OwnCell):
+class Deeper(OwnCell):
     """What pickle finds by its name, as any other class."""
 
 
