@@ -14,22 +14,9 @@
 #include "core/cpu/aligned_array.h"
 #include "core/cpu/panel_product.h"
 #include "core/cpu/product_bounds.h"
+#include "core/cpu/products.h"
 
 namespace lltm_jit {
-
-// C = A B, plus `initial` in each row if that is not null. One of the strides of A is 1, and one of B's;
-// the rows of C are dense. The depth is at least 1.
-template <typename T>
-struct PackedProduct {
-  const T* a;
-  int64_t a_row_stride, a_depth_stride;
-  const T* b;
-  int64_t b_depth_stride, b_column_stride;
-  const T* initial;
-  T* c;
-  int64_t c_stride;
-  int64_t rows, columns, depth;
-};
 
 // What one thread does: rows [begin, end).
 template <typename T>

@@ -3,23 +3,23 @@
 
 #include <cstdint>
 
-#include "core/math/scalar.h"
-
 namespace lltm_jit {
 
-// C = A B, plus `initial` in each row if that is not null. One of the strides of A is 1, and one of B's. The
-// depth is at least 1.
-struct ProductArgs {
-  ElementType type;  // Float or Double
-  const void* a;     // [rows, depth]
+// C = A B, plus `initial` in each row if that is not null. One of the strides of A is 1, and one of B's;
+// the rows of C are dense. The depth is at least 1.
+template <typename T>
+struct PackedProduct {
+  const T* a;  // [rows, depth]
   int64_t a_row_stride, a_depth_stride;
-  const void* b;  // [depth, columns]
+  const T* b;  // [depth, columns]
   int64_t b_depth_stride, b_column_stride;
-  const void* initial;  // [columns]; or null
-  void* c;              // [rows, columns] written, dense
+  const T* initial;  // [columns]; or null
+  T* c;              // [rows, columns] written
+  int64_t c_stride;
   int64_t rows, columns, depth;
 };
-// Note [Packed products]
-void multiply_cpu(const ProductArgs& args);
+// Note [Packed products]; of float and double.
+template <typename T>
+void multiply_packed(const PackedProduct<T>& product);
 
 }  // namespace lltm_jit

@@ -24,22 +24,23 @@ Tensor dense_one_way(const Tensor& matrix) {
   return matrix.stride(0) == 1 || matrix.stride(1) == 1 ? matrix : matrix.contiguous();
 }
 
+template <typename T>
 Tensor multiply_on_cpu(const Tensor& a, const Tensor& b, const OptionalTensor& initial) {
   const Tensor c = empty({a.sym_size(0), b.sym_size(1)}, a);
   const Tensor left = dense_one_way(a), right = dense_one_way(b);
   const OptionalTensor first = initial ? OptionalTensor(initial->contiguous()) : std::nullopt;
-  multiply_cpu({.type = floating_type(a.scalar_type()),
-                .a = left.const_data_ptr(),
-                .a_row_stride = left.stride(0),
-                .a_depth_stride = left.stride(1),
-                .b = right.const_data_ptr(),
-                .b_depth_stride = right.stride(0),
-                .b_column_stride = right.stride(1),
-                .initial = first ? first->const_data_ptr() : nullptr,
-                .c = c.mutable_data_ptr(),
-                .rows = a.size(0),
-                .columns = b.size(1),
-                .depth = a.size(1)});
+  multiply_packed<T>({.a = left.const_data_ptr<T>(),
+                      .a_row_stride = left.stride(0),
+                      .a_depth_stride = left.stride(1),
+                      .b = right.const_data_ptr<T>(),
+                      .b_depth_stride = right.stride(0),
+                      .b_column_stride = right.stride(1),
+                      .initial = first ? first->const_data_ptr<T>() : nullptr,
+                      .c = c.mutable_data_ptr<T>(),
+                      .c_stride = b.size(1),
+                      .rows = a.size(0),
+                      .columns = b.size(1),
+                      .depth = a.size(1)});
   return c;
 }
 
@@ -111,9 +112,9 @@ Tensor multiply_in_parts(const Tensor& a, const Tensor& b, const OptionalTensor&
 }  // namespace
 
 Tensor multiply_steps(const Tensor& a, const Tensor& b, const OptionalTensor& initial) {
-  const auto dtype = a.scalar_type();
-  if (a.is_cpu() && (dtype == at::kFloat || dtype == at::kDouble) && a.size(1) > 0) {
-    return multiply_on_cpu(a, b, initial);
+  if (a.is_cpu() && a.size(1) > 0) {
+    if (a.scalar_type() == at::kFloat) return multiply_on_cpu<float>(a, b, initial);
+    if (a.scalar_type() == at::kDouble) return multiply_on_cpu<double>(a, b, initial);
   }
 #ifdef LLTM_JIT_CUDA
   if (a.is_cuda() && pays_in_parts(a, b)) return multiply_in_parts(a, b, initial);
