@@ -5,3 +5,9 @@ import torch
 
 def pytest_runtest_setup() -> None:
     torch.manual_seed(0)
+
+
+def pytest_runtest_teardown() -> None:
+    """Give the GPU's memory back, which several processes of tests share."""
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

@@ -25,7 +25,8 @@ layer = getattr(lltm_jit, sys.argv[1])(8, 32, device="cuda")
 
 def run():
     output, _ = layer(x)
-    return output, *torch.autograd.grad(output.square().sum(), list(layer.parameters()))
+    gradients = torch.autograd.grad(output.square().sum(), list(layer.parameters()))
+    return output.detach(), *gradients  # what autograd keeps is of the stream of its first call
 
 def capture():
     graph = torch.cuda.CUDAGraph()
