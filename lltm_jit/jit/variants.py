@@ -124,6 +124,8 @@ def load_declared(asked: Asked, *beside: Asked) -> int:
     try:
         return _address(builds_of([variant, *soon])[0], asked[1])
     except ToolchainError as error:
+        if beside:  # perhaps it is only they that are not there yet
+            return load_declared(asked)
         if not variant.optional:
             raise
         _tell_once(f"lltm_jit: {asked[0]}: {error}; a slower kernel runs instead")

@@ -117,6 +117,13 @@ def test_with_one_job_they_compile_one_after_the_other(bench, gates, monkeypatch
     assert len(waiting) == 1
 
 
+def test_without_a_compiler_what_is_there_is_loaded_alone(bench, gates, monkeypatch):
+    gates[0].with_name(f"{gates[0].name}.go").touch()
+    forward = variants.load_declared(FORWARD)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert variants.load_declared(FORWARD, BACKWARD) == forward
+
+
 def test_what_is_asked_for_alone_is_compiled_alone(bench, gates):
     gates[0].with_name(f"{gates[0].name}.go").touch()
     variants.load_declared(FORWARD)
