@@ -9,7 +9,7 @@ import pytest
 
 from lltm_jit.cli import _checks, _trial, _windows, main
 from lltm_jit.jit import detect
-from lltm_jit.jit.compile.causes import cure_of
+from lltm_jit.jit.user.causes import cure_of
 
 
 def test_no_compiler(findings, monkeypatch):

@@ -26,7 +26,7 @@ from . import diagnostics, files_read, jobs, pch
 from .manifest_writer import Writer
 from .process import build_environment, find_ninja, run_worker
 from .seed import Seed, compile_line_places, decisions, seed
-from .worker import WHOLE
+from .torch_build_file import NEEDS_MORE, WHOLE
 
 
 @dataclass(frozen=True)
@@ -269,8 +269,8 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
                 file.write(line + "\n")
                 reporter.line(line)
 
-            def work(build_file: str | None) -> int:
-                asked = {**request, "build_file": build_file}
+            def work(build_file: str | None = None, all_of_torch: bool = False) -> int:
+                asked = {**request, "build_file": build_file, "all_of_torch": all_of_torch}
                 return run_worker(asked, environment, on_line, reporter.tick, reporter.pause)
 
             with (
@@ -279,7 +279,9 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
             ):
                 environment |= variables
                 # Where an earlier build's is taken over, torch would write the same after a second.
-                status = 0 if seeded.build_file else work(None)
+                status = 0 if seeded.build_file else work()
+                if status == NEEDS_MORE:
+                    status = work(all_of_torch=True)
                 if status == 0 and not library.exists():
                     with pch.beside(directory / BUILD_FILE, spec, plan.toolchain, reporter) as more:
                         environment |= more

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ..request.spec import BINDINGS, BuildSpec
 from ..store import manifest
+from ..user.causes import cure_of
 from ..user.progress import STEP, compiled_file, many
-from .causes import cure_of
 
 # gcc and clang: file:line:column: error: text; nvcc: file(line): error: text, caret further down
 _GCC = re.compile(

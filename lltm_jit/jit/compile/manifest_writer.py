@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 
+from ..request import unreported
 from ..request.spec import BuildSpec
 from ..store import cache
 from ..store.manifest import (
@@ -26,7 +27,6 @@ from ..store.manifest import (
     place,
     stamp_of,
 )
-from . import files_unreported
 
 _OF_COMPILER = (
     r"/usr/(?:lib/gcc/|include/(?:[^/]+/)?c\+\+/\d)"  # where distributions put its headers
@@ -92,7 +92,7 @@ class Writer:
         if self._asks_by_macro:
             given = [*self._spec.cflags, *self._spec.cuda_cflags]
             given += [value for _, value in self._spec.constants]
-            names |= self._defined | files_unreported.quoted(" ".join(given))
+            names |= self._defined | unreported.quoted(" ".join(given))
         present = _present(every, {*names, *_names([*own, *made_of["outside"]], every)})
         # All of it: a build that begins with this one's objects asks no compiler.
         made_of["search"] = [
@@ -124,7 +124,7 @@ class Writer:
             else:
                 given = self._texts.get(Path(path))
                 text = Path(path).read_bytes() if given is None else given.encode()
-                self._note(path, files_unreported.of(text))
+                self._note(path, unreported.of(text))
         elif below(path, self._versioned):
             self._skipped.add(path)
             label = ""
@@ -144,7 +144,7 @@ class Writer:
             return path
         label = self._label(path) if own else path
         if status.st_size <= _OWN_BYTES and not linked:
-            of_file = files_unreported.of_file
+            of_file = unreported.of_file
             look = of_file.__wrapped__ if own else of_file  # a stamp may hide an edit
             self._note(given, look(path, *stamp_of(path)))
         if own and status.st_size <= _OWN_BYTES:
@@ -183,7 +183,7 @@ class Writer:
             return self._spec.label(Path(path))
         return path
 
-    def _note(self, path: str, asked: files_unreported.Asks) -> None:
+    def _note(self, path: str, asked: unreported.Asks) -> None:
         self._defined |= asked.defined
         self._looked_for |= asked.looked_for
         self._asks_by_macro |= asked.by_macro

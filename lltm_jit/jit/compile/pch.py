@@ -30,7 +30,7 @@ from ..request.spec import CUDA_SUFFIXES, BuildSpec
 from ..store import cache, kept_headers, lock, private, publish, uses
 from ..user import cancel, settings
 from ..user.progress import Reporter
-from . import jobs, worker
+from . import header_maker, jobs
 from .process import interpreter
 
 _TURN = "pch"  # the lock of those that make a header
@@ -138,7 +138,7 @@ def of(build_file: Path, spec: BuildSpec, toolchain: Toolchain) -> Header | None
     if (command := _command(dict(variables))) is None:
         return None
     tools = (toolchain.cxx_version, toolchain.torch_version, toolchain.python_abi)
-    facts = [*tools, toolchain.machine, toolchain.environment, command[0], worker.BESIDE]
+    facts = [*tools, toolchain.machine, toolchain.environment, command[0], header_maker.BESIDE]
     return Header(hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:20], *command)
 
 
@@ -181,7 +181,9 @@ def find(header: Header) -> Path | None:
     if record["failed"]:  # the compiler may do better some other day
         outdated = uses.last_use(header.directory, kept_headers.RECORD) < time.time() - _TRIED_AGAIN
     else:
-        outdated = any(worker.identity(path) != known for path, known in record["files"].items())
+        outdated = any(
+            header_maker.identity(path) != known for path, known in record["files"].items()
+        )
         mine = (
             header.directory / kept_headers.RECORD,
             header.directory / "torch" / "extension.h.gch",
@@ -251,7 +253,7 @@ def make(header: Header, reporter: Reporter, nice: int = 19) -> bool:
             request |= {"command": header.command, "mode": cache.mode(), "nice": nice}
             # It goes on alone, and outlives this process where that ends earlier.
             subprocess.run(
-                [interpreter(), "-I", "-S", "-X", "utf8", worker.__file__],
+                [interpreter(), "-I", "-S", "-X", "utf8", header_maker.__file__],
                 input=json.dumps(request).encode() + b"\n",
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

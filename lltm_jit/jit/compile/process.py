@@ -31,7 +31,8 @@ stand_back = threading.Event()  # set while the compilers of this process have t
 _inputs: set[int] = set()  # the ends of the pipes by which workers see that this process is there
 _LAST_WORDS = 0.3  # seconds of silence after which a compiler that failed has said everything
 NINJA_STATUS = "[%f/%t %e] "
-_OF_THE_POOL = ("MAX_JOBS", "MAKEFLAGS")  # see jobs.py
+# Those of the pool (see jobs.py), and what makes nvcc tell less.
+_LEFT_OUT = ("MAX_JOBS", "MAKEFLAGS", "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES")
 
 
 def find_ninja() -> Path:
@@ -74,7 +75,7 @@ def build_environment(
     directory: Path, spec: BuildSpec, toolchain: Toolchain, ninja: Path
 ) -> Iterator[dict[str, str]]:
     """The environment variables that a build in a directory reads, as this engine resolved them."""
-    environment = {name: os.environ[name] for name in os.environ if name not in _OF_THE_POOL}
+    environment = {name: os.environ[name] for name in os.environ if name not in _LEFT_OUT}
     environment["NINJA_STATUS"] = NINJA_STATUS
     environment["LC_ALL"] = "C.UTF-8"  # compilers in English, file names as they are
     if toolchain.cxx:
@@ -89,10 +90,8 @@ def build_environment(
     # torch takes ninja from PATH; what else lies beside it must not come before the compilers.
     # What is left of a process that is killed goes with the directory.
     with tempfile.TemporaryDirectory(prefix="ninja-", dir=directory) as place:
-        if sys.platform == "win32":
-            shutil.copy2(ninja, place)
-        else:  # a copy would lose what lies beside it, and cannot run where /tmp is noexec
-            os.symlink(ninja.absolute(), Path(place, ninja.name))
+        # A copy would lose what lies beside it, and cannot run where /tmp is noexec.
+        os.symlink(ninja.absolute(), Path(place, ninja.name))
         environment["PATH"] = os.pathsep.join([place, os.environ.get("PATH", os.defpath)])
         yield environment
 

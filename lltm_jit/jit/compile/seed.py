@@ -18,7 +18,7 @@ from ..request.spec import BuildSpec
 from ..store import manifest
 from ..store.cache import BUILD_FILE, Record
 from . import files_read
-from .worker import adapted
+from .torch_build_file import adapted
 
 _REST = "rest.ninja"
 _TIMES = ".ninja_log"

@@ -1,4 +1,4 @@
-"""The build file that torch writes: what it depends on, and that it needs not all of torch."""
+"""The build file that torch writes: by which private parts of torch, and what it depends on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from engine_bench import text_of, tiers
 from torch.utils import cpp_extension
 
@@ -21,7 +20,7 @@ from lltm_jit.jit.machine import gpus
 PROGRAM = """
 import importlib, sys
 sys.path.insert(0, sys.argv[1])
-import worker
+import torch_build_file, worker
 
 original = importlib.import_module
 
@@ -39,13 +38,18 @@ def all_of_torch():
 
 importlib.import_module = import_module
 if sys.argv[2] == "all of torch":
-    worker._alone = all_of_torch
+    torch_build_file._alone = all_of_torch
 status = worker.main()
 assert ("torch._C" in sys.modules) == (sys.argv[2] == "all of torch")
 sys.exit(status)
 """
 KINDS = {
-    "module": {"cflags": ["-O2", "-DX='a b'"], "ldflags": ["-lm"], "include_paths": ["/a b"]},
+    "module": {
+        "objects": ["other.o"],
+        "cflags": ["-O2", "-DX='a b'"],
+        "ldflags": ["-lm"],
+        "include_paths": ["/a b"],
+    },
     "program": {"standalone": True},
     "cuda": {"with_cuda": True, "cuda_cflags": ["-O2"], "objects": ["x.o", "y.cuda.o"]},
 }
@@ -54,9 +58,11 @@ KINDS = {
 def build_file(folder, kind: str, torchs: str) -> str:
     cuda = "cuda" * (kind == "cuda")  # as with a toolkit, also where there is none: nothing runs
     variables = {"TORCH_CUDA_ARCH_LIST": "8.0;9.0", "CUDA_VISIBLE_DEVICES": ""}
+    variables |= {"CXX": "env c++", "TORCH_NO_COMPILER_WRAPPER": "1"}
     variables |= {"CUDA_HOME": str(folder)} if cuda else {}
     sources = [str(folder / name) for name in ("x.cpp", "y.cu")]
-    request = {"name": "x", "sources": sources, "objects": ["x.o"], "reused": [], "build_file": ""}
+    request = {"name": "x", "sources": sources, "objects": ["x.o"], "reused": []}
+    request |= {"build_file": None, "all_of_torch": False}
     request |= {"directory": str(folder), "sys_path": sys.path, "standalone": False}
     request |= {name: [] for name in ("cflags", "cuda_cflags", "ldflags", "include_paths")}
     request |= {"with_cuda": False, **KINDS[kind]}
@@ -75,22 +81,28 @@ def build_file(folder, kind: str, torchs: str) -> str:
     process.stdin.flush()
     said = process.stdout.read()
     process.stdin.close()
-    assert process.wait() == 0, said
+    assert process.wait() == 0, f"lltm_jit/jit/compile/torch_build_file.py: {said}"
     path = folder / "build.ninja"
     text = path.read_text()
     path.unlink()
     return text
 
 
-@pytest.mark.skipif(
-    bool(torch.version.hip or getattr(torch.version, "xpu", None)), reason="goes with all of torch"
-)
 @pytest.mark.parametrize("kind", tiers(dict(zip(KINDS, KINDS, strict=True)), ("cuda",)))
-def test_the_same_build_file_without_the_rest_of_torch(tmp_path, kind):
+def test_the_private_parts_of_torch_are_where_the_engine_knows_them(tmp_path, kind):
+    """It imports one module alone, gives names to one function, and edits lines of the file."""
     texts = [build_file(tmp_path, kind, torchs) for torchs in ("a module", "all of torch")]
     assert "build x.so: link" in texts[0] or kind == "program"
     assert ("compute_90" in texts[0]) == (kind == "cuda")
     assert texts[0] == texts[1]
+    for object_file in KINDS[kind].get("objects", ["x.o"]):
+        assert f"build {object_file}: " in texts[0]
+    assert "\ncxx = env c++\n" in texts[0]
+    asked = re.findall(r"(?m)^  (command = .* -c .*|depfile.*|deps.*)$", texts[0])
+    told = 2 if kind == "cuda" else 1
+    assert [line for line in asked if line.startswith("dep")] == ["depfile = $out.d"] * told
+    deps = r" -MD -MF \$out\.d | --generate-dependencies-with-compile --dependency-output \$out\.d "
+    assert sum(re.search(deps, line) is not None for line in asked) == told
 
 
 def ccache(bench) -> Path:
@@ -158,7 +170,7 @@ KNOWN = {
     "CUDA_INC_PATH": "in the key",
     "PYTORCH_NVCC": "in the key",
     "TORCH_CUDA_ARCH_LIST": "set by the engine, from what is in the key",
-    "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES": "removed by the worker",
+    "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES": "removed by build_environment",
     "TORCH_NO_COMPILER_WRAPPER": "seed.decisions",
     "which(wrapper)": "seed.decisions",
     "exists(_join_cuda_home(lib_dir))": "seed.decisions",

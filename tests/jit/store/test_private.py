@@ -30,8 +30,9 @@ LOADS = {
     ("cli/_trial.py", "_build"): "in a temporary directory of this process, with mode 700",
     ("jit/machine/gpus.py", "_management_library"): "the driver's, found by the system's loader",
     ("jit/compile/diagnostics.py", "_demangle"): "the one that torch has loaded",
-    ("jit/compile/worker.py", "_alone"): "torch, as the process that asks imported it",
-    ("jit/compile/worker.py", "_write_with_torch"): "torch, as the process that asks imported it",
+    ("jit/compile/worker.py", "main"): "this package's own",
+    ("jit/compile/torch_build_file.py", "_alone"): "torch, as the process that asks imported it",
+    ("jit/compile/torch_build_file.py", "write"): "torch, as the process that asks imported it",
     ("jit/wheel.py", "_put"): "the package whose setup.py runs",
     ("cli/__init__.py", "_module"): "this package's own",
 }
