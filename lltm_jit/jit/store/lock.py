@@ -6,38 +6,33 @@ It is outside the build directory, which is moved and removed while the lock is 
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import platform
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..user import cancel, settings
 from ..user.errors import BuildError, CacheError
 from ..user.progress import Follower, Reporter
 from . import cache, checked_json, manifest
 
-if sys.platform != "win32":
-    import fcntl
-
-if TYPE_CHECKING:
-    from filelock import BaseFileLock
-
-_tried: set[int] = set()  # descriptors of try_lock
-_given: dict[Path, int] = {}  # locks that this process was started with, by their files
+_open: set[int] = set()  # descriptors of this process's locks
+_given: dict[str, int] = {}  # locks that this process was started with, by their names
 _NOBODY = 90.0  # seconds: longer than NFS may say that a new file is not there
 _INTRODUCTION = 1.0  # seconds in which a builder that has just begun writes who it is
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
 def _forget_threads() -> None:
     """A thread that held a lock does not exist in a forked child, and would never release it."""
-    for descriptor in _tried:
+    for descriptor in _open:
         os.close(descriptor)
-    _tried.clear()
+    _open.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -54,14 +49,14 @@ def build_lock(key: str, reporter: Reporter) -> Iterator[None]:
     """
     cancel.check()
     cache.make_builds_directory()
-    with _held(_lock_file(key), reporter, key):
+    with _held(name_of(key), reporter, key):
         yield
 
 
 @contextmanager
 def file_lock(name: str, reporter: Reporter) -> Iterator[None]:
     """Hold a lock of any other name. Take it only while holding a key's lock, never before one."""
-    with _held(cache.builds_directory() / "locks" / f"{name}.lock", reporter):
+    with _held(name, reporter):
         yield
 
 
@@ -72,95 +67,100 @@ def try_lock(name: str, shared: bool = False) -> Iterator[int | None]:
     Whoever gets the descriptor keeps the lock, such as a process that is started with it. A key's
     lock has the name that :func:`name_of` tells.
     """
-    if sys.platform == "win32":
-        yield None
-        return
-    path = cache.builds_directory() / "locks" / f"{name}.lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, _mode())
-    _tried.add(descriptor)
+    descriptor = _take(name, shared)
+    try:
+        yield descriptor
+    finally:
+        if descriptor is not None:
+            _close(descriptor)
+
+
+def _take(name: str, shared: bool = False) -> int | None:
+    """A descriptor that holds a lock; None if the lock is held.
+
+    Raises:
+        CacheError: the file system has no locks.
+    """
+    file = file_of(name)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, _mode())
+    _open.add(descriptor)
     try:
         with suppress(PermissionError):  # another user's
             os.fchmod(descriptor, _mode())
-        mine = False
-        with suppress(BlockingIOError):
-            kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-            mine = True
-        yield descriptor if mine else None
-    finally:
-        _tried.discard(descriptor)
-        os.close(descriptor)
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        if os.fstat(descriptor).st_nlink:  # or it was removed, and others lock another one
+            return descriptor
+    except BlockingIOError:
+        pass
+    except OSError as error:
+        _close(descriptor)
+        if error.errno not in _NO_LOCKS:
+            raise
+        raise CacheError(
+            f"the file system of {file.parent} does not support locks; set TORCH_EXTENSIONS_DIR to "
+            "a directory on another one, such as a local disk"
+        ) from error
+    _close(descriptor)
+    return None
+
+
+def _close(descriptor: int) -> None:
+    _open.discard(descriptor)
+    os.close(descriptor)
 
 
 def take_over(key: str, descriptor: int) -> None:
     """Have :func:`build_lock` use a key's lock that this process was started with."""
-    _given[_lock_file(key)] = descriptor
+    _given[name_of(key)] = descriptor
 
 
 def give_up(key: str) -> None:
     """Release a lock that this process was started with, unless a build has used it."""
-    if (descriptor := _given.pop(_lock_file(key), None)) is not None:
+    if (descriptor := _given.pop(name_of(key), None)) is not None:
         os.close(descriptor)
 
 
 @contextmanager
-def _held(file: Path, reporter: Reporter, key: str = "") -> Iterator[None]:
-    lock, owner = _lock(file), file.with_name(f"{file.stem}.owner")
-    given = _given.pop(file, None)
-    if given is None:
+def _held(name: str, reporter: Reporter, key: str = "") -> Iterator[None]:
+    owner, descriptor = file_of(name).with_suffix(".owner"), _given.pop(name, None)
+    if descriptor is None:
         logs = Follower(reporter, cache.builds_directory(), f"tmp-{key}-*/{cache.LOG}")
         with cache.writing(), closing(logs) as follower:
-            _wait_for(lock, owner, reporter.say, follower.look)
+            descriptor = _wait_for(name, owner, reporter.say, follower.look)
     try:
-        _refuse_soft(lock, file)
+        told = {"pid": os.getpid(), "host": platform.node(), "space": _space()}
         with cache.writing():
-            checked_json.write(
-                owner,
-                {
-                    "pid": os.getpid(),
-                    "host": platform.node(),
-                    "space": _space(),
-                    "since": time.time(),
-                },
-            )
+            checked_json.write(owner, {**told, "since": time.time()})
         yield
     finally:
         owner.unlink(missing_ok=True)
-        if given is None:
-            lock.release()
-        else:
-            os.close(given)
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # also that of a copy in a forked process
+        _close(descriptor)
 
 
-def _wait_for(
-    lock: BaseFileLock, owner: Path, say: Callable[[str], None], look: Callable[[], None]
-) -> None:
-    """Wait for a lock as long as there is a builder that identifies itself."""
-    from filelock import Timeout  # not needed for a cached import
-
+def _wait_for(name: str, owner: Path, say: Callable[[str], None], look: Callable[[], None]) -> int:
+    """Wait for a lock as long as there is a builder that identifies itself; its descriptor."""
     said, came = False, time.monotonic()
     told = came
-    while not lock.is_locked:
+    while (descriptor := _take(name)) is None:
         cancel.check()
-        with suppress(Timeout):
-            lock.acquire(timeout=0.25 if said else 0, poll_interval=0.1)
-            return
-        if said:
-            look()
-        elif not owner.exists() and time.monotonic() < came + _INTRODUCTION:
+        if not said and not owner.exists() and time.monotonic() < came + _INTRODUCTION:
             time.sleep(0.02)
             continue
-        else:
+        if not said:
             say(f"waiting for {_describe(owner)}")
             said = True
         if _lives(owner):
             told = time.monotonic()
         elif time.monotonic() > told + _NOBODY:
             raise CacheError(
-                f"{lock.lock_file} is locked by a program that builds nothing; end it (`fuser "
-                f"{lock.lock_file}` shows which it is), or set TORCH_EXTENSIONS_DIR to another "
+                f"{file_of(name)} is locked by a program that builds nothing; end it (`fuser "
+                f"{file_of(name)}` shows which it is), or set TORCH_EXTENSIONS_DIR to another "
                 "directory"
             )
+        time.sleep(0.1)
+        look()
+    return descriptor
 
 
 def _lives(owner: Path) -> bool:
@@ -196,32 +196,11 @@ def _space() -> str:
         return ""
 
 
-def _refuse_soft(lock: BaseFileLock, file: Path) -> None:
-    """Refuse filelock's fallback to files: a killed builder leaves them, and others wait."""
-    from filelock import SoftFileLock
-
-    if isinstance(lock, SoftFileLock):
-        raise CacheError(
-            f"the file system of {file.parent} does not support locks; set TORCH_EXTENSIONS_DIR to "
-            "a directory on another one, such as a local disk"
-        )
-
-
 def if_free(key: str, action: Callable[[str], None]) -> None:
     """Do something to a key under its lock, or nothing while somebody builds it."""
-    from filelock import Timeout
-
-    try:
-        with _lock(_lock_file(key)).acquire(timeout=0):
+    with suppress(OSError), try_lock(name_of(key)) as mine:
+        if mine is not None:
             action(key)
-    except (Timeout, OSError):
-        return
-
-
-def _lock(file: Path) -> BaseFileLock:
-    from filelock import FileLock
-
-    return FileLock(file, mode=_mode())
 
 
 def _mode() -> int:
@@ -233,8 +212,9 @@ def name_of(key: str) -> str:
     return key[:2]
 
 
-def _lock_file(key: str) -> Path:
-    return cache.builds_directory() / "locks" / f"{name_of(key)}.lock"
+def file_of(name: str) -> Path:
+    """The file of a lock."""
+    return cache.builds_directory() / "locks" / f"{name}.lock"
 
 
 def _describe(owner: Path) -> str:

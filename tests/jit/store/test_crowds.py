@@ -14,7 +14,6 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
@@ -148,7 +147,7 @@ def test_a_forked_process_keeps_no_lock_that_was_tried(bench):
 def test_a_lock_that_a_stranger_holds_is_told(bench, monkeypatch, capsys):
     monkeypatch.setattr(lock, "_NOBODY", 0.3)
     key = jit.request.fingerprint.Request.of(bench.spec(), jit.detect()).key
-    file = lock._lock_file(key)
+    file = lock.file_of(lock.name_of(key))
     cache.make_builds_directory()
     file.touch()
     with file.open() as stranger:
@@ -168,7 +167,8 @@ def test_a_builder_that_was_killed_is_not_waited_for(bench, monkeypatch, tmp_pat
     killed = subprocess.Popen([program, "600"])
     killed.kill()
     os.waitid(os.P_PID, killed.pid, os.WEXITED | (0 if reaped else os.WNOWAIT))
-    file = lock._lock_file(jit.request.fingerprint.Request.of(bench.spec(), jit.detect()).key)
+    key = jit.request.fingerprint.Request.of(bench.spec(), jit.detect()).key
+    file = lock.file_of(lock.name_of(key))
     cache.make_builds_directory()
     told = {"pid": killed.pid, "host": platform.node(), "space": lock._space(), "since": 0}
     file.with_suffix(".owner").write_text(json.dumps(told))
@@ -185,7 +185,6 @@ def test_a_file_system_without_locks_is_told(bench, monkeypatch):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    monkeypatch.setattr(warnings, "warn", lambda *_, **__: None)  # filelock's
     with pytest.raises(
         jit.CacheError, match="not support locks; set TORCH_EXTENSIONS_DIR to a dir"
     ):
