@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.modules["lltm_jit._start"] = SimpleNamespace(as_command=True)  # type: ignore[assignment]
 import lltm_jit  # noqa: E402
 import lltm_jit.ops  # noqa: E402
+from lltm_jit.ops.rnn.layers import LAYERS  # noqa: E402
 
 lltm_jit.native.start = lambda family: None
 
@@ -77,5 +79,15 @@ def refuse_gaps(app: Any, error: Exception | None) -> None:
         raise SystemExit(f"docs: not in the reference: {', '.join(gaps)}")
 
 
+def list_layers(app: Any, page: str, source: list[str]) -> None:
+    """Have the page of recurrent layers show all of them."""
+    lines = (
+        f".. autoclass:: {layer.__name__}(input_size, hidden_size, **options)"
+        for layer in LAYERS.values()
+    )
+    source[0] = re.sub(r"^\.\. layers: .*$", "\n".join(lines), source[0], flags=re.MULTILINE)
+
+
 def setup(app: Any) -> None:
+    app.connect("source-read", list_layers)
     app.connect("build-finished", refuse_gaps)

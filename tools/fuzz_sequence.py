@@ -2,10 +2,10 @@
 
     python tools/fuzz_sequence.py [-c] [--minutes 10] [--seed 0]
 
-Values and gradients of LSTM, GRU and LLTM (whose reference is a loop) in all dtypes: packed, with
-lengths, and with resets, whose reference runs each piece by itself. What differs is printed with
-its seed, which ``--seed N --count 1`` repeats. The last lines say what was run, and how large the
-worst error was as a share of what the dtype allows.
+Values and gradients of all layers (the reference is a loop where torch has none) in all dtypes:
+packed, with lengths, and with resets, whose reference runs each piece by itself. What differs is
+printed with its seed, which ``--seed N --count 1`` repeats. The last lines say what was run, and
+how large the worst error was as a share of what the dtype allows.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / "ops" / folder) for folder in (".", "rnn"))]
 
-from sequence_testing import lltm_step  # noqa: E402
-
-import lltm_jit  # noqa: E402
+from sequence_testing import LAYERS, THEIRS, step_of  # noqa: E402
 
 DTYPES = [torch.half, torch.bfloat16, torch.float, torch.double]
 # Where each size means compilation, there are few.
@@ -65,7 +63,7 @@ class Configuration:
         form = rng.choice(["padded", "packed", "unbatched", "lengths", "reset", "both"])
         most = 12 if form in ("reset", "both") else 70  # the reference goes row by row
         return cls(
-            kind=rng.choice(["LSTM", "GRU", "LLTM"]),
+            kind=rng.choice([*LAYERS]),
             dtype=rng.choice(DTYPES),
             device=device,
             form=form,
@@ -93,8 +91,8 @@ States = list[Tensor]  # each [layers * directions, batch, hidden]
 
 
 def loop(layer: nn.Module, x: Tensor, states: States) -> tuple[Tensor, States]:
-    """An LLTM over [steps, batch, features], step by step."""
-    ends = []
+    """A layer over [steps, batch, features], step by step."""
+    step, ends = step_of(layer.cell.name), []
     for k in range(layer.num_layers):
         outputs = []
         for suffix in (f"l{k}", f"l{k}_reverse")[: 1 + layer.bidirectional]:
@@ -102,22 +100,23 @@ def loop(layer: nn.Module, x: Tensor, states: States) -> tuple[Tensor, States]:
                 getattr(layer, f"{name}_{suffix}")
                 for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 2 + 2 * layer.bias]
             )
-            h, c = (state[len(ends)] for state in states)
-            gates = nn.functional.linear(x, weight_ih, sum(bias) if bias else None)
+            h, c, *_ = [state[len(ends)] for state in (*states, *states)]
+            bias_ih, bias_hh = bias or (None, None)
+            gates = nn.functional.linear(x, weight_ih, bias_ih)
             order = range(len(x))[:: -1 if suffix.endswith("_reverse") else 1]
             rows: list[Tensor] = []
             for t in order:
-                h, c = lltm_step(gates[t], h @ weight_hh.t(), h, c)
+                h, c = step(gates[t], nn.functional.linear(h, weight_hh, bias_hh), h, c)
                 rows.append(h)
             outputs.append(torch.stack(rows[:: order.step]))
-            ends.append((h, c))
+            ends.append((h, c)[: len(states)])
         x = torch.cat(outputs, 2)
     return x, [torch.stack(state) for state in zip(*ends, strict=True)]
 
 
 def whole(layer: nn.Module, x: Tensor, states: States) -> tuple[Tensor, States]:
     """Sequences of one length, without resets."""
-    if isinstance(layer, lltm_jit.LLTM):
+    if type(layer) in LAYERS.values():
         return loop(layer, x, states)
     output, last = layer(x, tuple(states) if len(states) > 1 else states[0])
     return output, [last] if torch.is_tensor(last) else list(last)
@@ -171,17 +170,16 @@ class Case:
         self.config = c = config
         sizes = (c.input_size, c.hidden_size, c.num_layers)
         options = {"bias": c.bias, "bidirectional": c.bidirectional, "device": c.device}
-        self.ours = getattr(lltm_jit, c.kind)(
+        self.ours = LAYERS[c.kind](
             *sizes, **options, batch_first=c.batch_first, checkpoint=c.checkpoint, dtype=c.dtype
         )
-        kind = lltm_jit.LLTM if c.kind == "LLTM" else getattr(nn, c.kind)
-        self.theirs = kind(*sizes, **options, dtype=torch.double)
+        self.theirs = {**LAYERS, **THEIRS}[c.kind](*sizes, **options, dtype=torch.double)
         self.theirs.load_state_dict(self.ours.state_dict())
         self.batch_size = 1 if c.form == "unbatched" else c.batch_size
         self.x = self.random(c.steps, self.batch_size, c.input_size)
         layers = c.num_layers * (1 + c.bidirectional)
         shape = (layers, self.batch_size, c.hidden_size)
-        self.states = [self.random(*shape) for _ in range(1 if c.kind == "GRU" else 2)]
+        self.states = [self.random(*shape) for _ in range(self.ours.cell.states)]
         if not c.state:
             self.states = [torch.zeros_like(state) for state in self.states]
         least = 1 if c.form == "packed" else 0
@@ -203,7 +201,7 @@ class Case:
         x, *states = leaves
         if self.config.form in ("padded", "unbatched"):
             output, last = whole(layer, x, states)
-        elif self.config.kind != "LLTM" and min(self.lengths) and not self.reset.any():
+        elif self.config.kind in THEIRS and min(self.lengths) and not self.reset.any():
             output, last = packed(layer, x, states, self.lengths)
         else:
             output, last = by_pieces(layer, x, states, self.lengths, self.reset)

@@ -9,14 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lltm_jit.ops.rnn.layer import RecurrentLayer
-from lltm_jit.ops.rnn.layers import GRU, LLTM, LSTM
+from lltm_jit.ops.rnn.layers import LAYERS
 from lltm_jit.ops.rnn.lltm import LLTMCell
 
 FORWARD, BACKWARD = "forward", "forward + backward"
 PHASES = (FORWARD, BACKWARD)
-OURS: dict[str, type[RecurrentLayer]] = {"LLTM": LLTM, "LSTM": LSTM, "GRU": GRU}
-THEIRS = {"LLTM": "nn.LSTM", "LSTM": "nn.LSTM", "GRU": "nn.GRU"}  # what is beside them
+OURS = {layer.__name__: layer for layer in LAYERS.values()}
+THEIRS = {"nn.LSTM": nn.LSTM, "nn.GRU": nn.GRU}
 LOOP = "loop of cells"
 _GRADIENT = 1e-3  # that of the LLTM grows on its way through many steps
 
@@ -40,7 +39,7 @@ class LoopOfCells(nn.Module):
         return torch.stack(outputs), (h, c)
 
 
-MODULES = {**OURS, "nn.LSTM": nn.LSTM, "nn.GRU": nn.GRU, LOOP: LoopOfCells}
+MODULES = {**OURS, **THEIRS, LOOP: LoopOfCells}
 
 
 @dataclass(frozen=True)
@@ -93,6 +92,13 @@ def training_step(module: nn.Module, x: Tensor) -> Callable[[], tuple[Tensor, ..
     leaves = [x.requires_grad_(), *module.parameters()]
     grad = _GRADIENT * draw(module(x)[0].shape, x.device, x.dtype)
     return lambda: torch.autograd.grad(module(x)[0], leaves, grad)
+
+
+def theirs(layer: str) -> str:
+    """The one of torch's that is beside a layer of ours: the same, or one with as many states."""
+    if f"nn.{layer}" in THEIRS:
+        return f"nn.{layer}"
+    return "nn.GRU" if OURS[layer].cell.states == 1 else "nn.LSTM"
 
 
 def gates(layer: str) -> int:

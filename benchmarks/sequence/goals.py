@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .cases import LOOP, PHASES, THEIRS, Case
+from .cases import LOOP, PHASES, Case, theirs
 
 # What is aimed at, beside torch's layer with 256 steps and as many features as hidden units, on an
 # H200 and on a CPU with two threads: (batch, hidden) -> LLTM's forward, and forward + backward.
@@ -57,7 +57,7 @@ def goals(case: Case, layer: str, phase: str) -> dict[str, float | None]:
         goal = _CPU_GOAL_OF_LSTM
     elif of_size and layer == "LLTM":
         goal = of_size[PHASES.index(phase)]
-    found = {THEIRS[layer]: goal}
+    found = {theirs(layer): goal}
     if layer == "LLTM":
         return {**found, LOOP: None}
     return {**found, "LLTM": _GOALS_OF_LLTM.get(layer) if device == "cuda" else None}

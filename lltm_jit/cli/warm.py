@@ -14,7 +14,7 @@ from lltm_jit.jit import LltmJitError
 from lltm_jit.jit.loading.build_result import in_columns
 from lltm_jit.jit.machine import gpus
 from lltm_jit.jit.user import settings
-from lltm_jit.ops.rnn import _warm
+from lltm_jit.ops.rnn import _warm, layers
 
 from ._cell import positive
 
@@ -26,7 +26,7 @@ examples:
                                    on a machine without a GPU, such as that of an image's build
   {prog} warm --layer peephole.h:PeepholeCell --hidden 128 --batch 16"""
 
-LAYERS = ("LSTM", "GRU", "LLTM")
+LAYERS = {layer.__name__: layer for layer in layers.LAYERS.values()}
 DTYPES = {
     "half": torch.half,
     "bfloat16": torch.bfloat16,
@@ -84,7 +84,7 @@ def _cell_of(layer: str) -> str:
     Raises:
         LltmJitError: there is no such layer; and as :func:`lltm_jit.recurrent_cell`.
     """
-    from lltm_jit.ops.rnn import layers, own_cell
+    from lltm_jit.ops.rnn import own_cell
 
     header, colon, cell = layer.partition(":")
     if colon and cell:
@@ -93,4 +93,4 @@ def _cell_of(layer: str) -> str:
         raise LltmJitError(
             f"expected --layer to be {', '.join(LAYERS)}, or HEADER:TYPE, but got {layer!r}"
         )
-    return getattr(layers, layer).cell.name
+    return LAYERS[layer].cell.name

@@ -13,6 +13,7 @@ from op_testing import needs_gpu
 
 import lltm_jit
 from lltm_jit.jit.store import cache
+from lltm_jit.ops.rnn.layers import LAYERS
 
 IN_A_GRAPH = """
 import sys
@@ -69,7 +70,7 @@ def root(tmp_path, monkeypatch) -> Path:
 
 
 @needs_gpu
-@pytest.mark.parametrize("kind", ["LLTM", "LSTM", "GRU"])
+@pytest.mark.parametrize("kind", [layer.__name__ for layer in LAYERS.values()])
 def test_a_first_call_inside_a_graph(root, kind):
     """It says what to do, and that helps."""
     subprocess.run([sys.executable, "-c", IN_A_GRAPH, kind], check=True, timeout=300)

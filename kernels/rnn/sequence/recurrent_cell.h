@@ -5,7 +5,6 @@
 
 #include <string>
 #include <string_view>
-#include <tuple>
 
 #include "rnn/sequence/cell.h"
 #include "rnn/sequence/sequence_cpu.h"
@@ -39,8 +38,6 @@ void add_cell(RecurrentCell cell);
 // The cell that another library made, at an address that Python has of it.
 void add_cell_at(int64_t address);
 const RecurrentCell& find_cell(std::string_view name);
-// What a layer must know of it: gates, states, parameters, whether it adds its gates.
-std::tuple<int64_t, int64_t, int64_t, bool> cell_facts(std::string_view name);
 
 // ---------------------------------------------------------------------------- of a cell's type --
 

@@ -42,11 +42,6 @@ const RecurrentCell& find_cell(std::string_view name) {
                     "'");
 }
 
-std::tuple<int64_t, int64_t, int64_t, bool> cell_facts(std::string_view name) {
-  const RecurrentCell& cell = find_cell(name);
-  return {cell.gates, cell.states, cell.parameters, cell.adds_gates};
-}
-
 // --------------------------------------------------------------------------------------- checks --
 
 namespace {

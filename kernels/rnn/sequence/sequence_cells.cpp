@@ -1,16 +1,25 @@
 // The cells of this family, as sequences take them. sequence_cells_cpu.cpp has their loops on the CPU.
-#include "rnn/cells/gru.h"
-#include "rnn/cells/lltm.h"
-#include "rnn/cells/lstm.h"
+#include "rnn/cells/cells.h"
 #include "rnn/sequence/sequence_ops.h"
 
 namespace lltm_jit {
 
 void add_own_cells() {
-  const char* kernel = "rnn.sequence";
-  add_cell(recurrent_cell<LltmCell>("lltm", {kernel, "rnn/cells/lltm.h", "lltm_jit::LltmCell"}));
-  add_cell(recurrent_cell<LstmCell>("lstm", {kernel, "rnn/cells/lstm.h", "lltm_jit::LstmCell"}));
-  add_cell(recurrent_cell<GruCell>("gru", {kernel, "rnn/cells/gru.h", "lltm_jit::GruCell"}));
+#define ADD(name, type) \
+  add_cell(             \
+      recurrent_cell<type>(#name, {"rnn.sequence", "rnn/cells/" #name ".h", "lltm_jit::" #type}));
+  LLTM_JIT_CELLS(ADD)
+}
+
+std::vector<CellFacts> own_cells() {
+  std::vector<CellFacts> facts;
+  for (const char* name : {
+#define NAME(name, type) #name,
+           LLTM_JIT_CELLS(NAME)}) {
+    const RecurrentCell& cell = find_cell(name);
+    facts.emplace_back(name, cell.gates, cell.states, cell.parameters, cell.adds_gates);
+  }
+  return facts;
 }
 
 std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_view dtype,

@@ -196,18 +196,16 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
 // ------------------------------------------------------------------------------- in one launch --
 
 // The kernel of a shape, forward or backward by the arguments; null where there is no compiler for it.
-template <typename Args>
-auto* variant(const Args& args, const SequencePlan& plan, const CudaCell& cell) {
+template <typename Args, typename... Numbers>
+auto* variant(const Args& args, const SequencePlan& plan, const std::tuple<Numbers...>& shape,
+              const CudaCell& cell) {
   static VariantTable<cudaError_t(const Args&, cudaStream_t), std::string, std::string, ElementType,
-                      int, int, int, int, int, int, int, bool, bool, bool>
+                      bool, bool, Numbers...>
       table;
-  const SequenceShape& shape = plan.shape;
   bool saves = false;
   if constexpr (std::is_same_v<Args, SequenceForwardArgs>) saves = args.saved_gates.data;
-  return table.get({cell.kernel, cell.type, args.type, shape.blocks, shape.groups, shape.splits,
-                    shape.rows, shape.phases, shape.shared_tiles, shape.streamed_tiles, shape.grid,
-                    saves, args.control != nullptr},
-                   [&] { return request_of(args, plan, cell); });
+  const std::tuple use(cell.kernel, cell.type, args.type, saves, args.control != nullptr);
+  return table.get(std::tuple_cat(use, shape), [&] { return request_of(args, plan, cell); });
 }
 
 // Memory for the blocks of a plan; undefined where there is none.
@@ -230,7 +228,7 @@ bool in_one_launch(Args args, SequencePass pass, const CudaCell& cell, const Ten
     const SequencePlan plan = sequence_plan(args, aligned, pass, gpu);
     if (!plan.one_launch) return false;
     const auto workspace = workspace_of(plan, like);
-    auto* launch = workspace ? variant(args, plan, cell) : nullptr;
+    auto* launch = workspace ? variant(args, plan, members_of(plan.shape), cell) : nullptr;
     if (!launch) return false;
     args.workspace = workspace->mutable_data_ptr();
     const bool allowed = plan.shape.blocks <= most_launched.load(std::memory_order_relaxed);

@@ -60,8 +60,11 @@ extern Operator<OfSequence<SequenceAndSaved>> recurrent_sequence_forward;
 extern Operator<OfSequenceBackward> recurrent_sequence_backward;
 }  // namespace ops
 
-// Lets find_cell() know this family's own; in sequence_cells.cpp.
+// Lets find_cell() know this family's own; in sequence_cells.cpp, as
 void add_own_cells();
+// what a layer must know of each: name, gates, states, parameters, whether it adds its gates.
+using CellFacts = std::tuple<std::string, int64_t, int64_t, int64_t, bool>;
+std::vector<CellFacts> own_cells();
 
 // The kernels that Python compiles for calls on a GPU, as load_declared() of lltm_jit/jit/variants.py takes them: for
 // a cell, a dtype by torch's name, a batch and hidden size, with a backward pass or without, with control bytes or

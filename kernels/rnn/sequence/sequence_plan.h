@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <tuple>
 
 #include "rnn/sequence/cuda/shape.h"
 #include "rnn/sequence/sequence.h"
@@ -28,6 +29,12 @@ struct SequencePlan {
   double cycles;          // of a step, as estimated
   int64_t workspace = 0;  // bytes
 };
+
+// The members of a shape, as SequenceShape{...} takes them again: nothing else lists them.
+inline auto members_of(const SequenceShape& shape) {
+  const auto& [a, b, c, d, e, f, g, h, i] = shape;
+  return std::make_tuple(a, b, c, d, e, f, g, h, i);
+}
 
 // aligned: rows of all arrays start at multiples of four elements.
 SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePass pass,

@@ -12,6 +12,14 @@ const char* element(ElementType type) {
 
 std::string number(int64_t value) { return std::to_string(value); }
 
+template <typename... Numbers>
+std::string list(const std::tuple<Numbers...>& numbers) {
+  std::string text;
+  std::apply([&](auto... each) { ((text += (text.empty() ? "" : ", ") + number(each)), ...); },
+             numbers);
+  return text;
+}
+
 VariantRequest request_of(const char* kernel, const char* function, const SequenceSizes& sizes,
                           const CudaCell& cell) {
   return {cell.kernel + kernel,
@@ -36,18 +44,8 @@ VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& u
   auto request = request_of(forward ? "_forward" : "_backward",
                             forward ? "sequence_forward" : "sequence_backward", sizes, cell);
   const SequenceShape& shape = plan.shape;
-  const std::pair<const char*, int> constants[] = {
-      {"BLOCKS", shape.blocks},
-      {"GROUPS", shape.groups},
-      {"SPLITS", shape.splits},
-      {"ROWS", shape.rows},
-      {"PHASES", shape.phases},
-      {"SHARED_TILES", shape.shared_tiles},
-      {"STREAMED_TILES", shape.streamed_tiles},
-      {"GRID", shape.grid},
-      {"CONTROLS", use.controls},
-  };
-  for (const auto& [name, value] : constants) request.constants.emplace_back(name, number(value));
+  request.constants.emplace_back("SHAPE", list(members_of(shape)));
+  request.constants.emplace_back("CONTROLS", number(use.controls));
   if (forward) request.constants.emplace_back("SAVES", number(use.saves));
   request.label += ", hidden size " + number(sizes.hidden_size) + ", " + number(shape.rows) +
                    (shape.grid ? " rows a grid" : " rows a cluster") +

@@ -2,7 +2,7 @@
 //   CELL_HEADER  the header of the cell, as #include takes it
 //   CELL         its type
 //   ELEMENT      Half, BFloat16 or float
-//   BLOCKS, GROUPS, SPLITS, ROWS, PHASES, SHARED_TILES, STREAMED_TILES, GRID  see SequenceShape
+//   SHAPE        the members of SequenceShape
 //   SAVES        1 if a backward pass follows
 //   CONTROLS     1 if there are control bytes
 #include "rnn/sequence/cell.h"
@@ -14,8 +14,7 @@ using namespace lltm_jit;  // what a cell's header may use without a word
 
 namespace lltm_jit {
 struct VariantShape {
-  static constexpr SequenceShape kShape{BLOCKS,       GROUPS,         SPLITS,          ROWS, PHASES,
-                                        SHARED_TILES, STREAMED_TILES, sizeof(ELEMENT), GRID};
+  static constexpr SequenceShape kShape{SHAPE};
 };
 }  // namespace lltm_jit
 

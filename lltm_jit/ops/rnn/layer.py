@@ -64,7 +64,8 @@ class RecurrentLayer(nn.Module):
     Every layer k has the parameters ``weight_ih_lk`` of shape (GH, I), or (GH, DH) for k > 0,
     ``weight_hh_lk`` of shape (GH, H), ``bias_ih_lk`` and ``bias_hh_lk`` of shape (GH,), and
     ``parameters_lk`` of shape (P, H) if the cell has any. Those of the other direction end in
-    ``_reverse``. All are initialised uniformly in ±1/sqrt(H).
+    ``_reverse``. All are initialised uniformly in ±1/sqrt(H). In the equations of a cell ``x`` are
+    the gates' products with the input and ``y`` those with the old output, each with its bias.
 
     Args:
         input_size: I, the number of features of ``input``.

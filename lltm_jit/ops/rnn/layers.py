@@ -1,4 +1,4 @@
-"""The layers of this package's own cells: LLTM, LSTM and GRU."""
+"""The layers of this package's own cells, which are listed in ``kernels/rnn/cells/cells.h``."""
 
 from __future__ import annotations
 
@@ -16,67 +16,18 @@ if TYPE_CHECKING:
     from lltm_jit.ops.rnn._calls import Call
 
 
+LAYERS: dict[str, type[RecurrentLayer]] = {}  # by the name of their cell
+
+
 class _CellOfLibrary:
     """Stands for a layer's cell until the library has said what it is: waits for that."""
+
+    def __set_name__(self, layer: type[RecurrentLayer], name: str) -> None:
+        LAYERS[layer.__name__.lower()] = layer
 
     def __get__(self, layer: RecurrentLayer | None, owner: type[RecurrentLayer]) -> Cell:
         _learn_cells(native.rnn)
         return owner.cell
-
-
-class LSTM(RecurrentLayer):
-    """Long short-term memory, compatible with the ``state_dict`` of :class:`torch.nn.LSTM`.
-
-    Arguments, parameters and call are those of
-    :class:`~lltm_jit.ops.rnn.layer.RecurrentLayer`. The rows of the matrices belong to the input,
-    forget, candidate and output gate, in this order::
-
-        c = sigmoid(f) * c + sigmoid(i) * tanh(g)
-        h = sigmoid(o) * tanh(c)
-
-    Source of the maths: S. Hochreiter and J. Schmidhuber, "Long Short-Term Memory" (1997), with the
-    forget gate of F. Gers et al. (2000).
-
-    Example:
-        >>> lstm = LSTM(input_size=3, hidden_size=4)
-        >>> output, (h, c) = lstm(torch.randn(5, 2, 3), lengths=[5, 2])
-        >>> output.shape, h.shape
-        (torch.Size([5, 2, 4]), torch.Size([1, 2, 4]))
-        >>> output[2:, 1].count_nonzero()
-        tensor(0)
-    """
-
-    cell = _CellOfLibrary()
-
-    if TYPE_CHECKING:
-        __call__: Call[tuple[Tensor, Tensor]]
-
-
-class GRU(RecurrentLayer):
-    """Gated recurrent unit, compatible with the ``state_dict`` of :class:`torch.nn.GRU`.
-
-    Arguments, parameters and call are those of
-    :class:`~lltm_jit.ops.rnn.layer.RecurrentLayer`. The rows of the matrices belong to the reset,
-    update and candidate gate, in this order. The input part and the hidden part of the candidate
-    gate stay separate::
-
-        n = tanh(n_input + sigmoid(r) * n_hidden)
-        h = (1 - sigmoid(z)) * n + sigmoid(z) * h
-
-    Source of the maths: K. Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder
-    for Statistical Machine Translation" (2014).
-
-    Example:
-        >>> gru = GRU(input_size=3, hidden_size=4, num_layers=2, bidirectional=True)
-        >>> output, h = gru(torch.randn(5, 2, 3))
-        >>> output.shape, h.shape
-        (torch.Size([5, 2, 8]), torch.Size([4, 2, 4]))
-    """
-
-    cell = _CellOfLibrary()
-
-    if TYPE_CHECKING:
-        __call__: Call[Tensor]
 
 
 class LLTM(RecurrentLayer):
@@ -86,6 +37,7 @@ class LLTM(RecurrentLayer):
     :class:`~lltm_jit.ops.rnn.layer.RecurrentLayer`. The rows of the matrices belong to the input
     gate, the output gate and the candidate cell, in this order::
 
+        i, o, g = x + y
         c = c + sigmoid(i) * elu(g)
         h = sigmoid(o) * tanh(c)
 
@@ -123,10 +75,68 @@ class LLTM(RecurrentLayer):
         super()._load_from_state_dict(renamed, prefix, *args, **kwargs)
 
 
+class LSTM(RecurrentLayer):
+    """Long short-term memory, compatible with the ``state_dict`` of :class:`torch.nn.LSTM`.
+
+    Arguments, parameters and call are those of
+    :class:`~lltm_jit.ops.rnn.layer.RecurrentLayer`. The rows of the matrices belong to the input,
+    forget, candidate and output gate, in this order::
+
+        i, f, g, o = x + y
+        c = sigmoid(f) * c + sigmoid(i) * tanh(g)
+        h = sigmoid(o) * tanh(c)
+
+    Source of the maths: S. Hochreiter and J. Schmidhuber, "Long Short-Term Memory" (1997), with the
+    forget gate of F. Gers et al. (2000).
+
+    Example:
+        >>> lstm = LSTM(input_size=3, hidden_size=4)
+        >>> output, (h, c) = lstm(torch.randn(5, 2, 3), lengths=[5, 2])
+        >>> output.shape, h.shape
+        (torch.Size([5, 2, 4]), torch.Size([1, 2, 4]))
+        >>> output[2:, 1].count_nonzero()
+        tensor(0)
+    """
+
+    cell = _CellOfLibrary()
+
+    if TYPE_CHECKING:
+        __call__: Call[tuple[Tensor, Tensor]]
+
+
+class GRU(RecurrentLayer):
+    """Gated recurrent unit, compatible with the ``state_dict`` of :class:`torch.nn.GRU`.
+
+    Arguments, parameters and call are those of
+    :class:`~lltm_jit.ops.rnn.layer.RecurrentLayer`. The rows of the matrices belong to the reset,
+    update and candidate gate, in this order. The input part and the hidden part of the candidate
+    gate stay separate::
+
+        (r, z, n), (r_y, z_y, n_y) = x, y
+        n = tanh(n + sigmoid(r + r_y) * n_y)
+        h = (1 - sigmoid(z + z_y)) * n + sigmoid(z + z_y) * h
+
+    Source of the maths: K. Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder
+    for Statistical Machine Translation" (2014).
+
+    Example:
+        >>> gru = GRU(input_size=3, hidden_size=4, num_layers=2, bidirectional=True)
+        >>> output, h = gru(torch.randn(5, 2, 3))
+        >>> output.shape, h.shape
+        (torch.Size([5, 2, 8]), torch.Size([4, 2, 4]))
+    """
+
+    cell = _CellOfLibrary()
+
+    if TYPE_CHECKING:
+        __call__: Call[Tensor]
+
+
 def _learn_cells(module: ModuleType) -> None:
     """Have every layer know its cell as a build of the family has it."""
-    for layer, name in ((LSTM, "lstm"), (GRU, "gru"), (LLTM, "lltm")):
-        layer.cell = Cell(name, *module.cell_facts(name))  # type: ignore[assignment]
+    cells = {name: Cell(name, *facts) for name, *facts in module.own_cells()}
+    for name, layer in LAYERS.items():
+        layer.cell = cells[name]
 
 
 native.when_used.setdefault("rnn", []).append(_learn_cells)

@@ -129,7 +129,7 @@ def recurrent_sequence(
     that the cell has per hidden unit. The maths and its source are in the docstring of each layer.
 
     Args:
-        cell: ``"lltm"``, ``"lstm"``, ``"gru"``, or the name of a cell of your own.
+        cell: a layer's name in lower case, such as ``"lstm"``, or the name of a cell of your own.
         gates: (L, B, GH) in half, bfloat16, float or double: the input's part of the gates of all
             steps, including its bias. All tensors have its device, and its dtype unless noted.
         weight_hh: (GH, H).

@@ -6,6 +6,8 @@ import functools
 from pathlib import Path
 from typing import Any
 
+from sequence_testing import cell_of
+
 import lltm_jit
 from lltm_jit import native
 from lltm_jit.ops.rnn import _warm
@@ -14,8 +16,6 @@ from lltm_jit.ops.rnn import _warm
 # 8 and 16 blocks run at once.
 GPUS = {name: (*facts[:3], facts[4:]) for name, facts in _warm.GPUS.items()}
 GPUS["T4"] = (75, 64 * 1024, 40, (0, 0, 0, 0))
-# Gates, states, parameters, and whether the gates are added.
-CELLS = {"lltm": (3, 2, 0, True), "lstm": (4, 2, 0, True), "gru": (3, 1, 0, False)}
 
 
 @functools.cache
@@ -34,7 +34,8 @@ def sizes(
 ) -> Any:
     result = plans.Sizes()
     result.steps, result.batch_size, result.hidden_size = 100, batch_size, hidden_size
-    result.gates, result.states, result.parameters, result.adds_gates = CELLS[cell]
+    for fact in ("gates", "states", "parameters", "adds_gates"):
+        setattr(result, fact, getattr(cell_of(cell), fact))
     result.type = getattr(plans.Type, type)
     return result
 

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+import lltm_jit
 from lltm_jit.functional import recurrent_sequence
+from lltm_jit.ops.rnn import layers
+from lltm_jit.ops.rnn.layer import Cell
 
-CELLS = ["lltm", "lstm", "gru"]
-GATES = {"lltm": 3, "lstm": 4, "gru": 3}
-STATES = {"lltm": 2, "lstm": 2, "gru": 1}
+CELLS = list(layers.LAYERS)
+# Of the same names: the layers, and torch's own where it has one.
+LAYERS = {kind: getattr(lltm_jit, kind) for kind in map(str.upper, CELLS)}
+THEIRS = {kind: getattr(nn, kind) for kind in LAYERS if hasattr(nn, kind)}
+
+
+def cell_of(name: str) -> Cell:
+    return layers.LAYERS[name].cell
+
+
+def tensors(results: tuple) -> list[Tensor]:
+    """The tensors of what a layer returns."""
+    output, state = results
+    output = output if isinstance(output, Tensor) else output.data
+    return [output, *((state,) if isinstance(state, Tensor) else state)]
 
 
 class Inputs(NamedTuple):
@@ -55,7 +72,8 @@ def inputs_of(
     state: bool = True,
     control: bool = False,
 ) -> Inputs:
-    rows, others = GATES[cell] * hidden_size, STATES[cell] - 1
+    facts = cell_of(cell)
+    rows, others = facts.gates * hidden_size, facts.states - 1
     scale = max(hidden_size, 1) ** -0.5
 
     def random(*shape: int) -> Tensor:
@@ -64,7 +82,7 @@ def inputs_of(
     inputs = Inputs(
         random(steps, batch_size, rows),
         random(rows, hidden_size) * scale,
-        random(rows) if cell == "gru" else None,
+        None if facts.adds_gates else random(rows),
         None,
         random(batch_size, hidden_size) if state else None,
         random(others, batch_size, hidden_size) if state and others else None,
@@ -81,25 +99,19 @@ def controls(steps: int, batch_size: int) -> Tensor:
     return resets + 2 * behind
 
 
-def lltm_step(pre: Tensor, hidden: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    i, o, g = (pre + hidden).chunk(3, 1)
-    c = c + i.sigmoid() * torch.nn.functional.elu(g)
-    return o.sigmoid() * c.tanh(), c
+def step_of(cell: str) -> Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """A step in plain PyTorch: the equations in the docstring of the layer."""
+    text = inspect.getdoc(layers.LAYERS[cell]).partition("::\n\n")[2].partition("\n\n")[0]
+    equations = compile(textwrap.dedent(text), f"{cell}'s docstring", "exec")
+    functions = {"sigmoid": torch.sigmoid, "tanh": torch.tanh, "elu": nn.functional.elu}
 
+    def step(x: Tensor, y: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        gates = (part.unflatten(1, (-1, h.size(1))).movedim(1, 0) for part in (x, y))
+        names = {**functions, **dict(zip("xyhc", (*gates, h, c), strict=True))}
+        exec(equations, names)
+        return names["h"], names["c"]
 
-def lstm_step(pre: Tensor, hidden: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    i, f, g, o = (pre + hidden).chunk(4, 1)
-    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-    return o.sigmoid() * c.tanh(), c
-
-
-def gru_step(pre: Tensor, hidden: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    (r, z, n), (hr, hz, hn) = pre.chunk(3, 1), hidden.chunk(3, 1)
-    z = (z + hz).sigmoid()
-    return (1 - z) * (n + (r + hr).sigmoid() * hn).tanh() + z * h, c
-
-
-STEPS: dict[str, Callable] = {"lltm": lltm_step, "lstm": lstm_step, "gru": gru_step}
+    return step
 
 
 def reference(cell: str, inputs: Inputs, reverse: bool = False) -> tuple[Tensor, Tensor, Tensor]:
@@ -108,20 +120,19 @@ def reference(cell: str, inputs: Inputs, reverse: bool = False) -> tuple[Tensor,
     zeros = gates.new_zeros(gates.size(1), weight_hh.size(1))
     h = zeros if h_0 is None else h_0
     c = zeros if c_0 is None else c_0[0]
-    outputs: list[Tensor] = []
+    step, outputs = step_of(cell), []
     for t in reversed(range(len(gates))) if reverse else range(len(gates)):
         kept, holds = torch.ones_like(zeros), torch.zeros_like(zeros)
         if control is not None:
             kept = kept * (control[t] & 1 == 0).unsqueeze(1)
             holds = holds + (control[t] & 2 != 0).unsqueeze(1)
         old_h, old_c = h * kept, c * kept
-        new_h, new_c = STEPS[cell](
-            gates[t], torch.nn.functional.linear(old_h, weight_hh, bias_hh), old_h, old_c
-        )
+        hidden = nn.functional.linear(old_h, weight_hh, bias_hh)
+        new_h, new_c = step(gates[t], hidden, old_h, old_c)
         h, c = torch.where(holds > 0, h, new_h), torch.where(holds > 0, c, new_c)
         outputs.append(torch.where(holds > 0, 0.0, new_h))
     output = torch.stack(outputs[::-1] if reverse else outputs)
-    return output, h, c.unsqueeze(0) if STATES[cell] > 1 else c.new_empty(0, *c.shape)
+    return output, h, c.unsqueeze(0) if cell_of(cell).states > 1 else c.new_empty(0, *c.shape)
 
 
 def results_and_gradients(

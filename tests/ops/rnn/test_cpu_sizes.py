@@ -15,9 +15,9 @@ import test_sequence
 import torch
 import torch.nn.functional as F
 from op_testing import DTYPES
-from sequence_testing import CELLS, GATES, inputs_of
+from sequence_testing import CELLS, LAYERS, THEIRS, cell_of, inputs_of, tensors
 from test_lltm import check_against_float64
-from test_recurrent_layers import LAYERS, THEIRS, assert_same, tensors
+from test_recurrent_layers import assert_same
 from torch import Tensor
 
 import lltm_jit
@@ -107,10 +107,10 @@ def test_sequences_around_each_bound(cell, dtype, bounds):
         test_sequence.check(cell, inputs_of(cell, 2, rows, 9, dtype))
     depth = bounds.sequence_depth()[dtype == torch.bfloat16]
     # Of the products with the gates' gradients, and with h.
-    hidden = around(*LANES, depth // GATES[cell], *([depth] if cell == "lstm" else []))
+    hidden = around(*LANES, depth // cell_of(cell).gates, *([depth] if cell == "lstm" else []))
     for number, size in enumerate(hidden):
         inputs = inputs_of(cell, 1 + number % 2, 1 + number // 2 % 2, size, dtype)
-        test_sequence.check(cell, inputs, depth=GATES[cell] * size)
+        test_sequence.check(cell, inputs, depth=cell_of(cell).gates * size)
 
 
 @pytest.mark.parametrize("checkpoint", SMALLEST)

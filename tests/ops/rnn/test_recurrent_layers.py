@@ -9,14 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from op_testing import ACTIVATIONS, DEVICES, assert_accurate
+from sequence_testing import LAYERS, THEIRS, tensors
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import lltm_jit
 from lltm_jit.ops.rnn.layer import RecurrentLayer
-
-LAYERS = {"LSTM": lltm_jit.LSTM, "GRU": lltm_jit.GRU, "LLTM": lltm_jit.LLTM}
-THEIRS = {"LSTM": nn.LSTM, "GRU": nn.GRU}
 
 
 def states_of(layer: RecurrentLayer, batch_size: int, **kwargs) -> torch.Tensor | tuple:
@@ -25,14 +23,6 @@ def states_of(layer: RecurrentLayer, batch_size: int, **kwargs) -> torch.Tensor 
         torch.randn(size, dtype=torch.double, **kwargs) for _ in range(layer.cell.states)
     )
     return states if len(states) > 1 else states[0]
-
-
-def tensors(results) -> list[torch.Tensor]:
-    """The tensors of what a layer returns."""
-    output, state = results
-    if not isinstance(output, torch.Tensor):
-        output = output.data
-    return [output, *((state,) if isinstance(state, torch.Tensor) else state)]
 
 
 def assert_same(ours, theirs, our_layer, their_layer, *inputs) -> None:
@@ -52,7 +42,7 @@ def assert_same(ours, theirs, our_layer, their_layer, *inputs) -> None:
 @given(data=st.data())
 def test_torchs_own_layers_give_the_same(device, data):
     """300 random configurations, by both devices' and both layers' share."""
-    kind = data.draw(st.sampled_from(["LSTM", "GRU"]))
+    kind = data.draw(st.sampled_from([*THEIRS]))
     sizes = {
         "input_size": data.draw(st.integers(1, 9)),
         "hidden_size": data.draw(st.integers(1, 40)),

@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 from op_testing import DEVICES, needs_gpu
-from test_recurrent_layers import LAYERS, THEIRS, assert_same, states_of, tensors
+from sequence_testing import LAYERS, THEIRS, tensors
+from test_recurrent_layers import assert_same, states_of
 from torch import Tensor
 from torch.nn.utils.rnn import (
     PackedSequence,

@@ -13,14 +13,7 @@ from op_testing import (
     needs_gpu,
     with_layout,
 )
-from sequence_testing import (
-    CELLS,
-    GATES,
-    Inputs,
-    inputs_of,
-    reference,
-    results_and_gradients,
-)
+from sequence_testing import CELLS, Inputs, cell_of, inputs_of, reference, results_and_gradients
 
 import lltm_jit
 from lltm_jit.functional import recurrent_sequence
@@ -109,10 +102,10 @@ def test_without_a_state(cell, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("cell", ["lltm", "lstm"])
-def test_a_bias_of_a_cell_that_adds_its_gates(cell, device):
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_bias_of_the_hidden_part(cell, device):
     inputs = inputs_of(cell, 4, 3, 16, torch.float, device)
-    check(cell, inputs._replace(bias_hh=torch.randn(GATES[cell] * 16, device=device)))
+    check(cell, inputs._replace(bias_hh=torch.randn(cell_of(cell).gates * 16, device=device)))
 
 
 @pytest.mark.parametrize("device", DEVICES)

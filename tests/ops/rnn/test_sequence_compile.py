@@ -7,7 +7,7 @@ import io
 import pytest
 import torch
 from op_testing import DEVICES, loaded_package, needs_gpu
-from sequence_testing import CELLS, inputs_of
+from sequence_testing import CELLS, LAYERS, inputs_of, tensors
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -17,7 +17,6 @@ import lltm_jit
 from lltm_jit.functional import recurrent_sequence
 
 ops = torch.ops.lltm_jit
-KINDS = ["LLTM", "LSTM", "GRU"]
 
 
 @pytest.fixture(autouse=True)
@@ -25,12 +24,6 @@ def _fresh_dynamo():
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
-
-
-def tensors(results) -> list[Tensor]:
-    """The tensors of what a layer returns."""
-    output, state = results
-    return [output, *((state,) if isinstance(state, Tensor) else state)]
 
 
 def with_gradients(function, layer: nn.Module, *args, **named) -> list[Tensor]:
@@ -75,7 +68,7 @@ def test_compiled_operator(cell, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LAYERS)
 def test_compile_once_for_every_batch_and_length(kind, device):
     """In both directions, with lengths and resets."""
     layer = getattr(lltm_jit, kind)(5, 7, bidirectional=True, device=device)
@@ -177,7 +170,7 @@ def test_compiled_autograd(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LAYERS)
 def test_exported_program_takes_any_size_and_is_saved(kind, device):
     layer = getattr(lltm_jit, kind)(5, 7, bidirectional=True, device=device)
 

@@ -8,7 +8,7 @@ import test_sequence_compile
 import test_sequence_gradients
 import torch
 from op_testing import DTYPES
-from sequence_testing import CELLS, inputs_of
+from sequence_testing import CELLS, LAYERS, inputs_of
 
 import lltm_jit
 from lltm_jit import native
@@ -60,7 +60,7 @@ def test_compiled_layers():
     test_sequence_compile.test_compile_once_for_every_batch_and_length("GRU", "cpu")
 
 
-@pytest.mark.parametrize("kind", ["LLTM", "LSTM", "GRU"])
+@pytest.mark.parametrize("kind", LAYERS)
 def test_both_directions_of_a_layer(kind):
     """The formula walks backwards as it is told, and not over a sequence that is turned round."""
     layer = getattr(lltm_jit, kind)(5, 7, bidirectional=True)

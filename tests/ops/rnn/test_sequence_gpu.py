@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 from op_testing import assert_trains_in_graph, bits, captured_in_graph, needs_gpu, on_side_stream
-from sequence_testing import CELLS, inputs_of, results_and_gradients
+from sequence_testing import CELLS, LAYERS, inputs_of, results_and_gradients
 from torch import Tensor
 
 import lltm_jit
@@ -18,7 +18,6 @@ CASES = [
     (torch.half, (9, 16, 256)),
     (torch.half, (9, 16, 1024)),
 ]
-KINDS = ["LLTM", "LSTM", "GRU"]
 
 
 @needs_gpu
@@ -45,7 +44,7 @@ def test_cuda_graph(cell, dtype, size):
 
 
 @needs_gpu
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LAYERS)
 def test_cuda_graph_of_a_whole_training_step(kind):
     """Forward, loss, backward and optimizer in one graph do what they do eagerly.
 

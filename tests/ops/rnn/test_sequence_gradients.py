@@ -8,7 +8,7 @@ import threading
 import pytest
 import torch
 from op_testing import DEVICES, NoGradient, bits, subsets
-from sequence_testing import CELLS, STATES, Inputs, inputs_of, reference
+from sequence_testing import CELLS, LAYERS, Inputs, cell_of, inputs_of, reference
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
@@ -47,7 +47,7 @@ def test_gradcheck(cell, control, reverse, device):
 
     def function(*leaves):
         results = ours(cell, with_leaves(inputs, leaves), reverse)
-        return results[: 1 + STATES[cell]]
+        return results[: 1 + cell_of(cell).states]
 
     leaves = inputs.leaves()
     assert gradcheck(function, leaves, check_forward_ad=True, check_batched_grad=True)
@@ -99,7 +99,7 @@ def test_third_derivatives(cell, device):
 @pytest.mark.parametrize("cell", CELLS)
 def test_results_that_nobody_uses(cell, used, device):
     """By the derivative's own node, and where another node gives it no gradient."""
-    if cell == "gru" and used == (2,):
+    if cell_of(cell).states == 1 and used == (2,):
         pytest.skip("it has no cell state")
     inputs = small_inputs(cell, device, control=True)
 
@@ -164,7 +164,7 @@ def test_last_states_may_be_changed_in_place(cell, device):
     for function in (ours, reference):
         given = inputs.requires_grad()
         output, *states = function(cell, given)
-        for state in states[: STATES[cell]]:
+        for state in states[: cell_of(cell).states]:
             # The reference's are views of its output.
             (state if function is ours else state.clone()).mul_(2)
         factor = 1 if function is ours else 2
@@ -234,7 +234,7 @@ def test_no_graph_without_need(cell, device):
     assert [r.requires_grad for r in (*expected, *plain, *inferred)] == [True] * 3 + [False] * 6
     assert all(result.is_inference() for result in inferred)
     assert bits(plain) == bits(expected) == bits(inferred)
-    state = dict(zip(("h_0", "c_0")[: STATES[cell]], inferred[1:], strict=False))
+    state = dict(zip(("h_0", "c_0")[: cell_of(cell).states], inferred[1:], strict=False))
     with pytest.raises(RuntimeError, match="Inference tensors cannot be saved for backward"):
         ours(cell, given._replace(**state))
 
@@ -251,7 +251,7 @@ def test_backward_adds_to_grad(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", ["LLTM", "LSTM", "GRU"])
+@pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("checkpoint", [0, 2])
 def test_second_derivatives_of_layers(kind, checkpoint, device):
     """Which cuDNN refuses of its own; here of two layers in both directions."""

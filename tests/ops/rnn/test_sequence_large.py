@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 from op_testing import ACTIVATIONS, DEVICES, assert_accurate
-from sequence_testing import GATES, Inputs, inputs_of, reference
+from sequence_testing import Inputs, cell_of, inputs_of, reference
 from torch import Tensor
 
 from lltm_jit.functional import recurrent_sequence
 
 HIDDEN = 8
 CELL = "lstm"
-ELEMENTS = GATES[CELL] * HIDDEN  # of the gates of a row
+ELEMENTS = cell_of(CELL).gates * HIDDEN  # of the gates of a row
 
 
 def far_slices(rows: int) -> list[slice]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import sequence_plans
-from sequence_plans import CELLS, described, sizes
+from sequence_plans import described, sizes
+from sequence_testing import CELLS
 
 H100 = "H100"
 # Those of which nobody has said what clusters they run.

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from op_testing import ACTIVATIONS, DEVICES, assert_accurate, bits
-from sequence_testing import CELLS, STATES, inputs_of, reference
+from sequence_testing import CELLS, LAYERS, THEIRS, cell_of, inputs_of, reference, tensors
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_, parametrize
 from torch.nn.utils.parametrizations import weight_norm
@@ -20,17 +20,9 @@ from torch.utils.checkpoint import checkpoint
 import lltm_jit
 from lltm_jit.functional import recurrent_sequence
 
-KINDS = ["LLTM", "LSTM", "GRU"]
-
 
 def layer_of(kind: str, *args, **kwargs) -> nn.Module:
     return getattr(lltm_jit, kind)(*args, **kwargs)
-
-
-def tensors(results) -> list[Tensor]:
-    """The tensors of what a layer returns."""
-    output, state = results
-    return [output, *((state,) if isinstance(state, Tensor) else state)]
 
 
 def with_gradients(layer: nn.Module, *args, **named) -> list[Tensor]:
@@ -54,13 +46,13 @@ def test_autocast_of_the_operator(cell, dtype, device):
     """As with casts written out; a float c_0 stays so."""
     inputs = inputs_of(cell, dtype=torch.float, device=device, control=True)
     given, cast = inputs.requires_grad(), inputs.to(dtype)
-    if STATES[cell] > 1:
+    if cell_of(cell).states > 1:
         cast = cast._replace(c_0=inputs.c_0)
     with torch.autocast(device, dtype):
         results = recurrent_sequence(cell, *given)
         again = recurrent_sequence(cell, *given._replace(h_0=results[1]))
-    assert [r.dtype for r in results[: 1 + STATES[cell]]] == [dtype, dtype, torch.float][
-        : 1 + STATES[cell]
+    assert [r.dtype for r in results[: 1 + cell_of(cell).states]] == [dtype, dtype, torch.float][
+        : 1 + cell_of(cell).states
     ]
     assert bits(results) == bits(recurrent_sequence(cell, *cast))
     loss = sum(r.float().sum() for r in again)
@@ -79,7 +71,7 @@ def test_autocast_of_the_operator(cell, dtype, device):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("checkpointed", [0, 2])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LAYERS)
 def test_autocast_of_layers(kind, checkpointed, device):
     """Results have the dtypes of torch's layers, and are those of a layer that is cast."""
     dtype = torch.bfloat16 if device == "cpu" else torch.half
@@ -89,7 +81,7 @@ def test_autocast_of_layers(kind, checkpointed, device):
         found = with_gradients(layer, x)
         results = layer(x)
         again = layer(x, results[1])  # the state goes round
-        if kind != "LLTM" and device == "cuda":  # on some CPUs torch's refuse, or stay in float
+        if kind in THEIRS and device == "cuda":  # on some CPUs torch's refuse, or stay in float
             theirs = getattr(nn, kind)(5, 7, 2, bidirectional=True, device=device)
             assert [t.dtype for t in tensors(results)] == [t.dtype for t in tensors(theirs(x))]
     count = len(tensors(results))
@@ -103,12 +95,12 @@ def test_autocast_of_layers(kind, checkpointed, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LAYERS)
 def test_autocast_takes_what_torchs_layers_take(kind, device):
     """Packed sequences, lengths, and a float state, whose cells stay float."""
     layer, dtype = layer_of(kind, 5, 7, device=device), torch.bfloat16
     x, h = torch.randn(6, 3, 5, device=device), torch.randn(1, 3, 7, device=device)
-    state = h if kind == "GRU" else (h, h)
+    state = h if layer.cell.states == 1 else (h, h)
     with torch.autocast(device, dtype):
         packed, packed_state = layer(pack_padded_sequence(x, [6, 4, 3]), state)
         output, last = layer(x, state, lengths=[6, 4, 3])
@@ -120,7 +112,7 @@ def test_autocast_takes_what_torchs_layers_take(kind, device):
         assert ours.dtype == right.dtype
         torch.testing.assert_close(ours, right, rtol=2**-7, atol=2**-9)  # h is rounded in between
     torch.testing.assert_close(packed_state, last, rtol=0, atol=0)
-    if kind != "GRU":
+    if layer.cell.states > 1:
         assert last[1].dtype == torch.float
 
 
@@ -139,7 +131,7 @@ def test_backward_inside_autocast_stays_in_the_dtype_of_the_forward(cell, device
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LAYERS)
 def test_training_with_a_scaler(kind, device):
     """Scaled gradients, clipped, of half layers under autocast bring the loss down."""
     torch.manual_seed(0)
@@ -166,7 +158,7 @@ def test_training_with_a_scaler(kind, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("use_reentrant", [False, True])
 def test_checkpoint_around_a_layer(use_reentrant, kind, device):
     """With dropout, whose mask must be the same again; also around a layer with its own."""
@@ -190,7 +182,7 @@ def test_checkpoint_around_a_layer(use_reentrant, kind, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LAYERS)
 def test_parametrisation_and_weight_norm(kind, device):
     plain, x = layer_of(kind, 5, 7, device=device), torch.randn(4, 3, 5, device=device)
     normed = weight_norm(copy.deepcopy(plain), "weight_hh_l0")
@@ -210,7 +202,7 @@ def test_parametrisation_and_weight_norm(kind, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LAYERS)
 def test_copies_and_files(kind, device, tmp_path):
     options = {"batch_first": True, "bias": False, "bidirectional": True, "device": device}
     layer, x = layer_of(kind, 5, 7, **options), torch.randn(3, 4, 5, device=device)
@@ -256,7 +248,7 @@ def test_anomaly_mode_names_the_line_of_the_forward(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LAYERS)
 def test_deterministic_mode(kind, device, monkeypatch):
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # which torch demands for products
     layer = layer_of(kind, 5, 32, bidirectional=True, device=device)

@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 from op_testing import DEVICES, differentiated_twice
-from sequence_testing import CELLS, STATES, Inputs, controls, inputs_of, reference
+from sequence_testing import CELLS, LAYERS, Inputs, cell_of, controls, inputs_of, reference
 from torch import Tensor
 from torch.func import (
     functional_call,
@@ -24,8 +24,6 @@ from torch.func import (
 import lltm_jit
 from lltm_jit.functional import recurrent_sequence
 
-KINDS = ["LLTM", "LSTM", "GRU"]
-
 
 def ours(cell: str, inputs: Inputs, reverse: bool = False) -> tuple[Tensor, ...]:
     return recurrent_sequence(cell, *inputs, reverse=reverse)
@@ -37,7 +35,7 @@ def of_leaves(function, cell: str, inputs: Inputs):
     def call(*leaves):
         rest = iter(leaves)
         given = (t if t is None else next(rest) for t in inputs[:6])
-        return function(cell, Inputs(*given, inputs.control))[: 1 + STATES[cell]]
+        return function(cell, Inputs(*given, inputs.control))[: 1 + cell_of(cell).states]
 
     return call
 
@@ -143,7 +141,7 @@ def test_vmap_over_other_dimensions_and_twice(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LAYERS)
 def test_vmap_over_lengths(kind, device):
     """Which cannot be looked into then: what they have beyond the steps counts as all of them."""
     layer = getattr(lltm_jit, kind)(3, 4, bidirectional=True, device=device)
@@ -155,7 +153,7 @@ def test_vmap_over_lengths(kind, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LAYERS)
 def test_ensemble(kind, device):
     """Many layers as one: forward, and the gradients of every member."""
     options = {"bidirectional": True, "device": device, "dtype": torch.double}
@@ -184,7 +182,7 @@ def test_ensemble(kind, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LAYERS)
 def test_per_sample_gradients(kind, device):
     layer = getattr(lltm_jit, kind)(3, 4, device=device, dtype=torch.double)
     x = torch.randn(5, 6, 3, device=device, dtype=torch.double)

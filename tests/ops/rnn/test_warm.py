@@ -35,10 +35,9 @@ def test_what_training_needs():
     )
     assert (forward, start) == ("rnn.sequence_forward", "sequence_forward")
     assert (backward, start_backward) == ("rnn.sequence_backward", "sequence_backward")
-    shape = {"BLOCKS": "8", "GROUPS": "4", "SPLITS": "2", "ROWS": "8", "PHASES": "1", "GRID": "0"}
     cell = {"CELL": "lltm_jit::LstmCell", "ELEMENT": "Half", "CONTROLS": "0"}
-    assert one.items() >= {**shape, **cell, "SHARED_TILES": "5", "SAVES": "1"}.items()
-    assert other.items() >= {**shape, **cell, "SHARED_TILES": "7"}.items()
+    assert one.items() >= {**cell, "SHAPE": "8, 4, 2, 8, 1, 5, 0, 2, 0", "SAVES": "1"}.items()
+    assert other.items() >= {**cell, "SHAPE": "8, 4, 2, 8, 1, 7, 0, 2, 0"}.items()
     assert "SAVES" not in other
 
 
@@ -58,7 +57,7 @@ def test_what_is_planned_was_declared():
     asked = native.rnn.planned_variants("gru", "float32", 16, 128, True, False, H100)
     for variant in map(variants.declared, asked):
         assert variant.source.is_file()
-        assert {*dict(variant.constants)} > {"CELL", "ELEMENT", "BLOCKS"}
+        assert {*dict(variant.constants)} > {"CELL", "ELEMENT", "SHAPE"}
 
 
 def test_wrong_arguments_are_told():
@@ -130,7 +129,7 @@ def test_the_command(monkeypatch, capsys):
         main([*words[:-1], "B200"])
     assert "invalid choice: 'B200' (choose from " in capsys.readouterr().err
     assert main(["warm", "--layer", "RNN", *words[3:]]) == 1
-    assert "LLTM, or HEADER:TYPE, but got 'RNN'" in capsys.readouterr().err
+    assert "GRU, or HEADER:TYPE, but got 'RNN'" in capsys.readouterr().err
 
 
 @needs_gpu

@@ -1,0 +1,13 @@
+// The cells of this family, once: all that kernels, layers, tests and tools know of them is made of these rows.
+// cells/<name>.h defines the type; sequence/cell.h says what is in it.
+#pragma once
+
+#include "rnn/cells/gru.h"
+#include "rnn/cells/lltm.h"
+#include "rnn/cells/lstm.h"
+
+// CELL(name, type)
+#define LLTM_JIT_CELLS(CELL) \
+  CELL(lltm, LltmCell)       \
+  CELL(lstm, LstmCell)       \
+  CELL(gru, GruCell)
