@@ -31,7 +31,7 @@ from lltm_jit.jit.user import settings
 from lltm_jit.jit.user.causes import cure_of
 from lltm_jit.jit.user.settings import SETTINGS
 
-from . import _extensions, _trial, _windows
+from . import _extensions, _trial
 
 _MEGABYTE = 10**6
 _LOCK_AGE = 600  # seconds after which a lock file of torch's is more likely left than held
@@ -51,7 +51,7 @@ class Finding:
 
 def checks() -> dict[str, Callable[[], Finding]]:
     """The checks by name, in the order in which one depends on the other."""
-    found: dict[str, Callable[[], Finding]] = {
+    return {
         "settings": chosen_settings,
         "Python": python,
         "torch": torch_itself,
@@ -67,9 +67,6 @@ def checks() -> dict[str, Callable[[], Finding]]:
         "locks": locks,
         **{f"build of {family}": partial(build, family) for family in native.families()},
     }
-    if sys.platform == "win32":
-        return {"Visual Studio": visual_studio, **found}
-    return found
 
 
 def python() -> Finding:
@@ -317,18 +314,3 @@ def build(family: str) -> Finding:
             return Finding("problem", too_old, "set TORCH_CUDA_ARCH_LIST")
         return Finding("ok", f"not built yet; {_extensions.loader(extension)} builds it")
     return Finding("ok", f"ready in {info.directory}")
-
-
-def visual_studio() -> Finding:
-    vcvars = _windows.find_vcvars()
-    if vcvars is None:
-        return Finding(
-            "problem",
-            "no Visual Studio with the C++ compiler was found",
-            "install the Build Tools for Visual Studio with the workload C++ desktop development",
-        )
-    if shutil.which("cl") is None:
-        return Finding(
-            "problem", "cl.exe is not on PATH", f'run "{vcvars}" x64 in this window first'
-        )
-    return Finding("ok", str(vcvars))

@@ -3,10 +3,35 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
+from ._checks import Finding
+
 _COMPILERS = "Microsoft.VisualStudio.Component.VC.Tools.x86.x64"
+
+
+def checks() -> dict[str, Callable[[], Finding]]:
+    """What ``doctor`` checks first on Windows, which is all that this project knows of it."""
+    return {"Visual Studio": visual_studio} if sys.platform == "win32" else {}
+
+
+def visual_studio() -> Finding:
+    vcvars = find_vcvars()
+    if vcvars is None:
+        return Finding(
+            "problem",
+            "no Visual Studio with the C++ compiler was found",
+            "install the Build Tools for Visual Studio with the workload C++ desktop development",
+        )
+    if shutil.which("cl") is None:
+        return Finding(
+            "problem", "cl.exe is not on PATH", f'run "{vcvars}" x64 in this window first'
+        )
+    return Finding("ok", str(vcvars))
 
 
 def find_vcvars(program_files: Path | None = None) -> Path | None:

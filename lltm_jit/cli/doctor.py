@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 
+from . import _windows
 from ._checks import Finding, checks
 
 EXAMPLES = """\
@@ -26,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     findings: dict[str, Finding] = {}
-    for name, check in checks().items():
+    for name, check in {**_windows.checks(), **checks()}.items():
         finding = findings[name] = outcome(check, findings)
         if not args.json:
             print(f"{finding.status:<8} {name:<18} {finding.text}", flush=True)

@@ -116,7 +116,7 @@ def test_visual_studio_is_found_through_vswhere(tmp_path, monkeypatch):
     monkeypatch.setenv("PROGRAMFILES(X86)", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     assert _windows.find_vcvars(tmp_path) is None
-    assert _checks.visual_studio().cure.startswith("install the Build Tools for Visual Studio")
+    assert _windows.visual_studio().cure.startswith("install the Build Tools for Visual Studio")
     studio = tmp_path / "Microsoft Visual Studio" / "2022" / "BuildTools"
     vswhere = tmp_path / "Microsoft Visual Studio" / "Installer" / "vswhere.exe"
     vswhere.parent.mkdir(parents=True)
@@ -129,6 +129,6 @@ def test_visual_studio_is_found_through_vswhere(tmp_path, monkeypatch):
     vcvars.parent.mkdir(parents=True)
     vcvars.touch()
     assert _windows.find_vcvars(tmp_path) == vcvars
-    assert _checks.visual_studio().cure == f'run "{vcvars}" x64 in this window first'
+    assert _windows.visual_studio().cure == f'run "{vcvars}" x64 in this window first'
     (tmp_path / "cl").touch(mode=0o755)
-    assert _checks.visual_studio() == _checks.Finding("ok", str(vcvars))
+    assert _windows.visual_studio() == _checks.Finding("ok", str(vcvars))

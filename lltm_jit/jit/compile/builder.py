@@ -134,7 +134,7 @@ def _record(
     objects = dict(seeded.objects)
     for name in files_read.finished(directory):
         if name in spec.objects and name not in objects:
-            if made_from := files_read.compiled_from(directory, spec, name, plan.ninja):
+            if made_from := files_read.compiled_from(directory, spec, name):
                 objects[name] = made_from
             elif not failed:
                 raise BuildError(

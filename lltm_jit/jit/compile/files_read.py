@@ -6,12 +6,11 @@ import itertools
 import os
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
+from ..machine.toolchain import output_of
 from ..request.spec import BuildSpec
 
 LINK_DEPENDENCIES = "link.d"
@@ -40,22 +39,16 @@ def finished(directory: Path) -> list[str]:
     return list(dict.fromkeys(line.split("\t")[3] for line in lines))
 
 
-def compiled_from(directory: Path, spec: BuildSpec, target: str, ninja: Path) -> list[str]:
+def compiled_from(directory: Path, spec: BuildSpec, target: str) -> list[str]:
     """The files that an object was made from, as the compiler reports them; empty if it did not."""
-    told = _told(directory, target, ninja)
-    return told and [*told, *flag_files((*spec.cflags, *spec.cuda_cflags))]
-
-
-def _told(directory: Path, target: str, ninja: Path) -> list[str]:
-    if sys.platform == "win32":
-        return _from_the_log(directory, target, ninja)
     try:
         text = (directory / f"{target}.d").read_text("utf-8", "surrogateescape")
     except OSError:
         return []
     _, _, rest = text.replace("\\\n", " ").partition(":")
     first, _, _ = rest.partition("\n")
-    return [_whole(directory, path) for path in _paths(first)]
+    told = [_whole(directory, path) for path in _paths(first)]
+    return told and [*told, *flag_files((*spec.cflags, *spec.cuda_cflags))]
 
 
 def _paths(text: str) -> list[str]:
@@ -68,17 +61,10 @@ def _paths(text: str) -> list[str]:
     return [re.sub(r"\\([ \t#:])|\\(\\)(?=\\*[ \t])|\$(\$)", r"\1\2\3", word) for word in words]
 
 
-def _from_the_log(directory: Path, target: str, ninja: Path) -> list[str]:
-    command = [str(ninja), "-t", "deps", target]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, errors="replace")
-    _, *lines = done.stdout.splitlines() or [""]
-    return [_whole(directory, line.strip()) for line in lines if line.strip()]
-
-
 def linker_flags(spec: BuildSpec, cxx: str) -> tuple[str, ...]:
     """The flag that makes the linker report what it reads, if it has one."""
     command = f"{cxx} {' '.join(spec.ldflags)} -Wl,--help"
-    return (TELL_LINK,) if "--dependency-file" in _output(command) else ()
+    return (TELL_LINK,) if "--dependency-file" in output_of(command) else ()
 
 
 def linked_from(directory: Path, spec: BuildSpec) -> list[str]:
@@ -164,13 +150,11 @@ def search(directory: Path, spec: BuildSpec, ninja: Path, environment: dict[str,
         target = next((name for name in spec.objects if _end(name) == end), None)
         if target is None:
             continue
-        told = subprocess.run(
-            [ninja, "-t", "commands", target], cwd=directory, capture_output=True, text=True
-        )
-        command = told.stdout.strip().rpartition("\n")[2]
+        told = output_of([str(ninja), "-t", "commands", target], directory)
+        command = told.strip().rpartition("\n")[2]
         command = re.sub(_DEPFILE, "", command)
         command = re.sub(r" -c .* -o \S+", f" {ask} {os.devnull} -o {os.devnull}", command)
-        found |= dict.fromkeys(_searched(_output(command, directory, environment)))
+        found |= dict.fromkeys(_searched(output_of(command, directory, environment)))
     return [_whole(directory, path) for path in found]
 
 
@@ -183,24 +167,6 @@ def _searched(told: str) -> list[str]:
     lists = re.findall(r"(?ms)^#include [<\"].+?starts here:\n(.*?)(?=^\S)", told)
     lines = [line.strip() for part in lists for line in part.splitlines()]
     return [*lines, *missing]
-
-
-def _output(command: str, directory: Path | None = None, environment: Any = None) -> str:
-    """What a shell command prints; empty if it does not end."""
-    try:
-        done = subprocess.run(
-            command,
-            shell=True,
-            cwd=directory,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=60,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.decode("utf-8", "surrogateescape")
 
 
 def _whole(directory: Path, path: str) -> str:

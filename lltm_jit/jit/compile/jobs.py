@@ -11,7 +11,6 @@ import errno
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 import threading
 import time
@@ -20,6 +19,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
+from ..machine.toolchain import output_of
 from ..user import cancel, settings
 from ..user.progress import many
 
@@ -237,14 +237,10 @@ def _leave(server: _Jobserver) -> None:
 @cache
 def _takes_part(ninja: str) -> bool:
     # A blank would end the path in MAKEFLAGS.
-    if not hasattr(os, "mkfifo") or re.search(r"\s", tempfile.gettempdir()):
+    if re.search(r"\s", tempfile.gettempdir()):
         return False
-    try:
-        done = subprocess.run([ninja, "--version"], capture_output=True, text=True)
-        major, minor = done.stdout.split(".")[:2]
-        return (int(major), int(minor)) >= _OLDEST_NINJA
-    except (OSError, ValueError):
-        return False
+    version = re.match(r"(\d+)\.(\d+)", output_of([ninja, "--version"]))
+    return version is not None and (int(version[1]), int(version[2])) >= _OLDEST_NINJA
 
 
 def _forget() -> None:

@@ -99,7 +99,7 @@ def beside(
 
 def taken_jobs() -> int:
     """How many of MAX_JOBS are taken, because a header is being made."""
-    if sys.platform == "win32" or not settings.text("MAX_JOBS"):
+    if not settings.text("MAX_JOBS"):
         return 0
     with lock.try_lock(_TURN, shared=True) as turn:  # others may look at the same time
         return int(turn is None)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -141,7 +140,7 @@ def driver_version() -> str:
 @contextmanager
 def _management_library() -> Iterator[ctypes.CDLL | None]:
     try:
-        nvml = ctypes.CDLL("nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1")
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
         yield None
         return

@@ -15,7 +15,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass, replace
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -188,19 +187,18 @@ def _scripts(command: list[str]) -> tuple[tuple[str, str], ...]:
 
 def find_cxx() -> list[str]:
     """The C++ compiler's command in words, such as ``ccache g++ -m32``; empty if not found."""
-    command = settings.text("CXX") if sys.platform != "win32" else os.environ.get("CXX", "cl")
     try:
-        words = shlex.split(command)
+        words = shlex.split(settings.text("CXX"))
     except ValueError:
         return []  # a quote that is not closed
     return words if words and shutil.which(words[0]) else []
 
 
 def _probe_cxx(command: list[str]) -> dict[str, Any]:
-    said = _run([*command, "--version"])
+    said = output_of([*command, "--version"])
     family = "clang" if "clang" in said else "gcc" if "Free Software Foundation" in said else ""
     # A ccache link is not the compiler: watch the compiler proper that the driver starts, too.
-    proper = _run([*command, "-print-prog-name=cc1plus"]).strip() if family == "gcc" else ""
+    proper = output_of([*command, "-print-prog-name=cc1plus"]).strip() if family == "gcc" else ""
     watch = [proper] if os.path.isabs(proper) else []
     return {"version": said.partition("\n")[0].rstrip(), "family": family, "watch": watch}
 
@@ -219,13 +217,13 @@ def _find_nvcc() -> tuple[str | None, str | None]:
 
 def _probe_nvcc(command: list[str]) -> dict[str, Any]:
     (path,) = command
-    version = re.search(r"\bV(\d+\.\d+\.\d+)", _run([path, "--version"]))
+    version = re.search(r"\bV(\d+\.\d+\.\d+)", output_of([path, "--version"]))
     # nvcc on PATH may be a wrapper script or a link; only nvcc itself knows its root.
     top = re.search(
-        r"^#\$ TOP=(.+)$", _run([path, "--dryrun", "-x", "cu", os.devnull]), re.MULTILINE
+        r"^#\$ TOP=(.+)$", output_of([path, "--dryrun", "-x", "cu", os.devnull]), re.MULTILINE
     )
     root = os.path.normpath(top[1].strip() if top else f"{os.path.realpath(path)}/../..")
-    supported = re.findall(r"compute_(\d+)(\d)\b", _run([path, "--list-gpu-arch"]))
+    supported = re.findall(r"compute_(\d+)(\d)\b", output_of([path, "--list-gpu-arch"]))
     return {
         "version": version.group(1) if version else "",
         "root": root,
@@ -254,18 +252,24 @@ def cuda_cure() -> str:
     return f"install the CUDA toolkit {torch.version.cuda}, and set CUDA_HOME to it"
 
 
-def _run(command: list[str]) -> str:
-    """What a tool prints to both streams; empty if it cannot be run or hangs."""
-    environment = {**os.environ, "LC_ALL": "C"}
+def output_of(
+    command: str | list[str], directory: Path | None = None, environment: Any = None
+) -> str:
+    """What a tool prints to both streams; empty if it cannot be run or hangs.
+
+    A string is a command of the shell.
+    """
     try:
         done = subprocess.run(
             command,
+            shell=isinstance(command, str),
+            cwd=directory,
+            env=environment or {**os.environ, "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=environment,
-            timeout=30,
+            timeout=60,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout.decode(errors="replace")
+    return done.stdout.decode("utf-8", "surrogateescape")

@@ -9,7 +9,7 @@ from ..machine.toolchain import Toolchain
 from ..user import settings
 
 # ATen's vector classes choose their width when they are compiled: without these flags a kernel
-# built here would use the narrowest one. MSVC and other processors keep their default.
+# built here would use the narrowest one. Other processors keep their default.
 _CPU_FLAGS = {
     "AVX2": ("-mavx2", "-mfma", "-mf16c", "-DCPU_CAPABILITY=AVX2", "-DCPU_CAPABILITY_AVX2"),
     "AVX512": (
@@ -37,7 +37,7 @@ def default_cflags(toolchain: Toolchain, with_cuda: bool) -> tuple[str, ...]:
     """C++ flags of our own kernels. torch itself passes no optimization flag."""
     optimised = not settings.flag("LLTM_JIT_DEBUG")
     flags = [*(("-O3",) if optimised else ()), *common_cflags(toolchain)]
-    if toolchain.machine in ("x86_64", "AMD64") and toolchain.cxx_family in ("gcc", "clang"):
+    if toolchain.machine == "x86_64" and toolchain.cxx_family in ("gcc", "clang"):
         flags += _CPU_FLAGS.get(toolchain.cpu_capability, ())
     if toolchain.cxx_family == "gcc":
         # Without it at::parallel_for runs on one thread. The link goes without: libgomp then is the

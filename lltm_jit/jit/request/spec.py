@@ -6,7 +6,6 @@ import hashlib
 import os
 import posixpath
 import re
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -80,8 +79,6 @@ class BuildSpec:
     @property
     def product(self) -> str:
         """The file that the build makes."""
-        if sys.platform == "win32":
-            return self.name + (".exe" if self.standalone else ".pyd")
         return self.name + ("" if self.standalone else ".so")
 
     @property
@@ -120,8 +117,6 @@ class BuildSpec:
 
     def _check_paths(self) -> None:
         """Refuse paths with characters that torch's build file does not escape."""
-        if sys.platform == "win32":
-            return  # where torch escapes the colons, that of the drive among them
         for paths, refused in ((self.sources, "$:|\n\r"), (self.include_paths, "$\n\r")):
             for path in paths:
                 if found := next((mark for mark in refused if mark in str(path)), ""):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -181,7 +180,7 @@ def mode() -> int:
     """
     if settings.flag("LLTM_JIT_TRUST_ROOT"):
         return stat.S_IMODE(root().stat().st_mode)
-    return 0o700 if sys.platform != "win32" and os.geteuid() else 0o755
+    return 0o700 if os.geteuid() else 0o755
 
 
 def make_directory(path: Path, most: int = 0o777) -> None:

@@ -66,7 +66,7 @@ def digest(path: Path) -> str:
 
 def open_at_once(path: str | os.PathLike[str], flags: int) -> int:
     """Open like ``open``, but treat a pipe in place of a file as empty, and do not wait for it."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def stamp_of(path: str) -> list[int]:

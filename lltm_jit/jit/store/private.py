@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import stat
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
@@ -20,7 +19,7 @@ def why_not_private(place: Path) -> str:
     programs. Every directory on the path is checked, starting with the user's home, as OpenSSH does
     for its keys: whoever owns what is above it controls what this user runs anyway.
     """
-    if sys.platform == "win32" or settings.flag("LLTM_JIT_TRUST_ROOT"):
+    if settings.flag("LLTM_JIT_TRUST_ROOT"):
         return ""
     # Who owns / or this code could change anything anyway.
     trusted = (os.geteuid(), 0, os.stat("/").st_uid, os.stat(__file__).st_uid)

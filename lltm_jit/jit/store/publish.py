@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import sys
 import tempfile
 import threading
 from contextlib import suppress
@@ -120,8 +119,6 @@ def remove_whole(directory: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    if sys.platform == "win32":
-        return  # directories cannot be opened there, and NTFS orders these writes by itself
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

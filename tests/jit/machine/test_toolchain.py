@@ -22,7 +22,7 @@ from lltm_jit.jit.user import settings
 
 def test_compilers_are_asked_once(bench, monkeypatch):
     first = jit.detect()
-    monkeypatch.setattr(toolchain, "_run", lambda command: pytest.fail(f"ran {command}"))
+    monkeypatch.setattr(toolchain, "output_of", lambda command: pytest.fail(f"ran {command}"))
     assert jit.detect() == first
 
 
@@ -85,8 +85,8 @@ def test_which_compiler_a_ccache_starts_may_be_in_its_settings(bench, monkeypatc
     monkeypatch.setenv("CCACHE_CONFIGPATH", str(bench.directory / "ccache.conf"))
     jit.detect()
     asked = []
-    run = toolchain._run
-    monkeypatch.setattr(toolchain, "_run", lambda command: asked.append(command) or run(command))
+    run = toolchain.output_of
+    monkeypatch.setattr(toolchain, "output_of", lambda command: asked.append(command) or run(command))
     jit.detect()
     assert asked == []
     (bench.directory / "ccache.conf").write_text("compiler = clang++")
@@ -110,7 +110,7 @@ def test_which_compiler_a_ccache_starts_may_be_in_its_settings(bench, monkeypatc
     ],
 )
 def test_which_compilers_are_gcc(bench, monkeypatch, said, family):
-    monkeypatch.setattr(toolchain, "_run", lambda command: said)
+    monkeypatch.setattr(toolchain, "output_of", lambda command: said)
     assert jit.detect().cxx_family == family
 
 

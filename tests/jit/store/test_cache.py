@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import shutil
-import sys
 import time
 from pathlib import Path
 
@@ -97,7 +96,6 @@ def test_what_stands_in_the_place_of_a_build_is_replaced(bench, stand_in):
     assert not list(bench.builds.glob("tmp-*"))
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no umask there")
 @pytest.mark.parametrize("umask", [slow(0o022), 0o077])
 def test_a_root_that_a_group_shares_is_open_to_it_whatever_the_umask(bench, umask):
     bench.builds.parent.mkdir()
@@ -271,7 +269,6 @@ def test_a_group_that_is_this_users_alone_is_no_other(bench, tmp_path, monkeypat
     assert private.why_not_private(tmp_path / "way" / "root") == ""
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no umask there")
 def test_files_of_a_build_are_its_owners_whatever_the_umask(bench):
     before = os.umask(0)
     try:
