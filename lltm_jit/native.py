@@ -97,7 +97,7 @@ def start(*names: str) -> None:
     for family in names:
         toolchain = detect(family)
         wanted = spec(family, toolchain)
-        build = wheel_library.load(_PACKAGED, wanted, toolchain) or engine.find(wanted, toolchain)
+        build = wheel_library.find(_PACKAGED, wanted, toolchain) or engine.find(wanted, toolchain)
         if build is None and not _may_wait():
             build = engine.load(wanted, toolchain)
         if build is not None:
@@ -105,10 +105,10 @@ def start(*names: str) -> None:
         else:
             missing.append((wanted, toolchain))
     if missing:
-        from lltm_jit.jit.compile import builder  # a cached import does without it: 20 ms
+        from lltm_jit.jit.request.checks import check  # a cached import does without it
 
         for wanted, toolchain in missing:
-            builder.check(wanted, toolchain)
+            check(wanted, toolchain)
             _asked[wanted.name] = time.time()
     for family, operators in OPERATORS.items():
         if family not in _current and family not in _placeholders:

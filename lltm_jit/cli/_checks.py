@@ -23,9 +23,8 @@ import torch
 from lltm_jit import native
 from lltm_jit.jit import ToolchainError, detect
 from lltm_jit.jit.compile import jobs
-from lltm_jit.jit.compile.process import find_ninja
 from lltm_jit.jit.machine import gpus
-from lltm_jit.jit.machine.toolchain import cuda_cure, find_cxx, present
+from lltm_jit.jit.machine.toolchain import cuda_cure, find_cxx, find_ninja, present
 from lltm_jit.jit.store import cache, private
 from lltm_jit.jit.user import settings
 from lltm_jit.jit.user.causes import cure_of

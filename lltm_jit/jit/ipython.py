@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from . import torch_api
 from .loading.extension import absolute
 from .loading.reload import Reload, reload_module
 from .request.blocks import without_comments
+from .torch_inline import load_listings
 from .user.errors import LltmJitError
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def _build_cell(kind: str, args: Namespace, cell: str) -> dict[str, Any]:
     flags = [shlex.quote(f"-D{macro}") for macro in args.D] + ([f"-O{args.O}"] if args.O else [])
     libraries = [f"-L{path}" for path in absolute(args.L)]
     try:
-        module = torch_api.load_listings(
+        module = load_listings(
             name,
             cpp=listing if kind == "cpp" else [("declarations", declarations)],
             cuda=listing if kind == "cuda" else [],

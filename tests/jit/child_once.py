@@ -20,8 +20,8 @@ package.__path__ = [str(REPOSITORY / "lltm_jit")]
 sys.modules["lltm_jit"] = package
 
 from lltm_jit import jit  # noqa: E402
-from lltm_jit.jit.compile import builder  # noqa: E402
 from lltm_jit.jit.loading import child  # noqa: E402
+from lltm_jit.jit.request import checks  # noqa: E402
 
 ASKED = time.time()
 
@@ -107,7 +107,7 @@ def main(action, *directories):
         jit.BuildSpec.from_directory("_C", Path(directory), toolchain) for directory in directories
     ]
     for spec in specs:
-        builder.check(spec, toolchain)
+        checks.check(spec, toolchain)
     starts = [[spec] for spec in specs] if "ONE_BY_ONE" in os.environ else [specs]
     for started in starts:
         child.start([(spec, toolchain) for spec in started])

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ..machine import gpus
-from ..machine.toolchain import Toolchain, cuda_cure
+from ..machine.toolchain import Toolchain, find_ninja
 from ..request import blocks, inline
+from ..request.checks import check
 from ..request.fingerprint import Request, build_key, flags_key, in_short, nearest, reasons
 from ..request.spec import BuildSpec
 from ..store import cache, contents, lock, publish, retention
@@ -24,7 +25,7 @@ from ..user.errors import BuildError, CacheError, SourceEdited, ToolchainError
 from ..user.progress import Reporter, many
 from . import diagnostics, files_read, jobs, pch
 from .manifest_writer import Writer
-from .process import build_environment, find_ninja, run_worker
+from .process import build_environment, run_worker
 from .seed import Seed, compile_line_places, decisions, seed
 from .torch_build_file import NEEDS_MORE, WHOLE
 
@@ -182,35 +183,6 @@ def _record(
         registers=[] if failed else blocks.of_library(spec, own, directory / spec.product),
         failed=failed,
     )
-
-
-def check(spec: BuildSpec, toolchain: Toolchain) -> None:
-    """Refuse a build that is known to fail, before anything is compiled.
-
-    Raises:
-        ToolchainError: a compiler or ninja is missing, or a setting cannot be used.
-        CacheError: there is no usable directory for builds.
-    """
-    check_tools(spec, toolchain)
-    settings.count("LLTM_JIT_KEEP")  # read after the work, which ends with pruning
-    cache.make_builds_directory()
-
-
-def check_tools(spec: BuildSpec, toolchain: Toolchain) -> None:
-    """The part of :func:`check` that writes nothing."""
-    if toolchain.cxx is None or toolchain.recorded:
-        raise ToolchainError(
-            f"no C++ compiler was found: there is no {settings.text('CXX')!r}; install one "
-            "(Debian and Ubuntu: `apt-get install g++`) or set CXX to yours"
-        )
-    if spec.with_cuda and not toolchain.cuda:
-        raise ToolchainError(
-            f"{spec.name} has CUDA sources, but {toolchain.cuda_missing}; {cuda_cure()}"
-        )
-    # Where the flags say what nvcc compiles for, torch passes the list over.
-    if spec.with_cuda and not any("arch" in flag for flag in spec.cuda_cflags):
-        toolchain.check_architectures()
-    find_ninja()
 
 
 def _announcement(plan: _Plan) -> str:

@@ -18,7 +18,7 @@ from ..store.manifest import (
     UNTOLD,
     Manifest,
     below,
-    digest,
+    digest_if_any,
     empty,
     folders,
     is_settled,
@@ -148,10 +148,10 @@ class Writer:
             look = of_file.__wrapped__ if own else of_file  # a stamp may hide an edit
             self._note(given, look(path, *stamp_of(path)))
         if own and status.st_size <= _OWN_BYTES:
-            self.manifest["own"][label] = digest(path)
+            self.manifest["own"][label] = digest_if_any(path)
             self.manifest["movable"] &= not os.path.isabs(label)
         else:
-            then = digest(path) if status.st_size <= _READ_BYTES else ""
+            then = digest_if_any(path) if status.st_size <= _READ_BYTES else ""
             self.manifest["outside"][path] = [then, *_safe_stamp(path)]
             self.manifest["movable"] &= not own
             label = path

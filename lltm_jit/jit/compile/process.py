@@ -7,7 +7,6 @@ import os
 import queue
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -33,23 +32,6 @@ _LAST_WORDS = 0.3  # seconds of silence after which a compiler that failed has s
 NINJA_STATUS = "[%f/%t %e] "
 # Those of the pool (see jobs.py), and what makes nvcc tell less.
 _LEFT_OUT = ("MAX_JOBS", "MAKEFLAGS", "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES")
-
-
-def find_ninja() -> Path:
-    """ninja from its wheel, else from PATH.
-
-    Raises:
-        ToolchainError: there is neither.
-    """
-    try:
-        import ninja
-    except ImportError:
-        found = shutil.which("ninja")
-    else:
-        found = shutil.which("ninja", path=ninja.BIN_DIR) or shutil.which("ninja")
-    if not found:
-        raise ToolchainError("ninja was not found; run `python -m pip install ninja`")
-    return Path(found)
 
 
 def interpreter() -> str:

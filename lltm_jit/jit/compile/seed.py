@@ -138,7 +138,7 @@ def _take(record: Record, name: str, digest: str, directory: Path) -> bool:
         shutil.copy2(record.directory / name, copy)
     except OSError:  # gone, or no file
         return False
-    if manifest.digest(str(copy)) == digest:
+    if manifest.digest_if_any(str(copy)) == digest:
         return True
     copy.unlink()
     return False

@@ -49,7 +49,6 @@ class FlaggedInline(Flagged, total=False):
     use_pch: bool
 
 
-SYCL = "HIP and SYCL are not supported here; use torch.utils.cpp_extension for them"
 # What g++ and clang++ take for a source.
 _GCC = (*CXX_SUFFIXES, ".cp", ".CPP", ".c++", ".C", ".c", ".ii", ".i", ".S", ".s", ".mm", ".m")
 
@@ -81,7 +80,7 @@ class Extension:
         with cache.at_root(self.root):
             toolchain = detect(self.name)
             spec = self.spec(toolchain)
-            packaged = wheel_library.load(self._place(spec), spec, toolchain)
+            packaged = wheel_library.find(self._place(spec), spec, toolchain)
             return packaged or engine.load(spec, toolchain, verbose=verbose, asked=asked)
 
     def packaged_info(self, toolchain: Toolchain) -> BuildInfo | None:
@@ -183,7 +182,7 @@ def _spec(name: str, asked: dict[str, Any], toolchain: Toolchain) -> BuildSpec:
     if len(paths) == 1 and paths[0].is_dir():
         base = paths[0].parent
         files = files_below(paths[0])
-        _refuse_hip([file for file in files if file.suffix in (".hip", ".sycl")])
+        refuse_sycl([file for file in files if file.suffix in (".hip", ".sycl")])
         sources, headers = divide(files, paths[0])
         include_paths.insert(0, paths[0])
         suffixes = CXX_SUFFIXES if with_cuda is False else CXX_SUFFIXES + CUDA_SUFFIXES
@@ -218,15 +217,18 @@ def absolute(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
     return [str(Path(path).absolute()) for path in paths]
 
 
-def _refuse_hip(sources: list[Path]) -> None:
-    if sources:
-        raise ToolchainError(SYCL)
+def refuse_sycl(*given: Any) -> None:
+    """Refuse arguments or sources that are for SYCL or HIP, if there are any."""
+    if any(given):
+        raise ToolchainError(
+            "HIP and SYCL are not supported here; use torch.utils.cpp_extension for them"
+        )
 
 
 def _refuse_suffixes(sources: list[Path], with_cuda: bool) -> None:
     """Refuse files that no compiler takes for a source; they would only fail in the linker."""
     known = (".cu", ".cuh", *_GCC) if with_cuda else _GCC
-    _refuse_hip([path for path in sources if path.suffix in (".hip", ".sycl")])
+    refuse_sycl([path for path in sources if path.suffix in (".hip", ".sycl")])
     for path in sources:
         if path.suffix not in known:
             cuda = " without CUDA" if path.suffix in (".cu", ".cuh") else ""

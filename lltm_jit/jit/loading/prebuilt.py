@@ -60,14 +60,14 @@ def put(spec: BuildSpec, toolchain: Toolchain, directory: Path) -> None:
     checked_json.write(cache.wheel_record(directory, spec.name), told._asdict())
 
 
-def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
+def find(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
     """Load what :func:`inspect` finds.
 
     Raises:
         BuildError: the library matches, but cannot be imported.
         CacheError: others may write to it.
     """
-    found = _find(directory, spec, toolchain)
+    found = _match(directory, spec, toolchain)
     if found is None:
         return None
     request, made_of, info, registers = found
@@ -89,11 +89,11 @@ def inspect(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> BuildInfo
     Raises:
         CacheError: others may write there.
     """
-    found = _find(directory, spec, toolchain)
+    found = _match(directory, spec, toolchain)
     return found[2] if found else None
 
 
-def _find(
+def _match(
     directory: Path, spec: BuildSpec, toolchain: Toolchain
 ) -> tuple[Request, Manifest, BuildInfo, list[str]] | None:
     path = cache.wheel_record(directory, spec.name)
@@ -192,7 +192,7 @@ def _file_changes(record: Record, request: Request) -> Iterator[str]:
         for start in filter(label.startswith, searched):
             found = (os.path.join(folder, label[len(start) :]) for folder in folders_now)
             there = next(filter(os.path.isfile, found), "")
-            if there != manifest.place(spec.base, label) and manifest.digest(there) not in (
+            if there != manifest.place(spec.base, label) and manifest.digest_if_any(there) not in (
                 then,
                 "",
             ):
@@ -207,4 +207,4 @@ def _searched(asked: dict[str, Any]) -> list[str]:
 
 
 def _digest(spec: BuildSpec, label: str) -> str:
-    return manifest.digest(manifest.place(spec.base, label))
+    return manifest.digest_if_any(manifest.place(spec.base, label))

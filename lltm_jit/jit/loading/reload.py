@@ -68,6 +68,20 @@ def give(build: Build, extension: Extension) -> ModuleType:
         return module
 
 
+def load_and_give(
+    extension: Extension, verbose: bool, standalone: bool = False
+) -> ModuleType | str:
+    """What ``load`` returns for an extension: its module, or the path of what is none."""
+    build = extension.load(verbose or None)
+    library = build.info.library
+    place = publish.put(library, extension.root) if extension.root else library
+    module = give(build, extension)
+    if build.content["python_module"]:
+        return module
+    # A library goes by its own path: the loader would take the link's for the one it first led to.
+    return str(place if standalone else library)
+
+
 def _fresh(build: Build, name: str) -> ModuleType:
     """The build's own module, or another one if a reload has filled that one with another build."""
     names = _names.setdefault(build, dict(vars(build.module)))

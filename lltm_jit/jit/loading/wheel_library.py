@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .build_result import Build
 
 
-def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
+def find(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
     """Load the library that a wheel brings in a directory; None if there is none that matches.
 
     Raises:
@@ -24,4 +24,4 @@ def load(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None
         return None
     from . import prebuilt
 
-    return prebuilt.load(directory, spec, toolchain)
+    return prebuilt.find(directory, spec, toolchain)

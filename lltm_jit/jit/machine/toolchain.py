@@ -245,6 +245,23 @@ def _why_no_cuda(nvcc: str | None, nvcc_version: str) -> str:
     return ""
 
 
+def find_ninja() -> Path:
+    """ninja from its wheel, else from PATH.
+
+    Raises:
+        ToolchainError: there is neither.
+    """
+    try:
+        import ninja
+    except ImportError:
+        found = shutil.which("ninja")
+    else:
+        found = shutil.which("ninja", path=ninja.BIN_DIR) or shutil.which("ninja")
+    if not found:
+        raise ToolchainError("ninja was not found; run `python -m pip install ninja`")
+    return Path(found)
+
+
 def cuda_cure() -> str:
     """What to do if CUDA sources cannot be built."""
     if torch.version.cuda is None:

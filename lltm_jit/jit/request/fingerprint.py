@@ -204,7 +204,7 @@ def reasons(old: Record | None, spec: BuildSpec, new: Fingerprint) -> list[str]:
     now = manifest.content(old.manifest)
     untold = {name for name in changes.files if name.startswith(manifest.UNTOLD)}
     for name in changes.files - untold:
-        now[name] = manifest.digest(manifest.place(spec.base, name))
+        now[name] = manifest.digest_if_any(manifest.place(spec.base, name))
         if not now[name]:
             del now[name]
     before = whole(old.fingerprint, old.manifest)

@@ -149,7 +149,7 @@ def changes(
             continue
         if stamps and stamps.has(path, now):
             continue
-        if not then or digest(path) != then:
+        if not then or digest_if_any(path) != then:
             files.add(path)
         elif stamps:
             stamps.add(path, now)
@@ -174,7 +174,7 @@ def place(base: Path, label: str) -> str:
     return label if os.path.isabs(label) else os.path.normpath(os.path.join(base, label))
 
 
-def digest(path: str) -> str:
+def digest_if_any(path: str) -> str:
     """The digest of a file, empty if it cannot be read."""
     try:
         return contents.digest(Path(path))

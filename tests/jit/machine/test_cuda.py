@@ -12,8 +12,8 @@ from torch.utils import cpp_extension
 
 from lltm_jit import jit, native
 from lltm_jit.cli import _checks, main
-from lltm_jit.jit.compile import builder
 from lltm_jit.jit.machine import gpus
+from lltm_jit.jit.request import checks
 
 CUDA = {"FAKE_TORCH_CUDA": "13.0", "TORCH_CUDA_ARCH_LIST": "8.0;9.0a"}
 
@@ -122,7 +122,7 @@ def test_flags_for_architectures_take_the_place_of_the_list(cuda, monkeypatch):
     monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "abc")
     spec = cuda.spec(cuda_cflags=("-gencode=arch=compute_80,code=sm_80",))
-    builder.check_tools(spec, jit.detect())
+    checks.check_tools(spec, jit.detect())
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import pytest
 from engine_bench import text_of
 
 from lltm_jit import jit
-from lltm_jit.jit.compile import process
 from lltm_jit.jit.machine import gpus, toolchain
+from lltm_jit.jit.machine.toolchain import find_ninja
 from lltm_jit.jit.request import fingerprint
 from lltm_jit.jit.store import checked_json, memo
 from lltm_jit.jit.user import settings
@@ -86,7 +86,9 @@ def test_which_compiler_a_ccache_starts_may_be_in_its_settings(bench, monkeypatc
     jit.detect()
     asked = []
     run = toolchain.output_of
-    monkeypatch.setattr(toolchain, "output_of", lambda command: asked.append(command) or run(command))
+    monkeypatch.setattr(
+        toolchain, "output_of", lambda command: asked.append(command) or run(command)
+    )
     jit.detect()
     assert asked == []
     (bench.directory / "ccache.conf").write_text("compiler = clang++")
@@ -129,7 +131,7 @@ def test_native_code_is_for_one_processor(bench, monkeypatch):
 
 def test_what_lies_beside_ninja_does_not_come_before_path(bench, monkeypatch):
     (bench.directory / "tools").mkdir()
-    (bench.directory / "tools" / "ninja").symlink_to(process.find_ninja())
+    (bench.directory / "tools" / "ninja").symlink_to(find_ninja())
     wrong = bench.write_compiler("c++ (Fake) 6.6.6", directory="tools")
     wrong.write_text("#!/bin/sh\nexit 1\n")
     monkeypatch.setattr(ninja, "BIN_DIR", str(wrong.parent))
@@ -159,19 +161,19 @@ def test_ninja_is_taken_from_its_wheel_else_from_path(bench, monkeypatch, tmp_pa
     wheel = tmp_path / "wheel"
     wheel.mkdir()
     (wheel / "ninja.py").write_text(f"BIN_DIR = {str(wheel)!r}\n")
-    (wheel / "ninja").symlink_to(process.find_ninja())
+    (wheel / "ninja").symlink_to(find_ninja())
     monkeypatch.setenv("PYTHONPATH", str(wheel), prepend=os.pathsep)
     monkeypatch.setattr(ninja, "BIN_DIR", str(wheel))
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
-    assert process.find_ninja() == wheel / "ninja"
+    assert find_ninja() == wheel / "ninja"
     assert bench.run()["compiled"] == 2
     monkeypatch.setitem(sys.modules, "ninja", None)  # as if it were not installed
     with pytest.raises(jit.ToolchainError, match="ninja was not found; run `python -m pip install"):
-        process.find_ninja()
+        find_ninja()
     other = tmp_path / "ninja"
     other.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert process.find_ninja() == other
+    assert find_ninja() == other
 
 
 def test_knobs(monkeypatch):

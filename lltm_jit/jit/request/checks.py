@@ -1,0 +1,38 @@
+"""What is refused before anything is compiled, because it would fail."""
+
+from __future__ import annotations
+
+from ..machine.toolchain import Toolchain, cuda_cure, find_ninja
+from ..store import cache
+from ..user import settings
+from ..user.errors import ToolchainError
+from .spec import BuildSpec
+
+
+def check(spec: BuildSpec, toolchain: Toolchain) -> None:
+    """Refuse a build that is known to fail, before anything is compiled.
+
+    Raises:
+        ToolchainError: a compiler or ninja is missing, or a setting cannot be used.
+        CacheError: there is no usable directory for builds.
+    """
+    check_tools(spec, toolchain)
+    settings.count("LLTM_JIT_KEEP")  # read after the work, which ends with pruning
+    cache.make_builds_directory()
+
+
+def check_tools(spec: BuildSpec, toolchain: Toolchain) -> None:
+    """The part of :func:`check` that writes nothing."""
+    if toolchain.cxx is None or toolchain.recorded:
+        raise ToolchainError(
+            f"no C++ compiler was found: there is no {settings.text('CXX')!r}; install one "
+            "(Debian and Ubuntu: `apt-get install g++`) or set CXX to yours"
+        )
+    if spec.with_cuda and not toolchain.cuda:
+        raise ToolchainError(
+            f"{spec.name} has CUDA sources, but {toolchain.cuda_missing}; {cuda_cure()}"
+        )
+    # Where the flags say what nvcc compiles for, torch passes the list over.
+    if spec.with_cuda and not any("arch" in flag for flag in spec.cuda_cflags):
+        toolchain.check_architectures()
+    find_ninja()
