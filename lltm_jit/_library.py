@@ -80,15 +80,16 @@ def refuse_non_number(
 
 
 def refuse_wrong_size(function: str, name: str, size: int) -> None:
-    """Name a size that is no whole number, or negative.
+    """Name a size that is no whole number of 63 bits.
 
     Raises:
         TypeError: it is no whole number.
-        ValueError: it is negative.
+        ValueError: it is negative, or too large.
     """
     refuse_non_number(function, name, size, whole=True)
-    if size < 0:
-        raise ValueError(f"{function}(): expected {name} to be 0 or more, but got {size}")
+    if not 0 <= size < 2**63:
+        wanted = "0 or more" if size < 0 else "less than 2**63"
+        raise ValueError(f"{function}(): expected {name} to be {wanted}, but got {size}")
 
 
 def _refuse(function: str, name: str, value: object, wanted: str, optional: bool) -> NoReturn:

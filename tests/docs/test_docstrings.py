@@ -13,8 +13,8 @@ import torch
 import lltm_jit
 from lltm_jit import ops
 from lltm_jit.jit import wheel
-from lltm_jit.ops.rnn.layer import RecurrentLayer
 from lltm_jit.ops.rnn.own_cell import OwnCell
+from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
 from lltm_jit.ops.stylegan import implementation, resample_modules
 
 ROOT = Path(__file__).parents[2]

@@ -8,21 +8,37 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import PackedSequence
 
-from lltm_jit._library import autocasts, refuse_non_number, refuse_non_tensor
+from lltm_jit._library import autocasts, refuse_non_number, refuse_non_tensor, refuse_wrong_size
+from lltm_jit.ops.rnn._types import State
 
-State: TypeAlias = "Tensor | tuple[Tensor, ...]"
-
-_DTYPES = (torch.half, torch.bfloat16, torch.float, torch.double)
+DTYPES = (torch.half, torch.bfloat16, torch.float, torch.double)
 
 
-def refuse_wrong_dropout(layer: str, dropout: float, num_layers: int) -> None:
-    """Refuse what is no probability, and warn of one that there is nothing for."""
+def name_of(layer: nn.Module) -> str:
+    """A layer's class as its user knows it, and not what a parametrisation calls it."""
+    return parametrize.type_before_parametrizations(layer).__name__
+
+
+def refuse_wrong_arguments(
+    layer: str, sizes: Mapping[str, int], num_layers: int, dropout: float, proj_size: int
+) -> None:
+    """Refuse what a layer cannot be made with, and warn of a dropout that there is nothing for."""
+    for name, size in sizes.items():
+        refuse_wrong_size(layer, name, size)
+    refuse_non_number(layer, "num_layers", num_layers, whole=True)
+    if isinstance(num_layers, bool) or num_layers < 1:
+        raise ValueError(f"{layer}(): expected num_layers to be at least 1, but got {num_layers!r}")
+    if proj_size:
+        raise ValueError(
+            f"{layer}(): expected proj_size to be 0, but got {proj_size}: put an nn.Linear after "
+            "the layer, or use torch.nn.LSTM, whose projection is in the recurrence"
+        )
     refuse_non_number(layer, "dropout", dropout)
     if isinstance(dropout, bool) or not 0 <= dropout <= 1:
         raise ValueError(f"{layer}(): expected dropout to be from 0 to 1, but got {dropout}")
@@ -73,7 +89,7 @@ def refuse_foreign(
     (first, like), *_ = own.items()
     assert like is not None
     cast = autocasts(like)
-    if not cast and like.dtype not in _DTYPES:
+    if not cast and like.dtype not in DTYPES:
         raise RuntimeError(
             f"{layer}(): expected the parameters to be half, bfloat16, float or double, "
             f"but got {like.dtype}"
@@ -82,7 +98,7 @@ def refuse_foreign(
         wanted = getattr(like, what)
         for name, tensor in {**own, **given}.items():
             found = wanted if tensor is None else getattr(tensor, what)
-            kept = name == "c_0" and found == torch.float and like.dtype in _DTYPES[:2]
+            kept = name == "c_0" and found == torch.float and like.dtype in DTYPES[:2]
             if found != wanted and not kept:
                 raise RuntimeError(
                     f"{layer}(): expected {name} to have the {what} of "

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
+from torch import Tensor, nn
 
 from lltm_jit import native
 from lltm_jit._library import refuse_wrong_size
-from lltm_jit.jit import Build, ToolchainError, variants
+from lltm_jit.jit import Build, ToolchainError
 from lltm_jit.jit.machine import gpus, toolchain
+from lltm_jit.ops.rnn._layer_inputs import DTYPES, name_of
+from lltm_jit.ops.rnn._types import Cell
 
 _KILOBYTES = 1024
 # What decides how a sequence runs on a GPU: its architecture, the bytes of shared memory that a
@@ -25,7 +29,6 @@ GPUS = {
     "RTX 3090": (86, 99 * _KILOBYTES, 82, True, 0, 0, 0, 0),
     "RTX 4090": (89, 99 * _KILOBYTES, 128, True, 0, 0, 0, 0),
 }
-_DTYPES = (torch.half, torch.bfloat16, torch.float, torch.double)
 
 
 @dataclass(frozen=True)
@@ -63,9 +66,12 @@ def warm(name: str, calls: Calls, gpu: tuple[int, ...] | None = None) -> list[Bu
         ToolchainError: there is no GPU, or no compiler for it.
         BuildError, CacheError: as :func:`lltm_jit.load`.
     """
+    from lltm_jit.jit import variants  # which an import does without
+
     refuse_wrong_size(name, "batch_size", calls.batch_size)
-    if calls.dtype not in _DTYPES:
-        known = ", ".join(map(str, _DTYPES))
+    refuse_wrong_size(name, "hidden_size", calls.hidden_size)
+    if calls.dtype not in DTYPES:
+        known = ", ".join(map(str, DTYPES))
         raise ValueError(f"{name}(): expected dtype to be one of {known}, but got {calls.dtype!r}")
     refuse_no_cuda(name, gpu)
     if native.load("rnn").info.cuda_version is None:
@@ -101,3 +107,49 @@ def refuse_no_cuda(name: str, gpu: tuple[int, ...] | None) -> None:
             f"{name}(): expected a GPU, but torch sees none; `python -m lltm_jit warm --gpu` "
             "compiles for one that is elsewhere"
         )
+
+
+class Warmed(nn.Module):
+    """The part of a layer that compiles its kernels before it is called."""
+
+    cell: ClassVar[Cell]
+    hidden_size: int
+    weight_hh_l0: Tensor
+
+    def warm(
+        self,
+        batch_size: int,
+        *,
+        dtype: torch.dtype | None = None,
+        training: bool = True,
+        lengths: bool = False,
+    ) -> None:
+        """Compile what calls need on the GPU, so that none of them waits for a compiler.
+
+        A GPU's kernels are compiled for one batch size, hidden size and dtype, by the first call.
+        They stay in the cache: another process only loads them. ``python -m lltm_jit warm`` does
+        this without a layer, and for a GPU that is elsewhere.
+
+        Args:
+            batch_size: B. A batch of another size may need other kernels.
+            dtype: that of the calls, such as bfloat16 under autocast; by default the layer's.
+            training: whether there are backward passes.
+            lengths: whether calls are given ``lengths`` or ``reset``.
+
+        Raises:
+            TypeError, ValueError: if ``batch_size`` or ``dtype`` is none that a call may have.
+            ToolchainError: if there is no GPU, or no compiler for it.
+            BuildError, CacheError: as :func:`lltm_jit.load`.
+
+        Example:
+            Before the first batch of a job. (Before a CUDA graph is captured, call the layer itself
+            once: more is set up by a call than its kernels.) ::
+
+                lstm = lltm_jit.LSTM(64, 512, device="cuda", dtype=torch.half)
+                lstm.warm(64)
+        """
+        weight = self.weight_hh_l0
+        sizes = (self.hidden_size, batch_size)
+        calls = Calls(self.cell.name, *sizes, dtype or weight.dtype, training, lengths)
+        with torch.cuda.device_of(weight):
+            warm(f"{name_of(self)}.warm", calls)

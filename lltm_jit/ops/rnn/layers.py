@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from lltm_jit import native
-from lltm_jit.ops.rnn.layer import Cell, RecurrentLayer
+from lltm_jit.ops.rnn._types import Cell
+from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
 
 if TYPE_CHECKING:
-    from lltm_jit.ops.rnn._calls import Call
+    from lltm_jit.ops.rnn._types import Call
 
 
 LAYERS: dict[str, type[RecurrentLayer]] = {}  # by the name of their cell
@@ -34,8 +35,8 @@ class LLTM(RecurrentLayer):
     """A layer of LLTM cells, from the PyTorch extension tutorial, called like an LSTM.
 
     Arguments, parameters and call are those of
-    :class:`~lltm_jit.ops.rnn.layer.RecurrentLayer`. The rows of the matrices belong to the input
-    gate, the output gate and the candidate cell, in this order::
+    :class:`~lltm_jit.ops.rnn.recurrent_layer.RecurrentLayer`. The rows of the
+    matrices belong to the input gate, the output gate and the candidate cell, in this order::
 
         i, o, g = x + y
         c = c + sigmoid(i) * elu(g)
@@ -79,8 +80,8 @@ class LSTM(RecurrentLayer):
     """Long short-term memory, compatible with the ``state_dict`` of :class:`torch.nn.LSTM`.
 
     Arguments, parameters and call are those of
-    :class:`~lltm_jit.ops.rnn.layer.RecurrentLayer`. The rows of the matrices belong to the input,
-    forget, candidate and output gate, in this order::
+    :class:`~lltm_jit.ops.rnn.recurrent_layer.RecurrentLayer`. The rows of the
+    matrices belong to the input, forget, candidate and output gate, in this order::
 
         i, f, g, o = x + y
         c = sigmoid(f) * c + sigmoid(i) * tanh(g)
@@ -108,9 +109,9 @@ class GRU(RecurrentLayer):
     """Gated recurrent unit, compatible with the ``state_dict`` of :class:`torch.nn.GRU`.
 
     Arguments, parameters and call are those of
-    :class:`~lltm_jit.ops.rnn.layer.RecurrentLayer`. The rows of the matrices belong to the reset,
-    update and candidate gate, in this order. The input part and the hidden part of the candidate
-    gate stay separate::
+    :class:`~lltm_jit.ops.rnn.recurrent_layer.RecurrentLayer`. The rows of the
+    matrices belong to the reset, update and candidate gate, in this order. The input part and the
+    hidden part of the candidate gate stay separate::
 
         (r, z, n), (r_y, z_y, n_y) = x, y
         n = tanh(n + sigmoid(r + r_y) * n_y)

@@ -20,12 +20,12 @@ import torch
 
 from lltm_jit import native
 from lltm_jit.jit import BuildError, LltmJitError, variants
-from lltm_jit.ops.rnn._layer_inputs import State
-from lltm_jit.ops.rnn.layer import Cell, RecurrentLayer
+from lltm_jit.ops.rnn._types import Cell, State
+from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
 from lltm_jit.ops.rnn.sequence import declare_kernels
 
 if TYPE_CHECKING:
-    from lltm_jit.ops.rnn._calls import Call
+    from lltm_jit.ops.rnn._types import Call
 
 _KERNELS = native.kernels_directory()
 _SAMPLES = 64  # at which check() compares derivatives
@@ -40,7 +40,8 @@ class _Pickled(type):
 class OwnCell(RecurrentLayer, metaclass=_Pickled):
     """The base class of the layers that :func:`lltm_jit.recurrent_cell` makes.
 
-    Arguments, parameters and call are those of :class:`~lltm_jit.ops.rnn.layer.RecurrentLayer`.
+    Arguments, parameters and call are those of
+    :class:`~lltm_jit.ops.rnn.recurrent_layer.RecurrentLayer`.
 
     Layers can be pickled, and saved as a whole by :func:`torch.save`. Another process, also one of
     another day, then calls :func:`lltm_jit.recurrent_cell` with the same arguments, on the header

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import lltm_jit
 from lltm_jit.functional import recurrent_sequence
 from lltm_jit.ops.rnn import layers
-from lltm_jit.ops.rnn.layer import Cell
+from lltm_jit.ops.rnn._types import Cell
 
 CELLS = list(layers.LAYERS)
 # Of the same names: the layers, and torch's own where it has one.

@@ -12,7 +12,7 @@ import torch
 import lltm_jit
 from lltm_jit import native
 from lltm_jit.ops.rnn import layers
-from lltm_jit.ops.rnn.layer import Cell
+from lltm_jit.ops.rnn._types import Cell
 
 FACTS = {
     "lltm": Cell("lltm", gates=3, states=2, parameters=0, adds_gates=True),

@@ -61,6 +61,7 @@ def test_errors(way):
         ({"dropout": True}, "dropout to be from 0 to 1, but got True"),
         ({"dropout": math.nan}, "dropout to be from 0 to 1, but got nan"),
         ({"checkpoint": -1}, "checkpoint to be 0 or more, but got -1"),
+        ({"checkpoint": 2**63}, r"checkpoint to be less than 2\*\*63, but got 9223372036854775808"),
     ],
 )
 def test_errors_of_the_constructor(named, message):

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import lltm_jit
-from lltm_jit.ops.rnn.layer import RecurrentLayer
+from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
 
 
 def states_of(layer: RecurrentLayer, batch_size: int, **kwargs) -> torch.Tensor | tuple:

@@ -66,6 +66,8 @@ def test_wrong_arguments_are_told():
         lstm.warm(2.5)
     with pytest.raises(ValueError, match=r"LSTM\.warm\(\): expected batch_size .* but got -1"):
         lstm.warm(-1)
+    with pytest.raises(ValueError, match=r"warm\(\): .* batch_size .* 2\*\*63, but got 10{30}$"):
+        lstm.warm(10**30)
     with pytest.raises(ValueError, match=r"expected dtype to be one of .*, but got torch\.int8"):
         lstm.warm(2, dtype=torch.int8)
 

@@ -8,51 +8,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import PackedSequence
-from torch.utils.checkpoint import checkpoint as run_checkpointed
 
-from lltm_jit._library import refuse_non_number, refuse_non_tensor, refuse_wrong_size
+from lltm_jit._library import refuse_non_tensor
 from lltm_jit.ops.rnn._layer_inputs import (
-    State,
     check_input,
     check_packed,
+    name_of,
     refuse_foreign,
-    refuse_wrong_dropout,
+    refuse_wrong_arguments,
     reset_mask,
     whole_states,
 )
-from lltm_jit.ops.rnn._steps import Parts, Steps, packed_again, run_in_turn, unpacked
+from lltm_jit.ops.rnn._lengths import Steps
+from lltm_jit.ops.rnn._parts import Parts, run_checkpointed, run_in_turn, run_packed
+from lltm_jit.ops.rnn._types import Cell, State
+from lltm_jit.ops.rnn._warm import Warmed
 from lltm_jit.ops.rnn.sequence import input_gates, recurrent_sequence
 
 
-@dataclass(frozen=True)
-class Cell:
-    """What a layer must know about its cell, as the compiled library of the cell says.
-
-    Args:
-        name: the name that :func:`recurrent_sequence` uses for it.
-        gates: the number of gates.
-        states: the number of states; the first is the output.
-        parameters: learnt numbers per hidden unit, in addition to matrices and biases.
-        adds_gates: whether it only ever adds the input part and the hidden part of a gate.
-    """
-
-    name: str
-    gates: int
-    states: int
-    parameters: int
-    adds_gates: bool
-
-
-class RecurrentLayer(nn.Module):
+class RecurrentLayer(Warmed):
     """The base class of all recurrent layers; :func:`lltm_jit.recurrent_cell` makes your own.
 
     L is the number of steps, B the batch size, I the input size, H the hidden size, D the number of
@@ -105,20 +86,8 @@ class RecurrentLayer(nn.Module):
     ) -> None:
         super().__init__()
         name = type(self).__name__
-        refuse_wrong_size(name, "input_size", input_size)
-        refuse_wrong_size(name, "hidden_size", hidden_size)
-        refuse_non_number(name, "num_layers", num_layers, whole=True)
-        if isinstance(num_layers, bool) or num_layers < 1:
-            raise ValueError(
-                f"{name}(): expected num_layers to be at least 1, but got {num_layers!r}"
-            )
-        if proj_size:
-            raise ValueError(
-                f"{name}(): expected proj_size to be 0, but got {proj_size}: put an nn.Linear "
-                "after the layer, or use torch.nn.LSTM, whose projection is in the recurrence"
-            )
-        refuse_wrong_size(name, "checkpoint", checkpoint)
-        refuse_wrong_dropout(name, dropout, num_layers)
+        sizes = {"input_size": input_size, "hidden_size": hidden_size, "checkpoint": checkpoint}
+        refuse_wrong_arguments(name, sizes, num_layers, dropout, proj_size)
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.num_layers = num_layers
@@ -164,46 +133,6 @@ class RecurrentLayer(nn.Module):
     def flatten_parameters(self) -> None:
         """Do nothing. For code written for torch.nn.LSTM; no contiguous storage is needed here."""
 
-    def warm(
-        self,
-        batch_size: int,
-        *,
-        dtype: torch.dtype | None = None,
-        training: bool = True,
-        lengths: bool = False,
-    ) -> None:
-        """Compile what calls need on the GPU, so that none of them waits for a compiler.
-
-        A GPU's kernels are compiled for one batch size, hidden size and dtype, by the first call.
-        They stay in the cache: another process only loads them. ``python -m lltm_jit warm`` does
-        this without a layer, and for a GPU that is elsewhere.
-
-        Args:
-            batch_size: B. A batch of another size may need other kernels.
-            dtype: that of the calls, such as bfloat16 under autocast; by default the layer's.
-            training: whether there are backward passes.
-            lengths: whether calls are given ``lengths`` or ``reset``.
-
-        Raises:
-            TypeError, ValueError: if ``batch_size`` or ``dtype`` is none that a call may have.
-            ToolchainError: if there is no GPU, or no compiler for it.
-            BuildError, CacheError: as :func:`lltm_jit.load`.
-
-        Example:
-            Before the first batch of a job. (Before a CUDA graph is captured, call the layer itself
-            once: more is set up by a call than its kernels.) ::
-
-                lstm = lltm_jit.LSTM(64, 512, device="cuda", dtype=torch.half)
-                lstm.warm(64)
-        """
-        from lltm_jit.ops.rnn._warm import Calls, warm  # which an import does without
-
-        weight: Tensor = self.weight_hh_l0
-        sizes = (self.hidden_size, batch_size)
-        calls = Calls(self.cell.name, *sizes, dtype or weight.dtype, training, lengths)
-        with torch.cuda.device_of(weight):
-            warm(f"{self._name}.warm", calls)
-
     def forward(
         self,
         input: Tensor | PackedSequence,
@@ -237,24 +166,28 @@ class RecurrentLayer(nn.Module):
             RuntimeError: if a size, dtype or device does not match.
             TypeError: if an argument is not a tensor, or the state is not a tuple.
         """
+        name = name_of(self)
         if isinstance(input, PackedSequence):
             if lengths is not None or reset is not None:
-                raise ValueError(f"{self._name}(): a packed input takes neither lengths nor reset")
-            return self._packed(input, state)
-        refuse_non_tensor(self._name, "input", input)
+                raise ValueError(f"{name}(): a packed input takes neither lengths nor reset")
+            check_packed(name, input, self.input_size)
+            states = self._states(name, int(input.batch_sizes[0]), state, batched=True)
+            packed, last = run_packed(self._layers, input, states)
+            return packed, last[0] if len(last) == 1 else tuple(last)
+        refuse_non_tensor(name, "input", input)
         if input.dim() not in (2, 3):
             raise ValueError(
-                f"{self._name}(): expected input to have 2 or 3 dimensions, "
+                f"{name}(): expected input to have 2 or 3 dimensions, "
                 f"but got shape {list(input.shape)}"
             )
         batched = input.dim() == 3
         x = input if batched else input.unsqueeze(1)
         if batched and self.batch_first:
             x = x.transpose(0, 1)
-        check_input(self._name, x, self.input_size)
-        states = self._states(x.size(1), state, batched)
-        mask = reset_mask(self._name, x, reset, batched, self.batch_first)
-        steps = Steps.of(self._name, x, lengths, mask)
+        check_input(name, x, self.input_size)
+        states = self._states(name, x.size(1), state, batched)
+        mask = reset_mask(name, x, reset, batched, self.batch_first)
+        steps = Steps.of(name, x, lengths, mask)
         (output,), last = self._layers([(steps.inside(x), steps)], states)
         if batched and self.batch_first:
             output = output.transpose(0, 1)
@@ -262,27 +195,14 @@ class RecurrentLayer(nn.Module):
             output, last = output.squeeze(1), [tensor.squeeze(1) for tensor in last]
         return output, last[0] if len(last) == 1 else tuple(last)
 
-    @property
-    def _name(self) -> str:
-        return parametrize.type_before_parametrizations(self).__name__
-
-    def _states(self, batch_size: int, state: State | None, batched: bool) -> list[Tensor] | None:
+    def _states(
+        self, name: str, batch_size: int, state: State | None, batched: bool
+    ) -> list[Tensor] | None:
         """The states before the first step, each (num_layers * D, B, H)."""
         if state is None:
             return None
         size = (self.num_layers * self._directions, batch_size, self.hidden_size)
-        return whole_states(self._name, state, self.cell.states, size, batched)
-
-    def _packed(self, input: PackedSequence, state: State | None) -> tuple[PackedSequence, State]:
-        """Run over packed sequences, which come as they lie in the batch, longest first."""
-        check_packed(self._name, input, self.input_size)
-        states = self._states(int(input.batch_sizes[0]), state, batched=True)
-        if states is not None and input.sorted_indices is not None:
-            states = [tensor.index_select(1, input.sorted_indices) for tensor in states]
-        outputs, last = self._layers(unpacked(input), states)
-        if input.unsorted_indices is not None:
-            last = [tensor.index_select(1, input.unsorted_indices) for tensor in last]
-        return packed_again(outputs, input), last[0] if len(last) == 1 else tuple(last)
+        return whole_states(name, state, self.cell.states, size, batched)
 
     def _layers(
         self, parts: list[tuple[Tensor, Steps]], states: list[Tensor] | None
@@ -305,7 +225,8 @@ class RecurrentLayer(nn.Module):
                 output, end = self._direction(pieces, suffix, old, reverse)
                 outputs.append(output)
                 ends.append(end)
-            xs = [_joined(both) for both in zip(*outputs, strict=True)]
+            both = zip(*outputs, strict=True)
+            xs = [torch.cat(each, 2) if len(each) > 1 else each[0] for each in both]
         return xs, [_stacked(tensors) for tensors in zip(*ends, strict=True)]
 
     def _direction(
@@ -318,8 +239,9 @@ class RecurrentLayer(nn.Module):
         """
         h_0 = None if states is None else states[0]
         c_0 = None if states is None or len(states) == 1 else torch.stack(states[1:])
-        whole = self._checkpointed if self.checkpoint and torch.is_grad_enabled() else self._run
-        run, size = partial(whole, suffix, reverse), (self.cell.states - 1, self.hidden_size)
+        run, size = partial(self._run, suffix, reverse), (self.cell.states - 1, self.hidden_size)
+        if self.checkpoint and torch.is_grad_enabled():
+            run = partial(run_checkpointed, run, self.checkpoint, size, reverse)
         outputs, h_n, c_n = run_in_turn(run, parts, h_0, c_0, size, reverse)
         # Not by unbind(), which torch.export does not load where there is none.
         return outputs, [h_n, *(c_n[i] for i in range(self.cell.states - 1))]
@@ -333,10 +255,8 @@ class RecurrentLayer(nn.Module):
         c_0: Tensor | None,
         control: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        weight_ih, weight_hh = (
-            getattr(self, f"weight_ih_{suffix}"),
-            getattr(self, f"weight_hh_{suffix}"),
-        )
+        weight_ih = getattr(self, f"weight_ih_{suffix}")
+        weight_hh = getattr(self, f"weight_hh_{suffix}")
         bias = getattr(self, f"bias_ih_{suffix}") if self.bias else None
         bias_hh = getattr(self, f"bias_hh_{suffix}") if self.bias else None
         parameters = getattr(self, f"parameters_{suffix}") if self.cell.parameters else None
@@ -351,47 +271,20 @@ class RecurrentLayer(nn.Module):
         except RuntimeError:  # whose message is about tensors that a caller of the layer never sees
             kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "parameters")
             own = {f"{kind}_{suffix}": getattr(self, f"{kind}_{suffix}", None) for kind in kinds}
-            refuse_foreign(self._name, {"input": x, "h_0": h_0, "c_0": c_0}, own)
+            refuse_foreign(name_of(self), {"input": x, "h_0": h_0, "c_0": c_0}, own)
             raise
-
-    def _checkpointed(
-        self,
-        suffix: str,
-        reverse: bool,
-        x: Tensor,
-        h_0: Tensor | None,
-        c_0: Tensor | None,
-        control: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """As :meth:`_run`, piece by piece, of which the backward pass computes each again."""
-        run = partial(run_checkpointed, partial(self._run, suffix, reverse), use_reentrant=False)
-        pieces = x.split(self.checkpoint)
-        controls = [None] * len(pieces) if control is None else control.split(self.checkpoint)
-        parts: Parts = list(zip(pieces, controls, strict=True))
-        size = (self.cell.states - 1, self.hidden_size)
-        outputs, h_n, c_n = run_in_turn(run, parts, h_0, c_0, size, reverse)
-        return torch.cat(outputs), h_n, c_n
 
     def extra_repr(self) -> str:
         """The arguments that differ from their defaults, as torch.nn.LSTM shows them."""
-        words = [f"{self.input_size}, {self.hidden_size}"]
-        defaults = {
-            "num_layers": 1,
-            "bias": True,
-            "batch_first": False,
-            "dropout": 0.0,
-            "bidirectional": False,
-            "checkpoint": 0,
-        }
-        for name, default in defaults.items():
-            if (value := getattr(self, name)) != default:
-                words.append(f"{name}={value}")
-        return ", ".join(words)
-
-
-def _joined(outputs: Sequence[Tensor]) -> Tensor:
-    """The outputs of both directions, or of the only one."""
-    return torch.cat(outputs, 2) if len(outputs) > 1 else outputs[0]
+        names = ("num_layers", "bias", "batch_first", "dropout", "bidirectional", "checkpoint")
+        others = {name: getattr(self, name) for name in names}
+        defaults = (1, True, False, 0.0, False, 0)
+        words = [
+            f"{name}={value}"
+            for (name, value), default in zip(others.items(), defaults, strict=True)
+            if value != default
+        ]
+        return ", ".join([f"{self.input_size}, {self.hidden_size}", *words])
 
 
 def _stacked(tensors: Sequence[Tensor]) -> Tensor:

@@ -1,96 +1,18 @@
-"""Sequences of different lengths in one batch, and where their state is reset."""
+"""Sequences that run in parts: packed ones, and those of which the backward pass keeps little."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.utils.checkpoint import checkpoint
 
 from lltm_jit._library import autocasts
-from lltm_jit.ops.rnn.sequence import HOLDS, RESETS
-
-
-@dataclass(frozen=True)
-class Steps:
-    """Which steps of a batch there are, and before which the state is reset."""
-
-    behind: Tensor | None = None  # (L, B), bool: behind a sequence's end
-    reset: Tensor | None = None  # (L, B), bool
-
-    @classmethod
-    def of(
-        cls, name: str, x: Tensor, lengths: Tensor | Sequence[int] | None, reset: Tensor | None
-    ) -> Steps:
-        """Of sequences (L, B, ·), for the layer of a name.
-
-        A tensor of lengths on a GPU, or in a compiled program, is not looked into, since that would
-        wait for it: what it has beyond the steps counts as all of them.
-
-        Raises:
-            RuntimeError: there is not one length a sequence, it is no whole number, or no number of
-                steps that there are.
-        """
-        if lengths is None:
-            return cls(None, reset)
-        ends = torch.as_tensor(lengths, device=x.device)
-        if ends.shape != x.shape[1:2]:
-            raise RuntimeError(
-                f"{name}(): expected lengths to have shape [batch] = {list(x.shape[1:2])}, "
-                f"but got {list(ends.shape)}"
-            )
-        whole = ends.dtype != torch.bool and not ends.dtype.is_floating_point
-        if not whole and ends.numel():
-            raise RuntimeError(
-                f"{name}(): expected lengths to be whole numbers, but got dtype {ends.dtype}"
-            )
-        if (numbers := _numbers(lengths)) is None:
-            ends = ends.long().clamp(0, x.size(0))
-        elif wrong := [number for number in numbers if not 0 <= number <= x.size(0)]:
-            raise RuntimeError(
-                f"{name}(): expected lengths from 0 to {x.size(0)}, the number of steps, "
-                f"but got {wrong[0]}"
-            )
-        behind = _behind(x, ends)
-        return cls(behind, None if reset is None else reset & ~behind)
-
-    def inside(self, x: Tensor) -> Tensor:
-        """An input with zeros behind the sequences' ends, where it may have any numbers.
-
-        No step reads them. But their products with gradients of zero are added to the weights'.
-        """
-        return x if self.behind is None else x.masked_fill(self.behind.unsqueeze(2), 0)
-
-    def control(self, reverse: bool) -> Tensor | None:
-        """What the kernels are told, (L, B): see :func:`recurrent_sequence`."""
-        if self.behind is None and self.reset is None:
-            return None
-        reset = self.reset
-        if reset is not None and reverse:
-            reset = torch.cat([reset[1:], torch.zeros_like(reset[:1])])
-        control = 0 if reset is None else reset.to(torch.uint8) * RESETS
-        return control if self.behind is None else control + self.behind.to(torch.uint8) * HOLDS
-
-
-def _behind(x: Tensor, lengths: Tensor) -> Tensor:
-    return torch.arange(x.size(0), device=x.device).unsqueeze(1) >= lengths
-
-
-def _numbers(lengths: Tensor | Sequence[int]) -> Sequence[int] | None:
-    """Lengths that can be looked into without waiting."""
-    if torch.compiler.is_compiling():
-        return None
-    if not isinstance(lengths, Tensor):
-        return lengths
-    batched = torch._C._functorch.is_functorch_wrapped_tensor(lengths)
-    own = type(lengths) is Tensor and lengths.device.type == "cpu" and not batched
-    return lengths.tolist() if own else None
-
-
-# -------------------------------------------------------------------------------- several parts --
+from lltm_jit.ops.rnn._lengths import Steps, steps_behind
 
 # Note [Packed sequences]
 # The sequences of a PackedSequence are in the order of their lengths, the longest first. Its steps
@@ -156,6 +78,47 @@ def run_in_turn(
     return outputs[::-1] if reverse else outputs, h, c.to(dtype or h.dtype)
 
 
+def run_checkpointed(
+    run: Run,
+    most: int,
+    size: tuple[int, int],
+    reverse: bool,
+    x: Tensor,
+    h_0: Tensor | None,
+    c_0: Tensor | None,
+    control: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As `run`, in pieces of at most so many steps, which the backward pass computes again."""
+    pieces = x.split(most)
+    controls = [None] * len(pieces) if control is None else control.split(most)
+    again = partial(checkpoint, run, use_reentrant=False)
+    parts = list(zip(pieces, controls, strict=True))
+    outputs, h_n, c_n = run_in_turn(again, parts, h_0, c_0, size, reverse)
+    return torch.cat(outputs), h_n, c_n
+
+
+def run_packed(
+    layers: Callable[
+        [list[tuple[Tensor, Steps]], list[Tensor] | None], tuple[list[Tensor], list[Tensor]]
+    ],
+    packed: PackedSequence,
+    states: list[Tensor] | None,
+) -> tuple[PackedSequence, list[Tensor]]:
+    """Run layers over packed sequences, which come as they lie in the batch, longest first.
+
+    Args:
+        layers: what runs over parts and states, and gives outputs and last states.
+        packed: the sequences.
+        states: the states before them, each (·, B, ·), or ``None``.
+    """
+    if states is not None and packed.sorted_indices is not None:
+        states = [tensor.index_select(1, packed.sorted_indices) for tensor in states]
+    outputs, last = layers(unpacked(packed), states)
+    if packed.unsorted_indices is not None:
+        last = [tensor.index_select(1, packed.unsorted_indices) for tensor in last]
+    return packed_again(outputs, packed), last
+
+
 def parts_of(batch_sizes: Sequence[int]) -> list[slice]:
     """The parts of packed sequences, as slices of their steps."""
     parts, begin, rows = [], 0, 0
@@ -176,7 +139,7 @@ def unpacked(packed: PackedSequence) -> list[tuple[Tensor, Steps]]:
             parts.append((data.unflatten(0, (len(own), int(own[0]))), Steps()))
         else:
             x, lengths = pad_packed_sequence(PackedSequence(data, own))
-            parts.append((x, Steps(_behind(x, lengths.to(x.device)))))
+            parts.append((x, Steps(steps_behind(x, lengths.to(x.device)))))
     return parts
 
 

@@ -1,0 +1,87 @@
+"""Sequences of different lengths in one batch, and where their state is reset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lltm_jit.ops.rnn.sequence import HOLDS, RESETS
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Which steps of a batch there are, and before which the state is reset."""
+
+    behind: Tensor | None = None  # (L, B), bool: behind a sequence's end
+    reset: Tensor | None = None  # (L, B), bool
+
+    @classmethod
+    def of(
+        cls, name: str, x: Tensor, lengths: Tensor | Sequence[int] | None, reset: Tensor | None
+    ) -> Steps:
+        """Of sequences (L, B, ·), for the layer of a name.
+
+        A tensor of lengths on a GPU, or in a compiled program, is not looked into, since that would
+        wait for it: what it has beyond the steps counts as all of them.
+
+        Raises:
+            RuntimeError: there is not one length a sequence, it is no whole number, or no number of
+                steps that there are.
+        """
+        if lengths is None:
+            return cls(None, reset)
+        ends = torch.as_tensor(lengths, device=x.device)
+        if ends.shape != x.shape[1:2]:
+            raise RuntimeError(
+                f"{name}(): expected lengths to have shape [batch] = {list(x.shape[1:2])}, "
+                f"but got {list(ends.shape)}"
+            )
+        whole = ends.dtype != torch.bool and not ends.dtype.is_floating_point
+        if not whole and ends.numel():
+            raise RuntimeError(
+                f"{name}(): expected lengths to be whole numbers, but got dtype {ends.dtype}"
+            )
+        if (numbers := _numbers(lengths)) is None:
+            ends = ends.long().clamp(0, x.size(0))
+        elif wrong := [number for number in numbers if not 0 <= number <= x.size(0)]:
+            raise RuntimeError(
+                f"{name}(): expected lengths from 0 to {x.size(0)}, the number of steps, "
+                f"but got {wrong[0]}"
+            )
+        behind = steps_behind(x, ends)
+        return cls(behind, None if reset is None else reset & ~behind)
+
+    def inside(self, x: Tensor) -> Tensor:
+        """An input with zeros behind the sequences' ends, where it may have any numbers.
+
+        No step reads them. But their products with gradients of zero are added to the weights'.
+        """
+        return x if self.behind is None else x.masked_fill(self.behind.unsqueeze(2), 0)
+
+    def control(self, reverse: bool) -> Tensor | None:
+        """What the kernels are told, (L, B): see :func:`recurrent_sequence`."""
+        if self.behind is None and self.reset is None:
+            return None
+        reset = self.reset
+        if reset is not None and reverse:
+            reset = torch.cat([reset[1:], torch.zeros_like(reset[:1])])
+        control = 0 if reset is None else reset.to(torch.uint8) * RESETS
+        return control if self.behind is None else control + self.behind.to(torch.uint8) * HOLDS
+
+
+def steps_behind(x: Tensor, lengths: Tensor) -> Tensor:
+    return torch.arange(x.size(0), device=x.device).unsqueeze(1) >= lengths
+
+
+def _numbers(lengths: Tensor | Sequence[int]) -> Sequence[int] | None:
+    """Lengths that can be looked into without waiting."""
+    if torch.compiler.is_compiling():
+        return None
+    if not isinstance(lengths, Tensor):
+        return lengths
+    batched = torch._C._functorch.is_functorch_wrapped_tensor(lengths)
+    own = type(lengths) is Tensor and lengths.device.type == "cpu" and not batched
+    return lengths.tolist() if own else None

@@ -1,0 +1,55 @@
+"""What a layer knows of its cell, what its state is, and how it is called."""
+
+# mypy: disable-error-code=overload-cannot-match
+# (where torch is not followed, a Tensor may be anything, a PackedSequence too)
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, TypeVar, overload
+
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+
+State: TypeAlias = "Tensor | tuple[Tensor, ...]"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a layer must know about its cell, as the compiled library of the cell says.
+
+    Args:
+        name: the name that :func:`recurrent_sequence` uses for it.
+        gates: the number of gates.
+        states: the number of states; the first is the output.
+        parameters: learnt numbers per hidden unit, in addition to matrices and biases.
+        adds_gates: whether it only ever adds the input part and the hidden part of a gate.
+    """
+
+    name: str
+    gates: int
+    states: int
+    parameters: int
+    adds_gates: bool
+
+
+StateT = TypeVar("StateT")
+
+
+class Call(Protocol[StateT]):
+    """The call of a layer whose state is a ``StateT``: torch's modules do not pass on their own."""
+
+    @overload
+    def __call__(
+        self,
+        input: Tensor,
+        state: StateT | None = None,
+        *,
+        lengths: Tensor | Sequence[int] | None = None,
+        reset: Tensor | None = None,
+    ) -> tuple[Tensor, StateT]: ...
+    @overload
+    def __call__(
+        self, input: PackedSequence, state: StateT | None = None
+    ) -> tuple[PackedSequence, StateT]: ...
