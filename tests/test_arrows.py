@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -81,8 +82,15 @@ def test_no_modules_import_each_other(arrows):
     TopologicalSorter(arrows).prepare()  # names the circle
 
 
-@pytest.mark.parametrize("folder", ["lltm_jit/jit", "tests/jit"])
+@pytest.mark.parametrize("folder", ["lltm_jit/jit", "tests/jit", "kernels"])
 def test_a_room_has_twelve_files_at_most(folder):
-    rooms = {file.parent for file in (ROOT / folder).glob("**/*.py")}
-    crowded = {str(room): len(list(room.glob("*.py"))) for room in rooms}
+    sources = (".h", ".cpp", ".cuh", ".cu") if folder == "kernels" else (".py",)
+    files = [file for file in (ROOT / folder).glob("**/*") if file.suffix in sources]
+    crowded = Counter(str(file.parent) for file in files)
     assert {room: count for room, count in crowded.items() if count > 12} == {}
+
+
+def test_no_name_in_kernels_repeats_its_folders():
+    """upfirdn2d/strip.cuh, not upfirdn2d/upfirdn2d_strip.cuh; basic/ has one template for all."""
+    files = [file for file in (ROOT / "kernels").glob("**/*.*") if "basic" not in file.parts]
+    assert [str(file) for file in files if file.stem.startswith(f"{file.parent.name}_")] == []

@@ -3,7 +3,7 @@
 #include <ATen/ops/cat_ops.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "rnn/lltm/lltm_plan.h"
+#include "rnn/cell_step/plan.h"
 
 namespace lltm_jit {
 namespace {
@@ -21,7 +21,7 @@ LltmPlan given_plan(const LltmProblem& problem, const Device& device) {
 }  // namespace lltm_jit
 
 #define lltm_plan given_plan
-#include "rnn/lltm/lltm_kernels.cpp"
+#include "rnn/cell_step/kernels.cpp"
 #undef lltm_plan
 
 namespace lltm_jit {

@@ -25,7 +25,7 @@ from lltm_jit.jit import detect
 from lltm_jit.jit.request.flags import default_cflags, default_cuda_cflags
 
 KERNELS = native.kernels_directory()
-LLTM = KERNELS / "rnn" / "lltm"
+CELL_STEP = KERNELS / "rnn" / "cell_step"
 FORWARD = ["Library", "Cpu", "Tiny", "Medium", "Large", "MediumCluster"]
 FORWARD += ["WideCluster", "LargeCluster"]
 BACKWARD = ["Library", "Cpu", "Medium", "Large"]
@@ -39,13 +39,12 @@ Plan = tuple[int, int, int, int]
 
 def load(with_cuda: bool) -> Any:
     """The module of time_lltm_roads.cpp, with the cell's kernels."""
-    names = ["lltm_plan.cpp", "lltm_cpu.cpp", "lltm_gemm_cpu.cpp"]
+    names = ["plan.cpp", "cpu/pointwise.cpp", "cpu/gemm.cpp"]
     if with_cuda:
-        names += ["lltm_cuda.cu", "lltm_gemm_cuda.cu", "lltm_products_cuda.cu"]
-        names += ["lltm_cluster_cuda.cu"]
+        names += [f"cuda/{kind}.cu" for kind in ("pointwise", "gemm", "products", "cluster")]
     return lltm_jit.load(
         "lltm_road_times",
-        [Path(__file__).with_suffix(".cpp"), *(LLTM / name for name in names)],
+        [Path(__file__).with_suffix(".cpp"), *(CELL_STEP / name for name in names)],
         default_cflags(detect(), with_cuda),
         default_cuda_cflags(),
         extra_include_paths=[str(KERNELS)],

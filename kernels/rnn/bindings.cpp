@@ -1,8 +1,8 @@
 // The extension module of the recurrent operators: an include and a line for each.
 #include "core/host/module.h"
-#include "rnn/lltm/lltm_ops.h"
-#include "rnn/sequence/sequence_ops.h"
-#include "rnn/sequence/sequence_products.h"
+#include "rnn/cell_step/operators.h"
+#include "rnn/sequence/all_steps/products.h"
+#include "rnn/sequence/operators.h"
 
 LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
   using namespace lltm_jit::ops;

@@ -1,8 +1,8 @@
 // The extension module of the StyleGAN operators: an include and a line for each.
 #include "core/host/module.h"
-#include "stylegan/bias_act/bias_act_ops.h"
-#include "stylegan/filtered_lrelu/filtered_lrelu_ops.h"
-#include "stylegan/upfirdn2d/upfirdn2d_ops.h"
+#include "stylegan/bias_act/operators.h"
+#include "stylegan/filtered_lrelu/operators.h"
+#include "stylegan/upfirdn2d/operators.h"
 
 LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
   using namespace lltm_jit;

@@ -3,7 +3,7 @@
 A variant is a source without torch, compiled with macros that its caller chooses: a size that must
 be known at compile time, a type, the header of a user's own cell. It is built, kept and reported
 like every other build, and gives the address of a C function. C++ requests it through
-``core/host/variant.h``.
+``core/python/variant.h``.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def test_cache_why_of_a_family_that_an_import_does_not_load(capsys, monkeypatch,
 
 
 def test_cache_why_names_the_changed_file(capsys, empty_root):
-    # The record of the loaded build, as if lltm_math.h had been another file then.
+    # The record of the loaded build, as if maths.h had been another file then.
     directory = builds()["rnn"].directory
     copy = cache.builds_directory() / ("0" * 20)
     shutil.copytree(directory, copy)
@@ -61,11 +61,11 @@ def test_cache_why_names_the_changed_file(capsys, empty_root):
     record = checked_json.read(copy / cache.RECORD)
     record["key"] = copy.name
     files = record["manifest"]["own"]
-    files["kernels/rnn/lltm/lltm_math.h"] = "another digest"
+    files["kernels/rnn/cell_step/maths.h"] = "another digest"
     checked_json.write(copy / cache.RECORD, record)
     assert main(["cache", "why", "rnn"]) == 0
     out = capsys.readouterr().out
-    assert out.endswith(", because:\n  - kernels/rnn/lltm/lltm_math.h changed\n")
+    assert out.endswith(", because:\n  - kernels/rnn/cell_step/maths.h changed\n")
     record["manifest"]["own"] = dict.fromkeys(files, "another digest")
     checked_json.write(copy / cache.RECORD, record)
     assert main(["cache", "why", "rnn"]) == 0

@@ -172,7 +172,7 @@ def test_of_another_torch(installed):
 @pytest.mark.slow
 def test_of_other_sources(installed):
     package, run = installed
-    for name in ("other/bindings.cpp", "core/cuda/mma.cuh"):  # nothing that is included
+    for name in ("other/bindings.cpp", "core/products/mma.cuh"):  # nothing that is included
         append_to(package / "kernels" / name)
     assert run().stderr == ""
     append_to(package / "kernels" / "core" / "twice.cpp")

@@ -9,7 +9,7 @@ from lltm_jit.jit.request.spec import included_files
 
 KERNELS = native.kernels_directory()
 FILES = sorted(path for path in KERNELS.rglob("*") if path.suffix in (".h", ".cuh", ".cpp", ".cu"))
-ALONE = ("bindings.cpp", "core/host/variant.cpp")  # those that may read what is heavy
+ALONE = ("bindings.cpp", "core/python/variant.cpp")  # those that may read what is heavy
 SOURCES = [path for path in FILES if path.suffix == ".cpp" and not str(path).endswith(ALONE)]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 TORCH = ("torch/", "ATen/", "c10/", "pybind11/", "Python.h")
@@ -19,9 +19,7 @@ WIDE = {"torch/extension.h", "torch/torch.h", "torch/all.h", "ATen/ATen.h", "ATe
 # do not.
 DEVICES = re.compile(r"ATen/(cpu/Utils|ops/(?!from_blob)\w+(?<!_ops))\.h")
 TENSORS = ("ATen/core/", "ATen/ops/", "ATen/EmptyTensor.h")
-CPU_KERNELS = [
-    path for path in SOURCES if path.parent.name == "cpu" or re.search("_cpu(_|$)", path.stem)
-]
+CPU_KERNELS = [path for path in SOURCES if path.parent.name == "cpu" or "_cpu" in path.stem]
 
 
 def label(path):

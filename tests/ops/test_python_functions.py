@@ -1,4 +1,4 @@
-"""The modules' own functions, which kernels/core/host/python.h makes: arguments and results."""
+"""The modules' own functions, which core/python/functions.h makes: arguments and results."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 #include "basic/my_op/my_op.h"
 
 #include "basic/my_op/my_op_ops.h"
+#include "core/elementwise/host.h"
 #include "core/host/autograd.h"
 #include "core/host/checks.h"
-#include "core/host/elementwise.h"
 #include "core/host/formula.h"
 
 namespace lltm_jit {

@@ -1,8 +1,8 @@
 // my_op: z = 3x - y elementwise; dz/dx = 3, dz/dy = -1.
-// See core/math/elementwise.h.
+// See core/elementwise/maths.h.
 #pragma once
 
-#include "core/math/elementwise.h"
+#include "core/elementwise/maths.h"
 
 namespace lltm_jit {
 

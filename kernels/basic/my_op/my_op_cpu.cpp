@@ -1,5 +1,5 @@
 #include "basic/my_op/my_op.h"
-#include "core/cpu/elementwise.h"
+#include "core/elementwise/cpu.h"
 
 namespace lltm_jit {
 template void elementwise_cpu(const ElementwiseArgs<MyOp>&);

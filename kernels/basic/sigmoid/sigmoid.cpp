@@ -2,9 +2,9 @@
 #include "basic/sigmoid/sigmoid.h"
 
 #include "basic/sigmoid/sigmoid_ops.h"
+#include "core/elementwise/host.h"
 #include "core/host/autograd.h"
 #include "core/host/checks.h"
-#include "core/host/elementwise.h"
 #include "core/host/formula.h"
 
 namespace lltm_jit {

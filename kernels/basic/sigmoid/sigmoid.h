@@ -1,9 +1,9 @@
 // sigmoid: s = 1 / (1 + exp(-x)) elementwise; ds/dx = (1 - s) s, from the saved s.
-// See core/math/elementwise.h.
+// See core/elementwise/maths.h.
 #pragma once
 
+#include "core/elementwise/maths.h"
 #include "core/math/activations.h"
-#include "core/math/elementwise.h"
 
 namespace lltm_jit {
 

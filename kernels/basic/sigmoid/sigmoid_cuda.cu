@@ -1,5 +1,5 @@
 #include "basic/sigmoid/sigmoid.h"
-#include "core/cuda/elementwise.cuh"
+#include "core/elementwise/cuda.cuh"
 
 namespace lltm_jit {
 template cudaError_t launch_elementwise(const ElementwiseArgs<Sigmoid>&, cudaStream_t);

@@ -18,8 +18,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/cuda/api.h"
 #include "core/host/operator.h"
+#include "core/launch/api.h"
 
 namespace lltm_jit {
 

@@ -13,7 +13,7 @@
 
 #include "core/host/definitions.h"
 #include "core/host/library.h"
-#include "core/host/python.h"
+#include "core/python/functions.h"
 
 namespace lltm_jit {
 

@@ -40,7 +40,7 @@ LLTM_JIT_HOST_DEVICE constexpr auto ceil_div(Whole whole, Piece piece) {
   return (whole + piece - 1) / piece;
 }
 
-// Primitives of the maths. `Math<T>` is specialised for SIMD vectors in core/cpu/vectorized.h, so one
+// Primitives of the maths. `Math<T>` is specialised for SIMD vectors in core/types/vectorized.h, so one
 // formula serves a CUDA thread, a CPU lane and a vector register.
 template <typename T>
 struct Math {

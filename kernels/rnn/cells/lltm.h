@@ -1,7 +1,7 @@
-// The LLTM cell as whole sequences take it; lltm_math.h has its maths.
+// The LLTM cell as whole sequences take it; rnn/cell_step/maths.h has its maths.
 #pragma once
 
-#include "rnn/lltm/lltm_math.h"
+#include "rnn/cell_step/maths.h"
 #include "rnn/sequence/cell.h"
 
 namespace lltm_jit {

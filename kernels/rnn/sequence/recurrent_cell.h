@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "rnn/sequence/cell.h"
-#include "rnn/sequence/sequence_cpu.h"
-#include "rnn/sequence/sequence_cuda.h"
+#include "rnn/sequence/cpu/steps.h"
+#include "rnn/sequence/plan/run.h"
 #include "rnn/sequence/tensor_value.h"
 
 namespace lltm_jit {

@@ -1,4 +1,4 @@
-// Where the derivatives of act lie in memory: Note [Signs] of filtered_lrelu.h.
+// Where the derivatives of act lie in memory: Note [Signs] of kernels.h.
 //
 // Note [The sign map]
 // Two bits belong to each sample of v: `negative` (gain u < 0, so that 0 and NaN pass) and `clamped`

@@ -85,18 +85,20 @@ class BuildSpec:
     def objects(self) -> tuple[str, ...]:
         """The object file of each source: torch's name for it, except where torch cannot name it.
 
-        torch uses only the file's name, and does not escape blanks.
+        torch uses only the file's name, and does not escape blanks. Files of the same name in
+        different folders are told apart by a digest behind it.
         """
         cuda = (".cu", ".cuh") if self.with_cuda else ()
         kinds = [".cuda.o" if path.suffix in cuda else ".o" for path in self.sources]
         names = [path.stem + kind for path, kind in zip(self.sources, kinds, strict=True)]
-        twice = {name for name in names if names.count(name) > 1 or not _NAME.fullmatch(name)}
-        return tuple(
-            f"{hashlib.sha256(os.fsencode(self.label(path))).hexdigest()[:20]}{kind}"
-            if name in twice
-            else name
-            for path, name, kind in zip(self.sources, names, kinds, strict=True)
-        )
+        objects = []
+        for path, name, kind in zip(self.sources, names, kinds, strict=True):
+            fits = _NAME.fullmatch(name)
+            if not fits or names.count(name) > 1:
+                digest = hashlib.sha256(os.fsencode(self.label(path))).hexdigest()[:20]
+                name = (f"{path.stem[:100]}." if fits else "") + digest + kind
+            objects.append(name)
+        return tuple(objects)
 
     @property
     def places(self) -> list[str]:

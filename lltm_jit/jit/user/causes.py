@@ -141,6 +141,11 @@ _CAUSES = (
         "the compiler itself crashed: try another version of it, or fewer jobs with MAX_JOBS",
     ),
     (
+        r"\b(core/(?:cpu|cuda|host|math)/\w+\.(?:h|cuh))\W{1,3}(?:No such file|file not found)",
+        "headers of lltm_jit are in folders by topic, such as core/elementwise/cpu.h and "
+        "core/launch/launch.cuh: look below lltm_jit.include_path() for what was {1}",
+    ),
+    (
         r"No such file or directory|file not found",
         "add the directory that holds it to the include paths, or correct the name",
     ),

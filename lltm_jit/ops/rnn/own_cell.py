@@ -181,7 +181,7 @@ class _Source:
         constants = (("CELL_HEADER", f'"{self._header}"'), ("CELL", self._cell))
         variant = variants.Variant(
             "rnn.recurrent_cell",
-            _KERNELS / "rnn" / "variants" / "recurrent_cell.cpp",
+            _KERNELS / "rnn" / "sequence" / "variants" / "recurrent_cell.cpp",
             self._include_paths,
             constants,
             label=f"{self._cell} of {self._header.name}",

@@ -52,7 +52,7 @@ define(
 
 _TENSORS = ("gates", "weight_hh", "bias_hh", "parameters", "h_0", "c_0", "control")
 
-# What an element of `control` asks for: see SequenceControl in kernels/rnn/sequence/sequence.h.
+# What an element of `control` asks for: see SequenceControl in kernels/rnn/sequence/kernels.h.
 RESETS, HOLDS = 1, 2
 
 _KERNELS = native.kernels_directory()
@@ -79,7 +79,7 @@ def _variant(
 
     return Variant(
         f"rnn.sequence_{kind}",
-        _KERNELS / "rnn" / "variants" / f"sequence_{kind}_cuda.cu",
+        _KERNELS / "rnn" / "sequence" / "variants" / f"{kind}.cu",
         (_KERNELS, *include_paths),
         prepare="the layer on tensors of these sizes and dtype, forward and backward,",
         optional=True,

@@ -59,7 +59,7 @@ _KERNELS = native.kernels_directory()
 variants.declare(
     variants.Variant(
         "stylegan.filtered_lrelu",
-        _KERNELS / "stylegan" / "variants" / "filtered_lrelu_mma_cuda.cu",
+        _KERNELS / "stylegan" / "filtered_lrelu" / "variants" / "mma.cu",
         (_KERNELS,),
         prepare="filtered_lrelu on tensors of these sizes and dtype, forward and backward,",
         optional=True,

@@ -113,6 +113,19 @@ def test_what_torch_declares_gets_its_header(error):
     assert "<torch/extension.h>" not in message(f"empty.cpp:1:1: error: {other}\n")
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        "fatal error: core/cpu/elementwise.h: No such file or directory",
+        "fatal error: 'core/cpu/elementwise.h' file not found",  # clang
+    ],
+)
+def test_a_header_of_ours_that_moved(error):
+    said = message(f"empty.cpp:1:1: {error}\n")
+    assert "look below lltm_jit.include_path() for what was core/cpu/elementwise.h" in said
+    assert "include_path()" not in message(f"empty.cpp:1:1: {error.replace('core/', 'other/')}\n")
+
+
 def test_long_lines_are_read_in_no_time():
     began = time.perf_counter()
     assert message("x" * 100_000 + "\n" + "'" * 100_000 + "\n", 3).startswith(

@@ -4,7 +4,7 @@
 #include <exception>
 #include <thread>
 
-#include "core/host/variant_python.h"
+#include "core/python/variant_calls.h"
 
 namespace {
 

@@ -2,9 +2,9 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "core/cpu/product_bounds.h"
-#include "rnn/lltm/lltm_cpu_limits.h"
-#include "rnn/sequence/sequence_cpu.h"
+#include "core/products/bounds.h"
+#include "rnn/cell_step/cpu/limits.h"
+#include "rnn/sequence/cpu/steps.h"
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   using namespace lltm_jit;

@@ -1,5 +1,5 @@
 // For tests: lltm_plan(), and on a GPU the cell's kernels on the road of any plan.
-#include "rnn/lltm/lltm.h"
+#include "rnn/cell_step/kernels.h"
 #ifdef LLTM_JIT_CUDA
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>

@@ -10,7 +10,7 @@ import lltm_jit
 from lltm_jit import native
 
 KERNELS = native.kernels_directory()
-LLTM = KERNELS / "rnn" / "lltm"
+CELL_STEP = KERNELS / "rnn" / "cell_step"
 
 # As lltm_describe_gpu() would describe them: the architecture of the code, whether it has wgmma,
 # bytes of shared memory that a block may ask for, SMs, clusters of four that run at once.
@@ -27,10 +27,10 @@ GPUS = {
 @functools.cache
 def load(with_cuda: bool) -> Any:
     """The module of lltm_roads.cpp: the plan, and with CUDA the launchers."""
-    sources, flags = [Path(__file__).with_suffix(".cpp"), LLTM / "lltm_plan.cpp"], []
+    sources, flags = [Path(__file__).with_suffix(".cpp"), CELL_STEP / "plan.cpp"], []
     if with_cuda:
-        kernels = ("lltm_gemm_cuda.cu", "lltm_products_cuda.cu", "lltm_cluster_cuda.cu")
-        sources += [LLTM / name for name in kernels]
+        kernels = ("gemm.cu", "products.cu", "cluster.cu")
+        sources += [CELL_STEP / "cuda" / name for name in kernels]
         flags += ["-O3", "-DWITH_CUDA"]
     return lltm_jit.load(
         "lltm_roads", sources, flags, extra_include_paths=[str(KERNELS)], with_cuda=with_cuda

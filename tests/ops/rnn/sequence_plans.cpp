@@ -2,7 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "rnn/sequence/sequence_plan.h"
+#include "rnn/sequence/plan/plan.h"
 
 namespace py = pybind11;
 

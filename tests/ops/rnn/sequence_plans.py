@@ -24,7 +24,7 @@ def load() -> Any:
     kernels = native.kernels_directory()
     sources = [
         Path(__file__).with_suffix(".cpp"),
-        kernels / "rnn" / "sequence" / "sequence_plan.cpp",
+        kernels / "rnn" / "sequence" / "plan" / "plan.cpp",
     ]
     return lltm_jit.load("sequence_plans", sources, extra_include_paths=[str(kernels)])
 

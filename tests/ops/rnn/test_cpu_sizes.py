@@ -1,6 +1,6 @@
 """Sizes around each of the bounds that the CPU's kernels have, and the smallest sizes.
 
-The bounds are those of the code: see kernels/core/cpu/product_bounds.h, and the files that
+The bounds are those of the code: see kernels/core/products/bounds.h, and the files that
 cpu_bounds.cpp includes.
 """
 

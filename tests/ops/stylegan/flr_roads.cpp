@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "stylegan/filtered_lrelu/filtered_lrelu_plan.h"
+#include "stylegan/filtered_lrelu/plan.h"
 
 namespace lltm_jit {
 namespace {

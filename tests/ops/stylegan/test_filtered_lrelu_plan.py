@@ -23,7 +23,7 @@ GPUS = {
 @pytest.fixture(scope="module")
 def roads():
     kernels = native.kernels_directory()
-    plan = kernels / "stylegan" / "filtered_lrelu" / "filtered_lrelu_plan.cpp"
+    plan = kernels / "stylegan" / "filtered_lrelu" / "plan.cpp"
     sources = [Path(__file__).with_name("flr_roads.cpp"), plan]
     return lltm_jit.load("flr_roads", sources, extra_include_paths=[str(kernels)])
 

@@ -1,9 +1,9 @@
 // scale_add: checks, formula and derivative. The maths of the kernels is in scale_add.h.
 #include "scale_add.h"
 
+#include "core/elementwise/host.h"
 #include "core/host/autograd.h"
 #include "core/host/checks.h"
-#include "core/host/elementwise.h"
 #include "core/host/formula.h"
 #include "scale_add_ops.h"
 

@@ -1,8 +1,8 @@
 // scale_add: z = scale * x + y, elementwise.
-// See core/math/elementwise.h.
+// See core/elementwise/maths.h.
 #pragma once
 
-#include "core/math/elementwise.h"
+#include "core/elementwise/maths.h"
 
 struct ScaleAdd {
   static constexpr bool kIntegers = false;

@@ -1,4 +1,4 @@
-#include "core/cpu/elementwise.h"
+#include "core/elementwise/cpu.h"
 #include "scale_add.h"
 
 template void lltm_jit::elementwise_cpu(const ElementwiseArgs<ScaleAdd>&);

@@ -5,7 +5,7 @@
 // has bit 7 - h - 2 c of byte r, the second that of byte r + 2.
 #pragma once
 
-#include "stylegan/filtered_lrelu/filtered_lrelu.h"
+#include "stylegan/filtered_lrelu/kernels.h"
 #include "stylegan/filtered_lrelu/mma/operands.cuh"
 
 namespace lltm_jit {

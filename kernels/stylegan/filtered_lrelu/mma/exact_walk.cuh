@@ -6,8 +6,8 @@
 // followed from x to y, so that all other results stay as tensor cores made them.
 #pragma once
 
-#include "stylegan/filtered_lrelu/filtered_lrelu_math.h"
-#include "stylegan/filtered_lrelu/mma/row_ring.cuh"
+#include "stylegan/filtered_lrelu/maths.h"
+#include "stylegan/filtered_lrelu/mma/memory/row_ring.cuh"
 #include "stylegan/filtered_lrelu/mma/shape.cuh"
 
 namespace lltm_jit {

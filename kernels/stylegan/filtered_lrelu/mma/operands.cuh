@@ -8,8 +8,8 @@
 // exponent]).
 #pragma once
 
-#include "core/cuda/half2.cuh"
-#include "core/cuda/warp_matrix.cuh"
+#include "core/products/warp_matrix.cuh"
+#include "core/types/half2.cuh"
 
 namespace lltm_jit {
 

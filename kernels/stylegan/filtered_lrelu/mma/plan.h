@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <initializer_list>
 
-#include "stylegan/filtered_lrelu/filtered_lrelu.h"
+#include "stylegan/filtered_lrelu/kernels.h"
 #include "stylegan/filtered_lrelu/mma/tiles.h"
 
 namespace lltm_jit {

@@ -28,7 +28,7 @@
 
 #include "stylegan/filtered_lrelu/mma/activation.cuh"
 #include "stylegan/filtered_lrelu/mma/bands.cuh"
-#include "stylegan/filtered_lrelu/mma/row_ring.cuh"
+#include "stylegan/filtered_lrelu/mma/memory/row_ring.cuh"
 
 namespace lltm_jit {
 

@@ -1,7 +1,7 @@
 // What is known of a walk when it is compiled.
 #pragma once
 
-#include "stylegan/filtered_lrelu/filtered_lrelu.h"
+#include "stylegan/filtered_lrelu/kernels.h"
 #include "stylegan/filtered_lrelu/mma/operands.cuh"
 #include "stylegan/filtered_lrelu/mma/plan.h"
 

@@ -14,10 +14,10 @@
 // transposed is operand A. Warps share nothing but the taps.
 #pragma once
 
-#include "stylegan/filtered_lrelu/mma/map_words.cuh"
-#include "stylegan/filtered_lrelu/mma/rows_under_way.cuh"
+#include "stylegan/filtered_lrelu/mma/memory/map_words.cuh"
+#include "stylegan/filtered_lrelu/mma/memory/rows_under_way.cuh"
+#include "stylegan/filtered_lrelu/mma/memory/window.cuh"
 #include "stylegan/filtered_lrelu/mma/scales.cuh"
-#include "stylegan/filtered_lrelu/mma/window.cuh"
 
 namespace lltm_jit {
 

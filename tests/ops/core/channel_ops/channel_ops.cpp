@@ -2,8 +2,8 @@
 
 #include <torch/csrc/utils/pybind.h>
 
-#include "core/host/channel_sum.h"
-#include "core/host/elementwise.h"
+#include "core/channel_sum/host.h"
+#include "core/elementwise/host.h"
 
 namespace lltm_jit {
 namespace {

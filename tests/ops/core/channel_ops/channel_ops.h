@@ -1,8 +1,8 @@
 // Operators that prove core's elementwise loops and channel sums.
 #pragma once
 
-#include "core/math/channel_sum.h"
-#include "core/math/elementwise.h"
+#include "core/channel_sum/maths.h"
+#include "core/elementwise/maths.h"
 
 namespace lltm_jit {
 

@@ -1,6 +1,6 @@
 #include "channel_ops.h"
-#include "core/cpu/channel_sum.h"
-#include "core/cpu/elementwise.h"
+#include "core/channel_sum/cpu.h"
+#include "core/elementwise/cpu.h"
 
 namespace lltm_jit {
 template void elementwise_cpu(const ElementwiseArgs<LeakyRelu>&);

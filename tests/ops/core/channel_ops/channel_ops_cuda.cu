@@ -1,6 +1,6 @@
 #include "channel_ops.h"
-#include "core/cuda/channel_sum.cuh"
-#include "core/cuda/elementwise.cuh"
+#include "core/channel_sum/cuda.cuh"
+#include "core/elementwise/cuda.cuh"
 
 namespace lltm_jit {
 template cudaError_t launch_elementwise(const ElementwiseArgs<LeakyRelu>&, cudaStream_t);

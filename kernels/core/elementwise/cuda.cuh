@@ -1,0 +1,91 @@
+// The CUDA kernel of elementwise operators. Bound by memory: 16 bytes an access, and enough
+// threads that an SM has over 32 KB of loads in flight.
+#pragma once
+
+#include "core/elementwise/maths.h"
+#include "core/launch/launch.cuh"
+
+namespace lltm_jit {
+
+template <typename Op, typename scalar_t, int kVec>
+__device__ __forceinline__ void elementwise_apply(const ElementwiseArgs<Op>& args, int64_t first) {
+  using opmath = opmath_t<scalar_t>;
+  opmath in[Op::kInputs][kVec], out[Op::kOutputs][kVec];
+#pragma unroll
+  for (int k = 0; k < Op::kInputs; ++k) {
+    load_pack<kVec>(static_cast<const scalar_t*>(args.inputs[k]) + first, in[k]);
+  }
+#pragma unroll
+  for (int v = 0; v < kVec; ++v) {
+    opmath x[Op::kInputs], y[Op::kOutputs];
+#pragma unroll
+    for (int k = 0; k < Op::kInputs; ++k) x[k] = in[k][v];
+    args.op.apply(x, y);
+#pragma unroll
+    for (int k = 0; k < Op::kOutputs; ++k) out[k][v] = y[k];
+  }
+#pragma unroll
+  for (int k = 0; k < Op::kOutputs; ++k) {
+    store_pack<kVec>(static_cast<scalar_t*>(args.outputs[k]) + first, out[k]);
+  }
+}
+
+// The first `packs` times kVec elements a pack at a time, the others one by one.
+template <typename Op, typename scalar_t, int kVec>
+__global__ void elementwise_kernel(ElementwiseArgs<Op> args, int64_t packs) {
+  wait_for_predecessor();
+  const int64_t thread = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t p = thread; p < packs; p += stride) {
+    elementwise_apply<Op, scalar_t, kVec>(args, p * kVec);
+  }
+  for (int64_t i = packs * kVec + thread; i < args.numel; i += stride) {
+    elementwise_apply<Op, scalar_t, 1>(args, i);
+  }
+}
+
+// The part of the launch that all element types share, which are many to compile.
+template <typename Op>
+cudaError_t launch_elementwise_kernel(void (*kernel)(ElementwiseArgs<Op>, int64_t), int vec,
+                                      const ElementwiseArgs<Op>& args, cudaStream_t stream) {
+  bool vectorize = true;
+  for (const void* pointer : args.inputs) vectorize &= aligned(kAccessBytes, pointer);
+  for (const void* pointer : args.outputs) vectorize &= aligned(kAccessBytes, pointer);
+  const int64_t packs = vectorize ? args.numel / vec : 0;
+  const int64_t rest = args.numel - packs * vec;
+  return launch(kernel, blocks_for(max(packs, rest)), kThreads, 0, stream, args, packs);
+}
+
+template <typename Op, typename scalar_t>
+cudaError_t launch_elementwise_as(const ElementwiseArgs<Op>& args, cudaStream_t stream) {
+  constexpr int kVec = kAccessBytes / sizeof(scalar_t);
+  return launch_elementwise_kernel(elementwise_kernel<Op, scalar_t, kVec>, kVec, args, stream);
+}
+
+template <typename Op>
+cudaError_t launch_elementwise_floating(const ElementwiseArgs<Op>& args, cudaStream_t stream) {
+  return dispatch_floating(args.type, [&](auto scalar) {
+    return launch_elementwise_as<Op, decltype(scalar)>(args, stream);
+  });
+}
+
+template <typename Op>
+cudaError_t launch_elementwise(const ElementwiseArgs<Op>& args, cudaStream_t stream) {
+  if constexpr (Op::kIntegers) {
+    switch (args.type) {
+      case ElementType::Int8:
+        return launch_elementwise_as<Op, uint8_t>(args, stream);
+      case ElementType::Int16:
+        return launch_elementwise_as<Op, uint16_t>(args, stream);
+      case ElementType::Int32:
+        return launch_elementwise_as<Op, uint32_t>(args, stream);
+      case ElementType::Int64:
+        return launch_elementwise_as<Op, uint64_t>(args, stream);
+      default:
+        break;
+    }
+  }
+  return launch_elementwise_floating(args, stream);
+}
+
+}  // namespace lltm_jit

@@ -1,5 +1,0 @@
-// In a unit of its own, for pybind11's headers take as long to compile as a family's bindings.
-#include "core/cuda/api.h"
-#ifdef LLTM_JIT_CUDA  // only the kernels for CUDA have variants
-#include "core/host/variant_python.h"
-#endif

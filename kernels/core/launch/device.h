@@ -1,0 +1,67 @@
+// Where an operator runs: current device and stream.
+#pragma once
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/SymIntArrayRef.h>
+
+#include "core/launch/api.h"
+#ifdef LLTM_JIT_CUDA
+#include <ATen/cuda/EmptyTensor.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
+#endif
+
+namespace lltm_jit {
+
+// Opens every kernel: makes the tensor's device current and keeps autograd and autocast out of the
+// ATen ops that the kernel calls.
+struct KernelGuard {
+  explicit KernelGuard(const at::Tensor& tensor) : device(tensor.device()) {
+#ifndef LLTM_JIT_CUDA
+    TORCH_CHECK(!tensor.is_cuda(),
+                "expected a tensor on the CPU because this extension was compiled ",
+                "without -DWITH_CUDA, but got one on ", tensor.device());
+#endif
+  }
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
+  c10::DeviceGuard device;
+};
+
+// A dense tensor on the device of `like`, and of its dtype or another, inside a KernelGuard: at::empty
+// without its way through the dispatcher, which a small operator would feel.
+inline at::Tensor empty(c10::SymIntArrayRef sizes, const at::Tensor& like,
+                        at::MemoryFormat format = at::MemoryFormat::Contiguous,
+                        std::optional<at::ScalarType> other = std::nullopt) {
+  const auto dtype = other.value_or(like.scalar_type());
+  if (like.is_meta()) {
+    return at::detail::empty_symint_meta(sizes, dtype, std::nullopt, std::nullopt, std::nullopt,
+                                         format);
+  }
+  const auto known_sizes = C10_AS_INTARRAYREF_SLOW(sizes);
+#ifdef LLTM_JIT_CUDA
+  if (like.is_cuda()) return at::detail::empty_cuda(known_sizes, dtype, like.device(), format);
+#endif
+  return at::detail::empty_cpu(known_sizes, dtype, /*pin_memory=*/false, format);
+}
+
+// Runs `cpu(args)` or enqueues `cuda(args, stream)`, by where the tensor is.
+#ifdef LLTM_JIT_CUDA
+template <typename Args>
+void run(const at::Tensor& tensor, const Args& args, void (*cpu)(const Args&),
+         cudaError_t (*cuda)(const Args&, cudaStream_t)) {
+  if (tensor.is_cuda()) {
+    C10_CUDA_CHECK(cuda(args, c10::cuda::getCurrentCUDAStream()));
+  } else {
+    cpu(args);
+  }
+}
+#define LLTM_JIT_RUN(tensor, args, cpu, cuda) run(tensor, args, cpu, cuda)
+#else
+#define LLTM_JIT_RUN(tensor, args, cpu, cuda) cpu(args)
+#endif
+
+}  // namespace lltm_jit

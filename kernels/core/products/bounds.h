@@ -1,0 +1,28 @@
+// The sizes from which products on the CPU are divided, or go another way. Tests take sizes around each of
+// them. No torch header.
+#pragma once
+
+#include <cstdint>
+
+namespace lltm_jit {
+
+// Of core/products/panels.h.
+struct PanelBounds {
+  // Depth of a block, and rows of A in it at most.
+  static constexpr int64_t kBlockDepth = 192, kBlockRows = 64;
+  // Fewer rows than this read B where it lies: too few to pay for the copy.
+  static constexpr int64_t kFewestRowsToCopyFor = 17;
+  // Of one row, whose sums stay in the first-level cache.
+  static constexpr int64_t kOneRowColumns = 256;
+};
+
+// Of core/products/packed.h.
+struct PackedBounds {
+  // A block of A stays in the first-level cache, or nearly; what is kept of B in the second.
+  static constexpr int64_t kBlockRows = 96, kBlockDepth = 256, kKeptBytes = 3 << 18;
+  // From this depth on C lies in the cache.
+  static constexpr int64_t kDeep = 2048;
+  static constexpr int64_t kFewestRows = 64;  // that a thread is woken for
+};
+
+}  // namespace lltm_jit

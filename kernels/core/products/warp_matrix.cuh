@@ -1,0 +1,148 @@
+// Tensor cores for products that stay in a warp's registers: 16 x 8 sums at a time, of half
+// operands. For code of chips of 8.0 and later. (A matrix product through shared memory is
+// core/products/mma.cuh.)
+//
+// Note [Fragments]
+// Lane l has of a matrix of 8 x 8 halves the elements (l / 4, l % 4 * 2) and the one to its right,
+// in a register. A (16 x 16) is four such matrices, top and bottom of the left half, then of the
+// right; B (16 x 8) is two, top and bottom, each transposed; the sums (16 x 8) are two, top and
+// bottom. The sums of two neighbouring products are therefore the operand A of the next one as they
+// are, and their transposes are operands B.
+#pragma once
+
+#include <cstdint>
+
+#include "core/types/cuda.cuh"
+
+namespace lltm_jit {
+
+// Sums in half: register r has rows l / 4 + 8 r.
+struct HalfSums {
+  uint32_t value[2];
+};
+
+// Sums in float: elements 2 r and 2 r + 1 are those of register r.
+struct FloatSums {
+  float value[4];
+};
+
+// a b + c, of 16 k.
+__device__ __forceinline__ HalfSums multiply_add(const uint32_t (&a)[4], const uint32_t (&b)[2],
+                                                 const HalfSums& c) {
+  HalfSums d;
+  asm("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 "
+      "{%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%8, %9};"
+      : "=r"(d.value[0]), "=r"(d.value[1])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c.value[0]),
+        "r"(c.value[1]));
+  return d;
+}
+__device__ __forceinline__ FloatSums multiply_add(const uint32_t (&a)[4], const uint32_t (&b)[2],
+                                                  const FloatSums& c) {
+  FloatSums d;
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+      : "=f"(d.value[0]), "=f"(d.value[1]), "=f"(d.value[2]), "=f"(d.value[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c.value[0]),
+        "f"(c.value[1]), "f"(c.value[2]), "f"(c.value[3]));
+  return d;
+}
+
+// a b + c of numbers of another 16-bit type.
+template <typename scalar_t>
+__device__ __forceinline__ FloatSums multiply_add_as(const uint32_t (&a)[4], const uint32_t (&b)[2],
+                                                     const FloatSums& c) {
+  if constexpr (std::is_same_v<scalar_t, Half>) {
+    return multiply_add(a, b, c);
+  } else {
+    FloatSums d;
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+        : "=f"(d.value[0]), "=f"(d.value[1]), "=f"(d.value[2]), "=f"(d.value[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c.value[0]),
+          "f"(c.value[1]), "f"(c.value[2]), "f"(c.value[3]));
+    return d;
+  }
+}
+
+// The same of 8 k: the left half of A and the top of B.
+__device__ __forceinline__ HalfSums multiply_add(const uint32_t (&a)[2], const uint32_t& b,
+                                                 const HalfSums& c) {
+  HalfSums d;
+  asm("mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3}, {%4}, {%5, %6};"
+      : "=r"(d.value[0]), "=r"(d.value[1])
+      : "r"(a[0]), "r"(a[1]), "r"(b), "r"(c.value[0]), "r"(c.value[1]));
+  return d;
+}
+__device__ __forceinline__ FloatSums multiply_add(const uint32_t (&a)[2], const uint32_t& b,
+                                                  const FloatSums& c) {
+  FloatSums d;
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
+      : "=f"(d.value[0]), "=f"(d.value[1]), "=f"(d.value[2]), "=f"(d.value[3])
+      : "r"(a[0]), "r"(a[1]), "r"(b), "f"(c.value[0]), "f"(c.value[1]), "f"(c.value[2]),
+        "f"(c.value[3]));
+  return d;
+}
+
+// The transpose of an 8 x 8 matrix.
+__device__ __forceinline__ uint32_t transpose(uint32_t matrix) {
+  uint32_t result;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(matrix));
+  return result;
+}
+
+// kCount (1, 2 or 4) transposed matrices from shared memory. Each eight lanes name the rows of one,
+// 16 bytes each; the lanes that are left over name any.
+template <int kCount>
+__device__ __forceinline__ void load_transposed(uint32_t (&r)[kCount], uint32_t row) {
+  if constexpr (kCount == 4) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(row)
+                 : "memory");
+  } else if constexpr (kCount == 2) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(row)
+                 : "memory");
+  } else {
+    static_assert(kCount == 1);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];"
+                 : "=r"(r[0])
+                 : "r"(row)
+                 : "memory");
+  }
+}
+
+// Transposes of kCount (2 or 4) matrices to shared memory, each eight lanes naming the rows of one; the
+// lanes that are left over name any.
+template <int kCount>
+__device__ __forceinline__ void store_transposed(uint32_t row, const uint32_t (&r)[kCount]) {
+  static_assert(kCount == 2 || kCount == 4);
+#if __CUDA_ARCH__ >= 900
+  if constexpr (kCount == 4) {
+    asm volatile(
+        "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
+        "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+        : "memory");
+  } else {
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(row),
+                 "r"(r[0]), "r"(r[1])
+                 : "memory");
+  }
+#else
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int m = 0; m < kCount; ++m) {
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      const uint32_t to = __shfl_sync(~0u, row, m * 8 + lane % 4 * 2 + k) + lane / 4 * 2;
+      asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(static_cast<uint16_t>(r[m] >> 16 * k))
+                   : "memory");
+    }
+  }
+#endif
+}
+
+}  // namespace lltm_jit

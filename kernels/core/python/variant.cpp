@@ -1,0 +1,5 @@
+// In a unit of its own, for pybind11's headers take as long to compile as a family's bindings.
+#include "core/launch/api.h"
+#ifdef LLTM_JIT_CUDA  // only the kernels for CUDA have variants
+#include "core/python/variant_calls.h"
+#endif

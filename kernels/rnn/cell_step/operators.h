@@ -1,0 +1,89 @@
+// The LLTM operators, and the parts that the lltm*.cpp files have of each other.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "core/host/checks.h"
+#include "core/host/operator.h"
+
+namespace lltm_jit {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+using State = std::tuple<Tensor, Tensor>;                              // new_h, new_cell
+using StateAndGates = std::tuple<Tensor, Tensor, Tensor>;              // and the activated gates
+using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;  // in the order of CellInputs
+using OutputMask = std::array<bool, 5>;                                // which of them are wanted
+
+// What a cell computes from.
+struct CellInputs {
+  const Tensor &input, &weights;
+  const OptionalTensor& bias;
+  const Tensor &old_h, &old_cell;
+
+  auto all() const { return std::tie(input, weights, bias, old_h, old_cell); }
+};
+
+// What its gradients are computed from: new_cell and gates are results of the forward pass.
+struct BackwardInputs {
+  const OptionalTensor &grad_h, &grad_cell;
+  CellInputs cell;
+  const Tensor &new_cell, &gates;
+  OutputMask output_mask;
+};
+
+// What the tutorial's lltm_backward takes.
+struct TutorialBackwardInputs {
+  const Tensor &grad_h, &grad_cell;
+  const Tensor &new_cell, &input_gate, &output_gate, &candidate_cell, &X, &gate_weights, &weights;
+};
+
+// The signatures of the schemas, which have the structs' members as arguments.
+template <typename Result>
+using OfCell = Result(const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
+                      const Tensor& old_h, const Tensor& old_cell);
+using OfBackward = Gradients(const OptionalTensor& grad_h, const OptionalTensor& grad_cell,
+                             const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
+                             const Tensor& old_h, const Tensor& old_cell, const Tensor& new_cell,
+                             const Tensor& gates, OutputMask output_mask);
+using OfTutorialBackward = std::vector<Tensor>(const Tensor& grad_h, const Tensor& grad_cell,
+                                               const Tensor& new_cell, const Tensor& input_gate,
+                                               const Tensor& output_gate,
+                                               const Tensor& candidate_cell, const Tensor& X,
+                                               const Tensor& gate_weights, const Tensor& weights);
+
+namespace ops {
+extern Operator<OfCell<State>> lltm_cell;
+extern Operator<OfCell<StateAndGates>> lltm_cell_forward;
+extern Operator<OfBackward> lltm_cell_backward;
+extern Composite<OfCell<State>> lltm_cell_aten;
+extern Composite<OfCell<void>> lltm_cell_check;
+extern Composite<OfCell<std::vector<Tensor>>> lltm_forward;
+extern Composite<OfTutorialBackward> lltm_backward;
+}  // namespace ops
+
+// The checks of arguments, which the functions below begin with.
+void check_cell(const char* function, const CellInputs& in);
+void check_backward(const BackwardInputs& in);
+void check_tutorial_backward(const TutorialBackwardInputs& in);
+
+// On CPU, CUDA and meta tensors, in kernels.cpp.
+State cell_kernel(const CellInputs& in);
+StateAndGates forward_kernel(const CellInputs& in);
+Gradients backward_kernel(const BackwardInputs& in);
+
+// In operations of torch: for every device, for vmap, for forward-mode
+// differentiation and for derivatives of the backward pass. Differentiable any number of times.
+StateAndGates forward_formula(const CellInputs& in);
+Gradients backward_formula(const BackwardInputs& in);
+// The calls of the PyTorch extension tutorial, with their order of arguments and results.
+std::vector<Tensor> tutorial_forward(const CellInputs& in);
+std::vector<Tensor> tutorial_backward(const TutorialBackwardInputs& in);
+
+}  // namespace lltm_jit

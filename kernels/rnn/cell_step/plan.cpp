@@ -1,0 +1,167 @@
+#include "rnn/cell_step/plan.h"
+
+namespace lltm_jit {
+namespace {
+
+int64_t width_of(const LltmProblem& problem) { return problem.hidden_size + problem.input_size; }
+
+int64_t work_of(const LltmProblem& problem) {
+  return problem.batch_size * problem.hidden_size * width_of(problem);
+}
+
+bool is_16_bit(ElementType type) {
+  return type == ElementType::Half || type == ElementType::BFloat16;
+}
+
+// Note [Own products or the library's]
+// Up to these amounts of work, batch_size * hidden_size * width, the kernels with products of their own
+// beat the library's GEMM with the passes around it; see README.md. (On a CPU: cpu/limits.h.)
+// tools/time_lltm_roads.py -c times each road at any size; the figures below are of an H200.
+constexpr int64_t kMediumWork = 64 * 512 * 768, kLargeWork = 128 * 1024 * 2048;
+// In float, whose products are dear on tensor cores: Note [Tiny cells] in cuda/gemm.cu.
+constexpr int64_t kTinyWork = 16 * 256 * 320;
+// Unaligned rows are copied one element at a time.
+constexpr int64_t kMostUnaligned = 2 * kMediumWork;
+// The weights' gradient is a sum over the batch that its kernel does not divide among blocks.
+constexpr int64_t kMostBackwardRows = 512;
+constexpr int64_t kMostClusterWidth = 4096;  // the widest that was measured
+
+// Measured on an H200. One launch, and tiles enough for every SM, win until the library's larger tiles
+// do: in 16 bits and in double sooner than in float, which it multiplies without tensor cores.
+// Chips whose blocks have less than some 160 KB (8.6, 8.9, 12.0) multiply TF32 no faster than FP32, by
+// their data sheets; the three products of a split float pay there only while latency counts.
+LltmLimits limits(ElementType type, const LltmGpu& gpu) {
+  constexpr int kSharedBytesBesideFastTf32 = 160 * 1024;
+  if (is_16_bit(type)) return {2 * kMediumWork, kLargeWork};
+  if (gpu.shared_bytes >= kSharedBytesBesideFastTf32) {
+    if (type == ElementType::Float) return {2 * kLargeWork, 2 * kLargeWork};
+    return {kLargeWork / 2, kLargeWork / 2};
+  }
+  return {2 * kMediumWork, 2 * kMediumWork};
+}
+
+// A number of tiles chosen on an H200, in proportion for this chip.
+int64_t tiles_here(int64_t tiles, const LltmGpu& gpu) { return tiles * gpu.sms / 132; }
+
+int64_t tiles(int64_t rows, int64_t columns, LltmTile tile) {
+  return ceil_div(rows, tile.rows) * ceil_div(columns, tile.columns);
+}
+int64_t forward_tiles(const LltmProblem& problem, LltmTile tile) {
+  return tiles(problem.batch_size, problem.hidden_size, tile);
+}
+
+bool has_own_kernels(const LltmGpu& gpu) {
+  constexpr int kLeastArchitecture = 80;  // mma.sync for every type
+  return gpu.architecture >= kLeastArchitecture &&
+         gpu.shared_bytes >= kFewestStages * kForwardStageBytes;
+}
+
+// As many stages as leave room for `blocks` blocks on an SM, or the fewest.
+int stages_for(int stage_bytes, int blocks, const LltmGpu& gpu) {
+  // An SM has 1 KB more than a block may ask for, and keeps as much back for each block.
+  constexpr int kReserved = 1024;
+  const int wanted = blocks * (kMostStages * stage_bytes + kReserved);
+  return wanted <= gpu.shared_bytes + kReserved ? kMostStages : kFewestStages;
+}
+
+// One row of floats only reads the weights, which the library's product of a matrix and a vector does
+// at the memory's speed: ours over it is 1.07 forward and 0.88 backward at 1, 1024, 1024.
+constexpr int64_t kMostOfOneRowForward = 512 * 768, kMostOfOneRowBackward = 1024 * 2048;
+
+bool is_row_for_the_library(const LltmProblem& problem, int64_t most) {
+  return problem.batch_size == 1 && problem.type == ElementType::Float && work_of(problem) > most;
+}
+
+bool own_products(const LltmProblem& problem, int64_t limit) {
+  const int64_t work = work_of(problem);
+  if (work > limit) return false;
+  return problem.aligned || (!is_16_bit(problem.type) && work <= kMostUnaligned);
+}
+
+LltmForwardRoad cluster_road(const LltmProblem& problem, const LltmGpu& gpu) {
+  using Road = LltmForwardRoad;
+  // The copy engine takes rows that are aligned and do not overlap.
+  if (!gpu.wgmma || !is_16_bit(problem.type) || !problem.aligned || !problem.apart ||
+      width_of(problem) > kMostClusterWidth) {
+    return Road::Library;
+  }
+  // A wave of the smallest tiles of cuda/gemm.cu is quicker where it leaves half of the chip idle,
+  // or has few rows.
+  const int64_t small = forward_tiles(problem, kMediumForward);
+  if (small <= tiles_here(64, gpu) || (problem.batch_size <= 16 && small <= gpu.sms)) {
+    return Road::Library;
+  }
+  // The first is taken of which all tiles run at once.
+  if (forward_tiles(problem, kMediumCluster) <= gpu.clusters) return Road::MediumCluster;
+  if (forward_tiles(problem, kWideCluster) <= gpu.clusters) return Road::WideCluster;
+  if (forward_tiles(problem, kLargeCluster) <= gpu.clusters) return Road::LargeCluster;
+  return Road::Library;
+}
+
+// Note [Shapes of the tiles]
+// Of each kind the largest is taken that still gives most SMs a tile: traffic from L2 limits the large
+// ones, latency the small ones. All have eight warps. A forward tile takes more shared memory than two
+// blocks of one SM could have: a block that begins while the kernel before it ends would join another
+// of its kind on one SM, and leave a second SM idle. Backward, two blocks share an SM, unless the
+// medium tile takes its shared memory: it is for cells that have one for each SM at most. Chips with less
+// shared memory than an H100 have the same tiles, with fewer stages of k on their way at once.
+LltmForwardRoad forward_road(const LltmProblem& problem, const LltmGpu& gpu) {
+  using Road = LltmForwardRoad;
+  if (const Road road = cluster_road(problem, gpu); road != Road::Library) return road;
+  if (!own_products(problem, limits(problem.type, gpu).cell) ||
+      is_row_for_the_library(problem, kMostOfOneRowForward)) {
+    return Road::Library;
+  }
+  if (problem.aligned && problem.type != ElementType::Double &&
+      forward_tiles(problem, kLargeForward) >= tiles_here(96, gpu)) {
+    return Road::Large;
+  }
+  const bool tiny = problem.type == ElementType::Float && work_of(problem) <= kTinyWork;
+  return tiny ? Road::Tiny : Road::Medium;
+}
+
+LltmBackwardRoad backward_road(const LltmProblem& problem, const LltmGpu& gpu) {
+  using Road = LltmBackwardRoad;
+  if (problem.batch_size > kMostBackwardRows ||
+      !own_products(problem, limits(problem.type, gpu).products) ||
+      is_row_for_the_library(problem, kMostOfOneRowBackward)) {
+    return Road::Library;
+  }
+  const int64_t medium = tiles(problem.batch_size, problem.grad_columns, kMediumBackward);
+  return problem.aligned && medium > gpu.sms ? Road::Large : Road::Medium;
+}
+
+// With three stages two blocks share an SM. That pays where the tiles of the weights' gradient are more
+// than the SMs (in half 1.2 times at 64, 256, 512 and 1.5 at 16, 1024, 1024), but for double, whose
+// tensor cores one block keeps busy.
+int medium_backward_stages(const LltmProblem& problem, const LltmGpu& gpu) {
+  const int64_t weight_tiles = tiles(3 * problem.hidden_size, width_of(problem), kWeightGradient);
+  if (weight_tiles > gpu.sms && problem.type != ElementType::Double) return kFewestStages;
+  return stages_for(kMediumBackwardStageBytes, 1, gpu);
+}
+
+}  // namespace
+
+LltmPlan lltm_plan(const LltmProblem& problem, const CpuFeatures& cpu) {
+  const int64_t work = work_of(problem);
+  const int64_t weights = problem.hidden_size * width_of(problem);
+  const auto [cell, products] = lltm_cpu_limits(problem.type, weights, cpu);
+  LltmPlan plan;
+  if (work > 0 && work <= cell) plan.forward = LltmForwardRoad::Cpu;
+  if (work > 0 && work <= products) plan.backward = LltmBackwardRoad::Cpu;
+  return plan;
+}
+
+LltmPlan lltm_plan(const LltmProblem& problem, const LltmGpu& gpu) {
+  LltmPlan plan;
+  if (!has_own_kernels(gpu) || work_of(problem) == 0) return plan;
+  plan.forward = forward_road(problem, gpu);
+  plan.forward_stages = stages_for(kForwardStageBytes, 1, gpu);
+  plan.backward = backward_road(problem, gpu);
+  plan.backward_stages = plan.backward == LltmBackwardRoad::Large
+                             ? stages_for(kLargeBackwardStageBytes, 2, gpu)
+                             : medium_backward_stages(problem, gpu);
+  return plan;
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,71 @@
+// Which kernels run an LLTM cell: decided here alone, from sizes, types, layouts and a description of
+// the device, so that every decision can be tested without one. No header of torch or CUDA.
+#pragma once
+
+#include <cstdint>
+
+#include "core/math/scalar.h"
+#include "rnn/cell_step/cpu/limits.h"
+
+namespace lltm_jit {
+
+// A cell, and how its operands lie in memory.
+struct LltmProblem {
+  int64_t batch_size, input_size, hidden_size;
+  ElementType type;
+  bool aligned;          // 16-byte accesses fit: every row starts at a multiple of 16 bytes
+  bool apart;            // no row of an operand overlaps the next
+  int64_t grad_columns;  // of [dh, dx], that the backward pass is asked for
+};
+
+struct LltmGpu {
+  int architecture;  // that the loaded code was made for: 90 for 9.0
+  bool wgmma;        // it is code for 9.0 alone ("9.0a")
+  int shared_bytes;  // of shared memory, that a block may ask for
+  int sms;
+  int clusters;  // of kClusterBlocks blocks that fill an SM, which run at once; 0 where none does
+};
+
+// What multiplies. Library: torch, with the pointwise kernels after it or before it.
+enum class LltmForwardRoad : int8_t {
+  Library,
+  Cpu,
+  Tiny,  // cuda/gemm.cu
+  Medium,
+  Large,
+  MediumCluster,  // cuda/cluster.cu
+  WideCluster,
+  LargeCluster,
+};
+enum class LltmBackwardRoad : int8_t {
+  Library,
+  Cpu,
+  Medium,  // cuda/products.cu
+  Large,
+};
+
+// `*_stages`: of k, that the operands of a tile of these two files have room for in shared memory.
+struct LltmPlan {
+  LltmForwardRoad forward = LltmForwardRoad::Library;
+  LltmBackwardRoad backward = LltmBackwardRoad::Library;
+  int forward_stages = 0, backward_stages = 0;
+};
+
+LltmPlan lltm_plan(const LltmProblem& problem, const CpuFeatures& cpu);
+LltmPlan lltm_plan(const LltmProblem& problem, const LltmGpu& gpu);
+
+// The tiles that the plan counts: rows of the batch, and hidden units or columns of [dh, dx].
+struct LltmTile {
+  int rows, columns;
+};
+constexpr LltmTile kTinyForward{16, 1}, kMediumForward{32, 8}, kLargeForward{64, 16};
+constexpr int kClusterBlocks = 4;  // that share a tile
+constexpr LltmTile kMediumCluster{64, 24}, kWideCluster{64, 40}, kLargeCluster{128, 40};
+constexpr LltmTile kMediumBackward{32, 16}, kLargeBackward{64, 32}, kWeightGradient{64, 64};
+
+// Bytes of one stage at most, in any type; and how many stages the kernels can have.
+constexpr int kForwardStageBytes = 30464, kMediumBackwardStageBytes = 29184;
+constexpr int kLargeBackwardStageBytes = 27648;
+constexpr int kMostStages = 4, kFewestStages = 3;
+
+}  // namespace lltm_jit

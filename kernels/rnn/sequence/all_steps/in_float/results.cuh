@@ -1,0 +1,78 @@
+// Results of a product of floats, of sums whose factors were scaled: Note [Products of all steps in float]
+// (kernels.h).
+#pragma once
+
+#include "core/launch/launch.cuh"
+#include "rnn/sequence/all_steps/in_float/parts.cuh"
+
+namespace lltm_jit {
+
+__device__ __forceinline__ float number_at(const FloatFactor& factor, int64_t vector, int64_t k) {
+  return factor.numbers[factor.depth_inside ? vector * factor.row_stride + k
+                                            : k * factor.row_stride + vector];
+}
+
+// What the scaled sums of four columns are multiplied by, beside their row's factor, and what is added.
+struct alignas(16) FourColumns {
+  float inverse[kWidth], initial[kWidth];
+
+  __device__ __forceinline__ explicit FourColumns(float factor)
+      : inverse{factor, factor, factor, factor}, initial{} {}
+  __device__ __forceinline__ FourColumns(const FloatProductArgs& args, int64_t column) : initial{} {
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      inverse[j] = HalfScale(args.magnitudes[args.a.vectors + column + j]).inverse;
+    }
+    if (args.initial) load_pack<kWidth>(args.initial + column, initial);
+  }
+};
+
+__device__ __forceinline__ float row_inverse(const FloatProductArgs& args, int64_t row) {
+  return HalfScale(args.magnitudes[row]).inverse;
+}
+
+// A scaled sum as it is. The smaller factor comes first: both together may be too small or too large for a float.
+__device__ __forceinline__ float unscaled(float sum, float of_row, float of_column) {
+  return sum * fminf(of_row, of_column) * fmaxf(of_row, of_column);
+}
+
+// Four columns' results of their sums. Returns whether the sums are finite.
+__device__ __forceinline__ bool results_of(const float (&sums)[kWidth], float of_row,
+                                           const FourColumns& columns, float (&results)[kWidth]) {
+  bool finite = true;
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) {
+    const float sum = unscaled(sums[j], of_row, columns.inverse[j]);
+    finite = finite && isfinite(sum);
+    results[j] = columns.initial[j] + sum;
+  }
+  return finite;
+}
+
+__device__ __forceinline__ void store_results(float* target, bool adds, float (&results)[kWidth]) {
+  float before[kWidth] = {};
+  if (adds) load_pack<kWidth>(target, before);
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) results[j] += before[j];
+  store_pack<kWidth>(target, results);
+}
+
+// Stores results of which some sums are not finite: these are computed again.
+__device__ __noinline__ void store_anew(const FloatProductArgs& args, int64_t row, int64_t column,
+                                        float4 sums, float of_row, const FourColumns& columns) {
+  const float four[kWidth] = {sums.x, sums.y, sums.z, sums.w};
+  float* target = args.results + row * args.b.vectors + column;
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) {
+    float sum = unscaled(four[j], of_row, columns.inverse[j]);
+    if (!isfinite(sum)) {
+      sum = 0;
+      for (int64_t k = 0; k < args.a.depth && !isnan(sum); ++k) {
+        sum = fmaf(number_at(args.a, row, k), number_at(args.b, column + j, k), sum);
+      }
+    }
+    target[j] = (args.adds ? target[j] : 0) + columns.initial[j] + sum;
+  }
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,87 @@
+// The left factor of a product of floats, which warps split as they read it: Note [Products of all steps in float]
+// (kernels.h).
+#pragma once
+
+#include "core/memory/bulk_copy.cuh"
+#include "rnn/sequence/all_steps/in_float/parts.cuh"
+
+namespace lltm_jit {
+
+// Where a lane finds its two rows of A in shared memory, to which they come as boxes of 128 bytes of each row of
+// memory.
+template <bool kDepthInside>
+class Rows {
+  static constexpr int kBoxRows = kDepthInside ? kTile : kStage, kRowBytes = 128;
+  static constexpr int kBoxBytes = kBoxRows * kRowBytes,
+                       kBoxColumns = kRowBytes / int(sizeof(float));
+
+ public:
+  static constexpr int kBoxes = (kDepthInside ? kStage : kTile) / kBoxColumns;
+
+  // row: the first of the two, in the tile.
+  __device__ __forceinline__ explicit Rows(int row) {
+    const int c = threadIdx.x % 4;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int r = kDepthInside ? row + i : 2 * c + i;  // of memory, in the box
+      const int column = kDepthInside ? 2 * c : row % kBoxColumns;
+      const int box = kDepthInside ? 0 : row / kBoxColumns;
+      addresses_[i] =
+          box * kBoxBytes + r * kRowBytes + ((column / 4) ^ (r % 8)) * 16 + column % 4 * 4;
+    }
+  }
+
+  static __device__ __forceinline__ void bring(float* target, const CUtensorMap& map, int64_t row,
+                                               int64_t k, CopyBarrier& barrier) {
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box) {
+      const int64_t first = kDepthInside ? row : k,
+                    column = (kDepthInside ? k : row) + box * kBoxColumns;
+      copy_box(target + box * kBoxBytes / int(sizeof(float)), map, int(first), int(column),
+               barrier);
+    }
+  }
+
+  // Of each row the numbers 2 c, 2 c + 1, 2 c + 8 and 2 c + 9 of the step for lane c of four.
+  __device__ __forceinline__ void load(uint32_t tile, int step,
+                                       uint32_t (&numbers)[2][kWidth]) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if constexpr (kDepthInside) {
+          const int in_box = (step % 2 * 4 + half * 2) * 16;
+          const auto pair = load_shared<2>(tile + step / 2 * kBoxBytes + (addresses_[i] ^ in_box));
+          numbers[i][2 * half] = pair.value[0];
+          numbers[i][2 * half + 1] = pair.value[1];
+        } else {
+          const auto pair =
+              load_shared<2>(tile + addresses_[i] + (step * kStep + half * 8) * kRowBytes);
+          numbers[0][2 * half + i] = pair.value[0];
+          numbers[1][2 * half + i] = pair.value[1];
+        }
+      }
+    }
+  }
+
+ private:
+  uint32_t addresses_[2];
+};
+
+// A step of A, as instructions take it.
+struct StepParts {
+  uint32_t high[4], low[4];
+
+  __device__ __forceinline__ void split(const uint32_t (&numbers)[2][kWidth],
+                                        const float (&scales)[2]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = i % 2, at = i / 2 * 2;
+      const HalfParts pair(numbers[row][at], numbers[row][at + 1], scales[row]);
+      high[i] = pair.high;
+      low[i] = pair.low;
+    }
+  }
+};
+
+}  // namespace lltm_jit

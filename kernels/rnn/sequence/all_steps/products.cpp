@@ -1,0 +1,242 @@
+#include "rnn/sequence/all_steps/products.h"
+
+#include <algorithm>
+
+#include "core/host/autograd.h"
+#include "core/host/checks.h"
+#include "core/host/formula.h"
+#include "core/launch/device.h"
+#include "core/products/matrices.h"
+#include "rnn/sequence/all_steps/in_float/kernels.h"
+
+#ifdef LLTM_JIT_CUDA
+#include <ATen/Context.h>
+#endif
+
+namespace lltm_jit {
+namespace {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+// With one stride of 1.
+Tensor dense_one_way(const Tensor& matrix) {
+  return matrix.stride(0) == 1 || matrix.stride(1) == 1 ? matrix : matrix.contiguous();
+}
+
+template <typename T>
+Tensor multiply_on_cpu(const Tensor& a, const Tensor& b, const OptionalTensor& initial) {
+  const Tensor c = empty({a.sym_size(0), b.sym_size(1)}, a);
+  const Tensor left = dense_one_way(a), right = dense_one_way(b);
+  const OptionalTensor first = initial ? OptionalTensor(initial->contiguous()) : std::nullopt;
+  multiply_packed<T>({.a = left.const_data_ptr<T>(),
+                      .a_row_stride = left.stride(0),
+                      .a_depth_stride = left.stride(1),
+                      .b = right.const_data_ptr<T>(),
+                      .b_depth_stride = right.stride(0),
+                      .b_column_stride = right.stride(1),
+                      .initial = first ? first->const_data_ptr<T>() : nullptr,
+                      .c = c.mutable_data_ptr<T>(),
+                      .c_stride = b.size(1),
+                      .rows = a.size(0),
+                      .columns = b.size(1),
+                      .depth = a.size(1)});
+  return c;
+}
+
+#ifdef LLTM_JIT_CUDA
+// Vectors, the rows of A or the columns of B, as in_float/kernels.h takes them.
+FloatFactor float_factor(const Tensor& vectors) {
+  const bool depth_inside = vectors.stride(1) == 1;
+  return {.numbers = static_cast<const float*>(vectors.const_data_ptr()),
+          .vectors = vectors.size(0),
+          .depth = vectors.size(1),
+          .row_stride = vectors.stride(depth_inside ? 0 : 1),
+          .depth_inside = depth_inside};
+}
+
+// Below that many multiplications the kernels around a product take as long as is gained.
+constexpr int64_t kManyProducts = int64_t(1) << 29;
+
+bool pays_in_parts(const Tensor& a, const Tensor& b) {
+  if (a.scalar_type() != at::kFloat || a.size(0) * a.size(1) * b.size(1) < kManyProducts) {
+    return false;
+  }
+  const auto one_stride_is_1 = [](const Tensor& t) { return t.stride(0) == 1 || t.stride(1) == 1; };
+  if (!one_stride_is_1(a) || !one_stride_is_1(b)) return false;
+  // One product of TF32, if its user allows it, is quicker than three of halves.
+  const auto precision =
+      at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL);
+  if (precision == at::Float32Precision::TF32) return false;
+  bool runs = false;
+  C10_CUDA_CHECK(float_product_runs(float_factor(a), float_factor(b.t()), &runs));
+  return runs;
+}
+
+// results = or += A B, plus `initial` in each row.
+void multiply_parts(const Tensor& a, const Tensor& b, const float* initial, bool adds,
+                    const Tensor& results) {
+  const int64_t rows = a.size(0), columns = b.size(1);
+  FloatProductArgs args{.a = float_factor(a),
+                        .b = float_factor(b.t()),
+                        .initial = initial,
+                        .adds = adds,
+                        .results = static_cast<float*>(results.mutable_data_ptr())};
+  C10_CUDA_CHECK(float_product_splits(args.a, args.b, &args.splits));
+  const Tensor magnitudes = a.new_zeros({rows + columns}, at::kInt);
+  const Tensor parts = a.new_empty({float_parts_bytes(args.b)}, at::kByte);
+  const Tensor sums = args.splits > 1 ? a.new_empty({args.splits, rows, columns}) : Tensor();
+  args.magnitudes = static_cast<uint32_t*>(magnitudes.mutable_data_ptr());
+  args.b_parts = parts.mutable_data_ptr();
+  args.sums = sums.defined() ? static_cast<float*>(sums.mutable_data_ptr()) : nullptr;
+  C10_CUDA_CHECK(launch_float_product(args, c10::cuda::getCurrentCUDAStream()));
+}
+
+Tensor multiply_in_parts(const Tensor& a, const Tensor& b, const OptionalTensor& initial) {
+  // B's parts are made of at most so many numbers at a time, however long the sequence.
+  constexpr int64_t kNumbersAtOnce = int64_t(1) << 25;
+  const Tensor c = empty({a.sym_size(0), b.sym_size(1)}, a);
+  const OptionalTensor first = initial ? OptionalTensor(initial->clone()) : std::nullopt;
+  const auto* first_data = first ? static_cast<const float*>(first->const_data_ptr()) : nullptr;
+  const int64_t depth = a.size(1);
+  const int64_t piece = std::max(kNumbersAtOnce / b.size(1) / 64 * 64, int64_t(64));
+  for (int64_t from = 0; from < depth; from += piece) {
+    const int64_t count = std::min(piece, depth - from);
+    multiply_parts(a.narrow(1, from, count), b.narrow(0, from, count),
+                   from == 0 ? first_data : nullptr, /*adds=*/from > 0, c);
+  }
+  return c;
+}
+#endif
+
+}  // namespace
+
+Tensor multiply_steps(const Tensor& a, const Tensor& b, const OptionalTensor& initial) {
+  if (a.is_cpu() && a.size(1) > 0) {
+    if (a.scalar_type() == at::kFloat) return multiply_on_cpu<float>(a, b, initial);
+    if (a.scalar_type() == at::kDouble) return multiply_on_cpu<double>(a, b, initial);
+  }
+#ifdef LLTM_JIT_CUDA
+  if (a.is_cuda() && pays_in_parts(a, b)) return multiply_in_parts(a, b, initial);
+#endif
+  return initial ? initial->addmm(a, b) : a.mm(b);
+}
+
+// The input's part of the gates of all steps: checks, products, formula and derivative.
+namespace {
+
+constexpr const char *kForward = "input_gates", *kBackward = "input_gates_backward";
+
+void check_operands(const char* function, const Tensor& input, const Tensor& weight_ih) {
+  const Argument input_arg{function, "input", input};
+  const Argument weight_arg{function, "weight_ih", weight_ih};
+  check_floating_point(input_arg);
+  check_same_dtype(weight_arg, input_arg);
+  check_same_device(weight_arg, input_arg);
+  check_rank(input_arg, 3, "[steps, batch_size, input_size]");
+  check_rank(weight_arg, 2, "[gates*hidden_size, input_size]");
+  check_shape(weight_arg, {weight_ih.sym_size(0), input.sym_size(2)},
+              "[gates*hidden_size, input_size]");
+}
+
+void check(const Tensor& input, const Tensor& weight_ih, const OptionalTensor& bias) {
+  check_operands(kForward, input, weight_ih);
+  if (!bias) return;
+  const Argument bias_arg{kForward, "bias", *bias};
+  check_same_dtype(bias_arg, {kForward, "input", input});
+  check_same_device(bias_arg, {kForward, "input", input});
+  check_shape(bias_arg, {weight_ih.sym_size(0)}, "[gates*hidden_size]");
+}
+
+void check_backward(const Tensor& grad_gates, const Tensor& input, const Tensor& weight_ih) {
+  check_operands(kBackward, input, weight_ih);
+  const Argument grad_arg{kBackward, "grad_gates", grad_gates};
+  check_same_dtype(grad_arg, {kBackward, "input", input});
+  check_same_device(grad_arg, {kBackward, "input", input});
+  check_shape(grad_arg, {input.sym_size(0), input.sym_size(1), weight_ih.sym_size(0)},
+              "[steps, batch_size, gates*hidden_size]");
+}
+
+// Steps and rows as rows of a matrix.
+Tensor matrix(const Tensor& tensor) { return tensor.flatten(0, 1); }
+
+Tensor kernel(const Tensor& input, const Tensor& weight_ih, const OptionalTensor& bias) {
+  check(input, weight_ih, bias);
+  const KernelGuard guard(input);
+  if (input.is_meta()) {
+    return empty({input.sym_size(0), input.sym_size(1), weight_ih.sym_size(0)}, input);
+  }
+  return multiply_steps(matrix(input), weight_ih.t(), bias)
+      .view({input.size(0), input.size(1), weight_ih.size(0)});
+}
+
+InputGradients backward_kernel(const Tensor& grad_gates, const Tensor& input,
+                               const Tensor& weight_ih, std::array<bool, 3> mask) {
+  check_backward(grad_gates, input, weight_ih);
+  const KernelGuard guard(input);
+  InputGradients grads;
+  auto& [grad_input, grad_weight, grad_bias] = grads;
+  if (input.is_meta()) {
+    if (mask[0]) grad_input = empty(input.sym_sizes(), input);
+    if (mask[1]) grad_weight = empty(weight_ih.sym_sizes(), input);
+    if (mask[2]) grad_bias = empty({weight_ih.sym_size(0)}, input);
+    return grads;
+  }
+  const Tensor grad = matrix(grad_gates);
+  if (mask[0]) grad_input = multiply_steps(grad, weight_ih).view(input.sizes());
+  if (mask[1]) grad_weight = multiply_steps(grad.t(), matrix(input));
+  if (mask[2]) grad_bias = grad.sum(0);
+  return grads;
+}
+
+Tensor formula(const Tensor& input, const Tensor& weight_ih, const OptionalTensor& bias) {
+  check(input, weight_ih, bias);
+  const NoAutocast guard;
+  const Tensor gates = input.matmul(weight_ih.t());
+  return bias ? gates + *bias : gates;
+}
+
+InputGradients backward_formula(const Tensor& grad_gates, const Tensor& input,
+                                const Tensor& weight_ih, std::array<bool, 3> mask) {
+  check_backward(grad_gates, input, weight_ih);
+  const NoAutocast guard;
+  const Tensor grad = matrix(grad_gates);
+  return {mask[0] ? grad_gates.matmul(weight_ih) : Tensor(),
+          mask[1] ? grad.t().mm(matrix(input)) : Tensor(), mask[2] ? grad.sum(0) : Tensor()};
+}
+
+std::vector<Tensor> gradients(const BackwardPass& pass) {
+  auto [input, weight_ih, bias] =
+      ops::input_gates_backward(pass.grads[0], pass.saved[0], pass.saved[1],
+                                {pass.wanted[0], pass.wanted[1], pass.wanted[2]});
+  return {input, weight_ih, bias};
+}
+
+Tensor autograd(const Tensor& input, const Tensor& weight_ih, const OptionalTensor& bias) {
+  if (any_forward_grad(input, weight_ih, bias)) return formula(input, weight_ih, bias);
+  const Tensor gates = below_autograd(ops::input_gates, input, weight_ih, bias);
+  if (any_requires_grad(input, weight_ih, bias)) {
+    record({"InputGatesBackward", gradients}, {input, weight_ih, as_tensor(bias)}, {gates},
+           /*saved=*/{input, weight_ih});
+  }
+  return gates;
+}
+
+}  // namespace
+
+Operator<Tensor(const Tensor&, const Tensor&, const OptionalTensor&)> ops::input_gates{
+    .name = "lltm_jit::input_gates",
+    .kernel = kernel,
+    .formula = formula,
+    .autograd = autograd,
+};
+
+Operator<InputGradients(const Tensor&, const Tensor&, const Tensor&, std::array<bool, 3>)>
+    ops::input_gates_backward{
+        .name = "lltm_jit::input_gates_backward",
+        .kernel = backward_kernel,
+        .formula = backward_formula,
+        .autograd = ByFormula<ops::input_gates_backward>::autograd,
+    };
+
+}  // namespace lltm_jit

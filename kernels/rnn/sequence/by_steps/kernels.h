@@ -1,0 +1,28 @@
+// Contract of the kernels that run a sequence step by step, beside a library's products.
+#pragma once
+
+#include "rnn/sequence/kernels.h"
+
+namespace lltm_jit {
+
+// After the product. The state is read and written: new_h and new_cells are of the step before.
+struct ForwardStepArgs {
+  SequenceForwardArgs sequence;
+  int64_t step;
+  const void* products;  // [batch, gates*hidden]: new_h times the weights
+  void* output_state;    // [batch, hidden] of state_type: what new_h is rounded from
+};
+
+// Before the product of the step's gradients with the weights. Step -1 is before the first one: it writes
+// grad_old_h, and only that.
+struct BackwardStepArgs {
+  SequenceBackwardArgs sequence;
+  int64_t step;
+  const void* products;  // [batch, hidden]: of the step after; or null at the last one
+  // Read and written: what the step after leaves to this one's states, but for the products. Of
+  // state_type, grad_parameters too.
+  void* grad_output_state;  // [batch, hidden]
+  void* grad_cells;         // [states-1, batch, hidden]
+};
+
+}  // namespace lltm_jit

@@ -1,0 +1,60 @@
+// The product of a step that runs by itself, with the weights.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/mm_ops.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "core/launch/device.h"
+#include "rnn/sequence/by_steps/few_rows.h"
+
+namespace lltm_jit {
+
+// rows A for the same A at each step: by Note [Few rows] (few_rows.h), or by the library. To be used inside a
+// KernelGuard.
+class StepProduct {
+ public:
+  // a: the weights, [gates*hidden_size, hidden_size] with dense rows, or their transpose.
+  StepProduct(const at::Tensor& a, int64_t count) : a_(a), transposed_(a.stride(1) == 1) {
+    int most_shared_bytes = 0;
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&most_shared_bytes,
+                                          cudaDevAttrMaxSharedMemoryPerBlockOptin, a.get_device()));
+    const int64_t stride = a.stride(transposed_ ? 0 : 1);
+    few_ = a.scalar_type() == at::kFloat && count <= FewRowsArgs::kMostRows && a.size(0) % 4 == 0 &&
+           a.size(1) % 4 == 0 && stride % 4 == 0 &&
+           reinterpret_cast<uintptr_t>(a.const_data_ptr()) % 16 == 0 &&
+           few_rows_fit(a.size(0), transposed_, most_shared_bytes);
+    if (few_) {
+      workspace_ = a.new_empty({few_rows_workspace(a.size(1), transposed_)}, at::kByte);
+      args_ = {.count = static_cast<int>(count),
+               .weights = static_cast<const float*>(a.const_data_ptr()),
+               .weights_stride = stride,
+               .outputs = a.size(1),
+               .depth = a.size(0),
+               .transposed = transposed_,
+               .workspace = static_cast<float*>(workspace_.mutable_data_ptr())};
+    }
+  }
+
+  // rows: [count, depth], of dense rows; products: dense.
+  void operator()(const at::Tensor& rows, at::Tensor& products, cudaStream_t stream) {
+    const bool fit =
+        rows.stride(0) % 4 == 0 && reinterpret_cast<uintptr_t>(rows.const_data_ptr()) % 16 == 0;
+    if (!few_ || !fit) {
+      at::_ops::mm_out::call(rows, a_, products);
+      return;
+    }
+    args_.rows = static_cast<const float*>(rows.const_data_ptr());
+    args_.row_stride = rows.stride(0);
+    args_.products = static_cast<float*>(products.mutable_data_ptr());
+    C10_CUDA_CHECK(launch_few_rows(args_, stream));
+  }
+
+ private:
+  at::Tensor a_, workspace_;
+  bool transposed_, few_;
+  FewRowsArgs args_{};
+};
+
+}  // namespace lltm_jit

@@ -1,0 +1,59 @@
+// The cells of this family, as sequences take them. cpu/cells.cpp has their loops on the CPU.
+#include "rnn/cells/cells.h"
+
+#include "rnn/sequence/operators.h"
+
+namespace lltm_jit {
+
+void add_own_cells() {
+#define ADD(name, type) \
+  add_cell(             \
+      recurrent_cell<type>(#name, {"rnn.sequence", "rnn/cells/" #name ".h", "lltm_jit::" #type}));
+  LLTM_JIT_CELLS(ADD)
+}
+
+std::vector<CellFacts> own_cells() {
+  std::vector<CellFacts> facts;
+  for (const char* name : {
+#define NAME(name, type) #name,
+           LLTM_JIT_CELLS(NAME)}) {
+    const RecurrentCell& cell = find_cell(name);
+    facts.emplace_back(name, cell.gates, cell.states, cell.parameters, cell.adds_gates);
+  }
+  return facts;
+}
+
+std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_view dtype,
+                                             int64_t batch_size, int64_t hidden_size, bool training,
+                                             bool controls, at::ArrayRef<int64_t> gpu) {
+  const RecurrentCell& known = find_cell(cell);
+  SequenceSizes sizes{};
+  sizes.steps = 1;
+  sizes.batch_size = batch_size;
+  sizes.hidden_size = hidden_size;
+  sizes.gates = known.gates;
+  sizes.states = known.states;
+  sizes.parameters = known.parameters;
+  sizes.adds_gates = known.adds_gates;
+  sizes.type = dtype == "float16"    ? ElementType::Half
+               : dtype == "bfloat16" ? ElementType::BFloat16
+               : dtype == "float32"  ? ElementType::Float
+                                     : ElementType::Double;
+  const auto of_gpu = [&](size_t i) { return static_cast<int>(gpu.at(i)); };
+  const SequenceGpu described{of_gpu(0),
+                              of_gpu(1),
+                              of_gpu(2),
+                              of_gpu(3) != 0,
+                              {of_gpu(4), of_gpu(5), of_gpu(6), of_gpu(7)}};
+  std::vector<PlannedVariant> found;
+  for (auto& [kernel, function, constants, label, beside] :
+       sequence_requests(sizes, training, controls, described, known.cuda)) {
+    found.emplace_back(
+        kernel, function,
+        std::vector<std::tuple<std::string, std::string>>(constants.begin(), constants.end()),
+        label);
+  }
+  return found;
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,9 @@
+// The loops of this family's cells on the CPU.
+#include "rnn/cells/cells.h"
+
+#include "rnn/sequence/cpu/cell.h"
+
+namespace lltm_jit {
+#define LOOPS_OF(name, type) template const CpuCell& cpu_cell<type>();
+LLTM_JIT_CELLS(LOOPS_OF)
+}  // namespace lltm_jit

@@ -1,0 +1,119 @@
+// Recurrent weights, packed once a call for the products of its steps: vectors of columns side by side in
+// panels, which the register tiles of core/products/panels.h read from the first byte to the last.
+#pragma once
+
+#include "core/memory/aligned_array.h"
+#include "core/products/panels.h"
+#include "rnn/sequence/cpu/steps.h"
+
+namespace lltm_jit {
+
+template <typename acc_t>
+struct PanelRanges {
+  static constexpr int64_t kLanes = at::vec::Vectorized<acc_t>::size();
+
+  // Calls function(first vector, vectors) for the panels of vectors [begin, end).
+  template <typename Function>
+  static void for_each_panel(int64_t begin, int64_t end, const Function& function) {
+    for (int64_t vectors; begin < end; begin += vectors) {
+      vectors = std::min(panel_columns<acc_t>((end - begin) * kLanes) / kLanes, end - begin);
+      function(begin, vectors);
+    }
+  }
+};
+
+// The right-hand side of A B, where A has rows of the arithmetic type.
+template <typename scalar_t>
+class Panels : public PanelRanges<opmath_t<scalar_t>> {
+ public:
+  using acc_t = opmath_t<scalar_t>;
+  using row_t = acc_t;  // an element of A
+  using Vec = at::vec::Vectorized<acc_t>;
+  using PanelRanges<acc_t>::kLanes;
+
+  Panels(int64_t vectors, int64_t depth)
+      : depth_(depth), data_(aligned_array<acc_t>(vectors * depth * kLanes)) {}
+
+  // Of the elements of rows of A, which begin as zeros: with room between rows that are whole pages apart, which would share
+  // their places in the cache.
+  static int64_t row_stride(int64_t depth) { return ceil_div(depth, kLanes) * kLanes + kLanes; }
+
+  static void take_row(const scalar_t* source, int64_t count, row_t* target) {
+    for (int64_t i = 0; i < count; i += kLanes) {
+      const int64_t n = std::min(kLanes, count - i);
+      store(target + i, load(source + i, n), n);
+    }
+  }
+
+  // Vectors [begin, end) are packed, and multiplied, as one range. The columns of vector v are the rows
+  // rows_of(v, count) of a matrix with this stride; `count` of them, if fewer than its lanes.
+  template <typename RowsOf>
+  void pack_rows(int64_t begin, int64_t end, int64_t stride, const RowsOf& rows_of) {
+    this->for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
+      acc_t* panel = panel_of(first);
+      for (int64_t v = 0; v < vectors; ++v) {
+        int64_t count;
+        const scalar_t* rows = rows_of(first + v, count);
+        for (int64_t k = 0; k < depth_; k += kLanes) {
+          const int64_t n = std::min(kLanes, depth_ - k);
+          Vec block[kLanes];
+          for (int64_t i = 0; i < kLanes; ++i) {
+            block[i] = i < count ? load(rows + i * stride + k, n) : Vec(acc_t(0));
+          }
+          transpose(block);
+          for (int64_t i = 0; i < n; ++i) {
+            block[i].store(panel + ((k + i) * vectors + v) * kLanes);
+          }
+        }
+      }
+    });
+  }
+
+  // The same of a matrix that has the columns as columns, column_count in all.
+  void pack_columns(int64_t begin, int64_t end, const scalar_t* matrix, int64_t stride,
+                    int64_t column_count) {
+    this->for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
+      acc_t* panel = panel_of(first);
+      for (int64_t k = 0; k < depth_; ++k) {
+        for (int64_t v = first; v < first + vectors; ++v, panel += kLanes) {
+          const int64_t n = std::min(kLanes, column_count - v * kLanes);
+          load(matrix + k * stride + v * kLanes, n).store(panel);
+        }
+      }
+    });
+  }
+
+  // C = A B for the vectors of a range, plus `initial` in each row if that is not null. C and `initial`
+  // begin with the range.
+  void multiply(const row_t* a, int64_t a_stride, int64_t rows, int64_t begin, int64_t end,
+                const acc_t* initial, acc_t* c, int64_t c_stride) const {
+    this->for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {
+      const acc_t* panel = panel_of(first);
+      Tile<acc_t> tile{};
+      tile.a_row_stride = a_stride;
+      tile.a_depth_stride = 1;
+      tile.b_stride = tile.columns = vectors * kLanes;
+      tile.c = c + (first - begin) * kLanes;
+      tile.c_stride = c_stride;
+      tile.sums = initial != nullptr ? initial + (first - begin) * kLanes : nullptr;
+      for (int64_t k = 0; k < depth_; k += kDepth) {
+        tile.a = a + k;
+        tile.b = panel + k * tile.b_stride;
+        tile.depth = std::min(kDepth, depth_ - k);
+        multiply_rows(tile, rows);
+        tile.sums = tile.c;
+        tile.sums_stride = c_stride;
+      }
+    });
+  }
+
+ private:
+  static constexpr int64_t kDepth = SequenceCpuBounds::kDepth;
+
+  const int64_t depth_;
+  const AlignedArray<acc_t> data_;
+
+  acc_t* panel_of(int64_t first) const { return data_.get() + first * depth_ * kLanes; }
+};
+
+}  // namespace lltm_jit

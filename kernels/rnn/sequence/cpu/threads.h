@@ -1,0 +1,146 @@
+// The steps of a sequence on the CPU: where they find their rows, and how threads share them.
+//
+// Note [Rows or units]
+// Rows of a batch do not depend on each other: a thread that has some to itself goes through the whole
+// sequence with them and waits for nobody. Where there are too few rows for that, some threads share
+// them: each has a part of the hidden units, and needs the outputs of all at the next step, so that they
+// meet once a step. In the forward pass they also do so where a part of the weights fits a core's own
+// cache and all of them do not. In the backward pass that would not pay: what they need of each other
+// are the gradients of all gates. An element's arithmetic is the same however the work is shared.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/launch/parallel.h"
+#include "rnn/sequence/cpu/steps.h"
+
+namespace lltm_jit {
+
+// What one thread does of each step: rows [row, row_end), and blocks of units [block, block_end).
+struct SequenceShare {
+  int64_t row, row_end, block, block_end;
+};
+
+struct SequenceDivision {
+  int64_t row_groups, unit_groups;  // of each group of rows
+  int64_t rows, blocks;             // in all
+
+  int64_t shares() const { return row_groups * unit_groups; }
+  SequenceShare share(int64_t index) const {
+    const int64_t r = index / unit_groups, u = index % unit_groups;
+    return {rows * r / row_groups, rows * (r + 1) / row_groups, blocks * u / unit_groups,
+            blocks * (u + 1) / unit_groups};
+  }
+};
+
+// By the multiply-adds of a step, and the bytes of weights that a core should have in its own cache, if
+// any.
+inline SequenceDivision divide_sequence(int64_t steps, int64_t rows, int64_t blocks,
+                                        int64_t products, int64_t cached = 0) {
+  // Some microseconds, which is what waking a thread costs; and one, for meeting at every step.
+  constexpr int64_t kWorthWaking = 1 << 19, kWorthMeeting = 1 << 16;
+  constexpr int64_t kTileRows = SequenceCpuBounds::kTileRows, kCache = 1 << 20;
+  const int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
+  const int64_t parts = std::max<int64_t>(1, ceil_div(cached, kCache));
+  const int64_t row_groups =
+      std::min({parts <= threads ? threads / parts : threads, ceil_div(rows, kTileRows),
+                std::max<int64_t>(1, steps * products / kWorthWaking)});
+  const int64_t unit_groups = std::min(
+      {threads / row_groups, blocks, std::max<int64_t>(1, products / row_groups / kWorthMeeting)});
+  return {row_groups, unit_groups, rows, blocks};
+}
+
+// Calls function(begin, end) for a share's blocks of units, `group` at a time.
+template <typename Function>
+void for_each_group(const SequenceShare& share, int64_t group, const Function& function) {
+  for (int64_t block = share.block; block < share.block_end; block += group) {
+    function(block, std::min(share.block_end, block + group));
+  }
+}
+
+// The same for all blocks, on several threads: pack(begin, end) takes block_weights of each.
+template <typename Pack>
+void pack_groups(const SequenceDivision& division, int64_t group, int64_t block_weights,
+                 const Pack& pack) {
+  constexpr int64_t kWorthWaking = 1 << 16;
+  std::vector<std::pair<int64_t, int64_t>> groups;
+  // Shares of the same units have the same weights.
+  for (int64_t u = 0; u < division.unit_groups; ++u) {
+    for_each_group(division.share(u), group,
+                   [&](int64_t begin, int64_t end) { groups.emplace_back(begin, end); });
+  }
+  at::parallel_for(0, groups.size(), ceil_div(kWorthWaking, group * block_weights),
+                   [&](int64_t first, int64_t last) {
+                     for (int64_t i = first; i < last; ++i) pack(groups[i].first, groups[i].second);
+                   });
+}
+
+// What a step does to a row; one that is held is not reset.
+template <typename Args>
+uint8_t control_of(const Args& args, int64_t step, int64_t row) {
+  if (args.control == nullptr) return 0;
+  const uint8_t control = args.control[step * args.control_step_stride + row];
+  return control & kHolds ? kHolds : control;
+}
+
+inline void pause_spinning() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// Row `row` of step `step`; null if the array is.
+template <typename T>
+const T* row_of(const SequenceArray& array, int64_t step, int64_t row) {
+  if (array.data == nullptr) return nullptr;
+  return static_cast<const T*>(array.data) + step * array.step_stride + row * array.row_stride;
+}
+template <typename T>
+T* row_of(const MutableSequenceArray& array, int64_t step, int64_t row) {
+  return const_cast<T*>(
+      row_of<T>(SequenceArray{array.data, array.step_stride, array.row_stride}, step, row));
+}
+
+// A row that the next step reads: memory is slow, and a step long enough to hide it.
+template <typename T>
+void prefetch_row(const T* row, int64_t count) {
+  constexpr int64_t kLine = 64 / sizeof(T);
+  for (int64_t i = 0; i < count; i += kLine) __builtin_prefetch(row + i, 0, 2);
+}
+
+// Calls step(i, s) for steps i from 0 to `steps` of each share s; step i of all shares of a group of
+// rows is done before step i + 1 of any. However many threads come: one may do it all.
+template <typename Step>
+void run_steps(const SequenceDivision& division, int64_t steps, const Step& step) {
+  struct alignas(64) Group {
+    std::atomic<int64_t> arrived{0};
+  };
+  std::vector<Group> groups(division.row_groups);
+  const auto run = [&](int64_t begin, int64_t end) C10_NOINLINE {
+    constexpr int kSpins = 256;  // a few microseconds, before the processor is given away
+    for (int64_t i = 0; i < steps; ++i) {
+      for (int64_t s = begin; s < end; ++s) {
+        step(i, s);
+        groups[s / division.unit_groups].arrived.fetch_add(1, std::memory_order_release);
+      }
+      for (int64_t s = begin; s < end; ++s) {
+        const auto& arrived = groups[s / division.unit_groups].arrived;
+        for (int spins = 0;
+             arrived.load(std::memory_order_acquire) < (i + 1) * division.unit_groups; ++spins) {
+          if (spins < kSpins) {
+            pause_spinning();
+          } else {
+            std::this_thread::yield();
+          }
+        }
+      }
+    }
+  };
+  at::parallel_for(0, division.shares(), 1, run);
+}
+
+}  // namespace lltm_jit

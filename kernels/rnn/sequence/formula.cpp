@@ -1,0 +1,173 @@
+// Whole recurrent sequences in operations of torch, step by step.
+#include "core/host/formula.h"
+
+#include <vector>
+
+#include "rnn/sequence/kernels.h"
+#include "rnn/sequence/operators.h"
+
+namespace lltm_jit {
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+// What a step is computed from, and the rows that are reset before it or hold.
+struct Step {
+  Tensors x, h, p, old;
+  Tensor old_h;  // as the weights are multiplied with it
+  Tensor resets, holds;
+  CellTensors pointers() { return {x.data(), h.data(), p.data(), old.data()}; }
+};
+
+class Sequence {
+ public:
+  Sequence(const SequenceInputs& in, const RecurrentCell& cell)
+      : in_(in), cell_(cell), steps_(in.gates.size(0)), dtype_(in.gates.scalar_type()) {
+    const auto batch_size = in.gates.sym_size(1), hidden_size = in.weight_hh.sym_size(1);
+    const Tensor none = in.gates.new_zeros_symint({batch_size, hidden_size});
+    state_.push_back(running(in.h_0 ? *in.h_0 : none));
+    for (int s = 1; s < cell.states; ++s) {
+      state_.push_back(running(in.c_0 ? in.c_0->select(0, s - 1) : none));
+    }
+    if (in.parameters) {
+      for (const Tensor& p : in.parameters->unbind(0)) parameters_.push_back(running(p));
+    }
+  }
+
+  int64_t steps() const { return steps_; }
+  const Tensors& state() const { return state_; }
+  // The place in the arrays of the step that is computed as number `i`.
+  int64_t place(int64_t i) const { return in_.reverse ? steps_ - 1 - i : i; }
+
+  // Computes the next step. `hidden` is the hidden part of the gates, bias included.
+  Step next() {
+    const int64_t t = place(done_++);
+    Step step;
+    if (in_.control) {
+      const Tensor control = in_.control->select(0, t).unsqueeze(1);
+      step.resets = control.eq(kResets);  // a row that holds keeps its state
+      step.holds = control.bitwise_and(kHolds).to(at::kBool);
+      for (Tensor& state : state_) state = state.masked_fill(step.resets, 0);
+    }
+    step.old = state_;
+    step.old_h = state_[0].to(dtype_);
+    Tensor hidden = step.old_h.mm(in_.weight_hh.t());
+    if (in_.bias_hh) hidden = hidden + *in_.bias_hh;
+    const Tensor gates = in_.gates.select(0, t);
+    step.p = parameters_;
+    if (cell_.adds_gates) {
+      step.x = parts(running(gates) + running(hidden));
+    } else {
+      step.x = parts(running(gates));
+      step.h = parts(running(hidden));
+    }
+    Tensors now(cell_.states);
+    cell_.formula.step(step.pointers(), now.data());
+    for (int s = 0; s < cell_.states; ++s) {
+      state_[s] = in_.control ? step.old[s].where(step.holds, now[s]) : now[s];
+    }
+    return step;
+  }
+
+ private:
+  Tensor running(const Tensor& tensor) const { return tensor.to(state_dtype(dtype_)); }
+  Tensors parts(const Tensor& gates) const { return gates.chunk(cell_.gates, 1); }
+
+  const SequenceInputs& in_;
+  const RecurrentCell& cell_;
+  int64_t steps_, done_ = 0;
+  at::ScalarType dtype_;
+  Tensors state_, parameters_;
+};
+
+Tensor stacked(const Tensors& tensors) {
+  Tensors rows;
+  for (const Tensor& tensor : tensors) rows.push_back(tensor.unsqueeze(0));
+  return cat(rows, 0);
+}
+
+Tensor masked(const Tensor& tensor, const Tensor& mask) {
+  return mask.defined() ? tensor.masked_fill(mask, 0) : tensor;
+}
+
+// Cell states of a step or a sequence, [states-1, batch, hidden]; `like` is [batch, hidden].
+Tensor cells_of(const Tensors& states, const Tensor& like) {
+  if (states.size() > 1) return stacked({states.begin() + 1, states.end()});
+  return like.new_empty_symint({0, like.sym_size(0), like.sym_size(1)});
+}
+
+}  // namespace
+
+SequenceAndSaved sequence_forward_formula(const SequenceInputs& in) {
+  const RecurrentCell& cell = check_sequence(in);
+  const NoAutocast guard;
+  const auto dtype = in.gates.scalar_type();
+  Sequence sequence(in, cell);
+  Tensors output(sequence.steps()), gates(sequence.steps()), cells(sequence.steps());
+  for (int64_t i = 0; i < sequence.steps(); ++i) {
+    const Step step = sequence.next();
+    const int64_t t = sequence.place(i);
+    output[t] = masked(sequence.state()[0], step.holds).to(dtype);
+    gates[t] = cat(cell.adds_gates ? step.x : step.h, 1).to(dtype);
+    cells[t] = cells_of(step.old, step.old[0]);
+  }
+  const Tensor c_n = cells_of(sequence.state(), sequence.state()[0]);
+  return {stacked(output), sequence.state()[0].to(dtype),
+          c_n.to(in.c_0 ? in.c_0->scalar_type() : dtype), stacked(gates), stacked(cells)};
+}
+
+// The forward pass is computed again, so that derivatives of the gradients see how what they are made of
+// came about.
+SequenceGradients sequence_backward_formula(const SequenceBackwardInputs& back) {
+  const RecurrentCell& cell = check_sequence_backward(back);
+  const NoAutocast guard;
+  const SequenceInputs& in = back.in;
+  const auto dtype = in.gates.scalar_type(), running = state_dtype(dtype);
+  Sequence sequence(in, cell);
+  std::vector<Step> steps;
+  for (int64_t i = 0; i < sequence.steps(); ++i) steps.push_back(sequence.next());
+
+  const Tensor zeros = steps[0].old[0].new_zeros_symint(steps[0].old[0].sym_sizes());
+  Tensors grad{back.grad_h_n ? back.grad_h_n->to(running) : zeros};
+  for (int s = 1; s < cell.states; ++s) {
+    grad.push_back(back.grad_c_n ? back.grad_c_n->select(0, s - 1).to(running) : zeros);
+  }
+  Tensors grad_gates(steps.size()), grad_hidden(steps.size()), old_h(steps.size());
+  Tensors grad_parameters(cell.parameters);
+  for (int64_t i = sequence.steps() - 1; i >= 0; --i) {
+    const int64_t t = sequence.place(i);
+    Step& step = steps[i];
+    Tensors grad_now = grad;
+    if (back.grad_output) grad_now[0] = grad[0] + back.grad_output->select(0, t).to(running);
+    Tensors x(cell.gates), h(cell.gates), p(cell.parameters), old(cell.states);
+    cell.formula.step_backward(step.pointers(), grad_now.data(),
+                               {x.data(), h.data(), p.data(), old.data()});
+    grad_gates[t] = masked(cat(x, 1), step.holds).to(dtype);
+    grad_hidden[t] = cell.adds_gates ? grad_gates[t] : masked(cat(h, 1), step.holds).to(dtype);
+    for (int k = 0; k < cell.parameters; ++k) {
+      const Tensor part = masked(p[k], step.holds).sum(0);
+      grad_parameters[k] = grad_parameters[k].defined() ? grad_parameters[k] + part : part;
+    }
+    old[0] = old[0] + grad_hidden[t].mm(in.weight_hh).to(running);
+    for (int s = 0; s < cell.states; ++s) {
+      if (in.control) old[s] = grad[s].where(step.holds, old[s].masked_fill(step.resets, 0));
+      grad[s] = old[s];
+    }
+    old_h[t] = masked(step.old_h, step.holds);
+  }
+
+  const auto& mask = back.output_mask;
+  SequenceGradients grads;
+  const Tensor hidden = stacked(grad_hidden);
+  if (mask[0]) std::get<0>(grads) = stacked(grad_gates);
+  if (mask[1]) {
+    std::get<1>(grads) = hidden.flatten(0, 1).t().mm(stacked(old_h).flatten(0, 1));
+  }
+  if (mask[2]) std::get<2>(grads) = hidden.flatten(0, 1).sum(0);
+  if (mask[3]) std::get<3>(grads) = stacked(grad_parameters).to(dtype);
+  if (mask[4]) std::get<4>(grads) = grad[0].to(dtype);
+  if (mask[5]) std::get<5>(grads) = cells_of(grad, grad[0]).to(in.c_0->scalar_type());
+  return grads;
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,264 @@
+// Whole recurrent sequences on CPU and CUDA, and on meta tensors their results alone: allocation, which
+// kernels run, and the products behind them.
+#include "rnn/sequence/kernels.h"
+
+#include <ATen/core/Tensor.h>
+
+#include "core/host/autograd.h"
+#include "core/host/checks.h"
+#include "core/launch/device.h"
+#include "rnn/sequence/all_steps/products.h"
+#include "rnn/sequence/operators.h"
+#ifdef LLTM_JIT_CUDA
+#include "rnn/sequence/plan/run.h"
+#endif
+
+namespace lltm_jit {
+namespace {
+
+Tensor dense_rows(const Tensor& tensor) {
+  return tensor.stride(-1) == 1 || tensor.size(-1) <= 1 ? tensor : tensor.contiguous();
+}
+
+OptionalTensor dense(const OptionalTensor& tensor) {
+  return tensor ? OptionalTensor(tensor->contiguous()) : std::nullopt;
+}
+
+// Cell states as the kernels keep them.
+OptionalTensor running(const OptionalTensor& cells, at::ScalarType dtype) {
+  return cells ? OptionalTensor(cells->to(dtype).contiguous()) : std::nullopt;
+}
+
+const void* data_or_null(const OptionalTensor& tensor) {
+  return tensor ? tensor->const_data_ptr() : nullptr;
+}
+void* data_or_null(const Tensor& tensor) {
+  return tensor.defined() ? tensor.mutable_data_ptr() : nullptr;
+}
+
+// Where the steps begin, and how they go on: backwards in memory where the sequence is reversed.
+template <typename Array>
+Array steps_of(const Tensor& tensor, bool reverse, decltype(Array::data) data) {
+  using Byte =
+      std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(data)>>, const char, char>;
+  const int64_t row_stride = tensor.stride(-2), step_stride = tensor.stride(0);
+  if (!reverse) return {data, step_stride, row_stride};
+  const int64_t last = (tensor.size(0) - 1) * step_stride * tensor.element_size();
+  return {static_cast<Byte*>(data) + last, -step_stride, row_stride};
+}
+SequenceArray steps_of(const Tensor& tensor, bool reverse) {
+  if (!tensor.defined()) return {};
+  return steps_of<SequenceArray>(tensor, reverse, tensor.const_data_ptr());
+}
+MutableSequenceArray written_steps_of(const Tensor& tensor, bool reverse) {
+  if (!tensor.defined()) return {};
+  return steps_of<MutableSequenceArray>(tensor, reverse, tensor.mutable_data_ptr());
+}
+
+SequenceSizes sizes_of(const SequenceInputs& in, const RecurrentCell& cell) {
+  return {
+      .steps = in.gates.size(0),
+      .batch_size = in.gates.size(1),
+      .hidden_size = in.weight_hh.size(1),
+      .gates = cell.gates,
+      .states = cell.states,
+      .parameters = cell.parameters,
+      .adds_gates = cell.adds_gates,
+      .type = floating_type(in.gates.scalar_type()),
+      .state_type = floating_type(state_dtype(in.gates.scalar_type())),
+  };
+}
+
+// What forward and backward pass have in common, dense as the kernels take it.
+struct DenseInputs {
+  Tensor weight_hh;
+  OptionalTensor parameters, h_0, control;
+
+  explicit DenseInputs(const SequenceInputs& in)
+      : weight_hh(dense_rows(in.weight_hh)),
+        parameters(dense(in.parameters)),
+        h_0(dense(in.h_0)),
+        control(dense(in.control)) {}
+
+  template <typename Args>
+  void fill(Args& args, bool reverse) const {
+    args.weights = weight_hh.const_data_ptr();
+    args.weights_stride = weight_hh.stride(0);
+    args.parameters = data_or_null(parameters);
+    args.old_h = data_or_null(h_0);
+    if (!control) return;
+    const SequenceArray steps = steps_of(control->unsqueeze(2), reverse);
+    args.control = static_cast<const uint8_t*>(steps.data);
+    args.control_step_stride = steps.step_stride;
+  }
+};
+
+// ---------------------------------------------------------------------------------------- forward --
+
+// The results, to be written; cell states in the dtype that they run in.
+SequenceAndSaved allocate(const SequenceInputs& in, const RecurrentCell& cell, bool save) {
+  const auto steps = in.gates.sym_size(0), batch_size = in.gates.sym_size(1);
+  const auto hidden_size = in.weight_hh.sym_size(1);
+  const int64_t cells = cell.states - 1;
+  const Tensor of_cells = in.gates.new_empty({0}, state_dtype(in.gates.scalar_type()));
+  return {empty({steps, batch_size, hidden_size}, in.gates),
+          empty({batch_size, hidden_size}, in.gates),
+          empty({cells, batch_size, hidden_size}, of_cells),
+          save ? empty(in.gates.sym_sizes(), in.gates) : Tensor(),
+          save ? empty({steps, cells, batch_size, hidden_size}, of_cells) : Tensor()};
+}
+
+SequenceAndSaved forward(const SequenceInputs& in, bool save) {
+  const RecurrentCell& cell = check_sequence(in);
+  const KernelGuard guard(in.gates);
+  SequenceAndSaved results = allocate(in, cell, save);
+  auto& [output, h_n, c_n, saved_gates, saved_cells] = results;
+  if (!in.gates.is_meta() && output.numel() > 0) {
+    const DenseInputs inputs(in);
+    const Tensor gates = dense_rows(in.gates);
+    const OptionalTensor bias = dense(in.bias_hh), c_0 = running(in.c_0, c_n.scalar_type());
+    SequenceForwardArgs args{sizes_of(in, cell)};
+    inputs.fill(args, in.reverse);
+    args.gates = steps_of(gates, in.reverse);
+    args.bias = data_or_null(bias);
+    args.old_cells = data_or_null(c_0);
+    args.output = written_steps_of(output, in.reverse);
+    args.new_h = h_n.mutable_data_ptr();
+    args.new_cells = cell.states > 1 ? c_n.mutable_data_ptr() : nullptr;
+    args.saved_gates = written_steps_of(saved_gates, in.reverse);
+    if (cell.states > 1) args.saved_cells = written_steps_of(saved_cells, in.reverse);
+#ifdef LLTM_JIT_CUDA
+    if (in.gates.is_cuda()) {
+      sequence_forward_cuda(args, cell.cuda, in.gates);
+    } else {
+      sequence_forward_cpu(args, cell.cpu);
+    }
+#else
+    sequence_forward_cpu(args, cell.cpu);
+#endif
+  }
+  c_n = c_n.to(in.c_0 ? in.c_0->scalar_type() : in.gates.scalar_type());
+  return results;
+}
+
+// --------------------------------------------------------------------------------------- backward --
+
+// Rows of the state that each step but the first began with: the output of the step before. A skipped step
+// leaves none, but rows skip only before their first step and after their last one, so that the state was
+// h_0 then. Zero for steps that are reset or skipped themselves.
+Tensor old_outputs(const Tensor& before, const SequenceInputs& in) {
+  if (!in.control) return before;
+  const int64_t last = in.control->size(0) - 1;
+  const auto others = [&](int64_t from) {
+    return in.control->slice(0, from, from + last).unsqueeze(2);
+  };
+  const Tensor skipped = others(in.reverse ? 1 : 0).ge(kHolds);
+  return (in.h_0 ? in.h_0->where(skipped, before) : before)
+      .masked_fill(others(in.reverse ? 0 : 1).to(at::kBool), 0);
+}
+
+// Sums over steps and rows of products with the states that the steps began with.
+Tensor grad_weight(const Tensor& grad_hidden, const SequenceBackwardInputs& in) {
+  const bool reverse = in.in.reverse;
+  const int64_t steps = grad_hidden.size(0), first = reverse ? steps - 1 : 0;
+  const auto others = [&](const Tensor& tensor, int64_t from) {
+    return tensor.slice(0, from, from + steps - 1).flatten(0, 1);
+  };
+  const Tensor before = in.output.slice(0, reverse ? 1 : 0, reverse ? steps : steps - 1);
+  const Tensor old = old_outputs(before, in.in).flatten(0, 1);
+  Tensor result = multiply_steps(others(grad_hidden, reverse ? 0 : 1).t(), old);
+  if (!in.in.h_0) return result;
+  Tensor h_0 = *in.in.h_0;
+  if (in.in.control) {
+    h_0 = h_0.masked_fill(in.in.control->select(0, first).unsqueeze(1).to(at::kBool), 0);
+  }
+  return result.addmm_(grad_hidden.select(0, first).t(), h_0);
+}
+
+// Sums over steps and rows. A GPU's library multiplies by ones in half the time of sum().
+Tensor grad_bias(const Tensor& grad_hidden) {
+  const Tensor rows = grad_hidden.flatten(0, 1);
+  if (!rows.is_cuda()) return rows.sum(0);
+  return rows.new_ones({1, rows.size(0)}).mm(rows).squeeze(0);
+}
+
+}  // namespace
+
+SequenceResults sequence_kernel(const SequenceInputs& in) {
+  const auto results = forward(in, /*save=*/false);
+  return {std::get<0>(results), std::get<1>(results), std::get<2>(results)};
+}
+
+SequenceAndSaved sequence_forward_kernel(const SequenceInputs& in) {
+  return forward(in, /*save=*/true);
+}
+
+SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
+  const RecurrentCell& cell = check_sequence_backward(in);
+  const auto& [gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse, name] = in.in;
+  const KernelGuard guard(gates);
+  const auto& mask = in.output_mask;
+  const auto wanted = [&](size_t i, const OptionalTensor& like) {
+    return mask[i] ? empty(like->sym_sizes(), *like) : Tensor();
+  };
+  if (gates.is_meta() || in.output.numel() == 0) {
+    SequenceGradients nothing{wanted(0, gates),      wanted(1, weight_hh), wanted(2, bias_hh),
+                              wanted(3, parameters), wanted(4, h_0),       wanted(5, c_0)};
+    if (gates.is_meta()) return nothing;
+    std::apply([](auto&... grads) { ((grads.defined() ? void(grads.zero_()) : void()), ...); },
+               nothing);
+    return nothing;
+  }
+  const auto dtype = state_dtype(gates.scalar_type());
+  Tensor grad_gates = empty(gates.sym_sizes(), gates);
+  Tensor grad_hidden = cell.adds_gates ? grad_gates : empty(gates.sym_sizes(), gates);
+  Tensor grad_h_0 = wanted(4, h_0);
+  const Tensor of_state = gates.new_empty({0}, dtype);
+  Tensor grad_c_0 = mask[5] ? empty(c_0->sym_sizes(), of_state) : Tensor();
+  Tensor grad_parameters;
+  if (cell.parameters > 0) {
+    grad_parameters = empty({cell.parameters, gates.size(1), weight_hh.size(1)}, of_state);
+  }
+
+  const DenseInputs inputs(in.in);
+  const Tensor input_gates = dense_rows(gates), output = in.output.contiguous();
+  const Tensor saved_gates = in.saved_gates.contiguous();
+  const Tensor saved_cells = in.saved_cells.to(dtype).contiguous();
+  const OptionalTensor grad_output =
+      in.grad_output ? OptionalTensor(dense_rows(*in.grad_output)) : std::nullopt;
+  const OptionalTensor grad_h_n = dense(in.grad_h_n), grad_c_n = running(in.grad_c_n, dtype);
+  SequenceBackwardArgs args{sizes_of(in.in, cell)};
+  inputs.fill(args, reverse);
+  args.grad_output = steps_of(as_tensor(grad_output), reverse);
+  args.grad_new_h = data_or_null(grad_h_n);
+  args.grad_new_cells = data_or_null(grad_c_n);
+  if (!cell.adds_gates) args.gates = steps_of(input_gates, reverse);
+  args.output = steps_of(output, reverse);
+  args.saved_gates = steps_of(saved_gates, reverse);
+  if (cell.states > 1) args.saved_cells = steps_of(saved_cells, reverse);
+  args.grad_gates = written_steps_of(grad_gates, reverse);
+  if (!cell.adds_gates) args.grad_hidden = written_steps_of(grad_hidden, reverse);
+  args.grad_old_h = data_or_null(grad_h_0);
+  args.grad_old_cells = data_or_null(grad_c_0);
+  args.grad_parameters = data_or_null(grad_parameters);
+#ifdef LLTM_JIT_CUDA
+  if (gates.is_cuda()) {
+    sequence_backward_cuda(args, cell.cuda, gates);
+  } else {
+    sequence_backward_cpu(args, cell.cpu);
+  }
+#else
+  sequence_backward_cpu(args, cell.cpu);
+#endif
+
+  SequenceGradients grads;
+  if (mask[0]) std::get<0>(grads) = grad_gates;
+  if (mask[1]) std::get<1>(grads) = grad_weight(grad_hidden, in);
+  if (mask[2]) std::get<2>(grads) = grad_bias(grad_hidden);
+  if (mask[3]) std::get<3>(grads) = grad_parameters.sum(1).to(gates.scalar_type());
+  std::get<4>(grads) = grad_h_0;
+  if (mask[5]) std::get<5>(grads) = grad_c_0.to(c_0->scalar_type());
+  return grads;
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,88 @@
+// Contract between the host code of whole recurrent sequences (kernels.cpp) and its kernels. No
+// torch header: every pointer is raw, every array row-major, and dense if nothing else is said.
+//
+// A gates array holds, step by step and row by row, the cell's gates one after the other, each of
+// hidden_size elements. The output, and what multiplies the weights, has the element type `type`; the
+// state runs in the arithmetic type of it, in which cell states (all states but the output) are stored,
+// too: `state_type`.
+#pragma once
+
+#include <cstdint>
+
+#include "core/launch/api.h"
+#include "core/math/scalar.h"
+
+namespace lltm_jit {
+
+// What a step does to a row, beside computing it.
+enum SequenceControl : uint8_t {
+  kResets = 1,  // the state is set to zero before the step
+  // The step is not computed: the output is zero, the state stays. Only before a row's first step that is
+  // computed, or after its last.
+  kHolds = 2,
+};
+
+// An array of steps and rows whose strides, in elements, may be anything; a step's may be negative, which
+// is how sequences run backwards. The rows themselves are dense.
+struct SequenceArray {
+  const void* data;  // of the first step that is computed; or null
+  int64_t step_stride, row_stride;
+};
+struct MutableSequenceArray {
+  void* data;
+  int64_t step_stride, row_stride;
+};
+
+struct SequenceSizes {
+  int64_t steps, batch_size, hidden_size;  // all positive
+  int gates, states, parameters;           // of the cell
+  bool adds_gates;
+  ElementType type, state_type;
+};
+
+// The steps of a sequence, one after the other.
+struct SequenceForwardArgs : SequenceSizes {
+  SequenceArray gates;  // [steps, batch, gates*hidden]: the input's part, biases included
+  const void* weights;  // [gates*hidden, hidden], rows weights_stride apart
+  int64_t weights_stride;
+  const void* bias;             // [gates*hidden], of the hidden part; or null
+  const void* parameters;       // [parameters, hidden]; or null
+  const void* old_h;            // [batch, hidden]; or null for zeros
+  const void* old_cells;        // [states-1, batch, hidden] of state_type; or null for zeros
+  const uint8_t* control;       // [steps, batch], SequenceControl; or null
+  int64_t control_step_stride;  // signed, as that of the gates
+  MutableSequenceArray output;  // [steps, batch, hidden] written
+  void* new_h;                  // [batch, hidden] written
+  void* new_cells;  // [states-1, batch, hidden] of state_type, written; null for one state
+  // For the backward pass, or null: of each step the gates' sums, or if the cell does not add them the
+  // hidden part alone, bias included; and the cell states that the step began with.
+  MutableSequenceArray saved_gates;  // [steps, batch, gates*hidden]
+  MutableSequenceArray
+      saved_cells;  // [steps, states-1, batch, hidden] of state_type; row_stride hidden
+  void* workspace;  // of SequencePlan::workspace bytes, on a GPU
+};
+
+// The steps from the last to the first. All arrays begin with the step that was computed first, and have
+// the strides of the forward pass.
+struct SequenceBackwardArgs : SequenceSizes {
+  SequenceArray grad_output;   // [steps, batch, hidden]; or null for zeros
+  const void* grad_new_h;      // [batch, hidden]; or null
+  const void* grad_new_cells;  // [states-1, batch, hidden] of state_type; or null
+  SequenceArray gates;         // where the cell does not add its gates
+  SequenceArray output;
+  SequenceArray saved_gates, saved_cells;
+  const void* weights;
+  int64_t weights_stride;
+  const void* parameters;
+  const void* old_h;  // or null for zeros
+  const uint8_t* control;
+  int64_t control_step_stride;
+  MutableSequenceArray grad_gates;   // [steps, batch, gates*hidden] written: of the input's part
+  MutableSequenceArray grad_hidden;  // the same of the hidden part; null if the cell adds its gates
+  void* grad_old_h;                  // [batch, hidden] written; or null
+  void* grad_old_cells;              // [states-1, batch, hidden] of state_type, written; or null
+  void* grad_parameters;  // [parameters, batch, hidden] of state_type, written: sums of all steps
+  void* workspace;        // of SequencePlan::workspace bytes, on a GPU
+};
+
+}  // namespace lltm_jit

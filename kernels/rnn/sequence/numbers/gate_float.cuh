@@ -1,0 +1,136 @@
+// The floats in which cells of whole sequences compute, and what their steps take.
+#pragma once
+
+#include <type_traits>
+
+#include "core/math/activations.h"
+#include "core/math/float_of.cuh"
+#include "rnn/sequence/cell.h"
+
+namespace lltm_jit {
+
+// ------------------------------------------------------------------------------ cells of 16 bits --
+
+// Functions take few instructions, and are as right as a rounding to 11 bits needs.
+struct GateFunctions;
+using GateFloat = FloatOf<GateFunctions>;
+
+template <>
+struct Math<GateFloat> : FloatMath<GateFunctions> {
+  // Below this, series have more digits than a difference of exponentials.
+  static constexpr float kSmall = 0x1p-6f;
+  static constexpr float kLog2E = 1.4426950408889634f;
+
+  static __device__ __forceinline__ GateFloat exp(GateFloat x) {
+    return GateFloat(approximate_power_of_2(kLog2E * x.value));
+  }
+  static __device__ __forceinline__ GateFloat expm1(GateFloat x) {
+    const float series = fmaf(0.5f * x.value, x.value, x.value);
+    const float difference = approximate_power_of_2(kLog2E * x.value) - 1;
+    return GateFloat(fabsf(x.value) < kSmall ? series : difference);
+  }
+  static __device__ __forceinline__ GateFloat log1p(GateFloat x) {
+    const float series = fmaf(-0.5f * x.value, x.value, x.value);
+    return GateFloat(fabsf(x.value) < kSmall ? series : __logf(1 + x.value));
+  }
+  static __device__ __forceinline__ GateFloat tanh(GateFloat x) {
+#if __CUDA_ARCH__ >= 750
+    float result;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(result) : "f"(x.value));
+    return GateFloat(result);
+#else
+    return GateFloat(tanhf(x.value));
+#endif
+  }
+};
+
+// Off by less than 4e-6 on an H200, where tanh.approx is right to 16 bits and more: a gate that is closed
+// leaks nothing that a sequence of thousands of steps would show in 16 bits.
+__device__ __forceinline__ GateFloat sigmoid(GateFloat x) {
+  const GateFloat half(0.5f);
+  return GateFloat(fmaf(0.5f, Math<GateFloat>::tanh(half * x).value, 0.5f));
+}
+
+// -------------------------------------------------------------------------------- cells of float --
+
+// Right to a few units in the last place, without the branches of the language's functions: a step waits
+// for its slowest lane.
+struct FullGateFunctions;
+using FullGateFloat = FloatOf<FullGateFunctions>;
+
+template <>
+struct Math<FullGateFloat> : FloatMath<FullGateFunctions> {
+  using T = FullGateFloat;
+
+  static __device__ __forceinline__ T exp(T x) {
+    // x log2(e) to twice the bits: the power of what is rounded, and the rest's in the first order.
+    constexpr float kLog2E = 1.4426950408889634f, kRest = 1.9259629911266175e-8f;
+    const float power = kLog2E * x.value;
+    const float rest = fmaf(x.value, kRest, fmaf(x.value, kLog2E, -power));
+    const float result = approximate_power_of_2(power);
+    const float corrected = fmaf(result, 0.6931471805599453f * rest, result);
+    return T(fabsf(power) < 126 ? corrected : result);  // infinities have no rest
+  }
+  static __device__ __forceinline__ T expm1(T x) {
+    const float t = x.value;  // coefficients: least relative error below 1/2
+    float series = fmaf(t, 1.99931381e-4f, 1.39973913e-3f);
+    series = fmaf(t, series, 8.33307211e-3f);
+    series = fmaf(t, series, 4.16653177e-2f);
+    series = fmaf(t, series, 1.66666680e-1f);
+    series = fmaf(t, series, 5.00000042e-1f);
+    return T(either(fabsf(t) < 0.5f, fmaf(t * t, series, t), exp(x).value - 1));
+  }
+  static __device__ __forceinline__ T log1p(T x) { return T(::log1pf(x.value)); }
+  static __device__ __forceinline__ T tanh(T x) {
+    const float t = fabsf(x.value), square = t * t;  // coefficients: the same below 0.6
+    float series = fmaf(square, -5.90587e-3f, 2.080538e-2f);
+    series = fmaf(square, series, -5.378668e-2f);
+    series = fmaf(square, series, 1.3331958e-1f);
+    series = fmaf(square, series, -3.3333299e-1f);
+    series = fmaf(t * square, series, t);
+    const float by_exp = fmaf(-2, approximate_inverse(1 + exp(T(2 * t)).value), 1);
+    return T(copysignf(either(t < 0.6f, series, by_exp), x.value));
+  }
+
+ private:
+  // Both are computed, and there is no branch.
+  static __device__ __forceinline__ float either(bool first, float a, float b) {
+    asm volatile("" : "+f"(a), "+f"(b));
+    return first ? a : b;
+  }
+};
+
+__device__ __forceinline__ FullGateFloat sigmoid(FullGateFloat x) {
+  return FullGateFloat(approximate_inverse(1 + Math<FullGateFloat>::exp(-x).value));
+}
+
+// What a cell of an element type computes in.
+template <typename scalar_t>
+using GateNumber =
+    std::conditional_t<sizeof(scalar_t) == 2, GateFloat,
+                       std::conditional_t<sizeof(scalar_t) == 4, FullGateFloat, scalar_t>>;
+
+// What a step of a lane's element takes, but for the old states: from the gates' sums (or their hidden parts, and
+// their inputs), and the parameters of the lane's units.
+template <typename Cell, typename T, int kGates, int kElements, int kRoom, int kUnits>
+__device__ __forceinline__ CellStep<Cell, T> step_of_element(
+    int e, const float (&sums)[kGates][kElements], const float (&inputs)[kGates][kElements],
+    const float (&parameters)[kRoom][kUnits]) {
+  CellStep<Cell, T> in;
+#pragma unroll
+  for (int g = 0; g < kGates; ++g) {
+    if constexpr (CellAddsGates<Cell>::value) {
+      in.x[g] = T(sums[g][e]);
+    } else {
+      in.x[g] = T(inputs[g][e]);
+      in.h[g] = T(sums[g][e]);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < CellTraits<Cell>::kParameters; ++i) {
+    in.p[i] = T(parameters[i][kUnits == 2 ? e / 2 : 0]);
+  }
+  return in;
+}
+
+}  // namespace lltm_jit

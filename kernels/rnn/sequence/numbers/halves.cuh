@@ -1,0 +1,123 @@
+// Floats as tensor cores of 16 bits take them.
+//
+// Note [Floats in two halves]
+// A float is the sum of two numbers of half, whose 22 bits and two signs are as good as its 24, if both are in
+// half's range. So numbers are scaled by a power of two, which brings the largest of them to 2^14: what is less by
+// 2^28 loses bits then, none of which the largest one's products have. Of the four products of parts the smallest
+// is below the last bit. That makes three products of 16 k, where the parts of Note [Single precision on tensor
+// cores] make six of 8 k, in the same time each; and the weights' halves, which take no more room than the weights,
+// are made once.
+// A warp's weights have one scale. Of B each row of the batch has its own, for some tiles at once (kScaled in
+// products.cuh). So a row's results depend on no other row, whether that is large, infinite or NaN.
+#pragma once
+
+#include "rnn/sequence/numbers/words.cuh"
+
+namespace lltm_jit {
+
+__device__ __forceinline__ uint32_t magnitude_of(uint32_t number) { return number & 0x7fffffffu; }
+
+// A power of two that brings a number of this magnitude to 2^14, and its inverse.
+struct HalfScale {
+  float scale, inverse;
+
+  HalfScale() = default;
+  __device__ __forceinline__ explicit HalfScale(uint32_t magnitude) {
+    constexpr uint32_t kBias = 127, kTarget = 14;
+    const uint32_t exponent = min(max(magnitude >> 23, 15u), 254u);  // both powers exist
+    scale = __uint_as_float((2 * kBias + kTarget - exponent) << 23);
+    inverse = __uint_as_float((exponent - kTarget) << 23);
+  }
+  // The same in fewer instructions, for the loops of steps.
+  __device__ __forceinline__ explicit HalfScale(float magnitude) {
+    constexpr int kExponent = 1 << 23, kTarget = 14, kBias = 127;
+    const int bits = max(__float_as_int(magnitude) - kTarget * kExponent, kExponent) & -kExponent;
+    inverse = __int_as_float(bits);
+    scale = __int_as_float(2 * kBias * kExponent - bits);
+  }
+};
+
+// That of a warp's weights. magnitude: the largest of this lane's.
+__device__ __forceinline__ HalfScale scale_of_warp(uint32_t magnitude) {
+#if __CUDA_ARCH__ >= 800
+  magnitude = __reduce_max_sync(~0u, magnitude);
+#endif
+  return HalfScale(magnitude);
+}
+
+struct HalfParts {
+  uint32_t high, low;  // pairs
+
+  HalfParts() = default;
+  // The bits of two floats, and their scales.
+  __device__ __forceinline__ HalfParts(uint32_t first, uint32_t second, float first_scale,
+                                       float second_scale) {
+    const float a = __uint_as_float(first) * first_scale;
+    const float b = __uint_as_float(second) * second_scale;
+    high = pack2<Half>(a, b);
+    low = pack2<Half>(a - first_of<Half>(high), b - second_of<Half>(high));
+  }
+  __device__ __forceinline__ HalfParts(uint32_t first, uint32_t second, float scale)
+      : HalfParts(first, second, scale, scale) {}
+};
+
+// A tile of weights, four numbers of k of one row, then of the row eight further on: operand A of the upper
+// parts, then of the lower ones.
+__device__ __forceinline__ Words<8> in_halves(const Words<8>& tile, float scale) {
+  Words<8> parts;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int at = i % 2 * 4 + i / 2 * 2;
+    const HalfParts pair(tile.value[at], tile.value[at + 1], scale);
+    parts.value[i] = pair.high;
+    parts.value[4 + i] = pair.low;
+  }
+  return parts;
+}
+
+__device__ __forceinline__ float largest_of(const Words<4>& four) {
+  const auto magnitude = [&](int i) { return fabsf(__uint_as_float(four.value[i])); };
+  return fmaxf(fmaxf(magnitude(0), magnitude(1)), fmaxf(magnitude(2), magnitude(3)));
+}
+
+// Of tiles of B. A lane has numbers of one row, and sums of two.
+struct RowScales {
+  float scale;       // of the numbers' row
+  float inverse[2];  // of the sums' rows and the weights
+
+  RowScales() = default;
+  // largest: the largest magnitude of this lane's numbers.
+  __device__ __forceinline__ RowScales(float largest, float weights_inverse) {
+#pragma unroll
+    for (int lanes = 1; lanes < 4; lanes *= 2) {
+      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, lanes));
+    }
+    const HalfScale of_row(largest);
+    scale = of_row.scale;
+    const float both = of_row.inverse * weights_inverse;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      // Lanes from 4 r on have row r; the index counts modulo 32.
+      inverse[i] = __shfl_sync(~0u, both, keep(threadIdx.x) * 8 + i * 4);
+    }
+  }
+};
+
+// A tile of B.
+struct FloatOperand {
+  Words<2> high, low;
+  float inverse[2];  // RowScales::inverse
+
+  FloatOperand() = default;
+  __device__ __forceinline__ FloatOperand(const Words<4>& four, const RowScales& scales)
+      : inverse{scales.inverse[0], scales.inverse[1]} {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const HalfParts pair(four.value[2 * i], four.value[2 * i + 1], scales.scale);
+      high.value[i] = pair.high;
+      low.value[i] = pair.low;
+    }
+  }
+};
+
+}  // namespace lltm_jit

@@ -1,0 +1,130 @@
+// Words of 32 bits in shared memory and in memory, and numbers of 16 bits in them.
+#pragma once
+
+#include <cstring>
+
+#include "core/types/cuda.cuh"
+#include "core/types/half2.cuh"
+
+namespace lltm_jit {
+
+// -------------------------------------------------------------------------------- shared memory --
+
+__device__ __forceinline__ uint32_t address_in_shared(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// A number of which the compiler is to know nothing: it would compute it anew at each step, where everybody
+// waits for it, rather than keep it in a register; or keep what is computed of it.
+__device__ __forceinline__ uint32_t keep(uint32_t number) {
+  asm volatile("" : "+r"(number));
+  return number;
+}
+
+template <int kWords>
+struct Words {
+  uint32_t value[kWords];
+};
+
+template <int kWords>
+__device__ __forceinline__ Words<kWords> load_shared(uint32_t address) {
+  Words<kWords> w;
+  if constexpr (kWords == 4) {
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(w.value[0]), "=r"(w.value[1]), "=r"(w.value[2]), "=r"(w.value[3])
+                 : "r"(address)
+                 : "memory");
+  } else if constexpr (kWords == 2) {
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
+                 : "=r"(w.value[0]), "=r"(w.value[1])
+                 : "r"(address)
+                 : "memory");
+  } else {
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(w.value[0]) : "r"(address) : "memory");
+  }
+  return w;
+}
+
+template <int kWords>
+__device__ __forceinline__ void store_shared(uint32_t address, const Words<kWords>& w) {
+  if constexpr (kWords == 4) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(w.value[0]),
+                 "r"(w.value[1]), "r"(w.value[2]), "r"(w.value[3])
+                 : "memory");
+  } else if constexpr (kWords == 2) {
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(w.value[0]), "r"(w.value[1])
+                 : "memory");
+  } else {
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(w.value[0]) : "memory");
+  }
+}
+
+template <int kWords>
+__device__ __forceinline__ void store_words(void* target, const Words<kWords>& w) {
+  using Access =
+      std::conditional_t<kWords == 4, uint4, std::conditional_t<kWords == 2, uint2, uint32_t>>;
+  static_assert(sizeof(Access) == sizeof w);
+  Access access;
+  memcpy(&access, &w, sizeof w);
+  *static_cast<Access*>(target) = access;
+}
+
+template <int kWords>
+__device__ __forceinline__ Words<kWords> load_words(const void* source) {
+  using Access =
+      std::conditional_t<kWords == 4, uint4, std::conditional_t<kWords == 2, uint2, uint32_t>>;
+  const Access access = *static_cast<const Access*>(source);
+  Words<kWords> w;
+  memcpy(&w, &access, sizeof w);
+  return w;
+}
+
+// Four neighbouring weights, where there are such; else zeros.
+template <int kWords>
+__device__ __forceinline__ Words<kWords> load_weights(const void* from, bool exist) {
+  Words<kWords> w;
+  if constexpr (kWords == 2) {
+    asm volatile(
+        "{.reg .pred p;\n"
+        "setp.ne.b32 p, %3, 0;\n"
+        "mov.b32 %0, 0;\n"
+        "mov.b32 %1, 0;\n"
+        "@p ld.global.nc.v2.b32 {%0, %1}, [%2];}"
+        : "=r"(w.value[0]), "=r"(w.value[1])
+        : "l"(from), "r"(int(exist)));
+  } else {
+    asm volatile(
+        "{.reg .pred p;\n"
+        "setp.ne.b32 p, %5, 0;\n"
+        "mov.b32 %0, 0;\n"
+        "mov.b32 %1, 0;\n"
+        "mov.b32 %2, 0;\n"
+        "mov.b32 %3, 0;\n"
+        "@p ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];}"
+        : "=r"(w.value[0]), "=r"(w.value[1]), "=r"(w.value[2]), "=r"(w.value[3])
+        : "l"(from), "r"(int(exist)));
+  }
+  return w;
+}
+// One.
+__device__ __forceinline__ uint32_t load_weight(const uint32_t* from, bool exist) {
+  uint32_t weight;
+  asm volatile(
+      "{.reg .pred p;\n"
+      "setp.ne.b32 p, %2, 0;\n"
+      "mov.b32 %0, 0;\n"
+      "@p ld.global.nc.b32 %0, [%1];}"
+      : "=r"(weight)
+      : "l"(from), "r"(int(exist)));
+  return weight;
+}
+
+// ------------------------------------------------------------------------------ pairs of 16 bits --
+
+template <typename scalar_t>
+__device__ __forceinline__ void unpack(uint32_t pair, float& low, float& high) {
+  low = to_opmath(scalar_t{static_cast<uint16_t>(pair)});
+  high = to_opmath(scalar_t{static_cast<uint16_t>(pair >> 16)});
+}
+
+}  // namespace lltm_jit

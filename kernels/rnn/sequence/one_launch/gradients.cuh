@@ -1,0 +1,244 @@
+// What the gradients of a step's gates give to the output of the step before: their products with the weights.
+#pragma once
+
+#include "rnn/sequence/one_launch/exchange.cuh"
+#include "rnn/sequence/one_launch/group_sum.cuh"
+
+namespace lltm_jit {
+
+// In one block, or a grid. Warps have the weights of their own units' columns, and read the gradients of all gates.
+template <typename Shape, typename scalar_t, int kGates>
+class AllGradients {
+  static constexpr SequenceShape kShape = Shape::kShape;
+  static constexpr int kElements = kShape.elements(), kWords = kShape.words();
+  static constexpr int kRowTiles = kShape.phase_tiles();
+  using Weights = WarpWeights<Shape, scalar_t, kGates, kGates>;
+
+  // Shared memory.
+  static constexpr int kSums = kShape.copy_bytes(kGates);
+  static constexpr int kWeights = kSums + kShape.sum_bytes(1);
+
+ public:
+  using Tile = typename Weights::Tile;
+  using Packs = Words<kWords>[kGates];
+  static constexpr int kBytes = kWeights + kShape.weight_bytes(kGates);
+
+  // load(gate, unit, k) gives weights as WarpWeights takes them.
+  template <typename Load>
+  __device__ __forceinline__ AllGradients(const Lane<Shape>& lane, const ExchangePlace& place,
+                                          int steps, const Load& load)
+      : exchange_(lane, place),
+        weights_(lane, place.shared + kWeights, place.streamed, load),
+        group_sum_(lane, place.shared + kSums),
+        upper_(lane.lane % 4 < 2),
+        steps_(steps) {}
+
+  __device__ __forceinline__ void clear() const { exchange_.clear(); }
+  __device__ __forceinline__ void start() const { exchange_.start(); }
+  __device__ __forceinline__ void finish() const {}
+
+  // By warps that finish: this turn's gradients; by all warps thereafter: they are whole.
+  __device__ __forceinline__ void put(int turn, const Packs& packs) const {
+    exchange_.send(turn, packs);
+  }
+  __device__ __forceinline__ void spread(int) const {
+    if constexpr (!kShape.grid) __syncthreads();
+  }
+
+  // What those of the turn before give, in warps that finish the phase; with `meanwhile()` once the tensor cores have
+  // begun.
+  template <typename Meanwhile>
+  __device__ __forceinline__ void receive(int turn, int phase, float (&grad_h)[kElements],
+                                          const Meanwhile& meanwhile) {
+    typename Weights::Sums products = {};
+    const auto operands = exchange_.operands(turn - 1) + phase * kRowTiles * kShape.tile_bytes();
+    if constexpr (!kShape.grid) {
+      weights_.multiply(products, operands, meanwhile);
+    } else if (turn > 0) {  // before that there are no zeros to be read
+      if constexpr (kShape.loads_ahead()) {
+        weights_.multiply_loaded(products, operands, loaded_);
+      } else {
+        weights_.multiply(products, operands);
+      }
+    }
+    float sums[kRowTiles][1][kElements];
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) {
+        const auto of_gate = [&](int g) {
+          const auto& four = products[n][g];
+          const float upper = four[e], lower = four[(e + 2) % 4];
+          return kElements == 4 || upper_ ? upper : lower;
+        };
+        sums[n][0][e] = of_gate(0);
+#pragma unroll
+        for (int g = 1; g < Weights::kSums; ++g) sums[n][0][e] += of_gate(g);
+      }
+    }
+    group_sum_(turn, phase, sums);
+    if constexpr (kShape.loads_ahead()) load_after(turn, phase);
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) grad_h[e] = sums[0][0][e];
+  }
+
+ private:
+  // What the next phase begins with, so that it is on its way while this one is finished.
+  __device__ __forceinline__ void load_after(int turn, int phase) {
+    const bool last = phase + 1 == kShape.phases;
+    if (turn == (last ? steps_ : 0)) return;
+    weights_.load_ahead(exchange_.operands(last ? turn : turn - 1) +
+                            (last ? 0 : phase + 1) * kRowTiles * kShape.tile_bytes(),
+                        loaded_);
+  }
+
+  Exchange<Shape, kGates> exchange_;
+  Weights weights_;
+  GroupSum<Shape, 1> group_sum_;
+  bool upper_;
+  int steps_;
+  typename Weights::Loaded loaded_;  // with phases
+};
+
+// Note [Parts of sums]
+// A cluster's blocks could bring together the gradients of all gates, as forward they bring together h. But
+// each has the weights of its own units' rows, and multiplies its own gradients, which gives a part of the
+// sum for every hidden unit; it sends those to the blocks of these units, which add them, in the order of the
+// blocks. That is one number for each unit, row and block rather than one for each gate, unit and row times the
+// blocks, so that a block receives a third of the bytes for three gates. The parts are rounded to the element
+// type, as the gradients are.
+// The products read what the block itself has made, of which there are two copies: a warp may still
+// multiply one when those that finish write the next. They have all parts then, but the block's own parts
+// for others need not be made yet; these are before the barrier of the turn after.
+template <typename Shape, typename scalar_t, int kGates>
+class PartGradients {
+  static constexpr SequenceShape kShape = Shape::kShape;
+  static constexpr int kElements = kShape.elements(), kWords = kShape.words();
+  static constexpr int kRowTiles = kShape.row_tiles(), kGroups = kShape.groups;
+  static constexpr int kBlocks = kShape.blocks, kTileBytes = kShape.tile_bytes();
+  static constexpr int kOutputs = kShape.output_tiles();
+  static constexpr bool kFourRows = kShape.rows == 4;
+  // As WarpWeights sees it: k are the gates of the block's own units, and what it calls gates are tiles
+  // of all hidden units, some for each warp.
+  struct OwnShape {
+    static constexpr SequenceShape kShape{1,    kGroups * kGates,           1, Shape::kShape.rows,
+                                          1,    Shape::kShape.shared_tiles, 0, Shape::kShape.bytes,
+                                          false};
+  };
+  using Weights = WarpWeights<OwnShape, scalar_t, kOutputs, 1>;
+
+  // Shared memory.
+  static constexpr int kOperands = Exchange<Shape, 1>::kBytes;
+  static constexpr int kOperandBytes = OwnShape::kShape.operand_bytes(1);
+  static constexpr int kWeights = kOperands + 2 * kOperandBytes;
+
+ public:
+  using Tile = typename Weights::Tile;
+  using Packs = Words<kWords>[kGates];
+  static constexpr int kBytes = kWeights + kShape.weight_bytes(kOutputs);
+
+  template <typename Load>
+  __device__ __forceinline__ PartGradients(const Lane<Shape>& lane, const ExchangePlace& place, int,
+                                           const Load& load)
+      : exchange_(lane, place),
+        first_(keep(threadIdx.x / 32 * kOutputs)),
+        weights_(own_lane(), place.shared + kWeights, nullptr, [&](int output, int unit, int k) {
+          const int tile = k / SequenceShape::kUnits, group = tile % kGroups;
+          return load(
+              tile / kGroups, (first_ + output) * SequenceShape::kUnits + unit,
+              (lane.block * kGroups + group) * SequenceShape::kUnits + k % SequenceShape::kUnits);
+        }) {
+    const int n = kRowTiles > 1 && lane.finishes() ? lane.split : 0;
+    const int own = (lane.group * kRowTiles + n) * kTileBytes;
+    operands_ = keep(place.shared + kOperands);
+    put_ = keep(own + lane.tile_offset() + (kFourRows ? lane.lane / 16 * kWords * 4 : 0));
+    // The four numbers of a lane's sums are one after the other; with four rows, two lanes have the same ones.
+    const int g = lane.lane / 4, c = lane.lane % 4;
+    const int slot = (kFourRows ? g * 2 + c % 2 : lane.lane) * 4 * kShape.bytes;
+    received_ = keep(own + slot + (kFourRows ? c / 2 * kWords * 4 : 0));
+    sent_ = keep(lane.block * kGroups * kRowTiles * kTileBytes + slot);
+    second_ = kFourRows ? c / 2 : 0;
+  }
+
+  __device__ __forceinline__ void clear() const { exchange_.clear(); }
+  __device__ __forceinline__ void start() const { exchange_.start(); }
+  __device__ __forceinline__ void finish() const { exchange_.finish(); }
+
+  __device__ __forceinline__ void put(int turn, const Packs& packs) const {
+#pragma unroll
+    for (int g = 0; g < kGates; ++g) {
+      store_shared(operands(turn) + put_ + g * kGroups * kRowTiles * kTileBytes, packs[g]);
+    }
+  }
+  __device__ __forceinline__ void spread(int turn) const {
+    __syncthreads();
+    typename Weights::Sums sums = {};
+    weights_.multiply(sums, operands(turn));
+    if (turn > 0 && threadIdx.x == 0) exchange_.expect(turn - 1);
+    // With four rows, one half of the lanes sends a tile, and the other the next one.
+    constexpr int kAtOnce = kFourRows ? 2 : 1;
+#pragma unroll
+    for (int i = 0; i < kOutputs; i += kAtOnce) {
+      const int tile = first_ + i + second_;
+      if (i + second_ >= kOutputs || tile >= kShape.tiles()) continue;
+      const int block = tile / kGroups, group = tile % kGroups;
+#pragma unroll
+      for (int n = 0; n < kRowTiles; ++n) {
+        float four[4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          four[e] = sums[n][i][e];
+          if (i + 1 < kOutputs && second_) four[e] = sums[n][i + (i + 1 < kOutputs)][e];
+        }
+        exchange_.send_part(turn, block, sent_ + (group * kRowTiles + n) * kTileBytes,
+                            to_words<scalar_t>(four));
+      }
+    }
+  }
+
+  template <typename Meanwhile>
+  __device__ __forceinline__ void receive(int turn, int, float (&grad_h)[kElements],
+                                          const Meanwhile&) const {
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) grad_h[e] = 0;
+    if (turn == 0) return;
+    exchange_.wait(turn - 1);
+    const uint32_t from = exchange_.operands(turn - 1) + received_;
+    constexpr int kMost = 16 / kWords, kAtOnce = kBlocks < kMost ? kBlocks : kMost;
+#pragma unroll
+    for (int first = 0; first < kBlocks; first += kAtOnce) {
+      Words<kWords> parts[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        parts[i] = load_shared<kWords>(from + (first + i) * kGroups * kRowTiles * kTileBytes);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        float numbers[kElements];
+        to_floats<scalar_t>(parts[i], numbers);
+#pragma unroll
+        for (int e = 0; e < kElements; ++e) grad_h[e] += numbers[e];
+      }
+    }
+  }
+
+ private:
+  // Rows of a tile of units, and k, from 0.
+  static __device__ __forceinline__ Lane<OwnShape> own_lane() {
+    Lane<OwnShape> lane(0);
+    lane.split = lane.unit = 0;
+    return lane;
+  }
+  __device__ __forceinline__ uint32_t operands(int turn) const {
+    return operands_ + (turn & 1) * kOperandBytes;
+  }
+
+  Exchange<Shape, 1> exchange_;
+  int first_;  // of this warp's tiles of units
+  Weights weights_;
+  uint32_t operands_, put_;
+  uint32_t received_, sent_;  // this lane's places among the parts
+  int second_;
+};
+
+}  // namespace lltm_jit

@@ -1,0 +1,150 @@
+// Where the lanes of a warp of Note [Sequences in one launch] stand, and what of memory is theirs.
+//
+// Note [Units in the order of the lanes]
+// Rows and columns of the weights are permuted so that nothing else need be: number 16 k' + 4 c + {0, 1} of k
+// is what the tensor cores take for 2 c + {0, 1} of their 16, and 4 c + {2, 3} for 2 c + 8 + {0, 1}. The lane
+// of column c then has four neighbouring numbers of B in its two registers, which is eight bytes as they lie
+// in memory. Likewise row r of A is unit 4 (r / 2) + r % 2 for r < 8, and two more for r + 8; so that the
+// transposes of the sums are B's registers again.
+// With four rows of the batch, the other four columns of B are the same ones, and each lane takes
+// half of its sums: lanes of columns 0 and 1 those of the upper eight units.
+#pragma once
+
+#include "rnn/sequence/numbers/words.cuh"
+#include "rnn/sequence/one_launch/shape.h"
+
+namespace lltm_jit {
+
+// What a lane has: of sums `elements` numbers, of memory a pack of as many neighbouring units of one row.
+template <typename Shape>
+struct Lane {
+  static constexpr SequenceShape kShape = Shape::kShape;
+  static constexpr bool kFourRows = kShape.rows == 4;
+  static constexpr int kElements = kShape.elements(), kWords = kShape.words();
+
+  static constexpr bool kAllFinish = kShape.splits == kShape.finishers();
+
+  int lane, group, split, block;
+  int unit;  // of the group's first
+  int row;   // of the set's first; in the tile of rows that this warp finishes
+
+  __device__ __forceinline__ explicit Lane(int set) {
+    const uint32_t thread = keep(threadIdx.x);
+    const int warp = thread / 32;
+    lane = thread % 32;
+    group = warp % kShape.groups;
+    split = warp / kShape.groups;
+    block = keep(blockIdx.x % kShape.blocks);
+    unit = keep((block * kShape.groups + group) * SequenceShape::kUnits);
+    row = keep(set * kShape.rows + split % kShape.row_tiles() * 8);
+  }
+
+  __device__ __forceinline__ bool finishes() const {
+    return kAllFinish || split < kShape.finishers();
+  }
+  __device__ __forceinline__ bool finishes(int phase) const {
+    return kShape.phases == 1 ? finishes() : split / kShape.phase_tiles() == phase;
+  }
+  // Of element e of the sums.
+  __device__ __forceinline__ int unit_of(int e) const {
+    const int g = lane / 4, c = lane % 4, half = kFourRows ? c / 2 : e / 2;
+    return unit + 4 * (g / 2) + g % 2 + 2 * half;
+  }
+  __device__ __forceinline__ int row_of(int e) const {
+    const int c = lane % 4;
+    return row + (kFourRows ? 2 * (c % 2) + e : 2 * c + e % 2);
+  }
+  // Of the pack.
+  __device__ __forceinline__ int pack_unit() const {
+    return unit + lane % 4 * 4 + (kFourRows ? lane / 16 * 2 : 0);
+  }
+  __device__ __forceinline__ int pack_row() const {
+    return row + (kFourRows ? lane / 4 % 4 : lane / 4);
+  }
+  // Where its four numbers of a tile of B are; of a pack with four rows, these are half.
+  __device__ __forceinline__ int tile_offset() const {
+    return (kFourRows ? lane % 16 : lane) * 4 * kShape.bytes;
+  }
+};
+
+// Where a lane's elements are in an array of [rows, hidden].
+template <typename Shape>
+struct Elements {
+  int64_t first, all;  // of an array
+  int hidden;
+  bool row_exists[2];  // those of even and of odd elements, with this lane's units
+
+  __device__ __forceinline__ Elements(const Lane<Shape>& lane, int rows, int hidden)
+      : first(int64_t(lane.row_of(0)) * hidden + lane.unit_of(0)),
+        all(int64_t(rows) * hidden),
+        hidden(hidden),
+        row_exists{lane.row_of(0) < rows && lane.unit_of(0) < hidden,
+                   lane.row_of(1) < rows && lane.unit_of(0) < hidden} {}
+
+  __device__ __forceinline__ bool exists(int e) const { return row_exists[e % 2]; }
+  // In array k of several.
+  __device__ __forceinline__ int64_t place(int k, int e) const {
+    return k * all + first + e % 2 * hidden + e / 2 * 2;
+  }
+  template <typename Number>
+  __device__ __forceinline__ float read(const void* arrays, int k, int e) const {
+    if (!arrays || !exists(e)) return 0;
+    return to_opmath(static_cast<const Number*>(arrays)[place(k, e)]);
+  }
+  template <typename Number>
+  __device__ __forceinline__ void write(void* arrays, int k, int e, float value) const {
+    if (exists(e)) static_cast<Number*>(arrays)[place(k, e)] = from_opmath<Number>(value);
+  }
+};
+
+// A lane's pack of a row as sums have it, element by element; and back.
+__device__ __forceinline__ uint32_t transpose_halves(uint32_t pair) {
+  uint32_t result;
+  // Volatile, or it would be moved to where it is used, for some lanes alone.
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
+  return result;
+}
+template <typename scalar_t, int kWords>
+__device__ __forceinline__ Words<kWords> transpose(const Words<kWords>& w) {
+  Words<kWords> result;
+  if constexpr (sizeof(scalar_t) == 2) {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) result.value[i] = transpose_halves(w.value[i]);
+  } else {  // the upper halves of two floats, and the lower ones
+#pragma unroll
+    for (int i = 0; i < kWords; i += 2) {
+      const uint32_t lower = transpose_halves(__byte_perm(w.value[i], w.value[i + 1], 0x5410));
+      const uint32_t upper = transpose_halves(__byte_perm(w.value[i], w.value[i + 1], 0x7632));
+      result.value[i] = __byte_perm(lower, upper, 0x5410);
+      result.value[i + 1] = __byte_perm(lower, upper, 0x7632);
+    }
+  }
+  return result;
+}
+
+template <typename scalar_t, int kElements>
+__device__ __forceinline__ auto to_words(const float (&numbers)[kElements]) {
+  Words<kElements* int(sizeof(scalar_t)) / 4> w;
+#pragma unroll
+  for (int e = 0; e < kElements; ++e) {
+    if constexpr (sizeof(scalar_t) == 4) {
+      w.value[e] = __float_as_uint(numbers[e]);
+    } else if (e % 2 == 0) {
+      w.value[e / 2] = pack2<scalar_t>(numbers[e], numbers[e + 1]);
+    }
+  }
+  return w;
+}
+template <typename scalar_t, int kWords, int kElements>
+__device__ __forceinline__ void to_floats(const Words<kWords>& w, float (&numbers)[kElements]) {
+#pragma unroll
+  for (int e = 0; e < kElements; ++e) {
+    if constexpr (sizeof(scalar_t) == 4) {
+      numbers[e] = __uint_as_float(w.value[e]);
+    } else if (e % 2 == 0) {
+      unpack<scalar_t>(w.value[e / 2], numbers[e], numbers[e + 1]);
+    }
+  }
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,348 @@
+// The products of the weights that a warp holds.
+#pragma once
+
+#include "rnn/sequence/one_launch/grid.cuh"
+#include "rnn/sequence/one_launch/tile_product.cuh"
+
+namespace lltm_jit {
+
+// Calls function(i) for constants i. `#pragma unroll` is a wish that large loops are not granted, and their
+// arrays would lie in memory.
+template <int kCount, int kFirst = 0, typename Function>
+__device__ __forceinline__ void for_constants(const Function& function) {
+  if constexpr (kFirst < kCount) {
+    function(std::integral_constant<int, kFirst>());
+    for_constants<kCount, kFirst + 1>(function);
+  }
+}
+
+// A warp's weights, of its group and its part of k. kOperands: arrays of B, one for all gates, or one each.
+template <typename Shape, typename scalar_t, int kGates, int kOperands>
+class WarpWeights {
+  static constexpr SequenceShape kShape = Shape::kShape;
+  static constexpr int kTiles = kShape.tiles_of_warp(), kShared = kShape.shared_tiles;
+  static constexpr int kStreamed = kShape.streamed_tiles, kRowTiles = kShape.phase_tiles();
+  static constexpr int kInRegisters = kShape.register_tiles();
+  static constexpr int kTileBytes = kShape.tile_bytes();
+  static constexpr int kOperandBytes = kShape.operand_bytes(1);
+  static constexpr int kWeightBytes = sizeof(Words<2 * kShape.bytes>) * 32;  // of a tile
+  // Tiles of B that are loaded at once, while the products of as many others are made. Where weights of floats fill the
+  // registers, there are none for more.
+  static constexpr bool kFew = kOperands > 1 || (kShape.bytes == 4 && kShared > 0);
+  static constexpr int kChunk = kShape.grid ? kShape.chunk_tiles(kOperands)
+                                : kFew      ? 1
+                                : kShape.bytes == 2 && kShape.blocks == 1 ? 4
+                                                                          : 2;
+  // Tiles in which a row's floats have one scale, Note [Floats in two halves]; those of all arrays together.
+  static constexpr int kScaled = kOperands > 1 ? 1 : kChunk;
+
+ public:
+  // A lane's part of a tile of weights, and of B.
+  using Tile = Words<2 * kShape.bytes>;
+  using Part = Words<kShape.bytes>;
+  static constexpr bool kFloats = kShape.bytes == 4;
+  using Operand = std::conditional_t<kFloats, FloatOperand, Part>;
+  // Where B is: in memory, or at an address of shared memory.
+  using Place = std::conditional_t<kShape.grid, const char*, uint32_t>;
+
+  // Of each gate; or of all together, where each has floats of its own.
+  static constexpr int kSums = kFloats && kOperands > 1 ? 1 : kGates;
+  // The first tile of rows is the one that this warp finishes, if it does.
+  using Sums = float[kRowTiles][kSums][4];
+
+  // load(gate, unit, k) gives a lane's weights: of `unit` from k on two, of unit + 2 as many, and both of
+  // k + 2.
+  template <typename Load>
+  __device__ __forceinline__ WarpWeights(const Lane<Shape>& lane, uint32_t shared, char* streamed,
+                                         const Load& load)
+      : streamed_(streamed + threadIdx.x / 32 * kStreamed * kGates * kWeightBytes + lane.lane * 16),
+        shared_(keep(shared + threadIdx.x / 32 * kShared * kGates * kWeightBytes + lane.lane * 16)),
+        first_row_tile_(lane.split % kRowTiles),
+        tiles_(keep(min(kShape.tiles() - lane.split * kTiles, kTiles))),
+        operand_(keep(lane.split * kTiles * kShape.row_tiles() * kTileBytes + lane.tile_offset())) {
+    const int row = lane.lane / 4, unit = lane.unit + 4 * (row / 2) + row % 2;
+    const auto load_at = [&](int j, int gate) -> Tile {
+      const int k = (lane.split * kTiles + j) * SequenceShape::kUnits + lane.lane % 4 * 4;
+      return load(gate, unit, k);
+    };
+    float scale = 1;
+    if constexpr (kFloats) {
+      uint32_t magnitude = 0;
+#pragma unroll 1
+      for (int j = 0; j < kTiles; ++j) {
+#pragma unroll
+        for (int gate = 0; gate < kGates; ++gate) {
+          const Tile tile = load_at(j, gate);
+#pragma unroll
+          for (int i = 0; i < 8; ++i) magnitude = max(magnitude, magnitude_of(tile.value[i]));
+        }
+      }
+      const HalfScale of_all = scale_of_warp(magnitude);
+      scale = of_all.scale;
+      inverse_ = of_all.inverse;
+    }
+    const auto operand_of = [&](int j, int gate) {
+      const Tile tile = load_at(j, gate);
+      if constexpr (kFloats) return in_halves(tile, scale);
+      return tile;
+    };
+    for_constants<kInRegisters + kShared>([&](auto j_) {
+      constexpr int j = decltype(j_)::value;
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) {
+        const Tile tile = operand_of(j, gate);
+        if constexpr (j < kInRegisters) {
+          registers_[j][gate] = tile;
+        } else {
+          store_tile(shared_ + ((j - kInRegisters) * kGates + gate) * kWeightBytes, tile);
+        }
+      }
+    });
+#pragma unroll 1
+    for (int i = 0; i < kStreamed * kGates; ++i) {
+      const int j = kInRegisters + kShared + i / kGates;
+      store_tile(streamed_ + i * kWeightBytes, operand_of(j, i % kGates));
+    }
+  }
+
+  // What has been loaded of B: a chunk, and the next one.
+  struct Loaded {
+    Part b[2][kChunk][kOperands][kRowTiles];
+  };
+  // Begins to load what multiply() begins with.
+  __device__ __forceinline__ void load_ahead(Place operands, Loaded& loaded) const {
+    load<0, kTiles>(0, operands, loaded);
+  }
+
+  // Adds the products with the operand at `operands`, of tiles from kFirst to kLast.
+  template <int kFirst = 0, int kLast = kTiles>
+  __device__ __forceinline__ void multiply(Sums& sums, Place operands) const {
+    Loaded loaded;
+    load<kFirst, kLast>(0, operands, loaded);
+    multiply_loaded<kFirst, kLast>(sums, operands, loaded);
+  }
+  // After load_ahead().
+  template <int kFirst = 0, int kLast = kTiles>
+  __device__ __forceinline__ void multiply_loaded(Sums& sums, Place operands,
+                                                  Loaded& loaded) const {
+    constexpr int kChunks = (kLast - kFirst + kChunk - 1) / kChunk;
+    Operand operand[2][kChunk][kOperands][kRowTiles];
+    auto& b = loaded.b;
+    const auto load_chunk = [&](int chunk) { load<kFirst, kLast>(chunk, operands, loaded); };
+    // Until all of a chunk has been sent; what is missing of the next one is asked for again by the way.
+    const auto wait_for_chunk = [&](auto chunk_) {
+      constexpr int chunk = decltype(chunk_)::value;
+      const auto again = [&](Part& part, auto from) {
+        if (is_missing(part)) load_sent(from, part);
+      };
+      for (;;) {
+        bool missing = false;
+        for_parts<kFirst, kLast>(chunk, operands, loaded,
+                                 [&](const Part& part, Place) { missing |= is_missing(part); });
+        if (!__any_sync(~0u, missing)) return;
+        for_parts<kFirst, kLast>(chunk, operands, loaded, again);
+        if (chunk + 1 < kChunks) for_parts<kFirst, kLast>(chunk + 1, operands, loaded, again);
+      }
+    };
+    Tile from_shared[2][kGates];
+    const auto load_weights = [&](int j) {
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) {
+        from_shared[j % 2][gate] = load_tile(shared_ + (j * kGates + gate) * kWeightBytes);
+      }
+    };
+    if (shared_before(kFirst) < shared_before(kLast)) load_weights(shared_before(kFirst));
+    Tile streamed[kGates];
+    const auto load_streamed = [&](int j) {
+      if (j >= streamed_before(kLast)) return;
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) {
+        streamed[gate] = load_tile(streamed_ + (j * kGates + gate) * kWeightBytes);
+      }
+    };
+    load_streamed(streamed_before(kFirst));
+    RowScales scales[2][kRowTiles];
+    const auto find_scales = [&](int chunk, int first) {
+      if constexpr (kFloats) {
+#pragma unroll
+        for (int n = 0; n < kRowTiles; ++n) {
+          float largest = 0;
+#pragma unroll
+          for (int i = first; i < first + kScaled; ++i) {
+            const int j = kFirst + chunk * kChunk + i;
+            if (j >= kLast || !has_tile(in_order(j))) continue;
+#pragma unroll
+            for (int o = 0; o < kOperands; ++o) {
+              const float of_tile = largest_of(b[chunk % 2][i][o][n]);
+              largest = i + o == first ? of_tile : fmaxf(largest, of_tile);
+            }
+          }
+          scales[chunk % 2][n] = RowScales(largest, inverse_);
+        }
+      }
+    };
+    const auto prepare_tile = [&](int chunk, int i) {
+#pragma unroll
+      for (int o = 0; o < kOperands; ++o) {
+#pragma unroll
+        for (int n = 0; n < kRowTiles; ++n) {
+          const auto& part = b[chunk % 2][i][o][n];
+          if constexpr (kFloats) {
+            operand[chunk % 2][i][o][n] = FloatOperand(part, scales[chunk % 2][n]);
+          } else {
+            operand[chunk % 2][i][o][n] = part;
+          }
+        }
+      }
+    };
+    const auto prepare_chunk = [&](int chunk) {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) {
+        if (kFirst + chunk * kChunk + i >= kLast) continue;
+        if (i % kScaled == 0) find_scales(chunk, i);
+        prepare_tile(chunk, i);
+      }
+    };
+    if constexpr (!kShape.grid) prepare_chunk(0);
+    for_constants<kChunks>([&](auto chunk_) {
+      constexpr int chunk = decltype(chunk_)::value;
+      if (chunk + 1 < kChunks) load_chunk(chunk + 1);
+      if constexpr (kShape.grid) wait_for_chunk(chunk_);
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) {
+        const int j = kFirst + chunk * kChunk + i;
+        if (j >= kLast) continue;
+        if (kShape.grid && i % kScaled == 0) find_scales(chunk, i);
+        const int next = shared_before(j) + 1;
+        if (is_shared(j) && next < shared_before(kLast)) load_weights(next);
+        if (!has_tile(in_order(j))) continue;
+        if constexpr (kShape.grid) prepare_tile(chunk, i);
+#pragma unroll
+        for (int gate = 0; gate < kGates; ++gate) {
+#pragma unroll
+          for (int n = 0; n < kRowTiles; ++n) {
+            const auto& part = operand[chunk % 2][i][kOperands > 1 ? gate : 0][n];
+            auto& of_gate = sums[n][kSums > 1 ? gate : 0];
+            if (is_streamed(j)) {
+              add_product<scalar_t>(of_gate, streamed[gate], part);
+            } else if (is_shared(j)) {
+              add_product<scalar_t>(of_gate, from_shared[shared_before(j) % 2][gate], part);
+            } else {
+              const auto& held = registers_[in_order(j) < kInRegisters ? in_order(j) : 0][gate];
+              add_product<scalar_t>(of_gate, held, part);
+            }
+          }
+          // While the tensor cores work.
+          if (!kShape.grid && gate == 0 && i + 1 == kChunk && chunk + 1 < kChunks) {
+            prepare_chunk(chunk + 1);
+          }
+        }
+        if (is_streamed(j)) load_streamed(streamed_before(j) + 1);
+      }
+    });
+  }
+  // The same, with `meanwhile()` once the tensor cores have begun.
+  template <typename Meanwhile>
+  __device__ __forceinline__ void multiply(Sums& sums, Place operands,
+                                           const Meanwhile& meanwhile) const {
+    constexpr int kBefore = (kTiles + 1) / 2;
+    multiply<0, kBefore>(sums, operands);
+    meanwhile();
+    if constexpr (kBefore < kTiles) multiply<kBefore, kTiles>(sums, operands);
+  }
+
+ private:
+  // Calls function(part, where it is) for the parts of a chunk that there are.
+  template <int kFirst, int kLast, typename Function>
+  __device__ __forceinline__ void for_parts(int chunk, Place operands, Loaded& loaded,
+                                            const Function& function) const {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      const int j = kFirst + chunk * kChunk + i;
+      if (j >= kLast) continue;
+      const int tile = in_order(j);
+      if (!has_tile(tile)) continue;
+#pragma unroll
+      for (int o = 0; o < kOperands; ++o) {
+#pragma unroll
+        for (int n = 0; n < kRowTiles; ++n) {
+          const int at = (tile * kShape.row_tiles() + (n ^ first_row_tile_)) * kTileBytes;
+          function(loaded.b[chunk % 2][i][o][n], operands + operand_ + o * kOperandBytes + at);
+        }
+      }
+    }
+  }
+  template <int kFirst, int kLast>
+  __device__ __forceinline__ void load(int chunk, Place operands, Loaded& loaded) const {
+    for_parts<kFirst, kLast>(chunk, operands, loaded, [&](Part& part, Place from) {
+      if constexpr (kShape.grid) {
+        load_sent(from, part);
+      } else {
+        part = load_shared<kShape.bytes>(from);
+      }
+    });
+  }
+
+  // Those in memory, and of the rest those in shared memory, stand between the others, in whose time they are loaded.
+  static constexpr __device__ int streamed_before(int j) { return j * kStreamed / kTiles; }
+  static constexpr __device__ bool is_streamed(int j) {
+    return streamed_before(j + 1) > streamed_before(j);
+  }
+  static constexpr __device__ int shared_before(int j) {
+    return (j - streamed_before(j)) * kShared / (kTiles - kStreamed);
+  }
+  static constexpr __device__ bool is_shared(int j) {
+    return shared_before(j + 1) > shared_before(j);
+  }
+  static constexpr __device__ int in_order(int j) {
+    return is_streamed(j) ? kInRegisters + kShared + streamed_before(j)
+           : is_shared(j) ? kInRegisters + shared_before(j)
+                          : j - shared_before(j) - streamed_before(j);
+  }
+
+  // Memory has nothing beyond the last tile, which nobody sends; shared memory has zeros.
+  __device__ __forceinline__ bool has_tile(int tile) const {
+    return !kShape.grid || kShape.padded_tiles() == kShape.tiles() || tile < tiles_;
+  }
+
+  // Sixteen bytes a lane at a time, in shared memory or in memory.
+  template <typename Address>
+  static __device__ __forceinline__ void store_tile(Address address, const Tile& tile) {
+#pragma unroll
+    for (int i = 0; i < kShape.bytes / 2; ++i) {
+      const auto* from = tile.value + 4 * i;
+      const Words<4> four{from[0], from[1], from[2], from[3]};
+      if constexpr (std::is_pointer_v<Address>) {
+        store_words(address + i * 512, four);
+      } else {
+        store_shared(address + i * 512, four);
+      }
+    }
+  }
+  template <typename Address>
+  static __device__ __forceinline__ Tile load_tile(Address address) {
+    Tile tile;
+#pragma unroll
+    for (int i = 0; i < kShape.bytes / 2; ++i) {
+      Words<4> four;
+      if constexpr (std::is_pointer_v<Address>) {
+        load_sent(address + i * 512, four);
+      } else {
+        four = load_shared<4>(address + i * 512);
+      }
+#pragma unroll
+      for (int k = 0; k < 4; ++k) tile.value[4 * i + k] = four.value[k];
+    }
+    return tile;
+  }
+
+  Tile registers_[kInRegisters > 0 ? kInRegisters : 1][kGates];
+  char* streamed_;
+  uint32_t shared_;
+  int first_row_tile_;
+  int tiles_;  // that there are of this warp's
+  uint32_t operand_;
+  float inverse_ = 1;  // of the scale of floats
+};
+
+}  // namespace lltm_jit

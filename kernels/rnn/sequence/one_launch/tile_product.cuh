@@ -1,0 +1,40 @@
+// Products of a tile of weights and a tile of B, on tensor cores.
+#pragma once
+
+#include "rnn/sequence/numbers/halves.cuh"
+
+namespace lltm_jit {
+
+// sums += a b, of 16 k. Volatile, so that it stays between the loads and stores of a step.
+template <typename scalar_t>
+__device__ __forceinline__ void add_product(float (&sums)[4], const Words<4>& a,
+                                            const Words<2>& b) {
+#define LLTM_JIT_MMA(type)                                                            \
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                 \
+               ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])           \
+               : "r"(a.value[0]), "r"(a.value[1]), "r"(a.value[2]), "r"(a.value[3]),  \
+                 "r"(b.value[0]), "r"(b.value[1]))
+  if constexpr (std::is_same_v<scalar_t, Half>) {
+    LLTM_JIT_MMA("f16");
+  } else {
+    LLTM_JIT_MMA("bf16");
+  }
+#undef LLTM_JIT_MMA
+}
+
+// Of floats, whose smaller products come first.
+template <typename scalar_t>
+__device__ __forceinline__ void add_product(float (&sums)[4], const Words<8>& a,
+                                            const FloatOperand& b) {
+  const Words<4> high{a.value[0], a.value[1], a.value[2], a.value[3]};
+  const Words<4> low{a.value[4], a.value[5], a.value[6], a.value[7]};
+  float part[4] = {};
+  add_product<Half>(part, low, b.high);
+  add_product<Half>(part, high, b.low);
+  add_product<Half>(part, high, b.high);
+#pragma unroll
+  for (int e = 0; e < 4; ++e) sums[e] = fmaf(part[e], b.inverse[e % 2], sums[e]);
+}
+
+}  // namespace lltm_jit

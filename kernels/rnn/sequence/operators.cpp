@@ -1,0 +1,245 @@
+// Whole recurrent sequences: the cells by name, checks of arguments, derivatives, autocast. What runs on CPU
+// and CUDA is in kernels.cpp, the formula in formula.cpp.
+#include "rnn/sequence/operators.h"
+
+#include <deque>
+#include <mutex>
+
+#include "core/host/autocast.h"
+#include "core/host/autograd.h"
+
+namespace lltm_jit {
+
+// ---------------------------------------------------------------------------------------- cells --
+
+namespace {
+
+// Cells are never destroyed, since calls may run on one that is replaced.
+struct Cells {
+  std::mutex mutex;
+  std::deque<RecurrentCell> cells;
+};
+
+Cells& known() {
+  static auto* cells = new Cells();
+  return *cells;
+}
+
+}  // namespace
+
+void add_cell(RecurrentCell cell) {
+  const std::lock_guard<std::mutex> lock(known().mutex);
+  known().cells.push_front(std::move(cell));
+}
+
+void add_cell_at(int64_t address) { add_cell(*reinterpret_cast<const RecurrentCell*>(address)); }
+
+const RecurrentCell& find_cell(std::string_view name) {
+  const std::lock_guard<std::mutex> lock(known().mutex);
+  for (const RecurrentCell& cell : known().cells) {
+    if (cell.name == name) return cell;
+  }
+  TORCH_CHECK_VALUE(false, "recurrent_sequence(): expected the name of a cell, but got '", name,
+                    "'");
+}
+
+// --------------------------------------------------------------------------------------- checks --
+
+namespace {
+
+constexpr const char* kFunction = "recurrent_sequence";
+
+bool half_precision(const Tensor& tensor) {
+  return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
+}
+
+// Cell states may be kept in float where the rest is of 16 bits.
+void check_cells_dtype(const Argument& cells, const Argument& gates) {
+  check_dense(cells);
+  if (!(half_precision(gates.tensor) && cells.tensor.scalar_type() == at::kFloat)) {
+    check_same_dtype(cells, gates);
+  }
+}
+
+}  // namespace
+
+const RecurrentCell& check_sequence(const SequenceInputs& in) {
+  const RecurrentCell& cell = find_cell(in.cell);
+  const Argument gates{kFunction, "gates", in.gates};
+  const Argument weight_hh{kFunction, "weight_hh", in.weight_hh};
+  check_floating_point(gates);
+  check_same_dtype(weight_hh, gates);
+  check_same_device(weight_hh, gates);
+  check_rank(gates, 3, "[steps, batch_size, gates*hidden_size]");
+  check_rank(weight_hh, 2, "[gates*hidden_size, hidden_size]");
+  const auto steps = in.gates.sym_size(0), batch_size = in.gates.sym_size(1);
+  const auto hidden_size = in.weight_hh.sym_size(1);
+  TORCH_CHECK(steps.sym_gt(0).expect_true(__FILE__, __LINE__), kFunction,
+              "(): expected at least one step, but got gates of shape ", in.gates.sym_sizes());
+  check_shape(gates, {steps, batch_size, cell.gates * hidden_size},
+              "[steps, batch_size, gates*hidden_size]");
+  check_shape(weight_hh, {cell.gates * hidden_size, hidden_size},
+              "[gates*hidden_size, hidden_size]");
+  const auto check = [&](const char* name, const OptionalTensor& tensor, c10::SymIntArrayRef sizes,
+                         const char* shape) {
+    if (!tensor) return;
+    const Argument arg{kFunction, name, *tensor};
+    if (std::string_view(name) == "c_0") {
+      check_cells_dtype(arg, gates);
+    } else {
+      check_same_dtype(arg, gates);
+    }
+    check_same_device(arg, gates);
+    check_shape(arg, sizes, shape);
+  };
+  TORCH_CHECK(bool(in.parameters) == (cell.parameters > 0), kFunction, "(): expected ",
+              cell.parameters > 0 ? "parameters" : "no parameters", " for ", cell.name);
+  TORCH_CHECK(!in.c_0 || cell.states > 1, kFunction, "(): expected c_0 to be None, as ", cell.name,
+              " has one state");
+  check("bias_hh", in.bias_hh, {cell.gates * hidden_size}, "[gates*hidden_size]");
+  check("parameters", in.parameters, {cell.parameters, hidden_size}, "[parameters, hidden_size]");
+  check("h_0", in.h_0, {batch_size, hidden_size}, "[batch_size, hidden_size]");
+  check("c_0", in.c_0, {cell.states - 1, batch_size, hidden_size},
+        "[states-1, batch_size, hidden_size]");
+  if (in.control) {
+    const Argument control{kFunction, "control", *in.control};
+    check_dense(control);
+    TORCH_CHECK(in.control->scalar_type() == at::kByte, kFunction,
+                "(): expected control to have dtype Byte, but got ", in.control->scalar_type());
+    check_same_device(control, gates);
+    check_shape(control, {steps, batch_size}, "[steps, batch_size]");
+  }
+  return cell;
+}
+
+const RecurrentCell& check_sequence_backward(const SequenceBackwardInputs& in) {
+  const RecurrentCell& cell = check_sequence(in.in);
+  const char* function = "recurrent_sequence_backward";
+  const Argument gates{function, "gates", in.in.gates};
+  const auto steps = in.in.gates.sym_size(0), batch_size = in.in.gates.sym_size(1);
+  const auto hidden_size = in.in.weight_hh.sym_size(1);
+  const auto check = [&](const char* name, const Tensor& tensor, c10::SymIntArrayRef sizes,
+                         const char* shape, bool cells = false) {
+    const Argument arg{function, name, tensor};
+    if (cells) {
+      check_cells_dtype(arg, gates);
+    } else {
+      check_same_dtype(arg, gates);
+    }
+    check_same_device(arg, gates);
+    check_shape(arg, sizes, shape);
+  };
+  const char* of_output = "[steps, batch_size, hidden_size]";
+  check("output", in.output, {steps, batch_size, hidden_size}, of_output);
+  check("saved_gates", in.saved_gates, in.in.gates.sym_sizes(),
+        "[steps, batch_size, gates*hidden_size]");
+  check("saved_cells", in.saved_cells, {steps, cell.states - 1, batch_size, hidden_size},
+        "[steps, states-1, batch_size, hidden_size]", /*cells=*/true);
+  if (in.grad_output) {
+    check("grad_output", *in.grad_output, {steps, batch_size, hidden_size}, of_output);
+  }
+  if (in.grad_h_n) {
+    check("grad_h_n", *in.grad_h_n, {batch_size, hidden_size}, "[batch_size, hidden_size]");
+  }
+  if (in.grad_c_n) {
+    check("grad_c_n", *in.grad_c_n, {cell.states - 1, batch_size, hidden_size},
+          "[states-1, batch_size, hidden_size]", /*cells=*/true);
+  }
+  return cell;
+}
+
+// ------------------------------------------------------------------------------------- autograd --
+
+namespace {
+
+std::vector<Tensor> gradients(const BackwardPass& pass, const std::string& cell, bool reverse) {
+  SequenceMask mask;
+  for (size_t i = 0; i < mask.size(); ++i) mask[i] = pass.wanted[i];
+  const auto& saved = pass.saved;
+  const auto optional = [&](size_t i) { return as_optional(saved[i]); };
+  auto [gates, weight_hh, bias_hh, parameters, h_0, c_0] = ops::recurrent_sequence_backward(
+      as_optional(pass.grads[0]), as_optional(pass.grads[1]), as_optional(pass.grads[2]), saved[0],
+      saved[1], optional(2), optional(3), optional(4), optional(5), optional(6), reverse, cell,
+      saved[9], saved[7], saved[8], mask);
+  return {gates, weight_hh, bias_hh, parameters, h_0, c_0};
+}
+
+SequenceResults sequence_formula(const SequenceInputs& in) {
+  const auto results = sequence_forward_formula(in);
+  return {std::get<0>(results), std::get<1>(results), std::get<2>(results)};
+}
+
+SequenceResults sequence_autograd(const SequenceInputs& in) {
+  const auto& [gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse, cell] = in;
+  if (any_forward_grad(gates, weight_hh, bias_hh, parameters, h_0, c_0)) {
+    return sequence_formula(in);
+  }
+  if (!any_requires_grad(gates, weight_hh, bias_hh, parameters, h_0, c_0)) {
+    return below_autograd(ops::recurrent_sequence, gates, weight_hh, bias_hh, parameters, h_0, c_0,
+                          control, reverse, cell);
+  }
+  auto [output, h_n, c_n, saved_gates, saved_cells] =
+      below_autograd(ops::recurrent_sequence_forward, gates, weight_hh, bias_hh, parameters, h_0,
+                     c_0, control, reverse, cell);
+  const auto derivative = [name = std::string(cell), reverse = reverse](const BackwardPass& pass) {
+    return gradients(pass, name, reverse);
+  };
+  const Tensor &bias = as_tensor(bias_hh), &learnt = as_tensor(parameters);
+  const Tensor &h = as_tensor(h_0), &c = as_tensor(c_0);
+  record({"RecurrentSequenceBackward", derivative}, {gates, weight_hh, bias, learnt, h, c},
+         {output, h_n, c_n},
+         /*saved=*/
+         {gates, weight_hh, bias, learnt, h, c, as_tensor(control), saved_gates, saved_cells},
+         /*saved_outputs=*/{output});
+  return {output, h_n, c_n};
+}
+
+// ------------------------------------------------------------------------------------- autocast --
+
+// Cell states that are float stay so.
+std::tuple<Tensor, Tensor, OptionalTensor, OptionalTensor, OptionalTensor, OptionalTensor,
+           OptionalTensor, bool, std::string_view>
+autocast_sequence(const SequenceInputs& in) {
+  const Autocast cast(in.gates);
+  const auto cast_if = [&](const OptionalTensor& tensor) {
+    return tensor ? OptionalTensor(cast(*tensor)) : tensor;
+  };
+  const bool keep = in.c_0 && in.c_0->scalar_type() == at::kFloat;
+  return {cast(in.gates),
+          cast(in.weight_hh),
+          cast_if(in.bias_hh),
+          cast_if(in.parameters),
+          cast_if(in.h_0),
+          keep ? in.c_0 : cast_if(in.c_0),
+          in.control,
+          in.reverse,
+          in.cell};
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------- operators --
+
+Operator<OfSequence<SequenceResults>> ops::recurrent_sequence{
+    .name = "lltm_jit::recurrent_sequence",
+    .kernel = flat<sequence_kernel>,
+    .formula = flat<sequence_formula>,
+    .autograd = flat<sequence_autograd>,
+    .autocast = flat<autocast_sequence>,
+};
+
+Operator<OfSequence<SequenceAndSaved>> ops::recurrent_sequence_forward{
+    .name = "lltm_jit::recurrent_sequence_forward",
+    .kernel = flat<sequence_forward_kernel>,
+    .formula = flat<sequence_forward_formula>,
+    .autograd = ByFormula<ops::recurrent_sequence_forward>::autograd,
+};
+
+Operator<OfSequenceBackward> ops::recurrent_sequence_backward{
+    .name = "lltm_jit::recurrent_sequence_backward",
+    .kernel = flat<sequence_backward_kernel>,
+    .formula = flat<sequence_backward_formula>,
+    .autograd = ByFormula<ops::recurrent_sequence_backward>::autograd,
+};
+
+}  // namespace lltm_jit

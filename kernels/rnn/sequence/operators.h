@@ -1,0 +1,96 @@
+// The operators of whole recurrent sequences, and the parts that these files have of each
+// other. lltm_jit/ops/rnn/sequence.py says what the arguments are.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "core/host/checks.h"
+#include "core/host/operator.h"
+#include "rnn/sequence/recurrent_cell.h"
+
+namespace lltm_jit {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+using SequenceResults = std::tuple<Tensor, Tensor, Tensor>;  // output, h_n, c_n
+// And the gates and cell states that the backward pass needs.
+using SequenceAndSaved = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
+// In the order of SequenceInputs, and which of them are wanted.
+using SequenceGradients = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
+using SequenceMask = std::array<bool, 6>;
+
+struct SequenceInputs {
+  const Tensor &gates, &weight_hh;
+  const OptionalTensor &bias_hh, &parameters, &h_0, &c_0, &control;
+  bool reverse;
+  std::string_view cell;
+};
+
+struct SequenceBackwardInputs {
+  const OptionalTensor &grad_output, &grad_h_n, &grad_c_n;
+  SequenceInputs in;
+  const Tensor &output, &saved_gates, &saved_cells;
+  SequenceMask output_mask;
+};
+
+template <typename Result>
+using OfSequence = Result(const Tensor& gates, const Tensor& weight_hh,
+                          const OptionalTensor& bias_hh, const OptionalTensor& parameters,
+                          const OptionalTensor& h_0, const OptionalTensor& c_0,
+                          const OptionalTensor& control, bool reverse, std::string_view cell);
+using OfSequenceBackward = SequenceGradients(
+    const OptionalTensor& grad_output, const OptionalTensor& grad_h_n,
+    const OptionalTensor& grad_c_n, const Tensor& gates, const Tensor& weight_hh,
+    const OptionalTensor& bias_hh, const OptionalTensor& parameters, const OptionalTensor& h_0,
+    const OptionalTensor& c_0, const OptionalTensor& control, bool reverse, std::string_view cell,
+    const Tensor& output, const Tensor& saved_gates, const Tensor& saved_cells,
+    SequenceMask output_mask);
+
+namespace ops {
+extern Operator<OfSequence<SequenceResults>> recurrent_sequence;
+extern Operator<OfSequence<SequenceAndSaved>> recurrent_sequence_forward;
+extern Operator<OfSequenceBackward> recurrent_sequence_backward;
+}  // namespace ops
+
+// Lets find_cell() know this family's own; in cells.cpp, as
+void add_own_cells();
+// what a layer must know of each: name, gates, states, parameters, whether it adds its gates.
+using CellFacts = std::tuple<std::string, int64_t, int64_t, int64_t, bool>;
+std::vector<CellFacts> own_cells();
+
+// The kernels that Python compiles for calls on a GPU, as load_declared() of lltm_jit/jit/variants.py takes them: for
+// a cell, a dtype by torch's name, a batch and hidden size, with a backward pass or without, with control bytes or
+// without, on a GPU as sequence_gpu() tells it.
+using PlannedVariant = std::tuple<std::string, std::string,
+                                  std::vector<std::tuple<std::string, std::string>>, std::string>;
+std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_view dtype,
+                                             int64_t batch_size, int64_t hidden_size, bool training,
+                                             bool controls, at::ArrayRef<int64_t> gpu);
+
+// The checks of arguments, which the functions below begin with; they give the cell.
+const RecurrentCell& check_sequence(const SequenceInputs& in);
+const RecurrentCell& check_sequence_backward(const SequenceBackwardInputs& in);
+
+// What the state runs in: the arithmetic type of the elements.
+inline at::ScalarType state_dtype(at::ScalarType dtype) {
+  return dtype == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+// On CPU, CUDA and meta tensors, in kernels.cpp.
+SequenceResults sequence_kernel(const SequenceInputs& in);
+SequenceAndSaved sequence_forward_kernel(const SequenceInputs& in);
+SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in);
+
+// In operations of torch, in formula.cpp. Differentiable any number of times.
+SequenceAndSaved sequence_forward_formula(const SequenceInputs& in);
+SequenceGradients sequence_backward_formula(const SequenceBackwardInputs& in);
+
+}  // namespace lltm_jit

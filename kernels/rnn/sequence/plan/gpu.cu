@@ -1,0 +1,41 @@
+// What sequence_plan() wants to know of a GPU.
+#include "core/launch/launch.cuh"
+#include "rnn/sequence/plan/plan.h"
+
+namespace lltm_jit {
+namespace {
+
+// With all shared memory that a block may have, one of its blocks fills an SM as far as others of this kind are
+// concerned, so that clusters which run are clusters that any kernel can have.
+__global__ void probe_kernel() {}
+
+cudaError_t ask_gpu(int device, SequenceGpu* gpu) {
+  int major = 0, minor = 0, cooperative = 0;
+  const struct {
+    cudaDeviceAttr attribute;
+    int* value;
+  } questions[] = {
+      {cudaDevAttrComputeCapabilityMajor, &major},
+      {cudaDevAttrComputeCapabilityMinor, &minor},
+      {cudaDevAttrMaxSharedMemoryPerBlockOptin, &gpu->shared_bytes},
+      {cudaDevAttrMultiProcessorCount, &gpu->sms},
+      {cudaDevAttrCooperativeLaunch, &cooperative},
+  };
+  for (const auto& each : questions) {
+    const cudaError_t error = cudaDeviceGetAttribute(each.value, each.attribute, device);
+    if (error != cudaSuccess) return error;
+  }
+  gpu->architecture = 10 * major + minor;
+  gpu->grids = cooperative != 0;
+  const cudaError_t error = allow_all_shared_memory(probe_kernel);
+  for (int i = 0; i < kClusterSizes; ++i) {
+    gpu->clusters[i] = clusters_at_once(probe_kernel, 2 << i, /*threads=*/32, gpu->shared_bytes);
+  }
+  return error;
+}
+
+}  // namespace
+
+cudaError_t describe_sequence_gpu(SequenceGpu* gpu) { return ask_once(ask_gpu, gpu); }
+
+}  // namespace lltm_jit

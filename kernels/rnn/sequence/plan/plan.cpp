@@ -1,0 +1,253 @@
+#include "rnn/sequence/plan/plan.h"
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "rnn/sequence/by_steps/few_rows.h"
+
+namespace lltm_jit {
+namespace {
+
+// Note [What a step costs]
+// In cycles of an H200, where they were measured, the parts of a step come one after the other: what is sent
+// arrives, the warps of a quarter of an SM multiply, their sums meet, and the cell is computed. Clusters that
+// do not fit on the chip at once run in turn. The estimates are within some 10 % of the kernels'.
+constexpr double kProduct = 6.2;          // of 16 x 8 by 16 on a quarter of an SM
+constexpr double kProductLatency = 24.4;  // until the next one to the same sums
+constexpr double kFloatProduct = 42;      // of floats, Note [Floats in two halves]
+constexpr double kFloatInGrid = 24;       // forward, while other warps wait for their part of k
+constexpr double kSharedBytes = 200;      // a cycle, of weights that are in shared memory
+constexpr double kExchangedBytes = 21;    // a cycle, that a block can receive
+constexpr double kExchange = 300, kExchangeOfBlock = 3.5;
+constexpr double kCell = 150, kFloatCell = 250, kElement = 15;  // and of a gate's element
+constexpr double kSplit = 20;  // for each other warp of a group, and twice in float
+// Of a grid: a word's way through memory, and bytes a cycle that come from there to a block of 8 warps or more, of
+// h and of the gradients of gates, more of which are on their way at once.
+constexpr double kMemory = 1100, kMemoryBytes = 27, kMemoryBytesOfGates = 48;
+constexpr double kFloatDerivativeInGrid = 450;
+constexpr double kStreamedBytes = 60,
+                 kStreamedBytesBackward = 10;  // a cycle, Note [Streamed weights]
+// A phase's loads of what has arrived while another one was computed, and for each tile of rows.
+constexpr double kPhase = 500, kPhaseTile = 300, kFloatDerivativeTile = 350;
+// One block: its barrier, for each warp; warps that share k have the less of a quarter of an SM.
+constexpr double kBarrier = 20, kSplitOfBlock = 250;
+// Backward in a cluster: the block's barrier, for each of its warps; parts of sums, for each block; and
+// what a warp sends, for each tile of units.
+constexpr double kWarp = 7, kPart = 4, kSend = 20;
+// An element's derivative, where it is not computed while parts are on their way: in one block; or where
+// nobody helps, or helpers are as many as finish.
+constexpr double kDerivativeInBlock = 300, kDerivativeAlone = 130, kDerivativeHelped = 75;
+// A step by itself: the product and the kernel after it, launched within a graph; and multiply-adds a cycle
+// of both, at large batches.
+constexpr double kLaunches = 9500, kLibrary = 60000;
+constexpr double kFloatLaunches = 20000, kFloatLibrary = 17000;
+// Of Note [Few rows]: its launches, and bytes of weights a cycle.
+constexpr double kFewRowsLaunches = 5000, kFewRowsBytes = 1440, kFewRowsBytesBackward = 970;
+
+// How many sets of blocks run at once, clusters or grids, of blocks that fill an SM. 0: none does.
+int sets_at_once(const SequenceShape& shape, const SequenceGpu& gpu) {
+  if (shape.grid || shape.blocks == 1) return gpu.sms / shape.blocks;
+  int size = 0;
+  while (2 << size < shape.blocks) ++size;
+  return gpu.clusters[size];
+}
+
+// Of clusters backward, Note [Parts of sums] (one_launch/gradients.cuh).
+bool sends_parts(SequencePass pass, const SequenceShape& shape) {
+  return pass == SequencePass::Backward && shape.sends_parts();
+}
+
+// What a warp multiplies: tiles of k, and sums for each of them.
+struct WarpProducts {
+  int tiles, sums;
+};
+WarpProducts warp_products(const SequenceSizes& sizes, SequencePass pass,
+                           const SequenceShape& shape) {
+  if (sends_parts(pass, shape)) return {shape.own_tiles(sizes.gates), shape.output_tiles()};
+  return {shape.tiles_of_warp(), sizes.gates};
+}
+
+// Registers of a thread beside those of weights: with fewer, the loop of steps would spill.
+int registers_beside(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape) {
+  const bool floats = sizes.type == ElementType::Float;
+  const int elements = shape.elements(), row_tiles = shape.phase_tiles();
+  const int apart = sizes.adds_gates ? 0 : sizes.gates * elements;
+  const int of_operand = shape.grid ? (row_tiles > 1 ? 48 : 32) : 0;  // on its way from memory
+  const int streamed = shape.streamed_tiles > 0 ? 2 * shape.bytes * sizes.gates : 0;
+  const int others = apart + of_operand + streamed + 2 * sizes.parameters;
+  if (pass == SequencePass::Forward) {
+    const int of_sum = shape.streamed_tiles > 0 ? 6 : shape.grid ? 7 : 9;
+    const int of_b = !floats ? 0 : shape.rows == 4 ? 4 : of_sum * sizes.gates * row_tiles;
+    return 37 + (4 * sizes.gates + 2) * row_tiles + sizes.gates * elements + of_b + others;
+  }
+  const int of_derivative = elements * sizes.states * (sizes.gates + sizes.states - 1);
+  const int ahead = shape.loads_ahead() ? 24 : 0;
+  const int beside = of_derivative + (floats ? 14 : 0) + ahead + others;
+  if (!sends_parts(pass, shape)) return 44 + 4 * sizes.gates * row_tiles + beside;
+  // The derivative is not there yet while parts of sums are made.
+  return (shape.helped() ? 28 + 38 * row_tiles : 48) + beside;
+}
+
+int tiles_in_registers(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape) {
+  // Each quarter of an SM has as many for its warps.
+  constexpr int kRegistersOfLanes = 16384 / 32, kMost = 255;
+  const int warps = (shape.warps() + 3) / 4;
+  const int of_thread = std::min(kMost, kRegistersOfLanes / warps / 8 * 8);
+  return (of_thread - registers_beside(sizes, pass, shape)) /
+         (2 * shape.bytes * warp_products(sizes, pass, shape).sums);
+}
+
+int shared_bytes(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape) {
+  return pass == SequencePass::Forward
+             ? shape.forward_bytes(sizes.gates)
+             : shape.backward_bytes(sizes.gates, sizes.states, sizes.adds_gates);
+}
+
+// What comes to a step of the backward pass.
+double backward_cycles(const SequenceShape& shape, int sums) {
+  if (shape.grid) return shape.bytes == 4 ? kFloatDerivativeInGrid : 0;
+  if (shape.blocks == 1) return kDerivativeInBlock * shape.elements();
+  const double derivative = shape.helped() ? kDerivativeHelped * (shape.row_tiles() - 1)
+                                           : kDerivativeAlone * shape.row_tiles();
+  return kWarp * shape.warps() + kPart * shape.blocks + kSend * sums +
+         derivative * shape.elements();
+}
+
+double exchange_cycles(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape) {
+  const double received = double(shape.bytes) * shape.tiles() * SequenceShape::kUnits * shape.rows;
+  if (shape.grid) {
+    const double share = std::min(1.0, shape.warps() / 8.0);
+    return kMemory + (pass == SequencePass::Forward
+                          ? received / (share * kMemoryBytes)
+                          : received * sizes.gates / (share * kMemoryBytesOfGates));
+  }
+  if (shape.blocks == 1) return kBarrier * shape.warps();
+  return kExchange + kExchangeOfBlock * shape.blocks + received / kExchangedBytes;
+}
+
+double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape,
+                 const SequenceGpu& gpu) {
+  const double exchange = exchange_cycles(sizes, pass, shape);
+  const int warps = (shape.warps() + 3) / 4;
+  const auto of_warp = warp_products(sizes, pass, shape);
+  const int sums = of_warp.sums * shape.phase_tiles();
+  const double product = shape.bytes == 2                              ? kProduct
+                         : shape.grid && pass == SequencePass::Forward ? kFloatInGrid
+                                                                       : kFloatProduct;
+  const double products = of_warp.tiles * std::max(product * warps * sums, kProductLatency);
+  const double weights =
+      shape.weight_bytes(of_warp.sums) / kSharedBytes +
+      shape.streamed_bytes(of_warp.sums) /
+          (pass == SequencePass::Forward ? kStreamedBytes : kStreamedBytesBackward);
+  const double split = shape.blocks == 1          ? kSplitOfBlock
+                       : sends_parts(pass, shape) ? 0
+                                                  : kSplit * shape.phase_tiles() * shape.bytes / 2;
+  const double cell =
+      (shape.bytes == 4 ? kFloatCell : kCell) + kElement * shape.elements() * sizes.gates;
+  const double backward = pass == SequencePass::Backward ? backward_cycles(shape, of_warp.sums) : 0;
+  const int64_t sets = (sizes.batch_size + shape.rows - 1) / shape.rows;
+  const int at_once = sets_at_once(shape, gpu);
+  const auto turns = static_cast<double>((sets + at_once - 1) / at_once);
+  const double rest = products + weights + split * (shape.splits - 1) + cell + backward;
+  if (shape.phases == 1) return turns * (exchange + rest);
+  const bool derives_floats = shape.bytes == 4 && pass == SequencePass::Backward;
+  const double tile = kPhaseTile + (derives_floats ? kFloatDerivativeTile : 0);
+  const double phase = kPhase + tile * shape.phase_tiles() + rest;
+  return turns * std::max(shape.phases * phase, exchange + rest);
+}
+
+double cycles_of_steps(const SequenceSizes& sizes, SequencePass pass) {
+  const double h = static_cast<double>(sizes.hidden_size);
+  const bool floats = sizes.type == ElementType::Float;
+  if (floats && sizes.batch_size <= FewRowsArgs::kMostRows) {
+    const double bytes = 4 * h * h * sizes.gates;
+    return kFewRowsLaunches +
+           bytes / (pass == SequencePass::Forward ? kFewRowsBytes : kFewRowsBytesBackward);
+  }
+  const double rate = floats ? kFloatLibrary : kLibrary;
+  return (floats ? kFloatLaunches : kLaunches) +
+         static_cast<double>(sizes.batch_size) * h * h * sizes.gates / rate;
+}
+
+}  // namespace
+
+SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePass pass,
+                           const SequenceGpu& gpu) {
+  SequencePlan best{false, {}, cycles_of_steps(sizes, pass)};
+  const int bytes = sizes.type == ElementType::Float ? 4 : 2;
+  constexpr int64_t kMostHidden = 4096, kMostRows = int64_t(1) << 24;
+  if (sizes.type == ElementType::Double || !aligned || sizes.hidden_size % 4 != 0 ||
+      gpu.architecture < 80 || sizes.hidden_size > kMostHidden || sizes.batch_size > kMostRows ||
+      sizes.steps >= int64_t(1) << 31) {
+    return best;
+  }
+  const int groups = static_cast<int>(sizes.hidden_size + 15) / SequenceShape::kUnits;
+  constexpr int kMostWarps = 16, kMostBarriers = 15;
+  const auto consider = [&](SequenceShape shape) {
+    if (sets_at_once(shape, gpu) == 0) return;
+    const bool every_warp_multiplies = shape.tiles_of_warp() * (shape.splits - 1) < shape.tiles();
+    if (shape.groups * shape.sum_copies() > kMostBarriers || shape.warps() > kMostWarps ||
+        shape.splits < shape.finishers() || shape.splits > shape.tiles() ||
+        (shape.grid && !every_warp_multiplies)) {
+      return;
+    }
+    // Weights that neither registers nor shared memory have room for.
+    for (;; ++shape.streamed_tiles) {
+      const int in_registers = tiles_in_registers(sizes, pass, shape);
+      const int others = warp_products(sizes, pass, shape).tiles - in_registers;
+      if (in_registers < 1) return;
+      shape.shared_tiles = std::max(0, others - shape.streamed_tiles);
+      if (shared_bytes(sizes, pass, shape) <= gpu.shared_bytes) break;
+      if (!shape.grid || shape.phases > 1 || shape.streamed_tiles >= others) return;
+    }
+    const double cycles = cycles_of(sizes, pass, shape, gpu);
+    if (cycles < best.cycles) best = {true, shape, cycles};
+  };
+  for (const int blocks : {1, 2, 4, 8, 16}) {
+    if (blocks > 1 && (gpu.architecture < 90 || blocks > groups)) continue;
+    for (const int rows : {4, 8, 16}) {
+      for (int splits = 1; splits <= 8; ++splits) {
+        consider({blocks, (groups + blocks - 1) / blocks, splits, rows, 1, 0, 0, bytes, false});
+      }
+    }
+  }
+  // Of a grid's blocks each has one group, so that no two of its warps read the same. Clusters are quicker where
+  // they hold the weights, but in float with more than one group a block. Floats' derivatives leave no registers for
+  // 32 rows of a phase, and take too long for phases of 8.
+  const bool floats = sizes.type == ElementType::Float;
+  const bool derives_floats = floats && pass == SequencePass::Backward;
+  const int fewest_groups = floats ? 17 : 33, most_rows = derives_floats ? 16 : 32;
+  const bool may_be_grid = gpu.grids && gpu.architecture >= 90 && groups >= fewest_groups;
+  for (const int phases : {1, 2}) {
+    const int fewest_rows = phases == 1 ? 4 : derives_floats ? 16 : 8;
+    for (const int rows : {4, 8, 16, 32}) {
+      if (!may_be_grid || rows < fewest_rows || rows > most_rows) continue;
+      for (int splits = 1; splits <= kMostWarps; ++splits) {
+        consider({groups, 1, splits, phases * rows, phases, 0, 0, bytes, true});
+      }
+    }
+  }
+  const int arrays = pass == SequencePass::Forward ? 1 : sizes.gates;
+  if (best.shape.grid) {
+    const int64_t sets = (sizes.batch_size + best.shape.rows - 1) / best.shape.rows;
+    const int64_t at_once = std::min<int64_t>(sets, sets_at_once(best.shape, gpu));
+    best.workspace = best.shape.operands_bytes(sizes.steps, sizes.batch_size, arrays) +
+                     at_once * best.shape.blocks * best.shape.streamed_bytes(sizes.gates);
+  }
+  return best;
+}
+
+SequenceGpu after_refusal(SequenceGpu gpu, const SequenceShape& shape) {
+  if (shape.grid) {
+    gpu.grids = false;
+  } else if (shape.blocks == 1) {
+    gpu.architecture = 0;  // where no block runs, no plan has one launch
+  } else {
+    for (int i = 0; i < kClusterSizes; ++i) {
+      if (2 << i >= shape.blocks) gpu.clusters[i] = 0;
+    }
+  }
+  return gpu;
+}
+
+}  // namespace lltm_jit

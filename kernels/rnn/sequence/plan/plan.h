@@ -1,0 +1,51 @@
+// Which kernels run a sequence on a GPU: decided here alone, from sizes and a description of the device, so
+// that every decision can be tested without one. No header of torch or CUDA.
+#pragma once
+
+#include <array>
+#include <tuple>
+
+#include "rnn/sequence/kernels.h"
+#include "rnn/sequence/one_launch/shape.h"
+
+namespace lltm_jit {
+
+constexpr int kClusterSizes = 4;  // 2, 4, 8 and 16 blocks
+
+struct SequenceGpu {
+  int architecture;  // 90 for 9.0
+  int shared_bytes;  // of shared memory, that a block may ask for
+  int sms;
+  bool grids;  // whether a sequence may take the whole chip, Note [The whole grid]
+  // How many clusters of each size run at once, of blocks that fill an SM; 0 where none does.
+  std::array<int, kClusterSizes> clusters;
+};
+
+enum class SequencePass : int8_t { Forward, Backward };
+
+struct SequencePlan {
+  bool one_launch;  // or step by step
+  SequenceShape shape;
+  double cycles;          // of a step, as estimated
+  int64_t workspace = 0;  // bytes
+};
+
+// The members of a shape, as SequenceShape{...} takes them again: nothing else lists them.
+inline auto members_of(const SequenceShape& shape) {
+  const auto& [a, b, c, d, e, f, g, h, i] = shape;
+  return std::make_tuple(a, b, c, d, e, f, g, h, i);
+}
+
+// aligned: rows of all arrays start at multiples of four elements.
+SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePass pass,
+                           const SequenceGpu& gpu);
+
+// A GPU that has refused to launch such a shape, as the next plan takes it. At last all plans are step by step.
+SequenceGpu after_refusal(SequenceGpu gpu, const SequenceShape& shape);
+
+#ifdef LLTM_JIT_CUDA
+// The current device, which is asked once a thread; in gpu.cu.
+cudaError_t describe_sequence_gpu(SequenceGpu* gpu);
+#endif
+
+}  // namespace lltm_jit

@@ -1,0 +1,275 @@
+#include "core/launch/api.h"
+
+#ifdef LLTM_JIT_CUDA
+#include <ATen/ops/from_blob.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <atomic>
+#include <optional>
+
+#include "core/python/variant.h"
+#include "rnn/sequence/by_steps/kernels.h"
+#include "rnn/sequence/by_steps/product.h"
+#include "rnn/sequence/plan/plan.h"
+#include "rnn/sequence/plan/run.h"
+
+namespace lltm_jit {
+namespace {
+
+using at::Tensor;
+
+at::ScalarType dtype(ElementType type) {
+  return type == ElementType::Half       ? at::kHalf
+         : type == ElementType::BFloat16 ? at::kBFloat16
+         : type == ElementType::Float    ? at::kFloat
+                                         : at::kDouble;
+}
+
+// ------------------------------------------------------------------------------------- what runs --
+
+// See limit_sequence_blocks().
+std::atomic<int64_t> most_planned{INT64_MAX}, most_launched{INT64_MAX};
+
+SequenceGpu current_gpu() {
+  SequenceGpu gpu;
+  C10_CUDA_CHECK(describe_sequence_gpu(&gpu));
+  for (int i = 0; i < kClusterSizes; ++i) {
+    if (2 << i > most_planned.load(std::memory_order_relaxed)) gpu.clusters[i] = 0;
+  }
+  return gpu;
+}
+
+// Whether all rows start at multiples of four elements.
+class RowsFit {
+ public:
+  explicit RowsFit(const SequenceSizes& sizes)
+      : bytes_(sizes.type == ElementType::Float    ? 16
+               : sizes.type == ElementType::Double ? 32
+                                                   : 8) {}
+
+  bool operator()(const void* rows, int64_t step_stride = 0, int64_t row_stride = 0) const {
+    return reinterpret_cast<uintptr_t>(rows) % bytes_ == 0 && step_stride % 4 == 0 &&
+           row_stride % 4 == 0;
+  }
+  template <typename... Arrays>
+  bool all(const Arrays&... arrays) const {
+    return ((*this)(arrays.data, arrays.step_stride, arrays.row_stride) && ...);
+  }
+
+ private:
+  uintptr_t bytes_;
+};
+bool rows_fit(const SequenceForwardArgs& args) {
+  const RowsFit fit(args);
+  return fit.all(args.gates, args.output, args.saved_gates) && fit(args.old_h) &&
+         fit(args.weights, 0, args.weights_stride);
+}
+bool rows_fit(const SequenceBackwardArgs& args) {
+  const RowsFit fit(args);
+  return fit.all(args.grad_output, args.gates, args.output, args.saved_gates, args.grad_gates,
+                 args.grad_hidden) &&
+         fit(args.old_h) && fit(args.weights, 0, args.weights_stride);
+}
+
+// What a pass asks for by its plan, and beside it, where gradients are wanted, what the backward pass will ask for.
+template <typename Args>
+VariantRequest request_of(const Args& args, const SequencePlan& plan, const CudaCell& cell) {
+  SequenceUse use{SequencePass::Backward, /*saves=*/false, /*controls=*/args.control != nullptr};
+  const SequenceUse backward = use;
+  if constexpr (std::is_same_v<Args, SequenceForwardArgs>) {
+    use.pass = SequencePass::Forward;
+    use.saves = args.saved_gates.data != nullptr;
+  }
+  auto request = sequence_request(args, use, plan, cell);
+  if (use.saves) {
+    const auto after = sequence_plan(args, rows_fit(args), backward.pass, current_gpu());
+    request.beside = {sequence_request(args, backward, after, cell)};
+  }
+  return request;
+}
+
+// ------------------------------------------------------------------------------- step by step --
+
+template <typename StepArgs, typename Args>
+auto* step_variant(const Args& args, const CudaCell& cell) {
+  static VariantTable<cudaError_t(const StepArgs&, cudaStream_t), std::string, std::string,
+                      ElementType>
+      table;
+  return table.get({cell.kernel, cell.type, args.type},
+                   [&] { return request_of(args, SequencePlan{}, cell); });
+}
+
+// Makes tensors for torch's products of what lies at raw pointers.
+struct Tensors {
+  const SequenceSizes& sizes;
+  const Tensor& like;
+
+  Tensor at(const void* data, at::IntArrayRef shape, at::IntArrayRef strides,
+            ElementType type) const {
+    return at::for_blob(const_cast<void*>(data), shape)
+        .strides(strides)
+        .options(like.options().dtype(dtype(type)))
+        .target_device(like.device())  // or torch would ask the driver where null is
+        .make_tensor();
+  }
+  Tensor rows(const void* data, int64_t columns, ElementType type) const {
+    return at(data, {sizes.batch_size, columns}, {columns, 1}, type);
+  }
+  Tensor state(const void* data) const { return rows(data, sizes.hidden_size, sizes.type); }
+  Tensor cells(const void* data) const {
+    return at(data, {(sizes.states - 1) * sizes.batch_size, sizes.hidden_size},
+              {sizes.hidden_size, 1}, sizes.state_type);
+  }
+  Tensor weights(const void* data, int64_t stride) const {
+    return at(data, {sizes.gates * sizes.hidden_size, sizes.hidden_size}, {stride, 1}, sizes.type);
+  }
+  Tensor empty(int64_t rows, int64_t columns, ElementType type) const {
+    return like.new_empty({rows, columns}, dtype(type));
+  }
+};
+
+void copy_or_zero(Tensor target, const Tensor& source, const void* data) {
+  if (data) {
+    target.copy_(source);
+  } else {
+    target.zero_();
+  }
+}
+
+void forward_steps(const SequenceForwardArgs& args, const CudaCell& cell, const Tensor& like,
+                   cudaStream_t stream) {
+  auto* launch = step_variant<ForwardStepArgs>(args, cell);
+  const SequenceSizes& sizes = args;
+  const Tensors tensors{sizes, like};
+  const Tensor h = tensors.state(args.new_h);
+  copy_or_zero(h, tensors.state(args.old_h), args.old_h);
+  if (sizes.states > 1) {
+    copy_or_zero(tensors.cells(args.new_cells), tensors.cells(args.old_cells), args.old_cells);
+  }
+  const Tensor state = tensors.empty(args.batch_size, args.hidden_size, args.state_type);
+  state.copy_(h);
+  Tensor products = tensors.empty(args.batch_size, sizes.gates * args.hidden_size, args.type);
+  StepProduct multiply(tensors.weights(args.weights, args.weights_stride).t(), args.batch_size);
+  ForwardStepArgs step{args, 0, products.const_data_ptr(), state.mutable_data_ptr()};
+  for (; step.step < args.steps; ++step.step) {
+    multiply(h, products, stream);
+    C10_CUDA_CHECK(launch(step, stream));
+  }
+}
+
+void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, const Tensor& like,
+                    cudaStream_t stream) {
+  auto* launch = step_variant<BackwardStepArgs>(args, cell);
+  const SequenceSizes& sizes = args;
+  const Tensors tensors{sizes, like};
+  const int64_t rows = sizes.batch_size, hidden = sizes.hidden_size, gates = sizes.gates * hidden;
+  const Tensor grad_state = tensors.empty(rows, hidden, args.state_type);
+  copy_or_zero(grad_state, tensors.state(args.grad_new_h), args.grad_new_h);
+  const int64_t cell_rows = (sizes.states - 1) * rows;
+  const Tensor grad_cells = args.grad_old_cells ? tensors.cells(args.grad_old_cells)
+                                                : tensors.empty(cell_rows, hidden, args.state_type);
+  copy_or_zero(grad_cells, tensors.cells(args.grad_new_cells), args.grad_new_cells);
+  if (sizes.parameters > 0) {
+    const int64_t all_rows = sizes.parameters * rows;
+    tensors.at(args.grad_parameters, {all_rows, hidden}, {hidden, 1}, args.state_type).zero_();
+  }
+  Tensor products = tensors.empty(rows, hidden, args.type);
+  const Tensor weights = tensors.weights(args.weights, args.weights_stride);
+  StepProduct multiply(weights, rows);
+  // What multiplies the weights.
+  const auto& grads = args.adds_gates ? args.grad_gates : args.grad_hidden;
+  const auto* grads_data = static_cast<const char*>(grads.data);
+  BackwardStepArgs step{args, args.steps - 1, nullptr, grad_state.mutable_data_ptr(),
+                        grad_cells.mutable_data_ptr()};
+  for (; step.step >= 0; --step.step) {
+    C10_CUDA_CHECK(launch(step, stream));
+    if (step.step == 0 && !args.grad_old_h) return;
+    const auto* of_step = grads_data + step.step * grads.step_stride * weights.element_size();
+    multiply(tensors.at(of_step, {rows, gates}, {grads.row_stride, 1}, args.type), products,
+             stream);
+    step.products = products.const_data_ptr();
+  }
+  C10_CUDA_CHECK(launch(step, stream));
+}
+
+// ------------------------------------------------------------------------------- in one launch --
+
+// The kernel of a shape, forward or backward by the arguments; null where there is no compiler for it.
+template <typename Args, typename... Numbers>
+auto* variant(const Args& args, const SequencePlan& plan, const std::tuple<Numbers...>& shape,
+              const CudaCell& cell) {
+  static VariantTable<cudaError_t(const Args&, cudaStream_t), std::string, std::string, ElementType,
+                      bool, bool, Numbers...>
+      table;
+  bool saves = false;
+  if constexpr (std::is_same_v<Args, SequenceForwardArgs>) saves = args.saved_gates.data;
+  const std::tuple use(cell.kernel, cell.type, args.type, saves, args.control != nullptr);
+  return table.get(std::tuple_cat(use, shape), [&] { return request_of(args, plan, cell); });
+}
+
+// Memory for the blocks of a plan; undefined where there is none.
+std::optional<Tensor> workspace_of(const SequencePlan& plan, const Tensor& like) {
+  try {
+    return like.new_empty({plan.workspace}, at::kByte);
+  } catch (const c10::OutOfMemoryError&) {
+    return std::nullopt;
+  }
+}
+
+// Whether the sequence ran by one of its plans: of those that the GPU takes the first. Without memory for it, or a
+// compiler, the sequence goes step by step.
+template <typename Args>
+bool in_one_launch(Args args, SequencePass pass, const CudaCell& cell, const Tensor& like,
+                   cudaStream_t stream) {
+  const bool aligned = rows_fit(args);
+  SequenceGpu gpu = current_gpu();
+  while (true) {
+    const SequencePlan plan = sequence_plan(args, aligned, pass, gpu);
+    if (!plan.one_launch) return false;
+    const auto workspace = workspace_of(plan, like);
+    auto* launch = workspace ? variant(args, plan, members_of(plan.shape), cell) : nullptr;
+    if (!launch) return false;
+    args.workspace = workspace->mutable_data_ptr();
+    const bool allowed = plan.shape.blocks <= most_launched.load(std::memory_order_relaxed);
+    const cudaError_t error = allowed ? launch(args, stream) : cudaErrorInvalidClusterSize;
+    if (!was_refused(error)) {
+      C10_CUDA_CHECK(error);
+      return true;
+    }
+    gpu = after_refusal(gpu, plan.shape);
+  }
+}
+
+}  // namespace
+
+void sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell,
+                           const Tensor& like) {
+  const auto stream = c10::cuda::getCurrentCUDAStream();
+  if (in_one_launch(args, SequencePass::Forward, cell, like, stream)) return;
+  forward_steps(args, cell, like, stream);
+}
+
+void sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
+                            const Tensor& like) {
+  const auto stream = c10::cuda::getCurrentCUDAStream();
+  if (in_one_launch(args, SequencePass::Backward, cell, like, stream)) return;
+  backward_steps(args, cell, like, stream);
+}
+
+std::tuple<int64_t, int64_t, int64_t, bool, int64_t, int64_t, int64_t, int64_t> sequence_gpu() {
+  const SequenceGpu gpu = current_gpu();
+  const auto [two, four, eight, sixteen] = gpu.clusters;
+  return {gpu.architecture, gpu.shared_bytes, gpu.sms, gpu.grids, two, four, eight, sixteen};
+}
+
+std::tuple<int64_t, int64_t, int64_t, int64_t> limit_sequence_blocks(int64_t planned,
+                                                                     int64_t launched) {
+  most_planned = planned;
+  most_launched = launched;
+  const auto [two, four, eight, sixteen] = current_gpu().clusters;
+  return {two, four, eight, sixteen};
+}
+
+}  // namespace lltm_jit
+#endif

@@ -1,0 +1,31 @@
+// Whole sequences on the GPU.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <tuple>
+
+#include "rnn/sequence/kernels.h"
+#include "rnn/sequence/plan/variants.h"
+
+namespace lltm_jit {
+
+#ifdef LLTM_JIT_CUDA
+// Enqueued on the current stream. `like` is any tensor on the device; to be called inside a KernelGuard.
+void sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell,
+                           const at::Tensor& like);
+void sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
+                            const at::Tensor& like);
+
+// What the plan takes of the current GPU: its architecture, shared memory, SMs, whether there are grids, and clusters.
+std::tuple<int64_t, int64_t, int64_t, bool, int64_t, int64_t, int64_t, int64_t> sequence_gpu();
+
+// For tests: sequences run as on GPUs that have no larger clusters than of `planned` blocks, and that refuse to
+// launch more than `launched` blocks for the same rows. Gives how many clusters of 2, 4, 8 and 16 blocks such a GPU
+// runs at once.
+std::tuple<int64_t, int64_t, int64_t, int64_t> limit_sequence_blocks(int64_t planned,
+                                                                     int64_t launched);
+#endif
+
+}  // namespace lltm_jit

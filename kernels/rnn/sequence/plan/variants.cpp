@@ -1,0 +1,70 @@
+#include "rnn/sequence/plan/variants.h"
+
+namespace lltm_jit {
+namespace {
+
+const char* element(ElementType type) {
+  return type == ElementType::Half       ? "Half"
+         : type == ElementType::BFloat16 ? "BFloat16"
+         : type == ElementType::Float    ? "float"
+                                         : "double";
+}
+
+std::string number(int64_t value) { return std::to_string(value); }
+
+template <typename... Numbers>
+std::string list(const std::tuple<Numbers...>& numbers) {
+  std::string text;
+  std::apply([&](auto... each) { ((text += (text.empty() ? "" : ", ") + number(each)), ...); },
+             numbers);
+  return text;
+}
+
+VariantRequest request_of(const char* kernel, const char* function, const SequenceSizes& sizes,
+                          const CudaCell& cell) {
+  return {cell.kernel + kernel,
+          function,
+          {{"CELL_HEADER", '"' + cell.header + '"'},
+           {"CELL", cell.type},
+           {"ELEMENT", element(sizes.type)}},
+          cell.type + ", " + element(sizes.type)};
+}
+
+}  // namespace
+
+VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& use,
+                                const SequencePlan& plan, const CudaCell& cell) {
+  const bool forward = use.pass == SequencePass::Forward;
+  if (!plan.one_launch) {
+    auto request = request_of(
+        "_steps", forward ? "sequence_forward_step" : "sequence_backward_step", sizes, cell);
+    request.label += ", step by step";
+    return request;
+  }
+  auto request = request_of(forward ? "_forward" : "_backward",
+                            forward ? "sequence_forward" : "sequence_backward", sizes, cell);
+  const SequenceShape& shape = plan.shape;
+  request.constants.emplace_back("SHAPE", list(members_of(shape)));
+  request.constants.emplace_back("CONTROLS", number(use.controls));
+  if (forward) request.constants.emplace_back("SAVES", number(use.saves));
+  request.label += ", hidden size " + number(sizes.hidden_size) + ", " + number(shape.rows) +
+                   (shape.grid ? " rows a grid" : " rows a cluster") +
+                   (!forward    ? ", backward"
+                    : use.saves ? ", forward in training"
+                                : ", forward");
+  return request;
+}
+
+std::vector<VariantRequest> sequence_requests(const SequenceSizes& sizes, bool training,
+                                              bool controls, const SequenceGpu& gpu,
+                                              const CudaCell& cell) {
+  std::vector<VariantRequest> requests;
+  for (const auto pass : {SequencePass::Forward, SequencePass::Backward}) {
+    if (pass == SequencePass::Backward && !training) continue;
+    const SequencePlan plan = sequence_plan(sizes, /*aligned=*/true, pass, gpu);
+    requests.push_back(sequence_request(sizes, {pass, training, controls}, plan, cell));
+  }
+  return requests;
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,35 @@
+// The kernels that Python compiles for a sequence on a GPU, decided by its plan. No header of torch or CUDA.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/python/variant.h"
+#include "rnn/sequence/plan/plan.h"
+
+namespace lltm_jit {
+
+// A cell as its kernels are compiled: {"rnn.sequence", "rnn/cells/lltm.h", "lltm_jit::LltmCell"}.
+// Python has declared, for each cell, the kernels <kernel>_steps, <kernel>_forward and <kernel>_backward,
+// of the sources variants/<...>.cu.
+struct CudaCell {
+  std::string kernel, header, type;
+};
+
+// What decides how a pass is compiled, beside its plan.
+struct SequenceUse {
+  SequencePass pass;
+  bool saves;     // forward: a backward pass follows
+  bool controls;  // there are control bytes
+};
+
+// A pass in one launch, as its plan has it, or step by step.
+VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& use,
+                                const SequencePlan& plan, const CudaCell& cell);
+
+// All that a call of these sizes asks for.
+std::vector<VariantRequest> sequence_requests(const SequenceSizes& sizes, bool training,
+                                              bool controls, const SequenceGpu& gpu,
+                                              const CudaCell& cell);
+
+}  // namespace lltm_jit

@@ -1,0 +1,26 @@
+// The backward pass of a sequence in one launch, for one cell, type and shape. Constants of a variant:
+//   CELL_HEADER  the header of the cell, as #include takes it
+//   CELL         its type
+//   ELEMENT      Half, BFloat16 or float
+//   SHAPE        the members of SequenceShape
+//   CONTROLS     1 if there are control bytes
+#include "rnn/sequence/cell.h"
+using namespace lltm_jit;  // what a cell's header may use without a word
+#include CELL_HEADER
+
+#include "rnn/sequence/one_launch/backward.cuh"
+#include "rnn/sequence/one_launch/launcher.cuh"
+
+namespace lltm_jit {
+struct VariantShape {
+  static constexpr SequenceShape kShape{SHAPE};
+};
+}  // namespace lltm_jit
+
+extern "C" cudaError_t sequence_backward(const lltm_jit::SequenceBackwardArgs& args,
+                                         cudaStream_t stream) {
+  return launch_sets<VariantShape>(
+      sequence_backward_kernel<CELL, ELEMENT, VariantShape, CONTROLS>,
+      BackwardThread<CELL, ELEMENT, VariantShape, CONTROLS>::kSharedBytes, CELL::kGates, args,
+      stream);
+}

@@ -1,0 +1,114 @@
+// A cell of a user's own as a library: its loops on the CPU, its formula, and what it is. Constants of a
+// variant:
+//   CELL_HEADER  the header, as #include takes it
+//   CELL         the cell's type
+#include "rnn/sequence/recurrent_cell.h"
+
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+
+#include "rnn/sequence/cpu/cell.h"
+
+using namespace lltm_jit;
+#include CELL_HEADER
+
+#define LLTM_JIT_TEXT(words) LLTM_JIT_TEXT_OF(words)
+#define LLTM_JIT_TEXT_OF(words) #words
+
+namespace {
+
+template <typename Cell, typename = void>
+struct HasSizes : std::false_type {};
+template <typename Cell>
+struct HasSizes<Cell, std::void_t<std::enable_if_t<(Cell::kGates > 0 && Cell::kStates > 0)>>>
+    : std::true_type {};
+static_assert(HasSizes<CELL>::value,
+              "expected the cell to have static constexpr int kGates, kStates, both above 0");
+
+template <typename Cell, typename = void>
+struct HasStep : std::false_type {};
+template <typename Cell>
+struct HasStep<Cell, std::enable_if_t<CellParameters<Cell>::value == 0,
+                                      decltype(Cell::template step<float>(
+                                          std::declval<const float (&)[Cell::kGates]>(),
+                                          std::declval<const float (&)[Cell::kGates]>(),
+                                          std::declval<const float (&)[Cell::kStates]>(),
+                                          std::declval<float (&)[Cell::kStates]>()))>>
+    : std::true_type {};
+template <typename Cell>
+struct HasStep<Cell, std::enable_if_t<(CellParameters<Cell>::value > 0),
+                                      decltype(Cell::template step<float>(
+                                          std::declval<const float (&)[Cell::kGates]>(),
+                                          std::declval<const float (&)[Cell::kGates]>(),
+                                          std::declval<const float (&)[Cell::kParameters]>(),
+                                          std::declval<const float (&)[Cell::kStates]>(),
+                                          std::declval<float (&)[Cell::kStates]>()))>>
+    : std::true_type {};
+static_assert(HasStep<CELL>::value,
+              "expected static void step(const T (&x)[kGates], const T (&h)[kGates], "
+              "const T (&p)[kParameters] if there are any, const T (&old)[kStates], "
+              "T (&now)[kStates]) for any number T");
+
+template <typename Cell>
+constexpr int kNumbers = sizeof(CellStep<Cell, double>) / sizeof(double);
+
+// The cell's states, with the two parts of its gates apart.
+template <typename Cell>
+void step_apart(const CellStep<Cell, double>& in, const double (&x)[Cell::kGates],
+                const double (&h)[Cell::kGates], double* result) {
+  double now[Cell::kStates];
+  if constexpr (CellTraits<Cell>::kParameters > 0) {
+    Cell::step(x, h, in.p, in.old, now);
+  } else {
+    Cell::step(x, h, in.old, now);
+  }
+  std::copy_n(now, Cell::kStates, result);
+}
+
+template <typename Cell>
+void compare(const double* numbers, const double* grad_now, double* dual, double* own,
+             double* apart, double* added) {
+  CellStep<Cell, double> in;
+  std::copy_n(numbers, kNumbers<Cell>, reinterpret_cast<double*>(&in));
+  double grads[Cell::kStates];
+  std::copy_n(grad_now, Cell::kStates, grads);
+  const auto put = [](const CellStep<Cell, double>& step, double* target) {
+    std::copy_n(reinterpret_cast<const double*>(&step), kNumbers<Cell>, target);
+  };
+  put(CellDerivative<Cell, double, false>(in)(grads), dual);
+  if constexpr (HasOwnBackward<Cell>::value)
+    put(CellDerivative<Cell, double, true>(in)(grads), own);
+  if constexpr (CellTraits<Cell>::kAddsGates) {
+    double half[Cell::kGates], none[Cell::kGates] = {};
+    for (int g = 0; g < Cell::kGates; ++g) half[g] = in.x[g] / 2;
+    step_apart(in, half, half, apart);
+    step_apart(in, in.x, none, added);
+  }
+}
+
+}  // namespace
+
+// gates, states, parameters, adds_gates, has a backward step of its own, numbers in a CellStep
+extern "C" void recurrent_cell_sizes(int (&sizes)[6]) {
+  using Traits = CellTraits<CELL>;
+  const int found[] = {Traits::kGates,
+                       Traits::kStates,
+                       Traits::kParameters,
+                       Traits::kAddsGates,
+                       HasOwnBackward<CELL>::value,
+                       kNumbers<CELL>};
+  std::copy_n(found, 6, sizes);
+}
+
+// For add_cell_at(); lives as long as the process.
+extern "C" const RecurrentCell* recurrent_cell_as(const char* name, const char* kernel) {
+  return new RecurrentCell(recurrent_cell<CELL>(name, {kernel, CELL_HEADER, LLTM_JIT_TEXT(CELL)}));
+}
+
+// A step's derivative by dual numbers and by the cell's own backward step, in the order of CellStep, and
+// its states with the gates' parts apart and added.
+extern "C" void recurrent_cell_compare(const double* numbers, const double* grad_now, double* dual,
+                                       double* own, double* apart, double* added) {
+  compare<CELL>(numbers, grad_now, dual, own, apart, added);
+}

@@ -1,0 +1,189 @@
+// The float of the CUDA kernels, in two kinds, whose functions take few instructions.
+//
+// FullFloat, for elements of 32 bits, is right to a few roundings. It has quotients for divisors from 1
+// to 2, and log1p from 0 to 1, which are those that the activations have.
+//
+// ShortFloat is right to some 14 bits, an eighth of a rounding of half, and goes without the cases of
+// denormal numbers: for elements of 16 bits. The unit that makes exp and quotients takes a quarter of a warp
+// at a time, so that an element at memory speed has time for two of them.
+#pragma once
+
+#include "core/launch/launch.cuh"
+#include "core/math/float_of.cuh"
+#include "stylegan/bias_act/kernels.h"
+
+namespace lltm_jit {
+
+template <bool is_short>
+struct DeviceFloat {
+  float value;
+  DeviceFloat() = default;
+  __device__ __forceinline__ explicit DeviceFloat(float x) : value(x) {}
+  __device__ __forceinline__ explicit DeviceFloat(double x) : value(static_cast<float>(x)) {}
+  __device__ __forceinline__ explicit DeviceFloat(int x) : value(static_cast<float>(x)) {}
+};
+using ShortFloat = DeviceFloat<true>;
+using FullFloat = DeviceFloat<false>;
+template <bool is_short>
+__device__ __forceinline__ DeviceFloat<is_short> operator+(DeviceFloat<is_short> a,
+                                                           DeviceFloat<is_short> b) {
+  return DeviceFloat<is_short>(a.value + b.value);
+}
+template <bool is_short>
+__device__ __forceinline__ DeviceFloat<is_short> operator-(DeviceFloat<is_short> a,
+                                                           DeviceFloat<is_short> b) {
+  return DeviceFloat<is_short>(a.value - b.value);
+}
+template <bool is_short>
+__device__ __forceinline__ DeviceFloat<is_short> operator*(DeviceFloat<is_short> a,
+                                                           DeviceFloat<is_short> b) {
+  return DeviceFloat<is_short>(a.value * b.value);
+}
+
+__device__ __forceinline__ ShortFloat operator/(ShortFloat a, ShortFloat b) {
+  return ShortFloat(a.value * approximate_inverse(b.value));
+}
+
+template <>
+struct Math<ShortFloat> {
+  using T = ShortFloat;
+  static constexpr float kLog2E = 1.442695041f;
+
+  static __device__ __forceinline__ T exp(T x) {
+    return T(approximate_power_of_2(kLog2E * x.value));
+  }
+  // exp(x) - 1 and tanh(x) by their series where a difference would lose bits.
+  static __device__ __forceinline__ T expm1(T x) {
+    const float t = x.value;
+    return T(fabsf(t) < 0.0125f ? fmaf(0.5f * t, t, t) : exp(x).value - 1);
+  }
+  // Of x from 0 to 1: x times a polynomial, right to 2^-16 of the value.
+  static __device__ __forceinline__ T log1p(T x) {
+    constexpr float kTerms[] = {-0.0238691513f, 0.101222284f,  -0.210048690f,
+                                0.325206667f,   -0.499361366f, 0.999991596f};
+    float sum = kTerms[0];
+#pragma unroll
+    for (int k = 1; k < 6; ++k) sum = fmaf(sum, x.value, kTerms[k]);
+    return T(x.value * sum);
+  }
+  static __device__ __forceinline__ T tanh(T x) {
+    const float t = x.value, power = approximate_power_of_2(2 * kLog2E * t);
+    return T(fabsf(t) < 0.0078f ? t : fmaf(-2.0f, approximate_inverse(1 + power), 1.0f));
+  }
+  static __device__ __forceinline__ T abs(T x) { return T(fabsf(x.value)); }
+  static __device__ __forceinline__ T where_positive(T x, T a, T b) { return x.value > 0 ? a : b; }
+  static __device__ __forceinline__ T where_greater(T x, T y, T a, T b) {
+    return x.value > y.value ? a : b;
+  }
+};
+
+// A quotient whose divisor is from 1 to 2: an approximate one, and a step of Newton's.
+__device__ __forceinline__ FullFloat operator/(FullFloat a, FullFloat b) {
+  const float reciprocal = approximate_inverse(b.value), quotient = a.value * reciprocal;
+  return FullFloat(fmaf(fmaf(-quotient, b.value, a.value), reciprocal, quotient));
+}
+
+template <>
+struct Math<FullFloat> {
+  using T = FullFloat;
+  static __device__ __forceinline__ T exp(T x) { return T(expf(x.value)); }
+  // 2^n (1 + r + r^2 / 2 + ...) - 1 with |r| at most log(2) / 2. Of x up to some 87; below the least
+  // one the power is 0. What is added to kRound becomes whole.
+  static __device__ __forceinline__ T expm1(T x) {
+    constexpr float kLeast = -88.1f, kRound = 12582912.0f;
+    const float t = kLeast > x.value ? kLeast : x.value;
+    const float shifted = fmaf(t, 1.442695041f, kRound), n = shifted - kRound;
+    const float r = fmaf(n, 2.12194440e-4f, fmaf(n, -0.693359375f, t));
+    float sum = 1 / 5040.f;
+    constexpr float kTerms[] = {1 / 720.f, 1 / 120.f, 1 / 24.f, 1 / 6.f, 1 / 2.f, 1.f};
+#pragma unroll
+    for (int k = 0; k < 6; ++k) sum = fmaf(sum, r, kTerms[k]);
+    const float power = __uint_as_float((__float_as_uint(shifted) + 127) << 23);
+    return T(fmaf(power, sum * r, power - 1));
+  }
+  static __device__ __forceinline__ T tanh(T x) { return T(tanhf(x.value)); }
+  // Of x from 0 to 1: x times a polynomial, right to 2^-27 of the value.
+  static __device__ __forceinline__ T log1p(T x) {
+    constexpr float kTerms[] = {0.00198669659f, -0.0131878266f, 0.0410065737f, -0.0818804092f,
+                                0.123779959f,   -0.16087623f,   0.198858203f,  -0.249864965f,
+                                0.333324975f,   -0.499999795f,  0.999999999f};
+    float sum = kTerms[0];
+#pragma unroll
+    for (int k = 1; k < 11; ++k) sum = fmaf(sum, x.value, kTerms[k]);
+    return T(x.value * sum);
+  }
+  static __device__ __forceinline__ T abs(T x) { return T(fabsf(x.value)); }
+  static __device__ __forceinline__ T where_positive(T x, T a, T b) { return x.value > 0 ? a : b; }
+  static __device__ __forceinline__ T where_greater(T x, T y, T a, T b) {
+    return x.value > y.value ? a : b;
+  }
+};
+
+__device__ __forceinline__ float minimum(float a, float b) {  // NaN if one is
+#if __CUDA_ARCH__ >= 800
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+#else
+  return a > b ? b : a;
+#endif
+}
+// Two 16-bit numbers at a time.
+__device__ __forceinline__ uint32_t limited_pair(Half, uint32_t pair, uint32_t least,
+                                                 uint32_t most) {
+#if __CUDA_ARCH__ >= 800
+  asm("min.NaN.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(most));
+  asm("max.NaN.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(least));
+#endif
+  return pair;
+}
+__device__ __forceinline__ uint32_t limited_pair(BFloat16, uint32_t pair, uint32_t least,
+                                                 uint32_t most) {
+#if __CUDA_ARCH__ >= 800
+  asm("min.NaN.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(most));
+  asm("max.NaN.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(least));
+#endif
+  return pair;
+}
+
+// Note [Clamped in pairs]
+// The clamp is a value of the tensors' type, so that a result may be rounded before it is clamped: 16-bit
+// types are, two at a time, by limit_pack(), from 8.0 on.
+__device__ __forceinline__ ShortFloat limited(ShortFloat y, ShortFloat clamp) {
+#if __CUDA_ARCH__ < 800
+  y.value = -minimum(-minimum(y.value, clamp.value), clamp.value);
+#endif
+  return y;
+}
+__device__ __forceinline__ FullFloat limited(FullFloat y, FullFloat clamp) {
+  return FullFloat(-minimum(-minimum(y.value, clamp.value), clamp.value));
+}
+template <typename scalar_t, int kCount, typename T>
+__device__ __forceinline__ void limit_pack(Pack<scalar_t, kCount>& pack, T clamp) {
+  if constexpr (std::is_same_v<T, ShortFloat>) {
+    const uint32_t one = from_opmath<scalar_t>(clamp.value).bits, most = one << 16 | one;
+    auto* pairs = reinterpret_cast<uint32_t*>(pack.values);
+#pragma unroll
+    for (int k = 0; k < kCount / 2; ++k) {
+      pairs[k] = limited_pair(scalar_t{}, pairs[k], most | 0x80008000u, most);
+    }
+  }
+}
+
+// What of t is above 0; a NaN counts as 0.
+template <bool is_short>
+__device__ __forceinline__ DeviceFloat<is_short> positive_part(DeviceFloat<is_short> t) {
+  return DeviceFloat<is_short>(fmaxf(t.value, 0.0f));
+}
+
+// exp(-x) may overflow to infinity here, whose reciprocal is 0.
+__device__ __forceinline__ ShortFloat sigmoid(ShortFloat x) {
+  return ShortFloat(
+      approximate_inverse(1 + approximate_power_of_2(-Math<ShortFloat>::kLog2E * x.value)));
+}
+// Without the series for small numbers: enough to compare with a clamp.
+__device__ __forceinline__ ShortFloat tanh_of(ShortFloat, const Sigmoids<ShortFloat>& s) {
+  return s.of - s.of_minus;
+}
+
+}  // namespace lltm_jit

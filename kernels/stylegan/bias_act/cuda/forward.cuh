@@ -1,0 +1,98 @@
+// The CUDA kernel of bias_act's forward pass. Bound by memory: a block ends after two packs a thread, so
+// that others, of which an SM holds six, load while it computes; blocks that took several steps, each
+// waiting for its own loads, were slower.
+#pragma once
+
+#include "stylegan/bias_act/cuda/channels.cuh"
+#include "stylegan/bias_act/cuda/packs.cuh"
+
+namespace lltm_jit {
+
+// The bias of a thread's packs: one number for each pack, or none; the same numbers for all packs; or any.
+// With the last, packs are counted in 64 bits.
+enum class PackBias { kOne, kSame, kAny };
+
+template <typename scalar_t, PackBias kind>
+__device__ __forceinline__ void load_bias(
+    const ChannelPlaces& channels, const scalar_t* values, int64_t base,
+    opmath_t<scalar_t> (
+        &b)[kPacksOf<Pass::Forward, scalar_t>][kind == PackBias::kOne ? 1 : kVecOf<scalar_t>]) {
+  constexpr int kVec = kVecOf<scalar_t>, kPacks = kPacksOf<Pass::Forward, scalar_t>;
+  if constexpr (kind == PackBias::kSame) {
+    load_pack<kVec>(values + threadIdx.x % channels.channels.fast.divisor * kVec, b[0]);
+#pragma unroll
+    for (int v = 0; v < kVec * (kPacks - 1); ++v) b[v / kVec + 1][v % kVec] = b[0][v % kVec];
+  } else {
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      const int64_t pack = base + p * kThreads + threadIdx.x;
+      if constexpr (kind == PackBias::kOne) {
+        const uint32_t run = channels.inner.fast.divide(static_cast<uint32_t>(pack));
+        const uint32_t round = channels.channels.fast.divide(run);
+        b[p][0] = to_opmath(values[run - round * channels.channels.fast.divisor]);
+      } else {
+        load_channels<scalar_t, kVec>(channels, values, pack, b[p]);
+      }
+    }
+  }
+}
+
+template <typename scalar_t, PackBias kind>
+__global__ void __launch_bounds__(kThreads, kind == PackBias::kOne    ? 6
+                                            : kind == PackBias::kSame ? 5
+                                                                      : 4)
+    forward_kernel(BiasActArgs args, ChannelPlaces channels, bool vectorize) {
+  using Packs = PassPacks<Pass::Forward, scalar_t>;
+  using opmath = opmath_t<scalar_t>;
+  using Index = std::conditional_t<kind == PackBias::kAny, int64_t, uint32_t>;
+  constexpr int kVec = Packs::kVec, kPacks = Packs::kPacks, kOfBlock = kThreads * kPacks;
+  wait_for_predecessor();
+  const BiasActNumbers<typename Packs::T> numbers(args.op);
+  const Index base = static_cast<Index>(blockIdx.x) * kOfBlock;
+  const bool whole = vectorize && (static_cast<int64_t>(base) + kOfBlock) * kVec <= args.numel;
+  Packs packs;
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    packs.places[p] = {static_cast<int64_t>(base + p * kThreads + threadIdx.x) * kVec, kVec};
+  }
+  if (!whole) {
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      const int64_t left = max(args.numel - packs.places[p].first, int64_t(0));
+      packs.places[p].count = static_cast<int>(min(left, int64_t(kVec)));
+    }
+  }
+  packs.load(args, whole, vectorize);
+  constexpr int kBiases = kind == PackBias::kOne ? 1 : kVec;
+  opmath b[kPacks][kBiases] = {};
+  if (args.b) {
+    load_bias<scalar_t, kind>(channels, static_cast<const scalar_t*>(args.b), base, b);
+  }
+  packs.compute(
+      args, numbers, [&](int p, int v) { return b[p][v % kBiases]; }, [](int, int, opmath) {});
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) limit_pack(packs.out[p][0], numbers.clamp);
+  packs.store(args, whole, vectorize);
+}
+
+template <typename scalar_t>
+cudaError_t launch_forward(const BiasActArgs& args, cudaStream_t stream) {
+  constexpr int kVec = kVecOf<scalar_t>, kPacks = kPacksOf<Pass::Forward, scalar_t>;
+  const int64_t packs = ceil_div(args.numel, int64_t(kVec)), inner = args.b ? args.inner : kVec;
+  const auto channels = ChannelPlaces::of_packs(kVec, packs, inner, args.channels, args.b);
+  const auto run = [&](auto* kernel) {
+    const auto blocks = static_cast<unsigned>(ceil_div(packs, int64_t(kThreads * kPacks)));
+    return launch(kernel, blocks, kThreads, 0, stream, args, channels, aligned_to_packs(args));
+  };
+  const bool few = packs < (int64_t(1) << 31) - kThreads * kPacks;
+  if (few && channels.kind == PackChannels::kOne)
+    return run(forward_kernel<scalar_t, PackBias::kOne>);
+  if constexpr (kVec > 1) {
+    const bool same =
+        channels.kind == PackChannels::kNext && kThreads % channels.channels.divisor == 0;
+    if (few && same) return run(forward_kernel<scalar_t, PackBias::kSame>);
+  }
+  return run(forward_kernel<scalar_t, PackBias::kAny>);
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,138 @@
+// What the CUDA kernels of bias_act share: the type they compute in, and packs of elements.
+#pragma once
+
+#include "core/launch/launch.cuh"
+#include "stylegan/bias_act/cuda/fast.cuh"
+#include "stylegan/bias_act/kernels.h"
+
+namespace lltm_jit {
+
+template <typename scalar_t>
+using arithmetic_t =
+    std::conditional_t<sizeof(scalar_t) == 2, ShortFloat,
+                       std::conditional_t<sizeof(scalar_t) == 4, FullFloat, scalar_t>>;
+
+template <typename T>
+__device__ __forceinline__ T plain(T value) {
+  return value;
+}
+__device__ __forceinline__ float plain(ShortFloat value) { return value.value; }
+__device__ __forceinline__ float plain(FullFloat value) { return value.value; }
+
+// Elements of a pack, and packs that a thread has under way at a time: enough to cover the way to
+// memory, at few registers. Double, whose functions are long to compile, goes one by one.
+template <typename scalar_t>
+inline constexpr int kVecOf = sizeof(scalar_t) == 8 ? 1 : kAccessBytes / sizeof(scalar_t);
+template <Pass pass, typename scalar_t>
+inline constexpr int kPacksOf = sizeof(scalar_t) == 8 || pass == Pass::Second ? 1 : 2;
+
+// `count` elements of a tensor, at most a pack. A whole pack begins at a multiple of its length: it is
+// one access where the tensor is aligned, too, else they are one each.
+struct PackPlaces {
+  int64_t first;
+  int count;
+  // Those of the pack at `first` that are in [begin, end).
+  template <int kVec>
+  static __device__ __forceinline__ PackPlaces within(int64_t first, int64_t begin, int64_t end) {
+    const int64_t from = max(first, begin), to = min(first + kVec, end);
+    return {from, static_cast<int>(max(to - from, int64_t(0)))};
+  }
+};
+
+template <int kVec, typename scalar_t>
+__device__ __forceinline__ Pack<scalar_t, kVec> load_places(const void* tensor, PackPlaces places,
+                                                            bool vectorize) {
+  const auto* source = static_cast<const scalar_t*>(tensor) + places.first;
+  if (vectorize && places.count == kVec) return load_raw<kVec>(source);
+  Pack<scalar_t, kVec> pack;
+#pragma unroll
+  for (int v = 0; v < kVec; ++v) pack.values[v] = v < places.count ? source[v] : scalar_t{};
+  return pack;
+}
+
+template <int kVec, typename scalar_t>
+__device__ __forceinline__ void store_places(void* tensor, PackPlaces places, bool vectorize,
+                                             const Pack<scalar_t, kVec>& pack) {
+  auto* target = static_cast<scalar_t*>(tensor) + places.first;
+  if (vectorize && places.count == kVec) {
+    *reinterpret_cast<Pack<scalar_t, kVec>*>(target) = pack;
+    return;
+  }
+#pragma unroll
+  for (int v = 0; v < kVec; ++v) {
+    if (v < places.count) target[v] = pack.values[v];
+  }
+}
+
+// The packs of a pass that a thread has under way.
+template <Pass pass, typename scalar_t>
+struct PassPacks {
+  static constexpr int kVec = kVecOf<scalar_t>, kPacks = kPacksOf<pass, scalar_t>;
+  static constexpr int kIn = kInputsOf<pass>, kOut = kOutputsOf<pass>;
+  using T = arithmetic_t<scalar_t>;
+
+  PackPlaces places[kPacks];
+  Pack<scalar_t, kVec> in[kPacks][kIn], out[kPacks][kOut];
+
+  // `whole`, the same in all threads of a block: the packs are whole and aligned, and so their loads
+  // need not wait for each other. `vectorize`: those that are whole are aligned.
+  __device__ __forceinline__ void load(const BiasActArgs& args, bool whole, bool vectorize) {
+    if (whole) {
+#pragma unroll
+      for (int i = 0; i < kPacks * kIn; ++i) {
+        const auto* input = static_cast<const scalar_t*>(args.inputs[i % kIn]);
+        in[i / kIn][i % kIn] = load_raw<kVec>(input + places[i / kIn].first);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kPacks * kIn; ++i) {
+        in[i / kIn][i % kIn] =
+            load_places<kVec, scalar_t>(args.inputs[i % kIn], places[i / kIn], vectorize);
+      }
+    }
+  }
+
+  // Computes the results. b(p, v) is the bias of an element; take(p, v, result) gets the first result
+  // of each before it is rounded. Elements beyond `places` are zeros, and so are their dx.
+  template <typename Bias, typename Take>
+  __device__ __forceinline__ void compute(const BiasActArgs& args, const BiasActNumbers<T>& numbers,
+                                          const Bias& b, const Take& take) {
+    with_act<pass != Pass::Second>(args.op.act, [&](auto act) {
+#pragma unroll
+      for (int i = 0; i < kPacks * kVec; ++i) {
+        const int p = i / kVec, v = i % kVec;
+        T x[kIn], y[kOut];
+#pragma unroll
+        for (int k = 0; k < kIn; ++k) x[k] = T(to_opmath(in[p][k].values[v]));
+        bias_act_step<pass, decltype(act)::value>(numbers, x, T(b(p, v)), y);
+#pragma unroll
+        for (int k = 0; k < kOut; ++k) out[p][k].values[v] = from_opmath<scalar_t>(plain(y[k]));
+        take(p, v, plain(y[0]));
+      }
+    });
+  }
+
+  __device__ __forceinline__ void store(const BiasActArgs& args, bool whole, bool vectorize) const {
+#pragma unroll
+    for (int i = 0; i < kPacks * kOut; ++i) {
+      const int p = i / kOut, k = i % kOut;
+      if (args.outputs[k] == nullptr) continue;
+      if (whole) {
+        auto* output = static_cast<scalar_t*>(args.outputs[k]);
+        *reinterpret_cast<Pack<scalar_t, kVec>*>(output + places[p].first) = out[p][k];
+      } else {
+        store_places(args.outputs[k], places[p], vectorize, out[p][k]);
+      }
+    }
+  }
+};
+
+inline bool aligned_to_packs(const BiasActArgs& args) {
+  return aligned(kAccessBytes, args.inputs[0], args.inputs[1], args.inputs[2], args.outputs[0],
+                 args.outputs[1]);
+}
+
+// In backward.cu.
+cudaError_t launch_bias_act_backward(const BiasActArgs& args, cudaStream_t stream);
+
+}  // namespace lltm_jit

@@ -1,0 +1,175 @@
+// bias_act in operations of torch. 16-bit types are computed in float and rounded once.
+#include "core/host/formula.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/leaky_relu_ops.h>
+#include <ATen/ops/selu_ops.h>
+#include <ATen/ops/softplus_ops.h>
+
+#include "core/host/result_like.h"
+#include "stylegan/bias_act/operators.h"
+
+namespace lltm_jit {
+namespace {
+
+// x + b.
+Tensor with_bias(const Tensor& x, const OptionalTensor& b, const BiasActKind& kind) {
+  return b ? widened(x) + along(widened(*b), bias_dim(kind, x), x) : widened(x);
+}
+
+Tensor choose(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  return a.where(condition, b);
+}
+
+// sigmoid and tanh of which autograd makes derivatives in which nothing cancels, as 1 - tanh(t)^2 does.
+Tensor sigmoid(const Tensor& t) {
+  const Tensor positive = t.gt(0), e = choose(positive, -t, t).exp();
+  const Tensor larger = e.add(1).reciprocal();
+  return choose(positive, larger, e * larger);
+}
+Tensor tanh(const Tensor& t) {
+  const Tensor e = t.abs().mul(-2).exp(), large = t.sign().mul((1 - e).div(e.add(1)));
+  return choose(t.abs().lt(0.5), t.tanh(), large);
+}
+
+Tensor activation(const Tensor& t, const BiasActKind& kind) {
+  switch (kind.activation()) {
+    case Act::Linear:
+      return t;
+    case Act::Relu:
+      return t.relu();
+    case Act::Lrelu:
+      return at::_ops::leaky_relu::call(t, kind.alpha);
+    case Act::Tanh:
+      return tanh(t);
+    case Act::Sigmoid:
+      return sigmoid(t);
+    case Act::Elu:
+      return elu(t);
+    case Act::Selu:
+      return at::_ops::selu::call(t);
+    case Act::Softplus:  // beyond 40 it is t in every dtype
+      return at::_ops::softplus::call(t, /*beta=*/1, /*threshold=*/40);
+    default:
+      return t * sigmoid(t);
+  }
+}
+
+struct Slopes {
+  Tensor y, first, second;  // gain f, gain f'; and, of a curve, gain f''
+};
+
+// Of a curve.
+Slopes slopes_of_x(const Tensor& x, const OptionalTensor& b, const BiasActKind& kind) {
+  const Tensor t = with_bias(x, b, kind);
+  const auto result = [&](const Tensor& first, const Tensor& second) {
+    return Slopes{kind.gain * activation(t, kind), kind.gain * first, kind.gain * second};
+  };
+  const auto of_exponential = [&](double above, double below) {
+    const Tensor e = t.clamp_max(0).exp().mul(below), positive = t.gt(0);
+    return result(choose(positive, t.new_full({}, above), e),
+                  choose(positive, t.new_full({}, 0), e));
+  };
+  switch (kind.activation()) {
+    case Act::Tanh: {
+      const Tensor twice = t.mul(2), first = sigmoid(twice).mul(4) * sigmoid(-twice);
+      return result(first, tanh(t).mul(-2) * first);
+    }
+    case Act::Elu:
+      return of_exponential(1, 1);
+    case Act::Selu:
+      return of_exponential(kSeluScale, kSeluScale * kSeluAlpha);
+    default:
+      break;
+  }
+  const Tensor s = sigmoid(t), of_minus = sigmoid(-t), product = s * of_minus;
+  switch (kind.activation()) {
+    case Act::Sigmoid:
+      return result(product, -product * tanh(t.mul(0.5)));
+    case Act::Softplus:
+      return result(s, product);
+    default:
+      return result(s * (t * of_minus).add(1), product * (t * (of_minus - s)).add(2));
+  }
+}
+
+Slopes slopes_of_y(const Tensor& saved, const BiasActKind& kind) {
+  const Tensor y = widened(saved);
+  const double below = kind.activation() == Act::Linear  ? 1
+                       : kind.activation() == Act::Lrelu ? kind.alpha
+                                                         : 0;
+  const Tensor positive = kind.gain < 0 ? y.lt(0) : y.gt(0);
+  const auto filled = [&](double value) { return y.new_full({}, kind.gain * value); };
+  return {y, choose(positive, filled(1), filled(below)), {}};
+}
+
+// Zero where the clamp stopped y.
+Tensor masked(const Tensor& value, const Tensor& y, const BiasActKind& kind, at::ScalarType dtype) {
+  const Clamp clamp = rounded_clamp(kind, dtype);
+  return clamp ? choose(y.to(dtype).abs().ge(*clamp), value.new_full({}, 0), value) : value;
+}
+
+// The sum over all dimensions but b's.
+Tensor sum_of_channels(const Tensor& x, const BiasActKind& kind) {
+  std::vector<int64_t> others;
+  for (int64_t d = 0; d < x.dim(); ++d) {
+    if (d != bias_dim(kind, x)) others.push_back(d);
+  }
+  return others.empty() ? x.clone() : x.sum(others);
+}
+
+}  // namespace
+
+Tensor widened(const Tensor& tensor) {
+  const auto dtype = tensor.scalar_type();
+  return dtype == at::kHalf || dtype == at::kBFloat16 ? tensor.to(at::kFloat) : tensor;
+}
+
+Tensor along(const Tensor& b, int64_t dim, const Tensor& x) {
+  std::vector<int64_t> shape(x.dim(), 1);
+  shape[dim] = -1;
+  return b.reshape(shape);
+}
+
+Tensor bias_act_formula(const BiasActInputs& in) {
+  check_bias_act(in);
+  const NoAutocast guard;
+  const auto dtype = in.x.scalar_type();
+  Tensor y = activation(with_bias(in.x, in.b, in.kind), in.kind);
+  if (in.kind.gain != 1) y = in.kind.gain * y;
+  if (const Clamp clamp = rounded_clamp(in.kind, dtype)) {
+    // Not clamp(), whose derivative at the clamp itself is 1.
+    y = y.sign().mul(*clamp).where(y.to(dtype).abs().ge(*clamp), y);
+  }
+  return result_like(in.x, y.to(dtype));
+}
+
+BiasActGradients backward_formula(const BiasActBackwardInputs& in) {
+  check_backward(in);
+  const NoAutocast guard;
+  const auto dtype = in.grad.scalar_type();
+  Tensor grad_x = widened(in.grad);
+  if (in.saved) {
+    const Slopes at = is_straight(in.kind.activation()) ? slopes_of_y(*in.saved, in.kind)
+                                                        : slopes_of_x(*in.saved, in.b, in.kind);
+    grad_x = masked(grad_x * at.first, at.y, in.kind, dtype);
+  } else {
+    grad_x = in.kind.gain * grad_x;
+  }
+  return {in.output_mask[0] ? result_like(in.grad, grad_x.to(dtype)) : Tensor(),
+          in.output_mask[1] ? sum_of_channels(grad_x, in.kind).to(dtype) : Tensor()};
+}
+
+BiasActSecondGradients second_formula(const BiasActSecondInputs& in) {
+  check_second(in);
+  const NoAutocast guard;
+  const auto dtype = in.grad.scalar_type();
+  const Tensor grad_grad = widened(in.grad_grad);
+  const Slopes at = slopes_of_x(in.x, in.b, in.kind);
+  const Tensor d_grad = masked(grad_grad * at.first, at.y, in.kind, dtype);
+  const Tensor d_x = masked(grad_grad * widened(in.grad) * at.second, at.y, in.kind, dtype);
+  return {result_like(in.grad_grad, d_grad.to(dtype)), result_like(in.grad_grad, d_x.to(dtype)),
+          in.b ? sum_of_channels(d_x, in.kind).to(dtype) : Tensor()};
+}
+
+}  // namespace lltm_jit

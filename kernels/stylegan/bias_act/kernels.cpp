@@ -1,0 +1,151 @@
+// bias_act on CPU, CUDA and meta tensors: allocation, dense copies, and the launch.
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <cmath>
+#include <functional>
+#include <initializer_list>
+#include <limits>
+
+#include "core/elementwise/host.h"
+#include "core/host/checks.h"
+#include "stylegan/bias_act/operators.h"
+
+namespace lltm_jit {
+namespace {
+
+// What a pass is to give.
+struct Wanted {
+  bool tensors = true, sums = false;
+};
+
+struct Given {
+  std::array<Tensor, 2> tensors;
+  Tensor sums;  // of the first tensor, of each index of `dim`
+};
+
+// Runs a pass on checked tensors of one shape. The results have the memory format of the first.
+Given run_pass(Pass pass, const BiasAct& op,
+               std::initializer_list<std::reference_wrapper<const Tensor>> inputs,
+               const OptionalTensor& b, int64_t dim, Wanted wanted) {
+  const Tensor& x = *inputs.begin();
+  const KernelGuard guard(x);
+  const auto format = x.suggest_memory_format();
+  Given given;
+  const auto tensors = pass == Pass::Second ? 2 : 1;
+  const bool write = wanted.tensors || !x.is_cuda();  // the CPU's sums read what it wrote
+  for (int k = 0; k < tensors && write; ++k) given.tensors[k] = empty(x.sym_sizes(), x, format);
+  if (wanted.sums) given.sums = empty({x.sym_size(dim)}, x);
+  if (x.is_meta()) return given;
+  if (x.numel() == 0) {
+    if (wanted.sums) given.sums.zero_();
+    return given;
+  }
+  BiasActArgs args{};
+  args.pass = pass;
+  args.op = op;
+  args.type = floating_type(x.scalar_type());
+  args.numel = x.numel();
+  std::array<Tensor, 3> dense;
+  size_t k = 0;
+  for (const Tensor& input : inputs) {
+    dense[k] = input.contiguous(format);
+    args.inputs[k] = dense[k].const_data_ptr();
+    ++k;
+  }
+  for (int k = 0; k < tensors && write; ++k) args.outputs[k] = given.tensors[k].mutable_data_ptr();
+  args.outer = args.channels = 1;
+  args.inner = args.numel;
+  Tensor values, parts;
+  if (b || wanted.sums) {
+    const ChannelLayout layout(dense[0], dim);
+    args.outer = layout.outer;
+    args.channels = layout.channels;
+    args.inner = layout.inner;
+  }
+  if (b) {
+    values = b->contiguous();
+    args.b = values.const_data_ptr();
+  }
+  if (wanted.sums) {
+    args.sums = given.sums.mutable_data_ptr();
+    const auto sum_parts_numel = [&] {
+#ifdef LLTM_JIT_CUDA
+      if (x.is_cuda()) return sum_parts_numel_cuda(args);
+#endif
+      return sum_parts_numel_cpu(args);
+    };
+    const auto accumulated = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    parts = x.new_empty({sum_parts_numel()}, x.options().dtype(accumulated));
+    args.parts = parts.mutable_data_ptr();
+  }
+  LLTM_JIT_RUN(x, args, bias_act_cpu, launch_bias_act);
+  return given;
+}
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// The largest number of float that is rounded to less than `clamp`, a positive number of a 16-bit type.
+template <typename Short>
+double most_below(double clamp) {
+  const Short limit(static_cast<float>(clamp));
+  const Short next(static_cast<decltype(Short::x)>(limit.x - 1), Short::from_bits());
+  // Infinity is rounded to as if it were the number after the largest.
+  const double after = std::isinf(clamp) ? 2 * std::ldexp(1.0, std::ilogb(float(next))) : clamp;
+  const auto halfway = static_cast<float>((double(float(next)) + after) / 2);
+  const bool to_limit = limit.x % 2 == 0;  // of two that are equally near, the even one
+  return to_limit ? std::nextafter(halfway, 0.0f) : halfway;
+}
+
+// See Note [The clamp's mask].
+double most_unclamped(double clamp, at::ScalarType dtype) {
+  if (clamp == 0) return -1;
+  switch (dtype) {
+    case at::kHalf:
+      return most_below<c10::Half>(clamp);
+    case at::kBFloat16:
+      return most_below<c10::BFloat16>(clamp);
+    case at::kFloat:
+      return std::nextafter(static_cast<float>(clamp), 0.0f);
+    default:
+      return std::nextafter(clamp, 0.0);
+  }
+}
+
+BiasAct numbers(const BiasActKind& kind, const Tensor& x) {
+  const auto dtype = x.scalar_type();
+  const Clamp clamp = rounded_clamp(kind, dtype);
+  return {kind.activation(), kind.alpha, kind.gain, clamp.value_or(kInfinity),
+          clamp ? most_unclamped(*clamp, dtype) : kInfinity};
+}
+
+}  // namespace
+
+Tensor bias_act_kernel(const BiasActInputs& in) {
+  check_bias_act(in);
+  const int64_t dim = in.b ? bias_dim(in.kind, in.x) : 0;
+  return run_pass(Pass::Forward, numbers(in.kind, in.x), {in.x}, in.b, dim, {}).tensors[0];
+}
+
+BiasActGradients backward_kernel(const BiasActBackwardInputs& in) {
+  check_backward(in);
+  const auto& [want_x, want_b] = in.output_mask;
+  const int64_t dim = in.b || want_b ? bias_dim(in.kind, in.grad) : 0;
+  Given given = run_pass(Pass::Backward, numbers(in.kind, in.grad),
+                         {in.grad, in.saved ? *in.saved : in.grad}, in.b, dim, {want_x, want_b});
+  return {want_x ? given.tensors[0] : Tensor(), given.sums};
+}
+
+BiasActSecondGradients second_kernel(const BiasActSecondInputs& in) {
+  check_second(in);
+  const int64_t dim = in.b ? bias_dim(in.kind, in.grad) : 0;
+  const Given given = run_pass(Pass::Second, numbers(in.kind, in.grad),
+                               {in.grad_grad, in.grad, in.x}, in.b, dim, {});
+  const auto& [d_grad, d_x] = given.tensors;
+  if (!in.b) return {d_grad, d_x, Tensor()};
+  // The sums of a tensor are those of the identity's derivative.
+  const BiasAct identity{Act::Linear, 0, 1, kInfinity, kInfinity};
+  return {d_grad, d_x, run_pass(Pass::Backward, identity, {d_x, d_x}, {}, dim, {false, true}).sums};
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,245 @@
+// bias_act: y = clamp(gain f(x + b)), b along one dimension; the maths of f, its first and its second
+// derivative, and the arguments of the kernels.
+//
+// Note [What a derivative needs]
+// The derivatives of linear, relu and lrelu are those of a line or two: the backward pass needs the sign
+// of t = x + b, and y has it. For all others it keeps x and b, as those of a y that is rounded to 16 bits
+// would be wrong in size or sign where f is nearly flat. Their derivatives are written in exp(-|t|), in
+// which nothing cancels. y has the sign of t unless it is rounded to 0 or the gain is 0, and lrelu's
+// unless alpha is negative; the host takes a formula of torch's operations then.
+//
+// Note [The clamp's mask]
+// The derivative is 0 where y, rounded to the tensors' type, is not below the clamp. `most` is the
+// largest number of the arithmetic that is rounded to less; so y itself need not be rounded. Like a
+// NaN, a y without a clamp is never greater.
+#pragma once
+
+#include <cstdint>
+
+#include "core/launch/api.h"
+#include "core/math/activations.h"
+#include "core/math/scalar.h"
+
+namespace lltm_jit {
+
+// The numbers that schemas and Python know them by.
+enum class Act : int8_t { Linear = 1, Relu, Lrelu, Tanh, Sigmoid, Elu, Selu, Softplus, Swish };
+
+constexpr double kSeluScale = 1.0507009873554805, kSeluAlpha = 1.6732632423543772;
+
+struct BiasAct {
+  Act act;
+  double alpha;  // lrelu's slope for t <= 0
+  double gain;
+  double clamp;  // a value of the tensors' type; infinity for none
+  double most;   // see Note [The clamp's mask]; infinity without a clamp
+};
+
+// The same in the type of the arithmetic.
+template <typename T>
+struct BiasActNumbers {
+  T alpha, gain, clamp, most;
+  T sign;  // of the gain
+  LLTM_JIT_HOST_DEVICE explicit BiasActNumbers(const BiasAct& op)
+      : alpha(op.alpha),
+        gain(op.gain),
+        clamp(op.clamp),
+        most(op.most),
+        sign(op.gain < 0 ? -1 : 1) {}
+};
+
+// ----------------------------------------------------------------------------------- activations --
+
+// What of t is above 0; a NaN counts as 0.
+template <typename T>
+LLTM_JIT_HOST_DEVICE T positive_part(T t) {
+  return Math<T>::where_positive(t, t, T(0));
+}
+
+// f(t). A NaN stays one.
+template <Act act, typename T>
+LLTM_JIT_HOST_DEVICE T activation(T t, T alpha) {
+  using M = Math<T>;
+  const T zero(0);
+  if constexpr (act == Act::Linear) return t;
+  if constexpr (act == Act::Relu) return M::where_greater(zero, t, zero, t);
+  if constexpr (act == Act::Lrelu) return M::where_positive(t, t, alpha * t);
+  if constexpr (act == Act::Tanh) return M::tanh(t);
+  if constexpr (act == Act::Sigmoid) return sigmoid(t);
+  if constexpr (act == Act::Elu) return elu(t);
+  if constexpr (act == Act::Selu) {
+    return M::where_positive(t, T(kSeluScale) * t, T(kSeluScale * kSeluAlpha) * M::expm1(t));
+  }
+  if constexpr (act == Act::Softplus) {
+    return positive_part(t) + M::log1p(M::exp(zero - M::abs(t)));
+  }
+  if constexpr (act == Act::Swish) return t * sigmoid(t);
+}
+
+// f' of a line, from t or from what has its sign.
+template <Act act, typename T>
+LLTM_JIT_HOST_DEVICE T slope(T t, T alpha) {
+  using M = Math<T>;
+  const T one(1);
+  if constexpr (act == Act::Linear) return one;
+  if constexpr (act == Act::Relu) return M::where_positive(t, one, T(0));
+  if constexpr (act == Act::Lrelu) return M::where_positive(t, one, alpha);
+}
+
+// sigmoid(t) and sigmoid(-t), and their product.
+template <typename T>
+struct Sigmoids {
+  T of, of_minus, product;
+  LLTM_JIT_HOST_DEVICE explicit Sigmoids(T t) {
+    using M = Math<T>;
+    const T e = M::exp(T(0) - M::abs(t)), larger = T(1) / (T(1) + e), smaller = e * larger;
+    of = M::where_positive(t, larger, smaller);
+    of_minus = M::where_positive(t, smaller, larger);
+    product = smaller * larger;
+  }
+};
+template <typename T>
+LLTM_JIT_HOST_DEVICE T tanh_of(T t, const Sigmoids<T>&) {  // those of 2 t
+  return Math<T>::tanh(t);
+}
+
+// f(t), f'(t) and f''(t) of a curve.
+template <typename T>
+struct Curve {
+  T value, first, second;
+};
+template <Act act, typename T>
+LLTM_JIT_HOST_DEVICE Curve<T> curve(T t) {
+  using M = Math<T>;
+  const T zero(0), one(1), two(2);
+  if constexpr (act == Act::Tanh) {
+    const Sigmoids<T> s(two * t);
+    const T first = T(4) * s.product;
+    return {tanh_of(t, s), first, T(-2) * (M::tanh(t) * first)};
+  } else if constexpr (act == Act::Elu || act == Act::Selu) {
+    const T above(act == Act::Elu ? 1 : kSeluScale);
+    const T below =
+        T(act == Act::Elu ? 1 : kSeluScale * kSeluAlpha) * M::exp(M::where_positive(t, zero, t));
+    return {activation<act>(t, zero), M::where_positive(t, above, below),
+            M::where_positive(t, zero, below)};
+  } else {
+    const Sigmoids<T> s(t);
+    if constexpr (act == Act::Sigmoid) {
+      return {s.of, s.product, zero - s.product * M::tanh(T(0.5) * t)};
+    } else if constexpr (act == Act::Softplus) {
+      return {activation<act>(t, zero), s.of, s.product};
+    } else {
+      return {t * s.of, s.of * (one + t * s.of_minus), s.product * (two + t * (s.of_minus - s.of))};
+    }
+  }
+}
+
+// Whether f is made of straight lines: there is no second derivative.
+LLTM_JIT_HOST_DEVICE constexpr bool is_straight(Act act) {
+  return act == Act::Linear || act == Act::Relu || act == Act::Lrelu;
+}
+
+// Calls `function` with a type whose value is `act`, so that it is known when `function` is compiled.
+template <Act known>
+struct ActConstant {
+  static constexpr Act value = known;
+};
+template <bool straight_too, typename Function>
+LLTM_JIT_HOST_DEVICE void with_act(Act act, const Function& function) {
+  if constexpr (straight_too) {
+    if (act == Act::Linear) return function(ActConstant<Act::Linear>());
+    if (act == Act::Relu) return function(ActConstant<Act::Relu>());
+    if (act == Act::Lrelu) return function(ActConstant<Act::Lrelu>());
+  }
+  switch (act) {
+    case Act::Tanh:
+      return function(ActConstant<Act::Tanh>());
+    case Act::Sigmoid:
+      return function(ActConstant<Act::Sigmoid>());
+    case Act::Elu:
+      return function(ActConstant<Act::Elu>());
+    case Act::Selu:
+      return function(ActConstant<Act::Selu>());
+    case Act::Softplus:
+      return function(ActConstant<Act::Softplus>());
+    default:
+      return function(ActConstant<Act::Swish>());
+  }
+}
+
+// ---------------------------------------------------------------------------------------- passes --
+
+// What one element's pass computes; the dtypes, shapes and roles are those of the tensors below.
+enum class Pass : int8_t {
+  Forward,   // (x) -> y
+  Backward,  // (dy, y of a line or x of a curve) -> dx
+  Second,    // of a curve: (d_dx, dy, x) -> d_dy, d_x
+};
+template <Pass pass>
+inline constexpr int kInputsOf = static_cast<int>(pass) + 1;
+template <Pass pass>
+inline constexpr int kOutputsOf = pass == Pass::Second ? 2 : 1;
+
+// y, or what of [-clamp, clamp] is next to it. A NaN stays one.
+template <typename T>
+LLTM_JIT_HOST_DEVICE T limited(T y, T clamp) {
+  using M = Math<T>;
+  const T upper = M::where_greater(y, clamp, clamp, y), least = T(0) - clamp;
+  return M::where_greater(least, upper, least, upper);
+}
+
+// `value` where the clamp lets y through: see Note [The clamp's mask].
+template <typename T>
+LLTM_JIT_HOST_DEVICE T masked(const BiasActNumbers<T>& numbers, T y, T value) {
+  using M = Math<T>;
+  return M::where_greater(M::abs(y), numbers.most, T(0), value);
+}
+
+// `b` is the element's bias; a derivative of a line needs none.
+template <Pass pass, Act act, typename T>
+LLTM_JIT_HOST_DEVICE void bias_act_step(const BiasActNumbers<T>& numbers,
+                                        const T (&in)[kInputsOf<pass>], const T& b,
+                                        T (&out)[kOutputsOf<pass>]) {
+  constexpr int kSaved = kInputsOf<pass> - 1;
+  if constexpr (pass == Pass::Forward) {
+    T y = activation<act>(T(in[0] + b), numbers.alpha);
+    out[0] = limited(T(numbers.gain * y), numbers.clamp);
+  } else if constexpr (is_straight(act)) {
+    const T y = in[kSaved], first = slope<act>(T(numbers.sign * y), numbers.alpha);
+    out[0] = masked(numbers, y, T(in[0] * (numbers.gain * first)));
+  } else {
+    const Curve<T> f = curve<act>(T(in[kSaved] + b));
+    const T y = numbers.gain * f.value;
+    out[0] = masked(numbers, y, T(in[0] * (numbers.gain * f.first)));
+    if constexpr (pass == Pass::Second) {
+      out[1] = masked(numbers, y, T(in[0] * in[1] * (numbers.gain * f.second)));
+    }
+  }
+}
+
+// ------------------------------------------------------------------------------------- arguments --
+
+// Tensors are dense, all in one memory order, [outer, channels, inner] in it.
+struct BiasActArgs {
+  Pass pass;
+  ElementType type;
+  BiasAct op;
+  const void* inputs[3];  // [numel] of `type`
+  void* outputs[2];       // [numel] of `type`, written
+  const void* b;          // [channels] of `type`, or null
+  void* sums;             // [channels] of `type`: those of outputs[0], in Pass::Backward; or null
+  void* parts;            // sum_parts_numel() of the arithmetic type, written; null without `sums`
+  int64_t numel, outer, channels, inner;
+};
+
+// In cpu/kernel.cpp.
+int64_t sum_parts_numel_cpu(const BiasActArgs& args);
+void bias_act_cpu(const BiasActArgs& args);
+
+#ifdef LLTM_JIT_CUDA
+// In cuda/forward_and_second.cu. Enqueues on `stream`; numel is positive.
+int64_t sum_parts_numel_cuda(const BiasActArgs& args);
+cudaError_t launch_bias_act(const BiasActArgs& args, cudaStream_t stream);
+#endif
+
+}  // namespace lltm_jit

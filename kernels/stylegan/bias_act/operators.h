@@ -1,0 +1,100 @@
+// The operators of bias_act and fused_bias_act, and the parts that the files have of each other.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <optional>
+#include <tuple>
+
+#include "core/host/operator.h"
+#include "stylegan/bias_act/kernels.h"
+
+namespace lltm_jit {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+using Clamp = std::optional<double>;
+
+// Which function it is.
+struct BiasActKind {
+  int64_t dim, act;
+  double alpha, gain;
+  Clamp clamp;
+
+  Act activation() const { return static_cast<Act>(act); }
+};
+
+struct BiasActInputs {
+  const Tensor& x;
+  const OptionalTensor& b;
+  BiasActKind kind;
+};
+
+// See Note [What a derivative needs]. `saved` is y of a line, but nothing for linear without a clamp,
+// and x of a curve, for which `b` is the bias.
+struct BiasActBackwardInputs {
+  const Tensor& grad;
+  const OptionalTensor &saved, &b;
+  BiasActKind kind;
+  std::array<bool, 2> output_mask;  // whether grad_x and grad_b are wanted
+};
+
+struct BiasActSecondInputs {
+  const Tensor &grad_grad, &grad, &x;
+  const OptionalTensor& b;
+  BiasActKind kind;
+};
+
+// The results of the latter two.
+using BiasActGradients = std::tuple<Tensor, Tensor>;                // of x, b
+using BiasActSecondGradients = std::tuple<Tensor, Tensor, Tensor>;  // of grad, x, b
+
+// The signatures of the schemas, which have the structs' members as arguments.
+using OfBiasAct = Tensor(const Tensor& x, const OptionalTensor& b, int64_t dim, int64_t act,
+                         double alpha, double gain, Clamp clamp);
+using OfBiasActBackward = BiasActGradients(const Tensor& grad, const OptionalTensor& saved,
+                                           const OptionalTensor& b, int64_t dim, int64_t act,
+                                           double alpha, double gain, Clamp clamp,
+                                           std::array<bool, 2> output_mask);
+using OfBiasActSecond = BiasActSecondGradients(const Tensor& grad_grad, const Tensor& grad,
+                                               const Tensor& x, const OptionalTensor& b,
+                                               int64_t dim, int64_t act, double alpha, double gain,
+                                               Clamp clamp);
+using OfFusedBiasAct = Tensor(const Tensor& input, const OptionalTensor& bias,
+                              const OptionalTensor& refer, int64_t act, int64_t grad, double alpha,
+                              double scale);
+
+namespace ops {
+extern Operator<OfBiasAct> bias_act;
+extern Operator<OfBiasActBackward> bias_act_backward;
+extern Operator<OfBiasActSecond> bias_act_second;
+extern Composite<OfFusedBiasAct> fused_bias_act;
+}  // namespace ops
+
+// The checks of arguments, which the functions below begin with.
+void check_bias(const char* function, const char* input_name, const Tensor& input,
+                const char* bias_name, const OptionalTensor& bias, int64_t dim);
+void check_bias_act(const BiasActInputs& in);
+void check_backward(const BiasActBackwardInputs& in);
+void check_second(const BiasActSecondInputs& in);
+
+// The clamp as a value of the tensors' type: a result that is rounded to it or beyond was clamped.
+Clamp rounded_clamp(const BiasActKind& kind, at::ScalarType dtype);
+// The dimension of b, not negative.
+int64_t bias_dim(const BiasActKind& kind, const Tensor& x);
+
+// On CPU, CUDA and meta tensors, in kernels.cpp.
+Tensor bias_act_kernel(const BiasActInputs& in);
+BiasActGradients backward_kernel(const BiasActBackwardInputs& in);
+BiasActSecondGradients second_kernel(const BiasActSecondInputs& in);
+
+// In operations of torch, in formula.cpp: for every device, for vmap, for forward-mode
+// differentiation and for further derivatives. Differentiable any number of times.
+Tensor widened(const Tensor& tensor);
+Tensor along(const Tensor& b, int64_t dim, const Tensor& x);
+Tensor bias_act_formula(const BiasActInputs& in);
+BiasActGradients backward_formula(const BiasActBackwardInputs& in);
+BiasActSecondGradients second_formula(const BiasActSecondInputs& in);
+
+}  // namespace lltm_jit

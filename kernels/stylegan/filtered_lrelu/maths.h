@@ -1,0 +1,49 @@
+// What the kernels of filtered_lrelu share: which samples meet which taps, and the activation.
+#pragma once
+
+#include "core/math/scalar.h"
+#include "stylegan/filtered_lrelu/kernels.h"
+#include "stylegan/filtered_lrelu/sign_map.h"
+
+namespace lltm_jit {
+
+// Note [Phases]
+// Of the zeros between upsampled samples nothing is multiplied: with the taps in the order in which they
+// meet samples (a convolution's reversed), the sample m of u is
+//   u[m] = sum over k of x[first + k] taps[tap + k up],  tap + k up < width,
+//   first = ceil((m - pad) / up),  tap = first up + pad - m.
+// The taps depend on m % up alone, its phase, and `first` of m + up is one more.
+struct Phase {
+  int first, tap, count;
+};
+
+LLTM_JIT_HOST_DEVICE Phase phase_of(int m, int pad, int up, int width) {
+  const int ahead = m - pad, first = ahead >= 0 ? ceil_div(ahead, up) : -(-ahead / up);
+  const int tap = first * up + pad - m;
+  return {first, tap, tap < width ? ceil_div(width - tap, up) : 0};
+}
+
+// The tap that the sample `place` meets, of a row or column of the filter.
+LLTM_JIT_HOST_DEVICE int tap_index(int place, int width, bool flip) {
+  return flip ? place : width - 1 - place;
+}
+
+LLTM_JIT_HOST_DEVICE int height_of(const FirFilter& filter) {
+  return filter.height > 0 ? filter.height : filter.width;
+}
+
+// The value of act at u = gain * sum, and the bits of its derivative. NaN passes.
+template <typename T>
+struct Activated {
+  T value;
+  bool negative, clamped;
+};
+template <typename T>
+LLTM_JIT_HOST_DEVICE Activated<T> activate(T u, T slope, T clamp) {
+  const bool negative = u < T(0);
+  const T value = negative ? slope * u : u;
+  const bool above = value > clamp, below = value < -clamp;
+  return {above ? clamp : below ? -clamp : value, negative, above || below};
+}
+
+}  // namespace lltm_jit

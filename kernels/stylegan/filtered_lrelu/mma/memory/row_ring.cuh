@@ -1,0 +1,333 @@
+// The rows of x on their way to a warp: a private ring of chunks of 8 rows in shared memory, filled
+// some chunks ahead of their use, also across the end of a walk.
+#pragma once
+
+#include "core/launch/fast_divide.cuh"
+#include "core/launch/launch.cuh"
+#include "core/memory/async_copy.cuh"
+#include "stylegan/filtered_lrelu/mma/operands.cuh"
+#include "stylegan/filtered_lrelu/mma/plan.h"
+#include "stylegan/filtered_lrelu/sign_map.h"
+
+namespace lltm_jit {
+
+// A call as the kernel gets it.
+struct MmaCall {
+  FilteredLreluArgs args;  // as it was asked for
+  const void* x;
+  const void* bias;
+  void* y;
+  uint32_t* signs;
+  float* plane_sums;
+  FirFilter fu, fd;
+  int64_t x_batch, x_channel, x_row, x_column;  // strides
+  FastDivisor channels{1}, segments{1}, blocks{1};
+  int walks;  // planes * segments * blocks, blocks next to each other
+  int in_h, in_w, out_h, out_w;
+  MmaPlan plan;
+  SignMap<int> map;
+  int map_shift;                // bits of a word's bytes before the first tile of a walk
+  float gain;                   // its magnitude, and what else the results are multiplied by
+  float up_sign;                // -1: v is computed with the other sign
+  float slope, pass;            // of numbers below zero and others, from -1 to 1: Note [Slopes]
+  float clamp;                  // of v over the magnitude of gain
+  int load_bytes, store_bytes;  // of one access, which addresses and sizes allow
+};
+
+// A part of a plane: Note [Walks].
+template <typename K>
+struct Place {
+  unsigned plane;
+  int segment, block;
+  int first_row_tile;  // of y
+  int row_tiles;
+  int steps;         // tiles of v
+  int row_slice;     // of x, where the bands' slice 0 is
+  int column_slice;  // of x, the first that the block uses
+  char* y;           // the first of its results
+  // Which rows and columns, from there on, are of y: it may begin within the first tiles.
+  struct Part {
+    int first_row, end_row, first_column, end_column;
+    __device__ __forceinline__ bool has_row(int row) const {
+      return row < end_row && row >= (kMayBeBefore ? first_row : 0);
+    }
+    __device__ __forceinline__ bool has_column(int column) const {
+      return column < end_column && (!kMayBeBefore || column >= first_column);
+    }
+  } part;
+  // The sign map: where its tiles of the first step and the block's first column lie (words,
+  // flags), the row of these, and the tiles of a row from first_map_tile to end_map_tile that are
+  // the walk's.
+  int64_t map_words, map_flags;
+  int map_row, end_map_row, first_map_tile, end_map_tile;
+
+  Place() = default;
+  __device__ __forceinline__ Place(const MmaCall& call, int walk) {
+    const MmaPlan& plan = call.plan;
+    plane = walk;
+    segment = block = 0;
+    if (!K::kOneBlock) {
+      plane = call.blocks.divide(walk);
+      block = walk - plane * plan.blocks;
+    }
+    if (plan.segments != 1) {
+      const unsigned both = plane;
+      plane = call.segments.divide(both);
+      segment = both - plane * plan.segments;
+    }
+    first_row_tile = segment * plan.segment_tiles;
+    row_tiles =
+        min(ceil_div(call.out_h + rows_before(call), kTile) - first_row_tile, plan.segment_tiles);
+    steps = K::Down::kFactor * (row_tiles - 1) + K::Down::tiles(kTile);
+    row_slice = plan.rows.slice + first_row_tile * 2 * K::Down::kFactor / K::Up::kFactor;
+    column_slice = K::kFirstColumnSlice +
+                   (K::kOneBlock ? 0
+                                 : plan.columns.slice +
+                                       block * (K::kOutTiles * K::Down::kFactor / K::Up::kFactor));
+    const int row = kTile * first_row_tile - rows_before(call);
+    const int column = kSlice * K::kOutTiles * block - columns_before(call);
+    y = static_cast<char*>(call.y) + ((int64_t(plane) * call.out_h + row) * call.out_w + column) *
+                                         int64_t(sizeof(typename K::scalar));
+    part = {max(-row, 0), call.out_h - row, -column, call.out_w - column};
+    if constexpr (K::kSigns != Signs::None) place_in_map(call);
+  }
+
+  // Of rows of x, that the steps need.
+  __device__ __forceinline__ int slices() const {
+    return K::Up::slices_before(steps - 1) + K::kRowWindow;
+  }
+
+  // Rows and columns of the first tiles that are none of y.
+  static constexpr bool kMayBeBefore = K::kSigns == Signs::Read && K::Down::kFactor == 1;
+  static __device__ __forceinline__ int rows_before(const MmaCall& call) {
+    return kMayBeBefore ? call.plan.rows.before : 0;
+  }
+  static __device__ __forceinline__ int columns_before(const MmaCall& call) {
+    return kMayBeBefore ? call.plan.columns.before : 0;
+  }
+
+ private:
+  __device__ __forceinline__ void place_in_map(const MmaCall& call) {
+    const SignMap<int>& map = call.map;
+    const MmaPlan& plan = call.plan;
+    map_row = K::Down::kFactor * first_row_tile + plan.rows.sign_tile;
+    end_map_row = map.tile_rows;
+    const int column = block * K::kMapTilesOfBlock + floor_div(plan.columns.sign_tile, 4);
+    first_map_tile = -column;
+    end_map_tile = map.tile_columns - column;
+    if constexpr (K::kSigns == Signs::Write) {  // what walks share is one's to write
+      if (block + 1 < plan.blocks) end_map_tile = min(end_map_tile, K::kMapTilesOfBlock);
+      if (segment + 1 < plan.segments) end_map_row = map_row + K::Down::kFactor * row_tiles;
+    }
+    const int64_t first = int64_t(plane) * map.words_per_plane();
+    const int64_t tile = int64_t(map_row) * map.tile_columns + column;
+    map_words = first + tile * SignMap<int>::kTileWords;
+    map_flags = first + map.flag_words() + tile;
+  }
+};
+
+// The sum of a walk's results, of which each lane has a part.
+template <typename K>
+__device__ __forceinline__ void write_plane_sum(const MmaCall& call, const Place<K>& place,
+                                                float sum) {
+  if (!call.plane_sums) return;
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_down_sync(~0u, sum, lanes);
+  const int part = place.segment * call.plan.blocks + place.block;
+  if (lane() == 0) call.plane_sums[int64_t(place.plane) * call.plan.parts() + part] = sum;
+}
+
+// From an address in shared memory.
+template <typename Piece>
+__device__ __forceinline__ Piece load_shared(uint32_t from) {
+  return *static_cast<const Piece*>(__cvta_shared_to_generic(from));
+}
+
+// Neighbouring walks go to different multiprocessors, so that the last ones, which are fewer than
+// there are warps, spread over all.
+template <typename K>
+__device__ __forceinline__ int first_walk() {
+  return threadIdx.x / 32 * gridDim.x + blockIdx.x;
+}
+template <typename K>
+__device__ __forceinline__ int walk_step() {
+  return gridDim.x * K::kWarps;
+}
+
+// What a walk needs of x, the rows above and below the image among them: zeros there.
+template <typename K>
+struct RowRing {
+  using scalar_t = typename K::scalar;
+  static constexpr int kPieceElements = 16 / sizeof(scalar_t);
+  static constexpr int kRowPieces = K::kColumnSlices * kSlice / kPieceElements;
+  // A row's pieces take this many lanes, or lanes and rounds, so that shifts divide them.
+  static constexpr int kRowLanes = power_of_two_above(kRowPieces);
+  static constexpr int kRounds = kSlice * kRowLanes / 32;
+  static constexpr int kPitch = K::kShape.ring_pitch(sizeof(scalar_t));
+  static constexpr int kChunkBytes = kSlice * kPitch;
+  static constexpr int kChunks = K::kRingChunks;
+  static constexpr int kBytes = kChunks * kChunkBytes;
+  static constexpr int kDone =
+      K::new_slices(0);  // chunks of the walk before that the first step frees
+  static constexpr int kNowhere = -(1 << 30);  // a row that is not in the image
+
+  const MmaCall& call;
+  const char* source;    // this lane's first piece of the next chunk
+  uint32_t end;          // of the ring, in shared memory
+  uint32_t first;        // the oldest chunk, whose place the next one takes
+  int walk;              // whose chunks are being fetched
+  int chunks_left, row;  // of the walk; from this lane's first piece on
+  int columns_left;      // where rows are masked
+
+  static __device__ __forceinline__ int lane_row() { return threadIdx.x % 32 / kRowLanes; }
+  static __device__ __forceinline__ int lane_column() {
+    return threadIdx.x % 32 % kRowLanes * kPieceElements;
+  }
+  __device__ __forceinline__ uint32_t lane_piece() const {
+    return first + lane_row() * kPitch + lane_column() * int(sizeof(scalar_t));
+  }
+
+  __device__ __forceinline__ RowRing(const MmaCall& call_, uint32_t ring)
+      : call(call_),
+        end(ring + kBytes),
+        first(ring + kDone * kChunkBytes),
+        walk(first_walk<K>() - walk_step<K>()),
+        chunks_left(0) {
+    release<kChunks - kDone>();
+  }
+
+  // The place of an address in the chunk at `position`, from an address in the oldest one.
+  __device__ __forceinline__ uint32_t at(int position, uint32_t offset) const {
+    return wrapped(first + position * kChunkBytes + offset);
+  }
+
+  // This lane's first piece of the chunk at `position`, and, from there on, the addresses of those that it
+  // has copied: it need not wait for others.
+  __device__ __forceinline__ uint32_t copied(int position) const {
+    return at(position, lane_row() * kPitch + lane_column() * int(sizeof(scalar_t)));
+  }
+  template <typename Function>
+  static __device__ __forceinline__ void for_each_copied(uint32_t piece, const Function& function) {
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      const int rows = round * 32 / kRowLanes;
+      const int columns = round * 32 % kRowLanes * kPieceElements;
+      if (kRowLanes == kRowPieces || lane_column() + columns < kRowPieces * kPieceElements) {
+        function(piece + rows * kPitch + columns * int(sizeof(scalar_t)));
+      }
+    }
+  }
+
+  // Gives back the oldest chunks: the next ones are fetched in their place.
+  template <int kCount>
+  __device__ __forceinline__ void release() {
+#pragma unroll 1
+    for (int k = 0; k < kCount; ++k) {
+      if (chunks_left == 0) begin_walk();
+      fetch<1>();
+    }
+  }
+  // The same of chunks that are all of one walk: those of a step are.
+  template <int kCount>
+  __device__ __forceinline__ void fetch() {
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) fetch_one();
+  }
+
+  // The next chunk is the first of another walk.
+  __device__ __forceinline__ void begin_walk() {
+    walk += walk_step<K>();
+    row = kNowhere;
+    chunks_left = 1 << 20;
+    if (walk >= call.walks) return;
+    const Place<K> place(call, walk);
+    const unsigned batch = call.channels.divide(place.plane);
+    const unsigned channel = place.plane - batch * call.channels.divisor;
+    chunks_left = place.slices();
+    const int top = kSlice * (place.row_slice + K::kFirstRowSlice) + lane_row();
+    const int column = kSlice * place.column_slice + lane_column();
+    columns_left = call.in_w - column;
+    if (kRowLanes > 32 || has_column(columns_left)) row = top;
+    source = static_cast<const char*>(call.x) + (batch * call.x_batch + channel * call.x_channel +
+                                                 top * call.x_row + column * call.x_column) *
+                                                    int64_t(sizeof(scalar_t));
+  }
+
+ private:
+  __device__ __forceinline__ uint32_t wrapped(uint32_t address) const {
+    return address >= end ? address - kBytes : address;
+  }
+
+  // Begins to copy the next chunk.
+  __device__ __forceinline__ void fetch_one() {
+    if (K::kWhole || call.load_bytes == 16) {
+      copy<16>();
+    } else if (call.load_bytes == 4) {
+      copy<4>();
+    } else {
+      copy_elements();
+    }
+    commit_copies();
+    --chunks_left;
+    row += kSlice;
+    source += kSlice * call.x_row * sizeof(scalar_t);
+    first = wrapped(first + kChunkBytes);
+  }
+
+  // Slices lie inside or outside of the left edge as a whole.
+  __device__ __forceinline__ bool has_column(int left) const {
+    return left > 0 && left <= call.in_w;
+  }
+
+  // The pieces of 16 bytes of a chunk that this lane brings: function(rows and columns after its
+  // first one, how many elements are valid).
+  template <typename Function>
+  __device__ __forceinline__ void for_each_piece(const Function& function) {
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      const int rows = round * 32 / kRowLanes;
+      const int columns = round * 32 % kRowLanes * kPieceElements;
+      if (kRowLanes == kRowPieces || lane_column() + columns < kRowPieces * kPieceElements) {
+        const int left = K::kWhole && kRowLanes <= 32 ? kPieceElements : columns_left - columns;
+        const bool inside = static_cast<unsigned>(row + rows) < static_cast<unsigned>(call.in_h) &&
+                            (kRowLanes <= 32 || has_column(left));
+        function(rows, columns, inside ? left : 0);
+      }
+    }
+  }
+
+  // Copies of so many bytes are inside of the image or outside as a whole.
+  template <int kBytesOfCopy>
+  __device__ __forceinline__ void copy() {
+    constexpr int kSize = sizeof(scalar_t);
+    for_each_piece([&](int rows, int columns, int valid) {
+      const char* from = source + (rows * call.x_row + columns) * kSize;
+#pragma unroll
+      for (int c = 0; c < 16; c += kBytesOfCopy) {
+        copy_async<kBytesOfCopy>(lane_piece() + rows * kPitch + columns * kSize + c, from + c,
+                                 valid * kSize > c ? kBytesOfCopy : 0);
+      }
+    });
+  }
+
+  // Element by element, from anywhere.
+  __device__ __forceinline__ void copy_elements() {
+    using Bits = std::conditional_t<sizeof(scalar_t) == 2, uint16_t, uint32_t>;
+    for_each_piece([&](int rows, int columns, int valid) {
+      const Bits* from =
+          reinterpret_cast<const Bits*>(source) + rows * call.x_row + columns * call.x_column;
+      uint32_t words[4] = {};
+#pragma unroll
+      for (int e = 0; e < kPieceElements; ++e) {
+        const uint32_t bits = e < valid ? from[e * call.x_column] : 0;
+        words[e * sizeof(Bits) / 4] |= bits << e * sizeof(Bits) * 8 % 32;
+      }
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(
+                       lane_piece() + rows * kPitch + columns * int(sizeof(scalar_t))),
+                   "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+                   : "memory");
+    });
+  }
+};
+
+}  // namespace lltm_jit

@@ -1,0 +1,131 @@
+// The last product of Note [The chain], and the tiles of y that it has begun: 16 columns by 8 rows.
+#pragma once
+
+#include "stylegan/filtered_lrelu/mma/bands.cuh"
+#include "stylegan/filtered_lrelu/mma/memory/stage.cuh"
+
+namespace lltm_jit {
+
+// The band of the last product, B: 16 rows of v by 8 rows of y. A step needs a few of its tiles, and so
+// they are in shared memory.
+template <typename K>
+struct DownRows {
+  using Pair = typename K::Pair;
+  // A lane's two registers of a tile; of floats first the high parts and then the low ones, for the
+  // registers of an operand are neighbours.
+  struct alignas(2 * sizeof(Pair)) OfLane {
+    uint32_t parts[sizeof(Pair) / 4][2];
+    __device__ __forceinline__ void get(Pair (&pairs)[2]) const {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        if constexpr (sizeof(Pair) == 4) {
+          pairs[r] = parts[0][r];
+        } else {
+          pairs[r] = {parts[0][r], parts[1][r]};
+        }
+      }
+    }
+    __device__ __forceinline__ void set(int r, uint32_t pair) { parts[0][r] = pair; }
+    __device__ __forceinline__ void set(int r, const SplitPair& pair) {
+      parts[0][r] = pair.high;
+      parts[1][r] = pair.low;
+    }
+  };
+  // By the steps since the tile of y began, and which of those it is that began together.
+  OfLane tiles[K::kRowTiles][K::kBegun][32];
+
+  // All warps of a block call it.
+  template <typename DownTaps>
+  __device__ __forceinline__ void make(const DownTaps& down, int phase) {
+    const int row = fragment_row(), k = fragment_column();
+    for (int tile = threadIdx.x / 32; tile < K::kRowTiles * K::kBegun; tile += K::kWarps) {
+      const int age = tile / K::kBegun, of_begun = tile % K::kBegun;
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int t = kTile * age - kSlice * of_begun + k + r * 8 - K::Down::kFactor * row - phase;
+        tiles[age][of_begun][lane()].set(r, make_pair<Pair>(down(t), down(t + 1)));
+      }
+    }
+  }
+};
+
+// What a step needs of it.
+template <typename K>
+struct DownRowsOfStep {
+  typename K::Pair tiles[K::kUnderWay][K::kBegun][2];
+
+  template <int kStep>
+  __device__ __forceinline__ void get(const DownRows<K>& band) {
+#pragma unroll
+    for (int begin = 0; begin < K::kUnderWay; ++begin) {
+      const int age = kStep % K::kStepsBetween + begin * K::kStepsBetween;
+      if (age >= K::kRowTiles) continue;
+#pragma unroll
+      for (int b = 0; b < K::kBegun; ++b) band.tiles[age][b][lane()].get(tiles[begin][b]);
+    }
+  }
+};
+
+// The sums that are carried from step to step.
+template <typename K>
+struct RowsUnderWay {
+  using Pair = typename K::Pair;
+
+  FloatSums carried[K::kCarried][K::kBegun][K::kOutTiles / 2];  // what began last comes first
+
+  template <typename Function>
+  __device__ __forceinline__ void for_each(const Function& function) {
+#pragma unroll
+    for (auto& begun : carried) {
+#pragma unroll
+      for (auto& tiles : begun) {
+#pragma unroll
+        for (FloatSums& sums : tiles) function(sums);
+      }
+    }
+  }
+  __device__ __forceinline__ void clear() {
+    for_each([](FloatSums& sums) { sums = zero_sums<FloatSums>(); });
+  }
+  __device__ __forceinline__ void multiply(float factor) {
+    for_each([&](FloatSums& sums) {
+#pragma unroll
+      for (float& sum : sums.value) sum *= factor;
+    });
+  }
+
+  // Whether a step completes tiles of y.
+  LLTM_JIT_HOST_DEVICE static constexpr bool finishes_tiles(int step) {
+    return (step + 1 - K::kRowTiles) % K::kStepsBetween == 0;
+  }
+  // The first row of those that step i completes.
+  static __device__ __forceinline__ int finished_row(int i) {
+    return (i + 1 - K::kRowTiles) * (kTile / K::Down::kFactor);
+  }
+
+  // A pair of tiles of v D', transposed, is added to the tiles that its rows have a part in.
+  template <int kStep>
+  __device__ __forceinline__ void add(const Pair (&turned)[4], const DownRowsOfStep<K>& band,
+                                      int pair, const Stage<K>& stage, StepResults<K>& results) {
+    constexpr int kPhase = kStep % K::kStepsBetween;
+#pragma unroll
+    for (int begin = K::kUnderWay - 1; begin >= 0; --begin) {
+      const int age = kPhase + begin * K::kStepsBetween;  // of these tiles of y, in steps
+      if (age >= K::kRowTiles) continue;
+#pragma unroll
+      for (int b = 0; b < K::kBegun; ++b) {
+        FloatSums sums = zero_sums<FloatSums>();
+        if (age != 0) sums = carried[kPhase == 0 ? begin - 1 : begin][b][pair];
+        if (K::Down::touches(kTile * age - kSlice * b, kSlice))
+          sums = multiply_add(turned, band.tiles[begin][b], sums);
+        if (age == K::kRowTiles - 1) {
+          stage.put(sums, b, pair, results);
+        } else {
+          carried[begin][b][pair] = sums;
+        }
+      }
+    }
+  }
+};
+
+}  // namespace lltm_jit

@@ -1,0 +1,126 @@
+#include "stylegan/filtered_lrelu/plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+
+namespace lltm_jit {
+namespace {
+
+// Tiles of the direct kernel, the best first. A large one makes fewer samples of v twice.
+constexpr FlrTile kTiles[] = {{32, 32}, {16, 32}, {16, 16}, {8, 16}, {8, 8}, {4, 4}};
+
+int64_t bytes(const FilteredLreluArgs& args, FlrTile tile) {
+  const FlrTileLayout layout = flr_tile_layout(args, tile);
+  const int64_t elements = int64_t(layout.fu) + layout.fd + layout.a + layout.b;
+  return elements * (args.type == ElementType::Double ? 8 : 4);
+}
+
+// Blocks of a launch, of which a grid has at most 2^31 - 1.
+bool fits_a_grid(const FilteredLreluArgs& args, FlrTile tile) {
+  const auto tiles = [](int size, int of_tile) { return (int64_t(size) + of_tile - 1) / of_tile; };
+  const int64_t of_plane = tiles(args.out_h, tile.rows) * tiles(args.out_w, tile.columns);
+  return args.batch * args.channels * of_plane <= std::numeric_limits<int32_t>::max();
+}
+
+bool has_the_plane(const FilteredLreluArgs& args, FlrTile tile) {
+  return tile.rows >= args.out_h && tile.columns >= args.out_w;
+}
+
+// The smallest that has the whole plane, since a block computes all of its tile; else the first that lets
+// two blocks share an SM, else the first that fits; no rows where none does.
+FlrTile tile_for(const FilteredLreluArgs& args, const FlrGpu& gpu) {
+  // Far larger filters and factors overflow the sizes of a tile.
+  constexpr int kMostTaps = 4096, kMostFactor = 256;
+  if (std::max(flr_taps(args.fu), flr_taps(args.fd)) > kMostTaps) return {0, 0};
+  if (std::max(args.up, args.down) > kMostFactor) return {0, 0};
+  for (int i = std::size(kTiles) - 1; i >= 0; --i) {
+    const FlrTile tile = kTiles[i];
+    if (!has_the_plane(args, tile)) continue;
+    if (bytes(args, tile) <= gpu.shared_bytes && fits_a_grid(args, tile)) return tile;
+  }
+  for (const int64_t room : {gpu.shared_bytes / 2, gpu.shared_bytes}) {
+    for (const FlrTile tile : kTiles) {
+      if (bytes(args, tile) <= room && fits_a_grid(args, tile)) return tile;
+    }
+  }
+  return {0, 0};
+}
+
+// Samples of v that the direct kernel makes for each that there are.
+double repeated(const FilteredLreluArgs& args, FlrTile tile) {
+  if (has_the_plane(args, tile)) return 1;
+  const FlrTileLayout layout = flr_tile_layout(args, tile);
+  return double(layout.v_h) * layout.v_w / (double(tile.rows) * tile.columns) / args.down /
+         args.down;
+}
+
+// A variant is compiled when it is first needed, for seconds: smaller calls, which take microseconds
+// anyway, are not worth it.
+constexpr int64_t kLeastSamples = int64_t(1) << 20;
+
+bool takes_tensor_cores(const FilteredLreluArgs& args, const FlrGpu& gpu, FlrPlan* plan) {
+  const int64_t samples = args.batch * args.channels * args.mid_h * args.mid_w;
+  if (gpu.architecture < 80 || samples < kLeastSamples) return false;
+  // Note [Slopes] in mma/activation.cuh.
+  if (args.mode != Signs::Read && !(std::abs(args.slope) <= 1)) return false;
+  MmaPlan walks{};
+  plan->variant = mma_shape(args, gpu.shared_bytes);
+  if (!plan_mma(args, plan->variant, &walks)) return false;
+  plan->road = FlrRoad::TensorCores;
+  plan->parts = args.mode == Signs::Read ? walks.parts() : 0;
+  return true;
+}
+
+FirFilter no_filter() { return {nullptr, 1, 0, false}; }
+
+}  // namespace
+
+FilteredLreluArgs flr_up_pass(const FilteredLreluArgs& args) {
+  FilteredLreluArgs pass = args;
+  pass.fd = no_filter();
+  pass.down = 1;
+  pass.out_h = args.mid_h;
+  pass.out_w = args.mid_w;
+  return pass;
+}
+
+FilteredLreluArgs flr_down_pass(const FilteredLreluArgs& args) {
+  FilteredLreluArgs pass = args;
+  pass.bias = nullptr;
+  pass.signs = nullptr;
+  pass.mode = Signs::None;
+  pass.fu = no_filter();
+  pass.up = 1;
+  pass.in_h = args.mid_h;
+  pass.in_w = args.mid_w;
+  pass.pad_x = pass.pad_y = 0;
+  pass.gain = pass.slope = 1;
+  pass.clamp = std::numeric_limits<double>::infinity();
+  const int64_t plane = int64_t(args.mid_h) * args.mid_w;
+  pass.x_strides[0] = args.channels * plane;
+  pass.x_strides[1] = plane;
+  pass.x_strides[2] = args.mid_w;
+  pass.x_strides[3] = 1;
+  return pass;
+}
+
+FlrPlan flr_plan(const FilteredLreluArgs& args, const FlrGpu& gpu) {
+  FlrPlan plan{};
+  if (takes_tensor_cores(args, gpu, &plan)) return plan;
+  // Writing v and reading it again costs less than making it this many times.
+  constexpr double kMostRepeated = 4;
+  plan.tile = tile_for(args, gpu);
+  plan.up = tile_for(flr_up_pass(args), gpu);
+  plan.down = tile_for(flr_down_pass(args), gpu);
+  const bool passes = plan.up.rows > 0 && plan.down.rows > 0;
+  if (plan.tile.rows > 0 && (!passes || repeated(args, plan.tile) <= kMostRepeated)) {
+    plan.road = FlrRoad::Direct;
+  } else {
+    plan.road = passes ? FlrRoad::Passes : FlrRoad::Formula;
+  }
+  return plan;
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,95 @@
+// Which kernels run filtered_lrelu on a GPU: decided here alone, from sizes, types and a description of the
+// device, so that every decision can be tested without one. No header of torch. README.md has the rule.
+#pragma once
+
+#include <cstdint>
+
+#include "stylegan/filtered_lrelu/kernels.h"
+#include "stylegan/filtered_lrelu/mma/plan.h"
+
+namespace lltm_jit {
+
+struct FlrGpu {
+  int architecture;  // 90 for 9.0
+  int shared_bytes;  // of shared memory, that a block may ask for
+};
+
+enum class FlrRoad : int8_t {
+  TensorCores,  // a variant of variants/mma.cu
+  Direct,       // cuda/direct.cu
+  Passes,       // the same kernel twice, with v in memory between
+  Formula,      // formula.cpp
+};
+
+// What one block of the direct kernel makes: rows and columns of y.
+struct FlrTile {
+  int rows, columns;
+};
+
+struct FlrPlan {
+  FlrRoad road;
+  MmaShape variant;  // of TensorCores
+  int parts;         // of a plane, whose sums TensorCores can give; else 0
+  FlrTile tile;      // of Direct
+  FlrTile up, down;  // of the passes
+};
+
+FlrPlan flr_plan(const FilteredLreluArgs& args, const FlrGpu& gpu);
+
+// The two calls of the passes, whose pointers of v the caller adds; v is [batch, channels, h, w] of
+// mid_h and mid_w.
+FilteredLreluArgs flr_up_pass(const FilteredLreluArgs& args);
+FilteredLreluArgs flr_down_pass(const FilteredLreluArgs& args);
+
+// How a tile of the direct kernel lies in shared memory, in elements of the arithmetic type.
+struct FlrTileLayout {
+  int v_h, v_w, x_h, x_w;  // samples that the tile needs
+  int fu, fd;              // taps
+  int a, b;                // two rooms that the steps go between
+  LLTM_JIT_HOST_DEVICE int total() const { return fu + fd + a + b; }
+};
+
+LLTM_JIT_HOST_DEVICE int flr_taps(const FirFilter& filter) {
+  return filter.width * (filter.height > 0 ? filter.height : 1);
+}
+
+LLTM_JIT_HOST_DEVICE FlrTileLayout flr_tile_layout(const FilteredLreluArgs& args, FlrTile tile) {
+  const auto larger = [](int a, int b) { return a > b ? a : b; };
+  const FirFilter &fu = args.fu, &fd = args.fd;
+  FlrTileLayout result{};
+  result.v_h = (tile.rows - 1) * args.down + (fd.height > 0 ? fd.height : fd.width);
+  result.v_w = (tile.columns - 1) * args.down + fd.width;
+  result.x_h = (result.v_h + (fu.height > 0 ? fu.height : fu.width) - 2) / args.up + 1;
+  result.x_w = (result.v_w + fu.width - 2) / args.up + 1;
+  result.fu = flr_taps(fu);
+  result.fd = flr_taps(fd);
+  const int x = result.x_h * result.x_w, v = result.v_h * result.v_w;
+  // x and v lie in one room where a step lies between them, and the results of the others in the other.
+  result.a = fu.height > 0 ? v : larger(x, v);
+  result.b = larger(fu.height > 0 ? x : result.x_h * result.v_w,
+                    fd.height > 0 ? 0 : tile.rows * result.v_w);
+  return result;
+}
+
+#ifdef LLTM_JIT_CUDA
+struct FlrDirectArgs : FilteredLreluArgs {
+  FlrTile tile;
+};
+
+// What the tensor cores have summed of each plane becomes a channel's sum.
+struct FlrPlaneSumArgs {
+  const float* of_parts;  // [batch, channels, parts]
+  void* sums;             // [channels] of `type`, written
+  int64_t batch, channels, parts;
+  ElementType type;
+};
+cudaError_t launch_plane_sums(const FlrPlaneSumArgs& args, cudaStream_t stream);
+
+// Enqueues on `stream`. Signs that are to be written are zero before.
+cudaError_t launch_filtered_lrelu(const FlrDirectArgs& args, cudaStream_t stream);
+
+// Of the current device.
+cudaError_t flr_describe_gpu(FlrGpu* gpu);
+#endif
+
+}  // namespace lltm_jit

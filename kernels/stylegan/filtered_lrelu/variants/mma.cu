@@ -1,0 +1,15 @@
+// filtered_lrelu on tensor cores, for one pair of factors, type and kind of signs. Constants of a
+// variant:
+//   ELEMENT               Half, BFloat16 or float
+//   UP, DOWN              factors: 1, 2 or 4
+//   UP_TAPS, DOWN_TAPS    no fewer than the filters have: class_taps()
+//   SIGNS                 None, Write or Read
+//   OUT_TILES, IN_SLICES, WARPS, WHOLE  see MmaShape
+#include "stylegan/filtered_lrelu/mma/kernel.cuh"
+
+extern "C" cudaError_t filtered_lrelu_mma(const lltm_jit::FilteredLreluArgs& args,
+                                          cudaStream_t stream) {
+  using namespace lltm_jit;
+  return launch_walks<Shape<ELEMENT, UP, DOWN, UP_TAPS, DOWN_TAPS, Signs::SIGNS, OUT_TILES,
+                            IN_SLICES, WARPS, WHOLE>>(args, stream);
+}

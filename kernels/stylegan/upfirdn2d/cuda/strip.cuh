@@ -1,0 +1,332 @@
+// The quick CUDA kernel of upfirdn2d: factors 1 and 2, filters of up to 24 taps, 16-bit types and float.
+#pragma once
+
+#include "stylegan/upfirdn2d/cuda/strip_rows.cuh"
+
+namespace lltm_jit {
+
+// Note [Strips]
+// A thread owns kWide neighbouring output columns, of kVec neighbouring channels where those lie side by
+// side, and walks down the rows. It keeps one sum for each output row that the newest input row
+// contributes to: the transposed form of the filter, in which a step of the sums from one row to the
+// next costs nothing, since an FMA may read one register and write another. Input rows come through
+// shared memory, asynchronously and with zeros where the image ends, because a window of columns begins
+// at any column while loads and stores are 16 bytes wide. Threads that share rows are a group, which has
+// a strip of the image to itself: a warp or less of one plane's columns, or a block of pixels and
+// channels.
+//
+// Note [Phases of two]
+// With up = 2, input row i = start + r of a strip adds to the output rows 2 (r - kTaps / 2) + 1 + k, of
+// which the first two are then complete, with the tap kTaps - 1 - k: as with up = 1, but for a step of
+// two. That holds where the padding is even; an odd one puts a tap of zero before the others.
+//
+// Note [Taps that are not there]
+// The taps of a filter shorter than kTaps are zeros, which make NaN of an infinity or NaN that they meet.
+// So a result that is not finite is computed again, from the taps that are there.
+
+// One row's products with a row of taps, added to `sums`: of output column c, tap t meets window column
+// c kDown + t, or with kUp = 2 every second tap meets every column.
+template <typename S>
+__device__ __forceinline__ void filter_row(const float (&window)[S::kWindow][S::kVec],
+                                           const float (&taps)[S::kTaps],
+                                           float (&sums)[S::kWide][S::kVec]) {
+#pragma unroll
+  for (int t = 0; t < S::kTaps; ++t) {
+#pragma unroll
+    for (int c = 0; c < S::kWide; ++c) {
+      if (S::kUp == 2 && (t + c) % 2 != 0) continue;
+      const int w = S::kUp == 2 ? c / 2 + t / 2 + c % 2 : c * S::kDown + t;
+#pragma unroll
+      for (int v = 0; v < S::kVec; ++v) sums[c][v] = fmaf(taps[t], window[w][v], sums[c][v]);
+    }
+  }
+}
+
+// Tap `t` of a separable filter, which may be one that is not there.
+__device__ __forceinline__ float tap_of(const Upfirdn2dArgs& call, const StripAxis& axis, int t) {
+  const int place = t - axis.shift;
+  if (static_cast<unsigned>(place) >= static_cast<unsigned>(axis.taps)) return 0;
+  if (call.f == nullptr) return 1;
+  return load_tap<float>(call.f, call.filter_type, tap_of_filter(place, axis.taps, call.flip));
+}
+__device__ __forceinline__ float tap_of(const StripArgs& args, int ty, int tx) {
+  const Upfirdn2dArgs& call = args.call;
+  const StripAxis &x = args.horizontal, &y = args.vertical;
+  if (call.separable) return tap_of(call, x, tx) * tap_of(call, y, ty);
+  const int px = tx - x.shift, py = ty - y.shift;
+  if (static_cast<unsigned>(px) >= static_cast<unsigned>(x.taps) ||
+      static_cast<unsigned>(py) >= static_cast<unsigned>(y.taps)) {
+    return 0;
+  }
+  return load_tap<float>(
+      call.f, call.filter_type,
+      tap_of_filter(py, y.taps, call.flip) * x.taps + tap_of_filter(px, x.taps, call.flip));
+}
+
+// Note [Filters of rank one]
+// A 2-D filter is most often the outer product of two others, within rounding, and then costs as few
+// products as they do. Every block looks by itself, since the host does not know the taps: with the
+// largest tap at (p, q), each tap must be the product of f[i][q] and f[p][j] / f[p][q]. The bound is two
+// roundings of the largest tap.
+template <int kTaps>
+struct FilterTaps {
+  float horizontal[kTaps], vertical[kTaps];  // of a separable filter
+  float all[kTaps <= 8 ? kTaps * kTaps : 1];
+  unsigned long long largest;  // the bits of |tap|, then its place
+};
+
+// Reads the filter to shared memory, with the gain; whether it is separable.
+template <typename S>
+__device__ __forceinline__ bool read_filter(const StripArgs& args, FilterTaps<S::kTaps>& taps) {
+  constexpr int kTaps = S::kTaps, kAll = kTaps * kTaps;
+  const float gain = static_cast<float>(args.call.gain);
+  const int k = threadIdx.x;
+  if (!S::kTwoDimensional || args.call.separable) {
+    if (k < kTaps) {
+      taps.horizontal[k] = tap_of(args.call, args.horizontal, k);
+      taps.vertical[k] = gain * tap_of(args.call, args.vertical, k);
+    }
+    __syncthreads();
+    return true;
+  }
+  if (k == 0) taps.largest = 0;
+  __syncthreads();
+  const float tap = k < kAll ? gain * tap_of(args, k / kTaps, k % kTaps) : 0;
+  if (k < kAll) {
+    taps.all[k] = tap;
+    atomicMax(&taps.largest,
+              static_cast<unsigned long long>(__float_as_uint(fabsf(tap))) << 32 | unsigned(k));
+  }
+  __syncthreads();
+  const int place = static_cast<int>(taps.largest & 0xffffffff), p = place / kTaps,
+            q = place % kTaps;
+  const float largest = taps.all[place];
+  bool fits = largest != 0;
+  if (k < kAll) {
+    const float across = taps.all[p * kTaps + k % kTaps] / largest;
+    const float down = taps.all[k / kTaps * kTaps + q];
+    fits &= fabsf(tap - across * down) <= 2.4e-7f * fabsf(largest);
+    if (k < kTaps) taps.horizontal[k] = across;
+    if (k % kTaps == 0) taps.vertical[k / kTaps] = down;
+  }
+  return __syncthreads_and(fits);
+}
+
+template <int kRows, int kColumns>
+__device__ __forceinline__ void clear(float (&values)[kRows][kColumns]) {
+#pragma unroll
+  for (int k = 0; k < kRows * kColumns; ++k) values[k / kColumns][k % kColumns] = 0;
+}
+
+// The filter in registers, and the sums of the output rows that are not complete.
+template <typename S, bool kSeparable>
+struct StripSums {
+  static constexpr int kRowsOfTaps = kSeparable ? 1 : S::kTaps;
+  float horizontal[kRowsOfTaps][S::kTaps];
+  float vertical[S::kTaps];  // of a separable filter
+  float sums[S::kSums + S::kUp][S::kWide][S::kVec];
+
+  __device__ __forceinline__ explicit StripSums(const FilterTaps<S::kTaps>& taps) {
+#pragma unroll
+    for (int row = 0; row < kRowsOfTaps; ++row) {
+#pragma unroll
+      for (int t = 0; t < S::kTaps; ++t) {
+        horizontal[row][t] = kSeparable ? taps.horizontal[t] : taps.all[row * S::kTaps + t];
+      }
+    }
+    if constexpr (kSeparable) {
+#pragma unroll
+      for (int t = 0; t < S::kTaps; ++t) vertical[t] = taps.vertical[t];
+    }
+#pragma unroll
+    for (int k = 0; k < S::kSums + S::kUp; ++k) clear(sums[k]);
+  }
+
+  // Adds the e-th of the kDown rows of a step; the first moves the sums on by kUp rows. Rows outside of
+  // the image are zeros, of which nothing is read.
+  __device__ __forceinline__ void add(const StripArgs& args, const StripJob<S>& job, uint32_t row,
+                                      bool inside, int e) {
+    float window[S::kWindow][S::kVec], filtered[S::kWide][S::kVec] = {};
+    if constexpr (!kSeparable) clear(window);
+    if (inside) {
+      read_window<S>(args, job, row, window);
+      if constexpr (kSeparable) filter_row<S>(window, horizontal[0], filtered);
+    }
+#pragma unroll
+    for (int k = 0; k < S::kSums; ++k) {
+      const int t = S::kDown == 2 ? 2 * (S::kSums - 1 - k) + e : S::kTaps - 1 - k;
+      const int from = e == 0 ? k + S::kUp : k;
+#pragma unroll
+      for (int c = 0; c < S::kWide; ++c) {
+#pragma unroll
+        for (int v = 0; v < S::kVec; ++v) {
+          sums[k][c][v] =
+              kSeparable ? fmaf(vertical[t], filtered[c][v], sums[from][c][v]) : sums[from][c][v];
+        }
+      }
+      if constexpr (!kSeparable) filter_row<S>(window, horizontal[t], sums[k]);
+    }
+  }
+};
+
+// Writes the thread's part of an output row, of which `left` columns are in the image; whether all of it
+// is finite, where that matters.
+template <typename S>
+__device__ __forceinline__ bool write_row(const StripArgs& args, typename S::scalar_t* target,
+                                          int left, const float (&sums)[S::kWide][S::kVec]) {
+  if (S::kVec == 1 && args.wide_stores) {
+    float values[S::kWide];
+#pragma unroll
+    for (int c = 0; c < S::kWide; ++c) values[c] = sums[c][0];
+    store_pack<S::kWide>(target, values);
+  } else {
+#pragma unroll
+    for (int c = 0; c < S::kWide; ++c) {
+      if (c < left) store_pack<S::kVec>(target + c * args.channels, sums[c]);
+    }
+  }
+  if (args.exact) return true;
+  float zero = 0;  // or NaN
+#pragma unroll
+  for (int c = 0; c < S::kWide; ++c) {
+#pragma unroll
+    for (int v = 0; v < S::kVec; ++v) zero = fmaf(sums[c][v], 0.0f, zero);
+  }
+  return zero == 0;
+}
+
+// Writes the thread's part of all rows anew. Note [Taps that are not there]
+template <typename S>
+__device__ __noinline__ void write_directly(const StripArgs& args) {
+  using scalar_t = typename S::scalar_t;
+  const StripJob<S> job(args, nullptr, nullptr);
+  const int column = job.column + job.lane_x * S::kWide;
+  const int end = min(column + S::kWide, args.horizontal.out);
+  const int last_row = min(job.row + args.rows, args.vertical.out);
+  for (int o = job.row; o < last_row; ++o) {
+    for (int c = column; c < end; ++c) {
+      for (int v = 0; v < S::kVec; ++v) {
+        job.y[(static_cast<int64_t>(o) * args.horizontal.out + c) * args.channels + job.channel +
+              v] = from_opmath<scalar_t>(direct_sum<scalar_t>(args.call, job.plane, job.channel + v,
+                                                              o, c));
+      }
+    }
+  }
+}
+
+template <typename S>
+__device__ __forceinline__ int stages_of(const StripArgs& args) {
+  return ceil_div((args.rows / S::kUp + S::kLead) * S::kDown, S::kRows);
+}
+
+// Begins to copy a stage's rows, to slot `slot`; `stage` counts from the strip's beginning.
+template <typename S>
+__device__ __forceinline__ void fetch_stage(const StripArgs& args, const StripJob<S>& job,
+                                            const CUtensorMap& map, int stage, int slot) {
+  const int first = job.first_row(args) + stage * S::kRows;
+  if (args.boxes) {
+    fetch_box<S>(args, job, map, first, slot);
+  } else if (S::kVec == 1 && !args.async) {
+    copy_rows<S>(args, job, first, slot * args.stage_bytes);
+  } else {
+    fetch_rows<S>(args, job, first, slot * args.stage_bytes);
+  }
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Waits for the rows of a slot, and until the team has done with those of the slot before.
+template <typename S>
+__device__ __forceinline__ void wait_for_stage(const StripArgs& args, const StripJob<S>& job,
+                                               int slot, int parity) {
+  if (args.boxes) {
+#if __CUDA_ARCH__ >= 900
+    job.barriers[slot].wait(parity);
+#endif
+  } else {
+    asm volatile("cp.async.wait_group %0;" ::"n"(S::kStages - 2) : "memory");
+  }
+  if (args.team == 32) {
+    __syncwarp();
+  } else {
+    __syncthreads();
+  }
+}
+
+// Walks down the strip, of which the first stages are on their way; whether all results are finite.
+template <typename S, bool kSeparable>
+__device__ __forceinline__ bool walk(const StripArgs& args, const StripJob<S>& job,
+                                     const CUtensorMap& map, const FilterTaps<S::kTaps>& taps) {
+  StripSums<S, kSeparable> state(taps);
+  const int stages = stages_of<S>(args);
+  const int column = job.column + job.lane_x * S::kWide, left = args.horizontal.out - column;
+  const bool writes = job.active && left > 0 && job.channel < args.channels;
+  const unsigned rows = writes ? min(args.rows, args.vertical.out - job.row) : 0;
+  int done = (S::kUp == 2) - S::kLead * S::kUp;  // rows of the strip
+  const int64_t step = static_cast<int64_t>(args.horizontal.out) * args.channels;
+  auto* target =
+      job.y + (job.row + done) * step + static_cast<int64_t>(column) * args.channels + job.channel;
+  bool finite = true;
+  const int first = job.first_row(args);
+  for (int stage = 0, slot = 0, parity = 0; stage < stages; ++stage) {
+    wait_for_stage<S>(args, job, slot, parity);
+    const int last = slot == 0 ? S::kStages - 1 : slot - 1;
+    if (stage + S::kStages - 1 < stages) {
+      fetch_stage<S>(args, job, map, stage + S::kStages - 1, last);
+    } else if (!args.boxes) {
+      asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+    uint32_t source = shared_address(job.shared) + slot * args.stage_bytes;
+#pragma unroll 1
+    for (int r = 0; r < S::kRows; r += S::kDown) {
+#pragma unroll
+      for (int e = 0; e < S::kDown; ++e) {
+        const unsigned i = first + stage * S::kRows + r + e;
+        state.add(args, job, source, i < static_cast<unsigned>(args.vertical.in), e);
+        source += args.row_bytes;
+      }
+#pragma unroll
+      for (int e = 0; e < S::kUp; ++e) {
+        if (static_cast<unsigned>(done + e) < rows) {
+          finite &= write_row<S>(args, target, left, state.sums[e]);
+        }
+        target += step;
+      }
+      done += S::kUp;
+    }
+    if (++slot == S::kStages) {
+      slot = 0;
+      parity ^= 1;
+    }
+  }
+  return finite;
+}
+
+template <typename S>
+__global__ void __launch_bounds__(kStripThreads, S::kBlocks)
+    strip_kernel(const __grid_constant__ StripArgs args, const __grid_constant__ CUtensorMap map) {
+  extern __shared__ __align__(kBoxAlignment) char shared[];
+  __shared__ FilterTaps<S::kTaps> taps;
+  __shared__ CopyBarrier barriers[S::kBarriers];
+  wait_for_predecessor();
+  const StripJob<S> job(args, shared, barriers);
+#if __CUDA_ARCH__ >= 900
+  if (args.boxes && threadIdx.x % args.team == 0) {
+    for (int slot = 0; slot < S::kStages; ++slot) job.barriers[slot].init(1);
+    publish_barriers();
+  }
+#endif
+#pragma unroll 1
+  for (int stage = 0; stage < S::kStages - 1; ++stage) {
+    if (stage < stages_of<S>(args)) fetch_stage<S>(args, job, map, stage, stage);
+  }
+  const bool separable = read_filter<S>(args, taps);  // after which all threads see the barriers
+  bool finite;
+  if constexpr (S::kTwoDimensional) {
+    finite = separable ? walk<S, true>(args, job, map, taps) : walk<S, false>(args, job, map, taps);
+  } else {
+    finite = walk<S, true>(args, job, map, taps);
+  }
+  if (!finite && !args.exact) write_directly<S>(args);
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,211 @@
+// The host side of the strip kernels: the division into strips, and the choice of a kernel.
+#pragma once
+
+#include "stylegan/upfirdn2d/cuda/strip.cuh"
+
+namespace lltm_jit {
+
+// What a thread owns, of tensors whose columns lie side by side, and whose channels do. The more columns,
+// the fewer loads and conversions for each, and the fewer threads have room. Few, where loads of floats would
+// have strides of 32 bytes, of which two fall into each bank.
+template <typename scalar_t, int kTaps, int kUp, int kDown>
+struct PlaneShape {
+  static constexpr int kVec = 1;
+  static constexpr bool kMany = sizeof(scalar_t) == 2 || (kTaps == 12 && kUp == 1);
+  static constexpr bool kFew = sizeof(scalar_t) == 4 && kTaps <= 4 && kDown == 2;
+  static constexpr int kWide = kFew ? 2 : kDown == 1 && kTaps <= 12 && kMany ? 8 : 4;
+};
+template <typename scalar_t, int kTaps, int kUp, int kDown>
+struct PixelShape {
+  static constexpr int kVec = kTaps <= 8 ? 4 : 2;
+  static constexpr int kWide = kTaps == 12 ? 4 : 2;
+};
+
+inline int round_up_to_power(int64_t n, int most) {
+  int power = 1;
+  while (power < n && power < most) power *= 2;
+  return power;
+}
+
+inline StripAxis strip_axis(const UpfirdnAxis& axis) {
+  // Note [Phases of two]
+  const int shift = axis.up == 2 ? static_cast<int>(axis.pad & 1) : 0;
+  return {static_cast<int>(axis.in), static_cast<int>(axis.out),
+          static_cast<int>(-(axis.pad + shift) / axis.up), shift, static_cast<int>(axis.taps)};
+}
+
+// Note [Waves]
+// All blocks do the same work, and those of the last wave leave the chip idle if they are few. So with
+// many taps, of which each strip reads and filters some kTaps rows more than it writes, strips are as high
+// as leaves work for the whole chip, and at (16, 512, 64, 64) the registers are limited so that one wave,
+// or two full ones, take all blocks. With few taps there are many blocks.
+template <typename S>
+int rows_of_strip(const StripArgs& args, int64_t teams_across) {
+  constexpr bool kManyPixels = S::kVec > 1 && S::kTaps > 8;
+  constexpr int64_t kWantedThreads = 132 * (kManyPixels ? 240 : 480);
+  constexpr bool kLarge = sizeof(typename S::scalar_t) == 2 || S::kUp * S::kDown == 2;
+  constexpr int kMostRows = S::kTaps > 8 ? 128 : kLarge ? 32 : 16;
+  constexpr int kLeastRows = 4 * S::kUp;
+  int rows = kMostRows;
+  while (rows > kLeastRows &&
+         (rows / 2 >= args.vertical.out ||
+          teams_across * ceil_div(args.vertical.out, rows) * args.team < kWantedThreads)) {
+    rows /= 2;
+  }
+  return rows;
+}
+
+// Whether a block has room for `shared` bytes beside those that its kernel has. More than 48 KB together
+// need asking for, which launch() does where `shared` alone is more.
+inline bool fit_shared_memory(int of_kernel, int* shared) {
+  constexpr int kUnasked = 48 * 1024;
+  if (*shared + of_kernel <= kUnasked) return true;
+  *shared = max(*shared, kUnasked + 16);
+  int most = 0;
+  const auto ask = [](int device, int* bytes) {
+    return cudaDeviceGetAttribute(bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  };
+  return ask_once(ask, &most) == cudaSuccess && *shared + of_kernel <= most;
+}
+
+// Makes rows as long as boxes must be, and the map of x. Note [Rows in boxes]
+template <typename S>
+bool make_boxes(CUtensorMap* map, StripArgs* args) {
+  using scalar_t = typename S::scalar_t;
+  const Upfirdn2dArgs& call = args->call;
+  const int pixel = S::kVec > 1 ? args->channel_lanes * S::kVec : 1;  // elements
+  const int pixel_bytes = pixel * int(sizeof(scalar_t)), step = kBoxAlignment / S::kRows;
+  args->row_bytes = ceil_div(args->row_bytes, step) * step;
+  while (args->row_bytes % pixel_bytes != 0) args->row_bytes += step;
+  const int columns = args->row_bytes / pixel_bytes, groups = args->team / args->lanes;
+  const int64_t width = call.horizontal.in, height = call.vertical.in;
+  if constexpr (S::kVec > 1) {
+    return encode_dense_map<scalar_t, 4>(map, call.x, {call.channels, width, height, args->planes},
+                                         {pixel, columns, S::kRows, 1});
+  } else {
+    return encode_dense_map<scalar_t, 3>(map, call.x, {width, height, args->planes},
+                                         {columns, S::kRows, groups});
+  }
+}
+
+// cudaErrorInvalidConfiguration, and nothing is launched, where the chip has too little shared memory or
+// there are too many strips.
+template <typename S>
+cudaError_t launch_strips(const Upfirdn2dArgs& call, cudaStream_t stream) {
+  using scalar_t = typename S::scalar_t;
+  StripArgs args{};
+  args.call = call;
+  args.horizontal = strip_axis(call.horizontal);
+  args.vertical = strip_axis(call.vertical);
+  args.exact = call.horizontal.taps == S::kTaps && call.vertical.taps == S::kTaps &&
+               args.horizontal.shift == 0 && args.vertical.shift == 0;
+  const bool pixels = S::kVec > 1;
+  args.channels = pixels ? static_cast<int>(call.channels) : 1;
+  args.x_plane = call.vertical.in * call.horizontal.in * args.channels;
+  args.y_plane = call.vertical.out * call.horizontal.out * args.channels;
+  args.wide_stores = call.horizontal.out % S::kWide == 0 &&
+                     aligned(min(S::kWide * int(sizeof(scalar_t)), kAccessBytes), call.y);
+  int architecture = 0;
+  if (const auto error = code_architecture(strip_kernel<S>, &architecture); error != cudaSuccess) {
+    return error;
+  }
+  const int64_t row_bytes_of_x = call.horizontal.in * args.channels * sizeof(scalar_t);
+  const int64_t planes = pixels ? call.batch : call.batch * call.channels;
+  if (planes >= int64_t(1) << 31) return cudaErrorInvalidConfiguration;
+  args.planes = static_cast<int>(planes);
+  args.boxes =
+      architecture >= 90 && row_bytes_of_x % 16 == 0 && aligned(16, call.x) && map_encoder();
+  args.async = aligned(4, call.x) && row_bytes_of_x % 4 == 0;
+  if (!pixels) {
+    // The engine's boxes begin at multiples of 16 bytes, and copies by threads at whole words.
+    const int grain = args.boxes ? 16 : args.async ? 4 : sizeof(scalar_t);
+    const int lead = (args.horizontal.start & 15) * int(sizeof(scalar_t)) & (grain - 1);
+    args.lead = lead / int(sizeof(scalar_t));
+    args.odd = lead % 4 != 0;
+    args.skip = lead / S::kLoadBytes * S::kLoadBytes;
+    args.words = (lead - args.skip) / 4;
+  }
+  // The channels of a group: fewer leave more columns, of which more are the group's own.
+  constexpr int kMostChannelLanes = (S::kTaps <= 8 ? 256 : 128) / (sizeof(scalar_t) * S::kVec);
+  args.channel_lanes =
+      pixels ? round_up_to_power(ceil_div(args.channels, S::kVec), kMostChannelLanes) : 1;
+  const auto columns_of = [](int lanes_x) { return (lanes_x - 1) * S::kStep + S::kWindow; };
+  int most_lanes_x = pixels ? kStripThreads / args.channel_lanes : 32;
+  constexpr int kMostOfBox = 256 - 32;  // elements on an axis, less what rounding adds
+  while (args.boxes && columns_of(most_lanes_x) > kMostOfBox) most_lanes_x /= 2;
+  // Narrow images leave some lanes idle: groups of fewer have more columns of others to copy.
+  const int least_lanes_x = pixels ? max(32 / args.channel_lanes, 1) : 4;
+  const int lanes_x =
+      max(least_lanes_x, round_up_to_power(ceil_div(call.horizontal.out, S::kWide), most_lanes_x));
+  args.lanes = lanes_x * args.channel_lanes;
+  args.team = max(args.lanes, 32);
+  // Boxes of few taps are so small that the engine's time for each counts: those of a block are one.
+  if (args.boxes && !pixels && S::kUp == 1 && S::kTaps <= 8 &&
+      planes >= 8 * kStripThreads / args.lanes) {
+    args.team = kStripThreads;
+  }
+  const int columns = columns_of(lanes_x);
+  constexpr int kEach = S::kPiece / sizeof(scalar_t);
+  int read = 0;  // bytes, of which the last may be of no use
+  if (pixels) {
+    args.row_pieces = columns * args.channel_lanes * S::kVec / kEach;
+    args.piece_step = args.lanes / (args.channel_lanes * S::kVec / kEach) * args.channels;
+  } else {
+    args.row_pieces = ceil_div(columns + 1, kEach);
+    args.piece_step = args.lanes * kEach;
+    read = (lanes_x - 1) * S::kStep * int(sizeof(scalar_t)) + S::kLoads * S::kLoadBytes + args.skip;
+  }
+  args.lane_pieces = ceil_div(args.row_pieces, args.lanes);
+  CUtensorMap map{};
+  if (args.boxes) {
+    args.row_bytes =
+        max((columns + args.lead) * args.channel_lanes * S::kVec * int(sizeof(scalar_t)), read);
+    if (!make_boxes<S>(&map, &args)) return cudaErrorInvalidConfiguration;
+  } else {
+    args.row_bytes = ceil_div(max(args.lane_pieces * args.lanes * S::kPiece, read), 16) * 16;
+  }
+  const int groups = args.team / args.lanes;  // of a team
+  args.stage_bytes = groups * S::kRows * args.row_bytes;
+  args.tiles_c = pixels ? ceil_div(args.channels, args.channel_lanes * S::kVec) : 1;
+  args.tiles_x = static_cast<int>(ceil_div(call.horizontal.out, int64_t(lanes_x) * S::kWide));
+  const int64_t across = ceil_div(planes, int64_t(groups)) * args.tiles_c * args.tiles_x;
+  args.rows = rows_of_strip<S>(args, across);
+  args.tiles_y = static_cast<int>(ceil_div(call.vertical.out, int64_t(args.rows)));
+  const int64_t jobs = across * args.tiles_y;
+  if (jobs >= int64_t(1) << 31) return cudaErrorInvalidConfiguration;
+  args.jobs = static_cast<int>(jobs);
+  const int teams = kStripThreads / args.team;
+  int shared = teams * S::kStages * args.stage_bytes;
+  constexpr int kStatic =
+      sizeof(FilterTaps<S::kTaps>) + sizeof(CopyBarrier) * S::kBarriers + kBoxAlignment;
+  if (!fit_shared_memory(kStatic, &shared)) return cudaErrorInvalidConfiguration;
+  return launch(strip_kernel<S>, static_cast<unsigned>(ceil_div(jobs, int64_t(teams))),
+                kStripThreads, shared, stream, args, map);
+}
+
+// The kernel whose taps are the fewest that suffice. kVec and kWide are those of `Choose`.
+template <typename scalar_t, int kUp, int kDown, template <typename, int, int, int> class Choose>
+cudaError_t launch_strips_by_taps(const Upfirdn2dArgs& call, cudaStream_t stream) {
+  const StripAxis x = strip_axis(call.horizontal), y = strip_axis(call.vertical);
+  const int taps = max(x.taps + x.shift, y.taps + y.shift);
+  const auto run = [&](auto taps_) {
+    constexpr int kTaps = decltype(taps_)::value;
+    using Shape = Choose<scalar_t, kTaps, kUp, kDown>;
+    return launch_strips<Strip<scalar_t, kUp, kDown, kTaps, Shape::kVec, Shape::kWide>>(call,
+                                                                                        stream);
+  };
+  using std::integral_constant;
+  if (taps <= 4) return run(integral_constant<int, 4>{});
+  if (taps <= 8) return run(integral_constant<int, 8>{});
+  if (taps <= 12) return run(integral_constant<int, 12>{});
+  return run(integral_constant<int, 24>{});
+}
+
+template <typename scalar_t, template <typename, int, int, int> class Choose>
+cudaError_t launch_strips_as(const Upfirdn2dArgs& call, cudaStream_t stream) {
+  if (call.horizontal.up == 2) return launch_strips_by_taps<scalar_t, 2, 1, Choose>(call, stream);
+  if (call.horizontal.down == 2) return launch_strips_by_taps<scalar_t, 1, 2, Choose>(call, stream);
+  return launch_strips_by_taps<scalar_t, 1, 1, Choose>(call, stream);
+}
+
+}  // namespace lltm_jit

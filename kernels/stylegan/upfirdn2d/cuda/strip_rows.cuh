@@ -1,0 +1,326 @@
+// Strips of upfirdn2d: their arguments, and the way of input rows to shared memory and from there.
+#pragma once
+
+#include "core/launch/launch.cuh"
+#include "core/memory/bulk_copy.cuh"
+#include "stylegan/upfirdn2d/cuda/direct.cuh"
+
+namespace lltm_jit {
+
+struct StripAxis {
+  int in, out;
+  int start;  // the input index of output 0's first tap
+  int shift;  // taps of zero before the filter
+  int taps;
+};
+
+struct StripArgs {
+  Upfirdn2dArgs call;
+  StripAxis horizontal, vertical;
+  bool exact;        // the filter has kTaps on both axes
+  bool wide_stores;  // rows of y are aligned for stores of kWide
+  bool boxes;        // the copy engine brings rows to shared memory, else the threads do
+  bool async;        // rows of x are aligned for copies of a piece
+  // The columns of shared memory before a window: bytes that no load reads, words of the first load,
+  // and perhaps a 16-bit element.
+  int lead;
+  int skip, words;
+  bool odd;
+  int channels;              // that lie side by side, else 1
+  int64_t x_plane, y_plane;  // elements of a plane, or of an image of pixels
+  int rows;                  // output rows of a strip
+  int lanes, channel_lanes;  // threads of a group; those among the channels
+  int team;                  // threads that share stages: those of one group, or of several
+  int row_bytes;             // of a row in shared memory
+  int stage_bytes;           // of the rows of each group of a team
+  int row_pieces;            // 4 bytes of a plane's row, or 16 of a row of pixels
+  int lane_pieces;           // that a thread copies of a row, at most 32
+  int piece_step;            // elements of x from one of them to the next
+  int tiles_c, tiles_x, tiles_y;
+  int jobs;    // of teams
+  int planes;  // in all, or images of pixels
+};
+
+constexpr int kStripThreads = 128;
+constexpr int kBoxAlignment = 128;  // of a stage
+
+// A kernel: its factors, the taps it has on each axis, and the channels and columns that a thread owns.
+template <typename T, int kUp_, int kDown_, int kTaps_, int kVec_, int kWide_>
+struct Strip {
+  using scalar_t = T;
+  static constexpr int kUp = kUp_, kDown = kDown_, kTaps = kTaps_, kVec = kVec_, kWide = kWide_;
+  // Input rows of a stage, and stages. With little to do for a row, waits are for more of them.
+  static constexpr bool kTall = kTaps > 8 && (kVec > 1 || kDown == 2);
+  static constexpr bool kQuick = kTaps <= 4 && kVec == 1 && kDown == 2 && sizeof(T) == 4;
+  static constexpr int kRows = kTall || kQuick ? 8 : 4, kStages = kTall ? 2 : 3;
+  static constexpr int kBarriers = kStripThreads / 32 * kStages;
+  // Blocks that an SM has room for. Note [Waves]
+  static constexpr int kBlocks = kTaps == 12 && kUp == 1 ? (sizeof(T) == 2 ? 4 : 2) : 3;
+  static constexpr bool kTwoDimensional = kTaps <= 8;  // takes filters that are not separable, too
+  static constexpr int kStep = kWide * kDown / kUp;    // input columns from one thread to the next
+  static constexpr int kWindow = kUp == 2 ? (kWide + kTaps) / 2 : (kWide - 1) * kDown + kTaps;
+  static constexpr int kSums = kTaps / kDown;  // output rows that an input row adds to
+  // The first steps, which complete no row, or with kUp = 2 one.
+  static constexpr int kLead = kUp == 2 ? kTaps / 2 : kSums - 1;
+  // A thread's loads of a plane's row, a word at least, since columns of 16 bits are read in pairs.
+  static constexpr int kLoadBytes = kStep * sizeof(T) % 16 == 0  ? 16
+                                    : kStep * sizeof(T) % 8 == 0 ? 8
+                                                                 : 4;
+  static constexpr int kWords = sizeof(T) == 2 ? (kWindow - 1) / 2 + 2 : kWindow;
+  // The window begins at any word of the first load.
+  static constexpr int kLoads = (kWords * 4 + 2 * (kLoadBytes - 4) + 3) / kLoadBytes;
+  static constexpr int kPiece = kVec == 1 ? 4 : 16;
+  // The pieces of a thread where a group is 32 columns wide.
+  static constexpr int kUsualPieces =
+      (((31 * kStep + kWindow + 1) * int(sizeof(T)) + 3) / 4 + 31) / 32;
+};
+
+// `target` is an address in shared memory.
+__device__ __forceinline__ void copy_async_4(uint32_t target, const void* source, bool inside) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(target), "l"(source),
+               "r"(inside ? 4 : 0)
+               : "memory");
+}
+__device__ __forceinline__ void copy_async_16(uint32_t target, const void* source, bool inside) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
+               "r"(inside ? 16 : 0)
+               : "memory");
+}
+
+// Which strip a group has, and the group's shared memory.
+template <typename S>
+struct StripJob {
+  using scalar_t = typename S::scalar_t;
+  const scalar_t* x;  // of the plane, or of the image's first channel that the group has
+  scalar_t* y;
+  int64_t plane;  // its number, or the image's
+  int lane, lane_x, lane_c;
+  int channel;  // the first of the thread
+  int group_channel;
+  int column, row;  // of the first output of the group
+  bool active;
+  uint32_t pieces;  // which of the thread's pieces are inside the image, a bit each
+  int source;       // where the first of them lies in a row of x, in elements
+  char* shared;
+  uint32_t target;        // the address in shared memory of the thread's first piece
+  CopyBarrier* barriers;  // S::kStages of the team
+
+  __device__ StripJob(const StripArgs& args, char* all_shared, CopyBarrier* all_barriers) {
+    const int team = threadIdx.x / args.team;
+    const int group = threadIdx.x % args.team / args.lanes;
+    lane = threadIdx.x % args.lanes;
+    lane_c = lane % args.channel_lanes;
+    lane_x = lane / args.channel_lanes;
+    const unsigned job = blockIdx.x * (blockDim.x / args.team) + team;
+    active = job < static_cast<unsigned>(args.jobs);
+    unsigned rest = active ? job : 0;
+    const int tile_c = rest % args.tiles_c;
+    rest /= args.tiles_c;
+    const int tile_x = rest % args.tiles_x;
+    rest /= args.tiles_x;
+    row = rest % args.tiles_y * args.rows;
+    plane = rest / args.tiles_y * (args.team / args.lanes) + group;
+    active &= plane < args.planes;
+    group_channel = tile_c * args.channel_lanes * S::kVec;
+    channel = group_channel + lane_c * S::kVec;
+    column = tile_x * (args.lanes / args.channel_lanes) * S::kWide;
+    x = static_cast<const scalar_t*>(args.call.x) + plane * args.x_plane;
+    y = static_cast<scalar_t*>(args.call.y) + plane * args.y_plane;
+    shared = all_shared + team * S::kStages * args.stage_bytes + group * S::kRows * args.row_bytes;
+    target = static_cast<uint32_t>(__cvta_generic_to_shared(shared)) +
+             static_cast<uint32_t>(lane * S::kPiece);
+    barriers = all_barriers + team * S::kStages;
+    if (!args.boxes) choose_pieces(args);
+  }
+
+  // The first column of x in shared memory, and the first row.
+  __device__ __forceinline__ int first_column(const StripArgs& args) const {
+    return column * S::kDown / S::kUp + args.horizontal.start - args.lead;
+  }
+  __device__ __forceinline__ int first_row(const StripArgs& args) const {
+    return row * S::kDown / S::kUp + args.vertical.start;
+  }
+
+ private:
+  // The thread's pieces are lane, lane + lanes, and so on.
+  __device__ __forceinline__ void choose_pieces(const StripArgs& args) {
+    constexpr int kEach = S::kPiece / sizeof(scalar_t);
+    const int first = first_column(args);
+    int at = first + lane * kEach, step = args.piece_step, part = 0;
+    bool inside = active;
+    source = at;
+    if constexpr (S::kVec > 1) {
+      const int of_pixel = args.channel_lanes * S::kVec / kEach;
+      at = first + lane / of_pixel;
+      part = group_channel + lane % of_pixel * kEach;
+      step = args.piece_step / args.channels;
+      inside &= part < args.channels;
+      source = at * args.channels + part;
+    }
+    pieces = 0;
+    for (int k = 0; k < args.lane_pieces; ++k) {
+      const bool of_row = lane + k * args.lanes < args.row_pieces;
+      const int place = at + k * step;
+      if (inside && of_row &&
+          static_cast<unsigned>(place) < static_cast<unsigned>(args.horizontal.in)) {
+        pieces |= 1u << k;
+      }
+    }
+  }
+};
+
+// Note [Rows in boxes]
+// From 9.0 on one thread of a team asks the copy engine for the rows of a stage; it writes zeros where
+// they are outside of the image. Rows must be multiples of 16 bytes long, and boxes must begin at such a
+// multiple, below zero too: any other is an illegal instruction. So windows do not begin where loads do,
+// and RawWindow turns what they bring. Other rows are copied by the threads, in pieces.
+template <typename S>
+__device__ __forceinline__ void fetch_box(const StripArgs& args, const StripJob<S>& job,
+                                          const CUtensorMap& map, int first, int slot) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % args.team != 0) return;
+  CopyBarrier& barrier = job.barriers[slot];
+  char* target = job.shared + slot * args.stage_bytes;
+  const int column = job.first_column(args), plane = static_cast<int>(job.plane);
+  barrier.arrive_and_expect(args.stage_bytes);
+  if constexpr (S::kVec > 1) {
+    copy_box(target, map, {job.group_channel, column, first, plane}, barrier);
+  } else {
+    copy_box(target, map, {column, first, plane}, barrier);
+  }
+#endif
+}
+
+// Begins to copy the rows of a stage, from row `first` on, to shared memory at `offset` of the
+// group's; rows and columns outside are zeros. What threads do for a row beside the copies counts: the
+// addresses go from row to row.
+template <typename S>
+__device__ __forceinline__ void fetch_rows(const StripArgs& args, const StripJob<S>& job, int first,
+                                           int offset) {
+  using scalar_t = typename S::scalar_t;
+  const int64_t row_step = static_cast<int64_t>(args.horizontal.in) * args.channels;
+  const scalar_t* source = job.x + (first * row_step + job.source);
+  uint32_t target = job.target + offset;
+  const int step = args.lanes * S::kPiece;
+#pragma unroll 1
+  for (int r = 0; r < S::kRows; ++r) {
+    const bool inside = static_cast<unsigned>(first + r) < static_cast<unsigned>(args.vertical.in);
+    const uint32_t pieces = inside ? job.pieces : 0;
+    const auto copy = [&](int k) {
+      // Past the row's end in shared memory there is room for as many pieces as there are lanes.
+      if constexpr (S::kVec == 1) {
+        copy_async_4(target + k * step, source + k * args.piece_step, pieces >> k & 1);
+      } else {
+        copy_async_16(target + k * step, source + k * args.piece_step, pieces >> k & 1);
+      }
+    };
+    if (S::kVec == 1 && args.lane_pieces == S::kUsualPieces) {
+#pragma unroll
+      for (int k = 0; k < S::kUsualPieces; ++k) copy(k);
+    } else if (S::kVec > 1 && args.lane_pieces == 2) {
+      copy(0);
+      copy(1);
+    } else {
+#pragma unroll 1
+      for (int k = 0; k < args.lane_pieces; ++k) copy(k);
+    }
+    source += row_step;
+    target += args.row_bytes;
+  }
+}
+
+// The same at once, for planes whose rows are not aligned.
+template <typename S>
+__device__ __forceinline__ void copy_rows(const StripArgs& args, const StripJob<S>& job, int first,
+                                          int offset) {
+  using scalar_t = typename S::scalar_t;
+  const int column = job.first_column(args);
+  const unsigned width = args.horizontal.in;
+  const int of_row = args.row_bytes / int(sizeof(scalar_t));
+  auto* elements = reinterpret_cast<scalar_t*>(job.shared + offset);
+#pragma unroll 1
+  for (int r = 0; r < S::kRows; ++r) {
+    const bool inside = static_cast<unsigned>(first + r) < static_cast<unsigned>(args.vertical.in);
+    const int64_t start = static_cast<int64_t>(first + r) * args.horizontal.in;
+    for (int p = job.lane; p < of_row; p += args.lanes) {
+      const bool here = inside && job.active && static_cast<unsigned>(column + p) < width;
+      elements[r * of_row + p] = here ? job.x[start + column + p] : scalar_t{};
+    }
+  }
+}
+
+// kCount words of shared memory.
+template <int kCount>
+__device__ __forceinline__ void load_words(uint32_t address, uint32_t* words) {
+  if constexpr (kCount == 4) {
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(address));
+  } else if constexpr (kCount == 2) {
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
+                 : "=r"(words[0]), "=r"(words[1])
+                 : "r"(address));
+  } else {
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(words[0]) : "r"(address));
+  }
+}
+
+// The columns of a row that begin at word kFirst of `words`, or half a word later.
+template <typename S, int kFirst>
+__device__ __forceinline__ void take_window(const uint32_t* words, bool odd,
+                                            float (&window)[S::kWindow][S::kVec]) {
+  using scalar_t = typename S::scalar_t;
+#pragma unroll
+  for (int w = 0; w < S::kWindow; ++w) {
+    if constexpr (sizeof(scalar_t) == 4) {
+      window[w][0] = __uint_as_float(words[w + kFirst]);
+    } else {
+      const uint32_t* pair = words + w / 2 + kFirst;
+      const uint32_t turned = __funnelshift_r(pair[0], pair[1], odd ? 16 : 0);
+      window[w][0] = to_opmath(scalar_t{static_cast<uint16_t>(turned >> w % 2 * 16)});
+    }
+  }
+}
+
+// The columns that a thread's outputs need of one row, from shared memory.
+template <typename S>
+__device__ __forceinline__ void read_window(const StripArgs& args, const StripJob<S>& job,
+                                            uint32_t row, float (&window)[S::kWindow][S::kVec]) {
+  using scalar_t = typename S::scalar_t;
+  constexpr int kBytes = S::kVec * sizeof(scalar_t);
+  if constexpr (S::kVec > 1) {
+    const uint32_t step = args.channel_lanes * kBytes;
+    uint32_t address = row + job.lane_x * S::kStep * step + job.lane_c * kBytes;
+#pragma unroll
+    for (int w = 0; w < S::kWindow; ++w) {
+      Pack<scalar_t, S::kVec> pack;
+      load_words<kBytes / 4>(address, reinterpret_cast<uint32_t*>(pack.values));
+#pragma unroll
+      for (int v = 0; v < S::kVec; ++v) window[w][v] = to_opmath(pack.values[v]);
+      address += step;
+      // Else every address is a product, in the pipe of the FMAs.
+      asm volatile("" : "+r"(address));
+    }
+  } else {
+    constexpr int kOfLoad = S::kLoadBytes / 4;
+    uint32_t words[S::kLoads * kOfLoad + 1];
+    const uint32_t address = row + job.lane_x * S::kStep * kBytes + args.skip;
+#pragma unroll
+    for (int k = 0; k < S::kLoads; ++k) {
+      load_words<kOfLoad>(address + k * S::kLoadBytes, words + k * kOfLoad);
+    }
+    words[S::kLoads * kOfLoad] = 0;
+    // The same for all threads. A choice at each element would take longer.
+    if (kOfLoad == 1 || args.words == 0) {
+      take_window<S, 0>(words, args.odd, window);
+    } else if (kOfLoad == 2 || args.words == 1) {
+      take_window<S, 1 % kOfLoad>(words, args.odd, window);
+    } else if (args.words == 2) {
+      take_window<S, 2 % kOfLoad>(words, args.odd, window);
+    } else {
+      take_window<S, 3 % kOfLoad>(words, args.odd, window);
+    }
+  }
+}
+
+}  // namespace lltm_jit
