@@ -11,7 +11,6 @@ Everything else about the package is in pyproject.toml.
 
 import os
 import sys
-import types
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
@@ -29,10 +28,8 @@ SOURCE_PATTERNS = [f"**/*.{suffix}" for suffix in SUFFIXES]
 
 def prebuilt() -> dict:
     """The arguments of setup() that put a build of each family into the wheel."""
-    # The engine is imported without the package around it, which would build the kernels.
-    package = types.ModuleType("lltm_jit")
-    package.__path__ = [str(HERE / "lltm_jit")]
-    sys.modules["lltm_jit"] = package
+    os.environ["LLTM_JIT_AT_IMPORT"] = "0"
+    sys.path.insert(0, str(HERE))
     try:
         from lltm_jit import native
         from lltm_jit.jit import detect

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import torch
 
-from lltm_jit import native
 from lltm_jit.jit import LltmJitError
 
 from .builds import python, say
@@ -32,13 +31,12 @@ _PATIENCE = 1800  # seconds that the precompiled header may take
 
 # One step: prints the seconds, and those of the processors in compilers that were waited for.
 _STEP = """
-import json, os, resource, sys, time, types
+import json, os, resource, sys, time
 import torch
 from torch.utils import cpp_extension
-side, kind, package, text = sys.argv[1:]
-if side == "ours":  # without the package's own extensions, which an import would build
-    sys.modules["lltm_jit"] = types.ModuleType("lltm_jit")
-    sys.modules["lltm_jit"].__path__ = [package]
+side, kind, text = sys.argv[1:]
+if side == "ours":
+    os.environ["LLTM_JIT_AT_IMPORT"] = "0"
     from lltm_jit.jit.torch_api import load
     if kind == "cell":
         from IPython.core.interactiveshell import InteractiveShell
@@ -143,10 +141,7 @@ def take(place: Path, side: str, kind: str, value: int) -> tuple[float, float]:
         if not source.exists() or source.read_text() != whole:
             source.write_text(whole)
         text = str(source)
-    package = str(Path(native.__file__).parent)
-    seconds, processors = json.loads(
-        python(place, _STEP, side, kind, package, text).splitlines()[-1]
-    )
+    seconds, processors = json.loads(python(place, _STEP, side, kind, text).splitlines()[-1])
     return seconds, processors
 
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-# As for a command: docstrings need no kernels, so that an import need not build any.
-sys.modules["lltm_jit._start"] = SimpleNamespace(as_command=True)  # type: ignore[assignment]
-import lltm_jit  # noqa: E402
-import lltm_jit.ops  # noqa: E402
-from lltm_jit.ops.rnn.layers import LAYERS  # noqa: E402
-
-lltm_jit.native.start = lambda family: None
+os.environ["LLTM_JIT_AT_IMPORT"] = "0"  # docstrings need no kernels
+import lltm_jit
+import lltm_jit.ops
+from lltm_jit.ops.rnn.layers import LAYERS
 
 project = "lltm_jit"
 release = lltm_jit.__version__

@@ -86,7 +86,8 @@ def extension(family: str) -> Extension:
 def start(*names: str) -> None:
     """Load the families that are built; a child builds the others, and their first use waits.
 
-    Any other family whose operators are defined is loaded, or built, by its first use. With
+    Any other family whose operators are defined is loaded, or built, by its first use; with
+    ``LLTM_JIT_AT_IMPORT=0`` all are, so that tools can import the engine alone. With
     ``LLTM_JIT_BACKGROUND=0`` or ``LLTM_JIT_VERBOSE=1`` this waits until they are built.
 
     Raises:
@@ -94,7 +95,7 @@ def start(*names: str) -> None:
         ToolchainError, CacheError: there is no compiler, or no usable directory for the build.
     """
     missing = []
-    for family in names:
+    for family in names if settings.flag("LLTM_JIT_AT_IMPORT") else ():
         toolchain = detect(family)
         wanted = spec(family, toolchain)
         build = wheel_library.find(_PACKAGED, wanted, toolchain) or engine.find(wanted, toolchain)

@@ -21,14 +21,12 @@ from typing import Any
 import torch
 from torch.utils import cpp_extension
 
-# Without the package's own extensions, which an import would build.
-sys.modules["lltm_jit"] = types.ModuleType("lltm_jit")
-sys.modules["lltm_jit"].__path__ = [str(Path(__file__).parents[2] / "lltm_jit")]
+os.environ["LLTM_JIT_AT_IMPORT"] = "0"
 
-from ways import WAYS, Way  # noqa: E402
+from ways import WAYS, Way
 
-from lltm_jit.jit import torch_api  # noqa: E402  # those of a build too
-from lltm_jit.jit.compile import builder, pch  # noqa: E402, F401  # those of a build too
+from lltm_jit.jit import torch_api  # those of a build too
+from lltm_jit.jit.compile import builder, pch  # noqa: F401  # those of a build too
 
 SIDES = {"ours": torch_api, "torch": cpp_extension}
 

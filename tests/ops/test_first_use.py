@@ -151,6 +151,34 @@ def test_the_import_waits_where_a_setting_says_so(unloaded, monkeypatch):
     assert "basic" in native._current
 
 
+NOT_AT_IMPORT = """
+import sys
+started = []
+sys.addaudithook(lambda event, _: started.append(event) if event == "subprocess.Popen" else None)
+import lltm_jit.jit, lltm_jit.ops.stylegan
+from lltm_jit import native
+assert (started, native.builds()) == ([], {})
+if len(sys.argv) > 1:
+    import torch
+    assert torch.ops.lltm_jit.my_op(torch.ones(2), torch.ones(2)).tolist() == [2, 2]
+    print(*native.builds())
+"""
+
+
+def test_a_setting_leaves_all_families_to_their_first_use(tmp_path):
+    native.load("basic")
+    for words, variables in ((), {"TORCH_EXTENSIONS_DIR": str(tmp_path)}), (("use",), {}):
+        done = subprocess.run(
+            [sys.executable, "-c", NOT_AT_IMPORT, *words],
+            env={**os.environ, "LLTM_JIT_AT_IMPORT": "0", **variables},
+            capture_output=True,
+            text=True,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "basic\n"
+    assert not list(tmp_path.iterdir())
+
+
 OF_BASIC = """
 import torch, lltm_jit
 from lltm_jit import native

@@ -61,6 +61,12 @@ SETTINGS = {
             "0: an import waits for its build, instead of the first use",
         ),
         Setting(
+            "LLTM_JIT_AT_IMPORT",
+            "flag",
+            "1",
+            "0: an import neither loads nor builds the package's kernels, as their first use does",
+        ),
+        Setting(
             "LLTM_JIT_PCH",
             "flag",
             "1",

@@ -139,14 +139,12 @@ def test_ops_are_swapped_in_place_and_an_old_graph_runs_its_own_backward(root):
 
 
 KERNEL = """
-import sys, types
-package = sys.modules["lltm_jit"] = types.ModuleType("lltm_jit")  # without its own kernels
-package.__path__ = [sys.argv[1]]
+import sys
 from IPython.core.interactiveshell import InteractiveShell
 from lltm_jit.jit import ipython
 shell = InteractiveShell.instance()
 ipython.register(shell, lambda: None)
-shell.run_cell_magic("cpp", "cell -O0 -v", sys.argv[2])
+shell.run_cell_magic("cpp", "cell -O0 -v", sys.argv[1])
 shell.run_cell("import torch; print(cell.times(torch.ones(1)).item())")
 """
 
@@ -157,12 +155,13 @@ def test_a_cell_in_a_kernel_that_is_restarted(root):
     if jit.detect().cxx_family != "gcc" or jobs.available_memory() < pch._MEMORY:
         pytest.skip("the header is not precompiled here")
 
+    variables = {"LLTM_JIT_PCH": "1", "LLTM_JIT_AT_IMPORT": "0"}
+
     def run(factor: int) -> list[str]:
         cell = f"at::Tensor times(at::Tensor x) {{ return x * {factor}; }}"
-        package = str(Path(jit.__file__).parents[1])
         done = subprocess.run(
-            [sys.executable, "-c", KERNEL, package, cell],
-            env={**os.environ, "LLTM_JIT_PCH": "1", "IPYTHONDIR": str(root)},
+            [sys.executable, "-c", KERNEL, cell],
+            env={**os.environ, **variables, "IPYTHONDIR": str(root)},
             capture_output=True,
             text=True,
             cwd=root,

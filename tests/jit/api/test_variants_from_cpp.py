@@ -69,18 +69,16 @@ def test_results_from_cpp(host, kernel_name, capsys):
 
 
 AGAIN = """
-import ctypes, sys, types
-package = types.ModuleType("lltm_jit")
-package.__path__ = [sys.argv[1]]
-sys.modules["lltm_jit"] = package
+import ctypes, os, sys
+os.environ["LLTM_JIT_AT_IMPORT"] = "0"
 from pathlib import Path
 from lltm_jit.jit.variants import Variant, load
 
 started = []
 sys.addaudithook(lambda event, _: started.append(event) if event == "subprocess.Popen" else None)
-source, kernels = map(Path, sys.argv[3:])
+source, kernels = map(Path, sys.argv[2:])
 constants = (("ELEMENT", "float"), ("SIZE", "3"))
-address = load(Variant(sys.argv[2], source, (kernels,), constants), "sums")
+address = load(Variant(sys.argv[1], source, (kernels,), constants), "sums")
 x, y = (ctypes.c_float * 3)(1, 2, 4), ctypes.c_float()
 ctypes.CFUNCTYPE(ctypes.c_int)(address)(x, ctypes.byref(y), ctypes.c_long(1), None)
 print(y.value, len(started))
@@ -89,7 +87,7 @@ print(y.value, len(started))
 
 def test_another_process_starts_none(host, sums):
     check(host.sums, sums, 3)
-    command = [sys.executable, "-c", AGAIN, str(KERNELS.parent / "lltm_jit"), sums.name]
+    command = [sys.executable, "-c", AGAIN, sums.name]
     done = subprocess.run(
         [*command, str(sums.source), str(KERNELS)], capture_output=True, text=True, check=True
     )
