@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lltm_jit.jit import BuildInfo
 from lltm_jit.jit.loading.parallel import build_all
+from lltm_jit.jit.user.progress import source_name
 
 from . import _build, _extensions
 
@@ -40,7 +41,8 @@ def collect(info: BuildInfo) -> list[tuple[float, str]]:
 
 def sources_by_output(build: Path) -> dict[str, str]:
     """For each object that the build file makes, the name of the file that it is compiled from."""
-    return {entry["output"]: Path(entry["file"]).name for entry in _build.database(build)}
+    found = [(entry["file"], entry["output"]) for entry in _build.database(build)]
+    return {target: source_name(file, target) for file, target in found}
 
 
 def seconds_by_output(build: Path) -> dict[str, float]:

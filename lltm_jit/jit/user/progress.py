@@ -231,4 +231,11 @@ def _target_of(command: str) -> str:
 
 
 def _source_of(command: str) -> str:
-    return os.path.basename(compiled_file(command))
+    file = compiled_file(command)
+    return source_name(file, _target_of(command)) if file else ""
+
+
+def source_name(file: str, target: str) -> str:
+    """A source's name; with its folders where the object's says that another source has it too."""
+    shared = re.search(r".\.[0-9a-f]{20}(?:\.cuda)?\.o$", target)
+    return Path(*Path(file).parts[-3 if shared else -1 :]).as_posix()

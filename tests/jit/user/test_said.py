@@ -155,6 +155,13 @@ def test_step_names_the_source(capsys, line):
     assert reporter.compiled == 1
 
 
+def test_a_step_names_the_folders_of_a_source_whose_name_another_has(capsys):
+    reporter = Reporter(verbose=False)
+    reporter.line(f"[1/2 0.5] c++ -c /a/kernels/one/cpu/x.cpp -o x.{'0a' * 10}.o")
+    reporter.close()
+    assert capsys.readouterr().err == "lltm_jit: [1/2] one/cpu/x.cpp (0.0 s)\n"
+
+
 def test_without_a_standard_error(monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
     Reporter().start(2)
