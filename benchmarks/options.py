@@ -8,24 +8,16 @@ from pathlib import Path
 
 import torch
 
+from lltm_jit.cli import _cell
+
 from .shared import plot
 
-DTYPES = {name: getattr(torch, name) for name in ("half", "bfloat16", "float", "double")}
 PICTURES = ("png", "svg", "pdf", "eps", "jpg", "webp")
 
 
 def add_measuring(parser: argparse.ArgumentParser) -> None:
     """In which type operators are measured, and for how long."""
-    several = "element type (default: float, or several)"
-    parser.add_argument("--dtype", choices=list(DTYPES), help=several)
-    parser.add_argument(
-        "-d",
-        "--double",
-        dest="dtype",
-        action="store_const",
-        const="double",
-        help="the same as --dtype double",
-    )
+    _cell.add_dtype(parser, None, "element type (default: float, or several)")
     parser.add_argument(
         "--seconds",
         type=seconds,
@@ -73,7 +65,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 def dtype(args: argparse.Namespace) -> torch.dtype | None:
     """The element type that was asked for."""
-    return DTYPES[args.dtype] if args.dtype else None
+    return getattr(torch, args.dtype) if args.dtype else None
 
 
 def seconds(text: str) -> float:

@@ -20,6 +20,7 @@ from lltm_jit.jit.loading.parallel import load_all
 from lltm_jit.jit.loading.reload import Reload
 from lltm_jit.jit.request.fingerprint import differences
 from lltm_jit.jit.request.spec import folders_below
+from lltm_jit.jit.user import settings
 
 
 @dataclass(frozen=True)
@@ -27,13 +28,14 @@ class PackageInfo:
     """What is installed, and how the loaded families of kernels were built.
 
     It prints as a short table. ``toolchain`` describes this machine as it is now, whatever the
-    builds were made with.
+    builds were made with, and ``settings`` has those that are not at their default.
     """
 
     lltm_jit_version: str
     python_version: str
     toolchain: Toolchain
     families: dict[str, BuildInfo]
+    settings: dict[str, str]
 
     def __str__(self) -> str:
         tools = self.toolchain
@@ -44,6 +46,7 @@ class PackageInfo:
             ("torch", tools.torch_version),
             ("compiler", tools.compiler),
             ("CUDA", f"no: {tools.cuda_missing}" if tools.cuda_missing else cuda),
+            *(("setting", f"{name}={value}") for name, value in self.settings.items()),
         ]
         builds = [
             (name, "cached" if made.cached else "new", f"{made.seconds:.1f} s", made.reason)
@@ -61,6 +64,7 @@ def installed(toolchain: Toolchain) -> dict[str, Any]:
         "lltm_jit_version": __version__,
         "python_version": platform.python_version(),
         "toolchain": toolchain,
+        "settings": settings.given(),
     }
 
 

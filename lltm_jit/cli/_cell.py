@@ -14,6 +14,7 @@ from lltm_jit.jit.user.errors import ToolchainError
 
 CHECK_SIZES = (3, 17, 5)  # batch, input, hidden of the tutorial's checks: small, no two alike
 TUTORIAL_SIZES = (16, 32, 128)  # those of its benchmark
+DTYPES = ("half", "bfloat16", "float", "double")
 
 # The PyTorch tutorial's names for its variants -> the names of the implementations here.
 VARIANTS = {"py": "reference", "cpp": "aten", "cuda": "fused"}
@@ -40,6 +41,19 @@ def add_sizes(parser: argparse.ArgumentParser, defaults: tuple[object, object, o
 def add_device(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "-c", "--cuda", action="store_true", help="run on the GPU (default: on the CPU)"
+    )
+
+
+def add_dtype(parser: argparse.ArgumentParser, default: str | None, about: str) -> None:
+    """Add the flags for the element type."""
+    parser.add_argument("--dtype", choices=DTYPES, default=default, help=about)
+    parser.add_argument(
+        "-d",
+        "--double",
+        dest="dtype",
+        action="store_const",
+        const="double",
+        help="the same as --dtype double",
     )
 
 

@@ -244,10 +244,8 @@ def chosen_settings() -> Finding:
         near = difflib.get_close_matches(unknown[0], SETTINGS, n=1)
         cure = f"did you mean {near[0]}?" if near else "MAX_JOBS.env.example lists all settings"
         return Finding("warning", f"{unknown[0]} is not a setting", cure)
-    given = [name for name in SETTINGS if settings.text(name) != SETTINGS[name].default]
-    return Finding(
-        "ok", ", ".join(f"{name}={settings.text(name)}" for name in given) or "all default"
-    )
+    given = ", ".join(f"{name}={value}" for name, value in settings.given().items())
+    return Finding("ok", given or "all default")
 
 
 def builds_directory() -> Finding:

@@ -35,16 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the LLTM cell in plain PyTorch, in ATen called from C++, or in CUDA",
     )
     _cell.add_sizes(parser, _cell.TUTORIAL_SIZES)
-    types = ("half", "bfloat16", "float", "double")
-    parser.add_argument("--dtype", choices=types, default="float", help="element type")
-    parser.add_argument(
-        "-d",
-        "--double",
-        dest="dtype",
-        action="store_const",
-        const="double",
-        help="the same as --dtype double",
-    )
+    _cell.add_dtype(parser, "float", "element type")
     parser.add_argument(
         "-r",
         "--runs",

@@ -41,6 +41,8 @@ def run(args: argparse.Namespace) -> int:
     show("nvcc", "not found" if tools.recorded else nvcc or "not found")
     missing = tools.cuda_missing
     show("CUDA kernels", f"no: {missing}" if missing else " ".join(tools.architectures))
+    for name, value in info.settings.items():
+        show("setting", f"{name}={value}")
     for extension in extensions:
         print()
         show_build(extension, info)

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from .loading.build_result import BuildInfo
-from .loading.extension import Flagged, Flags, Paths, extension, refuse_sycl
+from .loading.extension import Flagged, Flags, OfLoad, Paths, extension, refuse_sycl
 from .loading.parallel import build_all
 from .loading.reload import load_and_give
 from .store import publish
@@ -28,30 +28,21 @@ if TYPE_CHECKING:
 def load(
     name: str,
     sources: Paths,
-    extra_cflags: Flags = None,
-    extra_cuda_cflags: Flags = None,
-    extra_sycl_cflags: Flags = None,
-    extra_ldflags: Flags = None,
-    extra_include_paths: Sequence[str | os.PathLike[str]] | None = None,
-    build_directory: str | os.PathLike[str] | None = None,
-    verbose: bool = False,
-    with_cuda: bool | None = None,
-    with_sycl: bool | None = None,
+    *flags: Flags,
     is_python_module: Literal[True] = True,
     is_standalone: Literal[False] = False,
-    keep_intermediates: bool = True,
+    **named: Unpack[OfLoad],
 ) -> ModuleType: ...
 @overload
 def load(
     name: str,
     sources: Paths,
-    *,
+    *flags: Flags,
     is_python_module: Literal[False],
     is_standalone: bool = False,
-    verbose: bool = False,
-    **flags: Unpack[Flagged],
+    **named: Unpack[OfLoad],
 ) -> str: ...
-def load(
+def load(  # type: ignore[misc]  # it takes no more flags by place than torch's
     name: str,
     sources: Paths,
     extra_cflags: Flags = None,
@@ -137,7 +128,7 @@ def build(
     verbose: bool = False,
     is_python_module: bool = True,
     is_standalone: bool = False,
-    **flags: Unpack[Flagged],
+    **named: Unpack[Flagged],
 ) -> BuildInfo: ...
 @overload
 def build(

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from .loading.extension import FlaggedInline, Flags, extension, refuse_sycl
+from .loading.extension import Flags, OfInline, extension, refuse_sycl
 from .loading.reload import load_and_give
 from .request import inline
 from .request.spec import BINDINGS
@@ -25,22 +25,9 @@ def load_inline(
     name: str,
     cpp_sources: str | Sequence[str],
     cuda_sources: str | Sequence[str] | None = None,
-    sycl_sources: str | Sequence[str] | None = None,
-    functions: str | Sequence[str] | Mapping[str, str] | None = None,
-    extra_cflags: Flags = None,
-    extra_cuda_cflags: Flags = None,
-    extra_sycl_cflags: Flags = None,
-    extra_ldflags: Flags = None,
-    extra_include_paths: Sequence[str | os.PathLike[str]] | None = None,
-    build_directory: str | os.PathLike[str] | None = None,
-    verbose: bool = False,
-    with_cuda: bool | None = None,
-    with_sycl: bool | None = None,
+    *,
     is_python_module: Literal[True] = True,
-    with_pytorch_error_handling: bool = True,
-    keep_intermediates: bool = True,
-    use_pch: bool = False,
-    no_implicit_headers: bool = False,
+    **named: Unpack[OfInline],
 ) -> ModuleType: ...
 @overload
 def load_inline(
@@ -49,8 +36,7 @@ def load_inline(
     cuda_sources: str | Sequence[str] | None = None,
     *,
     is_python_module: Literal[False],
-    verbose: bool = False,
-    **flags: Unpack[FlaggedInline],
+    **named: Unpack[OfInline],
 ) -> str: ...
 def load_inline(
     name: str,

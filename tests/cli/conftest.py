@@ -112,3 +112,16 @@ def findings(capsys):
         return code, json.loads(capsys.readouterr().out)
 
     return ask
+
+
+@pytest.fixture
+def finding(only, findings):
+    """What one check of `doctor` finds."""
+
+    def ask(name):
+        only(name)
+        code, found = findings()
+        assert code == (found[name]["status"] == "problem")
+        return found[name]
+
+    return ask

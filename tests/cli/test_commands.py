@@ -15,6 +15,7 @@ import torch
 import lltm_jit
 from lltm_jit import functional, native
 from lltm_jit.cli import main
+from lltm_jit.jit.user.settings import SETTINGS
 
 SMALL = ["-b", "2", "-f", "3", "-s", "4"]
 DEVICE_FLAGS = [
@@ -186,6 +187,17 @@ def test_info_shows_the_loaded_builds(capsys):
     out = capsys.readouterr().out
     assert info.families["basic"].key in out
     assert info.families["rnn"].key not in out
+
+
+def test_info_shows_the_settings_that_are_not_at_their_default(monkeypatch, capsys, tmp_path):
+    given = {"TORCH_EXTENSIONS_DIR": str(tmp_path), "LLTM_JIT_KEEP": "7"}
+    for name in SETTINGS:
+        monkeypatch.setenv(name, given.get(name, ""))
+    assert main(["info", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["settings"] == given
+    assert main(["info"]) == 0
+    shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("setting")]
+    assert shown == [f"setting:       {name}={value}" for name, value in given.items()]
 
 
 def test_info_neither_builds_nor_imports_the_builder(tmp_path):

@@ -77,12 +77,11 @@ def test_a_check_that_breaks_is_reported(findings, monkeypatch):
         ("LLTM_JIT_VERBOS", "1", "warning", "LLTM_JIT_VERBOS is not a setting"),
     ],
 )
-def test_settings(findings, only, monkeypatch, variable, value, status, text):
+def test_settings(finding, monkeypatch, variable, value, status, text):
     monkeypatch.setenv(variable, value)
-    only("settings")
-    _, found = findings()
-    assert found["settings"]["status"] == status
-    assert found["settings"]["text"] == text
+    found = finding("settings")
+    assert found["status"] == status
+    assert found["text"] == text
 
 
 def test_a_wrong_setting_is_told_once(findings, monkeypatch):
@@ -103,52 +102,46 @@ def test_a_wrong_setting_is_told_once(findings, monkeypatch):
         ([(9, 0)], "580.65.06", "sm_90, driver 580.65.06"),
     ],
 )
-def test_the_driver_is_named(findings, only, monkeypatch, capabilities, version, text):
+def test_the_driver_is_named(finding, monkeypatch, capabilities, version, text):
     monkeypatch.setattr(gpus, "compute_capabilities", lambda: capabilities)
     monkeypatch.setattr(gpus, "driver_version", lambda: version)
-    only("GPU")
-    assert findings()[1]["GPU"]["text"].startswith(text)
+    assert finding("GPU")["text"].startswith(text)
 
 
-def test_a_near_miss_is_put_right(findings, only, monkeypatch):
+def test_a_near_miss_is_put_right(finding, monkeypatch):
     monkeypatch.setenv("LLTM_JIT_VERBOS", "1")
-    only("settings")
-    assert findings()[1]["settings"]["cure"] == "did you mean LLTM_JIT_VERBOSE?"
+    assert finding("settings")["cure"] == "did you mean LLTM_JIT_VERBOSE?"
 
 
-def test_a_root_open_to_others(findings, only, monkeypatch, tmp_path):
+def test_a_root_open_to_others(finding, monkeypatch, tmp_path):
     builds = tmp_path / "lltm_jit"
     builds.mkdir()
     builds.chmod(0o777)
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    only("builds directory")
-    code, found = findings()
-    assert code == 1
-    assert "other users may write to" in found["builds directory"]["text"]
+    found = finding("builds directory")
+    assert found["status"] == "problem"
+    assert "other users may write to" in found["text"]
 
 
 @pytest.mark.parametrize("variable", ["TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME"])
-def test_a_lock_that_torch_left(findings, only, monkeypatch, tmp_path, variable):
+def test_a_lock_that_torch_left(finding, monkeypatch, tmp_path, variable):
     monkeypatch.delenv("TORCH_EXTENSIONS_DIR", raising=False)
     monkeypatch.setenv(variable, str(tmp_path))
     lock = Path(cpp_extension._get_build_directory("my_extension", verbose=False)) / "lock"
     assert lock.is_relative_to(tmp_path)
     lock.touch()
-    only("locks")
-    assert findings()[1]["locks"]["status"] == "ok"  # a build may be running
+    assert finding("locks")["status"] == "ok"  # a build may be running
     os.utime(lock, (0, 0))
-    code, found = findings()
-    assert code == 0
-    assert found["locks"]["status"] == "warning"
-    assert f"rm {lock}" in found["locks"]["cure"]
+    found = finding("locks")
+    assert found["status"] == "warning"
+    assert f"rm {lock}" in found["cure"]
 
 
-def test_too_many_jobs_for_the_memory(findings, only, monkeypatch):
+def test_too_many_jobs_for_the_memory(finding, monkeypatch):
     monkeypatch.setenv("MAX_JOBS", "100000")
-    only("memory")
-    code, found = findings()
-    assert (code, found["memory"]["status"]) == (0, "warning")
-    assert found["memory"]["cure"].startswith("set MAX_JOBS=")
+    found = finding("memory")
+    assert found["status"] == "warning"
+    assert found["cure"].startswith("set MAX_JOBS=")
 
 
 @pytest.fixture

@@ -42,63 +42,57 @@ def test_text_names_what_to_mend(capsys, only, monkeypatch):
     ],
 )
 @pytest.mark.parametrize("path", [os.environ["PATH"], "/nonexistent"])
-def test_a_compiler_that_is_set_and_not_there(findings, only, monkeypatch, given, text, path):
+def test_a_compiler_that_is_set_and_not_there(finding, monkeypatch, given, text, path):
     monkeypatch.setenv("CXX", given)
     monkeypatch.setenv("PATH", path)
-    only("C++ compiler")
-    _, found = findings()
-    assert found["C++ compiler"]["text"] == text
-    assert ("apt-get install g++" in found["C++ compiler"]["cure"]) == (path == "/nonexistent")
+    found = finding("C++ compiler")
+    assert found["text"] == text
+    assert ("apt-get install g++" in found["cure"]) == (path == "/nonexistent")
 
 
-def test_a_compiler_that_fails(findings, only, monkeypatch, tmp_path):
+def test_a_compiler_that_fails(finding, monkeypatch, tmp_path):
     broken = tmp_path / "broken-c++"
     broken.write_text(
         "#!/bin/sh\necho 'cc1plus: fatal error: no disk: No space left on device' >&2\nexit 1\n"
     )
     broken.chmod(0o755)
     monkeypatch.setenv("CXX", str(broken))
-    only("C++ trial build")
-    code, found = findings()
-    assert code == 1
-    assert "No space left" in found["C++ trial build"]["text"]
-    assert "free space on it" in found["C++ trial build"]["cure"]
+    found = finding("C++ trial build")
+    assert found["status"] == "problem"
+    assert "No space left" in found["text"]
+    assert "free space on it" in found["cure"]
 
 
 @pytest.mark.parametrize("check", ["C++ compiler", "C++ trial build"])
-def test_a_compiler_that_fails_without_a_word(findings, only, monkeypatch, tmp_path, check):
+def test_a_compiler_that_fails_without_a_word(finding, monkeypatch, tmp_path, check):
     broken = tmp_path / "broken-c++"
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setenv("CXX", str(broken))
-    only(check)
-    code, found = findings()
-    assert code == 1
-    assert found[check]["cure"].endswith("and set CXX to it")
+    found = finding(check)
+    assert found["status"] == "problem"
+    assert found["cure"].endswith("and set CXX to it")
 
 
 @pytest.mark.parametrize("command", ["env c++", "c++ -pipe"])
-def test_the_compiler_itself_is_judged(findings, only, monkeypatch, command):
+def test_the_compiler_itself_is_judged(finding, monkeypatch, command):
     monkeypatch.setenv("CXX", command)
-    only("C++ compiler")
-    _, found = findings()
-    assert found["C++ compiler"]["status"] == "ok"
-    assert f"({command})" in found["C++ compiler"]["text"]
+    found = finding("C++ compiler")
+    assert found["status"] == "ok"
+    assert f"({command})" in found["text"]
 
 
-def test_a_compiler_behind_what_is_missing_is_told(findings, only, monkeypatch):
+def test_a_compiler_behind_what_is_missing_is_told(finding, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-ccache c++")
-    only("C++ compiler")
-    _, found = findings()
-    assert found["C++ compiler"]["status"] == "problem"
+    found = finding("C++ compiler")
+    assert found["status"] == "problem"
 
 
-def test_the_compiler_that_torch_wants_is_named(findings, only, monkeypatch):
+def test_the_compiler_that_torch_wants_is_named(finding, monkeypatch):
     wanted = r"torch needs g\+\+ \d+\.\d+ or newer, and C\+\+(17|20)$"
-    only("C++ compiler")
-    assert re.search(wanted, findings()[1]["C++ compiler"]["text"])
+    assert re.search(wanted, finding("C++ compiler")["text"])
     monkeypatch.setattr("torch.utils.cpp_extension.MINIMUM_GCC_VERSION", (99, 0, 0))
-    found = findings()[1]["C++ compiler"]
+    found = finding("C++ compiler")
     assert found["status"] == "warning"
     assert "torch needs g++ 99.0 or newer" in found["text"]
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -82,6 +83,19 @@ class Bench:
         """Load in this process."""
         return jit.load(self.spec(**changes), jit.detect())
 
+    def first(self, **changes) -> jit.Build:
+        """The same for the first time, which compiles everything."""
+        build = self.load(**changes)
+        assert self.counts == ALL
+        return build
+
+    def edited(self, name: str, text: str, compiled: str = "") -> jit.Build:
+        """Load after an edit, which compiles that file or the one that includes it."""
+        file = self.write(name, text)
+        build = self.load()
+        assert self.counts == [f"compile {compiled or file.name}", "link"]
+        return build
+
     def start(self, repeats: int = 1, **environment: str) -> subprocess.Popen:
         """Load in a process of its own."""
         return subprocess.Popen(
@@ -102,8 +116,10 @@ def slow(*values: object) -> object:
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
-def tiers(cases: Mapping[str, object], quick: Collection[str]) -> list:
-    """Parameters of a test by their names; those that are not named quick are slow."""
+def tiers(cases: Mapping[str, Any], quick: Collection[str] | None = None) -> list:
+    """Parameters of a test by their names; slow are those that are not quick, or not named so."""
+    if quick is None:
+        quick = [name for name, case in cases.items() if case.quick]
     assert cases.keys() >= {*quick}
     return [
         pytest.param(case, id=name, marks=() if name in quick else pytest.mark.slow)

@@ -30,6 +30,7 @@ class Way(NamedTuple):
     environment: tuple[str, str] = ("UNUSED", "")
     more: tuple[tuple[str, str], ...] = ()  # other files
     appears: bool = False  # the file comes only after the first build, which another one served
+    quick: bool = False  # in the quick tier
 
 
 ONE = ("near/value.h", "#define VALUE 1\n")

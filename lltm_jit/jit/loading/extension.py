@@ -40,9 +40,19 @@ class Flagged(TypedDict, total=False):
     with_cuda: bool | None
 
 
-class FlaggedInline(Flagged, total=False):
-    """The same of ``load_inline``."""
+class OfLoad(Flagged, total=False):
+    """Those that only ``load`` and ``load_inline`` have."""
 
+    verbose: bool
+    extra_sycl_cflags: Flags
+    with_sycl: bool | None
+    keep_intermediates: bool
+
+
+class OfInline(OfLoad, total=False):
+    """Those of ``load_inline``."""
+
+    sycl_sources: str | Sequence[str] | None
     functions: str | Sequence[str] | Mapping[str, str] | None
     with_pytorch_error_handling: bool
     no_implicit_headers: bool

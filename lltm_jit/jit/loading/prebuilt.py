@@ -97,9 +97,7 @@ def _match(
     directory: Path, spec: BuildSpec, toolchain: Toolchain
 ) -> tuple[Request, Manifest, BuildInfo, list[str]] | None:
     path = cache.wheel_record(directory, spec.name)
-    if not path.exists() or any(
-        settings.text(name) != settings.SETTINGS[name].default for name in _KINDS
-    ):
+    if not path.exists() or not settings.given().keys().isdisjoint(_KINDS):
         return None
     cache.check_private(path)
     request = Request.of(spec, toolchain)

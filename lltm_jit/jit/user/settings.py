@@ -128,6 +128,11 @@ def text(name: str) -> str:
     return given or SETTINGS[name].default
 
 
+def given() -> dict[str, str]:
+    """The settings that have another value than their default."""
+    return {name: text(name) for name in SETTINGS if text(name) != SETTINGS[name].default}
+
+
 def flag(name: str) -> bool:
     """The value of an on/off setting.
 

@@ -16,17 +16,9 @@ from ways import WAYS
 from lltm_jit.jit import torch_api
 
 UNTESTED = {way.name: way for way in WAYS if not (way.tested or way.headers or way.cuda)}
-QUICK = (
-    "load: names in Unicode",
-    "load: a source behind a link, with the header beside the file that it leads to",
-    "load: flags with line ends, as torch's own tests have them",
-    "load: a second build_directory, and the first is removed",
-    "load: is_standalone=True",
-    "load_inline: flags, include paths and a build directory",
-)
 
 
-@pytest.mark.parametrize("way", tiers(UNTESTED, QUICK))
+@pytest.mark.parametrize("way", tiers(UNTESTED))
 def test_way(way, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with mock.patch.dict(os.environ, TORCH_EXTENSIONS_DIR=str(tmp_path / "cache")):

@@ -33,11 +33,8 @@ def test_same_content_gives_the_same_module(bench):
 
 
 def test_edit_compiles_one_file_and_back_again_loads_the_first(bench):
-    first = bench.load()
-    assert bench.counts == ALL
-    bench.write("two/two.cpp", "deux\n")
-    second = bench.load()
-    assert bench.counts == ["compile two.cpp", "link"]
+    first = bench.first()
+    second = bench.edited("two/two.cpp", "deux\n")
     assert (second.info.compiled, second.info.reused) == (1, 1)
     assert second.info.reason == "kernels/two/two.cpp changed"
     assert text_of(second).endswith("deux")
@@ -48,18 +45,14 @@ def test_edit_compiles_one_file_and_back_again_loads_the_first(bench):
 
 
 def test_edited_header_compiles_what_includes_it(bench):
-    bench.load()
-    assert bench.counts == ALL
-    bench.write("core/shared.h", "another header\n")
-    build = bench.load()
-    assert bench.counts == ["compile one.cpp", "link"]
+    bench.first()
+    build = bench.edited("core/shared.h", "another header\n", "one.cpp")
     assert build.info.reason == "kernels/core/shared.h changed"
     assert text_of(build).startswith("another header")
 
 
 def test_content_under_an_older_time_stamp_is_seen(bench):
-    bench.load()
-    assert bench.counts == ALL
+    bench.first()
     path = bench.write("two/two.cpp", "deux\n")
     os.utime(path, (1e9, 1e9))
     assert text_of(bench.load()).endswith("deux")
@@ -67,8 +60,7 @@ def test_content_under_an_older_time_stamp_is_seen(bench):
 
 
 def test_damaged_object_is_not_reused(bench):
-    first = bench.load()
-    assert bench.counts == ALL
+    first = bench.first()
     (first.info.directory / "one.o").write_text("damaged")
     bench.write("two/two.cpp", "deux\n")
     assert text_of(bench.load()) == "shared header\none\ndeux"
@@ -76,8 +68,7 @@ def test_damaged_object_is_not_reused(bench):
 
 
 def test_touch_builds_nothing(bench):
-    module = bench.load().module
-    assert bench.counts == ALL
+    module = bench.first().module
     future = time.time() + 1000
     os.utime(bench.sources / "one/one.cpp", (future, future))
     assert bench.load().module is module
@@ -85,8 +76,7 @@ def test_touch_builds_nothing(bench):
 
 
 def test_touched_files_are_not_compiled_with_an_edited_one(bench):
-    bench.load()
-    assert bench.counts == ALL
+    bench.first()
     future = time.time() + 1000
     for name in ("one/one.cpp", "core/shared.h"):
         os.utime(bench.sources / name, (future, future))
@@ -102,8 +92,7 @@ def test_edited_header_of_somebody_else_is_seen_when_a_file_is_compiled(bench):
     (outside / "theirs.h").write_text("theirs\n")
     bench.write("one/one.cpp", '#include "theirs.h"\none\n')
     flags = {"cflags": (f"-I{outside}",)}
-    bench.load(**flags)
-    assert bench.counts == ALL
+    bench.first(**flags)
     future = time.time() + 1000
     os.utime(bench.sources / "one/one.cpp", (future, future))
     (outside / "theirs.h").write_text("edited\n")
@@ -114,11 +103,8 @@ def test_edited_header_of_somebody_else_is_seen_when_a_file_is_compiled(bench):
 
 
 def test_added_and_removed_source(bench):
-    bench.load()
-    assert bench.counts == ALL
-    bench.write("three.cpp", "three\n")
-    build = bench.load()
-    assert bench.counts == ["compile three.cpp", "link"]
+    bench.first()
+    build = bench.edited("three.cpp", "three\n")
     assert build.info.reason == "kernels/three.cpp added"
     (bench.sources / "two/two.cpp").unlink()
     build = bench.load()
@@ -180,11 +166,9 @@ def test_a_long_reason_says_how_much_it_leaves_out(bench):
 
 
 def test_changed_compiler_builds_anew(bench):
-    bench.load()
-    assert bench.counts == ALL
+    bench.first()
     bench.write_compiler("c++ (Fake) 2.0.0")
-    build = bench.load()
-    assert bench.counts == ALL
+    build = bench.first()
     assert build.info.reason == "the compiler changed from c++ (Fake) 1.2.3 to c++ (Fake) 2.0.0"
 
 

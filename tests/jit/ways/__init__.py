@@ -43,14 +43,15 @@ class Way:
     tested: bool  # by other tests, with a stand-in for the compiler
     headers: bool  # whether torch's headers are compiled, for half a minute
     cuda: bool
+    quick: bool  # in the quick tier
 
 
 WAYS: list[Way] = []
 
 
-def way(name: str, expected: Any, tested=False, headers=False, cuda=False) -> Callable:
+def way(name: str, expected: Any, tested=False, headers=False, cuda=False, quick=False) -> Callable:
     def register(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        WAYS.append(Way(name, function, expected, tested, headers, cuda))
+        WAYS.append(Way(name, function, expected, tested, headers, cuda, quick))
         return function
 
     return register

@@ -103,7 +103,7 @@ def _(side):
     return mark()
 
 
-@way("load: is_standalone=True", 15)
+@way("load: is_standalone=True", 15, quick=True)
 def _(side):
     source = file("main.cpp", "int main() { return 15; }")
     program = side.load("program", source, is_python_module=False, is_standalone=True)
@@ -186,7 +186,7 @@ def _(side):
     return side.load("empty", file("one.cpp"), "", "", extra_ldflags="").value()
 
 
-@way("load: flags with line ends, as torch's own tests have them", 7)
+@way("load: flags with line ends, as torch's own tests have them", 7, quick=True)
 def _(side):
     file("include/value.h", "#define VALUE 7\n")
     flags = {"extra_cflags": ["-g\n\n", "-O0 -Wall"], "extra_include_paths": ["    include\n"]}
@@ -199,7 +199,7 @@ def _(side):
     return isinstance(error, FileNotFoundError) and "nothing.cpp" in str(error)
 
 
-@way("load: a second build_directory, and the first is removed", [True])
+@way("load: a second build_directory, and the first is removed", [True], quick=True)
 def _(side):
     for place in ("first", "second"):
         Path(place).mkdir(exist_ok=True)
@@ -208,7 +208,9 @@ def _(side):
     return [path.exists() for path in Path("second").glob("twice*.so")]
 
 
-@way("load: a source behind a link, with the header beside the file that it leads to", 8)
+@way(
+    "load: a source behind a link, with the header beside the file that it leads to", 8, quick=True
+)
 def _(side):
     file("real/value.h", "#define VALUE 8\n")
     file("real/main.cpp", OF_HEADER)
@@ -218,7 +220,7 @@ def _(side):
     return side.load("linked", "links/main.cpp", extra_include_paths=["real"]).value()
 
 
-@way("load: names in Unicode", 9)
+@way("load: names in Unicode", 9, quick=True)
 def _(side):
     file("größe 漢字/värde.h", "#define VALUE 9\n")
     text = f'#include "värde.h"\n{MODULE}'

@@ -28,7 +28,7 @@ def _(side):
     return side.load_inline("texts", texts, no_implicit_headers=True).value()
 
 
-@way("load_inline: flags, include paths and a build directory", (9, True))
+@way("load_inline: flags, include paths and a build directory", (9, True), quick=True)
 def _(side):
     file("include/value.h", "#define VALUE 4 + PLUS\n")
     Path("here").mkdir(exist_ok=True)
