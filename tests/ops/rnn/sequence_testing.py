@@ -34,6 +34,14 @@ def tensors(results: tuple) -> list[Tensor]:
     return [output, *((state,) if isinstance(state, Tensor) else state)]
 
 
+def with_gradients(layer: nn.Module, *args, **named) -> list[Tensor]:
+    """Results, and the gradients of the parameters."""
+    results = tensors(layer(*args, **named))
+    wide = [result.to(torch.promote_types(result.dtype, torch.float)) for result in results]
+    loss = sum(result.square().sum() for result in wide)
+    return [*results, *torch.autograd.grad(loss, list(layer.parameters()))]
+
+
 class Inputs(NamedTuple):
     """The tensors of a call, in its order."""
 

@@ -9,7 +9,6 @@ from row_testing import assert_rows_independent
 from sequence_testing import CELLS, LAYERS, cell_of, controls, inputs_of
 from torch import Tensor
 
-import lltm_jit
 from lltm_jit.functional import lltm_cell, recurrent_sequence
 
 # Steps, rows, hidden units: on a CPU few rows and many, and units for several threads.
@@ -68,7 +67,7 @@ def test_sequences(cell, device, dtype, size):
 @pytest.mark.parametrize("kind", LAYERS)
 def test_layers(kind, checkpoint, dtype, device):
     """Two layers in both directions, with lengths and resets."""
-    layer = getattr(lltm_jit, kind)(
+    layer = LAYERS[kind](
         20, 33, 2, bidirectional=True, checkpoint=checkpoint, dtype=dtype, device=device
     )
     steps, rows = 5, 21

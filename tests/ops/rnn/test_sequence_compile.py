@@ -7,8 +7,7 @@ import io
 import pytest
 import torch
 from op_testing import DEVICES, loaded_package, needs_gpu
-from sequence_testing import CELLS, LAYERS, inputs_of, tensors
-from torch import Tensor, nn
+from sequence_testing import CELLS, LAYERS, inputs_of, tensors, with_gradients
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.library import opcheck
@@ -24,13 +23,6 @@ def _fresh_dynamo():
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
-
-
-def with_gradients(function, layer: nn.Module, *args, **named) -> list[Tensor]:
-    """Results, and the gradients of the parameters."""
-    results = tensors(function(*args, **named))
-    loss = sum(result.square().sum() for result in results)
-    return [*results, *torch.autograd.grad(loss, list(layer.parameters()))]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -71,7 +63,7 @@ def test_compiled_operator(cell, device):
 @pytest.mark.parametrize("kind", LAYERS)
 def test_compile_once_for_every_batch_and_length(kind, device):
     """In both directions, with lengths and resets."""
-    layer = getattr(lltm_jit, kind)(5, 7, bidirectional=True, device=device)
+    layer = LAYERS[kind](5, 7, bidirectional=True, device=device)
     counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(layer, fullgraph=True, backend=counter, dynamic=True)
     for steps, batch_size in ((4, 3), (9, 2), (3, 40)):
@@ -79,7 +71,7 @@ def test_compile_once_for_every_batch_and_length(kind, device):
         lengths = torch.randint(1, steps + 1, (batch_size,), device=device)
         reset = torch.rand(steps, batch_size, device=device) < 0.3
         found = [
-            with_gradients(function, layer, x, lengths=lengths, reset=reset)
+            with_gradients(function, x, lengths=lengths, reset=reset)
             for function in (compiled, layer)
         ]
         torch.testing.assert_close(*found)
@@ -96,7 +88,7 @@ def test_sizes_that_change_are_noticed(device):
     def check(batch_size, steps):
         x = torch.randn(batch_size, steps, 5, device=device)
         state = tuple(torch.randn(2, 1, batch_size, 7, device=device))
-        found = [with_gradients(function, layer, x, state) for function in (compiled, layer)]
+        found = [with_gradients(function, x, state) for function in (compiled, layer)]
         torch.testing.assert_close(*found)
 
     check(3, 4)
@@ -122,8 +114,8 @@ def test_compiled_by_inductor(device, mode):
     for _ in range(4):
         x = torch.randn(6, 3, 5, device=device)
         torch.compiler.cudagraph_mark_step_begin()
-        actual = [tensor.clone() for tensor in with_gradients(compiled, layer, x)]
-        torch.testing.assert_close(actual, with_gradients(layer, layer, x))
+        actual = [tensor.clone() for tensor in with_gradients(compiled, x)]
+        torch.testing.assert_close(actual, with_gradients(layer, x))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -132,7 +124,7 @@ def test_compiled_under_autocast(device):
     x = torch.randn(4, 3, 5, device=device)
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     with torch.autocast(device, torch.bfloat16):
-        actual, expected = (with_gradients(function, layer, x) for function in (compiled, layer))
+        actual, expected = (with_gradients(function, x) for function in (compiled, layer))
     assert actual[0].dtype == torch.bfloat16
     torch.testing.assert_close(actual, expected)
 
@@ -142,7 +134,7 @@ def test_compiled_checkpoints(device):
     layer = lltm_jit.LLTM(5, 7, checkpoint=3, device=device)
     x = torch.randn(8, 3, 5, device=device)
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-    actual, expected = (with_gradients(function, layer, x) for function in (compiled, layer))
+    actual, expected = (with_gradients(function, x) for function in (compiled, layer))
     torch.testing.assert_close(actual, expected)
 
 
@@ -172,7 +164,7 @@ def test_compiled_autograd(device):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", LAYERS)
 def test_exported_program_takes_any_size_and_is_saved(kind, device):
-    layer = getattr(lltm_jit, kind)(5, 7, bidirectional=True, device=device)
+    layer = LAYERS[kind](5, 7, bidirectional=True, device=device)
 
     def args(steps, batch_size):
         lengths = torch.randint(1, steps + 1, (batch_size,), device=device)
@@ -241,7 +233,7 @@ def test_jit_trace(device):
         file.seek(0)
         loaded = torch.jit.load(file)
     x = torch.randn(9, 6, 5, device=device)
-    torch.testing.assert_close(with_gradients(loaded, loaded, x), with_gradients(layer, layer, x))
+    torch.testing.assert_close(with_gradients(loaded, x), with_gradients(layer, x))
 
 
 def test_compiled_errors_are_those_of_eager_calls():

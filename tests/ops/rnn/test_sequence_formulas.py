@@ -10,7 +10,6 @@ import torch
 from op_testing import DTYPES
 from sequence_testing import CELLS, LAYERS, inputs_of
 
-import lltm_jit
 from lltm_jit import native
 
 
@@ -63,8 +62,8 @@ def test_compiled_layers():
 @pytest.mark.parametrize("kind", LAYERS)
 def test_both_directions_of_a_layer(kind):
     """The formula walks backwards as it is told, and not over a sequence that is turned round."""
-    layer = getattr(lltm_jit, kind)(5, 7, bidirectional=True)
-    other = getattr(lltm_jit, kind)(5, 7, bidirectional=True)
+    layer = LAYERS[kind](5, 7, bidirectional=True)
+    other = LAYERS[kind](5, 7, bidirectional=True)
     pairs = [(n, n + "_reverse") for n in layer.state_dict() if not n.endswith("_reverse")]
     state = layer.state_dict()
     other.load_state_dict({a: state[b] for p in pairs for a, b in (p, p[::-1])})

@@ -51,7 +51,7 @@ def test_cuda_graph_of_a_whole_training_step(kind):
     In both directions, with lengths and resets that lie on the GPU.
     """
     torch.manual_seed(0)
-    layer = getattr(lltm_jit, kind)(8, 32, bidirectional=True, device="cuda")
+    layer = LAYERS[kind](8, 32, bidirectional=True, device="cuda")
     x, target = torch.randn(5, 4, 8, device="cuda"), torch.randn(5, 4, 64, device="cuda")
     lengths = torch.tensor([5, 2, 4, 1], device="cuda")
     reset = torch.rand(5, 4, device="cuda") < 0.3

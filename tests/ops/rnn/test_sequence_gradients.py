@@ -12,7 +12,6 @@ from sequence_testing import CELLS, LAYERS, Inputs, cell_of, inputs_of, referenc
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-import lltm_jit
 from lltm_jit.functional import recurrent_sequence
 
 
@@ -256,7 +255,7 @@ def test_backward_adds_to_grad(device):
 def test_second_derivatives_of_layers(kind, checkpoint, device):
     """Which cuDNN refuses of its own; here of two layers in both directions."""
     options = {"bidirectional": True, "dtype": torch.double, "device": device}
-    layer = getattr(lltm_jit, kind)(2, 3, 2, checkpoint=checkpoint, **options)
+    layer = LAYERS[kind](2, 3, 2, checkpoint=checkpoint, **options)
     x = torch.randn(4, 2, 2, dtype=torch.double, device=device, requires_grad=True)
     leaves = [x, *layer.parameters()]
 

@@ -10,31 +10,23 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from op_testing import ACTIVATIONS, DEVICES, assert_accurate, bits
-from sequence_testing import CELLS, LAYERS, THEIRS, cell_of, inputs_of, reference, tensors
-from torch import Tensor, nn
+from sequence_testing import (
+    CELLS,
+    LAYERS,
+    THEIRS,
+    cell_of,
+    inputs_of,
+    reference,
+    tensors,
+    with_gradients,
+)
+from torch import nn
 from torch.nn.utils import clip_grad_norm_, parametrize
 from torch.nn.utils.parametrizations import weight_norm
 from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils.checkpoint import checkpoint
 
-import lltm_jit
 from lltm_jit.functional import recurrent_sequence
-
-
-def layer_of(kind: str, *args, **kwargs) -> nn.Module:
-    return getattr(lltm_jit, kind)(*args, **kwargs)
-
-
-def with_gradients(layer: nn.Module, *args, **named) -> list[Tensor]:
-    """Results, and the gradients of the parameters."""
-    results = tensors(layer(*args, **named))
-    loss = sum(result.to(_wide(result)).square().sum() for result in results)
-    return [*results, *torch.autograd.grad(loss, list(layer.parameters()))]
-
-
-def _wide(tensor: Tensor) -> torch.dtype:
-    return torch.promote_types(tensor.dtype, torch.float)
-
 
 # ------------------------------------------------------------------------------ mixed precision --
 
@@ -75,14 +67,14 @@ def test_autocast_of_the_operator(cell, dtype, device):
 def test_autocast_of_layers(kind, checkpointed, device):
     """Results have the dtypes of torch's layers, and are those of a layer that is cast."""
     dtype = torch.bfloat16 if device == "cpu" else torch.half
-    layer = layer_of(kind, 5, 7, 2, bidirectional=True, checkpoint=checkpointed, device=device)
+    layer = LAYERS[kind](5, 7, 2, bidirectional=True, checkpoint=checkpointed, device=device)
     x = torch.randn(6, 3, 5, device=device)
     with torch.autocast(device, dtype):
         found = with_gradients(layer, x)
         results = layer(x)
         again = layer(x, results[1])  # the state goes round
         if kind in THEIRS and device == "cuda":  # on some CPUs torch's refuse, or stay in float
-            theirs = getattr(nn, kind)(5, 7, 2, bidirectional=True, device=device)
+            theirs = THEIRS[kind](5, 7, 2, bidirectional=True, device=device)
             assert [t.dtype for t in tensors(results)] == [t.dtype for t in tensors(theirs(x))]
     count = len(tensors(results))
     assert {t.dtype for t in found[:count]} == {dtype}
@@ -98,7 +90,7 @@ def test_autocast_of_layers(kind, checkpointed, device):
 @pytest.mark.parametrize("kind", LAYERS)
 def test_autocast_takes_what_torchs_layers_take(kind, device):
     """Packed sequences, lengths, and a float state, whose cells stay float."""
-    layer, dtype = layer_of(kind, 5, 7, device=device), torch.bfloat16
+    layer, dtype = LAYERS[kind](5, 7, device=device), torch.bfloat16
     x, h = torch.randn(6, 3, 5, device=device), torch.randn(1, 3, 7, device=device)
     state = h if layer.cell.states == 1 else (h, h)
     with torch.autocast(device, dtype):
@@ -135,7 +127,7 @@ def test_backward_inside_autocast_stays_in_the_dtype_of_the_forward(cell, device
 def test_training_with_a_scaler(kind, device):
     """Scaled gradients, clipped, of half layers under autocast bring the loss down."""
     torch.manual_seed(0)
-    layer = layer_of(kind, 5, 16, device=device)
+    layer = LAYERS[kind](5, 16, device=device)
     optimizer = torch.optim.Adam(layer.parameters(), lr=0.02)
     scaler = torch.amp.GradScaler(device, init_scale=2.0**10)
     x, target = torch.randn(4, 3, 5, device=device), torch.rand(4, 3, 16, device=device) - 0.5
@@ -162,7 +154,7 @@ def test_training_with_a_scaler(kind, device):
 @pytest.mark.parametrize("use_reentrant", [False, True])
 def test_checkpoint_around_a_layer(use_reentrant, kind, device):
     """With dropout, whose mask must be the same again; also around a layer with its own."""
-    layer = layer_of(kind, 5, 7, 2, dropout=0.5, checkpoint=0 if use_reentrant else 3)
+    layer = LAYERS[kind](5, 7, 2, dropout=0.5, checkpoint=0 if use_reentrant else 3)
     layer.to(device)
     x = torch.randn(8, 3, 5, device=device, requires_grad=True)
     leaves = [x, *layer.parameters()]
@@ -184,7 +176,7 @@ def test_checkpoint_around_a_layer(use_reentrant, kind, device):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", LAYERS)
 def test_parametrisation_and_weight_norm(kind, device):
-    plain, x = layer_of(kind, 5, 7, device=device), torch.randn(4, 3, 5, device=device)
+    plain, x = LAYERS[kind](5, 7, device=device), torch.randn(4, 3, 5, device=device)
     normed = weight_norm(copy.deepcopy(plain), "weight_hh_l0")
     torch.testing.assert_close(tensors(normed(x)), tensors(plain(x)))
     size, direction = normed.parametrizations.weight_hh_l0.parameters()
@@ -205,14 +197,14 @@ def test_parametrisation_and_weight_norm(kind, device):
 @pytest.mark.parametrize("kind", LAYERS)
 def test_copies_and_files(kind, device, tmp_path):
     options = {"batch_first": True, "bias": False, "bidirectional": True, "device": device}
-    layer, x = layer_of(kind, 5, 7, **options), torch.randn(3, 4, 5, device=device)
+    layer, x = LAYERS[kind](5, 7, **options), torch.randn(3, 4, 5, device=device)
     torch.save(layer, tmp_path / "layer.pt")
     torch.save(layer.state_dict(), tmp_path / "state.pt")
     copies = [
         copy.deepcopy(layer),
         pickle.loads(pickle.dumps(layer)),
         torch.load(tmp_path / "layer.pt", weights_only=False),
-        layer_of(kind, 5, 7, **options),
+        LAYERS[kind](5, 7, **options),
     ]
     copies[-1].load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     for other in copies:
@@ -251,7 +243,7 @@ def test_anomaly_mode_names_the_line_of_the_forward(device):
 @pytest.mark.parametrize("kind", LAYERS)
 def test_deterministic_mode(kind, device, monkeypatch):
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # which torch demands for products
-    layer = layer_of(kind, 5, 32, bidirectional=True, device=device)
+    layer = LAYERS[kind](5, 32, bidirectional=True, device=device)
     x = torch.randn(6, 9, 5, device=device)
     lengths = torch.randint(1, 7, (9,))
     expected = bits(with_gradients(layer, x, lengths=lengths))
@@ -267,7 +259,7 @@ def test_deterministic_mode(kind, device, monkeypatch):
 def test_several_threads_get_the_bits_of_one(dtype, device):
     cases = [
         (
-            layer_of(kind, 5, size, dtype=dtype, device=device),
+            LAYERS[kind](5, size, dtype=dtype, device=device),
             torch.randn(7, 6, 5).to(device, dtype),
         )
         for kind, size in (("LLTM", 40), ("LSTM", 33), ("GRU", 64), ("LSTM", 33))

@@ -21,7 +21,6 @@ from torch.func import (
     vmap,
 )
 
-import lltm_jit
 from lltm_jit.functional import recurrent_sequence
 
 
@@ -144,7 +143,7 @@ def test_vmap_over_other_dimensions_and_twice(device):
 @pytest.mark.parametrize("kind", LAYERS)
 def test_vmap_over_lengths(kind, device):
     """Which cannot be looked into then: what they have beyond the steps counts as all of them."""
-    layer = getattr(lltm_jit, kind)(3, 4, bidirectional=True, device=device)
+    layer = LAYERS[kind](3, 4, bidirectional=True, device=device)
     x = torch.randn(2, 5, 3, 3, device=device)
     lengths = torch.tensor([[1, 5, 2], [0, 9, 3]], device=device)
     actual = vmap(lambda x, lengths: layer(x, lengths=lengths)[0])(x, lengths)
@@ -157,7 +156,7 @@ def test_vmap_over_lengths(kind, device):
 def test_ensemble(kind, device):
     """Many layers as one: forward, and the gradients of every member."""
     options = {"bidirectional": True, "device": device, "dtype": torch.double}
-    layers = [getattr(lltm_jit, kind)(3, 4, 2, **options) for _ in range(3)]
+    layers = [LAYERS[kind](3, 4, 2, **options) for _ in range(3)]
     x = torch.randn(5, 2, 3, device=device, dtype=torch.double)
     reset = torch.rand(5, 2, device=device) < 0.3
     named = {"lengths": [5, 3], "reset": reset}
@@ -184,7 +183,7 @@ def test_ensemble(kind, device):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", LAYERS)
 def test_per_sample_gradients(kind, device):
-    layer = getattr(lltm_jit, kind)(3, 4, device=device, dtype=torch.double)
+    layer = LAYERS[kind](3, 4, device=device, dtype=torch.double)
     x = torch.randn(5, 6, 3, device=device, dtype=torch.double)
 
     def loss(parameters, sample):
