@@ -1,32 +1,17 @@
-"""The plan of whole sequences, compiled for tests, and GPUs that need not be there."""
+"""Sizes and GPUs for the plan of whole sequences."""
 
 from __future__ import annotations
 
-import functools
-from pathlib import Path
 from typing import Any
 
 from sequence_testing import cell_of
 
-import lltm_jit
-from lltm_jit import native
 from lltm_jit.ops.rnn import _warm
 
 # Architecture, bytes of shared memory that a block may ask for, SMs, and how many clusters of 2, 4,
 # 8 and 16 blocks run at once.
 GPUS = {name: (*facts[:3], facts[4:]) for name, facts in _warm.GPUS.items()}
 GPUS["T4"] = (75, 64 * 1024, 40, (0, 0, 0, 0))
-
-
-@functools.cache
-def load() -> Any:
-    """The module of sequence_plans.cpp."""
-    kernels = native.kernels_directory()
-    sources = [
-        Path(__file__).with_suffix(".cpp"),
-        kernels / "rnn" / "sequence" / "plan" / "plan.cpp",
-    ]
-    return lltm_jit.load("sequence_plans", sources, extra_include_paths=[str(kernels)])
 
 
 def sizes(

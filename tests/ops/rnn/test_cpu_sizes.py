@@ -1,15 +1,15 @@
 """Sizes around each of the bounds that the CPU's kernels have, and the smallest sizes.
 
 The bounds are those of the code: see kernels/core/products/bounds.h, and the files that
-cpu_bounds.cpp includes.
+plans/cpu_bounds.h includes.
 """
 
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 from typing import Any
 
+import plans
 import pytest
 import test_sequence
 import torch
@@ -20,8 +20,6 @@ from test_lltm import check_against_float64
 from test_recurrent_layers import assert_same
 from torch import Tensor
 
-import lltm_jit
-from lltm_jit import native
 from lltm_jit.ops.rnn.sequence import input_gates
 
 SMALLEST = (0, 1, 2)
@@ -30,11 +28,7 @@ LANES = (4, 8, 16, 24, 32, 48)  # of vectors and panels: floats and doubles, wit
 
 @pytest.fixture(scope="module")
 def bounds() -> Any:
-    """The module of cpu_bounds.cpp."""
-    source = Path(__file__).with_name("cpu_bounds.cpp")
-    return lltm_jit.load(
-        "cpu_bounds", source, extra_include_paths=[str(native.kernels_directory())]
-    )
+    return plans.load().cpu_bounds
 
 
 def around(*bounds: int) -> list[int]:

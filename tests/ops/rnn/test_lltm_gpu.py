@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-import lltm_roads
+import lltm_plans
 import pytest
 import torch
 from op_testing import (
@@ -86,11 +86,11 @@ def test_backward_is_three_launches_at_most(dtype, tmp_path):
 
 def planned_for(name, sizes, dtype):
     """The launchers, and the cell with its plan for the GPU of this name."""
-    roads = lltm_roads.load(with_cuda=True)
-    here, described = roads.this_gpu(), lltm_roads.gpu(roads, name)
+    roads = lltm_plans.launches()
+    here, described = roads.this_gpu(), lltm_plans.gpu(roads, name)
     if here.architecture < 80 or here.shared_bytes < described.shared_bytes:
         pytest.skip(f"this GPU cannot run what is planned for the {name}")
-    problem = lltm_roads.problem(roads, sizes, TYPES[dtype], aligned=sizes != UNALIGNED)
+    problem = lltm_plans.problem(roads, sizes, TYPES[dtype], aligned=sizes != UNALIGNED)
     return roads, problem, roads.plan(problem, described)
 
 
@@ -147,11 +147,11 @@ def test_products_as_on_a_chip_with_less_shared_memory(name, sizes, dtype):
 @needs_gpu
 def test_a_refused_cluster_takes_another_tile():
     """As that of a row which no copy engine takes, which the plan is not told of here."""
-    roads = lltm_roads.load(with_cuda=True)
+    roads = lltm_plans.launches()
     if not roads.this_gpu().wgmma:
         pytest.skip("the code here has no clusters for the cell")
     inputs = cell_inputs(1, 256, 512, dtype=torch.half, device="cuda")
-    problem = lltm_roads.problem(roads, (1, 256, 512), "half")
+    problem = lltm_plans.problem(roads, (1, 256, 512), "half")
     plan = roads.plan(problem, roads.this_gpu())
 
     def cell(road, stride):
@@ -170,14 +170,14 @@ def test_a_refused_cluster_takes_another_tile():
 @pytest.mark.parametrize("changed", [0, 1, 2], ids=["batch", "input", "hidden"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sizes_at_which_plans_change(dtype, changed):
-    roads, aligned = lltm_roads.load(with_cuda=True), 16 // dtype.itemsize
+    roads, aligned = lltm_plans.launches(), 16 // dtype.itemsize
     step = aligned if changed else 1
 
     def with_size(size: int) -> tuple[int, ...]:
         return tuple(size if i == changed else usual for i, usual in enumerate((64, 256, 512)))
 
     def planned(size: int) -> tuple:
-        problem = lltm_roads.problem(roads, with_size(size), TYPES[dtype])
+        problem = lltm_plans.problem(roads, with_size(size), TYPES[dtype])
         plan = roads.plan(problem, roads.this_gpu())
         return plan.forward, plan.forward_stages, plan.backward, plan.backward_stages
 

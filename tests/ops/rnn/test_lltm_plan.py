@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import lltm_roads
+import lltm_plans
+import plans
 import pytest
-from lltm_roads import gpu, problem
+from lltm_plans import gpu, problem
 
 SMALL, MIDDLE, LARGE = (16, 32, 128), (64, 256, 512), (128, 1024, 1024)
 H100 = "H100, H200"
@@ -12,7 +13,7 @@ H100 = "H100, H200"
 
 @pytest.fixture(scope="module")
 def roads():
-    return lltm_roads.load(with_cuda=False)
+    return plans.load().lltm
 
 
 def forward(roads, sizes, type, name=H100, **facts):
@@ -133,7 +134,7 @@ def test_clusters_take_no_rows_that_overlap(roads):
 
 @pytest.mark.parametrize("sizes", [(0, 4, 8), (4, 8, 0), (0, 0, 0)])
 def test_nothing_to_multiply(roads, sizes):
-    for name in lltm_roads.GPUS:
+    for name in lltm_plans.GPUS:
         assert forward(roads, sizes, "float", name) == "Library"
         assert backward(roads, sizes, "float", name) == "Library"
     plan = roads.plan(problem(roads, sizes, "float"), roads.Cpu())

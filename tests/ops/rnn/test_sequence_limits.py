@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 
+import plans as all_plans
 import pytest
 import sequence_plans
 import torch
@@ -61,7 +62,7 @@ def test_no_larger_cluster_is_launched_than_the_gpu_can(
     cell, dtype, hidden_size, largest, tmp_path
 ):
     """Whether the plan knows it, or only the launch tells."""
-    plans = sequence_plans.load()
+    plans = all_plans.load().sequence
     clusters = limit(planned=largest)
     assert [count > 0 for count in clusters] == [size <= largest for size in (2, 4, 8, 16)]
     inputs = inputs_of(cell, 3, 16, hidden_size, dtype, "cuda", control=True)
@@ -123,7 +124,7 @@ def compile_kernels(cell: str, given: Inputs) -> None:
 @pytest.mark.parametrize(("cell", "dtype"), [("lltm", torch.half), ("lstm", torch.float)], ids=str)
 def test_sizes_at_which_plans_change(cell, dtype):
     """And their neighbours: numbers of hidden units, with few rows and steps or none."""
-    plans = sequence_plans.load()
+    plans = all_plans.load().sequence
     gpu = this_gpu(plans, limit())
 
     def kernels(hidden_size: int) -> list:

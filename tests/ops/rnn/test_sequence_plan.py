@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import plans as all_plans
 import pytest
 import sequence_plans
 from sequence_plans import described, sizes
@@ -25,7 +26,7 @@ NEWER_GPUS = {
 
 @pytest.fixture(scope="module")
 def plans() -> Any:
-    return sequence_plans.load()
+    return all_plans.load().sequence
 
 
 def gpu(plans: Any, name: str = H100) -> Any:

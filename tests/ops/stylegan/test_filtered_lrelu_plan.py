@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+import plans
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-import lltm_jit
-from lltm_jit import native
 
 # Architecture, and the bytes of shared memory that a block may ask for.
 GPUS = {
@@ -22,10 +18,7 @@ GPUS = {
 
 @pytest.fixture(scope="module")
 def roads():
-    kernels = native.kernels_directory()
-    plan = kernels / "stylegan" / "filtered_lrelu" / "plan.cpp"
-    sources = [Path(__file__).with_name("flr_roads.cpp"), plan]
-    return lltm_jit.load("flr_roads", sources, extra_include_paths=[str(kernels)])
+    return plans.load().filtered_lrelu
 
 
 def road(roads, gpu: str = "H200", **call) -> str:

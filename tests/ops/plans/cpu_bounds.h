@@ -1,4 +1,6 @@
-// For tests: the sizes from which the CPU's products and steps are divided, or go another way.
+// The sizes from which the CPU's products and steps are divided, or go another way.
+#pragma once
+
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -6,8 +8,9 @@
 #include "rnn/cell_step/cpu/limits.h"
 #include "rnn/sequence/cpu/steps.h"
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  using namespace lltm_jit;
+namespace lltm_jit {
+
+inline void bind_cpu_bounds(pybind11::module_ m) {
   using Bounds = std::vector<int64_t>;
   m.def("packed_rows", [] { return Bounds{PackedBounds::kBlockRows, PackedBounds::kFewestRows}; });
   m.def("packed_columns", [](int64_t element_bytes) {
@@ -29,3 +32,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("sequence_depth",
         [] { return Bounds{SequenceCpuBounds::kDepth, SequenceCpuBounds::kPairsDepth}; });
 }
+
+}  // namespace lltm_jit

@@ -1,4 +1,4 @@
-"""The plan of the LLTM's kernels, and on a GPU the kernels themselves, compiled for tests."""
+"""Cells and GPUs for the plan of the LLTM's kernels, and on a GPU the kernels by any plan."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import functools
 from pathlib import Path
 from typing import Any
 
-import lltm_jit
-from lltm_jit import native
+import plans
 
-KERNELS = native.kernels_directory()
-CELL_STEP = KERNELS / "rnn" / "cell_step"
+import lltm_jit
 
 # As lltm_describe_gpu() would describe them: the architecture of the code, whether it has wgmma,
 # bytes of shared memory that a block may ask for, SMs, clusters of four that run at once.
@@ -25,15 +23,16 @@ GPUS = {
 
 
 @functools.cache
-def load(with_cuda: bool) -> Any:
-    """The module of lltm_roads.cpp: the plan, and with CUDA the launchers."""
-    sources, flags = [Path(__file__).with_suffix(".cpp"), CELL_STEP / "plan.cpp"], []
-    if with_cuda:
-        kernels = ("gemm.cu", "products.cu", "cluster.cu")
-        sources += [CELL_STEP / "cuda" / name for name in kernels]
-        flags += ["-O3", "-DWITH_CUDA"]
+def launches() -> Any:
+    """The module of lltm_launches.cpp."""
+    cell_step = plans.KERNELS / "rnn" / "cell_step"
+    kernels = [cell_step / "cuda" / name for name in ("gemm.cu", "products.cu", "cluster.cu")]
     return lltm_jit.load(
-        "lltm_roads", sources, flags, extra_include_paths=[str(KERNELS)], with_cuda=with_cuda
+        "lltm_launches",
+        [Path(__file__).with_name("lltm_launches.cpp"), cell_step / "plan.cpp", *kernels],
+        ["-O3", "-DWITH_CUDA"],
+        extra_include_paths=[str(plans.KERNELS), *plans.__path__],
+        with_cuda=True,
     )
 
 

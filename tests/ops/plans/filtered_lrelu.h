@@ -1,4 +1,6 @@
-// For tests: the plan of filtered_lrelu for calls and GPUs that need not be there.
+// The plan of filtered_lrelu for calls and GPUs that need not be there.
+#pragma once
+
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -7,6 +9,7 @@
 #include "stylegan/filtered_lrelu/plan.h"
 
 namespace lltm_jit {
+namespace py = pybind11;
 namespace {
 
 using Pair = std::array<int, 2>;
@@ -73,8 +76,7 @@ int bytes(const FilteredLreluArgs& args, FlrTile tile) {
 
 }  // namespace
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  namespace py = pybind11;
+inline void bind_filtered_lrelu(py::module_ m) {
   // The road; for those of the direct kernel the tiles of its launches and their shared memory.
   m.def(
       "plan",

@@ -1,18 +1,15 @@
-// For tests: sequence_plan(), and the plan after a refusal.
+// sequence_plan(), and the plan after a refusal, on a GPU that need not be there.
+#pragma once
+
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include "rnn/sequence/plan/plan.h"
 
+namespace lltm_jit {
 namespace py = pybind11;
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  using namespace lltm_jit;
-  py::enum_<ElementType>(m, "Type", py::module_local())
-      .value("half", ElementType::Half)
-      .value("bfloat16", ElementType::BFloat16)
-      .value("float", ElementType::Float)
-      .value("double", ElementType::Double);
+inline void bind_sequence(py::module_ m) {
   py::enum_<SequencePass>(m, "Pass", py::module_local())
       .value("forward", SequencePass::Forward)
       .value("backward", SequencePass::Backward);
@@ -61,3 +58,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("plan", &sequence_plan);
   m.def("after_refusal", &after_refusal);
 }
+
+}  // namespace lltm_jit
