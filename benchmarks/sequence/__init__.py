@@ -1,7 +1,7 @@
 """``sequence``: recurrent layers over whole sequences, beside torch.nn's.
 
-On a GPU also in CUDA graphs; on a CPU also beside a loop of tutorial cells. All layers of one size
-take turns. Times are of one step.
+On a GPU also in CUDA graphs, and floats both exact and as TF32; on a CPU also beside a loop of
+tutorial cells. All layers of one size take turns. Times are of one step.
 """
 
 from __future__ import annotations
@@ -20,7 +20,17 @@ from .. import options
 from ..shared import times
 from ..shared.gpu_kernels import compile_variants
 from ..shared.table import Row
-from .cases import BACKWARD, LOOP, OURS, PHASES, Case, operations, theirs, training_step
+from .cases import (
+    BACKWARD,
+    LOOP,
+    OURS,
+    PHASES,
+    Case,
+    operations,
+    theirs,
+    training_step,
+    use_precision,
+)
 from .floor import floor
 from .goals import SIZES, goals
 
@@ -53,24 +63,34 @@ def measure(args: argparse.Namespace) -> Iterator[list[Row]]:
         sizes = [(args.batch_size or 16, args.state_size or 128)]
     dtype = options.dtype(args)
     cases = [
-        Case(*size, args.steps, each, device)
+        Case(*size, args.steps, each, device, precision)
         for each in ([dtype] if dtype else DTYPES[device.type])
+        for precision in precisions(device, each)
         for size in sizes
     ]
     if device.type == "cuda":
         compile_kernels(cases, layers)
     for case, phase in itertools.product(cases, PHASES):
-        yield rows(case, phase, layers, args.seconds)
+        with use_precision(case.precision):
+            group = rows(case, phase, layers, args.seconds)
+        yield group
+
+
+def precisions(device: torch.device, dtype: torch.dtype) -> Sequence[str]:
+    """Those that torch's setting for recurrent layers has, where it matters."""
+    return ("ieee", "tf32") if (device.type, dtype) == ("cuda", torch.float) else ("ieee",)
 
 
 def compile_kernels(cases: Iterable[Case], layers: Sequence[str]) -> None:
     """Compile what our layers need on the GPU, before anything is measured."""
-    compile_variants(
-        replace(case, device=torch.device("meta")).step(layer, phase)
-        for case in cases
-        for layer in layers
-        for phase in PHASES
-    )
+    for precision, group in itertools.groupby(cases, lambda case: case.precision):
+        with use_precision(precision):
+            compile_variants(
+                replace(case, device=torch.device("meta")).step(layer, phase)
+                for case in group
+                for layer in layers
+                for phase in PHASES
+            )
 
 
 def rows(case: Case, phase: str, layers: Sequence[str], seconds: float) -> list[Row]:
@@ -122,9 +142,7 @@ def check(case: Case, layer: str, phase: str) -> str:
     for module in (modules[0], modules[2]):
         module.load_state_dict(modules[1].state_dict())
     inputs = [case.input(), case.input(), case.input().double()]
-    # Else cuDNN's error in float is that of its 16-bit products.
-    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-        found = [[result(*pair, phase)] for pair in zip(modules, inputs, strict=True)]
+    found = [[result(*pair, phase)] for pair in zip(modules, inputs, strict=True)]
     # Tensor cores, which multiply floats on a GPU, truncate their sums.
     allowed = 4 if case.device.type == "cuda" and case.dtype == torch.float else 2
     return times.compare(found[0], found[1], found[2], times=allowed)

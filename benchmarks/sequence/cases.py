@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,17 @@ OURS = {layer.__name__: layer for layer in LAYERS.values()}
 THEIRS = {"nn.LSTM": nn.LSTM, "nn.GRU": nn.GRU}
 LOOP = "loop of cells"
 _GRADIENT = 1e-3  # that of the LLTM grows on its way through many steps
+
+
+@contextmanager
+def use_precision(precision: str) -> Iterator[None]:
+    """Set the precision of floats in torch's recurrent layers, and ours, on a GPU."""
+    before = torch.backends.cudnn.rnn.fp32_precision
+    torch.backends.cudnn.rnn.fp32_precision = precision
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.rnn.fp32_precision = before
 
 
 class LoopOfCells(nn.Module):
@@ -51,10 +63,12 @@ class Case:
     steps: int
     dtype: torch.dtype
     device: torch.device
+    precision: str = "ieee"  # of floats on a GPU, or "tf32"
 
     @property
     def type(self) -> str:
-        return str(self.dtype).removeprefix("torch.")
+        name = str(self.dtype).removeprefix("torch.")
+        return "float32 (TF32)" if self.precision == "tf32" else name
 
     def input(self) -> Tensor:
         shape = (self.steps, self.batch_size, self.hidden_size)

@@ -32,11 +32,13 @@ def gpu_floor(case: Case, layer: str, phase: str) -> float:
     grid does. The backward pass goes through as long a chain. The library makes the products of
     all steps at once: one forward, three more backward.
     """
-    rows, hidden, cost = case.batch_size, case.hidden_size, _COST.get(case.dtype, 1)
-    weights, width = gates(layer) * hidden**2, case.dtype.itemsize
+    rows, hidden, width = case.batch_size, case.hidden_size, case.dtype.itemsize
+    rounded = case.precision == "tf32"
+    cost = 1 if rounded else _COST.get(case.dtype, 1)
+    weights, weight_width = gates(layer) * hidden**2, 2 if rounded else width
     chains = [_GRID + cost * rows * weights / (_SMS * _SM_PRODUCTS)]
     for blocks, clusters in _CLUSTERS.items():
-        if weights * width > blocks * _BLOCK_BYTES:
+        if weights * weight_width > blocks * _BLOCK_BYTES:
             continue
         of_cluster = _ROWS * math.ceil(rows / clusters / _ROWS)
         received = of_cluster * hidden * width / _RECEIVED

@@ -5,6 +5,8 @@ import torch
 
 def pytest_runtest_setup() -> None:
     torch.manual_seed(0)
+    # Layers on a GPU follow this setting of torch; most tests are about exact products.
+    torch.backends.cudnn.allow_tf32 = False
 
 
 def pytest_runtest_teardown() -> None:

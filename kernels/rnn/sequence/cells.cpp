@@ -37,8 +37,9 @@ std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_
   sizes.adds_gates = known.adds_gates;
   sizes.type = dtype == "float16"    ? ElementType::Half
                : dtype == "bfloat16" ? ElementType::BFloat16
-               : dtype == "float32"  ? ElementType::Float
-                                     : ElementType::Double;
+               : dtype == "float64"  ? ElementType::Double
+                                     : ElementType::Float;
+  sizes.tf32 = dtype == "tf32";
   const auto of_gpu = [&](size_t i) { return static_cast<int>(gpu.at(i)); };
   const SequenceGpu described{of_gpu(0),
                               of_gpu(1),

@@ -66,6 +66,7 @@ SequenceSizes sizes_of(const SequenceInputs& in, const RecurrentCell& cell) {
       .adds_gates = cell.adds_gates,
       .type = floating_type(in.gates.scalar_type()),
       .state_type = floating_type(state_dtype(in.gates.scalar_type())),
+      .tf32 = in.tf32 && in.gates.scalar_type() == at::kFloat,
   };
 }
 
@@ -166,7 +167,7 @@ Tensor grad_weight(const Tensor& grad_hidden, const SequenceBackwardInputs& in) 
   };
   const Tensor before = in.output.slice(0, reverse ? 1 : 0, reverse ? steps : steps - 1);
   const Tensor old = old_outputs(before, in.in).flatten(0, 1);
-  Tensor result = multiply_steps(others(grad_hidden, reverse ? 0 : 1).t(), old);
+  Tensor result = multiply_steps(others(grad_hidden, reverse ? 0 : 1).t(), old, in.in.tf32);
   if (!in.in.h_0) return result;
   Tensor h_0 = *in.in.h_0;
   if (in.in.control) {
@@ -195,7 +196,8 @@ SequenceAndSaved sequence_forward_kernel(const SequenceInputs& in) {
 
 SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   const RecurrentCell& cell = check_sequence_backward(in);
-  const auto& [gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse, name] = in.in;
+  const auto& [gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse, name, tf32] =
+      in.in;
   const KernelGuard guard(gates);
   const auto& mask = in.output_mask;
   const auto wanted = [&](size_t i, const OptionalTensor& like) {

@@ -38,6 +38,8 @@ struct SequenceSizes {
   int gates, states, parameters;           // of the cell
   bool adds_gates;
   ElementType type, state_type;
+  bool tf32 =
+      false;  // whether a GPU may round the factors of products of floats to the precision of TF32
 };
 
 // The steps of a sequence, one after the other.

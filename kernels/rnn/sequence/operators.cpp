@@ -152,7 +152,8 @@ const RecurrentCell& check_sequence_backward(const SequenceBackwardInputs& in) {
 
 namespace {
 
-std::vector<Tensor> gradients(const BackwardPass& pass, const std::string& cell, bool reverse) {
+std::vector<Tensor> gradients(const BackwardPass& pass, const std::string& cell, bool reverse,
+                              bool tf32) {
   SequenceMask mask;
   for (size_t i = 0; i < mask.size(); ++i) mask[i] = pass.wanted[i];
   const auto& saved = pass.saved;
@@ -160,7 +161,7 @@ std::vector<Tensor> gradients(const BackwardPass& pass, const std::string& cell,
   auto [gates, weight_hh, bias_hh, parameters, h_0, c_0] = ops::recurrent_sequence_backward(
       as_optional(pass.grads[0]), as_optional(pass.grads[1]), as_optional(pass.grads[2]), saved[0],
       saved[1], optional(2), optional(3), optional(4), optional(5), optional(6), reverse, cell,
-      saved[9], saved[7], saved[8], mask);
+      tf32, saved[9], saved[7], saved[8], mask);
   return {gates, weight_hh, bias_hh, parameters, h_0, c_0};
 }
 
@@ -170,19 +171,20 @@ SequenceResults sequence_formula(const SequenceInputs& in) {
 }
 
 SequenceResults sequence_autograd(const SequenceInputs& in) {
-  const auto& [gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse, cell] = in;
+  const auto& [gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse, cell, tf32] = in;
   if (any_forward_grad(gates, weight_hh, bias_hh, parameters, h_0, c_0)) {
     return sequence_formula(in);
   }
   if (!any_requires_grad(gates, weight_hh, bias_hh, parameters, h_0, c_0)) {
     return below_autograd(ops::recurrent_sequence, gates, weight_hh, bias_hh, parameters, h_0, c_0,
-                          control, reverse, cell);
+                          control, reverse, cell, tf32);
   }
   auto [output, h_n, c_n, saved_gates, saved_cells] =
       below_autograd(ops::recurrent_sequence_forward, gates, weight_hh, bias_hh, parameters, h_0,
-                     c_0, control, reverse, cell);
-  const auto derivative = [name = std::string(cell), reverse = reverse](const BackwardPass& pass) {
-    return gradients(pass, name, reverse);
+                     c_0, control, reverse, cell, tf32);
+  const auto derivative = [name = std::string(cell), reverse = reverse,
+                           tf32 = tf32](const BackwardPass& pass) {
+    return gradients(pass, name, reverse, tf32);
   };
   const Tensor &bias = as_tensor(bias_hh), &learnt = as_tensor(parameters);
   const Tensor &h = as_tensor(h_0), &c = as_tensor(c_0);
@@ -198,7 +200,7 @@ SequenceResults sequence_autograd(const SequenceInputs& in) {
 
 // Cell states that are float stay so.
 std::tuple<Tensor, Tensor, OptionalTensor, OptionalTensor, OptionalTensor, OptionalTensor,
-           OptionalTensor, bool, std::string_view>
+           OptionalTensor, bool, std::string_view, bool>
 autocast_sequence(const SequenceInputs& in) {
   const Autocast cast(in.gates);
   const auto cast_if = [&](const OptionalTensor& tensor) {
@@ -213,7 +215,8 @@ autocast_sequence(const SequenceInputs& in) {
           keep ? in.c_0 : cast_if(in.c_0),
           in.control,
           in.reverse,
-          in.cell};
+          in.cell,
+          in.tf32};
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ struct SequenceInputs {
   const OptionalTensor &bias_hh, &parameters, &h_0, &c_0, &control;
   bool reverse;
   std::string_view cell;
+  bool tf32;  // SequenceSizes::tf32
 };
 
 struct SequenceBackwardInputs {
@@ -45,13 +46,14 @@ template <typename Result>
 using OfSequence = Result(const Tensor& gates, const Tensor& weight_hh,
                           const OptionalTensor& bias_hh, const OptionalTensor& parameters,
                           const OptionalTensor& h_0, const OptionalTensor& c_0,
-                          const OptionalTensor& control, bool reverse, std::string_view cell);
+                          const OptionalTensor& control, bool reverse, std::string_view cell,
+                          bool tf32);
 using OfSequenceBackward = SequenceGradients(
     const OptionalTensor& grad_output, const OptionalTensor& grad_h_n,
     const OptionalTensor& grad_c_n, const Tensor& gates, const Tensor& weight_hh,
     const OptionalTensor& bias_hh, const OptionalTensor& parameters, const OptionalTensor& h_0,
     const OptionalTensor& c_0, const OptionalTensor& control, bool reverse, std::string_view cell,
-    const Tensor& output, const Tensor& saved_gates, const Tensor& saved_cells,
+    bool tf32, const Tensor& output, const Tensor& saved_gates, const Tensor& saved_cells,
     SequenceMask output_mask);
 
 namespace ops {
@@ -67,7 +69,7 @@ using CellFacts = std::tuple<std::string, int64_t, int64_t, int64_t, bool>;
 std::vector<CellFacts> own_cells();
 
 // The kernels that Python compiles for calls on a GPU, as load_declared() of lltm_jit/jit/variants.py takes them: for
-// a cell, a dtype by torch's name, a batch and hidden size, with a backward pass or without, with control bytes or
+// a cell, a dtype by torch's name or "tf32", a batch and hidden size, with a backward pass or without, with control bytes or
 // without, on a GPU as sequence_gpu() tells it.
 using PlannedVariant = std::tuple<std::string, std::string,
                                   std::vector<std::tuple<std::string, std::string>>, std::string>;

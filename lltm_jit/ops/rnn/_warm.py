@@ -87,6 +87,8 @@ def warm(name: str, calls: Calls, gpu: tuple[int, ...] | None = None) -> list[Bu
     if not calls.batch_size or not calls.hidden_size:
         return []
     dtype = str(calls.dtype).removeprefix("torch.")
+    if calls.dtype is torch.float and torch.backends.cudnn.rnn.fp32_precision == "tf32":
+        dtype = "tf32"
     sizes = (calls.batch_size, calls.hidden_size)
     uses = (calls.training, calls.lengths)
     asked = native.rnn.planned_variants(calls.cell, dtype, *sizes, *uses, described)

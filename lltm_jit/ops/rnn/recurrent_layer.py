@@ -30,7 +30,7 @@ from lltm_jit.ops.rnn._lengths import Steps
 from lltm_jit.ops.rnn._parts import Parts, run_checkpointed, run_in_turn, run_packed
 from lltm_jit.ops.rnn._types import Cell, State
 from lltm_jit.ops.rnn._warm import Warmed
-from lltm_jit.ops.rnn.sequence import input_gates, recurrent_sequence
+from lltm_jit.ops.rnn.sequence import input_gates, run_sequence, uses_tf32
 
 
 class RecurrentLayer(Warmed):
@@ -40,7 +40,10 @@ class RecurrentLayer(Warmed):
     directions (2 if bidirectional), G the number of gates of the cell, and P its number of
     parameters per hidden unit. For 16-bit types the state is kept in float between steps. (What of
     it is the output is rounded between the pieces of ``checkpoint``, and between those into which
-    packed sequences are divided whose lengths differ much.)
+    packed sequences are divided whose lengths differ much.) On a GPU large products of floats have
+    the precision that torch's recurrent layers have: rounded to TF32, unless
+    ``torch.backends.cudnn.rnn.fp32_precision`` is ``"ieee"``. The forward pass reads that setting,
+    and its backward pass keeps it.
 
     Every layer k has the parameters ``weight_ih_lk`` of shape (GH, I), or (GH, DH) for k > 0,
     ``weight_hh_lk`` of shape (GH, H), ``bias_ih_lk`` and ``bias_hh_lk`` of shape (GH,), and
@@ -239,7 +242,9 @@ class RecurrentLayer(Warmed):
         """
         h_0 = None if states is None else states[0]
         c_0 = None if states is None or len(states) == 1 else torch.stack(states[1:])
-        run, size = partial(self._run, suffix, reverse), (self.cell.states - 1, self.hidden_size)
+        # Read once, so that what a backward pass computes again has the same precision.
+        run = partial(self._run, suffix, reverse, uses_tf32(parts[0][0]))
+        size = (self.cell.states - 1, self.hidden_size)
         if self.checkpoint and torch.is_grad_enabled():
             run = partial(run_checkpointed, run, self.checkpoint, size, reverse)
         outputs, h_n, c_n = run_in_turn(run, parts, h_0, c_0, size, reverse)
@@ -250,6 +255,7 @@ class RecurrentLayer(Warmed):
         self,
         suffix: str,
         reverse: bool,
+        tf32: bool,
         x: Tensor,
         h_0: Tensor | None,
         c_0: Tensor | None,
@@ -264,10 +270,9 @@ class RecurrentLayer(Warmed):
             if bias is not None and bias_hh is not None and self.cell.adds_gates:
                 both = bias + bias_hh  # added where it costs least
                 bias, bias_hh = (None, both) if x.is_cuda else (both, None)
-            gates = input_gates(x, weight_ih, bias)
-            return recurrent_sequence(
-                self.cell.name, gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse
-            )
+            gates = input_gates(x, weight_ih, bias, tf32)
+            args = (gates, weight_hh, bias_hh, parameters, h_0, c_0, control)
+            return run_sequence(self.cell.name, args, reverse, tf32)
         except RuntimeError:  # whose message is about tensors that a caller of the layer never sees
             kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "parameters")
             own = {f"{kind}_{suffix}": getattr(self, f"{kind}_{suffix}", None) for kind in kinds}

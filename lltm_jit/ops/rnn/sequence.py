@@ -36,18 +36,19 @@ _INPUTS = (
 
 define(
     "rnn",
-    f"recurrent_sequence({_INPUTS}) -> (Tensor output, Tensor h_n, Tensor c_n)",
+    f"recurrent_sequence({_INPUTS}, bool tf32=False) -> (Tensor output, Tensor h_n, Tensor c_n)",
     # What autograd needs, too: the gates' sums, or their hidden part alone if the cell does not add
     # them, (L, B, GH), and the cell states before each step, (L, S-1, B, H).
-    f"recurrent_sequence_forward({_INPUTS}) -> (Tensor output, Tensor h_n, Tensor c_n, "
+    f"recurrent_sequence_forward({_INPUTS}, bool tf32=False) -> "
+    "(Tensor output, Tensor h_n, Tensor c_n, "
     "Tensor saved_gates, Tensor saved_cells)",
     # Gradients of the first six inputs; none where output_mask is false.
     "recurrent_sequence_backward(Tensor? grad_output, Tensor? grad_h_n, Tensor? grad_c_n, "
-    f"{_INPUTS}, Tensor output, Tensor saved_gates, Tensor saved_cells, bool[6] output_mask) -> "
-    "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
-    "input_gates(Tensor input, Tensor weight_ih, Tensor? bias) -> Tensor",
-    "input_gates_backward(Tensor grad_gates, Tensor input, Tensor weight_ih, bool[3] output_mask)"
-    " -> (Tensor, Tensor, Tensor)",
+    f"{_INPUTS}, bool tf32, Tensor output, Tensor saved_gates, Tensor saved_cells, "
+    "bool[6] output_mask) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    "input_gates(Tensor input, Tensor weight_ih, Tensor? bias, bool tf32=False) -> Tensor",
+    "input_gates_backward(Tensor grad_gates, Tensor input, Tensor weight_ih, bool[3] output_mask, "
+    "bool tf32=False) -> (Tensor, Tensor, Tensor)",
 )
 
 _TENSORS = ("gates", "weight_hh", "bias_hh", "parameters", "h_0", "c_0", "control")
@@ -90,7 +91,19 @@ def _variant(
 declare_kernels("rnn.sequence")
 
 
-def input_gates(input: Tensor, weight_ih: Tensor, bias: Tensor | None = None) -> Tensor:
+def uses_tf32(tensor: Tensor) -> bool:
+    """Whether products of this tensor may be rounded to TF32, as those of torch.nn.LSTM are.
+
+    ``torch.backends.cudnn.rnn.fp32_precision`` decides, as it does for those.
+    """
+    if tensor.is_cpu or tensor.dtype is not torch.float:
+        return False
+    return torch.backends.cudnn.rnn.fp32_precision == "tf32"
+
+
+def input_gates(
+    input: Tensor, weight_ih: Tensor, bias: Tensor | None = None, tf32: bool = False
+) -> Tensor:
     """The input's part of the gates, (L, B, GH): ``F.linear`` of an input (L, B, I).
 
     Large products of floats on a GPU are our own, in the backward pass, too, and on a CPU those of
@@ -103,8 +116,8 @@ def input_gates(input: Tensor, weight_ih: Tensor, bias: Tensor | None = None) ->
     if not own or has_torch_function(args) or torch.is_autocast_enabled(device):
         return F.linear(*args)
     if torch.compiler.is_compiling():
-        return torch.ops.lltm_jit.input_gates(*args)
-    return native.rnn.input_gates(*args)
+        return torch.ops.lltm_jit.input_gates(*args, tf32)
+    return native.rnn.input_gates(*args, tf32)
 
 
 def recurrent_sequence(
@@ -145,8 +158,9 @@ def recurrent_sequence(
     Returns:
         ``(output, h_n, c_n)`` of shapes (L, B, H), (B, H) and (S-1, B, H); ``c_n`` has the dtype of
         ``c_0``. Differentiable any number of times in all tensors except ``control``. For 16-bit
-        types the state is kept in float between steps. Under ``torch.autocast`` tensors are cast to
-        its dtype, except a float ``c_0``.
+        types the state is kept in float between steps. On a GPU products of floats are rounded to
+        TF32, unless ``torch.backends.cudnn.rnn.fp32_precision`` is ``"ieee"``. Under
+        ``torch.autocast`` tensors are cast to its dtype, except a float ``c_0``.
 
     Raises:
         RuntimeError: if a shape, dtype or device does not match; the message gives both values.
@@ -161,11 +175,18 @@ def recurrent_sequence(
     """
     args = (gates, weight_hh, bias_hh, parameters, h_0, c_0, control)
     try:
-        if torch.compiler.is_compiling() or has_torch_function(args):
-            return torch.ops.lltm_jit.recurrent_sequence(*args, reverse, cell)
-        return native.rnn.recurrent_sequence(*args, reverse, cell)
+        return run_sequence(cell, args, reverse, uses_tf32(gates))
     except (TypeError, RuntimeError):
         for name, value in zip(_TENSORS, args, strict=True):
             optional = name not in ("gates", "weight_hh")
             refuse_non_tensor("recurrent_sequence", name, value, optional=optional)
         raise
+
+
+def run_sequence(
+    cell: str, args: tuple[Tensor | None, ...], reverse: bool, tf32: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """:func:`recurrent_sequence`, with products of floats as the caller says."""
+    if torch.compiler.is_compiling() or has_torch_function(args):
+        return torch.ops.lltm_jit.recurrent_sequence(*args, reverse, cell, tf32)
+    return native.rnn.recurrent_sequence(*args, reverse, cell, tf32)

@@ -22,7 +22,8 @@ inline void bind_sequence(py::module_ m) {
       .def_readwrite("states", &SequenceSizes::states)
       .def_readwrite("parameters", &SequenceSizes::parameters)
       .def_readwrite("adds_gates", &SequenceSizes::adds_gates)
-      .def_readwrite("type", &SequenceSizes::type);
+      .def_readwrite("type", &SequenceSizes::type)
+      .def_readwrite("tf32", &SequenceSizes::tf32);
   py::class_<SequenceGpu>(m, "Gpu", py::module_local())
       .def(py::init<>())
       .def_readwrite("architecture", &SequenceGpu::architecture)
@@ -40,6 +41,7 @@ inline void bind_sequence(py::module_ m) {
       .def_readonly("shared_tiles", &SequenceShape::shared_tiles)
       .def_readonly("bytes", &SequenceShape::bytes)
       .def_readonly("grid", &SequenceShape::grid)
+      .def_readonly("tf32", &SequenceShape::tf32)
       .def("warps", [](const SequenceShape& shape) { return shape.warps(); })
       .def("tiles", [](const SequenceShape& shape) { return shape.tiles(); })
       .def("tiles_of_warp", [](const SequenceShape& shape) { return shape.tiles_of_warp(); })

@@ -39,7 +39,7 @@ def test_opcheck(cell, reverse, device):
     every = [tensor is not None for tensor in inputs[:6]]
     for mask in (every, [False, True, False, False, False, False]):
         grads = (output.cos(), None, None) if reverse else (None, h_n.cos(), None)
-        args = (*grads, *inputs, reverse, cell, output, *saved, mask)
+        args = (*grads, *inputs, reverse, cell, False, output, *saved, mask)
         opcheck(ops.recurrent_sequence_backward.default, args)
 
 

@@ -117,7 +117,7 @@ def compile_kernels(cell: str, given: Inputs) -> None:
     output, *_, saved_gates, saved_cells = results
     mask = [tensor is not None for tensor in given[:6]]
     torch.ops.lltm_jit.recurrent_sequence_backward(
-        output, None, None, *given, False, cell, output, saved_gates, saved_cells, mask
+        output, None, None, *given, False, cell, False, output, saved_gates, saved_cells, mask
     )
 
 

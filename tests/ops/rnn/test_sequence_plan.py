@@ -70,6 +70,20 @@ def test_way(plans, name, type, batch_size, hidden_size, planned):
     assert (blocks(plans, of, name), blocks(plans, of, name, way="backward")) == planned
 
 
+@pytest.mark.parametrize("way", ["forward", "backward"])
+def test_rounded_floats(plans, way):
+    """Their weights take half the room, so that more of them are in registers."""
+    exact = sizes(plans, 16, 1024, "float")
+    rounded = sizes(plans, 16, 1024, "float")
+    rounded.tf32 = True
+    shapes = [
+        plans.plan(of, True, getattr(plans.Pass, way), gpu(plans)).shape for of in (exact, rounded)
+    ]
+    assert [shape.tf32 for shape in shapes] == [False, True]
+    assert shapes[1].shared_tiles < shapes[0].shared_tiles
+    assert shapes[1].blocks == shapes[0].blocks
+
+
 # The quickest of the shapes that were timed on an H200, and others within 4 %.
 QUICKEST = [
     ("half", "lltm", "forward", 16, 128, [(1, 8, 1, 4, 1, 0)]),

@@ -37,9 +37,11 @@ def test_what_training_needs():
     assert (forward, start) == ("rnn.sequence_forward", "sequence_forward")
     assert (backward, start_backward) == ("rnn.sequence_backward", "sequence_backward")
     cell = {"CELL": "lltm_jit::LstmCell", "ELEMENT": "Half", "CONTROLS": "0"}
-    assert one.items() >= {**cell, "SHAPE": "8, 4, 2, 8, 1, 5, 0, 2, 0", "SAVES": "1"}.items()
-    assert other.items() >= {**cell, "SHAPE": "8, 4, 2, 8, 1, 7, 0, 2, 0"}.items()
+    assert one.items() >= {**cell, "SHAPE": "8, 4, 2, 8, 1, 5, 0, 2, 0, 0", "SAVES": "1"}.items()
+    assert other.items() >= {**cell, "SHAPE": "8, 4, 2, 8, 1, 7, 0, 2, 0, 0"}.items()
     assert "SAVES" not in other
+    *_, (_, _, rounded) = planned("tf32", 64, 512, "H100", True, False)
+    assert (rounded["ELEMENT"], rounded["SHAPE"][-3:]) == ("float", ", 1")
 
 
 def test_what_other_calls_need():

@@ -9,10 +9,6 @@
 #include "core/products/matrices.h"
 #include "rnn/sequence/all_steps/in_float/kernels.h"
 
-#ifdef LLTM_JIT_CUDA
-#include <ATen/Context.h>
-#endif
-
 namespace lltm_jit {
 namespace {
 
@@ -64,23 +60,20 @@ bool pays_in_parts(const Tensor& a, const Tensor& b) {
   }
   const auto one_stride_is_1 = [](const Tensor& t) { return t.stride(0) == 1 || t.stride(1) == 1; };
   if (!one_stride_is_1(a) || !one_stride_is_1(b)) return false;
-  // One product of TF32, if its user allows it, is quicker than three of halves.
-  const auto precision =
-      at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL);
-  if (precision == at::Float32Precision::TF32) return false;
   bool runs = false;
   C10_CUDA_CHECK(float_product_runs(float_factor(a), float_factor(b.t()), &runs));
   return runs;
 }
 
 // results = or += A B, plus `initial` in each row.
-void multiply_parts(const Tensor& a, const Tensor& b, const float* initial, bool adds,
+void multiply_parts(const Tensor& a, const Tensor& b, const float* initial, bool adds, bool tf32,
                     const Tensor& results) {
   const int64_t rows = a.size(0), columns = b.size(1);
   FloatProductArgs args{.a = float_factor(a),
                         .b = float_factor(b.t()),
                         .initial = initial,
                         .adds = adds,
+                        .tf32 = tf32,
                         .results = static_cast<float*>(results.mutable_data_ptr())};
   C10_CUDA_CHECK(float_product_splits(args.a, args.b, &args.splits));
   const Tensor magnitudes = a.new_zeros({rows + columns}, at::kInt);
@@ -92,7 +85,8 @@ void multiply_parts(const Tensor& a, const Tensor& b, const float* initial, bool
   C10_CUDA_CHECK(launch_float_product(args, c10::cuda::getCurrentCUDAStream()));
 }
 
-Tensor multiply_in_parts(const Tensor& a, const Tensor& b, const OptionalTensor& initial) {
+Tensor multiply_in_parts(const Tensor& a, const Tensor& b, bool tf32,
+                         const OptionalTensor& initial) {
   // B's parts are made of at most so many numbers at a time, however long the sequence.
   constexpr int64_t kNumbersAtOnce = int64_t(1) << 25;
   const Tensor c = empty({a.sym_size(0), b.sym_size(1)}, a);
@@ -103,7 +97,7 @@ Tensor multiply_in_parts(const Tensor& a, const Tensor& b, const OptionalTensor&
   for (int64_t from = 0; from < depth; from += piece) {
     const int64_t count = std::min(piece, depth - from);
     multiply_parts(a.narrow(1, from, count), b.narrow(0, from, count),
-                   from == 0 ? first_data : nullptr, /*adds=*/from > 0, c);
+                   from == 0 ? first_data : nullptr, /*adds=*/from > 0, tf32, c);
   }
   return c;
 }
@@ -111,13 +105,13 @@ Tensor multiply_in_parts(const Tensor& a, const Tensor& b, const OptionalTensor&
 
 }  // namespace
 
-Tensor multiply_steps(const Tensor& a, const Tensor& b, const OptionalTensor& initial) {
+Tensor multiply_steps(const Tensor& a, const Tensor& b, bool tf32, const OptionalTensor& initial) {
   if (a.is_cpu() && a.size(1) > 0) {
     if (a.scalar_type() == at::kFloat) return multiply_on_cpu<float>(a, b, initial);
     if (a.scalar_type() == at::kDouble) return multiply_on_cpu<double>(a, b, initial);
   }
 #ifdef LLTM_JIT_CUDA
-  if (a.is_cuda() && pays_in_parts(a, b)) return multiply_in_parts(a, b, initial);
+  if (a.is_cuda() && pays_in_parts(a, b)) return multiply_in_parts(a, b, tf32, initial);
 #endif
   return initial ? initial->addmm(a, b) : a.mm(b);
 }
@@ -160,18 +154,18 @@ void check_backward(const Tensor& grad_gates, const Tensor& input, const Tensor&
 // Steps and rows as rows of a matrix.
 Tensor matrix(const Tensor& tensor) { return tensor.flatten(0, 1); }
 
-Tensor kernel(const Tensor& input, const Tensor& weight_ih, const OptionalTensor& bias) {
+Tensor kernel(const Tensor& input, const Tensor& weight_ih, const OptionalTensor& bias, bool tf32) {
   check(input, weight_ih, bias);
   const KernelGuard guard(input);
   if (input.is_meta()) {
     return empty({input.sym_size(0), input.sym_size(1), weight_ih.sym_size(0)}, input);
   }
-  return multiply_steps(matrix(input), weight_ih.t(), bias)
+  return multiply_steps(matrix(input), weight_ih.t(), tf32, bias)
       .view({input.size(0), input.size(1), weight_ih.size(0)});
 }
 
 InputGradients backward_kernel(const Tensor& grad_gates, const Tensor& input,
-                               const Tensor& weight_ih, std::array<bool, 3> mask) {
+                               const Tensor& weight_ih, std::array<bool, 3> mask, bool tf32) {
   check_backward(grad_gates, input, weight_ih);
   const KernelGuard guard(input);
   InputGradients grads;
@@ -183,13 +177,14 @@ InputGradients backward_kernel(const Tensor& grad_gates, const Tensor& input,
     return grads;
   }
   const Tensor grad = matrix(grad_gates);
-  if (mask[0]) grad_input = multiply_steps(grad, weight_ih).view(input.sizes());
-  if (mask[1]) grad_weight = multiply_steps(grad.t(), matrix(input));
+  if (mask[0]) grad_input = multiply_steps(grad, weight_ih, tf32).view(input.sizes());
+  if (mask[1]) grad_weight = multiply_steps(grad.t(), matrix(input), tf32);
   if (mask[2]) grad_bias = grad.sum(0);
   return grads;
 }
 
-Tensor formula(const Tensor& input, const Tensor& weight_ih, const OptionalTensor& bias) {
+Tensor formula(const Tensor& input, const Tensor& weight_ih, const OptionalTensor& bias,
+               bool /*tf32*/) {
   check(input, weight_ih, bias);
   const NoAutocast guard;
   const Tensor gates = input.matmul(weight_ih.t());
@@ -197,7 +192,7 @@ Tensor formula(const Tensor& input, const Tensor& weight_ih, const OptionalTenso
 }
 
 InputGradients backward_formula(const Tensor& grad_gates, const Tensor& input,
-                                const Tensor& weight_ih, std::array<bool, 3> mask) {
+                                const Tensor& weight_ih, std::array<bool, 3> mask, bool /*tf32*/) {
   check_backward(grad_gates, input, weight_ih);
   const NoAutocast guard;
   const Tensor grad = matrix(grad_gates);
@@ -205,18 +200,20 @@ InputGradients backward_formula(const Tensor& grad_gates, const Tensor& input,
           mask[1] ? grad.t().mm(matrix(input)) : Tensor(), mask[2] ? grad.sum(0) : Tensor()};
 }
 
-std::vector<Tensor> gradients(const BackwardPass& pass) {
+std::vector<Tensor> gradients(const BackwardPass& pass, bool tf32) {
   auto [input, weight_ih, bias] =
       ops::input_gates_backward(pass.grads[0], pass.saved[0], pass.saved[1],
-                                {pass.wanted[0], pass.wanted[1], pass.wanted[2]});
+                                {pass.wanted[0], pass.wanted[1], pass.wanted[2]}, tf32);
   return {input, weight_ih, bias};
 }
 
-Tensor autograd(const Tensor& input, const Tensor& weight_ih, const OptionalTensor& bias) {
-  if (any_forward_grad(input, weight_ih, bias)) return formula(input, weight_ih, bias);
-  const Tensor gates = below_autograd(ops::input_gates, input, weight_ih, bias);
+Tensor autograd(const Tensor& input, const Tensor& weight_ih, const OptionalTensor& bias,
+                bool tf32) {
+  if (any_forward_grad(input, weight_ih, bias)) return formula(input, weight_ih, bias, tf32);
+  const Tensor gates = below_autograd(ops::input_gates, input, weight_ih, bias, tf32);
   if (any_requires_grad(input, weight_ih, bias)) {
-    record({"InputGatesBackward", gradients}, {input, weight_ih, as_tensor(bias)}, {gates},
+    const auto derivative = [tf32](const BackwardPass& pass) { return gradients(pass, tf32); };
+    record({"InputGatesBackward", derivative}, {input, weight_ih, as_tensor(bias)}, {gates},
            /*saved=*/{input, weight_ih});
   }
   return gates;
@@ -224,14 +221,14 @@ Tensor autograd(const Tensor& input, const Tensor& weight_ih, const OptionalTens
 
 }  // namespace
 
-Operator<Tensor(const Tensor&, const Tensor&, const OptionalTensor&)> ops::input_gates{
+Operator<Tensor(const Tensor&, const Tensor&, const OptionalTensor&, bool)> ops::input_gates{
     .name = "lltm_jit::input_gates",
     .kernel = kernel,
     .formula = formula,
     .autograd = autograd,
 };
 
-Operator<InputGradients(const Tensor&, const Tensor&, const Tensor&, std::array<bool, 3>)>
+Operator<InputGradients(const Tensor&, const Tensor&, const Tensor&, std::array<bool, 3>, bool)>
     ops::input_gates_backward{
         .name = "lltm_jit::input_gates_backward",
         .kernel = backward_kernel,

@@ -13,18 +13,20 @@
 namespace lltm_jit {
 
 // A B inside a KernelGuard: by our own kernel on a CPU in float and double, Note [Packed products]; in float on a
-// GPU of 9.0, if there is much to do, by Note [Products of all steps in float] (in_float/kernels.h); else by the library.
-at::Tensor multiply_steps(const at::Tensor& a, const at::Tensor& b,
+// GPU of 9.0, if there is much to do, by Note [Products of all steps in float] (in_float/kernels.h), rounded if tf32
+// says so; else by the library.
+at::Tensor multiply_steps(const at::Tensor& a, const at::Tensor& b, bool tf32,
                           const std::optional<at::Tensor>& initial = std::nullopt);
 
 using InputGradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
 namespace ops {
 extern Operator<at::Tensor(const at::Tensor& input, const at::Tensor& weight_ih,
-                           const std::optional<at::Tensor>& bias)>
+                           const std::optional<at::Tensor>& bias, bool tf32)>
     input_gates;
 extern Operator<InputGradients(const at::Tensor& grad_gates, const at::Tensor& input,
-                               const at::Tensor& weight_ih, std::array<bool, 3> output_mask)>
+                               const at::Tensor& weight_ih, std::array<bool, 3> output_mask,
+                               bool tf32)>
     input_gates_backward;
 }  // namespace ops
 

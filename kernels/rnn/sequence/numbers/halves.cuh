@@ -7,6 +7,11 @@
 // is below the last bit. That makes three products of 16 k, where the parts of Note [Single precision on tensor
 // cores] make six of 8 k, in the same time each; and the weights' halves, which take no more room than the weights,
 // are made once.
+//
+// Note [Floats in one half]
+// TF32 keeps 11 bits of a float, as half does. Where its user allows TF32, the upper parts alone are multiplied: one
+// product instead of three, of weights that take half the room. Their scales are the same, so that rows stay apart.
+//
 // A warp's weights have one scale. Of B each row of the batch has its own, for some tiles at once (kScaled in
 // products.cuh). So a row's results depend on no other row, whether that is large, infinite or NaN.
 #pragma once
@@ -62,15 +67,16 @@ struct HalfParts {
 };
 
 // A tile of weights, four numbers of k of one row, then of the row eight further on: operand A of the upper
-// parts, then of the lower ones.
-__device__ __forceinline__ Words<8> in_halves(const Words<8>& tile, float scale) {
-  Words<8> parts;
+// parts, and if there is room for them of the lower ones.
+template <typename Parts>
+__device__ __forceinline__ Parts in_halves(const Words<8>& tile, float scale) {
+  Parts parts;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int at = i % 2 * 4 + i / 2 * 2;
     const HalfParts pair(tile.value[at], tile.value[at + 1], scale);
     parts.value[i] = pair.high;
-    parts.value[4 + i] = pair.low;
+    if constexpr (sizeof parts == sizeof tile) parts.value[4 + i] = pair.low;
   }
   return parts;
 }

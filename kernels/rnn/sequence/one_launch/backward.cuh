@@ -86,9 +86,10 @@ class BackwardThread {
 
  private:
   // Of the weights' transpose.
-  __device__ __forceinline__ typename Gradients::Tile load_tile(int gate, int unit, int k) const {
+  __device__ __forceinline__ typename Gradients::Numbers load_tile(int gate, int unit,
+                                                                   int k) const {
     const int64_t stride = args_.weights_stride;
-    typename Gradients::Tile tile;
+    typename Gradients::Numbers tile;
     if constexpr (kBytes ==
                   2) {  // of four units each, and of k and k + 2, as the transpose has them
       const int row = lane_.lane / 4 / 2 * 4 + lane_.lane / 4 % 2, column = lane_.lane % 4 * 4;

@@ -79,7 +79,7 @@ class ForwardThread {
     return exchange_place<Shape, 1, kGates>(args, set, 1, shared, shared + kBarriers);
   }
 
-  __device__ __forceinline__ typename Weights::Tile load_tile(int gate, int unit, int k) const {
+  __device__ __forceinline__ typename Weights::Numbers load_tile(int gate, int unit, int k) const {
     const auto* from = static_cast<const scalar_t*>(args_.weights) +
                        (int64_t(gate) * hidden_ + unit) * args_.weights_stride + k;
     const bool exist = unit < hidden_ && k < hidden_;

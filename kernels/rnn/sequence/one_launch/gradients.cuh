@@ -19,7 +19,7 @@ class AllGradients {
   static constexpr int kWeights = kSums + kShape.sum_bytes(1);
 
  public:
-  using Tile = typename Weights::Tile;
+  using Numbers = typename Weights::Numbers;
   using Packs = Words<kWords>[kGates];
   static constexpr int kBytes = kWeights + kShape.weight_bytes(kGates);
 
@@ -121,9 +121,9 @@ class PartGradients {
   // As WarpWeights sees it: k are the gates of the block's own units, and what it calls gates are tiles
   // of all hidden units, some for each warp.
   struct OwnShape {
-    static constexpr SequenceShape kShape{1,    kGroups * kGates,           1, Shape::kShape.rows,
-                                          1,    Shape::kShape.shared_tiles, 0, Shape::kShape.bytes,
-                                          false};
+    static constexpr SequenceShape kShape{1,     kGroups * kGates,           1, Shape::kShape.rows,
+                                          1,     Shape::kShape.shared_tiles, 0, Shape::kShape.bytes,
+                                          false, Shape::kShape.tf32};
   };
   using Weights = WarpWeights<OwnShape, scalar_t, kOutputs, 1>;
 
@@ -133,7 +133,7 @@ class PartGradients {
   static constexpr int kWeights = kOperands + 2 * kOperandBytes;
 
  public:
-  using Tile = typename Weights::Tile;
+  using Numbers = typename Weights::Numbers;
   using Packs = Words<kWords>[kGates];
   static constexpr int kBytes = kWeights + kShape.weight_bytes(kOutputs);
 

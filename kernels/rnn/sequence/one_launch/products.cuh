@@ -25,7 +25,6 @@ class WarpWeights {
   static constexpr int kInRegisters = kShape.register_tiles();
   static constexpr int kTileBytes = kShape.tile_bytes();
   static constexpr int kOperandBytes = kShape.operand_bytes(1);
-  static constexpr int kWeightBytes = sizeof(Words<2 * kShape.bytes>) * 32;  // of a tile
   // Tiles of B that are loaded at once, while the products of as many others are made. Where weights of floats fill the
   // registers, there are none for more.
   static constexpr bool kFew = kOperands > 1 || (kShape.bytes == 4 && kShared > 0);
@@ -37,8 +36,9 @@ class WarpWeights {
   static constexpr int kScaled = kOperands > 1 ? 1 : kChunk;
 
  public:
-  // A lane's part of a tile of weights, and of B.
-  using Tile = Words<2 * kShape.bytes>;
+  // A lane's part of a tile of weights, in memory and as an operand, and of B.
+  using Numbers = Words<2 * kShape.bytes>;
+  using Tile = Words<2 * kShape.weight_size()>;
   using Part = Words<kShape.bytes>;
   static constexpr bool kFloats = kShape.bytes == 4;
   using Operand = std::conditional_t<kFloats, FloatOperand, Part>;
@@ -61,7 +61,7 @@ class WarpWeights {
         tiles_(keep(min(kShape.tiles() - lane.split * kTiles, kTiles))),
         operand_(keep(lane.split * kTiles * kShape.row_tiles() * kTileBytes + lane.tile_offset())) {
     const int row = lane.lane / 4, unit = lane.unit + 4 * (row / 2) + row % 2;
-    const auto load_at = [&](int j, int gate) -> Tile {
+    const auto load_at = [&](int j, int gate) -> Numbers {
       const int k = (lane.split * kTiles + j) * SequenceShape::kUnits + lane.lane % 4 * 4;
       return load(gate, unit, k);
     };
@@ -72,7 +72,7 @@ class WarpWeights {
       for (int j = 0; j < kTiles; ++j) {
 #pragma unroll
         for (int gate = 0; gate < kGates; ++gate) {
-          const Tile tile = load_at(j, gate);
+          const Numbers tile = load_at(j, gate);
 #pragma unroll
           for (int i = 0; i < 8; ++i) magnitude = max(magnitude, magnitude_of(tile.value[i]));
         }
@@ -82,9 +82,12 @@ class WarpWeights {
       inverse_ = of_all.inverse;
     }
     const auto operand_of = [&](int j, int gate) {
-      const Tile tile = load_at(j, gate);
-      if constexpr (kFloats) return in_halves(tile, scale);
-      return tile;
+      const Numbers tile = load_at(j, gate);
+      if constexpr (kFloats) {
+        return in_halves<Tile>(tile, scale);
+      } else {
+        return tile;
+      }
     };
     for_constants<kInRegisters + kShared>([&](auto j_) {
       constexpr int j = decltype(j_)::value;
@@ -252,6 +255,8 @@ class WarpWeights {
   }
 
  private:
+  static constexpr int kQuads = sizeof(Tile) / 16, kWeightBytes = sizeof(Tile) * 32;
+
   // Calls function(part, where it is) for the parts of a chunk that there are.
   template <int kFirst, int kLast, typename Function>
   __device__ __forceinline__ void for_parts(int chunk, Place operands, Loaded& loaded,
@@ -309,7 +314,7 @@ class WarpWeights {
   template <typename Address>
   static __device__ __forceinline__ void store_tile(Address address, const Tile& tile) {
 #pragma unroll
-    for (int i = 0; i < kShape.bytes / 2; ++i) {
+    for (int i = 0; i < kQuads; ++i) {
       const auto* from = tile.value + 4 * i;
       const Words<4> four{from[0], from[1], from[2], from[3]};
       if constexpr (std::is_pointer_v<Address>) {
@@ -323,7 +328,7 @@ class WarpWeights {
   static __device__ __forceinline__ Tile load_tile(Address address) {
     Tile tile;
 #pragma unroll
-    for (int i = 0; i < kShape.bytes / 2; ++i) {
+    for (int i = 0; i < kQuads; ++i) {
       Words<4> four;
       if constexpr (std::is_pointer_v<Address>) {
         load_sent(address + i * 512, four);

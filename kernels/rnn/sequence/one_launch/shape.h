@@ -26,6 +26,7 @@ struct SequenceShape {
   int streamed_tiles;  // and that are in memory, Note [Streamed weights]
   int bytes;           // of an element: 2 or 4
   bool grid;           // Note [The whole grid]; or the set is a cluster
+  bool tf32 = false;   // floats are rounded to the precision of TF32, Note [Floats in one half]
 
   static constexpr int kUnits = 16;  // of a group, and of a tile of k
   static constexpr int kStages = 4;  // of what is read ahead of its step
@@ -87,8 +88,10 @@ struct SequenceShape {
   LLTM_JIT_HOST_DEVICE constexpr int sum_bytes(int sums) const {
     return sum_copies() * groups * phase_tiles() * (splits - 1) * sums * elements() * 128;
   }
+  // Of a weight as products take it.
+  LLTM_JIT_HOST_DEVICE constexpr int weight_size() const { return tf32 ? 2 : bytes; }
   LLTM_JIT_HOST_DEVICE constexpr int tile_of_weights_bytes(int gates) const {
-    return gates * kUnits * kUnits * bytes;
+    return gates * kUnits * kUnits * weight_size();
   }
   LLTM_JIT_HOST_DEVICE constexpr int weight_bytes(int gates) const {
     return warps() * shared_tiles * tile_of_weights_bytes(gates);

@@ -16,8 +16,9 @@ constexpr double kProduct = 6.2;          // of 16 x 8 by 16 on a quarter of an 
 constexpr double kProductLatency = 24.4;  // until the next one to the same sums
 constexpr double kFloatProduct = 42;      // of floats, Note [Floats in two halves]
 constexpr double kFloatInGrid = 24;       // forward, while other warps wait for their part of k
-constexpr double kSharedBytes = 200;      // a cycle, of weights that are in shared memory
-constexpr double kExchangedBytes = 21;    // a cycle, that a block can receive
+constexpr double kRoundedProduct = 28, kRoundedInGrid = 14;  // Note [Floats in one half]
+constexpr double kSharedBytes = 200;    // a cycle, of weights that are in shared memory
+constexpr double kExchangedBytes = 21;  // a cycle, that a block can receive
 constexpr double kExchange = 300, kExchangeOfBlock = 3.5;
 constexpr double kCell = 150, kFloatCell = 250, kElement = 15;  // and of a gate's element
 constexpr double kSplit = 20;  // for each other warp of a group, and twice in float
@@ -73,7 +74,7 @@ int registers_beside(const SequenceSizes& sizes, SequencePass pass, const Sequen
   const int elements = shape.elements(), row_tiles = shape.phase_tiles();
   const int apart = sizes.adds_gates ? 0 : sizes.gates * elements;
   const int of_operand = shape.grid ? (row_tiles > 1 ? 48 : 32) : 0;  // on its way from memory
-  const int streamed = shape.streamed_tiles > 0 ? 2 * shape.bytes * sizes.gates : 0;
+  const int streamed = shape.streamed_tiles > 0 ? 2 * shape.weight_size() * sizes.gates : 0;
   const int others = apart + of_operand + streamed + 2 * sizes.parameters;
   if (pass == SequencePass::Forward) {
     const int of_sum = shape.streamed_tiles > 0 ? 6 : shape.grid ? 7 : 9;
@@ -94,7 +95,7 @@ int tiles_in_registers(const SequenceSizes& sizes, SequencePass pass, const Sequ
   const int warps = (shape.warps() + 3) / 4;
   const int of_thread = std::min(kMost, kRegistersOfLanes / warps / 8 * 8);
   return (of_thread - registers_beside(sizes, pass, shape)) /
-         (2 * shape.bytes * warp_products(sizes, pass, shape).sums);
+         (2 * shape.weight_size() * warp_products(sizes, pass, shape).sums);
 }
 
 int shared_bytes(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape) {
@@ -131,7 +132,8 @@ double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceSh
   const int warps = (shape.warps() + 3) / 4;
   const auto of_warp = warp_products(sizes, pass, shape);
   const int sums = of_warp.sums * shape.phase_tiles();
-  const double product = shape.bytes == 2                              ? kProduct
+  const double product = shape.bytes == 2 ? kProduct
+                         : shape.tf32     ? (shape.grid ? kRoundedInGrid : kRoundedProduct)
                          : shape.grid && pass == SequencePass::Forward ? kFloatInGrid
                                                                        : kFloatProduct;
   const double products = of_warp.tiles * std::max(product * warps * sums, kProductLatency);
@@ -207,7 +209,8 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePas
     if (blocks > 1 && (gpu.architecture < 90 || blocks > groups)) continue;
     for (const int rows : {4, 8, 16}) {
       for (int splits = 1; splits <= 8; ++splits) {
-        consider({blocks, (groups + blocks - 1) / blocks, splits, rows, 1, 0, 0, bytes, false});
+        consider({blocks, (groups + blocks - 1) / blocks, splits, rows, 1, 0, 0, bytes, false,
+                  sizes.tf32});
       }
     }
   }
@@ -223,7 +226,7 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePas
     for (const int rows : {4, 8, 16, 32}) {
       if (!may_be_grid || rows < fewest_rows || rows > most_rows) continue;
       for (int splits = 1; splits <= kMostWarps; ++splits) {
-        consider({groups, 1, splits, phases * rows, phases, 0, 0, bytes, true});
+        consider({groups, 1, splits, phases * rows, phases, 0, 0, bytes, true, sizes.tf32});
       }
     }
   }

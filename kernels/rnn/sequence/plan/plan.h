@@ -32,8 +32,8 @@ struct SequencePlan {
 
 // The members of a shape, as SequenceShape{...} takes them again: nothing else lists them.
 inline auto members_of(const SequenceShape& shape) {
-  const auto& [a, b, c, d, e, f, g, h, i] = shape;
-  return std::make_tuple(a, b, c, d, e, f, g, h, i);
+  const auto& [a, b, c, d, e, f, g, h, i, j] = shape;
+  return std::make_tuple(a, b, c, d, e, f, g, h, i, j);
 }
 
 // aligned: rows of all arrays start at multiples of four elements.

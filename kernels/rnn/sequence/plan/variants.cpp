@@ -47,7 +47,8 @@ VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& u
   request.constants.emplace_back("SHAPE", list(members_of(shape)));
   request.constants.emplace_back("CONTROLS", number(use.controls));
   if (forward) request.constants.emplace_back("SAVES", number(use.saves));
-  request.label += ", hidden size " + number(sizes.hidden_size) + ", " + number(shape.rows) +
+  request.label += (shape.tf32 ? " as TF32, hidden size " : ", hidden size ") +
+                   number(sizes.hidden_size) + ", " + number(shape.rows) +
                    (shape.grid ? " rows a grid" : " rows a cluster") +
                    (!forward    ? ", backward"
                     : use.saves ? ", forward in training"

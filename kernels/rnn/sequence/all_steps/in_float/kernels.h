@@ -33,7 +33,8 @@ struct FloatProductArgs {
   int splits;            // how many blocks share the depth of a tile: float_product_splits()
   const float* initial;  // [columns]; or null
   bool adds;
-  float* results;        // [rows, columns], dense
+  bool tf32;       // the factors' upper parts alone, Note [Floats in one half] (numbers/halves.cuh)
+  float* results;  // [rows, columns], dense
   uint32_t* magnitudes;  // [rows + columns], zeros; written: the bits of each one's largest number
   void* b_parts;         // float_parts_bytes(b) bytes; written
   float* sums;           // [splits, rows, columns], written; null for one split

@@ -48,7 +48,7 @@ struct Part {
 };
 
 // One thread's work: every stage into its slot, once the products of the stage before have let go of it.
-template <bool kDepthInside>
+template <bool kDepthInside, bool kTf32>
 __device__ __forceinline__ void bring_stages(SharedMemory& shared, const Part& part,
                                              const CUtensorMap& a, const void* b_parts) {
   const auto* source =
@@ -58,15 +58,16 @@ __device__ __forceinline__ void bring_stages(SharedMemory& shared, const Part& p
     if (round > 0) shared.empty[slot].wait((round - 1) % 2);
     auto& stage = shared.stages[slot];
     auto& full = shared.full[slot];
-    full.arrive_and_expect(int(sizeof(Stage)));
+    constexpr int kPartsBytes = kTf32 ? sizeof(stage.b.high) : sizeof(StageParts);
+    full.arrive_and_expect(int(sizeof(stage.a)) + kPartsBytes);
     Rows<kDepthInside>::bring(stage.a, a, part.row, (part.first + i) * kStage, full);
-    copy_bulk(shared_address(&stage.b), source + i, int(sizeof(StageParts)), full);
+    copy_bulk(shared_address(&stage.b), source + i, kPartsBytes, full);  // the upper ones first
   }
 }
 
 using Sums = float[kTile / 2];
 
-template <bool kDepthInside>
+template <bool kDepthInside, bool kTf32>
 __device__ __forceinline__ void multiply(SharedMemory& shared, const FloatProductArgs& args,
                                          const Part& part, int64_t row, Sums& sums) {
   const Rows<kDepthInside> rows(int(row - part.row));
@@ -101,8 +102,10 @@ __device__ __forceinline__ void multiply(SharedMemory& shared, const FloatProduc
       own.split(numbers, scales);
       fence_products();
       constexpr int kChunks = kStep * int(sizeof(Half)) / 16;
-      wgmma_of_registers(truncated, own.low, high + step * kChunks);
-      wgmma_of_registers(truncated, own.high, low + step * kChunks);
+      if constexpr (!kTf32) {
+        wgmma_of_registers(truncated, own.low, high + step * kChunks);
+        wgmma_of_registers(truncated, own.high, low + step * kChunks);
+      }
       wgmma_of_registers(truncated, own.high, high + step * kChunks);
       commit_products();
       // The other parts are free then, and after the first step the stage before.
@@ -116,12 +119,12 @@ __device__ __forceinline__ void multiply(SharedMemory& shared, const FloatProduc
   move_sums();
 }
 
-template <bool kDepthInside>
+template <bool kDepthInside, bool kTf32>
 __device__ __forceinline__ void compute(SharedMemory& shared, const FloatProductArgs& args,
                                         const Part& part) {
   const int64_t row = part.row + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 * 2;
   Sums sums = {};
-  multiply<kDepthInside>(shared, args, part, row, sums);
+  multiply<kDepthInside, kTf32>(shared, args, part, row, sums);
   shared.columns_there.wait(0);
   constexpr int kFours = kTile / 16;  // of a row
   const auto column_of = [&](int four) { return four * 16 + int(threadIdx.x) % 4 * kWidth; };
@@ -150,7 +153,7 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const FloatProduct
 }
 
 // Where the code has no wgmma the kernel takes one thread, by which the host knows.
-template <bool kDepthInside>
+template <bool kDepthInside, bool kTf32>
 __global__ void __launch_bounds__(LLTM_JIT_HAS_WGMMA ? kBlock : 1, 1)
     multiply_floats(const __grid_constant__ FloatProductArgs args,
                     const __grid_constant__ CUtensorMap a) {
@@ -173,7 +176,7 @@ __global__ void __launch_bounds__(LLTM_JIT_HAS_WGMMA ? kBlock : 1, 1)
   if (warp >= kMathWarps) {
     give_registers<40>();
     if (warp == kMathWarps && threadIdx.x % 32 == 0) {
-      bring_stages<kDepthInside>(shared, part, a, args.b_parts);
+      bring_stages<kDepthInside, kTf32>(shared, part, a, args.b_parts);
     }
     if (warp == kMathWarps + 1) {
       const int lane = threadIdx.x % 32;
@@ -185,7 +188,7 @@ __global__ void __launch_bounds__(LLTM_JIT_HAS_WGMMA ? kBlock : 1, 1)
     }
   } else {
     take_registers<232>();
-    compute<kDepthInside>(shared, args, part);
+    compute<kDepthInside, kTf32>(shared, args, part);
   }
 #else
   __trap();  // never launched: the host asks
@@ -231,7 +234,7 @@ cudaError_t float_product_runs(const FloatFactor& a, const FloatFactor& b, bool*
   if (b.vectors % kWidth != 0) return cudaSuccess;  // the results' rows
   const auto ask = [](int, bool* has_wgmma) {
     cudaFuncAttributes code{};
-    const cudaError_t error = cudaFuncGetAttributes(&code, multiply_floats<true>);
+    const cudaError_t error = cudaFuncGetAttributes(&code, multiply_floats<true, false>);
     *has_wgmma = code.maxThreadsPerBlock > 1;
     return error;
   };
@@ -274,9 +277,11 @@ cudaError_t launch_float_product(const FloatProductArgs& args, cudaStream_t stre
   const Tiles tiles(a, b);
   cudaError_t error = launch_split_factors(args, stream);
   if (error != cudaSuccess) return error;
-  error = launch(a.depth_inside ? multiply_floats<true> : multiply_floats<false>,
-                 unsigned(tiles.across * tiles.down * args.splits), kBlock, kSharedBytes, stream,
-                 args, map);
+  const auto kernel =
+      args.tf32 ? (a.depth_inside ? multiply_floats<true, true> : multiply_floats<false, true>)
+                : (a.depth_inside ? multiply_floats<true, false> : multiply_floats<false, false>);
+  error = launch(kernel, unsigned(tiles.across * tiles.down * args.splits), kBlock, kSharedBytes,
+                 stream, args, map);
   if (error != cudaSuccess || args.splits == 1) return error;
   return launch(add_splits, blocks_for(a.vectors * b.vectors / kWidth), kThreads, 0, stream, args);
 }

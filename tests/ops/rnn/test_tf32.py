@@ -1,0 +1,110 @@
+"""Layers of floats on a GPU have the precision that torch.backends.cudnn.rnn asks for."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from op_testing import bits, needs_gpu
+from sequence_testing import LAYERS
+from torch import Tensor, nn
+
+import lltm_jit
+from lltm_jit.functional import recurrent_sequence
+
+# Steps, rows, hidden units: one block, clusters, grids with one phase and with two, weights in
+# shared memory, a size that runs step by step.
+SIZES = [(9, 5, 20), (9, 16, 256), (7, 64, 512), (5, 16, 1024), (5, 64, 1024), (3, 8, 2400)]
+THEIRS = {"LSTM": nn.LSTM, "GRU": nn.GRU}
+
+
+def use(precision: str) -> None:
+    """The setting; conftest.py resets it before each test."""
+    torch.backends.cudnn.rnn.fp32_precision = precision
+
+
+def with_gradients(layer: nn.Module, x: Tensor, grad: Tensor) -> list[Tensor]:
+    x = x.detach().requires_grad_()
+    output, _ = layer(x)
+    return [output, *torch.autograd.grad(output, [x, *layer.parameters()], grad)]
+
+
+def error_of(found: list[Tensor], right: list[Tensor]) -> list[float]:
+    return [((f.double() - r).norm() / r.norm()).item() for f, r in zip(found, right, strict=True)]
+
+
+@needs_gpu
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("name", THEIRS)
+def test_errors_beside_torch(name, size):
+    """At most those of cuDNN's layer, and with the other setting far smaller."""
+    steps, rows, hidden = size
+    theirs = THEIRS[name](hidden, hidden, device="cuda")
+    ours = LAYERS[name](hidden, hidden, device="cuda")
+    ours.load_state_dict(theirs.state_dict())
+    x, grad = torch.randn(2, steps, rows, hidden, device="cuda")
+    right = with_gradients(copy.deepcopy(ours).double(), x.double(), grad.double())
+    use("tf32")
+    found = error_of(with_gradients(ours, x, grad), right)
+    usual = error_of(with_gradients(theirs, x, grad), right)
+    assert all(f <= 1.1 * u for f, u in zip(found, usual, strict=True)), (found, usual)
+    if hidden <= 1024:
+        assert found[0] > 1e-5
+    use("ieee")
+    exact = error_of(with_gradients(ours, x, grad), right)
+    assert max(exact) < 2e-6
+
+
+@needs_gpu
+@pytest.mark.parametrize("checkpoint", [0, 2])
+@pytest.mark.parametrize("name", LAYERS)
+def test_backward_keeps_what_forward_read(name, checkpoint):
+    layer = LAYERS[name](256, 256, device="cuda", checkpoint=checkpoint)
+    x, grad = torch.randn(2, 6, 16, 256, device="cuda")
+    found = {}
+    for forward, backward in (("tf32", "tf32"), ("tf32", "ieee"), ("ieee", "ieee")):
+        use(forward)
+        leaf = x.detach().requires_grad_()
+        output = layer(leaf)[0]
+        use(backward)
+        gradients = torch.autograd.grad(output, [leaf, *layer.parameters()], grad)
+        found[forward, backward] = bits([output, *gradients])
+    assert found["tf32", "tf32"] == found["tf32", "ieee"] != found["ieee", "ieee"]
+
+
+@needs_gpu
+def test_compiled_layers_follow_the_setting():
+    layer = lltm_jit.LSTM(256, 256, device="cuda")
+    x, grad = torch.randn(2, 4, 16, 256, device="cuda")
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    found = []
+    for precision in ("tf32", "ieee", "tf32"):
+        use(precision)
+        eager = bits(with_gradients(layer, x, grad))
+        assert bits(with_gradients(compiled, x, grad)) == eager
+        found.append(eager)
+    assert found[0] == found[2] != found[1]
+
+
+@needs_gpu
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_rows_are_independent(size):
+    steps, rows, hidden = size
+    gates = torch.randn(steps, rows, 4 * hidden, device="cuda")
+    weight_hh = torch.randn(4 * hidden, hidden, device="cuda") * hidden**-0.5
+    use("tf32")
+    output = recurrent_sequence("lstm", gates, weight_hh)[0]
+    assert bits([output]) == bits([recurrent_sequence("lstm", gates, weight_hh)[0]])
+    gates[:, 0] = torch.nan
+    others = recurrent_sequence("lstm", gates, weight_hh)[0]
+    assert others[:, 0].isnan().all()
+    assert bits([others[:, 1:]]) == bits([output[:, 1:]])
+
+
+def test_cpu_is_exact():
+    layer = lltm_jit.LSTM(8, 8)
+    x, grad = torch.randn(2, 3, 2, 8)
+    exact = bits(with_gradients(layer, x, grad))
+    use("tf32")
+    assert bits(with_gradients(layer, x, grad)) == exact
