@@ -26,8 +26,8 @@ from ..user.progress import Reporter, many
 from . import diagnostics, files_read, jobs, pch
 from .manifest_writer import Writer
 from .process import build_environment, run_worker
-from .seed import Seed, compile_line_places, decisions, seed
-from .torch_build_file import NEEDS_MORE, WHOLE
+from .seed import Seed, compile_line_places, decisions, seed, write_rest
+from .torch_build_file import NEEDS_MORE
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def _tell_plan(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -
         reporter.detail(f"CUDA {cuda.nvcc_version} at {cuda.cuda_home}, cudart is linked")
     for name in seeded.objects:
         reporter.detail(f"reusing {name}: its files are unchanged")
-    written = "taking over" if seeded.build_file else "torch writes"
+    written = "taking over" if seeded.has_build_file else "torch writes"
     reporter.detail(f"{written} the build file {directory / BUILD_FILE}")
 
 
@@ -225,7 +225,6 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
         "cflags": list(spec.cflags),
         "cuda_cflags": list(spec.cuda_cflags),
         "ldflags": [*spec.ldflags, *(word for word in plan.decided if word.startswith("-Wl,"))],
-        "reused": list(seeded.objects),
         "include_paths": [str(path) for path in spec.include_paths],
         "with_cuda": spec.with_cuda,
         "standalone": spec.standalone,
@@ -251,18 +250,17 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
             ):
                 environment |= variables
                 # Where an earlier build's is taken over, torch would write the same after a second.
-                status = 0 if seeded.build_file else work()
+                status = 0 if seeded.has_build_file else work()
                 if status == NEEDS_MORE:
                     status = work(all_of_torch=True)
-                if status == 0 and not library.exists():
+                if status == 0:
+                    rest = write_rest(directory, seeded.objects)
                     with pch.beside(directory / BUILD_FILE, spec, plan.toolchain, reporter) as more:
                         environment |= more
                         reporter.tick([])  # no file has begun yet
-                        status = work(seeded.build_file or BUILD_FILE)
+                        status = work(rest)
     finally:
         reporter.close()
-        with suppress(FileNotFoundError):
-            os.replace(directory / WHOLE, directory / BUILD_FILE)
     if status != 0 or not library.exists():
         _fail(plan, log, status)
 

@@ -18,9 +18,7 @@ from ..request.spec import BuildSpec
 from ..store import manifest
 from ..store.cache import BUILD_FILE, Record
 from . import files_read
-from .torch_build_file import adapted
 
-_REST = "rest.ninja"
 _TIMES = ".ninja_log"
 _WRAPPERS = ("ccache", "sccache")  # of which torch takes the first that is on PATH
 
@@ -29,13 +27,13 @@ _WRAPPERS = ("ccache", "sccache")  # of which torch takes the first that is on P
 class Seed:
     """The reused objects, each with the files that it was made from.
 
-    ``build_file`` makes the others and the library; it is None if torch must write it first.
-    ``search`` is where the compilers look for headers; empty if they have to be asked. ``names``
-    were looked for when the objects were made.
+    ``has_build_file`` is false if torch must write the build file first. ``search`` is where the
+    compilers look for headers; empty if they have to be asked. ``names`` were looked for when the
+    objects were made.
     """
 
     objects: dict[str, list[str]] = field(default_factory=dict)
-    build_file: str | None = None
+    has_build_file: bool = False
     search: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
 
@@ -85,15 +83,23 @@ def seed(
         names = [name for _, record in choices[:1] for name in record.manifest["names"]]
         if writer is None:
             return Seed(good, names=names)
-        text = (directory / BUILD_FILE).read_text("utf-8", "surrogateescape")
-        rest = adapted(text, list(good))
-        (directory / _REST).write_text(rest, "utf-8", "surrogateescape")
         search = [manifest.place(spec.base, label) for label in writer.manifest["search"]]
-        return Seed(good, _REST, search, names)
+        return Seed(good, True, search, names)
     except OSError:  # not whole, or removed just now: only speed is lost
         for leftover in directory.iterdir():
             leftover.unlink()
         return Seed()
+
+
+def write_rest(directory: Path, reused: Iterable[str]) -> str:
+    """Write a build file without the objects that exist already, for times do not decide about
+    them; returns its name.
+    """
+    starts = tuple(f"build {name}: " for name in reused)
+    text = (directory / BUILD_FILE).read_text("utf-8", "surrogateescape")
+    rest = [line for line in text.splitlines(keepends=True) if not line.startswith(starts)]
+    (directory / "rest.ninja").write_text("".join(rest), "utf-8", "surrogateescape")
+    return "rest.ninja"
 
 
 def compile_line_places(spec: BuildSpec, toolchain: Toolchain) -> list[str]:

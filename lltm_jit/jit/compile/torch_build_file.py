@@ -16,7 +16,6 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
-WHOLE = "whole.ninja"  # for later builds, whatever the first could take over
 NEEDS_MORE = 75  # the exit status where torch's module needs more of torch
 
 
@@ -92,7 +91,11 @@ def _write(request: dict, cpp_extension: Any) -> None:
         assert write is not None
         # Where torch would give two sources one name, or one with a blank in it.
         write(*rest, **{**named, "objects": request["objects"]})
-        _adapt(named["path"], request["reused"])
+        with open(named["path"], "r+", encoding="utf-8", errors="surrogateescape") as file:
+            text = adapted(file.read())
+            file.seek(0)
+            file.truncate()
+            file.write(text)
         raise _Written
 
     cpp_extension._write_ninja_file = write_and_end
@@ -113,25 +116,11 @@ def _write(request: dict, cpp_extension: Any) -> None:
         raise RuntimeError("torch did not write the build file with _write_ninja_file")
 
 
-def _adapt(path: str, reused: list) -> None:
-    """Write torch's build file as the engine needs it, and the complete one next to it."""
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        text = file.read()
-    for name, skipped in ((WHOLE, []), (os.path.basename(path), reused)):
-        place = os.path.join(os.path.dirname(path), name)
-        with open(place, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(adapted(text, skipped))
-
-
-def adapted(text: str, reused: list) -> str:
+def adapted(text: str) -> str:
     """A build file whose compilers report every header, in files that are kept.
 
-    It leaves out the objects that exist already, because times do not decide about them. torch may
-    quote CXX as one word, also where it is several.
+    torch may quote CXX as one word, also where it is several.
     """
     cxx = os.environ.get("CXX", "")
     text = text.replace(f"cxx = {shlex.quote(cxx)}\n", f"cxx = {cxx}\n", 1)
-    text = text.replace(" -MMD -MF ", " -MD -MF ").replace("\n  deps = gcc\n", "\n")
-    starts = tuple(f"build {name}: " for name in reused)
-    lines = text.splitlines(keepends=True)
-    return "".join(line for line in lines if not (starts and line.startswith(starts)))
+    return text.replace(" -MMD -MF ", " -MD -MF ").replace("\n  deps = gcc\n", "\n")

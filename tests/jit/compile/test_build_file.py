@@ -61,7 +61,7 @@ def build_file(folder, kind: str, torchs: str) -> str:
     variables |= {"CXX": "env c++", "TORCH_NO_COMPILER_WRAPPER": "1"}
     variables |= {"CUDA_HOME": str(folder)} if cuda else {}
     sources = [str(folder / name) for name in ("x.cpp", "y.cu")]
-    request = {"name": "x", "sources": sources, "objects": ["x.o"], "reused": []}
+    request = {"name": "x", "sources": sources, "objects": ["x.o"]}
     request |= {"build_file": None, "all_of_torch": False}
     request |= {"directory": str(folder), "sys_path": sys.path, "standalone": False}
     request |= {name: [] for name in ("cflags", "cuda_cflags", "ldflags", "include_paths")}
