@@ -82,7 +82,11 @@ def _take(name: str, shared: bool = False) -> int | None:
         CacheError: the file system has no locks.
     """
     file = file_of(name)
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, _mode())
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, _mode())
+    except FileNotFoundError:  # the cache was removed: the next try finds another
+        cache.make_builds_directory()
+        return None
     _open.add(descriptor)
     try:
         with suppress(PermissionError):  # another user's

@@ -192,6 +192,18 @@ def test_a_file_system_without_locks_is_told(bench, monkeypatch):
     assert bench.counts == []
 
 
+def test_a_cache_that_is_removed_while_a_builder_waits(bench, capsys):
+    key = jit.request.fingerprint.Request.of(bench.spec(), jit.detect()).key
+    cache.make_builds_directory()
+    waiting = threading.Thread(target=bench.load)
+    with lock.try_lock(lock.name_of(key)):
+        waiting.start()
+        wait_for(lambda: "waiting for" in capsys.readouterr().err)
+        shutil.rmtree(bench.builds)
+        waiting.join(30)
+    assert bench.counts == ALL
+
+
 def test_builds_of_one_name_wait_in_words(bench, tmp_path, capsys):
     gate = tmp_path / "gate"
     texts = [f"PyInit__C {number}\n//! wait {gate}{number}\n" for number in range(2)]
