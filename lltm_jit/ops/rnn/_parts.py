@@ -78,39 +78,28 @@ def run_in_turn(
     return outputs[::-1] if reverse else outputs, h, c.to(dtype or h.dtype)
 
 
-def run_checkpointed(
-    run: Run,
-    most: int,
-    size: tuple[int, int],
-    reverse: bool,
-    x: Tensor,
-    h_0: Tensor | None,
-    c_0: Tensor | None,
-    control: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+def checkpointed(run: Run, most: int, size: tuple[int, int], reverse: bool) -> Run:
     """As `run`, in pieces of at most so many steps, which the backward pass computes again."""
-    pieces = x.split(most)
-    controls = [None] * len(pieces) if control is None else control.split(most)
     again = partial(checkpoint, run, use_reentrant=False)
-    parts = list(zip(pieces, controls, strict=True))
-    outputs, h_n, c_n = run_in_turn(again, parts, h_0, c_0, size, reverse)
-    return torch.cat(outputs), h_n, c_n
+
+    def in_pieces(
+        x: Tensor, h_0: Tensor | None, c_0: Tensor | None, control: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        pieces = x.split(most)
+        controls = [None] * len(pieces) if control is None else control.split(most)
+        parts = list(zip(pieces, controls, strict=True))
+        outputs, h_n, c_n = run_in_turn(again, parts, h_0, c_0, size, reverse)
+        return torch.cat(outputs), h_n, c_n
+
+    return in_pieces
 
 
 def run_packed(
-    layers: Callable[
-        [list[tuple[Tensor, Steps]], list[Tensor] | None], tuple[list[Tensor], list[Tensor]]
-    ],
+    layers: Callable[..., tuple[list[Tensor], list[Tensor]]],
     packed: PackedSequence,
     states: list[Tensor] | None,
 ) -> tuple[PackedSequence, list[Tensor]]:
-    """Run layers over packed sequences, which come as they lie in the batch, longest first.
-
-    Args:
-        layers: what runs over parts and states, and gives outputs and last states.
-        packed: the sequences.
-        states: the states before them, each (·, B, ·), or ``None``.
-    """
+    """Run layers over packed sequences, whose order is that of their lengths, and back."""
     if states is not None and packed.sorted_indices is not None:
         states = [tensor.index_select(1, packed.sorted_indices) for tensor in states]
     outputs, last = layers(unpacked(packed), states)

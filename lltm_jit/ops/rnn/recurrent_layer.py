@@ -27,7 +27,7 @@ from lltm_jit.ops.rnn._layer_inputs import (
     whole_states,
 )
 from lltm_jit.ops.rnn._lengths import Steps
-from lltm_jit.ops.rnn._parts import Parts, run_checkpointed, run_in_turn, run_packed
+from lltm_jit.ops.rnn._parts import Parts, Run, checkpointed, run_in_turn, run_packed
 from lltm_jit.ops.rnn._types import Cell, State
 from lltm_jit.ops.rnn._warm import Warmed
 from lltm_jit.ops.rnn.sequence import input_gates, run_sequence, uses_tf32
@@ -242,11 +242,11 @@ class RecurrentLayer(Warmed):
         """
         h_0 = None if states is None else states[0]
         c_0 = None if states is None or len(states) == 1 else torch.stack(states[1:])
-        # Read once, so that what a backward pass computes again has the same precision.
-        run = partial(self._run, suffix, reverse, uses_tf32(parts[0][0]))
         size = (self.cell.states - 1, self.hidden_size)
+        # Read once, so that what a backward pass computes again has the same precision.
+        run: Run = partial(self._run, suffix, reverse, uses_tf32(parts[0][0]))
         if self.checkpoint and torch.is_grad_enabled():
-            run = partial(run_checkpointed, run, self.checkpoint, size, reverse)
+            run = checkpointed(run, self.checkpoint, size, reverse)
         outputs, h_n, c_n = run_in_turn(run, parts, h_0, c_0, size, reverse)
         # Not by unbind(), which torch.export does not load where there is none.
         return outputs, [h_n, *(c_n[i] for i in range(self.cell.states - 1))]
@@ -282,13 +282,8 @@ class RecurrentLayer(Warmed):
     def extra_repr(self) -> str:
         """The arguments that differ from their defaults, as torch.nn.LSTM shows them."""
         names = ("num_layers", "bias", "batch_first", "dropout", "bidirectional", "checkpoint")
-        others = {name: getattr(self, name) for name in names}
-        defaults = (1, True, False, 0.0, False, 0)
-        words = [
-            f"{name}={value}"
-            for (name, value), default in zip(others.items(), defaults, strict=True)
-            if value != default
-        ]
+        defaults = zip(names, (1, True, False, 0.0, False, 0), strict=True)
+        words = [f"{n}={getattr(self, n)}" for n, usual in defaults if getattr(self, n) != usual]
         return ", ".join([f"{self.input_size}, {self.hidden_size}", *words])
 
 
