@@ -26,7 +26,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / "ops" / folder) for folder in (".", "rnn"))]
 
-from sequence_testing import LAYERS, THEIRS, step_of  # noqa: E402
+from sequence_testing import LAYERS, THEIRS, layer_reference  # noqa: E402
 
 DTYPES = [torch.half, torch.bfloat16, torch.float, torch.double]
 # Where each size means compilation, there are few.
@@ -90,34 +90,10 @@ class Configuration:
 States = list[Tensor]  # each [layers * directions, batch, hidden]
 
 
-def loop(layer: nn.Module, x: Tensor, states: States) -> tuple[Tensor, States]:
-    """A layer over [steps, batch, features], step by step."""
-    step, ends = step_of(layer.cell.name), []
-    for k in range(layer.num_layers):
-        outputs = []
-        for suffix in (f"l{k}", f"l{k}_reverse")[: 1 + layer.bidirectional]:
-            weight_ih, weight_hh, *bias = (
-                getattr(layer, f"{name}_{suffix}")
-                for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 2 + 2 * layer.bias]
-            )
-            h, c, *_ = [state[len(ends)] for state in (*states, *states)]
-            bias_ih, bias_hh = bias or (None, None)
-            gates = nn.functional.linear(x, weight_ih, bias_ih)
-            order = range(len(x))[:: -1 if suffix.endswith("_reverse") else 1]
-            rows: list[Tensor] = []
-            for t in order:
-                h, c = step(gates[t], nn.functional.linear(h, weight_hh, bias_hh), h, c)
-                rows.append(h)
-            outputs.append(torch.stack(rows[:: order.step]))
-            ends.append((h, c)[: len(states)])
-        x = torch.cat(outputs, 2)
-    return x, [torch.stack(state) for state in zip(*ends, strict=True)]
-
-
 def whole(layer: nn.Module, x: Tensor, states: States) -> tuple[Tensor, States]:
     """Sequences of one length, without resets."""
     if type(layer) in LAYERS.values():
-        return loop(layer, x, states)
+        return layer_reference(layer, x, states)
     output, last = layer(x, tuple(states) if len(states) > 1 else states[0])
     return output, [last] if torch.is_tensor(last) else list(last)
 

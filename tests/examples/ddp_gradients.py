@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-import lltm_jit
+from lltm_jit.ops.rnn.layers import LAYERS
 
 STEPS, PER_RANK, INPUT, HIDDEN = 5, 3, 4, 6
 
@@ -52,7 +52,7 @@ def main():
         torch.cuda.set_device(device)
     dist.init_process_group("gloo" if device == "cpu" else "nccl")
     for way, sharded in (("DDP", False), ("FSDP2", True)):
-        for kind in (lltm_jit.LLTM, lltm_jit.LSTM, lltm_jit.GRU):
+        for kind in LAYERS.values():
             compare(kind, sharded, device)
         print(f"rank {dist.get_rank()}: {way} equal", flush=True)
     dist.destroy_process_group()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -141,6 +141,28 @@ def reference(cell: str, inputs: Inputs, reverse: bool = False) -> tuple[Tensor,
         outputs.append(torch.where(holds > 0, 0.0, new_h))
     output = torch.stack(outputs[::-1] if reverse else outputs)
     return output, h, c.unsqueeze(0) if cell_of(cell).states > 1 else c.new_empty(0, *c.shape)
+
+
+def layer_reference(
+    layer: nn.Module, x: Tensor, states: Sequence[Tensor]
+) -> tuple[Tensor, list[Tensor]]:
+    """A layer over (L, B, I) in plain PyTorch, and its last states."""
+    ends: list[tuple[Tensor, ...]] = []
+    names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 4 if layer.bias else 2]
+    for k in range(layer.num_layers):
+        outputs = []
+        for suffix in (f"l{k}", f"l{k}_reverse")[: 1 + layer.bidirectional]:
+            weight_ih, weight_hh, *bias = (getattr(layer, f"{name}_{suffix}") for name in names)
+            bias_ih, bias_hh = bias or (None, None)
+            h_0, *c_0 = (state[len(ends)] for state in states)
+            gates = nn.functional.linear(x, weight_ih, bias_ih)
+            cells = torch.stack(c_0) if c_0 else None
+            given = Inputs(gates, weight_hh, bias_hh, None, h_0, cells, None)
+            output, h_n, c_n = reference(layer.cell.name, given, suffix.endswith("_reverse"))
+            outputs.append(output)
+            ends.append((h_n, *c_n))
+        x = torch.cat(outputs, 2)
+    return x, [torch.stack(state) for state in zip(*ends, strict=True)]
 
 
 def results_and_gradients(

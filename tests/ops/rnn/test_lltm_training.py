@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from functools import partial
 
 import pytest
@@ -276,23 +275,3 @@ def test_parametrisation_and_weight_norm(device):
     parametrize.remove_parametrizations(again, "weights")
     assert [name for name, _ in again.named_parameters()] == ["bias", "weights"]
     torch.testing.assert_close(again(input), normed(input))
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_copies_and_files(device, tmp_path):
-    layer = lltm_jit.LLTM(5, 7, batch_first=True, bias=False, device=device)
-    input = torch.randn(2, 4, 5, device=device)
-    torch.save(layer, tmp_path / "layer.pt")
-    torch.save(layer.state_dict(), tmp_path / "state.pt")
-    copies = [
-        copy.deepcopy(layer),
-        pickle.loads(pickle.dumps(layer)),
-        torch.load(tmp_path / "layer.pt", weights_only=False),
-        lltm_jit.LLTM(5, 7, batch_first=True, bias=False, device=device),
-    ]
-    copies[-1].load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    for other in copies:
-        torch.testing.assert_close(other(input), layer(input), rtol=0, atol=0)
-        with torch.no_grad():
-            other.weight_hh_l0.zero_()
-        assert layer.weight_hh_l0.abs().sum() > 0

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from op_testing import ACTIVATIONS, DEVICES, assert_accurate
-from sequence_testing import LAYERS, THEIRS, tensors
+from sequence_testing import LAYERS, THEIRS, layer_reference, tensors
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
@@ -81,6 +81,24 @@ def test_torchs_own_layers_give_the_same(device, data):
             x, lengths, batch_first=flags["batch_first"], enforce_sorted=False
         )
     assert_same(ours(given_input, state), theirs(given_input, state), ours, theirs, *leaves)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_a_layer_is_its_equations(kind, batch_first, device):
+    """Those in its docstring, with a batch and without one."""
+    options = {"batch_first": batch_first, "bidirectional": True, "device": device}
+    layer = LAYERS[kind](5, 7, 2, dtype=torch.double, **options)
+    x = torch.randn(4, 2, 5, dtype=torch.double, device=device)
+    state = states_of(layer, 2, device=device)
+    single = torch.is_tensor(state)
+    expected, last = layer_reference(layer, x, [state] if single else state)
+    output, *ends = tensors(layer(x.transpose(0, 1) if batch_first else x, state))
+    output = output.transpose(0, 1) if batch_first else output
+    torch.testing.assert_close([output, *ends], [expected, *last])
+    found = tensors(layer(x[:, 0], state[:, 0] if single else tuple(s[:, 0] for s in state)))
+    torch.testing.assert_close(found, [tensor[:, 0] for tensor in (expected, *last)])
 
 
 @pytest.mark.parametrize("kind", THEIRS)

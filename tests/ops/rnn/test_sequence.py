@@ -118,19 +118,21 @@ def test_layouts(cell, layout, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("with_c_0", [False, True])
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
-def test_a_long_sum_keeps_its_bits(dtype, device):
+def test_a_long_sum_keeps_its_bits(dtype, with_c_0, device):
     """The LLTM's cell grows with every step; kept in 16 bits it would stop to."""
     steps, hidden_size = 2000, 16
     gates = torch.full((steps, 2, 3, hidden_size), 3.0, dtype=dtype, device=device)
     gates[:, :, 2] = 0.1
     weight_hh = torch.zeros(3 * hidden_size, hidden_size, dtype=dtype, device=device)
-    c_0 = torch.zeros(1, 2, hidden_size, device=device)
+    c_0 = torch.zeros(1, 2, hidden_size, device=device) if with_c_0 else None
     _, _, c_n = recurrent_sequence("lltm", gates.flatten(2), weight_hh, c_0=c_0)
-    assert c_n.dtype == torch.float
+    assert c_n.dtype == (torch.float if with_c_0 else dtype)
     step = torch.tensor(3.0).sigmoid() * gates[0, 0, 2, 0].cpu().float()
     expected = torch.full((1, 2, hidden_size), steps * step.item())
-    torch.testing.assert_close(c_n.cpu(), expected, rtol=1e-4, atol=0)
+    rtol = max(1e-4, torch.finfo(c_n.dtype).eps / 2)
+    torch.testing.assert_close(c_n.cpu().float(), expected, rtol=rtol, atol=0)
 
 
 @pytest.mark.parametrize("device", DEVICES)

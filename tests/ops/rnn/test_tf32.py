@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 from op_testing import bits, needs_gpu
-from sequence_testing import LAYERS
+from sequence_testing import LAYERS, THEIRS
 from torch import Tensor, nn
 
 import lltm_jit
@@ -16,7 +16,6 @@ from lltm_jit.functional import recurrent_sequence
 # Steps, rows, hidden units: one block, clusters, grids with one phase and with two, weights in
 # shared memory, a size that runs step by step.
 SIZES = [(9, 5, 20), (9, 16, 256), (7, 64, 512), (5, 16, 1024), (5, 64, 1024), (3, 8, 2400)]
-THEIRS = {"LSTM": nn.LSTM, "GRU": nn.GRU}
 
 
 def use(precision: str) -> None:

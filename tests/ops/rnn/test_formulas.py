@@ -1,8 +1,10 @@
-"""Whole sequences by their formula: on a device that has no kernel of ours."""
+"""Recurrent operators by their formulas: on a device that has no kernel of ours."""
 
 from __future__ import annotations
 
 import pytest
+import test_lltm_compile
+import test_lltm_gradients
 import test_sequence
 import test_sequence_compile
 import test_sequence_gradients
@@ -20,11 +22,28 @@ def _without_kernels():
     native.rnn.register_ops()
 
 
-def test_there_is_no_kernel():
-    for operator in ("", "_forward", "_backward"):
-        name = f"lltm_jit::recurrent_sequence{operator}"
+@pytest.mark.parametrize("operator", ["lltm_cell", "recurrent_sequence"])
+def test_there_is_no_kernel(operator):
+    for way in ("", "_forward", "_backward"):
+        name = f"lltm_jit::{operator}{way}"
         assert not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
         assert torch._C._dispatch_has_kernel_for_dispatch_key(name, "Meta")
+
+
+def test_cell_passes_opcheck():
+    test_lltm_compile.test_opcheck("cpu")
+
+
+def test_cell_compiles():
+    test_lltm_compile.test_compile_fullgraph("auto", "cpu")
+    test_lltm_compile.test_compile_with_inductor()
+    test_lltm_compile.test_compile_once_for_every_batch_size("cpu")
+
+
+def test_gradients_of_the_cell():
+    test_lltm_gradients.test_gradcheck("auto", "cpu")
+    for shape in ((21,), (1, 21)):
+        test_lltm_gradients.test_bias_gradient_has_the_shape_of_bias(shape, "cpu")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
