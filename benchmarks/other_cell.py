@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -30,7 +29,7 @@ def build(directory: Path, defines: list[str], device: torch.device) -> Cell:
     tools = detect()
     spec = BuildSpec.from_directory("opponent", directory, tools)
     macros = tuple(f"-D{define}" for define in defines)
-    spec = dataclasses.replace(spec, cflags=(*spec.cflags, *macros))
+    spec = spec._replace(cflags=(*spec.cflags, *macros))
     return wrap(engine.load(spec, tools).module, device)
 
 

@@ -6,9 +6,8 @@ import platform
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 from lltm_jit import native
 from lltm_jit._version import __version__
@@ -23,8 +22,7 @@ from lltm_jit.jit.request.spec import folders_below
 from lltm_jit.jit.user import settings
 
 
-@dataclass(frozen=True)
-class PackageInfo:
+class PackageInfo(NamedTuple):
     """What is installed, and how the loaded families of kernels were built.
 
     It prints as a short table. ``toolchain`` describes this machine as it is now, whatever the

@@ -11,7 +11,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -73,7 +72,7 @@ def spec(family: str, toolchain: Toolchain) -> BuildSpec:
     """What a family's extension is built from: its files, and what they include of core/."""
     root = kernels_directory()
     spec = BuildSpec.from_directory(family, root / family, toolchain, root)
-    return replace(spec, least_architecture=LEAST_ARCHITECTURE)
+    return spec._replace(least_architecture=LEAST_ARCHITECTURE)
 
 
 def extension(family: str) -> Extension:

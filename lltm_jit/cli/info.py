@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from lltm_jit._package import PackageInfo, installed
 from lltm_jit.jit import detect
@@ -29,7 +28,10 @@ def run(args: argparse.Namespace) -> int:
     extensions = _extensions.chosen(args.names)
     info = collect(extensions)
     if args.json:
-        print(json.dumps(asdict(info), indent=2, default=str))
+        families = {name: build._asdict() for name, build in info.families.items()}
+        tools = info.toolchain._asdict()
+        told = {**info._asdict(), "toolchain": tools, "families": families}
+        print(json.dumps(told, indent=2, default=str))
         return 0
     tools = info.toolchain
     show("lltm_jit", info.lltm_jit_version)

@@ -96,7 +96,7 @@ class Variant:
             given=self.given,
             note=self.note,
         )
-        return replace(spec, listings=((CONSTANTS, spec.macros),))
+        return spec._replace(listings=((CONSTANTS, spec.macros),))
 
 
 def declare(variant: Variant) -> None:

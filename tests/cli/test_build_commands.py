@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from dataclasses import replace
 
 import pytest
 from small_checkout import run_in
@@ -41,7 +40,7 @@ def test_timings_leave_out_a_source_that_is_gone(empty_root, tmp_path):
     spec, toolchain = tiny_spec(tmp_path)
     gone = tmp_path / "gone.cpp"
     gone.write_text("int question() { return 0; }\n")
-    engine.build(replace(spec, sources=(*spec.sources, gone)), toolchain)
+    engine.build(spec._replace(sources=(*spec.sources, gone)), toolchain)
     info = engine.build(spec, toolchain)
     assert info.reused == 1
     assert timings.seconds_by_output(info.directory).keys() == {"tiny.o", info.library.name}
@@ -54,7 +53,7 @@ def test_timings_name_sources_whatever_their_objects_are_called(empty_root, tmp_
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     sources = (*spec.sources, *(tmp_path / name for name in texts))
-    info = engine.build(replace(spec, sources=sources), toolchain)
+    info = engine.build(spec._replace(sources=sources), toolchain)
     assert {name for _, name in timings.collect(info)} == {
         "tiny: a b.cpp",
         "tiny: c.d.cpp",

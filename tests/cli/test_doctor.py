@@ -1,6 +1,5 @@
 """`python -m lltm_jit doctor` on this machine, and on machines where something is broken."""
 
-import dataclasses
 import json
 import logging
 import os
@@ -179,7 +178,7 @@ def test_a_torch_that_cannot_be_imported(words, run_without_torch):
 
 
 def test_kernels_for_gpus_that_are_too_old_are_told(monkeypatch):
-    tools = dataclasses.replace(_checks.present(), cuda_missing="", architectures=("7.5",))
+    tools = _checks.present()._replace(cuda_missing="", architectures=("7.5",))
     monkeypatch.setattr(_checks, "present", lambda: tools)
     monkeypatch.setattr(Extension, "info", lambda extension, tools: None)
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "7.5")

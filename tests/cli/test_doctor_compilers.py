@@ -1,6 +1,5 @@
 """`python -m lltm_jit doctor` where a compiler is missing, broken or too old."""
 
-import dataclasses
 import os
 import re
 import shutil
@@ -100,7 +99,7 @@ def test_the_compiler_that_torch_wants_is_named(finding, monkeypatch):
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize(("architecture", "good"), [("9.0a", True), ("1.0", False)])
 def test_trial_of_nvcc(architecture, good):
-    trial = _trial.cuda(dataclasses.replace(detect(), architectures=(architecture,)))
+    trial = _trial.cuda(detect()._replace(architectures=(architecture,)))
     assert (trial.error == "") == good
     if not good:
         assert "set TORCH_CUDA_ARCH_LIST to architectures that" in cure_of(trial.error)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -77,7 +77,8 @@ class Bench:
         return nvcc.parents[1]
 
     def spec(self, **changes) -> jit.BuildSpec:
-        return replace(jit.BuildSpec.from_directory("_C", self.sources, jit.detect()), **changes)
+        spec = jit.BuildSpec.from_directory("_C", self.sources, jit.detect())
+        return spec._replace(**changes)
 
     def load(self, **changes) -> jit.Build:
         """Load in this process."""

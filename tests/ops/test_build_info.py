@@ -1,6 +1,5 @@
 """What `build_info()` shows, in print and in a notebook."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -26,12 +25,12 @@ def test_of_the_package():
 
 def test_of_a_build():
     build = native.load("basic").info
-    at_home = replace(build, directory=Path.home() / "builds" / build.key, cached=False)
+    at_home = build._replace(directory=Path.home() / "builds" / build.key, cached=False)
     rows = dict(line.split(None, 1) for line in str(at_home).splitlines())
     assert pretty(at_home) == str(at_home)
     assert rows["extension"] == "basic"
     assert rows["build"] == f"made by this process; it took {build.seconds:.1f} s"
     assert rows["files"] == f"{build.compiled} compiled, {build.reused} reused"
     assert rows["directory"] == f"~/builds/{build.key}"
-    elsewhere = replace(build, directory=Path("/builds") / build.key)
+    elsewhere = build._replace(directory=Path("/builds") / build.key)
     assert f"/builds/{build.key}" in str(elsewhere)

@@ -9,7 +9,6 @@ import os
 import shutil
 import threading
 import time
-from dataclasses import replace
 
 import pytest
 import torch
@@ -30,7 +29,7 @@ def two_builds(tmp_path):
     for family in native.OWN:
         build = native.load(family)
         library = shutil.copy(build.info.library, tmp_path / build.info.library.name)
-        info = replace(build.info, key=f"copy_{family}", library=library)
+        info = build.info._replace(key=f"copy_{family}", library=library)
         copy = engine.adopt(native.spec(family, detect()), build.request, build.manifest, info)
         pairs.append((build, copy))
     yield pairs

@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +181,7 @@ def _record(
         build_file="" if failed else contents.digest(directory / BUILD_FILE),
         decided=plan.decided,
         asked=spec.asked,
-        toolchain=asdict(plan.toolchain),
+        toolchain=plan.toolchain._asdict(),
         registers=[] if failed else blocks.of_library(spec, own, directory / spec.product),
         failed=failed,
     )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..request.fingerprint import Fingerprint, whole
 from ..request.spec import BuildSpec
@@ -21,8 +20,7 @@ def show_as_printed(self: object, printer: Any, cycle: bool) -> None:
     printer.text(str(self))
 
 
-@dataclass(frozen=True)
-class BuildInfo:
+class BuildInfo(NamedTuple):
     """How a build was made. It prints as a short table.
 
     ``reason``, ``seconds``, ``compiled`` and ``reused`` describe how the build was made, whenever
@@ -70,18 +68,25 @@ class BuildInfo:
         return self.directory / cache.LOG
 
 
-@dataclass(frozen=True, eq=False)
 class Build:
     """A loaded build. ``module`` is empty for what is not a Python module.
 
     ``spec`` and ``request`` are what was asked for, and ``manifest`` is what the build was made of.
     """
 
-    module: ModuleType
-    info: BuildInfo
-    spec: BuildSpec = field(repr=False)
-    request: Fingerprint = field(repr=False)
-    manifest: Manifest = field(repr=False)
+    def __init__(
+        self,
+        module: ModuleType,
+        info: BuildInfo,
+        spec: BuildSpec,
+        request: Fingerprint,
+        manifest: Manifest,
+    ) -> None:
+        self.module = module
+        self.info = info
+        self.spec = spec
+        self.request = request
+        self.manifest = manifest
 
     @property
     def files(self) -> list[Path]:

@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +114,8 @@ def _match(
     here = {label: then for label, then in own if _digest(spec, label) == then}
     made_of: Manifest = {**manifest.empty(), "own": here}
     info = info_of(record, spec, cached=True)
-    info = replace(info, key=build_key(request.key, made_of), directory=directory)
-    info = replace(info, library=directory / record.library)
+    key, library = build_key(request.key, made_of), directory / record.library
+    info = info._replace(key=key, directory=directory, library=library)
     return request, made_of, info, record.registers
 
 

@@ -15,10 +15,9 @@ import re
 import shlex
 import shutil
 import subprocess
-from dataclasses import dataclass, replace
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -52,8 +51,7 @@ _COMPILE_ENVIRONMENT = (
 )
 
 
-@dataclass(frozen=True)
-class Toolchain:
+class Toolchain(NamedTuple):
     """The tools found, and the versions that a build depends on.
 
     ``cxx`` is the C++ compiler's command, or None; ``cuda_missing`` says why CUDA sources cannot be
@@ -121,8 +119,7 @@ def _as_recorded(here: Toolchain, made: dict[str, Any]) -> Toolchain:
     """This machine with the compilers of a build, if its GPUs and processor can run the build."""
     fits = all(gpus.runs_any(made["architectures"], each) for each in gpus.compute_capabilities())
     capability, ours = made["cpu_capability"], here.cpu_capability
-    return replace(
-        here,
+    return here._replace(
         **{name: made[name] for name in _OF_COMPILERS},
         cuda_missing=_why_no_cuda(made["nvcc"], made["nvcc_version"]),
         architectures=tuple(made["architectures"]) if fits else here.architectures,

@@ -111,8 +111,9 @@ class Request(NamedTuple):
         """Look at the sources.
 
         Raises:
-            SourceMissing, BuildError: one is not there, or cannot be read.
+            SourceMissing, BuildError: one is not there, or cannot be read; or :meth:`.check` fails.
         """
+        spec.check()
         content = fingerprint(spec, toolchain)
         return cls(spec, toolchain, content, _hash(content))
 

@@ -8,9 +8,8 @@ import posixpath
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..machine.toolchain import Toolchain
 from ..store import contents
@@ -25,11 +24,10 @@ HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", 
 VARIANTS = "variants"  # a folder whose sources are compiled one by one, when they are first needed
 CONSTANTS = "constants.h"  # in a build's own directory, so that all variants share a build file
 
-_NAME = re.compile(r"[\w.+-]+")
+_NAME = r"[\w.+-]+"
 
 
-@dataclass(frozen=True)
-class BuildSpec:
+class BuildSpec(NamedTuple):
     """Everything that decides what a build contains, except the tools that make it.
 
     ``headers`` are files known to belong to the sources, such as those in the same directory; the
@@ -56,16 +54,21 @@ class BuildSpec:
     with_header: bool = False  # waits for the precompiled header
     variant: str = ""  # what a variant of a kernel is called when it is built
     constants: tuple[tuple[str, str], ...] = ()  # the macros of a variant
-    asked: dict[str, Any] = field(default_factory=dict, compare=False)  # what load was given
+    asked: dict[str, Any] = {}  # noqa: RUF012 - what load was given; nobody changes it
     # Directories, and how the user wrote them, which is how messages show files below them.
-    given: tuple[tuple[Path, str], ...] = field(default=(), compare=False)
+    given: tuple[tuple[Path, str], ...] = ()
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse what cannot be built.
+
+        Raises:
+            BuildError: there are no sources, or torch's build file cannot hold a name.
+        """
         if self.python_module and not self.name.isidentifier():
             raise BuildError(
                 f"expected the module's name to be an identifier, but got {self.name!r}"
             )
-        if not _NAME.fullmatch(self.name) or self.name.startswith("."):
+        if not re.fullmatch(_NAME, self.name) or self.name.startswith("."):
             raise BuildError(
                 f"expected the extension's name to be a file name, but got {self.name!r}"
             )
@@ -93,7 +96,7 @@ class BuildSpec:
         names = [path.stem + kind for path, kind in zip(self.sources, kinds, strict=True)]
         objects = []
         for path, name, kind in zip(self.sources, names, kinds, strict=True):
-            fits = _NAME.fullmatch(name)
+            fits = re.fullmatch(_NAME, name)
             if not fits or names.count(name) > 1:
                 digest = hashlib.sha256(os.fsencode(self.label(path))).hexdigest()[:20]
                 name = (f"{path.stem[:100]}." if fits else "") + digest + kind

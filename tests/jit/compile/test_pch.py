@@ -8,7 +8,6 @@ import shutil
 import signal
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -136,7 +135,7 @@ def test_one_header_for_all_names_and_include_paths_and_another_for_other_flags(
 )
 def test_another_compiler_or_torch_gets_a_header_of_its_own(own, change):
     key = header_of(own, "-O2").key
-    other = pch.of(own.sources / "build.ninja", own.spec(), replace(detect(), **change))
+    other = pch.of(own.sources / "build.ninja", own.spec(), detect()._replace(**change))
     assert other.key != key
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import replace
 
 import pytest
 from engine_bench import ALL, finish, slow, text_of, wait_for
@@ -130,10 +129,10 @@ def test_added_and_removed_source(bench):
     ],
 )
 def test_changed_toolchain_builds_anew(bench, change, reason):
-    toolchain = replace(jit.detect(), environment=())
+    toolchain = jit.detect()._replace(environment=())
     jit.load(bench.spec(), toolchain)
     assert bench.counts == ALL
-    build = jit.load(bench.spec(), replace(toolchain, **change))
+    build = jit.load(bench.spec(), toolchain._replace(**change))
     assert bench.counts == ALL
     assert build.info.reason == reason.format(**vars(toolchain))
 
@@ -211,4 +210,4 @@ def test_inspect_builds_nothing(bench):
     assert bench.counts == []
     info = bench.load().info
     found = jit.inspect(bench.spec(), toolchain)
-    assert found == replace(info, cached=True)
+    assert found == info._replace(cached=True)

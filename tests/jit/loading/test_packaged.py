@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 import types
-from dataclasses import replace
 
 import pytest
 
@@ -127,7 +126,7 @@ def test_fewer_sources(bench):
     spec = torch_api.extension("_C", both).spec(detect())
     prebuilt.put(spec, detect(), bench.sources / prebuilt.FOLDER)
     assert torch_api.extension("_C", both).packaged_info(detect())
-    fewer = replace(spec, sources=spec.sources[:1])
+    fewer = spec._replace(sources=spec.sources[:1])
     assert prebuilt.inspect(bench.sources / prebuilt.FOLDER, fewer, detect()) is None
 
 
