@@ -14,7 +14,7 @@ from lltm_jit._version import __version__
 from lltm_jit.jit import BuildInfo, Toolchain, detect
 from lltm_jit.jit.loading import reload as jit_reload
 from lltm_jit.jit.loading import watch as jit_watch
-from lltm_jit.jit.loading.build_result import in_columns, show_as_printed
+from lltm_jit.jit.loading.build_result import in_columns
 from lltm_jit.jit.loading.parallel import load_all
 from lltm_jit.jit.loading.reload import Reload
 from lltm_jit.jit.request.fingerprint import differences
@@ -53,7 +53,8 @@ class PackageInfo(NamedTuple):
         columns = ("family", "build", "made in", "reason")
         return f"{in_columns(rows)}\n\n{in_columns([columns, *builds])}"
 
-    _repr_pretty_ = show_as_printed
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))  # as `print` shows it, in IPython too
 
 
 def installed(toolchain: Toolchain) -> dict[str, Any]:

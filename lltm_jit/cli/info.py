@@ -29,8 +29,7 @@ def run(args: argparse.Namespace) -> int:
     info = collect(extensions)
     if args.json:
         families = {name: build._asdict() for name, build in info.families.items()}
-        tools = info.toolchain._asdict()
-        told = {**info._asdict(), "toolchain": tools, "families": families}
+        told = {**info._asdict(), "toolchain": info.toolchain._asdict(), "families": families}
         print(json.dumps(told, indent=2, default=str))
         return 0
     tools = info.toolchain

@@ -15,11 +15,6 @@ from ..store.cache import Record
 from ..store.manifest import Manifest
 
 
-def show_as_printed(self: object, printer: Any, cycle: bool) -> None:
-    """A ``_repr_pretty_`` that has IPython show a value as ``print`` does."""
-    printer.text(str(self))
-
-
 class BuildInfo(NamedTuple):
     """How a build was made. It prints as a short table.
 
@@ -60,7 +55,8 @@ class BuildInfo(NamedTuple):
         ]
         return in_columns(rows)
 
-    _repr_pretty_ = show_as_printed
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))  # as `print` shows it, in IPython too
 
     @property
     def log(self) -> Path:
