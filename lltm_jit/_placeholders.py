@@ -22,21 +22,26 @@ class Placeholders:
 
     def __init__(self, names: Iterable[str], load: Callable[[], object]) -> None:
         self._library = torch.library.Library("lltm_jit", "IMPL")
-        self._operators = [getattr(torch.ops.lltm_jit, name).default for name in names]
-        for operator in self._operators:
+        self._names = [*names]
+        for name in self._names:
+            call = _waiting(name, load)
             for key in _KEYS:
-                self._library.impl(operator, _waiting(operator, load), key)
+                self._library.impl(name, call, key)
 
     def remove(self) -> None:
         """Take them away; by then the kernels are there."""
         self._library._destroy()
-        for operator in self._operators:  # where torch.compile has noted which kernel a key has
-            operator._dispatch_cache.clear()
+        for name in self._names:  # where torch.compile has noted which kernel a key has
+            _operator(name)._dispatch_cache.clear()
 
 
-def _waiting(operator: Any, load: Callable[[], object]) -> Callable:
+def _waiting(name: str, load: Callable[[], object]) -> Callable:
     def call(*args: Any, **kwargs: Any) -> Any:
         load()
-        return operator(*args, **kwargs)
+        return _operator(name)(*args, **kwargs)
 
     return call
+
+
+def _operator(name: str) -> Any:
+    return getattr(torch.ops.lltm_jit, name).default

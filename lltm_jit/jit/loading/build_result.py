@@ -1,6 +1,6 @@
 """The result of a build: where it is and how it was made, and what was loaded from it."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: it makes a NamedTuple compile each of its annotations.
 
 import os
 from collections.abc import Sequence

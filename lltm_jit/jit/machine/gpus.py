@@ -15,7 +15,7 @@ from ..user import settings
 # Compiled into for a machine without GPU: 8.x runs sm_80, 9.x sm_90, later ones compile the PTX.
 _ARCHITECTURES_WITHOUT_GPU = ("8.0", "9.0+PTX")
 
-_ARCHITECTURE = re.compile(r"(\d+)\.(\d+)([af]?)(\+PTX)?")
+_ARCHITECTURE = r"(\d+)\.(\d+)([af]?)(\+PTX)?"
 
 # torch's names in TORCH_CUDA_ARCH_LIST; it has them in no public place.
 NAMED_ARCHITECTURES = {
@@ -80,7 +80,7 @@ def why_not_understood(supported: list[str]) -> str:
 def why_too_old(title: str, architectures: Iterable[str], least: tuple[int, int]) -> str:
     """Which of the architectures the CUDA sources are not written for; empty if all will do."""
     for architecture in architectures:
-        told = _ARCHITECTURE.fullmatch(architecture)
+        told = re.fullmatch(_ARCHITECTURE, architecture)
         if told is None or (int(told[1]), int(told[2])) >= least:
             continue
         given = settings.text("TORCH_CUDA_ARCH_LIST")
@@ -96,7 +96,7 @@ def why_too_old(title: str, architectures: Iterable[str], least: tuple[int, int]
 
 
 def _is_known(architecture: str, supported: list[str]) -> bool:
-    told = _ARCHITECTURE.fullmatch(architecture)
+    told = re.fullmatch(_ARCHITECTURE, architecture)
     return told is not None and (not supported or f"{told[1]}.{told[2]}" in supported)
 
 
@@ -117,7 +117,7 @@ def runs_any(architectures: Iterable[str], capability: tuple[int, int]) -> bool:
 
 def runs_on(architecture: str, capability: tuple[int, int]) -> bool:
     """Whether code for an architecture, as torch spells it, runs on a GPU."""
-    told = _ARCHITECTURE.fullmatch(architecture)
+    told = re.fullmatch(_ARCHITECTURE, architecture)
     if told is None:
         return False  # a name that a later torch knows
     made = (int(told[1]), int(told[2]))

@@ -60,6 +60,7 @@ def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
         SourceMissing, BuildError: a source is not there, or cannot be read.
     """
     cuda = spec.with_cuda
+    labels = [spec.label(path) for path in spec.sources]
     content = {
         "name": spec.name,
         "torch": toolchain.torch_version,
@@ -83,8 +84,8 @@ def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
         "with_cuda": cuda,
         "product": spec.product,
         "python_module": spec.python_module,
-        "sources": [spec.label(path) for path in spec.sources],
-        "files": _files(spec),
+        "sources": labels,
+        "files": _files(spec, labels),
     }
     flags = [*spec.cflags, *spec.cuda_cflags, toolchain.cxx or ""]
     if any("=native" in flag for flag in [*flags, *map("=".join, toolchain.environment)]):
@@ -231,14 +232,12 @@ def _value_change(words: str, old: Any, new: Any) -> str:
     return f"{words} changed from {old} to {new}"
 
 
-def _files(spec: BuildSpec) -> dict[str, str]:
+def _files(spec: BuildSpec, labels: list[str]) -> dict[str, str]:
     found, texts = {}, dict(spec.texts)
-    for path in spec.sources:
+    for path, label in zip(spec.sources, labels, strict=True):
         text = texts.get(path)
         try:
-            found[spec.label(path)] = (
-                contents.of(str(path)).digest if text is None else _sha256(text)
-            )
+            found[label] = contents.of(str(path)).digest if text is None else _sha256(text)
         except OSError as error:
             kind = SourceMissing if isinstance(error, FileNotFoundError) else BuildError
             raise kind(

@@ -1,6 +1,6 @@
 """What to build: a frozen description of one extension."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: it makes a NamedTuple compile each of its annotations.
 
 import hashlib
 import os
@@ -139,7 +139,7 @@ class BuildSpec(NamedTuple):
     @classmethod
     def from_directory(
         cls, name: str, directory: Path, toolchain: Toolchain, root: Path | None = None
-    ) -> BuildSpec:
+    ) -> "BuildSpec":
         """The spec of a whole directory: all its sources and headers.
 
         ``.cu`` files and ``-DWITH_CUDA`` are left out if the toolchain cannot build for CUDA.
@@ -158,9 +158,10 @@ class BuildSpec(NamedTuple):
             BuildError: the directory has no source.
         """
         directory = directory.resolve()
-        include_path = root.resolve() if root else directory
-        files = files_of(directory, include_path) if root else files_below(directory)
+        root = root.resolve() if root else None
+        include_path = root or directory
         suffixes = CXX_SUFFIXES + CUDA_SUFFIXES if toolchain.cuda else CXX_SUFFIXES
+        files = files_of(directory, root, suffixes) if root else files_below(directory)
         has_cuda = any(path.suffix in CUDA_SUFFIXES for path in files)
         with_cuda = toolchain.cuda and has_cuda
         sources, headers = divide(files, directory)
@@ -179,29 +180,32 @@ class BuildSpec(NamedTuple):
         )
 
 
-def files_of(directory: Path, root: Path) -> list[Path]:
+def files_of(directory: Path, root: Path, suffixes: tuple[str, ...]) -> list[Path]:
     """All files below a directory, and what they include below a root around it.
 
-    An included header brings the source of the same name next to it. This selects the sources; the
-    compiler reports what they are made from.
+    An included header brings the source of the same name next to it. This selects the sources, with
+    the suffixes of those that are compiled; the compiler reports what they are made from. So where
+    CUDA is not compiled, nobody waits until what belongs to it is read, which is half of it all.
     """
     start = f"{directory.relative_to(root).as_posix()}/"
-    everything = _names_below(root)
-    found = [name for name in everything if start == "./" or name.startswith(start)]
-    return _included(found, root, everything, _SOURCE_SUFFIXES)
+    everything = {*_names_below(root)}
+    found = {name for name in everything if start == "./" or name.startswith(start)}
+    cuda = () if CUDA_SUFFIXES[0] in suffixes else (*CUDA_SUFFIXES, ".cuh")
+    read = {name for name in found if not name.endswith(cuda)}
+    found |= _included(read, root, everything, suffixes)
+    return [root / name for name in sorted(found)]
 
 
 def included_files(files: Iterable[Path], root: Path) -> list[Path]:
     """Files below a root, and what they include from there."""
-    names = [path.relative_to(root).as_posix() for path in files]
-    return _included(names, root, _names_below(root), ())
+    names = {path.relative_to(root).as_posix() for path in files}
+    return [root / name for name in _included(names, root, {*_names_below(root)}, ())]
 
 
 def _included(
-    names: list[str], root: Path, everything: Iterable[str], beside: tuple[str, ...]
-) -> list[Path]:
+    names: set[str], root: Path, everything: set[str], beside: tuple[str, ...]
+) -> set[str]:
     """Files of these names, what they include from `everything`, and files beside of some kinds."""
-    everything = set(everything)
     found = set(names)
     waiting = [name for name in names if name.endswith(_SOURCE_SUFFIXES + HEADER_SUFFIXES)]
     start = os.path.join(root, "")
@@ -217,7 +221,7 @@ def _included(
             more = {header, *(stem + suffix for suffix in beside)} & everything
             waiting += more - found
             found |= more
-    return [Path(start + name) for name in sorted(found)]
+    return found
 
 
 def files_below(directory: Path) -> list[Path]:

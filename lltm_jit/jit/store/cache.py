@@ -3,7 +3,7 @@
 A process checks what it finds before use, so that a damaged build is a cache miss, never a crash.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: it makes a NamedTuple compile each of its annotations.
 
 import errno
 import os
@@ -60,7 +60,7 @@ class Record(NamedTuple):
     key: str
     flags_key: str
     fingerprint: dict[str, Any]
-    manifest: Manifest
+    manifest: "Manifest"
     read: list[str]
     library: str
     digest: str

@@ -34,12 +34,12 @@ def of(path: str) -> Content:
     Raises:
         OSError: it cannot be read.
     """
-    stamp = stamp_of(path)
     known = _known.get(path)
-    if known is not None and known[0] == stamp:
+    if known is not None and known[0] == stamp_of(path):
         return known[1]
-    settled = is_settled(stamp)  # before it is read, for that takes time, too
     with open(open_at_once(path, os.O_RDONLY), "rb", buffering=0) as file:
+        stamp = _stamp(os.fstat(file.fileno()))
+        settled = is_settled(stamp)  # before it is read, for that takes time, too
         text = file.read() or b""
     found = Content(hashlib.sha256(text).hexdigest(), _includes(text))
     if settled:
@@ -72,9 +72,12 @@ def open_at_once(path: str | os.PathLike[str], flags: int) -> int:
 def stamp_of(path: str) -> list[int]:
     """What changes in a file's metadata whenever its content does; empty if there is no file."""
     try:
-        status = os.stat(path)
+        return _stamp(os.stat(path))
     except (OSError, ValueError):  # a name with a null byte is no path at all
         return []
+
+
+def _stamp(status: os.stat_result) -> list[int]:
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
 

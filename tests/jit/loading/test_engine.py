@@ -134,7 +134,7 @@ def test_changed_toolchain_builds_anew(bench, change, reason):
     assert bench.counts == ALL
     build = jit.load(bench.spec(), toolchain._replace(**change))
     assert bench.counts == ALL
-    assert build.info.reason == reason.format(**vars(toolchain))
+    assert build.info.reason == reason.format(**toolchain._asdict())
 
 
 def test_changed_flag_builds_anew(bench):
