@@ -7,11 +7,16 @@ import sys
 from pathlib import Path
 
 # `python -m lltm_jit` imports the package before it runs the command, and so does `python -m
-# benchmarks`. sys.argv[0] is "-m" until the module to run is found. The script `lltm-jit` is what
-# pip makes of [project.scripts].
+# benchmarks` in a checkout of ours. sys.argv[0] is "-m" until the module to run is found, and what
+# follows it are the arguments. The script `lltm-jit` is what pip makes of [project.scripts].
+_BENCHMARKS = str(Path(__file__).parents[1] / "benchmarks")
 as_script = bool(sys.argv) and Path(sys.argv[0]).stem == "lltm-jit"
 as_command = as_script or (
-    sys.argv[:1] == ["-m"] and not {"lltm_jit", "benchmarks"}.isdisjoint(sys.orig_argv)
+    sys.argv[:1] == ["-m"]
+    and (
+        sys.orig_argv[-len(sys.argv)] == "lltm_jit"
+        or _BENCHMARKS in getattr(sys.modules.get("benchmarks"), "__path__", ())
+    )
 )
 
 try:

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     device = _cell.device(args.cuda or args.variant == "cuda")
     cell = _cell.implementation(_cell.VARIANTS[args.variant])
     sizes = _cell.sizes(args, _cell.TUTORIAL_SIZES)
-    operands = _cell.operands(sizes, getattr(torch, args.dtype), device)
+    operands = _cell.operands(sizes, _cell.DTYPES[args.dtype], device)
     forward, backward = [], []
     for warming_up in [True] * 3 + [False] * args.runs:
         for operand in operands:

@@ -8,15 +8,13 @@ from __future__ import annotations
 import argparse
 import os
 
-import torch
-
 from lltm_jit.jit import LltmJitError
 from lltm_jit.jit.loading.build_result import in_columns
 from lltm_jit.jit.machine import gpus
 from lltm_jit.jit.user import settings
 from lltm_jit.ops.rnn import _warm, layers
 
-from ._cell import positive
+from ._cell import DTYPES, positive
 
 EXAMPLES = """\
 examples:
@@ -27,12 +25,6 @@ examples:
   {prog} warm --layer peephole.h:PeepholeCell --hidden 128 --batch 16"""
 
 LAYERS = {layer.__name__: layer for layer in layers.LAYERS.values()}
-DTYPES = {
-    "half": torch.half,
-    "bfloat16": torch.bfloat16,
-    "float": torch.float,
-    "double": torch.double,
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,12 @@ import lltm_jit
 from lltm_jit.cli import ALIASES, COMMANDS, main
 
 SCRIPT = "import sys\nfrom lltm_jit.__main__ import run\nsys.exit(run())\n"
+
+
+RUNS = """
+from lltm_jit import native
+print("families:", *sorted({*native._placeholders, *native.builds()}))
+"""
 
 
 def module_of(command):
@@ -149,3 +156,20 @@ def test_completion_without_what_writes_it(capsys, monkeypatch):
     code, _, err = said_at_exit(capsys, "--completion", "zsh")
     assert code == 1
     assert err == "error: --completion needs shtab\n  -> `python -m pip install shtab`\n"
+
+
+@pytest.mark.parametrize("words", ["benchmarks", "mine lltm_jit"])
+def test_a_program_of_a_users_own_is_no_command(words, tmp_path):
+    package = tmp_path / words.split()[0]
+    package.mkdir()
+    (package / "__init__.py").write_text("import lltm_jit\n")
+    (package / "__main__.py").write_text(RUNS)
+    checkout = str(Path(lltm_jit.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-m", *words.split()],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": checkout},
+    )
+    assert done.stdout == "families: basic rnn\n", done.stderr
