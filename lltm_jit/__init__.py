@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from lltm_jit import _start, functional, native  # _start first: it looks for torch
-from lltm_jit._version import __version__ as __version__
 from lltm_jit.functional import d_sigmoid, lltm_cell, my_op, sigmoid
 from lltm_jit.jit import BuildError, BuildInfo, CacheError, LltmJitError, ToolchainError
 from lltm_jit.native import include_path
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from lltm_jit._package import PackageInfo, build_info, reload, watch
+    from lltm_jit._version import __version__ as __version__
     from lltm_jit.jit.loading.reload import Reload
     from lltm_jit.jit.torch_api import build, load, load_inline
     from lltm_jit.ops.rnn.layers import GRU, LLTM, LSTM
@@ -55,6 +55,7 @@ __all__ = [
 
 # Imported when they are first used: most programs do without most of them.
 _LATER = {
+    "lltm_jit._version": ("__version__",),
     "lltm_jit._package": ("PackageInfo", "build_info", "reload", "watch"),
     "lltm_jit.jit.loading.reload": ("Reload",),
     "lltm_jit.jit.torch_api": ("build", "load", "load_inline"),

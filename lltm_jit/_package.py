@@ -17,7 +17,7 @@ from lltm_jit.jit.loading import watch as jit_watch
 from lltm_jit.jit.loading.build_result import in_columns
 from lltm_jit.jit.loading.parallel import load_all
 from lltm_jit.jit.loading.reload import Reload
-from lltm_jit.jit.request.fingerprint import differences
+from lltm_jit.jit.request.differences import differences
 from lltm_jit.jit.request.spec import folders_below
 from lltm_jit.jit.user import settings
 

@@ -11,7 +11,8 @@ from lltm_jit import native
 from lltm_jit.jit import BuildSpec, Toolchain, ToolchainError, detect, inspect
 from lltm_jit.jit.loading.extension import Extension
 from lltm_jit.jit.request.checks import check_tools
-from lltm_jit.jit.request.fingerprint import fingerprint, nearest, reasons
+from lltm_jit.jit.request.differences import nearest, reasons
+from lltm_jit.jit.request.fingerprint import fingerprint
 from lltm_jit.jit.store import cache, kept_headers, retention
 from lltm_jit.jit.user import settings
 from lltm_jit.jit.user.progress import many

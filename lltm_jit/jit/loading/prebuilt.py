@@ -17,7 +17,8 @@ from typing import Any
 from ..compile.files_read import split_flags
 from ..machine import gpus
 from ..machine.toolchain import Toolchain, includes
-from ..request.fingerprint import WORDS, Request, build_key
+from ..request.differences import WORDS
+from ..request.fingerprint import Request, build_key
 from ..request.spec import CUDA_SUFFIXES, BuildSpec
 from ..store import cache, checked_json, contents, manifest
 from ..store.cache import DamagedBuild, Record

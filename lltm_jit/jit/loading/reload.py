@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ..machine.toolchain import detect
-from ..request.fingerprint import differences
+from ..request.differences import differences
 from ..store import cache, publish
 from ..user.errors import LltmJitError
 from . import engine, importing

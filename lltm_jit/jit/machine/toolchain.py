@@ -12,7 +12,6 @@ directory.
 import os
 import platform
 import re
-import shlex
 import shutil
 import subprocess
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -25,7 +24,6 @@ from ..store import cache, contents
 from ..store.memo import Memo
 from ..user import settings
 from ..user.errors import ToolchainError
-from . import gpus
 
 _OF_COMPILERS = ("cxx", "cxx_version", "cxx_family", "nvcc", "nvcc_version", "cuda_home")
 _CAPABILITIES = ("DEFAULT", "AVX2", "AVX512")  # each includes the one before
@@ -117,6 +115,8 @@ def detect(name: str = "") -> Toolchain:
 
 def _as_recorded(here: Toolchain, made: dict[str, Any]) -> Toolchain:
     """This machine with the compilers of a build, if its GPUs and processor can run the build."""
+    from . import gpus
+
     fits = all(gpus.runs_any(made["architectures"], each) for each in gpus.compute_capabilities())
     capability, ours = made["cpu_capability"], here.cpu_capability
     return here._replace(
@@ -149,6 +149,13 @@ def present() -> Toolchain:
 
     nvcc_version = nvcc_facts.get("version", "")
     cuda_missing = _why_no_cuda(nvcc, nvcc_version)
+    architectures: tuple[str, ...] = ()
+    not_understood = ""
+    if not cuda_missing:
+        from . import gpus
+
+        architectures = gpus.architectures(nvcc_facts["architectures"])
+        not_understood = gpus.why_not_understood(nvcc_facts["architectures"])
     return Toolchain(
         cxx=settings.text("CXX") if cxx else None,
         cxx_version=cxx_facts.get("version", ""),
@@ -157,14 +164,14 @@ def present() -> Toolchain:
         nvcc_version=nvcc_version,
         cuda_home=cuda_home,
         cuda_missing=cuda_missing,
-        architectures=() if cuda_missing else gpus.architectures(nvcc_facts["architectures"]),
+        architectures=architectures,
         torch_version=torch.__version__,
         torch_cuda=torch.version.cuda,
         python_abi=EXTENSION_SUFFIXES[0],
         machine=platform.machine(),
         cpu_capability=torch.backends.cpu.get_cpu_capability(),
         environment=tuple((k, os.environ[k]) for k in _COMPILE_ENVIRONMENT if os.environ.get(k)),
-        not_understood="" if cuda_missing else gpus.why_not_understood(nvcc_facts["architectures"]),
+        not_understood=not_understood,
         scripts=_scripts([*cxx, os.path.join(cuda_home or "", "bin", "nvcc")]),
     )
 
@@ -184,10 +191,14 @@ def _scripts(command: list[str]) -> tuple[tuple[str, str], ...]:
 
 def find_cxx() -> list[str]:
     """The C++ compiler's command in words, such as ``ccache g++ -m32``; empty if not found."""
-    try:
-        words = shlex.split(settings.text("CXX"))
-    except ValueError:
-        return []  # a quote that is not closed
+    words = (command := settings.text("CXX")).split()
+    if not {*"\"'\\"}.isdisjoint(command):
+        import shlex  # which an import otherwise does without
+
+        try:
+            words = shlex.split(command)
+        except ValueError:
+            return []  # a quote that is not closed
     return words if words and shutil.which(words[0]) else []
 
 

@@ -134,7 +134,10 @@ class BuildSpec(NamedTuple):
 
     def label(self, path: Path) -> str:
         """The file's name as the user sees it and as the key records it."""
-        return Path(os.path.relpath(path, self.base)).as_posix()
+        name, start = str(path), os.path.join(self.base, "")
+        if not name.startswith(start) or ".." in name:
+            return Path(os.path.relpath(name, self.base)).as_posix()
+        return name[len(start) :].replace(os.sep, "/")
 
     @classmethod
     def from_directory(

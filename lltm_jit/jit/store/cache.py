@@ -14,8 +14,6 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from torch import _appdirs  # torch's public name for the same costs the import of setuptools
-
 from ..user import settings
 from ..user.errors import CacheError
 from . import checked_json, private
@@ -103,10 +101,12 @@ def root() -> Path:
     chosen = _root.get()
     if chosen is not None:
         return chosen
-    given = settings.text("TORCH_EXTENSIONS_DIR")
-    return Path(
-        os.path.expanduser(given) or _appdirs.user_cache_dir(appname="torch_extensions")
-    ).absolute()
+    given = os.path.expanduser(settings.text("TORCH_EXTENSIONS_DIR"))
+    if not given:
+        from torch import _appdirs  # torch's public name for the same costs setuptools' import
+
+        given = _appdirs.user_cache_dir(appname="torch_extensions")
+    return Path(given).absolute()
 
 
 def builds_directory() -> Path:

@@ -10,7 +10,6 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 _SECOND = 1_000_000_000
 _TICK_NS = 50_000_000  # how far apart two changes are that surely have two times
@@ -18,14 +17,18 @@ _COARSE_TICK_NS = 2 * _SECOND  # the same where a file system counts whole secon
 _INCLUDE = re.compile(rb'#[ \t]*include[ \t]*["<]([^">\n]+)[">]')
 
 
-class Content(NamedTuple):
+class Content:
     """What matters of a file: the digest of its bytes, and the names that it includes."""
 
-    digest: str
-    includes: tuple[str, ...]
+    __slots__ = ("digest", "includes", "stamp")
+
+    def __init__(self, digest: str, includes: tuple[str, ...], stamp: list[int]) -> None:
+        self.digest = digest
+        self.includes = includes
+        self.stamp = stamp
 
 
-_known: dict[str, tuple[list[int], Content]] = {}
+_known: dict[str, Content] = {}
 
 
 def of(path: str) -> Content:
@@ -35,15 +38,15 @@ def of(path: str) -> Content:
         OSError: it cannot be read.
     """
     known = _known.get(path)
-    if known is not None and known[0] == stamp_of(path):
-        return known[1]
+    if known is not None and known.stamp == stamp_of(path):
+        return known
     with open(open_at_once(path, os.O_RDONLY), "rb", buffering=0) as file:
         stamp = _stamp(os.fstat(file.fileno()))
         settled = is_settled(stamp)  # before it is read, for that takes time, too
         text = file.read() or b""
-    found = Content(hashlib.sha256(text).hexdigest(), _includes(text))
+    found = Content(hashlib.sha256(text).hexdigest(), _includes(text), stamp)
     if settled:
-        _known[path] = (stamp, found)
+        _known[path] = found
     return found
 
 

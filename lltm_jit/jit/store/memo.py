@@ -7,7 +7,6 @@ inode's change time cannot be set back, so a replaced compiler is always noticed
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -39,7 +38,7 @@ class Memo:
         programs = [found for word in command for found in _all_on_path(word)]
         files = [*programs, *ccache_files()] if any(map(is_ccache, programs)) else programs
         chosen = [f"{name}={os.environ[name]}" for name in _CCACHE if name in os.environ]
-        name = shlex.join([*programs, *command, *chosen])
+        name = "\n".join([*programs, *command, *chosen])
         entry = self._known.get(name)
         if entry and entry["files"] == _stamps({*files, *entry["files"]}):
             return entry

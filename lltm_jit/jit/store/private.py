@@ -23,11 +23,11 @@ def why_not_private(place: Path) -> str:
         return ""
     # Who owns / or this code could change anything anyway.
     trusted = (os.geteuid(), 0, os.stat("/").st_uid, os.stat(__file__).st_uid)
-    above_home = {*Path.home().parents} if "HOME" in os.environ else ()
-    within = place.parent if place.is_file() else place  # where nobody may put another file
-    for path, status in _ways_to(place).items():
-        if status is None or (path != within and path in above_home):
-            continue
+    home = os.path.expanduser("~") if "HOME" in os.environ else ""
+    within = str(place.parent if place.is_file() else place)  # where nobody may put another file
+    for path, status in _ways_to(str(place)).items():
+        if status is None or (path != within and home.startswith(path.rstrip("/") + "/")):
+            continue  # above the home, or not there
         if status.st_uid not in trusted:
             return f"{path} belongs to user {status.st_uid}, but you are user {os.geteuid()}"
         if stat.S_ISLNK(status.st_mode) or (status.st_mode & stat.S_ISVTX and path != within):
@@ -40,26 +40,25 @@ def why_not_private(place: Path) -> str:
     return ""
 
 
-_Ways: TypeAlias = "dict[Path, os.stat_result | None]"
+_Ways: TypeAlias = "dict[str, os.stat_result | None]"
 
 
-def _ways_to(path: Path, found: _Ways | None = None) -> _Ways:
+def _ways_to(path: str, found: _Ways | None = None) -> _Ways:
     """A path and all directories on the way to it, also through links, as far as they are there."""
     found = {} if found is None else found
-    for place in (path, *path.parents):
-        if place not in found:
-            try:
-                status = found[place] = os.lstat(place)
-            except OSError:  # or where this user may not look
-                found[place] = None
-                continue
+    while path not in found:
+        found[path] = None
+        parent = os.path.dirname(path)
+        with suppress(OSError):  # where there is nothing, or where this user may not look
+            status = found[path] = os.lstat(path)
             if stat.S_ISLNK(status.st_mode):
-                parent = os.path.realpath(place.parent)
-                _ways_to(Path(os.path.normpath(os.path.join(parent, os.readlink(place)))), found)
+                target = os.path.join(os.path.realpath(parent), os.readlink(path))
+                _ways_to(os.path.normpath(target), found)
+        path = parent
     return found
 
 
-def _is_own_group(path: Path, group: int) -> bool:
+def _is_own_group(path: str | Path, group: int) -> bool:
     """Whether this user is all that a group's right to write is for, as with private groups and
     umask 002.
     """
