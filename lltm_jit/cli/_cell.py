@@ -14,7 +14,7 @@ from lltm_jit.jit.user.errors import ToolchainError
 
 CHECK_SIZES = (3, 17, 5)  # batch, input, hidden of the tutorial's checks: small, no two alike
 TUTORIAL_SIZES = (16, 32, 128)  # those of its benchmark
-DTYPES = ("half", "bfloat16", "float", "double")
+DTYPES = {name: getattr(torch, name) for name in ("half", "bfloat16", "float", "double")}
 
 # The PyTorch tutorial's names for its variants -> the names of the implementations here.
 VARIANTS = {"py": "reference", "cpp": "aten", "cuda": "fused"}

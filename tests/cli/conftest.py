@@ -9,7 +9,7 @@ import pytest
 from small_checkout import copy_with_basic, copy_with_small_families, environment
 
 from lltm_jit import native
-from lltm_jit.cli import _checks, main
+from lltm_jit.cli import doctor, main
 from lltm_jit.jit.store import cache
 
 
@@ -97,7 +97,7 @@ def only(monkeypatch):
     """Run one check alone."""
 
     def choose(name):
-        check = _checks.checks()[name]
+        check = doctor.checks()[name]
         monkeypatch.setattr("lltm_jit.cli.doctor.checks", lambda: {name: check})
 
     return choose

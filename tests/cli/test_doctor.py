@@ -12,7 +12,8 @@ import torch
 from small_checkout import CHECKOUT, environment
 from torch.utils import cpp_extension
 
-from lltm_jit.cli import _checks, main
+from lltm_jit.cli import doctor, main
+from lltm_jit.cli.doctor import builds, tools
 from lltm_jit.jit.loading.extension import Extension
 from lltm_jit.jit.machine import gpus
 
@@ -28,7 +29,7 @@ def test_all_is_well_here(findings):
 def test_a_machine_that_must_not_build_is_not_ready(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("LLTM_JIT_DISABLE_JIT", "1")
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    checks = {name: _checks.checks()[name] for name in ("settings", "build of basic")}
+    checks = {name: doctor.checks()[name] for name in ("settings", "build of basic")}
     monkeypatch.setattr("lltm_jit.cli.doctor.checks", lambda: checks)
     assert main(["doctor"]) == 1
     out = capsys.readouterr().out
@@ -47,7 +48,7 @@ def test_no_gpu_is_not_told_by_torch_as_well(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(logger, "handle", said.append)
-    assert str(tmp_path) == _checks._cpp_extension().CUDA_HOME
+    assert str(tmp_path) == tools._cpp_extension().CUDA_HOME
     assert said == []
     assert logger.isEnabledFor(logging.WARNING)
 
@@ -56,7 +57,7 @@ def test_a_check_that_breaks_is_reported(findings, monkeypatch):
     def breaks():
         raise OSError("the disk is on fire")
 
-    monkeypatch.setattr("lltm_jit.cli.doctor.checks", lambda: {"one": breaks, "two": _checks.ninja})
+    monkeypatch.setattr("lltm_jit.cli.doctor.checks", lambda: {"one": breaks, "two": tools.ninja})
     code, found = findings()
     assert code == 1
     assert "the disk is on fire" in found["one"]["text"]
@@ -178,10 +179,10 @@ def test_a_torch_that_cannot_be_imported(words, run_without_torch):
 
 
 def test_kernels_for_gpus_that_are_too_old_are_told(monkeypatch):
-    tools = _checks.present()._replace(cuda_missing="", architectures=("7.5",))
-    monkeypatch.setattr(_checks, "present", lambda: tools)
+    too_old = builds.present()._replace(cuda_missing="", architectures=("7.5",))
+    monkeypatch.setattr(builds, "present", lambda: too_old)
     monkeypatch.setattr(Extension, "info", lambda extension, tools: None)
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "7.5")
-    found = _checks.build("basic")
+    found = builds.build("basic")
     assert found.status == "problem"
     assert "8.0 and later, but TORCH_CUDA_ARCH_LIST='7.5' asks for 7.5" in found.text

@@ -6,7 +6,9 @@ import shutil
 
 import pytest
 
-from lltm_jit.cli import _checks, _trial, _windows, main
+from lltm_jit.cli import doctor, main
+from lltm_jit.cli.doctor import trial, windows
+from lltm_jit.cli.doctor.finding import Finding
 from lltm_jit.jit import detect
 from lltm_jit.jit.user.causes import cure_of
 
@@ -17,7 +19,7 @@ def test_no_compiler(findings, monkeypatch):
     assert code == 1
     assert found["C++ compiler"]["status"] == "problem"
     assert found["C++ compiler"]["cure"].startswith("unset CXX, which gives c++, or set it to")
-    assert list(found) == list(_checks.checks())  # the rest is checked all the same
+    assert list(found) == list(doctor.checks())  # the rest is checked all the same
 
 
 def test_text_names_what_to_mend(capsys, only, monkeypatch):
@@ -99,17 +101,17 @@ def test_the_compiler_that_torch_wants_is_named(finding, monkeypatch):
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize(("architecture", "good"), [("9.0a", True), ("1.0", False)])
 def test_trial_of_nvcc(architecture, good):
-    trial = _trial.cuda(detect()._replace(architectures=(architecture,)))
-    assert (trial.error == "") == good
+    tried = trial.cuda(detect()._replace(architectures=(architecture,)))
+    assert (tried.error == "") == good
     if not good:
-        assert "set TORCH_CUDA_ARCH_LIST to architectures that" in cure_of(trial.error)
+        assert "set TORCH_CUDA_ARCH_LIST to architectures that" in cure_of(tried.error)
 
 
 def test_visual_studio_is_found_through_vswhere(tmp_path, monkeypatch):
     monkeypatch.setenv("PROGRAMFILES(X86)", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    assert _windows.find_vcvars(tmp_path) is None
-    assert _windows.visual_studio().cure.startswith("install the Build Tools for Visual Studio")
+    assert windows.find_vcvars(tmp_path) is None
+    assert windows.visual_studio().cure.startswith("install the Build Tools for Visual Studio")
     studio = tmp_path / "Microsoft Visual Studio" / "2022" / "BuildTools"
     vswhere = tmp_path / "Microsoft Visual Studio" / "Installer" / "vswhere.exe"
     vswhere.parent.mkdir(parents=True)
@@ -117,11 +119,11 @@ def test_visual_studio_is_found_through_vswhere(tmp_path, monkeypatch):
         f'#!/bin/sh\n[ "$5" = -requires ] || [ "$4" = -requires ] && echo "{studio}"\n'
     )
     vswhere.chmod(0o755)
-    assert _windows.find_vcvars(tmp_path) is None  # the installation is gone from its folder
+    assert windows.find_vcvars(tmp_path) is None  # the installation is gone from its folder
     vcvars = studio / "VC" / "Auxiliary" / "Build" / "vcvarsall.bat"
     vcvars.parent.mkdir(parents=True)
     vcvars.touch()
-    assert _windows.find_vcvars(tmp_path) == vcvars
-    assert _windows.visual_studio().cure == f'run "{vcvars}" x64 in this window first'
+    assert windows.find_vcvars(tmp_path) == vcvars
+    assert windows.visual_studio().cure == f'run "{vcvars}" x64 in this window first'
     (tmp_path / "cl").touch(mode=0o755)
-    assert _windows.visual_studio() == _checks.Finding("ok", str(vcvars))
+    assert windows.visual_studio() == Finding("ok", str(vcvars))

@@ -27,7 +27,7 @@ LOADS = {
     ("jit/loading/importing.py", "import_library"): "it checks the library first",
     ("jit/variants.py", "_address"): "what import_library loaded, once more",
     ("ops/rnn/own_cell.py", "load"): "what import_library loaded, once more",
-    ("cli/_trial.py", "_build"): "in a temporary directory of this process, with mode 700",
+    ("cli/doctor/trial.py", "_build"): "in a temporary directory of this process, with mode 700",
     ("jit/machine/gpus.py", "_management_library"): "the driver's, found by the system's loader",
     ("jit/compile/diagnostics.py", "_demangle"): "the one that torch has loaded",
     ("jit/compile/worker.py", "main"): "this package's own",

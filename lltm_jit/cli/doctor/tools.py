@@ -1,8 +1,7 @@
-"""The checks of ``doctor``. Each returns one finding, with one cure where something is wrong."""
+"""Whether Python, torch, the compilers and the GPU can be used, each with a trial."""
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import platform
@@ -11,61 +10,24 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 import torch
 
-from lltm_jit import native
-from lltm_jit.jit import ToolchainError, detect
-from lltm_jit.jit.compile import jobs
+from lltm_jit.jit import ToolchainError
 from lltm_jit.jit.machine import gpus
 from lltm_jit.jit.machine.toolchain import cuda_cure, find_cxx, find_ninja, present
-from lltm_jit.jit.store import cache, private
 from lltm_jit.jit.user import settings
 from lltm_jit.jit.user.causes import cure_of
 from lltm_jit.jit.user.settings import SETTINGS
 
-from . import _extensions, _trial
+from . import trial
+from .finding import Finding
 
-_MEGABYTE = 10**6
-_LOCK_AGE = 600  # seconds after which a lock file of torch's is more likely left than held
 _ANOTHER_COMPILER = (
     "install one that works (Debian and Ubuntu: `apt-get install g++`), and set CXX to it"
 )
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What a check found: "ok", "warning" (it builds, but) or "problem" (it does not build)."""
-
-    status: str
-    text: str
-    cure: str = ""
-
-
-def checks() -> dict[str, Callable[[], Finding]]:
-    """The checks by name, in the order in which one depends on the other."""
-    return {
-        "settings": chosen_settings,
-        "Python": python,
-        "torch": torch_itself,
-        "C++ compiler": cxx,
-        "C++ trial build": cxx_trial,
-        "ninja": ninja,
-        "GPU": gpu,
-        "nvcc": nvcc,
-        "CUDA trial build": cuda_trial,
-        "builds directory": builds_directory,
-        "disk": disk,
-        "memory": memory,
-        "locks": locks,
-        **{f"build of {family}": partial(build, family) for family in native.families()},
-    }
 
 
 def python() -> Finding:
@@ -97,7 +59,7 @@ def cxx() -> Finding:
         return Finding("problem", f"{compiler} does not print its version", _ANOTHER_COMPILER)
     cpp_extension = _cpp_extension()
     oldest = ".".join(map(str, cpp_extension.MINIMUM_GCC_VERSION[:2]))
-    wanted = f"torch needs g++ {oldest} or newer, and {_trial.STANDARD.upper()}"
+    wanted = f"torch needs g++ {oldest} or newer, and {trial.STANDARD.upper()}"
     # torch asks one program; of several words, the trial build tells whether they work.
     if (
         len(words) == 1
@@ -147,10 +109,10 @@ def cxx_trial() -> Finding:
     tools = present()
     if tools.cxx is None:
         return Finding("ok", "skipped: no compiler")
-    trial = _trial.cxx(tools)
-    if trial.error:
-        return Finding("problem", trial.error, cure_of(trial.error) or _ANOTHER_COMPILER)
-    return Finding("ok", f"compiled, linked and loaded in {trial.seconds:.1f} s")
+    tried = trial.cxx(tools)
+    if tried.error:
+        return Finding("problem", tried.error, cure_of(tried.error) or _ANOTHER_COMPILER)
+    return Finding("ok", f"compiled, linked and loaded in {tried.seconds:.1f} s")
 
 
 def ninja() -> Finding:
@@ -216,98 +178,9 @@ def cuda_trial() -> Finding:
     if not tools.cuda:
         return Finding("ok", "skipped: builds are for the CPU")
     tools.check_architectures()
-    trial = _trial.cuda(tools)
+    tried = trial.cuda(tools)
     targets = " ".join(tools.architectures)
-    if trial.error:
-        cure = cure_of(trial.error) or "reinstall the CUDA toolkit, or set CUDA_HOME to another"
-        return Finding("problem", f"{trial.error} (for {targets})", cure)
-    return Finding("ok", f"compiled and linked for {targets} in {trial.seconds:.1f} s")
-
-
-def chosen_settings() -> Finding:
-    for setting in SETTINGS.values():
-        read = {"flag": settings.flag, "count": settings.count, "limit": settings.count}.get(
-            setting.kind, settings.text
-        )
-        try:
-            read(setting.name)
-        except ToolchainError as error:
-            return Finding("problem", str(error), f"unset {setting.name}, or correct it")
-    if wrong := present().not_understood:
-        cure = "unset TORCH_CUDA_ARCH_LIST, or correct it"
-        return Finding("problem", wrong, cure)
-    if settings.flag("LLTM_JIT_DISABLE_JIT"):
-        text = "LLTM_JIT_DISABLE_JIT forbids building; only what is built already is loaded"
-        return Finding("problem", text, "unset LLTM_JIT_DISABLE_JIT")
-    unknown = [name for name in os.environ if name.startswith("LLTM_JIT_") and name not in SETTINGS]
-    if unknown:
-        near = difflib.get_close_matches(unknown[0], SETTINGS, n=1)
-        cure = f"did you mean {near[0]}?" if near else "MAX_JOBS.env.example lists all settings"
-        return Finding("warning", f"{unknown[0]} is not a setting", cure)
-    given = ", ".join(f"{name}={value}" for name, value in settings.given().items())
-    return Finding("ok", given or "all default")
-
-
-def builds_directory() -> Finding:
-    directory = cache.builds_directory()
-    cure = "set TORCH_EXTENSIONS_DIR to a directory of your own"
-    existing = next(path for path in (directory, *directory.parents) if path.exists())
-    if not os.access(existing, os.W_OK | os.X_OK):
-        return Finding("problem", f"{existing} is not writable", cure)
-    if problem := private.why_not_private(directory):
-        return Finding("problem", problem, cure)
-    if hasattr(os, "ST_NOEXEC") and os.statvfs(existing).f_flag & os.ST_NOEXEC:
-        return Finding("problem", f"{existing} is mounted noexec: libraries cannot be loaded", cure)
-    return Finding("ok", str(directory))
-
-
-def disk() -> Finding:
-    directory = cache.builds_directory()
-    existing = next(path for path in (directory, *directory.parents) if path.exists())
-    free = shutil.disk_usage(existing).free
-    size = f"{free / 10**9:.1f} GB" if free >= 10**9 else f"{free / _MEGABYTE:.1f} MB"
-    text = f"{size} free at {existing}"
-    if free < 100 * _MEGABYTE:
-        return Finding("problem", text, "free some space, or set TORCH_EXTENSIONS_DIR elsewhere")
-    if free < 1000 * _MEGABYTE:
-        return Finding("warning", text, "run `python -m lltm_jit cache prune`")
-    return Finding("ok", text)
-
-
-def memory() -> Finding:
-    with_cuda = detect().cuda
-    count = jobs.job_count(with_cuda)
-    available = jobs.available_memory() / jobs.GIBIBYTE
-    a_job = 4 if with_cuda else 2
-    text = f"{available:.1f} GiB available for {jobs.in_words(count)} of up to {a_job} GiB"
-    if count > 1 and available < count * a_job:
-        return Finding("warning", text, f"set MAX_JOBS={max(1, int(available / a_job))}")
-    return Finding("ok", text)
-
-
-def locks() -> Finding:
-    """torch's own locks: ours end with their process, but a killed build leaves torch's behind."""
-    now = time.time()
-    # torch's default root has one more folder, for the versions of Python and CUDA.
-    left = [*cache.root().glob("*/lock"), *cache.root().glob("py*/*/lock")]
-    old = [path for path in left if path.is_file() and now - path.stat().st_mtime > _LOCK_AGE]
-    if old:
-        return Finding(
-            "warning",
-            f"torch.utils.cpp_extension.load waits for {old[0]}, left by a build that was killed",
-            f"if no build is running, run `rm {old[0]}`",
-        )
-    return Finding("ok", "none left behind")
-
-
-def build(family: str) -> Finding:
-    extension = native.extension(family)
-    info = extension.info(detect(family))
-    if info is None and settings.flag("LLTM_JIT_DISABLE_JIT"):
-        return Finding("ok", "not built, and not to be built: see settings")
-    if info is None:
-        wanted = native.spec(family, present())
-        if too_old := gpus.why_too_old(family, wanted.architectures, wanted.least_architecture):
-            return Finding("problem", too_old, "set TORCH_CUDA_ARCH_LIST")
-        return Finding("ok", f"not built yet; {_extensions.loader(extension)} builds it")
-    return Finding("ok", f"ready in {info.directory}")
+    if tried.error:
+        cure = cure_of(tried.error) or "reinstall the CUDA toolkit, or set CUDA_HOME to another"
+        return Finding("problem", f"{tried.error} (for {targets})", cure)
+    return Finding("ok", f"compiled and linked for {targets} in {tried.seconds:.1f} s")

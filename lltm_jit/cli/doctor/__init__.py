@@ -7,9 +7,12 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 
-from . import _windows
-from ._checks import Finding, checks
+from lltm_jit import native
+
+from . import builds, tools, windows
+from .finding import Finding
 
 EXAMPLES = """\
 examples:
@@ -27,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     findings: dict[str, Finding] = {}
-    for name, check in {**_windows.checks(), **checks()}.items():
+    for name, check in checks().items():
         finding = findings[name] = outcome(check, findings)
         if not args.json:
             print(f"{finding.status:<8} {name:<18} {finding.text}", flush=True)
@@ -44,6 +47,27 @@ def run(args: argparse.Namespace) -> int:
     else:
         print("\nready to build")
     return 1 if problems else 0
+
+
+def checks() -> dict[str, Callable[[], Finding]]:
+    """The checks by name, in the order in which one depends on the other."""
+    return {
+        **windows.checks(),
+        "settings": builds.chosen_settings,
+        "Python": tools.python,
+        "torch": tools.torch_itself,
+        "C++ compiler": tools.cxx,
+        "C++ trial build": tools.cxx_trial,
+        "ninja": tools.ninja,
+        "GPU": tools.gpu,
+        "nvcc": tools.nvcc,
+        "CUDA trial build": tools.cuda_trial,
+        "builds directory": builds.builds_directory,
+        "disk": builds.disk,
+        "memory": builds.memory,
+        "locks": builds.locks,
+        **{f"build of {family}": partial(builds.build, family) for family in native.families()},
+    }
 
 
 def outcome(check: Callable[[], Finding], before: dict[str, Finding]) -> Finding:

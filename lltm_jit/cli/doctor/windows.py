@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ._checks import Finding
+from .finding import Finding
 
 _COMPILERS = "Microsoft.VisualStudio.Component.VC.Tools.x86.x64"
 
