@@ -21,7 +21,7 @@ from pathlib import Path
 from lltm_jit import native
 from lltm_jit.jit import LltmJitError, Toolchain, detect
 from lltm_jit.jit.loading import prebuilt
-from lltm_jit.jit.machine.toolchain import find_ninja
+from lltm_jit.jit.machine.tools import find_ninja
 from lltm_jit.jit.user import settings
 
 from . import options

@@ -15,7 +15,7 @@ from lltm_jit.jit import BuildInfo, detect
 from lltm_jit.jit.compile.seed import compile_line_places
 from lltm_jit.jit.loading.extension import Extension
 from lltm_jit.jit.loading.parallel import build_all
-from lltm_jit.jit.machine.toolchain import find_ninja
+from lltm_jit.jit.machine.tools import find_ninja
 from lltm_jit.jit.store import cache
 from lltm_jit.jit.store.cache import BUILD_FILE
 

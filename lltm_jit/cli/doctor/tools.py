@@ -17,7 +17,8 @@ import torch
 
 from lltm_jit.jit import ToolchainError
 from lltm_jit.jit.machine import gpus
-from lltm_jit.jit.machine.toolchain import cuda_cure, find_cxx, find_ninja, present
+from lltm_jit.jit.machine.toolchain import find_cxx, present
+from lltm_jit.jit.machine.tools import cuda_cure, find_ninja
 from lltm_jit.jit.user import settings
 from lltm_jit.jit.user.causes import cure_of
 from lltm_jit.jit.user.settings import SETTINGS

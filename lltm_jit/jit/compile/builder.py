@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..machine import gpus
-from ..machine.toolchain import Toolchain, find_ninja
+from ..machine.toolchain import Toolchain
+from ..machine.tools import find_ninja
 from ..request import blocks, inline
 from ..request.checks import check
 from ..request.differences import in_short, nearest, reasons

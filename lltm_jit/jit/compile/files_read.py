@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..machine.toolchain import output_of
+from ..machine.tools import output_of
 from ..request.spec import BuildSpec
 
 LINK_DEPENDENCIES = "link.d"

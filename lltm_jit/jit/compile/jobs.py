@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from ..machine.toolchain import output_of
+from ..machine.tools import output_of
 from ..user import cancel, settings
 from ..user.progress import many
 

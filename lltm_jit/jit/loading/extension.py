@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
-from ..machine.toolchain import Toolchain, cuda_cure, detect
+from ..machine.toolchain import Toolchain, detect
+from ..machine.tools import cuda_cure
 from ..request.flags import common_cflags, common_cuda_cflags, default_ldflags
 from ..request.spec import (
     CUDA_SUFFIXES,

@@ -13,9 +13,9 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -141,9 +141,9 @@ def present() -> Toolchain:
     """As :func:`detect`, but only what is on this machine."""
     memo = Memo(cache.builds_directory() / "toolchain.json")
     cxx = find_cxx()
-    cxx_facts = memo.recall(cxx, _probe_cxx) if cxx else {}
+    cxx_facts = memo.recall(cxx, lambda words: _tools().probe_cxx(words)) if cxx else {}
     nvcc, cuda_home = _find_nvcc()
-    nvcc_facts = memo.recall([nvcc], _probe_nvcc) if nvcc else {}
+    nvcc_facts = memo.recall([nvcc], lambda words: _tools().probe_nvcc(words)) if nvcc else {}
     cuda_home = cuda_home or nvcc_facts.get("root")
     memo.save()
 
@@ -176,6 +176,13 @@ def present() -> Toolchain:
     )
 
 
+def _tools() -> ModuleType:
+    """What asks compilers, where the memo has no answer: most imports do without it."""
+    from . import tools
+
+    return tools
+
+
 def _scripts(command: list[str]) -> tuple[tuple[str, str], ...]:
     """The compilers that are scripts: these may add flags of their own."""
     found = []
@@ -202,15 +209,6 @@ def find_cxx() -> list[str]:
     return words if words and shutil.which(words[0]) else []
 
 
-def _probe_cxx(command: list[str]) -> dict[str, Any]:
-    said = output_of([*command, "--version"])
-    family = "clang" if "clang" in said else "gcc" if "Free Software Foundation" in said else ""
-    # A ccache link is not the compiler: watch the compiler proper that the driver starts, too.
-    proper = output_of([*command, "-print-prog-name=cc1plus"]).strip() if family == "gcc" else ""
-    watch = [proper] if os.path.isabs(proper) else []
-    return {"version": said.partition("\n")[0].rstrip(), "family": family, "watch": watch}
-
-
 def _find_nvcc() -> tuple[str | None, str | None]:
     """nvcc, and the CUDA root if it was given or is the usual one."""
     for given in (settings.text("CUDA_HOME"), os.environ.get("CUDA_PATH")):
@@ -221,23 +219,6 @@ def _find_nvcc() -> tuple[str | None, str | None]:
         return on_path, None
     usual = shutil.which("nvcc", path="/usr/local/cuda/bin")
     return usual, "/usr/local/cuda" if usual else None
-
-
-def _probe_nvcc(command: list[str]) -> dict[str, Any]:
-    (path,) = command
-    version = re.search(r"\bV(\d+\.\d+\.\d+)", output_of([path, "--version"]))
-    # nvcc on PATH may be a wrapper script or a link; only nvcc itself knows its root.
-    top = re.search(
-        r"^#\$ TOP=(.+)$", output_of([path, "--dryrun", "-x", "cu", os.devnull]), re.MULTILINE
-    )
-    root = os.path.normpath(top[1].strip() if top else f"{os.path.realpath(path)}/../..")
-    supported = re.findall(r"compute_(\d+)(\d)\b", output_of([path, "--list-gpu-arch"]))
-    return {
-        "version": version.group(1) if version else "",
-        "root": root,
-        "architectures": [f"{major}.{minor}" for major, minor in supported],
-        "watch": [os.path.join(root, "bin", "nvcc")],
-    }
 
 
 def _why_no_cuda(nvcc: str | None, nvcc_version: str) -> str:
@@ -251,50 +232,3 @@ def _why_no_cuda(nvcc: str | None, nvcc_version: str) -> str:
     if nvcc_version.split(".")[0] != torch.version.cuda.split(".")[0]:
         return f"nvcc is {nvcc_version}, but torch needs CUDA {torch.version.cuda}"
     return ""
-
-
-def find_ninja() -> Path:
-    """ninja from its wheel, else from PATH.
-
-    Raises:
-        ToolchainError: there is neither.
-    """
-    try:
-        import ninja
-    except ImportError:
-        found = shutil.which("ninja")
-    else:
-        found = shutil.which("ninja", path=ninja.BIN_DIR) or shutil.which("ninja")
-    if not found:
-        raise ToolchainError("ninja was not found; run `python -m pip install ninja`")
-    return Path(found)
-
-
-def cuda_cure() -> str:
-    """What to do if CUDA sources cannot be built."""
-    if torch.version.cuda is None:
-        return "install a torch with CUDA (pytorch.org has the command)"
-    return f"install the CUDA toolkit {torch.version.cuda}, and set CUDA_HOME to it"
-
-
-def output_of(
-    command: str | list[str], directory: Path | None = None, environment: Any = None
-) -> str:
-    """What a tool prints to both streams; empty if it cannot be run or hangs.
-
-    A string is a command of the shell.
-    """
-    try:
-        done = subprocess.run(
-            command,
-            shell=isinstance(command, str),
-            cwd=directory,
-            env=environment or {**os.environ, "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=60,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.decode("utf-8", "surrogateescape")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..machine.toolchain import Toolchain, cuda_cure, find_ninja
+from ..machine.toolchain import Toolchain
+from ..machine.tools import cuda_cure, find_ninja
 from ..store import cache
 from ..user import settings
 from ..user.errors import ToolchainError

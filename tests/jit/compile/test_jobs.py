@@ -13,7 +13,7 @@ from engine_bench import finish, wait_for
 from lltm_jit import jit
 from lltm_jit.jit.compile import jobs
 from lltm_jit.jit.loading import parallel
-from lltm_jit.jit.machine.toolchain import find_ninja
+from lltm_jit.jit.machine.tools import find_ninja
 
 
 @pytest.fixture

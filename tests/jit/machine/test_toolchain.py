@@ -13,8 +13,8 @@ import pytest
 from engine_bench import text_of
 
 from lltm_jit import jit
-from lltm_jit.jit.machine import gpus, toolchain
-from lltm_jit.jit.machine.toolchain import find_ninja
+from lltm_jit.jit.machine import gpus
+from lltm_jit.jit.machine.tools import find_ninja
 from lltm_jit.jit.request import fingerprint
 from lltm_jit.jit.store import checked_json, memo
 from lltm_jit.jit.user import settings
@@ -22,7 +22,7 @@ from lltm_jit.jit.user import settings
 
 def test_compilers_are_asked_once(bench, monkeypatch):
     first = jit.detect()
-    monkeypatch.setattr(toolchain, "output_of", lambda command: pytest.fail(f"ran {command}"))
+    monkeypatch.setattr(tools, "output_of", lambda command: pytest.fail(f"ran {command}"))
     assert jit.detect() == first
 
 
@@ -85,10 +85,8 @@ def test_which_compiler_a_ccache_starts_may_be_in_its_settings(bench, monkeypatc
     monkeypatch.setenv("CCACHE_CONFIGPATH", str(bench.directory / "ccache.conf"))
     jit.detect()
     asked = []
-    run = toolchain.output_of
-    monkeypatch.setattr(
-        toolchain, "output_of", lambda command: asked.append(command) or run(command)
-    )
+    run = tools.output_of
+    monkeypatch.setattr(tools, "output_of", lambda command: asked.append(command) or run(command))
     jit.detect()
     assert asked == []
     (bench.directory / "ccache.conf").write_text("compiler = clang++")
@@ -112,7 +110,7 @@ def test_which_compiler_a_ccache_starts_may_be_in_its_settings(bench, monkeypatc
     ],
 )
 def test_which_compilers_are_gcc(bench, monkeypatch, said, family):
-    monkeypatch.setattr(toolchain, "output_of", lambda command: said)
+    monkeypatch.setattr(tools, "output_of", lambda command: said)
     assert jit.detect().cxx_family == family
 
 

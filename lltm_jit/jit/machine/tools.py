@@ -1,0 +1,87 @@
+"""What the tools of a build say when they are asked, and what to do where one is missing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..user.errors import ToolchainError
+
+
+def probe_cxx(command: list[str]) -> dict[str, Any]:
+    said = output_of([*command, "--version"])
+    family = "clang" if "clang" in said else "gcc" if "Free Software Foundation" in said else ""
+    # A ccache link is not the compiler: watch the compiler proper that the driver starts, too.
+    proper = output_of([*command, "-print-prog-name=cc1plus"]).strip() if family == "gcc" else ""
+    watch = [proper] if os.path.isabs(proper) else []
+    return {"version": said.partition("\n")[0].rstrip(), "family": family, "watch": watch}
+
+
+def probe_nvcc(command: list[str]) -> dict[str, Any]:
+    (path,) = command
+    version = re.search(r"\bV(\d+\.\d+\.\d+)", output_of([path, "--version"]))
+    # nvcc on PATH may be a wrapper script or a link; only nvcc itself knows its root.
+    top = re.search(
+        r"^#\$ TOP=(.+)$", output_of([path, "--dryrun", "-x", "cu", os.devnull]), re.MULTILINE
+    )
+    root = os.path.normpath(top[1].strip() if top else f"{os.path.realpath(path)}/../..")
+    supported = re.findall(r"compute_(\d+)(\d)\b", output_of([path, "--list-gpu-arch"]))
+    return {
+        "version": version.group(1) if version else "",
+        "root": root,
+        "architectures": [f"{major}.{minor}" for major, minor in supported],
+        "watch": [os.path.join(root, "bin", "nvcc")],
+    }
+
+
+def find_ninja() -> Path:
+    """ninja from its wheel, else from PATH.
+
+    Raises:
+        ToolchainError: there is neither.
+    """
+    try:
+        import ninja
+    except ImportError:
+        found = shutil.which("ninja")
+    else:
+        found = shutil.which("ninja", path=ninja.BIN_DIR) or shutil.which("ninja")
+    if not found:
+        raise ToolchainError("ninja was not found; run `python -m pip install ninja`")
+    return Path(found)
+
+
+def cuda_cure() -> str:
+    """What to do if CUDA sources cannot be built."""
+    if torch.version.cuda is None:
+        return "install a torch with CUDA (pytorch.org has the command)"
+    return f"install the CUDA toolkit {torch.version.cuda}, and set CUDA_HOME to it"
+
+
+def output_of(
+    command: str | list[str], directory: Path | None = None, environment: Any = None
+) -> str:
+    """What a tool prints to both streams; empty if it cannot be run or hangs.
+
+    A string is a command of the shell.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            shell=isinstance(command, str),
+            cwd=directory,
+            env=environment or {**os.environ, "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=60,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode("utf-8", "surrogateescape")
