@@ -161,12 +161,19 @@ class BuildSpec(NamedTuple):
             BuildError: the directory has no source.
         """
         directory = directory.resolve()
-        root = root.resolve() if root else None
-        include_path = root or directory
-        suffixes = CXX_SUFFIXES + CUDA_SUFFIXES if toolchain.cuda else CXX_SUFFIXES
-        files = files_of(directory, root, suffixes) if root else files_below(directory)
-        has_cuda = any(path.suffix in CUDA_SUFFIXES for path in files)
+        include_path = root.resolve() if root else directory
+        everything = _names_below(include_path)
+        start = os.path.join(directory.relative_to(include_path).as_posix(), "").removeprefix("./")
+        names = {name for name in everything if name.startswith(start)}
+        has_cuda = any(name.endswith(CUDA_SUFFIXES) for name in names)
         with_cuda = toolchain.cuda and has_cuda
+        suffixes = CXX_SUFFIXES + CUDA_SUFFIXES if toolchain.cuda else CXX_SUFFIXES
+        if root:
+            # Reading what only CUDA needs would take half of the time.
+            unused = () if toolchain.cuda else (*CUDA_SUFFIXES, ".cuh")
+            names = {name for name in names if not name.endswith(unused)}
+            names = _included(names, include_path, {*everything}, suffixes)
+        files = [include_path / name for name in sorted(names)]
         sources, headers = divide(files, directory)
         return cls(
             name=name,
@@ -183,22 +190,6 @@ class BuildSpec(NamedTuple):
         )
 
 
-def files_of(directory: Path, root: Path, suffixes: tuple[str, ...]) -> list[Path]:
-    """All files below a directory, and what they include below a root around it.
-
-    An included header brings the source of the same name next to it. This selects the sources, with
-    the suffixes of those that are compiled; the compiler reports what they are made from. So where
-    CUDA is not compiled, nobody waits until what belongs to it is read, which is half of it all.
-    """
-    start = f"{directory.relative_to(root).as_posix()}/"
-    everything = {*_names_below(root)}
-    found = {name for name in everything if start == "./" or name.startswith(start)}
-    cuda = () if CUDA_SUFFIXES[0] in suffixes else (*CUDA_SUFFIXES, ".cuh")
-    read = {name for name in found if not name.endswith(cuda)}
-    found |= _included(read, root, everything, suffixes)
-    return [root / name for name in sorted(found)]
-
-
 def included_files(files: Iterable[Path], root: Path) -> list[Path]:
     """Files below a root, and what they include from there."""
     names = {path.relative_to(root).as_posix() for path in files}
@@ -208,7 +199,11 @@ def included_files(files: Iterable[Path], root: Path) -> list[Path]:
 def _included(
     names: set[str], root: Path, everything: set[str], beside: tuple[str, ...]
 ) -> set[str]:
-    """Files of these names, what they include from `everything`, and files beside of some kinds."""
+    """Files of these names, and what they include from `everything`.
+
+    An included header brings the sources beside it: those of its name, with one of the suffixes.
+    This selects sources; the compiler reports what they are made from.
+    """
     found = set(names)
     waiting = [name for name in names if name.endswith(_SOURCE_SUFFIXES + HEADER_SUFFIXES)]
     start = os.path.join(root, "")

@@ -13,7 +13,7 @@ import pytest
 from engine_bench import text_of
 
 from lltm_jit import jit
-from lltm_jit.jit.machine import gpus
+from lltm_jit.jit.machine import gpus, tools
 from lltm_jit.jit.machine.tools import find_ninja
 from lltm_jit.jit.request import fingerprint
 from lltm_jit.jit.store import checked_json, memo
