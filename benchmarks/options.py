@@ -65,7 +65,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 def dtype(args: argparse.Namespace) -> torch.dtype | None:
     """The element type that was asked for."""
-    return getattr(torch, args.dtype) if args.dtype else None
+    return _cell.DTYPES[args.dtype] if args.dtype else None
 
 
 def seconds(text: str) -> float:
