@@ -216,7 +216,7 @@ class Case:
     def with_gradients(
         self, layer: nn.Module, results: list[Tensor], leaves: list[Tensor]
     ) -> list[Tensor]:
-        """Of a sum of the results with weights that are the same each time; none without grad."""
+        """Gradients of a sum of the results with the same weights each time; none without grad."""
         if not torch.is_grad_enabled():
             return [tensor.double() for tensor in results]
         weights = [

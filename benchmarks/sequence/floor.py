@@ -8,7 +8,8 @@ import torch
 
 from .cases import FORWARD, Case, gates, operations
 
-# Of an H200, in cycles if nothing else is said; kernels/rnn/sequence/README.md has their sources.
+# An H200's figures, in cycles if nothing else is said; kernels/rnn/sequence/README.md has their
+# sources.
 _CLOCK = 1.8e9
 _SMS = 132
 _CLUSTERS = {1: 132, 2: 66, 4: 30, 8: 15, 16: 7}  # of so many blocks, that run at once

@@ -165,7 +165,7 @@ def _filtered_lrelu_cases(case: partial[Case], device: torch.device) -> Iterator
         call = partial(call, padding=[left, right, left, right])
         both = 1 + (up / down) ** 2  # x and the result
         name = f"up {up}, down {down}"
-        # Of each element between the filters one bit is kept, and one more where the clamp is met.
+        # One bit of each element between the filters is kept, and one more where the clamp is met.
         for clamp, text, bits in ((WIDE_CLAMP, name, 1), (CLAMP, f"{name}, clamped", 2)):
             signs = bits * up**2 / 8  # bytes
             named = partial(case, "filtered_lrelu", text, partial(_lrelu, call, clamp))

@@ -18,7 +18,7 @@ _LIMIT_OF_DOUBLE = 1e-13
 
 
 def find_errors(cases: Iterable[Case]) -> Iterator[list[Row]]:
-    """Of every call once, whatever its phases."""
+    """The errors of every call, once for all its phases."""
     for case in {case.name: case for case in cases}.values():
         figures = errors(case)
         yield [
@@ -85,7 +85,7 @@ class Call:
         self.result = case.run(self.leaves, impl)
 
     def gradient(self, weight: Tensor) -> Tensor:
-        """Of x, of the weighted sum of the result."""
+        """The gradient of x, from the weighted sum of the result."""
         weight = weight.to(self.result.dtype)
         return torch.autograd.grad(self.result, self.leaves[:1], weight)[0]
 

@@ -46,7 +46,7 @@ _LIKE_A_FUNCTION = re.compile(
 _NAMESPACE = re.compile(r'extern\s+"C"|(?:inline\s+)?namespace(?:\s+(?P<name>[\w:]+))?')
 _OWN = r"\b(?:static|template|operator|main|__global__|__device__)\b"
 _TEXT = r"\bconst\s+char\s*\*|\bchar\s+const\s*\*"
-# Of a cell of CUDA, C++ sees declarations alone: no inline function, and none of these types.
+# C++ sees only the declarations in a cell of CUDA: no inline function, and none of these types.
 _CUDA_OWN = r"\b(?:inline|constexpr|__\w+|cu[A-Z]\w*|cuda\w+|curand\w+|cublas\w+|dim3|half2?)\b"
 _TYPES = r"\b(?:struct|class|union|enum(?:\s+class)?|using|typedef\b[^;]*?)\s+(\w+)\s*[{:;=]"
 

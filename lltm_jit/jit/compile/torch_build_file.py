@@ -72,7 +72,7 @@ def _alone() -> types.ModuleType:
     torch.cuda = _Part("torch.cuda", "", **seen)
     torch.xpu = _Part("torch.xpu", "", _is_compiled=lambda: bool(xpu))
     torch.utils = _Part("torch.utils", os.path.join(folder, "utils"))
-    # Of 2.14 and later. Nobody else is in the build's directory, so there is nothing to lock.
+    # torch 2.14 and later import it; nobody else is in the build's directory to lock it for.
     _Part("torch.utils._filelock", "", FileLock=nullcontext)
     parent = os.path.dirname(folder)
     _Part("torch._utils_internal", "", get_file_path=partial(os.path.join, parent))

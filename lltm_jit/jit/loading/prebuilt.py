@@ -39,7 +39,7 @@ MAY_DIFFER = {
     *("cxx", "compiler", "scripts", "nvcc", "architectures", "with_cuda", "environment", "folder"),
     *("cflags", "cuda_cflags", "ldflags", "include_paths", "sources", "files"),
 }
-# Of the flags that the caller passed: a machine without nvcc may use a library with CUDA.
+# Flags that users do not choose: a machine without nvcc may use a library with CUDA.
 _GIVEN = r"-DWITH_CUDA$|-DCPU_CAPABILITY"
 _SEARCHED = r"-(?:I|isystem|iquote|idirafter)(.*)"
 _WITH_WORD = r"(?m)^(-(?:[DUILl]|isystem|iquote|idirafter))\n"  # flags whose value may stand apart
@@ -110,7 +110,7 @@ def _match(
     if problem:
         Reporter().say(f"the packaged library of {spec.name} is not used: {problem}")
         return None
-    # Of what it was made of, what is here can be edited here.
+    # The sources that are here can be edited here.
     own = record.manifest["own"].items()
     here = {label: then for label, then in own if _digest(spec, label) == then}
     made_of: Manifest = {**manifest.empty(), "own": here}

@@ -22,7 +22,7 @@ class Steps:
     def of(
         cls, name: str, x: Tensor, lengths: Tensor | Sequence[int] | None, reset: Tensor | None
     ) -> Steps:
-        """Of sequences (L, B, ·), for the layer of a name.
+        """The steps of sequences (L, B, ·); errors name the layer.
 
         A tensor of lengths on a GPU, or in a compiled program, is not looked into, since that would
         wait for it: what it has beyond the steps counts as all of them.

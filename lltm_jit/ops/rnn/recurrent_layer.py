@@ -124,7 +124,7 @@ class RecurrentLayer(Warmed):
         return 2 if self.bidirectional else 1
 
     def _suffixes(self, layer: int) -> list[str]:
-        """Of the names of a layer's parameters, in the order of states."""
+        """How the names of a layer's parameters end, in the order of states."""
         return [f"l{layer}", f"l{layer}_reverse"][: self._directions]
 
     def reset_parameters(self) -> None:
