@@ -11,6 +11,7 @@
 
 #include <algorithm>
 
+#include "core/launch/parallel.h"
 #include "core/memory/aligned_array.h"
 #include "core/products/bounds.h"
 #include "core/products/matrices.h"

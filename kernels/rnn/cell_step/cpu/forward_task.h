@@ -1,0 +1,155 @@
+// What one thread does of the LLTM cell's product: the pre-activations of some rows and hidden units.
+#pragma once
+
+#include "rnn/cell_step/cpu/blocked_product.h"
+#include "rnn/cell_step/cpu/dot_tile.h"
+#include "rnn/cell_step/cpu/limits.h"
+#include "rnn/cell_step/kernels.h"
+
+namespace lltm_jit {
+
+namespace {
+
+constexpr int kGates = 3;
+
+template <typename scalar_t>
+class ForwardTask : LltmCpuBounds {
+ public:
+  using acc_t = opmath_t<scalar_t>;
+  using Shape = RegisterTile<acc_t>;
+  // As many as fill the columns of a panel with the gates of each.
+  static constexpr int64_t kUnits = Shape::kLanes;
+  using Sums = acc_t[kGates][kUnits];
+
+  // What panels are multiplied with; few rows do without.
+  struct State {
+    WideRows<scalar_t> old_h, input;
+  };
+
+  ForwardTask(const LltmCellArgs& args, int64_t row, int64_t rows, int64_t unit)
+      : row(row),
+        rows(std::min(rows, args.batch_size - row)),
+        unit(unit),
+        units(std::min(kUnits, args.hidden_size - unit)),
+        args_(args) {}
+
+  const int64_t row, rows, unit, units;
+  alignas(64) Sums sums[kTaskRows];  // the pre-activations, without the bias
+
+  void multiply(const State* state) {
+    if (state == nullptr) {
+      for (int64_t u = 0; u < units; u += kTileUnits) multiply_dots(u);
+    } else {
+      add_panels(state->old_h, args_.hidden_size, 0);
+      add_panels(state->input, args_.input_size, args_.hidden_size);
+    }
+  }
+
+ private:
+  using Vec = typename Shape::Vec;
+  static_assert(Shape::kPanel == kGates * kUnits);
+  static constexpr int kTileUnits = Shape::kDotColumns / kGates;
+  static_assert(kUnits % kTileUnits == 0);
+
+  const LltmCellArgs& args_;
+
+  const scalar_t* weights_of(int64_t u) const {
+    return static_cast<const scalar_t*>(args_.weights) + (unit + u) * args_.weights_stride;
+  }
+
+  // ------------------------------------------------------------------------------- few rows --
+
+  // The three gates of kTileUnits units for all rows, a piece of [h, x] after the other.
+  void multiply_dots(int64_t u) {
+    // Of tiles whose rows are longer than kDotDepth: the sums so far, lane by lane.
+    alignas(64) acc_t partial[kDotTaskRows * Shape::kDotColumns * Shape::kLanes];
+    const int64_t columns = args_.hidden_size + args_.input_size;
+    for (int64_t begin = 0; begin < columns; begin += kDotDepth) {
+      const int64_t end = std::min(columns, begin + kDotDepth);
+      for (int64_t r = 0; r < rows;) {
+        if (rows - r >= Shape::kDotRows) {
+          r += multiply_tile<Shape::kDotRows>(r, u, begin, end, partial);
+        } else if (rows - r >= 2) {
+          r += multiply_tile<2>(r, u, begin, end, partial);
+        } else {
+          r += multiply_tile<1>(r, u, begin, end, partial);
+        }
+      }
+    }
+  }
+
+  template <int kRows>
+  int multiply_tile(int64_t r, int64_t u, int64_t begin, int64_t end, acc_t* partial) {
+    const int64_t hidden = args_.hidden_size;
+    const scalar_t* weights = weights_of(u);
+    int64_t offsets[Shape::kDotColumns];
+    for (int gate = 0; gate < kGates; ++gate) {
+      for (int64_t i = 0; i < kTileUnits; ++i) {
+        const int64_t next = std::min(i, units - 1 - u);  // units beyond the last are ignored
+        offsets[gate * kTileUnits + i] = (gate * hidden + next) * args_.weights_stride;
+      }
+    }
+    const auto piece = [&](const void* state, int64_t stride, int64_t from, int64_t to,
+                           int64_t first_column) -> DotPiece<scalar_t> {
+      return {static_cast<const scalar_t*>(state) + (row + r) * stride + from, stride,
+              weights + first_column + from, std::max<int64_t>(0, to - from)};
+    };
+    const bool last = end == hidden + args_.input_size;
+    acc_t target[ceil_div(kRows * Shape::kDotColumns, Shape::kLanes) * Shape::kLanes];
+    dot_tile<scalar_t, kRows, Shape::kDotColumns>(
+        {piece(args_.old_h, args_.old_h_stride, std::min(begin, hidden), std::min(end, hidden), 0),
+         piece(args_.input, args_.input_stride, std::max<int64_t>(begin - hidden, 0),
+               std::max<int64_t>(end - hidden, 0), hidden)},
+        offsets, begin == 0, last, partial + r * Shape::kDotColumns * Shape::kLanes, target);
+    if (!last) return kRows;
+    for (int k = 0; k < kRows; ++k) {
+      for (int gate = 0; gate < kGates; ++gate) {
+        std::copy_n(target + (k * kGates + gate) * kTileUnits, kTileUnits, &sums[r + k][gate][u]);
+      }
+    }
+    return kRows;
+  }
+
+  // ------------------------------------------------------------------------------ many rows --
+
+  // Adds rows of `depth` times the columns of the weights from `first_column` on.
+  C10_NOINLINE void add_panels(const WideRows<scalar_t>& state, int64_t depth,
+                               int64_t first_column) {
+    alignas(64) acc_t panel[kBlockDepth * Shape::kPanel];
+    for (int64_t begin = 0; begin < depth; begin += kBlockDepth) {
+      Tile<acc_t> tile{};
+      tile.a = state.data + row * state.stride + begin;
+      tile.a_row_stride = state.stride;
+      tile.a_depth_stride = 1;
+      tile.b = panel;
+      tile.c = sums[0][0];
+      tile.sums = first_column + begin == 0 ? nullptr : tile.c;
+      tile.b_stride = tile.c_stride = tile.sums_stride = tile.columns = Shape::kPanel;
+      tile.depth = std::min(kBlockDepth, depth - begin);
+      transpose_weights(first_column + begin, tile.depth, panel);
+      multiply_rows(tile, rows);
+    }
+  }
+
+  // The weights of all gates for some columns: panel[column][gate][unit].
+  C10_NOINLINE void transpose_weights(int64_t first_column, int64_t columns, acc_t* panel) const {
+    for (int gate = 0; gate < kGates; ++gate) {
+      const scalar_t* weights =
+          weights_of(0) + gate * args_.hidden_size * args_.weights_stride + first_column;
+      for (int64_t column = 0; column < columns; column += Shape::kLanes) {
+        const int64_t n = std::min<int64_t>(Shape::kLanes, columns - column);
+        Vec block[Shape::kLanes];
+        for (int64_t u = 0; u < kUnits; ++u) {
+          const int64_t next = std::min(u, units - 1);  // units beyond the last are ignored
+          block[u] = load(weights + next * args_.weights_stride + column, n);
+        }
+        transpose(block);
+        acc_t* target = panel + column * Shape::kPanel + gate * kUnits;
+        for (int k = 0; k < Shape::kLanes; ++k) block[k].store(target + k * Shape::kPanel);
+      }
+    }
+  }
+};
+
+}  // namespace
+}  // namespace lltm_jit
