@@ -23,7 +23,7 @@ struct FloatOf {
     return FloatOf(a.value * b.value);
   }
   friend __device__ __forceinline__ FloatOf operator/(FloatOf a, FloatOf b) {
-    return FloatOf(__fdividef(a.value, b.value));
+    return Math<FloatOf>::quotient(a, b);
   }
 };
 
@@ -31,6 +31,7 @@ struct FloatOf {
 template <typename Functions>
 struct FloatMath {
   using T = FloatOf<Functions>;
+  static __device__ __forceinline__ T quotient(T a, T b) { return T(__fdividef(a.value, b.value)); }
   static __device__ __forceinline__ T abs(T x) { return T(fabsf(x.value)); }
   static __device__ __forceinline__ T where_positive(T x, T a, T b) { return x.value > 0 ? a : b; }
   static __device__ __forceinline__ T where_greater(T x, T y, T a, T b) {

@@ -7,50 +7,10 @@
 
 #include <cstdint>
 
+#include "core/memory/barrier.cuh"
 #include "core/types/cuda.cuh"
 
 namespace lltm_jit {
-
-__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
-// An mbarrier: goes from phase to phase as the threads and bytes that it was told of arrive.
-struct CopyBarrier {
-  uint64_t state;
-
-  __device__ __forceinline__ void init(int threads) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(this)),
-                 "r"(threads));
-  }
-  __device__ __forceinline__ void arrive() {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(this)) : "memory");
-  }
-  // Arrives, and makes the phase wait for `bytes` more.
-  __device__ __forceinline__ void arrive_and_expect(int bytes) {
-    asm volatile(
-        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(this)),
-        "r"(bytes)
-        : "memory");
-  }
-  // Waits for the end of the phase whose number is even (parity 0) or odd (1).
-  __device__ __forceinline__ void wait(int parity) {
-    asm volatile(
-        "{\n"
-        ".reg .pred over;\n"
-        "again:\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 over, [%0], %1;\n"
-        "@!over bra again;\n"
-        "}" ::"r"(shared_address(this)),
-        "r"(parity)
-        : "memory");
-  }
-};
-
-// Makes barriers that this thread has initialised known to the copy engine and the cluster.
-__device__ __forceinline__ void publish_barriers() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
 
 // `bytes` that lie together, a multiple of 16 as both addresses are.
 __device__ __forceinline__ void copy_bulk(uint32_t target, const void* source, int bytes,

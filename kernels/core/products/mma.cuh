@@ -1,14 +1,12 @@
-// A warp's share of a matrix product on tensor cores, for every element type: 16 x 8 sums at a time.
+// The tensor cores' products of a warp: 16 x 8 sums in float, of 16-bit operands with 16 k. For code of
+// chips of 8.0 and later.
 //
-// Note [Single precision on tensor cores]
-// Tensor cores read a float as TF32, with 11 of its 24 bits. A float is therefore split in two such
-// numbers, x = high + low, and x y taken as low(x) high(y) + high(x) low(y) + high(x) high(y), which
-// is off by 2^-21 at most and 2^-23 or so on average. Tensor cores also truncate their sums; so each of
-// those covers only eight k, smallest products first, and the long sum is made of rounded additions.
-// Results come as near to the exact ones as those of float32 multiply-adds do, down to numbers of
-// 2^-114, at up to twice the rate. Method: H. Ootomo and R. Yokota, "Recovering single precision
-// accuracy from Tensor Cores while surpassing the FP32 theoretical peak performance", 2022.
-// An infinity, or what rounds to one, has no halves: see Tile::values.
+// Note [Fragments]
+// Lane l has of a matrix of 8 x 8 halves the elements (l / 4, l % 4 * 2) and the one to its right,
+// in a register. A (16 x 16) is four such matrices, top and bottom of the left half, then of the
+// right; B (16 x 8) is two, top and bottom, each transposed; the sums (16 x 8) are two, top and
+// bottom. The sums of two neighbouring products are therefore the operand A of the next one as they
+// are, and their transposes are operands B.
 #pragma once
 
 #include <cstdint>
@@ -17,179 +15,21 @@
 
 namespace lltm_jit {
 
-// How an operand lies in memory: its rows run along k, or along m (A) or n (B).
-enum class Along { K, MN };
-
-// Element e of a lane's four sums is at row sum_row(e), column sum_column(e) of the 16 x 8.
-__device__ __forceinline__ int sum_row(int e) { return threadIdx.x % 32 / 4 + e / 2 * 8; }
-__device__ __forceinline__ int sum_column(int e) { return threadIdx.x % 4 * 2 + e % 2; }
-
-// A float as two TF32 numbers; the tensor cores ignore the last bits of the second.
-struct SplitFloat {
-  uint32_t high, low;
-  SplitFloat() = default;
-  __device__ __forceinline__ explicit SplitFloat(float value) {
-    high = (__float_as_uint(value) + 0x1000u) & 0xffffe000u;
-    low = __float_as_uint(value - __uint_as_float(high));
-  }
-};
-
-// float and double, 8 of k: lanes pick single elements from shared memory.
+// sums += a b.
 template <typename scalar_t>
-struct Mma {
-  static constexpr int kK = 8;
-  // Elements between rows in shared memory, for lanes that read at once to touch different banks.
-  static constexpr int padding(Along along) {
-    return along == Along::K ? 4 : 32 / int(sizeof(scalar_t));
+__device__ __forceinline__ void mma(float (&sums)[4], const uint32_t (&a)[4],
+                                    const uint32_t (&b)[2]) {
+#define LLTM_JIT_MMA(type)                                                            \
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                 \
+               ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])           \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+  if constexpr (std::is_same_v<scalar_t, Half>) {
+    LLTM_JIT_MMA("f16");
+  } else {
+    LLTM_JIT_MMA("bf16");
   }
-
-  using Operand = std::conditional_t<std::is_same_v<scalar_t, float>, SplitFloat, double>;
-
-  template <Along kAlong, int kRow>
-  static __device__ __forceinline__ void load_a(const scalar_t* tile, int m, int k,
-                                                Operand (&a)[4]) {
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      a[i] = element<kAlong, kRow>(tile, m + lane / 4 + i % 2 * 8, k + lane % 4 + i / 2 * 4);
-    }
-  }
-  template <Along kAlong, int kRow>
-  static __device__ __forceinline__ void load_b(const scalar_t* tile, int n, int k,
-                                                Operand (&b)[2]) {
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      b[i] = element<kAlong, kRow>(tile, n + lane / 4, k + lane % 4 + i * 4);
-    }
-  }
-
-  static __device__ __forceinline__ void multiply_add(float (&sums)[4], const SplitFloat (&a)[4],
-                                                      const SplitFloat (&b)[2]) {
-    float part[4] = {};
-    tf32(part, a[0].low, a[1].low, a[2].low, a[3].low, b[0].high, b[1].high);
-    tf32(part, a[0].high, a[1].high, a[2].high, a[3].high, b[0].low, b[1].low);
-    tf32(part, a[0].high, a[1].high, a[2].high, a[3].high, b[0].high, b[1].high);
-#pragma unroll
-    for (int e = 0; e < 4; ++e) sums[e] += part[e];
-  }
-  static __device__ __forceinline__ void multiply_add(double (&sums)[4], const double (&a)[4],
-                                                      const double (&b)[2]) {
-#if __CUDA_ARCH__ >= 900
-    asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+d"(sums[0]), "+d"(sums[1]), "+d"(sums[2]), "+d"(sums[3])
-        : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
-#elif __CUDA_ARCH__ >= 800
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
-          : "+d"(sums[i % 2 * 2]), "+d"(sums[i % 2 * 2 + 1])
-          : "d"(a[i]), "d"(b[i / 2]));
-    }
-#else
-    __trap();  // never launched: callers ask for the code's architecture
-#endif
-  }
-
- private:
-  template <Along kAlong, int kRow>
-  static __device__ __forceinline__ Operand element(const scalar_t* tile, int row, int k) {
-    return Operand(tile[kAlong == Along::K ? row * kRow + k : k * kRow + row]);
-  }
-  static __device__ __forceinline__ void tf32(float (&sums)[4], uint32_t a0, uint32_t a1,
-                                              uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
-#if __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-#else
-    __trap();  // never launched: callers ask for the code's architecture
-#endif
-  }
-};
-
-// The 16-bit types, 16 of k: lanes load 8 x 8 matrices together, transposed where k is not along the
-// rows.
-template <typename scalar_t>
-struct Mma16Bit {
-  static constexpr int kK = 16;
-  static constexpr int padding(Along) { return 8; }
-  using Operand = uint32_t;
-
-  template <Along kAlong, int kRow>
-  static __device__ __forceinline__ void load_a(const scalar_t* tile, int m, int k,
-                                                uint32_t (&a)[4]) {
-    const int matrix = threadIdx.x % 32 / 8, row = threadIdx.x % 8;
-    if constexpr (kAlong == Along::K) {
-      load_matrices<kAlong>(tile + (m + matrix % 2 * 8 + row) * kRow + k + matrix / 2 * 8, a);
-    } else {
-      load_matrices<kAlong>(tile + (k + matrix / 2 * 8 + row) * kRow + m + matrix % 2 * 8, a);
-    }
-  }
-  template <Along kAlong, int kRow>
-  static __device__ __forceinline__ void load_b(const scalar_t* tile, int n, int k,
-                                                uint32_t (&b)[2]) {
-    const int matrix = threadIdx.x % 16 / 8, row = threadIdx.x % 8;
-    if constexpr (kAlong == Along::K) {
-      load_matrices<kAlong>(tile + (n + row) * kRow + k + matrix * 8, b);
-    } else {
-      load_matrices<kAlong>(tile + (k + matrix * 8 + row) * kRow + n, b);
-    }
-  }
-
-  static __device__ __forceinline__ void multiply_add(float (&sums)[4], const uint32_t (&a)[4],
-                                                      const uint32_t (&b)[2]) {
-#if __CUDA_ARCH__ >= 800
-#define LLTM_JIT_MMA(type)                                                   \
-  asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                 \
-      ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])           \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
-    if constexpr (std::is_same_v<scalar_t, Half>) {
-      LLTM_JIT_MMA("f16");
-    } else {
-      LLTM_JIT_MMA("bf16");
-    }
 #undef LLTM_JIT_MMA
-#else
-    __trap();  // never launched: callers ask for the code's architecture
-#endif
-  }
-
- private:
-  // Each eight lanes name the rows of one matrix.
-  template <Along kAlong>
-  static __device__ __forceinline__ void load_matrices(const scalar_t* row, uint32_t (&r)[4]) {
-    const auto from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-    if constexpr (kAlong == Along::K) {
-      asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                   : "r"(from));
-    } else {
-      asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                   : "r"(from));
-    }
-  }
-  template <Along kAlong>
-  static __device__ __forceinline__ void load_matrices(const scalar_t* row, uint32_t (&r)[2]) {
-    const auto from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-    if constexpr (kAlong == Along::K) {
-      asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-                   : "=r"(r[0]), "=r"(r[1])
-                   : "r"(from));
-    } else {
-      asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-                   : "=r"(r[0]), "=r"(r[1])
-                   : "r"(from));
-    }
-  }
-};
-template <>
-struct Mma<Half> : Mma16Bit<Half> {};
-template <>
-struct Mma<BFloat16> : Mma16Bit<BFloat16> {};
+}
 
 }  // namespace lltm_jit

@@ -1,18 +1,10 @@
 // Tensor cores for products that stay in a warp's registers: 16 x 8 sums at a time, of half
-// operands. For code of chips of 8.0 and later. (A matrix product through shared memory is
-// core/products/mma.cuh.)
-//
-// Note [Fragments]
-// Lane l has of a matrix of 8 x 8 halves the elements (l / 4, l % 4 * 2) and the one to its right,
-// in a register. A (16 x 16) is four such matrices, top and bottom of the left half, then of the
-// right; B (16 x 8) is two, top and bottom, each transposed; the sums (16 x 8) are two, top and
-// bottom. The sums of two neighbouring products are therefore the operand A of the next one as they
-// are, and their transposes are operands B.
+// operands. For code of chips of 8.0 and later. See Note [Fragments] (mma.cuh).
 #pragma once
 
 #include <cstdint>
 
-#include "core/types/cuda.cuh"
+#include "core/products/mma.cuh"
 
 namespace lltm_jit {
 
@@ -26,7 +18,14 @@ struct FloatSums {
   float value[4];
 };
 
-// a b + c, of 16 k.
+// a b + c, of 16 k, for operands of a 16-bit type.
+template <typename scalar_t>
+__device__ __forceinline__ FloatSums multiply_add_as(const uint32_t (&a)[4], const uint32_t (&b)[2],
+                                                     FloatSums c) {
+  mma<scalar_t>(c.value, a, b);
+  return c;
+}
+// The same for halves.
 __device__ __forceinline__ HalfSums multiply_add(const uint32_t (&a)[4], const uint32_t (&b)[2],
                                                  const HalfSums& c) {
   HalfSums d;
@@ -39,30 +38,7 @@ __device__ __forceinline__ HalfSums multiply_add(const uint32_t (&a)[4], const u
 }
 __device__ __forceinline__ FloatSums multiply_add(const uint32_t (&a)[4], const uint32_t (&b)[2],
                                                   const FloatSums& c) {
-  FloatSums d;
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
-      : "=f"(d.value[0]), "=f"(d.value[1]), "=f"(d.value[2]), "=f"(d.value[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c.value[0]),
-        "f"(c.value[1]), "f"(c.value[2]), "f"(c.value[3]));
-  return d;
-}
-
-// a b + c of numbers of another 16-bit type.
-template <typename scalar_t>
-__device__ __forceinline__ FloatSums multiply_add_as(const uint32_t (&a)[4], const uint32_t (&b)[2],
-                                                     const FloatSums& c) {
-  if constexpr (std::is_same_v<scalar_t, Half>) {
-    return multiply_add(a, b, c);
-  } else {
-    FloatSums d;
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
-        : "=f"(d.value[0]), "=f"(d.value[1]), "=f"(d.value[2]), "=f"(d.value[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c.value[0]),
-          "f"(c.value[1]), "f"(c.value[2]), "f"(c.value[3]));
-    return d;
-  }
+  return multiply_add_as<Half>(a, b, c);
 }
 
 // The same of 8 k: the left half of A and the top of B.

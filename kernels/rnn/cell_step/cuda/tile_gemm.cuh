@@ -12,12 +12,12 @@
 // on chips that have less of it one fewer: the launcher says.
 #pragma once
 
-#include <cuda_pipeline_primitives.h>
-
 #include <algorithm>
 
 #include "core/launch/launch.cuh"
-#include "core/products/mma.cuh"
+#include "core/memory/async_copy.cuh"
+#include "core/memory/barrier.cuh"
+#include "rnn/cell_step/cuda/warp_product.cuh"
 
 namespace lltm_jit {
 
@@ -61,23 +61,6 @@ struct Line {
   __device__ __forceinline__ const scalar_t* at(int k) const { return base + k * stride; }
 };
 
-// Copies 16 bytes or one element to shared memory; zeros if not `inside`.
-template <int kBytes>
-__device__ __forceinline__ void copy_async(void* target, const void* from, bool inside) {
-#if __CUDA_ARCH__ >= 800
-  const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(target));
-  const int bytes = inside ? kBytes : 0;
-  if constexpr (kBytes == 16) {  // past L1, where little is read twice
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(to), "l"(from), "r"(bytes),
-                 "n"(kBytes));
-  }
-#else
-  __trap();  // never launched: callers ask for the code's architecture
-#endif
-}
-
 // One operand's copies to shared memory, kChunk bytes each: a thread's lines are found once for all
 // stages.
 template <Along kAlong, int kLines, int kStageK, int kRowElements, int kChunk, int kThreads,
@@ -108,7 +91,8 @@ struct StageCopy {
     for (int i = 0; i < kCopies; ++i) {
       const int r = row + i * kRowStep, k = k0 + (kAlongK ? column : r);
       const auto& line = lines[kAlongK ? i : 0];
-      copy_async<kChunk>(target + r * kRowElements + column, line.at(k), k < size_k && line.inside);
+      copy_async<kChunk>(shared_address(target + r * kRowElements + column), line.at(k),
+                         k < size_k && line.inside ? kChunk : 0);
     }
   }
 };
@@ -254,7 +238,7 @@ __device__ __forceinline__ Tile<Shape, LinesA, LinesB> tile_gemm(char* shared, i
         a_copy.fetch(target, stage * kStageK, size_k);
         b_copy.fetch(target + Shape::kRowsA * Shape::kRowA, stage * kStageK, size_k);
       }
-      __pipeline_commit();
+      commit_copies();
     };
     wait_for_predecessor();
 #pragma unroll
@@ -262,10 +246,10 @@ __device__ __forceinline__ Tile<Shape, LinesA, LinesB> tile_gemm(char* shared, i
     meanwhile();
     for (int stage = 0; stage * kStageK < size_k; ++stage) {
       if (stage == 0) {
-        __pipeline_wait_prior(kSlots - 1);
+        wait_for_copies<kSlots - 1>();
         __syncthreads();
       } else {
-        __pipeline_wait_prior(kSlots - 2);
+        wait_for_copies<kSlots - 2>();
         __syncthreads();  // the stage has arrived, and nobody reads the one before any more
         fetch(stage - 1 + kSlots);
       }

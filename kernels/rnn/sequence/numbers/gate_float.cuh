@@ -34,13 +34,9 @@ struct Math<GateFloat> : FloatMath<GateFunctions> {
     return GateFloat(fabsf(x.value) < kSmall ? series : __logf(1 + x.value));
   }
   static __device__ __forceinline__ GateFloat tanh(GateFloat x) {
-#if __CUDA_ARCH__ >= 750
     float result;
     asm("tanh.approx.f32 %0, %1;" : "=f"(result) : "f"(x.value));
     return GateFloat(result);
-#else
-    return GateFloat(tanhf(x.value));
-#endif
   }
 };
 

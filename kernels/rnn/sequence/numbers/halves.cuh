@@ -44,10 +44,7 @@ struct HalfScale {
 
 // That of a warp's weights. magnitude: the largest of this lane's.
 __device__ __forceinline__ HalfScale scale_of_warp(uint32_t magnitude) {
-#if __CUDA_ARCH__ >= 800
-  magnitude = __reduce_max_sync(~0u, magnitude);
-#endif
-  return HalfScale(magnitude);
+  return HalfScale(__reduce_max_sync(~0u, magnitude));
 }
 
 struct HalfParts {

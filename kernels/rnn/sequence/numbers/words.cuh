@@ -10,10 +10,6 @@ namespace lltm_jit {
 
 // -------------------------------------------------------------------------------- shared memory --
 
-__device__ __forceinline__ uint32_t address_in_shared(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
 // A number of which the compiler is to know nothing: it would compute it anew at each step, where everybody
 // waits for it, rather than keep it in a register; or keep what is computed of it.
 __device__ __forceinline__ uint32_t keep(uint32_t number) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/memory/async_copy.cuh"
+#include "core/memory/barrier.cuh"
 #include "rnn/sequence/kernels.h"
 #include "rnn/sequence/one_launch/products.cuh"
 
@@ -65,10 +66,8 @@ class ClusterExchange {
       store_shared(buffers_ + i * 16, Words<4>{});
     }
     if (kCluster && threadIdx.x == 0) {
-      for (int i = 0; i < 2; ++i) {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barriers_ + 8 * i));
-      }
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+      for (int i = 0; i < 2; ++i) init_barrier(barrier(i), 1);
+      publish_barriers();
     }
     __syncthreads();
     if (kCluster && threadIdx.x == 0) {
@@ -91,29 +90,18 @@ class ClusterExchange {
     return buffers_ + (step & 1) * (kBytes / 2);
   }
 
-  // Of this lane's pack.
+  // Where this lane's pack lies.
   __device__ __forceinline__ uint32_t own_part(int step) const {
     return operands(step) + part_ + half_ * kWords * 4;
   }
 
   // Until a step's operand is whole.
   __device__ __forceinline__ void wait(int step) const {
-    if constexpr (kCluster) {
-      asm volatile(
-          "{\n"
-          ".reg .pred over;\n"
-          "again:\n"
-          "mbarrier.try_wait.parity.shared::cta.b64 over, [%0], %1;\n"
-          "@!over bra again;\n"
-          "}" ::"r"(barriers_ + 8 * (step & 1)),
-          "r"((step >> 1) & 1)
-          : "memory");
-    }
+    if constexpr (kCluster) wait_for_barrier(barrier(step), (step >> 1) & 1);
   }
 
   // Sends this warp's part of a step, lane by lane a pack of each array.
   __device__ __forceinline__ void send(int step, const Words<kWords> (&packs)[kArrays]) const {
-    const uint32_t barrier = barriers_ + 8 * (step & 1);
 #pragma unroll
     for (int a = 0; a < kArrays; ++a) {
       const uint32_t array = a * kShape.operand_bytes(1);
@@ -124,12 +112,12 @@ class ClusterExchange {
         const Words<2> both = whole(packs[a]);
 #pragma unroll
         for (int p = 0; p < kShape.blocks; p += 2) {
-          send_to(p + half_, operands(step) + part_ + array, barrier, both);
+          send_to(p + half_, operands(step) + part_ + array, barrier(step), both);
         }
       } else {
 #pragma unroll
         for (int p = 0; p < kShape.blocks; ++p) {
-          send_to(p, own_part(step) + array, barrier, packs[a]);
+          send_to(p, own_part(step) + array, barrier(step), packs[a]);
         }
       }
     }
@@ -138,19 +126,15 @@ class ClusterExchange {
   template <int kCount>
   __device__ __forceinline__ void send_part(int step, int block, uint32_t place,
                                             const Words<kCount>& words) const {
-    send_to(block, operands(step) + place, barriers_ + 8 * (step & 1), words);
+    send_to(block, operands(step) + place, barrier(step), words);
   }
   // Once a step, by one thread: the barrier of what has been waited for is to count again.
   __device__ __forceinline__ void expect(int step) const {
-    if constexpr (kCluster) {
-      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barriers_ +
-                                                                                  8 * (step & 1)),
-                   "r"(kStepBytes)
-                   : "memory");
-    }
+    if constexpr (kCluster) arrive_and_expect(barrier(step), kStepBytes);
   }
 
  private:
+  __device__ __forceinline__ uint32_t barrier(int step) const { return barriers_ + 8 * (step & 1); }
   static __device__ __forceinline__ void synchronize_cluster() {
 #if __CUDA_ARCH__ >= 900
     asm volatile(

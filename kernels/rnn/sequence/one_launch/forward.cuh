@@ -406,7 +406,7 @@ __global__ void __launch_bounds__(Shape::kShape.threads(), 1)
   if constexpr (kRunsHere<Shape>) {
     extern __shared__ __align__(128) char shared[];
     wait_for_predecessor();
-    const uint32_t address = keep(address_in_shared(shared));
+    const uint32_t address = keep(shared_address(shared));
     for_sets<Shape>(args.batch_size, [&](int set) {
       ForwardThread<Cell, scalar_t, Shape, kSaves, kControls>(args, address, set).run();
     });

@@ -1,29 +1,19 @@
 // Products of a tile of weights and a tile of B, on tensor cores.
 #pragma once
 
+#include "core/products/mma.cuh"
 #include "rnn/sequence/numbers/halves.cuh"
 
 namespace lltm_jit {
 
-// sums += a b, of 16 k. Volatile, so that it stays between the loads and stores of a step.
+// sums += a b, of 16 k.
 template <typename scalar_t>
 __device__ __forceinline__ void add_product(float (&sums)[4], const Words<4>& a,
                                             const Words<2>& b) {
-#define LLTM_JIT_MMA(type)                                                            \
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                 \
-               ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])           \
-               : "r"(a.value[0]), "r"(a.value[1]), "r"(a.value[2]), "r"(a.value[3]),  \
-                 "r"(b.value[0]), "r"(b.value[1]))
-  if constexpr (std::is_same_v<scalar_t, Half>) {
-    LLTM_JIT_MMA("f16");
-  } else {
-    LLTM_JIT_MMA("bf16");
-  }
-#undef LLTM_JIT_MMA
+  mma<scalar_t>(sums, a.value, b.value);
 }
 
-// Of floats, whose smaller products come first.
+// The same for floats, whose smaller products come first.
 template <typename scalar_t>
 __device__ __forceinline__ void add_product(float (&sums)[4], const Words<8>& a,
                                             const FloatOperand& b) {

@@ -14,41 +14,18 @@
 
 namespace lltm_jit {
 
-template <bool is_short>
-struct DeviceFloat {
-  float value;
-  DeviceFloat() = default;
-  __device__ __forceinline__ explicit DeviceFloat(float x) : value(x) {}
-  __device__ __forceinline__ explicit DeviceFloat(double x) : value(static_cast<float>(x)) {}
-  __device__ __forceinline__ explicit DeviceFloat(int x) : value(static_cast<float>(x)) {}
-};
-using ShortFloat = DeviceFloat<true>;
-using FullFloat = DeviceFloat<false>;
-template <bool is_short>
-__device__ __forceinline__ DeviceFloat<is_short> operator+(DeviceFloat<is_short> a,
-                                                           DeviceFloat<is_short> b) {
-  return DeviceFloat<is_short>(a.value + b.value);
-}
-template <bool is_short>
-__device__ __forceinline__ DeviceFloat<is_short> operator-(DeviceFloat<is_short> a,
-                                                           DeviceFloat<is_short> b) {
-  return DeviceFloat<is_short>(a.value - b.value);
-}
-template <bool is_short>
-__device__ __forceinline__ DeviceFloat<is_short> operator*(DeviceFloat<is_short> a,
-                                                           DeviceFloat<is_short> b) {
-  return DeviceFloat<is_short>(a.value * b.value);
-}
-
-__device__ __forceinline__ ShortFloat operator/(ShortFloat a, ShortFloat b) {
-  return ShortFloat(a.value * approximate_inverse(b.value));
-}
+struct ShortFunctions;
+struct FullFunctions;
+using ShortFloat = FloatOf<ShortFunctions>;
+using FullFloat = FloatOf<FullFunctions>;
 
 template <>
-struct Math<ShortFloat> {
-  using T = ShortFloat;
+struct Math<ShortFloat> : FloatMath<ShortFunctions> {
   static constexpr float kLog2E = 1.442695041f;
 
+  static __device__ __forceinline__ T quotient(T a, T b) {
+    return T(a.value * approximate_inverse(b.value));
+  }
   static __device__ __forceinline__ T exp(T x) {
     return T(approximate_power_of_2(kLog2E * x.value));
   }
@@ -57,7 +34,7 @@ struct Math<ShortFloat> {
     const float t = x.value;
     return T(fabsf(t) < 0.0125f ? fmaf(0.5f * t, t, t) : exp(x).value - 1);
   }
-  // Of x from 0 to 1: x times a polynomial, right to 2^-16 of the value.
+  // For x from 0 to 1: x times a polynomial, right to 2^-16 of the value.
   static __device__ __forceinline__ T log1p(T x) {
     constexpr float kTerms[] = {-0.0238691513f, 0.101222284f,  -0.210048690f,
                                 0.325206667f,   -0.499361366f, 0.999991596f};
@@ -70,24 +47,17 @@ struct Math<ShortFloat> {
     const float t = x.value, power = approximate_power_of_2(2 * kLog2E * t);
     return T(fabsf(t) < 0.0078f ? t : fmaf(-2.0f, approximate_inverse(1 + power), 1.0f));
   }
-  static __device__ __forceinline__ T abs(T x) { return T(fabsf(x.value)); }
-  static __device__ __forceinline__ T where_positive(T x, T a, T b) { return x.value > 0 ? a : b; }
-  static __device__ __forceinline__ T where_greater(T x, T y, T a, T b) {
-    return x.value > y.value ? a : b;
-  }
 };
 
-// A quotient whose divisor is from 1 to 2: an approximate one, and a step of Newton's.
-__device__ __forceinline__ FullFloat operator/(FullFloat a, FullFloat b) {
-  const float reciprocal = approximate_inverse(b.value), quotient = a.value * reciprocal;
-  return FullFloat(fmaf(fmaf(-quotient, b.value, a.value), reciprocal, quotient));
-}
-
 template <>
-struct Math<FullFloat> {
-  using T = FullFloat;
+struct Math<FullFloat> : FloatMath<FullFunctions> {
+  // The divisor is from 1 to 2: an approximate quotient, and a step of Newton's.
+  static __device__ __forceinline__ T quotient(T a, T b) {
+    const float reciprocal = approximate_inverse(b.value), quotient = a.value * reciprocal;
+    return T(fmaf(fmaf(-quotient, b.value, a.value), reciprocal, quotient));
+  }
   static __device__ __forceinline__ T exp(T x) { return T(expf(x.value)); }
-  // 2^n (1 + r + r^2 / 2 + ...) - 1 with |r| at most log(2) / 2. Of x up to some 87; below the least
+  // 2^n (1 + r + r^2 / 2 + ...) - 1 with |r| at most log(2) / 2. For x up to some 87; below the least
   // one the power is 0. What is added to kRound becomes whole.
   static __device__ __forceinline__ T expm1(T x) {
     constexpr float kLeast = -88.1f, kRound = 12582912.0f;
@@ -102,7 +72,7 @@ struct Math<FullFloat> {
     return T(fmaf(power, sum * r, power - 1));
   }
   static __device__ __forceinline__ T tanh(T x) { return T(tanhf(x.value)); }
-  // Of x from 0 to 1: x times a polynomial, right to 2^-27 of the value.
+  // For x from 0 to 1: x times a polynomial, right to 2^-27 of the value.
   static __device__ __forceinline__ T log1p(T x) {
     constexpr float kTerms[] = {0.00198669659f, -0.0131878266f, 0.0410065737f, -0.0818804092f,
                                 0.123779959f,   -0.16087623f,   0.198858203f,  -0.249864965f,
@@ -112,49 +82,31 @@ struct Math<FullFloat> {
     for (int k = 1; k < 11; ++k) sum = fmaf(sum, x.value, kTerms[k]);
     return T(x.value * sum);
   }
-  static __device__ __forceinline__ T abs(T x) { return T(fabsf(x.value)); }
-  static __device__ __forceinline__ T where_positive(T x, T a, T b) { return x.value > 0 ? a : b; }
-  static __device__ __forceinline__ T where_greater(T x, T y, T a, T b) {
-    return x.value > y.value ? a : b;
-  }
 };
 
 __device__ __forceinline__ float minimum(float a, float b) {  // NaN if one is
-#if __CUDA_ARCH__ >= 800
   float result;
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
   return result;
-#else
-  return a > b ? b : a;
-#endif
 }
 // Two 16-bit numbers at a time.
 __device__ __forceinline__ uint32_t limited_pair(Half, uint32_t pair, uint32_t least,
                                                  uint32_t most) {
-#if __CUDA_ARCH__ >= 800
   asm("min.NaN.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(most));
   asm("max.NaN.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(least));
-#endif
   return pair;
 }
 __device__ __forceinline__ uint32_t limited_pair(BFloat16, uint32_t pair, uint32_t least,
                                                  uint32_t most) {
-#if __CUDA_ARCH__ >= 800
   asm("min.NaN.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(most));
   asm("max.NaN.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(least));
-#endif
   return pair;
 }
 
 // Note [Clamped in pairs]
 // The clamp is a value of the tensors' type, so that a result may be rounded before it is clamped: 16-bit
-// types are, two at a time, by limit_pack(), from 8.0 on.
-__device__ __forceinline__ ShortFloat limited(ShortFloat y, ShortFloat clamp) {
-#if __CUDA_ARCH__ < 800
-  y.value = -minimum(-minimum(y.value, clamp.value), clamp.value);
-#endif
-  return y;
-}
+// types are, two at a time, by limit_pack().
+__device__ __forceinline__ ShortFloat limited(ShortFloat y, ShortFloat) { return y; }
 __device__ __forceinline__ FullFloat limited(FullFloat y, FullFloat clamp) {
   return FullFloat(-minimum(-minimum(y.value, clamp.value), clamp.value));
 }
@@ -171,9 +123,9 @@ __device__ __forceinline__ void limit_pack(Pack<scalar_t, kCount>& pack, T clamp
 }
 
 // What of t is above 0; a NaN counts as 0.
-template <bool is_short>
-__device__ __forceinline__ DeviceFloat<is_short> positive_part(DeviceFloat<is_short> t) {
-  return DeviceFloat<is_short>(fmaxf(t.value, 0.0f));
+template <typename Functions>
+__device__ __forceinline__ FloatOf<Functions> positive_part(FloatOf<Functions> t) {
+  return FloatOf<Functions>(fmaxf(t.value, 0.0f));
 }
 
 // exp(-x) may overflow to infinity here, whose reciprocal is 0.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/memory/barrier.cuh"
 #include "stylegan/filtered_lrelu/mma/exact_walk.cuh"
 #include "stylegan/filtered_lrelu/mma/walk.cuh"
 
@@ -36,7 +37,7 @@ __global__ void __launch_bounds__(32 * K::kWarps, 1)
   using scalar_t = typename K::scalar;
   extern __shared__ __align__(16) char shared[];
   auto& common = *reinterpret_cast<typename Layout::Taps*>(shared);
-  const auto start = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  const uint32_t start = shared_address(shared);
   const int warp = threadIdx.x / 32;
   wait_for_predecessor();
 

@@ -231,7 +231,7 @@ __device__ __forceinline__ void fetch_stage(const StripArgs& args, const StripJo
   } else {
     fetch_rows<S>(args, job, first, slot * args.stage_bytes);
   }
-  asm volatile("cp.async.commit_group;" ::: "memory");
+  commit_copies();
 }
 
 // Waits for the rows of a slot, and until the team has done with those of the slot before.
@@ -243,7 +243,7 @@ __device__ __forceinline__ void wait_for_stage(const StripArgs& args, const Stri
     job.barriers[slot].wait(parity);
 #endif
   } else {
-    asm volatile("cp.async.wait_group %0;" ::"n"(S::kStages - 2) : "memory");
+    wait_for_copies<S::kStages - 2>();
   }
   if (args.team == 32) {
     __syncwarp();
@@ -273,7 +273,7 @@ __device__ __forceinline__ bool walk(const StripArgs& args, const StripJob<S>& j
     if (stage + S::kStages - 1 < stages) {
       fetch_stage<S>(args, job, map, stage + S::kStages - 1, last);
     } else if (!args.boxes) {
-      asm volatile("cp.async.commit_group;" ::: "memory");
+      commit_copies();
     }
     uint32_t source = shared_address(job.shared) + slot * args.stage_bytes;
 #pragma unroll 1

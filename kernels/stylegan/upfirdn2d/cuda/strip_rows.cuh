@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/launch/launch.cuh"
+#include "core/memory/async_copy.cuh"
 #include "core/memory/bulk_copy.cuh"
 #include "stylegan/upfirdn2d/cuda/direct.cuh"
 
@@ -75,18 +76,6 @@ struct Strip {
       (((31 * kStep + kWindow + 1) * int(sizeof(T)) + 3) / 4 + 31) / 32;
 };
 
-// `target` is an address in shared memory.
-__device__ __forceinline__ void copy_async_4(uint32_t target, const void* source, bool inside) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(target), "l"(source),
-               "r"(inside ? 4 : 0)
-               : "memory");
-}
-__device__ __forceinline__ void copy_async_16(uint32_t target, const void* source, bool inside) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
-               "r"(inside ? 16 : 0)
-               : "memory");
-}
-
 // Which strip a group has, and the group's shared memory.
 template <typename S>
 struct StripJob {
@@ -127,8 +116,7 @@ struct StripJob {
     x = static_cast<const scalar_t*>(args.call.x) + plane * args.x_plane;
     y = static_cast<scalar_t*>(args.call.y) + plane * args.y_plane;
     shared = all_shared + team * S::kStages * args.stage_bytes + group * S::kRows * args.row_bytes;
-    target = static_cast<uint32_t>(__cvta_generic_to_shared(shared)) +
-             static_cast<uint32_t>(lane * S::kPiece);
+    target = shared_address(shared) + static_cast<uint32_t>(lane * S::kPiece);
     barriers = all_barriers + team * S::kStages;
     if (!args.boxes) choose_pieces(args);
   }
@@ -208,11 +196,8 @@ __device__ __forceinline__ void fetch_rows(const StripArgs& args, const StripJob
     const uint32_t pieces = inside ? job.pieces : 0;
     const auto copy = [&](int k) {
       // Past the row's end in shared memory there is room for as many pieces as there are lanes.
-      if constexpr (S::kVec == 1) {
-        copy_async_4(target + k * step, source + k * args.piece_step, pieces >> k & 1);
-      } else {
-        copy_async_16(target + k * step, source + k * args.piece_step, pieces >> k & 1);
-      }
+      copy_async<S::kPiece>(target + k * step, source + k * args.piece_step,
+                            pieces >> k & 1 ? S::kPiece : 0);
     };
     if (S::kVec == 1 && args.lane_pieces == S::kUsualPieces) {
 #pragma unroll

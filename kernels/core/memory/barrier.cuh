@@ -1,0 +1,55 @@
+// Addresses in shared memory, and the barriers there that count the threads and bytes that arrive
+// (mbarriers, on chips of 9.0 and later).
+#pragma once
+
+#include <cstdint>
+
+namespace lltm_jit {
+
+__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// The barrier at an address goes from phase to phase: a phase ends when `threads` have arrived, and the
+// bytes that they told of.
+__device__ __forceinline__ void init_barrier(uint32_t barrier, int threads) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(threads));
+}
+// Makes barriers that this thread has initialised known to the copy engine and the cluster.
+__device__ __forceinline__ void publish_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+// Arrives, and makes the phase wait for `bytes` more.
+__device__ __forceinline__ void arrive_and_expect(uint32_t barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+// Waits for the end of the phase whose number is even (parity 0) or odd (1).
+__device__ __forceinline__ void wait_for_barrier(uint32_t barrier, int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred over;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 over, [%0], %1;\n"
+      "@!over bra again;\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// A barrier that is a variable.
+struct CopyBarrier {
+  uint64_t state;
+
+  __device__ __forceinline__ uint32_t address() const { return shared_address(this); }
+  __device__ __forceinline__ void init(int threads) { init_barrier(address(), threads); }
+  __device__ __forceinline__ void arrive() {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address()) : "memory");
+  }
+  __device__ __forceinline__ void arrive_and_expect(int bytes) {
+    lltm_jit::arrive_and_expect(address(), bytes);
+  }
+  __device__ __forceinline__ void wait(int parity) { wait_for_barrier(address(), parity); }
+};
+
+}  // namespace lltm_jit
