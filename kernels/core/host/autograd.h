@@ -37,7 +37,7 @@ using TensorRefs = std::initializer_list<std::reference_wrapper<const at::Tensor
 void record(const Derivative& derivative, TensorRefs inputs, TensorRefs outputs,
             TensorRefs saved = {}, TensorRefs saved_outputs = {});
 
-// Of an optional argument, whose value may be absent in both ways.
+// The tensor of an optional argument, undefined where it is absent: an optional may lack its value in two ways.
 inline const at::Tensor& as_tensor(const at::Tensor& tensor) { return tensor; }
 inline const at::Tensor& as_tensor(const std::optional<at::Tensor>& tensor) {
   static const at::Tensor undefined;

@@ -6,17 +6,17 @@
 
 namespace lltm_jit {
 
-// Of core/products/panels.h.
+// The bounds of core/products/panels.h and rnn/cell_step/cpu/blocked_product.h.
 struct PanelBounds {
   // Depth of a block, and rows of A in it at most.
   static constexpr int64_t kBlockDepth = 192, kBlockRows = 64;
   // Fewer rows than this read B where it lies: too few to pay for the copy.
   static constexpr int64_t kFewestRowsToCopyFor = 17;
-  // Of one row, whose sums stay in the first-level cache.
+  // Columns of a product of one row, whose sums stay in the first-level cache.
   static constexpr int64_t kOneRowColumns = 256;
 };
 
-// Of core/products/packed.h.
+// The bounds of core/products/packed.h.
 struct PackedBounds {
   // A block of A stays in the first-level cache, or nearly; what is kept of B in the second.
   static constexpr int64_t kBlockRows = 96, kBlockDepth = 256, kKeptBytes = 3 << 18;

@@ -15,7 +15,7 @@
 
 namespace lltm_jit {
 
-// sums += a b.
+// sums += a b. Volatile, so that it stays between the loads and stores around it.
 template <typename scalar_t>
 __device__ __forceinline__ void mma(float (&sums)[4], const uint32_t (&a)[4],
                                     const uint32_t (&b)[2]) {

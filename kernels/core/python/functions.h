@@ -139,7 +139,7 @@ inline double value(As<double>, const Given& given) {
   return value;
 }
 
-// Of the object, which the caller holds.
+// A view of the object, which the caller holds.
 inline std::string_view value(As<std::string_view>, const Given& given) {
   Py_ssize_t size = 0;
   const char* text =

@@ -75,7 +75,7 @@ void lltm_products_cpu(const LltmProductsArgs& args);
 // Enqueue on `stream`; both sizes are positive.
 cudaError_t launch_lltm_forward(const LltmForwardArgs& args, cudaStream_t stream);
 cudaError_t launch_lltm_backward(const LltmBackwardArgs& args, cudaStream_t stream);
-// The two with products of their own, on the road of args.plan, which is none of the library's.
+// The two with products of their own, by the kernel that args.plan names, which is not the library's.
 cudaError_t launch_lltm_cell(const LltmCellArgs& args, cudaStream_t stream);
 cudaError_t launch_lltm_products(const LltmProductsArgs& args, cudaStream_t stream);
 // The cell as clusters of blocks (cuda/cluster.cu), for launch_lltm_cell.

@@ -16,7 +16,7 @@ bool is_16_bit(ElementType type) {
 // Note [Own products or the library's]
 // Up to these amounts of work, batch_size * hidden_size * width, the kernels with products of their own
 // beat the library's GEMM with the passes around it; see README.md. (On a CPU: cpu/limits.h.)
-// tools/time_lltm_roads.py -c times each road at any size; the figures below are of an H200.
+// tools/time_lltm_roads.py -c times each kernel at any size; the figures below are of an H200.
 constexpr int64_t kMediumWork = 64 * 512 * 768, kLargeWork = 128 * 1024 * 2048;
 // In float, whose products are dear on tensor cores: Note [Tiny cells] in cuda/gemm.cu.
 constexpr int64_t kTinyWork = 16 * 256 * 320;
@@ -99,7 +99,7 @@ LltmForwardRoad cluster_road(const LltmProblem& problem, const LltmGpu& gpu) {
 }
 
 // Note [Shapes of the tiles]
-// Of each kind the largest is taken that still gives most SMs a tile: traffic from L2 limits the large
+// The plan takes the largest tile of each kind that still gives most SMs one: traffic from L2 limits the large
 // ones, latency the small ones. All have eight warps. A forward tile takes more shared memory than two
 // blocks of one SM could have: a block that begins while the kernel before it ends would join another
 // of its kind on one SM, and leave a second SM idle. Backward, two blocks share an SM, unless the

@@ -59,7 +59,7 @@ struct Slopes {
   Tensor y, first, second;  // gain f, gain f'; and, of a curve, gain f''
 };
 
-// Of a curve.
+// The slopes of an activation that is no line.
 Slopes slopes_of_x(const Tensor& x, const OptionalTensor& b, const BiasActKind& kind) {
   const Tensor t = with_bias(x, b, kind);
   const auto result = [&](const Tensor& first, const Tensor& second) {

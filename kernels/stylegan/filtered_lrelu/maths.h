@@ -8,7 +8,7 @@
 namespace lltm_jit {
 
 // Note [Phases]
-// Of the zeros between upsampled samples nothing is multiplied: with the taps in the order in which they
+// The zeros between upsampled samples are not multiplied: with the taps in the order in which they
 // meet samples (a convolution's reversed), the sample m of u is
 //   u[m] = sum over k of x[first + k] taps[tap + k up],  tap + k up < width,
 //   first = ceil((m - pad) / up),  tap = first up + pad - m.

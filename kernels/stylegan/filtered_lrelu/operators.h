@@ -18,7 +18,7 @@ using OptionalTensor = std::optional<Tensor>;
 
 // ------------------------------------------------------------------------------------ arguments --
 
-// Of a forward call. `gain` is without up * up; see also kernels.h.
+// The arguments of a forward call. `gain` is without up * up; see also kernels.h.
 struct FlrInputs {
   const Tensor& x;
   const OptionalTensor &fu, &fd, &b;
@@ -29,13 +29,13 @@ struct FlrInputs {
   bool flip_filter;
 };
 
-// Of one that also gives the signs, in a map of these phases, [y, x]: sign_map.h.
+// Those of a call that also gives the signs, in a map of these phases, [y, x]: sign_map.h.
 struct FlrForwardInputs {
   FlrInputs call;
   at::IntArrayRef sign_phase;
 };
 
-// Of a call that reads signs, which is linear in x: the derivative of a forward call or of another one
+// Those of a call that reads signs, which is linear in x: the derivative of a forward call or of another one
 // of its kind. The map is of sign_size, [height, width], and sign_offset, [y, x], is where v begins in it.
 struct FlrLinearInputs {
   const Tensor &x, &signs;
@@ -66,7 +66,7 @@ using SymSignMap = SignMap<c10::SymInt>;
 SymSignMap sign_map(c10::SymIntArrayRef size, at::IntArrayRef phase);
 
 // The phases of the map that a call is to write: they depend on the call alone, so that signs which are written
-// on one road can be read on any.
+// by one kernel can be read by any.
 std::array<int64_t, 2> sign_phase(const FlrInputs& in);
 
 // -------------------------------------------------------------------- kernels, and formulas --

@@ -88,7 +88,7 @@ cudaError_t launch_plane_sums(const FlrPlaneSumArgs& args, cudaStream_t stream);
 // Enqueues on `stream`. Signs that are to be written are zero before.
 cudaError_t launch_filtered_lrelu(const FlrDirectArgs& args, cudaStream_t stream);
 
-// Of the current device.
+// Describes the current device.
 cudaError_t flr_describe_gpu(FlrGpu* gpu);
 #endif
 

@@ -42,7 +42,7 @@ struct Call {
         flip(flip_),
         gain(gain_) {}
 
-  // Of the axes x and y, which are the last and the last but one of tensors.
+  // Sizes on the axes x and y, which are the last and the last but one of tensors.
   SymInt in(int axis) const { return x.sym_size(3 - axis); }
   SymInt taps(int axis) const {
     if (!f.defined()) return 1;
@@ -171,7 +171,7 @@ int64_t known_size(const Tensor& taps, int64_t dim) {
   return taps.sym_size(dim).guard_int(__FILE__, __LINE__);
 }
 
-// Of a dimension, `out` elements from `first` on, each step-th.
+// `out` elements of a dimension, from `first` on, each step-th.
 Tensor every(const Tensor& x, int64_t dim, int64_t first, const SymInt& out, int64_t step) {
   return x.slice_symint(dim, first, first + (out - 1) * step + 1, step);
 }
@@ -229,7 +229,7 @@ Tensor formula(const Tensor& x, const OptionalTensor& f, at::IntArrayRef up, at:
 
 // Note [The gradient is an upfirdn2d]
 // The transpose of one axis puts gradient o at o down - pad + t for tap t, and keeps every up-th: the
-// factors change places, the filter is turned round, and the padding follows from the sizes.
+// factors change places, the filter is flipped, and the padding follows from the sizes.
 Tensor transposed(const Tensor& grad, const OptionalTensor& f, at::IntArrayRef up,
                   at::IntArrayRef down, c10::SymIntArrayRef padding, bool flip, double gain) {
   return ops::upfirdn2d(grad, f, down, up, padding, !flip, gain);

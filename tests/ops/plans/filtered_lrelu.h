@@ -100,7 +100,7 @@ inline void bind_filtered_lrelu(py::module_ m) {
       py::arg("up") = 2, py::arg("down") = 2, py::arg("fu") = Pair{12, 0},
       py::arg("fd") = Pair{12, 0}, py::arg("padding") = 11, py::arg("signs") = "none",
       py::arg("slope") = 0.2, py::arg("architecture") = 90, py::arg("shared_bytes") = 227 * 1024);
-  // Of a call that writes signs and of its backward pass: roads, and the variants' shared memory.
+  // The kernels of a call that writes signs and of its backward pass, and the variants' shared memory.
   m.def(
       "both_ways",
       [](const std::string& type, const std::array<int, 4>& shape, int up, int down, int fu, int fd,

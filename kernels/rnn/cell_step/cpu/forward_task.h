@@ -7,7 +7,6 @@
 #include "rnn/cell_step/kernels.h"
 
 namespace lltm_jit {
-
 namespace {
 
 constexpr int kGates = 3;
@@ -61,7 +60,7 @@ class ForwardTask : LltmCpuBounds {
 
   // The three gates of kTileUnits units for all rows, a piece of [h, x] after the other.
   void multiply_dots(int64_t u) {
-    // Of tiles whose rows are longer than kDotDepth: the sums so far, lane by lane.
+    // The sums so far of tiles whose rows are longer than kDotDepth, lane by lane.
     alignas(64) acc_t partial[kDotTaskRows * Shape::kDotColumns * Shape::kLanes];
     const int64_t columns = args_.hidden_size + args_.input_size;
     for (int64_t begin = 0; begin < columns; begin += kDotDepth) {

@@ -32,7 +32,7 @@ struct StepPlace {
                                         state_t value) const {
     static_cast<scalar_t*>(array.data)[in_array(array, step, gate)] = from_opmath<scalar_t>(value);
   }
-  // Of saved cells.
+  // The same in an array of saved cells.
   template <typename Array>
   __device__ __forceinline__ int64_t in_cells(const Array& array, int64_t step, int k) const {
     return step * array.step_stride + in_states(k);

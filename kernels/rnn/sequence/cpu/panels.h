@@ -34,8 +34,8 @@ class Panels : public PanelRanges<opmath_t<scalar_t>> {
   Panels(int64_t vectors, int64_t depth)
       : depth_(depth), data_(aligned_array<acc_t>(vectors * depth * kLanes)) {}
 
-  // Of the elements of rows of A, which begin as zeros: with room between rows that are whole pages apart, which would share
-  // their places in the cache.
+  // The stride of rows of A, whose elements begin as zeros. It leaves room between rows: those that are whole pages
+  // apart would share their places in the cache.
   static int64_t row_stride(int64_t depth) { return ceil_div(depth, kLanes) * kLanes + kLanes; }
 
   static void take_row(const scalar_t* source, int64_t count, row_t* target) {

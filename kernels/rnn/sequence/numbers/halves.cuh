@@ -83,7 +83,7 @@ __device__ __forceinline__ float largest_of(const Words<4>& four) {
   return fmaxf(fmaxf(magnitude(0), magnitude(1)), fmaxf(magnitude(2), magnitude(3)));
 }
 
-// Of tiles of B. A lane has numbers of one row, and sums of two.
+// The scales of a tile of B. A lane has numbers of one row, and sums of two.
 struct RowScales {
   float scale;       // of the numbers' row
   float inverse[2];  // of the sums' rows and the weights

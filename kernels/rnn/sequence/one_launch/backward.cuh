@@ -13,7 +13,7 @@
 
 namespace lltm_jit {
 
-// What one thread does. Turn 0 is the last step of the sequence.
+// What one thread does. Iteration 0 is the last step of the sequence.
 template <typename Cell, typename scalar_t, typename Shape, bool kControls>
 class BackwardThread {
   static constexpr SequenceShape kShape = Shape::kShape;
@@ -53,7 +53,7 @@ class BackwardThread {
   static constexpr int kSharedBytes = kBarriers + SequenceShape::kBarrierBytes;
   static_assert(kSharedBytes == kShape.backward_bytes(kGates, kStates, kAdds));
 
-  // Of a set of rows.
+  // A thread for one set of rows.
   __device__ __forceinline__ BackwardThread(const SequenceBackwardArgs& args, uint32_t shared,
                                             int set)
       : args_(args),
@@ -72,7 +72,7 @@ class BackwardThread {
 
   __device__ __forceinline__ void run() {
     begin();
-    for (int turn = 0; turn < steps_; ++turn) run_turn(turn);
+    for (int iteration = 0; iteration < steps_; ++iteration) run_iteration(iteration);
     if constexpr (!kCluster) {
       if (lane_.finishes()) write_gradients(steps_ - 1);
     }
@@ -85,7 +85,7 @@ class BackwardThread {
   }
 
  private:
-  // Of the weights' transpose.
+  // A tile of the weights' transpose.
   __device__ __forceinline__ typename Gradients::Numbers load_tile(int gate, int unit,
                                                                    int k) const {
     const int64_t stride = args_.weights_stride;
@@ -149,43 +149,43 @@ class BackwardThread {
     if constexpr (!kHelped) return lane_.finishes();
     return lane_.split >= kFinishers && lane_.split < 2 * kFinishers;
   }
-  __device__ __forceinline__ void bring(int turn) {
+  __device__ __forceinline__ void bring(int iteration) {
     if (!brings()) return ring_.skip();
-    if (turn < steps_) {
+    if (iteration < steps_) {
       const auto bring_pack = [&](int pack, const char* from, bool exists = true) {
         ring_.bring_pack(pack, from, inside_ && exists);
       };
-      bring_pack(kGradOutput, place(args_.grad_output, turn), args_.grad_output.data);
-      const char* saved_gates = place(args_.saved_gates, turn);
-      const char* gates = kAdds ? nullptr : place(args_.gates, turn);
+      bring_pack(kGradOutput, place(args_.grad_output, iteration), args_.grad_output.data);
+      const char* saved_gates = place(args_.saved_gates, iteration);
+      const char* gates = kAdds ? nullptr : place(args_.gates, iteration);
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
         bring_pack(kSaved + g, saved_gates + kBytes * g * hidden_);
         if constexpr (!kAdds) bring_pack(kInputs + g, gates + kBytes * g * hidden_);
       }
       const SequenceArray old_h{args_.old_h, 0, hidden_};
-      const bool first = turn + 1 == steps_;
-      bring_pack(kOldOutput, first ? place(old_h, turn) : place(args_.output, turn + 1),
+      const bool first = iteration + 1 == steps_;
+      bring_pack(kOldOutput, first ? place(old_h, iteration) : place(args_.output, iteration + 1),
                  !first || args_.old_h);
-      if constexpr (kStates > 1) bring_cells(turn);
+      if constexpr (kStates > 1) bring_cells(iteration);
     }
     ring_.commit();
   }
-  // Where this lane's pack is in an array, in the step of a turn: computed each time, as pointers that go on
-  // from turn to turn would take registers.
+  // Where this lane's pack is in an array, in the step of an iteration: computed each time, as pointers that go on
+  // from iteration to iteration would take registers.
   template <typename Array>
-  __device__ __forceinline__ auto* place(const Array& array, int turn) const {
+  __device__ __forceinline__ auto* place(const Array& array, int iteration) const {
     using Byte = std::conditional_t<std::is_same_v<Array, SequenceArray>, const char, char>;
     return static_cast<Byte*>(array.data) +
-           kBytes * (step_of(turn) * array.step_stride + lane_.pack_row() * array.row_stride +
+           kBytes * (step_of(iteration) * array.step_stride + lane_.pack_row() * array.row_stride +
                      lane_.pack_unit());
   }
-  __device__ __forceinline__ int64_t step_of(int turn) const {
-    return steps_ - 1 - static_cast<int>(keep(turn));
+  __device__ __forceinline__ int64_t step_of(int iteration) const {
+    return steps_ - 1 - static_cast<int>(keep(iteration));
   }
-  __device__ __forceinline__ void bring_cells(int turn) const {
+  __device__ __forceinline__ void bring_cells(int iteration) const {
     const auto* of_step = static_cast<const float*>(args_.saved_cells.data) +
-                          step_of(turn) * args_.saved_cells.step_stride;
+                          step_of(iteration) * args_.saved_cells.step_stride;
 #pragma unroll
     for (int k = 0; k < kStates - 1; ++k) {
 #pragma unroll
@@ -202,7 +202,7 @@ class BackwardThread {
     to_floats<scalar_t>(words, values);
   }
 
-  __device__ __forceinline__ void prepare(int turn, Prepared* prepared) {
+  __device__ __forceinline__ void prepare(int iteration, Prepared* prepared) {
     if (!lane_.finishes()) return;
     if constexpr (!kHelped) ring_.wait();
     read_elements(kGradOutput, prepared->grad_output);
@@ -225,37 +225,38 @@ class BackwardThread {
       for (int k = 1; k < kStates; ++k) in.old[k] = T(ring_.number((k - 1) * kElements + e));
       prepared->derivatives[e] = CellDerivative<Cell, T>(in);
     }
-    bring(turn + SequenceShape::kStages - 1);
+    bring(iteration + SequenceShape::kStages - 1);
   }
 
   // In a block or a grid all warps make the sums of those that finish.
   __device__ __forceinline__ bool receives() const { return !kSendsParts || lane_.finishes(); }
 
-  __device__ __forceinline__ void run_turn(int turn) {
+  __device__ __forceinline__ void run_iteration(int iteration) {
     Prepared prepared;
     if constexpr (kHelped) {
       if (brings()) {
         ring_.template arrange<scalar_t, 1>();
-        bring(turn + SequenceShape::kStages - 1);
+        bring(iteration + SequenceShape::kStages - 1);
       }
     }
-    if constexpr (kCluster) prepare(turn, &prepared);
-    controls_.read_ahead(turn);
+    if constexpr (kCluster) prepare(iteration, &prepared);
+    controls_.read_ahead(iteration);
 #pragma unroll 1
     for (int phase = 0; phase < kShape.phases; ++phase) {
       float grad_h[kElements];
       if (receives()) {
-        gradients_.receive(turn, phase, grad_h, [&] {  // one block: while the tensor cores work
-          prepare(turn, &prepared);
-          if (lane_.finishes() && turn > 0) write_gradients(turn - 1);
-        });
+        gradients_.receive(iteration, phase, grad_h,
+                           [&] {  // one block: while the tensor cores work
+                             prepare(iteration, &prepared);
+                             if (lane_.finishes() && iteration > 0) write_gradients(iteration - 1);
+                           });
       }
       if (lane_.finishes(phase)) {
         finish(grad_h, prepared);
-        put(turn);
+        put(iteration);
       }
-      if (!kCluster || turn + 1 < steps_ || args_.grad_old_h) gradients_.spread(turn);
-      if (kCluster && lane_.finishes(phase)) write_gradients(turn);
+      if (!kCluster || iteration + 1 < steps_ || args_.grad_old_h) gradients_.spread(iteration);
+      if (kCluster && lane_.finishes(phase)) write_gradients(iteration);
     }
     controls_.advance();
   }
@@ -296,7 +297,7 @@ class BackwardThread {
     }
   }
 
-  __device__ __forceinline__ void put(int turn) const {
+  __device__ __forceinline__ void put(int iteration) const {
     // Units that do not exist are no numbers that weights of zero could cancel for sure.
     const bool zero = lane_.pack_unit() >= hidden_ || controls_.pack_resets();
     Packs packs;
@@ -305,13 +306,13 @@ class BackwardThread {
 #pragma unroll
       for (int i = 0; i < kWords; ++i) packs[g].value[i] = zero ? 0 : packs_[g].value[i];
     }
-    gradients_.put(turn, packs);
+    gradients_.put(iteration, packs);
   }
 
-  // Of a turn, which has been finished last.
-  __device__ __forceinline__ void write_gradients(int turn) const {
-    char* of_gates = place(args_.grad_gates, turn);
-    char* of_hidden = kAdds ? nullptr : place(args_.grad_hidden, turn);
+  // Writes the gradients of the iteration that has been finished last.
+  __device__ __forceinline__ void write_gradients(int iteration) const {
+    char* of_gates = place(args_.grad_gates, iteration);
+    char* of_hidden = kAdds ? nullptr : place(args_.grad_hidden, iteration);
 #pragma unroll
     for (int g = 0; g < kGates; ++g) {
       if constexpr (kAdds) {
@@ -357,7 +358,7 @@ class BackwardThread {
   float old_h_[kElements];  // of the sequence
   float grad_parameters_[CellTraits<Cell>::kParametersRoom][kElements];
   float parameters_[CellTraits<Cell>::kParametersRoom][kHalves];
-  // Of the turn that has been finished last, to be written.
+  // What the iteration that has been finished last gave, to be written.
   Packs packs_, of_inputs_;
 };
 

@@ -212,7 +212,7 @@ class Ring {
                    lane.lane * kPackBytes)),
         floats_(lane.lane * (4 - kPackBytes) + kPacks * kPackBytes * 32) {}
 
-  // Of the step that is brought; `inside` is whether there is such a thing, else it is zero.
+  // Begins to copy a pack of the step that is brought; zeros if it is not `inside`.
   __device__ __forceinline__ void bring_pack(int i, const void* source, bool inside) const {
     copy_async<kPackBytes>(pack_address(brought_, i), source, inside ? kPackBytes : 0);
   }

@@ -38,7 +38,7 @@ class ForwardThread {
   static constexpr int kSharedBytes = kBarriers + SequenceShape::kBarrierBytes;
   static_assert(kSharedBytes == kShape.forward_bytes(kGates));
 
-  // Of a set of rows.
+  // A thread for one set of rows.
   __device__ __forceinline__ ForwardThread(const SequenceForwardArgs& args, uint32_t shared,
                                            int set)
       : args_(args),
@@ -331,7 +331,7 @@ class ForwardThread {
     exchange_.send(step, packs);
   }
 
-  // Of the step that has been finished last, if any has.
+  // Writes the outputs of the step that has been finished last, if any has.
   __device__ __forceinline__ void write_outputs(bool any = true) {
     const bool writes = inside_ && any;
     Words<kWords> packs = packs_;
@@ -393,7 +393,7 @@ class ForwardThread {
   float state_[kStates][kElements];
   float bias_[kGates][kHalves];
   float parameters_[CellTraits<Cell>::kParametersRoom][kHalves];
-  // Of the step that has been finished last, to be written.
+  // What the step that has been finished last gave, to be written.
   Words<kWords> packs_, saved_[kGates];
   bool held_ = false;
   Words<kWords> sent_{};

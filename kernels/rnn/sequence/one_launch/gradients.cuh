@@ -37,24 +37,25 @@ class AllGradients {
   __device__ __forceinline__ void start() const { exchange_.start(); }
   __device__ __forceinline__ void finish() const {}
 
-  // By warps that finish: this turn's gradients; by all warps thereafter: they are whole.
-  __device__ __forceinline__ void put(int turn, const Packs& packs) const {
-    exchange_.send(turn, packs);
+  // By warps that finish: this iteration's gradients; by all warps thereafter: they are whole.
+  __device__ __forceinline__ void put(int iteration, const Packs& packs) const {
+    exchange_.send(iteration, packs);
   }
   __device__ __forceinline__ void spread(int) const {
     if constexpr (!kShape.grid) __syncthreads();
   }
 
-  // What those of the turn before give, in warps that finish the phase; with `meanwhile()` once the tensor cores have
-  // begun.
+  // What those of the iteration before give, in warps that finish the phase; with `meanwhile()` once the tensor cores
+  // have begun.
   template <typename Meanwhile>
-  __device__ __forceinline__ void receive(int turn, int phase, float (&grad_h)[kElements],
+  __device__ __forceinline__ void receive(int iteration, int phase, float (&grad_h)[kElements],
                                           const Meanwhile& meanwhile) {
     typename Weights::Sums products = {};
-    const auto operands = exchange_.operands(turn - 1) + phase * kRowTiles * kShape.tile_bytes();
+    const auto operands =
+        exchange_.operands(iteration - 1) + phase * kRowTiles * kShape.tile_bytes();
     if constexpr (!kShape.grid) {
       weights_.multiply(products, operands, meanwhile);
-    } else if (turn > 0) {  // before that there are no zeros to be read
+    } else if (iteration > 0) {  // before that there are no zeros to be read
       if constexpr (kShape.loads_ahead()) {
         weights_.multiply_loaded(products, operands, loaded_);
       } else {
@@ -76,18 +77,18 @@ class AllGradients {
         for (int g = 1; g < Weights::kSums; ++g) sums[n][0][e] += of_gate(g);
       }
     }
-    group_sum_(turn, phase, sums);
-    if constexpr (kShape.loads_ahead()) load_after(turn, phase);
+    group_sum_(iteration, phase, sums);
+    if constexpr (kShape.loads_ahead()) load_after(iteration, phase);
 #pragma unroll
     for (int e = 0; e < kElements; ++e) grad_h[e] = sums[0][0][e];
   }
 
  private:
   // What the next phase begins with, so that it is on its way while this one is finished.
-  __device__ __forceinline__ void load_after(int turn, int phase) {
+  __device__ __forceinline__ void load_after(int iteration, int phase) {
     const bool last = phase + 1 == kShape.phases;
-    if (turn == (last ? steps_ : 0)) return;
-    weights_.load_ahead(exchange_.operands(last ? turn : turn - 1) +
+    if (iteration == (last ? steps_ : 0)) return;
+    weights_.load_ahead(exchange_.operands(last ? iteration : iteration - 1) +
                             (last ? 0 : phase + 1) * kRowTiles * kShape.tile_bytes(),
                         loaded_);
   }
@@ -109,7 +110,7 @@ class AllGradients {
 // type, as the gradients are.
 // The products read what the block itself has made, of which there are two copies: a warp may still
 // multiply one when those that finish write the next. They have all parts then, but the block's own parts
-// for others need not be made yet; these are before the barrier of the turn after.
+// for others need not be made yet; these are before the barrier of the iteration after.
 template <typename Shape, typename scalar_t, int kGates>
 class PartGradients {
   static constexpr SequenceShape kShape = Shape::kShape;
@@ -164,17 +165,17 @@ class PartGradients {
   __device__ __forceinline__ void start() const { exchange_.start(); }
   __device__ __forceinline__ void finish() const { exchange_.finish(); }
 
-  __device__ __forceinline__ void put(int turn, const Packs& packs) const {
+  __device__ __forceinline__ void put(int iteration, const Packs& packs) const {
 #pragma unroll
     for (int g = 0; g < kGates; ++g) {
-      store_shared(operands(turn) + put_ + g * kGroups * kRowTiles * kTileBytes, packs[g]);
+      store_shared(operands(iteration) + put_ + g * kGroups * kRowTiles * kTileBytes, packs[g]);
     }
   }
-  __device__ __forceinline__ void spread(int turn) const {
+  __device__ __forceinline__ void spread(int iteration) const {
     __syncthreads();
     typename Weights::Sums sums = {};
-    weights_.multiply(sums, operands(turn));
-    if (turn > 0 && threadIdx.x == 0) exchange_.expect(turn - 1);
+    weights_.multiply(sums, operands(iteration));
+    if (iteration > 0 && threadIdx.x == 0) exchange_.expect(iteration - 1);
     // With four rows, one half of the lanes sends a tile, and the other the next one.
     constexpr int kAtOnce = kFourRows ? 2 : 1;
 #pragma unroll
@@ -190,20 +191,20 @@ class PartGradients {
           four[e] = sums[n][i][e];
           if (i + 1 < kOutputs && second_) four[e] = sums[n][i + (i + 1 < kOutputs)][e];
         }
-        exchange_.send_part(turn, block, sent_ + (group * kRowTiles + n) * kTileBytes,
+        exchange_.send_part(iteration, block, sent_ + (group * kRowTiles + n) * kTileBytes,
                             to_words<scalar_t>(four));
       }
     }
   }
 
   template <typename Meanwhile>
-  __device__ __forceinline__ void receive(int turn, int, float (&grad_h)[kElements],
+  __device__ __forceinline__ void receive(int iteration, int, float (&grad_h)[kElements],
                                           const Meanwhile&) const {
 #pragma unroll
     for (int e = 0; e < kElements; ++e) grad_h[e] = 0;
-    if (turn == 0) return;
-    exchange_.wait(turn - 1);
-    const uint32_t from = exchange_.operands(turn - 1) + received_;
+    if (iteration == 0) return;
+    exchange_.wait(iteration - 1);
+    const uint32_t from = exchange_.operands(iteration - 1) + received_;
     constexpr int kMost = 16 / kWords, kAtOnce = kBlocks < kMost ? kBlocks : kMost;
 #pragma unroll
     for (int first = 0; first < kBlocks; first += kAtOnce) {
@@ -229,8 +230,8 @@ class PartGradients {
     lane.split = lane.unit = 0;
     return lane;
   }
-  __device__ __forceinline__ uint32_t operands(int turn) const {
-    return operands_ + (turn & 1) * kOperandBytes;
+  __device__ __forceinline__ uint32_t operands(int iteration) const {
+    return operands_ + (iteration & 1) * kOperandBytes;
   }
 
   Exchange<Shape, 1> exchange_;

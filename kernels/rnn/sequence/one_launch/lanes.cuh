@@ -45,7 +45,7 @@ struct Lane {
   __device__ __forceinline__ bool finishes(int phase) const {
     return kShape.phases == 1 ? finishes() : split / kShape.phase_tiles() == phase;
   }
-  // Of element e of the sums.
+  // The hidden unit of element e of the sums.
   __device__ __forceinline__ int unit_of(int e) const {
     const int g = lane / 4, c = lane % 4, half = kFourRows ? c / 2 : e / 2;
     return unit + 4 * (g / 2) + g % 2 + 2 * half;
@@ -54,7 +54,7 @@ struct Lane {
     const int c = lane % 4;
     return row + (kFourRows ? 2 * (c % 2) + e : 2 * c + e % 2);
   }
-  // Of the pack.
+  // The first hidden unit of the pack.
   __device__ __forceinline__ int pack_unit() const {
     return unit + lane % 4 * 4 + (kFourRows ? lane / 16 * 2 : 0);
   }

@@ -44,7 +44,7 @@ cudaError_t blocks_at_once(Kernel* kernel, int shared_bytes, int* blocks) {
   return ask_once(ask, blocks);
 }
 
-// Of Note [The whole grid]. cudaErrorNotSupported: the blocks cannot all run at once here.
+// Launches a kernel of Note [The whole grid]. cudaErrorNotSupported: the blocks cannot all run at once here.
 template <typename Shape, typename Args>
 cudaError_t launch_grid(void (*kernel)(Args), int shared_bytes, int arrays, const Args& args,
                         cudaStream_t stream) {

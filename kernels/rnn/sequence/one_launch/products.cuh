@@ -45,7 +45,7 @@ class WarpWeights {
   // Where B is: in memory, or at an address of shared memory.
   using Place = std::conditional_t<kShape.grid, const char*, uint32_t>;
 
-  // Of each gate; or of all together, where each has floats of its own.
+  // Sums of each gate; or of all together, where each has floats of its own.
   static constexpr int kSums = kFloats && kOperands > 1 ? 1 : kGates;
   // The first tile of rows is the one that this warp finishes, if it does.
   using Sums = float[kRowTiles][kSums][4];

@@ -56,7 +56,7 @@ struct SequenceShape {
   // A finishing lane's numbers of a gate, and the 32-bit words of as many elements.
   LLTM_JIT_HOST_DEVICE constexpr int elements() const { return rows == 4 ? 2 : 4; }
   LLTM_JIT_HOST_DEVICE constexpr int words() const { return elements() * bytes / 4; }
-  // Of a tile of B.
+  // The bytes of a tile of B.
   LLTM_JIT_HOST_DEVICE constexpr int tile_bytes() const {
     return kUnits * bytes * (rows == 4 ? 4 : 8);
   }
@@ -65,7 +65,7 @@ struct SequenceShape {
   LLTM_JIT_HOST_DEVICE constexpr int operand_bytes(int arrays) const {
     return arrays * padded_tiles() * kUnits * rows * bytes;
   }
-  // Of a grid: the tiles of k that a warp reads at once, of so many words a lane.
+  // The tiles of k that a warp of a grid reads at once, of so many words a lane.
   LLTM_JIT_HOST_DEVICE constexpr int chunk_tiles(int arrays) const {
     const int words = arrays * phase_tiles() * bytes, most = arrays > 1 ? 32 : 16;
     return words < most ? most / words : 1;
@@ -88,7 +88,7 @@ struct SequenceShape {
   LLTM_JIT_HOST_DEVICE constexpr int sum_bytes(int sums) const {
     return sum_copies() * groups * phase_tiles() * (splits - 1) * sums * elements() * 128;
   }
-  // Of a weight as products take it.
+  // The bytes of a weight as products take it.
   LLTM_JIT_HOST_DEVICE constexpr int weight_size() const { return tf32 ? 2 : bytes; }
   LLTM_JIT_HOST_DEVICE constexpr int tile_of_weights_bytes(int gates) const {
     return gates * kUnits * kUnits * weight_size();
@@ -100,7 +100,7 @@ struct SequenceShape {
     return groups * finishers() * kStages * (packs * words() + floats) * 128;
   }
   static constexpr int kBarrierBytes = 16;
-  // Of a cluster's backward pass, Note [Parts of sums]: tiles of k that all warps of a block multiply, and the
+  // For a cluster's backward pass, Note [Parts of sums]: the tiles of k that all warps of a block multiply, and the
   // tiles of hidden units that each of them does.
   LLTM_JIT_HOST_DEVICE constexpr bool sends_parts() const { return blocks > 1 && !grid; }
   LLTM_JIT_HOST_DEVICE constexpr int own_tiles(int gates) const { return groups * gates; }

@@ -27,7 +27,7 @@ __device__ __forceinline__ void add_product(float (&sums)[4], const Words<8>& a,
   for (int e = 0; e < 4; ++e) sums[e] = fmaf(part[e], b.inverse[e % 2], sums[e]);
 }
 
-// Of the upper parts alone, Note [Floats in one half].
+// The same for the upper parts alone, Note [Floats in one half].
 template <typename scalar_t>
 __device__ __forceinline__ void add_product(float (&sums)[4], const Words<4>& a,
                                             const FloatOperand& b) {

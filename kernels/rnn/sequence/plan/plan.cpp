@@ -22,7 +22,7 @@ constexpr double kExchangedBytes = 21;  // a cycle, that a block can receive
 constexpr double kExchange = 300, kExchangeOfBlock = 3.5;
 constexpr double kCell = 150, kFloatCell = 250, kElement = 15;  // and of a gate's element
 constexpr double kSplit = 20;  // for each other warp of a group, and twice in float
-// Of a grid: a word's way through memory, and bytes a cycle that come from there to a block of 8 warps or more, of
+// In a grid: a word's way through memory, and bytes a cycle that come from there to a block of 8 warps or more, of
 // h and of the gradients of gates, more of which are on their way at once.
 constexpr double kMemory = 1100, kMemoryBytes = 27, kMemoryBytesOfGates = 48;
 constexpr double kFloatDerivativeInGrid = 450;
@@ -42,7 +42,7 @@ constexpr double kDerivativeInBlock = 300, kDerivativeAlone = 130, kDerivativeHe
 // of both, at large batches.
 constexpr double kLaunches = 9500, kLibrary = 60000;
 constexpr double kFloatLaunches = 20000, kFloatLibrary = 17000;
-// Of Note [Few rows]: its launches, and bytes of weights a cycle.
+// For Note [Few rows]: its launches, and bytes of weights a cycle.
 constexpr double kFewRowsLaunches = 5000, kFewRowsBytes = 1440, kFewRowsBytesBackward = 970;
 
 // How many sets of blocks run at once, clusters or grids, of blocks that fill an SM. 0: none does.
@@ -53,7 +53,7 @@ int sets_at_once(const SequenceShape& shape, const SequenceGpu& gpu) {
   return gpu.clusters[size];
 }
 
-// Of clusters backward, Note [Parts of sums] (one_launch/gradients.cuh).
+// Whether blocks of a cluster send each other Note [Parts of sums] (one_launch/gradients.cuh).
 bool sends_parts(SequencePass pass, const SequenceShape& shape) {
   return pass == SequencePass::Backward && shape.sends_parts();
 }
@@ -214,7 +214,7 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePas
       }
     }
   }
-  // Of a grid's blocks each has one group, so that no two of its warps read the same. Clusters are quicker where
+  // Each block of a grid has one group, so that no two of its warps read the same. Clusters are quicker where
   // they hold the weights, but in float with more than one group a block. Floats' derivatives leave no registers for
   // 32 rows of a phase, and take too long for phases of 8.
   const bool floats = sizes.type == ElementType::Float;

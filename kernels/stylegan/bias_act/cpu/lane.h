@@ -1,5 +1,5 @@
 // One lane of a CPU's vectors: a float or double whose functions are straight lines of arithmetic, so
-// that the compiler turns a loop over elements into vector instructions, in which a call of the
+// that the compiler makes vector instructions of a loop over elements, in which a call of the
 // library's functions would be one call an element. Right to two or three roundings.
 #pragma once
 
@@ -85,7 +85,7 @@ struct Math<Lane<scalar_t>> {
     }
   };
 
-  // Of x up to some 87; below kLeast it is 0.
+  // For x up to some 87; below kLeast it is 0.
   static T exp(T x) {
     const Exp e(x.value);
     return T(e.power + e.power * e.rest);
@@ -94,7 +94,7 @@ struct Math<Lane<scalar_t>> {
     const Exp e(x.value);
     return T(e.power * e.rest + (e.power - 1));
   }
-  // Of x from 0 to 1: twice the area tangent of x / (2 + x), by its series.
+  // For x from 0 to 1: twice the area tangent of x / (2 + x), by its series.
   static T log1p(T x) {
     const scalar_t s = x.value / (2 + x.value), square = s * s;
     scalar_t sum = scalar_t(1) / (2 * Numbers::kLogTerms + 1);

@@ -17,7 +17,7 @@ struct ChannelPlaces {
   PackChannels kind;
   Divisor inner, channels;  // in packs where the kind is not kCounted
 
-  // Of packs of `vec` elements; `values` has one for each channel.
+  // The places of packs of `vec` elements; `values` has one for each channel.
   static ChannelPlaces of_packs(int vec, int64_t packs, int64_t inner, int64_t channels,
                                 const void* values) {
     if (inner % vec == 0) return {PackChannels::kOne, {inner / vec, packs}, {channels, packs}};

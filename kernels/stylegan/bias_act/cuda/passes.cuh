@@ -35,7 +35,8 @@ template <Pass pass, typename scalar_t>
 PassPlan pass_plan(const BiasActArgs& args) {
   constexpr int64_t kVec = kVecOf<scalar_t>, kPacks = kPacksOf<pass, scalar_t>;
   constexpr int64_t kThreads64 = kThreads, kEnoughBlocks = 1024;
-  // Of a block. Without sums, which take the threads' time at its end, blocks that end soon overlap better.
+  // The steps of a block. Without sums, which take the threads' time at its end, blocks that end soon overlap
+  // better.
   const int64_t steps = args.sums ? 4 : 1;
   PassPlan plan{};
   const int64_t pattern = args.channels * args.inner;

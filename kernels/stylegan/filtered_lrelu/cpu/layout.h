@@ -7,7 +7,6 @@
 #include "stylegan/filtered_lrelu/cpu/row_sums.h"
 
 namespace lltm_jit {
-
 namespace {
 
 // Where rows lie in the scratch of a task, the same for all planes.

@@ -55,7 +55,7 @@ class SignRows {
   }
 
  private:
-  // Of the codes of two neighbouring samples, bit 0 of each, 16 bits apart.
+  // Bit 0 of the codes of two neighbouring samples, 16 bits apart.
   static uint32_t spread(uint32_t pair) { return (pair & 1) | (pair & 0x100) << 8; }
   static uint32_t load_pair(const uint8_t* codes) {
     uint16_t pair;

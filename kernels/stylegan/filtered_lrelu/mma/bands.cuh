@@ -108,7 +108,7 @@ struct ScaledTaps {
     float scale = own * factor;
     if (fabsf(sum) > 0.25f * magnitudes) scale *= rounded_sum / sum;
     const float lost = rounding_of(constant(scale, rounded_sum));
-    // Of taps, whose errors are on both axes.
+    // What a scale of the taps costs, whose errors are on both axes.
     const float cost = (energy > 0 ? 2 * error / energy : 0.f) + lost * lost;
     const int best = __reduce_min_sync(~0u, (__float_as_uint(cost) & ~31u) | lane()) & 31;
     return {__shfl_sync(~0u, own * factor, best), __shfl_sync(~0u, scale, best)};

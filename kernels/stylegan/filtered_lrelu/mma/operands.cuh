@@ -112,7 +112,7 @@ __device__ __forceinline__ Sums multiply_add(const SplitPair (&a)[kA], const Spl
   return multiply_add(a_high, b_high, sums);
 }
 
-// Of 8 k: the high and low parts of A lie beside each other, as 16 k.
+// a b + sums, of 8 k: the high and low parts of A lie beside each other, as 16 k.
 template <typename Sums>
 __device__ __forceinline__ Sums multiply_add(const SplitPair (&a)[2], const SplitPair& b,
                                              Sums sums) {

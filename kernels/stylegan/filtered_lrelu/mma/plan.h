@@ -140,9 +140,9 @@ inline MmaShape mma_bands(const FilteredLreluArgs& args, MmaPlan* plan) {
   const DownBand down{args.down, class_taps(args.down, args.fd.width)};
   if (up.taps == 0 || down.taps == 0) return shape;
   for (int sum = 0; sum <= 2 * (kClasses - 1); ++sum) {
-    for (int turn = 0; turn <= sum; ++turn) {
+    for (int share = 0; share <= sum; ++share) {
       // A wider filter up costs less, unless there is no filter down.
-      const int wider_down = down.taps == 1 ? sum - turn : turn;
+      const int wider_down = down.taps == 1 ? sum - share : share;
       UpBand wide_up = up;
       DownBand wide_down = down;
       for (int k = wider_down; k < sum; ++k) wide_up = wide_up.wider();

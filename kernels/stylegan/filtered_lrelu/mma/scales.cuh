@@ -57,14 +57,14 @@ struct OutliersNote {
   __device__ __forceinline__ uint32_t outliers() const { return value > 1 ? value << 23 : 0; }
 };
 
-// Of one warp, in shared memory.
+// The scales of one warp, in shared memory.
 template <typename scalar_t>
 struct Scales {
   static constexpr bool kHalf = std::is_same_v<scalar_t, Half>;
   static constexpr uint32_t kNever = ~0u;
   static constexpr uint32_t kInfinity = 0x7f800000;
 
-  // Of windows, by the bits of their largest magnitude: `count` from `first` on keep the exponents,
+  // Bounds for the bits of a window's largest magnitude: `count` from `first` on keep the exponents,
   // and those from `clamp_first` on may reach the clamp.
   struct alignas(16) Limits {
     uint32_t first, count, clamp_first;

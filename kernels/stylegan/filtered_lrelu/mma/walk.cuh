@@ -323,7 +323,7 @@ struct Walk {
       }
       int s = first;
 #pragma unroll
-      for (int turn = 0; turn < K::kColumnWindow; ++turn) {
+      for (int i = 0; i < K::kColumnWindow; ++i) {
         const int distance = kSlice * kUpFactor * s - kTile * tile;
         if (s > last) continue;
         const int l = s - K::kFirstColumnSlice;
@@ -356,7 +356,7 @@ struct Walk {
     up_rows<kStep>(start, place, rows);
     look_ahead<K::new_slices(kStep + 1)>(i + 1, kWindow);
     typename K::RowSums sums[K::kOutTiles];
-    Pair turned[4];
+    Pair transposed[4];
     Activation<scalar_t, K::kSigns> activation(call.slope, call.pass);
     if constexpr (kClamp != Clamp::Never) {
       activation.template set_clamp<kClamp>(shared.scales.limit, shared.scales.boost);
@@ -384,9 +384,9 @@ struct Walk {
         if (!last) continue;
         Pair pairs[2];
         to_pairs(sums[j], pairs);
-        turned[j % 2] = transpose_pair(pairs[0]);
-        turned[j % 2 + 2] = transpose_pair(pairs[1]);
-        if (j % 2 == 1) rows_of_y.template add<kStep>(turned, band, j / 2, stage, results);
+        transposed[j % 2] = transpose_pair(pairs[0]);
+        transposed[j % 2 + 2] = transpose_pair(pairs[1]);
+        if (j % 2 == 1) rows_of_y.template add<kStep>(transposed, band, j / 2, stage, results);
       }
     }
     if constexpr (kReads && RowsUnderWay<K>::finishes_tiles(kStep)) plane_sum += results.sum();

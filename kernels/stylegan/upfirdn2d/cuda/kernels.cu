@@ -5,14 +5,14 @@
 
 namespace lltm_jit {
 
-// Of strip_launch.cuh, which other sources instantiate.
+// Defined in strip_launch.cuh, which other sources instantiate.
 template <typename scalar_t, int kTaps, int kUp, int kDown>
 struct PlaneShape;
 template <typename scalar_t, int kTaps, int kUp, int kDown>
 struct PixelShape;
 template <typename scalar_t, template <typename, int, int, int> class Choose>
 cudaError_t launch_strips_as(const Upfirdn2dArgs& call, cudaStream_t stream);
-// Of bands_launch.cuh. cudaErrorInvalidConfiguration, and nothing is launched, where they do
+// Defined in bands_launch.cuh. cudaErrorInvalidConfiguration, and nothing is launched, where they do
 // not fit.
 template <typename scalar_t>
 cudaError_t launch_bands_as(const Upfirdn2dArgs& call, cudaStream_t stream);

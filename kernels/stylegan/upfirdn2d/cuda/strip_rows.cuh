@@ -161,7 +161,7 @@ struct StripJob {
 // From 9.0 on one thread of a team asks the copy engine for the rows of a stage; it writes zeros where
 // they are outside of the image. Rows must be multiples of 16 bytes long, and boxes must begin at such a
 // multiple, below zero too: any other is an illegal instruction. So windows do not begin where loads do,
-// and RawWindow turns what they bring. Other rows are copied by the threads, in pieces.
+// and RawWindow reorders what they bring. Other rows are copied by the threads, in pieces.
 template <typename S>
 __device__ __forceinline__ void fetch_box(const StripArgs& args, const StripJob<S>& job,
                                           const CUtensorMap& map, int first, int slot) {
@@ -261,8 +261,8 @@ __device__ __forceinline__ void take_window(const uint32_t* words, bool odd,
       window[w][0] = __uint_as_float(words[w + kFirst]);
     } else {
       const uint32_t* pair = words + w / 2 + kFirst;
-      const uint32_t turned = __funnelshift_r(pair[0], pair[1], odd ? 16 : 0);
-      window[w][0] = to_opmath(scalar_t{static_cast<uint16_t>(turned >> w % 2 * 16)});
+      const uint32_t shifted = __funnelshift_r(pair[0], pair[1], odd ? 16 : 0);
+      window[w][0] = to_opmath(scalar_t{static_cast<uint16_t>(shifted >> w % 2 * 16)});
     }
   }
 }

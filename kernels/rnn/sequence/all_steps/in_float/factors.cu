@@ -19,7 +19,7 @@ __device__ __forceinline__ uint32_t warp_max(uint32_t value) {
   return value;
 }
 
-// A block takes tiles by turns, a warp eight rows of each, a lane four neighbours.
+// Each block takes every gridDim.x-th tile; a warp has eight rows of a tile, a lane four neighbours.
 constexpr int kWarps = kThreads / 32, kRowsOfWarp = 8, kTileColumns = 32 * kWidth;
 
 __device__ __forceinline__ void find_magnitudes_of(const FloatFactor& factor, uint32_t* magnitudes,

@@ -42,7 +42,7 @@ class Rows {
     }
   }
 
-  // Of each row the numbers 2 c, 2 c + 1, 2 c + 8 and 2 c + 9 of the step for lane c of four.
+  // Loads from each row the numbers 2 c, 2 c + 1, 2 c + 8 and 2 c + 9 of the step for lane c of four.
   __device__ __forceinline__ void load(uint32_t tile, int step,
                                        uint32_t (&numbers)[2][kWidth]) const {
 #pragma unroll

@@ -92,7 +92,7 @@ struct Place {
     if constexpr (K::kSigns != Signs::None) place_in_map(call);
   }
 
-  // Of rows of x, that the steps need.
+  // The slices of rows of x that the steps need.
   __device__ __forceinline__ int slices() const {
     return K::Up::slices_before(steps - 1) + K::kRowWindow;
   }

@@ -105,7 +105,7 @@ struct RowsUnderWay {
 
   // A pair of tiles of v D', transposed, is added to the tiles that its rows have a part in.
   template <int kStep>
-  __device__ __forceinline__ void add(const Pair (&turned)[4], const DownRowsOfStep<K>& band,
+  __device__ __forceinline__ void add(const Pair (&transposed)[4], const DownRowsOfStep<K>& band,
                                       int pair, const Stage<K>& stage, StepResults<K>& results) {
     constexpr int kPhase = kStep % K::kStepsBetween;
 #pragma unroll
@@ -117,7 +117,7 @@ struct RowsUnderWay {
         FloatSums sums = zero_sums<FloatSums>();
         if (age != 0) sums = carried[kPhase == 0 ? begin - 1 : begin][b][pair];
         if (K::Down::touches(kTile * age - kSlice * b, kSlice))
-          sums = multiply_add(turned, band.tiles[begin][b], sums);
+          sums = multiply_add(transposed, band.tiles[begin][b], sums);
         if (age == K::kRowTiles - 1) {
           stage.put(sums, b, pair, results);
         } else {

@@ -117,7 +117,7 @@ struct Stage {
   }
 
  private:
-  // Of the 8 x 8 numbers that begin at column 8 j.
+  // The address of this lane's row of the 8 x 8 numbers that begin at column 8 j.
   __device__ __forceinline__ uint32_t row_of_lane(int first_row, int j) const {
     return address + (first_row + lane() % 8) * K::kStagePitch + j * 16;
   }

@@ -108,8 +108,8 @@ struct LargestRows {
     return bits(most);
   }
   __device__ __forceinline__ uint32_t of_warp() const { return __reduce_max_sync(~0u, of_lane()); }
-  // Of the numbers that a lane has of a slice, and that are not all zero: the smallest of all lanes'
-  // and slices' largest magnitudes.
+  // The smallest of the largest magnitudes that lanes have in a slice of numbers that are not all zero,
+  // over all lanes and slices.
   __device__ __forceinline__ uint32_t smallest_of_warp() const {
     uint32_t before = ~0u;  // 1 less: 0 comes last
 #pragma unroll
