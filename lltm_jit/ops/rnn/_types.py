@@ -17,21 +17,13 @@ State: TypeAlias = "Tensor | tuple[Tensor, ...]"
 
 @dataclass(frozen=True)
 class Cell:
-    """What a layer must know about its cell, as the compiled library of the cell says.
+    """What a layer must know about its cell, as the compiled library of the cell says."""
 
-    Args:
-        name: the name that :func:`recurrent_sequence` uses for it.
-        gates: the number of gates.
-        states: the number of states; the first is the output.
-        parameters: learnt numbers per hidden unit, in addition to matrices and biases.
-        adds_gates: whether it only ever adds the input part and the hidden part of a gate.
-    """
-
-    name: str
+    name: str  # as recurrent_sequence() takes it
     gates: int
-    states: int
-    parameters: int
-    adds_gates: bool
+    states: int  # the first is the output
+    parameters: int  # learnt numbers per hidden unit, in addition to matrices and biases
+    adds_gates: bool  # whether it only ever adds the input part and the hidden part of a gate
 
 
 StateT = TypeVar("StateT")

@@ -33,21 +33,14 @@ GPUS = {
 
 @dataclass(frozen=True)
 class Calls:
-    """What decides which kernels the calls of a layer need.
-
-    Args:
-        cell: the name of the layer's cell.
-        hidden_size, batch_size, dtype: those of the calls.
-        training: whether there are backward passes.
-        lengths: whether calls are given lengths or resets.
-    """
+    """What decides which kernels the calls of a layer need."""
 
     cell: str
     hidden_size: int
     batch_size: int
     dtype: torch.dtype
-    training: bool
-    lengths: bool
+    training: bool  # whether there are backward passes
+    lengths: bool  # whether calls are given lengths or resets
 
 
 def warm(name: str, calls: Calls, gpu: tuple[int, ...] | None = None) -> list[Build]:
