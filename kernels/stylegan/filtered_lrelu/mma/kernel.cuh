@@ -24,8 +24,7 @@ struct SharedLayout {
   static constexpr int kWarps = kPlaces + K::kWarps * MmaShape::kPlaceBytes;
   static constexpr int kOfWarp = RowRing<K>::kBytes + K::kStageRows * K::kStagePitch;
   static constexpr int kBytes = kWarps + K::kWarps * kOfWarp;
-  static_assert(sizeof(Taps) <= kPlaces &&
-                sizeof(typename Walk<K>::Shared) <= MmaShape::kPlaceBytes);
+  static_assert(sizeof(Taps) <= kPlaces && sizeof(WalkState<K>) <= MmaShape::kPlaceBytes);
   static_assert(kBytes == K::kShape.shared_bytes(kElement));
 };
 
@@ -69,8 +68,8 @@ __global__ void __launch_bounds__(32 * K::kWarps, 1)
     common.scales.template set<scalar_t>(call, common.up.scale, common.up.gain, common.down.scale);
   }
   __syncthreads();
-  auto& of_warp = *reinterpret_cast<typename Walk<K>::Shared*>(shared + Layout::kPlaces +
-                                                               warp * MmaShape::kPlaceBytes);
+  auto& of_warp =
+      *reinterpret_cast<WalkState<K>*>(shared + Layout::kPlaces + warp * MmaShape::kPlaceBytes);
   Walk<K> walk{call, common.up, common.scales, common.down_rows, of_warp, ring};
   walk.bands.make(common.up, common.down, call.plan.rows, call.plan.columns, call.up_sign);
   walk.run();
@@ -152,7 +151,7 @@ cudaError_t launch_walks(const FilteredLreluArgs& args, cudaStream_t stream) {
   if (architecture < 80 || SharedLayout<K>::kBytes > chip.shared_bytes)
     return cudaErrorNotSupported;
   const int blocks = max(min(chip.multiprocessors, call.walks),
-                         ceil_div(call.walks, K::kWarps * Walk<K>::kMostWalks));
+                         ceil_div(call.walks, K::kWarps * WalkState<K>::kMostWalks));
   return launch(walk_kernel<K>, blocks, 32 * K::kWarps, SharedLayout<K>::kBytes, stream, call);
 }
 

@@ -16,8 +16,8 @@
 
 #include "stylegan/filtered_lrelu/mma/memory/map_words.cuh"
 #include "stylegan/filtered_lrelu/mma/memory/rows_under_way.cuh"
+#include "stylegan/filtered_lrelu/mma/memory/walk_state.cuh"
 #include "stylegan/filtered_lrelu/mma/memory/window.cuh"
-#include "stylegan/filtered_lrelu/mma/scales.cuh"
 
 namespace lltm_jit {
 
@@ -29,35 +29,17 @@ struct Walk {
   using Ring = RowRing<K>;
   static constexpr int kWindow = K::kRowWindow;
   static constexpr bool kReads = K::kSigns == Signs::Read;
-  static constexpr bool kBias = !kReads;  // a derivative has none
+  static constexpr bool kBias = WalkState<K>::kBias;
   // The sooner the window is read the better, but where signs take registers, too.
   static constexpr bool kReadsLate = kReads && sizeof(scalar_t) == 2;
   // A window of floats is read as it is used, unless steps share it.
   static constexpr bool kReadsColumns = sizeof(scalar_t) == 4 && K::Up::kFactor != 4;
 
-  static constexpr int kMostWalks = 64;  // of a warp; then there are more blocks
-
-  // Steps at which all taps meet rows of the image, so that the bias adds the same to all of U x.
-  struct InnerSteps {
-    int first, count;
-    __device__ __forceinline__ bool have(int i) const {
-      return static_cast<unsigned>(i - first) < static_cast<unsigned>(count);
-    }
-  };
-  // What is the same for all lanes, in shared memory.
-  struct Shared {
-    Place<K> place;
-    Scales<scalar_t> scales;
-    float bias;
-    InnerSteps inner_steps;
-    float inner_bias[K::Up::kFactor];  // what it adds to U x at inner steps, by the row's phase
-    OutliersNote notes[kMostWalks];    // of the warp's walks
-  };
   const MmaCall& call;
   const typename Bands<K>::UpTaps& up_taps;
   const ScaleConstants& scale_constants;
   const DownRows<K>& down_rows;
-  Shared& shared;
+  WalkState<K>& shared;
   Ring ring;  // and the stage behind it
   Bands<K> bands;
 
@@ -76,13 +58,13 @@ struct Walk {
 
   __device__ __forceinline__ void run() {
     const Place<K>& place = shared.place;
-    if constexpr (kBias) next_bias = bias_of(first_walk<K>());
+    if constexpr (kBias) next_bias = shared.bias_of(call, first_walk<K>());
     if (lane() == 0) shared.scales.in_exponent = shared.scales.out_exponent = 0;
     OutliersNote* note = shared.notes;
     for (int walk = first_walk<K>(); walk < call.walks; walk += walk_step<K>()) {
-      if (lane() == 0) begin_shared(walk);
+      if (lane() == 0) shared.begin(call, scale_constants, walk, next_bias);
       __syncwarp();
-      if constexpr (kBias) next_bias = bias_of(walk + walk_step<K>());
+      if constexpr (kBias) next_bias = shared.bias_of(call, walk + walk_step<K>());
       begin(place);
       const int steps = place.steps;
       for (int i = 0; i < steps; i += K::kPeriod) steps_from<0>(place, i, steps);
@@ -106,21 +88,6 @@ struct Walk {
     }
   }
 
-  __device__ __forceinline__ void begin_shared(int walk) {
-    shared.place = Place<K>(call, walk);
-    const bool finite = !kBias || isfinite(next_bias);
-    const float bias = kBias && finite ? next_bias : 0;
-    shared.bias = bias;
-    shared.scales.begin(scale_constants, bias, finite, !kBias);
-    if constexpr (kBias) {
-      const int first = first_row(shared.place, 0);
-      const int end = K::Up::kFactor * call.in_h - kTile - K::Up::kTaps + 1;
-      InnerSteps& inner = shared.inner_steps;
-      inner.first = floor_div(-K::Up::kFactor - first, kTile) + 1;
-      inner.count = max(floor_div(end - first, kTile) + 1 - inner.first, 0);
-      if (bias == 0) inner = {0, 1 << 30};
-    }
-  }
   __device__ __forceinline__ void begin(const Place<K>& place) {
     plane_sum = 0;
     rows_of_y.clear();
@@ -143,26 +110,12 @@ struct Walk {
     ahead.at_edge = kBias && !shared.inner_steps.have(i);
     ahead.unusual = ahead.settles || ahead.at_edge || ring.chunks_left == 0;
   }
-  __device__ __forceinline__ float bias_of(int walk) const {
-    if (!call.bias || walk >= call.walks) return 0;
-    const unsigned plane = Place<K>(call, walk).plane;
-    const unsigned channel = plane - call.channels.divide(plane) * call.channels.divisor;
-    return to_opmath(static_cast<const scalar_t*>(call.bias)[channel]);
-  }
-  // The sum of the taps t <= last with t = phase modulo the factor.
-  __device__ __forceinline__ float sum_of_taps(int phase, int last) const {
-    constexpr int kFactor = K::Up::kFactor;
-    const int most = min(last, Bands<K>::UpTaps::kLast);
-    const int t = most - ((most - phase) & (kFactor - 1));
-    return t < 0 ? 0 : up_taps.sums[t];
-  }
-
   // What a step leaves, results in the stage and slices of x that are done with, is seen to in the
   // next one, which has its own slices to wait for.
   template <int kStep>
   __device__ __forceinline__ void step(const Place<K>& place, int i) {
     constexpr int kNew = K::new_slices(kStep), kNext = K::new_slices(kStep + 1);
-    Sums start = inner_sums();
+    Sums start = shared.inner_sums();
     if (__builtin_expect(ahead.unusual, false)) prepare<kNew>(place, i, start);
     wait_for_copies<Ring::kChunks - kNew - kWindow - kNext>();
     __syncwarp();
@@ -193,8 +146,8 @@ struct Walk {
     }
     if (ring.chunks_left == 0) ring.begin_walk();
     if constexpr (kBias) {
-      start = inner_sums();
-      if (ahead.at_edge) bias_of_rows(place, i, start);
+      start = shared.inner_sums();
+      if (ahead.at_edge) shared.bias_of_rows(call, up_taps, i, start);
     }
   }
 
@@ -211,7 +164,7 @@ struct Walk {
     __syncwarp();
     if (lane() == 0) {
       scales.settle(scale_constants, largest, shared.bias);
-      if constexpr (kBias) settle_bias();
+      if constexpr (kBias) shared.settle_bias(call, up_taps);
     }
     __syncwarp();
     boosts = scales.boost != 1;
@@ -232,27 +185,7 @@ struct Walk {
     const float factor = power_of_two(min(max(out - scales.out_exponent, -126), 126));
     rows_of_y.multiply(factor);
   }
-  // In the middle of an image a sample meets the taps of its phase.
-  __device__ __forceinline__ void settle_bias() {
-    const float bias = shared.bias * shared.scales.limits.in_scale;
-    const int first = first_row(shared.place, 0);
-#pragma unroll
-    for (int row = 0; row < K::Up::kFactor; ++row) {
-      shared.inner_bias[row] = bias * sum_of_taps(-first - row, K::Up::kTaps);
-    }
-  }
-
   // ---- The products ----
-
-  // What the sums of move 1 begin with at inner steps.
-  __device__ __forceinline__ Sums inner_sums() const {
-    Sums sums = zero_sums<Sums>();
-    if constexpr (kBias) {
-      const float bias = shared.inner_bias[fragment_row() % K::Up::kFactor];
-      fill_rows(sums, bias, bias);
-    }
-    return sums;
-  }
 
   // Move 1 of Note [The chain], for the whole block. Sums begin with `start` in columns of the image.
   template <int kStep>
@@ -283,21 +216,6 @@ struct Walk {
       }
       to_pairs(sums, rows[l]);
     }
-  }
-
-  // Tap t of the tile's row r is at row (first_row() + r + t) / factor of the image.
-  __device__ __forceinline__ int first_row(const Place<K>& place, int i) const {
-    return kTile * i - call.plan.rows.up_phase + kSlice * K::Up::kFactor * place.row_slice;
-  }
-  // What the bias adds to U x: times the taps of a row that meet the image.
-  __device__ __forceinline__ void bias_of_rows(const Place<K>& place, int i, Sums& sums) const {
-    constexpr int kFactor = K::Up::kFactor;
-    const int first = first_row(place, i) + fragment_row(), end = kFactor * call.in_h;
-    const float bias = shared.bias * shared.scales.limits.in_scale;
-    const auto inside = [&](int row) {
-      return sum_of_taps(-row, end - kFactor - row) - sum_of_taps(-row, -kFactor - row);
-    };
-    fill_rows(sums, bias * inside(first), bias * inside(first + 8));
   }
 
   // Move 2: two halves of a tile of v, each 16 rows by 8 columns.
