@@ -21,6 +21,8 @@ struct BackwardPass {
   std::vector<at::Tensor> grads;  // of the outputs; at least one is defined
   std::vector<at::Tensor> saved;  // by record(): those of the inputs, then the outputs
   std::bitset<32> wanted;         // whether somebody asks for the gradient of the i-th input
+  // A tensor of these values whose gradients are those of the i-th input, which need not be saved.
+  std::function<at::Tensor(size_t i, const at::Tensor& values)> in_place_of_input;
 };
 
 // The gradients of an operator's inputs, of which those that nobody wants are dropped. A function that

@@ -43,22 +43,7 @@ class OpNode : public torch::autograd::Node {
 
   void save(const at::Tensor& tensor, bool is_output) { saved_.emplace_back(tensor, is_output); }
 
-  torch::autograd::variable_list apply(torch::autograd::variable_list&& grads) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto defined = [](const at::Tensor& grad) { return grad.defined(); };
-    if (std::none_of(grads.begin(), grads.end(), defined)) {
-      return torch::autograd::variable_list(num_outputs());
-    }
-    BackwardPass pass{std::move(grads), {}, {}};
-    pass.saved.reserve(saved_.size());
-    for (auto& variable : saved_) pass.saved.push_back(variable.unpack(getptr()));
-    for (uint32_t i = 0; i < num_outputs(); ++i) pass.wanted.set(i, task_should_compute_output(i));
-    auto result = derivative_.gradients(pass);
-    for (size_t i = 0; i < result.size(); ++i) {
-      if (!pass.wanted[i]) result[i].reset();
-    }
-    return result;
-  }
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& grads) override;
 
   void release_variables() override {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -87,6 +72,31 @@ auto make_node(const Derivative& derivative) {
     // deleteNode, found through Node's base, keeps the release of a long graph from recursing.
     return std::shared_ptr<Node>(new Node(derivative), [](Node* node) { deleteNode(node); });
   }
+}
+
+torch::autograd::variable_list OpNode::apply(torch::autograd::variable_list&& grads) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto defined = [](const at::Tensor& grad) { return grad.defined(); };
+  if (std::none_of(grads.begin(), grads.end(), defined)) {
+    return torch::autograd::variable_list(num_outputs());
+  }
+  const auto in_place_of_input = [this](size_t i, const at::Tensor& values) {
+    const auto node = make_node<OpNode>(
+        Derivative{derivative_.name, [](const BackwardPass& pass) { return pass.grads; }});
+    node->set_next_edges({next_edge(i)});
+    at::Tensor result = values.detach();
+    torch::autograd::set_history(result, node);
+    return result;
+  };
+  BackwardPass pass{std::move(grads), {}, {}, in_place_of_input};
+  pass.saved.reserve(saved_.size());
+  for (auto& variable : saved_) pass.saved.push_back(variable.unpack(getptr()));
+  for (uint32_t i = 0; i < num_outputs(); ++i) pass.wanted.set(i, task_should_compute_output(i));
+  auto result = derivative_.gradients(pass);
+  for (size_t i = 0; i < result.size(); ++i) {
+    if (!pass.wanted[i]) result[i].reset();
+  }
+  return result;
 }
 
 void record(const Derivative& derivative, TensorRefs inputs, TensorRefs outputs, TensorRefs saved,

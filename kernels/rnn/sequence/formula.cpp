@@ -19,10 +19,19 @@ struct Step {
   CellTensors pointers() { return {x.data(), h.data(), p.data(), old.data()}; }
 };
 
+Tensor masked(const Tensor& tensor, const Tensor& mask) {
+  return mask.defined() ? tensor.masked_fill(mask, 0) : tensor;
+}
+
 class Sequence {
  public:
-  Sequence(const SequenceInputs& in, const RecurrentCell& cell)
-      : in_(in), cell_(cell), steps_(in.gates.size(0)), dtype_(in.gates.scalar_type()) {
+  // sums: whether the hidden part is in `gates` already.
+  Sequence(const SequenceInputs& in, const RecurrentCell& cell, bool sums = false)
+      : in_(in),
+        cell_(cell),
+        sums_(sums),
+        steps_(in.gates.size(0)),
+        dtype_(in.gates.scalar_type()) {
     const auto batch_size = in.gates.sym_size(1), hidden_size = in.weight_hh.sym_size(1);
     const Tensor none = in.gates.new_zeros_symint({batch_size, hidden_size});
     state_.push_back(running(in.h_0 ? *in.h_0 : none));
@@ -55,7 +64,9 @@ class Sequence {
     if (in_.bias_hh) hidden = hidden + *in_.bias_hh;
     const Tensor gates = in_.gates.select(0, t);
     step.p = parameters_;
-    if (cell_.adds_gates) {
+    if (sums_) {  // the hidden part counts for derivatives alone
+      step.x = parts(masked(running(gates), step.holds) + running(hidden - hidden.detach()));
+    } else if (cell_.adds_gates) {
       step.x = parts(running(gates) + running(hidden));
     } else {
       step.x = parts(running(gates));
@@ -75,6 +86,7 @@ class Sequence {
 
   const SequenceInputs& in_;
   const RecurrentCell& cell_;
+  bool sums_;
   int64_t steps_, done_ = 0;
   at::ScalarType dtype_;
   Tensors state_, parameters_;
@@ -84,10 +96,6 @@ Tensor stacked(const Tensors& tensors) {
   Tensors rows;
   for (const Tensor& tensor : tensors) rows.push_back(tensor.unsqueeze(0));
   return cat(rows, 0);
-}
-
-Tensor masked(const Tensor& tensor, const Tensor& mask) {
-  return mask.defined() ? tensor.masked_fill(mask, 0) : tensor;
 }
 
 // Cell states of a step or a sequence, [states-1, batch, hidden]; `like` is [batch, hidden].
@@ -123,7 +131,7 @@ SequenceGradients sequence_backward_formula(const SequenceBackwardInputs& back) 
   const NoAutocast guard;
   const SequenceInputs& in = back.in;
   const auto dtype = in.gates.scalar_type(), running = state_dtype(dtype);
-  Sequence sequence(in, cell);
+  Sequence sequence(in, cell, back.gates_are_sums);
   std::vector<Step> steps;
   for (int64_t i = 0; i < sequence.steps(); ++i) steps.push_back(sequence.next());
 

@@ -158,10 +158,14 @@ std::vector<Tensor> gradients(const BackwardPass& pass, const std::string& cell,
   for (size_t i = 0; i < mask.size(); ++i) mask[i] = pass.wanted[i];
   const auto& saved = pass.saved;
   const auto optional = [&](size_t i) { return as_optional(saved[i]); };
+  const bool sums = !saved[0].defined();
+  const Tensor input_gates = !sums                         ? saved[0]
+                             : c10::GradMode::is_enabled() ? pass.in_place_of_input(0, saved[7])
+                                                           : saved[7];
   auto [gates, weight_hh, bias_hh, parameters, h_0, c_0] = ops::recurrent_sequence_backward(
-      as_optional(pass.grads[0]), as_optional(pass.grads[1]), as_optional(pass.grads[2]), saved[0],
-      saved[1], optional(2), optional(3), optional(4), optional(5), optional(6), reverse, cell,
-      tf32, saved[9], saved[7], saved[8], mask);
+      as_optional(pass.grads[0]), as_optional(pass.grads[1]), as_optional(pass.grads[2]),
+      input_gates, saved[1], optional(2), optional(3), optional(4), optional(5), optional(6),
+      reverse, cell, tf32, saved[9], saved[7], saved[8], mask, sums);
   return {gates, weight_hh, bias_hh, parameters, h_0, c_0};
 }
 
@@ -188,10 +192,14 @@ SequenceResults sequence_autograd(const SequenceInputs& in) {
   };
   const Tensor &bias = as_tensor(bias_hh), &learnt = as_tensor(parameters);
   const Tensor &h = as_tensor(h_0), &c = as_tensor(c_0);
+  // Where gates are added, their sums say all about them: so the input's part is not kept. Under torch.func the sums
+  // may have a history in an outer transform, which is the hidden part's, too.
+  const bool transformed = saved_gates.key_set().has(c10::DispatchKey::FuncTorchGradWrapper);
+  const Tensor kept = find_cell(cell).adds_gates && !transformed ? Tensor() : gates;
   record({"RecurrentSequenceBackward", derivative}, {gates, weight_hh, bias, learnt, h, c},
          {output, h_n, c_n},
          /*saved=*/
-         {gates, weight_hh, bias, learnt, h, c, as_tensor(control), saved_gates, saved_cells},
+         {kept, weight_hh, bias, learnt, h, c, as_tensor(control), saved_gates, saved_cells},
          /*saved_outputs=*/{output});
   return {output, h_n, c_n};
 }

@@ -40,6 +40,7 @@ struct SequenceBackwardInputs {
   SequenceInputs in;
   const Tensor &output, &saved_gates, &saved_cells;
   SequenceMask output_mask;
+  bool gates_are_sums;  // those of the input's and the hidden part
 };
 
 template <typename Result>
@@ -54,7 +55,7 @@ using OfSequenceBackward = SequenceGradients(
     const OptionalTensor& bias_hh, const OptionalTensor& parameters, const OptionalTensor& h_0,
     const OptionalTensor& c_0, const OptionalTensor& control, bool reverse, std::string_view cell,
     bool tf32, const Tensor& output, const Tensor& saved_gates, const Tensor& saved_cells,
-    SequenceMask output_mask);
+    SequenceMask output_mask, bool gates_are_sums);
 
 namespace ops {
 extern Operator<OfSequence<SequenceResults>> recurrent_sequence;

@@ -43,9 +43,11 @@ define(
     "(Tensor output, Tensor h_n, Tensor c_n, "
     "Tensor saved_gates, Tensor saved_cells)",
     # Gradients of the first six inputs; none where output_mask is false.
+    # With gates_are_sums, `gates` are saved_gates, which have the hidden part in them.
     "recurrent_sequence_backward(Tensor? grad_output, Tensor? grad_h_n, Tensor? grad_c_n, "
     f"{_INPUTS}, bool tf32, Tensor output, Tensor saved_gates, Tensor saved_cells, "
-    "bool[6] output_mask) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    "bool[6] output_mask, bool gates_are_sums=False) -> "
+    "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
     "input_gates(Tensor input, Tensor weight_ih, Tensor? bias, bool tf32=False) -> Tensor",
     "input_gates_backward(Tensor grad_gates, Tensor input, Tensor weight_ih, bool[3] output_mask, "
     "bool tf32=False) -> (Tensor, Tensor, Tensor)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import weakref
 
 import pytest
 import torch
@@ -51,6 +52,19 @@ def test_gradcheck(cell, control, reverse, device):
     leaves = inputs.leaves()
     assert gradcheck(function, leaves, check_forward_ad=True, check_batched_grad=True)
     assert gradgradcheck(function, leaves)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_what_is_kept(cell):
+    """Where a cell adds its gates, the sums are, and the input's part is not, until the end."""
+    inputs = small_inputs(cell).requires_grad()
+    gates = inputs.gates * 1
+    kept = weakref.ref(gates)
+    results = ours(cell, inputs._replace(gates=gates))
+    del gates
+    assert (kept() is None) == cell_of(cell).adds_gates
+    first = torch.autograd.grad(loss_of(results), inputs.gates, create_graph=True)
+    assert torch.autograd.grad(first[0].square().sum(), inputs.gates)[0].isfinite().all()
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -198,8 +212,8 @@ def test_saved_tensors_hooks(cell, device):
 
     kept = run(torch.autograd.graph.saved_tensors_hooks(pack, store.__getitem__))
     assert bits(kept) == bits(expected)
-    # The inputs, the output, the gates and the cell states.
-    assert len(store) == len(inputs.leaves()) + 3
+    # The inputs, but gates whose sums are kept; the output, the gates and the cell states.
+    assert len(store) == len(inputs.leaves()) + 3 - cell_of(cell).adds_gates
 
     zeros = run(torch.autograd.graph.saved_tensors_hooks(lambda t: t, torch.zeros_like))
     assert not any(torch.equal(z, e) for z, e in zip(zeros[:2], expected[:2], strict=True))
