@@ -245,7 +245,7 @@ def _source_line(diagnostic: Diagnostic, spec: BuildSpec) -> str | None:
         return None
 
 
-def explain_import(error: str, library: str, spec: BuildSpec) -> str:
+def explain_import(error: str, library: str) -> str:
     """The message when a finished library cannot be imported."""
     first = error.splitlines()[0] if error else "no reason given"
     lines = [f"error: the built library cannot be imported: {first}"]

@@ -114,7 +114,7 @@ def import_library(
     except (ImportError, OSError) as error:
         from ..compile import diagnostics
 
-        raise BuildError(diagnostics.explain_import(str(error), path, spec)) from error
+        raise BuildError(diagnostics.explain_import(str(error), path)) from error
     _registered.update(registers)
     return module
 
