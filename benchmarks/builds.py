@@ -105,7 +105,7 @@ def measure_in(
     folder: Path, opponent: Path | None, defines: list[str], tools: Toolchain
 ) -> Iterator[list[Row]]:
     kernels = copy_of_package(folder)
-    edited_cpp, edited_cuda = "basic/my_op/my_op_cpu.cpp", "basic/my_op/my_op_cuda.cu"
+    edited_cpp, edited_cuda = "basic/operators.cpp", "basic/operators_cuda.cu"
     edits = [edited_cpp, *([edited_cuda] if tools.cuda else [])]
     theirs: dict[str, float] = {}
     sources: list[Path] = []

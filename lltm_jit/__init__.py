@@ -6,11 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from lltm_jit import _start, functional, native  # _start first: it looks for torch
-from lltm_jit.functional import d_sigmoid, lltm_cell, my_op, sigmoid
+from lltm_jit.functional import lltm_cell
 from lltm_jit.jit import BuildError, BuildInfo, CacheError, LltmJitError, ToolchainError
 from lltm_jit.native import include_path
-from lltm_jit.ops.basic.my_op import MyOp
-from lltm_jit.ops.basic.sigmoid import Sigmoid
+from lltm_jit.ops import basic as _basic
+from lltm_jit.ops.basic import *  # noqa: F403
 from lltm_jit.ops.rnn.lltm import LLTMCell
 
 if TYPE_CHECKING:
@@ -32,26 +32,22 @@ __all__ = [
     "CacheError",
     "LLTMCell",
     "LltmJitError",
-    "MyOp",
     "PackageInfo",
     "Reload",
-    "Sigmoid",
     "ToolchainError",
     "build",
     "build_info",
-    "d_sigmoid",
     "functional",
     "include_path",
     "lltm_cell",
     "load",
     "load_inline",
     "load_ipython_extension",
-    "my_op",
     "recurrent_cell",
     "reload",
-    "sigmoid",
     "watch",
 ]
+__all__ += _basic.__all__
 
 # Imported when they are first used: most programs do without most of them.
 _LATER = {

@@ -1,7 +1,7 @@
 """The operator library ``lltm_jit`` of torch's dispatcher.
 
 Schemas are defined here, once a process. The implementations (CPU, CUDA, meta, autograd, autocast,
-vmap) stand in ``kernels/<family>/<op>/<op>.cpp`` and come and go with the compiled extension.
+vmap) stand in ``kernels/<family>/`` and come and go with the compiled extension.
 """
 
 from __future__ import annotations

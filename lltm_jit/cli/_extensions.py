@@ -115,18 +115,6 @@ def _given(record: Record) -> list[str]:
     return [] if record.asked["texts"] else record.asked["paths"]
 
 
-def named_family(name: str) -> str:
-    """The name of a family, after a look whether there is one.
-
-    Raises:
-        LltmJitError: there is none of this name.
-    """
-    families = native.families()
-    if name not in families:
-        raise LltmJitError(f"no family {name!r}; there are {', '.join(families)}")
-    return name
-
-
 def loader(extension: Extension) -> str:
     """In words, what loads an extension."""
     if extension.packaged is None:

@@ -1,4 +1,4 @@
-"""``new NAME``: a working operator to start from, made of the files of ``my_op`` under a new name.
+"""``new NAME``: a working elementwise operator to start from: ``my_op`` under a new name.
 
 ``new NAME --standalone`` writes a small project of its own that uses ``lltm_jit.load``: the example
 ``scale_add`` under a new name; ``new NAME --cell`` a recurrent cell with its layer, ``peephole``.
@@ -8,6 +8,7 @@ All templates are tested, so that they cannot fall behind.
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import keyword
 import re
@@ -20,12 +21,15 @@ from urllib.parse import unquote
 from lltm_jit import native
 from lltm_jit.jit import LltmJitError
 
-from . import _extensions
-
 STANDALONE_TEMPLATE, CELL_TEMPLATE = "scale_add", "peephole"
 _FROM_HERE = "pip install ../.. "  # in the README of an example
-TEMPLATE, TEMPLATE_FAMILY = "my_op", "basic"
-TEMPLATE_BINDINGS = f"kernels/{TEMPLATE_FAMILY}/bindings.cpp"
+TEMPLATE = "my_op"
+# Where an elementwise operator is: its maths, its line in the list, and its description.
+MATHS, OPERATORS, DESCRIPTIONS = (
+    "kernels/basic/{}.h",
+    "kernels/basic/operators.h",
+    "lltm_jit/ops/basic.py",
+)
 # Those of C++ that are none in Python, and could be a name in snake_case.
 CPP_KEYWORDS = (
     "alignas alignof and_eq asm auto bitand bitor bool case catch char char8_t char16_t char32_t "
@@ -42,7 +46,7 @@ EXAMPLES = """\
 examples:
   {prog} new blend --standalone    a project of your own, in ./blend
   {prog} new minimal --cell        a recurrent cell and its layer, in ./minimal
-  {prog} new blend --family rnn    an operator of this package, in its checkout"""
+  {prog} new blend                 an elementwise operator of this package, in its checkout"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,11 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="its name, in snake_case",
     )
     place = parser.add_mutually_exclusive_group()
-    place.add_argument(
-        "--family",
-        default=TEMPLATE_FAMILY,
-        help="in a checkout: the family to add the operator to (default: %(default)s)",
-    )
     place.add_argument(
         "--standalone", action="store_true", help="write a separate project, in ./NAME"
     )
@@ -82,8 +81,8 @@ def run(args: argparse.Namespace) -> int:
             f"{args.name} would be an operator of lltm_jit itself, but {checkout} is an "
             "installed copy\n  -> add --standalone or --cell for a project of your own"
         )
-    written = create(checkout, args.name, _extensions.named_family(args.family))
-    test = f"tests/ops/{args.family}/test_{args.name}.py"
+    written = create(checkout, args.name)
+    test = f"tests/ops -k {args.name}"
     if checkout == Path.cwd().resolve():
         places, go = written, ""
     else:
@@ -91,50 +90,52 @@ def run(args: argparse.Namespace) -> int:
     print("written:", *places, sep="\n  ")
     print(f"It computes what {TEMPLATE} does, until you edit it. To build and test it:")
     print(f"  {go}python -m pytest {test}")
-    print("When it is ready, export it in lltm_jit/functional.py, and run `make format`.")
+    print("When it is ready, run `make format`.")
     return 0
 
 
-def create(checkout: Path, name: str, family: str = TEMPLATE_FAMILY) -> list[str]:
-    """Write the operator's files, and its lines in the family's bindings.cpp; returns their names.
+def create(checkout: Path, name: str) -> list[str]:
+    """Write the operator's maths, its line in the list, and its description; returns their files.
 
     Raises:
         LltmJitError: the name cannot be used, or this is not a checkout of the project.
     """
     check_name(name)
-    for taken in checkout.glob(f"kernels/*/{name}"):
+    template = checkout / MATHS.format(TEMPLATE)
+    if not template.exists():
+        raise LltmJitError(f"{checkout} is not a checkout of the project: {template} is missing")
+    for taken in [*checkout.glob(f"kernels/*/{name}"), *checkout.glob(f"kernels/*/{name}.h")]:
         raise LltmJitError(f"{taken.relative_to(checkout).as_posix()} already exists")
-    targets = {path: renamed_operator(path, name, family) for path in template_files(checkout)}
-    for target in targets.values():
-        if (checkout / target).exists():
-            raise LltmJitError(f"{target} already exists")
-    bindings = f"kernels/{family}/bindings.cpp"
-    lines = operator_lines((checkout / TEMPLATE_BINDINGS).read_text("utf-8"), name, family)
-    bound = with_operator((checkout / bindings).read_text("utf-8"), *lines)
-    for template, target in targets.items():
-        text = renamed_operator((checkout / template).read_text("utf-8"), name, family)
-        (checkout / target).parent.mkdir(parents=True, exist_ok=True)
-        (checkout / target).write_text(not_exported(text, name, family), "utf-8")
-    (checkout / bindings).write_text(bound, "utf-8")
-    return [*targets.values(), bindings]
+    descriptions = (checkout / DESCRIPTIONS).read_text("utf-8")
+    if re.search(rf"\b({name}|{camel_case(name)})\b", descriptions):
+        raise LltmJitError(f"{DESCRIPTIONS} already has the name {name}")
+    operators = (checkout / OPERATORS).read_text("utf-8")
+    texts = {
+        MATHS.format(name): renamed(template.read_text("utf-8"), name, TEMPLATE),
+        OPERATORS: re.sub(
+            rf"^.*\b{TEMPLATE}\b.*\n",
+            lambda line: line[0] + renamed(line[0], name, TEMPLATE),
+            operators,
+            flags=re.MULTILINE,
+        ),
+        DESCRIPTIONS: with_description(descriptions, name),
+    }
+    for path, text in texts.items():
+        (checkout / path).write_text(text, "utf-8")
+    return [*texts]
 
 
-def template_files(checkout: Path) -> list[str]:
-    """The names of the template's files.
-
-    Raises:
-        LltmJitError: this is not a checkout of the project.
-    """
-    kernels = checkout / "kernels" / TEMPLATE_FAMILY / TEMPLATE
-    files = [
-        *sorted(kernels.glob("*")),
-        checkout / "lltm_jit" / "ops" / TEMPLATE_FAMILY / f"{TEMPLATE}.py",
-        checkout / "tests" / "ops" / TEMPLATE_FAMILY / f"test_{TEMPLATE}.py",
-    ]
-    for path in (kernels, *files):
-        if not path.exists():
-            raise LltmJitError(f"{checkout} is not a checkout of the project: {path} is missing")
-    return [path.relative_to(checkout).as_posix() for path in files]
+def with_description(text: str, name: str) -> str:
+    """The module of descriptions with one more, at its end and in ``__all__``."""
+    lines, described = text.splitlines(keepends=True), ""
+    for node in ast.parse(text).body:
+        if getattr(node, "name", None) in (TEMPLATE, camel_case(TEMPLATE)):
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])  # type: ignore[attr-defined]
+            described += "\n\n" + "".join(lines[first - 1 : node.end_lineno])
+    exported = f'"{camel_case(name)}", "{name}"'
+    return text.replace("__all__ = [", f"__all__ = [{exported}, ", 1) + renamed(
+        described, name, TEMPLATE
+    )
 
 
 def create_standalone(parent: Path, name: str, template: str = STANDALONE_TEMPLATE) -> list[str]:
@@ -203,48 +204,3 @@ def camel_case(name: str) -> str:
 def renamed(text: str, name: str, template: str) -> str:
     """The text with the template's name replaced, in both its spellings."""
     return text.replace(template, name).replace(camel_case(template), camel_case(name))
-
-
-def renamed_operator(text: str, name: str, family: str) -> str:
-    """The text, or the path, of one of the operator's files, for the new operator."""
-    for place in ("{}/my_op", "{}/test_my_op", "{}.my_op", '"{}"'):
-        text = text.replace(place.format(TEMPLATE_FAMILY), place.format(family))
-    return renamed(text, name, TEMPLATE)
-
-
-def not_exported(text: str, name: str, family: str) -> str:
-    """The text of a test, with what it imports: the new operator is not yet in the package."""
-    names = f"import {camel_case(name)}, {name}\n"
-    return text.replace(f"from lltm_jit {names}", f"from lltm_jit.ops.{family}.{name} {names}")
-
-
-def operator_lines(bindings: str, name: str, family: str) -> tuple[str, str]:
-    """The lines of a family's bindings.cpp for an operator: its include, and its registration.
-
-    Raises:
-        LltmJitError: the template's bindings.cpp has no such lines.
-    """
-    lines = [line for line in bindings.splitlines() if re.search(rf"\b{TEMPLATE}\b", line)]
-    if [line.startswith("#include") for line in lines] != [True, False]:
-        raise LltmJitError(
-            f"expected {TEMPLATE_BINDINGS} to have an include and a line of {TEMPLATE}, but got "
-            f"{len(lines)} lines: {lines}"
-        )
-    include, registration = (renamed_operator(line, name, family) for line in lines)
-    return include, registration
-
-
-def with_operator(bindings: str, include: str, registration: str) -> str:
-    """bindings.cpp with the two lines of one more operator.
-
-    Raises:
-        LltmJitError: it has them already.
-    """
-    head, mark, body = bindings.partition("LLTM_JIT_MODULE(")
-    if include in head:
-        raise LltmJitError(f"bindings.cpp already has the line {include}")
-    includes = [line for line in head.splitlines() if line.startswith("#include")]
-    block = "\n".join(includes)
-    head = head.replace(block, "\n".join(sorted([*includes, include])))
-    end = body.rindex("}")
-    return f"{head}{mark}{body[:end]}{registration}\n{body[end:]}"

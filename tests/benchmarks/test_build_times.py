@@ -10,7 +10,7 @@ from benchmarks import builds, load
 from benchmarks.__main__ import main
 from benchmarks.shared.busy import Others
 
-EDITS = ("basic/my_op/my_op_cpu.cpp", "basic/my_op/my_op_cuda.cu")
+EDITS = ("basic/operators.cpp", "basic/operators_cuda.cu")
 
 # As small as a Python module can be: torch's load takes a second for it.
 OPPONENT = """
@@ -28,14 +28,13 @@ def replace(path, pattern, by):
 
 @pytest.mark.slow
 def test_builds_edits_and_imports_are_timed(tmp_path, capsys, monkeypatch):
-    """On a copy with one operator."""
+    """On a copy with one family."""
     copy_of_package, opponent = builds.copy_of_package, tmp_path / "theirs"
 
     def small_copy(folder):
         kernels = copy_of_package(folder)
-        for name in ("rnn", "stylegan", "basic/sigmoid"):
+        for name in ("rnn", "stylegan"):
             shutil.rmtree(kernels / name)
-        replace(kernels / "basic/bindings.cpp", r".*sigmoid.*\n", "")
         native = folder / "lltm_jit/native.py"
         replace(native, r"\b(OWN|AT_IMPORT) = \(.*?\)", r'\1 = ("basic",)')
         return kernels

@@ -220,8 +220,9 @@ def test_a_build_of_another_checkout_is_told_with_the_paths_of_this_one(small_ch
 
 def test_an_operator_that_does_not_fit_its_schema_is_an_import_error(checkout, monkeypatch):
     monkeypatch.setenv("LLTM_JIT_BACKGROUND", "0")  # else the first use raises it
-    schema = checkout / "lltm_jit" / "ops" / "basic" / "my_op.py"
-    schema.write_text(schema.read_text().replace('"my_op(Tensor x, Tensor y)', '"my_op(Tensor x)'))
+    described = checkout / "lltm_jit" / "ops" / "basic.py"
+    text = described.read_text().replace("def my_op(x: Tensor, y: Tensor)", "def my_op(x: Tensor)")
+    described.write_text(text)
     program = "try:\n    import lltm_jit\nexcept ImportError as error:\n    print(error)\n"
     out = run_in(checkout, "-c", program).stdout
     assert out.startswith("error: the operators of the built library cannot be registered: ")

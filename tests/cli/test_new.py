@@ -13,19 +13,22 @@ from small_checkout import CHECKOUT, environment, run_in
 
 from lltm_jit import native
 from lltm_jit.cli import main, new
-from lltm_jit.cli.new import check_name, create, create_standalone, operator_lines, with_operator
+from lltm_jit.cli.new import check_name, create, create_standalone
 from lltm_jit.jit import BuildError, LltmJitError, wheel
 
 
 @pytest.mark.slow
 def test_the_new_operator_passes_its_tests(checkout):
-    *written, bindings = create(checkout, "scale_add", "basic")
-    for path in written:
-        text = (checkout / path).read_text()
-        assert "my_op" not in text.lower().replace("myop", "my_op")
-    assert bindings == "kernels/basic/bindings.cpp"
+    written = create(checkout, "scale_add")
+    assert written == [
+        "kernels/basic/scale_add.h",
+        "kernels/basic/operators.h",
+        "lltm_jit/ops/basic.py",
+    ]
+    assert "my_op" not in (checkout / written[0]).read_text().lower().replace("myop", "my_op")
     options = ["-q", "-x", "-p", "no:cacheprovider"]
-    done = run_in(checkout, "-m", "pytest", *options, "tests/ops/basic/test_scale_add.py")
+    tests = "tests/ops/basic/test_elementwise.py"
+    done = run_in(checkout, "-m", "pytest", *options, tests, "-k", "scale_add")
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
 
@@ -161,23 +164,29 @@ def test_an_operator_needs_a_checkout(capsys, monkeypatch, tmp_path):
     assert f"but {tmp_path} is an installed copy\n  -> add --standalone or --cell" in err
 
 
-def test_an_operator_of_a_checkout_elsewhere_is_told_of_by_whole_paths(
-    capsys, monkeypatch, tmp_path
-):
-    for folder in ("kernels/basic", "lltm_jit/ops/basic", "tests/ops/basic"):
-        shutil.copytree(CHECKOUT / folder, tmp_path / folder)
+@pytest.fixture
+def few_files(tmp_path):
+    """The files of a checkout that `new` reads."""
+    shutil.copytree(CHECKOUT / "kernels/basic", tmp_path / "kernels/basic")
+    (tmp_path / "lltm_jit/ops").mkdir(parents=True)
+    shutil.copy(CHECKOUT / "lltm_jit/ops/basic.py", tmp_path / "lltm_jit/ops")
     (tmp_path / "pyproject.toml").touch()
-    monkeypatch.setattr(native, "kernels_directory", lambda: tmp_path / "kernels")
+    return tmp_path
+
+
+def test_an_operator_of_a_checkout_elsewhere_is_told_of_by_whole_paths(
+    capsys, monkeypatch, few_files
+):
+    monkeypatch.setattr(native, "kernels_directory", lambda: few_files / "kernels")
     assert main(["new", "blend"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert f"  {tmp_path}/kernels/basic/blend/blend.h" in lines
-    test = "python -m pytest tests/ops/basic/test_blend.py"
-    assert f"  cd {tmp_path} && {test}" in lines
-    monkeypatch.chdir(tmp_path)
+    assert f"  {few_files}/kernels/basic/blend.h" in lines
+    assert f"  cd {few_files} && python -m pytest tests/ops -k blend" in lines
+    monkeypatch.chdir(few_files)
     assert main(["new", "mix"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "  kernels/basic/mix/mix.h" in lines
-    assert f"  {test.replace('blend', 'mix')}" in lines
+    assert "  kernels/basic/mix.h" in lines
+    assert "  python -m pytest tests/ops -k mix" in lines
 
 
 def test_a_package_that_loads_nothing_has_no_kernels_for_a_wheel(tmp_path, monkeypatch):
@@ -188,46 +197,25 @@ def test_a_package_that_loads_nothing_has_no_kernels_for_a_wheel(tmp_path, monke
         wheel._put("nothing_loaded", tmp_path)
 
 
-BINDINGS = """\
-// The operators.
-#include "core/host/module.h"
-#include "rnn/cell_step/operators.h"
+def test_what_is_added_to_the_list_and_the_descriptions(few_files):
+    before = {path: (few_files / path).read_text() for path in (new.OPERATORS, new.DESCRIPTIONS)}
+    create(few_files, "middle")
 
-LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
-  module.add<lltm_cell>();
-}
-"""
+    def added(path):
+        lines = (few_files / path).read_text().splitlines()
+        return [line.strip(" \\") for line in lines if line not in before[path].splitlines()]
 
-
-def test_an_operator_of_another_family(tmp_path):
-    for folder in ("kernels/basic", "lltm_jit/ops/basic", "tests/ops/basic"):
-        shutil.copytree(CHECKOUT / folder, tmp_path / folder)
-    (tmp_path / "kernels/rnn").mkdir()
-    (tmp_path / "kernels/rnn/bindings.cpp").write_text(BINDINGS)
-    written = create(tmp_path, "blend", "rnn")
-    assert {"kernels/rnn/blend/blend.h", "lltm_jit/ops/rnn/blend.py"} < set(written)
-    assert written[-2:] == ["tests/ops/rnn/test_blend.py", "kernels/rnn/bindings.cpp"]
-    for path in written:
-        assert not re.search(r"\bbasic\b", (tmp_path / path).read_text())
-    assert "native.rnn.blend(x, y)" in (tmp_path / "lltm_jit/ops/rnn/blend.py").read_text()
-    test = (tmp_path / "tests/ops/rnn/test_blend.py").read_text()
-    assert "\nfrom lltm_jit.ops.rnn.blend import Blend, blend\n" in test
-    assert "from lltm_jit import" not in test  # which does not export it
-    with pytest.raises(LltmJitError, match="kernels/rnn/blend already exists"):
-        create(tmp_path, "blend", "basic")  # the names of all operators are in one namespace
-
-
-def test_two_lines_are_added_to_the_bindings():
-    template = (CHECKOUT / "kernels/basic/bindings.cpp").read_text()
-    include, registration = operator_lines(template, "middle", "rnn")
-    after = with_operator(BINDINGS, include, registration).splitlines()
-    assert [line for line in after if line not in BINDINGS.splitlines()] == [include, registration]
-    assert after[2] == '#include "rnn/cell_step/operators.h"'
-    assert after[3] == '#include "rnn/middle/middle_ops.h"'
-    assert after[-3:] == ["  module.add<lltm_cell>();", registration, "}"]
-    assert registration == "  module.add<middle, middle_backward>();"
-    with pytest.raises(LltmJitError, match=r"already has the line #include"):
-        with_operator("\n".join(after), include, registration)
+    assert added(new.OPERATORS) == ['#include "basic/middle.h"', "DO(middle, Middle, 2, 0)"]
+    lines = added(new.DESCRIPTIONS)
+    assert lines[0].startswith('__all__ = ["Middle", "middle", "MyOp", ')
+    assert {"def middle(x: Tensor, y: Tensor) -> Tensor:", "class Middle(torch.nn.Module):"} <= {
+        *lines
+    }
+    with pytest.raises(LltmJitError, match=r"kernels/basic/middle\.h already exists"):
+        create(few_files, "middle")
+    (few_files / "kernels/basic/middle.h").unlink()
+    with pytest.raises(LltmJitError, match=r"basic\.py already has the name middle"):
+        create(few_files, "middle")
 
 
 @pytest.mark.parametrize(
@@ -254,7 +242,7 @@ def test_a_project_is_not_named_like_a_module_that_it_needs(tmp_path, name):
 
 
 def test_nothing_is_overwritten(checkout):
-    with pytest.raises(LltmJitError, match="kernels/basic/my_op already exists"):
+    with pytest.raises(LltmJitError, match=r"kernels/basic/my_op\.h already exists"):
         create(checkout, "my_op")
 
 

@@ -13,6 +13,7 @@ import torch
 import lltm_jit
 from lltm_jit import ops
 from lltm_jit.jit import wheel
+from lltm_jit.ops.rnn.layers import LAYERS
 from lltm_jit.ops.rnn.own_cell import OwnCell
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
 from lltm_jit.ops.stylegan import implementation, resample_modules
@@ -43,6 +44,37 @@ def public():
             if inspect.isfunction(value) or inspect.isclass(value):
                 found[id(value)] = value
     return sorted(found.values(), key=lambda value: f"{value.__module__}.{value.__qualname__}")
+
+
+def on_pages():
+    """What the pages of docs/ show, by the directives of Sphinx's autodoc."""
+    found = {id(layer) for layer in LAYERS.values()}  # conf.py puts them on their page
+    directive = re.compile(r"^\.\. (\w+):: ([\w.]+).*\n((?:   .*\n)*)", re.MULTILINE)
+    for page in (ROOT / "docs").glob("*.rst"):
+        for kind, name, options in directive.findall(page.read_text()):
+            if kind in ("module", "currentmodule", "automodule"):
+                module = importlib.import_module(name)
+                names = module.__all__ if ":members:" in options else []
+            else:
+                names = [name] if kind.startswith("auto") else []
+            found.update(id(getattr(module, each)) for each in names)
+    return found
+
+
+def test_every_public_name_is_on_a_page():
+    named = {
+        f"{module.__name__}.{name}": getattr(module, name)
+        for module in MODULES
+        for name in module.__all__
+    }
+    named |= {name_of(value): value for value in MORE}
+    shown = on_pages()
+    missing = [
+        name
+        for name, value in named.items()
+        if id(value) not in shown and not inspect.ismodule(value)
+    ]
+    assert missing == []
 
 
 def name_of(value):

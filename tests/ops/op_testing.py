@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,31 @@ import torch
 from torch import Tensor
 from torch.func import grad, hessian, jacfwd, jacrev
 
+from lltm_jit import native
+
 DTYPES = [torch.half, torch.bfloat16, torch.float, torch.double]
 LAYOUTS = ["contiguous", "transposed", "expanded", "offset", "strided"]
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
+# A device that has no kernel of ours runs the formulas.
+EVERY_PATH = pytest.mark.parametrize("path", [*DEVICES, "formulas"])
+
+
+@contextlib.contextmanager
+def taken(path: str, family: str | None) -> Iterator[str]:
+    """The device to run on; without our kernels where the path is that of the formulas."""
+    if path != "formulas":
+        yield path
+    elif family is None:
+        pytest.skip("it consists of torch's operations")
+    else:
+        module = native.load(family).module
+        module.register_ops(kernels=False)
+        try:
+            yield "cpu"
+        finally:
+            module.register_ops()
 
 
 def with_layout(tensor: Tensor, layout: str) -> Tensor:
@@ -208,8 +229,10 @@ def differentiated_twice(loss: Callable[[Tensor], Tensor]) -> list[Callable[[Ten
     ]
 
 
-def seen_by_torch_function(function: Callable[..., Tensor], count: int) -> list[object]:
-    """What a tensor subclass sees called when `function` gets `count` tensors of it."""
+def seen_by_torch_function(
+    function: Callable[..., Tensor], inputs: Sequence[Tensor]
+) -> list[object]:
+    """What a tensor subclass sees called when `function` gets `inputs` as tensors of it."""
     seen = []
 
     class Watched(torch.Tensor):
@@ -218,7 +241,7 @@ def seen_by_torch_function(function: Callable[..., Tensor], count: int) -> list[
             seen.append(func)
             return super().__torch_function__(func, types, args, kwargs or {})
 
-    result = function(*(torch.randn(3).as_subclass(Watched) for _ in range(count)))
+    result = function(*(tensor.as_subclass(Watched) for tensor in inputs))
     assert isinstance(result, Watched)
     return seen
 

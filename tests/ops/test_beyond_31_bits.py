@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from elementwise_cases import ELEMENTWISE
 from op_testing import bits, needs_gpu
 from torch import Tensor
 
-import lltm_jit
 from lltm_jit.functional import recurrent_sequence
 from lltm_jit.ops.stylegan.fma import fma
 from lltm_jit.ops.stylegan.grid_sample import grid_sample
@@ -18,8 +18,8 @@ SIZE = 2**31 + 17
 
 @pytest.mark.parametrize(
     ("function", "count"),
-    [(lltm_jit.my_op, 2), (lltm_jit.sigmoid, 1), (lltm_jit.d_sigmoid, 1), (fma, 3)],
-    ids=["my_op", "sigmoid", "d_sigmoid", "fma"],
+    [*((case.function, len(case.arguments)) for case in ELEMENTWISE), (fma, 3)],
+    ids=[*(case.name for case in ELEMENTWISE), "fma"],
 )
 def test_elementwise(function, count):
     """The first and the last elements against the same ones alone."""

@@ -47,8 +47,7 @@ lltm_jit.jit.store: cache checked_json contents manifest memo private uses
 lltm_jit.jit.machine: toolchain
 lltm_jit.jit.request: fingerprint flags spec
 lltm_jit.jit.loading: build_result engine importing wheel_library
-lltm_jit.ops:
-lltm_jit.ops.basic: my_op sigmoid
+lltm_jit.ops: _elementwise basic
 lltm_jit.ops.rnn: lltm lltm_tutorial sequence
 """
 

@@ -59,6 +59,15 @@ inline void check_floating_point(const Argument& arg) {
       " to have dtype Half, BFloat16, Float or Double, but got ", dtype);
 }
 
+inline void check_numeric(const Argument& arg) {
+  check_dense(arg);
+  const auto dtype = arg.tensor.scalar_type();
+  const auto real = c10::isComplexType(dtype) ? c10::toRealValueType(dtype) : dtype;
+  TORCH_CHECK(c10::isIntegralType(dtype, /*includeBool=*/false) || real == at::kHalf ||
+                  real == at::kBFloat16 || real == at::kFloat || real == at::kDouble,
+              arg.function, "(): expected ", arg.name, " to have a numeric dtype, but got ", dtype);
+}
+
 inline void check_same_dtype(const Argument& arg, const Argument& other) {
   check_dense(arg);
   TORCH_CHECK(arg.tensor.scalar_type() == other.tensor.scalar_type(), arg.function, "(): expected ",

@@ -9,7 +9,7 @@
 #include "rnn/sequence/cell.h"
 #include "rnn/sequence/cpu/steps.h"
 #include "rnn/sequence/plan/run.h"
-#include "rnn/sequence/tensor_value.h"
+#include "core/host/tensor_value.h"
 
 namespace lltm_jit {
 

@@ -40,7 +40,6 @@ class _Plan:
     why: list[str]
     jobs: int
     ninja: Path
-    environment: dict[str, str]
     places: list[str]
     decided: list[str]
     began: float
@@ -69,17 +68,14 @@ def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record
     check(spec, toolchain)
     if too_old := gpus.why_too_old(spec.title, spec.architectures, spec.least_architecture):
         raise ToolchainError(too_old)
-    ninja = find_ninja()
-    environment = build_environment(spec, toolchain, ninja)
     earlier = [record for record in cache.records() if record.fingerprint["name"] == spec.name]
     plan = _Plan(
         request=request,
         why=["rebuild was forced"] if anew else reasons(nearest(earlier, content), spec, content),
         jobs=jobs.job_count(spec.with_cuda),
-        ninja=ninja,
-        environment=environment,
+        ninja=find_ninja(),
         places=compile_line_places(spec, toolchain),
-        decided=decisions(spec, toolchain, environment["PATH"]),
+        decided=decisions(spec, toolchain),
         began=time.time(),
     )
     reporter.say(f"building {_announcement(plan)}: {in_short(plan.why)}")
@@ -135,7 +131,9 @@ def _record(
         SourceEdited: a file changed while it was compiled.
     """
     spec = plan.spec
-    search = seeded.search or files_read.search(directory, spec, plan.ninja, plan.environment)
+    search = seeded.search
+    with build_environment(directory, spec, plan.toolchain, plan.ninja) as environment:
+        search = search or files_read.search(directory, spec, plan.ninja, environment)
     objects = dict(seeded.objects)
     for name in files_read.finished(directory):
         if name in spec.objects and name not in objects:
@@ -248,8 +246,11 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
                 asked = {**request, "build_file": build_file, "all_of_torch": all_of_torch}
                 return run_worker(asked, environment, on_line, reporter.tick, reporter.pause)
 
-            with jobs.compilers(plan.ninja, max(1, plan.jobs - pch.taken_jobs())) as variables:
-                environment = plan.environment | variables
+            with (
+                jobs.compilers(plan.ninja, max(1, plan.jobs - pch.taken_jobs())) as variables,
+                build_environment(directory, spec, plan.toolchain, plan.ninja) as environment,
+            ):
+                environment |= variables
                 # Where an earlier build's is taken over, torch would write the same after a second.
                 status = 0 if seeded.has_build_file else work()
                 if status == NEEDS_MORE:

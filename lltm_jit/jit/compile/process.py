@@ -10,10 +10,11 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -51,8 +52,11 @@ def interpreter() -> str:
     )
 
 
-def build_environment(spec: BuildSpec, toolchain: Toolchain, ninja: Path) -> dict[str, str]:
-    """The environment variables that a build reads, as this engine resolved them."""
+@contextmanager
+def build_environment(
+    directory: Path, spec: BuildSpec, toolchain: Toolchain, ninja: Path
+) -> Iterator[dict[str, str]]:
+    """The environment variables that a build in a directory reads, as this engine resolved them."""
     environment = {name: os.environ[name] for name in os.environ if name not in _LEFT_OUT}
     environment["NINJA_STATUS"] = NINJA_STATUS
     environment["LC_ALL"] = "C.UTF-8"  # compilers in English, file names as they are
@@ -65,10 +69,13 @@ def build_environment(spec: BuildSpec, toolchain: Toolchain, ninja: Path) -> dic
         environment["TORCH_CUDA_ARCH_LIST"] = ";".join(spec.architectures)
     # The worker uses no GPU: seeing none spares it the start of the driver.
     environment["CUDA_VISIBLE_DEVICES"] = ""
-    # torch looks for a ninja; what else lies beside this one must not come before the compilers.
-    path = os.environ.get("PATH", os.defpath)
-    environment["PATH"] = os.pathsep.join([path, str(ninja.absolute().parent)])
-    return environment
+    # torch takes ninja from PATH; what else lies beside it must not come before the compilers.
+    # What is left of a process that is killed goes with the directory.
+    with tempfile.TemporaryDirectory(prefix="ninja-", dir=directory) as place:
+        # A copy would lose what lies beside it, and cannot run where /tmp is noexec.
+        os.symlink(ninja.absolute(), Path(place, ninja.name))
+        environment["PATH"] = os.pathsep.join([place, os.environ.get("PATH", os.defpath)])
+        yield environment
 
 
 def run_worker(

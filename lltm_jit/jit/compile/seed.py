@@ -108,7 +108,7 @@ def compile_line_places(spec: BuildSpec, toolchain: Toolchain) -> list[str]:
     return [*spec.places, torch_directory, sysconfig.get_path("include"), str(toolchain.cuda_home)]
 
 
-def decisions(spec: BuildSpec, toolchain: Toolchain, path: str) -> list[str]:
+def decisions(spec: BuildSpec, toolchain: Toolchain) -> list[str]:
     """What decides the content of a build file beside the request: what is on this machine.
 
     torch has it call the compilers by ccache or sccache, and looks where CUDA's libraries are; this
@@ -116,7 +116,7 @@ def decisions(spec: BuildSpec, toolchain: Toolchain, path: str) -> list[str]:
     """
     several = len(shlex.split(toolchain.cxx or "")) > 1
     wrappers = () if several or os.environ.get("TORCH_NO_COMPILER_WRAPPER") else _WRAPPERS
-    found = [name for name in wrappers if shutil.which(name, path=path)][:1]
+    found = list(filter(shutil.which, wrappers))[:1]
     if spec.with_cuda and toolchain.cuda_home:
         found += [name for name in ("lib64", "lib") if Path(toolchain.cuda_home, name).exists()]
     return [*found, *files_read.linker_flags(spec, toolchain.cxx or "")]

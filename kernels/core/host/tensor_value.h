@@ -1,9 +1,9 @@
-// A tensor as the number type of a cell's maths: what makes the formula of any cell, in differentiable
+// A tensor as the number type of an operator's maths: what makes its formula, in differentiable
 // operations of torch.
 #pragma once
 
 #include "core/host/formula.h"
-#include "rnn/sequence/cell.h"
+#include "core/math/dual.h"
 
 namespace lltm_jit {
 
@@ -17,19 +17,24 @@ struct TensorValue {
   TensorValue(at::Tensor values) : tensor(std::move(values)) {}
 
   bool is_constant() const { return !tensor.defined(); }
+  // The constant beside a tensor: whole for integers, which stay what they are.
+  at::Scalar beside(const at::Tensor& other) const {
+    const bool whole = c10::isIntegralType(other.scalar_type(), /*includeBool=*/true);
+    return whole ? at::Scalar(static_cast<int64_t>(constant)) : at::Scalar(constant);
+  }
 };
 
 inline TensorValue operator+(const TensorValue& a, const TensorValue& b) {
   if (a.is_constant() && b.is_constant()) return TensorValue(a.constant + b.constant);
   if (a.is_constant()) return b + a;
   if (!b.is_constant()) return a.tensor + b.tensor;
-  return b.constant == 0 ? a : TensorValue(a.tensor + at::Scalar(b.constant));
+  return b.constant == 0 ? a : TensorValue(a.tensor + b.beside(a.tensor));
 }
 inline TensorValue operator*(const TensorValue& a, const TensorValue& b) {
   if (a.is_constant() && b.is_constant()) return TensorValue(a.constant * b.constant);
   if (a.is_constant()) return b * a;
   if (!b.is_constant()) return a.tensor * b.tensor;
-  return b.constant == 1 ? a : TensorValue(at::Scalar(b.constant) * a.tensor);
+  return b.constant == 1 ? a : TensorValue(b.beside(a.tensor) * a.tensor);
 }
 inline TensorValue operator-(const TensorValue& a) { return a * TensorValue(-1); }
 inline TensorValue operator-(const TensorValue& a, const TensorValue& b) {
@@ -69,7 +74,7 @@ Dual<TensorValue, kPartials> chain(const Dual<TensorValue, kPartials>& a, Tensor
   return result;
 }
 
-// Cells take functions of their arguments and states, never of constants alone.
+// Operators take functions of their arguments, never of constants alone.
 template <>
 struct Math<TensorValue> {
   static TensorValue exp(const TensorValue& x) { return x.tensor.exp(); }

@@ -1,1 +1,0 @@
-"""The elementwise operators ``my_op`` and ``sigmoid``."""
