@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from benchmarks import builds, cell, load, options, sequence, stylegan
+from benchmarks import builds, cell, elementwise, load, options, sequence, stylegan
 from benchmarks.shared import machine, plot, table
 from lltm_jit.cli import Parser, ending_well
 
@@ -16,6 +16,7 @@ WHAT = {
     "cell": (cell, "all implementations of the LLTM cell (the default)"),
     "sequence": (sequence, "recurrent layers over whole sequences, beside torch.nn's"),
     "stylegan": (stylegan, "the StyleGAN operators, beside plain PyTorch and a copy"),
+    "elementwise": (elementwise, "the elementwise operators, beside plain PyTorch"),
     "jit": (builds, "builds, rebuilds and cached imports of this package"),
     "load": (load, "builds of one source by lltm_jit.load, beside torch's load"),
 }
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [*(sys.argv[1:] if arguments is None else arguments)]
     if not words or (words[0].startswith("-") and words[0] not in ("-h", "--help")):
         words.insert(0, "cell")
-    what = "\n".join(f"  {name:<10}{summary}" for name, (_, summary) in WHAT.items())
+    what = "\n".join(f"  {name:<13}{summary}" for name, (_, summary) in WHAT.items())
     if words[0] not in WHAT:
         parser = Parser(PROGRAM)
         parser.usage = f"{PROGRAM} [WHAT] [options]"
