@@ -178,7 +178,7 @@ def recurrent_sequence(
     args = (gates, weight_hh, bias_hh, parameters, h_0, c_0, control)
     try:
         return run_sequence(cell, args, reverse, uses_tf32(gates))
-    except (TypeError, RuntimeError):
+    except (AttributeError, TypeError, RuntimeError):  # gates may be no tensor
         for name, value in zip(_TENSORS, args, strict=True):
             optional = name not in ("gates", "weight_hh")
             refuse_non_tensor("recurrent_sequence", name, value, optional=optional)

@@ -174,7 +174,7 @@ def test_ninja_is_taken_from_its_wheel_else_from_path(bench, monkeypatch, tmp_pa
     assert find_ninja() == other
 
 
-def test_settings(monkeypatch):
+def test_knobs(monkeypatch):
     monkeypatch.setenv("LLTM_JIT_QUIET", "perhaps")
     with pytest.raises(jit.ToolchainError, match="LLTM_JIT_QUIET to be 1 or 0, but got 'perhaps'"):
         settings.flag("LLTM_JIT_QUIET")

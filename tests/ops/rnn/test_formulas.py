@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import test_lltm_compile
-import test_lltm_gradients
 import test_sequence
 import test_sequence_compile
 import test_sequence_gradients
@@ -22,28 +21,8 @@ def _without_kernels():
     native.rnn.register_ops()
 
 
-@pytest.mark.parametrize("operator", ["lltm_cell", "recurrent_sequence"])
-def test_there_is_no_kernel(operator):
-    for way in ("", "_forward", "_backward"):
-        name = f"lltm_jit::{operator}{way}"
-        assert not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
-        assert torch._C._dispatch_has_kernel_for_dispatch_key(name, "Meta")
-
-
-def test_cell_passes_opcheck():
-    test_lltm_compile.test_opcheck("cpu")
-
-
 def test_cell_compiles():
-    test_lltm_compile.test_compile_fullgraph("auto", "cpu")
-    test_lltm_compile.test_compile_with_inductor()
     test_lltm_compile.test_compile_once_for_every_batch_size("cpu")
-
-
-def test_gradients_of_the_cell():
-    test_lltm_gradients.test_gradcheck("auto", "cpu")
-    for shape in ((21,), (1, 21)):
-        test_lltm_gradients.test_bias_gradient_has_the_shape_of_bias(shape, "cpu")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -62,11 +41,6 @@ def test_resets_and_lengths(cell, reverse):
 @pytest.mark.parametrize("cell", CELLS)
 def test_nothing_to_compute(cell, shape):
     test_sequence.test_nothing_to_compute(cell, shape, "cpu")
-
-
-@pytest.mark.parametrize("cell", CELLS)
-def test_opcheck(cell):
-    test_sequence_compile.test_opcheck(cell, False, "cpu")
 
 
 @pytest.mark.parametrize("cell", CELLS)

@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from op_testing import assert_threads_change_no_bit, needs_gpu
 from torch import Tensor
-from torch.func import functional_call, vmap
-from torch.library import opcheck
+from torch.func import functional_call
 
 import lltm_jit
 from lltm_jit.ops.rnn.sequence import input_gates
@@ -171,30 +170,6 @@ def test_infinities_and_nans_stay_in_their_rows():
     assert gates[0, 1].isnan().all()
     assert gates[1, 2].isinf().all()
     assert gates.isfinite().sum() == 8 * 21
-
-
-def test_derivatives():
-    given = operands((3, 2, 4, 5), torch.double)
-    assert torch.autograd.gradcheck(input_gates, given, check_forward_ad=True)
-    assert torch.autograd.gradgradcheck(input_gates, given)
-    assert torch.autograd.gradcheck(lambda x, weight: input_gates(x, weight), given[:2])
-
-
-@pytest.mark.parametrize("dtype", [torch.float, torch.bfloat16], ids=str)
-def test_opcheck(dtype):
-    x, weight, bias = operands((3, 2, 4, 5), dtype)
-    opcheck(ops.input_gates.default, (x, weight, bias))
-    opcheck(ops.input_gates.default, (x, weight, None))
-    plain = [torch.randn(3, 2, 5, dtype=dtype), x.detach(), weight.detach()]
-    for mask in ([True] * 3, [False, True, False]):
-        opcheck(ops.input_gates_backward.default, (*plain, mask))
-
-
-def test_vmap():
-    x, weight, bias = (tensor.detach() for tensor in operands((3, 2, 4, 5), torch.double))
-    weights = torch.stack([weight, 2 * weight])
-    found = vmap(input_gates, in_dims=(None, 0, None))(x, weights, bias)
-    torch.testing.assert_close(found[1], F.linear(x, 2 * weight, bias))
 
 
 def test_one_operator_in_a_compiled_layer():

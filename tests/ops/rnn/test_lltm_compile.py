@@ -26,20 +26,6 @@ ops = torch.ops.lltm_jit
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_opcheck(device):
-    inputs = cell_inputs(device=device, requires_grad=True)
-    opcheck(ops.lltm_cell.default, inputs)
-    opcheck(ops.lltm_cell_aten.default, inputs)
-    opcheck(ops.lltm_cell_check.default, inputs)
-    plain = tuple(t.detach() for t in inputs)
-    opcheck(ops.lltm_cell_forward.default, plain)
-    new_h, new_cell, gates = ops.lltm_cell_forward(*plain)
-    for mask in ([True] * 5, [False, True, False, True, False]):
-        args = (torch.randn_like(new_h), None, *plain, new_cell, gates, mask)
-        opcheck(ops.lltm_cell_backward.default, args)
-
-
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("impl", IMPLEMENTATIONS)
 def test_compile_fullgraph(impl, device):
     torch._dynamo.reset()

@@ -12,7 +12,6 @@ from op_testing import (
     IMPLEMENTATIONS,
     cell_inputs,
     differentiated_twice,
-    subsets,
 )
 from torch.func import (
     functional_call,
@@ -29,27 +28,6 @@ from torch.func import (
 import lltm_jit
 from lltm_jit.functional import lltm_cell
 from lltm_jit.ops.rnn.lltm import lltm_cell_reference
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_vmap(device):
-    plain = cell_inputs(device=device, requires_grad=True)
-    stacked = [torch.stack([t, 2 * t, -t]) for t in plain]
-    for batched in subsets(5):
-        args = [s if b else p for s, p, b in zip(stacked, plain, batched, strict=True)]
-        in_dims = tuple(0 if b else None for b in batched)
-        actual = vmap(lltm_cell, in_dims=in_dims)(*args)
-        rows = [
-            lltm_cell(*(a[i] if b else a for a, b in zip(args, batched, strict=True)))
-            for i in range(3)
-        ]
-        expected = [torch.stack(e) for e in zip(*rows, strict=True)]
-        torch.testing.assert_close(actual, tuple(expected))
-        grads = [
-            torch.autograd.grad(h.square().sum() + c.sum(), plain, retain_graph=True)
-            for h, c in (actual, expected)
-        ]
-        torch.testing.assert_close(*grads)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -104,16 +82,6 @@ def test_derivatives_of_derivatives(position, steps, device):
     ours, theirs = (differentiated_twice(loss_of(f)) for f in (lltm_cell, lltm_cell_reference))
     for actual, expected in zip(ours, theirs, strict=True):
         torch.testing.assert_close(actual(inputs[position]), expected(inputs[position]))
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("impl", ["auto", "reference"])
-def test_jvp(impl, device):
-    inputs = cell_inputs(device=device)
-    tangents = tuple(torch.randn_like(t) for t in inputs)
-    actual = jvp(lambda *args: lltm_cell(*args, impl=impl), inputs, tangents)
-    expected = jvp(lltm_cell_reference, inputs, tangents)
-    torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -10,7 +10,6 @@ from op_testing import DEVICES, loaded_package, needs_gpu
 from sequence_testing import CELLS, LAYERS, inputs_of, tensors, with_gradients
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.library import opcheck
 
 import lltm_jit
 from lltm_jit.functional import recurrent_sequence
@@ -23,24 +22,6 @@ def _fresh_dynamo():
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("cell", CELLS)
-def test_opcheck(cell, reverse, device):
-    inputs = inputs_of(cell, 3, 2, 5, device=device, control=not reverse)
-    opcheck(ops.recurrent_sequence.default, (*inputs.requires_grad(), reverse, cell))
-    if inputs.control is not None:  # nothing is saved of steps that hold
-        inputs = inputs._replace(control=inputs.control & 1)
-    opcheck(ops.recurrent_sequence_forward.default, (*inputs, reverse, cell))
-    results = ops.recurrent_sequence_forward(*inputs, reverse, cell)
-    output, h_n, _, *saved = results
-    every = [tensor is not None for tensor in inputs[:6]]
-    for mask in (every, [False, True, False, False, False, False]):
-        grads = (output.cos(), None, None) if reverse else (None, h_n.cos(), None)
-        args = (*grads, *inputs, reverse, cell, False, output, *saved, mask)
-        opcheck(ops.recurrent_sequence_backward.default, args)
 
 
 @pytest.mark.parametrize("device", DEVICES)

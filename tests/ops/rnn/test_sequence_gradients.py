@@ -130,14 +130,6 @@ def test_results_that_nobody_uses(cell, used, device):
         torch.testing.assert_close(second_derivatives(ours, others), expected)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("cell", CELLS)
-def test_no_gradient_at_all(cell, device):
-    given = small_inputs(cell, device).requires_grad()
-    sum(NoGradient.apply(result).sum() for result in ours(cell, given)).backward()
-    assert all(tensor.grad is None for tensor in given.leaves())
-
-
 def test_backward_twice_needs_retain_graph():
     given = small_inputs("lstm").requires_grad()
     loss = loss_of(ours("lstm", given))

@@ -15,7 +15,6 @@ from op_testing import (
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from lltm_jit import native
 from lltm_jit.ops.bias_act import activation_funcs, bias_act
 
 ops = torch.ops.lltm_jit
@@ -266,18 +265,3 @@ def test_saves_only_what_is_needed():
             y = bias_act(x, b, act=act)
         kept = [] if act == "linear" else [y] if act in STRAIGHT else [x, b]
         assert [t.data_ptr() for t in saved] == [t.data_ptr() for t in kept]
-
-
-@pytest.mark.parametrize("act", ["lrelu", "tanh", "swish"])
-def test_formulas_where_there_is_no_kernel(act):
-    native.stylegan.register_ops(kernels=False)
-    try:
-        test_gradients(act, 0.7, "cpu")
-        x, b = make((5, 3), 1, torch.bfloat16, "cpu")
-        assert_accurate(
-            bias_act(x, b, act=act).detach(),
-            exactly(x, b, 1, act, None)[2].detach(),
-            bias_act(x, b, act=act, impl="ref").detach(),
-        )
-    finally:
-        native.stylegan.register_ops()

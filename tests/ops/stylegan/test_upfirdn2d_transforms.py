@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_testing import DEVICES, NoGradient
+from op_testing import DEVICES
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import jvp, vmap
-from torch.library import opcheck
 from upfirdn2d_testing import FACTORS
 
 from lltm_jit.ops.stylegan._upfirdn2d_reference import upfirdn2d_reference
@@ -78,23 +77,6 @@ def test_gradients_of_wide_images(taps, function, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_undefined_output_gradient(device):
-    x = image(1, 1, 4, 4, device=device)
-    result = NoGradient.apply(filter2d(x, None)).sum()
-    assert torch.autograd.grad(result, x, allow_unused=True) == (None,)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name", FILTERS)
-def test_opcheck(name, device):
-    f = None if FILTERS[name] is None else FILTERS[name].to(device)
-    args = (f, [2, 1], [1, 3], [13, 14, 15, 16], True, 2.0)
-    opcheck(torch.ops.lltm_jit.upfirdn2d.default, (image(2, 3, 4, 5, device=device), *args))
-    x = image(2, 8, 4, 5, device=device).detach().to(memory_format=torch.channels_last)
-    opcheck(torch.ops.lltm_jit.upfirdn2d.default, (x.requires_grad_(), *args))
-
-
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_compile_with_dynamic_shapes(backend, device):
     torch._dynamo.reset()
@@ -148,29 +130,6 @@ def test_transforms(device):
     tangent = jvp(lambda x: upsample2d(x, f), (x[0],), (direction,))[1]
     torch.testing.assert_close(tangent, upsample2d(direction, f))
     assert upsample2d(x[0].to("meta"), f.to("meta")).shape == (2, 2, 10, 12)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_autocast_leaves_the_dtype(device):
-    f = setup_filter([1, 3, 3, 1], device)
-    x = torch.randn(1, 2, 5, 6, device=device)
-    with torch.autocast(device, torch.bfloat16):
-        assert upsample2d(x, f).dtype == torch.float
-        assert upsample2d(x.half(), f).dtype == torch.half
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_autocast_leaves_the_arithmetic(device):
-    """Of formulas and references too, whose convolutions it would cast."""
-    f, x = setup_filter([1, 3, 3, 1], device), torch.randn(3, 1, 2, 5, 6, device=device)
-
-    def results():
-        tangent = jvp(lambda x: upsample2d(x, f), (x[0],), (x[1],))[1]
-        return vmap(lambda x: upsample2d(x, f))(x), tangent, upsample2d(x[0], f, impl="ref")
-
-    expected = results()
-    with torch.autocast(device, torch.bfloat16):
-        torch.testing.assert_close(results(), expected, rtol=0, atol=0)
 
 
 # --------------------------------------------------------------------------------------- modules --

@@ -1,0 +1,324 @@
+"""What holds for every operator, by kernels and by formulas: operator_cases.py has the rows."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from op_testing import (
+    DEVICES,
+    DTYPES,
+    EVERY_PATH,
+    LAYOUTS,
+    NoGradient,
+    assert_threads_change_no_bit,
+    bits,
+    captured_in_graph,
+    needs_gpu,
+    on_side_stream,
+    seen_by_torch_function,
+    taken,
+    with_layout,
+)
+from operator_cases import CASES, Case
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+from torch.func import jvp, vmap
+from torch.library import opcheck
+
+from lltm_jit import native
+from lltm_jit._library import OPERATORS
+
+ops = torch.ops.lltm_jit
+
+
+def name_of(case: Case) -> str:
+    return case.name.replace(" ", "-")
+
+
+EVERY = pytest.mark.parametrize("case", CASES, ids=name_of)
+EVERY_DEVICE = pytest.mark.parametrize("device", DEVICES)
+
+
+def results_and_gradients(case: Case, inputs: list[Tensor]) -> list[Tensor]:
+    results = case.results(*inputs)
+    return [*results, *torch.autograd.grad(results, inputs, [r.detach().cos() for r in results])]
+
+
+def test_every_operator_is_in_the_table():
+    checked = {name for case in CASES for name, _ in case.calls(*case.inputs("cpu"))}
+    assert checked == {name for names in OPERATORS.values() for name in names}
+
+
+def with_kernels(family: str) -> set[str]:
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return {name for name in OPERATORS[family] if has_kernel(f"lltm_jit::{name}", "CPU")}
+
+
+@pytest.mark.parametrize("family", OPERATORS)
+def test_formulas_run_without_kernels(family):
+    native.load(family)
+    assert with_kernels(family)
+    with taken("formulas", family):
+        assert not with_kernels(family)
+
+
+@EVERY
+@EVERY_PATH
+def test_gradients(case, path):
+    with taken(path, case.family) as device:
+        inputs, options = case.inputs(device), dict(case.gradcheck)
+        if device == "cuda" and not case.exact_on_gpus:
+            options["nondet_tol"] = 1e-12
+        first = {"check_forward_ad": case.forward_mode, "check_batched_grad": True}
+        assert gradcheck(case.function, inputs, **first, **options)
+        assert gradgradcheck(case.function, inputs, **options)
+
+
+@EVERY
+@EVERY_PATH
+def test_undefined_gradients(case, path):
+    with taken(path, case.family) as device:
+        inputs = case.inputs(device)
+        found = sum(NoGradient.apply(result).sum() for result in case.results(*inputs))
+        gradients = torch.autograd.grad(found, inputs, allow_unused=True)
+        assert all(gradient is None or not gradient.any() for gradient in gradients)
+
+
+@EVERY
+@EVERY_PATH
+def test_opcheck(case, path):
+    with taken(path, case.family) as device:
+        for name, args in case.calls(*case.inputs(device)):
+            opcheck(getattr(ops, name).default, args)
+
+
+@EVERY
+@EVERY_PATH
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_compiled(case, backend, path):
+    """Between operations that torch compiles itself, forward and backward."""
+    torch._dynamo.reset()
+
+    def around(*inputs: Tensor) -> list[Tensor]:
+        return [r.cos() for r in case.results(*(tensor.sin() for tensor in inputs))]
+
+    with taken(path, case.family) as device:
+        inputs = case.inputs(device, torch.float)
+        actual = torch.compile(around, fullgraph=True, backend=backend)(*inputs)
+        expected = around(*inputs)
+        torch.testing.assert_close(actual, expected)
+        weights = [torch.randn_like(result) for result in expected]
+        found = [torch.autograd.grad(results, inputs, weights) for results in (actual, expected)]
+        torch.testing.assert_close(*found)
+
+
+@EVERY
+@EVERY_PATH
+def test_vmap(case, path):
+    """Over each input, and over all; it runs once for the batch, and not once a row."""
+    torch._C._functorch._set_vmap_fallback_enabled(False)
+    try:
+        with taken(path, case.family) as device:
+            plain = case.inputs(device)
+            stacked = [torch.stack([tensor, tensor / 2, -tensor]) for tensor in plain]
+            every = range(len(plain))
+            for batched in [*([i] for i in every), every]:
+                args = [stacked[i] if i in batched else plain[i] for i in every]
+                in_dims = tuple(0 if i in batched else None for i in every)
+                actual = vmap(case.results, in_dims)(*args)
+                rows = [
+                    case.results(*(t[k] if i in batched else t for i, t in enumerate(args)))
+                    for k in range(3)
+                ]
+                expected = tuple(torch.stack(each) for each in zip(*rows, strict=True))
+                torch.testing.assert_close(actual, expected)
+                found = [
+                    torch.autograd.grad(
+                        sum(r.square().sum() for r in results), plain, retain_graph=True
+                    )
+                    for results in (actual, expected)
+                ]
+                torch.testing.assert_close(*found)
+    finally:
+        torch._C._functorch._set_vmap_fallback_enabled(True)
+
+
+@EVERY
+@EVERY_PATH
+def test_forward_mode(case, path):
+    if not case.forward_mode:
+        pytest.skip("torch has no such derivative of it")
+    with taken(path, case.family) as device:
+        inputs = tuple(case.inputs(device, requires_grad=False))
+        along = tuple(torch.randn_like(tensor) for tensor in inputs)
+        found = [jvp(function, inputs, along) for function in (case.function, case.reference)]
+        torch.testing.assert_close(*found)
+
+
+@EVERY
+@EVERY_PATH
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_layout(case, layout, path):
+    with taken(path, case.family) as device:
+        inputs = case.inputs(device, torch.float, requires_grad=False)
+        given = [with_layout(tensor, layout).requires_grad_() for tensor in inputs]
+        dense = [tensor.detach().clone().contiguous().requires_grad_() for tensor in given]
+        found = [results_and_gradients(case, tensors) for tensors in (given, dense)]
+        torch.testing.assert_close(*found)
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@EVERY_DEVICE
+def test_meta_tensors_have_its_shapes_and_strides(case, dtype, device):
+    inputs = case.inputs(device, dtype)
+    results = [case.results(*(t.to(kind) for t in inputs)) for kind in (device, "meta")]
+    actual, expected = ([(r.shape, r.stride(), r.dtype) for r in found] for found in results)
+    assert actual == expected
+
+
+@EVERY
+@EVERY_PATH
+def test_autocast(case, path):
+    """It changes neither dtypes nor arithmetic of most, their references included."""
+    with taken(path, case.family) as device:
+        inputs = case.inputs(device, torch.float, requires_grad=False)
+
+        def found() -> list[tuple[Tensor, ...]]:
+            stacked = [torch.stack([tensor, -tensor]) for tensor in inputs]
+            tangents = tuple(tensor.cos() for tensor in inputs)
+            several = [case.results(*inputs), vmap(case.results)(*stacked)]
+            if case.forward_mode:
+                several.append(jvp(case.results, tuple(inputs), tangents)[1])
+            return several
+
+        expected, reference = found(), case.reference(*inputs)
+        with torch.autocast(device, torch.bfloat16):
+            actual = found()
+            if case.under_autocast is None:
+                torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+                half = case.results(*(tensor.half() for tensor in inputs))
+                assert {result.dtype for result in half} == {torch.half}
+                if case.sees is None:
+                    torch.testing.assert_close(case.reference(*inputs), reference, rtol=0, atol=0)
+        if case.under_autocast is not None:
+            assert tuple(result.dtype for result in actual[0]) == case.under_autocast
+            if case.sees is None:  # where torch's operations come first, vmap comes before the cast
+                rows = tuple(result[0] for result in actual[1])
+                torch.testing.assert_close(rows, actual[0], rtol=2e-2, atol=2e-2)
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
+@EVERY_DEVICE
+def test_same_input_same_bits(case, dtype, device):
+    """Also of tensors that begin one element past an alignment."""
+    inputs = case.inputs(device, dtype, large=True)
+    offset = [with_layout(t.detach(), "offset").requires_grad_() for t in inputs]
+    if device == "cuda" and not case.exact_on_gpus:
+        first, again = (bits(case.results(*inputs)) for _ in range(2))
+        assert first == again
+        return
+    first = bits(results_and_gradients(case, inputs))
+    assert bits(results_and_gradients(case, inputs)) == first
+    assert bits(results_and_gradients(case, offset)) == first
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
+def test_number_of_threads_changes_no_bit(case, dtype):
+    if case.library_sums:
+        pytest.skip("its products are the library's")
+    inputs = case.inputs("cpu", dtype, large=True)
+    assert_threads_change_no_bit(lambda: results_and_gradients(case, inputs))
+
+
+@EVERY
+def test_torch_function_sees_the_operator(case):
+    inputs = case.inputs("cpu", torch.float, requires_grad=False)
+    seen = seen_by_torch_function(lambda *t: case.results(*t)[0], inputs)
+    assert (case.sees or case.operator) in [str(getattr(f, "__name__", f)) for f in seen]
+
+
+PUBLIC = pytest.mark.parametrize("case", [case for case in CASES if case.public], ids=name_of)
+
+
+@PUBLIC
+@pytest.mark.parametrize(("value", "got"), [(None, "None"), (0.5, "float"), ([1.0], "list")])
+def test_what_is_no_tensor(case, value, got):
+    for i, name in enumerate(case.arguments):
+        given: list = case.inputs("cpu", torch.float)
+        given[i], optional = value, name in case.optional
+        if (value is None and optional) or (got, name) == ("list", "weights"):  # a state pair
+            continue
+        with pytest.raises(TypeError) as raised:
+            case.function(*given)
+        wanted = "a tensor or None" if optional else "a tensor"
+        message = f"{case.operator}(): expected {name} to be {wanted}, but got {got}"
+        assert str(raised.value) == message
+
+
+WRONG = {
+    "dtype": lambda t: t.long(),
+    "layout": lambda t: t.to_sparse(),
+    "other dtype": lambda t: t.double(),
+    "device": lambda t: t.to("meta"),
+    "rank": lambda t: t[None, None, None],
+    "size": lambda t: torch.cat([t, t[:1]]),
+}
+
+
+@PUBLIC
+@pytest.mark.parametrize("way", WRONG)
+def test_bad_input(case, way):
+    """Errors name the function, the argument or one that it does not fit, and both values."""
+    if case.family is None:
+        pytest.skip("torch refuses it, in its own words")
+    errors = []
+    for i in range(len(case.arguments)):
+        given = case.inputs("cpu", torch.float, requires_grad=False)
+        given[i] = WRONG[way](given[i])
+        try:
+            case.function(*given)
+        except RuntimeError as error:
+            errors.append(str(error))
+    names = "|".join(case.arguments)
+    said = re.compile(rf"{case.operator}\(\): expected .*\b({names})\b.* but got ")
+    assert [error for error in errors if not said.match(error)] == []
+    # What is unlike other tensors may be right where there are none.
+    assert errors or (len(case.arguments) == 1 and way not in ("dtype", "layout"))
+
+
+# ------------------------------------------------------------------------------------------- GPU --
+
+
+@needs_gpu
+@EVERY
+def test_cuda_graph_and_side_stream(case):
+    inputs = case.inputs("cuda", torch.float, large=True)
+    near = {"rtol": 0, "atol": 0} if case.exact_on_gpus else {}
+
+    def step() -> tuple[Tensor, ...]:
+        return tuple(results_and_gradients(case, inputs))
+
+    torch.testing.assert_close(captured_in_graph(step), step(), **near)
+    plain = [tensor.detach() for tensor in inputs]
+    for i in range(len(plain)):  # each may come late
+
+        def late(*tensors: Tensor, i: int = i) -> tuple[Tensor, ...]:
+            return case.results(*tensors[1 : i + 1], tensors[0], *tensors[i + 1 :])
+
+        moved = [plain[i], *plain[:i], *plain[i + 1 :]]
+        torch.testing.assert_close(on_side_stream(late, moved), case.results(*plain), **near)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@EVERY
+def test_another_device_than_the_current_one(case):
+    there = case.inputs("cuda:1", torch.float)
+    actual = results_and_gradients(case, there)
+    assert torch.cuda.current_device() == 0
+    here = [tensor.detach().to("cuda:0").requires_grad_() for tensor in there]
+    torch.testing.assert_close(actual, results_and_gradients(case, here), check_device=False)
