@@ -6,10 +6,10 @@
 #include <string>
 #include <string_view>
 
+#include "core/host/tensor_value.h"
 #include "rnn/sequence/cell.h"
 #include "rnn/sequence/cpu/steps.h"
 #include "rnn/sequence/plan/run.h"
-#include "core/host/tensor_value.h"
 
 namespace lltm_jit {
 
