@@ -101,7 +101,7 @@ StateAndGates forward(const CellInputs& in, bool save_gates) {
   const KernelGuard guard(in.input);
   if (in.input.is_meta() || in.old_h.numel() == 0) return allocate(in, save_gates);
   const ProductInputs inputs(in.input, in.weights, in.old_h);
-  if (inputs.plan.forward != LltmForwardRoad::Library) return forward_own(inputs, in, save_gates);
+  if (inputs.plan.forward != LltmForwardKernel::Library) return forward_own(inputs, in, save_gates);
 
   const Tensor X = cat({in.old_h, in.input}, 1);
   Tensor gates = in.bias ? in.bias->addmm(X, in.weights.t()) : X.mm(in.weights.t());
@@ -148,7 +148,7 @@ void products(const Tensor& grad_pre, const CellInputs& in, Gradients& grads) {
   auto& [grad_input, grad_weights, grad_bias, grad_old_h, grad_old_cell] = grads;
   const ProductInputs inputs(in.input, in.weights, in.old_h, grad_input.defined(),
                              grad_old_h.defined());
-  if (inputs.plan.backward != LltmBackwardRoad::Library) {
+  if (inputs.plan.backward != LltmBackwardKernel::Library) {
     LltmProductsArgs args{inputs.operands()};
     args.grad_pre = grad_pre.const_data_ptr();
     args.grad_input = data_or_null(grad_input);

@@ -16,7 +16,7 @@ bool is_16_bit(ElementType type) {
 // Note [Own products or the library's]
 // Up to these amounts of work, batch_size * hidden_size * width, the kernels with products of their own
 // beat the library's GEMM with the passes around it; see README.md. (On a CPU: cpu/limits.h.)
-// tools/time_lltm_roads.py -c times each kernel at any size; the figures below are of an H200.
+// tools/time_lltm_kernels.py -c times each kernel at any size; the figures below are of an H200.
 constexpr int64_t kMediumWork = 64 * 512 * 768, kLargeWork = 128 * 1024 * 2048;
 // In float, whose products are dear on tensor cores: Note [Tiny cells] in cuda/gemm.cu.
 constexpr int64_t kTinyWork = 16 * 256 * 320;
@@ -78,24 +78,24 @@ bool own_products(const LltmProblem& problem, int64_t limit) {
   return problem.aligned || (!is_16_bit(problem.type) && work <= kMostUnaligned);
 }
 
-LltmForwardRoad cluster_road(const LltmProblem& problem, const LltmGpu& gpu) {
-  using Road = LltmForwardRoad;
+LltmForwardKernel cluster_kernel(const LltmProblem& problem, const LltmGpu& gpu) {
+  using Kernel = LltmForwardKernel;
   // The copy engine takes rows that are aligned and do not overlap.
   if (!gpu.wgmma || !is_16_bit(problem.type) || !problem.aligned || !problem.apart ||
       width_of(problem) > kMostClusterWidth) {
-    return Road::Library;
+    return Kernel::Library;
   }
   // A wave of the smallest tiles of cuda/gemm.cu is quicker where it leaves half of the chip idle,
   // or has few rows.
   const int64_t small = forward_tiles(problem, kMediumForward);
   if (small <= tiles_here(64, gpu) || (problem.batch_size <= 16 && small <= gpu.sms)) {
-    return Road::Library;
+    return Kernel::Library;
   }
   // The first is taken of which all tiles run at once.
-  if (forward_tiles(problem, kMediumCluster) <= gpu.clusters) return Road::MediumCluster;
-  if (forward_tiles(problem, kWideCluster) <= gpu.clusters) return Road::WideCluster;
-  if (forward_tiles(problem, kLargeCluster) <= gpu.clusters) return Road::LargeCluster;
-  return Road::Library;
+  if (forward_tiles(problem, kMediumCluster) <= gpu.clusters) return Kernel::MediumCluster;
+  if (forward_tiles(problem, kWideCluster) <= gpu.clusters) return Kernel::WideCluster;
+  if (forward_tiles(problem, kLargeCluster) <= gpu.clusters) return Kernel::LargeCluster;
+  return Kernel::Library;
 }
 
 // Note [Shapes of the tiles]
@@ -105,30 +105,30 @@ LltmForwardRoad cluster_road(const LltmProblem& problem, const LltmGpu& gpu) {
 // of its kind on one SM, and leave a second SM idle. Backward, two blocks share an SM, unless the
 // medium tile takes its shared memory: it is for cells that have one for each SM at most. Chips with less
 // shared memory than an H100 have the same tiles, with fewer stages of k on their way at once.
-LltmForwardRoad forward_road(const LltmProblem& problem, const LltmGpu& gpu) {
-  using Road = LltmForwardRoad;
-  if (const Road road = cluster_road(problem, gpu); road != Road::Library) return road;
+LltmForwardKernel forward_kernel(const LltmProblem& problem, const LltmGpu& gpu) {
+  using Kernel = LltmForwardKernel;
+  if (const Kernel kernel = cluster_kernel(problem, gpu); kernel != Kernel::Library) return kernel;
   if (!own_products(problem, limits(problem.type, gpu).cell) ||
       is_row_for_the_library(problem, kMostOfOneRowForward)) {
-    return Road::Library;
+    return Kernel::Library;
   }
   if (problem.aligned && problem.type != ElementType::Double &&
       forward_tiles(problem, kLargeForward) >= tiles_here(96, gpu)) {
-    return Road::Large;
+    return Kernel::Large;
   }
   const bool tiny = problem.type == ElementType::Float && work_of(problem) <= kTinyWork;
-  return tiny ? Road::Tiny : Road::Medium;
+  return tiny ? Kernel::Tiny : Kernel::Medium;
 }
 
-LltmBackwardRoad backward_road(const LltmProblem& problem, const LltmGpu& gpu) {
-  using Road = LltmBackwardRoad;
+LltmBackwardKernel backward_kernel(const LltmProblem& problem, const LltmGpu& gpu) {
+  using Kernel = LltmBackwardKernel;
   if (problem.batch_size > kMostBackwardRows ||
       !own_products(problem, limits(problem.type, gpu).products) ||
       is_row_for_the_library(problem, kMostOfOneRowBackward)) {
-    return Road::Library;
+    return Kernel::Library;
   }
   const int64_t medium = tiles(problem.batch_size, problem.grad_columns, kMediumBackward);
-  return problem.aligned && medium > gpu.sms ? Road::Large : Road::Medium;
+  return problem.aligned && medium > gpu.sms ? Kernel::Large : Kernel::Medium;
 }
 
 // With three stages two blocks share an SM. That pays where the tiles of the weights' gradient are more
@@ -147,18 +147,18 @@ LltmPlan lltm_plan(const LltmProblem& problem, const CpuFeatures& cpu) {
   const int64_t weights = problem.hidden_size * width_of(problem);
   const auto [cell, products] = lltm_cpu_limits(problem.type, weights, cpu);
   LltmPlan plan;
-  if (work > 0 && work <= cell) plan.forward = LltmForwardRoad::Cpu;
-  if (work > 0 && work <= products) plan.backward = LltmBackwardRoad::Cpu;
+  if (work > 0 && work <= cell) plan.forward = LltmForwardKernel::Cpu;
+  if (work > 0 && work <= products) plan.backward = LltmBackwardKernel::Cpu;
   return plan;
 }
 
 LltmPlan lltm_plan(const LltmProblem& problem, const LltmGpu& gpu) {
   LltmPlan plan;
   if (!has_own_kernels(gpu) || work_of(problem) == 0) return plan;
-  plan.forward = forward_road(problem, gpu);
+  plan.forward = forward_kernel(problem, gpu);
   plan.forward_stages = stages_for(kForwardStageBytes, 1, gpu);
-  plan.backward = backward_road(problem, gpu);
-  plan.backward_stages = plan.backward == LltmBackwardRoad::Large
+  plan.backward = backward_kernel(problem, gpu);
+  plan.backward_stages = plan.backward == LltmBackwardKernel::Large
                              ? stages_for(kLargeBackwardStageBytes, 2, gpu)
                              : medium_backward_stages(problem, gpu);
   return plan;

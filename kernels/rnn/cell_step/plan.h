@@ -27,7 +27,7 @@ struct LltmGpu {
 };
 
 // What multiplies. Library: torch, with the pointwise kernels after it or before it.
-enum class LltmForwardRoad : int8_t {
+enum class LltmForwardKernel : int8_t {
   Library,
   Cpu,
   Tiny,  // cuda/gemm.cu
@@ -37,7 +37,7 @@ enum class LltmForwardRoad : int8_t {
   WideCluster,
   LargeCluster,
 };
-enum class LltmBackwardRoad : int8_t {
+enum class LltmBackwardKernel : int8_t {
   Library,
   Cpu,
   Medium,  // cuda/products.cu
@@ -46,8 +46,8 @@ enum class LltmBackwardRoad : int8_t {
 
 // `*_stages`: of k, that the operands of a tile of these two files have room for in shared memory.
 struct LltmPlan {
-  LltmForwardRoad forward = LltmForwardRoad::Library;
-  LltmBackwardRoad backward = LltmBackwardRoad::Library;
+  LltmForwardKernel forward = LltmForwardKernel::Library;
+  LltmBackwardKernel backward = LltmBackwardKernel::Library;
   int forward_stages = 0, backward_stages = 0;
 };
 

@@ -145,14 +145,14 @@ bool run_on_gpu(Call& call, bool with_sums) {
   FlrGpu gpu;
   C10_CUDA_CHECK(flr_describe_gpu(&gpu));
   FlrPlan plan = flr_plan(call.args, gpu);
-  if (plan.road == FlrRoad::TensorCores) {
+  if (plan.kernel == FlrKernel::TensorCores) {
     if (run_on_tensor_cores(call, plan, with_sums)) return true;
     gpu.architecture = 0;
     plan = flr_plan(call.args, gpu);
   }
-  if (plan.road == FlrRoad::Formula) return false;
+  if (plan.kernel == FlrKernel::Formula) return false;
   if (call.args.mode == Signs::Write) call.signs.zero_();
-  if (plan.road == FlrRoad::Passes) {
+  if (plan.kernel == FlrKernel::Passes) {
     run_passes(call, plan);
   } else {
     launch_direct(call.args, plan.tile);

@@ -68,7 +68,7 @@ bool takes_tensor_cores(const FilteredLreluArgs& args, const FlrGpu& gpu, FlrPla
   MmaPlan walks{};
   plan->variant = mma_shape(args, gpu.shared_bytes);
   if (!plan_mma(args, plan->variant, &walks)) return false;
-  plan->road = FlrRoad::TensorCores;
+  plan->kernel = FlrKernel::TensorCores;
   plan->parts = args.mode == Signs::Read ? walks.parts() : 0;
   return true;
 }
@@ -116,9 +116,9 @@ FlrPlan flr_plan(const FilteredLreluArgs& args, const FlrGpu& gpu) {
   plan.down = tile_for(flr_down_pass(args), gpu);
   const bool passes = plan.up.rows > 0 && plan.down.rows > 0;
   if (plan.tile.rows > 0 && (!passes || repeated(args, plan.tile) <= kMostRepeated)) {
-    plan.road = FlrRoad::Direct;
+    plan.kernel = FlrKernel::Direct;
   } else {
-    plan.road = passes ? FlrRoad::Passes : FlrRoad::Formula;
+    plan.kernel = passes ? FlrKernel::Passes : FlrKernel::Formula;
   }
   return plan;
 }

@@ -14,7 +14,7 @@ struct FlrGpu {
   int shared_bytes;  // of shared memory, that a block may ask for
 };
 
-enum class FlrRoad : int8_t {
+enum class FlrKernel : int8_t {
   TensorCores,  // a variant of variants/mma.cu
   Direct,       // cuda/direct.cu
   Passes,       // the same kernel twice, with v in memory between
@@ -27,7 +27,7 @@ struct FlrTile {
 };
 
 struct FlrPlan {
-  FlrRoad road;
+  FlrKernel kernel;
   MmaShape variant;  // of TensorCores
   int parts;         // of a plane, whose sums TensorCores can give; else 0
   FlrTile tile;      // of Direct

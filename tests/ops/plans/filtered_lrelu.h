@@ -61,13 +61,13 @@ FilteredLreluArgs transposed(const FilteredLreluArgs& call) {
 
 // What a block of the variant for a call asks for, in bytes.
 int variant_bytes(const FilteredLreluArgs& args, const FlrPlan& plan) {
-  if (plan.road != FlrRoad::TensorCores) return 0;
+  if (plan.kernel != FlrKernel::TensorCores) return 0;
   return plan.variant.shared_bytes(args.type == ElementType::Float ? 4 : 2);
 }
 
-const char* name(FlrRoad road) {
+const char* name(FlrKernel kernel) {
   constexpr const char* kNames[] = {"TensorCores", "Direct", "Passes", "Formula"};
-  return kNames[static_cast<int>(road)];
+  return kNames[static_cast<int>(kernel)];
 }
 
 int bytes(const FilteredLreluArgs& args, FlrTile tile) {
@@ -77,7 +77,7 @@ int bytes(const FilteredLreluArgs& args, FlrTile tile) {
 }  // namespace
 
 inline void bind_filtered_lrelu(py::module_ m) {
-  // The road; for those of the direct kernel the tiles of its launches and their shared memory.
+  // The kernel; for those of the direct kernel the tiles of its launches and their shared memory.
   m.def(
       "plan",
       [](const std::string& type, const std::array<int, 4>& shape, int up, int down, Pair fu,
@@ -89,12 +89,12 @@ inline void bind_filtered_lrelu(py::module_ m) {
         const auto add = [&](const FilteredLreluArgs& launch, FlrTile tile) {
           launches.append(py::make_tuple(tile.rows, tile.columns, bytes(launch, tile)));
         };
-        if (plan.road == FlrRoad::Direct) add(args, plan.tile);
-        if (plan.road == FlrRoad::Passes) {
+        if (plan.kernel == FlrKernel::Direct) add(args, plan.tile);
+        if (plan.kernel == FlrKernel::Passes) {
           add(flr_up_pass(args), plan.up);
           add(flr_down_pass(args), plan.down);
         }
-        return py::make_tuple(name(plan.road), launches);
+        return py::make_tuple(name(plan.kernel), launches);
       },
       py::kw_only(), py::arg("type") = "float", py::arg("shape") = std::array{16, 512, 64, 64},
       py::arg("up") = 2, py::arg("down") = 2, py::arg("fu") = Pair{12, 0},
@@ -110,7 +110,7 @@ inline void bind_filtered_lrelu(py::module_ m) {
         py::list found;
         for (const FilteredLreluArgs& args : {forward, transposed(forward)}) {
           const FlrPlan plan = flr_plan(args, {90, shared_bytes});
-          found.append(py::make_tuple(name(plan.road), variant_bytes(args, plan)));
+          found.append(py::make_tuple(name(plan.kernel), variant_bytes(args, plan)));
         }
         return found;
       },

@@ -17,7 +17,7 @@ inline void bind_types(py::module_ m) {
 }
 
 inline void bind_lltm(py::module_ m) {
-  using Forward = LltmForwardRoad;
+  using Forward = LltmForwardKernel;
   py::enum_<Forward>(m, "Forward", py::module_local())
       .value("Library", Forward::Library)
       .value("Cpu", Forward::Cpu)
@@ -27,7 +27,7 @@ inline void bind_lltm(py::module_ m) {
       .value("MediumCluster", Forward::MediumCluster)
       .value("WideCluster", Forward::WideCluster)
       .value("LargeCluster", Forward::LargeCluster);
-  using Backward = LltmBackwardRoad;
+  using Backward = LltmBackwardKernel;
   py::enum_<Backward>(m, "Backward", py::module_local())
       .value("Library", Backward::Library)
       .value("Cpu", Backward::Cpu)

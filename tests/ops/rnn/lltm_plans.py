@@ -36,11 +36,11 @@ def launches() -> Any:
     )
 
 
-def problem(roads: Any, sizes: tuple[int, int, int], type: str, **facts: Any) -> Any:
+def problem(planner: Any, sizes: tuple[int, int, int], type: str, **facts: Any) -> Any:
     """A cell whose operands are aligned and dense, and whose gradients are all wanted."""
-    problem = roads.Problem()
+    problem = planner.Problem()
     problem.batch_size, problem.input_size, problem.hidden_size = sizes
-    problem.type = getattr(roads.Type, type)
+    problem.type = getattr(planner.Type, type)
     problem.aligned = problem.apart = True
     problem.grad_columns = sizes[1] + sizes[2]
     for name, value in facts.items():
@@ -48,8 +48,8 @@ def problem(roads: Any, sizes: tuple[int, int, int], type: str, **facts: Any) ->
     return problem
 
 
-def gpu(roads: Any, name: str) -> Any:
+def gpu(planner: Any, name: str) -> Any:
     """The description of a GPU."""
-    gpu = roads.Gpu()
+    gpu = planner.Gpu()
     gpu.architecture, gpu.wgmma, gpu.shared_bytes, gpu.sms, gpu.clusters = GPUS[name]
     return gpu

@@ -86,12 +86,12 @@ def test_backward_is_three_launches_at_most(dtype, tmp_path):
 
 def planned_for(name, sizes, dtype):
     """The launchers, and the cell with its plan for the GPU of this name."""
-    roads = lltm_plans.launches()
-    here, described = roads.this_gpu(), lltm_plans.gpu(roads, name)
+    planner = lltm_plans.launches()
+    here, described = planner.this_gpu(), lltm_plans.gpu(planner, name)
     if here.architecture < 80 or here.shared_bytes < described.shared_bytes:
         pytest.skip(f"this GPU cannot run what is planned for the {name}")
-    problem = lltm_plans.problem(roads, sizes, TYPES[dtype], aligned=sizes != UNALIGNED)
-    return roads, problem, roads.plan(problem, described)
+    problem = lltm_plans.problem(planner, sizes, TYPES[dtype], aligned=sizes != UNALIGNED)
+    return planner, problem, planner.plan(problem, described)
 
 
 def with_four_stages(plan):
@@ -103,9 +103,9 @@ def with_four_stages(plan):
 @needs_gpu
 @pytest.mark.parametrize(("name", "sizes", "dtype"), OTHER_CHIPS)
 def test_forward_as_on_a_chip_with_less_shared_memory(name, sizes, dtype):
-    roads, problem, plan = planned_for(name, sizes, dtype)
+    planner, problem, plan = planned_for(name, sizes, dtype)
     inputs = cell_inputs(*sizes, dtype=dtype, device="cuda")
-    actual = roads.cell(problem, plan, *inputs)
+    actual = planner.cell(problem, plan, *inputs)
 
     def expected(input, weights, bias, old_h, old_cell):
         state = lltm_cell_reference(input, weights, bias, old_h, old_cell)
@@ -121,16 +121,16 @@ def test_forward_as_on_a_chip_with_less_shared_memory(name, sizes, dtype):
     exact, baseline = expected(*to_double(inputs)), expected(*inputs)
     for a, e, b in zip(actual, exact, baseline, strict=True):
         assert_accurate(a, e, b, ulps=4, sums=True, parts=ACTIVATIONS)
-    assert bits(roads.cell(problem, with_four_stages(plan), *inputs)) == bits(actual)
+    assert bits(planner.cell(problem, with_four_stages(plan), *inputs)) == bits(actual)
 
 
 @needs_gpu
 @pytest.mark.parametrize(("name", "sizes", "dtype"), OTHER_CHIPS)
 def test_products_as_on_a_chip_with_less_shared_memory(name, sizes, dtype):
-    roads, problem, plan = planned_for(name, sizes, dtype)
+    planner, problem, plan = planned_for(name, sizes, dtype)
     input, weights, _, old_h, _ = cell_inputs(*sizes, dtype=dtype, device="cuda")
     operands = torch.randn(sizes[0], 3 * sizes[2]).to(input), input, weights, old_h
-    actual = roads.products(problem, plan, *operands)
+    actual = planner.products(problem, plan, *operands)
 
     def expected(grad_pre, input, weights, old_h):
         grad_x = grad_pre @ weights
@@ -141,26 +141,26 @@ def test_products_as_on_a_chip_with_less_shared_memory(name, sizes, dtype):
     exact, baseline = expected(*(t.double() for t in operands)), expected(*operands)
     for a, e, b in zip(actual, exact, baseline, strict=True):
         assert_accurate(a, e, b, ulps=16, sums=True, parts=ACTIVATIONS)
-    assert bits(roads.products(problem, with_four_stages(plan), *operands)) == bits(actual)
+    assert bits(planner.products(problem, with_four_stages(plan), *operands)) == bits(actual)
 
 
 @needs_gpu
 def test_a_refused_cluster_takes_another_tile():
     """As that of a row which no copy engine takes, which the plan is not told of here."""
-    roads = lltm_plans.launches()
-    if not roads.this_gpu().wgmma:
+    planner = lltm_plans.launches()
+    if not planner.this_gpu().wgmma:
         pytest.skip("the code here has no clusters for the cell")
     inputs = cell_inputs(1, 256, 512, dtype=torch.half, device="cuda")
-    problem = lltm_plans.problem(roads, (1, 256, 512), "half")
-    plan = roads.plan(problem, roads.this_gpu())
+    problem = lltm_plans.problem(planner, (1, 256, 512), "half")
+    plan = planner.plan(problem, planner.this_gpu())
 
-    def cell(road, stride):
-        plan.forward = road
+    def cell(kernel, stride):
+        plan.forward = kernel
         return bits(
-            roads.cell(problem, plan, inputs[0].as_strided((1, 256), (stride, 1)), *inputs[1:])
+            planner.cell(problem, plan, inputs[0].as_strided((1, 256), (stride, 1)), *inputs[1:])
         )
 
-    cluster, large = roads.Forward.MediumCluster, roads.Forward.Large
+    cluster, large = planner.Forward.MediumCluster, planner.Forward.Large
     assert cell(cluster, 257) == cell(large, 257) == cell(large, 256)
 
 
@@ -170,15 +170,15 @@ def test_a_refused_cluster_takes_another_tile():
 @pytest.mark.parametrize("changed", [0, 1, 2], ids=["batch", "input", "hidden"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sizes_at_which_plans_change(dtype, changed):
-    roads, aligned = lltm_plans.launches(), 16 // dtype.itemsize
+    planner, aligned = lltm_plans.launches(), 16 // dtype.itemsize
     step = aligned if changed else 1
 
     def with_size(size: int) -> tuple[int, ...]:
         return tuple(size if i == changed else usual for i, usual in enumerate((64, 256, 512)))
 
     def planned(size: int) -> tuple:
-        problem = lltm_plans.problem(roads, with_size(size), TYPES[dtype])
-        plan = roads.plan(problem, roads.this_gpu())
+        problem = lltm_plans.problem(planner, with_size(size), TYPES[dtype])
+        plan = planner.plan(problem, planner.this_gpu())
         return plan.forward, plan.forward_stages, plan.backward, plan.backward_stages
 
     changes = bounds(planned, range(step, 4100 if changed == 1 else 1300, step))

@@ -12,16 +12,16 @@ H100 = "H100, H200"
 
 
 @pytest.fixture(scope="module")
-def roads():
+def planner():
     return plans.load().lltm
 
 
-def forward(roads, sizes, type, name=H100, **facts):
-    return roads.plan(problem(roads, sizes, type, **facts), gpu(roads, name)).forward.name
+def forward(planner, sizes, type, name=H100, **facts):
+    return planner.plan(problem(planner, sizes, type, **facts), gpu(planner, name)).forward.name
 
 
-def backward(roads, sizes, type, name=H100, **facts):
-    return roads.plan(problem(roads, sizes, type, **facts), gpu(roads, name)).backward.name
+def backward(planner, sizes, type, name=H100, **facts):
+    return planner.plan(problem(planner, sizes, type, **facts), gpu(planner, name)).backward.name
 
 
 @pytest.mark.parametrize(
@@ -59,11 +59,11 @@ def backward(roads, sizes, type, name=H100, **facts):
         ("T4", "double", SMALL, ("Library", "Library")),
     ],
 )
-def test_roads(roads, name, type, sizes, planned):
-    assert (forward(roads, sizes, type, name), backward(roads, sizes, type, name)) == planned
+def test_kernels(planner, name, type, sizes, planned):
+    assert (forward(planner, sizes, type, name), backward(planner, sizes, type, name)) == planned
 
 
-# Each pair of sizes is one unit or row apart, with the road changing between the two.
+# Each pair of sizes is one unit or row apart, with the kernel changing between the two.
 @pytest.mark.parametrize(
     ("type", "below", "above", "planned"),
     [
@@ -85,8 +85,8 @@ def test_roads(roads, name, type, sizes, planned):
         ("half", (64, 3072, 1024), (64, 3080, 1024), ("WideCluster", "Library")),  # width
     ],
 )
-def test_limits_of_forward_roads(roads, type, below, above, planned):
-    assert (forward(roads, below, type), forward(roads, above, type)) == planned
+def test_limits_of_forward_kernels(planner, type, below, above, planned):
+    assert (forward(planner, below, type), forward(planner, above, type)) == planned
 
 
 @pytest.mark.parametrize(
@@ -99,45 +99,45 @@ def test_limits_of_forward_roads(roads, type, below, above, planned):
         ("double", (64, 1024, 1024), (65, 1024, 1024), ("Large", "Library")),
     ],
 )
-def test_limits_of_backward_roads(roads, type, below, above, planned):
-    assert (backward(roads, below, type), backward(roads, above, type)) == planned
+def test_limits_of_backward_kernels(planner, type, below, above, planned):
+    assert (backward(planner, below, type), backward(planner, above, type)) == planned
 
 
-def test_only_columns_that_are_asked_for_count(roads):
-    assert backward(roads, (64, 1024, 512), "float") == "Large"
-    assert backward(roads, (64, 1024, 512), "float", grad_columns=512) == "Medium"
-    assert backward(roads, (64, 1024, 512), "float", grad_columns=0) == "Medium"
+def test_only_columns_that_are_asked_for_count(planner):
+    assert backward(planner, (64, 1024, 512), "float") == "Large"
+    assert backward(planner, (64, 1024, 512), "float", grad_columns=512) == "Medium"
+    assert backward(planner, (64, 1024, 512), "float", grad_columns=0) == "Medium"
 
 
 @pytest.mark.parametrize("name", [H100, "A100", "A40"])
 @pytest.mark.parametrize("type", ["half", "bfloat16"])
-def test_rows_of_16_bits_that_are_not_aligned_are_the_librarys(roads, type, name):
+def test_rows_of_16_bits_that_are_not_aligned_are_the_librarys(planner, type, name):
     for sizes in (SMALL, MIDDLE, LARGE):
-        assert forward(roads, sizes, type, name, aligned=False) == "Library"
-        assert backward(roads, sizes, type, name, aligned=False) == "Library"
+        assert forward(planner, sizes, type, name, aligned=False) == "Library"
+        assert backward(planner, sizes, type, name, aligned=False) == "Library"
 
 
 @pytest.mark.parametrize("name", [H100, "A100", "A40"])
 @pytest.mark.parametrize("type", ["float", "double"])
-def test_rows_that_are_not_aligned_take_the_medium_tile(roads, type, name):
+def test_rows_that_are_not_aligned_take_the_medium_tile(planner, type, name):
     sizes, too_large = (128, 256, 512), (129, 256, 512)
-    assert forward(roads, sizes, type, name, aligned=False) == "Medium"
-    assert backward(roads, sizes, type, name, aligned=False) == "Medium"
-    assert forward(roads, too_large, type, name, aligned=False) == "Library"
-    assert backward(roads, too_large, type, name, aligned=False) == "Library"
+    assert forward(planner, sizes, type, name, aligned=False) == "Medium"
+    assert backward(planner, sizes, type, name, aligned=False) == "Medium"
+    assert forward(planner, too_large, type, name, aligned=False) == "Library"
+    assert backward(planner, too_large, type, name, aligned=False) == "Library"
 
 
-def test_clusters_take_no_rows_that_overlap(roads):
-    assert forward(roads, MIDDLE, "half", apart=False) == "Medium"
-    assert forward(roads, LARGE, "half", apart=False) == "Library"
+def test_clusters_take_no_rows_that_overlap(planner):
+    assert forward(planner, MIDDLE, "half", apart=False) == "Medium"
+    assert forward(planner, LARGE, "half", apart=False) == "Library"
 
 
 @pytest.mark.parametrize("sizes", [(0, 4, 8), (4, 8, 0), (0, 0, 0)])
-def test_nothing_to_multiply(roads, sizes):
+def test_nothing_to_multiply(planner, sizes):
     for name in lltm_plans.GPUS:
-        assert forward(roads, sizes, "float", name) == "Library"
-        assert backward(roads, sizes, "float", name) == "Library"
-    plan = roads.plan(problem(roads, sizes, "float"), roads.Cpu())
+        assert forward(planner, sizes, "float", name) == "Library"
+        assert backward(planner, sizes, "float", name) == "Library"
+    plan = planner.plan(problem(planner, sizes, "float"), planner.Cpu())
     assert (plan.forward.name, plan.backward.name) == ("Library", "Library")
 
 
@@ -145,84 +145,84 @@ def test_nothing_to_multiply(roads, sizes):
     ("name", "forward_stages", "medium", "large"),
     [(H100, 4, 4, 4), ("A100", 4, 4, 3), ("A40", 3, 3, 3), ("L4", 3, 3, 3)],
 )
-def test_stages_that_shared_memory_has_room_for(roads, name, forward_stages, medium, large):
+def test_stages_that_shared_memory_has_room_for(planner, name, forward_stages, medium, large):
     """Two of the large backward blocks share an SM of an A100 with three stages, not with four."""
-    of_medium = roads.plan(problem(roads, SMALL, "float"), gpu(roads, name))
-    of_large = roads.plan(problem(roads, (128, 256, 512), "float"), gpu(roads, name))
+    of_medium = planner.plan(problem(planner, SMALL, "float"), gpu(planner, name))
+    of_large = planner.plan(problem(planner, (128, 256, 512), "float"), gpu(planner, name))
     assert (of_medium.backward.name, of_large.backward.name) == ("Medium", "Large")
     assert {of_medium.forward_stages, of_large.forward_stages} == {forward_stages}
     assert (of_medium.backward_stages, of_large.backward_stages) == (medium, large)
 
 
-def test_a_large_row_of_floats_is_the_librarys(roads):
-    assert forward(roads, (1, 256, 512), "float") == "Tiny"
-    assert forward(roads, (1, 257, 512), "float") == "Library"
-    assert forward(roads, (2, 512, 1024), "float") != "Library"
-    assert forward(roads, (1, 1024, 2048), "double") != "Library"
-    assert backward(roads, (1, 1024, 1024), "float") == "Medium"
-    assert backward(roads, (1, 1025, 1024), "float") == "Library"
+def test_a_large_row_of_floats_is_the_librarys(planner):
+    assert forward(planner, (1, 256, 512), "float") == "Tiny"
+    assert forward(planner, (1, 257, 512), "float") == "Library"
+    assert forward(planner, (2, 512, 1024), "float") != "Library"
+    assert forward(planner, (1, 1024, 2048), "double") != "Library"
+    assert backward(planner, (1, 1024, 1024), "float") == "Medium"
+    assert backward(planner, (1, 1025, 1024), "float") == "Library"
 
 
 @pytest.mark.parametrize(("type", "stages"), [("float", 3), ("half", 3), ("double", 4)])
-def test_two_backward_blocks_share_an_sm_where_there_are_many_tiles(roads, type, stages):
+def test_two_backward_blocks_share_an_sm_where_there_are_many_tiles(planner, type, stages):
     """Of the weights' gradient, 64 by 64: 120 and 135 for 132 SMs."""
     for sizes, expected in (((16, 208, 304), 4), ((16, 256, 320), stages)):
-        plan = roads.plan(problem(roads, sizes, type), gpu(roads, H100))
+        plan = planner.plan(problem(planner, sizes, type), gpu(planner, H100))
         assert (plan.backward.name, plan.backward_stages) == ("Medium", expected)
 
 
 @pytest.mark.parametrize("sms", [16, 78, 132])
 @pytest.mark.parametrize("clusters", [0, 1, 4, 16, 33])
-def test_clusters_run_all_at_once(roads, sms, clusters):
+def test_clusters_run_all_at_once(planner, sms, clusters):
     """As many as the GPU says: none where it can launch none, as part of a chip may not."""
-    part, seen = gpu(roads, H100), set()
+    part, seen = gpu(planner, H100), set()
     part.sms, part.clusters = sms, clusters
     tiles = {"MediumCluster": (64, 24), "WideCluster": (64, 40), "LargeCluster": (128, 40)}
     for batch_size in (1, 17, 64, 128, 200):
         for hidden_size in range(8, 1400, 8):
             sizes = (batch_size, 64, hidden_size)
-            road = roads.plan(problem(roads, sizes, "half"), part).forward.name
-            if road in tiles:
-                seen.add(road)
-                rows, units = tiles[road]
+            kernel = planner.plan(problem(planner, sizes, "half"), part).forward.name
+            if kernel in tiles:
+                seen.add(kernel)
+                rows, units = tiles[kernel]
                 assert -(-batch_size // rows) * -(-hidden_size // units) <= clusters
     assert seen or clusters < 16
 
 
-def test_the_number_of_sms_counts(roads):
+def test_the_number_of_sms_counts(planner):
     """The same code and shared memory; 96 of 132 SMs are 58 of 80."""
-    few = gpu(roads, H100)
+    few = gpu(planner, H100)
     few.sms = 80
-    cell = problem(roads, (64, 64, 928), "float")  # 58 large tiles
-    assert roads.plan(cell, gpu(roads, H100)).forward.name == "Medium"
-    assert roads.plan(cell, few).forward.name == "Large"
+    cell = problem(planner, (64, 64, 928), "float")  # 58 large tiles
+    assert planner.plan(cell, gpu(planner, H100)).forward.name == "Medium"
+    assert planner.plan(cell, few).forward.name == "Large"
     cell.hidden_size -= 16
-    assert roads.plan(cell, few).forward.name == "Medium"
+    assert planner.plan(cell, few).forward.name == "Medium"
 
 
-def test_a_block_without_room_for_three_stages_leaves_all_to_the_library(roads):
-    least = gpu(roads, "L4")
+def test_a_block_without_room_for_three_stages_leaves_all_to_the_library(planner):
+    least = gpu(planner, "L4")
     for least.shared_bytes, planned in ((3 * 30464, "Tiny"), (3 * 30464 - 1, "Library")):
-        assert roads.plan(problem(roads, SMALL, "float"), least).forward.name == planned
+        assert planner.plan(problem(planner, SMALL, "float"), least).forward.name == planned
 
 
-def on_cpu(roads, sizes, type, **features):
+def on_cpu(planner, sizes, type, **features):
     """Whether forward and backward make their own products."""
-    cpu = roads.Cpu()
+    cpu = planner.Cpu()
     for name in ("wide_vectors", "bfloat16_products", "half_products", "many_threads"):
         setattr(cpu, name, features.get(name, False))
-    plan = roads.plan(problem(roads, sizes, type), cpu)
+    plan = planner.plan(problem(planner, sizes, type), cpu)
     assert {plan.forward.name, plan.backward.name} <= {"Cpu", "Library"}
     return plan.forward.name == "Cpu", plan.backward.name == "Cpu"
 
 
 @pytest.mark.parametrize("type", ["half", "bfloat16", "float", "double"])
-def test_a_processor_without_wide_vectors(roads, type):
-    assert on_cpu(roads, (16, 128, 128), type) == (True, True)
-    assert on_cpu(roads, (17, 128, 128), type) == (False, False)
+def test_a_processor_without_wide_vectors(planner, type):
+    assert on_cpu(planner, (16, 128, 128), type) == (True, True)
+    assert on_cpu(planner, (17, 128, 128), type) == (False, False)
 
 
-# Each pair of sizes is one row apart, with the road changing between the two.
+# Each pair of sizes is one row apart, with the kernel changing between the two.
 @pytest.mark.parametrize(
     ("type", "features", "sizes", "own"),
     [
@@ -251,5 +251,5 @@ def test_a_processor_without_wide_vectors(roads, type):
         ("bfloat16", ("half_products",), (2, 1024, 1024), (True, True)),
     ],
 )
-def test_a_processor_with_wide_vectors(roads, type, features, sizes, own):
-    assert on_cpu(roads, sizes, type, wide_vectors=True, **dict.fromkeys(features, True)) == own
+def test_a_processor_with_wide_vectors(planner, type, features, sizes, own):
+    assert on_cpu(planner, sizes, type, wide_vectors=True, **dict.fromkeys(features, True)) == own

@@ -155,18 +155,18 @@ def test_several_threads_get_the_bits_of_one(dtype, sizes, device):
         assert list(pool.map(run, cases)) == expected
 
 
-@pytest.mark.parametrize("road", ["function", "operator", "backward"])
-def test_gil_is_released_around_the_work(road):
+@pytest.mark.parametrize("way", ["function", "operator", "backward"])
+def test_gil_is_released_around_the_work(way):
     """In the middle of a call another thread runs Python: it notes the time every millisecond."""
-    inputs = cell_inputs(1024, 1024, 1024, requires_grad=road == "backward")
-    if road == "backward":
+    inputs = cell_inputs(1024, 1024, 1024, requires_grad=way == "backward")
+    if way == "backward":
         results = lltm_cell(*inputs)
         ones = [torch.ones_like(result) for result in results]
 
         def call():
             torch.autograd.grad(results, inputs, ones)
     else:
-        function = lltm_cell if road == "function" else torch.ops.lltm_jit.lltm_cell
+        function = lltm_cell if way == "function" else torch.ops.lltm_jit.lltm_cell
 
         def call():
             function(*inputs)

@@ -27,18 +27,18 @@ def test_meta_device_agrees_with_the_kernels(device):
         assert meta.device.type == "meta"
 
 
-ROADS = [lltm_cell, lambda *args: torch.ops.lltm_jit.lltm_cell(*args)]
+WAYS = [lltm_cell, lambda *args: torch.ops.lltm_jit.lltm_cell(*args)]
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("position", range(5))
-@pytest.mark.parametrize("road", ROADS)
-def test_subclass_that_overrides_functions(road, position, device):
+@pytest.mark.parametrize("way", WAYS)
+def test_subclass_that_overrides_functions(way, position, device):
     inputs = list(cell_inputs(device=device, requires_grad=True))
     expected = lltm_cell(*inputs)
     inputs[position] = inputs[position].detach().as_subclass(Logged).requires_grad_()
     Logged.calls.clear()
-    actual = road(*inputs)
+    actual = way(*inputs)
     assert any("lltm_cell" in call for call in Logged.calls)
     assert all(type(t) is Logged for t in actual)
     for a, e in zip(actual, expected, strict=True):
@@ -71,15 +71,15 @@ def test_mode_that_overrides_functions(device):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("position", range(5))
-@pytest.mark.parametrize("road", [*ROADS, lambda *args: native.rnn.lltm_cell(*args)])
-def test_subclass_that_overrides_operators(road, position, device):
-    """Every road reaches __torch_dispatch__, which sees the operators whole."""
+@pytest.mark.parametrize("way", [*WAYS, lambda *args: native.rnn.lltm_cell(*args)])
+def test_subclass_that_overrides_operators(way, position, device):
+    """Every way reaches __torch_dispatch__, which sees the operators whole."""
     inputs = list(cell_inputs(device=device, requires_grad=True))
     expected = lltm_cell(*inputs)
     expected_grads = torch.autograd.grad(expected[0].sum() + expected[1].sum(), inputs)
     inputs[position] = Wrapped(inputs[position].detach()).requires_grad_()
     Wrapped.calls.clear()
-    actual = road(*inputs)
+    actual = way(*inputs)
     assert all(type(t) is Wrapped for t in actual)
     grads = torch.autograd.grad(actual[0].sum() + actual[1].sum(), inputs)
     ours = [call for call in Wrapped.calls if "lltm" in call]

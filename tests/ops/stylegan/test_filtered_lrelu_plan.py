@@ -17,26 +17,26 @@ GPUS = {
 
 
 @pytest.fixture(scope="module")
-def roads():
+def planner():
     return plans.load().filtered_lrelu
 
 
-def road(roads, gpu: str = "H200", **call) -> str:
+def kernel(planner, gpu: str = "H200", **call) -> str:
     architecture, shared_bytes = GPUS[gpu]
-    return roads.plan(architecture=architecture, shared_bytes=shared_bytes, **call)[0]
+    return planner.plan(architecture=architecture, shared_bytes=shared_bytes, **call)[0]
 
 
 @pytest.mark.parametrize("signs", ["none", "write"])
 @pytest.mark.parametrize("type", ["half", "bfloat16", "float"])
 @pytest.mark.parametrize(("up", "down"), [(2, 2), (2, 1), (1, 2), (4, 2), (2, 4), (4, 4), (1, 1)])
-def test_factors_of_the_tensor_cores(roads, up, down, type, signs):
+def test_factors_of_the_tensor_cores(planner, up, down, type, signs):
     taps = {1: 12, 2: 12, 4: 24}
     around = (64 * up // down - 1) * down + taps[down] + taps[up] - 1 - 64 * up
     call = {"up": up, "down": down, "fu": (taps[up], 0), "fd": (taps[down], 0)}
     call["padding"] = (around + up) // 2  # keeps an image's size and place
     for gpu in ("H200", "A100", "L4"):
-        assert road(roads, gpu, type=type, signs=signs, **call) == "TensorCores"
-    assert road(roads, "T4", type=type, signs=signs, **call) == "Direct"
+        assert kernel(planner, gpu, type=type, signs=signs, **call) == "TensorCores"
+    assert kernel(planner, "T4", type=type, signs=signs, **call) == "Direct"
 
 
 @pytest.mark.parametrize(
@@ -56,48 +56,48 @@ def test_factors_of_the_tensor_cores(roads, up, down, type, signs):
     ],
     ids=str,
 )
-def test_what_the_tensor_cores_do_not_take(roads, call):
-    assert road(roads) == "TensorCores"
-    assert road(roads, **call) == "Direct"
+def test_what_the_tensor_cores_do_not_take(planner, call):
+    assert kernel(planner) == "TensorCores"
+    assert kernel(planner, **call) == "Direct"
 
 
 @pytest.mark.parametrize("size", [48, 100])
 @pytest.mark.parametrize(("up", "down"), [(u, d) for u in (1, 2, 4) for d in (1, 2, 4)])
-def test_every_padding_is_for_the_tensor_cores_both_ways(roads, up, down, size):
+def test_every_padding_is_for_the_tensor_cores_both_ways(planner, up, down, size):
     """Whatever the lengths of the filters; up to two tiles of the sign map and more."""
     most = {1: 12, 2: 12, 4: 24}
     for fu in {1 if up == 1 else 2, 5, most[up] - 1, most[up]}:
         for fd in {1 if down == 1 else 2, 6, most[down]}:
             for padding in range(12, 12 + 8 * up + 64):
                 call = {"type": "half", "shape": (16, 512, size, size), "up": up, "down": down}
-                found = roads.both_ways(fu=fu, fd=fd, padding=padding, **call)
-                assert [road for road, _ in found] == ["TensorCores"] * 2, (fu, fd, padding)
+                found = planner.both_ways(fu=fu, fd=fd, padding=padding, **call)
+                assert [kernel for kernel, _ in found] == ["TensorCores"] * 2, (fu, fd, padding)
 
 
 @pytest.mark.parametrize("gpu", ["H200", "A100", "L4"])
 @pytest.mark.parametrize("type", ["half", "float"])
 @pytest.mark.parametrize(("up", "down"), [(u, d) for u in (1, 2, 4) for d in (1, 2, 4)])
-def test_variants_fit_the_shared_memory(roads, up, down, type, gpu):
+def test_variants_fit_the_shared_memory(planner, up, down, type, gpu):
     shared_bytes = GPUS[gpu][1]
     for padding in (14, 17, 19, 30):
         call = {"type": type, "shape": (16, 512, 64, 64), "up": up, "down": down}
         taps = {"fu": 6 * max(up, 2), "fd": 6 * max(down, 2)}
-        for road, size in roads.both_ways(
+        for kernel, size in planner.both_ways(
             padding=padding, shared_bytes=shared_bytes, **call, **taps
         ):
-            assert road == "TensorCores"
+            assert kernel == "TensorCores"
             assert 0 < size <= shared_bytes
 
 
-def test_a_gpu_without_room_for_a_variant(roads):
+def test_a_gpu_without_room_for_a_variant(planner):
     call = {"type": "float", "shape": (16, 512, 64, 64), "up": 1, "down": 1}
-    found = roads.both_ways(fu=12, fd=12, padding=11, shared_bytes=24 * 1024, **call)
-    assert "TensorCores" not in [road for road, _ in found]
+    found = planner.both_ways(fu=12, fd=12, padding=11, shared_bytes=24 * 1024, **call)
+    assert "TensorCores" not in [kernel for kernel, _ in found]
 
 
-def test_filters_that_are_none_are_for_tensor_cores_where_the_factor_is_1(roads):
+def test_filters_that_are_none_are_for_tensor_cores_where_the_factor_is_1(planner):
     none = {"fu": (1, 0), "up": 1, "padding": 0}
-    assert road(roads, **none) == "TensorCores"
+    assert kernel(planner, **none) == "TensorCores"
 
 
 @pytest.mark.parametrize(
@@ -116,24 +116,24 @@ def test_filters_that_are_none_are_for_tensor_cores_where_the_factor_is_1(roads)
         ("H200", "float", (30, 300), "Formula"),
     ],
 )
-def test_longer_filters(roads, gpu, type, taps, planned):
-    assert road(roads, gpu, type=type, fu=taps, fd=taps, padding=400) == planned
+def test_longer_filters(planner, gpu, type, taps, planned):
+    assert kernel(planner, gpu, type=type, fu=taps, fd=taps, padding=400) == planned
 
 
-def test_more_tiles_than_a_grid_has_blocks(roads):
+def test_more_tiles_than_a_grid_has_blocks(planner):
     shape, few = (2**16, 2**15, 1, 1), (2**16, 2**15 - 1, 1, 1)
     small = {"fu": (1, 0), "fd": (1, 0), "up": 1, "down": 1, "padding": 0, "type": "double"}
-    assert road(roads, shape=shape, **small) == "Formula"
-    assert road(roads, shape=few, **small) == "Direct"
+    assert kernel(planner, shape=shape, **small) == "Formula"
+    assert kernel(planner, shape=few, **small) == "Direct"
 
 
 @given(data=st.data())
-def test_tiles_fit_the_shared_memory(roads, data):
+def test_tiles_fit_the_shared_memory(planner, data):
     taps = st.tuples(st.integers(1, 300), st.sampled_from([0, 0, 1, 4, 30, 80]))
     call = {name: data.draw(taps) for name in ("fu", "fd")}
     call |= {name: data.draw(st.integers(1, 9)) for name in ("up", "down")}
     shared_bytes = data.draw(st.sampled_from([gpu[1] for gpu in GPUS.values()]))
-    planned, launches = roads.plan(
+    planned, launches = planner.plan(
         type=data.draw(st.sampled_from(["half", "float", "double"])),
         signs=data.draw(st.sampled_from(["none", "write"])),
         padding=310,
@@ -156,10 +156,10 @@ def test_tiles_fit_the_shared_memory(roads, data):
         ("T4", "double", (16, 16)),
     ],
 )
-def test_two_blocks_share_an_sm(roads, gpu, type, tile):
+def test_two_blocks_share_an_sm(planner, gpu, type, tile):
     shared_bytes = GPUS[gpu][1]
     call = {"type": type, "fu": (13, 0), "architecture": 75, "shared_bytes": shared_bytes}
-    ((rows, columns, size),) = roads.plan(**call)[1]
+    ((rows, columns, size),) = planner.plan(**call)[1]
     assert (rows, columns) == tile
     assert 2 * size <= shared_bytes
 
@@ -176,11 +176,11 @@ def test_two_blocks_share_an_sm(roads, gpu, type, tile):
         (70, 2, (32, 32)),
     ],
 )
-def test_small_images_have_the_smallest_tile_that_holds_them(roads, size, down, tile):
+def test_small_images_have_the_smallest_tile_that_holds_them(planner, size, down, tile):
     """Which never makes two launches of one."""
     call = {"shape": (2, 3, size, size), "up": 1, "fu": (1, 0), "down": down}
     for taps in (12, 24):
-        planned, ((rows, columns, _),) = roads.plan(
+        planned, ((rows, columns, _),) = planner.plan(
             fd=(taps, 0), padding=(taps - down) // 2, **call
         )
         assert planned == "Direct"

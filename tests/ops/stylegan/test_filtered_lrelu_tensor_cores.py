@@ -1,4 +1,4 @@
-"""filtered_lrelu on sizes that take the tensor cores; signs between the roads."""
+"""filtered_lrelu on sizes that take the tensor cores; signs of one kernel for another."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_words_of_tiles_without_clamped_samples_are_not_read():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_signs_of_one_road_are_read_by_another(dtype):
+def test_signs_of_one_kernel_are_read_by_another(dtype):
     """Written on tensor cores and on the CPU, read by both."""
     torch.manual_seed(0)
     f = make_filter(12)

@@ -57,7 +57,7 @@ inline CpuFeatures cpu_features(int threads) {
 // Many threads share our tasks better than the library's. Where it multiplies a 16-bit type in hardware
 // and there are few threads, ours win only as long as a call is bound by overhead, or by reading the
 // weights for one row.
-// tools/time_lltm_roads.py times both. Ours over the library's on an Intel Xeon with AMX,
+// tools/time_lltm_kernels.py times both. Ours over the library's on an Intel Xeon with AMX,
 // forward with 2 and with 16 threads, then backward:
 //   B, I, H          half                  bfloat16              float                 double
 //   1, 1024, 1024    0.48 0.43  0.95 0.62  0.54 0.29  0.78 0.45  0.97 0.96  1.20 0.99  0.98 0.68  0.96 1.02

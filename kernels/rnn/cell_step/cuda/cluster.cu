@@ -309,11 +309,11 @@ cudaError_t launch_lltm_cluster_cell(const LltmCellArgs& args, cudaStream_t stre
     using cell_t = decltype(cell);
     if constexpr (sizeof(scalar_t) == 2) {
       switch (args.plan.forward) {
-        case LltmForwardRoad::MediumCluster:
+        case LltmForwardKernel::MediumCluster:
           return launch_cell<MediumCluster<scalar_t>, cell_t>(args, stream);
-        case LltmForwardRoad::WideCluster:
+        case LltmForwardKernel::WideCluster:
           return launch_cell<WideCluster<scalar_t>, cell_t>(args, stream);
-        case LltmForwardRoad::LargeCluster:
+        case LltmForwardKernel::LargeCluster:
           return launch_cell<LargeCluster<scalar_t>, cell_t>(args, stream);
         default:
           break;

@@ -166,17 +166,17 @@ cudaError_t launch_tiny_cell(const LltmCellArgs& args, cudaStream_t stream) {
 template <typename scalar_t, typename cell_t, int kChunk>
 cudaError_t launch_planned_cell(const LltmCellArgs& args, cudaStream_t stream) {
   switch (args.plan.forward) {
-    case LltmForwardRoad::Tiny:
+    case LltmForwardKernel::Tiny:
       if constexpr (std::is_same_v<scalar_t, float>) return launch_tiny_cell<kChunk>(args, stream);
       break;
-    case LltmForwardRoad::Medium:
+    case LltmForwardKernel::Medium:
       return launch_cell<MediumForward<scalar_t>, cell_t, kChunk>(args, stream);
     default:
       if (const auto error = launch_lltm_cluster_cell(args, stream); !was_refused(error)) {
         return error;
       }
       [[fallthrough]];
-    case LltmForwardRoad::Large:
+    case LltmForwardKernel::Large:
       if constexpr (kChunk == kAccessBytes && sizeof(scalar_t) < 8) {
         return launch_cell<LargeForward<scalar_t>, cell_t, kChunk>(args, stream);
       }

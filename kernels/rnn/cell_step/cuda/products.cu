@@ -154,10 +154,10 @@ cudaError_t launch_products(const LltmProductsArgs& args, cudaStream_t stream) {
 template <typename scalar_t, int kChunk>
 cudaError_t launch_planned_products(const LltmProductsArgs& args, cudaStream_t stream) {
   switch (args.plan.backward) {
-    case LltmBackwardRoad::Medium:
+    case LltmBackwardKernel::Medium:
       return launch_products<MediumInputGradient<scalar_t>, kMediumBackwardStageBytes, kChunk>(
           args, stream);
-    case LltmBackwardRoad::Large:
+    case LltmBackwardKernel::Large:
       if constexpr (kChunk == kAccessBytes) {
         return launch_products<LargeInputGradient<scalar_t>, kLargeBackwardStageBytes, kChunk>(
             args, stream);

@@ -1,9 +1,9 @@
-"""Times each road of the LLTM cell, and says what the plan's choice loses against the best one.
+"""Times each kernel of the LLTM cell, and says what the plan's choice loses against the best one.
 
-    python tools/time_lltm_roads.py [-c] [--dtype half ..] [--sizes 64,256,512 ..]
+    python tools/time_lltm_kernels.py [-c] [--dtype half ..] [--sizes 64,256,512 ..]
 
 Medians in microseconds of a whole pass: on a GPU inside a CUDA graph, which goes round operands
-that its L2 cache does not hold all of; on the CPU roads take turns. A road of a GPU has its stages
+that its L2 cache does not hold all of; on the CPU in alternation. A kernel of a GPU has its stages
 of k behind it (`Medium/3`). `*` marks what `lltm_plan()` takes, and the last figure is that one's
 time over the best.
 """
@@ -31,19 +31,19 @@ FORWARD += ["WideCluster", "LargeCluster"]
 BACKWARD = ["Library", "Cpu", "Medium", "Large"]
 SIZES = ["16,32,128", "1,128,128", "64,256,512", "1,1024,1024", "16,1024,1024", "128,1024,1024"]
 DTYPES = ["half", "bfloat16", "float", "double"]
-SECONDS = 0.5  # for all roads of a pass on the CPU
+SECONDS = 0.5  # for all kernels of a pass on the CPU
 L2_BYTES = 100e6
 
 Plan = tuple[int, int, int, int]
 
 
 def load(with_cuda: bool) -> Any:
-    """The module of time_lltm_roads.cpp, with the cell's kernels."""
+    """The module of time_lltm_kernels.cpp, with the cell's kernels."""
     names = ["plan.cpp", "cpu/pointwise.cpp", "cpu/gemm.cpp"]
     if with_cuda:
         names += [f"cuda/{kind}.cu" for kind in ("pointwise", "gemm", "products", "cluster")]
     return lltm_jit.load(
-        "lltm_road_times",
+        "lltm_kernel_times",
         [Path(__file__).with_suffix(".cpp"), *(CELL_STEP / name for name in names)],
         default_cflags(detect(), with_cuda),
         default_cuda_cflags(),
@@ -52,8 +52,8 @@ def load(with_cuda: bool) -> Any:
     )
 
 
-def forward_roads(dtype: torch.dtype, planned: Plan, cuda: bool) -> dict[str, Plan]:
-    """Plans by name, each with another road forward."""
+def forward_kernels(dtype: torch.dtype, planned: Plan, cuda: bool) -> dict[str, Plan]:
+    """Plans by name, each with another kernel forward."""
     if not cuda:
         return {name: (FORWARD.index(name), 0, 0, 0) for name in ("Library", "Cpu")}
     names = ["Medium"] if dtype == torch.double else ["Medium", "Large"]
@@ -64,8 +64,8 @@ def forward_roads(dtype: torch.dtype, planned: Plan, cuda: bool) -> dict[str, Pl
     return {"Library": (0, 0, 0, 0)} | own
 
 
-def backward_roads(dtype: torch.dtype, planned: Plan, cuda: bool) -> dict[str, Plan]:
-    """Plans by name, each with another road backward."""
+def backward_kernels(dtype: torch.dtype, planned: Plan, cuda: bool) -> dict[str, Plan]:
+    """Plans by name, each with another kernel backward."""
     if not cuda:
         return {name: (0, 0, BACKWARD.index(name), 0) for name in ("Library", "Cpu")}
     tiles = [(name, stages) for name in ("Medium", "Large") for stages in (3, 4)]
@@ -93,17 +93,17 @@ def in_graph(step: Callable[[], object], passes: int) -> float:
     return statistics.median(times[10:]) * 1e3 / passes
 
 
-def times_of(module: Any, roads: dict[str, Plan], call: Callable, sets: list) -> dict[str, float]:
-    """Microseconds by road."""
-    times: dict[str, list[float]] = {name: [] for name in roads}
+def times_of(module: Any, kernels: dict[str, Plan], call: Callable, sets: list) -> dict[str, float]:
+    """Microseconds by kernel."""
+    times: dict[str, list[float]] = {name: [] for name in kernels}
     until = time.perf_counter() + SECONDS
     while True:
-        for name, plan in roads.items():
+        for name, plan in kernels.items():
             module.force(*plan)
             if sets[0][0].is_cuda:
                 times[name].append(in_graph(lambda: [call(*inputs) for inputs in sets], len(sets)))
                 continue
-            for _ in range(3):  # the first without a road before it in the caches
+            for _ in range(3):  # the first without a kernel before it in the caches
                 began = time.perf_counter()
                 call(*sets[0])
                 took = time.perf_counter() - began
@@ -135,19 +135,21 @@ def report(module: Any, sizes: str, dtype_name: str, device: str) -> None:
     module.backward(*sets[0])
     planned: Plan = tuple(module.planned())
     cuda = device == "cuda"
-    for direction, roads, call, slots in (
+    for direction, kernels, call, slots in (
         (
             "forward",
-            forward_roads(dtype, planned, cuda),
+            forward_kernels(dtype, planned, cuda),
             lambda *all: module.forward(*all[:5]),
             (0, 1),
         ),
-        ("backward", backward_roads(dtype, planned, cuda), module.backward, (2, 3)),
+        ("backward", backward_kernels(dtype, planned, cuda), module.backward, (2, 3)),
     ):
-        times = times_of(module, roads, call, sets)
-        road, stages = (planned[slot] for slot in slots)
+        times = times_of(module, kernels, call, sets)
+        kernel, stages = (planned[slot] for slot in slots)
         names = FORWARD if direction == "forward" else BACKWARD
-        taken = f"{names[road]}/{stages}" if cuda and names[road] != "Library" else names[road]
+        taken = (
+            f"{names[kernel]}/{stages}" if cuda and names[kernel] != "Library" else names[kernel]
+        )
         told = [f"{name}{'*' * (name == taken)} {found:.1f}" for name, found in times.items()]
         loss = times[taken] / min(times.values())
         print(f"{dtype_name} {direction} {sizes}: {', '.join(told)}; {loss:.2f}", flush=True)

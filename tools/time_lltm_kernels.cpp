@@ -1,4 +1,4 @@
-// For time_lltm_roads.py: the cell's host code, with any plan in place of lltm_plan()'s.
+// For time_lltm_kernels.py: the cell's host code, with any plan in place of lltm_plan()'s.
 #include <ATen/core/IListRef.h>
 #include <ATen/ops/cat_ops.h>
 #include <torch/csrc/utils/pybind.h>
@@ -33,9 +33,10 @@ Tensor cat(at::TensorList tensors, int64_t dim) { return at::_ops::cat::call(ten
 
 namespace {
 
-// The roads and stages of the next calls; by default those of the plan.
+// The kernels and stages of the next calls; by default those of the plan.
 void force(int forward, int forward_stages, int backward, int backward_stages) {
-  given = {LltmForwardRoad(forward), LltmBackwardRoad(backward), forward_stages, backward_stages};
+  given = {LltmForwardKernel(forward), LltmBackwardKernel(backward), forward_stages,
+           backward_stages};
 }
 
 std::array<int, 4> planned() {
