@@ -3,7 +3,7 @@
 // of the same.
 #pragma once
 
-// Or else autograd's headers include all operators of torch.
+// Without this, autograd's headers include all operators of torch.
 #ifndef AT_PER_OPERATOR_HEADERS
 #define AT_PER_OPERATOR_HEADERS
 #endif
@@ -116,7 +116,7 @@ void record(const Derivative& derivative, TensorRefs inputs, TensorRefs outputs,
 
 // -------------------------------------------------------------------------------------- autocast --
 
-// On the devices that an operator's autocast is registered for.
+// Autocast acts on the devices that an operator's is registered for.
 Autocast::Autocast(const at::Tensor& tensor)
     : device_(tensor.defined() ? tensor.device().type() : c10::DeviceType::Meta) {
   const bool registered = device_ == c10::DeviceType::CPU || device_ == c10::DeviceType::CUDA;
@@ -131,7 +131,7 @@ at::Tensor Autocast::operator()(const at::Tensor& tensor) const {
 
 // -------------------------------------------------------------------------------------- formulas --
 
-// Not by formula.h, whose operators would be ambiguous beside those of torch.
+// formula.h does not define these: its operators would be ambiguous beside those of torch.
 at::Tensor cat(at::TensorList tensors, int64_t dim) { return at::_ops::cat::call(tensors, dim); }
 
 }  // namespace lltm_jit

@@ -171,7 +171,7 @@ class Family {
     }
   }
 
-  // Without `kernels` as on a device that has none of ours.
+  // Without `kernels` the operators behave as on a device that has none of ours.
   void register_ops(bool kernels) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const QuietOverride quiet;

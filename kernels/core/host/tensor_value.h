@@ -97,7 +97,7 @@ struct Math<TensorValue> {
 };
 
 inline TensorValue sigmoid(const TensorValue& x) { return x.tensor.sigmoid(); }
-// Not by where_positive(), whose derivative would be 0 * inf for large x.
+// This does without where_positive(), whose derivative would be 0 * inf for large x.
 inline TensorValue elu(const TensorValue& x) { return elu(x.tensor); }
 
 }  // namespace lltm_jit

@@ -15,7 +15,7 @@ struct AlignedDelete {
 template <typename T>
 using AlignedArray = std::unique_ptr<T[], AlignedDelete<T>>;
 
-// Not initialised.
+// An array whose elements are not initialised.
 template <typename T>
 AlignedArray<T> aligned_array(int64_t size) {
   return AlignedArray<T>(static_cast<T*>(::operator new[](size * sizeof(T), std::align_val_t{64})));

@@ -1,4 +1,4 @@
-// Where python.h and variant_calls.h meet, so that neither includes the other's headers.
+// Where functions.h and variant_calls.h meet, so that neither includes the other's headers.
 #pragma once
 
 #include <exception>

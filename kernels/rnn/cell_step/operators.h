@@ -73,7 +73,7 @@ void check_cell(const char* function, const CellInputs& in);
 void check_backward(const BackwardInputs& in);
 void check_tutorial_backward(const TutorialBackwardInputs& in);
 
-// On CPU, CUDA and meta tensors, in kernels.cpp.
+// What runs on CPU, CUDA and meta tensors; defined in kernels.cpp.
 State cell_kernel(const CellInputs& in);
 StateAndGates forward_kernel(const CellInputs& in);
 Gradients backward_kernel(const BackwardInputs& in);

@@ -188,7 +188,7 @@ class CellDerivative {
   Dual<T, kVariables> now_[Traits::kStates];
 };
 
-// By the cell's own backward step.
+// The derivative of a cell that has a backward step of its own.
 template <typename Cell, typename T>
 class CellDerivative<Cell, T, true> {
   using Traits = CellTraits<Cell>;

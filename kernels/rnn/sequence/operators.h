@@ -21,9 +21,9 @@ using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
 using SequenceResults = std::tuple<Tensor, Tensor, Tensor>;  // output, h_n, c_n
-// And the gates and cell states that the backward pass needs.
+// The results, and the gates and cell states that the backward pass needs.
 using SequenceAndSaved = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
-// In the order of SequenceInputs, and which of them are wanted.
+// Gradients in the order of SequenceInputs, and which of them are wanted.
 using SequenceGradients = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 using SequenceMask = std::array<bool, 6>;
 
@@ -87,7 +87,7 @@ inline at::ScalarType state_dtype(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// On CPU, CUDA and meta tensors, in kernels.cpp.
+// What runs on CPU, CUDA and meta tensors; defined in kernels.cpp.
 SequenceResults sequence_kernel(const SequenceInputs& in);
 SequenceAndSaved sequence_forward_kernel(const SequenceInputs& in);
 SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in);

@@ -84,7 +84,7 @@ Clamp rounded_clamp(const BiasActKind& kind, at::ScalarType dtype);
 // The dimension of b, not negative.
 int64_t bias_dim(const BiasActKind& kind, const Tensor& x);
 
-// On CPU, CUDA and meta tensors, in kernels.cpp.
+// What runs on CPU, CUDA and meta tensors; defined in kernels.cpp.
 Tensor bias_act_kernel(const BiasActInputs& in);
 BiasActGradients backward_kernel(const BiasActBackwardInputs& in);
 BiasActSecondGradients second_kernel(const BiasActSecondInputs& in);

@@ -50,7 +50,7 @@ struct FilteredLreluArgs {
   ElementType type;
 };
 
-// On the CPU. Signs that are to be written are zero before.
+// Runs on the CPU. Signs that are to be written are zero before.
 void filtered_lrelu_cpu(const FilteredLreluArgs& args);
 
 }  // namespace lltm_jit

@@ -56,7 +56,7 @@ struct SignMap {
     return column % 2 * 16 + column / 8 % 8 * -1 + 7;
   }
 
-  // From the word of `negative` to that of `clamped`, and from a plane's first word to its flags.
+  // Words from that of `negative` to that of `clamped`, and from a plane's first word to its flags.
   LLTM_JIT_HOST_DEVICE Int clamped_words() const { return tiles() * kTileWords; }
   LLTM_JIT_HOST_DEVICE Int flag_words() const { return tiles() * (2 * kTileWords); }
   template <typename Index>

@@ -140,8 +140,8 @@ Tensor kernel(const Tensor& x_, const OptionalTensor& f_, at::IntArrayRef up, at
 
 // -------------------------------------------------------------------------------------- formula --
 
-// As it is defined: zeros, padding, products with each tap, every down-th result. Not as a convolution or a
-// product of matrices, which torch may compute with fewer bits (TF32, bfloat16), as settings of the process say.
+// The formula, as the operator is defined: zeros, padding, products with each tap, every down-th result. It is no
+// convolution or product of matrices, which torch may compute with fewer bits (TF32, bfloat16), as settings say.
 
 // Crops after padding: a side may lose more than the image has.
 Tensor pad(const Tensor& x, c10::SymIntArrayRef padding) {

@@ -16,7 +16,7 @@ class ForwardTask : LltmCpuBounds {
  public:
   using acc_t = opmath_t<scalar_t>;
   using Shape = RegisterTile<acc_t>;
-  // As many as fill the columns of a panel with the gates of each.
+  // Hidden units of a task: as many as fill the columns of a panel with the gates of each.
   static constexpr int64_t kUnits = Shape::kLanes;
   using Sums = acc_t[kGates][kUnits];
 

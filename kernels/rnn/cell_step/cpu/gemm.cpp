@@ -97,7 +97,7 @@ class BackwardProducts : LltmCpuBounds {
       splits_ = ceil_div(args.batch_size, kSplitDepth);
       split_sums_.reset(new acc_t[splits_ * gates_ * columns_]);
     }
-    // From the top, so that what is written lies together.
+    // Parts go from the top down, so that what is written lies together.
     const int64_t rows = std::clamp<int64_t>(piece_of(gates_, 8), 32, 512);
     for (int64_t row = 0; row < gates_; row += rows) {
       add_weights(args.old_h, args.old_h_stride, 0, args.hidden_size, row, rows);

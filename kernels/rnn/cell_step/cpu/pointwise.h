@@ -18,7 +18,7 @@ struct CellRow {
   scalar_t *input_gate, *output_gate, *candidate_cell;  // written, activated, if not null
 };
 
-// From the pre-activations of each gate, given as functions of (first element, count).
+// Computes the cell from the pre-activations of each gate, given as functions of (first element, count).
 template <typename scalar_t, typename cell_t, typename Load>
 inline void lltm_forward_row(const CellRow<scalar_t, cell_t>& row, int64_t count,
                              const Load& pre_activation) {

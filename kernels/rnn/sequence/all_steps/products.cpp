@@ -15,7 +15,7 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// With one stride of 1.
+// The matrix, or a copy, with one stride of 1.
 Tensor dense_one_way(const Tensor& matrix) {
   return matrix.stride(0) == 1 || matrix.stride(1) == 1 ? matrix : matrix.contiguous();
 }

@@ -183,7 +183,7 @@ __global__ void backward_step_kernel(BackwardStepArgs args, Divisor hidden) {
     };
     auto& grad_output_state = static_cast<state_t*>(args.grad_output_state)[place.in_state()];
     auto* grad_cells = static_cast<state_t*>(args.grad_cells);
-    // From the step after, unless that began with zeros.
+    // The step after adds its part, unless it began with zeros.
     state_t grad_h = grad_output_state;
     if (args.products && !(control_at(step + 1) & kResets)) {
       grad_h += to_opmath(static_cast<const scalar_t*>(args.products)[place.in_state()]);

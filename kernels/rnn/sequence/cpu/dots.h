@@ -79,7 +79,7 @@ void dot_rows(DotTile tile, int64_t rows) {
   }
 }
 
-// As Panels. Each vector has pairs of rows: [depth / 2, vectors, lanes, 2].
+// The same as Panels, where each vector has pairs of rows: [depth / 2, vectors, lanes, 2].
 class DotPanels : public PanelRanges<float> {
  public:
   using scalar_t = c10::BFloat16;

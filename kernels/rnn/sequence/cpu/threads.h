@@ -37,7 +37,7 @@ struct SequenceDivision {
   }
 };
 
-// By the multiply-adds of a step, and the bytes of weights that a core should have in its own cache, if
+// Divides by the multiply-adds of a step, and the bytes of weights that a core should have in its own cache, if
 // any.
 inline SequenceDivision divide_sequence(int64_t steps, int64_t rows, int64_t blocks,
                                         int64_t products, int64_t cached = 0) {

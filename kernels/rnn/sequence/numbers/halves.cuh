@@ -42,7 +42,7 @@ struct HalfScale {
   }
 };
 
-// That of a warp's weights. magnitude: the largest of this lane's.
+// The scale of a warp's weights. magnitude: the largest of this lane's.
 __device__ __forceinline__ HalfScale scale_of_warp(uint32_t magnitude) {
   return HalfScale(__reduce_max_sync(~0u, magnitude));
 }

@@ -261,8 +261,8 @@ class BackwardThread {
     controls_.advance();
   }
 
-  // From what the gates give to the output's gradient: the gradients of the step's gates, and what goes on to
-  // the step before otherwise.
+  // Computes the gradients of the step's gates, and what else goes on to the step before, from what the gates give
+  // to the output's gradient.
   __device__ __forceinline__ void finish(const float (&from_gates)[kElements],
                                          const Prepared& prepared) {
     float grads[kGates][kElements], grads_of_h[kGates][kElements];

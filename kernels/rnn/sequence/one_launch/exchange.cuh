@@ -95,7 +95,7 @@ class ClusterExchange {
     return operands(step) + part_ + half_ * kWords * 4;
   }
 
-  // Until a step's operand is whole.
+  // Waits until a step's operand is whole.
   __device__ __forceinline__ void wait(int step) const {
     if constexpr (kCluster) wait_for_barrier(barrier(step), (step >> 1) & 1);
   }
@@ -128,7 +128,7 @@ class ClusterExchange {
                                             const Words<kCount>& words) const {
     send_to(block, operands(step) + place, barrier(step), words);
   }
-  // Once a step, by one thread: the barrier of what has been waited for is to count again.
+  // Called once a step, by one thread: the barrier of what has been waited for is to count again.
   __device__ __forceinline__ void expect(int step) const {
     if constexpr (kCluster) arrive_and_expect(barrier(step), kStepBytes);
   }
@@ -239,7 +239,7 @@ class Ring {
     }
   }
 
-  // Until the next step is here, of kStages - 1 that have been brought and not been read.
+  // Waits for the next step, of kStages - 1 that have been brought and not been read.
   __device__ __forceinline__ void wait() const { wait_for_copies<kStages - 2>(); }
   __device__ __forceinline__ Words<kShape.words()> pack(int i) const {
     return load_shared<kShape.words()>(pack_address(brought_ + 1, i));

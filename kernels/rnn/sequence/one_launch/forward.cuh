@@ -348,7 +348,7 @@ class ForwardThread {
     }
   }
 
-  // Those that a step begins with.
+  // Saves the cell states that a step begins with.
   __device__ __forceinline__ void save_cells() {
     if constexpr (kSaves && kStates > 1) {
       if (lane_.finishes()) write_cells(static_cast<float*>(args_.saved_cells.data) + saved_cells_);

@@ -37,7 +37,7 @@ class AllGradients {
   __device__ __forceinline__ void start() const { exchange_.start(); }
   __device__ __forceinline__ void finish() const {}
 
-  // By warps that finish: this iteration's gradients; by all warps thereafter: they are whole.
+  // Warps that finish put this iteration's gradients; thereafter all warps say that they are whole.
   __device__ __forceinline__ void put(int iteration, const Packs& packs) const {
     exchange_.send(iteration, packs);
   }
@@ -45,8 +45,8 @@ class AllGradients {
     if constexpr (!kShape.grid) __syncthreads();
   }
 
-  // What those of the iteration before give, in warps that finish the phase; with `meanwhile()` once the tensor cores
-  // have begun.
+  // What the gradients of the iteration before give, in warps that finish the phase. Calls `meanwhile()` once the
+  // tensor cores have begun.
   template <typename Meanwhile>
   __device__ __forceinline__ void receive(int iteration, int phase, float (&grad_h)[kElements],
                                           const Meanwhile& meanwhile) {

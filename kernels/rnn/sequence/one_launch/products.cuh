@@ -1,20 +1,11 @@
 // The products of the weights that a warp holds.
 #pragma once
 
+#include "rnn/sequence/one_launch/for_constants.cuh"
 #include "rnn/sequence/one_launch/grid.cuh"
 #include "rnn/sequence/one_launch/tile_product.cuh"
 
 namespace lltm_jit {
-
-// Calls function(i) for constants i. `#pragma unroll` is a wish that large loops are not granted, and their
-// arrays would lie in memory.
-template <int kCount, int kFirst = 0, typename Function>
-__device__ __forceinline__ void for_constants(const Function& function) {
-  if constexpr (kFirst < kCount) {
-    function(std::integral_constant<int, kFirst>());
-    for_constants<kCount, kFirst + 1>(function);
-  }
-}
 
 // A warp's weights, of its group and its part of k. kOperands: arrays of B, one for all gates, or one each.
 template <typename Shape, typename scalar_t, int kGates, int kOperands>
@@ -132,7 +123,7 @@ class WarpWeights {
     Operand operand[2][kChunk][kOperands][kRowTiles];
     auto& b = loaded.b;
     const auto load_chunk = [&](int chunk) { load<kFirst, kLast>(chunk, operands, loaded); };
-    // Until all of a chunk has been sent; what is missing of the next one is asked for again by the way.
+    // Waits until all of a chunk has been sent; what is missing of the next one is asked for again meanwhile.
     const auto wait_for_chunk = [&](auto chunk_) {
       constexpr int chunk = decltype(chunk_)::value;
       const auto again = [&](Part& part, auto from) {

@@ -133,7 +133,7 @@ __device__ __forceinline__ ShortFloat sigmoid(ShortFloat x) {
   return ShortFloat(
       approximate_inverse(1 + approximate_power_of_2(-Math<ShortFloat>::kLog2E * x.value)));
 }
-// Without the series for small numbers: enough to compare with a clamp.
+// tanh without the series for small numbers, which is enough to compare with a clamp.
 __device__ __forceinline__ ShortFloat tanh_of(ShortFloat, const Sigmoids<ShortFloat>& s) {
   return s.of - s.of_minus;
 }

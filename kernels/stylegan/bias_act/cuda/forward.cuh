@@ -9,7 +9,7 @@
 namespace lltm_jit {
 
 // The bias of a thread's packs: one number for each pack, or none; the same numbers for all packs; or any.
-// With the last, packs are counted in 64 bits.
+// With kAny, packs are counted in 64 bits.
 enum class PackBias { kOne, kSame, kAny };
 
 template <typename scalar_t, PackBias kind>

@@ -31,7 +31,7 @@ inline constexpr int kPacksOf = sizeof(scalar_t) == 8 || pass == Pass::Second ? 
 struct PackPlaces {
   int64_t first;
   int count;
-  // Those of the pack at `first` that are in [begin, end).
+  // The places of the pack at `first` that are in [begin, end).
   template <int kVec>
   static __device__ __forceinline__ PackPlaces within(int64_t first, int64_t begin, int64_t end) {
     const int64_t from = max(first, begin), to = min(first + kVec, end);

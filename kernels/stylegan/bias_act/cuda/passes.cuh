@@ -16,7 +16,7 @@ namespace lltm_jit {
 
 // --------------------------------------------------------------------------------------- a plan --
 
-// By sizes and type alone, so that sums have the same bits on every machine.
+// The plan depends on sizes and type alone, so that sums have the same bits on every machine.
 struct PassPlan {
   bool rows;
   int64_t period;  // packs; in runs those of one channel's run, counted from where its first begins

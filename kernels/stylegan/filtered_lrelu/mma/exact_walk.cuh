@@ -27,7 +27,7 @@ struct ExactWalk {
       outlier |= sample.outlier;
     }
   };
-  // From `begin` on, before `end`.
+  // Places from `begin` on, before `end`.
   struct Span {
     int begin, end;
   };

@@ -196,7 +196,7 @@ inline MmaShape mma_shape(const FilteredLreluArgs& args, int shared_bytes) {
   const int element = element_bytes(args);
   const bool wide = shape.up_taps != class_taps(args.up, args.fu.width) ||
                     shape.down_taps != class_taps(args.down, args.fd.width);
-  // As wide as the registers allow.
+  // Tiles as wide as the registers allow.
   shape.out_tiles = args.down == 1 || (args.down == 2 && args.up == 4) ? 16
                     : args.down == 2                                   ? (args.up == 1 ? 4 : 8)
                                                                        : (args.up == 4 ? 8 : 4);

@@ -64,7 +64,7 @@ struct UpBand {
     }
     return phase;
   }
-  // Those that some phase needs.
+  // The first and last slice that some phase needs.
   LLTM_JIT_HOST_DEVICE constexpr int first_slice(int tile) const {
     return first_slice(tile, last_phase());
   }

@@ -137,7 +137,7 @@ __device__ __forceinline__ void write_plane_sum(const MmaCall& call, const Place
   if (lane() == 0) call.plane_sums[int64_t(place.plane) * call.plan.parts() + part] = sum;
 }
 
-// From an address in shared memory.
+// Loads from an address in shared memory.
 template <typename Piece>
 __device__ __forceinline__ Piece load_shared(uint32_t from) {
   return *static_cast<const Piece*>(__cvta_shared_to_generic(from));

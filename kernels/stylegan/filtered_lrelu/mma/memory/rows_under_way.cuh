@@ -31,7 +31,7 @@ struct DownRows {
       parts[1][r] = pair.low;
     }
   };
-  // By the steps since the tile of y began, and which of those it is that began together.
+  // The tiles by the steps since the tile of y began, and by which of those it is that began together.
   OfLane tiles[K::kRowTiles][K::kBegun][32];
 
   // All warps of a block call it.

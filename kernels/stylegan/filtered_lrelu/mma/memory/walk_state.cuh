@@ -36,7 +36,7 @@ struct WalkState {
     return to_opmath(static_cast<const typename K::scalar*>(call.bias)[channel]);
   }
 
-  // By one lane.
+  // Begins a walk; called by one lane.
   __device__ __forceinline__ void begin(const MmaCall& call, const ScaleConstants& constants,
                                         int walk, float next_bias) {
     place = Place<K>(call, walk);
@@ -53,7 +53,7 @@ struct WalkState {
     }
   }
 
-  // At new scales, by one lane: in the middle of an image a sample meets the taps of its phase.
+  // Called at new scales, by one lane: in the middle of an image a sample meets the taps of its phase.
   __device__ __forceinline__ void settle_bias(const MmaCall& call, const UpTaps& up_taps) {
     const float scaled = bias * scales.limits.in_scale;
     const int first = first_row(call, place, 0);

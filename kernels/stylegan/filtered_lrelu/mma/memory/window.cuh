@@ -14,7 +14,7 @@ struct Window {
   using Ring = RowRing<K>;
   static constexpr bool k16Bit = sizeof(scalar_t) == 2;
 
-  // As operands B, times the scale; half as it is, for there the taps are multiplied.
+  // Operands B, times the scale; half as it is, since there the taps are multiplied.
   Pair pairs[K::kColumnSlices][K::kRowWindow];
 
   // Reads the slices of rows from `first` of the ring on. Lanes get neighbours in a column: a
