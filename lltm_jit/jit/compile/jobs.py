@@ -1,17 +1,14 @@
 """How many compilers may run at a time, over all builds of this process.
 
 They share a jobserver like that of make: a pipe with a token for each compiler that may run. ninja
-supports this from version 1.13 on; with an older one, or where the pipe's path has a blank, the
-builds of a process take turns.
+supports this from version 1.13 on; with an older one, or without /proc, the builds of a process
+take turns.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -26,8 +23,7 @@ from ..user.progress import many
 GIBIBYTE = 1 << 30
 _MEMORY_PER_JOB = {"C++": 2 * GIBIBYTE, "CUDA": 4 * GIBIBYTE}
 _OLDEST_NINJA = (1, 13)
-_PREFIX = "lltm_jit-jobs-"
-_STALE = 24 * 3600  # seconds after which a pipe that nobody has open, here, is a leftover
+_OPEN_FILES = "/proc/{}/fd"
 _TOKEN = b"+"
 _UNLIMITED = 4096  # jobs, whose tokens fit into a pipe
 
@@ -141,45 +137,34 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _remove_leftovers() -> None:
-    """Remove the pipes of processes that were killed: nobody has them open."""
-    for pipe in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/tokens"):
-        with suppress(OSError):
-            status = pipe.lstat()
-            if status.st_uid != os.geteuid() or time.time() < status.st_mtime + _STALE:
-                continue
-            try:
-                os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW))
-            except OSError as error:
-                if error.errno == errno.ENXIO:
-                    shutil.rmtree(pipe.parent)
-
-
 class _Jobserver:
-    """A named pipe full of tokens, which exists as long as a build uses it."""
+    """A pipe full of tokens, which exists as long as a build uses it."""
 
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs
         self.users = 0
-        _remove_leftovers()
-        self.directory = tempfile.mkdtemp(prefix=_PREFIX)
-        self.path = os.path.join(self.directory, "tokens")
-        os.mkfifo(self.path, 0o600)
-        self.descriptor = os.open(self.path, os.O_RDWR | os.O_NONBLOCK)
-        os.write(self.descriptor, _TOKEN * jobs)
+        self._tokens, self._back = os.pipe()
+        os.set_blocking(self._tokens, False)
+        # ninja opens it there, and nothing is left of it when this process is killed.
+        self.path = f"{_OPEN_FILES.format(os.getpid())}/{self._tokens}"
+        self.give(jobs)
+
+    def give(self, tokens: int = 1) -> None:
+        """Put tokens into the pipe."""
+        os.write(self._back, _TOKEN * tokens)
 
     def take(self) -> None:
         """Wait for a token; each ninja may run one compiler without one."""
         while True:
             cancel.check()
             with suppress(BlockingIOError):
-                os.read(self.descriptor, 1)
+                os.read(self._tokens, 1)
                 return
             time.sleep(0.05)
 
     def close(self) -> None:
-        os.close(self.descriptor)
-        shutil.rmtree(self.directory, ignore_errors=True)
+        os.close(self._tokens)
+        os.close(self._back)
 
 
 @contextmanager
@@ -203,7 +188,7 @@ def compilers(ninja: Path, jobs: int) -> Iterator[dict[str, str]]:
         try:
             yield {"MAKEFLAGS": f" -j{server.jobs} --jobserver-auth=fifo:{server.path}"}
         finally:
-            os.write(server.descriptor, _TOKEN)
+            server.give()
     finally:
         _leave(server)
 
@@ -224,7 +209,7 @@ def _enter(jobs: int) -> _Jobserver:
 
 
 def _leave(server: _Jobserver) -> None:
-    """The last build removes the pipe, so that tokens held by a killed ninja are not lost."""
+    """The last build closes the pipe, so that tokens held by a killed ninja are not lost."""
     global _server
     with _lock:
         server.users -= 1
@@ -236,8 +221,7 @@ def _leave(server: _Jobserver) -> None:
 
 @cache
 def _takes_part(ninja: str) -> bool:
-    # A blank would end the path in MAKEFLAGS.
-    if re.search(r"\s", tempfile.gettempdir()):
+    if not os.path.isdir(_OPEN_FILES.format("self")):
         return False
     version = re.match(r"(\d+)\.(\d+)", output_of([ninja, "--version"]))
     return version is not None and (int(version[1]), int(version[2])) >= _OLDEST_NINJA
