@@ -22,6 +22,10 @@ from ..user.progress import many
 
 GIBIBYTE = 1 << 30
 _MEMORY_PER_JOB = {"C++": 2 * GIBIBYTE, "CUDA": 4 * GIBIBYTE}
+_MEMORY_FILES = (  # of a cgroup: the limit, and what is used
+    ("memory.max", "memory.current"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+)
 _OLDEST_NINJA = (1, 13)
 _OPEN_FILES = "/proc/{}/fd"
 _TOKEN = b"+"
@@ -75,31 +79,25 @@ def _system_memory() -> int | None:
 
 
 def _cgroup_directories() -> list[Path]:
-    """The cgroup of this process and those above it (version 2), or the mounts of version 1."""
+    """The cgroup of this process and those above it, of version 2 or those of version 1."""
     found = []
     for line in _read(Path("/proc/self/cgroup")).splitlines():
         _, controllers, path = line.split(":", 2)
-        if not controllers:
-            here = Path("/sys/fs/cgroup") / path.lstrip("/")
-            found += [
-                here,
-                *(parent for parent in here.parents if parent.is_relative_to("/sys/fs/cgroup")),
-            ]
-        elif controllers in ("memory", "cpu,cpuacct", "cpu"):
-            found += [
-                Path("/sys/fs/cgroup") / controllers / path.lstrip("/"),
-                Path("/sys/fs/cgroup") / controllers,
-            ]
+        if controllers in ("", "memory", "cpu,cpuacct", "cpu"):
+            top = Path("/sys/fs/cgroup") / controllers
+            here = top / path.lstrip("/")
+            found += [each for each in (here, *here.parents) if each.is_relative_to(top)]
     return found
 
 
 def _cgroup_cpus() -> float | None:
     quotas = []
     for directory in _cgroup_directories():
-        quota, _, period = _read(directory / "cpu.max").strip().partition(" ")
+        quota, _, period = _read(directory / "cpu.max").partition(" ")
         if not quota:  # version 1
-            quota = _read(directory / "cpu.cfs_quota_us").strip()
-            period = _read(directory / "cpu.cfs_period_us").strip()
+            quota, period = (
+                _read(directory / f"cpu.cfs_{kind}_us") for kind in ("quota", "period")
+            )
         if quota.isdecimal() and period.isdecimal() and int(period):
             quotas.append(int(quota) / int(period))
     return max(1.0, min(quotas)) if quotas else None
@@ -108,14 +106,8 @@ def _cgroup_cpus() -> float | None:
 def _cgroup_memory() -> int | None:
     free = []
     for directory in _cgroup_directories():
-        for limit_name, used_name in (
-            ("memory.max", "memory.current"),
-            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-        ):
-            limit, used = (
-                _read(directory / limit_name).strip(),
-                _read(directory / used_name).strip(),
-            )
+        for names in _MEMORY_FILES:
+            limit, used = (_read(directory / name) for name in names)
             if limit.isdecimal() and used.isdecimal():
                 free.append(max(0, int(limit) - int(used) + _reclaimable(directory)))
     return min(free, default=None)
@@ -132,7 +124,7 @@ def _reclaimable(directory: Path) -> int:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text("utf-8")
+        return path.read_text("utf-8").strip()
     except OSError:
         return ""
 

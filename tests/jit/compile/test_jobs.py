@@ -87,7 +87,7 @@ def machine(tmp_path, monkeypatch):
     """A machine whose /proc and /sys are texts."""
     monkeypatch.delenv("MAX_JOBS", raising=False)
     files: dict[str, str] = {"/proc/self/cgroup": "0::/box\n"}
-    monkeypatch.setattr(jobs, "_read", lambda path: files.get(str(path), ""))
+    monkeypatch.setattr(jobs, "_read", lambda path: files.get(str(path), "").strip())
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(16))
     files["/proc/meminfo"] = f"MemAvailable: {64 << 20} kB\n"
     return files
@@ -113,6 +113,16 @@ def test_jobs_by_cgroup(machine):
     machine["/sys/fs/cgroup/box/memory.max"] = "max\n"
     machine["/sys/fs/cgroup/box/cpu.max"] = "max 100000\n"
     assert jobs.job_count(with_cuda=False) == 16
+
+
+def test_jobs_by_cgroups_of_version_1(machine):
+    machine["/proc/self/cgroup"] = "3:memory:/box/in\n2:cpu,cpuacct:/box\n1:pids:/box\n"
+    machine["/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us"] = "500000\n"
+    machine["/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us"] = "100000\n"
+    assert jobs.job_count(with_cuda=False) == 5
+    machine["/sys/fs/cgroup/memory/box/memory.limit_in_bytes"] = f"{6 << 30}\n"
+    machine["/sys/fs/cgroup/memory/box/memory.usage_in_bytes"] = "0\n"
+    assert jobs.job_count(with_cuda=False) == 3
 
 
 def test_jobs_as_given(machine, monkeypatch):
