@@ -2,8 +2,8 @@
 
 A variant is a source without torch, compiled with macros that its caller chooses: a size that must
 be known at compile time, a type, the header of a user's own cell. It is built, kept and reported
-like every other build, and gives the address of a C function. C++ requests it through
-``core/python/variant.h``.
+like every other build, and gives the address of a C function, or the handle of a kernel (see
+:attr:`Variant.device_code`). C++ requests it through ``core/python/variant.h``.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from .request.spec import CONSTANTS, CUDA_SUFFIXES, BuildSpec
 from .user.errors import BuildError, LltmJitError, ToolchainError
 from .user.progress import Reporter
 
+_NOT_FOUND = 500  # what the driver answers where there is no such kernel
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -42,6 +44,8 @@ class Variant:
         label: the constants in words, ``float16, hidden 512``.
         prepare: the call that loads the variant, for those who need it in a CUDA graph.
         optional: whether C++ has another kernel, for machines without a compiler.
+        device_code: compile a ``.cu`` file for the GPU alone, which takes a second less: a function
+            is then a ``__global__`` one, a handle for ``cudaLaunchKernelExC``.
         given: directories of the user's, and how the user wrote them.
         note: why it is compiled, where that is not because it is used right away.
     """
@@ -53,6 +57,7 @@ class Variant:
     label: str = ""
     prepare: str = ""
     optional: bool = False
+    device_code: bool = False
     given: tuple[tuple[Path, str], ...] = ()
     note: str = field(default="", compare=False)
 
@@ -80,13 +85,15 @@ class Variant:
         with_cuda = self.source.suffix in CUDA_SUFFIXES
         places = tuple(path.absolute() for path in self.include_paths or [self.source.parent])
         behind = ("-include", CONSTANTS)  # in the build's directory, where ninja runs
+        alone = ("-fatbin",) if self.device_code else ()
         spec = BuildSpec(
             name=self.name,
             sources=(self.source.absolute(),),
             include_paths=places,
             cflags=(*default_cflags(toolchain, with_cuda=False), *behind),
-            cuda_cflags=(*default_cuda_cflags(), *behind) if with_cuda else (),
+            cuda_cflags=(*default_cuda_cflags(), *behind, *alone) if with_cuda else (),
             ldflags=default_ldflags(toolchain),
+            device_code=self.device_code,
             with_cuda=with_cuda,
             architectures=toolchain.architectures if with_cuda else (),
             base=places[0].parent,
@@ -218,13 +225,46 @@ def _refuse_in_capture(variant: Variant) -> None:
 
 
 def _address(build: Build, function: str) -> int:
-    library = ctypes.CDLL(str(build.info.library))  # once more the same one
-    try:
-        address = ctypes.cast(getattr(library, function), ctypes.c_void_p).value
-    except AttributeError:
+    path = str(build.info.library)
+    if build.spec.device_code:
+        address = _kernel(_device_library(path), function)
+    else:
+        library = ctypes.CDLL(path)  # once more the same one
+        address = ctypes.cast(getattr(library, function, None), ctypes.c_void_p).value
+    if not address:
         source = build.info.sources[0]
-        raise BuildError(
-            f'error: {source} has no function {function!r}; declare it extern "C"'
-        ) from None
-    assert address is not None
+        raise BuildError(f'error: {source} has no function {function!r}; declare it extern "C"')
     return address
+
+
+@functools.cache
+def _device_library(path: str) -> ctypes.c_void_p:
+    """What the driver makes of a file of device code, for all GPUs, until the process ends."""
+    library = ctypes.c_void_p()
+    _ask_driver("cuInit", 0)
+    no_options = (None, None, 0, None, None, 0)
+    code = Path(path).read_bytes()
+    _ask_driver("cuLibraryLoadData", ctypes.byref(library), code, *no_options)
+    return library
+
+
+def _kernel(library: ctypes.c_void_p, function: str) -> int | None:
+    """The handle of a kernel; None if the library has none of this name."""
+    kernel = ctypes.c_void_p()
+    known = _ask_driver("cuLibraryGetKernel", ctypes.byref(kernel), library, function.encode())
+    return kernel.value if known else None
+
+
+def _ask_driver(function: str, *arguments: object) -> bool:
+    """Call a function of the GPU's driver, and raise what that says if the call fails.
+
+    Returns whether the driver has found what was asked for.
+    """
+    driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    status = getattr(driver, function)(*arguments)
+    if status in (0, _NOT_FOUND):
+        return status == 0
+    words = ctypes.c_char_p()
+    driver.cuGetErrorString(status, ctypes.byref(words))
+    said = (words.value or b"an unknown error").decode()
+    raise LltmJitError(f"{function}() of the GPU's driver failed with {status}: {said}")

@@ -224,6 +224,7 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
         "name": spec.name,
         "sources": [str(path) for path in spec.sources],
         "objects": spec.objects,
+        "product": spec.product,
         "cflags": list(spec.cflags),
         "cuda_cflags": list(spec.cuda_cflags),
         "ldflags": [*spec.ldflags, *(word for word in plan.decided if word.startswith("-Wl,"))],
@@ -232,7 +233,7 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
         "standalone": spec.standalone,
     }
     log, library = directory / cache.LOG, directory / spec.product
-    reporter.start(len(set(spec.objects) - seeded.objects.keys()) + 1)
+    reporter.start(len({*spec.objects, spec.product} - seeded.objects.keys()))
     try:
         # By lines, for the processes that follow it.
         with cache.writing(), log.open("w", 1, "utf-8", "backslashreplace") as file:

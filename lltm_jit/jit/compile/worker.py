@@ -19,7 +19,7 @@ from contextlib import suppress
 def main() -> int:
     """Do what the request describes; 0 when it is done.
 
-    Without a build file torch writes it. With one, ninja makes the library.
+    Without a build file torch writes it. With one, ninja makes the product.
     """
     channel = _own_input()
     with open(channel, "rb", buffering=0, closefd=False) as stdin:
@@ -29,7 +29,7 @@ def main() -> int:
     )  # a function: ninja inherits the default
     threading.Thread(target=_end_with_parent, args=(channel,), daemon=True).start()
     if request["build_file"]:
-        command = [request["ninja"], "-f", request["build_file"], "-v"]
+        command = [request["ninja"], "-f", request["build_file"], "-v", request["product"]]
         jobs = ["-j", os.environ["MAX_JOBS"]] if "MAX_JOBS" in os.environ else []
         return subprocess.call([*command, *jobs], cwd=request["directory"])
     sys.path.insert(0, os.path.dirname(__file__))

@@ -109,7 +109,7 @@ def import_library(
             module = module_from_spec(import_spec)
             module.__name__ = spec.name
             import_spec.loader.exec_module(module)
-        elif not spec.standalone:
+        elif not (spec.standalone or spec.device_code):
             torch.ops.load_library(path)
     except (ImportError, OSError) as error:
         from ..compile import diagnostics

@@ -48,6 +48,7 @@ class BuildSpec(NamedTuple):
     base: Path = Path("/")
     python_module: bool = True
     standalone: bool = False  # an executable
+    device_code: bool = False  # of one source, what runs on the GPU, and no library around it
     note: str = ""  # said in the line that announces a build, such as why it is without CUDA
     texts: tuple[tuple[Path, str], ...] = ()  # sources that are written to their path for a build
     listings: tuple[tuple[str, str], ...] = ()  # what `#line` calls the pieces of texts
@@ -82,6 +83,8 @@ class BuildSpec(NamedTuple):
     @property
     def product(self) -> str:
         """The file that the build makes."""
+        if self.device_code:
+            return self.objects[0]
         return self.name + ("" if self.standalone else ".so")
 
     @property

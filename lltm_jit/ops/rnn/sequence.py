@@ -86,6 +86,7 @@ def _variant(
         (_KERNELS, *include_paths),
         prepare="the layer on tensors of these sizes and dtype, forward and backward,",
         optional=True,
+        device_code=True,
         given=given,
     )
 

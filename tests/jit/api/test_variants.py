@@ -224,6 +224,59 @@ def test_a_kernel_for_the_gpu_is_not_loaded_in_a_capture(bench, kernel, monkeypa
     assert variants.load(of_size(kernel, 3), FUNCTION)
 
 
+class Driver:
+    """That of a GPU: it takes any code but b"wrong", and has a kernel of every name but "none"."""
+
+    def __init__(self) -> None:
+        self.loaded: list[bytes] = []
+
+    def cuInit(self, flags):
+        return 0
+
+    def cuLibraryLoadData(self, library, code, *options):
+        self.loaded.append(code)
+        library._obj.value = len(self.loaded)
+        return 200 if code == b"wrong" else 0
+
+    def cuLibraryGetKernel(self, kernel, library, name):
+        kernel._obj.value = 1000 * library.value + len(name)
+        return 500 * (name == b"none")
+
+    def cuGetErrorString(self, status, words):
+        words._obj.value = b"device kernel image is invalid"
+
+
+@pytest.fixture
+def device_code(cuda, monkeypatch) -> Variant:
+    """A kernel whose code for the GPU alone is compiled."""
+    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
+    monkeypatch.setenv("FAKE_TORCH_CUDA", "13.0")
+    source = cuda.write("mine/variants/mine_cuda.cu", "code\n")
+    return Variant("mine.sums", source, (cuda.sources,), device_code=True)
+
+
+def test_device_code_has_no_library_and_its_kernels_are_the_drivers(
+    bench, device_code, monkeypatch
+):
+    driver = Driver()
+    monkeypatch.setattr(variants.ctypes, "CDLL", lambda name: driver)
+    for function in ("one", "three", "one"):
+        assert variants.load(device_code, function) == 1000 + len(function)
+    assert bench.counts == ["compile mine_cuda.cu"]
+    assert driver.loaded == [b"code"]
+    with pytest.raises(jit.BuildError, match=r"mine_cuda\.cu has no function 'none'"):
+        variants.load(device_code, "none")
+
+
+def test_what_the_driver_says_of_code_is_told(bench, device_code, monkeypatch):
+    bench.write("mine/variants/mine_cuda.cu", "wrong")
+    monkeypatch.setattr(variants.ctypes, "CDLL", lambda name: Driver())
+    message = r"cuLibraryLoadData\(\) of the GPU's driver failed with 200: device kernel image is"
+    with pytest.raises(jit.LltmJitError, match=message):
+        variants.load(device_code, "one")
+
+
 @pytest.mark.parametrize("constant", [("SIZE 3", "4"), ("SIZE", "3\n#error")])
 def test_what_is_no_macro_is_refused(kernel, constant):
     with pytest.raises(jit.BuildError, match=r"constant of mine\.sums"):

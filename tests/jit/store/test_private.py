@@ -26,6 +26,7 @@ LOADS = {
     ("__init__.py", "__getattr__"): "this package's own",
     ("jit/loading/importing.py", "import_library"): "it checks the library first",
     ("jit/variants.py", "_address"): "what import_library loaded, once more",
+    ("jit/variants.py", "_ask_driver"): "the driver's, found by the system's loader",
     ("ops/rnn/own_cell.py", "load"): "what import_library loaded, once more",
     ("cli/doctor/trial.py", "_build"): "in a temporary directory of this process, with mode 700",
     ("jit/machine/gpus.py", "_management_library"): "the driver's, found by the system's loader",

@@ -44,7 +44,7 @@ def this_gpu(plans, clusters):
 def launched_blocks(function, directory) -> list[int]:
     """The blocks of each kernel for a whole sequence that `function` launches."""
     kernels = launched(function, directory)
-    return [kernel["args"]["grid"][0] for kernel in kernels if "sequence_forward" in kernel["name"]]
+    return [kernel["args"]["grid"][0] for kernel in kernels if kernel["name"] == "sequence_forward"]
 
 
 def planned_blocks(plan, batch_size) -> list[int]:

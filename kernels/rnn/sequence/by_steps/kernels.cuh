@@ -76,7 +76,7 @@ struct StepMath {
 };
 
 template <typename Cell, typename scalar_t>
-__global__ void forward_step_kernel(ForwardStepArgs args, Divisor hidden) {
+__device__ __forceinline__ void run_step(const ForwardStepArgs& args, const Divisor& hidden) {
   wait_for_predecessor();
   using M = StepMath<Cell, scalar_t>;
   using T = typename M::T;
@@ -169,7 +169,7 @@ __device__ __forceinline__ typename StepMath<Cell, scalar_t>::Step read_step(
 }
 
 template <typename Cell, typename scalar_t>
-__global__ void backward_step_kernel(BackwardStepArgs args, Divisor hidden) {
+__device__ __forceinline__ void run_step(const BackwardStepArgs& args, const Divisor& hidden) {
   wait_for_predecessor();
   using M = StepMath<Cell, scalar_t>;
   using T = typename M::T;
@@ -228,14 +228,6 @@ __global__ void backward_step_kernel(BackwardStepArgs args, Divisor hidden) {
       grad_cells[place.in_states(k)] = resets ? state_t(0) : state_t(grads.old[k + 1]);
     }
   });
-}
-
-template <typename Args>
-cudaError_t launch_step(void (*kernel)(Args, Divisor), const Args& args, cudaStream_t stream) {
-  const auto& sizes = args.sequence;
-  const int64_t count = sizes.batch_size * sizes.hidden_size;
-  return launch(kernel, blocks_for(count), kThreads, 0, stream, args,
-                Divisor(sizes.hidden_size, count));
 }
 
 }  // namespace lltm_jit

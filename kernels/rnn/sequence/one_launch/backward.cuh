@@ -36,6 +36,10 @@ class BackwardThread {
     float grad_output[kElements];
   };
 
+  // The gradients of the state that the first step began with come in an iteration of their own: of the same loop
+  // where receiving them makes products, which would else be compiled twice.
+  static constexpr int kIterationsAfter = kSendsParts ? 0 : 1;
+
   // Where a group has warps that do not finish, some of them bring what finishing warps read.
   static constexpr bool kHelped = kShape.helped();
 
@@ -72,14 +76,12 @@ class BackwardThread {
 
   __device__ __forceinline__ void run() {
     begin();
-    for (int iteration = 0; iteration < steps_; ++iteration) run_iteration(iteration);
-    if constexpr (!kCluster) {
-      if (lane_.finishes()) write_gradients(steps_ - 1);
-    }
-    for (int phase = 0; phase < kShape.phases; ++phase) {
+    for (int iteration = 0; iteration < steps_ + kIterationsAfter; ++iteration)
+      run_iteration(iteration);
+    if constexpr (kIterationsAfter == 0) {
       float grad_h[kElements];
-      if (args_.grad_old_h && receives()) gradients_.receive(steps_, phase, grad_h, [] {});
-      if (lane_.finishes(phase)) write_state(grad_h);
+      if (args_.grad_old_h && receives()) gradients_.receive(steps_, 0, grad_h, [] {});
+      if (lane_.finishes()) write_state(grad_h);
     }
     gradients_.finish();
   }
@@ -233,23 +235,28 @@ class BackwardThread {
 
   __device__ __forceinline__ void run_iteration(int iteration) {
     Prepared prepared;
+    const bool has_step = kIterationsAfter == 0 || iteration < steps_;
     if constexpr (kHelped) {
-      if (brings()) {
+      if (has_step && brings()) {
         ring_.template arrange<scalar_t, 1>();
         bring(iteration + SequenceShape::kStages - 1);
       }
     }
-    if constexpr (kCluster) prepare(iteration, &prepared);
-    controls_.read_ahead(iteration);
+    if (kCluster && has_step) prepare(iteration, &prepared);
+    if (has_step) controls_.read_ahead(iteration);
 #pragma unroll 1
     for (int phase = 0; phase < kShape.phases; ++phase) {
       float grad_h[kElements];
-      if (receives()) {
+      if (receives() && (has_step || !kCluster || args_.grad_old_h)) {
         gradients_.receive(iteration, phase, grad_h,
                            [&] {  // one block: while the tensor cores work
-                             prepare(iteration, &prepared);
+                             if (has_step) prepare(iteration, &prepared);
                              if (lane_.finishes() && iteration > 0) write_gradients(iteration - 1);
                            });
+      }
+      if (!has_step) {
+        if (lane_.finishes(phase)) write_state(grad_h);
+        continue;
       }
       if (lane_.finishes(phase)) {
         finish(grad_h, prepared);
@@ -258,7 +265,7 @@ class BackwardThread {
       if (!kCluster || iteration + 1 < steps_ || args_.grad_old_h) gradients_.spread(iteration);
       if (kCluster && lane_.finishes(phase)) write_gradients(iteration);
     }
-    controls_.advance();
+    if (has_step) controls_.advance();
   }
 
   // Computes the gradients of the step's gates, and what else goes on to the step before, from what the gates give
@@ -363,8 +370,7 @@ class BackwardThread {
 };
 
 template <typename Cell, typename scalar_t, typename Shape, bool kControls>
-__global__ void __launch_bounds__(Shape::kShape.threads(), 1)
-    sequence_backward_kernel(const __grid_constant__ SequenceBackwardArgs args) {
+__device__ __forceinline__ void run_sequence(const SequenceBackwardArgs& args) {
 #if __CUDA_ARCH__ >= 800
   if constexpr (kRunsHere<Shape>) {
     extern __shared__ __align__(128) char shared[];

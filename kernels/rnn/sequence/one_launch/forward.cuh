@@ -400,8 +400,7 @@ class ForwardThread {
 };
 
 template <typename Cell, typename scalar_t, typename Shape, bool kSaves, bool kControls>
-__global__ void __launch_bounds__(Shape::kShape.threads(), 1)
-    sequence_forward_kernel(const __grid_constant__ SequenceForwardArgs args) {
+__device__ __forceinline__ void run_sequence(const SequenceForwardArgs& args) {
 #if __CUDA_ARCH__ >= 800
   if constexpr (kRunsHere<Shape>) {
     extern __shared__ __align__(128) char shared[];

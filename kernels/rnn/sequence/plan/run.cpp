@@ -9,8 +9,8 @@
 #include <optional>
 
 #include "core/python/variant.h"
-#include "rnn/sequence/by_steps/kernels.h"
 #include "rnn/sequence/by_steps/product.h"
+#include "rnn/sequence/plan/launch.h"
 #include "rnn/sequence/plan/plan.h"
 #include "rnn/sequence/plan/run.h"
 
@@ -91,11 +91,9 @@ VariantRequest request_of(const Args& args, const SequencePlan& plan, const Cuda
 
 // ------------------------------------------------------------------------------- step by step --
 
-template <typename StepArgs, typename Args>
-auto* step_variant(const Args& args, const CudaCell& cell) {
-  static VariantTable<cudaError_t(const StepArgs&, cudaStream_t), std::string, std::string,
-                      ElementType>
-      table;
+template <typename Args>
+const void* step_variant(const Args& args, const CudaCell& cell) {
+  static VariantTable<const void, std::string, std::string, ElementType> table;
   return table.get({cell.kernel, cell.type, args.type},
                    [&] { return request_of(args, SequencePlan{}, cell); });
 }
@@ -139,7 +137,7 @@ void copy_or_zero(Tensor target, const Tensor& source, const void* data) {
 
 void forward_steps(const SequenceForwardArgs& args, const CudaCell& cell, const Tensor& like,
                    cudaStream_t stream) {
-  auto* launch = step_variant<ForwardStepArgs>(args, cell);
+  const void* kernel = step_variant(args, cell);
   const SequenceSizes& sizes = args;
   const Tensors tensors{sizes, like};
   const Tensor h = tensors.state(args.new_h);
@@ -154,13 +152,13 @@ void forward_steps(const SequenceForwardArgs& args, const CudaCell& cell, const 
   ForwardStepArgs step{args, 0, products.const_data_ptr(), state.mutable_data_ptr()};
   for (; step.step < args.steps; ++step.step) {
     multiply(h, products, stream);
-    C10_CUDA_CHECK(launch(step, stream));
+    C10_CUDA_CHECK(launch_step(kernel, step, stream));
   }
 }
 
 void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, const Tensor& like,
                     cudaStream_t stream) {
-  auto* launch = step_variant<BackwardStepArgs>(args, cell);
+  const void* kernel = step_variant(args, cell);
   const SequenceSizes& sizes = args;
   const Tensors tensors{sizes, like};
   const int64_t rows = sizes.batch_size, hidden = sizes.hidden_size, gates = sizes.gates * hidden;
@@ -183,24 +181,23 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
   BackwardStepArgs step{args, args.steps - 1, nullptr, grad_state.mutable_data_ptr(),
                         grad_cells.mutable_data_ptr()};
   for (; step.step >= 0; --step.step) {
-    C10_CUDA_CHECK(launch(step, stream));
+    C10_CUDA_CHECK(launch_step(kernel, step, stream));
     if (step.step == 0 && !args.grad_old_h) return;
     const auto* of_step = grads_data + step.step * grads.step_stride * weights.element_size();
     multiply(tensors.at(of_step, {rows, gates}, {grads.row_stride, 1}, args.type), products,
              stream);
     step.products = products.const_data_ptr();
   }
-  C10_CUDA_CHECK(launch(step, stream));
+  C10_CUDA_CHECK(launch_step(kernel, step, stream));
 }
 
 // ------------------------------------------------------------------------------- in one launch --
 
 // The kernel of a shape, forward or backward by the arguments; null where there is no compiler for it.
 template <typename Args, typename... Numbers>
-auto* variant(const Args& args, const SequencePlan& plan, const std::tuple<Numbers...>& shape,
-              const CudaCell& cell) {
-  static VariantTable<cudaError_t(const Args&, cudaStream_t), std::string, std::string, ElementType,
-                      bool, bool, Numbers...>
+const void* variant(const Args& args, const SequencePlan& plan, const std::tuple<Numbers...>& shape,
+                    const CudaCell& cell) {
+  static VariantTable<const void, std::string, std::string, ElementType, bool, bool, Numbers...>
       table;
   bool saves = false;
   if constexpr (std::is_same_v<Args, SequenceForwardArgs>) saves = args.saved_gates.data;
@@ -228,11 +225,12 @@ bool in_one_launch(Args args, SequencePass pass, const CudaCell& cell, const Ten
     const SequencePlan plan = sequence_plan(args, aligned, pass, gpu);
     if (!plan.one_launch) return false;
     const auto workspace = workspace_of(plan, like);
-    auto* launch = workspace ? variant(args, plan, members_of(plan.shape), cell) : nullptr;
-    if (!launch) return false;
+    const void* kernel = workspace ? variant(args, plan, members_of(plan.shape), cell) : nullptr;
+    if (!kernel) return false;
     args.workspace = workspace->mutable_data_ptr();
     const bool allowed = plan.shape.blocks <= most_launched.load(std::memory_order_relaxed);
-    const cudaError_t error = allowed ? launch(args, stream) : cudaErrorInvalidClusterSize;
+    const cudaError_t error =
+        allowed ? launch_sequence(kernel, plan.shape, args, stream) : cudaErrorInvalidClusterSize;
     if (!was_refused(error)) {
       C10_CUDA_CHECK(error);
       return true;

@@ -9,7 +9,6 @@ using namespace lltm_jit;  // what a cell's header may use without a word
 #include CELL_HEADER
 
 #include "rnn/sequence/one_launch/backward.cuh"
-#include "rnn/sequence/one_launch/launcher.cuh"
 
 namespace lltm_jit {
 struct VariantShape {
@@ -17,10 +16,7 @@ struct VariantShape {
 };
 }  // namespace lltm_jit
 
-extern "C" cudaError_t sequence_backward(const lltm_jit::SequenceBackwardArgs& args,
-                                         cudaStream_t stream) {
-  return launch_sets<VariantShape>(
-      sequence_backward_kernel<CELL, ELEMENT, VariantShape, CONTROLS>,
-      BackwardThread<CELL, ELEMENT, VariantShape, CONTROLS>::kSharedBytes, CELL::kGates, args,
-      stream);
+extern "C" __global__ void __launch_bounds__(VariantShape::kShape.threads(), 1)
+    sequence_backward(const __grid_constant__ SequenceBackwardArgs args) {
+  run_sequence<CELL, ELEMENT, VariantShape, CONTROLS>(args);
 }

@@ -10,7 +10,6 @@ using namespace lltm_jit;  // what a cell's header may use without a word
 #include CELL_HEADER
 
 #include "rnn/sequence/one_launch/forward.cuh"
-#include "rnn/sequence/one_launch/launcher.cuh"
 
 namespace lltm_jit {
 struct VariantShape {
@@ -18,9 +17,7 @@ struct VariantShape {
 };
 }  // namespace lltm_jit
 
-extern "C" cudaError_t sequence_forward(const lltm_jit::SequenceForwardArgs& args,
-                                        cudaStream_t stream) {
-  return launch_sets<VariantShape>(
-      sequence_forward_kernel<CELL, ELEMENT, VariantShape, SAVES, CONTROLS>,
-      ForwardThread<CELL, ELEMENT, VariantShape, SAVES, CONTROLS>::kSharedBytes, 1, args, stream);
+extern "C" __global__ void __launch_bounds__(VariantShape::kShape.threads(), 1)
+    sequence_forward(const __grid_constant__ SequenceForwardArgs args) {
+  run_sequence<CELL, ELEMENT, VariantShape, SAVES, CONTROLS>(args);
 }

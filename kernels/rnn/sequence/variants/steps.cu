@@ -8,12 +8,10 @@ using namespace lltm_jit;  // what a cell's header may use without a word
 
 #include "rnn/sequence/by_steps/kernels.cuh"
 
-extern "C" cudaError_t sequence_forward_step(const lltm_jit::ForwardStepArgs& args,
-                                             cudaStream_t stream) {
-  return launch_step(forward_step_kernel<CELL, ELEMENT>, args, stream);
+extern "C" __global__ void sequence_forward_step(ForwardStepArgs args, Divisor hidden) {
+  run_step<CELL, ELEMENT>(args, hidden);
 }
 
-extern "C" cudaError_t sequence_backward_step(const lltm_jit::BackwardStepArgs& args,
-                                              cudaStream_t stream) {
-  return launch_step(backward_step_kernel<CELL, ELEMENT>, args, stream);
+extern "C" __global__ void sequence_backward_step(BackwardStepArgs args, Divisor hidden) {
+  run_step<CELL, ELEMENT>(args, hidden);
 }

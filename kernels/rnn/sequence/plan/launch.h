@@ -1,0 +1,22 @@
+// Launches of the kernels that Python compiles for sequences: a kernel is a handle of the driver, a CUkernel.
+#pragma once
+
+#include "rnn/sequence/by_steps/kernels.h"
+#include "rnn/sequence/one_launch/shape.h"
+
+#ifdef LLTM_JIT_CUDA
+namespace lltm_jit {
+
+// All steps, by the kernel of a shape. cudaErrorNotSupported: the code is for chips that are too old for the shape, or
+// its blocks cannot all run at once here.
+cudaError_t launch_sequence(const void* kernel, const SequenceShape& shape,
+                            const SequenceForwardArgs& args, cudaStream_t stream);
+cudaError_t launch_sequence(const void* kernel, const SequenceShape& shape,
+                            const SequenceBackwardArgs& args, cudaStream_t stream);
+
+// One step.
+cudaError_t launch_step(const void* kernel, const ForwardStepArgs& args, cudaStream_t stream);
+cudaError_t launch_step(const void* kernel, const BackwardStepArgs& args, cudaStream_t stream);
+
+}  // namespace lltm_jit
+#endif
