@@ -124,7 +124,8 @@ def test_a_compiler_that_reads_its_input_finds_none(tmp_path):
     reader = tmp_path / "reader"
     reader.write_text("#!/bin/sh\nexec cat\n")
     reader.chmod(0o755)
-    request = {"ninja": str(reader), "build_file": "x", "directory": str(tmp_path), "sys_path": []}
+    request = {"ninja": str(reader), "build_file": "x", "product": "y", "sys_path": []}
+    request["directory"] = str(tmp_path)
     process.stdin.write(json.dumps(request).encode() + b"\n")
     process.stdin.flush()
     assert process.wait(timeout=30) == 0
