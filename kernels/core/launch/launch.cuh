@@ -126,25 +126,6 @@ static int clusters_at_once(Kernel* kernel, int blocks, int threads, int shared_
   return 0;
 }
 
-// Launches a kernel, whose code is of this architecture, in clusters of so many blocks, as launch() below does.
-inline cudaError_t launch_code(const void* kernel, int architecture, void** arguments,
-                               unsigned blocks, int threads, int shared_bytes, int cluster,
-                               cudaStream_t stream) {
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = blocks;
-  config.blockDim = threads;
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = architecture < 90 ? 0 : cluster > 1 ? 2 : 1;
-  return cudaLaunchKernelExC(&config, kernel, arguments);
-}
-
 // Launches a kernel that calls wait_for_predecessor(), or waits without starting its successor, before it
 // touches memory; its blocks are in clusters of kCluster. More shared memory than the 48 KB that need no
 // asking is asked for.
@@ -157,9 +138,19 @@ cudaError_t launch(void (*kernel)(Args...), unsigned blocks, int threads, int sh
     error = allow_all_shared_memory(kernel);
   }
   if (error != cudaSuccess) return error;
-  void* arguments[] = {const_cast<Args*>(&args)...};
-  return launch_code(reinterpret_cast<const void*>(kernel), architecture, arguments, blocks,
-                     threads, shared_bytes, kCluster, stream);
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {kCluster, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks;
+  config.blockDim = threads;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = architecture < 90 ? 0 : kCluster > 1 ? 2 : 1;
+  return cudaLaunchKernelEx(&config, kernel, args...);
 }
 
 // kCount neighbouring elements, read or written at most kAccessBytes at a time.

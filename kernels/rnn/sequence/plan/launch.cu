@@ -1,3 +1,7 @@
+#include <cuda.h>
+
+#include <algorithm>
+
 #include "core/launch/fast_divide.cuh"
 #include "core/launch/launch.cuh"
 #include "rnn/sequence/plan/launch.h"
@@ -5,103 +9,170 @@
 namespace lltm_jit {
 namespace {
 
-// A kernel that may have all shared memory of the current device.
-struct ReadyKernel {
-  const void* kernel;
-  int device, architecture;  // of its code
-  int blocks;                // of a grid, that run at once, one an SM
+// What the driver does with its kernels. The runtime takes them only from CUDA 12.8 on.
+struct Driver {
+  decltype(&cuKernelGetAttribute) get;
+  decltype(&cuKernelSetAttribute) set;
+  decltype(&cuOccupancyMaxActiveBlocksPerMultiprocessor) blocks_of_sm;
+  decltype(&cuLaunchKernelEx) launch;
 };
 
-cudaError_t make_ready(const SequenceShape* shape, int shared_bytes, ReadyKernel* ready) {
-  cudaFuncAttributes attributes{};
-  cudaError_t error = cudaFuncGetAttributes(&attributes, ready->kernel);
-  ready->architecture = attributes.ptxVersion;
+template <typename Function>
+cudaError_t find(const char* name, Function** function) {
+  const auto address = reinterpret_cast<void**>(function);
+#if CUDART_VERSION >= 12050
+  return cudaGetDriverEntryPointByVersion(name, address, 12000, cudaEnableDefault, nullptr);
+#else
+  return cudaGetDriverEntryPoint(name, address, cudaEnableDefault, nullptr);
+#endif
+}
+
+cudaError_t find_driver(const Driver** driver) {
+  static Driver found{};
+  static const cudaError_t error = std::max({
+      find("cuKernelGetAttribute", &found.get),
+      find("cuKernelSetAttribute", &found.set),
+      find("cuOccupancyMaxActiveBlocksPerMultiprocessor", &found.blocks_of_sm),
+      find("cuLaunchKernelEx", &found.launch),
+  });
+  *driver = &found;
+  return error;
+}
+
+// The numbers of errors that both have are the same.
+cudaError_t error_of(CUresult result) { return static_cast<cudaError_t>(result); }
+
+// A kernel that may have all shared memory of a device.
+struct ReadyKernel {
+  CUkernel kernel;
+  int device, architecture;  // 90 for code for 9.0
+  int blocks;                // of a grid, that run at once, one an SM
+
+  CUfunction function() const {
+    return reinterpret_cast<CUfunction>(kernel);
+  }  // as the driver takes it, too
+};
+
+// shape: of a kernel for all steps; or null.
+cudaError_t make_ready(const Driver& driver, const SequenceShape* shape, int shared_bytes,
+                       ReadyKernel* ready) {
+  // The driver works with the device of its own current context, which this sets.
+  cudaError_t error = cudaSetDevice(ready->device);
+  if (error != cudaSuccess) return error;
+  const CUkernel kernel = ready->kernel;
+  const CUdevice device = ready->device;
+  error = error_of(driver.get(&ready->architecture, CU_FUNC_ATTRIBUTE_PTX_VERSION, kernel, device));
   if (error != cudaSuccess || !shape) return error;
-  error = allow_all_shared_memory(ready->kernel);
+  int most = 0, fixed = 0, sms = 0, of_sm = 0;
+  error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  if (error == cudaSuccess) {
+    error = error_of(driver.get(&fixed, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel, device));
+  }
+  if (error == cudaSuccess) {
+    error = error_of(
+        driver.set(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most - fixed, kernel, device));
+  }
   if (error != cudaSuccess) return error;
   if (!shape->grid) {
     if (shape->blocks <= 8 || ready->architecture < 90) return cudaSuccess;
-    return cudaFuncSetAttribute(ready->kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    return error_of(driver.set(CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1, kernel,
+                               device));  // of 16 blocks, which not all chips can
   }
-  int of_sm = 0, sms = 0;
-  error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&of_sm, ready->kernel, shape->threads(),
-                                                        shared_bytes);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, ready->device);
-  }
+  error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
+  if (error != cudaSuccess) return error;
+  error = error_of(driver.blocks_of_sm(&of_sm, ready->function(), shape->threads(), shared_bytes));
   ready->blocks = of_sm > 0 ? sms : 0;
   return error;
 }
 
 // The same, done once a thread and device for the kernels that take turns.
-cudaError_t find_ready(const void* kernel, const SequenceShape* shape, int shared_bytes,
-                       ReadyKernel* ready) {
+cudaError_t find_ready(const Driver& driver, const void* kernel, const SequenceShape* shape,
+                       int shared_bytes, ReadyKernel* ready) {
   constexpr unsigned kLast = 32;
   static thread_local ReadyKernel last[kLast];
   static thread_local unsigned count = 0;
-  *ready = {kernel};
+  *ready = {static_cast<CUkernel>(const_cast<void*>(kernel))};
   cudaError_t error = cudaGetDevice(&ready->device);
   if (error != cudaSuccess) return error;
   for (const auto& each : last) {
-    if (each.kernel != kernel || each.device != ready->device) continue;
+    if (each.kernel != ready->kernel || each.device != ready->device) continue;
     *ready = each;
     return cudaSuccess;
   }
-  error = make_ready(shape, shared_bytes, ready);
+  error = make_ready(driver, shape, shared_bytes, ready);
   if (error == cudaSuccess) last[count++ % kLast] = *ready;
   return error;
 }
 
-// Of Note [The whole grid]. arrays: of h's size, that the blocks exchange.
-cudaError_t launch_grid(const ReadyKernel& ready, const SequenceShape& shape, int shared_bytes,
-                        int arrays, const SequenceSizes& sizes, void* workspace, void** arguments,
-                        cudaStream_t stream) {
-  if (ready.blocks < shape.blocks) return cudaErrorNotSupported;
-  const cudaError_t error = cudaMemsetAsync(
-      workspace, 0xff, shape.operands_bytes(sizes.steps, sizes.batch_size, arrays), stream);
-  if (error != cudaSuccess) return error;
-  const int64_t sets = ceil_div(sizes.batch_size, shape.rows);
-  cudaLaunchAttribute cooperative{};
-  cooperative.id = cudaLaunchAttributeCooperative;
-  cooperative.val.cooperative = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim =
-      static_cast<unsigned>(shape.blocks * min(sets, int64_t(ready.blocks / shape.blocks)));
-  config.blockDim = shape.threads();
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream;
-  config.attrs = &cooperative;
-  config.numAttrs = 1;
-  return cudaLaunchKernelExC(&config, ready.kernel, arguments);
+struct Launch {
+  int64_t blocks;
+  int threads, shared_bytes;
+  int cluster;  // blocks; or 0 for all blocks of the grid, which run at once
+  cudaStream_t stream;
+};
+
+// Those of clusters as Note [Launches that overlap] has it.
+cudaError_t launch_ready(const Driver& driver, const ReadyKernel& ready, const Launch& launch,
+                         void** arguments) {
+  CUlaunchAttribute attributes[2] = {};
+  CUlaunchConfig config{};
+  config.gridDimX = static_cast<unsigned>(launch.blocks);
+  config.blockDimX = static_cast<unsigned>(launch.threads);
+  config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
+  config.sharedMemBytes = static_cast<unsigned>(launch.shared_bytes);
+  config.hStream = launch.stream;
+  config.attrs = attributes;
+  if (launch.cluster == 0) {
+    attributes[0].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    attributes[0].value.cooperative = 1;
+    config.numAttrs = 1;
+  } else {
+    attributes[0].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attributes[0].value.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    attributes[1].value.clusterDim = {static_cast<unsigned>(launch.cluster), 1, 1};
+    config.numAttrs = ready.architecture < 90 ? 0 : launch.cluster > 1 ? 2 : 1;
+  }
+  return error_of(driver.launch(&config, ready.function(), arguments, nullptr));
 }
 
+// arrays: of h's size, that the blocks of a grid exchange.
 template <typename Args>
 cudaError_t launch_sets(const void* kernel, const SequenceShape& shape, int shared_bytes,
                         int arrays, const Args& args, cudaStream_t stream) {
+  const Driver* driver = nullptr;
   ReadyKernel ready;
-  const cudaError_t error = find_ready(kernel, &shape, shared_bytes, &ready);
+  cudaError_t error = find_driver(&driver);
+  if (error == cudaSuccess) error = find_ready(*driver, kernel, &shape, shared_bytes, &ready);
   if (error != cudaSuccess) return error;
   if (ready.architecture < (shape.blocks > 1 ? 90 : 80)) return cudaErrorNotSupported;
-  void* arguments[] = {const_cast<Args*>(&args)};
-  if (shape.grid) {
-    return launch_grid(ready, shape, shared_bytes, arrays, args, args.workspace, arguments, stream);
+  int64_t sets = ceil_div(args.batch_size, shape.rows);
+  if (shape.grid) {  // Note [The whole grid]
+    if (ready.blocks < shape.blocks) return cudaErrorNotSupported;
+    sets = min(sets, int64_t(ready.blocks / shape.blocks));
+    error = cudaMemsetAsync(args.workspace, 0xff,
+                            shape.operands_bytes(args.steps, args.batch_size, arrays), stream);
+    if (error != cudaSuccess) return error;
   }
-  const int64_t clusters = ceil_div(args.batch_size, shape.rows);
-  return launch_code(kernel, ready.architecture, arguments,
-                     static_cast<unsigned>(clusters * shape.blocks), shape.threads(), shared_bytes,
-                     shape.blocks, stream);
+  void* arguments[] = {const_cast<Args*>(&args)};
+  const int cluster = shape.grid ? 0 : shape.blocks;
+  return launch_ready(*driver, ready,
+                      {sets * shape.blocks, shape.threads(), shared_bytes, cluster, stream},
+                      arguments);
 }
 
 template <typename Args>
 cudaError_t launch_one_step(const void* kernel, const Args& args, cudaStream_t stream) {
+  const Driver* driver = nullptr;
   ReadyKernel ready;
-  const cudaError_t error = find_ready(kernel, nullptr, 0, &ready);
+  cudaError_t error = find_driver(&driver);
+  if (error == cudaSuccess) error = find_ready(*driver, kernel, nullptr, 0, &ready);
   if (error != cudaSuccess) return error;
   const int64_t count = args.sequence.batch_size * args.sequence.hidden_size;
   Divisor hidden(args.sequence.hidden_size, count);
   void* arguments[] = {const_cast<Args*>(&args), &hidden};
-  return launch_code(kernel, ready.architecture, arguments, blocks_for(count), kThreads, 0,
-                     /*cluster=*/1, stream);
+  return launch_ready(*driver, ready, {blocks_for(count), kThreads, 0, /*cluster=*/1, stream},
+                      arguments);
 }
 
 }  // namespace
