@@ -80,18 +80,22 @@ class WarpWeights {
         return tile;
       }
     };
-    for_constants<kInRegisters + kShared>([&](auto j_) {
+    for_constants<kInRegisters>([&](auto j_) {
       constexpr int j = decltype(j_)::value;
 #pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) {
-        const Tile tile = operand_of(j, gate);
-        if constexpr (j < kInRegisters) {
-          registers_[j][gate] = tile;
-        } else {
-          store_tile(shared_ + ((j - kInRegisters) * kGates + gate) * kWeightBytes, tile);
-        }
-      }
+      for (int gate = 0; gate < kGates; ++gate) registers_[j][gate] = operand_of(j, gate);
     });
+    // Where there are many, in a loop: unrolled, they would take the compiler as long as all else.
+    constexpr bool kMany = kOperands > 1 && kShared * kShape.bytes > 8;
+    constexpr int kUnrolled = kMany || kShared == 0 ? 1 : kShared;
+#pragma unroll kUnrolled
+    for (int j = 0; j < kShared; ++j) {
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) {
+        store_tile(shared_ + (j * kGates + gate) * kWeightBytes,
+                   operand_of(kInRegisters + j, gate));
+      }
+    }
 #pragma unroll 1
     for (int i = 0; i < kStreamed * kGates; ++i) {
       const int j = kInRegisters + kShared + i / kGates;
