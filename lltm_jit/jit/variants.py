@@ -260,7 +260,7 @@ def _ask_driver(function: str, *arguments: object) -> bool:
 
     Returns whether the driver has found what was asked for.
     """
-    driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    driver = ctypes.CDLL("libcuda.so.1")
     status = getattr(driver, function)(*arguments)
     if status in (0, _NOT_FOUND):
         return status == 0
