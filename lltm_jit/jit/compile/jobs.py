@@ -213,8 +213,13 @@ def _leave(server: _Jobserver) -> None:
 
 @cache
 def _takes_part(ninja: str) -> bool:
-    if not os.path.isdir(_OPEN_FILES.format("self")):
+    trial = _Jobserver(1)
+    try:
+        os.close(os.open(trial.path, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError:  # there is no /proc, or it opens no pipes
         return False
+    finally:
+        trial.close()
     version = re.match(r"(\d+)\.(\d+)", output_of([ninja, "--version"]))
     return version is not None and (int(version[1]), int(version[2])) >= _OLDEST_NINJA
 

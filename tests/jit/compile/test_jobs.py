@@ -50,12 +50,15 @@ def test_a_build_keeps_to_max_jobs(bench, gates, tmp_path, limit, folder, expect
     assert finish(process)["compiled"] == 5
 
 
-@pytest.mark.parametrize("ninja", ["jobserver", "turns"])
-def test_builds_share_a_pool_of_compilers(bench, tmp_path, ninja, monkeypatch):
+@pytest.mark.parametrize("without", ["", "a jobserver", "/proc"])
+def test_builds_share_a_pool_of_compilers(bench, tmp_path, without, monkeypatch):
     """With one compiler at a time, one of two builds waits for the other's."""
     monkeypatch.setenv("MAX_JOBS", "1")
-    if ninja == "turns":
+    if without == "a jobserver":
         use_older_ninja(tmp_path, monkeypatch)
+    elif without == "/proc":
+        monkeypatch.setattr(jobs, "_takes_part", jobs._takes_part.__wrapped__)
+        monkeypatch.setattr(jobs, "_OPEN_FILES", f"{tmp_path}/{{}}/fd")
     specs, gates = [], []
     for name in ("first", "second"):
         gates.append(tmp_path / f"{name}.gate")
