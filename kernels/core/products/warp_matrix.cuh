@@ -68,27 +68,31 @@ __device__ __forceinline__ uint32_t transpose(uint32_t matrix) {
   return result;
 }
 
-// kCount (1, 2 or 4) transposed matrices from shared memory. Each eight lanes name the rows of one,
+// kCount (1, 2 or 4) matrices, or their transposes, from shared memory. Each eight lanes name the rows of one,
 // 16 bytes each; the lanes that are left over name any.
-template <int kCount>
-__device__ __forceinline__ void load_transposed(uint32_t (&r)[kCount], uint32_t row) {
+template <bool kTransposed, int kCount>
+__device__ __forceinline__ void load_matrices(uint32_t (&r)[kCount], uint32_t row) {
+#define LLTM_JIT_LOAD(count, names, address, ...)                                            \
+  if constexpr (kTransposed) {                                                               \
+    asm volatile("ldmatrix.sync.aligned.m8n8." count ".trans.shared.b16 " names ", " address \
+                 : __VA_ARGS__                                                               \
+                 : "r"(row)                                                                  \
+                 : "memory");                                                                \
+  } else {                                                                                   \
+    asm volatile("ldmatrix.sync.aligned.m8n8." count ".shared.b16 " names ", " address       \
+                 : __VA_ARGS__                                                               \
+                 : "r"(row)                                                                  \
+                 : "memory");                                                                \
+  }
   if constexpr (kCount == 4) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(row)
-                 : "memory");
+    LLTM_JIT_LOAD("x4", "{%0, %1, %2, %3}", "[%4];", "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]))
   } else if constexpr (kCount == 2) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(r[0]), "=r"(r[1])
-                 : "r"(row)
-                 : "memory");
+    LLTM_JIT_LOAD("x2", "{%0, %1}", "[%2];", "=r"(r[0]), "=r"(r[1]))
   } else {
     static_assert(kCount == 1);
-    asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];"
-                 : "=r"(r[0])
-                 : "r"(row)
-                 : "memory");
+    LLTM_JIT_LOAD("x1", "{%0}", "[%1];", "=r"(r[0]))
   }
+#undef LLTM_JIT_LOAD
 }
 
 // Transposes of kCount (2 or 4) matrices to shared memory, each eight lanes naming the rows of one; the

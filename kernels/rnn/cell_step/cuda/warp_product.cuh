@@ -119,9 +119,11 @@ struct Mma16Bit {
                                                 uint32_t (&a)[4]) {
     const int matrix = threadIdx.x % 32 / 8, row = threadIdx.x % 8;
     if constexpr (kAlong == Along::K) {
-      load_matrices<kAlong>(tile + (m + matrix % 2 * 8 + row) * kRow + k + matrix / 2 * 8, a);
+      load_matrices<false>(
+          a, shared_address(tile + (m + matrix % 2 * 8 + row) * kRow + k + matrix / 2 * 8));
     } else {
-      load_matrices<kAlong>(tile + (k + matrix / 2 * 8 + row) * kRow + m + matrix % 2 * 8, a);
+      load_matrices<true>(
+          a, shared_address(tile + (k + matrix / 2 * 8 + row) * kRow + m + matrix % 2 * 8));
     }
   }
   template <Along kAlong, int kRow>
@@ -129,44 +131,15 @@ struct Mma16Bit {
                                                 uint32_t (&b)[2]) {
     const int matrix = threadIdx.x % 16 / 8, row = threadIdx.x % 8;
     if constexpr (kAlong == Along::K) {
-      load_matrices<kAlong>(tile + (n + row) * kRow + k + matrix * 8, b);
+      load_matrices<false>(b, shared_address(tile + (n + row) * kRow + k + matrix * 8));
     } else {
-      load_matrices<kAlong>(tile + (k + matrix * 8 + row) * kRow + n, b);
+      load_matrices<true>(b, shared_address(tile + (k + matrix * 8 + row) * kRow + n));
     }
   }
 
   static __device__ __forceinline__ void multiply_add(float (&sums)[4], const uint32_t (&a)[4],
                                                       const uint32_t (&b)[2]) {
     mma<scalar_t>(sums, a, b);
-  }
-
- private:
-  // Each eight lanes name the rows of one matrix.
-  template <Along kAlong>
-  static __device__ __forceinline__ void load_matrices(const scalar_t* row, uint32_t (&r)[4]) {
-    const auto from = shared_address(row);
-    if constexpr (kAlong == Along::K) {
-      asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                   : "r"(from));
-    } else {
-      asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                   : "r"(from));
-    }
-  }
-  template <Along kAlong>
-  static __device__ __forceinline__ void load_matrices(const scalar_t* row, uint32_t (&r)[2]) {
-    const auto from = shared_address(row);
-    if constexpr (kAlong == Along::K) {
-      asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-                   : "=r"(r[0]), "=r"(r[1])
-                   : "r"(from));
-    } else {
-      asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-                   : "=r"(r[0]), "=r"(r[1])
-                   : "r"(from));
-    }
   }
 };
 template <>

@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         uint32_t r4[4];
-        load_transposed<4>(r4, base + (offset ^ (offset >> 3 & args.swizzle)));
+        load_matrices<true>(r4, base + (offset ^ (offset >> 3 & args.swizzle)));
         filtered[e] = multiply_band<S>(band, {{{r4[0], r4[1]}, {r4[2], r4[3]}}});
         offset += strip.row_bytes;
       }

@@ -32,7 +32,7 @@ struct Window {
 #pragma unroll
         for (int l = 0; l < K::kColumnSlices; l += 2) {
           uint32_t four[4];
-          load_transposed(four, source + l * 16);
+          load_matrices<true>(four, source + l * 16);
 #pragma unroll
           for (int m = 0; m < 4; ++m) {
             if (l + m / 2 < K::kColumnSlices) pairs[l + m / 2][s + m % 2] = scaled(four[m], scale);
