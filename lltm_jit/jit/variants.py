@@ -230,7 +230,8 @@ def _address(build: Build, function: str) -> int:
         address = _kernel(_device_library(path), function)
     else:
         library = ctypes.CDLL(path)  # once more the same one
-        address = ctypes.cast(getattr(library, function, None), ctypes.c_void_p).value
+        symbol = getattr(library, function, None)
+        address = ctypes.cast(symbol, ctypes.c_void_p).value if symbol else None
     if not address:
         source = build.info.sources[0]
         raise BuildError(f'error: {source} has no function {function!r}; declare it extern "C"')
