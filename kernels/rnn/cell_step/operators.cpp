@@ -1,5 +1,5 @@
 // LLTM cell: checks of arguments, the formula in operations of torch, derivatives, autocast. The maths is in
-// math.h, what runs on CPU and CUDA in kernels.cpp.
+// maths.h, what runs on CPU and CUDA in kernels.cpp.
 #include "rnn/cell_step/operators.h"
 
 #include "core/host/autocast.h"

@@ -1,5 +1,5 @@
 // LLTM cell on CUDA: the pointwise part, after the GEMM and before it on the way back.
-// The equations stand in math.h. Each thread owns kVec neighbouring hidden units of one row.
+// The equations stand in maths.h. Each thread owns kVec neighbouring hidden units of one row.
 #include "core/launch/launch.cuh"
 #include "rnn/cell_step/cuda/dispatch.cuh"
 #include "rnn/cell_step/kernels.h"
