@@ -15,8 +15,8 @@ from ..machine.toolchain import Toolchain
 from ..machine.tools import find_ninja
 from ..request import blocks, inline
 from ..request.checks import check
-from ..request.differences import in_short, nearest, reasons
-from ..request.fingerprint import Request, build_key, flags_key
+from ..request.differences import flags_key, in_short, nearest, reasons
+from ..request.fingerprint import Request, build_key
 from ..request.spec import BuildSpec
 from ..store import cache, contents, lock, publish, retention
 from ..store.cache import BUILD_FILE, ObjectRecord, Record

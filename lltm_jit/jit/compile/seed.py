@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 
 from ..machine.toolchain import Toolchain
-from ..request.fingerprint import Fingerprint, Request, commands_key, flags_key
+from ..request.differences import commands_key, flags_key
+from ..request.fingerprint import Fingerprint, Request
 from ..request.spec import BuildSpec
 from ..store import manifest
 from ..store.cache import BUILD_FILE, Record

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -12,6 +14,8 @@ from typing import Any
 import torch
 
 from ..user.errors import ToolchainError
+
+_CPUS = Path("/proc/cpuinfo")
 
 
 def probe_cxx(command: list[str]) -> dict[str, Any]:
@@ -85,3 +89,16 @@ def output_of(
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.decode("utf-8", "surrogateescape")
+
+
+def processor() -> str:
+    """This processor, as compilers see it with ``-march=native``."""
+    try:
+        first = _CPUS.read_text("utf-8").partition("\n\n")[0]
+    except OSError:
+        return platform.processor()
+    asked = r"(?:vendor_id|cpu family|model|flags|CPU \w+|Features|isa)\s*:.*"
+    found = "\n".join(re.findall(rf"^{asked}$", first, re.MULTILINE))
+    name = re.search(r"^model name\s*: (.*)", first, re.MULTILINE)
+    digest = hashlib.sha256(found.encode()).hexdigest()[:8]
+    return f"{name[1] if name else platform.machine()} ({digest})"

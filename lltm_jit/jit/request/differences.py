@@ -1,4 +1,4 @@
-"""How two builds differ, in words: why one is needed, and which earlier one it is compared with."""
+"""How two builds differ: in their flags alone, and in words, which say why one is needed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 
 from ..store import manifest
 from ..store.cache import Record
-from .fingerprint import Fingerprint, flags_key, whole
+from .fingerprint import Fingerprint, digest_of, whole
 from .spec import BuildSpec
+
+_FILES = ("files", "sources")  # the entries that an edit changes; the rest are the flags
 
 WORDS = {
     "torch": "torch",
@@ -30,6 +32,20 @@ WORDS = {
     "libraries": "torch's place",
     "folder": "the folder",
 }
+
+
+def flags_key(fingerprint: Fingerprint) -> str:
+    """The same value for all builds that differ only in the contents of their files."""
+    return digest_of({name: value for name, value in fingerprint.items() if name not in _FILES})
+
+
+def commands_key(fingerprint: Fingerprint) -> str:
+    """The same value for all builds whose files are compiled by the same commands.
+
+    Variants of one source are: their constants are in a header in the build's own directory.
+    """
+    other = (*_FILES, "constants")
+    return digest_of({name: value for name, value in fingerprint.items() if name not in other})
 
 
 def differences(old: Fingerprint, new: Fingerprint) -> list[str]:

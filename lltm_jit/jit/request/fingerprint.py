@@ -12,8 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
-import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,10 +24,6 @@ from ..user.errors import BuildError, SourceMissing
 from .spec import BuildSpec
 
 Fingerprint = dict[str, Any]
-
-_FILES = ("files", "sources")  # the entries that an edit changes; the rest are the flags
-
-_CPUS = Path("/proc/cpuinfo")
 
 
 def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
@@ -68,7 +62,9 @@ def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
     }
     flags = [*spec.cflags, *spec.cuda_cflags, toolchain.cxx or ""]
     if any("=native" in flag for flag in [*flags, *map("=".join, toolchain.environment)]):
-        content["processor"] = _processor()
+        from ..machine import tools  # which most imports do without
+
+        content["processor"] = tools.processor()
     if spec.asked and not spec.texts:  # of load(): the code may name its folder, as by __FILE__
         content["folder"] = str(spec.base)
     if spec.standalone:  # torch has the program look for its libraries there
@@ -95,7 +91,7 @@ class Request(NamedTuple):
         """
         spec.check()
         content = fingerprint(spec, toolchain)
-        return cls(spec, toolchain, content, _hash(content))
+        return cls(spec, toolchain, content, digest_of(content))
 
     def is_of(
         self, asked: Fingerprint, made_of: Manifest, places: list[str], stamps: manifest.Stamps
@@ -119,20 +115,6 @@ def whole(fingerprint: Fingerprint, made_of: Manifest) -> Fingerprint:
     return {**fingerprint, "files": manifest.content(made_of) | fingerprint["files"]}
 
 
-def flags_key(fingerprint: Fingerprint) -> str:
-    """The same value for all builds that differ only in the contents of their files."""
-    return _hash({name: value for name, value in fingerprint.items() if name not in _FILES})
-
-
-def commands_key(fingerprint: Fingerprint) -> str:
-    """The same value for all builds whose files are compiled by the same commands.
-
-    Variants of one source are: their constants are in a header in the build's own directory.
-    """
-    other = (*_FILES, "constants")
-    return _hash({name: value for name, value in fingerprint.items() if name not in other})
-
-
 def _files(spec: BuildSpec, labels: list[str]) -> dict[str, str]:
     found, texts = {}, dict(spec.texts)
     for path, label in zip(spec.sources, labels, strict=True):
@@ -152,17 +134,6 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _hash(value: Any) -> str:
+def digest_of(value: Any) -> str:
+    """A short digest of what JSON can hold."""
     return _sha256(json.dumps(value, sort_keys=True, ensure_ascii=True))[:20]
-
-
-def _processor() -> str:
-    """This processor, as compilers see it with ``-march=native``."""
-    try:
-        first = _CPUS.read_text("utf-8").partition("\n\n")[0]
-    except OSError:
-        return platform.processor()
-    asked = r"(?:vendor_id|cpu family|model|flags|CPU \w+|Features|isa)\s*:.*"
-    found = "\n".join(re.findall(rf"^{asked}$", first, re.MULTILINE))
-    name = re.search(r"^model name\s*: (.*)", first, re.MULTILINE)
-    return f"{name[1] if name else platform.machine()} ({_sha256(found)[:8]})"

@@ -15,7 +15,6 @@ from engine_bench import text_of
 from lltm_jit import jit
 from lltm_jit.jit.machine import gpus, tools
 from lltm_jit.jit.machine.tools import find_ninja
-from lltm_jit.jit.request import fingerprint
 from lltm_jit.jit.store import checked_json, memo
 from lltm_jit.jit.user import settings
 
@@ -116,7 +115,7 @@ def test_which_compilers_are_gcc(bench, monkeypatch, said, family):
 
 def test_native_code_is_for_one_processor(bench, monkeypatch):
     cpus = bench.directory / "cpuinfo"
-    monkeypatch.setattr(fingerprint, "_CPUS", cpus)
+    monkeypatch.setattr(tools, "_CPUS", cpus)
     cpus.write_text("model name : one\nflags : avx\n")
     flags = {"cflags": ("-march=native",)}
     keys = [bench.load().info.key, bench.load(**flags).info.key]
