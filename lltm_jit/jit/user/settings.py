@@ -11,18 +11,18 @@ from __future__ import annotations
 import os
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from .errors import ToolchainError
 
 
-class Setting(NamedTuple):
-    """One environment variable: name, kind of value, default, and one line of help."""
+class Setting:
+    """One environment variable: name, kind of value, default, and one line of help.
 
-    name: str
-    kind: str  # "text", "path", "flag", "count", or "limit": a count, or 0 for none
-    default: str
-    help: str
+    The kind is "text", "path", "flag", "count", or "limit": a count, or 0 for none.
+    """
+
+    def __init__(self, name: str, kind: str, default: str, help: str) -> None:
+        self.name, self.kind, self.default, self.help = name, kind, default, help
 
 
 SETTINGS = {
