@@ -50,18 +50,30 @@ def draw_sequence(cell: str, large: bool) -> list[Tensor]:
     return inputs_of(cell, *((6, 40, 33) if large else (3, 2, 3))).leaves()
 
 
-def sequence_inputs(names: list[str], tensors: Sequence[Tensor]) -> Inputs:
-    """A call's inputs, of those that a cell has."""
-    return Inputs(**dict.fromkeys(Inputs._fields) | dict(zip(names, tensors, strict=True)))
+def sequence_inputs(cell: str, names: list[str], tensors: Sequence[Tensor]) -> Inputs:
+    """A call's inputs, of those that a cell has; the first cell's is a call without a control."""
+    inputs = Inputs(**dict.fromkeys(Inputs._fields) | dict(zip(names, tensors, strict=True)))
+    return inputs if cell == CELLS[0] else inputs._replace(control=control_of(inputs.gates))
+
+
+def control_of(gates: Tensor) -> Tensor | None:
+    """A row is reset after the first step, and another has ended before the last."""
+    if not isinstance(gates, Tensor) or gates.dim() != 3:
+        return None
+    steps, rows = (
+        torch.arange(size, device=gates.device).unsqueeze(i)
+        for size, i in zip(gates.shape[:2], (1, 0), strict=True)
+    )
+    resets, ended = (steps == 1) & (rows == 0), (steps == len(gates) - 1) & (rows == 1)
+    return (resets + 2 * ended).to(torch.uint8)
 
 
 def sequence_calls(cell: str, names: list[str], *tensors: Tensor) -> Calls:
-    inputs, found = sequence_inputs(names, tensors), []
-    control = torch.zeros(inputs.gates.shape[:2], dtype=torch.uint8, device=inputs.gates.device)
-    control[0, 0], control[-1, 1] = 1, 2
-    for reverse, control_of in ((False, control), (True, None)):
-        found.append(("recurrent_sequence", [*inputs[:6], control_of, reverse, cell]))
-        held = None if control_of is None else control & 1  # nothing is saved of steps that hold
+    inputs, found = sequence_inputs(cell, names, tensors), []
+    control = control_of(inputs.gates)
+    for reverse, given in ((False, control), (True, None)):
+        found.append(("recurrent_sequence", [*inputs[:6], given, reverse, cell]))
+        held = None if given is None else control & 1  # nothing is saved of steps that hold
         plain = [t if t is None else t.detach() for t in (*inputs[:6], held)]
         found.append(("recurrent_sequence_forward", [*plain, reverse, cell]))
         output, h_n, _, *saved = ops.recurrent_sequence_forward(*plain, reverse, cell)
@@ -78,8 +90,8 @@ def sequence_case(cell: str) -> Case:
     return Case(
         f"recurrent_sequence {cell}",
         names,
-        lambda *t: recurrent_sequence(cell, *sequence_inputs(names, t))[: 1 + states],
-        lambda *t: sequence_reference(cell, sequence_inputs(names, t))[: 1 + states],
+        lambda *t: recurrent_sequence(cell, *sequence_inputs(cell, names, t))[: 1 + states],
+        lambda *t: sequence_reference(cell, sequence_inputs(cell, names, t))[: 1 + states],
         partial(draw_sequence, cell),
         family="rnn",
         calls=partial(sequence_calls, cell, names),

@@ -6,7 +6,6 @@ import pytest
 import test_lltm_compile
 import test_sequence
 import test_sequence_compile
-import test_sequence_gradients
 import torch
 from op_testing import DTYPES
 from sequence_testing import CELLS, LAYERS, inputs_of
@@ -41,11 +40,6 @@ def test_resets_and_lengths(cell, reverse):
 @pytest.mark.parametrize("cell", CELLS)
 def test_nothing_to_compute(cell, shape):
     test_sequence.test_nothing_to_compute(cell, shape, "cpu")
-
-
-@pytest.mark.parametrize("cell", CELLS)
-def test_gradients_of_every_subset_of_inputs(cell):
-    test_sequence_gradients.test_gradients_of_every_subset_of_inputs(cell, True, "cpu")
 
 
 def test_compiled_layers():

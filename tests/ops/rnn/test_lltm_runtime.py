@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -132,29 +131,6 @@ def test_row_does_not_depend_on_the_rest_of_the_batch():
         assert bits(alone) == bits([tensor[part] for tensor in whole])
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(("dtype", "sizes"), BIT_CASES)
-def test_several_threads_get_the_bits_of_one(dtype, sizes, device):
-    batch_size, input_size, hidden_size = sizes
-    cases = [
-        cell_inputs(batch_size, input_size, hidden_size + 8 * i, dtype, device, requires_grad=True)
-        for i in range(4)
-    ]
-
-    def run(inputs):
-        results = set()
-        for _ in range(20):
-            new_h, new_cell = lltm_cell(*inputs)
-            grads = torch.autograd.grad(new_h.square().sum() + new_cell.sum(), inputs)
-            results.add(tuple(bits([new_h, new_cell, *grads])))
-        return results
-
-    expected = [run(inputs) for inputs in cases]
-    assert [len(results) for results in expected] == [1] * len(cases)
-    with ThreadPoolExecutor(len(cases)) as pool:
-        assert list(pool.map(run, cases)) == expected
-
-
 @pytest.mark.parametrize("way", ["function", "operator", "backward"])
 def test_gil_is_released_around_the_work(way):
     """In the middle of a call another thread runs Python: it notes the time every millisecond."""
@@ -206,20 +182,3 @@ def test_anomaly_mode_names_the_line_of_the_forward(device):
         with pytest.raises(RuntimeError, match="'LltmCellBackward' returned nan values"):
             new_h.sum().backward()
     assert any("lltm_cell(input * torch.nan" in str(warning.message) for warning in caught)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(("dtype", "sizes"), BIT_CASES)
-def test_deterministic_mode(dtype, sizes, device):
-    inputs = cell_inputs(*sizes, dtype=dtype, device=device, requires_grad=True)
-
-    def run():
-        results = lltm_cell(*inputs)
-        return bits([*results, *torch.autograd.grad(results[0].sum(), inputs)])
-
-    expected = run()
-    torch.use_deterministic_algorithms(True)
-    try:
-        assert run() == expected
-    finally:
-        torch.use_deterministic_algorithms(False)

@@ -11,17 +11,11 @@ from op_testing import (
     DEVICES,
     IMPLEMENTATIONS,
     cell_inputs,
-    differentiated_twice,
 )
 from torch.func import (
     functional_call,
     grad,
-    jacfwd,
-    jacrev,
-    jvp,
-    linearize,
     stack_module_state,
-    vjp,
     vmap,
 )
 
@@ -59,29 +53,6 @@ def test_per_sample_gradients(impl, device):
     for i, sample in enumerate(input):
         for name, expected in grad(loss)(parameters, sample).items():
             torch.testing.assert_close(actual[name][i], expected)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("steps", [1, 2])
-@pytest.mark.parametrize("position", [0, 1])
-def test_derivatives_of_derivatives(position, steps, device):
-    """Levels of torch.func inside each other, with a loss that is not linear in the results."""
-    inputs = cell_inputs(2, 3, 2, device=device)
-
-    def loss_of(function):
-        def loss(tensor):
-            args = list(inputs)
-            args[position] = tensor
-            input, weights, bias, h, c = args
-            for _ in range(steps):
-                h, c = function(input, weights, bias, h, c)
-            return h.square().sum() + c.pow(3).sum()
-
-        return loss
-
-    ours, theirs = (differentiated_twice(loss_of(f)) for f in (lltm_cell, lltm_cell_reference))
-    for actual, expected in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(actual(inputs[position]), expected(inputs[position]))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -125,25 +96,3 @@ def test_ensemble(bias, device):
                 )
             ),
         )
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_first_derivatives(device):
-    """vjp, jvp, jacrev, jacfwd and linearize are those of the reference."""
-    inputs = cell_inputs(2, 3, 2, device=device)
-    along = tuple(torch.randn_like(t) for t in inputs)
-    every = tuple(range(5))
-
-    def derivatives(function):
-        outputs, pull_back = vjp(function, *inputs)
-        _, push_forward = linearize(function, *inputs)
-        return [
-            *outputs,
-            *pull_back(outputs),
-            *jvp(function, inputs, along)[1],
-            *push_forward(*along),
-            *(t for row in jacrev(function, every)(*inputs) for t in row),
-            *(t for row in jacfwd(function, every)(*inputs) for t in row),
-        ]
-
-    torch.testing.assert_close(derivatives(lltm_cell), derivatives(lltm_cell_reference))

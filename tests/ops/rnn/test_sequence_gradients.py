@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-import threading
 import weakref
 
 import pytest
 import torch
-from op_testing import DEVICES, NoGradient, bits, subsets
+from op_testing import DEVICES, NoGradient, bits
 from sequence_testing import CELLS, LAYERS, Inputs, cell_of, inputs_of, reference
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
@@ -68,31 +67,6 @@ def test_what_is_kept(cell):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("state", [False, True])
-@pytest.mark.parametrize("cell", CELLS)
-def test_gradients_of_every_subset_of_inputs(cell, state, device):
-    inputs = small_inputs(cell, device, control=True, state=state)
-    inputs.control[0, 0] = 1  # so that a state has no gradient, although it takes part
-    if device == "cuda":  # what is not written is then seen
-        torch.full((1_000_000,), float("nan"), dtype=torch.double, device=device)
-    for required in subsets(len(inputs.leaves())):
-        given = with_leaves(
-            inputs,
-            [
-                tensor.detach().requires_grad_(wanted)
-                for tensor, wanted in zip(inputs.leaves(), required, strict=True)
-            ],
-        )
-        leaves = [tensor for tensor in given.leaves() if tensor.requires_grad]
-        found = []
-        for function in (ours, reference):
-            first = torch.autograd.grad(loss_of(function(cell, given)), leaves, create_graph=True)
-            second = torch.autograd.grad(sum(g.square().sum() for g in first), leaves)
-            found.append([*first, *second])
-        torch.testing.assert_close(*found)
-
-
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("cell", CELLS)
 def test_third_derivatives(cell, device):
     inputs = small_inputs(cell, device, control=True)
@@ -128,29 +102,6 @@ def test_results_that_nobody_uses(cell, used, device):
     expected = second_derivatives(reference, Tensor.detach)
     for others in (Tensor.detach, NoGradient.apply):
         torch.testing.assert_close(second_derivatives(ours, others), expected)
-
-
-def test_backward_twice_needs_retain_graph():
-    given = small_inputs("lstm").requires_grad()
-    loss = loss_of(ours("lstm", given))
-    loss.backward(retain_graph=True)
-    loss.backward()
-    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
-        loss.backward()
-
-
-POSITIONS = {name: i for i, name in enumerate(Inputs._fields) if name != "parameters"}
-
-
-@pytest.mark.parametrize("position", POSITIONS)
-def test_input_changed_in_place_is_noticed(position):
-    """Those, too, that only second derivatives read."""
-    given = small_inputs("lstm" if position == "c_0" else "gru", control=True).requires_grad()
-    results = ours("lstm" if position == "c_0" else "gru", given)
-    with torch.no_grad():
-        given[POSITIONS[position]].add_(1)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        loss_of(results).backward()
 
 
 def test_output_changed_in_place_is_noticed():
@@ -228,34 +179,6 @@ def test_one_tensor_as_several_inputs(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("cell", CELLS)
-def test_no_graph_without_need(cell, device):
-    given = small_inputs(cell, device).requires_grad()
-    expected = ours(cell, given)
-    with torch.no_grad():
-        plain = ours(cell, given)
-    with torch.inference_mode():
-        inferred = ours(cell, given)
-    assert [r.requires_grad for r in (*expected, *plain, *inferred)] == [True] * 3 + [False] * 6
-    assert all(result.is_inference() for result in inferred)
-    assert bits(plain) == bits(expected) == bits(inferred)
-    state = dict(zip(("h_0", "c_0")[: cell_of(cell).states], inferred[1:], strict=False))
-    with pytest.raises(RuntimeError, match="Inference tensors cannot be saved for backward"):
-        ours(cell, given._replace(**state))
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_backward_adds_to_grad(device):
-    given = small_inputs("gru", device).requires_grad()
-    loss = loss_of(ours("gru", given))
-    expected = torch.autograd.grad(loss, given.leaves(), retain_graph=True)
-    loss.backward(retain_graph=True)
-    torch.testing.assert_close([t.grad for t in given.leaves()], list(expected), rtol=0, atol=0)
-    loss.backward()
-    torch.testing.assert_close([t.grad for t in given.leaves()], [2 * e for e in expected])
-
-
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("checkpoint", [0, 2])
 def test_second_derivatives_of_layers(kind, checkpoint, device):
@@ -282,18 +205,3 @@ def test_second_derivatives_of_layers(kind, checkpoint, device):
         values.append(penalty((x + step * along[0]).detach().requires_grad_()))
         layer = kept
     torch.testing.assert_close((values[0] - values[1]) / 2e-5, slope, rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("cell", CELLS)
-def test_backward_in_another_thread(cell, device):
-    given = small_inputs(cell, device).requires_grad()
-    loss = loss_of(ours(cell, given))
-    expected = torch.autograd.grad(loss, given.leaves(), retain_graph=True)
-    found: list[Tensor] = []
-    thread = threading.Thread(
-        target=lambda: found.extend(torch.autograd.grad(loss, given.leaves()))
-    )
-    thread.start()
-    thread.join()
-    assert bits(found) == bits(expected)

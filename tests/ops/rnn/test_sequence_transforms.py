@@ -6,18 +6,13 @@ import copy
 
 import pytest
 import torch
-from op_testing import DEVICES, differentiated_twice
-from sequence_testing import CELLS, LAYERS, Inputs, cell_of, controls, inputs_of, reference
+from op_testing import DEVICES
+from sequence_testing import CELLS, LAYERS, Inputs, cell_of, controls, inputs_of
 from torch import Tensor
 from torch.func import (
     functional_call,
     grad,
-    jacfwd,
-    jacrev,
-    jvp,
-    linearize,
     stack_module_state,
-    vjp,
     vmap,
 )
 
@@ -45,51 +40,6 @@ def _rules_for_vmap():
     torch._C._functorch._set_vmap_fallback_enabled(False)
     yield
     torch._C._functorch._set_vmap_fallback_enabled(True)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("cell", CELLS)
-def test_first_derivatives(cell, device):
-    """vjp, jvp, jacrev, jacfwd and linearize are those of the reference."""
-    inputs = inputs_of(cell, 3, 2, 2, device=device, control=True)
-    leaves = inputs.leaves()
-    along, every = tuple(torch.randn_like(t) for t in leaves), tuple(range(len(leaves)))
-
-    def derivatives(function):
-        function = of_leaves(function, cell, inputs)
-        outputs, pull_back = vjp(function, *leaves)
-        _, push_forward = linearize(function, *leaves)
-        return [
-            *outputs,
-            *pull_back(tuple(output.cos() for output in outputs)),
-            *jvp(function, tuple(leaves), along)[1],
-            *push_forward(*along),
-            *(t for row in jacrev(function, every)(*leaves) for t in row),
-            *(t for row in jacfwd(function, every)(*leaves) for t in row),
-        ]
-
-    torch.testing.assert_close(derivatives(ours), derivatives(reference))
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("position", [0, 1])
-@pytest.mark.parametrize("cell", CELLS)
-def test_derivatives_of_derivatives(cell, position, device):
-    """Levels of torch.func inside each other, with a loss that is not linear in the results."""
-    inputs = inputs_of(cell, 2, 2, 2, device=device)
-    leaves = inputs.leaves()
-
-    def loss_of(function):
-        def loss(tensor):
-            changed = [*leaves[:position], tensor, *leaves[position + 1 :]]
-            results = of_leaves(function, cell, inputs)(*changed)
-            return sum(result.pow(3).sum() for result in results)
-
-        return loss
-
-    of_ours, of_reference = (differentiated_twice(loss_of(f)) for f in (ours, reference))
-    for actual, expected in zip(of_ours, of_reference, strict=True):
-        torch.testing.assert_close(actual(leaves[position]), expected(leaves[position]))
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -1,0 +1,164 @@
+"""Derivatives of every operator, of all orders and ways, against those of its reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from op_testing import DEVICES, EVERY_PATH, bits, differentiated_twice, subsets, taken
+from operator_cases import CASES
+from test_every_operator import EVERY, name_of, results_and_gradients
+from torch import Tensor
+from torch.func import jacfwd, jacrev, jvp, linearize, vjp
+
+IN_EVERY_MODE = pytest.mark.parametrize(
+    "case", [case for case in CASES if case.forward_mode], ids=name_of
+)
+EVERY_DEVICE = pytest.mark.parametrize("device", DEVICES)
+FUNCTIONS = ["function", "reference"]
+
+
+def loss_of(results: Tensor | tuple[Tensor, ...]) -> Tensor:
+    """Not linear in any result."""
+    results = (results,) if isinstance(results, Tensor) else results
+    return sum((r.pow(3).sum() + r.sin().sum() for r in results), torch.zeros(()))
+
+
+@EVERY
+@EVERY_PATH
+def test_gradients_of_every_subset_of_inputs(case, path):
+    """Of the first two orders."""
+    with taken(path, case.family) as device:
+        if device == "cuda":  # what is not written is then seen
+            torch.full((1_000_000,), float("nan"), dtype=torch.double, device=device)
+        drawn = case.inputs(device)
+        for required in subsets(len(drawn)):
+            found = []
+            for name in FUNCTIONS:
+                given = [t.detach().requires_grad_(r) for t, r in zip(drawn, required, strict=True)]
+                leaves = [tensor for tensor in given if tensor.requires_grad]
+                loss = loss_of(getattr(case, name)(*given))
+                first = torch.autograd.grad(loss, leaves, create_graph=True)
+                loss = sum(gradient.square().sum() for gradient in first)
+                found.append([*first, *torch.autograd.grad(loss, leaves)])
+            torch.testing.assert_close(*found)
+
+
+@IN_EVERY_MODE
+@EVERY_DEVICE
+def test_first_derivatives(case, device):
+    """By vjp, jvp, linearize, jacrev and jacfwd."""
+    inputs = tuple(case.inputs(device, requires_grad=False))
+    along, every = tuple(torch.randn_like(t) for t in inputs), tuple(range(len(inputs)))
+
+    def derivatives(name: str) -> list[Tensor]:
+        def function(*tensors: Tensor) -> tuple[Tensor, ...]:
+            results = getattr(case, name)(*tensors)
+            return (results,) if isinstance(results, Tensor) else tuple(results)
+
+        outputs, pull_back = vjp(function, *inputs)
+        _, push_forward = linearize(function, *inputs)
+        return [
+            *outputs,
+            *pull_back(tuple(output.cos() for output in outputs)),
+            *jvp(function, inputs, along)[1],
+            *push_forward(*along),
+            *(t for row in jacrev(function, every)(*inputs) for t in row),
+            *(t for row in jacfwd(function, every)(*inputs) for t in row),
+        ]
+
+    torch.testing.assert_close(*map(derivatives, FUNCTIONS))
+
+
+@IN_EVERY_MODE
+@EVERY_DEVICE
+def test_derivatives_of_derivatives(case, device):
+    """Levels of torch.func inside each other, with a loss that is not linear in the results."""
+    inputs = case.inputs(device, requires_grad=False)
+    for position in range(min(2, len(inputs))):
+
+        def loss(name: str, position: int = position) -> Callable[[Tensor], Tensor]:
+            function = getattr(case, name)
+            before, after = inputs[:position], inputs[position + 1 :]
+            return lambda tensor: loss_of(function(*before, tensor, *after))
+
+        ours, theirs = (differentiated_twice(loss(name)) for name in FUNCTIONS)
+        for actual, expected in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(actual(inputs[position]), expected(inputs[position]))
+
+
+@EVERY
+@EVERY_DEVICE
+def test_no_graph_without_need(case, device):
+    inputs = case.inputs(device)
+    expected = case.results(*inputs)
+    with torch.no_grad():
+        plain = case.results(*inputs)
+    with torch.inference_mode():
+        inferred = case.results(*inputs)
+    assert {result.requires_grad for result in expected} == {True}
+    assert {result.requires_grad for result in (*plain, *inferred)} == {False}
+    assert all(result.is_inference() for result in inferred)
+    assert bits(plain) == bits(expected) == bits(inferred)
+
+
+@EVERY
+@EVERY_DEVICE
+def test_gradients_add_up_while_the_graph_is_kept(case, device):
+    inputs = case.inputs(device)
+    loss = loss_of(case.results(*inputs))
+    expected = list(torch.autograd.grad(loss, inputs, retain_graph=True))
+    loss.backward(retain_graph=True)
+    torch.testing.assert_close([tensor.grad for tensor in inputs], expected)
+    loss.backward()
+    torch.testing.assert_close([tensor.grad for tensor in inputs], [2 * e for e in expected])
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        loss.backward()
+
+
+@EVERY
+def test_an_input_that_is_saved_and_changed_is_noticed(case):
+    for position in range(len(case.arguments)):
+        inputs, saved = case.inputs("cpu"), []
+        with torch.autograd.graph.saved_tensors_hooks(saved.append, lambda tensor: tensor):
+            case.results(*inputs)
+        if inputs[position].data_ptr() not in [tensor.data_ptr() for tensor in saved]:
+            continue
+        loss = loss_of(case.results(*inputs))
+        with torch.no_grad():
+            inputs[position].add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
+@EVERY
+@EVERY_DEVICE
+def test_several_threads_get_the_bits_of_one(case, device):
+    drawn = [case.inputs(device, torch.float, large=i == 1) for i in range(4)]
+    if not case.exact_on_gpus and device == "cuda":
+        return
+
+    def run(inputs: list[Tensor]) -> set[tuple[bytes, ...]]:
+        return {tuple(bits(results_and_gradients(case, inputs))) for _ in range(5)}
+
+    expected = [run(inputs) for inputs in drawn]
+    assert [len(results) for results in expected] == [1] * len(drawn)
+    with ThreadPoolExecutor(len(drawn)) as pool:
+        assert list(pool.map(run, drawn)) == expected
+
+
+@EVERY
+@EVERY_DEVICE
+def test_deterministic_mode(case, device, monkeypatch):
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # which torch demands for products
+    if not case.exact_on_gpus and device == "cuda":
+        return
+    inputs = case.inputs(device, torch.float, large=True)
+    expected = bits(results_and_gradients(case, inputs))
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert bits(results_and_gradients(case, inputs)) == expected
+    finally:
+        torch.use_deterministic_algorithms(False)
