@@ -64,8 +64,9 @@ class Sequence {
     if (in_.bias_hh) hidden = hidden + *in_.bias_hh;
     const Tensor gates = in_.gates.select(0, t);
     step.p = parameters_;
-    if (sums_) {  // the hidden part counts for derivatives alone
-      step.x = parts(masked(running(gates), step.holds) + running(hidden - hidden.detach()));
+    if (sums_) {  // the hidden part counts for derivatives alone, and adds no inf - inf
+      const Tensor zeros = (hidden - hidden.detach()).nan_to_num();
+      step.x = parts(masked(running(gates), step.holds) + running(zeros));
     } else if (cell_.adds_gates) {
       step.x = parts(running(gates) + running(hidden));
     } else {

@@ -115,6 +115,9 @@ const RecurrentCell& check_sequence(const SequenceInputs& in) {
 const RecurrentCell& check_sequence_backward(const SequenceBackwardInputs& in) {
   const RecurrentCell& cell = check_sequence(in.in);
   const char* function = "recurrent_sequence_backward";
+  TORCH_CHECK(cell.adds_gates || !in.gates_are_sums, function,
+              "(): expected gates_are_sums to be false for ", cell.name,
+              ", which does not add its gates");
   const Argument gates{function, "gates", in.in.gates};
   const auto steps = in.in.gates.sym_size(0), batch_size = in.in.gates.sym_size(1);
   const auto hidden_size = in.in.weight_hh.sym_size(1);

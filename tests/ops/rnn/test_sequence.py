@@ -109,6 +109,22 @@ def test_a_bias_of_the_hidden_part(cell, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_gate_that_is_always_open_or_shut(sign, device):
+    """By an infinite bias; its second derivatives, too, are those of a large one."""
+    inputs, found = inputs_of("lstm", 3, 2, 3, device=device), []
+    for large in (1e3, torch.inf):
+        bias_hh = torch.zeros(4, 3, dtype=torch.double, device=device)
+        bias_hh[1] = sign * large
+        given = inputs._replace(bias_hh=bias_hh.flatten()).requires_grad()
+        loss = recurrent_sequence("lstm", *given)[0].pow(3).sum()
+        first = torch.autograd.grad(loss, given.leaves(), create_graph=True)
+        second = torch.autograd.grad(sum(g.square().sum() for g in first), given.leaves())
+        found.append([*first, *second])
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("cell", CELLS)
 def test_layouts(cell, layout, device):
@@ -233,6 +249,15 @@ def test_a_state_that_the_cell_does_not_have():
         recurrent_sequence(
             "gru", torch.zeros(2, 3, 21), torch.zeros(21, 7), c_0=torch.zeros(1, 3, 7)
         )
+
+
+def test_sums_of_gates_that_the_cell_does_not_add():
+    """Those of a cell that another one of its name has replaced since the forward pass."""
+    inputs, ops = inputs_of("gru"), torch.ops.lltm_jit
+    output, _, _, *saved = ops.recurrent_sequence_forward(*inputs, False, "gru")
+    args = (output, None, None, *inputs, False, "gru", False, output, *saved, [True] + [False] * 5)
+    with pytest.raises(RuntimeError, match="gates_are_sums to be false for gru, which does not"):
+        ops.recurrent_sequence_backward(*args, gates_are_sums=True)
 
 
 def test_it_is_public():
