@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "core/products/matrices.h"
 #include "core/products/register_tile.h"
 
 namespace lltm_jit {
@@ -94,6 +95,19 @@ C10_NOINLINE void panel_tile(const Tile<acc_t>& tile) {
     store(c + kLast * Vec::size(), sums[r][kLast], in_last);
   }
 }
+
+// Compiled once a family, in matrices.cpp.
+#define LLTM_JIT_STRIP_TILES(keyword, acc_t, kRows)                      \
+  keyword template void panel_tile<acc_t, kRows, 1>(const Tile<acc_t>&); \
+  keyword template void panel_tile<acc_t, kRows, 2>(const Tile<acc_t>&); \
+  keyword template void panel_tile<acc_t, kRows, 3>(const Tile<acc_t>&);
+#define LLTM_JIT_PANEL_TILES(keyword, acc_t) \
+  LLTM_JIT_STRIP_TILES(keyword, acc_t, 1)    \
+  LLTM_JIT_STRIP_TILES(keyword, acc_t, 2)    \
+  LLTM_JIT_STRIP_TILES(keyword, acc_t, 4)    \
+  LLTM_JIT_STRIP_TILES(keyword, acc_t, 8)
+LLTM_JIT_PANEL_TILES(extern, float)
+LLTM_JIT_PANEL_TILES(extern, double)
 
 // kRows rows of all columns, from left to right.
 template <typename acc_t, int kRows>

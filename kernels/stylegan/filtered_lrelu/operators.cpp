@@ -13,6 +13,9 @@
 #include "core/host/checks.h"
 #include "stylegan/filtered_lrelu/mma/plan.h"
 
+// In one unit: it reads the same headers, which take half of its time.
+#include "stylegan/filtered_lrelu/formula.cpp"
+
 namespace lltm_jit {
 namespace {
 

@@ -194,7 +194,7 @@ def _spec(name: str, asked: dict[str, Any], toolchain: Toolchain) -> BuildSpec:
         base = paths[0].parent
         files = files_below(paths[0])
         refuse_sycl([file for file in files if file.suffix in (".hip", ".sycl")])
-        sources, headers = divide(files, paths[0])
+        sources, headers = divide(files, paths[0], paths[0])
         include_paths.insert(0, paths[0])
         suffixes = CXX_SUFFIXES if with_cuda is False else CXX_SUFFIXES + CUDA_SUFFIXES
         paths = [file for file in sources if file.suffix in suffixes]

@@ -150,7 +150,8 @@ class BuildSpec(NamedTuple):
 
         ``.cu`` files and ``-DWITH_CUDA`` are left out if the toolchain cannot build for CUDA.
         Sources in a folder ``variants`` are not compiled, but their content matters: a reload after
-        an edit gives a library that requests its variants again.
+        an edit gives a library that requests its variants again. A source that another one includes
+        is compiled with it, and not by itself.
 
         Args:
             name: the name of the extension.
@@ -177,7 +178,7 @@ class BuildSpec(NamedTuple):
             names = {name for name in names if not name.endswith(unused)}
             names = _included(names, include_path, {*everything}, suffixes)
         files = [include_path / name for name in sorted(names)]
-        sources, headers = divide(files, directory)
+        sources, headers = divide(files, directory, include_path)
         return cls(
             name=name,
             sources=tuple(path for path in sources if path.suffix in suffixes),
@@ -256,14 +257,29 @@ def _names_below(directory: Path) -> list[str]:
     return sorted(found)
 
 
-def divide(files: list[Path], directory: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+def divide(
+    files: list[Path], directory: Path, include_path: Path
+) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """The files of an extension's directory that are compiled, and the others that matter.
 
-    The others are headers, and the sources of variants, in folders of that name.
+    The others are headers, the sources of variants, in folders of that name, and the sources that
+    another one includes, to be compiled with it.
     """
     sources = [path for path in files if path.suffix in _SOURCE_SUFFIXES]
     later = {path for path in sources if path.parent.name == VARIANTS and path.parent != directory}
+    later |= _included_sources(sources, include_path)
     return (
         tuple(path for path in sources if path not in later),
         tuple(path for path in files if path.suffix in HEADER_SUFFIXES or path in later),
     )
+
+
+def _included_sources(sources: list[Path], include_path: Path) -> set[Path]:
+    found = set()
+    for path in sources:
+        with suppress(OSError):  # which the compiler will tell
+            for name in contents.of(str(path)).includes:
+                if name.endswith(_SOURCE_SUFFIXES):
+                    places = (path.parent / name, include_path / name)
+                    found |= {Path(os.path.normpath(place)) for place in places} - {path}
+    return found

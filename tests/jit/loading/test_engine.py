@@ -50,6 +50,14 @@ def test_edited_header_compiles_what_includes_it(bench):
     assert text_of(build).startswith("another header")
 
 
+def test_source_that_another_includes_is_compiled_with_it(bench):
+    bench.write("one/one.cpp", '#include "two/two.cpp"\none\n')
+    bench.load()
+    assert bench.counts == ["compile one.cpp", "link"]
+    build = bench.edited("two/two.cpp", "deux\n", "one.cpp")
+    assert text_of(build).startswith("deux")
+
+
 def test_content_under_an_older_time_stamp_is_seen(bench):
     bench.first()
     path = bench.write("two/two.cpp", "deux\n")

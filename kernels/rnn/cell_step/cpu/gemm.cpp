@@ -11,6 +11,9 @@
 #include "rnn/cell_step/cpu/limits.h"
 #include "rnn/cell_step/cpu/pointwise.h"
 
+// In one unit: it reads the same headers, which take half of its time.
+#include "rnn/cell_step/cpu/pointwise.cpp"
+
 namespace lltm_jit {
 namespace {
 
