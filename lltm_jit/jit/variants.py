@@ -45,7 +45,7 @@ class Variant:
         prepare: the call that loads the variant, for those who need it in a CUDA graph.
         optional: whether C++ has another kernel, for machines without a compiler.
         device_code: compile a ``.cu`` file for the GPU alone, which takes a second less: a function
-            is then a ``__global__`` one, a handle for ``cudaLaunchKernelExC``.
+            is then a ``__global__`` one, and its address a ``CUkernel`` of the driver.
         given: directories of the user's, and how the user wrote them.
         note: why it is compiled, where that is not because it is used right away.
     """
