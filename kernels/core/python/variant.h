@@ -8,8 +8,8 @@
 //                           "float16, hidden 512"};
 //   });
 //
-// Python has declared the kernel of this name (lltm_jit/jit/variants.py), and compiles it. Where that is compiled for the
-// GPU alone, a table of `const void` has the driver's handles of kernels, which the runtime launches.
+// Python has declared the kernel of this name (lltm_jit/jit/variants.py), and compiles it. Where it is compiled for the
+// GPU alone, a table of `const void` has the driver's handles of kernels, which cuLaunchKernelEx() takes.
 #pragma once
 
 #include <array>
@@ -34,8 +34,8 @@ struct VariantRequest {
   std::vector<VariantRequest> beside = {};
 };
 
-// The function's address, or the kernel's handle. Takes the GIL, and throws Python's own exception where there is none; null
-// where the kernel is declared as optional and there is no compiler for it.
+// The function's address, or the kernel's handle. Takes the GIL, and throws Python's own exception where there is
+// none; null where the kernel is declared as optional and there is no compiler for it.
 // Defined in core/python/variant_calls.h, which variant.cpp includes.
 void* load_variant(const VariantRequest& request);
 
