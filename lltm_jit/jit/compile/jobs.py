@@ -1,14 +1,15 @@
 """How many compilers may run at a time, over all builds of this process.
 
 They share a jobserver like that of make: a pipe with a token for each compiler that may run. ninja
-supports this from version 1.13 on; with an older one, or without /proc, the builds of a process
-take turns.
+supports this from version 1.13 on; with an older one, or where it may not open the pipe in /proc,
+the builds of a process take turns.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import threading
 import time
 from collections.abc import Iterator
@@ -43,7 +44,7 @@ def job_count(with_cuda: bool) -> int:
     """
     given = settings.count("MAX_JOBS")
     if given is not None:
-        return given or _UNLIMITED
+        return min(given or _UNLIMITED, _UNLIMITED)
     limits = [
         cpu_count(),
         max(1, available_memory() // _MEMORY_PER_JOB["CUDA" if with_cuda else "C++"]),
@@ -215,12 +216,11 @@ def _leave(server: _Jobserver) -> None:
 def _takes_part(ninja: str) -> bool:
     trial = _Jobserver(1)
     try:
-        os.close(os.open(trial.path, os.O_WRONLY | os.O_NONBLOCK))
-    except OSError:  # there is no /proc, or it opens no pipes
-        return False
+        # By another process: it may not, where this one gave up root's rights or has capabilities.
+        said = output_of(f": >>{trial.path} && {shlex.quote(ninja)} --version")
     finally:
         trial.close()
-    version = re.match(r"(\d+)\.(\d+)", output_of([ninja, "--version"]))
+    version = re.match(r"(\d+)\.(\d+)", said)
     return version is not None and (int(version[1]), int(version[2])) >= _OLDEST_NINJA
 
 
