@@ -14,9 +14,6 @@ from op_testing import (
     NoGradient,
     assert_threads_change_no_bit,
     bits,
-    captured_in_graph,
-    needs_gpu,
-    on_side_stream,
     seen_by_torch_function,
     taken,
     with_layout,
@@ -289,36 +286,3 @@ def test_bad_input(case, way):
     assert [error for error in errors if not said.match(error)] == []
     # What is unlike other tensors may be right where there are none.
     assert errors or (len(case.arguments) == 1 and way not in ("dtype", "layout"))
-
-
-# ------------------------------------------------------------------------------------------- GPU --
-
-
-@needs_gpu
-@EVERY
-def test_cuda_graph_and_side_stream(case):
-    inputs = case.inputs("cuda", torch.float, large=True)
-    near = {"rtol": 0, "atol": 0} if case.exact_on_gpus else {}
-
-    def step() -> tuple[Tensor, ...]:
-        return tuple(results_and_gradients(case, inputs))
-
-    torch.testing.assert_close(captured_in_graph(step), step(), **near)
-    plain = [tensor.detach() for tensor in inputs]
-    for i in range(len(plain)):  # each may come late
-
-        def late(*tensors: Tensor, i: int = i) -> tuple[Tensor, ...]:
-            return case.results(*tensors[1 : i + 1], tensors[0], *tensors[i + 1 :])
-
-        moved = [plain[i], *plain[:i], *plain[i + 1 :]]
-        torch.testing.assert_close(on_side_stream(late, moved), case.results(*plain), **near)
-
-
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-@EVERY
-def test_another_device_than_the_current_one(case):
-    there = case.inputs("cuda:1", torch.float)
-    actual = results_and_gradients(case, there)
-    assert torch.cuda.current_device() == 0
-    here = [tensor.detach().to("cuda:0").requires_grad_() for tensor in there]
-    torch.testing.assert_close(actual, results_and_gradients(case, here), check_device=False)
