@@ -279,6 +279,13 @@ def loaded_package(program: torch.export.ExportedProgram, path: Path) -> Callabl
         return torch._inductor.aoti_load_package(package)
 
 
+def refusal(error: type[Exception], function: Callable, *args, **named) -> str:
+    """What the error of this type says that a call raises."""
+    with pytest.raises(error) as raised:
+        function(*args, **named)
+    return str(raised.value)
+
+
 # ------------------------------------------------------------------------------- the LLTM cell --
 
 Inputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]

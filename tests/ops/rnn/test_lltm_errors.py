@@ -8,12 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from op_testing import (
-    DEVICES,
-    IMPLEMENTATIONS,
-    cell_inputs,
-    needs_gpu,
-)
+from op_testing import DEVICES, IMPLEMENTATIONS, cell_inputs, needs_gpu, refusal
 from torch import Tensor
 
 import lltm_jit
@@ -81,9 +76,7 @@ def test_bad_input(case, impl):
     changes, message = BAD_INPUTS[case]
     names = ("input", "weights", "bias", "old_h", "old_cell")
     inputs = dict(zip(names, cell_inputs(dtype=torch.float), strict=True))
-    with pytest.raises(RuntimeError) as raised:
-        lltm_cell(**{**inputs, **changes}, impl=impl)
-    assert str(raised.value) == message
+    assert refusal(RuntimeError, lltm_cell, **{**inputs, **changes}, impl=impl) == message
 
 
 @pytest.mark.parametrize("case", BAD_INPUTS)
@@ -91,9 +84,8 @@ def test_bad_input_of_the_tutorials_forward(case):
     changes, message = BAD_INPUTS[case]
     names = ("input", "weights", "bias", "old_h", "old_cell")
     inputs = dict(zip(names, cell_inputs(dtype=torch.float), strict=True))
-    with pytest.raises(RuntimeError) as raised:
-        lltm_forward(**{**inputs, **changes})
-    assert str(raised.value) == message.replace("lltm_cell", "lltm_forward")
+    message = message.replace("lltm_cell", "lltm_forward")
+    assert refusal(RuntimeError, lltm_forward, **{**inputs, **changes}) == message
 
 
 STATE = "[batch_size, hidden_size] = [3, 7]"
@@ -152,9 +144,8 @@ def test_bad_input_of_the_tutorials_backward(case):
         "gate_weights": gate_weights,
         "weights": inputs[1],
     }
-    with pytest.raises(RuntimeError) as raised:
-        lltm_backward(**{**args, **changes})
-    assert str(raised.value) == f"lltm_backward(): expected {message}"
+    said = refusal(RuntimeError, lltm_backward, **{**args, **changes})
+    assert said == f"lltm_backward(): expected {message}"
 
 
 def test_the_tutorials_forward_takes_the_state_as_a_pair():
@@ -169,9 +160,7 @@ def test_the_tutorials_forward_takes_the_state_as_a_pair():
 
 
 def test_bad_input_of_the_module():
-    with pytest.raises(RuntimeError) as raised:
-        lltm_jit.LLTMCell(5, 7)(torch.tensor(1.0))
-    assert str(raised.value) == (
+    assert refusal(RuntimeError, lltm_jit.LLTMCell(5, 7), torch.tensor(1.0)) == (
         "lltm_cell(): expected input to have 2 dimensions [batch_size, input_size], "
         "but got shape []"
     )
@@ -183,9 +172,7 @@ def test_bad_input_of_the_module():
 def test_bad_device_mix_on_a_gpu():
     inputs = list(cell_inputs(dtype=torch.float))
     inputs[1] = inputs[1].cuda()
-    with pytest.raises(RuntimeError) as raised:
-        lltm_cell(*inputs)
-    assert str(raised.value) == (
+    assert refusal(RuntimeError, lltm_cell, *inputs) == (
         "lltm_cell(): expected weights to be on the device of input (cpu), but got cuda:0"
     )
 
@@ -225,9 +212,7 @@ def test_bad_input_of_backward(case):
         "gates": gates,
         "output_mask": [True] * 5,
     }
-    with pytest.raises(RuntimeError) as raised:
-        ops.lltm_cell_backward(**{**args, **changes})
-    assert str(raised.value) == message
+    assert refusal(RuntimeError, ops.lltm_cell_backward, **{**args, **changes}) == message
 
 
 def test_state_given_twice():
@@ -245,9 +230,8 @@ def test_state_given_twice():
     ],
 )
 def test_a_state_of_the_module_that_is_no_pair(state, got):
-    with pytest.raises(TypeError) as raised:
-        lltm_jit.LLTMCell(5, 7)(torch.zeros(3, 5), state)
-    assert str(raised.value) == f"LLTMCell(): expected a state pair, but got {got}"
+    said = refusal(TypeError, lltm_jit.LLTMCell(5, 7), torch.zeros(3, 5), state)
+    assert said == f"LLTMCell(): expected a state pair, but got {got}"
 
 
 def test_unknown_implementation():
@@ -275,11 +259,9 @@ def test_only_dense_tensors(layout, name, requires_grad):
     inputs = dict(zip(NAMES, cell_inputs(dtype=torch.float), strict=True))
     inputs[name] = LAYOUTS_REFUSED[layout](inputs[name])
     for function in (lltm_cell, ops.lltm_cell_aten, ops.lltm_cell_check):
-        with pytest.raises(RuntimeError) as raised:
-            function(**{k: v.requires_grad_(requires_grad) for k, v in inputs.items()})
-        assert str(raised.value) == (
-            f"lltm_cell(): expected {name} to be a dense tensor, but got layout {layout}"
-        )
+        given = {k: v.requires_grad_(requires_grad) for k, v in inputs.items()}
+        expected = f"lltm_cell(): expected {name} to be a dense tensor, but got layout {layout}"
+        assert refusal(RuntimeError, function, **given) == expected
 
 
 @needs_gpu
@@ -324,34 +306,30 @@ def test_what_is_no_tensor(name, type_name, impl):
     inputs[name] = NOT_TENSORS[type_name]
     wanted = "a tensor or None" if name == "bias" else "a tensor"
     for function in (partial(lltm_cell, impl=impl), lltm_forward):
-        with pytest.raises(TypeError) as raised:
-            function(**inputs)
         called = "lltm_forward" if function is lltm_forward else "lltm_cell"
         expected = f"{called}(): expected {name} to be {wanted}, but got {type_name}"
-        assert str(raised.value) == expected
+        assert refusal(TypeError, function, **inputs) == expected
 
 
 @pytest.mark.parametrize("name", ["input", "weights", "old_h", "old_cell"])
 def test_none_reaches_the_operator(name):
     """As it does under torch.compile."""
     inputs = dict(zip(NAMES, cell_inputs(), strict=True))
-    with pytest.raises(RuntimeError) as raised:
-        ops.lltm_cell(**{**inputs, name: None})
-    assert str(raised.value) == f"lltm_cell(): expected {name} to be a tensor, but got None"
+    said = refusal(RuntimeError, ops.lltm_cell, **{**inputs, name: None})
+    assert said == f"lltm_cell(): expected {name} to be a tensor, but got None"
 
 
 def test_what_is_no_tensor_in_the_tutorials_backward():
     gradient = torch.zeros(3, 7)
-    with pytest.raises(TypeError) as raised:
-        lltm_backward(gradient, None, *[gradient] * 7)
-    assert str(raised.value) == "lltm_backward(): expected grad_cell to be a tensor, but got None"
+    said = refusal(TypeError, lltm_backward, gradient, None, *[gradient] * 7)
+    assert said == "lltm_backward(): expected grad_cell to be a tensor, but got None"
 
 
 def test_a_type_error_that_is_about_something_else_is_kept():
     with pytest.raises(TypeError, match=r"missing 1 required positional argument: 'old_h'"):
         lltm_cell(*cell_inputs()[:3])
     for function in (lltm_cell, lltm_forward):
-        with pytest.raises(TypeError) as raised:
-            function(torch.zeros(3, 5), (torch.zeros(3, 7),) * 3, torch.zeros(21, 12), None)
         called = function.__name__
-        assert str(raised.value) == f"{called}(): expected a state pair, but got a tuple of 3"
+        args = (torch.zeros(3, 5), (torch.zeros(3, 7),) * 3, torch.zeros(21, 12), None)
+        expected = f"{called}(): expected a state pair, but got a tuple of 3"
+        assert refusal(TypeError, function, *args) == expected

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 import torch
-from op_testing import bits
+from op_testing import bits, refusal
 
 import lltm_jit
 from lltm_jit.ops.rnn.lltm import lltm_cell_reference
@@ -119,21 +119,16 @@ NO_TENSORS = {
     ],
 )
 def test_modules_refuse_sizes(module, sizes, error, message):
-    with pytest.raises(error) as raised:
-        module(*sizes)
-    assert str(raised.value) == f"{module.__name__}(): expected {message}"
+    assert refusal(error, module, *sizes) == f"{module.__name__}(): expected {message}"
 
 
 @pytest.mark.parametrize("state", [None, (torch.zeros(2, 7), torch.zeros(2, 7))])
 def test_the_cell_names_wrong_features(state):
-    with pytest.raises(RuntimeError) as raised:
-        lltm_jit.LLTMCell(5, 7)(torch.zeros(2, 6), state)
-    assert str(raised.value) == "LLTMCell(): expected input to have 5 features, but got 6"
+    said = refusal(RuntimeError, lltm_jit.LLTMCell(5, 7), torch.zeros(2, 6), state)
+    assert said == "LLTMCell(): expected input to have 5 features, but got 6"
 
 
 @pytest.mark.parametrize("case", NO_TENSORS)
 def test_modules_refuse_what_is_no_tensor(case):
     module, args, begin, got = NO_TENSORS[case]
-    with pytest.raises(TypeError) as raised:
-        module(5, 7)(*args)
-    assert str(raised.value) == f"{begin} to be a tensor, but got {got}"
+    assert refusal(TypeError, module(5, 7), *args) == f"{begin} to be a tensor, but got {got}"
