@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,3 +10,11 @@ import pytest
 def importable(monkeypatch):
     """The processes that a test starts find the package in a checkout that is not installed."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
+
+
+@pytest.fixture
+def run():
+    """Run Python with these words in another process."""
+    return lambda *words: subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, timeout=300
+    )

@@ -1,8 +1,6 @@
 """Training on two processes under torchrun."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,20 +17,16 @@ two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two G
 DEVICES = ["cpu", pytest.param("cuda", marks=two_gpus)]
 
 
-def torchrun(*words):
+@pytest.fixture
+def torchrun(run):
     options = ["--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
-    return subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *options, *words],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    return lambda *words: run("-m", "torch.distributed.run", *options, *words)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("how", ["DDP", "FSDP2"])
-def test_two_processes_train(how, device):
+def test_two_processes_train(how, device, torchrun):
     flags = ["--fsdp"] if how == "FSDP2" else []
     done = torchrun(EXAMPLES / "train_ddp.py", *SMALL, "--device", device, *flags)
     assert done.returncode == 0, done.stderr
@@ -47,7 +41,7 @@ def test_two_processes_train(how, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_gradients_are_those_of_one_process(device):
+def test_gradients_are_those_of_one_process(device, torchrun):
     """Over gloo, and over NCCL on GPUs."""
     flags = ["--cuda"] if device == "cuda" else []
     done = torchrun(Path(__file__).with_name("ddp_gradients.py"), *flags)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -24,17 +23,8 @@ notebooks = pytest.mark.parametrize(
 SMALL = ["--batch-size", "64", "--seq-len", "16", "--hidden-size", "64", "--timing-steps", "2"]
 
 
-def train_text(*flags):
-    return subprocess.run(
-        [sys.executable, EXAMPLES / "train_text.py", *SMALL, *flags],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-
-
-def test_the_text_model_learns():
-    done = train_text("--steps", "200")
+def test_the_text_model_learns(run):
+    done = run(EXAMPLES / "train_text.py", *SMALL, "--steps", "200")
     assert done.returncode == 0, done.stderr
     model, unigram = re.search(
         r"validation loss: (\S+) bits/char; unigram model: (\S+) bits/char", done.stdout

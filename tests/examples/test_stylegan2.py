@@ -1,7 +1,6 @@
 """examples/stylegan2_train.py trains, at a size that takes seconds."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -31,20 +30,12 @@ def example(monkeypatch):
     return stylegan2_train
 
 
-def stylegan2_train(*flags):
-    return subprocess.run(
-        [sys.executable, EXAMPLES / "stylegan2_train.py", *SMALL, *flags],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
-def test_it_trains_and_shows_samples(device, tmp_path):
+def test_it_trains_and_shows_samples(device, run, tmp_path):
     grid = tmp_path / "grid.png"
-    done = stylegan2_train("--steps", "12", "--device", device, "--output", str(grid))
+    flags = [*SMALL, "--steps", "12", "--device", device, "--output", grid]
+    done = run(EXAMPLES / "stylegan2_train.py", *flags)
     assert done.returncode == 0, done.stderr
     assert re.search(rf"1797 images, 16x16; [\d,]+ parameters; {device}", done.stdout)
     assert "12/12" in done.stderr
