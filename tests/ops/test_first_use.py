@@ -165,17 +165,23 @@ if len(sys.argv) > 1:
 """
 
 
+def printed(program: str, *words: str, **variables: str) -> str:
+    """What a program prints in another process."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
 def test_a_setting_leaves_all_families_to_their_first_use(tmp_path):
     native.load("basic")
-    for words, variables in ((), {"TORCH_EXTENSIONS_DIR": str(tmp_path)}), (("use",), {}):
-        done = subprocess.run(
-            [sys.executable, "-c", NOT_AT_IMPORT, *words],
-            env={**os.environ, "LLTM_JIT_AT_IMPORT": "0", **variables},
-            capture_output=True,
-            text=True,
-        )
-        assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "basic\n"
+    setting = {"LLTM_JIT_AT_IMPORT": "0"}
+    assert printed(NOT_AT_IMPORT, **setting, TORCH_EXTENSIONS_DIR=str(tmp_path)) == ""
+    assert printed(NOT_AT_IMPORT, "use", **setting) == "basic\n"
     assert not list(tmp_path.iterdir())
 
 
@@ -196,8 +202,7 @@ print(loaded, native.wanted())
 def test_a_family_that_an_import_does_not_load_comes_with_its_first_call():
     for family in native.OWN:
         native.load(family)
-    program = subprocess.run([sys.executable, "-c", OF_BASIC], capture_output=True, text=True)
-    assert (program.stdout, program.stderr) == ("['basic'] ['basic', 'rnn']\n", "")
+    assert printed(OF_BASIC) == "['basic'] ['basic', 'rnn']\n"
 
 
 CACHED = """
@@ -214,8 +219,7 @@ print(started, threading.active_count() - before, "lltm_jit.jit.loading.child" i
 def test_a_cached_import_starts_no_thread_and_no_process():
     for family in native.AT_IMPORT:
         native.load(family)
-    program = subprocess.run([sys.executable, "-c", CACHED], capture_output=True, text=True)
-    assert (program.stdout, program.stderr) == ("[] 0 False\n", "")
+    assert printed(CACHED) == "[] 0 False\n"
 
 
 FAMILY = """
