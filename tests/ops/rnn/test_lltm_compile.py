@@ -119,32 +119,6 @@ def test_compile_once_for_every_batch_size(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.usefixtures("fresh_dynamo")
-def test_compiled_autograd(device):
-    """It takes the backward of a compiled forward pass; of another it says what to do."""
-    cell = lltm_jit.LLTMCell(5, 7, device=device)
-    input = torch.randn(3, 5, device=device)
-
-    def step():
-        new_h, new_cell = cell(input)
-        (new_h.sum() + new_cell.square().sum()).backward()
-        grads = [parameter.grad for parameter in cell.parameters()]
-        cell.zero_grad()
-        return grads
-
-    expected = step()
-    with torch._dynamo.config.patch(compiled_autograd=True):
-        torch.testing.assert_close(torch.compile(step, backend="aot_eager")(), expected)
-    refusal = "LltmCellBackward: compiled autograd supports .* use torch.compile for it"
-    with (
-        torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")),
-        pytest.raises(NotImplementedError, match=refusal),
-    ):
-        step()
-    torch.testing.assert_close(step(), expected, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("device", DEVICES)
 def test_exported_program_takes_any_batch_and_is_saved(device):
     cell = lltm_jit.LLTMCell(5, 7, device=device)
 

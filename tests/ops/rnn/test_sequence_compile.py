@@ -120,13 +120,20 @@ def test_compiled_checkpoints(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_compiled_autograd(device):
+@pytest.mark.parametrize(
+    ("module", "sizes", "backward"),
+    [
+        (lltm_jit.LLTMCell, (3, 5), "LltmCellBackward"),
+        (lltm_jit.LSTM, (4, 3, 5), "RecurrentSequenceBackward"),
+    ],
+)
+def test_compiled_autograd(module, sizes, backward, device):
     """It takes the backward of a compiled forward pass; of another it says what to do."""
-    layer = lltm_jit.LSTM(5, 7, device=device)
-    x = torch.randn(4, 3, 5, device=device)
+    layer = module(5, 7, device=device)
+    x = torch.randn(sizes, device=device)
 
     def step():
-        layer(x)[0].square().sum().backward()
+        sum(result.square().sum() for result in tensors(layer(x))).backward()
         gradients = [parameter.grad for parameter in layer.parameters()]
         layer.zero_grad()
         return gradients
@@ -134,12 +141,13 @@ def test_compiled_autograd(device):
     expected = step()
     with torch._dynamo.config.patch(compiled_autograd=True):
         torch.testing.assert_close(torch.compile(step, backend="aot_eager")(), expected)
-    refusal = "RecurrentSequenceBackward: compiled autograd supports .* use torch.compile for it"
+    refusal = f"{backward}: compiled autograd supports .* use torch.compile for it"
     with (
         torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")),
         pytest.raises(NotImplementedError, match=refusal),
     ):
         step()
+    torch.testing.assert_close(step(), expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("device", DEVICES)
