@@ -29,38 +29,17 @@ ops = torch.ops.lltm_jit
 
 
 # (batch_size, input_size, hidden_size)
-SIZES = [
-    (0, 3, 4),
-    (1, 1, 1),
-    (3, 0, 5),
-    (2, 3, 0),
-    (2, 31, 33),
-    (1, 33, 31),
-    (33, 32, 32),
-    (5, 129, 127),
-    (16, 32, 128),
-    (127, 5, 129),
-]
+SIZES = [(0, 3, 4), (1, 1, 1), (3, 0, 5), (2, 3, 0)]
+SIZES += [(2, 31, 33), (1, 33, 31), (33, 32, 32), (5, 129, 127), (16, 32, 128), (127, 5, 129)]
 
 
-# On a GPU each tile shape of the kernels with own products, aligned and not; from the one with 1544
-# on, clusters in 16 bits: more stages of k than fit shared memory, twice as many and more, parts of
+# On a GPU each tile shape of the kernels with own products, aligned and not.
+GPU_SIZES = [(40, 16, 784), (96, 33, 257), (128, 64, 1024), (96, 63, 1023), (190, 88, 1048)]
+GPU_SIZES += [(8, 1536, 1536)]
+# Clusters in 16 bits: more stages of k than fit shared memory, twice as many and more, parts of
 # stages, no input, and blocks without a stage.
-GPU_SIZES = [
-    (40, 16, 784),
-    (96, 33, 257),
-    (128, 64, 1024),
-    (96, 63, 1023),
-    (190, 88, 1048),
-    (8, 1536, 1536),
-    (40, 1544, 264),
-    (20, 136, 808),
-    (130, 1000, 520),
-    (70, 0, 776),
-    (40, 3800, 264),
-    (20, 1600, 808),
-    (2100, 8, 8),
-]
+GPU_SIZES += [(40, 1544, 264), (20, 136, 808), (130, 1000, 520), (70, 0, 776), (40, 3800, 264)]
+GPU_SIZES += [(20, 1600, 808), (2100, 8, 8)]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -81,14 +60,8 @@ def test_every_tile_shape_matches_float64(sizes, dtype, bias):
 
 # On a CPU: products of several blocks, in rows, in columns and in depth, with and without a copy,
 # and sizes from which the library multiplies bfloat16.
-CPU_SIZES = [
-    (19, 37, 350),
-    (70, 600, 520),
-    (200, 49, 7),
-    (16, 96, 96),
-    (600, 8, 16),
-    (16, 64, 1024),
-]
+CPU_SIZES = [(19, 37, 350), (70, 600, 520), (200, 49, 7), (16, 96, 96)]
+CPU_SIZES += [(600, 8, 16), (16, 64, 1024)]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

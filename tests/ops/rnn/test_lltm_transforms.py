@@ -7,17 +7,8 @@ from functools import partial
 
 import pytest
 import torch
-from op_testing import (
-    DEVICES,
-    IMPLEMENTATIONS,
-    cell_inputs,
-)
-from torch.func import (
-    functional_call,
-    grad,
-    stack_module_state,
-    vmap,
-)
+from op_testing import DEVICES, IMPLEMENTATIONS, cell_inputs
+from torch.func import functional_call, grad, stack_module_state, vmap
 
 import lltm_jit
 from lltm_jit.functional import lltm_cell

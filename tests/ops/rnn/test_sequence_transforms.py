@@ -9,12 +9,7 @@ import torch
 from op_testing import DEVICES
 from sequence_testing import CELLS, LAYERS, Inputs, cell_of, controls, inputs_of
 from torch import Tensor
-from torch.func import (
-    functional_call,
-    grad,
-    stack_module_state,
-    vmap,
-)
+from torch.func import functional_call, grad, stack_module_state, vmap
 
 from lltm_jit.functional import recurrent_sequence
 
