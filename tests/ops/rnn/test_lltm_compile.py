@@ -12,6 +12,7 @@ from op_testing import (
     cell_inputs,
     loaded_package,
     needs_gpu,
+    refusal,
     results_and_gradients,
 )
 from torch import nn
@@ -248,8 +249,6 @@ def test_autocast_leaves_the_compiled_tutorial_calls(device):
 def test_tutorial_calls_compiled_have_the_errors_of_eager_ones():
     inputs = list(cell_inputs())
     inputs[1] = inputs[1][:-1]
-    with pytest.raises(RuntimeError) as eager:
-        lltm_forward(*inputs)
-    with pytest.raises(RuntimeError) as compiled:
-        torch.compile(lltm_forward, fullgraph=True, backend="aot_eager")(*inputs)
-    assert str(eager.value) in str(compiled.value)
+    compiled = torch.compile(lltm_forward, fullgraph=True, backend="aot_eager")
+    expected = refusal(RuntimeError, lltm_forward, *inputs)
+    assert expected in refusal(RuntimeError, compiled, *inputs)
