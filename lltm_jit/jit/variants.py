@@ -211,6 +211,10 @@ def builds_of(variants: Sequence[Variant]) -> list[Build]:
             for variant, load in missing.items()
         ]
         found |= zip(missing, at_once(calls), strict=True)
+    if torch.cuda.is_initialized():  # else this may be a machine without a GPU
+        for build in found.values():
+            if build.spec.device_code:  # later its file may be gone, or a graph be captured
+                _device_library(str(build.info.library))
     return [found[variant] for variant in variants]
 
 

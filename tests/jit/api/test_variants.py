@@ -269,6 +269,18 @@ def test_device_code_has_no_library_and_its_kernels_are_the_drivers(
         variants.load(device_code, "none")
 
 
+def test_device_code_is_loaded_with_its_build(bench, device_code, monkeypatch):
+    """Nobody can remove or replace the file between its check and a call, nor does a call read."""
+    driver = Driver()
+    monkeypatch.setattr(variants.ctypes, "CDLL", lambda name: driver)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    build = variants.build_of(device_code)
+    assert driver.loaded == [b"code"]
+    build.info.library.unlink()
+    assert variants.load(device_code, "one") == 1003
+
+
 def test_what_the_driver_says_of_code_is_told(bench, device_code, monkeypatch):
     bench.write("mine/variants/mine_cuda.cu", "wrong")
     monkeypatch.setattr(variants.ctypes, "CDLL", lambda name: Driver())
