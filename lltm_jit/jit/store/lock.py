@@ -137,7 +137,8 @@ def _held(name: str, reporter: Reporter, key: str = "") -> Iterator[None]:
             checked_json.write(owner, {**told, "since": time.time()})
         yield
     finally:
-        owner.unlink(missing_ok=True)
+        with suppress(OSError):  # what it says of a free lock misleads nobody
+            owner.unlink()
         fcntl.flock(descriptor, fcntl.LOCK_UN)  # also that of a copy in a forked process
         _close(descriptor)
 

@@ -25,6 +25,7 @@ from lltm_jit import jit
 from lltm_jit.jit import torch_api
 from lltm_jit.jit.loading import importing
 from lltm_jit.jit.store import cache, lock
+from lltm_jit.jit.user.progress import Reporter
 
 CROWD = 5
 
@@ -142,6 +143,17 @@ def test_a_forked_process_keeps_no_lock_that_was_tried(bench):
     finally:
         os.kill(forked, signal.SIGKILL)
         os.waitpid(forked, 0)
+
+
+def test_a_lock_is_free_though_its_owner_cannot_be_removed(bench):
+    key = "ab" * 10
+    with lock.build_lock(key, Reporter()):
+        owner = lock.file_of(lock.name_of(key)).with_suffix(".owner")
+        owner.unlink()
+        owner.mkdir()  # which is not removed like a file, as no file is where a disk fails
+    owner.rmdir()
+    with lock.try_lock(lock.name_of(key)) as descriptor:
+        assert descriptor is not None
 
 
 def test_a_lock_that_a_stranger_holds_is_told(bench, monkeypatch, capsys):
