@@ -3,6 +3,7 @@
 #include "rnn/cell_step/operators.h"
 #include "rnn/sequence/all_steps/products.h"
 #include "rnn/sequence/operators.h"
+#include "rnn/sequence/padding/operands.h"
 
 LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
   using namespace lltm_jit::ops;
@@ -14,6 +15,7 @@ LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
   module.add<lltm_backward>();
   module.add<recurrent_sequence, recurrent_sequence_forward, recurrent_sequence_backward>();
   module.add<input_gates, input_gates_backward>();
+  module.add<pad_gates, pad_gates_backward>();
   module.add_function<lltm_jit::add_cell_at>("add_cell_at");
   module.add_function<lltm_jit::own_cells>("own_cells");
   module.add_function<lltm_jit::planned_variants>("planned_variants");

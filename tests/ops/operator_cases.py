@@ -106,7 +106,24 @@ def input_gates_calls(*tensors: Tensor) -> Calls:
     grad = torch.randn_like(input_gates(x, weight, bias))
     masks = ([True] * 3, [False, True, False])
     backward = [("input_gates_backward", [grad, x, weight, mask]) for mask in masks]
-    return [("input_gates", tensors), *backward]
+    return [("input_gates", tensors), *backward, *pad_gates_calls(x)]
+
+
+def pad_gates_calls(x: Tensor) -> Calls:
+    """What a layer of 3 gates and 4 hidden units multiplies, some of it absent.
+
+    test_padded_sizes.py has sizes that are padded: the kernel's rows are apart, the formula's not.
+    """
+    rows, units = 12, 4
+    weights = [x.new_ones(rows, x.size(2)), x.new_ones(rows, units)]
+    operands = [x, *weights, x.new_ones(rows), x.new_ones(rows)]
+    whole = [t.detach().clone().requires_grad_() for t in operands]
+    grads = [t.detach() for t in ops.pad_gates(*operands, 3, False)]
+    return [
+        ("pad_gates", (*whole, 3, True)),
+        ("pad_gates", (None, *whole[1:4], None, 3, False)),
+        ("pad_gates_backward", (*grads, 3, x.size(2), units)),
+    ]
 
 
 RECURRENT = [

@@ -5,6 +5,7 @@
 
 #include "rnn/sequence/kernels.h"
 #include "rnn/sequence/operators.h"
+#include "rnn/sequence/padding/gates.h"
 
 namespace lltm_jit {
 namespace {
@@ -110,6 +111,10 @@ Tensor cells_of(const Tensors& states, const Tensor& like) {
 SequenceAndSaved sequence_forward_formula(const SequenceInputs& in) {
   const RecurrentCell& cell = check_sequence(in);
   const NoAutocast guard;
+  if (is_padded(in, cell)) {
+    const ResizedGates dense(in, cell, in.weight_hh.sym_size(1));
+    return dense.resize_back(sequence_forward_formula(dense.in_place_of(in)));
+  }
   const auto dtype = in.gates.scalar_type();
   Sequence sequence(in, cell);
   Tensors output(sequence.steps()), gates(sequence.steps()), cells(sequence.steps());
@@ -125,12 +130,20 @@ SequenceAndSaved sequence_forward_formula(const SequenceInputs& in) {
           c_n.to(in.c_0 ? in.c_0->scalar_type() : dtype), stacked(gates), stacked(cells)};
 }
 
+// Of padded gates.
+static SequenceGradients dense_gradients(const SequenceBackwardInputs& back,
+                                         const RecurrentCell& cell) {
+  ResizedGates dense(back.in, cell, back.in.weight_hh.sym_size(1));
+  return dense.resize_back(sequence_backward_formula(dense.in_place_of(back)));
+}
+
 // The forward pass is computed again, so that derivatives of the gradients see how what they are made of
 // came about.
 SequenceGradients sequence_backward_formula(const SequenceBackwardInputs& back) {
   const RecurrentCell& cell = check_sequence_backward(back);
   const NoAutocast guard;
   const SequenceInputs& in = back.in;
+  if (is_padded(in, cell)) return dense_gradients(back, cell);
   const auto dtype = in.gates.scalar_type(), running = state_dtype(dtype);
   Sequence sequence(in, cell, back.gates_are_sums);
   std::vector<Step> steps;

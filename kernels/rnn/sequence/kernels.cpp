@@ -9,6 +9,7 @@
 #include "core/launch/device.h"
 #include "rnn/sequence/all_steps/products.h"
 #include "rnn/sequence/operators.h"
+#include "rnn/sequence/padding/gates.h"
 #ifdef LLTM_JIT_CUDA
 #include "rnn/sequence/plan/run.h"
 #endif
@@ -18,10 +19,6 @@
 
 namespace lltm_jit {
 namespace {
-
-Tensor dense_rows(const Tensor& tensor) {
-  return tensor.stride(-1) == 1 || tensor.size(-1) <= 1 ? tensor : tensor.contiguous();
-}
 
 OptionalTensor dense(const OptionalTensor& tensor) {
   return tensor ? OptionalTensor(tensor->contiguous()) : std::nullopt;
@@ -78,11 +75,13 @@ struct DenseInputs {
   Tensor weight_hh;
   OptionalTensor parameters, h_0, control;
 
-  explicit DenseInputs(const SequenceInputs& in)
-      : weight_hh(dense_rows(in.weight_hh)),
+  DenseInputs(const SequenceInputs& in, bool padded)
+      : weight_hh(readable_weights(in.weight_hh, padded)),
         parameters(dense(in.parameters)),
         h_0(dense(in.h_0)),
-        control(dense(in.control)) {}
+        control(dense(in.control)) {
+    if (h_0 && !padded) h_0 = readable(*h_0);
+  }
 
   template <typename Args>
   void fill(Args& args, bool reverse) const {
@@ -98,6 +97,15 @@ struct DenseInputs {
 };
 
 // ---------------------------------------------------------------------------------------- forward --
+
+// Whether gates are padded where the kernels of this device need it, and only there.
+bool as_kernels_have_it(const SequenceInputs& in, const RecurrentCell& cell) {
+  return in.gates.is_meta() || is_padded(in, cell) == kernels_pad(in.gates, in.weight_hh.size(1));
+}
+int64_t other_size(const SequenceInputs& in, const RecurrentCell& cell) {
+  const int64_t hidden_size = in.weight_hh.size(1);
+  return is_padded(in, cell) ? hidden_size : padded_size(hidden_size);
+}
 
 // The results, to be written; cell states in the dtype that they run in.
 SequenceAndSaved allocate(const SequenceInputs& in, const RecurrentCell& cell, bool save) {
@@ -115,13 +123,17 @@ SequenceAndSaved allocate(const SequenceInputs& in, const RecurrentCell& cell, b
 SequenceAndSaved forward(const SequenceInputs& in, bool save) {
   const RecurrentCell& cell = check_sequence(in);
   const KernelGuard guard(in.gates);
+  if (!as_kernels_have_it(in, cell)) {
+    const ResizedGates resized(in, cell, other_size(in, cell));
+    return resized.resize_back(forward(resized.in_place_of(in), save));
+  }
   SequenceAndSaved results = allocate(in, cell, save);
   auto& [output, h_n, c_n, saved_gates, saved_cells] = results;
   if (!in.gates.is_meta() && output.numel() > 0) {
-    const DenseInputs inputs(in);
-    const Tensor gates = dense_rows(in.gates);
-    const OptionalTensor bias = dense(in.bias_hh), c_0 = running(in.c_0, c_n.scalar_type());
     SequenceForwardArgs args{sizes_of(in, cell)};
+    const DenseInputs inputs(in, is_padded(in, cell));
+    const Tensor gates = readable(in.gates);
+    const OptionalTensor bias = dense(in.bias_hh), c_0 = running(in.c_0, c_n.scalar_type());
     inputs.fill(args, in.reverse);
     args.gates = steps_of(gates, in.reverse);
     args.bias = data_or_null(bias);
@@ -150,33 +162,34 @@ SequenceAndSaved forward(const SequenceInputs& in, bool save) {
 // Rows of the state that each step but the first began with: the output of the step before. A skipped step
 // leaves none, but rows skip only before their first step and after their last one, so that the state was
 // h_0 then. Zero for steps that are reset or skipped themselves.
-Tensor old_outputs(const Tensor& before, const SequenceInputs& in) {
+Tensor old_outputs(const Tensor& before, const OptionalTensor& h_0, const SequenceInputs& in) {
   if (!in.control) return before;
   const int64_t last = in.control->size(0) - 1;
   const auto others = [&](int64_t from) {
     return in.control->slice(0, from, from + last).unsqueeze(2);
   };
   const Tensor skipped = others(in.reverse ? 1 : 0).ge(kHolds);
-  return (in.h_0 ? in.h_0->where(skipped, before) : before)
+  return (h_0 ? h_0->where(skipped, before) : before)
       .masked_fill(others(in.reverse ? 0 : 1).to(at::kBool), 0);
 }
 
-// Sums over steps and rows of products with the states that the steps began with.
-Tensor grad_weight(const Tensor& grad_hidden, const SequenceBackwardInputs& in) {
-  const bool reverse = in.in.reverse;
+// Sums over steps and rows of products with the states that the steps began with, of which `output` and h_0 are.
+Tensor grad_weight(const Tensor& grad_hidden, const Tensor& output, const OptionalTensor& h_0,
+                   const SequenceInputs& in) {
+  const bool reverse = in.reverse;
   const int64_t steps = grad_hidden.size(0), first = reverse ? steps - 1 : 0;
   const auto others = [&](const Tensor& tensor, int64_t from) {
     return tensor.slice(0, from, from + steps - 1).flatten(0, 1);
   };
-  const Tensor before = in.output.slice(0, reverse ? 1 : 0, reverse ? steps : steps - 1);
-  const Tensor old = old_outputs(before, in.in).flatten(0, 1);
-  Tensor result = multiply_steps(others(grad_hidden, reverse ? 0 : 1).t(), old, in.in.tf32);
-  if (!in.in.h_0) return result;
-  Tensor h_0 = *in.in.h_0;
-  if (in.in.control) {
-    h_0 = h_0.masked_fill(in.in.control->select(0, first).unsqueeze(1).to(at::kBool), 0);
+  const Tensor before = output.slice(0, reverse ? 1 : 0, reverse ? steps : steps - 1);
+  const Tensor old = old_outputs(before, h_0, in).flatten(0, 1);
+  Tensor result = multiply_steps(others(grad_hidden, reverse ? 0 : 1).t(), old, in.tf32);
+  if (!h_0) return result;
+  Tensor first_h = *h_0;
+  if (in.control) {
+    first_h = first_h.masked_fill(in.control->select(0, first).unsqueeze(1).to(at::kBool), 0);
   }
-  return result.addmm_(grad_hidden.select(0, first).t(), h_0);
+  return result.addmm_(grad_hidden.select(0, first).t(), first_h);
 }
 
 // Sums over steps and rows. A GPU's library multiplies by ones in half the time of sum().
@@ -206,9 +219,22 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   const auto wanted = [&](size_t i, const OptionalTensor& like) {
     return mask[i] ? empty(like->sym_sizes(), *like) : Tensor();
   };
+  const bool padded = is_padded(in.in, cell);
+  const auto weights = [&] {
+    return empty_padded_weights(weight_hh, weight_hh.sym_size(0), weight_hh.sym_size(1));
+  };
+  if (!as_kernels_have_it(in.in, cell)) {
+    ResizedGates resized(in.in, cell, other_size(in.in, cell));
+    auto grads = resized.resize_back(sequence_backward_kernel(resized.in_place_of(in)));
+    auto& of_weights = std::get<1>(grads);
+    if (padded && mask[1]) of_weights = weights().copy_(of_weights);
+    return grads;
+  }
   if (gates.is_meta() || in.output.numel() == 0) {
-    SequenceGradients nothing{wanted(0, gates),      wanted(1, weight_hh), wanted(2, bias_hh),
-                              wanted(3, parameters), wanted(4, h_0),       wanted(5, c_0)};
+    SequenceGradients nothing{
+        wanted(0, gates),   padded && mask[1] ? weights() : wanted(1, weight_hh),
+        wanted(2, bias_hh), wanted(3, parameters),
+        wanted(4, h_0),     wanted(5, c_0)};
     if (gates.is_meta()) return nothing;
     std::apply([](auto&... grads) { ((grads.defined() ? void(grads.zero_()) : void()), ...); },
                nothing);
@@ -225,12 +251,19 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
     grad_parameters = empty({cell.parameters, gates.size(1), weight_hh.size(1)}, of_state);
   }
 
-  const DenseInputs inputs(in.in);
-  const Tensor input_gates = dense_rows(gates), output = in.output.contiguous();
-  const Tensor saved_gates = in.saved_gates.contiguous();
+  const DenseInputs inputs(in.in, padded);
+  const Tensor input_gates = readable(gates);
+  Tensor output = in.output, before;
+  OptionalTensor old_h = h_0, grad_output = in.grad_output;
+  if (padded) {
+    const PaddedOutputs copies(in);
+    output = copies.output, old_h = copies.h_0, grad_output = copies.grad_output;
+    if (!control) before = copies.before;
+  }
+  output = readable(output.contiguous());
+  if (grad_output) grad_output = readable(*grad_output);
+  const Tensor saved_gates = readable(in.saved_gates.contiguous());
   const Tensor saved_cells = in.saved_cells.to(dtype).contiguous();
-  const OptionalTensor grad_output =
-      in.grad_output ? OptionalTensor(dense_rows(*in.grad_output)) : std::nullopt;
   const OptionalTensor grad_h_n = dense(in.grad_h_n), grad_c_n = running(in.grad_c_n, dtype);
   SequenceBackwardArgs args{sizes_of(in.in, cell)};
   inputs.fill(args, reverse);
@@ -257,12 +290,22 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
 #endif
 
   SequenceGradients grads;
-  if (mask[0]) std::get<0>(grads) = grad_gates;
-  if (mask[1]) std::get<1>(grads) = grad_weight(grad_hidden, in);
-  if (mask[2]) std::get<2>(grads) = grad_bias(grad_hidden);
-  if (mask[3]) std::get<3>(grads) = grad_parameters.sum(1).to(gates.scalar_type());
-  std::get<4>(grads) = grad_h_0;
-  if (mask[5]) std::get<5>(grads) = grad_c_0.to(c_0->scalar_type());
+  auto& [of_gates, of_weights, of_bias, of_parameters, of_h_0, of_c_0] = grads;
+  if (mask[0]) of_gates = grad_gates;
+  if (mask[1] && before.defined()) {
+    const Tensor both =
+        multiply_steps(grad_hidden.flatten(0, 1).t(), before.flatten(0, 1), in.in.tf32);
+    of_weights = both.narrow(1, 0, weight_hh.size(1));
+    // The ones behind the outputs have made the sums for the bias, whose terms TF32 does not round.
+    if (mask[2] && !in.in.tf32) of_bias = both.select(1, weight_hh.size(1)).contiguous();
+  } else if (mask[1]) {
+    of_weights = grad_weight(grad_hidden, output, old_h, in.in);
+    if (padded) of_weights = of_weights.narrow(1, 0, weight_hh.size(1));
+  }
+  if (mask[2] && !of_bias.defined()) of_bias = grad_bias(grad_hidden);
+  if (mask[3]) of_parameters = grad_parameters.sum(1).to(gates.scalar_type());
+  of_h_0 = grad_h_0;
+  if (mask[5]) of_c_0 = grad_c_0.to(c_0->scalar_type());
   return grads;
 }
 

@@ -2,9 +2,17 @@
 // torch header: every pointer is raw, every array row-major, and dense if nothing else is said.
 //
 // A gates array holds, step by step and row by row, the cell's gates one after the other, each of
-// hidden_size elements. The output, and what multiplies the weights, has the element type `type`; the
+// hidden_size elements, or padded to more. The output, and what multiplies the weights, has the element type `type`; the
 // state runs in the arithmetic type of it, in which cell states (all states but the output) are stored,
 // too: `state_type`.
+//
+// Note [Padded gates]
+// The kernels of a GPU that run a whole sequence read and write four neighbouring units at once, and the library's
+// products are slow where rows are not aligned. So where hidden_size is no multiple of four, each gate has more room:
+// padded_size() units, in gates and saved gates, their gradients, biases and weights. What a layer needs is padded in
+// one launch (padding/operands.h), before the products of all steps. The other arrays have the user's sizes.
+// Weights, and their columns, are zero for units that do not exist, and so are gradients of the gates. The gates
+// themselves may be anything there, and so may what a cell makes of them: such a unit's output counts as zero.
 #pragma once
 
 #include <cstdint>
@@ -33,19 +41,31 @@ struct MutableSequenceArray {
   int64_t step_stride, row_stride;
 };
 
+constexpr int64_t kWholeAccess = 4, kLine = 8;  // elements; of half, 16 bytes are a line
+// Of units, or of a row: what it is padded to.
+LLTM_JIT_HOST_DEVICE constexpr int64_t padded_size(int64_t size) {
+  return size % kWholeAccess == 0 ? size : (size + kLine - 1) / kLine * kLine;
+}
+
 struct SequenceSizes {
   int64_t steps, batch_size, hidden_size;  // all positive
   int gates, states, parameters;           // of the cell
   bool adds_gates;
   ElementType type, state_type;
-  bool tf32 =
-      false;  // whether a GPU may round the factors of products of floats to the precision of TF32
+  // Whether a GPU may round the factors of products of floats to the precision of TF32.
+  bool tf32 = false;
+
+  // Elements of a gate, on a GPU: Note [Padded gates].
+  LLTM_JIT_HOST_DEVICE int64_t gate_size() const {
+    return type == ElementType::Double ? hidden_size : padded_size(hidden_size);
+  }
+  bool padded() const { return gate_size() != hidden_size; }
 };
 
 // The steps of a sequence, one after the other.
 struct SequenceForwardArgs : SequenceSizes {
   SequenceArray gates;  // [steps, batch, gates*hidden]: the input's part, biases included
-  const void* weights;  // [gates*hidden, hidden], rows weights_stride apart
+  const void* weights;  // [gates*hidden, hidden], rows weights_stride apart; if padded, columns too
   int64_t weights_stride;
   const void* bias;             // [gates*hidden], of the hidden part; or null
   const void* parameters;       // [parameters, hidden]; or null
@@ -71,7 +91,7 @@ struct SequenceBackwardArgs : SequenceSizes {
   const void* grad_new_h;      // [batch, hidden]; or null
   const void* grad_new_cells;  // [states-1, batch, hidden] of state_type; or null
   SequenceArray gates;         // where the cell does not add its gates
-  SequenceArray output;
+  SequenceArray output;        // if padded, rows are, too, and a step before the first one is old_h
   SequenceArray saved_gates, saved_cells;
   const void* weights;
   int64_t weights_stride;

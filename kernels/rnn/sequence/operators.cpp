@@ -7,6 +7,7 @@
 
 #include "core/host/autocast.h"
 #include "core/host/autograd.h"
+#include "rnn/sequence/padding/gates.h"
 
 // In one unit: it reads the same headers, which take half of its time.
 #include "rnn/sequence/formula.cpp"
@@ -76,13 +77,11 @@ const RecurrentCell& check_sequence(const SequenceInputs& in) {
   check_rank(gates, 3, "[steps, batch_size, gates*hidden_size]");
   check_rank(weight_hh, 2, "[gates*hidden_size, hidden_size]");
   const auto steps = in.gates.sym_size(0), batch_size = in.gates.sym_size(1);
-  const auto hidden_size = in.weight_hh.sym_size(1);
+  const auto hidden_size = in.weight_hh.sym_size(1), rows = cell.gates * gate_size(in, cell);
   TORCH_CHECK(steps.sym_gt(0).expect_true(__FILE__, __LINE__), kFunction,
               "(): expected at least one step, but got gates of shape ", in.gates.sym_sizes());
-  check_shape(gates, {steps, batch_size, cell.gates * hidden_size},
-              "[steps, batch_size, gates*hidden_size]");
-  check_shape(weight_hh, {cell.gates * hidden_size, hidden_size},
-              "[gates*hidden_size, hidden_size]");
+  check_shape(gates, {steps, batch_size, rows}, "[steps, batch_size, gates*hidden_size]");
+  check_shape(weight_hh, {rows, hidden_size}, "[gates*hidden_size, hidden_size]");
   const auto check = [&](const char* name, const OptionalTensor& tensor, c10::SymIntArrayRef sizes,
                          const char* shape) {
     if (!tensor) return;
@@ -99,7 +98,7 @@ const RecurrentCell& check_sequence(const SequenceInputs& in) {
               cell.parameters > 0 ? "parameters" : "no parameters", " for ", cell.name);
   TORCH_CHECK(!in.c_0 || cell.states > 1, kFunction, "(): expected c_0 to be None, as ", cell.name,
               " has one state");
-  check("bias_hh", in.bias_hh, {cell.gates * hidden_size}, "[gates*hidden_size]");
+  check("bias_hh", in.bias_hh, {rows}, "[gates*hidden_size]");
   check("parameters", in.parameters, {cell.parameters, hidden_size}, "[parameters, hidden_size]");
   check("h_0", in.h_0, {batch_size, hidden_size}, "[batch_size, hidden_size]");
   check("c_0", in.c_0, {cell.states - 1, batch_size, hidden_size},

@@ -30,7 +30,14 @@ from lltm_jit.ops.rnn._lengths import Steps
 from lltm_jit.ops.rnn._parts import Parts, Run, checkpointed, run_in_turn, run_packed
 from lltm_jit.ops.rnn._types import Cell, State
 from lltm_jit.ops.rnn._warm import Warmed
-from lltm_jit.ops.rnn.sequence import input_gates, run_sequence, uses_tf32
+from lltm_jit.ops.rnn.sequence import (
+    ALIGNED,
+    input_gates,
+    pad_gates,
+    pads_gates,
+    run_sequence,
+    uses_tf32,
+)
 
 
 class RecurrentLayer(Warmed):
@@ -44,6 +51,9 @@ class RecurrentLayer(Warmed):
     the precision that torch's recurrent layers have: rounded to TF32, unless
     ``torch.backends.cudnn.rnn.fp32_precision`` is ``"ieee"``. The forward pass reads that setting,
     and its backward pass keeps it.
+
+    On a GPU any H is as quick as the next multiple of 16, but for copies of the weights, which a
+    call makes if H is no multiple of 4.
 
     Every layer k has the parameters ``weight_ih_lk`` of shape (GH, I), or (GH, DH) for k > 0,
     ``weight_hh_lk`` of shape (GH, H), ``bias_ih_lk`` and ``bias_hh_lk`` of shape (GH,), and
@@ -267,10 +277,15 @@ class RecurrentLayer(Warmed):
         bias_hh = getattr(self, f"bias_hh_{suffix}") if self.bias else None
         parameters = getattr(self, f"parameters_{suffix}") if self.cell.parameters else None
         try:
-            if bias is not None and bias_hh is not None and self.cell.adds_gates:
+            operands = (x, weight_ih, weight_hh, bias, bias_hh)
+            if self.hidden_size % ALIGNED and pads_gates(operands):
+                operands = pad_gates(operands, self.cell.gates, self.cell.adds_gates)
+            elif bias is not None and bias_hh is not None and self.cell.adds_gates:
                 both = bias + bias_hh  # added where it costs least
                 bias, bias_hh = (None, both) if x.is_cuda else (both, None)
-            gates = input_gates(x, weight_ih, bias, tf32)
+                operands = (x, weight_ih, weight_hh, bias, bias_hh)
+            multiplied, weight_ih, weight_hh, bias, bias_hh = operands
+            gates = input_gates(multiplied, weight_ih, bias, tf32)
             args = (gates, weight_hh, bias_hh, parameters, h_0, c_0, control)
             return run_sequence(self.cell.name, args, reverse, tf32)
         except RuntimeError:  # whose message is about tensors that a caller of the layer never sees

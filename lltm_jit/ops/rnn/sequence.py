@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -48,6 +48,14 @@ define(
     f"{_INPUTS}, bool tf32, Tensor output, Tensor saved_gates, Tensor saved_cells, "
     "bool[6] output_mask, bool gates_are_sums=False) -> "
     "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    # What a layer multiplies, with room for more units a gate, and more features, so that rows are
+    # aligned: Note [Padded gates] in kernels/rnn/sequence/kernels.h. What is absent is empty. If
+    # biases are to be added, their sum takes the place of bias_hh.
+    "pad_gates(Tensor? input, Tensor weight_ih, Tensor weight_hh, Tensor? bias_ih, "
+    "Tensor? bias_hh, int gates, bool add_biases) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    "pad_gates_backward(Tensor? input, Tensor? weight_ih, Tensor? weight_hh, Tensor? bias_ih, "
+    "Tensor? bias_hh, int gates, int input_size, int hidden_size)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     "input_gates(Tensor input, Tensor weight_ih, Tensor? bias, bool tf32=False) -> Tensor",
     "input_gates_backward(Tensor grad_gates, Tensor input, Tensor weight_ih, bool[3] output_mask, "
     "bool tf32=False) -> (Tensor, Tensor, Tensor)",
@@ -121,6 +129,39 @@ def input_gates(
     if torch.compiler.is_compiling():
         return torch.ops.lltm_jit.input_gates(*args, tf32)
     return native.rnn.input_gates(*args, tf32)
+
+
+# What a layer multiplies: input, weight_ih, weight_hh, bias_ih and bias_hh.
+Operands: TypeAlias = "tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]"
+
+ALIGNED = 4  # rows of so many elements are aligned, and of multiples
+
+
+def pads_gates(operands: Operands) -> bool:
+    """Whether :func:`pad_gates` makes them quicker, for an H whose rows are not aligned."""
+    input = operands[0]
+    return input.is_cuda and input.dtype != torch.double and not has_torch_function(operands)
+
+
+def pad_gates(operands: Operands, gates: int, adds_gates: bool) -> Operands:
+    """Copies with aligned rows, which :func:`input_gates` and :func:`recurrent_sequence` take.
+
+    If the cell adds its gates, so are their biases, in place of ``bias_hh``.
+    """
+    input, *others, bias_hh = operands
+    add_biases = adds_gates and others[-1] is not None and bias_hh is not None
+    x = None if input.size(2) % ALIGNED == 0 else input
+    module = torch.ops.lltm_jit if torch.compiler.is_compiling() else native.rnn
+    copy, weight_ih, weight_hh, of_ih, of_hh = module.pad_gates(
+        x, *others, bias_hh, gates, add_biases
+    )
+    return (
+        input if x is None else copy,
+        weight_ih,
+        weight_hh,
+        None if add_biases or others[-1] is None else of_ih,
+        None if bias_hh is None else of_hh,
+    )
 
 
 def recurrent_sequence(

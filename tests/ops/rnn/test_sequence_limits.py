@@ -73,7 +73,7 @@ def test_no_larger_cluster_is_launched_than_the_gpu_can(
         return recurrent_sequence(cell, *trained)
 
     of = sizes(plans, 16, hidden_size, TYPES[dtype], cell)
-    plan = plans.plan(of, True, plans.Pass.forward, this_gpu(plans, clusters))
+    plan = plans.plan(of, plans.Pass.forward, this_gpu(plans, clusters))
     assert launched_blocks(run, tmp_path) == planned_blocks(plan, 16)
     expected = bits(run())
     if not plan.one_launch or not plan.shape.grid:
@@ -129,7 +129,7 @@ def test_sizes_at_which_plans_change(cell, dtype):
 
     def kernels(hidden_size: int) -> list:
         of = sizes(plans, 2, hidden_size, TYPES[dtype], cell)
-        both = [plans.plan(of, True, way, gpu) for way in (plans.Pass.forward, plans.Pass.backward)]
+        both = [plans.plan(of, way, gpu) for way in (plans.Pass.forward, plans.Pass.backward)]
         return [(plan.one_launch, plan.shape.grid, plan.shape.blocks > 1) for plan in both]
 
     changes = bounds(kernels, range(4, 2400, 4))

@@ -33,12 +33,16 @@ def gpu(plans: Any, name: str = H100) -> Any:
     return sequence_plans.gpu(plans, name)
 
 
-def blocks(
-    plans: Any, of: Any, name: str = H100, aligned: bool = True, way: str = "forward"
-) -> int:
+def blocks(plans: Any, of: Any, name: str = H100, way: str = "forward") -> int:
     """How many blocks a cluster has; 0 where a sequence runs step by step."""
-    plan = plans.plan(of, aligned, getattr(plans.Pass, way), gpu(plans, name))
+    plan = plans.plan(of, getattr(plans.Pass, way), gpu(plans, name))
     return plan.shape.blocks if plan.one_launch else 0
+
+
+def shape_of(plan: Any) -> tuple[Any, ...]:
+    shape = plan.shape
+    names = ("blocks", "groups", "splits", "rows", "phases", "shared_tiles", "streamed_tiles")
+    return tuple(getattr(shape, name) for name in names)
 
 
 @pytest.mark.parametrize(
@@ -76,9 +80,7 @@ def test_rounded_floats(plans, way):
     exact = sizes(plans, 16, 1024, "float")
     rounded = sizes(plans, 16, 1024, "float")
     rounded.tf32 = True
-    shapes = [
-        plans.plan(of, True, getattr(plans.Pass, way), gpu(plans)).shape for of in (exact, rounded)
-    ]
+    shapes = [plans.plan(of, getattr(plans.Pass, way), gpu(plans)).shape for of in (exact, rounded)]
     assert [shape.tf32 for shape in shapes] == [False, True]
     assert shapes[1].shared_tiles < shapes[0].shared_tiles
     assert shapes[1].blocks == shapes[0].blocks
@@ -132,26 +134,38 @@ QUICKEST = [
 )
 def test_the_quickest_shape_is_planned(plans, type, cell, way, batch_size, hidden_size, quickest):
     of = sizes(plans, batch_size, hidden_size, type, cell)
-    shape = plans.plan(of, True, getattr(plans.Pass, way), gpu(plans)).shape
+    shape = plans.plan(of, getattr(plans.Pass, way), gpu(plans)).shape
     planned = (shape.blocks, shape.groups, shape.splits)
     planned += (shape.rows, shape.phases, shape.shared_tiles)
     assert planned in quickest
 
 
-def test_rows_that_are_not_aligned_run_step_by_step(plans):
-    assert blocks(plans, sizes(plans, 16, 128), aligned=False) == 0
-    assert blocks(plans, sizes(plans, 16, 126)) == 0
-    assert blocks(plans, sizes(plans, 16, 124)) == 1
+@pytest.mark.parametrize("type", ["half", "bfloat16", "float"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_any_hidden_size_is_planned_as_the_next_multiple_of_a_group(plans, cell, type):
+    """Which has as many hidden units as a group of warps; weights and gates are padded."""
+    for hidden_size in (*range(1, 41), 130, *range(649, 654), *range(1149, 1154)):
+        group = -(-hidden_size // 16) * 16
+        for way, batch_size in itertools.product(
+            (plans.Pass.forward, plans.Pass.backward), (5, 64)
+        ):
+            own, whole = (
+                plans.plan(sizes(plans, batch_size, size, type, cell), way, gpu(plans))
+                for size in (hidden_size, group)
+            )
+            assert (own.one_launch, own.workspace) == (whole.one_launch, whole.workspace)
+            assert shape_of(own) == shape_of(whole)
+            assert own.one_launch or hidden_size > 1000
 
 
 def test_a_grid_has_no_more_blocks_than_the_chip_has_sms(plans):
     """They wait for each other, and so all of them must run."""
     of = sizes(plans, 16, 1024)
-    assert plans.plan(of, True, plans.Pass.forward, gpu(plans)).shape.grid
+    assert plans.plan(of, plans.Pass.forward, gpu(plans)).shape.grid
     for sms in (132, 114, 64, 63, 40, 20):
         chip = gpu(plans)
         chip.sms = sms
-        plan = plans.plan(of, True, plans.Pass.forward, chip)
+        plan = plans.plan(of, plans.Pass.forward, chip)
         assert not plan.shape.grid or plan.shape.blocks <= sms
 
 
@@ -160,23 +174,23 @@ def test_there_are_no_grids_where_they_are_off(plans):
     chip.grids = False
     for hidden_size in (776, 1000, 1024, 2048):
         for way in (plans.Pass.forward, plans.Pass.backward):
-            assert not plans.plan(sizes(plans, 16, hidden_size), True, way, chip).shape.grid
+            assert not plans.plan(sizes(plans, 16, hidden_size), way, chip).shape.grid
 
 
 def test_a_grid_has_memory_for_each_step(plans):
     for way, arrays in ((plans.Pass.forward, 1), (plans.Pass.backward, 3)):
         for batch_size in (3, 16):
             of = sizes(plans, batch_size, 1000)
-            plan = plans.plan(of, True, way, gpu(plans))
+            plan = plans.plan(of, way, gpu(plans))
             assert plan.shape.grid
             least = of.steps * batch_size * 1000 * arrays * 2
             assert least <= plan.workspace <= 1.5 * least
-    assert plans.plan(sizes(plans, 16, 512), True, plans.Pass.forward, gpu(plans)).workspace == 0
+    assert plans.plan(sizes(plans, 16, 512), plans.Pass.forward, gpu(plans)).workspace == 0
 
 
 def test_clusters_take_more_rows_where_the_batch_is_large(plans):
     def rows(batch_size):
-        plan = plans.plan(sizes(plans, batch_size, 512), True, plans.Pass.forward, gpu(plans))
+        plan = plans.plan(sizes(plans, batch_size, 512), plans.Pass.forward, gpu(plans))
         return plan.shape.rows
 
     assert [rows(16), rows(64), rows(128)] == [4, 8, 16]
@@ -215,7 +229,7 @@ def assert_can_run(of: Any, way: Any, gpu: Any, plan: Any, backward: bool) -> No
 
 
 BATCH_SIZES = [1, 4, 7, 16, 33, 64, 128, 500]
-HIDDEN_SIZES = [*range(4, 300, 12), 512, 768, 1024]
+HIDDEN_SIZES = [1, 2, 3, *range(5, 300, 11), 512, 650, 768, 1024, 1151]
 
 
 @pytest.mark.parametrize("name", [H100, "A100", "L4"])
@@ -226,7 +240,7 @@ def test_what_is_planned_can_run(plans, cell, type, name):
     ways = (plans.Pass.forward, plans.Pass.backward)
     for way, batch_size, hidden_size in itertools.product(ways, BATCH_SIZES, HIDDEN_SIZES):
         of = sizes(plans, batch_size, hidden_size, type, cell)
-        plan = plans.plan(of, True, way, chip)
+        plan = plans.plan(of, way, chip)
         if plan.one_launch:
             seen += 1
             assert_can_run(of, way, chip, plan, way == plans.Pass.backward)
@@ -251,7 +265,7 @@ def test_no_larger_cluster_is_planned_than_the_gpu_can_launch(plans, name, large
         types, ways, (1, 16, 128), (32, 128, 192, 256, 384, 512, 768, 1024, 2048)
     ):
         of = sizes(plans, batch_size, hidden_size, type, cell)
-        plan = plans.plan(of, True, way, chip)
+        plan = plans.plan(of, way, chip)
         if plan.one_launch:
             assert_can_run(of, way, chip, plan, way == plans.Pass.backward)
             assert plan.shape.grid or plan.shape.blocks <= max(largest, 1)
@@ -264,7 +278,7 @@ def test_clusters_that_would_run_in_turn_are_not_planned(plans):
     of = sizes(plans, 16, 512)
     for at_once, blocks_planned in ((4, 16), (1, 8)):
         chip = described(plans, 90, 227 * 1024, 132, (66, 33, 16, at_once))
-        assert plans.plan(of, True, plans.Pass.forward, chip).shape.blocks == blocks_planned
+        assert plans.plan(of, plans.Pass.forward, chip).shape.blocks == blocks_planned
 
 
 @pytest.mark.parametrize("name", NEWER_GPUS)
@@ -276,7 +290,7 @@ def test_a_refused_launch_takes_the_next_plan_and_at_last_none(plans, name):
         of = sizes(plans, 16, hidden_size, type, cell)
         chip = described(plans, architecture, shared_bytes, sms, clusters(sms, 16))
         refused = []
-        while (plan := plans.plan(of, True, way, chip)).one_launch:
+        while (plan := plans.plan(of, way, chip)).one_launch:
             assert_can_run(of, way, chip, plan, way == plans.Pass.backward)
             kind = "grid" if plan.shape.grid else plan.shape.blocks
             assert kind not in refused

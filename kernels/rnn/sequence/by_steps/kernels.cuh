@@ -13,7 +13,7 @@ namespace lltm_jit {
 template <typename scalar_t>
 struct StepPlace {
   using state_t = opmath_t<scalar_t>;
-  int64_t row, unit, hidden, rows;
+  int64_t row, unit, hidden, rows, gate_size;
 
   __device__ __forceinline__ int64_t in_state() const { return row * hidden + unit; }
   __device__ __forceinline__ int64_t in_states(int k) const {
@@ -22,7 +22,7 @@ struct StepPlace {
 
   template <typename Array>
   __device__ __forceinline__ int64_t in_array(const Array& array, int64_t step, int gate) const {
-    return step * array.step_stride + row * array.row_stride + gate * hidden + unit;
+    return step * array.step_stride + row * array.row_stride + gate * gate_size + unit;
   }
   __device__ __forceinline__ state_t read(const SequenceArray& array, int64_t step,
                                           int gate = 0) const {
@@ -31,6 +31,16 @@ struct StepPlace {
   __device__ __forceinline__ void write(const MutableSequenceArray& array, int64_t step, int gate,
                                         state_t value) const {
     static_cast<scalar_t*>(array.data)[in_array(array, step, gate)] = from_opmath<scalar_t>(value);
+  }
+  // And zeros for units that do not exist.
+  __device__ __forceinline__ void write_gradient(const MutableSequenceArray& array, int64_t step,
+                                                 int gate, state_t value) const {
+    write(array, step, gate, value);
+    if (unit + 1 < hidden) return;
+    for (int64_t i = hidden; i < gate_size; ++i) {
+      static_cast<scalar_t*>(array.data)[in_array(array, step, gate) + i - unit] =
+          from_opmath<scalar_t>(state_t(0));
+    }
   }
   // The same in an array of saved cells.
   template <typename Array>
@@ -48,7 +58,8 @@ __device__ __forceinline__ void for_each_place(const SequenceSizes& sizes, const
        i += int64_t(gridDim.x) * blockDim.x) {
     int64_t unit = i;
     const int64_t row = hidden.divide(unit);
-    function(StepPlace<scalar_t>{row, unit, sizes.hidden_size, sizes.batch_size});
+    function(
+        StepPlace<scalar_t>{row, unit, sizes.hidden_size, sizes.batch_size, sizes.gate_size()});
   }
 }
 
@@ -101,9 +112,9 @@ __device__ __forceinline__ void run_step(const ForwardStepArgs& args, const Divi
     }
 #pragma unroll
     for (int g = 0; g < kGates; ++g) {
-      const int64_t unit = g * place.hidden + place.unit;
+      const int64_t unit = g * place.gate_size + place.unit;
       const auto* products = static_cast<const scalar_t*>(args.products);
-      const state_t product = to_opmath(products[place.row * kGates * place.hidden + unit]);
+      const state_t product = to_opmath(products[place.row * kGates * place.gate_size + unit]);
       const state_t bias = of.bias ? to_opmath(static_cast<const scalar_t*>(of.bias)[unit]) : 0;
       const state_t h = (resets ? state_t(0) : product) + bias,
                     x = place.read(of.gates, args.step, g);
@@ -197,8 +208,8 @@ __device__ __forceinline__ void run_step(const BackwardStepArgs& args, const Div
       grad_output_state = grad_h;
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
-        place.write(of.grad_gates, step, g, 0);
-        if constexpr (!CellAddsGates<Cell>::value) place.write(of.grad_hidden, step, g, 0);
+        place.write_gradient(of.grad_gates, step, g, 0);
+        if constexpr (!CellAddsGates<Cell>::value) place.write_gradient(of.grad_hidden, step, g, 0);
       }
       return;
     }
@@ -213,9 +224,9 @@ __device__ __forceinline__ void run_step(const BackwardStepArgs& args, const Div
         read_step<Cell, scalar_t>(of, step, resets, first, place))(grad_now);
 #pragma unroll
     for (int g = 0; g < kGates; ++g) {
-      place.write(of.grad_gates, step, g, state_t(grads.x[g]));
+      place.write_gradient(of.grad_gates, step, g, state_t(grads.x[g]));
       if constexpr (!CellAddsGates<Cell>::value) {
-        place.write(of.grad_hidden, step, g, state_t(grads.h[g]));
+        place.write_gradient(of.grad_hidden, step, g, state_t(grads.h[g]));
       }
     }
 #pragma unroll

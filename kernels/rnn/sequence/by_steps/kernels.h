@@ -9,7 +9,7 @@ namespace lltm_jit {
 struct ForwardStepArgs {
   SequenceForwardArgs sequence;
   int64_t step;
-  const void* products;  // [batch, gates*hidden]: new_h times the weights
+  const void* products;  // [batch, gates*gate_size]: new_h times the weights
   void* output_state;    // [batch, hidden] of state_type: what new_h is rounded from
 };
 

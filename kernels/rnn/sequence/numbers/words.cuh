@@ -75,6 +75,30 @@ __device__ __forceinline__ Words<kWords> load_words(const void* source) {
   return w;
 }
 
+// The first `count` of neighbouring numbers, which lie anywhere: of kWords words, of which the others are zero.
+template <typename scalar_t, int kWords>
+__device__ __forceinline__ Words<kWords> load_first(const void* source, int count) {
+  constexpr int kNumbers = kWords * 4 / int(sizeof(scalar_t));
+  scalar_t numbers[kNumbers];
+#pragma unroll
+  for (int i = 0; i < kNumbers; ++i) {
+    numbers[i] = i < count ? static_cast<const scalar_t*>(source)[i] : scalar_t{};
+  }
+  Words<kWords> w;
+  memcpy(&w, numbers, sizeof w);
+  return w;
+}
+template <typename scalar_t, int kWords>
+__device__ __forceinline__ void store_first(void* target, const Words<kWords>& w, int count) {
+  constexpr int kNumbers = kWords * 4 / int(sizeof(scalar_t));
+  scalar_t numbers[kNumbers];
+  memcpy(numbers, &w, sizeof w);
+#pragma unroll
+  for (int i = 0; i < kNumbers; ++i) {
+    if (i < count) static_cast<scalar_t*>(target)[i] = numbers[i];
+  }
+}
+
 // Four neighbouring weights, where there are such; else zeros.
 template <int kWords>
 __device__ __forceinline__ Words<kWords> load_weights(const void* from, bool exist) {

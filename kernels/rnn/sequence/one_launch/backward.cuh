@@ -63,6 +63,7 @@ class BackwardThread {
       : args_(args),
         rows_(static_cast<int>(args.batch_size)),
         hidden_(static_cast<int>(keep(static_cast<uint32_t>(args.hidden_size)))),
+        gate_size_(Shape::kPadded ? keep(static_cast<uint32_t>(args.gate_size())) : 0),
         steps_(static_cast<int>(args.steps)),
         lane_(set),
         gradients_(lane_,
@@ -72,7 +73,8 @@ class BackwardThread {
         controls_(lane_, args.control + (args.steps - 1) * args.control_step_stride,
                   -args.control_step_stride, args.steps, args.batch_size),
         elements_(lane_, rows_, hidden_),
-        inside_(lane_.pack_row() < rows_ && lane_.pack_unit() < hidden_) {}
+        units_(lane_, hidden_),
+        inside_(lane_.pack_row() < rows_ && lane_.pack_unit() < gate_size()) {}
 
   __device__ __forceinline__ void run() {
     begin();
@@ -87,6 +89,9 @@ class BackwardThread {
   }
 
  private:
+  // From a gate's first unit to that of the next one.
+  __device__ __forceinline__ int gate_size() const { return Shape::kPadded ? gate_size_ : hidden_; }
+
   // A tile of the weights' transpose.
   __device__ __forceinline__ typename Gradients::Numbers load_tile(int gate, int unit,
                                                                    int k) const {
@@ -97,7 +102,7 @@ class BackwardThread {
       const int row = lane_.lane / 4 / 2 * 4 + lane_.lane / 4 % 2, column = lane_.lane % 4 * 4;
       const int from_unit = unit - row + column, from_k = k - column + row;
       const auto* from = static_cast<const uint16_t*>(args_.weights) +
-                         (int64_t(gate) * hidden_ + from_k) * stride + from_unit;
+                         (int64_t(gate) * gate_size() + from_k) * stride + from_unit;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const bool exist = from_unit < hidden_ && from_k + 2 * i < hidden_;
@@ -108,7 +113,7 @@ class BackwardThread {
     } else {
       const bool exist = unit < hidden_ && k < hidden_;
       const auto* from = static_cast<const uint32_t*>(args_.weights) +
-                         (int64_t(gate) * hidden_ + k) * stride + unit;
+                         (int64_t(gate) * gate_size() + k) * stride + unit;
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         tile.value[i] = load_weight(from + i % 4 * stride + i / 4 * 2, exist);
@@ -162,13 +167,17 @@ class BackwardThread {
       const char* gates = kAdds ? nullptr : place(args_.gates, iteration);
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
-        bring_pack(kSaved + g, saved_gates + kBytes * g * hidden_);
-        if constexpr (!kAdds) bring_pack(kInputs + g, gates + kBytes * g * hidden_);
+        bring_pack(kSaved + g, saved_gates + kBytes * g * gate_size());
+        if constexpr (!kAdds) bring_pack(kInputs + g, gates + kBytes * g * gate_size());
       }
-      const SequenceArray old_h{args_.old_h, 0, hidden_};
-      const bool first = iteration + 1 == steps_;
-      bring_pack(kOldOutput, first ? place(old_h, iteration) : place(args_.output, iteration + 1),
-                 !first || args_.old_h);
+      if constexpr (Shape::kPadded) {
+        bring_pack(kOldOutput, place(args_.output, iteration + 1));
+      } else {
+        const SequenceArray old_h{args_.old_h, 0, hidden_};
+        const bool first = iteration + 1 == steps_;
+        bring_pack(kOldOutput, first ? place(old_h, iteration) : place(args_.output, iteration + 1),
+                   !first || args_.old_h);
+      }
       if constexpr (kStates > 1) bring_cells(iteration);
     }
     ring_.commit();
@@ -300,13 +309,15 @@ class BackwardThread {
 #pragma unroll
     for (int g = 0; g < kGates; ++g) {
       packs_[g] = transpose<scalar_t>(to_words<scalar_t>(kAdds ? grads[g] : grads_of_h[g]));
+      units_.cut(packs_[g]);
       if constexpr (!kAdds) of_inputs_[g] = to_words<scalar_t>(grads[g]);
     }
   }
 
   __device__ __forceinline__ void put(int iteration) const {
     // Units that do not exist are no numbers that weights of zero could cancel for sure.
-    const bool zero = lane_.pack_unit() >= hidden_ || controls_.pack_resets();
+    const bool exists = Shape::kPadded || lane_.pack_unit() < hidden_;
+    const bool zero = !exists || controls_.pack_resets();
     Packs packs;
 #pragma unroll
     for (int g = 0; g < kGates; ++g) {
@@ -323,11 +334,12 @@ class BackwardThread {
 #pragma unroll
     for (int g = 0; g < kGates; ++g) {
       if constexpr (kAdds) {
-        if (inside_) store_words(of_gates + kBytes * g * hidden_, packs_[g]);
+        if (inside_) store_words(of_gates + kBytes * g * gate_size(), packs_[g]);
       } else {
-        const auto of_input = transpose<scalar_t>(of_inputs_[g]);
-        if (inside_) store_words(of_gates + kBytes * g * hidden_, of_input);
-        if (inside_) store_words(of_hidden + kBytes * g * hidden_, packs_[g]);
+        auto of_input = transpose<scalar_t>(of_inputs_[g]);
+        units_.cut(of_input);
+        if (inside_) store_words(of_gates + kBytes * g * gate_size(), of_input);
+        if (inside_) store_words(of_hidden + kBytes * g * gate_size(), packs_[g]);
       }
     }
   }
@@ -352,12 +364,13 @@ class BackwardThread {
   }
 
   const SequenceBackwardArgs& args_;
-  int rows_, hidden_, steps_;
+  int rows_, hidden_, gate_size_, steps_;
   Lane<Shape> lane_;
   Gradients gradients_;
   Ring<Shape, kPacks, kFloats> ring_;
   Controls<Shape, kControls> controls_;
   Elements<Shape> elements_;
+  PackUnits<Shape> units_;
   bool inside_;  // this lane's pack is of a row and of units that exist
 
   // What the step after has left to this one's states, but for the part that the gates give.

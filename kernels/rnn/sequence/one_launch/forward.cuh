@@ -44,6 +44,7 @@ class ForwardThread {
       : args_(args),
         rows_(static_cast<int>(args.batch_size)),
         hidden_(static_cast<int>(keep(static_cast<uint32_t>(args.hidden_size)))),
+        gate_size_(Shape::kPadded ? keep(static_cast<uint32_t>(args.gate_size())) : 0),
         steps_(static_cast<int>(args.steps)),
         lane_(set),
         exchange_(lane_, place(args, set, shared)),
@@ -53,7 +54,8 @@ class ForwardThread {
         ring_(lane_, shared + kRing),
         controls_(lane_, args.control, args.control_step_stride, args.steps, args.batch_size),
         elements_(lane_, rows_, hidden_),
-        inside_(lane_.pack_row() < rows_ && lane_.pack_unit() < hidden_) {
+        units_(lane_, hidden_),
+        inside_(lane_.pack_row() < rows_ && lane_.pack_unit() < gate_size()) {
     const int64_t row = inside_ ? lane_.pack_row() : 0, unit = inside_ ? lane_.pack_unit() : 0;
     const auto own = [&](const auto& array) {
       return static_cast<const char*>(array.data) + kBytes * (row * array.row_stride + unit);
@@ -79,9 +81,12 @@ class ForwardThread {
     return exchange_place<Shape, 1, kGates>(args, set, 1, shared, shared + kBarriers);
   }
 
+  // From a gate's first unit to that of the next one.
+  __device__ __forceinline__ int gate_size() const { return Shape::kPadded ? gate_size_ : hidden_; }
+
   __device__ __forceinline__ typename Weights::Numbers load_tile(int gate, int unit, int k) const {
     const auto* from = static_cast<const scalar_t*>(args_.weights) +
-                       (int64_t(gate) * hidden_ + unit) * args_.weights_stride + k;
+                       (int64_t(gate) * gate_size() + unit) * args_.weights_stride + k;
     const bool exist = unit < hidden_ && k < hidden_;
     const auto first = load_weights<kBytes>(from, exist);
     const auto second = load_weights<kBytes>(from + 2 * args_.weights_stride, exist);
@@ -111,17 +116,17 @@ class ForwardThread {
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
         const int unit = min(lane_.unit_of(2 * half), hidden_ - 1);
-        const auto number = [&](const void* data, int i) {
-          return data ? to_opmath(static_cast<const scalar_t*>(data)[int64_t(i) * hidden_ + unit])
+        const auto number = [&](const void* data, int i, int size) {
+          return data ? to_opmath(static_cast<const scalar_t*>(data)[int64_t(i) * size + unit])
                       : 0.f;
         };
 #pragma unroll
         for (int g = 0; g < kGates; ++g) {
-          bias_[g][half] = number(args_.bias, g);
+          bias_[g][half] = number(args_.bias, g, gate_size());
         }
 #pragma unroll
         for (int i = 0; i < CellTraits<Cell>::kParameters; ++i) {
-          parameters_[i][half] = number(args_.parameters, i);
+          parameters_[i][half] = number(args_.parameters, i, hidden_);
         }
       }
     }
@@ -145,8 +150,13 @@ class ForwardThread {
   __device__ __forceinline__ void send_old_h() {
     Words<kWords> packs[1] = {};
     if (args_.old_h && inside_ && !(controls_.pack_resets() && !controls_.pack_holds())) {
-      packs[0] = load_words<kWords>(static_cast<const scalar_t*>(args_.old_h) +
-                                    int64_t(lane_.pack_row()) * hidden_ + lane_.pack_unit());
+      const auto* from = static_cast<const scalar_t*>(args_.old_h) +
+                         int64_t(lane_.pack_row()) * hidden_ + lane_.pack_unit();
+      if constexpr (Shape::kPadded) {
+        packs[0] = load_first<scalar_t, kWords>(from, units_.left());
+      } else {
+        packs[0] = load_words<kWords>(from);
+      }
     }
     if constexpr (kControls) sent_ = packs[0];
     exchange_.send(-1, packs);
@@ -167,7 +177,13 @@ class ForwardThread {
       const int tile = unit / SequenceShape::kUnits * kRowTiles + in_cluster / kTileRows;
       const int place = (tile * kTileRows + in_cluster % kTileRows) * SequenceShape::kUnits +
                         unit % SequenceShape::kUnits;
-      store_shared(exchange_.operands(-1) + place * kBytes, load_weights<kBytes>(from, true));
+      Words<kBytes> chunk;
+      if constexpr (Shape::kPadded) {
+        chunk = load_first<scalar_t, kBytes>(from, hidden_ - unit);
+      } else {
+        chunk = load_weights<kBytes>(from, true);
+      }
+      store_shared(exchange_.operands(-1) + place * kBytes, chunk);
     }
   }
 
@@ -175,7 +191,8 @@ class ForwardThread {
     if (!lane_.finishes()) return;
     if (step < steps_) {
 #pragma unroll
-      for (int g = 0; g < kGates; ++g) ring_.bring_pack(g, gates_ + kBytes * g * hidden_, inside_);
+      for (int g = 0; g < kGates; ++g)
+        ring_.bring_pack(g, gates_ + kBytes * g * gate_size(), inside_);
     }
     ring_.commit();
     gates_ += kBytes * args_.gates.step_stride;
@@ -311,6 +328,7 @@ class ForwardThread {
       }
     }
     packs_ = transpose<scalar_t>(to_words<scalar_t>(output));
+    units_.cut(packs_);
     held_ = controls_.pack_holds();
     if constexpr (kSaves) {
 #pragma unroll
@@ -320,7 +338,8 @@ class ForwardThread {
 
   __device__ __forceinline__ void send(int step) {
     // Units that do not exist are no numbers that weights of zero could cancel for sure.
-    const bool zero = lane_.pack_unit() >= hidden_ || controls_.pack_resets_next();
+    const bool exists = Shape::kPadded || lane_.pack_unit() < hidden_;
+    const bool zero = !exists || controls_.pack_resets_next();
     Words<kWords> packs[1];
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
@@ -336,13 +355,17 @@ class ForwardThread {
     const bool writes = inside_ && any;
     Words<kWords> packs = packs_;
     if (held_) packs = {};
-    if (writes) store_words(output_, packs);
+    if constexpr (Shape::kPadded) {
+      if (writes) units_.store(output_, packs, args_.hidden_size);
+    } else {
+      if (writes) store_words(output_, packs);
+    }
     output_ += any ? kBytes * args_.output.step_stride : 0;
     if constexpr (kSaves) {
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
         const auto pack = transpose<scalar_t>(saved_[g]);
-        if (writes) store_words(saved_gates_ + kBytes * g * hidden_, pack);
+        if (writes) store_words(saved_gates_ + kBytes * g * gate_size(), pack);
       }
       saved_gates_ += any ? kBytes * args_.saved_gates.step_stride : 0;
     }
@@ -373,7 +396,7 @@ class ForwardThread {
   }
 
   const SequenceForwardArgs& args_;
-  int rows_, hidden_, steps_;
+  int rows_, hidden_, gate_size_, steps_;
   Lane<Shape> lane_;
   Exchange<Shape, 1> exchange_;
   Weights weights_;
@@ -381,6 +404,7 @@ class ForwardThread {
   Ring<Shape, kGates, 0> ring_;
   Controls<Shape, kControls> controls_;
   Elements<Shape> elements_;
+  PackUnits<Shape> units_;
   bool inside_;  // this lane's pack is of a row and of units that exist
 
   // Where this lane's pack is, of the next step that is read or written.

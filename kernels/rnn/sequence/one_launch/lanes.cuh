@@ -73,15 +73,19 @@ struct Elements {
   int64_t first, all;  // of an array
   int hidden;
   bool row_exists[2];  // those of even and of odd elements, with this lane's units
+  bool last_exists;    // the unit of elements 2 and 3, where single units may not exist
 
   __device__ __forceinline__ Elements(const Lane<Shape>& lane, int rows, int hidden)
       : first(int64_t(lane.row_of(0)) * hidden + lane.unit_of(0)),
         all(int64_t(rows) * hidden),
         hidden(hidden),
         row_exists{lane.row_of(0) < rows && lane.unit_of(0) < hidden,
-                   lane.row_of(1) < rows && lane.unit_of(0) < hidden} {}
+                   lane.row_of(1) < rows && lane.unit_of(0) < hidden},
+        last_exists(lane.unit_of(2) < hidden) {}
 
-  __device__ __forceinline__ bool exists(int e) const { return row_exists[e % 2]; }
+  __device__ __forceinline__ bool exists(int e) const {
+    return row_exists[e % 2] && (!Shape::kPadded || e < 2 || last_exists);
+  }
   // In array k of several.
   __device__ __forceinline__ int64_t place(int k, int e) const {
     return k * all + first + e % 2 * hidden + e / 2 * 2;
@@ -95,6 +99,47 @@ struct Elements {
   __device__ __forceinline__ void write(void* arrays, int k, int e, float value) const {
     if (exists(e)) static_cast<Number*>(arrays)[place(k, e)] = from_opmath<Number>(value);
   }
+};
+
+// The units of a lane's pack, of which some may not exist where gates are padded.
+template <typename Shape>
+class PackUnits {
+  static constexpr int kWords = Shape::kShape.words();
+  static constexpr bool kHalves = Shape::kShape.bytes == 2;
+
+ public:
+  __device__ __forceinline__ PackUnits(const Lane<Shape>& lane, int hidden) {
+    if constexpr (Shape::kPadded) {
+      left_ = keep(hidden - lane.pack_unit());
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        masks_[i] = keep(left_ > 2 * i + 1 ? ~0u : left_ > 2 * i ? 0xffffu : 0);
+      }
+    }
+  }
+  __device__ __forceinline__ int left() const { return left_; }
+
+  // Zeros for those that do not exist: what is made of these, weights of zero could not cancel for sure.
+  __device__ __forceinline__ void cut(Words<kWords>& w) const {
+    if constexpr (!Shape::kPadded) return;
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      w.value[i] = kHalves ? w.value[i] & masks_[i] : left_ > i ? w.value[i] : 0;
+    }
+  }
+  // Writes those that exist to a row of hidden_size units.
+  __device__ __forceinline__ void store(void* target, const Words<kWords>& w,
+                                        int64_t hidden_size) const {
+    if (kHalves && hidden_size % 2 == 0) {
+      store_first<uint32_t>(target, w, left_ / 2);
+    } else {
+      store_first<std::conditional_t<kHalves, uint16_t, uint32_t>>(target, w, left_);
+    }
+  }
+
+ private:
+  int left_ = 0;
+  uint32_t masks_[kWords]{};  // of halves
 };
 
 // A lane's pack of a row as sums have it, element by element; and back.

@@ -173,13 +173,12 @@ double cycles_of_steps(const SequenceSizes& sizes, SequencePass pass) {
 
 }  // namespace
 
-SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePass pass,
-                           const SequenceGpu& gpu) {
+SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu) {
   SequencePlan best{false, {}, cycles_of_steps(sizes, pass)};
   const int bytes = sizes.type == ElementType::Float ? 4 : 2;
   constexpr int64_t kMostHidden = 4096, kMostRows = int64_t(1) << 24;
-  if (sizes.type == ElementType::Double || !aligned || sizes.hidden_size % 4 != 0 ||
-      gpu.architecture < 80 || sizes.hidden_size > kMostHidden || sizes.batch_size > kMostRows ||
+  if (sizes.type == ElementType::Double || gpu.architecture < 80 ||
+      sizes.hidden_size > kMostHidden || sizes.batch_size > kMostRows ||
       sizes.steps >= int64_t(1) << 31) {
     return best;
   }

@@ -36,9 +36,7 @@ inline auto members_of(const SequenceShape& shape) {
   return std::make_tuple(a, b, c, d, e, f, g, h, i, j);
 }
 
-// aligned: rows of all arrays start at multiples of four elements.
-SequencePlan sequence_plan(const SequenceSizes& sizes, bool aligned, SequencePass pass,
-                           const SequenceGpu& gpu);
+SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu);
 
 // A GPU that has refused to launch such a shape, as the next plan takes it. At last all plans are step by step.
 SequenceGpu after_refusal(SequenceGpu gpu, const SequenceShape& shape);

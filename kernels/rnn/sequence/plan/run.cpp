@@ -40,38 +40,6 @@ SequenceGpu current_gpu() {
   return gpu;
 }
 
-// Whether all rows start at multiples of four elements.
-class RowsFit {
- public:
-  explicit RowsFit(const SequenceSizes& sizes)
-      : bytes_(sizes.type == ElementType::Float    ? 16
-               : sizes.type == ElementType::Double ? 32
-                                                   : 8) {}
-
-  bool operator()(const void* rows, int64_t step_stride = 0, int64_t row_stride = 0) const {
-    return reinterpret_cast<uintptr_t>(rows) % bytes_ == 0 && step_stride % 4 == 0 &&
-           row_stride % 4 == 0;
-  }
-  template <typename... Arrays>
-  bool all(const Arrays&... arrays) const {
-    return ((*this)(arrays.data, arrays.step_stride, arrays.row_stride) && ...);
-  }
-
- private:
-  uintptr_t bytes_;
-};
-bool rows_fit(const SequenceForwardArgs& args) {
-  const RowsFit fit(args);
-  return fit.all(args.gates, args.output, args.saved_gates) && fit(args.old_h) &&
-         fit(args.weights, 0, args.weights_stride);
-}
-bool rows_fit(const SequenceBackwardArgs& args) {
-  const RowsFit fit(args);
-  return fit.all(args.grad_output, args.gates, args.output, args.saved_gates, args.grad_gates,
-                 args.grad_hidden) &&
-         fit(args.old_h) && fit(args.weights, 0, args.weights_stride);
-}
-
 // What a pass asks for by its plan, and beside it, where gradients are wanted, what the backward pass will ask for.
 template <typename Args>
 VariantRequest request_of(const Args& args, const SequencePlan& plan, const CudaCell& cell) {
@@ -83,7 +51,7 @@ VariantRequest request_of(const Args& args, const SequencePlan& plan, const Cuda
   }
   auto request = sequence_request(args, use, plan, cell);
   if (use.saves) {
-    const auto after = sequence_plan(args, rows_fit(args), backward.pass, current_gpu());
+    const auto after = sequence_plan(args, backward.pass, current_gpu());
     request.beside = {sequence_request(args, backward, after, cell)};
   }
   return request;
@@ -120,7 +88,7 @@ struct Tensors {
               {sizes.hidden_size, 1}, sizes.state_type);
   }
   Tensor weights(const void* data, int64_t stride) const {
-    return at(data, {sizes.gates * sizes.hidden_size, sizes.hidden_size}, {stride, 1}, sizes.type);
+    return at(data, {sizes.gates * sizes.gate_size(), sizes.hidden_size}, {stride, 1}, sizes.type);
   }
   Tensor empty(int64_t rows, int64_t columns, ElementType type) const {
     return like.new_empty({rows, columns}, dtype(type));
@@ -147,7 +115,7 @@ void forward_steps(const SequenceForwardArgs& args, const CudaCell& cell, const 
   }
   const Tensor state = tensors.empty(args.batch_size, args.hidden_size, args.state_type);
   state.copy_(h);
-  Tensor products = tensors.empty(args.batch_size, sizes.gates * args.hidden_size, args.type);
+  Tensor products = tensors.empty(args.batch_size, sizes.gates * sizes.gate_size(), args.type);
   StepProduct multiply(tensors.weights(args.weights, args.weights_stride).t(), args.batch_size);
   ForwardStepArgs step{args, 0, products.const_data_ptr(), state.mutable_data_ptr()};
   for (; step.step < args.steps; ++step.step) {
@@ -161,7 +129,8 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
   const void* kernel = step_variant(args, cell);
   const SequenceSizes& sizes = args;
   const Tensors tensors{sizes, like};
-  const int64_t rows = sizes.batch_size, hidden = sizes.hidden_size, gates = sizes.gates * hidden;
+  const int64_t rows = sizes.batch_size, hidden = sizes.hidden_size,
+                gates = sizes.gates * sizes.gate_size();
   const Tensor grad_state = tensors.empty(rows, hidden, args.state_type);
   copy_or_zero(grad_state, tensors.state(args.grad_new_h), args.grad_new_h);
   const int64_t cell_rows = (sizes.states - 1) * rows;
@@ -197,11 +166,13 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
 template <typename Args, typename... Numbers>
 const void* variant(const Args& args, const SequencePlan& plan, const std::tuple<Numbers...>& shape,
                     const CudaCell& cell) {
-  static VariantTable<const void, std::string, std::string, ElementType, bool, bool, Numbers...>
+  static VariantTable<const void, std::string, std::string, ElementType, bool, bool, bool,
+                      Numbers...>
       table;
   bool saves = false;
   if constexpr (std::is_same_v<Args, SequenceForwardArgs>) saves = args.saved_gates.data;
-  const std::tuple use(cell.kernel, cell.type, args.type, saves, args.control != nullptr);
+  const std::tuple use(cell.kernel, cell.type, args.type, saves, args.control != nullptr,
+                       args.padded());
   return table.get(std::tuple_cat(use, shape), [&] { return request_of(args, plan, cell); });
 }
 
@@ -219,10 +190,9 @@ std::optional<Tensor> workspace_of(const SequencePlan& plan, const Tensor& like)
 template <typename Args>
 bool in_one_launch(Args args, SequencePass pass, const CudaCell& cell, const Tensor& like,
                    cudaStream_t stream) {
-  const bool aligned = rows_fit(args);
   SequenceGpu gpu = current_gpu();
   while (true) {
-    const SequencePlan plan = sequence_plan(args, aligned, pass, gpu);
+    const SequencePlan plan = sequence_plan(args, pass, gpu);
     if (!plan.one_launch) return false;
     const auto workspace = workspace_of(plan, like);
     const void* kernel = workspace ? variant(args, plan, members_of(plan.shape), cell) : nullptr;

@@ -46,6 +46,7 @@ VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& u
   const SequenceShape& shape = plan.shape;
   request.constants.emplace_back("SHAPE", list(members_of(shape)));
   request.constants.emplace_back("CONTROLS", number(use.controls));
+  request.constants.emplace_back("PADDED", number(sizes.padded()));
   if (forward) request.constants.emplace_back("SAVES", number(use.saves));
   request.label += (shape.tf32 ? " as TF32, hidden size " : ", hidden size ") +
                    number(sizes.hidden_size) + ", " + number(shape.rows) +
@@ -62,7 +63,7 @@ std::vector<VariantRequest> sequence_requests(const SequenceSizes& sizes, bool t
   std::vector<VariantRequest> requests;
   for (const auto pass : {SequencePass::Forward, SequencePass::Backward}) {
     if (pass == SequencePass::Backward && !training) continue;
-    const SequencePlan plan = sequence_plan(sizes, /*aligned=*/true, pass, gpu);
+    const SequencePlan plan = sequence_plan(sizes, pass, gpu);
     requests.push_back(sequence_request(sizes, {pass, training, controls}, plan, cell));
   }
   return requests;

@@ -5,6 +5,7 @@
 //   SHAPE        the members of SequenceShape
 //   SAVES        1 if a backward pass follows
 //   CONTROLS     1 if there are control bytes
+//   PADDED       1 for Note [Padded gates]
 #include "rnn/sequence/cell.h"
 using namespace lltm_jit;  // what a cell's header may use without a word
 #include CELL_HEADER
@@ -14,6 +15,7 @@ using namespace lltm_jit;  // what a cell's header may use without a word
 namespace lltm_jit {
 struct VariantShape {
   static constexpr SequenceShape kShape{SHAPE};
+  static constexpr bool kPadded = PADDED;
 };
 }  // namespace lltm_jit
 

@@ -1,0 +1,75 @@
+// Gates that have more room than they have units, Note [Padded gates] (kernels.h), and what is copied for them.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "rnn/sequence/operators.h"
+
+namespace lltm_jit {
+
+// As padded_size().
+c10::SymInt padded_size(const c10::SymInt& size);
+
+// The elements of a gate, of which hidden_size are units: what the weights of a call say.
+c10::SymInt gate_size(const SequenceInputs& in, const RecurrentCell& cell);
+bool is_padded(const SequenceInputs& in, const RecurrentCell& cell);
+
+// With as many elements in a dimension, the first ones or zeros behind them; and with as many of each gate, of which
+// the dimension has some. In operations of torch.
+Tensor resize(const Tensor& tensor, int64_t dim, const c10::SymInt& size);
+Tensor resize_gates(const Tensor& tensor, int64_t dim, int64_t gates, const c10::SymInt& from,
+                    const c10::SymInt& to);
+
+// A call's arguments with gates of another size, and what they give as the caller has it.
+class ResizedGates {
+ public:
+  ResizedGates(const SequenceInputs& in, const RecurrentCell& cell, const c10::SymInt& size);
+  SequenceInputs in_place_of(const SequenceInputs& in) const;
+  SequenceBackwardInputs in_place_of(const SequenceBackwardInputs& back);
+  SequenceAndSaved resize_back(const SequenceAndSaved& results) const;
+  SequenceGradients resize_back(const SequenceGradients& grads) const;
+
+ private:
+  Tensor back(const Tensor& tensor, int64_t dim) const;
+
+  int64_t count_;
+  c10::SymInt from_, to_;
+  Tensor gates_, weight_hh_, saved_gates_;
+  OptionalTensor bias_hh_;
+};
+
+// ------------------------------------------------------------------------------------ for kernels --
+
+// Whether the kernels for such tensors take padded gates.
+bool kernels_pad(const Tensor& like, int64_t hidden_size);
+
+// [rows, hidden_size], whose rows have room for the padding; and all that there is room for.
+Tensor empty_padded_weights(const Tensor& like, const c10::SymInt& rows,
+                            const c10::SymInt& hidden_size);
+Tensor with_padding(const Tensor& weights);
+
+// A copy of rows between tensors of three dimensions.
+struct RowsToCopy {
+  Tensor from, to;
+  Tensor addend{};    // of the layout of `from`, and added to it
+  bool zero = false;  // zeros take the place of what `from` has
+  float others = 0;   // what is written where `from` has nothing
+};
+// On a GPU in one launch.
+void copy_rows(const std::vector<RowsToCopy>& all);
+
+// As kernels read it: with dense rows, and on a GPU where whole accesses can read them.
+Tensor readable(const Tensor& tensor);
+Tensor readable_weights(const Tensor& weight_hh, bool padded);
+
+// What the backward pass of padded gates reads. Rows are padded with ones, those of grad_output with zeros; and h_0 is a
+// step before the first one.
+struct PaddedOutputs {
+  Tensor output, before;  // of each step, and of the step before it
+  OptionalTensor h_0, grad_output;
+
+  explicit PaddedOutputs(const SequenceBackwardInputs& in);
+};
+
+}  // namespace lltm_jit

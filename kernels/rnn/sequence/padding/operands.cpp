@@ -1,0 +1,241 @@
+#include "rnn/sequence/padding/operands.h"
+
+#include <array>
+#include <utility>
+
+#include "core/host/autocast.h"
+#include "core/host/autograd.h"
+#include "core/host/checks.h"
+#include "core/host/formula.h"
+#include "core/launch/device.h"
+#include "rnn/sequence/padding/gates.h"
+
+namespace lltm_jit {
+namespace {
+
+using c10::SymInt;
+
+struct PadInputs {
+  const OptionalTensor& input;
+  const Tensor &weight_ih, &weight_hh;
+  const OptionalTensor &bias_ih, &bias_hh;
+  int64_t gates;
+  bool add_biases;
+};
+struct PadGradients {
+  const OptionalTensor &input, &weight_ih, &weight_hh, &bias_ih, &bias_hh;
+  int64_t gates, input_size, hidden_size;
+};
+
+// In the order of Operands; some may be undefined.
+enum { kInput, kWeightIh, kWeightHh, kBiasIh, kBiasHh };
+using Five = std::array<Tensor, 5>;
+
+template <typename Arguments>
+Five five(const Arguments& in) {
+  return {as_tensor(in.input), as_tensor(in.weight_ih), as_tensor(in.weight_hh),
+          as_tensor(in.bias_ih), as_tensor(in.bias_hh)};
+}
+Operands as_tuple(const Five& all) { return {all[0], all[1], all[2], all[3], all[4]}; }
+
+// What they are to be: `size` elements a gate instead of `from`, and as many features.
+struct Sizes {
+  int64_t gates;
+  SymInt hidden_size, from, size, features;
+
+  explicit Sizes(const PadInputs& in)
+      : gates(in.gates),
+        hidden_size(in.weight_hh.sym_size(1)),
+        from(hidden_size),
+        size(padded_size(hidden_size)),
+        features(padded_size(in.weight_ih.sym_size(1))) {}
+  explicit Sizes(const PadGradients& in)
+      : gates(in.gates),
+        hidden_size(in.hidden_size),
+        from(padded_size(hidden_size)),
+        size(hidden_size),
+        features(in.input_size) {}
+};
+
+Five resized(Five all, const Sizes& to) {
+  for (size_t i = kWeightIh; i < all.size(); ++i) {
+    if (all[i].defined()) all[i] = resize_gates(all[i], 0, to.gates, to.from, to.size);
+  }
+  if (all[kInput].defined()) all[kInput] = resize(all[kInput], 2, to.features);
+  if (all[kWeightIh].defined()) all[kWeightIh] = resize(all[kWeightIh], 1, to.features);
+  for (Tensor& tensor : all) {  // which may be an argument still, or a view of one
+    if (tensor.defined()) tensor = tensor.clone();
+  }
+  return all;
+}
+
+// As the kernels take them; their layout is the same on all devices.
+Five allocated(const Five& from, const Sizes& to) {
+  const SymInt rows = to.gates * to.size;
+  Five all;
+  const auto& [input, weight_ih, weight_hh, bias_ih, bias_hh] = from;
+  if (input.defined()) {
+    all[kInput] = empty({input.sym_size(0), input.sym_size(1), to.features}, input);
+  }
+  if (weight_ih.defined()) all[kWeightIh] = empty({rows, to.features}, weight_ih);
+  if (weight_hh.defined()) {
+    const bool padded = rows.sym_ne(to.gates * to.hidden_size).guard_bool(__FILE__, __LINE__);
+    all[kWeightHh] = padded ? empty_padded_weights(weight_hh, rows, to.hidden_size)
+                            : empty({rows, to.hidden_size}, weight_hh);
+  }
+  if (bias_ih.defined()) all[kBiasIh] = empty({rows}, bias_ih);
+  if (bias_hh.defined()) all[kBiasHh] = empty({rows}, bias_hh);
+  return all;
+}
+
+// addend: is added to bias_hh; may be undefined.
+Five copied(const Five& from, const Sizes& to, const Tensor& addend = {}) {
+  const Five results = allocated(from, to);
+  std::vector<RowsToCopy> copies;
+  const auto in_parts = [&](size_t i, const Tensor& tensor) {
+    if (i == kInput) return tensor;
+    const Tensor apart = tensor.unflatten(0, {to.gates, tensor.size(0) / to.gates});
+    return tensor.dim() == 1 ? apart.unsqueeze(1) : apart;
+  };
+  const bool pads = to.size > to.from;
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (!from[i].defined() || from[i].is_meta()) continue;
+    const Tensor& target = results[i];
+    copies.push_back({.from = in_parts(i, from[i]),
+                      .to = in_parts(i, i == kWeightHh && pads ? with_padding(target) : target)});
+    if (i == kBiasHh && addend.defined()) copies.back().addend = in_parts(i, addend);
+  }
+  if (!copies.empty()) copy_rows(copies);
+  return results;
+}
+
+void check(const PadInputs& in) {
+  const char* function = "pad_gates";
+  const Argument weight_hh{function, "weight_hh", in.weight_hh};
+  check_floating_point(weight_hh);
+  check_rank(weight_hh, 2, "[gates*hidden_size, hidden_size]");
+  const auto check = [&](const char* name, const Tensor& tensor, c10::SymIntArrayRef sizes,
+                         const char* shape) {
+    if (!tensor.defined()) return;
+    const Argument arg{function, name, tensor};
+    check_same_dtype(arg, weight_hh);
+    check_same_device(arg, weight_hh);
+    check_shape(arg, sizes, shape);
+  };
+  check_rank({function, "weight_ih", in.weight_ih}, 2, "[gates*hidden_size, input_size]");
+  const SymInt hidden_size = in.weight_hh.sym_size(1), features = in.weight_ih.sym_size(1);
+  const SymInt rows = in.gates * hidden_size;
+  check("weight_hh", in.weight_hh, {rows, hidden_size}, "[gates*hidden_size, hidden_size]");
+  check("weight_ih", in.weight_ih, {rows, features}, "[gates*hidden_size, input_size]");
+  check("bias_ih", as_tensor(in.bias_ih), {rows}, "[gates*hidden_size]");
+  check("bias_hh", as_tensor(in.bias_hh), {rows}, "[gates*hidden_size]");
+  TORCH_CHECK(!in.add_biases || (in.bias_ih && in.bias_hh), function,
+              "(): expected both biases, which are to be added, but got one or none");
+  if (!in.input) return;
+  const char* shape = "[steps, batch_size, input_size]";
+  check_rank({function, "input", *in.input}, 3, shape);
+  check("input", *in.input, {in.input->sym_size(0), in.input->sym_size(1), features}, shape);
+}
+
+// What is absent is no tensor of a schema.
+Operands all_defined(Five all, const Tensor& like) {
+  for (Tensor& tensor : all) {
+    if (!tensor.defined()) tensor = like.new_empty({0});
+  }
+  return as_tuple(all);
+}
+
+Operands kernel(const PadInputs& in) {
+  check(in);
+  const KernelGuard guard(in.weight_hh);
+  Five all = five(in);
+  if (!in.add_biases) return all_defined(copied(all, Sizes(in)), in.weight_hh);
+  const Tensor addend = std::exchange(all[kBiasIh], Tensor()).contiguous();
+  all[kBiasHh] = all[kBiasHh].contiguous();
+  return all_defined(copied(all, Sizes(in), addend), in.weight_hh);
+}
+
+Operands formula(const PadInputs& in) {
+  check(in);
+  const NoAutocast guard;
+  Five all = five(in);
+  if (in.add_biases) all[kBiasHh] = all[kBiasHh] + std::exchange(all[kBiasIh], Tensor());
+  return all_defined(resized(all, Sizes(in)), in.weight_hh);
+}
+
+Operands backward_kernel(const PadGradients& grads) {
+  const Five all = five(grads);
+  for (const Tensor& grad : all) {
+    if (!grad.defined()) continue;
+    const KernelGuard guard(grad);
+    return as_tuple(copied(all, Sizes(grads)));
+  }
+  return {};
+}
+
+Operands backward_formula(const PadGradients& grads) {
+  const NoAutocast guard;
+  return as_tuple(resized(five(grads), Sizes(grads)));
+}
+
+Operands autograd(const PadInputs& in) {
+  const auto& [input, weight_ih, weight_hh, bias_ih, bias_hh, gates, add_biases] = in;
+  if (any_forward_grad(input, weight_ih, weight_hh, bias_ih, bias_hh)) return formula(in);
+  const Operands results = below_autograd(ops::pad_gates, input, weight_ih, weight_hh, bias_ih,
+                                          bias_hh, gates, add_biases);
+  if (!any_requires_grad(input, weight_ih, weight_hh, bias_ih, bias_hh)) return results;
+  const int64_t input_size = weight_ih.sym_size(1).guard_int(__FILE__, __LINE__);
+  const int64_t hidden_size = weight_hh.sym_size(1).guard_int(__FILE__, __LINE__);
+  const auto gradients = [gates = gates, adds = add_biases, input_size,
+                          hidden_size](const BackwardPass& pass) {
+    std::array<OptionalTensor, 5> grads;
+    for (size_t i = 0; i < grads.size(); ++i) {
+      const bool of_sum = adds && i == kBiasHh && pass.wanted[kBiasIh];
+      if (pass.wanted[i] || of_sum) grads[i] = as_optional(pass.grads[i]);
+    }
+    const auto& [x, w_ih, w_hh, b_ih, b_hh] = grads;
+    const Operands all =
+        ops::pad_gates_backward(x, w_ih, w_hh, b_ih, b_hh, gates, input_size, hidden_size);
+    auto result = std::apply([](const auto&... grad) { return std::vector<Tensor>{grad...}; }, all);
+    if (adds) result[kBiasIh] = result[kBiasHh];
+    return result;
+  };
+  const auto& [x, w_ih, w_hh, b_ih, b_hh] = results;
+  record({"PadGatesBackward", gradients},
+         {as_tensor(input), weight_ih, weight_hh, as_tensor(bias_ih), as_tensor(bias_hh)},
+         {x, w_ih, w_hh, b_ih, b_hh});
+  return results;
+}
+
+std::tuple<OptionalTensor, Tensor, Tensor, OptionalTensor, OptionalTensor, int64_t, bool> autocast(
+    const PadInputs& in) {
+  const Autocast cast(in.weight_hh);
+  const auto cast_if = [&](const OptionalTensor& tensor) {
+    return tensor ? OptionalTensor(cast(*tensor)) : tensor;
+  };
+  return {cast_if(in.input),   cast(in.weight_ih), cast(in.weight_hh), cast_if(in.bias_ih),
+          cast_if(in.bias_hh), in.gates,           in.add_biases};
+}
+
+}  // namespace
+
+Operator<Operands(const OptionalTensor&, const Tensor&, const Tensor&, const OptionalTensor&,
+                  const OptionalTensor&, int64_t, bool)>
+    ops::pad_gates{
+        .name = "lltm_jit::pad_gates",
+        .kernel = flat<kernel>,
+        .formula = flat<formula>,
+        .autograd = flat<autograd>,
+        .autocast = flat<autocast>,
+    };
+
+Operator<Operands(const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
+                  const OptionalTensor&, const OptionalTensor&, int64_t, int64_t, int64_t)>
+    ops::pad_gates_backward{
+        .name = "lltm_jit::pad_gates_backward",
+        .kernel = flat<backward_kernel>,
+        .formula = flat<backward_formula>,
+        .autograd = ByFormula<ops::pad_gates_backward>::autograd,
+    };
+
+}  // namespace lltm_jit

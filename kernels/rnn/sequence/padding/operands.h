@@ -1,0 +1,33 @@
+// What a layer multiplies, copied to where it is padded: Note [Padded gates] (kernels.h).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <tuple>
+
+#include "core/host/operator.h"
+
+namespace lltm_jit {
+
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+
+// In this order: input, weight_ih, weight_hh, bias_ih and bias_hh. What is absent is empty.
+using Operands = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
+
+namespace ops {
+extern Operator<Operands(const OptionalTensor& input, const Tensor& weight_ih,
+                         const Tensor& weight_hh, const OptionalTensor& bias_ih,
+                         const OptionalTensor& bias_hh, int64_t gates,
+                         bool add_biases)>
+    pad_gates;  // add_biases: their sum takes the place of bias_hh
+// From the gradients of what that gives, which may be absent: those of its arguments.
+extern Operator<Operands(const OptionalTensor& input, const OptionalTensor& weight_ih,
+                         const OptionalTensor& weight_hh, const OptionalTensor& bias_ih,
+                         const OptionalTensor& bias_hh, int64_t gates, int64_t input_size,
+                         int64_t hidden_size)>
+    pad_gates_backward;
+}  // namespace ops
+
+}  // namespace lltm_jit

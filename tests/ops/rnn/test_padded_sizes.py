@@ -1,0 +1,273 @@
+"""Hidden sizes that are no multiple of four, whose gates and weights are padded on a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from op_testing import DEVICES, DTYPES, bits, needs_gpu
+from sequence_testing import CELLS, LAYERS, cell_of, inputs_of, launched, results_and_gradients
+from test_sequence import check
+from torch import Tensor
+from torch.library import opcheck
+
+import lltm_jit
+from lltm_jit.functional import recurrent_sequence
+from lltm_jit.ops.rnn.sequence import input_gates
+
+ops = torch.ops.lltm_jit
+# Its value, and its derivative, are no numbers where a gate is zero, as those of padding are.
+NOT_A_NUMBER = """
+struct NotANumberCell {
+  static constexpr int kGates = 1, kStates = 2;
+  static constexpr bool kAddsGates = true;
+  template <typename T>
+  LLTM_JIT_HOST_DEVICE static void step(const T (&x)[kGates], const T (&h)[kGates],
+                                        const T (&old)[kStates], T (&now)[kStates]) {
+    const T sum = x[0] + h[0];
+    now[1] = T(0.5) * old[1] + (sum - sum) / sum;
+    now[0] = tanh(sum) + now[1];
+  }
+};
+"""
+
+
+def padded(size: int) -> int:
+    return size if size % 4 == 0 else (size + 7) // 8 * 8
+
+
+def dense_layer(cell: str, operands: list[Any]) -> Tensor:
+    x, weight_ih, weight_hh, bias_ih, bias_hh = operands
+    return recurrent_sequence(cell, input_gates(x, weight_ih, bias_ih), weight_hh, bias_hh)[0]
+
+
+def padded_layer(cell: str, operands: list[Tensor]) -> Tensor:
+    """Which adds the biases before if the cell adds its gates."""
+    facts = cell_of(cell)
+    *others, bias_ih, bias_hh = ops.pad_gates(*operands, facts.gates, facts.adds_gates)
+    return dense_layer(cell, [*others, None if facts.adds_gates else bias_ih, bias_hh])
+
+
+def operands_of(
+    cell: str, features: int, hidden_size: int, dtype: torch.dtype, device: str
+) -> list[Tensor]:
+    rows = cell_of(cell).gates * hidden_size
+    shapes = [(4, 3, features), (rows, features), (rows, hidden_size), (rows,), (rows,)]
+    return [torch.randn(shape, dtype=dtype, device=device, requires_grad=True) for shape in shapes]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("hidden_size", [1, 3, 6, 9, 13])
+@pytest.mark.parametrize("cell", CELLS)
+def test_what_is_padded_gives_the_same(cell, hidden_size, device):
+    operands = operands_of(cell, 5, hidden_size, torch.double, device)
+    grad = torch.randn(4, 3, hidden_size, dtype=torch.double, device=device)
+    found = []
+    for layer in (padded_layer, dense_layer):
+        output = layer(cell, operands)
+        found.append([output, *torch.autograd.grad(output, operands, grad)])
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("size", [(5, 7), (8, 9), (3, 4), (1, 2)], ids=str)
+def test_padded_operands(size, dtype, device):
+    """Behind what there is are zeros; rows start at multiples of eight."""
+    features, hidden_size = size
+    operands = operands_of("gru", features, hidden_size, dtype, device)
+    gate = padded(hidden_size)
+    results = ops.pad_gates(*operands, 3, False)
+    *_, added, both = ops.pad_gates(*operands, 3, True)
+    assert added.numel() == 0
+    assert torch.equal(both, results[3] + results[4])
+    assert results[2].stride() == (padded(hidden_size), 1)
+    for given, result in zip(operands, results, strict=True):
+        *_, columns = given.shape
+        expected = given.detach()
+        if given.dim() < 3:
+            expected = expected.unflatten(0, (3, hidden_size))
+            below = (gate - hidden_size, 0) if given.dim() == 2 else ()
+            expected = torch.nn.functional.pad(
+                expected, (0, 0, *below[::-1]) if below else (0, gate - hidden_size)
+            ).flatten(0, 1)
+        if given is not operands[2] and given.dim() > 1:
+            expected = torch.nn.functional.pad(expected, (0, padded(features) - columns))
+        assert torch.equal(result, expected)
+    if device == "cuda" and dtype != torch.double:
+        behind = results[2].as_strided((3 * gate, gate), (gate, 1))[:, hidden_size:]
+        assert not behind.any()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("layout", ["transposed", "apart", "unaligned"])
+@pytest.mark.parametrize("hidden_size", [7, 8])
+def test_operands_of_any_layout(hidden_size, layout, device):
+    def arranged(tensor: Tensor) -> Tensor:
+        tensor = tensor.detach()
+        if layout == "transposed":
+            return tensor.transpose(0, -1).contiguous().transpose(0, -1)
+        wide = tensor.new_zeros(*tensor.shape[:-1], 2 * tensor.size(-1) + 1)
+        view = wide[..., 1::2] if layout == "apart" else wide[..., 1 : tensor.size(-1) + 1]
+        return view.copy_(tensor)
+
+    dense = [t.detach() for t in operands_of("gru", 5, hidden_size, torch.float, device)]
+    found = []
+    for given in (dense, [arranged(tensor) for tensor in dense]):
+        leaves = [tensor.requires_grad_() for tensor in given]
+        output = padded_layer("gru", leaves)
+        found.append([output, *torch.autograd.grad(output.square().sum(), leaves)])
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float, torch.double], ids=str)
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("cell", CELLS)
+def test_the_padding_may_be_anything(cell, reverse, dtype, device):
+    """Of gates; and its gradient is zero."""
+    hidden_size, gates = 5, cell_of(cell).gates
+    plain = inputs_of(cell, 4, 3, hidden_size, dtype, device, control=True)
+
+    def with_room(tensor: Tensor, dim: int, value: float) -> Tensor:
+        apart = tensor.unflatten(dim, (gates, hidden_size))
+        shape = list(apart.shape)
+        shape[dim + 1] = padded(hidden_size) - hidden_size
+        return torch.cat([apart, apart.new_full(shape, value)], dim + 1).flatten(dim, dim + 1)
+
+    bias = None if plain.bias_hh is None else with_room(plain.bias_hh, 0, 0)
+    found = []
+    for value in (0.0, torch.nan, torch.inf):
+        inputs = plain._replace(
+            gates=with_room(plain.gates, 2, value),
+            weight_hh=with_room(plain.weight_hh, 0, 0),
+            bias_hh=bias,
+        )
+        found.append(results_and_gradients(cell, inputs, reverse))
+    assert bits(found[1]) == bits(found[2]) == bits(found[0])
+    expected = results_and_gradients(cell, plain, reverse)
+    for ours, dense in zip(found[0], expected, strict=True):
+        if ours.shape != dense.shape:
+            dim = 2 if ours.dim() == 3 else 0
+            dense = with_room(dense, dim, 0)
+        torch.testing.assert_close(ours, dense)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_opcheck(device):
+    operands = operands_of("gru", 5, 7, torch.float, device)
+    opcheck(ops.pad_gates, (*operands, 3, True))
+    opcheck(ops.pad_gates, (None, *operands[1:4], None, 3, False))
+    grads = [t.detach().clone().requires_grad_() for t in ops.pad_gates(*operands, 3, False)]
+    opcheck(ops.pad_gates_backward, (*grads, 3, 5, 7))
+    padded = ops.pad_gates(*operands, 3, False)
+    gates = torch.randn(4, 3, 24, device=device, requires_grad=True)
+    opcheck(
+        ops.recurrent_sequence,
+        (gates, padded[2].detach(), padded[4].detach(), None, None, None, None, False, "gru"),
+    )
+
+
+def test_errors_name_both_values():
+    operands = operands_of("gru", 5, 7, torch.float, "cpu")
+    with pytest.raises(RuntimeError, match=r"weight_ih .* = \[21, 5\], but got \[20, 5\]"):
+        ops.pad_gates(operands[0], operands[1][:20], *operands[2:], 3, False)
+    with pytest.raises(RuntimeError, match="expected both biases"):
+        ops.pad_gates(*operands[:4], None, 3, True)
+    with pytest.raises(RuntimeError, match=r"gates .* = \[4, 3, 21\], but got \[4, 3, 24\]"):
+        recurrent_sequence("gru", torch.randn(4, 3, 24), operands[2])
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float], ids=str)
+@pytest.mark.parametrize("hidden_size", [1, 2, 3, 5, 6, 7, 9, 15])
+@pytest.mark.parametrize("cell", CELLS)
+def test_sequences(cell, hidden_size, dtype):
+    """With dense gates, in both directions, the same bits each time."""
+    inputs = inputs_of(cell, 4, 5, hidden_size, dtype, "cuda", control=True)
+    check(cell, inputs)
+    first = bits(results_and_gradients(cell, inputs))
+    assert bits(results_and_gradients(cell, inputs)) == first
+    check(cell, inputs._replace(h_0=None, c_0=None, control=None), reverse=True)
+
+
+@needs_gpu
+@pytest.mark.parametrize(
+    ("cell", "dtype", "size"),
+    [
+        ("lltm", torch.bfloat16, (5, 20, 17)),
+        ("gru", torch.half, (5, 20, 33)),
+        ("lstm", torch.half, (5, 20, 130)),
+        ("gru", torch.bfloat16, (5, 20, 650)),
+        ("lltm", torch.half, (5, 20, 1151)),
+        ("lstm", torch.float, (5, 7, 650)),
+        ("gru", torch.float, (3, 20, 1151)),
+        ("gru", torch.float, (3, 20, 2177)),  # step by step
+    ],
+    ids=str,
+)
+def test_large_sequences(cell, dtype, size):
+    inputs = inputs_of(cell, *size, dtype, "cuda", control=True)
+    check(cell, inputs)
+    first = bits(results_and_gradients(cell, inputs))
+    assert bits(results_and_gradients(cell, inputs)) == first
+
+
+def layer_results(layer: torch.nn.Module, x: Tensor, lengths: list[int]) -> list[Tensor]:
+    x = x.detach().requires_grad_()
+    output, states = layer(x, lengths=lengths)
+    loss = output.square().sum() + sum(
+        state.sum() for state in (states if isinstance(states, tuple) else (states,))
+    )
+    return [output, *torch.autograd.grad(loss, [x, *layer.parameters()])]
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
+@pytest.mark.parametrize("sizes", [(3, 7), (8, 33), (5, 130)], ids=str)
+@pytest.mark.parametrize("kind", LAYERS)
+def test_layers(kind, sizes, dtype):
+    """Two of them in both directions, against float64 on the CPU; their results are dense."""
+    torch.manual_seed(0)
+    layer = LAYERS[kind](*sizes, num_layers=2, bidirectional=True)
+    x = torch.randn(5, 4, sizes[0])
+    lengths = [5, 2, 1, 4]
+    ours = layer.to("cuda", dtype)
+    found = layer_results(ours, x.to("cuda", dtype)[..., :], lengths)
+    expected = layer_results(layer.to("cpu", torch.double), x.to(dtype).double(), lengths)
+    for result, right in zip(found, expected, strict=True):
+        assert result.is_contiguous()
+        scale = right.abs().max().item()
+        error = 100 * torch.finfo(dtype).eps
+        torch.testing.assert_close(result.cpu().double(), right, rtol=0, atol=error * scale)
+
+
+@needs_gpu
+@pytest.mark.parametrize("hidden_size", [130, 650])
+def test_no_layer_runs_step_by_step(hidden_size, tmp_path):
+    layer = lltm_jit.LSTM(10, hidden_size, device="cuda", dtype=torch.half)
+    x = torch.randn(12, 4, 10, device="cuda", dtype=torch.half)
+
+    def train():
+        layer(x)[0].sum().backward()
+
+    names = [event["name"] for event in launched(train, tmp_path)]
+    assert any("sequence_forward_kernel" in name for name in names)
+    assert any("sequence_backward_kernel" in name for name in names)
+    assert not any("step_kernel" in name for name in names)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
+def test_what_a_cell_makes_of_padding_stays_there(dtype, device, tmp_path):
+    header = tmp_path / "not_a_number.h"
+    header.write_text(NOT_A_NUMBER)
+    cell = lltm_jit.recurrent_cell(header, "NotANumberCell")
+    for hidden_size in (3, 17):
+        layer = cell(5, hidden_size, num_layers=2, device=device, dtype=dtype)
+        x = torch.randn(4, 3, 5, device=device, dtype=dtype, requires_grad=True)
+        output, states = layer(x)
+        grads = torch.autograd.grad(output.sum() + states[1].sum(), [x, *layer.parameters()])
+        for tensor in (output, *states, *grads):
+            assert tensor.isfinite().all()
