@@ -100,17 +100,11 @@ def rows(
         functions[ADDMM] = addmm_alone(case)
     modes = (times.HOST, times.GRAPH) if case.device.type == "cuda" else (times.HOST,)
     found = times.measure(functions, seconds, modes)
-    first = next(iter(cells))
+    table = f"{case.type}, {case.device.type}"
+    sizes = f"B {case.batch_size}, I {case.input_size}, H {case.hidden_size}"
+    beside: dict[str, float | None] = {next(iter(cells)): None}
     group = [
-        Row(
-            table=f"{case.type}, {case.device.type}",
-            case=f"B {case.batch_size}, I {case.input_size}, H {case.hidden_size}",
-            phase=phase,
-            name=name,
-            times=found[name],
-            beside={} if name == first else {first: None},
-            check=checks.get(name, "-"),
-        )
+        Row(table, sizes, phase, name, found[name], {} if name in beside else beside)
         for name in functions
     ]
     operations, size = case.operations(phase), case.bytes(phase)
@@ -121,6 +115,7 @@ def rows(
         replace(
             row,
             floor=floor,
+            check=checks.get(row.name, "-"),
             figures={
                 "GFLOP/s": operations / row.best.median / 1e9,
                 "GB/s": size / row.best.median / 1e9,

@@ -50,19 +50,13 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "name",
-        metavar="NAME",
-        help="its name, in snake_case",
-    )
+    parser.add_argument("name", metavar="NAME", help="its name, in snake_case")
     place = parser.add_mutually_exclusive_group()
     place.add_argument(
         "--standalone", action="store_true", help="write a separate project, in ./NAME"
     )
     place.add_argument(
-        "--cell",
-        action="store_true",
-        help="write a recurrent cell and its layer, in ./NAME",
+        "--cell", action="store_true", help="write a recurrent cell and its layer, in ./NAME"
     )
 
 

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from .loading.build_result import BuildInfo
-from .loading.extension import Flagged, Flags, OfLoad, Paths, extension, refuse_sycl
+from .loading.extension import Flags, OfBuild, OfLoad, Paths, extension, refuse_sycl
 from .loading.parallel import build_all
 from .loading.reload import load_and_give
 from .store import publish
@@ -120,16 +120,7 @@ def load(  # type: ignore[misc]  # it takes no more flags by place than torch's
 
 
 @overload
-def build(
-    name: str,
-    sources: Paths,
-    *,
-    force: bool = False,
-    verbose: bool = False,
-    is_python_module: bool = True,
-    is_standalone: bool = False,
-    **named: Unpack[Flagged],
-) -> BuildInfo: ...
+def build(name: str, sources: Paths, **named: Unpack[OfBuild]) -> BuildInfo: ...
 @overload
 def build(
     name: Sequence[Mapping[str, Any]], *, force: bool = False, verbose: bool = False

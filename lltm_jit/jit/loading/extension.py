@@ -41,6 +41,15 @@ class Flagged(TypedDict, total=False):
     with_cuda: bool | None
 
 
+class OfBuild(Flagged, total=False):
+    """Those of ``build``."""
+
+    force: bool
+    verbose: bool
+    is_python_module: bool
+    is_standalone: bool
+
+
 class OfLoad(Flagged, total=False):
     """Those that only ``load`` and ``load_inline`` have."""
 

@@ -21,6 +21,7 @@ from lltm_jit import native
 from lltm_jit._library import autocasts, define, refuse_non_number, refuse_non_tensors
 from lltm_jit.jit import variants
 from lltm_jit.ops.stylegan._arguments import (
+    Padding,
     check_bias,
     check_filter,
     check_image,
@@ -80,45 +81,17 @@ def filtered_lrelu_reference(
     clamp: float | None,
     flip_filter: bool,
 ) -> Tensor:
-    """``filtered_lrelu`` in plain PyTorch, 16-bit types in float."""
-    dtype = x.dtype
-    x = x.double() if dtype == torch.double else x.float()
-    if b is not None:
-        x = x + b.to(x.dtype)[:, None, None]
-    x = upfirdn2d_reference(x, fu, up, 1, padding, flip_filter, gain * up**2)
-    x = torch.where(x < 0, slope * x, x)
-    if clamp is not None:
-        x = x.clamp(-clamp, clamp)
-    return upfirdn2d_reference(x, fd, 1, down, 0, flip_filter).to(dtype).contiguous()
-
-
-def _check(
-    x: Tensor,
-    fu: Tensor | None,
-    fd: Tensor | None,
-    b: Tensor | None,
-    up: int,
-    down: int,
-    padding: Sequence[int],
-    gain: float,
-    slope: float,
-    clamp: float | None,
-) -> None:
-    """Refuse what the kernel refuses, for the reference."""
+    """``filtered_lrelu`` in plain PyTorch, 16-bit types in float; it refuses what kernels do."""
     name = "filtered_lrelu"
     check_image(name, x)
     check_filter(name, "fu", fu, x)
     check_filter(name, "fd", fd, x)
+    _refuse_non_numbers(up, down, padding, gain, slope, clamp)
     for factor_name, factor in (("up", up), ("down", down)):
-        refuse_non_number(name, factor_name, factor, whole=True)
         if not 1 <= factor <= 1024:
             raise RuntimeError(
                 f"{name}(): expected {factor_name} to be from 1 to 1024, but got {factor}"
             )
-    refuse_wrong_sides(name, padding)
-    refuse_non_number(name, "gain", gain)
-    refuse_non_number(name, "slope", slope)
-    refuse_non_number(name, "clamp", clamp, optional=True)
     taps = zip(filter_size(name, fu), filter_size(name, fd), strict=True)
     for axis, (of_fu, of_fd) in enumerate(taps):
         padded = x.shape[3 - axis] * up + padding[2 * axis] + padding[2 * axis + 1]
@@ -130,6 +103,27 @@ def _check(
     if not (clamp is None or clamp >= 0):
         raise RuntimeError(f"{name}(): expected clamp to be None or at least 0, but got {clamp}")
     check_bias(name, "x", x, "b", b, 1)
+    y = x.double() if x.dtype == torch.double else x.float()
+    if b is not None:
+        y = y + b.to(y.dtype)[:, None, None]
+    y = upfirdn2d_reference(y, fu, up, 1, padding, flip_filter, gain * up**2)
+    y = torch.where(y < 0, slope * y, y)
+    if clamp is not None:
+        y = y.clamp(-clamp, clamp)
+    return upfirdn2d_reference(y, fd, 1, down, 0, flip_filter).to(x.dtype).contiguous()
+
+
+def _refuse_non_numbers(
+    up: object, down: object, padding: Padding, gain: object, slope: object, clamp: object
+) -> None:
+    """Name the first argument that is no number, but should be."""
+    name = "filtered_lrelu"
+    refuse_non_number(name, "up", up, whole=True)
+    refuse_non_number(name, "down", down, whole=True)
+    refuse_wrong_sides(name, padding)
+    refuse_non_number(name, "gain", gain)
+    refuse_non_number(name, "slope", slope)
+    refuse_non_number(name, "clamp", clamp, optional=True)
 
 
 def filtered_lrelu(
@@ -210,15 +204,9 @@ def filtered_lrelu(
             if y is not NotImplemented:
                 return y
         if takes_reference("filtered_lrelu", impl, x):
-            _check(x, fu, fd, b, up, down, sides, gain, slope, clamp)
             return filtered_lrelu_reference(*args)
         return torch.ops.lltm_jit.filtered_lrelu(*args)
     except (AttributeError, RuntimeError, TypeError):
         refuse_non_tensors(filtered_lrelu, (x, fu, fd, b), optional=("fu", "fd", "b"))
-        refuse_non_number("filtered_lrelu", "up", up, whole=True)
-        refuse_non_number("filtered_lrelu", "down", down, whole=True)
-        refuse_wrong_sides("filtered_lrelu", padding)
-        refuse_non_number("filtered_lrelu", "gain", gain)
-        refuse_non_number("filtered_lrelu", "slope", slope)
-        refuse_non_number("filtered_lrelu", "clamp", clamp, optional=True)
+        _refuse_non_numbers(up, down, padding, gain, slope, clamp)
         raise

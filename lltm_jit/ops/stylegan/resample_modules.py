@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
@@ -15,17 +15,19 @@ class _Resample(nn.Module):
     """Calls `function` with the filter, the factors and the options that it was made with."""
 
     function: Callable[..., Tensor]
+    factors: tuple[Factor, ...] = ()
     f: Tensor
 
-    def __init__(self, f: Taps, factors: tuple[Factor, ...], **options: Any) -> None:
+    def __init__(
+        self, f: Taps, padding: Padding = 0, flip_filter: bool = False, gain: float = 1
+    ) -> None:
         super().__init__()
         self.register_buffer("f", setup_filter(f))
-        self.factors = factors
-        self.options = options
+        self.options = (padding, flip_filter, gain)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the resampled images; see the function."""
-        return type(self).function(x, self.f, *self.factors, **self.options)
+        return type(self).function(x, self.f, *self.factors, *self.options)
 
     if TYPE_CHECKING:
 
@@ -53,15 +55,6 @@ class Filter2d(_Resample):
 
     function = staticmethod(filter2d)
 
-    def __init__(
-        self,
-        f: Taps,
-        padding: Padding = 0,
-        flip_filter: bool = False,
-        gain: float = 1,
-    ) -> None:
-        super().__init__(f, (), padding=padding, flip_filter=flip_filter, gain=gain)
-
 
 class Upsample2d(_Resample):
     """:func:`~lltm_jit.ops.stylegan.upfirdn2d.upsample2d` as a module.
@@ -88,7 +81,8 @@ class Upsample2d(_Resample):
         flip_filter: bool = False,
         gain: float = 1,
     ) -> None:
-        super().__init__(f, (up,), padding=padding, flip_filter=flip_filter, gain=gain)
+        super().__init__(f, padding, flip_filter, gain)
+        self.factors = (up,)
 
 
 class Downsample2d(_Resample):
@@ -116,4 +110,5 @@ class Downsample2d(_Resample):
         flip_filter: bool = False,
         gain: float = 1,
     ) -> None:
-        super().__init__(f, (down,), padding=padding, flip_filter=flip_filter, gain=gain)
+        super().__init__(f, padding, flip_filter, gain)
+        self.factors = (down,)
