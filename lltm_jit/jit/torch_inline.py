@@ -134,7 +134,8 @@ def load_listings(
         beside = f"-iquote{Path(build_directory).absolute()}"
         for kind, flags in (("cflags", [beside]), ("cuda_cflags", ["-Xcompiler", beside])):
             given = arguments.get(f"extra_{kind}") or ()
-            arguments[f"extra_{kind}"] = [*given, *map(shlex.quote, flags)]
+            if not isinstance(given, str):  # which is refused
+                arguments[f"extra_{kind}"] = [*given, *map(shlex.quote, flags)]
     bindings = inline.bindings(functions, with_pytorch_error_handling)
     bound = [*cpp, (BINDINGS, bindings)] if bindings else cpp
     files = {"main.cpp": bound, **({"cuda.cu": cuda} if cuda else {})}

@@ -63,6 +63,10 @@ def test_a_string_in_place_of_a_list_is_refused(bench):
     for name in ("cflags", "cuda_cflags", "ldflags", "include_paths"):
         with pytest.raises(TypeError, match=f"expected extra_{name} to be a list, but got '-O2'"):
             torch_api.load("_C", source, **{f"extra_{name}": "-O2"})
+        with pytest.raises(TypeError, match=f"expected extra_{name} to be a list, but got '-O2'"):
+            torch_api.load_inline(
+                "_C", "", functions=[], build_directory=bench.directory, **{f"extra_{name}": "-O2"}
+            )
     assert bench.counts == []
 
 

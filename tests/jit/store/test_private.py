@@ -27,6 +27,7 @@ LOADS = {
     ("jit/loading/importing.py", "import_library"): "it checks the library first",
     ("jit/variants.py", "_address"): "what import_library loaded, once more",
     ("jit/variants.py", "_ask_driver"): "the driver's, found by the system's loader",
+    ("jit/variants.py", "_device_library"): "what import_library was given, and checked",
     ("ops/rnn/own_cell.py", "load"): "what import_library loaded, once more",
     ("cli/doctor/trial.py", "_build"): "in a temporary directory of this process, with mode 700",
     ("jit/machine/gpus.py", "_management_library"): "the driver's, found by the system's loader",
@@ -51,7 +52,10 @@ def calls_that_load() -> set[tuple[str, str]]:
             for node in ast.walk(function):
                 if not isinstance(node, ast.Call):
                     continue
-                if re.fullmatch(rf"(?:.*\.)?(?:{names})|exec|eval", ast.unparse(node.func)):
+                called = [ast.unparse(node.func), *map(ast.unparse, node.args[:1])]
+                if re.fullmatch(rf"(?:.*\.)?(?:{names})|exec|eval", called[0]) or re.fullmatch(
+                    r"'cu(?:Library|Module)Load\w*'", called[-1]
+                ):
                     found.add((file.relative_to(package).as_posix(), function.name))
     return found
 
