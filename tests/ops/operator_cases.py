@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -161,9 +161,15 @@ TAPS = torch.tensor([1.0, 3.0, 2.0])
 FILTER = TAPS.outer(torch.tensor([1.0, 2.0]))
 
 
+@cache  # a graph takes no copy from the CPU
+def _there(f: Tensor, device: torch.device) -> Tensor:
+    return f.to(device)
+
+
 def beside(x: Tensor, f: Tensor = TAPS) -> Tensor:
     """A filter on the device of x, if that is a tensor."""
-    return f.to(getattr(x, "device", "cpu"))
+    device = getattr(x, "device", f.device)
+    return f if device == f.device else _there(f, device)
 
 
 def bias_act_calls(*tensors: Tensor) -> Calls:
@@ -205,6 +211,11 @@ def filtered_lrelu_calls(x: Tensor, b: Tensor) -> Calls:
 def draw_images(large: bool) -> list[Tensor]:
     """Images, and a number for each channel."""
     return normal((2, 8, 65, 40) if large else (2, 2, 4, 3), (8 if large else 2,))
+
+
+def sample_on_cpu(images: Tensor, grid: Tensor) -> Tensor:
+    """On a GPU torch's own has no second derivative."""
+    return F.grid_sample(images.cpu(), grid.cpu(), align_corners=False).to(images.device)
 
 
 def draw_points(large: bool) -> list[Tensor]:
@@ -283,7 +294,7 @@ STYLEGAN += [
         "grid_sample",
         ["input", "grid"],
         grid_sample,
-        lambda images, grid: F.grid_sample(images, grid, align_corners=False),
+        sample_on_cpu,
         draw_points,
         sees="grid_sampler_2d",
         forward_mode=False,

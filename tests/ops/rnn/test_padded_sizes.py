@@ -252,10 +252,9 @@ def test_no_layer_runs_step_by_step(hidden_size, tmp_path):
     def train():
         layer(x)[0].sum().backward()
 
-    names = [event["name"] for event in launched(train, tmp_path)]
-    assert any("sequence_forward_kernel" in name for name in names)
-    assert any("sequence_backward_kernel" in name for name in names)
-    assert not any("step_kernel" in name for name in names)
+    names = {event["name"] for event in launched(train, tmp_path)}
+    assert names >= {"sequence_forward", "sequence_backward"}
+    assert not {name for name in names if "step" in name}
 
 
 @pytest.mark.parametrize("device", DEVICES)

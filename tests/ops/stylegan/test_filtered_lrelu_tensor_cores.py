@@ -41,7 +41,7 @@ def test_up_2_down_2(padding, dtype):
 def test_other_factors(up, down, dtype):
     torch.manual_seed(0)
     fu, fd = make_filter(6 * up, "cuda"), make_filter(6 * down, "cuda")
-    x, b = make_inputs((8, 96, 64, 64), dtype, "cuda")
+    x, b = make_inputs((4, 48, 64, 64), dtype, "cuda")
     around = (64 * up // down - 1) * down + fu.numel() + fd.numel() - 1 - 64 * up
     before = (around + up) // 2
     padding = [before, around - before] * 2
