@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import os
 
+import torch
+
 from lltm_jit.jit import LltmJitError
 from lltm_jit.jit.loading.build_result import in_columns
 from lltm_jit.jit.machine import gpus
@@ -42,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="float",
         help="of the calls, such as bfloat16 under autocast (default: %(default)s)",
     )
+    parser.add_argument(
+        "--exact",
+        action="store_true",
+        help="for floats that are not rounded to TF32: torch.backends.cudnn.allow_tf32 = False",
+    )
     parser.add_argument("--inference", action="store_true", help="without backward passes")
     parser.add_argument("--lengths", action="store_true", help="for calls with lengths or reset")
     parser.add_argument(
@@ -57,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
     _warm.refuse_no_cuda("warm", gpu)  # before a cell of the user's is compiled
     if gpu and not settings.text("TORCH_CUDA_ARCH_LIST"):  # as a machine with this GPU builds
         os.environ["TORCH_CUDA_ARCH_LIST"] = gpus.architecture(divmod(gpu[0], 10))
+    if args.exact:
+        torch.backends.cudnn.allow_tf32 = False
     calls = _warm.Calls(
         _cell_of(args.layer),
         args.hidden,

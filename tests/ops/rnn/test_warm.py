@@ -123,11 +123,14 @@ def test_the_command(monkeypatch, capsys):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "")
     sizes = ["--hidden", "512", "--batch", "64", "--dtype", "half"]
     words = ["warm", "--layer", "LSTM", *sizes, "--gpu", "H100"]
+    torch.backends.cudnn.allow_tf32 = True
     assert main(words) == 0
     assert seen == [("warm", CALLS, H100)]
+    assert torch.backends.cudnn.rnn.fp32_precision == "tf32"
     assert os.environ["TORCH_CUDA_ARCH_LIST"] == "9.0a"
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
-    assert main([*words, "--inference", "--lengths"]) == 0
+    assert main([*words, "--inference", "--lengths", "--exact"]) == 0
+    assert torch.backends.cudnn.rnn.fp32_precision != "tf32"
     assert seen[1][1] == replace(CALLS, training=False, lengths=True)
     assert os.environ["TORCH_CUDA_ARCH_LIST"] == "9.0"
     with pytest.raises(SystemExit):
