@@ -81,7 +81,7 @@ def test_a_source_with_torchs_headers_is_timed_beside_torch(capsys, monkeypatch,
     headers = tmp_path / "include"
     headers.mkdir()
 
-    def python(folder, program, side, kind, package, text):
+    def python(folder, program, side, kind, text):
         asked.append((side, kind))
         (headers / "extension.h.gch").write_text("made by torch")
         return json.dumps([{"ours": 1, "torch": 2, "use_pch": 4}[side], 0.25])

@@ -30,7 +30,7 @@ print(json.dumps(lltm_jit.native.load("rnn").info.cached))
 def gate(bench, tmp_path) -> Path:
     """The compilers of one source of the package wait here."""
     gate = tmp_path / "gate"
-    bench.write_compiler(orders={"lltm.cpp": ("wait", str(gate))})
+    bench.write_compiler(orders={"gemm.cpp": ("wait", str(gate))})
     return gate
 
 
@@ -64,4 +64,4 @@ def test_a_load_lets_the_packages_build_go_on(bench, gate):
     out, said = process.communicate("\n", timeout=100)
     assert process.returncode == 0, said
     assert json.loads(out) is True
-    assert bench.counts.count("compile lltm.cpp") == 1
+    assert bench.counts.count("compile gemm.cpp") == 1
