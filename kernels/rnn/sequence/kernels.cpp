@@ -220,8 +220,8 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
     return mask[i] ? empty(like->sym_sizes(), *like) : Tensor();
   };
   const bool padded = is_padded(in.in, cell);
-  const auto weights = [&] {
-    return empty_padded_weights(weight_hh, weight_hh.sym_size(0), weight_hh.sym_size(1));
+  const auto weights = [&like = in.in.weight_hh] {
+    return empty_padded_weights(like, like.sym_size(0), like.sym_size(1));
   };
   if (!as_kernels_have_it(in.in, cell)) {
     ResizedGates resized(in.in, cell, other_size(in.in, cell));

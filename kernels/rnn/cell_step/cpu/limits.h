@@ -43,7 +43,7 @@ inline CpuFeatures cpu_features(int threads) {
 #if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
   features.wide_vectors = true;
   features.bfloat16_products = __builtin_cpu_supports("avx512bf16");
-#if defined(__clang__) || __GNUC__ >= 12  // older ones do not know the name
+#if __clang_major__ >= 18 || __GNUC__ >= 12  // older ones do not know the name
   features.half_products = __builtin_cpu_supports("avx512fp16");
 #endif
 #endif
