@@ -26,7 +26,8 @@ _PREPROCESSOR = ("-I", "-D", "-U")
 EXAMPLES = """\
 examples:
   {prog} flags > flags.mk          then `include flags.mk` in your Makefile
-  {prog} flags rnn --json          as lists of words, for programs"""
+  {prog} flags rnn --json          as lists of words, for programs
+  {prog} flags kernels/            those of your own sources, with -O1 unless you gave a level"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

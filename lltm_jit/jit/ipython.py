@@ -94,7 +94,7 @@ def _parser(kind: str) -> MagicArgumentParser:
     add = parser.add_argument
     add("words", nargs="*", metavar="NAME", help="the variable; other words are functions to bind")
     add("--name", help="the module's name in messages and in the cache; default: the variable's")
-    add("-O", choices=list("0123"), metavar="LEVEL", help="optimization: -O0 compiles fastest")
+    add("-O", choices=list("0123"), metavar="LEVEL", help="optimization (default: 1)")
     for flag, what in {"I": "an include path", "L": "a library path", "l": "a library"}.items():
         add(f"-{flag}", action="append", default=[], metavar=flag, help=f"add {what}")
     add("-D", action="append", default=[], metavar="D", help="define a macro: -DNAME or -DNAME=1")

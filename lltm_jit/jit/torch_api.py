@@ -68,8 +68,9 @@ def load(  # type: ignore[misc]  # it takes no more flags by place than torch's
         name: the name of the extension, and of its Python module.
         sources: a file, a list of files, or a directory, which stands for all sources and headers
             below it (without ``.cu`` files if ``with_cuda`` is false).
-        extra_cflags: flags for the C++ compiler, such as ``["-O3"]``.
-        extra_cuda_cflags: flags for nvcc.
+        extra_cflags: flags for the C++ compiler. Unless they have another level, such as
+            ``["-O3"]``, the sources are compiled with ``-O1``; torch's function passes no level.
+        extra_cuda_cflags: flags for nvcc. It compiles host code with ``-O1``, too.
         extra_sycl_cflags: not supported.
         extra_ldflags: flags for the linker.
         extra_include_paths: directories to search for headers.

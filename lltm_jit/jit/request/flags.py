@@ -34,9 +34,8 @@ _HALF_OPERATORS = (
 
 
 def default_cflags(toolchain: Toolchain, with_cuda: bool) -> tuple[str, ...]:
-    """C++ flags of our own kernels. torch itself passes no optimization flag."""
-    optimised = not settings.flag("LLTM_JIT_DEBUG")
-    flags = [*(("-O3",) if optimised else ()), *common_cflags(toolchain)]
+    """C++ flags of our own kernels."""
+    flags = [*common_cflags(toolchain, "-O3")]
     if toolchain.machine == "x86_64" and toolchain.cxx_family in ("gcc", "clang"):
         flags += _CPU_FLAGS.get(toolchain.cpu_capability, ())
     if toolchain.cxx_family == "gcc":
@@ -48,9 +47,12 @@ def default_cflags(toolchain: Toolchain, with_cuda: bool) -> tuple[str, ...]:
     return tuple(flags)
 
 
-def common_cflags(toolchain: Toolchain) -> tuple[str, ...]:
-    """C++ flags of every extension, including the user's own, which choose their optimization."""
-    flags = ["-O0", "-g"] if settings.flag("LLTM_JIT_DEBUG") else []
+def common_cflags(toolchain: Toolchain, level: str = "-O1") -> tuple[str, ...]:
+    """C++ flags of every extension; the level is that of the user's own, unless their flags differ.
+
+    torch passes no level, so that compilers optimise nothing. -O1 takes no longer to compile.
+    """
+    flags = ["-O0", "-g"] if settings.flag("LLTM_JIT_DEBUG") else [level]
     if sanitizers := settings.text("LLTM_JIT_SANITIZE"):
         flags += [f"-fsanitize={sanitizers}", "-fno-omit-frame-pointer", "-g"]
     if toolchain.cxx_family == "gcc":
@@ -64,17 +66,19 @@ def common_cflags(toolchain: Toolchain) -> tuple[str, ...]:
 
 def default_cuda_cflags() -> tuple[str, ...]:
     """nvcc flags of our own kernels."""
-    optimised = not (settings.flag("CUDA_DEVICE_DEBUG") or settings.flag("LLTM_JIT_DEBUG"))
-    return (*(("-O3",) if optimised else ()), *common_cuda_cflags(), *_HALF_OPERATORS)
+    return (*common_cuda_cflags(("-O3",)), *_HALF_OPERATORS)
 
 
-def common_cuda_cflags() -> tuple[str, ...]:
-    """nvcc flags of every extension, including the user's own."""
-    flags = []
+def common_cuda_cflags(level: tuple[str, ...] = ("-Xcompiler", "-O1")) -> tuple[str, ...]:
+    """nvcc flags of every extension; the level is that of the host code in the user's own.
+
+    nvcc optimises device code anyway, and puts any level of the user's behind this one.
+    """
+    flags = [*level]
     if settings.flag("CUDA_DEVICE_DEBUG"):
-        flags += ["-g", "-G", "-O0"]
+        flags = ["-g", "-G", "-O0"]
     elif settings.flag("LLTM_JIT_DEBUG"):
-        flags += ["-g", "-lineinfo", "-O0"]
+        flags = ["-g", "-lineinfo", "-O0"]
     elif settings.flag("LLTM_JIT_LINEINFO"):
         flags += ["-lineinfo"]
     if "clang" not in os.environ.get("CC", ""):  # torch hands CC to nvcc as its host compiler

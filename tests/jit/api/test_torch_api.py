@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import subprocess
 from pathlib import Path
@@ -50,6 +51,22 @@ def test_load_finds_headers_by_flags(bench):
     assert payload(torch_api.load("_C", str(source), extra_cflags=flags)) == "first\none"
     bench.write("far/a.h", "second\n")
     assert payload(torch_api.load("_C", str(source), extra_cflags=flags)) == "second\none"
+
+
+def test_sources_are_optimised_unless_flags_say_otherwise(real, monkeypatch):
+    text = (
+        'extern "C" int optimised() {\n#ifdef __OPTIMIZE__\n  return 1;\n#endif\n  return 0;\n}\n'
+    )
+    source = real.write("level.cpp", text)
+
+    def is_optimised(*flags):
+        path = torch_api.load("level", source, extra_cflags=flags, is_python_module=False)
+        return ctypes.CDLL(path).optimised()
+
+    assert is_optimised()
+    assert not is_optimised("-O0")
+    monkeypatch.setenv("LLTM_JIT_DEBUG", "1")
+    assert not is_optimised()
 
 
 def test_load_takes_a_directory_and_relative_paths(bench, monkeypatch):
