@@ -79,7 +79,7 @@ def sequence_calls(cell: str, names: list[str], *tensors: Tensor) -> Calls:
         output, h_n, _, *saved = ops.recurrent_sequence_forward(*plain, reverse, cell)
         grads = (output.cos(), None, None) if reverse else (None, h_n.cos(), None)
         for mask in ([t is not None for t in plain[:6]], [False, True] + [False] * 4):
-            args = [*grads, *plain, reverse, cell, False, output, *saved, mask]
+            args = [*grads, *plain, reverse, cell, False, False, output, *saved, mask]
             found.append(("recurrent_sequence_backward", args))
     return found
 

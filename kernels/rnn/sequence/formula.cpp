@@ -6,6 +6,7 @@
 #include "rnn/sequence/kernels.h"
 #include "rnn/sequence/operators.h"
 #include "rnn/sequence/padding/gates.h"
+#include "rnn/sequence/recurrences.h"
 
 namespace lltm_jit {
 namespace {
@@ -111,6 +112,7 @@ Tensor cells_of(const Tensors& states, const Tensor& like) {
 SequenceAndSaved sequence_forward_formula(const SequenceInputs& in) {
   const RecurrentCell& cell = check_sequence(in);
   const NoAutocast guard;
+  if (has_recurrences(in)) return in_turn(in, cell, sequence_forward_formula);
   if (is_padded(in, cell)) {
     const ResizedGates dense(in, cell, in.weight_hh.sym_size(1));
     return dense.resize_back(sequence_forward_formula(dense.in_place_of(in)));
@@ -143,6 +145,7 @@ SequenceGradients sequence_backward_formula(const SequenceBackwardInputs& back) 
   const RecurrentCell& cell = check_sequence_backward(back);
   const NoAutocast guard;
   const SequenceInputs& in = back.in;
+  if (has_recurrences(in)) return in_turn(back, cell, sequence_backward_formula);
   if (is_padded(in, cell)) return dense_gradients(back, cell);
   const auto dtype = in.gates.scalar_type(), running = state_dtype(dtype);
   Sequence sequence(in, cell, back.gates_are_sums);

@@ -10,6 +10,7 @@
 #include "rnn/sequence/all_steps/products.h"
 #include "rnn/sequence/operators.h"
 #include "rnn/sequence/padding/gates.h"
+#include "rnn/sequence/recurrences.h"
 #ifdef LLTM_JIT_CUDA
 #include "rnn/sequence/plan/run.h"
 #endif
@@ -110,7 +111,7 @@ int64_t other_size(const SequenceInputs& in, const RecurrentCell& cell) {
 // The results, to be written; cell states in the dtype that they run in.
 SequenceAndSaved allocate(const SequenceInputs& in, const RecurrentCell& cell, bool save) {
   const auto steps = in.gates.sym_size(0), batch_size = in.gates.sym_size(1);
-  const auto hidden_size = in.weight_hh.sym_size(1);
+  const auto hidden_size = recurrences_of(in).count() * in.weight_hh.sym_size(-1);
   const int64_t cells = cell.states - 1;
   const Tensor of_cells = in.gates.new_empty({0}, state_dtype(in.gates.scalar_type()));
   return {empty({steps, batch_size, hidden_size}, in.gates),
@@ -123,6 +124,9 @@ SequenceAndSaved allocate(const SequenceInputs& in, const RecurrentCell& cell, b
 SequenceAndSaved forward(const SequenceInputs& in, bool save) {
   const RecurrentCell& cell = check_sequence(in);
   const KernelGuard guard(in.gates);
+  if (has_recurrences(in) && !in.gates.is_meta()) {
+    return in_turn(in, cell, [&](const SequenceInputs& one) { return forward(one, save); });
+  }
   if (!as_kernels_have_it(in, cell)) {
     const ResizedGates resized(in, cell, other_size(in, cell));
     return resized.resize_back(forward(resized.in_place_of(in), save));
@@ -212,14 +216,17 @@ SequenceAndSaved sequence_forward_kernel(const SequenceInputs& in) {
 
 SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   const RecurrentCell& cell = check_sequence_backward(in);
-  const auto& [gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse, name, tf32] =
-      in.in;
+  const auto& [gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse, name, tf32,
+               bidirectional] = in.in;
   const KernelGuard guard(gates);
+  if (has_recurrences(in.in) && !gates.is_meta()) {
+    return in_turn(in, cell, sequence_backward_kernel);
+  }
   const auto& mask = in.output_mask;
   const auto wanted = [&](size_t i, const OptionalTensor& like) {
     return mask[i] ? empty(like->sym_sizes(), *like) : Tensor();
   };
-  const bool padded = is_padded(in.in, cell);
+  const bool padded = !has_recurrences(in.in) && is_padded(in.in, cell);
   const auto weights = [&like = in.in.weight_hh] {
     return empty_padded_weights(like, like.sym_size(0), like.sym_size(1));
   };

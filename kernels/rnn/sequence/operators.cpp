@@ -8,9 +8,11 @@
 #include "core/host/autocast.h"
 #include "core/host/autograd.h"
 #include "rnn/sequence/padding/gates.h"
+#include "rnn/sequence/recurrences.h"
 
 // In one unit: it reads the same headers, which take half of its time.
 #include "rnn/sequence/formula.cpp"
+#include "rnn/sequence/recurrences.cpp"
 
 namespace lltm_jit {
 
@@ -75,13 +77,29 @@ const RecurrentCell& check_sequence(const SequenceInputs& in) {
   check_same_dtype(weight_hh, gates);
   check_same_device(weight_hh, gates);
   check_rank(gates, 3, "[steps, batch_size, gates*hidden_size]");
-  check_rank(weight_hh, 2, "[gates*hidden_size, hidden_size]");
+  const bool several = has_recurrences(in);
+  TORCH_CHECK(several || !in.bidirectional, kFunction,
+              "(): expected weight_hh to have 3 dimensions [recurrences, gates*hidden_size, "
+              "hidden_size] for two directions, but got shape ",
+              in.weight_hh.sym_sizes());
+  if (!several) check_rank(weight_hh, 2, "[gates*hidden_size, hidden_size]");
+  const Recurrences all = recurrences_of(in);
+  TORCH_CHECK(all.count() > 0 && (!several || in.weight_hh.sym_size(0) == all.count()), kFunction,
+              "(): expected weight_hh of ", all.directions == 1 ? "one head" : "two directions",
+              " or more, the same heads in each direction, but got shape ",
+              in.weight_hh.sym_sizes());
   const auto steps = in.gates.sym_size(0), batch_size = in.gates.sym_size(1);
-  const auto hidden_size = in.weight_hh.sym_size(1), rows = cell.gates * gate_size(in, cell);
+  const auto units = in.weight_hh.sym_size(-1), of_one = cell.gates * gate_size(in, cell);
+  const auto rows = all.count() * of_one, hidden_size = all.count() * units;
   TORCH_CHECK(steps.sym_gt(0).expect_true(__FILE__, __LINE__), kFunction,
               "(): expected at least one step, but got gates of shape ", in.gates.sym_sizes());
   check_shape(gates, {steps, batch_size, rows}, "[steps, batch_size, gates*hidden_size]");
-  check_shape(weight_hh, {rows, hidden_size}, "[gates*hidden_size, hidden_size]");
+  if (several) {
+    check_shape(weight_hh, {all.count(), of_one, units},
+                "[recurrences, gates*hidden_size, hidden_size]");
+  } else {
+    check_shape(weight_hh, {rows, hidden_size}, "[gates*hidden_size, hidden_size]");
+  }
   const auto check = [&](const char* name, const OptionalTensor& tensor, c10::SymIntArrayRef sizes,
                          const char* shape) {
     if (!tensor) return;
@@ -109,7 +127,11 @@ const RecurrentCell& check_sequence(const SequenceInputs& in) {
     TORCH_CHECK(in.control->scalar_type() == at::kByte, kFunction,
                 "(): expected control to have dtype Byte, but got ", in.control->scalar_type());
     check_same_device(control, gates);
-    check_shape(control, {steps, batch_size}, "[steps, batch_size]");
+    if (in.bidirectional) {
+      check_shape(control, {2, steps, batch_size}, "[directions, steps, batch_size]");
+    } else {
+      check_shape(control, {steps, batch_size}, "[steps, batch_size]");
+    }
   }
   return cell;
 }
@@ -122,7 +144,7 @@ const RecurrentCell& check_sequence_backward(const SequenceBackwardInputs& in) {
               ", which does not add its gates");
   const Argument gates{function, "gates", in.in.gates};
   const auto steps = in.in.gates.sym_size(0), batch_size = in.in.gates.sym_size(1);
-  const auto hidden_size = in.in.weight_hh.sym_size(1);
+  const auto hidden_size = recurrences_of(in.in).count() * in.in.weight_hh.sym_size(-1);
   const auto check = [&](const char* name, const Tensor& tensor, c10::SymIntArrayRef sizes,
                          const char* shape, bool cells = false) {
     const Argument arg{function, name, tensor};
@@ -158,7 +180,7 @@ const RecurrentCell& check_sequence_backward(const SequenceBackwardInputs& in) {
 namespace {
 
 std::vector<Tensor> gradients(const BackwardPass& pass, const std::string& cell, bool reverse,
-                              bool tf32) {
+                              bool tf32, bool bidirectional) {
   SequenceMask mask;
   for (size_t i = 0; i < mask.size(); ++i) mask[i] = pass.wanted[i];
   const auto& saved = pass.saved;
@@ -170,7 +192,7 @@ std::vector<Tensor> gradients(const BackwardPass& pass, const std::string& cell,
   auto [gates, weight_hh, bias_hh, parameters, h_0, c_0] = ops::recurrent_sequence_backward(
       as_optional(pass.grads[0]), as_optional(pass.grads[1]), as_optional(pass.grads[2]),
       input_gates, saved[1], optional(2), optional(3), optional(4), optional(5), optional(6),
-      reverse, cell, tf32, saved[9], saved[7], saved[8], mask, sums);
+      reverse, cell, tf32, bidirectional, saved[9], saved[7], saved[8], mask, sums);
   return {gates, weight_hh, bias_hh, parameters, h_0, c_0};
 }
 
@@ -180,20 +202,21 @@ SequenceResults sequence_formula(const SequenceInputs& in) {
 }
 
 SequenceResults sequence_autograd(const SequenceInputs& in) {
-  const auto& [gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse, cell, tf32] = in;
+  const auto& [gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse, cell, tf32,
+               bidirectional] = in;
   if (any_forward_grad(gates, weight_hh, bias_hh, parameters, h_0, c_0)) {
     return sequence_formula(in);
   }
   if (!any_requires_grad(gates, weight_hh, bias_hh, parameters, h_0, c_0)) {
     return below_autograd(ops::recurrent_sequence, gates, weight_hh, bias_hh, parameters, h_0, c_0,
-                          control, reverse, cell, tf32);
+                          control, reverse, cell, tf32, bidirectional);
   }
   auto [output, h_n, c_n, saved_gates, saved_cells] =
       below_autograd(ops::recurrent_sequence_forward, gates, weight_hh, bias_hh, parameters, h_0,
-                     c_0, control, reverse, cell, tf32);
-  const auto derivative = [name = std::string(cell), reverse = reverse,
-                           tf32 = tf32](const BackwardPass& pass) {
-    return gradients(pass, name, reverse, tf32);
+                     c_0, control, reverse, cell, tf32, bidirectional);
+  const auto derivative = [name = std::string(cell), reverse = reverse, tf32 = tf32,
+                           bidirectional = bidirectional](const BackwardPass& pass) {
+    return gradients(pass, name, reverse, tf32, bidirectional);
   };
   const Tensor &bias = as_tensor(bias_hh), &learnt = as_tensor(parameters);
   const Tensor &h = as_tensor(h_0), &c = as_tensor(c_0);
@@ -213,7 +236,7 @@ SequenceResults sequence_autograd(const SequenceInputs& in) {
 
 // Cell states that are float stay so.
 std::tuple<Tensor, Tensor, OptionalTensor, OptionalTensor, OptionalTensor, OptionalTensor,
-           OptionalTensor, bool, std::string_view, bool>
+           OptionalTensor, bool, std::string_view, bool, bool>
 autocast_sequence(const SequenceInputs& in) {
   const Autocast cast(in.gates);
   const auto cast_if = [&](const OptionalTensor& tensor) {
@@ -229,7 +252,8 @@ autocast_sequence(const SequenceInputs& in) {
           in.control,
           in.reverse,
           in.cell,
-          in.tf32};
+          in.tf32,
+          in.bidirectional};
 }
 
 }  // namespace

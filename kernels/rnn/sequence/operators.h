@@ -32,7 +32,8 @@ struct SequenceInputs {
   const OptionalTensor &bias_hh, &parameters, &h_0, &c_0, &control;
   bool reverse;
   std::string_view cell;
-  bool tf32;  // SequenceSizes::tf32
+  bool tf32;           // SequenceSizes::tf32
+  bool bidirectional;  // Note [Recurrences]
 };
 
 struct SequenceBackwardInputs {
@@ -48,14 +49,14 @@ using OfSequence = Result(const Tensor& gates, const Tensor& weight_hh,
                           const OptionalTensor& bias_hh, const OptionalTensor& parameters,
                           const OptionalTensor& h_0, const OptionalTensor& c_0,
                           const OptionalTensor& control, bool reverse, std::string_view cell,
-                          bool tf32);
+                          bool tf32, bool bidirectional);
 using OfSequenceBackward = SequenceGradients(
     const OptionalTensor& grad_output, const OptionalTensor& grad_h_n,
     const OptionalTensor& grad_c_n, const Tensor& gates, const Tensor& weight_hh,
     const OptionalTensor& bias_hh, const OptionalTensor& parameters, const OptionalTensor& h_0,
     const OptionalTensor& c_0, const OptionalTensor& control, bool reverse, std::string_view cell,
-    bool tf32, const Tensor& output, const Tensor& saved_gates, const Tensor& saved_cells,
-    SequenceMask output_mask, bool gates_are_sums);
+    bool tf32, bool bidirectional, const Tensor& output, const Tensor& saved_gates,
+    const Tensor& saved_cells, SequenceMask output_mask, bool gates_are_sums);
 
 namespace ops {
 extern Operator<OfSequence<SequenceResults>> recurrent_sequence;

@@ -36,16 +36,18 @@ _INPUTS = (
 
 define(
     "rnn",
-    f"recurrent_sequence({_INPUTS}, bool tf32=False) -> (Tensor output, Tensor h_n, Tensor c_n)",
+    f"recurrent_sequence({_INPUTS}, bool tf32=False, bool bidirectional=False) -> "
+    "(Tensor output, Tensor h_n, Tensor c_n)",
     # What autograd needs, too: the gates' sums, or their hidden part alone if the cell does not add
     # them, (L, B, GH), and the cell states before each step, (L, S-1, B, H).
-    f"recurrent_sequence_forward({_INPUTS}, bool tf32=False) -> "
+    f"recurrent_sequence_forward({_INPUTS}, bool tf32=False, bool bidirectional=False) -> "
     "(Tensor output, Tensor h_n, Tensor c_n, "
     "Tensor saved_gates, Tensor saved_cells)",
     # Gradients of the first six inputs; none where output_mask is false.
     # With gates_are_sums, `gates` are saved_gates, which have the hidden part in them.
     "recurrent_sequence_backward(Tensor? grad_output, Tensor? grad_h_n, Tensor? grad_c_n, "
-    f"{_INPUTS}, bool tf32, Tensor output, Tensor saved_gates, Tensor saved_cells, "
+    f"{_INPUTS}, bool tf32, bool bidirectional, "
+    "Tensor output, Tensor saved_gates, Tensor saved_cells, "
     "bool[6] output_mask, bool gates_are_sums=False) -> "
     "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
     # What a layer multiplies, with room for more units a gate, and more features, so that rows are
@@ -174,6 +176,7 @@ def recurrent_sequence(
     c_0: Tensor | None = None,
     control: Tensor | None = None,
     reverse: bool = False,
+    bidirectional: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run a cell over a sequence. Layers such as :class:`lltm_jit.LSTM` are built on this.
 
@@ -185,19 +188,28 @@ def recurrent_sequence(
     L is the number of steps, B the batch size, H the hidden size, and P the number of parameters
     that the cell has per hidden unit. The maths and its source are in the docstring of each layer.
 
+    Recurrences that do not depend on each other run in one call: N heads of d units each, with a
+    block of the recurrent weights for each of them, and the two directions of a layer. Then
+    ``weight_hh`` is (R, Gd, d) for R = N recurrences, or 2N if ``bidirectional``, the heads of the
+    first direction first; H = Rd are the units of all, in this order. In ``gates`` and ``bias_hh``
+    each direction has its gates one after the other, each with the units of all heads, as
+    :class:`torch.nn.LSTM` has them.
+
     Args:
         cell: a layer's name in lower case, such as ``"lstm"``, or the name of a cell of your own.
         gates: (L, B, GH) in half, bfloat16, float or double: the input's part of the gates of all
             steps, including its bias. All tensors have its device, and its dtype unless noted.
-        weight_hh: (GH, H).
+        weight_hh: (GH, H), or (R, Gd, d) for R recurrences.
         bias_hh: (GH,) or ``None``.
         parameters: (P, H), if the cell has any.
         h_0: (B, H), the output before the first step; zeros by default.
         c_0: (S-1, B, H), the other states; zeros by default. May be float with 16-bit gates.
-        control: (L, B) in uint8, or ``None``. A 1 sets the state of a row to zero before the step.
-            A 2 skips the step: the state stays as it is, and the output is zero. A row may only
-            skip steps before the first that it computes, or after the last.
+        control: (L, B) in uint8, or (2, L, B) if ``bidirectional``; or ``None``. A 1 sets the state
+            of a row to zero before the step. A 2 skips the step: the state stays as it is, and the
+            output is zero. A row may only skip steps before the first that it computes, or after
+            the last.
         reverse: whether to start at the last step.
+        bidirectional: whether the second half of the recurrences runs the other way.
 
     Returns:
         ``(output, h_n, c_n)`` of shapes (L, B, H), (B, H) and (S-1, B, H); ``c_n`` has the dtype of
@@ -219,7 +231,7 @@ def recurrent_sequence(
     """
     args = (gates, weight_hh, bias_hh, parameters, h_0, c_0, control)
     try:
-        return run_sequence(cell, args, reverse, uses_tf32(gates))
+        return run_sequence(cell, args, reverse, uses_tf32(gates), bidirectional)
     except (AttributeError, TypeError, RuntimeError):  # gates may be no tensor
         for name, value in zip(_TENSORS, args, strict=True):
             optional = name not in ("gates", "weight_hh")
@@ -228,9 +240,13 @@ def recurrent_sequence(
 
 
 def run_sequence(
-    cell: str, args: tuple[Tensor | None, ...], reverse: bool, tf32: bool
+    cell: str,
+    args: tuple[Tensor | None, ...],
+    reverse: bool,
+    tf32: bool,
+    bidirectional: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """:func:`recurrent_sequence`, with products of floats as the caller says."""
     if torch.compiler.is_compiling() or has_torch_function(args):
-        return torch.ops.lltm_jit.recurrent_sequence(*args, reverse, cell, tf32)
-    return native.rnn.recurrent_sequence(*args, reverse, cell, tf32)
+        return torch.ops.lltm_jit.recurrent_sequence(*args, reverse, cell, tf32, bidirectional)
+    return native.rnn.recurrent_sequence(*args, reverse, cell, tf32, bidirectional)

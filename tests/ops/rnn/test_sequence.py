@@ -255,7 +255,8 @@ def test_sums_of_gates_that_the_cell_does_not_add():
     """Those of a cell that another one of its name has replaced since the forward pass."""
     inputs, ops = inputs_of("gru"), torch.ops.lltm_jit
     output, _, _, *saved = ops.recurrent_sequence_forward(*inputs, False, "gru")
-    args = (output, None, None, *inputs, False, "gru", False, output, *saved, [True] + [False] * 5)
+    mask = [True] + [False] * 5
+    args = (output, None, None, *inputs, False, "gru", False, False, output, *saved, mask)
     with pytest.raises(RuntimeError, match="gates_are_sums to be false for gru, which does not"):
         ops.recurrent_sequence_backward(*args, gates_are_sums=True)
 

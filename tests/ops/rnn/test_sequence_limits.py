@@ -116,8 +116,9 @@ def compile_kernels(cell: str, given: Inputs) -> None:
     results = torch.ops.lltm_jit.recurrent_sequence_forward(*given, False, cell)
     output, *_, saved_gates, saved_cells = results
     mask = [tensor is not None for tensor in given[:6]]
+    called = (*given, False, cell, False, False)
     torch.ops.lltm_jit.recurrent_sequence_backward(
-        output, None, None, *given, False, cell, False, output, saved_gates, saved_cells, mask
+        output, None, None, *called, output, saved_gates, saved_cells, mask
     )
 
 

@@ -21,14 +21,14 @@ SymInt padded_size(const SymInt& size) {
 }
 
 SymInt gate_size(const SequenceInputs& in, const RecurrentCell& cell) {
-  const SymInt hidden_size = in.weight_hh.sym_size(1), rows = in.weight_hh.sym_size(0);
+  const SymInt hidden_size = in.weight_hh.sym_size(-1), rows = in.weight_hh.sym_size(-2);
   if (equal(rows, cell.gates * hidden_size)) return hidden_size;
   const SymInt padded = padded_size(hidden_size);
   return equal(rows, cell.gates * padded) ? padded : hidden_size;
 }
 
 bool is_padded(const SequenceInputs& in, const RecurrentCell& cell) {
-  return !equal(gate_size(in, cell), in.weight_hh.sym_size(1));
+  return !equal(gate_size(in, cell), in.weight_hh.sym_size(-1));
 }
 
 Tensor resize(const Tensor& tensor, int64_t dim, const SymInt& size) {
@@ -56,8 +56,8 @@ ResizedGates::ResizedGates(const SequenceInputs& in, const RecurrentCell& cell, 
 }
 
 SequenceInputs ResizedGates::in_place_of(const SequenceInputs& in) const {
-  return {gates_, weight_hh_, bias_hh_,   in.parameters, in.h_0,
-          in.c_0, in.control, in.reverse, in.cell,       in.tf32};
+  return {gates_,     weight_hh_, bias_hh_, in.parameters, in.h_0,          in.c_0,
+          in.control, in.reverse, in.cell,  in.tf32,       in.bidirectional};
 }
 
 SequenceBackwardInputs ResizedGates::in_place_of(const SequenceBackwardInputs& back) {

@@ -1,0 +1,75 @@
+// Several recurrences in one call, each with weights of its own.
+//
+// Note [Recurrences]
+// The heads of a layer, and its two directions, depend on nothing of each other. weight_hh is then of shape
+// [recurrences, gates*hidden_size, hidden_size]: the heads of one direction, and behind them those of the other one,
+// which computes the steps in the opposite order. In a row of the other arrays are
+//   of a state, or a parameter:  the units of all recurrences, in this order;
+//   of gates, or a bias:         for each direction its gates, each with the units of all heads.
+// With two directions control bytes are of shape [2, steps, batch_size].
+#pragma once
+
+#include <vector>
+
+#include "rnn/sequence/operators.h"
+
+namespace lltm_jit {
+
+struct Recurrences {
+  int64_t directions, heads;
+  int64_t count() const { return directions * heads; }
+};
+
+// Weights of two dimensions are those of a single one.
+inline bool has_recurrences(const SequenceInputs& in) { return in.weight_hh.dim() == 3; }
+Recurrences recurrences_of(const SequenceInputs& in);
+
+// What one of them is computed from, as a call of its own has it; in operations of torch.
+class OneRecurrence {
+ public:
+  OneRecurrence(const SequenceInputs& in, const RecurrentCell& cell, int64_t index);
+  SequenceInputs inputs() const;
+  SequenceBackwardInputs inputs(const SequenceBackwardInputs& back);
+
+ private:
+  Tensor of_units(const Tensor& tensor) const;
+  Tensor of_gates(const Tensor& tensor, int64_t dim) const;
+
+  const SequenceInputs& in_;
+  Recurrences all_;
+  int64_t gates_count_, direction_, head_;
+  c10::SymInt first_unit_, hidden_size_, gate_size_;
+  Tensor gates_, weight_hh_, output_, saved_gates_, saved_cells_;
+  OptionalTensor bias_hh_, parameters_, h_0_, c_0_, control_, grad_output_, grad_h_n_, grad_c_n_;
+};
+
+// The results of all of them as the call has them, from those of each.
+SequenceAndSaved joined(const std::vector<SequenceAndSaved>& each, const Recurrences& all,
+                        const RecurrentCell& cell);
+SequenceGradients joined(const std::vector<SequenceGradients>& each, const Recurrences& all,
+                         const RecurrentCell& cell);
+
+// One after the other, by `run` of one call.
+template <typename Function>
+SequenceAndSaved in_turn(const SequenceInputs& in, const RecurrentCell& cell, const Function& run) {
+  const Recurrences all = recurrences_of(in);
+  std::vector<SequenceAndSaved> each;
+  for (int64_t i = 0; i < all.count(); ++i) {
+    const OneRecurrence one(in, cell, i);
+    each.push_back(run(one.inputs()));
+  }
+  return joined(each, all, cell);
+}
+template <typename Function>
+SequenceGradients in_turn(const SequenceBackwardInputs& back, const RecurrentCell& cell,
+                          const Function& run) {
+  const Recurrences all = recurrences_of(back.in);
+  std::vector<SequenceGradients> each;
+  for (int64_t i = 0; i < all.count(); ++i) {
+    OneRecurrence one(back.in, cell, i);
+    each.push_back(run(one.inputs(back)));
+  }
+  return joined(each, all, cell);
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,185 @@
+"""Heads and directions: independent recurrences in one call, against one call for each."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from op_testing import DEVICES, DTYPES, assert_accurate, bits
+from sequence_testing import CELLS, Inputs, cell_of, controls, inputs_of, reference
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+
+from lltm_jit.functional import recurrent_sequence
+
+# directions, heads
+COUNTS = [(1, 1), (1, 3), (2, 1), (2, 2)]
+
+
+def inputs_of_all(
+    cell: str, counts: tuple[int, int], *sizes: int, control: bool = False, **kwargs
+) -> Inputs:
+    """As :func:`inputs_of`, for so many recurrences; parts of one call's."""
+    directions, heads = counts
+    each = [inputs_of(cell, *sizes, **kwargs) for _ in range(directions * heads)]
+    gates_of = cell_of(cell).gates
+
+    def gates(name: str) -> Tensor | None:
+        given = [getattr(one, name) for one in each]
+        if given[0] is None:
+            return None
+        split = [one.unflatten(-1, (gates_of, 1, -1)) for one in given]
+        ways = [split[i : i + heads] for i in range(0, len(split), heads)]
+        return torch.cat([torch.cat(way, -2).flatten(-3) for way in ways], -1)
+
+    def units(name: str) -> Tensor | None:
+        given = [getattr(one, name) for one in each]
+        return None if given[0] is None else torch.cat(given, -1)
+
+    marks = None
+    if control:
+        ways = [controls(*sizes[:2]), controls(*sizes[:2]).flip(0)]
+        marks = (torch.stack(ways) if directions == 2 else ways[0]).to(each[0].gates.device)
+    weights = torch.stack([one.weight_hh for one in each])
+    return Inputs(
+        gates("gates"), weights, gates("bias_hh"), None, units("h_0"), units("c_0"), marks
+    )
+
+
+def in_turn(
+    cell: str, inputs: Inputs, directions: int, reverse: bool = False, function=reference
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One call of `function` for each recurrence."""
+    count, size = len(inputs.weight_hh), inputs.weight_hh.size(2)
+    heads, results = count // directions, []
+    shape = (directions, cell_of(cell).gates, heads, size)
+    for i, weight_hh in enumerate(inputs.weight_hh):
+        way, head = divmod(i, heads)
+
+        def gates(tensor: Tensor | None) -> Tensor | None:
+            if tensor is None:
+                return None
+            return tensor.unflatten(-1, shape)[..., way, :, head, :].flatten(-2)  # noqa: B023
+
+        def units(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor.narrow(-1, i * size, size)  # noqa: B023
+
+        control = inputs.control
+        if control is not None and directions == 2:
+            control = control[way]
+        one = Inputs(
+            gates(inputs.gates), weight_hh, gates(inputs.bias_hh), None, units(inputs.h_0),
+            units(inputs.c_0), control,
+        )  # fmt: skip
+        results.append(function(cell, one, reverse != (way == 1)))
+    return tuple(torch.cat(tensors, -1) for tensors in zip(*results, strict=True))
+
+
+def together(cell: str, inputs: Inputs, directions: int, reverse: bool = False):
+    return recurrent_sequence(cell, *inputs, reverse=reverse, bidirectional=directions == 2)
+
+
+def with_gradients(function, cell: str, inputs: Inputs, *args) -> list[Tensor]:
+    given = inputs.requires_grad()
+    results = function(cell, given, *args)
+    weights = [torch.linspace(-1, 1, r.numel()).view(r.shape).to(r) for r in results]
+    loss = sum((r * w).sum() for r, w in zip(results, weights, strict=True))
+    return [*results, *torch.autograd.grad(loss, given.leaves())]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("size", [(5, 3, 16), (4, 9, 7)], ids=str)
+@pytest.mark.parametrize("counts", COUNTS, ids=str)
+@pytest.mark.parametrize("cell", CELLS)
+def test_values_and_gradients(cell, counts, size, dtype, device):
+    inputs = inputs_of_all(cell, counts, *size, dtype=dtype, device=device)
+    actual = with_gradients(together, cell, inputs, counts[0])
+    exact = with_gradients(in_turn, cell, inputs.to(torch.double), counts[0])
+    usual = with_gradients(in_turn, cell, inputs, counts[0])
+    truncated = inputs.gates.is_cuda and dtype == torch.float
+    for ours, right, same_dtype in zip(actual, exact, usual, strict=True):
+        assert_accurate(ours, right, same_dtype, ulps=8 if truncated else 4, sums=True, parts=16)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.double], ids=str)
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("counts", COUNTS, ids=str)
+@pytest.mark.parametrize("cell", CELLS)
+def test_resets_and_lengths(cell, counts, reverse, dtype, device):
+    """Each direction has control bytes of its own."""
+    inputs = inputs_of_all(cell, counts, 8, 6, 16, control=True, dtype=dtype, device=device)
+    if reverse:  # what is held then comes first in memory
+        inputs = inputs._replace(control=inputs.control.flip(-2))
+    actual = with_gradients(together, cell, inputs, counts[0], reverse)
+    exact = with_gradients(in_turn, cell, inputs.to(torch.double), counts[0], reverse)
+    usual = with_gradients(in_turn, cell, inputs, counts[0], reverse)
+    for ours, right, same_dtype in zip(actual, exact, usual, strict=True):
+        assert_accurate(ours, right, same_dtype, ulps=4, sums=True, parts=16)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("counts", [(1, 2), (2, 2)], ids=str)
+@pytest.mark.parametrize("cell", CELLS)
+def test_gradcheck(cell, counts, device):
+    inputs = inputs_of_all(cell, counts, 2, 2, 2, control=True, device=device).requires_grad()
+
+    def function(*leaves):
+        rest = iter(leaves)
+        given = Inputs(*(t if t is None else next(rest) for t in inputs[:6]), inputs.control)
+        return together(cell, given, counts[0])[: 1 + cell_of(cell).states]
+
+    leaves = inputs.leaves()
+    assert gradcheck(function, leaves, check_forward_ad=True, check_batched_grad=True)
+    assert gradgradcheck(function, leaves)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
+@pytest.mark.parametrize("counts", [(1, 3), (2, 2)], ids=str)
+def test_a_recurrence_is_not_touched_by_others(counts, dtype, device):
+    """Not a bit of it, whatever the rows and units of others are."""
+    inputs = inputs_of_all("lstm", counts, 6, 5, 16, dtype=dtype, device=device)
+    first = with_gradients(together, "lstm", inputs, counts[0])
+    again = with_gradients(together, "lstm", inputs, counts[0])
+    assert list(map(bits, first)) == list(map(bits, again))
+    gates = inputs.gates.clone()
+    by_head = gates.unflatten(-1, (counts[0], 4, counts[1], 16))
+    by_head[:, 2, -1, :, -1] = float("nan")  # one row of the last recurrence
+    spoilt = with_gradients(together, "lstm", inputs._replace(gates=gates), counts[0])
+    assert spoilt[0].isnan().any()
+    others = [i for i in range(5) if i != 2]
+    for i in (0, 1, 2):  # output and states
+        assert bits(spoilt[i][..., :-16]) == bits(first[i][..., :-16])
+        assert bits(spoilt[i][..., others, :]) == bits(first[i][..., others, :])
+    assert bits(spoilt[4][:-1]) == bits(first[4][:-1])  # weights of the others
+
+
+WRONG = {
+    "one set of weights": (
+        {"weight_hh": torch.zeros(28, 7), "bidirectional": True},
+        r"3 dimensions .* for two directions, but got shape \[28, 7\]",
+    ),
+    "an odd number": (
+        {"weight_hh": torch.zeros(3, 28, 7), "bidirectional": True},
+        r"two directions or more, the same heads in each direction, but got shape \[3, 28, 7\]",
+    ),
+    "none": ({"weight_hh": torch.zeros(0, 28, 7)}, "one head or more, .* shape \\[0, 28, 7\\]"),
+    "gates": (
+        {"gates": torch.zeros(5, 3, 28)},
+        r"gates\*hidden_size\] = \[5, 3, 56\], but got \[5, 3, 28\]",
+    ),
+    "a state": ({"h_0": torch.zeros(3, 7)}, r"h_0 .* = \[3, 14\], but got \[3, 7\]"),
+    "control": (
+        {"control": torch.zeros(5, 3, dtype=torch.uint8), "bidirectional": True},
+        r"\[directions, steps, batch_size\] = \[2, 5, 3\], but got \[5, 3\]",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WRONG)
+def test_errors(way):
+    changed, message = WRONG[way]
+    right = {"cell": "lstm", "gates": torch.zeros(5, 3, 56), "weight_hh": torch.zeros(2, 28, 7)}
+    with pytest.raises(RuntimeError, match=message):
+        recurrent_sequence(**right | changed)
