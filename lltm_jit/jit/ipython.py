@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from .loading.extension import absolute
 from .loading.reload import Reload, reload_module
 from .request.blocks import without_comments
+from .request.spec import CELL
 from .torch_inline import load_listings
-from .user.errors import LltmJitError
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -63,10 +63,7 @@ def register(ipython: InteractiveShell, reload_package: Callable[[], Reload]) ->
         module = ipython.user_ns.get(name) if name else None
         if name and not isinstance(module, ModuleType):
             _refuse(f"{name} is not a variable that holds a module")
-        try:
-            done = reload_module(module) if module else reload_package()
-        except LltmJitError as error:
-            raise _without_traceback(error) from None
+        done = reload_module(module) if module else reload_package()
         print(f"{', '.join(done.changed) or 'nothing changed'} ({done.seconds:.2f} s)")
 
     def cell_magic(kind: str) -> Callable[..., None]:
@@ -77,7 +74,8 @@ def register(ipython: InteractiveShell, reload_package: Callable[[], Reload]) ->
             if args.help or cell is None:
                 print(parser.format_help())
             else:
-                ipython.user_ns.update(_build_cell(kind, args, cell))
+                number = f"Cell In[{ipython.execution_count}]"
+                ipython.user_ns.update(_build_cell(kind, args, cell, number))
 
         magic.__doc__ = parser.format_help()
         return magic
@@ -175,7 +173,7 @@ def _without_if_0(text: str) -> str:
     return "".join(kept)
 
 
-def _build_cell(kind: str, args: Namespace, cell: str) -> dict[str, Any]:
+def _build_cell(kind: str, args: Namespace, cell: str, number: str) -> dict[str, Any]:
     variable, *named = args.words or [args.name or ""]
     name = args.name or variable
     for word in (variable, name):
@@ -190,35 +188,27 @@ def _build_cell(kind: str, args: Namespace, cell: str) -> dict[str, Any]:
         _refuse(f"the cell defines no function to bind{_told(left_out)}")
     if bound and not named and left_out:
         print(f"not bound{_told(left_out)}")
-    listing = [("the cell", f"\n{cell}")]  # the magic itself stands on line 1
+    listing = [(CELL, f"\n{cell}")]  # the magic itself stands on line 1
     declarations = "\n".join(declared[name] for name in bound or () if name in declared)
     flags = [shlex.quote(f"-D{macro}") for macro in args.D] + ([f"-O{args.O}"] if args.O else [])
     libraries = [f"-L{path}" for path in absolute(args.L)]
-    try:
-        module = load_listings(
-            name,
-            cpp=listing if kind == "cpp" else [("declarations", declarations)],
-            cuda=listing if kind == "cuda" else [],
-            functions=bound,
-            extra_cflags=flags,
-            extra_cuda_cflags=flags if kind == "cuda" else [],
-            extra_ldflags=[*map(shlex.quote, libraries), *(f"-l{library}" for library in args.l)],
-            extra_include_paths=args.I,
-            verbose=args.verbose,
-        )
-    except LltmJitError as error:
-        raise _without_traceback(error) from None
+    module = load_listings(
+        name,
+        cpp=listing if kind == "cpp" else [("declarations", declarations)],
+        cuda=listing if kind == "cuda" else [],
+        functions=bound,
+        extra_cflags=flags,
+        extra_cuda_cflags=flags if kind == "cuda" else [],
+        extra_ldflags=[*map(shlex.quote, libraries), *(f"-l{library}" for library in args.l)],
+        extra_include_paths=args.I,
+        verbose=args.verbose,
+        cell=number,
+    )
     return {variable: module}
 
 
 def _told(left_out: dict[str, str]) -> str:
     return ": " * bool(left_out) + ", ".join(f"{name} ({why})" for name, why in left_out.items())
-
-
-def _without_traceback(error: LltmJitError) -> LltmJitError:
-    """The error, which IPython then shows as text without a traceback."""
-    error._render_traceback_ = str(error).splitlines  # type: ignore[attr-defined]
-    return error
 
 
 def _refuse(message: str) -> NoReturn:

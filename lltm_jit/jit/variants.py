@@ -46,7 +46,6 @@ class Variant:
         optional: whether C++ has another kernel, for machines without a compiler.
         device_code: compile a ``.cu`` file for the GPU alone, which takes a second less: a function
             is then a ``__global__`` one, and its address a ``CUkernel`` of the driver.
-        given: directories of the user's, and how the user wrote them.
         note: why it is compiled, where that is not because it is used right away.
     """
 
@@ -58,7 +57,6 @@ class Variant:
     prepare: str = ""
     optional: bool = False
     device_code: bool = False
-    given: tuple[tuple[Path, str], ...] = ()
     note: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -100,7 +98,6 @@ class Variant:
             python_module=False,
             variant=self.words,
             constants=self.settled,
-            given=self.given,
             note=self.note,
         )
         return spec._replace(listings=((CONSTANTS, spec.macros),))

@@ -88,9 +88,8 @@ def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record
         shutil.rmtree(directory, ignore_errors=True)
         retention.prune()
     lock.forget_failure(plan.request.key)
-    reporter.report(
-        f"ready in {record.seconds:.1f} s ({record.compiled} compiled, {record.reused} reused)"
-    )
+    took = f"{record.seconds:.1f} s ({record.compiled} compiled, {record.reused} reused)"
+    reporter.say(f"{spec.title} ready in {took}")
     return record
 
 
@@ -233,7 +232,8 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
         "standalone": spec.standalone,
     }
     log, library = directory / cache.LOG, directory / spec.product
-    reporter.start(len({*spec.objects, spec.product} - seeded.objects.keys()))
+    steps = len({*spec.objects, spec.product} - seeded.objects.keys())
+    reporter.start(steps, title=spec.title)
     try:
         # By lines, for the processes that follow it.
         with cache.writing(), log.open("w", 1, "utf-8", "backslashreplace") as file:
@@ -266,6 +266,8 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
         reporter.close()
     if status != 0 or not library.exists():
         _fail(plan, log, status)
+    for warning in diagnostics.warnings(log.read_text("utf-8"), spec):
+        reporter.report(warning)
 
 
 def _log_head(plan: _Plan) -> str:

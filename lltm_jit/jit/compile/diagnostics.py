@@ -1,4 +1,7 @@
-"""From the compilers' raw output to the first real error, with the user's own line and a fix."""
+"""From the compilers' raw output to the first real error, with the user's own line and a fix.
+
+Warnings of a build that succeeds are shown in the same way.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,23 @@ import ctypes
 import os
 import re
 import signal
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..request.spec import BINDINGS, BuildSpec
+from ..request.spec import BINDINGS, CELL, BuildSpec
 from ..store import manifest
 from ..user.causes import cure_of
 from ..user.progress import STEP, compiled_file, many
 
-# gcc and clang: file:line:column: error: text; nvcc: file(line): error: text, caret further down
+# gcc and clang: file:line:column: error: text; nvcc: file(line): error: text, caret further down.
 _GCC = re.compile(
     r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:(?P<column>\d+):)? "
-    r"(?:(?:fatal )?error|internal compiler error): (?P<text>.*)$"
+    r"(?:(?:fatal )?error|internal compiler error|(?P<warning>warning)): (?P<text>.*)$"
 )
 _NVCC = re.compile(
-    r"^(?P<file>[^\s(][^(]*)\((?P<line>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (?P<text>.*)$"
+    r"^(?P<file>[^\s(][^(]*)\((?P<line>\d+)\): "
+    r"(?:(?:catastrophic )?error|(?P<warning>warning))(?: #[\w-]+)?: (?P<text>.*)$"
 )
 # The tools that know no line of source: drivers, assemblers, linkers, ninja, the shell.
 _TOOLS = (
@@ -42,7 +47,6 @@ _FAILED = re.compile(r"^FAILED: \[code=(?P<code>\d+)\]")
 _STEP_FAILED = re.compile(
     r"^FAILED: \[code=(?P<code>\d+)\].*\n.*\n(?:(?!ninja: |\[\d)(?P<said>.+))?", re.MULTILINE
 )
-_WARNING = re.compile(r": warning(?: #[\w-]+)?: ")
 # How the compilers say which line led into a template: gcc, clang, nvcc.
 _CONTEXT = (
     re.compile(r"^(?P<file>[^\s:]+):(?P<line>\d+):(?P<column>\d+): +required from"),
@@ -54,6 +58,7 @@ _SUMMARY = re.compile(
     r"ld returned \d+ exit status|linker command failed|aborted due to errors|in function `"
     r"|Error building extension"
 )
+_SHOWN = 5  # warnings of a build that succeeds
 _ENDS = {"SIGKILL": "killed", "SIGSEGV": "ended by a segmentation fault", "SIGABRT": "aborted"}
 
 
@@ -72,10 +77,10 @@ class Diagnostic:
     inside: str = ""
 
 
-def parse(log: str, spec: BuildSpec) -> list[Diagnostic]:
-    """The errors in a build's output, in order."""
+def parse(log: str, spec: BuildSpec) -> tuple[list[Diagnostic], list[Diagnostic]]:
+    """The errors in a build's output, in order, and the warnings, each once."""
     lines = log.splitlines()
-    found, of_torch, ended = [], [], []
+    found, warned, of_torch, ended = [], {}, [], []
     compiled = ""
     for number, line in enumerate(lines):
         if step := re.match(STEP, line):
@@ -86,7 +91,11 @@ def parse(log: str, spec: BuildSpec) -> list[Diagnostic]:
             else:
                 column = _nvcc_caret(lines[number + 1 : number + 4])
             error = Diagnostic(match["text"], match["file"], int(match["line"]), column)
-            found.append(_at_users_line(error, lines, number, spec))
+            error = _at_users_line(error, lines, number, spec)
+            if match["warning"]:
+                warned[error] = True  # nvcc repeats it for each architecture
+            else:
+                found.append(error)
         elif _SUMMARY.search(line):
             continue
         elif match := next(filter(None, (tool.match(line) for tool in _TOOLS)), None):
@@ -95,7 +104,7 @@ def parse(log: str, spec: BuildSpec) -> list[Diagnostic]:
             of_torch.append(Diagnostic(match["text"]))
         elif (match := _FAILED.match(line)) and (how := _end_by(int(match["code"]) - 128)):
             ended.append(Diagnostic(f"the compiler was {how}", compiled))
-    return found or ended or of_torch
+    return found or ended or of_torch, [*warned]
 
 
 def _end_by(number: int) -> str:
@@ -153,7 +162,7 @@ def _nvcc_caret(following: list[str]) -> int:
 
 def explain(log: str, spec: BuildSpec, log_path: Path, status: int, jobs: int) -> str:
     """The message of a failed build: the first error with its line, the fix, the log's path."""
-    found = parse(log, spec)
+    found, warned = parse(log, spec)
     first = found[0] if found else Diagnostic(_last_words(log, status))
     error = f"{first.file}: {first.text}" if first.file == BINDINGS else first.text
     lines = [f"error: {first.text}", *_excerpt(first, spec)]
@@ -162,13 +171,23 @@ def explain(log: str, spec: BuildSpec, log_path: Path, status: int, jobs: int) -
     cure = cure_of(error, log, jobs)
     if cure or not found:
         lines.append(f"   = {cure or 'run `python -m lltm_jit doctor` to test the compilers'}")
-    warnings = sum(_WARNING.search(line) is not None for line in log.splitlines())
     counts = [many(len(found) - 1, "more error")] if len(found) > 1 else []
-    counts += [many(warnings, "warning")] if warnings else []
+    counts += [many(len(warned), "warning")] if warned else []
     more = f" ({', '.join(counts)})" if counts else ""
     # This line has torch's words, which programs look for.
     lines.append(f"   = Error building extension '{spec.name}'{more}; full log: {log_path}")
     return _demangled("\n".join(lines))
+
+
+def warnings(log: str, spec: BuildSpec) -> list[str]:
+    """The first warnings about the user's own code, each with its line, and how many follow."""
+    _, warned = parse(log, spec)
+    own = [warning for warning in warned if _is_own(warning.file, spec)]
+    told = ["\n".join([f"warning: {each.text}", *_excerpt(each, spec)]) for each in own[:_SHOWN]]
+    if own[_SHOWN:]:
+        more = many(len(own[_SHOWN:]), "more warning")
+        told.append(f"and {more}: `python -m lltm_jit log {spec.name}`")
+    return told
 
 
 def blamed(log: str, spec: BuildSpec) -> list[str]:
@@ -196,18 +215,23 @@ def _excerpt(diagnostic: Diagnostic, spec: BuildSpec) -> list[str]:
     """Where the error is, and the source line with a caret."""
     if not diagnostic.file:
         return []
-    name = _shown_name(diagnostic.file, spec)
+    name = _shown_name(diagnostic.file)
     if not diagnostic.line:
         return [f"  --> {name}"]
+    if diagnostic.file == CELL:  # in the words by which notebooks link to a cell
+        place = f"{spec.asked['cell']}, line {diagnostic.line}"
+    else:
+        place = f"{name}:{diagnostic.line}"
     source = _source_line(diagnostic, spec)
     if source is None:
-        return [f"  --> {name}:{diagnostic.line}"]
+        return [f"  --> {place}"]
     column = diagnostic.column
     if column < 0:
         column = _from_display(source, -column)
-    place = f"{diagnostic.line}:{column}" if column else str(diagnostic.line)
+    if column and diagnostic.file != CELL:
+        place += f":{column}"
     margin = " " * len(str(diagnostic.line))
-    lines = [f"  --> {name}:{place}", f"{margin} |", f"{diagnostic.line} | {source}"]
+    lines = [f"  --> {place}", f"{margin} |", f"{diagnostic.line} | {source}"]
     if column:
         indent = re.sub(r"[^\t]", " ", source[: column - 1])  # tabs stay, so that it lines up
         lines.append(f"{margin} | {indent}^")
@@ -224,15 +248,11 @@ def _from_display(source: str, display: int) -> int:
     return len(source) + 1
 
 
-def _shown_name(file: str, spec: BuildSpec) -> str:
-    """The name of a file of the build; one from elsewhere as its user wrote it."""
-    path = Path(file)
-    if file in dict(spec.listings) or not _is_own(file, spec):
-        return file
-    for directory, written in spec.given:
-        if path.is_relative_to(directory):
-            return os.path.join(written, path.relative_to(directory))
-    return spec.label(path) if path.is_relative_to(spec.base) else file
+def _shown_name(file: str) -> str:
+    """The name of a file as editors and terminals find it: relative to the working directory."""
+    with suppress(OSError, ValueError):  # the working directory is gone; the file is elsewhere
+        return str(Path(file).relative_to(Path.cwd()))
+    return file
 
 
 def _source_line(diagnostic: Diagnostic, spec: BuildSpec) -> str | None:

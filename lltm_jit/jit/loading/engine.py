@@ -225,6 +225,10 @@ def _with_request(
         try:
             with importing.thread_lock(request.key):
                 return action(request, began)
+        except KeyboardInterrupt as interrupt:
+            told = f"KeyboardInterrupt: {spec.title} is not built; what was compiled by now is kept"
+            interrupt._render_traceback_ = told.splitlines  # type: ignore[attr-defined]  # in IPython
+            raise
         except SourceEdited as error:
             named = error.args
             reporter.say("a source changed during the build; building again")

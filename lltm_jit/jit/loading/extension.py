@@ -145,11 +145,12 @@ def extension(
     texts: Mapping[str, str] | None = None,
     listings: Sequence[tuple[str, str]] = (),
     use_pch: bool = False,
+    cell: str = "",
 ) -> Extension:
     """What :func:`lltm_jit.load` loads, from the same arguments.
 
     ``texts`` are sources to be written to their path, and ``listings`` are the pieces of these,
-    under the names that errors use.
+    under the names that errors use. ``cell`` is what a notebook calls the one that is a piece.
 
     Raises:
         TypeError: a string is given instead of a list, or the sources are no paths.
@@ -182,6 +183,7 @@ def extension(
         "texts": dict(texts or {}),
         "listings": [list(listing) for listing in listings],
         "with_header": use_pch,
+        "cell": cell,
     }
     root = Path(build_directory).absolute() if build_directory else None
     return Extension(name, partial(_spec, name, asked), root)

@@ -20,6 +20,7 @@ CUDA_SUFFIXES = (".cu",)
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx")
 _SOURCE_SUFFIXES = CXX_SUFFIXES + CUDA_SUFFIXES
 BINDINGS = "bindings"  # what `#line` calls the code that binds the functions of load_inline
+CELL = "the cell"  # the same for that of a notebook, whose number is in `asked`
 HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".tpp")
 VARIANTS = "variants"  # a folder whose sources are compiled one by one, when they are first needed
 CONSTANTS = "constants.h"  # in a build's own directory, so that all variants share a build file
@@ -56,8 +57,6 @@ class BuildSpec(NamedTuple):
     variant: str = ""  # what a variant of a kernel is called when it is built
     constants: tuple[tuple[str, str], ...] = ()  # the macros of a variant
     asked: dict[str, Any] = {}  # noqa: RUF012 - what load was given; nobody changes it
-    # Directories, and how the user wrote them, which is how messages show files below them.
-    given: tuple[tuple[Path, str], ...] = ()
 
     def check(self) -> None:
         """Refuse what cannot be built.

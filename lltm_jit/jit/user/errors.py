@@ -7,9 +7,20 @@ what torch raises for a failed build.
 
 from __future__ import annotations
 
+import traceback
+
 
 class LltmJitError(RuntimeError):
     """The base class of all errors of the build engine."""
+
+    _shown = False
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the text alone, and all when it is asked again, by ``%tb``."""
+        if self._shown:
+            return "".join(traceback.format_exception(self)).splitlines()
+        self._shown = True
+        return str(self).splitlines()
 
 
 class BuildError(LltmJitError, ImportError):

@@ -39,6 +39,7 @@ class Reporter:
 
     def __init__(self, verbose: bool | None = None, label: str = "") -> None:
         self._label = f"{label}: " if label else ""
+        self._title = label
         self._steps = 0
         self._done = 0
         self.verbose = settings.flag("LLTM_JIT_VERBOSE") if verbose is None else verbose
@@ -68,8 +69,9 @@ class Reporter:
         """Print one line about this reporter's build."""
         self.say(f"{self._label}{text}")
 
-    def start(self, steps: int, timed: bool = True) -> None:
+    def start(self, steps: int, timed: bool = True, title: str = "") -> None:
         """A build with this many steps starts."""
+        self._title = title or self._title
         self._steps, self._done, self.compiled, self._timed = steps, 0, 0, timed
         self._started, self._looked = {}, time.monotonic()
         self._open_bar()
@@ -91,7 +93,7 @@ class Reporter:
         self._bar = tqdm(
             total=self._steps,
             initial=self._done,
-            desc=f"lltm_jit: {self._label}".rstrip(": "),
+            desc=f"lltm_jit: {self._title}".rstrip(": "),
             bar_format=form,
             leave=False,
             file=sys.stderr,
@@ -164,9 +166,11 @@ class Reporter:
     def _print(self, text: str) -> None:
         # A full disk, a closed pipe: the build goes on unheard. Or a stream that can only write.
         with suppress(OSError, AttributeError):
-            if self._bar is not None:
-                self._bar.write(text, file=sys.stderr)
-            elif _can_print():
+            if not _can_print():
+                return
+            if tqdm := getattr(sys.modules.get("tqdm"), "tqdm", None):
+                tqdm.write(text, file=sys.stderr)  # above all bars, the user's too
+            else:
                 print(text, file=sys.stderr, flush=True)
 
 

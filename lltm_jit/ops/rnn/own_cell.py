@@ -6,7 +6,6 @@ import copyreg
 import ctypes
 import hashlib
 import itertools
-import os
 import re
 import uuid
 import weakref
@@ -161,8 +160,6 @@ class _Source:
         self._header = Path(given).absolute()  # the current directory may change
         self._cell = cell
         self._include_paths = (_KERNELS, *(Path(path).absolute() for path in include_paths))
-        folders = (os.path.dirname(given), *include_paths)
-        self._folders = tuple((Path(folder).absolute(), folder) for folder in folders)
         # The process may go elsewhere until these are read again, in this one or in another.
         places = [str(self._header), *map(str, self._include_paths[1:])]
         self.asked = (places[0], cell, tuple(places[1:]))
@@ -185,7 +182,6 @@ class _Source:
             self._include_paths,
             constants,
             label=f"{self._cell} of {self._header.name}",
-            given=self._folders,
         )
         try:
             build = variants.build_of(variant)
@@ -205,7 +201,7 @@ class _Source:
                     f"{_counts(self._sizes)}; call recurrent_cell() again"
                 )
             kernel = f"rnn.sequence.{self._name}.{build.info.key}"
-            declare_kernels(kernel, self._include_paths[1:], self._folders)
+            declare_kernels(kernel, self._include_paths[1:])
             library.recurrent_cell_as.restype = c_void_p
             self._address = library.recurrent_cell_as(
                 c_char_p(self._name.encode()), c_char_p(kernel.encode())

@@ -71,23 +71,17 @@ RESETS, HOLDS = 1, 2
 _KERNELS = native.kernels_directory()
 
 
-def declare_kernels(
-    name: str,
-    include_paths: tuple[Path, ...] = (),
-    given: tuple[tuple[Path, str], ...] = (),
-) -> None:
+def declare_kernels(name: str, include_paths: tuple[Path, ...] = ()) -> None:
     """Let C++ ask for the CUDA kernels of a cell, whose header lies on the include paths.
 
-    ``given`` are directories as their user wrote them. Variants of all cells share a name, and with
-    it a build file: all but the first compile without the second that torch needs to write one.
+    Variants of all cells share a name, and with it a build file: all but the first compile without
+    the second that torch needs to write one.
     """
     for kind in ("steps", "forward", "backward"):
-        declarations.kernels[f"{name}_{kind}"] = partial(_variant, kind, include_paths, given)
+        declarations.kernels[f"{name}_{kind}"] = partial(_variant, kind, include_paths)
 
 
-def _variant(
-    kind: str, include_paths: tuple[Path, ...], given: tuple[tuple[Path, str], ...]
-) -> Variant:
+def _variant(kind: str, include_paths: tuple[Path, ...]) -> Variant:
     from lltm_jit.jit.variants import Variant
 
     return Variant(
@@ -97,7 +91,6 @@ def _variant(
         prepare="the layer on tensors of these sizes and dtype, forward and backward,",
         optional=True,
         device_code=True,
-        given=given,
     )
 
 

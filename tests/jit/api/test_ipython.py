@@ -9,6 +9,7 @@ import pytest
 
 import lltm_jit
 from lltm_jit.jit import BuildError, ipython, torch_api
+from lltm_jit.jit.loading import engine
 from lltm_jit.jit.request import inline
 
 
@@ -221,9 +222,34 @@ def test_error_names_the_cells_own_line_and_nothing_above(shell, tmp_path, monke
     said = capsys.readouterr()
     lines = (said.out + said.err).partition("error: ")[2].splitlines()
     assert "zero" in lines[0]
-    assert lines[1:5] == ["  --> the cell:3:9", "  |", "3 | int x = zero;", "  |         ^"]
+    assert lines[1:5] == ["  --> Cell In[1], line 3", "  |", "3 | int x = zero;", "  |         ^"]
     assert "Traceback" not in said.out + said.err
     assert len(lines) < 10
+
+
+def test_load_shows_its_error_alone_and_tb_all(bench, shell, capsys):
+    bench.write("one/one.cpp", "//! error wrong\n")
+    shell.user_ns.update(load=torch_api.load, sources=bench.sources)
+    shell.run_cell("load('_C', sources)")
+    said = capsys.readouterr().out
+    assert said.startswith("error: wrong\n  --> ")
+    assert len(said.splitlines()) < 8
+    shell.run_line_magic("tb", "")
+    said = capsys.readouterr().out
+    assert said.startswith("Traceback")
+    assert "error: wrong" in said
+
+
+def test_an_interrupted_build_is_one_line(bench, shell, monkeypatch, capsys):
+    monkeypatch.setattr(engine, "_obtain", interrupted)
+    shell.user_ns.update(load=torch_api.load, sources=bench.sources)
+    shell.run_cell("load('_C', sources)")
+    said = capsys.readouterr().out
+    assert said == "KeyboardInterrupt: _C is not built; what was compiled by now is kept\n"
+
+
+def interrupted(*arguments):
+    raise KeyboardInterrupt
 
 
 def test_line_magic_reloads_a_variable(bench, shell, capsys):

@@ -40,20 +40,35 @@ def test_every_message_has_its_log():
     assert sorted(expected()) == sorted(path.stem for path in GOLDEN.glob("*.log"))
 
 
-@pytest.mark.parametrize(
-    ("file", "shown"),
-    [
-        ("/work/kernels/op.cpp", "kernels/op.cpp"),
-        ("/home/me/cells/my_cell.h", "cells/my_cell.h"),
-        ("/home/me/more/deep/maths.h", "../more/deep/maths.h"),
-        ("/home/me/elsewhere.h", "/home/me/elsewhere.h"),
-    ],
-)
-def test_a_file_is_named_as_the_user_wrote_it(file, shown):
-    given = ((Path("/home/me/cells"), "cells"), (Path("/home/me/more"), "../more"))
-    spec = BuildSpec("case", (Path("/work/kernels/op.cpp"),), base=Path("/work"), given=given)
-    said = diagnostics.explain(f"{file}:7:1: error: wrong\n", spec, Path("build.log"), 1, jobs=8)
-    assert said.splitlines()[1] == f"  --> {shown}:7"
+def test_a_file_is_named_as_seen_from_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    spec = BuildSpec("case", (tmp_path / "kernels/op.cpp",), base=tmp_path / "kernels")
+    for file, shown in ((f"{tmp_path}/kernels/a.h", "kernels/a.h"), ("/home/me/b.h",) * 2):
+        said = diagnostics.explain(f"{file}:7:1: error: x\n", spec, Path("build.log"), 1, jobs=8)
+        assert said.splitlines()[1] == f"  --> {shown}:7"
+
+
+def test_warnings_of_the_users_code_are_shown_each_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = tmp_path / "op.cpp"
+    source.write_text("int f() {}\n" * 7)
+    spec = BuildSpec("op", (source,), base=tmp_path)
+    of_gcc = [f"{source}:{n}:10: warning: no return [-Wreturn-type]" for n in range(1, 8)]
+    of_nvcc = f'{source}(1): warning #177-D: variable "x" was declared but never referenced'
+    log = "\n".join(["/usr/include/c++/vector:3:1: warning: theirs", of_nvcc, of_nvcc, *of_gcc])
+    told = diagnostics.warnings(log, spec)
+    assert told[0].splitlines()[:2] == [
+        'warning: variable "x" was declared but never referenced',
+        "  --> op.cpp:1",
+    ]
+    assert told[1].splitlines() == [
+        "warning: no return [-Wreturn-type]",
+        "  --> op.cpp:1:10",
+        "  |",
+        "1 | int f() {}",
+        "  |          ^",
+    ]
+    assert told[5:] == ["and 3 more warnings: `python -m lltm_jit log op`"]
 
 
 @pytest.mark.parametrize(

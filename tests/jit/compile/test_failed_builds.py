@@ -13,7 +13,8 @@ from lltm_jit import jit
 from lltm_jit.jit.store import checked_json, lock, publish
 
 
-def test_failed_build_raises_the_first_error_and_the_next_try_builds(bench):
+def test_failed_build_raises_the_first_error_and_the_next_try_builds(bench, monkeypatch):
+    monkeypatch.chdir(bench.directory)
     path = bench.write("one/one.cpp", "//! error 'nonsense' was not declared\n")
     for _ in range(2):
         with pytest.raises(jit.BuildError) as caught:

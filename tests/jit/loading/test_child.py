@@ -93,7 +93,8 @@ def test_who_waits_takes_over_from_a_child_that_was_killed(bench, gate):
 
 
 @pytest.mark.parametrize("late", [True, False])
-def test_a_failed_build_is_raised_and_not_tried_again(bench, gate, late):
+def test_a_failed_build_is_raised_and_not_tried_again(bench, gate, late, monkeypatch):
+    monkeypatch.chdir(bench.directory)
     bench.write("two/two.cpp", f"//! wait {gate}\n//! error no such thing\n")
     program = Program(bench, "interrupted" if late else "wait_twice")
     compiler_pid(gate)

@@ -69,7 +69,8 @@ def test_a_process_that_is_spawned_during_a_build(bench, same_torch, tmp_path, m
     assert bench.counts == ALL
 
 
-def test_crowd_on_a_broken_source_builds_once(bench, tmp_path):
+def test_crowd_on_a_broken_source_builds_once(bench, tmp_path, monkeypatch):
+    monkeypatch.chdir(bench.directory)
     gate = tmp_path / "gate"
     bench.write("one/one.cpp", f"//! wait {gate}\n//! error no such thing\n")
     crowd = [bench.start() for _ in range(CROWD)]

@@ -17,6 +17,7 @@ import time
 import types
 
 import pytest
+import tqdm
 from engine_bench import HERE, alive
 
 from lltm_jit.jit import BuildError, detect, load
@@ -28,7 +29,7 @@ def test_lines_in_a_log(bench):
     lines = bench.run()["said"].splitlines()
     assert lines[0] == "lltm_jit: building _C for CPU (g++ 1.2, 2 files, 2 jobs): first build"
     assert [line.split(" (")[0] for line in lines[1:-1]][-1] == "lltm_jit: [3/3] link"
-    assert lines[-1].startswith("lltm_jit: ready in ")
+    assert lines[-1].startswith("lltm_jit: _C ready in ")
     assert lines[-1].endswith(" s (2 compiled, 0 reused)")
 
 
@@ -95,12 +96,12 @@ def test_bar_on_a_terminal(bench, tmp_path):
                 (tmp_path / "gate.go").touch()
     assert process.wait() == 0
     text = seen.decode()
-    assert "lltm_jit: 100%|" in text
+    assert "lltm_jit: _C: 100%|" in text
     assert "3/3" in text
     assert "one.cpp" in text
     assert "\x1b[3" not in text  # no colours
     last = [line for line in text.replace("\r", "\n").splitlines() if line.strip()][-1]
-    assert last.startswith("lltm_jit: ready in ")
+    assert last.startswith("lltm_jit: _C ready in ")
 
 
 def test_a_file_has_its_own_seconds(bench):
@@ -174,6 +175,14 @@ def test_closed_standard_error(monkeypatch):
     monkeypatch.setattr(sys, "stderr", stream)
     Reporter().start(2)
     Reporter().say("unheard")
+
+
+def test_a_line_is_written_above_the_users_own_bar(monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with tqdm.tqdm(total=2, ncols=40):
+        Reporter().say("heard")
+    assert "\rlltm_jit: heard\n" in stream.getvalue()
 
 
 def test_standard_error_that_can_only_write(monkeypatch):
