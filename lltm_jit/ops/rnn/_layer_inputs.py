@@ -26,11 +26,21 @@ def name_of(layer: nn.Module) -> str:
 
 
 def refuse_wrong_arguments(
-    layer: str, sizes: Mapping[str, int], num_layers: int, dropout: float, proj_size: int
+    layer: str,
+    sizes: Mapping[str, int],
+    flags: Mapping[str, bool],
+    num_layers: int,
+    dropout: float,
+    proj_size: int,
 ) -> None:
     """Refuse what a layer cannot be made with, and warn of a dropout that there is nothing for."""
     for name, size in sizes.items():
         refuse_wrong_size(layer, name, size)
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):  # a device, say, given in a position too early
+            raise TypeError(
+                f"{layer}(): expected {name} to be a bool, but got {type(flag).__name__}"
+            )
     refuse_non_number(layer, "num_layers", num_layers, whole=True)
     if isinstance(num_layers, bool) or num_layers < 1:
         raise ValueError(f"{layer}(): expected num_layers to be at least 1, but got {num_layers!r}")
@@ -57,13 +67,13 @@ def check_input(layer: str, x: Tensor, input_size: int) -> None:
             f"{layer}(): expected input to have {input_size} features, but got {x.size(2)}"
         )
     if x.size(0) == 0:
-        raise ValueError(f"{layer}(): expected at least one step, but got none")
+        raise RuntimeError(f"{layer}(): expected at least one step, but got none")
 
 
 def check_packed(layer: str, packed: PackedSequence, input_size: int) -> None:
     """Refuse packed sequences whose steps do not have the features."""
     if packed.data.dim() != 2:
-        raise ValueError(
+        raise RuntimeError(
             f"{layer}(): expected the data of a packed input to have 2 dimensions, "
             f"but got shape {list(packed.data.shape)}"
         )
@@ -84,7 +94,8 @@ def refuse_foreign(
         own: its parameters.
 
     Raises:
-        RuntimeError: there is such a tensor, or the layer computes in no such dtype.
+        ValueError: the input has another dtype.
+        RuntimeError: there is another such tensor, or the layer computes in no such dtype.
     """
     (first, like), *_ = own.items()
     assert like is not None
@@ -100,7 +111,8 @@ def refuse_foreign(
             found = wanted if tensor is None else getattr(tensor, what)
             kept = name == "c_0" and found == torch.float and like.dtype in DTYPES[:2]
             if found != wanted and not kept:
-                raise RuntimeError(
+                error = ValueError if (name, what) == ("input", "dtype") else RuntimeError
+                raise error(
                     f"{layer}(): expected {name} to have the {what} of "
                     f"{'the parameters' if name in given else first} ({wanted}), but got {found}"
                 ) from None
@@ -114,14 +126,14 @@ def whole_states(
     if not isinstance(given, (tuple, list)) or len(given) != count:
         wanted = "a tensor" if count == 1 else f"a tuple of {count} tensors"
         got = f"{len(given)}" if isinstance(given, (tuple, list)) else type(given).__name__
-        raise TypeError(f"{layer}(): expected the state to be {wanted}, but got {got}")
+        raise TypeError(f"{layer}(): expected hx to be {wanted}, but got {got}")
     rank, shape = (3, "[layers, batch, hidden]") if batched else (2, "[layers, hidden]")
     states = []
     names = ("h_0", "c_0", *(f"state {i}" for i in range(2, count)))
     for name, tensor in zip(names, given, strict=False):
         refuse_non_tensor(layer, name, tensor)
         if tensor.dim() != rank:
-            raise ValueError(
+            raise RuntimeError(
                 f"{layer}(): expected {name} to have {rank} dimensions {shape}, "
                 f"but got shape {list(tensor.shape)}"
             )

@@ -78,6 +78,13 @@ def run_in_turn(
     return outputs[::-1] if reverse else outputs, h, c.to(dtype or h.dtype)
 
 
+def recomputes() -> bool:
+    """Whether a backward pass may compute again: under torch.func none may, for want of hooks."""
+    if not torch.is_grad_enabled():
+        return False
+    return torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is None
+
+
 def checkpointed(run: Run, most: int, size: tuple[int, int], reverse: bool) -> Run:
     """As `run`, in pieces of at most so many steps, which the backward pass computes again."""
     again = partial(checkpoint, run, use_reentrant=False)

@@ -36,12 +36,12 @@ class Call(Protocol[StateT]):
     def __call__(
         self,
         input: Tensor,
-        state: StateT | None = None,
+        hx: StateT | None = None,
         *,
         lengths: Tensor | Sequence[int] | None = None,
         reset: Tensor | None = None,
     ) -> tuple[Tensor, StateT]: ...
     @overload
     def __call__(
-        self, input: PackedSequence, state: StateT | None = None
+        self, input: PackedSequence, hx: StateT | None = None
     ) -> tuple[PackedSequence, StateT]: ...

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from lltm_jit import native
+from lltm_jit._library import autocasts
+from lltm_jit.ops.rnn._lengths import Steps
 from lltm_jit.ops.rnn._types import Cell
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
 
@@ -128,6 +130,16 @@ class GRU(RecurrentLayer):
     """
 
     cell = _CellOfLibrary()
+
+    def _layers(
+        self, parts: list[tuple[Tensor, Steps]], states: list[Tensor] | None
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        outputs, last = super()._layers(parts, states)
+        given = parts[0][0] if states is None else states[0]
+        if given.is_cpu and autocasts(given):  # there torch's autocast casts a GRU's products alone
+            dtype = torch.promote_types(given.dtype, outputs[0].dtype)
+            return [x.to(dtype) for x in outputs], [h.to(dtype) for h in last]
+        return outputs, last
 
     if TYPE_CHECKING:
         __call__: Call[Tensor]

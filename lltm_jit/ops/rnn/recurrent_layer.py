@@ -6,29 +6,35 @@ of directions (2 if bidirectional), G and S the gates and states of the cell.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
+from torch.fx import Proxy
 from torch.nn.utils.rnn import PackedSequence
 
-from lltm_jit._library import refuse_non_tensor
+from lltm_jit._library import autocasts, refuse_non_tensor
 from lltm_jit.ops.rnn._layer_inputs import (
     check_input,
     check_packed,
     name_of,
     refuse_foreign,
-    refuse_wrong_arguments,
     reset_mask,
     whole_states,
 )
 from lltm_jit.ops.rnn._lengths import Steps
-from lltm_jit.ops.rnn._parts import Parts, Run, checkpointed, run_in_turn, run_packed
-from lltm_jit.ops.rnn._types import Cell, State
+from lltm_jit.ops.rnn._parts import (
+    Parts,
+    Run,
+    checkpointed,
+    recomputes,
+    run_in_turn,
+    run_packed,
+)
+from lltm_jit.ops.rnn._torch_layer import TorchLayer, traced
+from lltm_jit.ops.rnn._types import State
 from lltm_jit.ops.rnn._warm import Warmed
 from lltm_jit.ops.rnn.sequence import (
     ALIGNED,
@@ -40,7 +46,7 @@ from lltm_jit.ops.rnn.sequence import (
 )
 
 
-class RecurrentLayer(Warmed):
+class RecurrentLayer(Warmed, TorchLayer):
     """The base class of all recurrent layers; :func:`lltm_jit.recurrent_cell` makes your own.
 
     L is the number of steps, B the batch size, I the input size, H the hidden size, D the number of
@@ -71,7 +77,8 @@ class RecurrentLayer(Warmed):
         bidirectional: whether a second set of cells runs from the last step to the first.
         proj_size: must be 0; it is here for the signature of :class:`torch.nn.LSTM`.
         checkpoint: if not 0, the backward pass keeps the state only every so many steps, and
-            recomputes the steps between. This saves the memory for their gates.
+            recomputes the steps between. This saves the memory for their gates, but not under
+            :mod:`torch.func`, where nothing is recomputed.
         device: the device of the parameters.
         dtype: the dtype of the parameters: half, bfloat16, float or double.
 
@@ -80,76 +87,10 @@ class RecurrentLayer(Warmed):
         ValueError: if a number is out of range, or ``proj_size`` is not 0.
     """
 
-    cell: ClassVar[Cell]
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        proj_size: int = 0,
-        *,
-        checkpoint: int = 0,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__()
-        name = type(self).__name__
-        sizes = {"input_size": input_size, "hidden_size": hidden_size, "checkpoint": checkpoint}
-        refuse_wrong_arguments(name, sizes, num_layers, dropout, proj_size)
-        self.input_size = input_size
-        self.hidden_size = hidden_size
-        self.num_layers = num_layers
-        self.bias = bias
-        self.batch_first = batch_first
-        self.dropout = dropout
-        self.bidirectional = bidirectional
-        self.checkpoint = checkpoint
-        rows = self.cell.gates * hidden_size
-        for layer, suffix in ((k, s) for k in range(num_layers) for s in self._suffixes(k)):
-            inputs = input_size if layer == 0 else hidden_size * self._directions
-            shapes: dict[str, tuple[int, ...]] = {
-                "weight_ih": (rows, inputs),
-                "weight_hh": (rows, hidden_size),
-            }
-            if bias:
-                shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
-            if self.cell.parameters:
-                shapes["parameters"] = (self.cell.parameters, hidden_size)
-            for kind, shape in shapes.items():
-                parameter = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-                self.register_parameter(f"{kind}_{suffix}", parameter)
-        self.reset_parameters()
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        _ = self.cell  # what comes of a pickle may be traced, too, which cannot wait for a library
-
-    @property
-    def _directions(self) -> int:
-        return 2 if self.bidirectional else 1
-
-    def _suffixes(self, layer: int) -> list[str]:
-        """How the names of a layer's parameters end, in the order of states."""
-        return [f"l{layer}", f"l{layer}_reverse"][: self._directions]
-
-    def reset_parameters(self) -> None:
-        """Draw every parameter uniformly from ±1/sqrt(hidden_size)."""
-        bound = 1 / math.sqrt(self.hidden_size) if self.hidden_size else 0.0
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
-
-    def flatten_parameters(self) -> None:
-        """Do nothing. For code written for torch.nn.LSTM; no contiguous storage is needed here."""
-
     def forward(
         self,
         input: Tensor | PackedSequence,
-        state: State | None = None,
+        hx: State | None = None,
         *,
         lengths: Tensor | Sequence[int] | None = None,
         reset: Tensor | None = None,
@@ -159,7 +100,7 @@ class RecurrentLayer(Warmed):
         Args:
             input: (L, B, I), (B, L, I) if ``batch_first``, (L, I) without a batch, or a packed
                 sequence.
-            state: the state before the first step, in the form in which this function returns it:
+            hx: the state before the first step, in the form in which this function returns it:
                 ``h_0`` for a cell with one state, else a tuple ``(h_0, c_0, ...)``. Each is
                 (num_layers * D, B, H), or (num_layers * D, H) without a batch; zeros by default.
             lengths: (B,), the number of steps of each sequence, as an alternative to packing.
@@ -175,16 +116,18 @@ class RecurrentLayer(Warmed):
             features, and the last states.
 
         Raises:
-            ValueError: if ``input`` or the state has the wrong number of dimensions.
-            RuntimeError: if a size, dtype or device does not match.
-            TypeError: if an argument is not a tensor, or the state is not a tuple.
+            ValueError: if ``input`` has the wrong number of dimensions, or the wrong dtype.
+            RuntimeError: if another size, dtype or device does not match.
+            TypeError: if an argument is not a tensor, or ``hx`` is not a tuple.
         """
+        if isinstance(input, Proxy):
+            return traced(self, input, hx=hx, lengths=lengths, reset=reset)  # type: ignore[return-value]
         name = name_of(self)
         if isinstance(input, PackedSequence):
             if lengths is not None or reset is not None:
                 raise ValueError(f"{name}(): a packed input takes neither lengths nor reset")
             check_packed(name, input, self.input_size)
-            states = self._states(name, int(input.batch_sizes[0]), state, batched=True)
+            states = self._states(name, int(input.batch_sizes[0]), hx, batched=True)
             packed, last = run_packed(self._layers, input, states)
             return packed, last[0] if len(last) == 1 else tuple(last)
         refuse_non_tensor(name, "input", input)
@@ -198,7 +141,7 @@ class RecurrentLayer(Warmed):
         if batched and self.batch_first:
             x = x.transpose(0, 1)
         check_input(name, x, self.input_size)
-        states = self._states(name, x.size(1), state, batched)
+        states = self._states(name, x.size(1), hx, batched)
         mask = reset_mask(name, x, reset, batched, self.batch_first)
         steps = Steps.of(name, x, lengths, mask)
         (output,), last = self._layers([(steps.inside(x), steps)], states)
@@ -209,13 +152,13 @@ class RecurrentLayer(Warmed):
         return output, last[0] if len(last) == 1 else tuple(last)
 
     def _states(
-        self, name: str, batch_size: int, state: State | None, batched: bool
+        self, name: str, batch_size: int, hx: State | None, batched: bool
     ) -> list[Tensor] | None:
         """The states before the first step, each (num_layers * D, B, H)."""
-        if state is None:
+        if hx is None:
             return None
         size = (self.num_layers * self._directions, batch_size, self.hidden_size)
-        return whole_states(name, state, self.cell.states, size, batched)
+        return whole_states(name, hx, self.cell.states, size, batched)
 
     def _layers(
         self, parts: list[tuple[Tensor, Steps]], states: list[Tensor] | None
@@ -255,9 +198,11 @@ class RecurrentLayer(Warmed):
         size = (self.cell.states - 1, self.hidden_size)
         # Read once, so that what a backward pass computes again has the same precision.
         run: Run = partial(self._run, suffix, reverse, uses_tf32(parts[0][0]))
-        if self.checkpoint and torch.is_grad_enabled():
+        if self.checkpoint and recomputes():
             run = checkpointed(run, self.checkpoint, size, reverse)
         outputs, h_n, c_n = run_in_turn(run, parts, h_0, c_0, size, reverse)
+        if c_n.dtype != h_n.dtype and autocasts(c_n):  # as in torch's layers; the operator keeps it
+            c_n = c_n.to(h_n.dtype)
         # Not by unbind(), which torch.export does not load where there is none.
         return outputs, [h_n, *(c_n[i] for i in range(self.cell.states - 1))]
 
@@ -293,13 +238,6 @@ class RecurrentLayer(Warmed):
             own = {f"{kind}_{suffix}": getattr(self, f"{kind}_{suffix}", None) for kind in kinds}
             refuse_foreign(name_of(self), {"input": x, "h_0": h_0, "c_0": c_0}, own)
             raise
-
-    def extra_repr(self) -> str:
-        """The arguments that differ from their defaults, as torch.nn.LSTM shows them."""
-        names = ("num_layers", "bias", "batch_first", "dropout", "bidirectional", "checkpoint")
-        defaults = zip(names, (1, True, False, 0.0, False, 0), strict=True)
-        words = [f"{n}={getattr(self, n)}" for n, usual in defaults if getattr(self, n) != usual]
-        return ", ".join([f"{self.input_size}, {self.hidden_size}", *words])
 
 
 def _stacked(tensors: Sequence[Tensor]) -> Tensor:

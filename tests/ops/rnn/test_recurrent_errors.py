@@ -18,21 +18,21 @@ WRONG = {
     "features": ((torch.zeros(4, 3, 6),), RuntimeError, "5 features, but got 6"),
     "a dtype": (
         (X.double(),),
-        RuntimeError,
+        ValueError,
         r"the dtype of the parameters \(torch.float32\), but got torch.float64",
     ),
-    "whole numbers": ((X.long(),), RuntimeError, r"torch.float32\), but got torch.int64"),
+    "whole numbers": ((X.long(),), ValueError, r"torch.float32\), but got torch.int64"),
     "a device": (
         (X.to("meta"),),
         RuntimeError,
         r"the device of the parameters \(cpu\), but got meta",
     ),
-    "no steps": ((torch.zeros(0, 3, 5),), ValueError, "at least one step, but got none"),
+    "no steps": ((torch.zeros(0, 3, 5),), RuntimeError, "at least one step, but got none"),
     "no tensor": ((None,), TypeError, "expected input to be a tensor, but got None"),
     "one state": ((X, torch.zeros(1, 3, 7)), TypeError, "a tuple of 2 tensors, but got 1"),
     "a state's rank": (
         (X, (torch.zeros(3, 7), torch.zeros(1, 3, 7))),
-        ValueError,
+        RuntimeError,
         r"h_0 to have 3 dimensions \[layers, batch, hidden\], but got shape \[3, 7\]",
     ),
     "a state's size": (

@@ -1,0 +1,131 @@
+"""What a recurrent layer has in common with torch's: arguments, parameters, attributes, tracing.
+
+Sizes: I is the input size, H the hidden size, D the number of directions, G the gates of the cell,
+P its learnt numbers a hidden unit.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, NoReturn
+
+import torch
+from torch import nn
+from torch.fx import Proxy
+
+from lltm_jit.ops.rnn._layer_inputs import name_of, refuse_wrong_arguments
+from lltm_jit.ops.rnn._types import Cell
+
+
+class TorchLayer(nn.RNNBase):
+    """The part of a layer that code for torch's layers sees. It has no cache of its weights."""
+
+    cell: ClassVar[Cell]
+    checkpoint: int = 0  # of what was a layer of torch's, too
+
+    # Not those of torch's layers, which keep their cache of weights.
+    __setattr__ = nn.Module.__setattr__
+    _apply = nn.Module._apply
+    _replicate_for_data_parallel = nn.Module._replicate_for_data_parallel
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        checkpoint: int = 0,
+    ) -> None:
+        nn.Module.__init__(self)
+        name = type(self).__name__
+        sizes = {"input_size": input_size, "hidden_size": hidden_size, "checkpoint": checkpoint}
+        flags = {"bias": bias, "batch_first": batch_first}
+        refuse_wrong_arguments(name, sizes, flags, num_layers, dropout, proj_size)
+        self.mode = self.cell.name.upper()
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.dropout = float(dropout)
+        self.bidirectional = bidirectional
+        self.proj_size = proj_size
+        self.checkpoint = checkpoint
+        rows = self.cell.gates * hidden_size
+        self._all_weights: list[list[str]] = []  # whose names RNNBase.all_weights reads
+        for layer, suffix in ((k, s) for k in range(num_layers) for s in self._suffixes(k)):
+            inputs = input_size if layer == 0 else hidden_size * self._directions
+            shapes: dict[str, tuple[int, ...]] = {
+                "weight_ih": (rows, inputs),
+                "weight_hh": (rows, hidden_size),
+            }
+            if bias:
+                shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+            if self.cell.parameters:
+                shapes["parameters"] = (self.cell.parameters, hidden_size)
+            self._all_weights.append([f"{kind}_{suffix}" for kind in shapes])
+            for weight, shape in zip(self._all_weights[-1], shapes.values(), strict=True):
+                parameter = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+                self.register_parameter(weight, parameter)
+        self.reset_parameters()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__.copy()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        nn.Module.__setstate__(self, state)
+        _ = self.cell  # what comes of a pickle may be traced, too, which cannot wait for a library
+
+    @property
+    def _directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    def _suffixes(self, layer: int) -> list[str]:
+        """How the names of a layer's parameters end, in the order of states."""
+        return [f"l{layer}", f"l{layer}_reverse"][: self._directions]
+
+    def reset_parameters(self) -> None:
+        """Draw every parameter uniformly from ±1/sqrt(hidden_size)."""
+        bound = 1 / math.sqrt(self.hidden_size) if self.hidden_size else 0.0
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def flatten_parameters(self) -> None:
+        """Do nothing. For code written for torch.nn.LSTM; no contiguous storage is needed here."""
+
+    def extra_repr(self) -> str:
+        """The arguments that differ from their defaults, as torch.nn.LSTM shows them."""
+        words = f", checkpoint={self.checkpoint}" if self.checkpoint else ""
+        return super().extra_repr() + words
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        """What torch.jit.script asks a module for.
+
+        Raises:
+            NotImplementedError: always, with what to do instead.
+        """
+        refuse_script(self)
+
+
+def refuse_script(module: nn.Module) -> NoReturn:
+    """Say what to do instead of torch.jit.script."""
+    raise NotImplementedError(
+        f"{name_of(module)}(): torch.jit.script compiles Python that TorchScript knows, and this "
+        "is none: use torch.export or torch.jit.trace, or script a model with torch's own layers, "
+        "lltm_jit.revert(copy.deepcopy(model))"
+    )
+
+
+def traced(module: nn.Module, input: Proxy, *args: object, **named: object) -> Proxy:
+    """A call in a graph of torch.fx, which does not look into modules of torch.nn, or into ours."""
+    tracer = input.tracer
+    kept = {name: value for name, value in named.items() if value is not None}
+    path = tracer.path_of_module(module)
+    return tracer.create_proxy("call_module", path, (input, *args), kept)

@@ -1,0 +1,214 @@
+"""What code for torch's recurrent layers finds: signatures, attributes, errors, dtypes, tracing."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import typing
+
+import pytest
+import torch
+from op_testing import DEVICES
+from sequence_testing import LAYERS, THEIRS, tensors
+from torch import nn
+from torch.nn.utils.rnn import PackedSequence
+
+import lltm_jit
+
+X, H, LENGTHS = torch.zeros(4, 3, 5), torch.zeros(1, 3, 7), torch.tensor([3, 3, 3, 3])
+
+
+def arguments(function) -> list[tuple[str, object]]:
+    """Names and defaults of the arguments that may be given by position."""
+    parameters = inspect.signature(function).parameters.values()
+    return [(p.name, p.default) for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+
+
+# ------------------------------------------------------------------------------------ signatures --
+
+
+@pytest.mark.parametrize("kind", THEIRS)
+def test_the_constructors_take_the_same(kind):
+    """torch's layers pass on what they are given, but for the mode, to the base class."""
+    theirs = [each for each in arguments(nn.RNNBase.__init__) if each[0] != "mode"]
+    assert arguments(LAYERS[kind].__init__) == theirs
+    layers = [K(5, 7, 2, False, True, 0.5, True, 0, "meta", torch.half) for K in both(kind)]
+    assert repr(layers[0]) == repr(layers[1])
+    assert layers[0].weight_hh_l1_reverse.is_meta
+    assert layers[0].weight_hh_l1_reverse.dtype == torch.half
+
+
+@pytest.mark.parametrize("kind", THEIRS)
+def test_the_calls_take_the_same(kind):
+    assert arguments(LAYERS[kind].forward) == arguments(THEIRS[kind].forward)
+    overloads = getattr(typing, "get_overloads", lambda function: [])(THEIRS[kind].forward)
+    for theirs in overloads:
+        assert arguments(theirs) == arguments(LAYERS[kind].forward)
+    ours, theirs = (K(5, 7) for K in both(kind))
+    hx = (H, H) if kind == "LSTM" else H
+    shapes = [[t.shape for t in tensors(layer(input=X, hx=hx))] for layer in (ours, theirs)]
+    assert shapes[0] == shapes[1]
+
+
+def both(kind: str) -> tuple[type[nn.Module], type[nn.Module]]:
+    return LAYERS[kind], THEIRS[kind]
+
+
+@pytest.mark.parametrize("kind", THEIRS)
+@pytest.mark.parametrize("bias", [False, True])
+def test_attributes_are_torchs(kind, bias):
+    sizes = {"num_layers": 2, "bias": bias, "dropout": 1, "bidirectional": True}
+    ours, theirs = (K(5, 7, **sizes) for K in both(kind))
+    assert isinstance(ours, nn.RNNBase)
+    for name in nn.RNNBase.__constants__:
+        assert getattr(ours, name) == getattr(theirs, name)
+        assert type(getattr(ours, name)) is type(getattr(theirs, name))
+    names = {id(parameter): name for name, parameter in ours.named_parameters()}
+    found = [[names[id(parameter)] for parameter in layer] for layer in ours.all_weights]
+    assert found == theirs._all_weights
+    ours.weight_hh_l0 = nn.Parameter(torch.zeros(7 * ours.cell.gates, 7))
+    assert ours.all_weights[0][1] is ours.weight_hh_l0
+
+
+def test_an_own_argument_follows_torchs_in_the_repr():
+    assert repr(lltm_jit.GRU(5, 7, 2, checkpoint=3)) == "GRU(5, 7, num_layers=2, checkpoint=3)"
+
+
+# ---------------------------------------------------------------------------------------- errors --
+
+
+WRONG_CALLS = {
+    "no steps": (X[:0],),
+    "rank 1": (X[0, 0],),
+    "rank 4": (X.unsqueeze(0),),
+    "dtype": (X.double(),),
+    "whole numbers": (X.long(),),
+    "features": (torch.zeros(4, 3, 6),),
+    "a device": (X.to("meta"),),
+    "packed dtype": (PackedSequence(torch.zeros(12, 5).double(), LENGTHS),),
+    "packed features": (PackedSequence(torch.zeros(12, 6), LENGTHS),),
+    "packed rank": (PackedSequence(torch.zeros(12), LENGTHS),),
+    "hx's rank": (X, H[0]),
+    "hx's rank without a batch": (X[:, 0], H),
+    "hx's size": (X, H[:, :2]),
+    "hx's dtype": (X, H.double()),
+    "hx's device": (X, H.to("meta")),
+}
+
+
+@pytest.mark.parametrize("way", WRONG_CALLS)
+def test_errors_of_calls_have_torchs_types(way):
+    """Those of its GRU: on a CPU its LSTM does not check packed sequences."""
+    types = []
+    for layer in (lltm_jit.GRU(5, 7), nn.GRU(5, 7)):
+        with pytest.raises((RuntimeError, ValueError)) as error:
+            layer(*WRONG_CALLS[way])
+        types.append(error.type)
+    assert types[0] is types[1]
+
+
+WRONG_SIZES = [
+    {"hidden_size": 2.0},
+    {"input_size": "2"},
+    {"input_size": -1},
+    {"num_layers": "2"},
+    {"num_layers": 0},
+    {"dropout": None},
+    {"dropout": 2},
+    {"dropout": True},
+    {"bias": 1},
+    {"batch_first": None},
+    {"bias": torch.float},
+    {"proj_size": 7},
+    {"proj_size": -1},
+    {"nonsense": 1},
+]
+
+
+@pytest.mark.parametrize("given", WRONG_SIZES, ids=str)
+def test_errors_of_constructors_have_torchs_types(given):
+    types = []
+    for kind in (lltm_jit.LSTM, nn.LSTM):
+        with pytest.raises((TypeError, ValueError)) as error:
+            kind(**{"input_size": 5, "hidden_size": 7, **given})
+        types.append(error.type)
+    assert types[0] is types[1]
+
+
+# -------------------------------------------------------------------------------------- autocast --
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("given", [torch.float, torch.bfloat16, None], ids=str)
+@pytest.mark.parametrize("kind", THEIRS)
+def test_autocast_gives_the_dtypes_of_torchs(kind, given, device):
+    """`given` is the dtype of the state, if there is one."""
+    hx = None
+    if given is not None:
+        h = torch.randn(2, 3, 8, device=device, dtype=given)
+        hx = (h, h) if kind == "LSTM" else h
+    theirs = THEIRS[kind](5, 8, 2, device=device)
+    ours = LAYERS[kind](5, 8, 2, device=device)
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(4, 3, 5, device=device)
+    with torch.autocast(device, torch.bfloat16):
+        found, expected = tensors(ours(x, hx)), tensors(theirs(x, hx))
+    assert [t.dtype for t in found] == [t.dtype for t in expected]
+    torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02)
+
+
+# --------------------------------------------------------------------------------------- tracing --
+
+
+class Tagger(nn.Module):
+    def __init__(self, rnn: nn.Module) -> None:
+        super().__init__()
+        self.rnn = rnn
+        self.out = nn.Linear(7, 2)
+
+    def forward(self, x, lengths=None):
+        output, state = self.rnn(x, lengths=lengths)
+        return self.out(output), state
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_symbolic_traces_have_a_layer_as_a_leaf(kind):
+    model = Tagger(LAYERS[kind](5, 7)).double()
+    graph = torch.fx.symbolic_trace(model, concrete_args={"lengths": None})
+    assert [n.target for n in graph.graph.nodes if n.op == "call_module"] == ["rnn", "out"]
+    x = torch.randn(4, 2, 5, dtype=torch.double)
+    assert torch.equal(graph(x)[0], model(x)[0])
+    whole = torch.fx.symbolic_trace(model)
+    assert torch.equal(whole(x, [4, 2])[0], model(x, [4, 2])[0])
+
+
+def test_script_says_why_not_and_what_instead():
+    model = nn.Sequential(lltm_jit.LSTM(5, 7))
+    expected = r"^LSTM\(\): torch.jit.script .* lltm_jit.revert\(copy.deepcopy\(model\)\)$"
+    with pytest.raises(NotImplementedError, match=expected):
+        torch.jit.script(model)
+    x = torch.randn(4, 3, 5)
+    found = torch.jit.script(lltm_jit.revert(copy.deepcopy(model)))(x)
+    torch.testing.assert_close(tensors(found), tensors(model(x)))
+
+
+@pytest.mark.parametrize("kind", ["LSTM"])
+@pytest.mark.parametrize("transform", ["grad", "vmap", "vmap of grad"])
+def test_checkpoints_are_let_be_under_torch_func(kind, transform):
+    layer = LAYERS[kind](5, 7, checkpoint=2, dtype=torch.double)
+    plain = LAYERS[kind](5, 7, dtype=torch.double)
+    plain.load_state_dict(layer.state_dict())
+    x = torch.randn(3, 6, 2, 5, dtype=torch.double)
+    found = []
+    for each in (layer, plain):
+
+        def loss(x, each=each):
+            return each(x)[0].square().sum()
+
+        function = {
+            "grad": lambda x: torch.func.grad(loss)(x[0]),
+            "vmap": torch.func.vmap(loss),
+            "vmap of grad": torch.func.vmap(torch.func.grad(loss)),
+        }[transform]
+        found.append(function(x))
+    torch.testing.assert_close(*found)
