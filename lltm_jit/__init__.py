@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lltm_jit._version import __version__ as __version__
     from lltm_jit.jit.loading.reload import Reload
     from lltm_jit.jit.torch_api import build, load, load_inline
+    from lltm_jit.ops.rnn.convert import convert, revert
     from lltm_jit.ops.rnn.layers import GRU, LLTM, LSTM
     from lltm_jit.ops.rnn.own_cell import recurrent_cell
 
@@ -37,6 +38,7 @@ __all__ = [
     "ToolchainError",
     "build",
     "build_info",
+    "convert",
     "functional",
     "include_path",
     "lltm_cell",
@@ -45,6 +47,7 @@ __all__ = [
     "load_ipython_extension",
     "recurrent_cell",
     "reload",
+    "revert",
     "watch",
 ]
 __all__ += _basic.__all__
@@ -55,6 +58,7 @@ _LATER = {
     "lltm_jit._package": ("PackageInfo", "build_info", "reload", "watch"),
     "lltm_jit.jit.loading.reload": ("Reload",),
     "lltm_jit.jit.torch_api": ("build", "load", "load_inline"),
+    "lltm_jit.ops.rnn.convert": ("convert", "revert"),
     "lltm_jit.ops.rnn.layers": ("GRU", "LLTM", "LSTM"),
     "lltm_jit.ops.rnn.own_cell": ("recurrent_cell",),
 }

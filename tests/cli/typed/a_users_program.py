@@ -30,10 +30,12 @@ def layers(x: Tensor, packed: PackedSequence) -> Tensor:
     assert_type(h, Tensor)
     assert_type(lltm_jit.LSTM(3, 4, dtype=torch.half)(x, (h, c))[1], tuple[Tensor, Tensor])
     assert_type(lltm_jit.LSTM(3, 4)(packed)[0], PackedSequence)
+    assert_type(lltm_jit.LSTM(3, 4)(x, hx=(h, c))[0], Tensor)
     assert_type(lltm_jit.GRU(3, 4)(x, reset=x), tuple[Tensor, Tensor])
     cell = lltm_jit.LLTMCell(3, 4)
     assert_type(cell(x, (h, c)), tuple[Tensor, Tensor])
     assert_type(cell.weights, torch.nn.Parameter)
+    assert_type(lltm_jit.convert(lltm_jit.revert(cell)), torch.nn.Module)
     return output.square().mean()
 
 

@@ -1,0 +1,153 @@
+"""Models with torch's recurrent layers in place of ours, and the other way."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from lltm_jit.ops.rnn import layers
+from lltm_jit.ops.rnn._layer_inputs import DTYPES
+from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
+
+OURS: dict[type[nn.Module], type[nn.Module]] = {nn.LSTM: layers.LSTM, nn.GRU: layers.GRU}
+THEIRS = {ours: theirs for theirs, ours in OURS.items()}
+_CACHE = ("_flat_weights", "_flat_weights_names", "_flat_weight_refs")  # what RNNBase keeps beside
+
+
+def convert(model: nn.Module) -> nn.Module:
+    """Have a model compute with this package's recurrent layers in place of torch's.
+
+    Each :class:`torch.nn.LSTM` and ``GRU`` in it becomes one of ours, and stays the same object: so
+    its parameters, hooks, name, mode, dtype and device, and whatever else refers to it, such as an
+    optimiser, need no update. It can be called, saved and loaded as before.
+
+    What is left as it is, is named by a warning with the reason: a layer whose class or ``forward``
+    is not torch's own, that is parametrised, or that has a dtype or device without kernels here.
+
+    Args:
+        model: the model, or a single layer. It is changed in place.
+
+    Returns:
+        ``model``.
+
+    Raises:
+        TypeError: if ``model`` is not a module.
+
+    Example:
+        >>> model = torch.nn.ModuleDict({"rnn": torch.nn.LSTM(3, 4, num_layers=2)})
+        >>> lltm_jit.convert(model)
+        ModuleDict(
+          (rnn): LSTM(3, 4, num_layers=2)
+        )
+        >>> type(model["rnn"]) is lltm_jit.LSTM
+        True
+    """
+    return _replaced("convert", model, _reason_to_keep_theirs, _make_ours)
+
+
+def revert(model: nn.Module) -> nn.Module:
+    """Have a model compute with torch's recurrent layers again: the opposite of :func:`convert`.
+
+    For tools that know torch's own layers only, such as TorchScript and dynamic quantization. Do it
+    on a copy, ``lltm_jit.revert(copy.deepcopy(model))``, to go on with the model itself.
+
+    What torch has no layer for is left as it is, and named by a warning: :class:`lltm_jit.LLTM` and
+    cells of your own. ``checkpoint=`` is forgotten.
+
+    Args:
+        model: the model, or a single layer. It is changed in place.
+
+    Returns:
+        ``model``.
+
+    Raises:
+        TypeError: if ``model`` is not a module.
+
+    Example:
+        >>> lstm = lltm_jit.revert(lltm_jit.LSTM(3, 4))
+        >>> type(lstm) is torch.nn.LSTM
+        True
+    """
+    return _replaced("revert", model, _reason_to_keep_ours, _make_theirs)
+
+
+def _replaced(
+    function: str,
+    model: nn.Module,
+    reason_to_keep: Callable[[nn.Module], str | None],
+    make: Callable[[nn.Module], None],
+) -> nn.Module:
+    if not isinstance(model, nn.Module):
+        got = type(model).__name__
+        raise TypeError(f"{function}(): expected model to be a torch.nn.Module, but got {got}")
+    left = []
+    for name, module in _recurrent(model):
+        reason = reason_to_keep(module)
+        if reason is None:
+            make(module)
+        elif reason:
+            left.append(f"{name or 'the model'} ({type(module).__name__}): {reason}")
+    if left:
+        warnings.warn("\n  ".join([f"{function}() leaves as they are:", *left]), stacklevel=3)
+    return model
+
+
+def _recurrent(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The recurrent layers and cells of a model, each once, with their names."""
+    kinds = (nn.RNNBase, nn.RNNCellBase)
+    names = {kind.__name__ for kind in OURS}
+    for name, module in model.named_modules():
+        scripted = isinstance(module, torch.jit.ScriptModule) and module.original_name in names
+        if isinstance(module, kinds) or scripted:
+            yield name, module
+
+
+def _reason_to_keep_theirs(module: nn.Module) -> str | None:
+    """Why a module cannot become ours; nothing to say if it is."""
+    kind = type(module)
+    if isinstance(module, RecurrentLayer):
+        return ""
+    if isinstance(module, torch.jit.ScriptModule):
+        return "it is compiled by TorchScript"
+    if parametrize.is_parametrized(module):
+        return "it is parametrised: convert it first, and parametrise it then"
+    if kind not in OURS:
+        return f"its class {kind.__module__}.{kind.__qualname__} is none of torch's that we have"
+    if "forward" in vars(module):
+        return "its forward() was replaced"
+    if getattr(module, "proj_size", 0):
+        return f"its proj_size is {module.proj_size}, and ours has no projection"
+    weight = next(module.parameters())
+    if weight.dtype not in DTYPES:
+        return f"its dtype is {weight.dtype}"
+    if weight.device.type not in ("cpu", "cuda", "meta"):
+        return f"there are no kernels for its device, {weight.device}"
+    return None
+
+
+def _reason_to_keep_ours(module: nn.Module) -> str | None:
+    """Why a module cannot become torch's; nothing to say if it is."""
+    if type(module) in THEIRS:
+        return None
+    if parametrize.type_before_parametrizations(module) in THEIRS:
+        return "it is parametrised: revert it first, and parametrise it then"
+    return "torch has no such layer" if isinstance(module, RecurrentLayer) else ""
+
+
+def _make_ours(module: nn.Module) -> None:
+    for name in _CACHE:
+        vars(module).pop(name, None)
+    module.__class__ = OURS[type(module)]
+    _ = module.cell  # a layer may be traced next, which cannot wait for a library
+
+
+def _make_theirs(module: nn.Module) -> None:
+    module.__class__ = THEIRS[type(module)]
+    vars(module).pop("checkpoint", None)
+    if isinstance(module, nn.RNNBase):
+        module._flat_weights_names = [name for names in module._all_weights for name in names]
+        module._init_flat_weights()

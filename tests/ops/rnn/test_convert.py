@@ -1,0 +1,163 @@
+"""Models whose recurrent layers become ours, and torch's again."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+
+import pytest
+import torch
+from op_testing import DEVICES
+from sequence_testing import THEIRS, tensors
+from torch import nn
+from torch.nn.utils import parametrizations, weight_norm
+
+import lltm_jit
+from lltm_jit.ops.rnn import convert as converting
+
+WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+KINDS = [kind.__name__ for kind in converting.OURS]
+
+
+class Tagger(nn.Module):
+    def __init__(self, kind: str, **options) -> None:
+        super().__init__()
+        self.rnn = getattr(nn, kind)(5, 7, **options)
+        self.out = nn.Linear(7, 2)
+
+    def forward(self, x):
+        result = self.rnn(x)
+        while not torch.is_tensor(result):
+            result = result[0]
+        return self.out(result)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_converted_model_is_the_same_model(kind, device):
+    """Parameters, hooks, names, mode and whoever else knows the layer; results within rounding."""
+    model = Tagger(kind, dtype=torch.double, device=device).eval()
+    model.out.to(device, torch.double)
+    model.alias = model.rnn
+    calls = []
+    model.rnn.register_forward_hook(lambda *args: calls.append(type(args[0])))
+    layer, names, parameters = model.rnn, list(model.state_dict()), list(model.parameters())
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.randn(3, 5, dtype=torch.double, device=device)
+    expected = model(x)
+    assert lltm_jit.convert(model) is model
+    assert model.rnn is model.alias is layer
+    assert not layer.training
+    assert type(layer) is getattr(lltm_jit, kind)
+    assert list(model.state_dict()) == names
+    assert all(a is b for a, b in zip(model.parameters(), parameters, strict=True))
+    torch.testing.assert_close(model(x), expected)
+    assert calls == [getattr(nn, kind), getattr(lltm_jit, kind)]
+    copies = [copy.deepcopy(model), torch.compile(model, backend="aot_eager", fullgraph=True)]
+    for each in copies:
+        torch.testing.assert_close(each(x), expected)
+
+    model(x).square().sum().backward()
+    optimiser.step()
+    trained = model(x)
+    assert not torch.allclose(trained, expected)
+    assert lltm_jit.revert(model) is model
+    assert model.rnn is layer
+    assert type(layer) is getattr(nn, kind)
+    assert all(a is b for a, b in zip(model.parameters(), parameters, strict=True))
+    torch.testing.assert_close(model(x), trained)
+
+
+@pytest.mark.parametrize("kind", THEIRS)
+def test_there_and_back_leaves_no_trace(kind):
+    """Also in what torch's layers keep beside their parameters."""
+    torch.manual_seed(0)
+    theirs = THEIRS[kind](5, 7, 2, bidirectional=True)
+    same = lltm_jit.revert(lltm_jit.convert(copy.deepcopy(theirs)))
+    assert vars(same).keys() == vars(theirs).keys()
+    assert same._flat_weights_names == theirs._flat_weights_names
+    moved = pickle.loads(pickle.dumps(same)).double()
+    x = torch.randn(4, 3, 5, dtype=torch.double)
+    torch.testing.assert_close(tensors(moved(x)), tensors(theirs.double()(x)))
+
+
+def test_revert_makes_torchs_layers_of_ours():
+    ours = lltm_jit.LSTM(5, 7, 2, batch_first=True, checkpoint=2)
+    x, saved = torch.randn(3, 4, 5), ours.state_dict()
+    expected = ours(x)
+    theirs = lltm_jit.revert(ours)
+    assert repr(theirs) == repr(nn.LSTM(5, 7, 2, batch_first=True))
+    torch.testing.assert_close(tensors(theirs(x)), tensors(expected))
+    assert list(theirs.state_dict()) == list(saved)
+    assert [[id(p) for p in layer] for layer in theirs.all_weights] == [
+        [id(getattr(theirs, f"{kind}_l{k}")) for kind in WEIGHTS] for k in range(2)
+    ]
+
+
+class Mine(nn.LSTM):
+    pass
+
+
+def replaced() -> nn.Module:
+    layer = nn.LSTM(5, 7)
+    layer.forward = lambda x: x
+    return layer
+
+
+LEFT = {
+    "a subclass": (lambda: Mine(5, 7), "Mine is none of torch's that we have"),
+    "its forward": (replaced, r"its forward\(\) was replaced"),
+    "parametrised": (
+        lambda: parametrizations.weight_norm(nn.GRU(5, 7), "weight_hh_l0"),
+        "convert it first, and parametrise it then",
+    ),
+    "a dtype": (lambda: nn.LSTM(5, 7, dtype=torch.complex64), "dtype is torch.complex64"),
+    "scripted": (lambda: torch.jit.script(nn.LSTM(5, 7)), "compiled by TorchScript"),
+}
+
+
+@pytest.mark.parametrize("way", LEFT)
+def test_what_is_left_is_named_with_the_reason(way):
+    make, reason = LEFT[way]
+    model = nn.Sequential(nn.Linear(5, 5), make())
+    kind = type(model[1])
+    message = rf"^convert\(\) leaves as they are:\n  1 \({kind.__name__}\): .*{reason}"
+    with pytest.warns(UserWarning, match=message) as found:
+        lltm_jit.convert(model)
+    assert found[0].filename == __file__
+    assert type(model[1]) is kind
+
+
+def test_revert_names_what_torch_has_no_layer_for():
+    model = nn.Sequential(lltm_jit.LLTM(5, 7), lltm_jit.GRU(7, 7))
+    expected = r"^revert\(\) leaves as they are:\n  0 \(LLTM\): torch has no such layer$"
+    with pytest.warns(UserWarning, match=expected):
+        lltm_jit.revert(model)
+    assert [type(each) for each in model] == [lltm_jit.LLTM, nn.GRU]
+
+
+def test_a_second_time_there_is_nothing_to_do():
+    model = lltm_jit.convert(nn.Sequential(nn.LSTM(5, 7)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lltm_jit.convert(model)
+        lltm_jit.revert(lltm_jit.revert(model))
+
+
+def test_weights_normalised_by_a_hook_still_are():
+    """By torch.nn.utils.weight_norm, which makes them before each call."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, of its successor
+        model = nn.Sequential(weight_norm(nn.LSTM(5, 7), "weight_hh_l0"))
+    x = torch.randn(4, 3, 5)
+    lltm_jit.convert(model)
+    with torch.no_grad():
+        model[0].weight_hh_l0_g.mul_(2)
+    converted = tensors(model(x))
+    torch.testing.assert_close(converted, tensors(lltm_jit.revert(model)(x)))
+
+
+def test_a_model_must_be_a_module():
+    with pytest.raises(TypeError, match=r"^convert\(\): expected model to be a .*, but got type$"):
+        lltm_jit.convert(nn.LSTM)
