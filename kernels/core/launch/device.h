@@ -8,6 +8,9 @@
 #include <c10/core/SymIntArrayRef.h>
 
 #include "core/launch/api.h"
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 #ifdef LLTM_JIT_CUDA
 #include <ATen/cuda/EmptyTensor.h>
 #include <c10/cuda/CUDAException.h>
@@ -31,6 +34,18 @@ struct KernelGuard {
   c10::DeviceGuard device;
 };
 
+// Lets a large array have pages of 2 MiB, where the system leaves that to programs. Memory of such a size goes back to
+// the system when it is freed, so that each array has new pages, whose first use may take longer than the computation.
+inline void prefer_large_pages(const at::Tensor& tensor) {
+#ifdef MADV_HUGEPAGE
+  constexpr uintptr_t kPage = 1 << 12, kLarge = 1 << 23;
+  if (tensor.nbytes() < kLarge) return;
+  const auto begin = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+  const uintptr_t first = (begin + kPage - 1) & ~(kPage - 1);
+  madvise(reinterpret_cast<void*>(first), begin + tensor.nbytes() - first, MADV_HUGEPAGE);
+#endif
+}
+
 // A dense tensor on the device of `like`, and of its dtype or another, inside a KernelGuard: at::empty
 // without its way through the dispatcher, which a small operator would feel.
 inline at::Tensor empty(c10::SymIntArrayRef sizes, const at::Tensor& like,
@@ -45,7 +60,9 @@ inline at::Tensor empty(c10::SymIntArrayRef sizes, const at::Tensor& like,
 #ifdef LLTM_JIT_CUDA
   if (like.is_cuda()) return at::detail::empty_cuda(known_sizes, dtype, like.device(), format);
 #endif
-  return at::detail::empty_cpu(known_sizes, dtype, /*pin_memory=*/false, format);
+  const at::Tensor result = at::detail::empty_cpu(known_sizes, dtype, /*pin_memory=*/false, format);
+  prefer_large_pages(result);
+  return result;
 }
 
 // Runs `cpu(args)` or enqueues `cuda(args, stream)`, by where the tensor is.
