@@ -60,6 +60,11 @@ class Variant:
     note: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
+        if self.device_code and self.source.suffix not in CUDA_SUFFIXES:
+            raise BuildError(
+                f"expected a source of {self.name} for the GPU alone, which ends in "
+                f"{' or '.join(CUDA_SUFFIXES)}, but got {self.source}"
+            )
         for name, value in self.constants:
             if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or "\n" in value:
                 raise BuildError(
@@ -113,7 +118,7 @@ Asked: TypeAlias = "tuple[str, str, Sequence[tuple[str, str]], str]"
 
 
 def load_declared(asked: Asked, *beside: Asked) -> int:
-    """What C++ calls for a function that it does not have yet: :func:`load` of a declared kernel.
+    """The address of a function of a declared kernel, which C++ asks for when it has none yet.
 
     Those ``beside`` it are what it will ask for soon, such as the kernel of the backward pass. They
     are compiled at the same time.
@@ -121,7 +126,8 @@ def load_declared(asked: Asked, *beside: Asked) -> int:
     Returns 0 for an optional one if there is no compiler.
 
     Raises:
-        LltmJitError: nothing of this name was declared; and as :func:`load`.
+        BuildError: the source has no such function, which it declares ``extern "C"``.
+        LltmJitError: nothing of this name was declared; and as :func:`build_of`.
     """
     variant = declared(asked)
     soon = [replace(declared(each), note="gradients are wanted") for each in beside]
@@ -154,26 +160,15 @@ def _tell_once(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def load(variant: Variant, function: str) -> int:
-    """The address of a C function of a variant, which is built first if necessary.
-
-    Args:
-        variant: the source and its constants. Equal contents are one build, whatever their labels.
-        function: its name; the source declares it ``extern "C"``.
-
-    Raises:
-        BuildError: the source does not compile, or has no such function.
-        ToolchainError, CacheError: there is no compiler, or no usable directory for the build.
-        LltmJitError: it is not loaded, and the current stream is being captured.
-    """
-    return _address(build_of(variant), function)
-
-
 def build_of(variant: Variant) -> Build:
     """The loaded build of a variant, for the same files; it is built first if necessary.
 
+    Equal contents are one build, whatever their labels.
+
     Raises:
-        BuildError, ToolchainError, CacheError, LltmJitError: as :func:`load`.
+        BuildError: the source does not compile.
+        ToolchainError, CacheError: there is no compiler, or no usable directory for the build.
+        LltmJitError: it is not loaded, and the current stream is being captured.
     """
     return builds_of([variant])[0]
 
@@ -182,7 +177,7 @@ def builds_of(variants: Sequence[Variant]) -> list[Build]:
     """As :func:`build_of`, of several variants, which are built at the same time.
 
     Raises:
-        BuildError, ToolchainError, CacheError, LltmJitError: as :func:`load`; the others were
+        BuildError, ToolchainError, CacheError, LltmJitError: as :func:`build_of`; the others were
             cancelled.
     """
     found: dict[Variant, Build] = {}

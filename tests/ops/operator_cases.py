@@ -47,7 +47,7 @@ def lltm_calls(*tensors: Tensor) -> Calls:
 
 
 def draw_sequence(cell: str, large: bool) -> list[Tensor]:
-    return inputs_of(cell, *((6, 40, 33) if large else (3, 2, 3))).leaves()
+    return inputs_of(cell, *((6, 40, 33) if large else (3, 2, 3)), bias=True).leaves()
 
 
 def sequence_inputs(cell: str, names: list[str], tensors: Sequence[Tensor]) -> Inputs:
@@ -85,7 +85,7 @@ def sequence_calls(cell: str, names: list[str], *tensors: Tensor) -> Calls:
 
 
 def sequence_case(cell: str) -> Case:
-    given, states = inputs_of(cell), cell_of(cell).states
+    given, states = inputs_of(cell, bias=True), cell_of(cell).states
     names = [name for name, tensor in given._asdict().items() if tensor is not None]
     return Case(
         f"recurrent_sequence {cell}",

@@ -148,6 +148,11 @@ class GRU(RecurrentLayer):
 def _learn_cells(module: ModuleType) -> None:
     """Have every layer know its cell as a build of the family has it."""
     cells = {name: Cell(name, *facts) for name, *facts in module.own_cells()}
+    if missing := LAYERS.keys() - cells:
+        raise RuntimeError(
+            f"expected a row of kernels/rnn/cells/cells.h for each layer, but got none for "
+            f"{', '.join(sorted(missing))}; there are {', '.join(cells)}"
+        )
     for name, layer in LAYERS.items():
         layer.cell = cells[name]
 

@@ -72,13 +72,14 @@ AGAIN = """
 import ctypes, os, sys
 os.environ["LLTM_JIT_AT_IMPORT"] = "0"
 from pathlib import Path
-from lltm_jit.jit.variants import Variant, load
+from lltm_jit.jit import variants
 
 started = []
 sys.addaudithook(lambda event, _: started.append(event) if event == "subprocess.Popen" else None)
 source, kernels = map(Path, sys.argv[2:])
 constants = (("ELEMENT", "float"), ("SIZE", "3"))
-address = load(Variant(sys.argv[1], source, (kernels,), constants), "sums")
+variants.declare(variants.Variant(sys.argv[1], source, (kernels,)))
+address = variants.load_declared((sys.argv[1], "sums", constants, ""))
 x, y = (ctypes.c_float * 3)(1, 2, 4), ctypes.c_float()
 ctypes.CFUNCTYPE(ctypes.c_int)(address)(x, ctypes.byref(y), ctypes.c_long(1), None)
 print(y.value, len(started))
@@ -180,7 +181,7 @@ def test_on_the_gpu_and_not_while_a_graph_is_captured(host, kernel_name):
     with pytest.raises(jit.LltmJitError, match=message), torch.cuda.graph(refused):
         call()
     constants = (("ELEMENT", "float"), ("SIZE", "3"))
-    variants.load(replace(cuda, constants=constants), "sums")  # which is what prepare() would do
+    variants.load_declared((cuda.name, "sums", constants, ""))  # which is what prepare() would do
     with torch.cuda.graph(graph):
         call()
     graph.replay()

@@ -79,7 +79,9 @@ def inputs_of(
     device: str = "cpu",
     state: bool = True,
     control: bool = False,
+    bias: bool = False,
 ) -> Inputs:
+    """A cell that does not add its gates has a bias of the hidden part in any case."""
     facts = cell_of(cell)
     rows, others = facts.gates * hidden_size, facts.states - 1
     scale = max(hidden_size, 1) ** -0.5
@@ -90,7 +92,7 @@ def inputs_of(
     inputs = Inputs(
         random(steps, batch_size, rows),
         random(rows, hidden_size) * scale,
-        None if facts.adds_gates else random(rows),
+        random(rows) if bias or not facts.adds_gates else None,
         None,
         random(batch_size, hidden_size) if state else None,
         random(others, batch_size, hidden_size) if state and others else None,

@@ -33,6 +33,12 @@ def test_a_build_that_says_otherwise_is_believed():
         layers._learn_cells(native.rnn)
 
 
+def test_a_layer_whose_cell_the_library_lacks_is_told():
+    cells = [row for row in native.rnn.own_cells() if row[0] != "gru"]
+    with pytest.raises(RuntimeError, match=r"cells\.h .* none for gru; there are lltm, lstm"):
+        layers._learn_cells(SimpleNamespace(own_cells=lambda: cells))
+
+
 @pytest.fixture
 def unknown():
     """The LSTM as before anything asked what its cell is."""

@@ -155,6 +155,22 @@ def test_the_padding_may_be_anything(cell, reverse, dtype, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_columns_beside_a_view_of_weights_do_not_count(device):
+    """Of a matrix that is wider than the padded weights."""
+    hidden_size, gates = 5, cell_of("lstm").gates
+    operands = [t.detach() for t in operands_of("lstm", 3, hidden_size, torch.float, device)]
+    *_, weight_hh, _, bias = ops.pad_gates(*operands, gates, True)
+    wide = weight_hh.new_full((weight_hh.size(0), 2 * padded(hidden_size)), torch.nan)
+    view = wide[:, :hidden_size].copy_(weight_hh)
+    ones, found = torch.ones(4, 3, len(weight_hh), device=device), []
+    for weights in (weight_hh, view):
+        leaf = weights.detach().requires_grad_()
+        output, *_ = recurrent_sequence("lstm", ones, leaf, bias)
+        found.append([output, *torch.autograd.grad(output.square().sum(), leaf)])
+    assert bits(found[0]) == bits(found[1])
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_opcheck(device):
     operands = operands_of("gru", 5, 7, torch.float, device)
     opcheck(ops.pad_gates, (*operands, 3, True))

@@ -167,11 +167,12 @@ Tensor readable(const Tensor& tensor) {
 Tensor readable_weights(const Tensor& weight_hh, bool padded) {
   if (!padded) return readable(weight_hh);
   const int64_t rows = weight_hh.size(0), hidden_size = weight_hh.size(1);
-  const int64_t size = padded_size(hidden_size), stride = weight_hh.stride(0);
-  const auto end = static_cast<size_t>(weight_hh.storage_offset() + (rows - 1) * stride + size);
-  const bool has_room = stride >= size && has_dense_rows(weight_hh) &&
-                        end * weight_hh.element_size() <= weight_hh.storage().nbytes();
-  if (has_room && has_whole_rows(weight_hh)) return weight_hh;
+  const int64_t size = padded_size(hidden_size);
+  const auto bytes = static_cast<size_t>(rows * size * weight_hh.element_size());
+  // As pad_gates makes them. Behind the rows of any other view there may be numbers.
+  const bool is_whole = weight_hh.stride(0) == size && has_dense_rows(weight_hh) &&
+                        weight_hh.storage_offset() == 0 && weight_hh.storage().nbytes() == bytes;
+  if (is_whole && has_whole_rows(weight_hh)) return weight_hh;
   const Tensor copy = empty_padded_weights(weight_hh, rows, hidden_size);
   copy_rows({{.from = weight_hh.unsqueeze(0), .to = with_padding(copy).unsqueeze(0)}});
   return copy;
