@@ -61,6 +61,11 @@ def test_autocast_of_the_operator(cell, dtype, device):
         assert_accurate(grad.to(dtype), exact, usual, ulps=4, sums=True, parts=ACTIVATIONS)
 
 
+def autocast_dtype(kind: str, dtype: torch.dtype, device: str) -> torch.dtype:
+    """That of results, for an input in float: on a CPU torch's autocast casts no GRU."""
+    return torch.float if (kind, device) == ("GRU", "cpu") else dtype
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("checkpointed", [0, 2])
 @pytest.mark.parametrize("kind", LAYERS)
@@ -76,9 +81,9 @@ def test_autocast_of_layers(kind, checkpointed, device):
         if kind in THEIRS and device == "cuda":  # on some CPUs torch's refuse, or stay in float
             theirs = THEIRS[kind](5, 7, 2, bidirectional=True, device=device)
             assert [t.dtype for t in tensors(results)] == [t.dtype for t in tensors(theirs(x))]
-    count = len(tensors(results))
-    assert {t.dtype for t in found[:count]} == {dtype}
-    assert {t.dtype for t in tensors(again)} == {dtype}
+    count, of_results = len(tensors(results)), autocast_dtype(kind, dtype, device)
+    assert {t.dtype for t in found[:count]} == {of_results}
+    assert {t.dtype for t in tensors(again)} == {of_results}
     assert {t.dtype for t in found[count:]} == {torch.float}
     exact = with_gradients(copy.deepcopy(layer).double(), x.double())
     cast = with_gradients(copy.deepcopy(layer).to(dtype), x.to(dtype))
@@ -89,7 +94,7 @@ def test_autocast_of_layers(kind, checkpointed, device):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", LAYERS)
 def test_autocast_takes_what_torchs_layers_take(kind, device):
-    """Packed sequences, lengths, and a float state, whose cells stay float."""
+    """Packed sequences, lengths, and a float state."""
     layer, dtype = LAYERS[kind](5, 7, device=device), torch.bfloat16
     x, h = torch.randn(6, 3, 5, device=device), torch.randn(1, 3, 7, device=device)
     state = h if layer.cell.states == 1 else (h, h)
@@ -98,14 +103,14 @@ def test_autocast_takes_what_torchs_layers_take(kind, device):
         output, last = layer(x, state, lengths=[6, 4, 3])
         in_parts, end_of_parts = layer(pack_padded_sequence(x, [6, 4, 1]), state)
         _, end = layer(x, state, lengths=[6, 4, 1])
-    assert packed.data.dtype == output.dtype == in_parts.data.dtype == dtype
+    of_results = autocast_dtype(kind, dtype, device)
+    assert packed.data.dtype == output.dtype == in_parts.data.dtype == of_results
+    assert {tensor.dtype for tensor in tensors((output, last))} == {of_results}
     ends = [tensors((output, state))[1:] for state in (end_of_parts, end)]
     for ours, right in zip(*ends, strict=True):
         assert ours.dtype == right.dtype
         torch.testing.assert_close(ours, right, rtol=2**-7, atol=2**-9)  # h is rounded in between
     torch.testing.assert_close(packed_state, last, rtol=0, atol=0)
-    if layer.cell.states > 1:
-        assert last[1].dtype == torch.float
 
 
 @pytest.mark.parametrize("device", DEVICES)
