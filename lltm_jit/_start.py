@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from pathlib import Path
 
 # `python -m lltm_jit` imports the package before it runs the command, and so does `python -m
@@ -18,6 +19,9 @@ as_command = as_script or (
         or _BENCHMARKS in getattr(sys.modules.get("benchmarks"), "__path__", ())
     )
 )
+
+if as_command:
+    warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # it need not be installed
 
 try:
     import torch  # noqa: F401

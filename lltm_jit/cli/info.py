@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from lltm_jit._package import PackageInfo, installed
 from lltm_jit.jit import detect
 from lltm_jit.jit.loading.extension import Extension
+from lltm_jit.jit.machine.toolchain import present
 from lltm_jit.jit.store import cache
 
 from . import _extensions
@@ -38,8 +39,8 @@ def run(args: argparse.Namespace) -> int:
     show("torch", f"{tools.torch_version} (CUDA {tools.torch_cuda or 'none'})")
     made = f"not found; builds of {tools.compiler} are loaded" if tools.recorded else ""
     show("C++ compiler", made or tools.cxx_version or "not found")
-    nvcc = f"{tools.nvcc_version} ({tools.cuda_home})" if tools.nvcc else ""
-    show("nvcc", "not found" if tools.recorded else nvcc or "not found")
+    here = present()
+    show("nvcc", f"{here.nvcc_version} ({here.cuda_home})" if here.nvcc else "not found")
     missing = tools.cuda_missing
     show("CUDA kernels", f"no: {missing}" if missing else " ".join(tools.architectures))
     for name, value in info.settings.items():

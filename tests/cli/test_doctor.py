@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from small_checkout import CHECKOUT, environment
+from torch.torch_version import TorchVersion
 from torch.utils import cpp_extension
 
 from lltm_jit.cli import doctor, main
@@ -24,6 +25,29 @@ def test_all_is_well_here(findings):
     assert code == 0
     assert "compiled, linked and loaded in" in found["C++ trial build"]["text"]
     assert found["Python"]["text"].startswith(sys.version.split()[0])
+
+
+@pytest.mark.parametrize(
+    ("version", "status"),
+    [("2.8.1", "problem"), ("2.9.0", "ok"), ("2.13.1+cu130", "ok"), ("2.14.0", "warning")],
+)
+def test_a_torch_that_was_not_tested(finding, monkeypatch, version, status):
+    monkeypatch.setattr(torch, "__version__", TorchVersion(version))
+    found = finding("torch")
+    assert found["status"] == status
+    assert ("newer than 2.13, the newest that was tested" in found["text"]) == (status == "warning")
+
+
+def test_commands_do_not_warn_of_a_numpy_that_is_not_there(tmp_path):
+    (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError('no numpy')\n")
+    path = os.pathsep.join([str(tmp_path), str(CHECKOUT)])
+    done = subprocess.run(
+        [sys.executable, "-m", "lltm_jit", "--version"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_machine_that_must_not_build_is_not_ready(capsys, monkeypatch, tmp_path):

@@ -64,15 +64,28 @@ def test_a_compiler_that_fails(finding, monkeypatch, tmp_path):
     assert "free space on it" in found["cure"]
 
 
-@pytest.mark.parametrize("check", ["C++ compiler", "C++ trial build"])
-def test_a_compiler_that_fails_without_a_word(finding, monkeypatch, tmp_path, check):
+@pytest.mark.parametrize(
+    ("script", "told"), [("", ", and prints nothing"), ("echo no server >&2\n", ": no server")]
+)
+def test_a_compiler_that_fails_on_each_call(finding, monkeypatch, tmp_path, script, told):
     broken = tmp_path / "broken-c++"
-    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.write_text(f"#!/bin/sh\n{script}exit 7\n")
     broken.chmod(0o755)
     monkeypatch.setenv("CXX", str(broken))
-    found = finding(check)
+    found = finding("C++ compiler")
     assert found["status"] == "problem"
-    assert found["cure"].endswith("and set CXX to it")
+    assert found["text"] == f"`{broken} --version` fails with status 7{told}"
+    assert found["cure"].startswith("repair it, or set CXX to a compiler that works")
+
+
+def test_a_compiler_that_only_links(finding, monkeypatch, tmp_path):
+    broken = tmp_path / "broken-c++"
+    refuse = 'case "$*" in *-c*) echo no licence >&2; exit 3;; esac'
+    broken.write_text(f'#!/bin/sh\n{refuse}\nexec c++ "$@"')
+    broken.chmod(0o755)
+    monkeypatch.setenv("CXX", str(broken))
+    found = finding("C++ trial build")
+    assert (found["status"], found["text"]) == ("problem", "no licence")
 
 
 @pytest.mark.parametrize("command", ["env c++", "c++ -pipe", "no-such-ccache c++"])

@@ -134,7 +134,7 @@ def test_commands_know_that_the_packaged_library_is_loaded(installed):
 def test_commands_about_a_build_want_one_in_the_cache(installed, command):
     done = installed[1]("-m", "lltm_jit", command)
     assert done.returncode == 1
-    assert done.stderr.startswith("error: no C++ compiler was found: ")
+    assert done.stderr.startswith("error: no C++ compiler was found; ")
 
 
 def packaged(package):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lltm_jit.jit import ToolchainError
 from lltm_jit.jit.user import settings
 from lltm_jit.jit.user.settings import SETTINGS
 
@@ -45,7 +46,7 @@ def file(tmp_path, monkeypatch):
 
 
 def test_the_environment_wins_over_the_file_even_when_empty(file, monkeypatch):
-    file.write_text("MAX_JOBS=3\nLLTM_JIT_VERBOSE=1\nLLTM_JIT_KEEP=7\nCXX=\nHOME=/nowhere\n")
+    file.write_text("MAX_JOBS=3\nLLTM_JIT_VERBOSE=1\nLLTM_JIT_KEEP=7\nCXX=\n")
     assert settings.count("MAX_JOBS") == 3
     assert settings.flag("LLTM_JIT_VERBOSE")
     assert settings.text("CXX") == "c++"
@@ -79,6 +80,28 @@ def test_paths_in_the_file_do_not_depend_on_the_current_directory(file, gone_to,
     assert settings.text("TORCH_EXTENSIONS_DIR") == "/home/somebody/builds"
     assert settings.text("CUDA_HOME") == str(file.parent / "cuda")
     assert settings.text("CXX") == "~/bin/c++"
+
+
+def test_lines_are_those_of_a_shell(file):
+    file.write_text("export MAX_JOBS = 3 # few\n\n  # more\nCXX='ccache g++'\nCUDA_HOME= # none\n")
+    assert settings.count("MAX_JOBS") == 3
+    assert settings.text("CXX") == "ccache g++"
+    assert settings.text("CUDA_HOME") == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("MAX_JBOS=3", "MAX_JBOS is not a setting; did you mean MAX_JOBS?"),
+        ("MAX_JOBS 3", "expected NAME=VALUE, but got 'MAX_JOBS 3'"),
+        ("CXX='c++", 'expected NAME=VALUE, but got "CXX=\'c++"'),
+    ],
+)
+def test_a_wrong_line_is_told_with_its_place(file, line, told):
+    file.write_text(f"# one\n{line}\n")
+    with pytest.raises(ToolchainError) as raised:
+        settings.count("MAX_JOBS")
+    assert str(raised.value) == f"{file}:2: {told}"
 
 
 def test_a_file_in_another_encoding(file):

@@ -67,7 +67,7 @@ def main(directory, repeats="1"):
         result["processes"] = len(started)
         result["imported"] = [
             name
-            for name in ("torch.utils.cpp_extension", "filelock", "dotenv", "ninja")
+            for name in ("torch.utils.cpp_extension", "filelock", "ninja")
             if name in sys.modules
         ]
         print(json.dumps(result), flush=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import shutil
 import time
@@ -31,7 +30,7 @@ def chosen_settings() -> Finding:
         try:
             read(setting.name)
         except ToolchainError as error:
-            return Finding("problem", str(error), f"unset {setting.name}, or correct it")
+            return Finding("problem", str(error), "correct it, or unset it")
     if wrong := present().not_understood:
         cure = "unset TORCH_CUDA_ARCH_LIST, or correct it"
         return Finding("problem", wrong, cure)
@@ -40,9 +39,8 @@ def chosen_settings() -> Finding:
         return Finding("problem", text, "unset LLTM_JIT_DISABLE_JIT")
     unknown = [name for name in os.environ if name.startswith("LLTM_JIT_") and name not in SETTINGS]
     if unknown:
-        near = difflib.get_close_matches(unknown[0], SETTINGS, n=1)
-        cure = f"did you mean {near[0]}?" if near else "MAX_JOBS.env.example lists all settings"
-        return Finding("warning", f"{unknown[0]} is not a setting", cure)
+        text = f"{unknown[0]} is not a setting"
+        return Finding("warning", text, settings.nearest(unknown[0]))
     given = ", ".join(f"{name}={value}" for name, value in settings.given().items())
     return Finding("ok", given or "all default")
 
@@ -80,7 +78,8 @@ def memory() -> Finding:
     a_job = 4 if with_cuda else 2
     text = f"{available:.1f} GiB available for {jobs.in_words(count)} of up to {a_job} GiB"
     if count > 1 and available < count * a_job:
-        return Finding("warning", text, f"set MAX_JOBS={max(1, int(available / a_job))}")
+        fits = max(1, min(int(available / a_job), jobs.cpu_count()))
+        return Finding("warning", text, f"set MAX_JOBS={fits}")
     return Finding("ok", text)
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import platform
 import shlex
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -18,14 +16,13 @@ import torch
 from lltm_jit.jit import ToolchainError
 from lltm_jit.jit.machine import gpus
 from lltm_jit.jit.machine.toolchain import find_cxx, present
-from lltm_jit.jit.machine.tools import cuda_cure, find_ninja
-from lltm_jit.jit.user import settings
+from lltm_jit.jit.machine.tools import cuda_cure, find_ninja, why_no_cxx
 from lltm_jit.jit.user.causes import cure_of
-from lltm_jit.jit.user.settings import SETTINGS
 
 from . import trial
 from .finding import Finding
 
+_NEWEST_TESTED = "2.13"  # as the README says, too
 _ANOTHER_COMPILER = (
     "install one that works (Debian and Ubuntu: `apt-get install g++`), and set CXX to it"
 )
@@ -48,16 +45,17 @@ def torch_itself() -> Finding:
     text = f"{torch.__version__}, CUDA {torch.version.cuda or 'none'}"
     if torch.__version__ < "2.9":
         return Finding("problem", text, "run `python -m pip install 'torch>=2.9'`")
+    if torch.__version__ >= f"{_NEWEST_TESTED}.99":
+        text += f": newer than {_NEWEST_TESTED}, the newest that was tested"
+        return Finding("warning", text, f"if something fails, install torch=={_NEWEST_TESTED}.0")
     return Finding("ok", text)
 
 
 def cxx() -> Finding:
     words, version = find_cxx(), present().cxx_version
     compiler = shlex.join(words)
-    if not words:
-        return _no_cxx()
-    if not version:
-        return Finding("problem", f"{compiler} does not print its version", _ANOTHER_COMPILER)
+    if not words or not version:
+        return Finding("problem", *why_no_cxx(words))
     cpp_extension = _cpp_extension()
     oldest = ".".join(map(str, cpp_extension.MINIMUM_GCC_VERSION[:2]))
     wanted = f"torch needs g++ {oldest} or newer, and {trial.STANDARD.upper()}"
@@ -72,26 +70,6 @@ def cxx() -> Finding:
             "install a newer g++ or clang++, and set CXX to it",
         )
     return Finding("ok", f"{version} ({compiler}); {wanted}")
-
-
-def _no_cxx() -> Finding:
-    given, usual = settings.text("CXX"), SETTINGS["CXX"].default
-    if given == usual:
-        install = "install one (Debian and Ubuntu: `apt-get install g++`), or set CXX to yours"
-        return Finding("problem", "no C++ compiler was found", install)
-    if shutil.which(usual):
-        cure = f"unset CXX, which gives {usual}, or set it to a compiler that exists"
-    else:
-        cure = "set CXX to a compiler that exists (Debian and Ubuntu: `apt-get install g++`)"
-    program = (given.split() or [given])[0]
-    if os.sep not in program:
-        why = "is not on PATH"
-    elif os.path.exists(program):
-        why = "is not a program that can be run"
-    else:
-        why = "does not exist"
-    text = f"CXX is set to {given!r}, " + ("which" if program == given else f"and {program!r}")
-    return Finding("problem", f"{text} {why}", cure)
 
 
 def _cpp_extension() -> ModuleType:

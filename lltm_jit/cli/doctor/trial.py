@@ -43,12 +43,13 @@ class Trial:
 
 
 def cxx(tools: Toolchain) -> Trial:
-    """Compile, link against torch, and load."""
-    package = Path(torch.__file__).parent
-    flags = [f"-std={STANDARD}", "-fPIC", "-shared", f"-I{sysconfig.get_path('include')}"]
-    flags += ["-isystem", str(package / "include"), f"-L{package / 'lib'}"]
-    command = [*shlex.split(tools.cxx or ""), *flags, "trial.cpp", "-lc10", "-o", "trial.so"]
-    return _build("trial.cpp", _CXX, command, load=True)
+    """Compile, link against torch, and load, in the steps of a build."""
+    package, compiler = Path(torch.__file__).parent, shlex.split(tools.cxx or "")
+    flags = [f"-std={STANDARD}", "-fPIC", f"-I{sysconfig.get_path('include')}"]
+    flags += ["-isystem", str(package / "include")]
+    compiling = [*compiler, "-MMD", "-MF", "trial.d", *flags, "-c", "trial.cpp", "-o", "trial.o"]
+    linking = [*compiler, "trial.o", "-shared", f"-L{package / 'lib'}", "-lc10", "-o", "trial.so"]
+    return _build("trial.cpp", _CXX, [compiling, linking], load=True)
 
 
 def cuda(tools: Toolchain) -> Trial:
@@ -58,24 +59,25 @@ def cuda(tools: Toolchain) -> Trial:
         number = architecture.removesuffix("+PTX").replace(".", "")
         code += [f"-gencode=arch=compute_{number},code=sm_{number}"]
     command = [tools.nvcc or "nvcc", *code, "-shared", "-Xcompiler", "-fPIC"]
-    return _build("trial.cu", _CUDA, [*command, "trial.cu", "-o", "trial.so"], load=False)
+    return _build("trial.cu", _CUDA, [[*command, "trial.cu", "-o", "trial.so"]], load=False)
 
 
-def _build(name: str, text: str, command: list[str], load: bool) -> Trial:
+def _build(name: str, text: str, commands: list[list[str]], load: bool) -> Trial:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="lltm_jit-") as directory:
         (Path(directory) / name).write_text(text)
         try:
-            done = subprocess.run(
-                command,
-                cwd=directory,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_TIMEOUT,
-            )
-            if done.returncode:
-                return Trial(time.perf_counter() - began, _first_error(done))
+            for command in commands:
+                done = subprocess.run(
+                    command,
+                    cwd=directory,
+                    capture_output=True,
+                    text=True,
+                    errors="replace",
+                    timeout=_TIMEOUT,
+                )
+                if done.returncode:
+                    return Trial(time.perf_counter() - began, _first_error(done))
             if load:
                 ctypes.CDLL(str(Path(directory) / "trial.so"))
         except (OSError, subprocess.TimeoutExpired) as error:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,13 +14,16 @@ from typing import Any
 
 import torch
 
+from ..user import settings
 from ..user.errors import ToolchainError
 
 _CPUS = Path("/proc/cpuinfo")
 
 
 def probe_cxx(command: list[str]) -> dict[str, Any]:
-    said = output_of([*command, "--version"])
+    status, said = asked([*command, "--version"])
+    if status:
+        said = ""
     family = "clang" if "clang" in said else "gcc" if "Free Software Foundation" in said else ""
     # A ccache link is not the compiler: watch the compiler proper that the driver starts, too.
     proper = output_of([*command, "-print-prog-name=cc1plus"]).strip() if family == "gcc" else ""
@@ -42,6 +46,36 @@ def probe_nvcc(command: list[str]) -> dict[str, Any]:
         "architectures": [f"{major}.{minor}" for major, minor in supported],
         "watch": [os.path.join(root, "bin", "nvcc")],
     }
+
+
+def why_no_cxx(command: list[str]) -> tuple[str, str]:
+    """What is wrong with a C++ compiler that is not found or does not work, and what to do.
+
+    Args:
+        command: the compiler's in words; none if it is not found.
+    """
+    given, usual = settings.text("CXX"), settings.SETTINGS["CXX"].default
+    install = "(Debian and Ubuntu: `apt-get install g++`)"
+    if command:
+        status, said = asked([*command, "--version"])
+        told = f": {said.splitlines()[0]}" if said.strip() else ", and prints nothing"
+        text = f"`{shlex.join(command)} --version` fails with status {status}{told}"
+        return text, f"repair it, or set CXX to a compiler that works {install}"
+    if given == usual:
+        return "no C++ compiler was found", f"install one {install}, or set CXX to yours"
+    if shutil.which(usual):
+        cure = f"unset CXX, which gives {usual}, or set it to a compiler that exists"
+    else:
+        cure = f"set CXX to a compiler that exists {install}"
+    program = (given.split() or [given])[0]
+    if os.sep not in program:
+        why = "is not on PATH"
+    elif os.path.exists(program):
+        why = "is not a program that can be run"
+    else:
+        why = "does not exist"
+    text = f"CXX is set to {given!r}, " + ("which" if program == given else f"and {program!r}")
+    return f"{text} {why}", cure
 
 
 def find_ninja() -> Path:
@@ -75,6 +109,13 @@ def output_of(
 
     A string is a command of the shell.
     """
+    return asked(command, directory, environment)[1]
+
+
+def asked(
+    command: str | list[str], directory: Path | None = None, environment: Any = None
+) -> tuple[int, str]:
+    """A tool's exit status, and the result of :func:`output_of`."""
     try:
         done = subprocess.run(
             command,
@@ -87,8 +128,8 @@ def output_of(
             timeout=60,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.decode("utf-8", "surrogateescape")
+        return 127, ""
+    return done.returncode, done.stdout.decode("utf-8", "surrogateescape")
 
 
 def processor() -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..machine.toolchain import Toolchain
-from ..machine.tools import cuda_cure, find_ninja
+from ..machine.toolchain import Toolchain, find_cxx
+from ..machine.tools import cuda_cure, find_ninja, why_no_cxx
 from ..store import cache
 from ..user import settings
 from ..user.errors import ToolchainError
@@ -24,11 +24,8 @@ def check(spec: BuildSpec, toolchain: Toolchain) -> None:
 
 def check_tools(spec: BuildSpec, toolchain: Toolchain) -> None:
     """The part of :func:`check` that writes nothing."""
-    if toolchain.cxx is None or toolchain.recorded:
-        raise ToolchainError(
-            f"no C++ compiler was found: there is no {settings.text('CXX')!r}; install one "
-            "(Debian and Ubuntu: `apt-get install g++`) or set CXX to yours"
-        )
+    if toolchain.cxx is None or toolchain.recorded or not toolchain.cxx_version:
+        raise ToolchainError("; ".join(why_no_cxx(find_cxx())))
     if spec.with_cuda and not toolchain.cuda:
         raise ToolchainError(
             f"{spec.name} has CUDA sources, but {toolchain.cuda_missing}; {cuda_cure()}"

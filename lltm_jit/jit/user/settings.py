@@ -9,6 +9,7 @@ Python was started.
 from __future__ import annotations
 
 import os
+import re
 from functools import cache
 from pathlib import Path
 
@@ -102,6 +103,10 @@ SETTINGS = {
     )
 }
 
+_LINE = re.compile(
+    r"""(?:(?:export\s+)?(?P<name>\w+)\s*=\s*"""
+    r"""(?:(?P<quote>["'])(?P<quoted>.*)(?P=quote)|(?P<plain>(?:[^"'#\s].*?)?))\s*)?(?:(?<!\S)#.*)?"""
+)
 _CHECKOUT = Path(__file__).resolve().parents[3]
 
 
@@ -110,16 +115,29 @@ def _settings_file() -> dict[str, str]:
     path = _CHECKOUT / "MAX_JOBS.env"
     if not (path.is_file() and (_CHECKOUT / "MAX_JOBS.env.example").is_file()):
         return {}
-    from dotenv import dotenv_values  # only when there is a file to read
-
+    values = {}
     with path.open(encoding="utf-8", errors="surrogateescape") as file:  # as os.environ is decoded
-        values = dotenv_values(stream=file, interpolate=False)
-    return {
-        # No shell has replaced a `~` in it.
-        name: str(_CHECKOUT / os.path.expanduser(value)) if SETTINGS[name].kind == "path" else value
-        for name, value in values.items()
-        if name in SETTINGS and value
-    }
+        for number, line in enumerate(file, 1):
+            place = f"{path}:{number}"
+            found = _LINE.fullmatch(line.strip())
+            if not found:
+                raise ToolchainError(f"{place}: expected NAME=VALUE, but got {line.strip()!r}")
+            name, value = found["name"], found["quoted"] or found["plain"]
+            if name and name not in SETTINGS:
+                raise ToolchainError(f"{place}: {name} is not a setting; {nearest(name)}")
+            if value and SETTINGS[name].kind == "path":  # no shell has replaced a `~` in it
+                value = str(_CHECKOUT / os.path.expanduser(value))
+            if value:
+                values[name] = value
+    return values
+
+
+def nearest(name: str) -> str:
+    """What to write instead of a name that is no setting's."""
+    from difflib import get_close_matches  # only where there is one
+
+    near = get_close_matches(name, SETTINGS, n=1)
+    return f"did you mean {near[0]}?" if near else "MAX_JOBS.env.example lists all settings"
 
 
 def text(name: str) -> str:

@@ -109,7 +109,7 @@ def test_which_compiler_a_ccache_starts_may_be_in_its_settings(bench, monkeypatc
     ],
 )
 def test_which_compilers_are_gcc(bench, monkeypatch, said, family):
-    monkeypatch.setattr(tools, "output_of", lambda command: said)
+    monkeypatch.setattr(tools, "asked", lambda *command: (0, said))
     assert jit.detect().cxx_family == family
 
 

@@ -102,7 +102,7 @@ def test_edited_sources_ask_for_a_compiler(bench, stage, name):
     bench.write(name, "edited\n")
     result = bench.run()
     assert result["error"] == "ToolchainError"
-    assert "no C++ compiler was found: there is no 'c++'" in result["message"]
+    assert "no C++ compiler was found; install one" in result["message"]
 
 
 def test_a_build_for_another_torch_is_none(bench, stage):
@@ -124,7 +124,7 @@ def test_why(bench, stage, monkeypatch, capsys):
     source.write_text("edited\n")
     told = why(capsys, source)
     assert told.startswith("mine: lltm_jit.load would build it, because:\n  - mine.cpp changed\n")
-    assert "  That would fail: no C++ compiler was found: there is no 'c++'; install" in told
+    assert "  That would fail: no C++ compiler was found; install" in told
     monkeypatch.setenv("LLTM_JIT_DISABLE_JIT", "1")
     assert "  That would fail: LLTM_JIT_DISABLE_JIT forbids building\n" in why(capsys, source)
     monkeypatch.setattr("torch.__version__", "2.0")
