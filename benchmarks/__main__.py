@@ -29,6 +29,7 @@ Each has options of its own: `{{prog}} sequence -h`.
 examples:
   {{prog}}                                        the cell, on the CPU
   {{prog}} sequence -c --layer LSTM --dtype half
+  {{prog}} sequence -c --published                what is slower than torch's layers
   {{prog}} stylegan --json before.json --plot before.png
   {{prog}} stylegan --from before.json --plot again.svg
   {{prog}} cell --compare before.json             ratios to an earlier run
@@ -39,6 +40,8 @@ columns of the tables:
   floor, share            the least that is possible, and which part of the time that is: on a GPU
                           computed for an H200, or what a copy of the same bytes takes; on a CPU at
                           the peak of this machine's matrix products
+  error                   norm of the difference from float64, over the norm
+  MiB                     what a call takes at its peak, without what was there before
   beside others           our time over theirs; the goal is what this project aims for at most
 """
 

@@ -1,24 +1,30 @@
 """``sequence``: recurrent layers over whole sequences, beside torch.nn's.
 
 On a GPU also in CUDA graphs, and floats both exact and as TF32; on a CPU also beside a loop of
-tutorial cells. All layers of one size take turns. Times are of one step.
+tutorial cells. All layers of one size take turns. Times are of one step; memory is what a call
+takes at its peak; errors are norms, beside float64. ``--published`` and ``--draw`` take sizes of
+their own, and list the layers that are slower than torch's.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lltm_jit.cli import _cell
+from lltm_jit.jit import LltmJitError
+from lltm_jit.ops.rnn._warm import Warmed
 
 from .. import options
 from ..shared import times
-from ..shared.gpu_kernels import compile_variants
 from ..shared.table import Row
 from .cases import (
     BACKWARD,
@@ -33,8 +39,9 @@ from .cases import (
 )
 from .floor import floor
 from .goals import SIZES, goals
+from .published import drawn_cases, published_cases
 
-TITLE, WIDTH = "Recurrent layers, one step", 14
+TITLE, WIDTH = "Recurrent layers, one step", 32
 DTYPES = {
     "cpu": [torch.float, torch.bfloat16],
     "cuda": [torch.half, torch.bfloat16, torch.float],
@@ -53,27 +60,53 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="length of a sequence (default: 256)",
     )
+    cases = parser.add_mutually_exclusive_group()
+    cases.add_argument(
+        "--published", action="store_true", help="layers of sizes that people publish"
+    )
+    cases.add_argument("--draw", type=_cell.positive, metavar="N", help="N layers of random sizes")
+    parser.add_argument("--seed", type=int, default=0, help="for --draw (default: 0)")
 
 
 def measure(args: argparse.Namespace) -> Iterator[list[Row]]:
     device = _cell.device(args.cuda)
-    layers = [args.layer] if args.layer else list(OURS)
-    sizes = SIZES[device.type]
-    if args.batch_size or args.state_size:
-        sizes = [(args.batch_size or 16, args.state_size or 128)]
-    dtype = options.dtype(args)
-    cases = [
-        Case(*size, args.steps, each, device, precision)
-        for each in ([dtype] if dtype else DTYPES[device.type])
-        for precision in precisions(device, each)
-        for size in sizes
-    ]
+    cases = cases_of(args, device)
     if device.type == "cuda":
-        compile_kernels(cases, layers)
-    for case, phase in itertools.product(cases, PHASES):
+        compile_kernels(cases)
+    for (case, layers), phase in itertools.product(cases, PHASES):
         with use_precision(case.precision):
             group = rows(case, phase, layers, args.seconds)
         yield group
+
+
+def cases_of(args: argparse.Namespace, device: torch.device) -> list[tuple[Case, list[str]]]:
+    """What is measured, and by which of our layers."""
+    dtype = options.dtype(args)
+    types = [
+        (each, precision)
+        for each in ([dtype] if dtype else DTYPES[device.type])
+        for precision in precisions(device, each)
+    ]
+    layers = [args.layer] if args.layer else list(OURS)
+    if args.published or args.draw:
+        if args.batch_size or args.state_size:
+            raise LltmJitError(
+                "--published and --draw have sizes of their own: leave out -b and -s"
+            )
+        found = (
+            published_cases(device, types)
+            if args.published
+            else drawn_cases(device, types, args.draw, args.seed)
+        )
+        return [(case, [case.layer]) for case in found if case.layer in layers]
+    sizes = SIZES[device.type]
+    if args.batch_size or args.state_size:
+        sizes = [(args.batch_size or 16, args.state_size or 128)]
+    return [
+        (Case(*size, args.steps, each, device, precision), layers)
+        for each, precision in types
+        for size in sizes
+    ]
 
 
 def precisions(device: torch.device, dtype: torch.dtype) -> Sequence[str]:
@@ -81,16 +114,28 @@ def precisions(device: torch.device, dtype: torch.dtype) -> Sequence[str]:
     return ("ieee", "tf32") if (device.type, dtype) == ("cuda", torch.float) else ("ieee",)
 
 
-def compile_kernels(cases: Iterable[Case], layers: Sequence[str]) -> None:
-    """Compile what our layers need on the GPU, before anything is measured."""
-    for precision, group in itertools.groupby(cases, lambda case: case.precision):
-        with use_precision(precision):
-            compile_variants(
-                replace(case, device=torch.device("meta")).step(layer, phase)
-                for case in group
-                for layer in layers
-                for phase in PHASES
-            )
+def compile_kernels(cases: Iterable[tuple[Case, list[str]]]) -> None:
+    """Compile what our layers need on the GPU side by side, before anything is measured."""
+    meta = torch.device("meta")
+    by_precision = sorted(cases, key=lambda pair: pair[0].precision)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for precision, group in itertools.groupby(by_precision, lambda pair: pair[0].precision):
+            calls = {
+                (name, case.dtype, case.batch_size, case.hidden_size, case.directions): case
+                for case, layers in group
+                for name in layers
+            }
+            modules = [
+                (replace(case, device=meta).module(call[0]), case.batch_size)
+                for call, case in calls.items()
+            ]
+            with use_precision(precision):
+                list(pool.map(lambda pair: warm(*pair), modules))
+
+
+def warm(layer: Warmed, rows: int) -> None:
+    for training in (False, True):
+        layer.warm(rows, training=training)
 
 
 def rows(case: Case, phase: str, layers: Sequence[str], seconds: float) -> list[Row]:
@@ -100,52 +145,67 @@ def rows(case: Case, phase: str, layers: Sequence[str], seconds: float) -> list[
     names = list(dict.fromkeys([*layers, *(theirs(layer) for layer in layers), *loops]))
     functions = {name: case.step(name, phase) for name in names}
     modes = (times.GRAPH, times.HOST) if on_gpu else (times.HOST,)
+    figures = {name: {"MiB": peak_memory(functions[name])} if on_gpu else {} for name in names}
     found = times.measure(functions, seconds, modes, dict.fromkeys(names, case.steps))
-    group = [
+    work = {layer: operations(case, layer, phase) for layer in layers}
+    best = {layer: next(iter(found[layer].values())).median for layer in layers}
+    fastest = max(work[layer] / best[layer] for layer in layers)
+    peak = 0.0 if on_gpu else times.peak(case.device, case.dtype, fastest)[0]
+    checks = {}
+    for layer in layers:
+        figures[layer]["GFLOP/s"] = work[layer] / best[layer] / 1e9
+        checks[layer], errors = check(case, layer, phase)
+        for name, error in errors.items():
+            figures.setdefault(name, {})["error"] = error
+    length = "" if case.layer else f", {case.steps} steps"
+    return [
         Row(
-            table=f"{case.type}, {case.device.type}, {case.steps} steps, times of one step",
-            case=f"B {case.batch_size}, H {case.hidden_size}",
+            table=f"{case.type}, {case.device.type}{length}, times of one step",
+            case=case.title,
             phase=phase,
             name=name,
             times=found[name],
             beside=goals(case, name, phase) if name in layers else {},
-            check=check(case, name, phase) if name in layers else "-",
+            floor=floor(case, name, phase, peak) if name in layers else 0.0,
+            figures=figures[name],
+            check=checks.get(name, "-"),
         )
         for name in names
     ]
-    work = {layer: operations(case, layer, phase) for layer in layers}
-    fastest = max(work[row.name] / row.best.median for row in group if row.name in work)
-    peak = 0.0 if on_gpu else times.peak(case.device, case.dtype, fastest)[0]
-    return [
-        replace(
-            row,
-            floor=floor(case, row.name, phase, peak),
-            figures={"GFLOP/s": work[row.name] / row.best.median / 1e9},
-        )
-        if row.name in work
-        else row
-        for row in group
-    ]
 
 
-def check(case: Case, layer: str, phase: str) -> str:
+def peak_memory(step: Callable[[], Any]) -> float:
+    """MiB on the GPU that a call takes beside what was there before, its results included."""
+    step()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    step()
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def check(case: Case, layer: str, phase: str) -> tuple[str, dict[str, float]]:
     """Whether a layer is as near to float64 as torch's, and the LLTM as the loop of cells.
 
-    Compares outputs, or the gradients of inputs. Where torch has no such layer, the tests alone do.
+    Compares outputs, or the gradients of inputs; and tells the error of both, by name. Where torch
+    has no such layer, the tests alone do.
     """
     plain = LOOP if layer == "LLTM" else theirs(layer)
     if plain not in (LOOP, f"nn.{layer}"):
-        return "-"
+        return "-", {}
     case = replace(case, steps=min(case.steps, _CHECKED_STEPS))
     exact = replace(case, dtype=torch.double)
     modules = [case.module(layer), case.module(plain), exact.module(plain)]
     for module in (modules[0], modules[2]):
         module.load_state_dict(modules[1].state_dict())
     inputs = [case.input(), case.input(), case.input().double()]
-    found = [[result(*pair, phase)] for pair in zip(modules, inputs, strict=True)]
+    ours, usual, right = (result(*pair, phase) for pair in zip(modules, inputs, strict=True))
     # Tensor cores, which multiply floats on a GPU, truncate their sums.
     allowed = 4 if case.device.type == "cuda" and case.dtype == torch.float else 2
-    return times.compare(found[0], found[1], found[2], times=allowed)
+    errors = {
+        name: ((found.double() - right).norm() / right.norm()).item()
+        for name, found in ((layer, ours), (plain, usual))
+    }
+    return times.compare([ours], [usual], [right], times=allowed), errors
 
 
 def result(module: nn.Module, x: Tensor, phase: str) -> Tensor:

@@ -56,7 +56,7 @@ MODULES = {**OURS, **THEIRS, LOOP: LoopOfCells}
 
 @dataclass(frozen=True)
 class Case:
-    """Sequences of one size, whatever runs over them; as many features as hidden units."""
+    """Sequences of one size, whatever runs over them, or for a layer that is said here."""
 
     batch_size: int
     hidden_size: int
@@ -64,20 +64,43 @@ class Case:
     dtype: torch.dtype
     device: torch.device
     precision: str = "ieee"  # of floats on a GPU, or "tf32"
+    layer: str = ""  # of `OURS`
+    layers: int = 1
+    directions: int = 1
+    features: int = 0  # of the input; 0 for as many as hidden units
+    goals: tuple[float, float] | None = None  # of `PHASES`, beside torch's layer
 
     @property
     def type(self) -> str:
         name = str(self.dtype).removeprefix("torch.")
         return "float32 (TF32)" if self.precision == "tf32" else name
 
+    @property
+    def title(self) -> str:
+        if not self.layer:
+            return f"B {self.batch_size}, H {self.hidden_size}"
+        both = " bi" * (self.directions - 1)
+        what = f"{self.layer} {self.layers} x {self.hidden_size}{both}"
+        given = f" of {self.features}" * (self.features not in (0, self.hidden_size))
+        return f"{what}{given}, B{self.batch_size} T{self.steps}"
+
+    @property
+    def widths(self) -> list[int]:
+        """Features that each layer is given."""
+        inner = self.hidden_size * self.directions
+        return [self.features or self.hidden_size, *[inner] * (self.layers - 1)]
+
     def input(self) -> Tensor:
-        shape = (self.steps, self.batch_size, self.hidden_size)
+        shape = (self.steps, self.batch_size, self.widths[0])
         return draw(shape, self.device, self.dtype)
 
     def module(self, name: str) -> nn.Module:
         """One of `MODULES`."""
-        size = (self.hidden_size, self.hidden_size)
-        return MODULES[name](*size, device=self.device, dtype=self.dtype)
+        size = (self.widths[0], self.hidden_size)
+        stack: dict[str, Any] = {}
+        if self.layer:
+            stack = {"num_layers": self.layers, "bidirectional": self.directions == 2}
+        return MODULES[name](*size, device=self.device, dtype=self.dtype, **stack)
 
     def step(self, name: str, phase: str) -> Callable[[], Any]:
         """What is timed: a function without arguments that does what the phase says."""
@@ -96,8 +119,8 @@ class Case:
 
 def draw(shape: Sequence[int], device: torch.device, dtype: torch.dtype) -> Tensor:
     """Random numbers, the same at every call."""
-    values = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    return values.to(device, dtype)
+    generator = torch.Generator(device).manual_seed(0)
+    return torch.randn(shape, generator=generator, device=device).to(dtype)
 
 
 def training_step(module: nn.Module, x: Tensor) -> Callable[[], tuple[Tensor, ...]]:
@@ -121,5 +144,6 @@ def gates(layer: str) -> int:
 
 def operations(case: Case, layer: str, phase: str) -> int:
     """Multiplications and additions a step, of the matrix products of input and output."""
-    forward = 2 * case.batch_size * gates(layer) * case.hidden_size * 2 * case.hidden_size
+    units = case.directions * gates(layer) * case.hidden_size
+    forward = 2 * case.batch_size * units * sum(case.hidden_size + width for width in case.widths)
     return 3 * forward if phase == BACKWARD else forward

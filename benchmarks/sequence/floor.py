@@ -30,8 +30,9 @@ def gpu_floor(case: Case, layer: str, phase: str) -> float:
     A step waits for the output of the one before, so its parts come one after the other: the
     output's way to the blocks that need it, the products, and the cell. A cluster takes some rows
     of the batch, and shares the hidden units; or, where the weights do not fit into one, the whole
-    grid does. The backward pass goes through as long a chain. The library makes the products of
-    all steps at once: one forward, three more backward.
+    grid does. The backward pass goes through as long a chain. Layers follow each other, directions
+    run at once. The library makes the products of all steps at once: one forward, three more
+    backward.
     """
     rows, hidden, width = case.batch_size, case.hidden_size, case.dtype.itemsize
     rounded = case.precision == "tf32"
@@ -45,8 +46,9 @@ def gpu_floor(case: Case, layer: str, phase: str) -> float:
         received = of_cluster * hidden * width / _RECEIVED
         exchange = _BARRIER if blocks == 1 else _EXCHANGE + received
         chains.append(exchange + cost * of_cluster * weights / (blocks * _SM_PRODUCTS))
-    chain = (min(chains) + _CELL) / _CLOCK
-    product = 2 * cost * rows * weights / _LIBRARY
+    chain = case.layers * (min(chains) + _CELL) / _CLOCK
+    of_steps = 2 * rows * weights * case.layers * case.directions
+    product = cost * (operations(case, layer, FORWARD) - of_steps) / _LIBRARY
     return chain + product if phase == FORWARD else 2 * chain + 4 * product
 
 

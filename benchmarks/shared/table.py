@@ -206,19 +206,30 @@ def duration(seconds: float) -> str:
 
 
 def missed(rows: Iterable[Row]) -> list[str]:
-    """The rows above a goal, in words."""
-    return [
-        f"{row.title}: {_compared(row, other)}"
+    """The rows above a goal, in words, those furthest above it first."""
+    found = [
+        (excess, f"{row.title}: {_compared(row, other)}")
         for group in groups(rows)
         for row in group
         for other in group
-        if _is_above(row.beside.get(other.name), row, other)
+        if (excess := _excess(row, other)) > 1
     ]
+    return [words for _, words in sorted(found, key=lambda pair: -pair[0])]
 
 
-def _is_above(goal: float | None, row: Row, other: Row) -> bool:
-    theirs = other.times.get(row.mode) if row.times else None
-    return bool(goal and theirs and row.best.median > goal * theirs.median)
+def _excess(row: Row, other: Row) -> float:
+    """Our time over what is aimed at; a goal in a graph is at least to be no slower elsewhere."""
+    goal = row.beside.get(other.name)
+    if not goal:
+        return 0.0
+    return max(
+        (
+            times.median / other.times[mode].median / (goal if mode == row.mode else max(goal, 1))
+            for mode, times in row.times.items()
+            if mode in other.times
+        ),
+        default=0.0,
+    )
 
 
 def wrong(rows: Iterable[Row]) -> list[str]:

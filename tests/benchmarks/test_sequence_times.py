@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from benchmarks.__main__ import main
+from benchmarks.sequence import compile_kernels, published
 from benchmarks.sequence.cases import (
     BACKWARD,
     FORWARD,
@@ -20,9 +21,9 @@ from benchmarks.sequence.cases import (
 )
 from benchmarks.sequence.floor import gpu_floor
 from benchmarks.sequence.goals import goals
-from benchmarks.shared.gpu_kernels import Recorder
+from lltm_jit.ops.rnn._warm import Warmed
 
-CPU, GPU, META = (torch.device(name) for name in ("cpu", "cuda", "meta"))
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
 CASE = Case(2, 8, 3, torch.float, CPU)
 QUICK = ["sequence", "-b", "2", "-s", "8", "--steps", "3", "--seconds", "0.001"]
 
@@ -41,9 +42,9 @@ def test_tables_and_file(capsys, tmp_path, quick_clock):
     for dtype, table in zip(("float32", "bfloat16"), tables, strict=True):
         title, columns, *rows = table.splitlines()
         assert title == f"{dtype}, cpu, 3 steps, times of one step"
-        words = "case phase check as called IQR floor share GFLOP/s beside others"
+        words = "case phase check as called IQR floor share GFLOP/s error beside others"
         assert columns.split() == words.split()
-        assert [row[36:49].strip() for row in rows if row[:1] not in "~>"] == 2 * names
+        assert [row[54:67].strip() for row in rows if row[:1] not in "~>"] == 2 * names
     rows = saved(file)
     assert [(row["phase"], row["name"]) for row in rows] == 2 * [
         (phase, name) for phase in PHASES for name in names
@@ -90,19 +91,90 @@ def test_every_phase_does_what_it_says(name):
     assert all(gradient.any() for gradient in gradients)
 
 
-@pytest.mark.parametrize("layer", OURS)
-def test_the_kernels_to_compile_are_found_without_a_gpu(layer):
-    found = []
-    for phase in PHASES:
-        step = replace(CASE, device=META).step(layer, phase)
-        with Recorder() as recorder:
-            step()
-        found += [function.__name__ for function, _ in recorder.calls]
-    assert found == [
-        "recurrent_sequence.default",
-        "recurrent_sequence_forward.default",
-        "recurrent_sequence_backward.default",
+def test_kernels_are_compiled_once_for_calls_that_share_them(monkeypatch):
+    asked = []
+
+    def warm(layer, rows, training):
+        precision = torch.backends.cudnn.rnn.fp32_precision
+        asked.append((type(layer).__name__, rows, layer.hidden_size, training, precision))
+
+    monkeypatch.setattr(Warmed, "warm", warm)
+    on_gpu = replace(CASE, device=GPU)
+    others = [replace(on_gpu, precision="tf32"), replace(on_gpu, steps=9)]
+    compile_kernels([(case, ["LSTM"]) for case in (*others, on_gpu)])
+    assert sorted(asked) == [
+        ("LSTM", 2, 8, training, precision)
+        for training in (False, True)
+        for precision in ("ieee", "tf32")
     ]
+
+
+SMALL = [("LSTM", 2, 2, 3, 8, 4, 5), ("GRU", 1, 1, 8, 8, 2, 3)]
+
+
+@pytest.mark.parametrize("goal", [0.55, 0.45])
+def test_published_sizes(capsys, tmp_path, monkeypatch, quick_clock, goal):
+    monkeypatch.setattr(published, "_SIZES", {"cpu": SMALL})
+    monkeypatch.setattr(published, "_CPU_GOAL", goal)
+    file = tmp_path / "figures.json"
+    arguments = ["sequence", "--published", "--dtype", "float", "--seconds", "0.001"]
+    assert main([*arguments, "--json", str(file)]) == 0
+    rows = saved(file)
+    titles = ["LSTM 2 x 8 bi of 3, B4 T5", "GRU 1 x 8, B2 T3"]
+    assert [(row["case"], row["phase"], row["name"]) for row in rows] == [
+        (title, phase, name)
+        for title in titles
+        for phase in PHASES
+        for name in (title[:4].strip(), f"nn.{title[:4].strip()}")
+    ]
+    assert all(0 < row["figures"]["error"] < 1e-5 for row in rows)
+    end = capsys.readouterr().out.split("\n\n")[-1]  # ours takes half as long by this clock
+    assert end.count("0.50 of nn.") == (4 if goal < 0.5 else 0)
+
+
+def test_published_sizes_are_those_of_one_layer(capsys, monkeypatch, quick_clock):
+    monkeypatch.setattr(published, "_SIZES", {"cpu": SMALL})
+    quick = ["--layer", "GRU", "--dtype", "float", "--seconds", "0.001"]
+    assert main(["sequence", "--published", *quick]) == 0
+    assert "LSTM" not in capsys.readouterr().out
+    assert main(["sequence", "--published", "-b", "3"]) == 1
+    assert "leave out -b and -s" in capsys.readouterr().err
+
+
+def test_goals_of_published_sizes():
+    types = [(torch.half, "ieee"), (torch.float, "ieee"), (torch.float, "tf32")]
+    cases = list(published.published_cases(GPU, types))
+    assert len(cases) == 3 * 20
+    assert {(case.hidden_size, case.batch_size) for case in cases} > {*published._GOALS}
+    of_first = [case for case in cases if case.title == "LSTM 2 x 650, B20 T35"]
+    found = [goals(case, "LSTM", phase) for case in of_first for phase in PHASES]
+    assert [goal["nn.LSTM"] for goal in found] == [0.5, 0.55, 0.7, 0.7, 0.65, 0.7]
+    tagger = next(case for case in cases if case.title == "LSTM 2 x 200 bi of 300, B32 T64")
+    assert goals(tagger, "LSTM", FORWARD) == {"nn.LSTM": 1.0}
+    on_cpu = replace(tagger, device=CPU)
+    assert on_cpu.module("LSTM").weight_ih_l0.shape == (800, 300)
+    # Two directions; the second layer takes the outputs of both.
+    assert operations(tagger, "LSTM", FORWARD) == 2 * 32 * 2 * 800 * (300 + 200 + 400 + 200)
+
+
+def test_drawn_sizes():
+    types = [(torch.half, "ieee"), (torch.float, "tf32")]
+    cases = list(published.drawn_cases(GPU, types, 200, seed=3))
+    assert cases == list(published.drawn_cases(GPU, types, 200, seed=3))
+    assert cases != list(published.drawn_cases(GPU, types, 200, seed=4))
+    for name, most, least in (
+        ("batch_size", 512, 9),
+        ("hidden_size", 2112, 9),
+        ("steps", 256, 5),
+        ("layers", 4, 1),
+        ("directions", 2, 1),
+    ):
+        found = [getattr(case, name) for case in cases]
+        assert 1 <= min(found) <= least
+        assert 0.9 * most <= max(found) <= most
+    assert {case.layer for case in cases} == {"LSTM", "GRU"}
+    assert {case.precision for case in cases} == {"ieee", "tf32"}
+    assert all(goals(case, case.layer, FORWARD) == {f"nn.{case.layer}": 1.05} for case in cases)
 
 
 def test_operations_by_hand():

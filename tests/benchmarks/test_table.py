@@ -52,6 +52,12 @@ def test_every_kind_of_figure_has_its_column(capsys):
         "float32, cpu, B 1, H 2, forward, fused: 0.25 of reference (0.50 as called), goal 0.21"
     ]
     assert table.missed([replace(ours, beside={"reference": 0.25}), theirs]) == []
+    slow = {**times, HOST: constant(61e-6)}  # than theirs, in the way of calling without a goal
+    met = replace(ours, beside={"reference": 0.25})
+    assert len(table.missed([replace(met, times=slow), theirs])) == 1
+    worse = replace(ours, beside={"reference": 0.1}, case="another")
+    both = table.missed([ours, theirs, worse, replace(theirs, case="another")])
+    assert ["another" in each for each in both] == [True, False]
 
 
 def test_a_goal_is_for_the_group_of_its_row():
