@@ -119,7 +119,8 @@ def watch(
 ) -> AbstractContextManager[None]:
     """Reload whenever a source is saved, for the duration of a ``with`` block.
 
-    An error of the build is printed, and the old build stays in use.
+    An error of the build is printed, and the old build stays in use. A save during a build cancels
+    that and begins anew.
 
     Args:
         module: a module from :func:`lltm_jit.load` or :func:`lltm_jit.load_inline`; by default this

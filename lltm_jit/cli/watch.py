@@ -21,6 +21,7 @@ from lltm_jit.jit.loading.reload import Reload
 from lltm_jit.jit.loading.watch import watch
 from lltm_jit.jit.request.spec import folders_below
 from lltm_jit.jit.store.lock import has_ended
+from lltm_jit.jit.user.cancel import Cancelled, cancelled_by
 
 from . import _extensions
 
@@ -48,13 +49,14 @@ def run(args: argparse.Namespace) -> int:
     folders = builds.folders()
     tops = sorted(place for place in folders if not any(_is_below(place, top) for top in folders))
     try:
-        with watch(builds.folders, builds.make, lambda done: tell_and_run(done, program)):
+        with watch(builds.folders, builds.make_again, lambda done: tell_and_run(done, program)):
             say(f"watching {', '.join(tops)}; Ctrl-C stops it")
-            try:
-                builds.make()
-            except LltmJitError as error:  # to be fixed and saved: that is what the watch is for
-                print(error, file=sys.stderr)
-            program.run()
+            with suppress(Cancelled), cancelled_by(builds.saved):
+                try:
+                    builds.make()
+                except LltmJitError as error:  # to be fixed and saved: that is what it is for
+                    print(error, file=sys.stderr)
+                program.run()
             threading.Event().wait()
     except KeyboardInterrupt:
         program.stop()
@@ -67,7 +69,8 @@ class Builds:
     def __init__(self, extensions: Sequence[Extension]) -> None:
         self._extensions = extensions
         self._current: dict[str, str] = {}  # the key of each extension
-        self._turn = threading.Lock()  # a save during the first build waits for its end
+        self._turn = threading.Lock()
+        self.saved = threading.Event()  # what cancels the first build
 
     def folders(self) -> set[str]:
         """Where the sources lie."""
@@ -77,6 +80,11 @@ class Builds:
             for each in self._extensions
             for place in (folders_below(kernels) if each.packaged else each.directories())
         }
+
+    def make_again(self) -> Reload:
+        """Build what was saved, instead of the first build where that is still under way."""
+        self.saved.set()
+        return self.make()
 
     def make(self) -> Reload:
         """Build what changed."""

@@ -33,8 +33,8 @@ def watch(
         then: called with the result of each reload that changed something.
 
     A build error is printed, and the old build stays in use; an error in ``then`` is printed as
-    that of a thread. The watch ends with the ``with`` block, which cancels a rebuild that is still
-    running.
+    that of a thread. A save during a rebuild cancels that and begins anew, and so does the end of
+    the ``with`` block, which ends the watch.
 
     Raises:
         ToolchainError: watchfiles is not installed.
@@ -64,21 +64,25 @@ def watch(
             raise_interrupt=False,
             recursive=False,
         )
-        for changed in changes:
-            ready.set()
-            if changed or again:
-                # In a thread of its own: an error of the callback ends that, and not the watch.
-                once = threading.Thread(target=_reload_and_tell, args=(reload, then, stop))
-                once.start()
-                once.join()
-                again = False
-            now = wanted
-            if changed:
-                with suppress(LltmJitError):  # of sources that cannot be read; the reload told
-                    now = {*folders()}
-            if now != wanted or _there(now) != watched:
-                return now
-        return wanted
+        now, stale, once = wanted, threading.Event(), None
+        try:
+            for changed in changes:
+                ready.set()
+                if changed or again:
+                    _cancel(once, stale)
+                    # In a thread: an error of the callback ends that, and not the watch.
+                    stale, again = threading.Event(), False
+                    once = threading.Thread(target=_reload_and_tell, args=(reload, then, stale))
+                    once.start()
+                elif once and not once.is_alive():
+                    once = None
+                    with suppress(LltmJitError):  # of sources that cannot be read; the reload told
+                        now = {*folders()}
+                if now != wanted or _there(now) != watched:
+                    return now
+            return wanted
+        finally:
+            _cancel(once, stale)
 
     def run() -> None:
         again = False
@@ -124,11 +128,17 @@ def _there(folders: Iterable[str]) -> dict[str, int]:
     return found
 
 
+def _cancel(rebuild: threading.Thread | None, stale: threading.Event) -> None:
+    stale.set()
+    if rebuild is not None:
+        rebuild.join()
+
+
 def _reload_and_tell(
-    reload: Callable[[], Reload], then: Callable[[Reload], None] | None, stop: threading.Event
+    reload: Callable[[], Reload], then: Callable[[Reload], None] | None, stale: threading.Event
 ) -> None:
     try:
-        with cancelled_by(stop):
+        with cancelled_by(stale):
             done = reload()
     except Cancelled:
         return

@@ -65,6 +65,17 @@ def test_each_reload_starts_from_the_one_before(watched):
     assert text_of(told[-1].build) == "uno\ndrei"
 
 
+def test_a_save_during_a_rebuild_cancels_it(watched, tmp_path):
+    bench, told, news, _ = watched
+    bench.write("two/two.cpp", f"//! wait {tmp_path / 'gate'}\n")
+    pid = compiler_pid(tmp_path / "gate")
+    bench.write("two/two.cpp", "deux\n")
+    assert news.wait(30)  # the compiler would wait for a minute
+    assert not alive(pid)
+    assert len(told) == 1
+    assert text_of(told[0].build).endswith("deux")
+
+
 def test_a_stranger_is_not_watched():
     with pytest.raises(LltmJitError, match=r"threading was not loaded by lltm_jit\.load"):
         lltm_jit.watch(threading)
