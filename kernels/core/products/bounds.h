@@ -25,4 +25,10 @@ struct PackedBounds {
   static constexpr int64_t kFewestRows = 64;  // that a thread is woken for
 };
 
+// Of the blocks whose sums are added up: equal, or nearly.
+inline int64_t packed_block_depth(int64_t depth) {
+  const int64_t blocks = (depth + PackedBounds::kBlockDepth - 1) / PackedBounds::kBlockDepth;
+  return (depth + blocks - 1) / blocks;
+}
+
 }  // namespace lltm_jit

@@ -55,8 +55,7 @@ class PackedRows {
   const PackedProduct<T>& product_;
   const int64_t begin_, end_;
   const bool a_in_place_ = product_.a_depth_stride == 1;
-  // Blocks of equal depth, or nearly.
-  const int64_t block_depth_ = ceil_div(product_.depth, ceil_div(product_.depth, kBlockDepth));
+  const int64_t block_depth_ = packed_block_depth(product_.depth);
   // Strips of whole pages would share their places in the cache.
   const int64_t strip_stride_ = block_depth_ * kRows + 2 * kLanes;
   // What is kept of B: all columns if that leaves a block of depth, since C is then passed over once for

@@ -121,7 +121,14 @@ SequenceAndSaved allocate(const SequenceInputs& in, const RecurrentCell& cell, b
           save ? empty({steps, cells, batch_size, hidden_size}, of_cells) : Tensor()};
 }
 
-SequenceAndSaved forward(const SequenceInputs& in, bool save) {
+// What the gates of a sequence on a CPU are the product of.
+struct GateOperands {
+  const Tensor &input, &weight_ih;
+  const OptionalTensor& bias_ih;
+};
+
+SequenceAndSaved forward(const SequenceInputs& in, bool save,
+                         const GateOperands* operands = nullptr) {
   const RecurrentCell& cell = check_sequence(in);
   const KernelGuard guard(in.gates);
   if (has_recurrences(in) && !in.gates.is_meta()) {
@@ -136,7 +143,7 @@ SequenceAndSaved forward(const SequenceInputs& in, bool save) {
   if (!in.gates.is_meta() && output.numel() > 0) {
     SequenceForwardArgs args{sizes_of(in, cell)};
     const DenseInputs inputs(in, is_padded(in, cell));
-    const Tensor gates = readable(in.gates);
+    const Tensor gates = operands ? Tensor() : readable(in.gates);
     const OptionalTensor bias = dense(in.bias_hh), c_0 = running(in.c_0, c_n.scalar_type());
     inputs.fill(args, in.reverse);
     args.gates = steps_of(gates, in.reverse);
@@ -147,6 +154,17 @@ SequenceAndSaved forward(const SequenceInputs& in, bool save) {
     args.new_cells = cell.states > 1 ? c_n.mutable_data_ptr() : nullptr;
     args.saved_gates = written_steps_of(saved_gates, in.reverse);
     if (cell.states > 1) args.saved_cells = written_steps_of(saved_cells, in.reverse);
+    Tensor input, weight_ih;
+    OptionalTensor bias_ih;
+    if (operands) {
+      input = readable(operands->input), weight_ih = readable(operands->weight_ih);
+      bias_ih = dense(operands->bias_ih);
+      args.input = steps_of(input, in.reverse);
+      args.input_size = input.size(2);
+      args.input_weights = weight_ih.const_data_ptr();
+      args.input_weights_stride = weight_ih.stride(0);
+      args.input_bias = data_or_null(bias_ih);
+    }
 #ifdef LLTM_JIT_CUDA
     if (in.gates.is_cuda()) {
       sequence_forward_cuda(args, cell.cuda, in.gates);
@@ -207,6 +225,47 @@ Tensor grad_bias(const Tensor& grad_hidden) {
 
 SequenceResults sequence_kernel(const SequenceInputs& in) {
   const auto results = forward(in, /*save=*/false);
+  return {std::get<0>(results), std::get<1>(results), std::get<2>(results)};
+}
+
+namespace {
+
+// Whether the dispatcher would take these tensors to the CPU's kernels and to nothing before them.
+template <typename... Args>
+bool only_on_cpu(const Args&... args) {
+  const auto local = c10::impl::tls_local_dispatch_key_set();
+  const auto keys = (local.included_ | ... | as_tensor(args).key_set()) - local.excluded_;
+  using Key = c10::DispatchKey;
+  // The second is that of an argument that is absent.
+  const c10::DispatchKeySet usual(
+      {Key::AutogradCPU, Key::AutogradOther, Key::ADInplaceOrView, Key::BackendSelect});
+  return keys.has(Key::CPU) &&
+         (keys - usual - c10::DispatchKeySet(Key::CPU)).highestFunctionalityKey() ==
+             Key::Undefined &&
+         !any_requires_grad(args...) && !any_forward_grad(args...);
+}
+
+}  // namespace
+
+SequenceResults recurrent_layer(const Tensor& input, const Tensor& weight_ih,
+                                const OptionalTensor& bias_ih, const Tensor& weight_hh,
+                                const OptionalTensor& bias_hh, const OptionalTensor& parameters,
+                                const OptionalTensor& h_0, const OptionalTensor& c_0,
+                                const OptionalTensor& control, bool reverse, std::string_view cell,
+                                bool tf32) {
+  check(input, weight_ih, bias_ih);
+  if (input.numel() == 0 || weight_hh.dim() != 2 ||
+      !only_on_cpu(input, weight_ih, bias_ih, weight_hh, bias_hh, parameters, h_0, c_0, control)) {
+    const Tensor gates = ops::input_gates(input, weight_ih, bias_ih, tf32);
+    return ops::recurrent_sequence(gates, weight_hh, bias_hh, parameters, h_0, c_0, control,
+                                   reverse, cell, tf32, /*bidirectional=*/false);
+  }
+  const GateOperands operands{input, weight_ih, bias_ih};
+  // Of the gates' shape, for the checks; nothing reads it.
+  const Tensor gates = empty({1}, input).expand({input.size(0), input.size(1), weight_ih.size(0)});
+  const SequenceInputs in{gates,   weight_hh, bias_hh, parameters, h_0,  c_0,
+                          control, reverse,   cell,    tf32,       false};
+  const auto results = forward(in, /*save=*/false, &operands);
   return {std::get<0>(results), std::get<1>(results), std::get<2>(results)};
 }
 

@@ -82,6 +82,11 @@ struct SequenceForwardArgs : SequenceSizes {
   MutableSequenceArray
       saved_cells;  // [steps, states-1, batch, hidden] of state_type; row_stride hidden
   void* workspace;  // of SequencePlan::workspace bytes, on a GPU
+  // On a CPU, or null: what `gates`, which then has no data, is the product of.
+  SequenceArray input;        // [steps, batch, input_size]
+  const void* input_weights;  // [gates*hidden, input_size], rows input_weights_stride apart
+  const void* input_bias;     // [gates*hidden]; or null
+  int64_t input_size, input_weights_stride;
 };
 
 // The steps from the last to the first. All arrays begin with the step that was computed first, and have

@@ -93,6 +93,15 @@ SequenceResults sequence_kernel(const SequenceInputs& in);
 SequenceAndSaved sequence_forward_kernel(const SequenceInputs& in);
 SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in);
 
+// The operators input_gates and recurrent_sequence in one call. On a CPU, where nothing is differentiated or
+// transformed, a few steps at a time: the gates of all steps never lie in memory.
+SequenceResults recurrent_layer(const Tensor& input, const Tensor& weight_ih,
+                                const OptionalTensor& bias_ih, const Tensor& weight_hh,
+                                const OptionalTensor& bias_hh, const OptionalTensor& parameters,
+                                const OptionalTensor& h_0, const OptionalTensor& c_0,
+                                const OptionalTensor& control, bool reverse, std::string_view cell,
+                                bool tf32);
+
 // In operations of torch, in formula.cpp. Differentiable any number of times.
 SequenceAndSaved sequence_forward_formula(const SequenceInputs& in);
 SequenceGradients sequence_backward_formula(const SequenceBackwardInputs& in);

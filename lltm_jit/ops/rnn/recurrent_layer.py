@@ -38,10 +38,9 @@ from lltm_jit.ops.rnn._types import State
 from lltm_jit.ops.rnn._warm import Warmed
 from lltm_jit.ops.rnn.sequence import (
     ALIGNED,
-    input_gates,
     pad_gates,
     pads_gates,
-    run_sequence,
+    run_layer,
     uses_tf32,
 )
 
@@ -229,10 +228,8 @@ class RecurrentLayer(Warmed, TorchLayer):
                 both = bias + bias_hh  # added where it costs least
                 bias, bias_hh = (None, both) if x.is_cuda else (both, None)
                 operands = (x, weight_ih, weight_hh, bias, bias_hh)
-            multiplied, weight_ih, weight_hh, bias, bias_hh = operands
-            gates = input_gates(multiplied, weight_ih, bias, tf32)
-            args = (gates, weight_hh, bias_hh, parameters, h_0, c_0, control)
-            return run_sequence(self.cell.name, args, reverse, tf32)
+            args = (parameters, h_0, c_0, control)
+            return run_layer(self.cell.name, operands, args, reverse, tf32)
         except RuntimeError:  # whose message is about tensors that a caller of the layer never sees
             kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "parameters")
             own = {f"{kind}_{suffix}": getattr(self, f"{kind}_{suffix}", None) for kind in kinds}

@@ -243,3 +243,21 @@ def run_sequence(
     if torch.compiler.is_compiling() or has_torch_function(args):
         return torch.ops.lltm_jit.recurrent_sequence(*args, reverse, cell, tf32, bidirectional)
     return native.rnn.recurrent_sequence(*args, reverse, cell, tf32, bidirectional)
+
+
+def run_layer(
+    cell: str, operands: Operands, args: tuple[Tensor | None, ...], reverse: bool, tf32: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """:func:`run_sequence` of the gates that the operands give, and what else it takes.
+
+    On a CPU without gradients it is one call, which keeps few steps' gates in memory.
+    """
+    x, weight_ih, weight_hh, bias_ih, bias_hh = operands
+    others = (weight_hh, bias_hh, *args)
+    plain = not (torch.is_grad_enabled() or torch.compiler.is_compiling())
+    if plain and x.is_cpu and not torch.is_autocast_enabled("cpu"):
+        every = (x, weight_ih, bias_ih, *others)
+        if not has_torch_function(every):
+            return native.rnn.recurrent_layer(*every, reverse, cell, tf32)
+    gates = input_gates(x, weight_ih, bias_ih, tf32)
+    return run_sequence(cell, (gates, *others), reverse, tf32)

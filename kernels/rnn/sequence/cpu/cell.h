@@ -18,6 +18,7 @@ template <typename Cell, typename scalar_t>
   using acc_t = opmath_t<scalar_t>;
   using Vec = at::vec::Vectorized<acc_t>;
   const auto* gates = static_cast<const scalar_t*>(row.gates);
+  const auto* inputs = static_cast<const acc_t*>(row.acc_inputs);
   const auto* sums = static_cast<const acc_t*>(row.acc_sums);
   const auto* parameters = static_cast<const scalar_t*>(row.parameters);
   auto* states = static_cast<acc_t*>(row.acc_states);
@@ -30,7 +31,12 @@ template <typename Cell, typename scalar_t>
     for (int g = 0; g < Traits::kGates; ++g, sums += Vec::size()) {
       const int64_t place = g * row.gate_stride + i;
       const Vec hidden = Vec::loadu(sums);
-      in.x[g] = load(gates + place, n);
+      if (gates != nullptr) {
+        in.x[g] = load(gates + place, n);
+      } else {
+        in.x[g] = Vec::loadu(inputs);
+        inputs += Vec::size();
+      }
       if constexpr (Traits::kAddsGates) {
         in.x[g] = in.x[g] + hidden;
       } else {

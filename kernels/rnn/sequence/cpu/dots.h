@@ -86,7 +86,7 @@ class DotPanels : public PanelRanges<float> {
   using acc_t = float;
   using row_t = scalar_t;
 
-  DotPanels(int64_t vectors, int64_t depth)
+  DotPanels(int64_t vectors, int64_t depth, int64_t /*block_depth*/ = 0)
       : depth_(depth), data_(aligned_zeros<scalar_t>(vectors * padded() * kLanes)) {}
 
   static bool supported() { return __builtin_cpu_supports("avx512bf16"); }

@@ -1,4 +1,5 @@
 // The steps of a sequence on the CPU.
+#include "core/products/bounds.h"
 #include "rnn/sequence/cpu/dots.h"
 #include "rnn/sequence/cpu/steps.h"
 #include "rnn/sequence/cpu/threads.h"
@@ -15,21 +16,26 @@ class ForwardSequence {
   ForwardSequence(const SequenceForwardArgs& args, void (*cell)(const CellForwardRow&))
       : args_(args), cell_(cell) {
     if (args.bias != nullptr) bias_ = aligned_array<acc_t>(blocks_ * gates_ * kLanes);
+    if (args.input_bias != nullptr) input_bias_ = aligned_array<acc_t>(blocks_ * gates_ * kLanes);
     for (int64_t s = 0; s < division_.shares(); ++s) {
-      sums_.push_back(aligned_array<acc_t>(kRows * sums_stride_));
+      scratch_.push_back({aligned_array<acc_t>(kRows * sums_stride_)});
+      if (!has_input_) continue;
+      scratch_.back().x = aligned_zeros<row_t>(kRows * x_stride_);
+      scratch_.back().inputs = aligned_array<acc_t>(kRows * inputs_stride_);
     }
   }
 
   void run() {
-    pack_groups(division_, group_, gates_ * kLanes * hidden_,
+    pack_groups(division_, group_, gates_ * kLanes * (hidden_ + input_size_),
                 [&](int64_t block, int64_t block_end) { pack(block, block_end); });
     for (int64_t row = 0; row < args_.batch_size; ++row) begin_row(row);
     run_steps(division_, args_.steps, [&](int64_t step, int64_t index) {
       const SequenceShare share = division_.share(index);
       for (int64_t row = share.row; row < share.row_end; row += kRows) {
         const int64_t row_end = std::min(share.row_end, row + kRows);
+        if (has_input_ && step % ahead_ == 0) take_input(step, row, row_end, scratch_[index]);
         for_each_group(share, group_, [&](int64_t block, int64_t block_end) {
-          run_block(step, row, row_end, block, block_end, sums_[index].get());
+          run_block(step, row, row_end, block, block_end, share, scratch_[index]);
         });
       }
     });
@@ -42,6 +48,14 @@ class ForwardSequence {
   static constexpr int64_t kLanes = Weights::kLanes;
   static constexpr int64_t kRows = SequenceCpuBounds::kRows;  // of sums at a time
 
+  // Of a thread.
+  struct Scratch {
+    AlignedArray<acc_t> sums;
+    // Rows of the input, and their products: of a step, or of several steps one after the other.
+    AlignedArray<row_t> x{};
+    AlignedArray<acc_t> inputs{};
+  };
+
   const SequenceForwardArgs& args_;
   void (*const cell_)(const CellForwardRow&);
   const int gates_ = args_.SequenceSizes::gates;
@@ -53,13 +67,24 @@ class ForwardSequence {
   const int64_t whole_ = gates_ % kVectors == 0 ? 1 : kVectors;
   const int64_t group_ = whole_ * std::max<int64_t>(1, 4 * kVectors / (whole_ * gates_));
   const int64_t sums_stride_ = group_ * gates_ * kLanes;
-  const int64_t weights_count_ = gates_ * hidden_ * hidden_;
+  const bool has_input_ = args_.input.data != nullptr;
+  const int64_t input_size_ = has_input_ ? args_.input_size : 0;
   const SequenceDivision division_ =
-      divide_sequence(args_.steps, args_.batch_size, blocks_, args_.batch_size* weights_count_,
-                      weights_count_ * sizeof(row_t));
+      divide_sequence(args_.steps, args_.batch_size, blocks_,
+                      args_.batch_size * gates_ * hidden_ * (hidden_ + input_size_),
+                      gates_ * hidden_ * hidden_ * sizeof(row_t));
   Weights weights_{blocks_ * gates_, hidden_};
-  AlignedArray<acc_t> bias_;  // in the order of the weights' columns
-  std::vector<AlignedArray<acc_t>> sums_;
+  // The input's are multiplied for so many steps at once that there are enough rows; with the sums of the
+  // product of all steps, so that a layer's results do not depend on whether its gradients are wanted.
+  Weights input_weights_{has_input_ ? blocks_ * gates_ : 0, input_size_,
+                         has_input_ ? packed_block_depth(input_size_) : 1};
+  const int64_t ahead_ =
+      std::max<int64_t>(1, kRows / ceil_div(args_.batch_size, division_.row_groups));
+  const int64_t x_stride_ = Weights::row_stride(input_size_);
+  const int64_t inputs_stride_ =
+      ahead_ == 1 ? sums_stride_ : (ceil_div(blocks_, division_.unit_groups) * gates_ + 1) * kLanes;
+  AlignedArray<acc_t> bias_, input_bias_;  // in the order of the weights' columns
+  std::vector<Scratch> scratch_;
   // What the weights are multiplied with, of two steps: h as it was before, and as it is after it.
   const int64_t h_stride_ = Weights::row_stride(hidden_);
   const AlignedArray<row_t> h_ = aligned_zeros<row_t>(2 * args_.batch_size * h_stride_);
@@ -73,16 +98,22 @@ class ForwardSequence {
     return states_.get() + index * states_stride_ + row * hidden_;
   }
   void pack(int64_t block, int64_t block_end) {
+    pack(block, block_end, weights_, args_.weights, args_.weights_stride, args_.bias, bias_);
+    if (!has_input_) return;
+    pack(block, block_end, input_weights_, args_.input_weights, args_.input_weights_stride,
+         args_.input_bias, input_bias_);
+  }
+  void pack(int64_t block, int64_t block_end, Weights& packed, const void* weights, int64_t stride,
+            const void* bias, const AlignedArray<acc_t>& packed_bias) {
     const int64_t begin = block * gates_, end = block_end * gates_;
-    weights_.pack_rows(begin, end, args_.weights_stride, [&](int64_t vector, int64_t& count) {
-      return static_cast<const scalar_t*>(args_.weights) +
-             first_of(vector, count) * args_.weights_stride;
+    packed.pack_rows(begin, end, stride, [&](int64_t vector, int64_t& count) {
+      return static_cast<const scalar_t*>(weights) + first_of(vector, count) * stride;
     });
-    for (int64_t vector = begin; vector < end && bias_ != nullptr; ++vector) {
+    for (int64_t vector = begin; vector < end && bias != nullptr; ++vector) {
       int64_t count;
       const int64_t first = first_of(vector, count);
-      load(static_cast<const scalar_t*>(args_.bias) + first, count)
-          .store(bias_.get() + vector * kLanes);
+      load(static_cast<const scalar_t*>(bias) + first, count)
+          .store(packed_bias.get() + vector * kLanes);
     }
   }
 
@@ -121,20 +152,46 @@ class ForwardSequence {
     }
   }
 
-  void run_block(int64_t step, int64_t row_begin, int64_t row_end, int64_t block, int64_t block_end,
-                 acc_t* sums) {
-    const int64_t vector = block * gates_, vector_end = block_end * gates_;
-    weights_.multiply(h(step, row_begin), h_stride_, row_end - row_begin, vector, vector_end,
-                      bias_ != nullptr ? bias_.get() + vector * kLanes : nullptr, sums,
-                      sums_stride_);
-    const int64_t unit = block * kLanes, units = std::min(block_end * kLanes, hidden_) - unit;
-    for (int64_t row = row_begin; row < row_end; ++row, sums += sums_stride_) {
-      run_row(step, row, unit, units, sums);
+  // The steps whose input is multiplied with that of this one.
+  int64_t steps_from(int64_t step) const { return std::min(ahead_, args_.steps - step); }
+
+  void take_input(int64_t step, int64_t row_begin, int64_t row_end, const Scratch& scratch) {
+    row_t* x = scratch.x.get();
+    for (int64_t s = step; s < step + steps_from(step); ++s) {
+      for (int64_t row = row_begin; row < row_end; ++row, x += x_stride_) {
+        Weights::take_row(row_of<scalar_t>(args_.input, s, row), input_size_, x);
+      }
     }
   }
 
-  void run_row(int64_t step, int64_t row, int64_t unit, int64_t units, const acc_t* sums) {
-    if (step + 1 < args_.steps) {
+  void run_block(int64_t step, int64_t row_begin, int64_t row_end, int64_t block, int64_t block_end,
+                 const SequenceShare& share, const Scratch& scratch) {
+    const int64_t vector = block * gates_, vector_end = block_end * gates_;
+    const int64_t rows = row_end - row_begin;
+    const auto of_block = [&](const AlignedArray<acc_t>& bias) {
+      return bias != nullptr ? bias.get() + vector * kLanes : nullptr;
+    };
+    acc_t *sums = scratch.sums.get(), *inputs = scratch.inputs.get();
+    if (has_input_) {
+      if (ahead_ > 1) inputs += (block - share.block) * gates_ * kLanes;
+      if (step % ahead_ == 0) {
+        input_weights_.multiply(scratch.x.get(), x_stride_, steps_from(step) * rows, vector,
+                                vector_end, of_block(input_bias_), inputs, inputs_stride_);
+      }
+      inputs += step % ahead_ * rows * inputs_stride_;
+    }
+    weights_.multiply(h(step, row_begin), h_stride_, rows, vector, vector_end, of_block(bias_),
+                      sums, sums_stride_);
+    const int64_t unit = block * kLanes, units = std::min(block_end * kLanes, hidden_) - unit;
+    for (int64_t row = row_begin; row < row_end; ++row, sums += sums_stride_) {
+      run_row(step, row, unit, units, inputs, sums);
+      if (has_input_) inputs += inputs_stride_;
+    }
+  }
+
+  void run_row(int64_t step, int64_t row, int64_t unit, int64_t units, const acc_t* inputs,
+               const acc_t* sums) {
+    if (step + 1 < args_.steps && !has_input_) {
       const scalar_t* next = row_of<scalar_t>(args_.gates, step + 1, row) + unit;
       for (int g = 0; g < gates_; ++g) prefetch_row(next + g * hidden_, units);
     }
@@ -147,7 +204,8 @@ class ForwardSequence {
       CellForwardRow cell{};
       cell.units = units;
       cell.gate_stride = hidden_;
-      cell.gates = row_of<scalar_t>(args_.gates, step, row) + unit;
+      if (!has_input_) cell.gates = row_of<scalar_t>(args_.gates, step, row) + unit;
+      cell.acc_inputs = inputs;
       cell.acc_sums = sums;
       if (args_.parameters != nullptr) {
         cell.parameters = static_cast<const scalar_t*>(args_.parameters) + unit;

@@ -31,8 +31,11 @@ class Panels : public PanelRanges<opmath_t<scalar_t>> {
   using Vec = at::vec::Vectorized<acc_t>;
   using PanelRanges<acc_t>::kLanes;
 
-  Panels(int64_t vectors, int64_t depth)
-      : depth_(depth), data_(aligned_array<acc_t>(vectors * depth * kLanes)) {}
+  // Products are sums of blocks of at most so many rows.
+  Panels(int64_t vectors, int64_t depth, int64_t block_depth = SequenceCpuBounds::kDepth)
+      : depth_(depth),
+        block_depth_(block_depth),
+        data_(aligned_array<acc_t>(vectors * depth * kLanes)) {}
 
   // The stride of rows of A, whose elements begin as zeros. It leaves room between rows: those that are whole pages
   // apart would share their places in the cache.
@@ -96,10 +99,10 @@ class Panels : public PanelRanges<opmath_t<scalar_t>> {
       tile.c = c + (first - begin) * kLanes;
       tile.c_stride = c_stride;
       tile.sums = initial != nullptr ? initial + (first - begin) * kLanes : nullptr;
-      for (int64_t k = 0; k < depth_; k += kDepth) {
+      for (int64_t k = 0; k < depth_; k += block_depth_) {
         tile.a = a + k;
         tile.b = panel + k * tile.b_stride;
-        tile.depth = std::min(kDepth, depth_ - k);
+        tile.depth = std::min(block_depth_, depth_ - k);
         multiply_rows(tile, rows);
         tile.sums = tile.c;
         tile.sums_stride = c_stride;
@@ -108,9 +111,7 @@ class Panels : public PanelRanges<opmath_t<scalar_t>> {
   }
 
  private:
-  static constexpr int64_t kDepth = SequenceCpuBounds::kDepth;
-
-  const int64_t depth_;
+  const int64_t depth_, block_depth_;
   const AlignedArray<acc_t> data_;
 
   acc_t* panel_of(int64_t first) const { return data_.get() + first * depth_ * kLanes; }

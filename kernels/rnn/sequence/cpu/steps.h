@@ -20,8 +20,9 @@ struct SequenceCpuBounds {
 // `grad_hidden` and parameter p are gate_stride elements after the one before.
 struct CellForwardRow {
   int64_t units, gate_stride;
-  const void* gates;       // the input's part
-  const void* acc_sums;    // the hidden part: [ceil(units / lanes), gates, lanes]
+  const void* gates;       // the input's part; or, if null,
+  const void* acc_inputs;  // [ceil(units / lanes), gates, lanes], as
+  const void* acc_sums;    // the hidden part
   const void* parameters;  // or null
   void* acc_states;        // [states], state_stride apart; updated
   int64_t state_stride;

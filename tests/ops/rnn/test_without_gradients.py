@@ -1,0 +1,59 @@
+"""A layer without gradients, which on a CPU multiplies its input a few steps at a time."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from op_testing import DTYPES
+from sequence_testing import LAYERS, tensors
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import lltm_jit
+
+# Features, hidden units, rows, steps: the last chunk of steps is shorter, or a step has several
+# blocks of rows; a product has one block of depth, or several.
+SIZES = [(1, 1, 1, 1), (8, 33, 1, 70), (300, 20, 13, 12), (513, 600, 5, 3), (8, 64, 130, 2)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("kind", LAYERS)
+def test_results_are_those_with_gradients(kind, size, dtype):
+    """To the last bit; in 16 bits, where the gates are then rounded, nearly."""
+    features, hidden, rows, steps = size
+    layer = LAYERS[kind](features, hidden, bidirectional=True, batch_first=True).to(dtype)
+    x, wide = torch.randn(rows, steps, features), torch.zeros(rows, steps, features + 3)
+    wide[..., :-3] = x
+    lengths = torch.randint(0, steps + 1, (rows,))
+    reset = torch.rand(rows, steps) < 0.3
+    for given in (x.to(dtype), wide.to(dtype)[..., :-3]):
+        expected = tensors(layer(given, lengths=lengths, reset=reset))
+        with torch.no_grad():
+            found = tensors(layer(given, lengths=lengths, reset=reset))
+        error = 16 * torch.finfo(dtype).eps if dtype.itemsize == 2 else 0
+        torch.testing.assert_close(found, expected, rtol=0, atol=error)
+
+
+class Seen(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names = [*getattr(self, "names", []), str(function)]
+        return function(*args, **kwargs or {})
+
+
+@torch.no_grad()
+def test_what_looks_at_operators_sees_them():
+    layer, x = lltm_jit.LSTM(3, 4), torch.randn(5, 2, 3)
+    with Seen() as mode:
+        layer(x)
+    traced = make_fx(lambda x: layer(x)[0])(x).code
+
+    def run(x: Tensor) -> Tensor:
+        return layer(x)[0]
+
+    mapped = torch.vmap(run)(torch.stack([x, 2 * x]))
+    torch.testing.assert_close(mapped, torch.stack([run(x), run(2 * x)]))
+    assert "lltm_jit.input_gates.default" in mode.names
+    assert "lltm_jit.recurrent_sequence.default" in mode.names
+    assert "lltm_jit.recurrent_sequence.default" in traced
