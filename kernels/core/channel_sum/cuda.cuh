@@ -92,7 +92,6 @@ template <typename scalar_t, int kVec>
 __device__ __forceinline__ void sum_runs(const ChannelSumArgs& args, int64_t part, int64_t parts,
                                          int64_t channel, const Divisor& inner, bool aligned) {
   using opmath = opmath_t<scalar_t>;
-  __shared__ opmath warp_sums[kSumRows];
   const auto* x = static_cast<const scalar_t*>(args.x) + channel * args.inner;
   const SumPart packs(args.outer * args.inner / kVec, part, parts);
   opmath sum = 0;
@@ -105,14 +104,8 @@ __device__ __forceinline__ void sum_runs(const ChannelSumArgs& args, int64_t par
 #pragma unroll
     for (int v = 0; v < kVec; ++v) sum += values[v];
   }
-#pragma unroll
-  for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_down_sync(~0u, sum, lanes);
-  if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = sum;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    for (int w = 1; w < kSumRows; ++w) sum += warp_sums[w];
-    static_cast<opmath*>(args.parts)[part * args.channels + channel] = sum;
-  }
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) static_cast<opmath*>(args.parts)[part * args.channels + channel] = sum;
   __syncthreads();
 }
 

@@ -192,6 +192,20 @@ __device__ __forceinline__ void store_pack(scalar_t* target,
   *reinterpret_cast<Pack<scalar_t, kCount>*>(target) = pack;
 }
 
+// The sum of a block's kThreads numbers, for its first thread. __syncthreads() before the next one.
+template <typename T>
+__device__ __forceinline__ T block_sum(T sum) {
+  __shared__ T warp_sums[kThreads / 32];
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_down_sync(~0u, sum, lanes);
+  if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = sum;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    for (int warp = 1; warp < kThreads / 32; ++warp) sum += warp_sums[warp];
+  }
+  return sum;
+}
+
 // Whether every pointer may be accessed `bytes` at a time; null may.
 template <typename... Pointers>
 bool aligned(int bytes, const Pointers*... pointers) {

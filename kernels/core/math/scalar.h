@@ -44,36 +44,15 @@ LLTM_JIT_HOST_DEVICE constexpr auto ceil_div(Whole whole, Piece piece) {
 // formula serves a CUDA thread, a CPU lane and a vector register.
 template <typename T>
 struct Math {
-  static LLTM_JIT_HOST_DEVICE T exp(T x) { return ::exp(x); }
-  static LLTM_JIT_HOST_DEVICE T expm1(T x) { return ::expm1(x); }
-  static LLTM_JIT_HOST_DEVICE T log1p(T x) { return ::log1p(x); }
-  static LLTM_JIT_HOST_DEVICE T tanh(T x) { return ::tanh(x); }
-  static LLTM_JIT_HOST_DEVICE T abs(T x) { return ::fabs(x); }
+  static LLTM_JIT_HOST_DEVICE T exp(T x) { return std::exp(x); }
+  static LLTM_JIT_HOST_DEVICE T expm1(T x) { return std::expm1(x); }
+  static LLTM_JIT_HOST_DEVICE T log1p(T x) { return std::log1p(x); }
+  static LLTM_JIT_HOST_DEVICE T tanh(T x) { return std::tanh(x); }
+  static LLTM_JIT_HOST_DEVICE T abs(T x) { return std::fabs(x); }
   // x > 0 ? a : b; a NaN takes b.
   static LLTM_JIT_HOST_DEVICE T where_positive(T x, T a, T b) { return x > T(0) ? a : b; }
   // x > y ? a : b; a NaN takes b.
   static LLTM_JIT_HOST_DEVICE T where_greater(T x, T y, T a, T b) { return x > y ? a : b; }
 };
-
-template <>
-LLTM_JIT_HOST_DEVICE float Math<float>::exp(float x) {
-  return ::expf(x);
-}
-template <>
-LLTM_JIT_HOST_DEVICE float Math<float>::expm1(float x) {
-  return ::expm1f(x);
-}
-template <>
-LLTM_JIT_HOST_DEVICE float Math<float>::log1p(float x) {
-  return ::log1pf(x);
-}
-template <>
-LLTM_JIT_HOST_DEVICE float Math<float>::tanh(float x) {
-  return ::tanhf(x);
-}
-template <>
-LLTM_JIT_HOST_DEVICE float Math<float>::abs(float x) {
-  return ::fabsf(x);
-}
 
 }  // namespace lltm_jit

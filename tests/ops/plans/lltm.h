@@ -3,10 +3,23 @@
 
 #include <pybind11/pybind11.h>
 
+#include <sstream>
+#include <string>
+
 #include "rnn/cell_step/kernels.h"
 
 namespace lltm_jit {
 namespace py = pybind11;
+
+// A struct that Python fills: these names are for its members, one after the other.
+template <typename T, typename... Members>
+void bind_record(py::module_ m, const char* name, const char* names, Members... members) {
+  py::class_<T> record(m, name, py::module_local());
+  record.def(py::init<>());
+  std::istringstream words(names);
+  std::string word;
+  ((words >> word, record.def_readwrite(word.c_str(), members)), ...);
+}
 
 inline void bind_types(py::module_ m) {
   py::enum_<ElementType>(m, "Type", py::module_local())
@@ -33,34 +46,19 @@ inline void bind_lltm(py::module_ m) {
       .value("Cpu", Backward::Cpu)
       .value("Medium", Backward::Medium)
       .value("Large", Backward::Large);
-  py::class_<LltmProblem>(m, "Problem", py::module_local())
-      .def(py::init<>())
-      .def_readwrite("batch_size", &LltmProblem::batch_size)
-      .def_readwrite("input_size", &LltmProblem::input_size)
-      .def_readwrite("hidden_size", &LltmProblem::hidden_size)
-      .def_readwrite("type", &LltmProblem::type)
-      .def_readwrite("aligned", &LltmProblem::aligned)
-      .def_readwrite("apart", &LltmProblem::apart)
-      .def_readwrite("grad_columns", &LltmProblem::grad_columns);
-  py::class_<CpuFeatures>(m, "Cpu", py::module_local())
-      .def(py::init<>())
-      .def_readwrite("wide_vectors", &CpuFeatures::wide_vectors)
-      .def_readwrite("bfloat16_products", &CpuFeatures::bfloat16_products)
-      .def_readwrite("half_products", &CpuFeatures::half_products)
-      .def_readwrite("many_threads", &CpuFeatures::many_threads);
-  py::class_<LltmGpu>(m, "Gpu", py::module_local())
-      .def(py::init<>())
-      .def_readwrite("architecture", &LltmGpu::architecture)
-      .def_readwrite("wgmma", &LltmGpu::wgmma)
-      .def_readwrite("shared_bytes", &LltmGpu::shared_bytes)
-      .def_readwrite("sms", &LltmGpu::sms)
-      .def_readwrite("clusters", &LltmGpu::clusters);
-  py::class_<LltmPlan>(m, "Plan", py::module_local())
-      .def(py::init<>())
-      .def_readwrite("forward", &LltmPlan::forward)
-      .def_readwrite("backward", &LltmPlan::backward)
-      .def_readwrite("forward_stages", &LltmPlan::forward_stages)
-      .def_readwrite("backward_stages", &LltmPlan::backward_stages);
+  bind_record<LltmProblem>(
+      m, "Problem", "batch_size input_size hidden_size type aligned apart grad_columns",
+      &LltmProblem::batch_size, &LltmProblem::input_size, &LltmProblem::hidden_size,
+      &LltmProblem::type, &LltmProblem::aligned, &LltmProblem::apart, &LltmProblem::grad_columns);
+  bind_record<CpuFeatures>(m, "Cpu", "wide_vectors bfloat16_products half_products many_threads",
+                           &CpuFeatures::wide_vectors, &CpuFeatures::bfloat16_products,
+                           &CpuFeatures::half_products, &CpuFeatures::many_threads);
+  bind_record<LltmGpu>(m, "Gpu", "architecture wgmma shared_bytes sms clusters",
+                       &LltmGpu::architecture, &LltmGpu::wgmma, &LltmGpu::shared_bytes,
+                       &LltmGpu::sms, &LltmGpu::clusters);
+  bind_record<LltmPlan>(m, "Plan", "forward backward forward_stages backward_stages",
+                        &LltmPlan::forward, &LltmPlan::backward, &LltmPlan::forward_stages,
+                        &LltmPlan::backward_stages);
   m.def("plan", py::overload_cast<const LltmProblem&, const CpuFeatures&>(&lltm_plan));
   m.def("plan", py::overload_cast<const LltmProblem&, const LltmGpu&>(&lltm_plan));
 }

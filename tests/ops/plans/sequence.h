@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "lltm.h"
 #include "rnn/sequence/plan/plan.h"
 
 namespace lltm_jit {
@@ -13,24 +14,14 @@ inline void bind_sequence(py::module_ m) {
   py::enum_<SequencePass>(m, "Pass", py::module_local())
       .value("forward", SequencePass::Forward)
       .value("backward", SequencePass::Backward);
-  py::class_<SequenceSizes>(m, "Sizes", py::module_local())
-      .def(py::init<>())
-      .def_readwrite("steps", &SequenceSizes::steps)
-      .def_readwrite("batch_size", &SequenceSizes::batch_size)
-      .def_readwrite("hidden_size", &SequenceSizes::hidden_size)
-      .def_readwrite("gates", &SequenceSizes::gates)
-      .def_readwrite("states", &SequenceSizes::states)
-      .def_readwrite("parameters", &SequenceSizes::parameters)
-      .def_readwrite("adds_gates", &SequenceSizes::adds_gates)
-      .def_readwrite("type", &SequenceSizes::type)
-      .def_readwrite("tf32", &SequenceSizes::tf32);
-  py::class_<SequenceGpu>(m, "Gpu", py::module_local())
-      .def(py::init<>())
-      .def_readwrite("architecture", &SequenceGpu::architecture)
-      .def_readwrite("shared_bytes", &SequenceGpu::shared_bytes)
-      .def_readwrite("sms", &SequenceGpu::sms)
-      .def_readwrite("grids", &SequenceGpu::grids)
-      .def_readwrite("clusters", &SequenceGpu::clusters);
+  bind_record<SequenceSizes>(
+      m, "Sizes", "steps batch_size hidden_size gates states parameters adds_gates type tf32",
+      &SequenceSizes::steps, &SequenceSizes::batch_size, &SequenceSizes::hidden_size,
+      &SequenceSizes::gates, &SequenceSizes::states, &SequenceSizes::parameters,
+      &SequenceSizes::adds_gates, &SequenceSizes::type, &SequenceSizes::tf32);
+  bind_record<SequenceGpu>(m, "Gpu", "architecture shared_bytes sms grids clusters",
+                           &SequenceGpu::architecture, &SequenceGpu::shared_bytes,
+                           &SequenceGpu::sms, &SequenceGpu::grids, &SequenceGpu::clusters);
   py::class_<SequenceShape>(m, "Shape", py::module_local())
       .def_readonly("blocks", &SequenceShape::blocks)
       .def_readonly("groups", &SequenceShape::groups)

@@ -101,6 +101,22 @@ def inputs_of(
     return Inputs(*(t if t is None else t.to(device) for t in inputs)).to(dtype)
 
 
+def cell_header(name: str, states: int, step: str, more: str = "") -> str:
+    """The header of a cell of one gate, from the body of its step."""
+    return f"""
+struct {name} {{
+  static constexpr int kGates = 1, kStates = {states};
+  static constexpr bool kAddsGates = true;
+  template <typename T>
+  LLTM_JIT_HOST_DEVICE static void step(const T (&x)[kGates], const T (&h)[kGates],
+                                        const T (&old)[kStates], T (&now)[kStates]) {{
+    {step}
+  }}
+  {more}
+}};
+"""
+
+
 def controls(steps: int, batch_size: int) -> Tensor:
     """Resets here and there, and sequences of different lengths."""
     lengths = torch.randint(1, steps + 1, (batch_size,))

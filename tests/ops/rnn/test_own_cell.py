@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from op_testing import DEVICES
+from sequence_testing import cell_header
 
 import lltm_jit
 from lltm_jit import native
@@ -19,18 +20,7 @@ from lltm_jit.ops.rnn.own_cell import OwnCell
 # That of the example, which other tests compile too.
 PEEPHOLE = Path(__file__).parents[3] / "examples" / "peephole" / "peephole.h"
 # One gate and one state; FACTOR is what is edited.
-PLAIN = """
-struct PlainCell {
-  static constexpr int kGates = 1, kStates = 1;
-  static constexpr bool kAddsGates = true;
-  template <typename T>
-  LLTM_JIT_HOST_DEVICE static void step(const T (&x)[kGates], const T (&h)[kGates],
-                                        const T (&old)[kStates], T (&now)[kStates]) {
-    now[0] = T(FACTOR) * tanh(x[0] + h[0]);
-  }
-  BACKWARD
-};
-"""
+PLAIN = cell_header("PlainCell", 1, "now[0] = T(FACTOR) * tanh(x[0] + h[0]);", "BACKWARD")
 BACKWARD = """
   template <typename T>
   LLTM_JIT_HOST_DEVICE static void step_backward(

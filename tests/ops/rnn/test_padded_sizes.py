@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 import torch
 from op_testing import DEVICES, DTYPES, bits, needs_gpu
-from sequence_testing import CELLS, LAYERS, cell_of, inputs_of, launched, results_and_gradients
+from sequence_testing import (
+    CELLS,
+    LAYERS,
+    cell_header,
+    cell_of,
+    inputs_of,
+    launched,
+    results_and_gradients,
+)
 from test_sequence import check
 from torch import Tensor
 from torch.library import opcheck
@@ -18,19 +26,13 @@ from lltm_jit.ops.rnn.sequence import input_gates
 
 ops = torch.ops.lltm_jit
 # Its value, and its derivative, are no numbers where a gate is zero, as those of padding are.
-NOT_A_NUMBER = """
-struct NotANumberCell {
-  static constexpr int kGates = 1, kStates = 2;
-  static constexpr bool kAddsGates = true;
-  template <typename T>
-  LLTM_JIT_HOST_DEVICE static void step(const T (&x)[kGates], const T (&h)[kGates],
-                                        const T (&old)[kStates], T (&now)[kStates]) {
-    const T sum = x[0] + h[0];
+NOT_A_NUMBER = cell_header(
+    "NotANumberCell",
+    2,
+    """const T sum = x[0] + h[0];
     now[1] = T(0.5) * old[1] + (sum - sum) / sum;
-    now[0] = tanh(sum) + now[1];
-  }
-};
-"""
+    now[0] = tanh(sum) + now[1];""",
+)
 
 
 def padded(size: int) -> int:

@@ -19,15 +19,7 @@ PADDINGS = [0, 1, [2, 1], [3, 0, -1, 2]]
 
 
 def definition(
-    x: Tensor,
-    w: Tensor,
-    f: Tensor | None = None,
-    up: int = 1,
-    down: int = 1,
-    padding: int | list[int] = 0,
-    groups: int = 1,
-    flip_weight: bool = True,
-    flip_filter: bool = False,
+    x, w, f=None, up=1, down=1, padding=0, groups=1, flip_weight=True, flip_filter=False
 ) -> Tensor:
     """Enlarge, convolve, reduce; one after the other."""
     padding = [padding] * 4 if isinstance(padding, int) else padding

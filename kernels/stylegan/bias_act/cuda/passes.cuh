@@ -174,7 +174,6 @@ __global__ void __launch_bounds__(kThreads, kRunBlocks)
   using Packs = PassPacks<pass, scalar_t>;
   constexpr int kVec = Packs::kVec, kPacks = Packs::kPacks, kStep = kThreads * kPacks;
   using opmath = opmath_t<scalar_t>;
-  __shared__ opmath warp_sums[kThreads / 32];
   wait_for_predecessor();
   const BiasActNumbers<typename Packs::T> numbers(args.op);
   // Blocks that start together are of neighbouring channels, whose runs are neighbours in memory.
@@ -210,14 +209,8 @@ __global__ void __launch_bounds__(kThreads, kRunBlocks)
     opmath sum = 0;
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) sum += sums[p];
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_down_sync(~0u, sum, lanes);
-    if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = sum;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      for (int warp = 1; warp < kThreads / 32; ++warp) sum += warp_sums[warp];
-      write_sum<scalar_t>(args, plan, part, channel, sum);
-    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) write_sum<scalar_t>(args, plan, part, channel, sum);
   }
 }
 
