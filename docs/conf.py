@@ -33,7 +33,7 @@ def list_layers(app: Any, page: str, source: list[str]) -> None:
     """Have the page of recurrent layers show all of them."""
     lines = (
         f".. autoclass:: {layer.__name__}(input_size, hidden_size, **options)"
-        for layer in LAYERS.values()
+        for layer in dict.fromkeys(LAYERS.values())
     )
     source[0] = re.sub(r"^\.\. layers: .*$", "\n".join(lines), source[0], flags=re.MULTILINE)
 

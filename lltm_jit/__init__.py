@@ -21,19 +21,24 @@ if TYPE_CHECKING:
     from lltm_jit.jit.loading.reload import Reload
     from lltm_jit.jit.torch_api import build, load, load_inline
     from lltm_jit.ops.rnn.convert import convert, revert
-    from lltm_jit.ops.rnn.layers import GRU, LLTM, LSTM
+    from lltm_jit.ops.rnn.layers import GRU, LLTM, LSTM, RNN
     from lltm_jit.ops.rnn.own_cell import recurrent_cell
+    from lltm_jit.ops.rnn.single_cells import GRUCell, LSTMCell, RNNCell
 
 __all__ = [
     "GRU",
     "LLTM",
     "LSTM",
+    "RNN",
     "BuildError",
     "BuildInfo",
     "CacheError",
+    "GRUCell",
     "LLTMCell",
+    "LSTMCell",
     "LltmJitError",
     "PackageInfo",
+    "RNNCell",
     "Reload",
     "ToolchainError",
     "build",
@@ -59,8 +64,9 @@ _LATER = {
     "lltm_jit.jit.loading.reload": ("Reload",),
     "lltm_jit.jit.torch_api": ("build", "load", "load_inline"),
     "lltm_jit.ops.rnn.convert": ("convert", "revert"),
-    "lltm_jit.ops.rnn.layers": ("GRU", "LLTM", "LSTM"),
+    "lltm_jit.ops.rnn.layers": ("GRU", "LLTM", "LSTM", "RNN"),
     "lltm_jit.ops.rnn.own_cell": ("recurrent_cell",),
+    "lltm_jit.ops.rnn.single_cells": ("GRUCell", "LSTMCell", "RNNCell"),
 }
 
 if not TYPE_CHECKING:  # which would take any name for one of the package's

@@ -28,6 +28,8 @@ sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / "ops" / folder) for folder in 
 
 from sequence_testing import LAYERS, THEIRS, layer_reference  # noqa: E402
 
+from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer  # noqa: E402
+
 DTYPES = [torch.half, torch.bfloat16, torch.float, torch.double]
 # Where each size means compilation, there are few.
 HIDDEN_CUDA = [1, 7, 32, 33, 64, 100, 128, 256, 320, 512, 776, 1024]
@@ -92,7 +94,7 @@ States = list[Tensor]  # each [layers * directions, batch, hidden]
 
 def whole(layer: nn.Module, x: Tensor, states: States) -> tuple[Tensor, States]:
     """Sequences of one length, without resets."""
-    if type(layer) in LAYERS.values():
+    if isinstance(layer, RecurrentLayer):
         return layer_reference(layer, x, states)
     output, last = layer(x, tuple(states) if len(states) > 1 else states[0])
     return output, [last] if torch.is_tensor(last) else list(last)

@@ -16,7 +16,7 @@ from lltm_jit.ops.rnn.lltm import LLTMCell
 FORWARD, BACKWARD = "forward", "forward + backward"
 PHASES = (FORWARD, BACKWARD)
 OURS = {layer.__name__: layer for layer in LAYERS.values()}
-THEIRS = {"nn.LSTM": nn.LSTM, "nn.GRU": nn.GRU}
+THEIRS = {"nn.LSTM": nn.LSTM, "nn.GRU": nn.GRU, "nn.RNN": nn.RNN}
 LOOP = "loop of cells"
 _GRADIENT = 1e-3  # that of the LLTM grows on its way through many steps
 

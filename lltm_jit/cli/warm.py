@@ -26,7 +26,7 @@ examples:
                                    on a machine without a GPU, such as that of an image's build
   {prog} warm --layer peephole.h:PeepholeCell --hidden 128 --batch 16"""
 
-LAYERS = {layer.__name__: layer for layer in layers.LAYERS.values()}
+LAYERS = {name.upper(): name for name in layers.LAYERS}  # of their cells
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,4 +94,4 @@ def _cell_of(layer: str) -> str:
         raise LltmJitError(
             f"expected --layer to be {', '.join(LAYERS)}, or HEADER:TYPE, but got {layer!r}"
         )
-    return LAYERS[layer].cell.name
+    return LAYERS[layer]

@@ -5,9 +5,13 @@
 #include "rnn/cells/gru.h"
 #include "rnn/cells/lltm.h"
 #include "rnn/cells/lstm.h"
+#include "rnn/cells/rnn_relu.h"
+#include "rnn/cells/rnn_tanh.h"
 
 // CELL(name, type)
-#define LLTM_JIT_CELLS(CELL) \
-  CELL(lltm, LltmCell)       \
-  CELL(lstm, LstmCell)       \
-  CELL(gru, GruCell)
+#define LLTM_JIT_CELLS(CELL)  \
+  CELL(lltm, LltmCell)        \
+  CELL(lstm, LstmCell)        \
+  CELL(gru, GruCell)          \
+  CELL(rnn_tanh, RnnTanhCell) \
+  CELL(rnn_relu, RnnReluCell)

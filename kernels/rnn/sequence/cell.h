@@ -52,9 +52,10 @@ LLTM_JIT_HOST_DEVICE T softplus(const T& x) {
   const T positive = Math<T>::where_positive(x, x, T(0));
   return positive + Math<T>::log1p(Math<T>::exp(T(0) - Math<T>::abs(x)));
 }
+// As torch's: NaN of NaN, and the derivative at 0 is 0.
 template <typename T>
 LLTM_JIT_HOST_DEVICE T relu(const T& x) {
-  return Math<T>::where_positive(x, x, T(0));
+  return Math<T>::where_positive(x, x, Math<T>::where_positive(T(0) - x, T(0), x - x));
 }
 // x > y ? a : b.
 template <typename T>

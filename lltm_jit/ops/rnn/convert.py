@@ -9,11 +9,18 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from lltm_jit.ops.rnn import layers
+from lltm_jit.ops.rnn import layers, single_cells
 from lltm_jit.ops.rnn._layer_inputs import DTYPES
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
 
-OURS: dict[type[nn.Module], type[nn.Module]] = {nn.LSTM: layers.LSTM, nn.GRU: layers.GRU}
+OURS: dict[type[nn.Module], type[nn.Module]] = {
+    nn.LSTM: layers.LSTM,
+    nn.GRU: layers.GRU,
+    nn.RNN: layers.RNN,
+    nn.LSTMCell: single_cells.LSTMCell,
+    nn.GRUCell: single_cells.GRUCell,
+    nn.RNNCell: single_cells.RNNCell,
+}
 THEIRS = {ours: theirs for theirs, ours in OURS.items()}
 _CACHE = ("_flat_weights", "_flat_weights_names", "_flat_weight_refs")  # what RNNBase keeps beside
 
@@ -21,9 +28,10 @@ _CACHE = ("_flat_weights", "_flat_weights_names", "_flat_weight_refs")  # what R
 def convert(model: nn.Module) -> nn.Module:
     """Have a model compute with this package's recurrent layers in place of torch's.
 
-    Each :class:`torch.nn.LSTM` and ``GRU`` in it becomes one of ours, and stays the same object: so
-    its parameters, hooks, name, mode, dtype and device, and whatever else refers to it, such as an
-    optimiser, need no update. It can be called, saved and loaded as before.
+    Each :class:`torch.nn.LSTM`, ``GRU`` and ``RNN`` in it, and each of their single cells, becomes
+    one of ours, and stays the same object: so its parameters, hooks, name, mode, dtype and device,
+    and whatever else refers to it, such as an optimiser, need no update. It can be called, saved
+    and loaded as before.
 
     What is left as it is, is named by a warning with the reason: a layer whose class or ``forward``
     is not torch's own, that is parametrised, or that has a dtype or device without kernels here.
@@ -109,7 +117,7 @@ def _recurrent(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 def _reason_to_keep_theirs(module: nn.Module) -> str | None:
     """Why a module cannot become ours; nothing to say if it is."""
     kind = type(module)
-    if isinstance(module, RecurrentLayer):
+    if kind in THEIRS or isinstance(module, RecurrentLayer):
         return ""
     if isinstance(module, torch.jit.ScriptModule):
         return "it is compiled by TorchScript"
@@ -142,7 +150,8 @@ def _make_ours(module: nn.Module) -> None:
     for name in _CACHE:
         vars(module).pop(name, None)
     module.__class__ = OURS[type(module)]
-    _ = module.cell  # a layer may be traced next, which cannot wait for a library
+    if isinstance(module, RecurrentLayer):
+        _ = module.cell  # it may be traced next, which cannot wait for a library
 
 
 def _make_theirs(module: nn.Module) -> None:

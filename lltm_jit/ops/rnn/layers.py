@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 LAYERS: dict[str, type[RecurrentLayer]] = {}  # by the name of their cell
+CELLS: dict[str, Cell] = {}  # once the library has said what they are
 
 
 class _CellOfLibrary:
@@ -145,6 +146,65 @@ class GRU(RecurrentLayer):
         __call__: Call[Tensor]
 
 
+class RNN(RecurrentLayer):
+    """Plain recurrent layer, compatible with the ``state_dict`` of :class:`torch.nn.RNN`.
+
+    Parameters and call are those of :class:`~lltm_jit.ops.rnn.recurrent_layer.RecurrentLayer`.
+    There is one gate::
+
+        a, = x + y
+        h = nonlinearity(a)
+
+    Source of the maths: J. Elman, "Finding Structure in Time" (1990).
+
+    Args:
+        input_size: I, the number of features of ``input``.
+        hidden_size: H, the number of features of the state.
+        num_layers: how many layers to stack.
+        nonlinearity: ``"tanh"`` or ``"relu"``.
+
+    Further arguments are those of :class:`~lltm_jit.ops.rnn.recurrent_layer.RecurrentLayer` from
+    ``bias`` on.
+
+    Raises:
+        TypeError, ValueError: as there; and for another ``nonlinearity``.
+
+    Example:
+        >>> rnn = RNN(3, 4, nonlinearity="relu", batch_first=True)
+        >>> output, h = rnn(torch.randn(2, 5, 3))
+        >>> output.shape, h.shape
+        (torch.Size([2, 5, 4]), torch.Size([1, 2, 4]))
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        *args: Any,
+        **named: Any,
+    ) -> None:
+        if nonlinearity not in ("tanh", "relu"):
+            raise ValueError(
+                f"RNN(): expected nonlinearity to be 'tanh' or 'relu', but got {nonlinearity!r}"
+            )
+        self.nonlinearity = nonlinearity
+        super().__init__(input_size, hidden_size, num_layers, *args, **named)
+
+    @property
+    def cell(self) -> Cell:  # type: ignore[override]
+        if not CELLS:
+            _learn_cells(native.rnn)
+        return CELLS[f"rnn_{self.nonlinearity}"]
+
+    if TYPE_CHECKING:
+        __call__: Call[Tensor]
+
+
+LAYERS |= {"rnn_tanh": RNN, "rnn_relu": RNN}
+
+
 def _learn_cells(module: ModuleType) -> None:
     """Have every layer know its cell as a build of the family has it."""
     cells = {name: Cell(name, *facts) for name, *facts in module.own_cells()}
@@ -153,8 +213,10 @@ def _learn_cells(module: ModuleType) -> None:
             f"expected a row of kernels/rnn/cells/cells.h for each layer, but got none for "
             f"{', '.join(sorted(missing))}; there are {', '.join(cells)}"
         )
+    CELLS.update(cells)
     for name, layer in LAYERS.items():
-        layer.cell = cells[name]
+        if layer is not RNN:  # which has two
+            layer.cell = CELLS[name]
 
 
 native.when_used.setdefault("rnn", []).append(_learn_cells)

@@ -6,7 +6,9 @@ import inspect
 import json
 import textwrap
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -17,14 +19,30 @@ from lltm_jit.functional import recurrent_sequence
 from lltm_jit.ops.rnn import layers
 from lltm_jit.ops.rnn._types import Cell
 
-CELLS = list(layers.LAYERS)
+# All but one, which differs from rnn_tanh by its function alone.
+CELLS = [name for name in layers.LAYERS if name != "rnn_relu"]
+
+
+def makers(module: ModuleType) -> dict[str, Callable[..., nn.Module]]:
+    """What makes a layer of each cell, if a module has it, by the cell's name in capitals."""
+    found: dict[str, Callable[..., nn.Module]] = {}
+    for name, layer in layers.LAYERS.items():
+        nonlinearity = name.partition("_")[2]
+        made = getattr(module, layer.__name__, None)
+        named = {"nonlinearity": nonlinearity} if nonlinearity else {}
+        if made is not None:
+            found[name.upper()] = partial(made, **named) if named else made
+    return found
+
+
 # Of the same names: the layers, and torch's own where it has one.
-LAYERS = {kind: getattr(lltm_jit, kind) for kind in map(str.upper, CELLS)}
-THEIRS = {kind: getattr(nn, kind) for kind in LAYERS if hasattr(nn, kind)}
+ALL_LAYERS, ALL_THEIRS = makers(lltm_jit), makers(nn)
+LAYERS = {kind: ALL_LAYERS[kind] for kind in map(str.upper, CELLS)}
+THEIRS = {kind: ALL_THEIRS[kind] for kind in LAYERS if kind in ALL_THEIRS}
 
 
 def cell_of(name: str) -> Cell:
-    return layers.LAYERS[name].cell
+    return ALL_LAYERS[name.upper()](1, 1, device="meta").cell
 
 
 def tensors(results: tuple) -> list[Tensor]:
@@ -130,6 +148,7 @@ def step_of(cell: str) -> Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tenso
     text = inspect.getdoc(layers.LAYERS[cell]).partition("::\n\n")[2].partition("\n\n")[0]
     equations = compile(textwrap.dedent(text), f"{cell}'s docstring", "exec")
     functions = {"sigmoid": torch.sigmoid, "tanh": torch.tanh, "elu": nn.functional.elu}
+    functions["nonlinearity"] = torch.relu if cell == "rnn_relu" else torch.tanh
 
     def step(x: Tensor, y: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         gates = (part.unflatten(1, (-1, h.size(1))).movedim(1, 0) for part in (x, y))

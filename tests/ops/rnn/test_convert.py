@@ -9,7 +9,7 @@ import warnings
 import pytest
 import torch
 from op_testing import DEVICES
-from sequence_testing import THEIRS, tensors
+from sequence_testing import ALL_THEIRS, tensors
 from torch import nn
 from torch.nn.utils import parametrizations, weight_norm
 
@@ -69,11 +69,11 @@ def test_a_converted_model_is_the_same_model(kind, device):
     torch.testing.assert_close(model(x), trained)
 
 
-@pytest.mark.parametrize("kind", THEIRS)
+@pytest.mark.parametrize("kind", ALL_THEIRS)
 def test_there_and_back_leaves_no_trace(kind):
     """Also in what torch's layers keep beside their parameters."""
     torch.manual_seed(0)
-    theirs = THEIRS[kind](5, 7, 2, bidirectional=True)
+    theirs = ALL_THEIRS[kind](5, 7, 2, bidirectional=True)
     same = lltm_jit.revert(lltm_jit.convert(copy.deepcopy(theirs)))
     assert vars(same).keys() == vars(theirs).keys()
     assert same._flat_weights_names == theirs._flat_weights_names

@@ -9,12 +9,13 @@ import typing
 import pytest
 import torch
 from op_testing import DEVICES
-from sequence_testing import LAYERS, THEIRS, tensors
+from sequence_testing import ALL_LAYERS, ALL_THEIRS, LAYERS, THEIRS, tensors
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
 import lltm_jit
 
+KINDS = ["LSTM", "GRU", "RNN"]
 X, H, LENGTHS = torch.zeros(4, 3, 5), torch.zeros(1, 3, 7), torch.tensor([3, 3, 3, 3])
 
 
@@ -27,40 +28,44 @@ def arguments(function) -> list[tuple[str, object]]:
 # ------------------------------------------------------------------------------------ signatures --
 
 
-@pytest.mark.parametrize("kind", THEIRS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_constructors_take_the_same(kind):
     """torch's layers pass on what they are given, but for the mode, to the base class."""
     theirs = [each for each in arguments(nn.RNNBase.__init__) if each[0] != "mode"]
-    assert arguments(LAYERS[kind].__init__) == theirs
-    layers = [K(5, 7, 2, False, True, 0.5, True, 0, "meta", torch.half) for K in both(kind)]
-    assert repr(layers[0]) == repr(layers[1])
-    assert layers[0].weight_hh_l1_reverse.is_meta
-    assert layers[0].weight_hh_l1_reverse.dtype == torch.half
+    more = ("relu",) if kind == "RNN" else ()
+    if kind == "RNN":
+        theirs = [*theirs[:4], ("nonlinearity", "tanh")]
+    ours, right = both(kind)
+    assert arguments(ours.__init__) == theirs
+    args = (5, 7, 2, *more, False, True, 0.5, True, 0, "meta", torch.half)
+    assert repr(ours(*args)) == repr(right(*args))
+    assert ours(*args).weight_hh_l1_reverse.is_meta
+    assert ours(*args).weight_hh_l1_reverse.dtype == torch.half
 
 
-@pytest.mark.parametrize("kind", THEIRS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_calls_take_the_same(kind):
-    assert arguments(LAYERS[kind].forward) == arguments(THEIRS[kind].forward)
-    overloads = getattr(typing, "get_overloads", lambda function: [])(THEIRS[kind].forward)
-    for theirs in overloads:
-        assert arguments(theirs) == arguments(LAYERS[kind].forward)
-    ours, theirs = (K(5, 7) for K in both(kind))
+    ours, theirs = both(kind)
+    assert arguments(ours.forward) == arguments(theirs.forward)
+    overloads = getattr(typing, "get_overloads", lambda function: [])(theirs.forward)
+    for each in overloads:
+        assert arguments(each) == arguments(ours.forward)
     hx = (H, H) if kind == "LSTM" else H
-    shapes = [[t.shape for t in tensors(layer(input=X, hx=hx))] for layer in (ours, theirs)]
+    shapes = [[t.shape for t in tensors(K(5, 7)(input=X, hx=hx))] for K in (ours, theirs)]
     assert shapes[0] == shapes[1]
 
 
 def both(kind: str) -> tuple[type[nn.Module], type[nn.Module]]:
-    return LAYERS[kind], THEIRS[kind]
+    return getattr(lltm_jit, kind), getattr(nn, kind)
 
 
-@pytest.mark.parametrize("kind", THEIRS)
+@pytest.mark.parametrize("kind", ALL_THEIRS)
 @pytest.mark.parametrize("bias", [False, True])
 def test_attributes_are_torchs(kind, bias):
     sizes = {"num_layers": 2, "bias": bias, "dropout": 1, "bidirectional": True}
-    ours, theirs = (K(5, 7, **sizes) for K in both(kind))
+    ours, theirs = ALL_LAYERS[kind](5, 7, **sizes), ALL_THEIRS[kind](5, 7, **sizes)
     assert isinstance(ours, nn.RNNBase)
-    for name in nn.RNNBase.__constants__:
+    for name in (*nn.RNNBase.__constants__, *(["nonlinearity"] if kind.startswith("RNN") else [])):
         assert getattr(ours, name) == getattr(theirs, name)
         assert type(getattr(ours, name)) is type(getattr(theirs, name))
     names = {id(parameter): name for name, parameter in ours.named_parameters()}
@@ -133,6 +138,12 @@ def test_errors_of_constructors_have_torchs_types(given):
             kind(**{"input_size": 5, "hidden_size": 7, **given})
         types.append(error.type)
     assert types[0] is types[1]
+
+
+def test_another_nonlinearity_is_refused():
+    message = r"^RNN\(\): expected nonlinearity to be 'tanh' or 'relu', but got 'elu'$"
+    with pytest.raises(ValueError, match=message):
+        lltm_jit.RNN(5, 7, nonlinearity="elu")
 
 
 # -------------------------------------------------------------------------------------- autocast --

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from op_testing import ACTIVATIONS, DEVICES, assert_accurate
-from sequence_testing import LAYERS, THEIRS, layer_reference, tensors
+from sequence_testing import ALL_LAYERS, ALL_THEIRS, LAYERS, THEIRS, layer_reference, tensors
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
@@ -42,7 +42,7 @@ def assert_same(ours, theirs, our_layer, their_layer, *inputs) -> None:
 @given(data=st.data())
 def test_torchs_own_layers_give_the_same(device, data):
     """300 random configurations, by both devices' and both layers' share."""
-    kind = data.draw(st.sampled_from([*THEIRS]))
+    kind = data.draw(st.sampled_from([*ALL_THEIRS]))
     sizes = {
         "input_size": data.draw(st.integers(1, 9)),
         "hidden_size": data.draw(st.integers(1, 40)),
@@ -53,8 +53,8 @@ def test_torchs_own_layers_give_the_same(device, data):
     }
     steps, batch_size = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 20))
     torch.manual_seed(data.draw(st.integers(0, 1000)))
-    theirs = THEIRS[kind](**sizes, **flags, dtype=torch.double, device=device)
-    ours = LAYERS[kind](**sizes, **flags, dtype=torch.double, device=device)
+    theirs = ALL_THEIRS[kind](**sizes, **flags, dtype=torch.double, device=device)
+    ours = ALL_LAYERS[kind](**sizes, **flags, dtype=torch.double, device=device)
     ours.load_state_dict(theirs.state_dict())
     with_state = data.draw(st.booleans(), "state")
     state = states_of(ours, batch_size, device=device, requires_grad=True) if with_state else None

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from op_testing import DEVICES, bits
-from sequence_testing import LAYERS, THEIRS, tensors
+from sequence_testing import ALL_LAYERS, ALL_THEIRS, LAYERS, THEIRS, tensors
 from test_recurrent_layers import assert_same, states_of
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
@@ -46,11 +46,12 @@ def test_dropout_has_the_statistics_of_torchs(kind, packed, device):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e300])
-@pytest.mark.parametrize("kind", THEIRS)
+@pytest.mark.parametrize("kind", ALL_THEIRS)
 def test_numbers_that_are_not_finite_are_where_torch_has_them(kind, value, device):
     """In results, and in the gradients of the inputs; some rows have none. torch's are on a CPU."""
     sizes = {"num_layers": 2, "bidirectional": True, "dtype": torch.double}
-    theirs, ours = THEIRS[kind](3, 7, **sizes), LAYERS[kind](3, 7, **sizes, device=device)
+    theirs = ALL_THEIRS[kind](3, 7, **sizes)
+    ours = ALL_LAYERS[kind](3, 7, **sizes, device=device)
     ours.load_state_dict(theirs.state_dict())
     for poisoned in ("input", "state"):
         x = torch.randn(6, 4, 3, dtype=torch.double)

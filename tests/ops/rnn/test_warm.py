@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from op_testing import needs_gpu
-from sequence_testing import LAYERS
+from sequence_testing import ALL_LAYERS
 
 import lltm_jit
 from lltm_jit import native
@@ -137,7 +137,7 @@ def test_the_command(monkeypatch, capsys):
         main([*words[:-1], "B200"])
     assert "invalid choice: 'B200' (choose from " in capsys.readouterr().err
     assert main(["warm", "--layer", "RNN", *words[3:]]) == 1
-    names = ", ".join(LAYERS)
+    names = ", ".join(ALL_LAYERS)
     assert f"to be {names}, or HEADER:TYPE, but got 'RNN'" in capsys.readouterr().err
 
 

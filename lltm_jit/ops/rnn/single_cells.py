@@ -1,0 +1,124 @@
+"""Single steps of the cells that torch has modules for, called as those are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from torch import Tensor, nn
+from torch.fx import Proxy
+
+from lltm_jit._library import autocasts
+from lltm_jit.ops.rnn._torch_layer import refuse_script, traced
+from lltm_jit.ops.rnn.sequence import input_gates, run_sequence
+
+
+class _SingleCell(nn.RNNCellBase):
+    """One step of a cell, before its class of torch in the order of base classes.
+
+    On a CPU it is a sequence of one step. Elsewhere it is torch's: its kernels need no compilation
+    for each batch size. torch's also says what is wrong with a call.
+    """
+
+    bias_ih: nn.Parameter | None
+    bias_hh: nn.Parameter | None
+
+    _cell: str  # as recurrent_sequence() takes it
+    _least_size = 0  # of the state; below, torch's step is no slower
+
+    def forward(self, input: Tensor, hx: Any = None) -> Any:
+        """Run one step; see the class of torch."""
+        if isinstance(input, Proxy):
+            return traced(self, input, hx=hx)
+        ours = isinstance(input, Tensor) and input.is_cpu and self.hidden_size >= self._least_size
+        if not ours or autocasts(input):
+            return super().forward(input, hx)
+        try:
+            return self._step(input, hx)
+        except (RuntimeError, TypeError, ValueError) as error:
+            wrong = error
+        super().forward(input, hx)
+        raise wrong
+
+    def _step(self, input: Tensor, hx: Any) -> Any:
+        pair, batched = self._cell == "lstm", input.dim() == 2
+        h, c = (hx if pair else (hx, None)) if hx is not None else (None, None)
+        x = input
+        if not batched:
+            x, h, c = (None if tensor is None else tensor.unsqueeze(0) for tensor in (x, h, c))
+        bias, bias_hh = self.bias_ih, self.bias_hh
+        if bias is not None and bias_hh is not None and self._cell != "gru":  # which has them apart
+            bias, bias_hh = bias + bias_hh, None
+        gates = input_gates(x.unsqueeze(0), self.weight_ih, bias)
+        cells = None if c is None else c.unsqueeze(0)
+        args = (gates, self.weight_hh, bias_hh, None, h, cells, None)
+        _, h, cells = run_sequence(self._cell, args, reverse=False, tf32=False)
+        if not batched:
+            h, cells = h.squeeze(0), cells.squeeze(1)
+        return (h, cells[0]) if pair else h
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        refuse_script(self)
+
+
+class LSTMCell(_SingleCell, nn.LSTMCell):
+    """One step of an LSTM, in place of :class:`torch.nn.LSTMCell`.
+
+    Arguments, parameters and call are those of :class:`torch.nn.LSTMCell`, of which this is a
+    subclass. On a CPU a step takes fewer calls; on a GPU it is torch's. If a program has all steps
+    at once, :class:`LSTM` is quicker by far.
+
+    Example:
+        >>> cell = LSTMCell(3, 4)
+        >>> h, c = cell(torch.randn(2, 3))
+        >>> h, c = cell(torch.randn(2, 3), (h, c))
+        >>> h.shape, c.shape
+        (torch.Size([2, 4]), torch.Size([2, 4]))
+    """
+
+    _cell = "lstm"
+
+    if TYPE_CHECKING:
+
+        def __call__(
+            self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
+        ) -> tuple[Tensor, Tensor]: ...
+
+
+class GRUCell(_SingleCell, nn.GRUCell):
+    """One step of a GRU, in place of :class:`torch.nn.GRUCell`.
+
+    Arguments, parameters and call are those of :class:`torch.nn.GRUCell`, of which this is a
+    subclass. See :class:`LSTMCell`.
+
+    Example:
+        >>> GRUCell(3, 4)(torch.randn(3)).shape
+        torch.Size([4])
+    """
+
+    _cell = "gru"
+
+    if TYPE_CHECKING:
+
+        def __call__(self, input: Tensor, hx: Tensor | None = None) -> Tensor: ...
+
+
+class RNNCell(_SingleCell, nn.RNNCell):
+    """One step of a plain recurrent cell, in place of :class:`torch.nn.RNNCell`.
+
+    Arguments, parameters and call are those of :class:`torch.nn.RNNCell`, of which this is a
+    subclass. See :class:`LSTMCell`.
+
+    Example:
+        >>> RNNCell(3, 4, nonlinearity="relu")(torch.randn(2, 3), torch.zeros(2, 4)).shape
+        torch.Size([2, 4])
+    """
+
+    _least_size = 128
+
+    @property
+    def _cell(self) -> str:
+        return f"rnn_{self.nonlinearity}"
+
+    if TYPE_CHECKING:
+
+        def __call__(self, input: Tensor, hx: Tensor | None = None) -> Tensor: ...

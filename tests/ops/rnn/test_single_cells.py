@@ -1,0 +1,144 @@
+"""Single steps against torch's, and what they have of them."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from op_testing import DEVICES
+from torch import nn
+
+import lltm_jit
+from lltm_jit.ops.rnn.single_cells import RNNCell
+
+SIZE = RNNCell._least_size  # from which each is a sequence of one step
+KINDS = {
+    "LSTMCell": {},
+    "GRUCell": {},
+    "RNNCell": {},
+    "RNNCell, relu": {"nonlinearity": "relu"},
+}
+
+
+def pair(kind: str, hidden_size: int = SIZE, **options) -> tuple[nn.Module, nn.Module]:
+    """Ours and torch's, with the same parameters."""
+    name = kind.partition(",")[0]
+    options = {**KINDS[kind], "dtype": torch.double, **options}
+    ours, theirs = (getattr(m, name)(5, hidden_size, **options) for m in (lltm_jit, nn))
+    ours.load_state_dict(theirs.state_dict())
+    return ours, theirs
+
+
+def states(kind: str, *shape: int, **options):
+    h, c = (torch.randn(shape, **{"dtype": torch.double, **options}) for _ in range(2))
+    return (h, c) if kind == "LSTMCell" else h
+
+
+def flat(results) -> list[torch.Tensor]:
+    return [results] if torch.is_tensor(results) else list(results)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("state", [False, True])
+@pytest.mark.parametrize("batch", [(3,), (0,), ()], ids=str)
+@pytest.mark.parametrize("hidden_size", [7, SIZE])
+@pytest.mark.parametrize("kind", KINDS)
+def test_torchs_own_cells_give_the_same(kind, hidden_size, batch, state, bias, device):
+    """Results, and the gradients of inputs and parameters."""
+    cells = pair(kind, hidden_size, bias=bias, device=device)
+    x = torch.randn(*batch, 5, dtype=torch.double, device=device)
+    hx = states(kind, *batch, hidden_size, device=device) if state else None
+    found = []
+    for cell in cells:
+        leaves = [t.clone().requires_grad_() for t in (x, *(flat(hx) if state else []))]
+        given = None if hx is None else leaves[1] if len(leaves) == 2 else tuple(leaves[1:])
+        results = flat(cell(leaves[0], given))
+        loss = sum((k + 1) * result.square().sum() for k, result in enumerate(results))
+        found.append([*results, *torch.autograd.grad(loss, [*leaves, *cell.parameters()])])
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_they_are_torchs_but_for_the_step(kind):
+    ours, theirs = pair(kind)
+    assert isinstance(ours, type(theirs))
+    assert repr(ours) == repr(theirs)
+    x = torch.randn(3, 5, dtype=torch.double)
+    expected = flat(ours(x))
+    for each in (
+        copy.deepcopy(ours),
+        pickle.loads(pickle.dumps(ours)),
+        torch.compile(ours, fullgraph=True, backend="aot_eager"),
+        torch.fx.symbolic_trace(nn.Sequential(ours)),
+    ):
+        torch.testing.assert_close(flat(each(x)), expected)
+    with pytest.raises(NotImplementedError, match=r"torch\.jit\.script .* lltm_jit\.revert"):
+        torch.jit.script(ours)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_is_the_operators(kind, monkeypatch):
+    """From the least size on, on a CPU; torch's elsewhere."""
+    calls = []
+    monkeypatch.setattr(type(pair(kind)[0]), "_step", lambda *args: calls.append(args))
+    x = torch.randn(3, 5, dtype=torch.double)
+    for size, device, count in ((SIZE, "cpu", 1), (SIZE, "meta", 0)):
+        calls.clear()
+        pair(kind, size)[0].to(device)(x.to(device))
+        assert len(calls) == count
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.half], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_autocast_gives_the_dtypes_of_torchs(kind, dtype):
+    cells = pair(kind, dtype=torch.float)
+    x, hx = torch.randn(3, 5), states(kind, 3, SIZE, dtype=torch.float)
+    with torch.autocast("cpu", dtype):
+        found = [flat(cell(x, hx)) for cell in cells]
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_second_derivatives_and_torch_func(kind):
+    cell, theirs = pair(kind)
+    x = torch.randn(2, 5, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x: flat(cell(x))[0].sum(), x[:1])
+    found = torch.func.vmap(lambda row: flat(cell(row))[0])(x)
+    torch.testing.assert_close(found, flat(theirs(x))[0])  # torch cannot batch its LSTM's
+
+
+WRONG = {
+    "input's rank": ((3, 1, 5), None),
+    "a number": ((), None),
+    "features": ((3, 6), None),
+    "hx's rank": ((3, 5), (1, 3, SIZE)),
+    "hx's batch": ((3, 5), (2, SIZE)),
+    "hx without a batch": ((3, 5), (SIZE,)),
+    "hx with one": ((5,), (1, SIZE)),
+    "hx's size": ((3, 5), (3, SIZE + 1)),
+}
+
+
+@pytest.mark.parametrize("way", [*WRONG, "a dtype", "hx's dtype", "no tensor", "a list for hx"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_errors_are_torchs(kind, way):
+    x_size, state = WRONG.get(way, ((3, 5), (3, SIZE)))
+    x = torch.zeros(x_size, dtype=torch.double)
+    hx = None if state is None else states(kind, *state)
+    if way == "a dtype":
+        x = x.float()
+    elif way == "hx's dtype":
+        hx = states(kind, 3, SIZE, dtype=torch.float)
+    elif way == "no tensor":
+        x = None
+    elif way == "a list for hx":
+        hx = [1]
+    found = []
+    for cell in pair(kind):
+        with pytest.raises((TypeError, ValueError, RuntimeError, AttributeError, IndexError)) as e:
+            cell(x, hx)
+        found.append((e.type, str(e.value)))
+    assert found[0] == found[1]
