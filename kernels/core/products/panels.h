@@ -4,6 +4,7 @@
 #include <c10/macros/Macros.h>
 
 #include <algorithm>
+#include <array>
 #include <tuple>
 
 #include "core/products/matrices.h"
@@ -96,33 +97,30 @@ C10_NOINLINE void panel_tile(const Tile<acc_t>& tile) {
   }
 }
 
-// Compiled once a family, in matrices.cpp.
-#define LLTM_JIT_STRIP_TILES(keyword, acc_t, kRows)                      \
-  keyword template void panel_tile<acc_t, kRows, 1>(const Tile<acc_t>&); \
-  keyword template void panel_tile<acc_t, kRows, 2>(const Tile<acc_t>&); \
-  keyword template void panel_tile<acc_t, kRows, 3>(const Tile<acc_t>&);
-#define LLTM_JIT_PANEL_TILES(keyword, acc_t) \
-  LLTM_JIT_STRIP_TILES(keyword, acc_t, 1)    \
-  LLTM_JIT_STRIP_TILES(keyword, acc_t, 2)    \
-  LLTM_JIT_STRIP_TILES(keyword, acc_t, 4)    \
-  LLTM_JIT_STRIP_TILES(keyword, acc_t, 8)
-LLTM_JIT_PANEL_TILES(extern, float)
-LLTM_JIT_PANEL_TILES(extern, double)
+// panel_tile of 1 to kRows rows and 1 to kVectors vectors: compiled once a family, in matrices.cpp.
+template <typename acc_t>
+struct PanelTiles {
+  using Shape = RegisterTile<acc_t>;
+  using Array = std::array<void (*)(const Tile<acc_t>&), Shape::kRows * Shape::kVectors>;
+  static const Array all;
 
-// kRows rows of all columns, from left to right.
-template <typename acc_t, int kRows>
-void multiply_strip(Tile<acc_t> tile) {
+  static void run(const Tile<acc_t>& tile, int64_t rows, int64_t vectors) {
+    all[(rows - 1) * Shape::kVectors + vectors - 1](tile);
+  }
+};
+template <>
+const PanelTiles<float>::Array PanelTiles<float>::all;
+template <>
+const PanelTiles<double>::Array PanelTiles<double>::all;
+
+// Up to kRows rows of all columns, from left to right.
+template <typename acc_t>
+void multiply_strip(Tile<acc_t> tile, int64_t rows) {
   using Shape = RegisterTile<acc_t>;
   while (tile.columns > 0) {
     const int64_t vectors = std::min<int64_t>(
         Shape::kVectors, ceil_div(tile.columns, static_cast<int64_t>(Shape::kLanes)));
-    if (vectors == 3) {
-      panel_tile<acc_t, kRows, 3>(tile);
-    } else if (vectors == 2) {
-      panel_tile<acc_t, kRows, 2>(tile);
-    } else {
-      panel_tile<acc_t, kRows, 1>(tile);
-    }
+    PanelTiles<acc_t>::run(tile, rows, vectors);
     const int64_t done = vectors * Shape::kLanes;
     tile.columns -= done;
     tile.b += done;
@@ -131,21 +129,14 @@ void multiply_strip(Tile<acc_t> tile) {
   }
 }
 
-// In the header: a product that calls it takes a quarter longer than one that it is part of.
+// In tiles of equally many rows, or nearly: those of one or two keep no multiplier busy. In the header: a product
+// that calls it takes a quarter longer than one that it is part of.
 template <typename acc_t>
 void multiply_rows(Tile<acc_t> tile, int64_t rows) {
-  constexpr int kRows = RegisterTile<acc_t>::kRows;
-  while (rows > 0) {
-    const int64_t done = rows >= kRows ? kRows : rows >= 4 ? 4 : rows >= 2 ? 2 : 1;
-    if (done == kRows) {
-      multiply_strip<acc_t, kRows>(tile);
-    } else if (done == 4) {
-      multiply_strip<acc_t, 4>(tile);
-    } else if (done == 2) {
-      multiply_strip<acc_t, 2>(tile);
-    } else {
-      multiply_strip<acc_t, 1>(tile);
-    }
+  constexpr int64_t kRows = RegisterTile<acc_t>::kRows;
+  for (int64_t tiles = ceil_div(rows, kRows); tiles > 0; --tiles) {
+    const int64_t done = ceil_div(rows, tiles);
+    multiply_strip(tile, done);
     rows -= done;
     tile.a += done * tile.a_row_stride;
     tile.c += done * tile.c_stride;

@@ -47,7 +47,8 @@ def test_products_of_all_steps_are_exact(dtype, bounds):
     It is another one of the three in the forward pass and in each of the gradients.
     """
     columns = bounds.packed_columns(torch.finfo(dtype).bits // 8)
-    large = around(*LANES, *bounds.packed_rows(), *columns, *bounds.packed_depth())
+    tiles = (4, 6)  # with those around lanes, each number of rows that a tile may have
+    large = around(*tiles, *LANES, *bounds.packed_rows(), *columns, *bounds.packed_depth())
     cases = set(itertools.product(SMALLEST, repeat=3))
     for size, others in itertools.product(large, itertools.product((*SMALLEST, 5), repeat=2)):
         cases |= {(size, *others), (others[0], size, others[1]), (*others, size)}
