@@ -10,15 +10,22 @@ namespace {
 
 // ------------------------------------------------------------------------------------- kernels --
 
+// Calls function(unit) for the first of each kVec units of a thread, of [batch_size, hidden_size].
+template <int kVec, typename Args, typename Function>
+__device__ __forceinline__ void for_each_pack(const Args& args, const Function& function) {
+  wait_for_predecessor();
+  const int64_t packs = args.batch_size * (args.hidden_size / kVec);
+  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t p = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; p < packs; p += stride) {
+    function(p * kVec);
+  }
+}
+
 template <typename scalar_t, typename cell_t, int kVec, bool kSaveGates>
 __global__ void lltm_forward_kernel(LltmForwardArgs args) {
   using opmath = opmath_t<scalar_t>;
-  wait_for_predecessor();
   const int64_t hidden = args.hidden_size;
-  const int64_t packs = args.batch_size * (hidden / kVec);
-  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t p = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; p < packs; p += stride) {
-    const int64_t unit = p * kVec;  // of [batch_size, hidden_size]
+  for_each_pack<kVec>(args, [&](int64_t unit) {
     const int64_t row = unit / hidden;
     scalar_t* gates = static_cast<scalar_t*>(args.gates) + unit + row * 2 * hidden;
     opmath input_gate[kVec], output_gate[kVec], candidate[kVec], cell[kVec], h[kVec];
@@ -43,18 +50,14 @@ __global__ void lltm_forward_kernel(LltmForwardArgs args) {
       store_pack<kVec>(gates + hidden, output_gate);
       store_pack<kVec>(gates + 2 * hidden, candidate);
     }
-  }
+  });
 }
 
 template <typename scalar_t, typename cell_t, int kVec>
 __global__ void lltm_backward_kernel(LltmBackwardArgs args) {
   using opmath = opmath_t<scalar_t>;
-  wait_for_predecessor();
   const int64_t hidden = args.hidden_size;
-  const int64_t packs = args.batch_size * (hidden / kVec);
-  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t p = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; p < packs; p += stride) {
-    const int64_t unit = p * kVec;
+  for_each_pack<kVec>(args, [&](int64_t unit) {
     const int64_t gate_unit = unit + unit / hidden * 2 * hidden;
     const scalar_t* gates = static_cast<const scalar_t*>(args.gates) + gate_unit;
     opmath input_gate[kVec], output_gate[kVec], candidate[kVec], cell[kVec];
@@ -83,7 +86,7 @@ __global__ void lltm_backward_kernel(LltmBackwardArgs args) {
     if (args.grad_old_cell) {
       store_pack<kVec>(static_cast<cell_t*>(args.grad_old_cell) + unit, grad_cell);
     }
-  }
+  });
 }
 
 // ----------------------------------------------------------------------------------- launchers --
