@@ -174,8 +174,7 @@ def _forget_threads() -> None:
     _swap = threading.RLock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)
+os.register_at_fork(after_in_child=_forget_threads)
 
 
 def __getattr__(name: str) -> ModuleType:

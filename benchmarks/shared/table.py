@@ -9,8 +9,8 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-from lltm_jit.cli._build import table as in_columns
 from lltm_jit.jit import LltmJitError
+from lltm_jit.jit.loading.build_result import in_columns
 
 from .times import GRAPH, Times, constant
 

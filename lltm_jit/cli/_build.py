@@ -78,10 +78,3 @@ def _splitter(theirs: list[str], ours: list[str]) -> Callable[[str], list[str]]:
 
 def local_time(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
-
-
-def table(rows: list[list[str]]) -> str:
-    """Rows of text in columns; the first row is the heading."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-    return "\n".join(lines)

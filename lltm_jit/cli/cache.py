@@ -9,6 +9,7 @@ from collections import Counter
 
 from lltm_jit import native
 from lltm_jit.jit import BuildSpec, Toolchain, ToolchainError, detect, inspect
+from lltm_jit.jit.loading.build_result import in_columns
 from lltm_jit.jit.loading.extension import Extension
 from lltm_jit.jit.request.checks import check_tools
 from lltm_jit.jit.request.differences import nearest, reasons
@@ -61,7 +62,7 @@ def list_builds(_: argparse.Namespace) -> int:
         figures = [f"{size:.1f}", f"{record.seconds:.1f}"]
         rows.append([mark, record.key, name, made, *figures, _in_a_column(record.reason)])
     print(cache.builds_directory())
-    print(_build.table(rows) if len(rows) > 1 else "no builds")
+    print(in_columns(rows) if len(rows) > 1 else "no builds")
     for key, size in kept_headers.sizes().items():
         print(f"precompiled header {key}: {size / 1e6:.0f} MB")
     return 0

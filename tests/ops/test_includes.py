@@ -5,7 +5,7 @@ import re
 import pytest
 
 from lltm_jit import native
-from lltm_jit.jit.request.spec import included_files
+from lltm_jit.jit.request import spec
 
 KERNELS = native.kernels_directory()
 FILES = sorted(path for path in KERNELS.rglob("*") if path.suffix in (".h", ".cuh", ".cpp", ".cu"))
@@ -31,6 +31,12 @@ def includes(path, mark):
     return [name for found, name in INCLUDE.findall(path.read_text()) if found == mark]
 
 
+def included_files(path):
+    """A file, and what it includes from kernels/."""
+    everything = {*spec._names_below(KERNELS)}
+    return [KERNELS / name for name in spec._included({label(path)}, KERNELS, everything, ())]
+
+
 @pytest.mark.parametrize("path", FILES, ids=label)
 def test_a_family_includes_core_and_itself(path):
     family = label(path).split("/")[0]
@@ -43,7 +49,7 @@ def test_a_family_includes_core_and_itself(path):
 @pytest.mark.parametrize("path", [path for path in FILES if path.suffix == ".cu"], ids=label)
 def test_a_cuda_source_includes_nothing_of_torch(path):
     """Neither itself nor through a header of ours: nvcc needs a minute more for it."""
-    for file in included_files([path], KERNELS):
+    for file in included_files(path):
         wrong = [name for name in includes(file, "<") if name.startswith(TORCH)]
         assert wrong == [], f"{label(path)} comes to {wrong} in {label(file)}"
 
@@ -51,7 +57,7 @@ def test_a_cuda_source_includes_nothing_of_torch(path):
 @pytest.mark.parametrize("path", SOURCES, ids=label)
 def test_heavy_headers_of_torch_are_read_once_a_family(path):
     """The dispatcher's and autograd's by bindings.cpp, pybind11's by variant.cpp."""
-    for file in included_files([path], KERNELS):
+    for file in included_files(path):
         wrong = [name for name in includes(file, "<") if name.startswith(HEAVY)]
         assert wrong == [], f"{label(path)} comes to {wrong} in {label(file)}"
 
@@ -59,7 +65,7 @@ def test_heavy_headers_of_torch_are_read_once_a_family(path):
 @pytest.mark.parametrize("family", native.families())
 def test_bindings_do_without_pybind11(family):
     """It takes three seconds more, and has a unit of its own beside them: variant.cpp."""
-    for file in included_files([KERNELS / family / "bindings.cpp"], KERNELS):
+    for file in included_files(KERNELS / family / "bindings.cpp"):
         wrong = [name for name in includes(file, "<") if name.startswith("pybind11/")]
         assert wrong == [], f"{family}/bindings.cpp comes to {wrong} in {label(file)}"
 
@@ -73,6 +79,6 @@ def test_only_narrow_headers_of_torch_are_included(path):
 @pytest.mark.parametrize("path", CPU_KERNELS, ids=label)
 def test_a_cpu_kernel_includes_no_header_of_tensors(path):
     """It takes pointers and sizes; the header of tensors alone would double what it takes."""
-    for file in included_files([path], KERNELS):
+    for file in included_files(path):
         wrong = [name for name in includes(file, "<") if name.startswith(TENSORS)]
         assert wrong == [], f"{label(path)} comes to {wrong} in {label(file)}"

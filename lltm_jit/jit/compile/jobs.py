@@ -230,5 +230,4 @@ def _forget() -> None:
     _server, _lock, _turn = None, threading.Lock(), threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_forget)

@@ -225,5 +225,4 @@ def _let_go() -> None:
     _inputs.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
+os.register_at_fork(after_in_child=_let_go)

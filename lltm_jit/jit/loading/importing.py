@@ -25,9 +25,8 @@ from ..user.errors import BuildError
 _registered: set[str] = set()
 _in_process: dict[str, threading.RLock] = {}
 
-if hasattr(os, "register_at_fork"):
-    # A thread that held a lock does not exist in a forked child, and would never release it.
-    os.register_at_fork(after_in_child=_in_process.clear)
+# A thread that held a lock does not exist in a forked child, and would never release it.
+os.register_at_fork(after_in_child=_in_process.clear)
 
 
 def thread_lock(key: str) -> threading.RLock:

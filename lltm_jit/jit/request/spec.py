@@ -6,7 +6,6 @@ import hashlib
 import os
 import posixpath
 import re
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -191,12 +190,6 @@ class BuildSpec(NamedTuple):
             base=include_path.parent,
             note=f"without CUDA, {toolchain.cuda_missing}" if has_cuda and not with_cuda else "",
         )
-
-
-def included_files(files: Iterable[Path], root: Path) -> list[Path]:
-    """Files below a root, and what they include from there."""
-    names = {path.relative_to(root).as_posix() for path in files}
-    return [root / name for name in _included(names, root, {*_names_below(root)}, ())]
 
 
 def _included(

@@ -35,8 +35,7 @@ def _forget_threads() -> None:
     _open.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)
+os.register_at_fork(after_in_child=_forget_threads)
 
 
 @contextmanager
