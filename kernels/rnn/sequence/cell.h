@@ -14,7 +14,8 @@
 // kParameters has no `p`. One that only ever adds x[i] and h[i] says so,
 //   static constexpr bool kAddsGates = true;
 // and is quicker for it. T is a float, a double, a vector of them, a dual number or a tensor: constants
-// are written T(1), and the functions are those below.
+// are written T(1), sums a = a + b. The functions are exp, tanh, abs, sigmoid, softplus, elu, relu and, instead
+// of comparisons, where_greater(x, y, a, b), which is x > y ? a : b.
 //
 // The derivative is made of the same code by dual numbers, or by the cell's own
 //   template <typename T>

@@ -6,11 +6,10 @@ import copyreg
 import ctypes
 import hashlib
 import itertools
-import re
 import uuid
 import weakref
 from collections.abc import Callable, Iterable
-from ctypes import c_char_p, c_double, c_int, c_void_p
+from ctypes import c_char_p, c_double, c_int, c_int64, c_void_p
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ import torch
 
 from lltm_jit import native
 from lltm_jit.jit import BuildError, LltmJitError, variants
+from lltm_jit.ops.rnn._cell_text import CellText
 from lltm_jit.ops.rnn._types import Cell, State
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
 from lltm_jit.ops.rnn.sequence import declare_kernels
@@ -91,8 +91,9 @@ def recurrent_cell(
     The cell is the maths of one hidden unit in one step, in C++. The header
     ``rnn/sequence/cell.h``, under :func:`lltm_jit.include_path`, explains how to write one. From it
     this function generates and compiles kernels for whole sequences, forward and backward. Those
-    for CUDA are compiled when they are first used. Each call makes another class; those made before
-    stay as they are, whatever the header holds by now.
+    for CUDA are compiled when they are first used. It may call ``exp``, ``tanh``, ``abs``,
+    ``sigmoid``, ``softplus``, ``elu``, ``relu`` and ``where_greater``. Each call makes another
+    class; those made before stay as they are, whatever the header holds by now.
 
     Args:
         header: the file that defines the cell.
@@ -158,6 +159,7 @@ class _Source:
         self.identity = identity
         self._given = given
         self._header = Path(given).absolute()  # the current directory may change
+        self._text = CellText(self._header, given, cell)
         self._cell = cell
         self._include_paths = (_KERNELS, *(Path(path).absolute() for path in include_paths))
         # The process may go elsewhere until these are read again, in this one or in another.
@@ -186,7 +188,7 @@ class _Source:
         try:
             build = variants.build_of(variant)
         except BuildError as error:
-            raise BuildError(self._placed(str(error))) from None
+            raise BuildError(self._text.placed(str(error))) from None
         if not self._name:
             # The first one's name is the same in every process, as an exported program needs it.
             number = next(_calls.setdefault(self._place, itertools.count(1)))
@@ -200,6 +202,8 @@ class _Source:
                     f"{self._cell} has {_counts(sizes)} now, but layers were made with "
                     f"{_counts(self._sizes)}; call recurrent_cell() again"
                 )
+            library.recurrent_cell_faults.restype = c_int64
+            self._text.refuse_faults(library.recurrent_cell_faults(), *sizes[:3])
             kernel = f"rnn.sequence.{self._name}.{build.info.key}"
             declare_kernels(kernel, self._include_paths[1:])
             library.recurrent_cell_as.restype = c_void_p
@@ -239,37 +243,17 @@ class _Source:
             for index, what in enumerate(names):
                 if own_backward and read[index] and not _close(own[index], dual[index]):
                     raise LltmJitError(
-                        self._line("step_backward")
+                        self._text.line("step_backward")
                         + f": the gradient of {what} is {own[index]:.6g}, but step()'s is "
                         f"{dual[index]:.6g}, at {_at(names, read, given)}"
                     )
             for index in range(states if adds_gates else 0):
                 if not _close(apart[index], added[index]):
                     raise LltmJitError(
-                        self._line("kAddsGates")
+                        self._text.line("kAddsGates")
                         + f": now[{index}] is {apart[index]:.6g} from the gates' two parts, but "
                         f"{added[index]:.6g} from their sums, at {_at(names, read, given)}"
                     )
-
-    def _line(self, word: str) -> str:
-        """Where a word first stands in the header: ``path:line``."""
-        lines = self._header.read_text("utf-8", "replace").splitlines()
-        found = (n for n, line in enumerate(lines, 1) if re.search(rf"\b{word}\b", line))
-        return f"{self._given}:{next(found, 1)}"
-
-    def _placed(self, error: str) -> str:
-        """An error about what the cell must have, at the line that does not have it."""
-        name = self._cell.rpartition("::")[2]
-        for words, place in (
-            ("expected the cell to have", name),
-            ("expected static void step", "step"),
-        ):
-            if words in error:
-                what = error[error.index(words) :].partition("\n")[0]
-                return f"error: {self._line(place)}: {self._cell}: {what}"
-        if re.search(rf"\W{name}\W+(?:was not|has not been) declared", error):
-            return f"error: {self._given} has no type {self._cell}"
-        return error
 
 
 def _counts(sizes: Iterable[int]) -> str:

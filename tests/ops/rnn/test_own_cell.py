@@ -15,6 +15,7 @@ from sequence_testing import cell_header
 
 import lltm_jit
 from lltm_jit import native
+from lltm_jit.ops.rnn._cell_text import CellText
 from lltm_jit.ops.rnn.own_cell import OwnCell
 
 # That of the example, which other tests compile too.
@@ -274,7 +275,34 @@ WRONG = {
         plain(1.0).replace("const T (&old)[kStates], ", ""),
         r"plain\.h:6: PlainCell: expected static void step\(const T",
     ),
+    "a constant": (
+        plain(1.0).replace("T(1.0)", "0.5"),
+        r"^error: [^\n]*.T.\)\n.*--> plain\.h:8:.*write constants as T\(0.5\)",
+    ),
+    "an index": (
+        plain(1.0).replace("h[0]", "h[1]"),
+        r"^error: plain\.h:8: PlainCell: step uses h\[1\], but h has 1 number$",
+    ),
+    "no result": (
+        plain(1.0).replace("now[0] =", "const T y ="),
+        r"^error: plain\.h:6: PlainCell: step does not write now\[0\]",
+    ),
 }
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("no match for 'operator>' (operand types are 'lltm_jit::TensorValue' and 'int')", "where"),
+        ("no match for 'operator+=' (operand types are 'Dual<lltm_jit::TensorValue, 3>'", "a + b"),
+        ("no matching function for call to 'exp(lltm_jit::TensorValue)'", "without std::"),
+        ("invalid operands to binary expression ('double' and 'const TensorValue')", "T(0.5)"),
+    ],
+)
+def test_a_mistake_is_told_with_what_to_write(said, told):
+    text = CellText(Path("plain.h"), "plain.h", "PlainCell").placed(f"error: {said}\n   = log")
+    assert told in text.splitlines()[1]
+    assert "TensorValue" not in text
 
 
 @pytest.mark.parametrize(

@@ -53,17 +53,66 @@ static_assert(HasStep<CELL>::value,
 template <typename Cell>
 constexpr int kNumbers = sizeof(CellStep<Cell, double>) / sizeof(double);
 
+template <typename Cell, typename T>
+void step_on(const T (&x)[Cell::kGates], const T (&h)[Cell::kGates],
+             const T (&p)[CellTraits<Cell>::kParametersRoom], const T (&old)[Cell::kStates],
+             T (&now)[Cell::kStates]) {
+  if constexpr (CellTraits<Cell>::kParameters > 0) {
+    Cell::step(x, h, p, old, now);
+  } else {
+    Cell::step(x, h, old, now);
+  }
+}
+
 // The cell's states, with the two parts of its gates apart.
 template <typename Cell>
 void step_apart(const CellStep<Cell, double>& in, const double (&x)[Cell::kGates],
                 const double (&h)[Cell::kGates], double* result) {
   double now[Cell::kStates];
-  if constexpr (CellTraits<Cell>::kParameters > 0) {
-    Cell::step(x, h, in.p, in.old, now);
-  } else {
-    Cell::step(x, h, in.old, now);
-  }
+  step_on<Cell>(x, h, in.p, in.old, now);
   std::copy_n(now, Cell::kStates, result);
+}
+
+template <int kSize, typename T>
+T (&array_at(T* first))
+[kSize] { return *reinterpret_cast<T(*)[kSize]>(first); }
+
+// What a step does beyond its arrays: a bit for each of x, h, p, old and now that it uses out of range,
+// then one for each state that it does not write. Numbers around an array are variables, on which results
+// then depend; so are the states before the step.
+template <typename Cell>
+int64_t faults() {
+  using Traits = CellTraits<Cell>;
+  using Number = Dual<double, 6>;
+  constexpr int kAround = 16, kArrays = 5, kNever = 5;
+  constexpr int kSizes[] = {Traits::kGates, Traits::kGates, Traits::kParametersRoom,
+                            Traits::kStates, Traits::kStates};
+  constexpr int kAll =
+      2 * kArrays * kAround + kSizes[0] + kSizes[1] + kSizes[2] + kSizes[3] + kSizes[4];
+  Number numbers[kAll], *arrays[kArrays], *next = numbers;
+  for (int array = 0; array < kArrays; ++array) {
+    arrays[array] = next + kAround;
+    std::fill_n(next, kSizes[array] + 2 * kAround, Number::variable(0.5, array));
+    const Number inside = array == 4 ? Number::variable(0.5, kNever) : Number(0.5);
+    std::fill_n(arrays[array], kSizes[array], inside);
+    next = arrays[array] + kSizes[array] + kAround;
+  }
+  asm volatile("" : : "r"(numbers) : "memory");  // the compiler may assume nothing about them
+  step_on<Cell>(array_at<Traits::kGates>(arrays[0]), array_at<Traits::kGates>(arrays[1]),
+                array_at<Traits::kParametersRoom>(arrays[2]), array_at<Traits::kStates>(arrays[3]),
+                array_at<Traits::kStates>(arrays[4]));
+  asm volatile("" : : "r"(numbers) : "memory");
+  int64_t found = 0;
+  for (const Number* around = arrays[4] - kAround; around < next; ++around) {
+    const int64_t state = around - arrays[4];
+    if (state < 0 || state >= Traits::kStates) {
+      if (around->active != 1u << 4 || around->value != 0.5) found |= 1 << 4;
+    } else {
+      found |= around->active & ((1u << kNever) - 1);
+      if (around->depends_on(kNever)) found |= int64_t(1) << (kNever + state);
+    }
+  }
+  return found;
 }
 
 template <typename Cell>
@@ -100,6 +149,8 @@ extern "C" void recurrent_cell_sizes(int (&sizes)[6]) {
                        kNumbers<CELL>};
   std::copy_n(found, 6, sizes);
 }
+
+extern "C" int64_t recurrent_cell_faults() { return faults<CELL>(); }
 
 // For add_cell_at(); lives as long as the process.
 extern "C" const RecurrentCell* recurrent_cell_as(const char* name, const char* kernel) {
