@@ -45,7 +45,8 @@ _FIRST = re.compile(
 )
 # Options that g++ compares, or that change no header; with any other there is no header.
 _KNOWN = re.compile(
-    r"-(?:[DU]\w|[Ogm]|W(?![pal],|.*invalid-pch)|f(?!plugin|modules|syntax)|std=|w$|pthread$|pipe$)"
+    r"-(?:[DU]\w|[Ogm]|W(?![pal],|.*invalid-pch)|f(?!plugin|modules|syntax)|std=|-param=ggc-|"
+    r"w$|pthread$|pipe$)"
 )
 _NOT_OURS = {"CPATH", "CPLUS_INCLUDE_PATH", "GCC_EXEC_PREFIX"}  # what adds to the search
 

@@ -59,6 +59,8 @@ def common_cflags(toolchain: Toolchain, level: str = "-O1") -> tuple[str, ...]:
         # GNU unique symbols would be shared between the old and the new library after a reload;
         # clang does not make any, and does not know the flag.
         flags.append("-fno-gnu-unique")
+        # Below a GiB, g++'s own garbage collector takes an eighth of the time, and frees little.
+        flags.append("--param=ggc-min-heapsize=1048576")
     if toolchain.cxx_family:
         flags.append("-fdiagnostics-color=never")
     return tuple(flags)
