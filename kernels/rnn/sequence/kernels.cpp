@@ -57,10 +57,11 @@ MutableSequenceArray written_steps_of(const Tensor& tensor, bool reverse) {
 }
 
 SequenceSizes sizes_of(const SequenceInputs& in, const RecurrentCell& cell) {
+  const Recurrences all = recurrences_of(in);
   return {
       .steps = in.gates.size(0),
       .batch_size = in.gates.size(1),
-      .hidden_size = in.weight_hh.size(1),
+      .hidden_size = in.weight_hh.size(-1),
       .gates = cell.gates,
       .states = cell.states,
       .parameters = cell.parameters,
@@ -68,6 +69,8 @@ SequenceSizes sizes_of(const SequenceInputs& in, const RecurrentCell& cell) {
       .type = floating_type(in.gates.scalar_type()),
       .state_type = floating_type(state_dtype(in.gates.scalar_type())),
       .tf32 = in.tf32 && in.gates.scalar_type() == at::kFloat,
+      .directions = static_cast<int>(all.directions),
+      .heads = static_cast<int>(all.heads),
   };
 }
 
@@ -75,25 +78,30 @@ SequenceSizes sizes_of(const SequenceInputs& in, const RecurrentCell& cell) {
 struct DenseInputs {
   Tensor weight_hh;
   OptionalTensor parameters, h_0, control;
+  bool bidirectional;
 
   DenseInputs(const SequenceInputs& in, bool padded)
       : weight_hh(readable_weights(in.weight_hh, padded)),
         parameters(dense(in.parameters)),
         h_0(dense(in.h_0)),
-        control(dense(in.control)) {
+        control(dense(in.control)),
+        bidirectional(in.bidirectional) {
     if (h_0 && !padded) h_0 = readable(*h_0);
   }
 
   template <typename Args>
   void fill(Args& args, bool reverse) const {
     args.weights = weight_hh.const_data_ptr();
-    args.weights_stride = weight_hh.stride(0);
+    args.weights_stride = weight_hh.stride(-2);
+    args.recurrence_stride = weight_hh.stride(0);
     args.parameters = data_or_null(parameters);
     args.old_h = data_or_null(h_0);
     if (!control) return;
-    const SequenceArray steps = steps_of(control->unsqueeze(2), reverse);
+    const Tensor first = bidirectional ? control->select(0, 0) : *control;
+    const SequenceArray steps = steps_of(first.unsqueeze(2), reverse);
     args.control = static_cast<const uint8_t*>(steps.data);
     args.control_step_stride = steps.step_stride;
+    args.control_direction_stride = control->stride(0);
   }
 };
 
@@ -101,11 +109,16 @@ struct DenseInputs {
 
 // Whether gates are padded where the kernels of this device need it, and only there.
 bool as_kernels_have_it(const SequenceInputs& in, const RecurrentCell& cell) {
-  return in.gates.is_meta() || is_padded(in, cell) == kernels_pad(in.gates, in.weight_hh.size(1));
+  return in.gates.is_meta() || is_padded(in, cell) == kernels_pad(in.gates, in.weight_hh.size(-1));
 }
 int64_t other_size(const SequenceInputs& in, const RecurrentCell& cell) {
-  const int64_t hidden_size = in.weight_hh.size(1);
+  const int64_t hidden_size = in.weight_hh.size(-1);
   return is_padded(in, cell) ? hidden_size : padded_size(hidden_size);
+}
+
+// Whether the kernels here take several recurrences at once, if they have a plan for them.
+bool run_together(const SequenceInputs& in) {
+  return in.gates.is_cuda() && in.weight_hh.size(-1) % kWholeAccess == 0;
 }
 
 // The results, to be written; cell states in the dtype that they run in.
@@ -131,9 +144,10 @@ SequenceAndSaved forward(const SequenceInputs& in, bool save,
                          const GateOperands* operands = nullptr) {
   const RecurrentCell& cell = check_sequence(in);
   const KernelGuard guard(in.gates);
-  if (has_recurrences(in) && !in.gates.is_meta()) {
+  const auto one_by_one = [&] {
     return in_turn(in, cell, [&](const SequenceInputs& one) { return forward(one, save); });
-  }
+  };
+  if (has_recurrences(in) && !in.gates.is_meta() && !run_together(in)) return one_by_one();
   if (!as_kernels_have_it(in, cell)) {
     const ResizedGates resized(in, cell, other_size(in, cell));
     return resized.resize_back(forward(resized.in_place_of(in), save));
@@ -167,7 +181,7 @@ SequenceAndSaved forward(const SequenceInputs& in, bool save,
     }
 #ifdef LLTM_JIT_CUDA
     if (in.gates.is_cuda()) {
-      sequence_forward_cuda(args, cell.cuda, in.gates);
+      if (!sequence_forward_cuda(args, cell.cuda, in.gates)) return one_by_one();
     } else {
       sequence_forward_cpu(args, cell.cpu);
     }
@@ -212,6 +226,34 @@ Tensor grad_weight(const Tensor& grad_hidden, const Tensor& output, const Option
     first_h = first_h.masked_fill(in.control->select(0, first).unsqueeze(1).to(at::kBool), 0);
   }
   return result.addmm_(grad_hidden.select(0, first).t(), first_h);
+}
+
+// The same of several recurrences: for each direction the product of all heads, of which the blocks on the diagonal
+// are wanted.
+Tensor grad_weights(const Tensor& grad_hidden, const Tensor& output, const OptionalTensor& h_0,
+                    const SequenceInputs& in) {
+  const auto [directions, heads] = recurrences_of(in);
+  const int64_t hidden_size = in.weight_hh.size(2), rows = in.weight_hh.size(1);
+  Tensor grads = empty(in.weight_hh.sym_sizes(), grad_hidden);
+  for (int64_t d = 0; d < directions; ++d) {
+    const auto part = [&, d = d, count = directions](const Tensor& tensor) {
+      const int64_t size = tensor.size(-1) / count;
+      return tensor.narrow(-1, d * size, size);
+    };
+    const OptionalTensor first_h = h_0 ? OptionalTensor(part(*h_0)) : std::nullopt;
+    const OptionalTensor control =
+        in.control && in.bidirectional ? in.control->select(0, d) : in.control;
+    const SequenceInputs of_direction{in.gates, in.weight_hh, in.bias_hh, in.parameters,
+                                      in.h_0,   in.c_0,       control,    in.reverse != (d == 1),
+                                      in.cell,  in.tf32,      false};
+    const Tensor all = grad_weight(part(grad_hidden), part(output), first_h, of_direction);
+    grads.narrow(0, d * heads, heads)
+        .view({heads, rows / hidden_size, hidden_size, hidden_size})
+        .copy_(all.view({-1, heads, hidden_size, heads, hidden_size})
+                   .diagonal(0, 1, 3)
+                   .permute({3, 0, 1, 2}));
+  }
+  return grads;
 }
 
 // Sums over steps and rows. A GPU's library multiplies by ones in half the time of sum().
@@ -278,9 +320,8 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   const auto& [gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse, name, tf32,
                bidirectional] = in.in;
   const KernelGuard guard(gates);
-  if (has_recurrences(in.in) && !gates.is_meta()) {
-    return in_turn(in, cell, sequence_backward_kernel);
-  }
+  const auto one_by_one = [&] { return in_turn(in, cell, sequence_backward_kernel); };
+  if (has_recurrences(in.in) && !gates.is_meta() && !run_together(in.in)) return one_by_one();
   const auto& mask = in.output_mask;
   const auto wanted = [&](size_t i, const OptionalTensor& like) {
     return mask[i] ? empty(like->sym_sizes(), *like) : Tensor();
@@ -314,7 +355,7 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   Tensor grad_c_0 = mask[5] ? empty(c_0->sym_sizes(), of_state) : Tensor();
   Tensor grad_parameters;
   if (cell.parameters > 0) {
-    grad_parameters = empty({cell.parameters, gates.size(1), weight_hh.size(1)}, of_state);
+    grad_parameters = empty({cell.parameters, gates.size(1), in.output.size(2)}, of_state);
   }
 
   const DenseInputs inputs(in.in, padded);
@@ -347,7 +388,7 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   args.grad_parameters = data_or_null(grad_parameters);
 #ifdef LLTM_JIT_CUDA
   if (gates.is_cuda()) {
-    sequence_backward_cuda(args, cell.cuda, gates);
+    if (!sequence_backward_cuda(args, cell.cuda, gates)) return one_by_one();
   } else {
     sequence_backward_cpu(args, cell.cpu);
   }
@@ -365,7 +406,8 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
     // The ones behind the outputs have made the sums for the bias, whose terms TF32 does not round.
     if (mask[2] && !in.in.tf32) of_bias = both.select(1, weight_hh.size(1)).contiguous();
   } else if (mask[1]) {
-    of_weights = grad_weight(grad_hidden, output, old_h, in.in);
+    of_weights = has_recurrences(in.in) ? grad_weights(grad_hidden, output, old_h, in.in)
+                                        : grad_weight(grad_hidden, output, old_h, in.in);
     if (padded) of_weights = of_weights.narrow(1, 0, weight_hh.size(1));
   }
   if (mask[2] && !of_bias.defined()) of_bias = grad_bias(grad_hidden);

@@ -13,6 +13,15 @@
 // one launch (padding/operands.h), before the products of all steps. The other arrays have the user's sizes.
 // Weights, and their columns, are zero for units that do not exist, and so are gradients of the gates. The gates
 // themselves may be anything there, and so may what a cell makes of them: such a unit's output counts as zero.
+//
+// Note [Recurrences]
+// Recurrences that depend on nothing of each other run in one call: the heads of a layer, each with its block of the
+// recurrent weights, and its two directions. Each has hidden_size units, and weights of its own: those of the heads
+// of one direction, then those of the other one, which computes the steps in the opposite order. In a row of the other
+// arrays are
+//   of a state, a parameter:  the units of all recurrences, in this order;
+//   of gates, a bias:         for each direction its gates, each with the units of all heads.
+// Below, `units` are those of all recurrences, and gates*units numbers as many for each gate.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +40,8 @@ enum SequenceControl : uint8_t {
 };
 
 // An array of steps and rows whose strides, in elements, may be anything; a step's may be negative, which
-// is how sequences run backwards. The rows themselves are dense.
+// is how sequences run backwards. The rows themselves are dense. Two directions share the array: the second one
+// begins with the last of these steps.
 struct SequenceArray {
   const void* data;  // of the first step that is computed; or null
   int64_t step_stride, row_stride;
@@ -54,33 +64,40 @@ struct SequenceSizes {
   ElementType type, state_type;
   // Whether a GPU may round the factors of products of floats to the precision of TF32.
   bool tf32 = false;
+  int directions = 1, heads = 1;  // Note [Recurrences]
 
   // Elements of a gate, on a GPU: Note [Padded gates].
   LLTM_JIT_HOST_DEVICE int64_t gate_size() const {
     return type == ElementType::Double ? hidden_size : padded_size(hidden_size);
   }
   bool padded() const { return gate_size() != hidden_size; }
+
+  LLTM_JIT_HOST_DEVICE int recurrences() const { return directions * heads; }
+  LLTM_JIT_HOST_DEVICE int64_t units() const { return recurrences() * hidden_size; }
+  // From a gate of a row to the next one.
+  LLTM_JIT_HOST_DEVICE int64_t gate_stride() const { return heads * gate_size(); }
 };
 
 // The steps of a sequence, one after the other.
 struct SequenceForwardArgs : SequenceSizes {
-  SequenceArray gates;  // [steps, batch, gates*hidden]: the input's part, biases included
-  const void* weights;  // [gates*hidden, hidden], rows weights_stride apart; if padded, columns too
-  int64_t weights_stride;
-  const void* bias;             // [gates*hidden], of the hidden part; or null
-  const void* parameters;       // [parameters, hidden]; or null
-  const void* old_h;            // [batch, hidden]; or null for zeros
-  const void* old_cells;        // [states-1, batch, hidden] of state_type; or null for zeros
-  const uint8_t* control;       // [steps, batch], SequenceControl; or null
-  int64_t control_step_stride;  // signed, as that of the gates
-  MutableSequenceArray output;  // [steps, batch, hidden] written
-  void* new_h;                  // [batch, hidden] written
-  void* new_cells;  // [states-1, batch, hidden] of state_type, written; null for one state
+  SequenceArray gates;  // [steps, batch, gates*units]: the input's part, biases included
+  const void* weights;  // [recurrences, gates*hidden, hidden]; if padded, columns too
+  int64_t weights_stride, recurrence_stride;  // of a row of them, and of a recurrence's
+  const void* bias;                           // [gates*units], of the hidden part; or null
+  const void* parameters;                     // [parameters, units]; or null
+  const void* old_h;                          // [batch, units]; or null for zeros
+  const void* old_cells;   // [states-1, batch, units] of state_type; or null for zeros
+  const uint8_t* control;  // [directions, steps, batch], SequenceControl; or null
+  int64_t control_step_stride,
+      control_direction_stride;  // the first is signed, as that of the gates
+  MutableSequenceArray output;   // [steps, batch, units] written
+  void* new_h;                   // [batch, units] written
+  void* new_cells;  // [states-1, batch, units] of state_type, written; null for one state
   // For the backward pass, or null: of each step the gates' sums, or if the cell does not add them the
   // hidden part alone, bias included; and the cell states that the step began with.
-  MutableSequenceArray saved_gates;  // [steps, batch, gates*hidden]
+  MutableSequenceArray saved_gates;  // [steps, batch, gates*units]
   MutableSequenceArray
-      saved_cells;  // [steps, states-1, batch, hidden] of state_type; row_stride hidden
+      saved_cells;  // [steps, states-1, batch, units] of state_type; row_stride units
   void* workspace;  // of SequencePlan::workspace bytes, on a GPU
   // On a CPU, or null: what `gates`, which then has no data, is the product of.
   SequenceArray input;        // [steps, batch, input_size]
@@ -92,23 +109,23 @@ struct SequenceForwardArgs : SequenceSizes {
 // The steps from the last to the first. All arrays begin with the step that was computed first, and have
 // the strides of the forward pass.
 struct SequenceBackwardArgs : SequenceSizes {
-  SequenceArray grad_output;   // [steps, batch, hidden]; or null for zeros
-  const void* grad_new_h;      // [batch, hidden]; or null
-  const void* grad_new_cells;  // [states-1, batch, hidden] of state_type; or null
+  SequenceArray grad_output;   // [steps, batch, units]; or null for zeros
+  const void* grad_new_h;      // [batch, units]; or null
+  const void* grad_new_cells;  // [states-1, batch, units] of state_type; or null
   SequenceArray gates;         // where the cell does not add its gates
   SequenceArray output;        // if padded, rows are, too, and a step before the first one is old_h
   SequenceArray saved_gates, saved_cells;
   const void* weights;
-  int64_t weights_stride;
+  int64_t weights_stride, recurrence_stride;
   const void* parameters;
   const void* old_h;  // or null for zeros
   const uint8_t* control;
-  int64_t control_step_stride;
-  MutableSequenceArray grad_gates;   // [steps, batch, gates*hidden] written: of the input's part
+  int64_t control_step_stride, control_direction_stride;
+  MutableSequenceArray grad_gates;   // [steps, batch, gates*units] written: of the input's part
   MutableSequenceArray grad_hidden;  // the same of the hidden part; null if the cell adds its gates
-  void* grad_old_h;                  // [batch, hidden] written; or null
-  void* grad_old_cells;              // [states-1, batch, hidden] of state_type, written; or null
-  void* grad_parameters;  // [parameters, batch, hidden] of state_type, written: sums of all steps
+  void* grad_old_h;                  // [batch, units] written; or null
+  void* grad_old_cells;              // [states-1, batch, units] of state_type, written; or null
+  void* grad_parameters;  // [parameters, batch, units] of state_type, written: sums of all steps
   void* workspace;        // of SequencePlan::workspace bytes, on a GPU
 };
 

@@ -10,6 +10,7 @@
 #include "rnn/sequence/kernels.h"
 #include "rnn/sequence/numbers/gate_float.cuh"
 #include "rnn/sequence/one_launch/gradients.cuh"
+#include "rnn/sequence/one_launch/recurrence.cuh"
 
 namespace lltm_jit {
 
@@ -57,22 +58,24 @@ class BackwardThread {
   static constexpr int kSharedBytes = kBarriers + SequenceShape::kBarrierBytes;
   static_assert(kSharedBytes == kShape.backward_bytes(kGates, kStates, kAdds));
 
-  // A thread for one set of rows.
+  // A thread for one set of rows, of all recurrences.
   __device__ __forceinline__ BackwardThread(const SequenceBackwardArgs& args, uint32_t shared,
                                             int set)
       : args_(args),
         rows_(static_cast<int>(args.batch_size)),
         hidden_(static_cast<int>(keep(static_cast<uint32_t>(args.hidden_size)))),
         gate_size_(Shape::kPadded ? keep(static_cast<uint32_t>(args.gate_size())) : 0),
+        gate_stride_(Shape::kSeveral ? keep(static_cast<uint32_t>(args.gate_stride())) : 0),
         steps_(static_cast<int>(args.steps)),
-        lane_(set),
+        recurrence_(args, set),
+        lane_(recurrence_.rows()),
         gradients_(lane_,
                    exchange_place<Shape, kGates, kGates>(args, set, 0, shared, shared + kBarriers),
                    steps_, [&](int gate, int unit, int k) { return load_tile(gate, unit, k); }),
         ring_(lane_, shared + kRing),
-        controls_(lane_, args.control + (args.steps - 1) * args.control_step_stride,
-                  -args.control_step_stride, args.steps, args.batch_size),
-        elements_(lane_, rows_, hidden_),
+        controls_(lane_, recurrence_.control(args, args.steps - 1),
+                  -recurrence_.stride(args.control_step_stride), args.steps, args.batch_size),
+        elements_(lane_, rows_, hidden_, units(), recurrence_.first_unit()),
         units_(lane_, hidden_),
         inside_(lane_.pack_row() < rows_ && lane_.pack_unit() < gate_size()) {}
 
@@ -89,8 +92,14 @@ class BackwardThread {
   }
 
  private:
-  // From a gate's first unit to that of the next one.
+  // From a gate's first unit to that of the next one, of the weights; and of the other arrays, and the units of a row.
   __device__ __forceinline__ int gate_size() const { return Shape::kPadded ? gate_size_ : hidden_; }
+  __device__ __forceinline__ int gate_stride() const {
+    return Shape::kSeveral ? gate_stride_ : gate_size();
+  }
+  __device__ __forceinline__ int units() const {
+    return Shape::kSeveral ? static_cast<int>(args_.units()) : hidden_;
+  }
 
   // A tile of the weights' transpose.
   __device__ __forceinline__ typename Gradients::Numbers load_tile(int gate, int unit,
@@ -101,7 +110,7 @@ class BackwardThread {
                   2) {  // of four units each, and of k and k + 2, as the transpose has them
       const int row = lane_.lane / 4 / 2 * 4 + lane_.lane / 4 % 2, column = lane_.lane % 4 * 4;
       const int from_unit = unit - row + column, from_k = k - column + row;
-      const auto* from = static_cast<const uint16_t*>(args_.weights) +
+      const auto* from = recurrence_.template weights<uint16_t>(args_) +
                          (int64_t(gate) * gate_size() + from_k) * stride + from_unit;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -112,7 +121,7 @@ class BackwardThread {
       }
     } else {
       const bool exist = unit < hidden_ && k < hidden_;
-      const auto* from = static_cast<const uint32_t*>(args_.weights) +
+      const auto* from = recurrence_.template weights<uint32_t>(args_) +
                          (int64_t(gate) * gate_size() + k) * stride + unit;
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
@@ -140,8 +149,8 @@ class BackwardThread {
       const int unit = min(lane_.unit_of(2 * half), hidden_ - 1);
 #pragma unroll
       for (int i = 0; i < kParameters; ++i) {
-        parameters_[i][half] =
-            to_opmath(static_cast<const scalar_t*>(args_.parameters)[int64_t(i) * hidden_ + unit]);
+        parameters_[i][half] = to_opmath(static_cast<const scalar_t*>(
+            args_.parameters)[int64_t(i) * units() + recurrence_.first_unit() + unit]);
       }
     }
     for (int i = 0; i < SequenceShape::kStages - 1; ++i) bring(i);
@@ -162,20 +171,21 @@ class BackwardThread {
       const auto bring_pack = [&](int pack, const char* from, bool exists = true) {
         ring_.bring_pack(pack, from, inside_ && exists);
       };
-      bring_pack(kGradOutput, place(args_.grad_output, iteration), args_.grad_output.data);
-      const char* saved_gates = place(args_.saved_gates, iteration);
-      const char* gates = kAdds ? nullptr : place(args_.gates, iteration);
+      bring_pack(kGradOutput, of_units(args_.grad_output, iteration), args_.grad_output.data);
+      const char* saved_gates = of_gates(args_.saved_gates, iteration);
+      const char* gates = kAdds ? nullptr : of_gates(args_.gates, iteration);
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
-        bring_pack(kSaved + g, saved_gates + kBytes * g * gate_size());
-        if constexpr (!kAdds) bring_pack(kInputs + g, gates + kBytes * g * gate_size());
+        bring_pack(kSaved + g, saved_gates + kBytes * g * gate_stride());
+        if constexpr (!kAdds) bring_pack(kInputs + g, gates + kBytes * g * gate_stride());
       }
       if constexpr (Shape::kPadded) {
-        bring_pack(kOldOutput, place(args_.output, iteration + 1));
+        bring_pack(kOldOutput, of_units(args_.output, iteration + 1));
       } else {
-        const SequenceArray old_h{args_.old_h, 0, hidden_};
+        const SequenceArray old_h{args_.old_h, 0, units()};
         const bool first = iteration + 1 == steps_;
-        bring_pack(kOldOutput, first ? place(old_h, iteration) : place(args_.output, iteration + 1),
+        bring_pack(kOldOutput,
+                   first ? of_units(old_h, iteration) : of_units(args_.output, iteration + 1),
                    !first || args_.old_h);
       }
       if constexpr (kStates > 1) bring_cells(iteration);
@@ -185,14 +195,22 @@ class BackwardThread {
   // Where this lane's pack is in an array, in the step of an iteration: computed each time, as pointers that go on
   // from iteration to iteration would take registers.
   template <typename Array>
-  __device__ __forceinline__ auto* place(const Array& array, int iteration) const {
+  __device__ __forceinline__ auto* of_units(const Array& array, int iteration) const {
+    return place(array, iteration, recurrence_.first_unit());
+  }
+  template <typename Array>
+  __device__ __forceinline__ auto* of_gates(const Array& array, int iteration) const {
+    return place(array, iteration, recurrence_.first_gate());
+  }
+  template <typename Array>
+  __device__ __forceinline__ auto* place(const Array& array, int iteration, int first) const {
     using Byte = std::conditional_t<std::is_same_v<Array, SequenceArray>, const char, char>;
     return static_cast<Byte*>(array.data) +
            kBytes * (step_of(iteration) * array.step_stride + lane_.pack_row() * array.row_stride +
-                     lane_.pack_unit());
+                     first + lane_.pack_unit());
   }
   __device__ __forceinline__ int64_t step_of(int iteration) const {
-    return steps_ - 1 - static_cast<int>(keep(iteration));
+    return recurrence_.place_of(steps_ - 1 - static_cast<int>(keep(iteration)), steps_);
   }
   __device__ __forceinline__ void bring_cells(int iteration) const {
     const auto* of_step = static_cast<const float*>(args_.saved_cells.data) +
@@ -329,17 +347,17 @@ class BackwardThread {
 
   // Writes the gradients of the iteration that has been finished last.
   __device__ __forceinline__ void write_gradients(int iteration) const {
-    char* of_gates = place(args_.grad_gates, iteration);
-    char* of_hidden = kAdds ? nullptr : place(args_.grad_hidden, iteration);
+    char* of_input = of_gates(args_.grad_gates, iteration);
+    char* of_hidden = kAdds ? nullptr : of_gates(args_.grad_hidden, iteration);
 #pragma unroll
     for (int g = 0; g < kGates; ++g) {
       if constexpr (kAdds) {
-        if (inside_) store_words(of_gates + kBytes * g * gate_size(), packs_[g]);
+        if (inside_) store_words(of_input + kBytes * g * gate_stride(), packs_[g]);
       } else {
-        auto of_input = transpose<scalar_t>(of_inputs_[g]);
-        units_.cut(of_input);
-        if (inside_) store_words(of_gates + kBytes * g * gate_size(), of_input);
-        if (inside_) store_words(of_hidden + kBytes * g * gate_size(), packs_[g]);
+        auto pack = transpose<scalar_t>(of_inputs_[g]);
+        units_.cut(pack);
+        if (inside_) store_words(of_input + kBytes * g * gate_stride(), pack);
+        if (inside_) store_words(of_hidden + kBytes * g * gate_stride(), packs_[g]);
       }
     }
   }
@@ -364,7 +382,8 @@ class BackwardThread {
   }
 
   const SequenceBackwardArgs& args_;
-  int rows_, hidden_, gate_size_, steps_;
+  int rows_, hidden_, gate_size_, gate_stride_, steps_;
+  Recurrence<Shape> recurrence_;
   Lane<Shape> lane_;
   Gradients gradients_;
   Ring<Shape, kPacks, kFloats> ring_;
@@ -389,7 +408,7 @@ __device__ __forceinline__ void run_sequence(const SequenceBackwardArgs& args) {
     extern __shared__ __align__(128) char shared[];
     wait_for_predecessor();
     const uint32_t address = keep(shared_address(shared));
-    for_sets<Shape>(args.batch_size, [&](int set) {
+    for_sets<Shape>(args, [&](int set) {
       BackwardThread<Cell, scalar_t, Shape, kControls>(args, address, set).run();
     });
   }

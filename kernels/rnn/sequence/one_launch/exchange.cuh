@@ -17,15 +17,22 @@ constexpr bool kRunsHere =
     Shape::kShape.blocks == 1;
 #endif
 
+// Of all recurrences.
+template <typename Shape>
+__device__ __forceinline__ int64_t all_sets(const SequenceSizes& sizes) {
+  constexpr SequenceShape kShape = Shape::kShape;
+  return kShape.sets(sizes.batch_size, Shape::kSeveral ? sizes.recurrences() : 1);
+}
+
 // Calls function(set) for the sets of rows that this block has: clusters have one each.
 template <typename Shape, typename Function>
-__device__ __forceinline__ void for_sets(int64_t rows, const Function& function) {
+__device__ __forceinline__ void for_sets(const SequenceSizes& sizes, const Function& function) {
   constexpr SequenceShape kShape = Shape::kShape;
   int set = blockIdx.x / kShape.blocks;
   if constexpr (!kShape.grid) {
     function(set);
   } else {
-    for (; int64_t(set) * kShape.rows < rows; set += gridDim.x / kShape.blocks) {
+    for (; set < all_sets<Shape>(sizes); set += gridDim.x / kShape.blocks) {
       function(set);
       __syncthreads();
     }
@@ -186,7 +193,7 @@ __device__ __forceinline__ ExchangePlace exchange_place(const Args& args, int se
     constexpr int64_t kStepBytes = kShape.operand_bytes(kArrays);
     auto* workspace = static_cast<char*>(args.workspace);
     memory = workspace + (set * args.steps + before) * kStepBytes;
-    streamed = workspace + kShape.operands_bytes(args.steps, args.batch_size, kArrays) +
+    streamed = workspace + kShape.operands_bytes(args.steps, all_sets<Shape>(args), kArrays) +
                int64_t(blockIdx.x) * kShape.streamed_bytes(kGates);
   }
   return {shared, barriers, memory, streamed};

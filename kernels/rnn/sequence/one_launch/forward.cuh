@@ -7,6 +7,7 @@
 #include "rnn/sequence/numbers/gate_float.cuh"
 #include "rnn/sequence/one_launch/exchange.cuh"
 #include "rnn/sequence/one_launch/group_sum.cuh"
+#include "rnn/sequence/one_launch/recurrence.cuh"
 
 namespace lltm_jit {
 
@@ -38,31 +39,39 @@ class ForwardThread {
   static constexpr int kSharedBytes = kBarriers + SequenceShape::kBarrierBytes;
   static_assert(kSharedBytes == kShape.forward_bytes(kGates));
 
-  // A thread for one set of rows.
+  // A thread for one set of rows, of all recurrences.
   __device__ __forceinline__ ForwardThread(const SequenceForwardArgs& args, uint32_t shared,
                                            int set)
       : args_(args),
         rows_(static_cast<int>(args.batch_size)),
         hidden_(static_cast<int>(keep(static_cast<uint32_t>(args.hidden_size)))),
         gate_size_(Shape::kPadded ? keep(static_cast<uint32_t>(args.gate_size())) : 0),
+        gate_stride_(Shape::kSeveral ? keep(static_cast<uint32_t>(args.gate_stride())) : 0),
         steps_(static_cast<int>(args.steps)),
-        lane_(set),
+        recurrence_(args, set),
+        lane_(recurrence_.rows()),
         exchange_(lane_, place(args, set, shared)),
         weights_(lane_, shared + kWeights, place(args, set, shared).streamed,
                  [&](int gate, int unit, int k) { return load_tile(gate, unit, k); }),
         group_sum_(lane_, shared + kSums),
         ring_(lane_, shared + kRing),
-        controls_(lane_, args.control, args.control_step_stride, args.steps, args.batch_size),
-        elements_(lane_, rows_, hidden_),
+        controls_(lane_, recurrence_.control(args, 0), recurrence_.stride(args.control_step_stride),
+                  args.steps, args.batch_size),
+        elements_(lane_, rows_, hidden_, units(), recurrence_.first_unit()),
         units_(lane_, hidden_),
         inside_(lane_.pack_row() < rows_ && lane_.pack_unit() < gate_size()) {
     const int64_t row = inside_ ? lane_.pack_row() : 0, unit = inside_ ? lane_.pack_unit() : 0;
-    const auto own = [&](const auto& array) {
-      return static_cast<const char*>(array.data) + kBytes * (row * array.row_stride + unit);
+    const auto own = [&](const auto& array, int first) {
+      return static_cast<const char*>(array.data) +
+             kBytes * (recurrence_.place_of(0, args.steps) * array.step_stride +
+                       row * array.row_stride + first + unit);
     };
-    gates_ = own(args.gates);
-    output_ = const_cast<char*>(own(args.output));
-    if constexpr (kSaves) saved_gates_ = const_cast<char*>(own(args.saved_gates));
+    gates_ = own(args.gates, recurrence_.first_gate());
+    output_ = const_cast<char*>(own(args.output, recurrence_.first_unit()));
+    if constexpr (kSaves) {
+      saved_gates_ = const_cast<char*>(own(args.saved_gates, recurrence_.first_gate()));
+      saved_cells_ = recurrence_.place_of(0, args.steps) * args.saved_cells.step_stride;
+    }
   }
 
   __device__ __forceinline__ void run() {
@@ -81,11 +90,17 @@ class ForwardThread {
     return exchange_place<Shape, 1, kGates>(args, set, 1, shared, shared + kBarriers);
   }
 
-  // From a gate's first unit to that of the next one.
+  // From a gate's first unit to that of the next one, of the weights; and of the other arrays, and the units of a row.
   __device__ __forceinline__ int gate_size() const { return Shape::kPadded ? gate_size_ : hidden_; }
+  __device__ __forceinline__ int gate_stride() const {
+    return Shape::kSeveral ? gate_stride_ : gate_size();
+  }
+  __device__ __forceinline__ int units() const {
+    return Shape::kSeveral ? static_cast<int>(args_.units()) : hidden_;
+  }
 
   __device__ __forceinline__ typename Weights::Numbers load_tile(int gate, int unit, int k) const {
-    const auto* from = static_cast<const scalar_t*>(args_.weights) +
+    const auto* from = recurrence_.template weights<scalar_t>(args_) +
                        (int64_t(gate) * gate_size() + unit) * args_.weights_stride + k;
     const bool exist = unit < hidden_ && k < hidden_;
     const auto first = load_weights<kBytes>(from, exist);
@@ -116,17 +131,17 @@ class ForwardThread {
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
         const int unit = min(lane_.unit_of(2 * half), hidden_ - 1);
-        const auto number = [&](const void* data, int i, int size) {
-          return data ? to_opmath(static_cast<const scalar_t*>(data)[int64_t(i) * size + unit])
-                      : 0.f;
+        const auto number = [&](const void* data, int first, int i, int size) {
+          const int64_t place = int64_t(i) * size + first + unit;
+          return data ? to_opmath(static_cast<const scalar_t*>(data)[place]) : 0.f;
         };
 #pragma unroll
         for (int g = 0; g < kGates; ++g) {
-          bias_[g][half] = number(args_.bias, g, gate_size());
+          bias_[g][half] = number(args_.bias, recurrence_.first_gate(), g, gate_stride());
         }
 #pragma unroll
         for (int i = 0; i < CellTraits<Cell>::kParameters; ++i) {
-          parameters_[i][half] = number(args_.parameters, i, hidden_);
+          parameters_[i][half] = number(args_.parameters, recurrence_.first_unit(), i, units());
         }
       }
     }
@@ -151,7 +166,8 @@ class ForwardThread {
     Words<kWords> packs[1] = {};
     if (args_.old_h && inside_ && !(controls_.pack_resets() && !controls_.pack_holds())) {
       const auto* from = static_cast<const scalar_t*>(args_.old_h) +
-                         int64_t(lane_.pack_row()) * hidden_ + lane_.pack_unit();
+                         int64_t(lane_.pack_row()) * units() + recurrence_.first_unit() +
+                         lane_.pack_unit();
       if constexpr (Shape::kPadded) {
         packs[0] = load_first<scalar_t, kWords>(from, units_.left());
       } else {
@@ -166,12 +182,14 @@ class ForwardThread {
   __device__ __forceinline__ void copy_old_h() const {
     constexpr int kChunk = 4;  // units
     constexpr int kChunks = kShape.tiles() * SequenceShape::kUnits / kChunk;
-    const int first_row = blockIdx.x / kShape.blocks * kShape.rows;
+    const int first_row = recurrence_.rows() * kShape.rows;
     for (int i = threadIdx.x; i < kChunks * kShape.rows; i += kShape.threads()) {
       const int unit = i % kChunks * kChunk, in_cluster = i / kChunks, row = first_row + in_cluster;
       if (row >= rows_ || unit >= hidden_) continue;
-      if (kControls && (args_.control[row] & (kResets | kHolds)) == kResets) continue;
-      const auto* from = static_cast<const scalar_t*>(args_.old_h) + int64_t(row) * hidden_ + unit;
+      const uint8_t control = kControls ? recurrence_.control(args_, 0)[row] : 0;
+      if ((control & (kResets | kHolds)) == kResets) continue;
+      const auto* from = static_cast<const scalar_t*>(args_.old_h) + int64_t(row) * units() +
+                         recurrence_.first_unit() + unit;
       // A tile of B has the rows one after the other, 16 units each.
       constexpr int kTileRows = kShape.rows == 4 ? 4 : 8;
       const int tile = unit / SequenceShape::kUnits * kRowTiles + in_cluster / kTileRows;
@@ -192,10 +210,10 @@ class ForwardThread {
     if (step < steps_) {
 #pragma unroll
       for (int g = 0; g < kGates; ++g)
-        ring_.bring_pack(g, gates_ + kBytes * g * gate_size(), inside_);
+        ring_.bring_pack(g, gates_ + kBytes * g * gate_stride(), inside_);
     }
     ring_.commit();
-    gates_ += kBytes * args_.gates.step_stride;
+    gates_ += kBytes * recurrence_.stride(args_.gates.step_stride);
   }
 
   // The input's part of the gates, for start_sums() once it is arranged.
@@ -360,14 +378,14 @@ class ForwardThread {
     } else {
       if (writes) store_words(output_, packs);
     }
-    output_ += any ? kBytes * args_.output.step_stride : 0;
+    output_ += any ? kBytes * recurrence_.stride(args_.output.step_stride) : 0;
     if constexpr (kSaves) {
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
         const auto pack = transpose<scalar_t>(saved_[g]);
-        if (writes) store_words(saved_gates_ + kBytes * g * gate_size(), pack);
+        if (writes) store_words(saved_gates_ + kBytes * g * gate_stride(), pack);
       }
-      saved_gates_ += any ? kBytes * args_.saved_gates.step_stride : 0;
+      saved_gates_ += any ? kBytes * recurrence_.stride(args_.saved_gates.step_stride) : 0;
     }
   }
 
@@ -375,7 +393,7 @@ class ForwardThread {
   __device__ __forceinline__ void save_cells() {
     if constexpr (kSaves && kStates > 1) {
       if (lane_.finishes()) write_cells(static_cast<float*>(args_.saved_cells.data) + saved_cells_);
-      saved_cells_ += args_.saved_cells.step_stride;
+      saved_cells_ += recurrence_.stride(args_.saved_cells.step_stride);
     }
   }
   __device__ __forceinline__ void write_cells(float* cells) const {
@@ -396,7 +414,8 @@ class ForwardThread {
   }
 
   const SequenceForwardArgs& args_;
-  int rows_, hidden_, gate_size_, steps_;
+  int rows_, hidden_, gate_size_, gate_stride_, steps_;
+  Recurrence<Shape> recurrence_;
   Lane<Shape> lane_;
   Exchange<Shape, 1> exchange_;
   Weights weights_;
@@ -430,7 +449,7 @@ __device__ __forceinline__ void run_sequence(const SequenceForwardArgs& args) {
     extern __shared__ __align__(128) char shared[];
     wait_for_predecessor();
     const uint32_t address = keep(shared_address(shared));
-    for_sets<Shape>(args.batch_size, [&](int set) {
+    for_sets<Shape>(args, [&](int set) {
       ForwardThread<Cell, scalar_t, Shape, kSaves, kControls>(args, address, set).run();
     });
   }

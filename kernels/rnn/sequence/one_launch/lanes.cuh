@@ -67,18 +67,19 @@ struct Lane {
   }
 };
 
-// Where a lane's elements are in an array of [rows, hidden].
+// Where a lane's elements are in an array of [rows, units], of which `hidden` from the first one on are its recurrence's.
 template <typename Shape>
 struct Elements {
   int64_t first, all;  // of an array
-  int hidden;
+  int units;
   bool row_exists[2];  // those of even and of odd elements, with this lane's units
   bool last_exists;    // the unit of elements 2 and 3, where single units may not exist
 
-  __device__ __forceinline__ Elements(const Lane<Shape>& lane, int rows, int hidden)
-      : first(int64_t(lane.row_of(0)) * hidden + lane.unit_of(0)),
-        all(int64_t(rows) * hidden),
-        hidden(hidden),
+  __device__ __forceinline__ Elements(const Lane<Shape>& lane, int rows, int hidden, int units,
+                                      int first_unit)
+      : first(int64_t(lane.row_of(0)) * units + first_unit + lane.unit_of(0)),
+        all(int64_t(rows) * units),
+        units(units),
         row_exists{lane.row_of(0) < rows && lane.unit_of(0) < hidden,
                    lane.row_of(1) < rows && lane.unit_of(0) < hidden},
         last_exists(lane.unit_of(2) < hidden) {}
@@ -88,7 +89,7 @@ struct Elements {
   }
   // In array k of several.
   __device__ __forceinline__ int64_t place(int k, int e) const {
-    return k * all + first + e % 2 * hidden + e / 2 * 2;
+    return k * all + first + e % 2 * units + e / 2 * 2;
   }
   template <typename Number>
   __device__ __forceinline__ float read(const void* arrays, int k, int e) const {

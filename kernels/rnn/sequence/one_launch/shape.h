@@ -31,6 +31,10 @@ struct SequenceShape {
   static constexpr int kUnits = 16;  // of a group, and of a tile of k
   static constexpr int kStages = 4;  // of what is read ahead of its step
 
+  // Sets of rows, of all recurrences.
+  LLTM_JIT_HOST_DEVICE constexpr int64_t sets(int64_t batch_size, int recurrences) const {
+    return recurrences * ((batch_size + rows - 1) / rows);
+  }
   LLTM_JIT_HOST_DEVICE constexpr int tiles() const { return blocks * groups; }  // of k
   LLTM_JIT_HOST_DEVICE constexpr int tiles_of_warp() const {
     return (tiles() + splits - 1) / splits;
@@ -71,9 +75,9 @@ struct SequenceShape {
     return words < most ? most / words : 1;
   }
   // Memory of a grid: each step's operand; and of a block, its streamed weights.
-  LLTM_JIT_HOST_DEVICE constexpr int64_t operands_bytes(int64_t steps, int64_t batch_size,
+  LLTM_JIT_HOST_DEVICE constexpr int64_t operands_bytes(int64_t steps, int64_t sets,
                                                         int arrays) const {
-    return (batch_size + rows - 1) / rows * steps * operand_bytes(arrays);
+    return sets * steps * operand_bytes(arrays);
   }
   LLTM_JIT_HOST_DEVICE constexpr int streamed_bytes(int gates) const {
     return warps() * streamed_tiles * tile_of_weights_bytes(gates);

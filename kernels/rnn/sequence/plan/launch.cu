@@ -146,12 +146,13 @@ cudaError_t launch_sets(const void* kernel, const SequenceShape& shape, int shar
   if (error == cudaSuccess) error = find_ready(*driver, kernel, &shape, shared_bytes, &ready);
   if (error != cudaSuccess) return error;
   if (ready.architecture < (shape.blocks > 1 ? 90 : 80)) return cudaErrorNotSupported;
-  int64_t sets = ceil_div(args.batch_size, shape.rows);
+  const int64_t all = shape.sets(args.batch_size, args.recurrences());
+  int64_t sets = all;
   if (shape.grid) {  // Note [The whole grid]
     if (ready.blocks < shape.blocks) return cudaErrorNotSupported;
     sets = min(sets, int64_t(ready.blocks / shape.blocks));
-    error = cudaMemsetAsync(args.workspace, 0xff,
-                            shape.operands_bytes(args.steps, args.batch_size, arrays), stream);
+    error = cudaMemsetAsync(args.workspace, 0xff, shape.operands_bytes(args.steps, all, arrays),
+                            stream);
     if (error != cudaSuccess) return error;
   }
   void* arguments[] = {const_cast<Args*>(&args)};

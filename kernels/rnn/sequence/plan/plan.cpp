@@ -147,7 +147,7 @@ double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceSh
   const double cell =
       (shape.bytes == 4 ? kFloatCell : kCell) + kElement * shape.elements() * sizes.gates;
   const double backward = pass == SequencePass::Backward ? backward_cycles(shape, of_warp.sums) : 0;
-  const int64_t sets = (sizes.batch_size + shape.rows - 1) / shape.rows;
+  const int64_t sets = shape.sets(sizes.batch_size, sizes.recurrences());
   const int at_once = sets_at_once(shape, gpu);
   const auto turns = static_cast<double>((sets + at_once - 1) / at_once);
   const double rest = products + weights + split * (shape.splits - 1) + cell + backward;
@@ -178,7 +178,7 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
   const int bytes = sizes.type == ElementType::Float ? 4 : 2;
   constexpr int64_t kMostHidden = 4096, kMostRows = int64_t(1) << 24;
   if (sizes.type == ElementType::Double || gpu.architecture < 80 ||
-      sizes.hidden_size > kMostHidden || sizes.batch_size > kMostRows ||
+      sizes.hidden_size > kMostHidden || sizes.batch_size * sizes.recurrences() > kMostRows ||
       sizes.steps >= int64_t(1) << 31) {
     return best;
   }
@@ -231,9 +231,9 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
   }
   const int arrays = pass == SequencePass::Forward ? 1 : sizes.gates;
   if (best.shape.grid) {
-    const int64_t sets = (sizes.batch_size + best.shape.rows - 1) / best.shape.rows;
+    const int64_t sets = best.shape.sets(sizes.batch_size, sizes.recurrences());
     const int64_t at_once = std::min<int64_t>(sets, sets_at_once(best.shape, gpu));
-    best.workspace = best.shape.operands_bytes(sizes.steps, sizes.batch_size, arrays) +
+    best.workspace = best.shape.operands_bytes(sizes.steps, sets, arrays) +
                      at_once * best.shape.blocks * best.shape.streamed_bytes(sizes.gates);
   }
   return best;

@@ -166,13 +166,13 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
 template <typename Args, typename... Numbers>
 const void* variant(const Args& args, const SequencePlan& plan, const std::tuple<Numbers...>& shape,
                     const CudaCell& cell) {
-  static VariantTable<const void, std::string, std::string, ElementType, bool, bool, bool,
+  static VariantTable<const void, std::string, std::string, ElementType, bool, bool, bool, bool,
                       Numbers...>
       table;
   bool saves = false;
   if constexpr (std::is_same_v<Args, SequenceForwardArgs>) saves = args.saved_gates.data;
   const std::tuple use(cell.kernel, cell.type, args.type, saves, args.control != nullptr,
-                       args.padded());
+                       args.padded(), args.recurrences() > 1);
   return table.get(std::tuple_cat(use, shape), [&] { return request_of(args, plan, cell); });
 }
 
@@ -211,18 +211,22 @@ bool in_one_launch(Args args, SequencePass pass, const CudaCell& cell, const Ten
 
 }  // namespace
 
-void sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell,
+bool sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell,
                            const Tensor& like) {
   const auto stream = c10::cuda::getCurrentCUDAStream();
-  if (in_one_launch(args, SequencePass::Forward, cell, like, stream)) return;
+  if (in_one_launch(args, SequencePass::Forward, cell, like, stream)) return true;
+  if (args.recurrences() > 1) return false;
   forward_steps(args, cell, like, stream);
+  return true;
 }
 
-void sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
+bool sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
                             const Tensor& like) {
   const auto stream = c10::cuda::getCurrentCUDAStream();
-  if (in_one_launch(args, SequencePass::Backward, cell, like, stream)) return;
+  if (in_one_launch(args, SequencePass::Backward, cell, like, stream)) return true;
+  if (args.recurrences() > 1) return false;
   backward_steps(args, cell, like, stream);
+  return true;
 }
 
 std::tuple<int64_t, int64_t, int64_t, bool, int64_t, int64_t, int64_t, int64_t> sequence_gpu() {

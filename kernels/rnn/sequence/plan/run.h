@@ -12,10 +12,11 @@
 namespace lltm_jit {
 
 #ifdef LLTM_JIT_CUDA
-// Enqueued on the current stream. `like` is any tensor on the device; to be called inside a KernelGuard.
-void sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell,
+// Enqueued on the current stream. `like` is any tensor on the device; to be called inside a KernelGuard. False:
+// nothing is, since several recurrences run in one launch or not at all.
+bool sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell,
                            const at::Tensor& like);
-void sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
+bool sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
                             const at::Tensor& like);
 
 // What the plan takes of the current GPU: its architecture, shared memory, SMs, whether there are grids, and clusters.

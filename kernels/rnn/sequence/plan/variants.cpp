@@ -47,6 +47,7 @@ VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& u
   request.constants.emplace_back("SHAPE", list(members_of(shape)));
   request.constants.emplace_back("CONTROLS", number(use.controls));
   request.constants.emplace_back("PADDED", number(sizes.padded()));
+  request.constants.emplace_back("SEVERAL", number(sizes.recurrences() > 1));
   if (forward) request.constants.emplace_back("SAVES", number(use.saves));
   request.label += (shape.tf32 ? " as TF32, hidden size " : ", hidden size ") +
                    number(sizes.hidden_size) + ", " + number(shape.rows) +

@@ -6,6 +6,7 @@
 //   SAVES        1 if a backward pass follows
 //   CONTROLS     1 if there are control bytes
 //   PADDED       1 for Note [Padded gates]
+//   SEVERAL      1 for several recurrences, Note [Recurrences]
 #include "rnn/sequence/cell.h"
 using namespace lltm_jit;  // what a cell's header may use without a word
 #include CELL_HEADER
@@ -15,7 +16,7 @@ using namespace lltm_jit;  // what a cell's header may use without a word
 namespace lltm_jit {
 struct VariantShape {
   static constexpr SequenceShape kShape{SHAPE};
-  static constexpr bool kPadded = PADDED;
+  static constexpr bool kPadded = PADDED, kSeveral = SEVERAL;
 };
 }  // namespace lltm_jit
 

@@ -1,0 +1,59 @@
+// Which recurrence a set of rows belongs to, and where that one's parts of the arrays are: Note [Recurrences] (kernels.h).
+#pragma once
+
+#include "rnn/sequence/kernels.h"
+#include "rnn/sequence/one_launch/lanes.cuh"
+
+namespace lltm_jit {
+
+// With a single recurrence all of this is known to the compiler.
+template <typename Shape>
+class Recurrence {
+  static constexpr bool kSeveral = Shape::kSeveral;
+
+ public:
+  // set: of all recurrences, those of each one after the other.
+  __device__ __forceinline__ Recurrence(const SequenceSizes& sizes, int set) : rows_(set) {
+    if constexpr (kSeveral) {
+      constexpr SequenceShape kShape = Shape::kShape;
+      const int sets = static_cast<int>(kShape.sets(sizes.batch_size, 1));
+      const int hidden = static_cast<int>(sizes.hidden_size);
+      index_ = set / sets;
+      rows_ = set % sets;
+      direction_ = keep(index_ / sizes.heads);
+      const int before = direction_ * (sizes.gates - 1) * sizes.heads;
+      first_unit_ = keep(index_ * hidden);
+      first_gate_ = keep((before + index_) * hidden);
+    }
+  }
+
+  // The set of rows of the batch.
+  __device__ __forceinline__ int rows() const { return rows_; }
+  // Where its units, and those of its first gate, begin in a row.
+  __device__ __forceinline__ int first_unit() const { return first_unit_; }
+  __device__ __forceinline__ int first_gate() const { return first_gate_; }
+
+  template <typename Number, typename Args>
+  __device__ __forceinline__ const Number* weights(const Args& args) const {
+    return static_cast<const Number*>(args.weights) +
+           (kSeveral ? index_ * args.recurrence_stride : 0);
+  }
+  template <typename Args>
+  __device__ __forceinline__ const uint8_t* control(const Args& args, int64_t step) const {
+    return args.control + (kSeveral ? direction_ * args.control_direction_stride : 0) +
+           place_of(step, args.steps) * args.control_step_stride;
+  }
+  // A step's place in memory, and how far it is from there to the next one.
+  __device__ __forceinline__ int64_t place_of(int64_t step, int64_t steps) const {
+    return kSeveral && direction_ ? steps - 1 - step : step;
+  }
+  __device__ __forceinline__ int64_t stride(int64_t step_stride) const {
+    return kSeveral && keep(direction_) ? -step_stride : step_stride;
+  }
+
+ private:
+  int rows_, index_ = 0, first_unit_ = 0, first_gate_ = 0;
+  uint32_t direction_ = 0;
+};
+
+}  // namespace lltm_jit
