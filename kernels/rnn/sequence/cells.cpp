@@ -24,13 +24,16 @@ std::vector<CellFacts> own_cells() {
 }
 
 std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_view dtype,
-                                             int64_t batch_size, int64_t hidden_size, bool training,
+                                             int64_t batch_size, int64_t hidden_size,
+                                             int64_t directions, int64_t heads, bool training,
                                              bool controls, at::ArrayRef<int64_t> gpu) {
   const RecurrentCell& known = find_cell(cell);
   SequenceSizes sizes{};
   sizes.steps = 1;
   sizes.batch_size = batch_size;
   sizes.hidden_size = hidden_size;
+  sizes.directions = static_cast<int>(directions);
+  sizes.heads = static_cast<int>(heads);
   sizes.gates = known.gates;
   sizes.states = known.states;
   sizes.parameters = known.parameters;

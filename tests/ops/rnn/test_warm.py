@@ -25,7 +25,7 @@ CALLS = _warm.Calls("lstm", 512, 64, torch.half, training=True, lengths=False)
 def planned(dtype: str, batch_size: int, hidden_size: int, gpu: str, *uses: bool) -> list:
     """Name, function and constants of the kernels of an LSTM's calls."""
     found = native.rnn.planned_variants(
-        "lstm", dtype, batch_size, hidden_size, *uses, _warm.GPUS[gpu]
+        "lstm", dtype, batch_size, hidden_size, 1, 1, *uses, _warm.GPUS[gpu]
     )
     return [(kernel, function, dict(constants)) for kernel, function, constants, _ in found]
 
@@ -57,7 +57,7 @@ def test_what_other_calls_need():
 
 
 def test_what_is_planned_was_declared():
-    asked = native.rnn.planned_variants("gru", "float32", 16, 128, True, False, H100)
+    asked = native.rnn.planned_variants("gru", "float32", 16, 128, 1, 1, True, False, H100)
     for variant in map(variants.declared, asked):
         assert variant.source.is_file()
         assert {*dict(variant.constants)} > {"CELL", "ELEMENT", "SHAPE"}

@@ -64,8 +64,13 @@ std::vector<VariantRequest> sequence_requests(const SequenceSizes& sizes, bool t
   std::vector<VariantRequest> requests;
   for (const auto pass : {SequencePass::Forward, SequencePass::Backward}) {
     if (pass == SequencePass::Backward && !training) continue;
-    const SequencePlan plan = sequence_plan(sizes, pass, gpu);
-    requests.push_back(sequence_request(sizes, {pass, training, controls}, plan, cell));
+    SequenceSizes together = sizes;
+    SequencePlan plan = sequence_plan(together, pass, gpu);
+    if (sizes.recurrences() > 1 && (!plan.one_launch || sizes.padded())) {  // one after the other
+      together.directions = together.heads = 1;
+      plan = sequence_plan(together, pass, gpu);
+    }
+    requests.push_back(sequence_request(together, {pass, training, controls}, plan, cell));
   }
   return requests;
 }
