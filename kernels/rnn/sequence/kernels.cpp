@@ -84,9 +84,10 @@ struct DenseInputs {
       : weight_hh(readable_weights(in.weight_hh, padded)),
         parameters(dense(in.parameters)),
         h_0(dense(in.h_0)),
-        control(dense(in.control)),
+        control(in.control),
         bidirectional(in.bidirectional) {
     if (h_0 && !padded) h_0 = readable(*h_0);
+    if (control && control->stride(-1) != 1) control = control->contiguous();
   }
 
   template <typename Args>

@@ -60,6 +60,16 @@ def refuse_wrong_arguments(
         )
 
 
+def refuse_wrong_heads(layer: str, num_heads: int, hidden_size: int) -> None:
+    """Refuse a number of heads that does not divide the hidden units."""
+    refuse_non_number(layer, "num_heads", num_heads, whole=True)
+    if isinstance(num_heads, bool) or num_heads < 1 or hidden_size % num_heads:
+        raise ValueError(
+            f"{layer}(): expected num_heads to divide hidden_size = {hidden_size}, "
+            f"but got {num_heads!r}"
+        )
+
+
 def check_input(layer: str, x: Tensor, input_size: int) -> None:
     """Refuse an input (L, B, I) with other features, or without a step."""
     if x.size(2) != input_size:

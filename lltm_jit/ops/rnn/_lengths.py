@@ -72,6 +72,16 @@ class Steps:
         return control if self.behind is None else control + self.behind.to(torch.uint8) * HOLDS
 
 
+def both_controls(steps: Steps) -> Tensor | None:
+    """The controls of both directions, (2, L, B)."""
+    forward = steps.control(False)
+    if forward is None or steps.reset is None:
+        return None if forward is None else forward.expand(2, -1, -1)
+    other = steps.control(True)
+    assert other is not None
+    return torch.stack([forward, other])
+
+
 def steps_behind(x: Tensor, lengths: Tensor) -> Tensor:
     return torch.arange(x.size(0), device=x.device).unsqueeze(1) >= lengths
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.fx import Proxy
 
-from lltm_jit.ops.rnn._layer_inputs import name_of, refuse_wrong_arguments
+from lltm_jit.ops.rnn._layer_inputs import name_of, refuse_wrong_arguments, refuse_wrong_heads
 from lltm_jit.ops.rnn._types import Cell
 
 
@@ -21,7 +21,8 @@ class TorchLayer(nn.RNNBase):
     """The part of a layer that code for torch's layers sees. It has no cache of its weights."""
 
     cell: ClassVar[Cell]
-    checkpoint: int = 0  # of what was a layer of torch's, too
+    checkpoint: int = 0  # of what was a layer of torch's, too, as
+    num_heads: int = 1
 
     # Not those of torch's layers, which keep their cache of weights.
     __setattr__ = nn.Module.__setattr__
@@ -42,12 +43,14 @@ class TorchLayer(nn.RNNBase):
         dtype: torch.dtype | None = None,
         *,
         checkpoint: int = 0,
+        num_heads: int = 1,
     ) -> None:
         nn.Module.__init__(self)
         name = type(self).__name__
         sizes = {"input_size": input_size, "hidden_size": hidden_size, "checkpoint": checkpoint}
         flags = {"bias": bias, "batch_first": batch_first}
         refuse_wrong_arguments(name, sizes, flags, num_layers, dropout, proj_size)
+        refuse_wrong_heads(name, num_heads, hidden_size)
         self.mode = self.cell.name.upper()
         self.input_size = input_size
         self.hidden_size = hidden_size
@@ -58,13 +61,16 @@ class TorchLayer(nn.RNNBase):
         self.bidirectional = bidirectional
         self.proj_size = proj_size
         self.checkpoint = checkpoint
+        self.num_heads = num_heads
+        units = hidden_size // num_heads
+        blocks = () if num_heads == 1 else (num_heads,)
         rows = self.cell.gates * hidden_size
         self._all_weights: list[list[str]] = []  # whose names RNNBase.all_weights reads
         for layer, suffix in ((k, s) for k in range(num_layers) for s in self._suffixes(k)):
             inputs = input_size if layer == 0 else hidden_size * self._directions
             shapes: dict[str, tuple[int, ...]] = {
                 "weight_ih": (rows, inputs),
-                "weight_hh": (rows, hidden_size),
+                "weight_hh": (*blocks, self.cell.gates * units, units),
             }
             if bias:
                 shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
@@ -102,8 +108,9 @@ class TorchLayer(nn.RNNBase):
 
     def extra_repr(self) -> str:
         """The arguments that differ from their defaults, as torch.nn.LSTM shows them."""
-        words = f", checkpoint={self.checkpoint}" if self.checkpoint else ""
-        return super().extra_repr() + words
+        words = [("checkpoint", self.checkpoint, 0), ("num_heads", self.num_heads, 1)]
+        others = [f", {name}={value}" for name, value, usual in words if value != usual]
+        return super().extra_repr() + "".join(others)
 
     def __prepare_scriptable__(self) -> NoReturn:
         """What torch.jit.script asks a module for.

@@ -112,6 +112,8 @@ class Warmed(nn.Module):
 
     cell: ClassVar[Cell]
     hidden_size: int
+    num_heads: int
+    bidirectional: bool
     weight_hh_l0: Tensor
 
     def warm(
@@ -148,6 +150,9 @@ class Warmed(nn.Module):
         """
         weight = self.weight_hh_l0
         sizes = (self.hidden_size, batch_size)
-        calls = Calls(self.cell.name, *sizes, dtype or weight.dtype, training, lengths)
+        recurrences = (1 + self.bidirectional, self.num_heads)
+        calls = Calls(
+            self.cell.name, *sizes, dtype or weight.dtype, training, lengths, *recurrences
+        )
         with torch.cuda.device_of(weight):
             warm(f"{name_of(self)}.warm", calls)

@@ -64,7 +64,7 @@ def revert(model: nn.Module) -> nn.Module:
     on a copy, ``lltm_jit.revert(copy.deepcopy(model))``, to go on with the model itself.
 
     What torch has no layer for is left as it is, and named by a warning: :class:`lltm_jit.LLTM` and
-    cells of your own. ``checkpoint=`` is forgotten.
+    cells of your own, and layers with heads. ``checkpoint=`` is forgotten.
 
     Args:
         model: the model, or a single layer. It is changed in place.
@@ -140,7 +140,7 @@ def _reason_to_keep_theirs(module: nn.Module) -> str | None:
 def _reason_to_keep_ours(module: nn.Module) -> str | None:
     """Why a module cannot become torch's; nothing to say if it is."""
     if type(module) in THEIRS:
-        return None
+        return None if module.num_heads == 1 else "torch has no layer with heads"
     if parametrize.type_before_parametrizations(module) in THEIRS:
         return "it is parametrised: revert it first, and parametrise it then"
     return "torch has no such layer" if isinstance(module, RecurrentLayer) else ""
@@ -156,7 +156,8 @@ def _make_ours(module: nn.Module) -> None:
 
 def _make_theirs(module: nn.Module) -> None:
     module.__class__ = THEIRS[type(module)]
-    vars(module).pop("checkpoint", None)
+    for name in ("checkpoint", "num_heads"):
+        vars(module).pop(name, None)
     if isinstance(module, nn.RNNBase):
         module._flat_weights_names = [name for names in module._all_weights for name in names]
         module._init_flat_weights()

@@ -24,7 +24,7 @@ from lltm_jit.ops.rnn._layer_inputs import (
     reset_mask,
     whole_states,
 )
-from lltm_jit.ops.rnn._lengths import Steps
+from lltm_jit.ops.rnn._lengths import Steps, both_controls
 from lltm_jit.ops.rnn._parts import (
     Parts,
     Run,
@@ -78,6 +78,9 @@ class RecurrentLayer(Warmed, TorchLayer):
         checkpoint: if not 0, the backward pass keeps the state only every so many steps, and
             recomputes the steps between. This saves the memory for their gates, but not under
             :mod:`torch.func`, where nothing is recomputed.
+        num_heads: N, into how many heads the hidden units are divided, which have no recurrent
+            weights between them. ``weight_hh_lk`` is then of shape (N, GH/N, H/N), the blocks on
+            the diagonal of that of a layer without heads.
         device: the device of the parameters.
         dtype: the dtype of the parameters: half, bfloat16, float or double.
 
@@ -172,42 +175,58 @@ class RecurrentLayer(Warmed, TorchLayer):
         for layer in range(self.num_layers):
             if layer and self.dropout:
                 xs = [F.dropout(x, self.dropout, self.training) for x in xs]
-            outputs = []
-            for suffix in self._suffixes(layer):
-                reverse = suffix.endswith("_reverse")
-                pieces = [(x, s.control(reverse)) for x, s in zip(xs, steps, strict=True)]
-                old = None if states is None else [tensor[len(ends)] for tensor in states]
-                output, end = self._direction(pieces, suffix, old, reverse)
+            outputs, suffixes = [], self._suffixes(layer)
+            for own in [suffixes] if self._together(xs) else [[s] for s in suffixes]:
+                reverse = own[0].endswith("_reverse")
+                controls = [both_controls(s) if len(own) > 1 else s.control(reverse) for s in steps]
+                pieces = list(zip(xs, controls, strict=True))
+                first = len(ends)
+                old = None if states is None else [t[first : first + len(own)] for t in states]
+                output, end = self._recurrences(pieces, own, old, reverse)
                 outputs.append(output)
-                ends.append(end)
+                ends += end
             both = zip(*outputs, strict=True)
             xs = [torch.cat(each, 2) if len(each) > 1 else each[0] for each in both]
         return xs, [_stacked(tensors) for tensors in zip(*ends, strict=True)]
 
-    def _direction(
-        self, parts: Parts, suffix: str, states: list[Tensor] | None, reverse: bool
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """Run one set of cells over parts (L, B, ·) and their controls.
+    def _together(self, parts: list[Tensor]) -> bool:
+        """Whether both directions run in one call: over one part, from its two ends."""
+        in_pieces = len(parts) > 1 or (self.checkpoint and recomputes())
+        fit = self.hidden_size // self.num_heads % ALIGNED == 0
+        return parts[0].is_cuda and fit and not in_pieces
+
+    def _recurrences(
+        self, parts: Parts, suffixes: list[str], states: list[Tensor] | None, reverse: bool
+    ) -> tuple[list[Tensor], list[list[Tensor]]]:
+        """Run the cells of one direction, or of both, over parts (L, B, ·) and their controls.
 
         Returns:
-            The outputs of the parts, and the last states, each (B, H).
+            The outputs of the parts, and for each direction the last states, each (B, H).
         """
-        h_0 = None if states is None else states[0]
-        c_0 = None if states is None or len(states) == 1 else torch.stack(states[1:])
+        count = len(suffixes)
+        old = None
+        if states is not None:  # beside each other, as the outputs are
+            old = [t[0] if count == 1 else t.transpose(0, 1).flatten(1) for t in states]
+        h_0 = None if old is None else old[0]
+        c_0 = None if old is None or len(old) == 1 else torch.stack(old[1:])
         size = (self.cell.states - 1, self.hidden_size)
         # Read once, so that what a backward pass computes again has the same precision.
-        run: Run = partial(self._run, suffix, reverse, uses_tf32(parts[0][0]))
+        run: Run = partial(self._run, suffixes, reverse, uses_tf32(parts[0][0]))
         if self.checkpoint and recomputes():
             run = checkpointed(run, self.checkpoint, size, reverse)
         outputs, h_n, c_n = run_in_turn(run, parts, h_0, c_0, size, reverse)
         if c_n.dtype != h_n.dtype and autocasts(c_n):  # as in torch's layers; the operator keeps it
             c_n = c_n.to(h_n.dtype)
         # Not by unbind(), which torch.export does not load where there is none.
-        return outputs, [h_n, *(c_n[i] for i in range(self.cell.states - 1))]
+        last = [h_n, *(c_n[i] for i in range(self.cell.states - 1))]
+        if count == 1:
+            return outputs, [last]
+        firsts = [i * self.hidden_size for i in range(count)]
+        return outputs, [[t.narrow(1, first, self.hidden_size) for t in last] for first in firsts]
 
     def _run(
         self,
-        suffix: str,
+        suffixes: list[str],
         reverse: bool,
         tf32: bool,
         x: Tensor,
@@ -215,24 +234,30 @@ class RecurrentLayer(Warmed, TorchLayer):
         c_0: Tensor | None,
         control: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        weight_ih = getattr(self, f"weight_ih_{suffix}")
-        weight_hh = getattr(self, f"weight_hh_{suffix}")
-        bias = getattr(self, f"bias_ih_{suffix}") if self.bias else None
-        bias_hh = getattr(self, f"bias_hh_{suffix}") if self.bias else None
-        parameters = getattr(self, f"parameters_{suffix}") if self.cell.parameters else None
+        def of(kind: str, dim: int = 0) -> Tensor:
+            each = [getattr(self, f"{kind}_{suffix}") for suffix in suffixes]
+            if len(each) > 1 and kind == "weight_hh" and self.num_heads == 1:
+                return torch.stack(each)
+            return torch.cat(each, dim) if len(each) > 1 else each[0]
+
         try:
+            weight_ih, weight_hh = of("weight_ih"), of("weight_hh")
+            bias = of("bias_ih") if self.bias else None
+            bias_hh = of("bias_hh") if self.bias else None
+            parameters = of("parameters", 1) if self.cell.parameters else None
             operands = (x, weight_ih, weight_hh, bias, bias_hh)
-            if self.hidden_size % ALIGNED and pads_gates(operands):
+            if weight_hh.dim() == 2 and self.hidden_size % ALIGNED and pads_gates(operands):
                 operands = pad_gates(operands, self.cell.gates, self.cell.adds_gates)
             elif bias is not None and bias_hh is not None and self.cell.adds_gates:
                 both = bias + bias_hh  # added where it costs least
                 bias, bias_hh = (None, both) if x.is_cuda else (both, None)
                 operands = (x, weight_ih, weight_hh, bias, bias_hh)
             args = (parameters, h_0, c_0, control)
-            return run_layer(self.cell.name, operands, args, reverse, tf32)
+            return run_layer(self.cell.name, operands, args, reverse, tf32, len(suffixes) > 1)
         except RuntimeError:  # whose message is about tensors that a caller of the layer never sees
             kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "parameters")
-            own = {f"{kind}_{suffix}": getattr(self, f"{kind}_{suffix}", None) for kind in kinds}
+            names = [f"{kind}_{suffix}" for suffix in suffixes for kind in kinds]
+            own = {name: getattr(self, name, None) for name in names}
             refuse_foreign(name_of(self), {"input": x, "h_0": h_0, "c_0": c_0}, own)
             raise
 

@@ -246,7 +246,12 @@ def run_sequence(
 
 
 def run_layer(
-    cell: str, operands: Operands, args: tuple[Tensor | None, ...], reverse: bool, tf32: bool
+    cell: str,
+    operands: Operands,
+    args: tuple[Tensor | None, ...],
+    reverse: bool,
+    tf32: bool,
+    bidirectional: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """:func:`run_sequence` of the gates that the operands give, and what else it takes.
 
@@ -255,9 +260,10 @@ def run_layer(
     x, weight_ih, weight_hh, bias_ih, bias_hh = operands
     others = (weight_hh, bias_hh, *args)
     plain = not (torch.is_grad_enabled() or torch.compiler.is_compiling())
-    if plain and x.is_cpu and not torch.is_autocast_enabled("cpu"):
+    single = weight_hh.dim() == 2
+    if plain and single and x.is_cpu and not torch.is_autocast_enabled("cpu"):
         every = (x, weight_ih, bias_ih, *others)
         if not has_torch_function(every):
             return native.rnn.recurrent_layer(*every, reverse, cell, tf32)
     gates = input_gates(x, weight_ih, bias_ih, tf32)
-    return run_sequence(cell, (gates, *others), reverse, tf32)
+    return run_sequence(cell, (gates, *others), reverse, tf32, bidirectional)
