@@ -1,12 +1,4 @@
-// Several recurrences in one call, each with weights of its own.
-//
-// Note [Recurrences]
-// The heads of a layer, and its two directions, depend on nothing of each other. weight_hh is then of shape
-// [recurrences, gates*hidden_size, hidden_size]: the heads of one direction, and behind them those of the other one,
-// which computes the steps in the opposite order. In a row of the other arrays are
-//   of a state, or a parameter:  the units of all recurrences, in this order;
-//   of gates, or a bias:         for each direction its gates, each with the units of all heads.
-// With two directions control bytes are of shape [2, steps, batch_size].
+// The parts that each of several recurrences has in the tensors of a call: Note [Recurrences] (kernels.h).
 #pragma once
 
 #include <vector>

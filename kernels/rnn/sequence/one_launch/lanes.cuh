@@ -122,10 +122,11 @@ class PackUnits {
 
   // Zeros for those that do not exist: what is made of these, weights of zero could not cancel for sure.
   __device__ __forceinline__ void cut(Words<kWords>& w) const {
-    if constexpr (!Shape::kPadded) return;
+    if constexpr (Shape::kPadded) {
 #pragma unroll
-    for (int i = 0; i < kWords; ++i) {
-      w.value[i] = kHalves ? w.value[i] & masks_[i] : left_ > i ? w.value[i] : 0;
+      for (int i = 0; i < kWords; ++i) {
+        w.value[i] = kHalves ? w.value[i] & masks_[i] : left_ > i ? w.value[i] : 0;
+      }
     }
   }
   // Writes those that exist to a row of hidden_size units.
