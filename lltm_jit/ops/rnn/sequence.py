@@ -260,8 +260,7 @@ def run_layer(
     x, weight_ih, weight_hh, bias_ih, bias_hh = operands
     others = (weight_hh, bias_hh, *args)
     plain = not (torch.is_grad_enabled() or torch.compiler.is_compiling())
-    single = weight_hh.dim() == 2
-    if plain and single and x.is_cpu and not torch.is_autocast_enabled("cpu"):
+    if plain and x.is_cpu and not torch.is_autocast_enabled("cpu"):
         every = (x, weight_ih, bias_ih, *others)
         if not has_torch_function(every):
             return native.rnn.recurrent_layer(*every, reverse, cell, tf32)
