@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lltm_jit._version import __version__ as __version__
     from lltm_jit.jit.loading.reload import Reload
     from lltm_jit.jit.torch_api import build, load, load_inline
+    from lltm_jit.ops._decompositions import decompositions
     from lltm_jit.ops.rnn.convert import convert, revert
     from lltm_jit.ops.rnn.layers import GRU, LLTM, LSTM, RNN
     from lltm_jit.ops.rnn.own_cell import recurrent_cell
@@ -44,6 +45,7 @@ __all__ = [
     "build",
     "build_info",
     "convert",
+    "decompositions",
     "functional",
     "include_path",
     "lltm_cell",
@@ -63,6 +65,7 @@ _LATER = {
     "lltm_jit._package": ("PackageInfo", "build_info", "reload", "watch"),
     "lltm_jit.jit.loading.reload": ("Reload",),
     "lltm_jit.jit.torch_api": ("build", "load", "load_inline"),
+    "lltm_jit.ops._decompositions": ("decompositions",),
     "lltm_jit.ops.rnn.convert": ("convert", "revert"),
     "lltm_jit.ops.rnn.layers": ("GRU", "LLTM", "LSTM", "RNN"),
     "lltm_jit.ops.rnn.own_cell": ("recurrent_cell",),

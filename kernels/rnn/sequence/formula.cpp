@@ -32,7 +32,8 @@ class Sequence {
       : in_(in),
         cell_(cell),
         sums_(sums),
-        steps_(in.gates.size(0)),
+        // Not size(), which has a traced program know all sizes.
+        steps_(in.gates.sym_size(0).guard_int(__FILE__, __LINE__)),
         dtype_(in.gates.scalar_type()) {
     const auto batch_size = in.gates.sym_size(1), hidden_size = in.weight_hh.sym_size(1);
     const Tensor none = in.gates.new_zeros_symint({batch_size, hidden_size});
