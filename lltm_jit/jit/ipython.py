@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterator
@@ -48,6 +50,7 @@ _OWN = r"\b(?:static|template|operator|main|__global__|__device__)\b"
 _TEXT = r"\bconst\s+char\s*\*|\bchar\s+const\s*\*"
 # C++ sees only the declarations in a cell of CUDA: no inline function, and none of these types.
 _CUDA_OWN = r"\b(?:inline|constexpr|__\w+|cu[A-Z]\w*|cuda\w+|curand\w+|cublas\w+|dim3|half2?)\b"
+_QUOTED = r'(?m)^[ \t]*#[ \t]*include[ \t]*"'  # what may lie beside the notebook
 _TYPES = r"\b(?:struct|class|union|enum(?:\s+class)?|using|typedef\b[^;]*?)\s+(\w+)\s*[{:;=]"
 
 
@@ -60,6 +63,9 @@ def register(ipython: InteractiveShell, reload_package: Callable[[], Reload]) ->
         %lltm_reload NAME: the same for the module in the variable NAME.
         """
         name = line.strip()
+        if name in ("-h", "--help"):
+            print(inspect.cleandoc(lltm_reload.__doc__ or ""))
+            return
         module = ipython.user_ns.get(name) if name else None
         if name and not isinstance(module, ModuleType):
             _refuse(f"{name} is not a variable that holds a module")
@@ -191,14 +197,15 @@ def _build_cell(kind: str, args: Namespace, cell: str, number: str) -> dict[str,
     listing = [(CELL, f"\n{cell}")]  # the magic itself stands on line 1
     declarations = "\n".join(declared[name] for name in bound or () if name in declared)
     flags = [shlex.quote(f"-D{macro}") for macro in args.D] + ([f"-O{args.O}"] if args.O else [])
+    beside = [shlex.quote(f"-iquote{os.getcwd()}")] if re.search(_QUOTED, cell) else []
     libraries = [f"-L{path}" for path in absolute(args.L)]
     module = load_listings(
         name,
         cpp=listing if kind == "cpp" else [("declarations", declarations)],
         cuda=listing if kind == "cuda" else [],
         functions=bound,
-        extra_cflags=flags,
-        extra_cuda_cflags=flags if kind == "cuda" else [],
+        extra_cflags=[*flags, *beside],
+        extra_cuda_cflags=[*flags, *(f"-Xcompiler={flag}" for flag in beside)],
         extra_ldflags=[*map(shlex.quote, libraries), *(f"-l{library}" for library in args.l)],
         extra_include_paths=args.I,
         verbose=args.verbose,

@@ -179,12 +179,23 @@ def test_flags_of_a_cell(bench, shell, monkeypatch, capsys):
     assert re.search(r"started .* -lm\b", said)
 
 
+def test_a_cell_includes_what_lies_beside_the_notebook(real, shell, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(inline, "_IMPLICIT_HEADERS", {"main.cpp": ""})
+    (tmp_path / "beside.h").write_text("extern int here;\n")
+    cell = '#include "beside.h"\n#define PYBIND11_MODULE\nint here = 1;\n'
+    with pytest.raises(BuildError, match="define no Python module"):  # which is the loader's word
+        shell.run_cell_magic("cpp", "_C", cell)
+
+
 @pytest.mark.parametrize("kind", ["cpp", "cuda"])
 def test_the_magics_have_help(shell, capsys, kind):
     shell.run_cell_magic(kind, "-h", "int x;\n")
     shell.run_line_magic(kind, "--help")
     shell.run_line_magic("pinfo", f"%%{kind}")
     said = capsys.readouterr().out
+    shell.run_line_magic("lltm_reload", "-h")
+    assert capsys.readouterr().out.startswith("%lltm_reload: compile edited kernels")
     assert said.count(f"%{kind} [--name NAME]") == 3
     assert said.count("show the compilers' commands and output") == 3
 
