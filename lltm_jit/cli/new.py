@@ -22,6 +22,7 @@ from lltm_jit import native
 from lltm_jit.jit import LltmJitError
 
 STANDALONE_TEMPLATE, CELL_TEMPLATE = "scale_add", "peephole"
+_IGNORED = "__pycache__/\n.pytest_cache/\n*.egg-info/\nbuild/\ndist/\n*.so\n"
 _FROM_HERE = "pip install ../.. "  # in the README of an example
 TEMPLATE = "my_op"
 # Where an elementwise operator is: its maths, its line in the list, and its description.
@@ -154,7 +155,8 @@ def create_standalone(parent: Path, name: str, template: str = STANDALONE_TEMPLA
         text = source.read_text("utf-8").replace(_FROM_HERE, f"pip install {origin()} ")
         target.write_text(renamed(text, name, template), "utf-8")
         written.append(f"{name}/{path}")
-    return written
+    (parent / name / ".gitignore").write_text(_IGNORED, "utf-8")
+    return [*written, f"{name}/.gitignore"]
 
 
 def origin() -> str:

@@ -36,6 +36,7 @@ def test_the_new_operator_passes_its_tests(checkout):
 def test_the_files_of_a_standalone_project(tmp_path):
     written = create_standalone(tmp_path, "blend")
     assert sorted(written) == [
+        "blend/.gitignore",
         "blend/README.md",
         "blend/blend/__init__.py",
         "blend/blend/kernels/bindings.cpp",
@@ -65,7 +66,7 @@ def test_the_standalone_project_passes_its_tests(tmp_path, shared_root, monkeypa
 
 def test_the_files_of_a_cell(tmp_path):
     written = create_standalone(tmp_path, "leaky_unit", "peephole")
-    names = ["README.md", "leaky_unit.h", "leaky_unit.py", "test_leaky_unit.py"]
+    names = [".gitignore", "README.md", "leaky_unit.h", "leaky_unit.py", "test_leaky_unit.py"]
     assert sorted(written) == [f"leaky_unit/{name}" for name in names]
     assert "struct LeakyUnitCell {" in (tmp_path / "leaky_unit" / "leaky_unit.h").read_text()
     for path in written:
