@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lltm_jit.ops.rnn._types import Cell
 from lltm_jit.ops.rnn.layers import LAYERS
 from lltm_jit.ops.rnn.lltm import LLTMCell
 
@@ -135,11 +136,16 @@ def theirs(layer: str) -> str:
     """The one of torch's that is beside a layer of ours: the same, or one with as many states."""
     if f"nn.{layer}" in THEIRS:
         return f"nn.{layer}"
-    return "nn.GRU" if OURS[layer].cell.states == 1 else "nn.LSTM"
+    return "nn.GRU" if cell_of(layer).states == 1 else "nn.LSTM"
+
+
+def cell_of(layer: str) -> Cell:
+    """That of an instance, as a class may have several."""
+    return OURS[layer](1, 1, device="meta").cell
 
 
 def gates(layer: str) -> int:
-    return OURS[layer].cell.gates
+    return cell_of(layer).gates
 
 
 def operations(case: Case, layer: str, phase: str) -> int:

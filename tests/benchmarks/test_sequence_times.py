@@ -38,7 +38,7 @@ def test_tables_and_file(capsys, tmp_path, quick_clock):
     header, *tables, goals = capsys.readouterr().out.split("\n\n")
     assert f"torch: {torch.__version__}" in header
     assert goals == "no goal is missed\n"  # there is none at this size
-    names = [*OURS, "nn.LSTM", "nn.GRU", LOOP]
+    names = [*OURS, *THEIRS, LOOP]
     for dtype, table in zip(("float32", "bfloat16"), tables, strict=True):
         title, columns, *rows = table.splitlines()
         assert title == f"{dtype}, cpu, 3 steps, times of one step"
