@@ -15,10 +15,12 @@ inline void bind_sequence(py::module_ m) {
       .value("forward", SequencePass::Forward)
       .value("backward", SequencePass::Backward);
   bind_record<SequenceSizes>(
-      m, "Sizes", "steps batch_size hidden_size gates states parameters adds_gates type tf32",
+      m, "Sizes",
+      "steps batch_size hidden_size gates states parameters adds_gates type tf32 directions heads",
       &SequenceSizes::steps, &SequenceSizes::batch_size, &SequenceSizes::hidden_size,
       &SequenceSizes::gates, &SequenceSizes::states, &SequenceSizes::parameters,
-      &SequenceSizes::adds_gates, &SequenceSizes::type, &SequenceSizes::tf32);
+      &SequenceSizes::adds_gates, &SequenceSizes::type, &SequenceSizes::tf32,
+      &SequenceSizes::directions, &SequenceSizes::heads);
   bind_record<SequenceGpu>(m, "Gpu", "architecture shared_bytes sms grids clusters",
                            &SequenceGpu::architecture, &SequenceGpu::shared_bytes,
                            &SequenceGpu::sms, &SequenceGpu::grids, &SequenceGpu::clusters);
@@ -47,6 +49,7 @@ inline void bind_sequence(py::module_ m) {
   py::class_<SequencePlan>(m, "Plan", py::module_local())
       .def_readonly("one_launch", &SequencePlan::one_launch)
       .def_readonly("shape", &SequencePlan::shape)
+      .def_readonly("cycles", &SequencePlan::cycles)
       .def_readonly("workspace", &SequencePlan::workspace);
   m.def("plan", &sequence_plan);
   m.def("after_refusal", &after_refusal);

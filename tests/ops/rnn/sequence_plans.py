@@ -22,6 +22,7 @@ def sizes(
     for fact in ("gates", "states", "parameters", "adds_gates"):
         setattr(result, fact, getattr(cell_of(cell), fact))
     result.type = getattr(plans.Type, type)
+    result.directions = result.heads = 1
     return result
 
 

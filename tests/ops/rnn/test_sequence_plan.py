@@ -298,3 +298,42 @@ def test_a_refused_launch_takes_the_next_plan_and_at_last_none(plans, name):
             chip = plans.after_refusal(chip, plan.shape)
         assert len(refused) <= 6
     assert plan.workspace == 0
+
+
+def recurrences(plans: Any, batch_size: int, hidden_size: int, directions: int, heads: int) -> Any:
+    of = sizes(plans, batch_size, hidden_size, "half", "lstm")
+    of.directions, of.heads = directions, heads
+    return of
+
+
+@pytest.mark.parametrize("way", ["forward", "backward"])
+def test_recurrences_are_planned_as_rows_are(plans, way):
+    """The chip is divided among all of them: as if each had rows of the batch."""
+    for hidden_size, (directions, heads) in itertools.product(
+        (16, 64, 256, 512, 1024), ((2, 1), (1, 3), (2, 4), (1, 24))
+    ):
+        together = recurrences(plans, 64, hidden_size, directions, heads)
+        rows = recurrences(plans, 64 * directions * heads, hidden_size, 1, 1)
+        both = [plans.plan(of, getattr(plans.Pass, way), gpu(plans)) for of in (together, rows)]
+        assert both[0].one_launch
+        if both[1].one_launch:
+            assert shape_of(both[0]) == shape_of(both[1])
+            assert both[0].workspace == both[1].workspace
+
+
+@pytest.mark.parametrize(("heads", "hidden_size"), [(3, 256), (6, 128), (12, 64), (24, 32)])
+def test_heads_take_little_longer_than_one(plans, heads, hidden_size):
+    one, all_heads = (
+        plans.plan(recurrences(plans, 16, hidden_size, 1, n), plans.Pass.forward, gpu(plans))
+        for n in (1, heads)
+    )
+    assert all_heads.cycles <= 1.2 * one.cycles
+
+
+def test_directions_that_do_not_fit_beside_each_other_take_more_rows(plans):
+    one, both = (
+        plans.plan(recurrences(plans, 64, 512, n, 1), plans.Pass.forward, gpu(plans))
+        for n in (1, 2)
+    )
+    assert (one.shape.rows, both.shape.rows) == (8, 16)
+    assert one.cycles < both.cycles < 2 * one.cycles

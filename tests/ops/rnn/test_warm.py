@@ -63,6 +63,18 @@ def test_what_is_planned_was_declared():
         assert {*dict(variant.constants)} > {"CELL", "ELEMENT", "SHAPE"}
 
 
+def test_recurrences_share_a_kernel_where_rows_are_aligned():
+    """And take turns, each with the kernel of a single one, where a head's are not."""
+
+    def several(hidden_size: int, directions: int, heads: int) -> list[str]:
+        args = ("lstm", "float16", 16, hidden_size, directions, heads, True, False, H100)
+        return [dict(constants)["SEVERAL"] for _, _, constants, _ in planned_of(*args)]
+
+    planned_of = native.rnn.planned_variants
+    assert several(64, 1, 12) == several(256, 2, 1) == ["1", "1"]
+    assert several(64, 1, 1) == several(65, 1, 12) == ["0", "0"]
+
+
 def test_wrong_arguments_are_told():
     lstm = lltm_jit.LSTM(3, 4)
     with pytest.raises(TypeError, match=r"LSTM\.warm\(\): expected batch_size to be an int"):

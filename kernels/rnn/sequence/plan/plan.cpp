@@ -174,7 +174,8 @@ double cycles_of_steps(const SequenceSizes& sizes, SequencePass pass) {
 }  // namespace
 
 SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu) {
-  SequencePlan best{false, {}, cycles_of_steps(sizes, pass)};
+  // Step by step the recurrences come one after the other.
+  SequencePlan best{false, {}, sizes.recurrences() * cycles_of_steps(sizes, pass)};
   const int bytes = sizes.type == ElementType::Float ? 4 : 2;
   constexpr int64_t kMostHidden = 4096, kMostRows = int64_t(1) << 24;
   if (sizes.type == ElementType::Double || gpu.architecture < 80 ||
