@@ -118,7 +118,8 @@ int64_t other_size(const SequenceInputs& in, const RecurrentCell& cell) {
 }
 
 // Whether the kernels here take several recurrences at once, if they have a plan for them.
-bool run_together(const SequenceInputs& in) {
+bool run_together(const SequenceInputs& in, const RecurrentCell& cell) {
+  if (in.gates.is_cpu()) return !is_padded(in, cell);
   return in.gates.is_cuda() && in.weight_hh.size(-1) % kWholeAccess == 0;
 }
 
@@ -148,7 +149,7 @@ SequenceAndSaved forward(const SequenceInputs& in, bool save,
   const auto one_by_one = [&] {
     return in_turn(in, cell, [&](const SequenceInputs& one) { return forward(one, save); });
   };
-  if (has_recurrences(in) && !in.gates.is_meta() && !run_together(in)) return one_by_one();
+  if (has_recurrences(in) && !in.gates.is_meta() && !run_together(in, cell)) return one_by_one();
   if (!as_kernels_have_it(in, cell)) {
     const ResizedGates resized(in, cell, other_size(in, cell));
     return resized.resize_back(forward(resized.in_place_of(in), save));
@@ -295,19 +296,21 @@ SequenceResults recurrent_layer(const Tensor& input, const Tensor& weight_ih,
                                 const OptionalTensor& bias_hh, const OptionalTensor& parameters,
                                 const OptionalTensor& h_0, const OptionalTensor& c_0,
                                 const OptionalTensor& control, bool reverse, std::string_view cell,
-                                bool tf32) {
+                                bool tf32, bool bidirectional) {
   check(input, weight_ih, bias_ih);
-  if (input.numel() == 0 || weight_hh.dim() != 2 ||
+  const bool whole =
+      weight_hh.dim() >= 2 && weight_hh.size(-2) == find_cell(cell).gates * weight_hh.size(-1);
+  if (input.numel() == 0 || !whole ||
       !only_on_cpu(input, weight_ih, bias_ih, weight_hh, bias_hh, parameters, h_0, c_0, control)) {
     const Tensor gates = ops::input_gates(input, weight_ih, bias_ih, tf32);
     return ops::recurrent_sequence(gates, weight_hh, bias_hh, parameters, h_0, c_0, control,
-                                   reverse, cell, tf32, /*bidirectional=*/false);
+                                   reverse, cell, tf32, bidirectional);
   }
   const GateOperands operands{input, weight_ih, bias_ih};
   // Of the gates' shape, for the checks; nothing reads it.
   const Tensor gates = empty({1}, input).expand({input.size(0), input.size(1), weight_ih.size(0)});
-  const SequenceInputs in{gates,   weight_hh, bias_hh, parameters, h_0,  c_0,
-                          control, reverse,   cell,    tf32,       false};
+  const SequenceInputs in{gates,   weight_hh, bias_hh, parameters, h_0,          c_0,
+                          control, reverse,   cell,    tf32,       bidirectional};
   const auto results = forward(in, /*save=*/false, &operands);
   return {std::get<0>(results), std::get<1>(results), std::get<2>(results)};
 }
@@ -322,7 +325,7 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
                bidirectional] = in.in;
   const KernelGuard guard(gates);
   const auto one_by_one = [&] { return in_turn(in, cell, sequence_backward_kernel); };
-  if (has_recurrences(in.in) && !gates.is_meta() && !run_together(in.in)) return one_by_one();
+  if (has_recurrences(in.in) && !gates.is_meta() && !run_together(in.in, cell)) return one_by_one();
   const auto& mask = in.output_mask;
   const auto wanted = [&](size_t i, const OptionalTensor& like) {
     return mask[i] ? empty(like->sym_sizes(), *like) : Tensor();

@@ -101,7 +101,7 @@ SequenceResults recurrent_layer(const Tensor& input, const Tensor& weight_ih,
                                 const OptionalTensor& bias_hh, const OptionalTensor& parameters,
                                 const OptionalTensor& h_0, const OptionalTensor& c_0,
                                 const OptionalTensor& control, bool reverse, std::string_view cell,
-                                bool tf32);
+                                bool tf32, bool bidirectional);
 
 // In operations of torch, in formula.cpp. Differentiable any number of times.
 SequenceAndSaved sequence_forward_formula(const SequenceInputs& in);

@@ -263,6 +263,6 @@ def run_layer(
     if plain and x.is_cpu and not torch.is_autocast_enabled("cpu"):
         every = (x, weight_ih, bias_ih, *others)
         if not has_torch_function(every):
-            return native.rnn.recurrent_layer(*every, reverse, cell, tf32)
+            return native.rnn.recurrent_layer(*every, reverse, cell, tf32, bidirectional)
     gates = input_gates(x, weight_ih, bias_ih, tf32)
     return run_sequence(cell, (gates, *others), reverse, tf32, bidirectional)

@@ -1,5 +1,6 @@
 // The steps of a sequence on the CPU, from the last to the first.
 #include "rnn/sequence/cpu/dots.h"
+#include "rnn/sequence/cpu/recurrences.h"
 #include "rnn/sequence/cpu/steps.h"
 #include "rnn/sequence/cpu/threads.h"
 
@@ -43,6 +44,9 @@ class BackwardSequence {
   void (*const cell_)(const CellBackwardRow&);
   const int64_t hidden_ = args_.hidden_size, depth_ = args_.SequenceSizes::gates * hidden_;
   const int64_t blocks_ = ceil_div(hidden_, kLanes);
+  // As in the forward pass.
+  const int64_t gate_stride_ = args_.heads * hidden_;
+  const int64_t units_ = args_.units(), cells_stride_ = args_.batch_size * units_;
   const SequenceDivision division_ =
       divide_sequence(args_.steps, args_.batch_size, blocks_, args_.batch_size * depth_ * hidden_);
   Weights weights_{blocks_, depth_};
@@ -63,20 +67,20 @@ class BackwardSequence {
     return grad_states_.get() + index * states_stride_ + row * hidden_;
   }
   acc_t* grad_parameter(int64_t index, int64_t row) const {
-    return static_cast<acc_t*>(args_.grad_parameters) + index * states_stride_ + row * hidden_;
+    return static_cast<acc_t*>(args_.grad_parameters) + index * cells_stride_ + row * units_;
   }
   void begin_row(int64_t row) {
     const auto* new_h = static_cast<const scalar_t*>(args_.grad_new_h);
     const auto* new_cells = static_cast<const acc_t*>(args_.grad_new_cells);
     std::fill_n(grad_h(row), h_stride_, acc_t(0));
     if (new_h != nullptr) {
-      std::copy_n(new_h + row * hidden_, hidden_, grad_state(0, row));
+      std::copy_n(new_h + row * units_, hidden_, grad_state(0, row));
     } else {
       std::fill_n(grad_state(0, row), hidden_, acc_t(0));
     }
     for (int s = 1; s < args_.states; ++s) {
       if (new_cells != nullptr) {
-        std::copy_n(new_cells + (s - 1) * states_stride_ + row * hidden_, hidden_,
+        std::copy_n(new_cells + (s - 1) * cells_stride_ + row * units_, hidden_,
                     grad_state(s, row));
       } else {
         std::fill_n(grad_state(s, row), hidden_, acc_t(0));
@@ -89,14 +93,14 @@ class BackwardSequence {
 
   void end_row(int64_t row) {
     if (args_.grad_old_h != nullptr) {
-      auto* old_h = static_cast<scalar_t*>(args_.grad_old_h) + row * hidden_;
+      auto* old_h = static_cast<scalar_t*>(args_.grad_old_h) + row * units_;
       for (int64_t i = 0; i < hidden_; ++i) old_h[i] = grad_h(row)[i] + grad_state(0, row)[i];
     }
     if (args_.grad_old_cells == nullptr) return;
     for (int s = 1; s < args_.states; ++s) {
       std::copy_n(
           grad_state(s, row), hidden_,
-          static_cast<acc_t*>(args_.grad_old_cells) + (s - 1) * states_stride_ + row * hidden_);
+          static_cast<acc_t*>(args_.grad_old_cells) + (s - 1) * cells_stride_ + row * units_);
     }
   }
 
@@ -123,13 +127,14 @@ class BackwardSequence {
     const int64_t units = std::min(share.block_end * kLanes, hidden_) - unit;
     if (step > 0) {
       const scalar_t* next = row_of<scalar_t>(args_.saved_gates, step - 1, row) + unit;
-      for (int g = 0; g < args_.SequenceSizes::gates; ++g) prefetch_row(next + g * hidden_, units);
+      for (int g = 0; g < args_.SequenceSizes::gates; ++g)
+        prefetch_row(next + g * gate_stride_, units);
       if (args_.grad_output.data != nullptr) {
         prefetch_row(row_of<scalar_t>(args_.grad_output, step - 1, row) + unit, units);
       }
       for (int s = 1; s < args_.states; ++s) {
         prefetch_row(
-            row_of<acc_t>(args_.saved_cells, step - 1, row) + (s - 1) * states_stride_ + unit,
+            row_of<acc_t>(args_.saved_cells, step - 1, row) + (s - 1) * cells_stride_ + unit,
             units);
       }
     }
@@ -141,13 +146,15 @@ class BackwardSequence {
     } else {
       CellBackwardRow cell{};
       cell.units = units;
-      cell.gate_stride = hidden_;
+      cell.gate_stride = gate_stride_;
+      cell.parameter_stride = units_;
       if (args_.grad_output.data != nullptr) {
         cell.grad_output = row_of<scalar_t>(args_.grad_output, step, row) + unit;
       }
       cell.acc_grad_h = grad_h(row) + unit;
       cell.acc_grad_states = grad_state(0, row) + unit;
-      cell.state_stride = cell.cell_stride = states_stride_;
+      cell.state_stride = states_stride_;
+      cell.cell_stride = cells_stride_;
       if (!args_.adds_gates) cell.gates = row_of<scalar_t>(args_.gates, step, row) + unit;
       cell.saved_gates = row_of<scalar_t>(args_.saved_gates, step, row) + unit;
       if (args_.SequenceSizes::parameters > 0) {
@@ -163,7 +170,8 @@ class BackwardSequence {
       cell_(cell);
     }
     for (int g = 0; g < args_.SequenceSizes::gates; ++g) {
-      Weights::take_row(grad_hidden + g * hidden_, units, gates(step, row) + g * hidden_ + unit);
+      Weights::take_row(grad_hidden + g * gate_stride_, units,
+                        gates(step, row) + g * hidden_ + unit);
     }
   }
 
@@ -171,8 +179,8 @@ class BackwardSequence {
   void hold_row(int64_t step, int64_t row, int64_t unit, int64_t units, scalar_t* grad_gates,
                 scalar_t* grad_hidden) {
     for (int g = 0; g < args_.SequenceSizes::gates; ++g) {
-      std::fill_n(grad_gates + g * hidden_, units, scalar_t(0));
-      std::fill_n(grad_hidden + g * hidden_, units, scalar_t(0));
+      std::fill_n(grad_gates + g * gate_stride_, units, scalar_t(0));
+      std::fill_n(grad_hidden + g * gate_stride_, units, scalar_t(0));
     }
     for (int64_t i = unit; i < unit + units; ++i) grad_state(0, row)[i] += grad_h(row)[i];
   }
@@ -184,7 +192,7 @@ class BackwardSequence {
     while (step >= 0 && control_of(args_, step, row) == kHolds);
     if (step >= 0) return row_of<scalar_t>(args_.output, step, row);
     if (args_.old_h == nullptr) return nullptr;
-    return static_cast<const scalar_t*>(args_.old_h) + row * hidden_;
+    return static_cast<const scalar_t*>(args_.old_h) + row * units_;
   }
 };
 
@@ -193,8 +201,11 @@ class BackwardSequence {
 void sequence_backward_cpu(const SequenceBackwardArgs& args, const CpuCell& cell) {
   dispatch_weights(args.type, [&](auto scalar, auto weights) {
     using Weights = typename decltype(weights)::type;
-    BackwardSequence<decltype(scalar), Weights>(args, cell.backward[static_cast<int>(args.type)])
-        .run();
+    using scalar_t = decltype(scalar);
+    for_each_recurrence(args, [&](int64_t index) {
+      const auto one = OneOfRecurrences<scalar_t, opmath_t<scalar_t>>(args, index)(args);
+      BackwardSequence<scalar_t, Weights>(one, cell.backward[static_cast<int>(args.type)]).run();
+    });
   });
 }
 

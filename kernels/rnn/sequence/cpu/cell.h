@@ -47,7 +47,7 @@ template <typename Cell, typename scalar_t>
       }
     }
     for (int p = 0; p < Traits::kParameters; ++p) {
-      in.p[p] = load(parameters + p * row.gate_stride + i, n);
+      in.p[p] = load(parameters + p * row.parameter_stride + i, n);
     }
     for (int s = 0; s < Traits::kStates; ++s) {
       in.old[s] = load(states + s * row.state_stride + i, n);
@@ -91,7 +91,7 @@ template <typename Cell, typename scalar_t>
       }
     }
     for (int p = 0; p < Traits::kParameters; ++p) {
-      in.p[p] = load(parameters + p * row.gate_stride + i, n);
+      in.p[p] = load(parameters + p * row.parameter_stride + i, n);
     }
     in.old[0] = old_h != nullptr ? load(old_h + i, n) : Vec(acc_t(0));
     for (int s = 1; s < Traits::kStates; ++s) {

@@ -1,6 +1,7 @@
 // The steps of a sequence on the CPU.
 #include "core/products/bounds.h"
 #include "rnn/sequence/cpu/dots.h"
+#include "rnn/sequence/cpu/recurrences.h"
 #include "rnn/sequence/cpu/steps.h"
 #include "rnn/sequence/cpu/threads.h"
 
@@ -61,6 +62,9 @@ class ForwardSequence {
   const int gates_ = args_.SequenceSizes::gates;
   const int64_t hidden_ = args_.hidden_size;
   const int64_t blocks_ = ceil_div(hidden_, kLanes);
+  // From a gate to the next one in the call's arrays, and from a row, or a cell state, of all recurrences to the next one.
+  const int64_t gate_stride_ = args_.heads * hidden_;
+  const int64_t units_ = args_.units(), cells_stride_ = args_.batch_size * units_;
   // Blocks of units whose gates are done together: as many as fill whole panels, and a few of those, so
   // that a call of the cell has enough to do.
   static constexpr int64_t kVectors = RegisterTile<acc_t>::kVectors;
@@ -98,30 +102,32 @@ class ForwardSequence {
     return states_.get() + index * states_stride_ + row * hidden_;
   }
   void pack(int64_t block, int64_t block_end) {
-    pack(block, block_end, weights_, args_.weights, args_.weights_stride, args_.bias, bias_);
+    pack(block, block_end, weights_, args_.weights, args_.weights_stride, hidden_, args_.bias,
+         bias_);
     if (!has_input_) return;
     pack(block, block_end, input_weights_, args_.input_weights, args_.input_weights_stride,
-         args_.input_bias, input_bias_);
+         gate_stride_, args_.input_bias, input_bias_);
   }
+  // The weights' gates are gate_rows rows apart.
   void pack(int64_t block, int64_t block_end, Weights& packed, const void* weights, int64_t stride,
-            const void* bias, const AlignedArray<acc_t>& packed_bias) {
+            int64_t gate_rows, const void* bias, const AlignedArray<acc_t>& packed_bias) {
     const int64_t begin = block * gates_, end = block_end * gates_;
     packed.pack_rows(begin, end, stride, [&](int64_t vector, int64_t& count) {
-      return static_cast<const scalar_t*>(weights) + first_of(vector, count) * stride;
+      return static_cast<const scalar_t*>(weights) + first_of(vector, gate_rows, count) * stride;
     });
     for (int64_t vector = begin; vector < end && bias != nullptr; ++vector) {
       int64_t count;
-      const int64_t first = first_of(vector, count);
+      const int64_t first = first_of(vector, gate_stride_, count);
       load(static_cast<const scalar_t*>(bias) + first, count)
           .store(packed_bias.get() + vector * kLanes);
     }
   }
 
   // The first row of the weights that belongs to a vector of columns, and how many do.
-  int64_t first_of(int64_t vector, int64_t& count) const {
+  int64_t first_of(int64_t vector, int64_t gate_stride, int64_t& count) const {
     const int64_t unit = vector / gates_ * kLanes;
     count = std::min(kLanes, hidden_ - unit);
-    return vector % gates_ * hidden_ + unit;
+    return vector % gates_ * gate_stride + unit;
   }
 
   void begin_row(int64_t row) {
@@ -132,23 +138,23 @@ class ForwardSequence {
       std::fill_n(h(0, row), hidden_, row_t(0));
       std::fill_n(state(0, row), hidden_, acc_t(0));
     } else {
-      Weights::take_row(old_h + row * hidden_, hidden_, h(0, row));
-      std::copy_n(old_h + row * hidden_, hidden_, state(0, row));
+      Weights::take_row(old_h + row * units_, hidden_, h(0, row));
+      std::copy_n(old_h + row * units_, hidden_, state(0, row));
     }
     for (int s = 1; s < args_.states; ++s) {
       if (resets || old_cells == nullptr) {
         std::fill_n(state(s, row), hidden_, acc_t(0));
       } else {
-        std::copy_n(old_cells + (s - 1) * states_stride_ + row * hidden_, hidden_, state(s, row));
+        std::copy_n(old_cells + (s - 1) * cells_stride_ + row * units_, hidden_, state(s, row));
       }
     }
   }
 
   void end_row(int64_t row) {
-    std::copy_n(state(0, row), hidden_, static_cast<scalar_t*>(args_.new_h) + row * hidden_);
+    std::copy_n(state(0, row), hidden_, static_cast<scalar_t*>(args_.new_h) + row * units_);
     for (int s = 1; s < args_.states; ++s) {
       std::copy_n(state(s, row), hidden_,
-                  static_cast<acc_t*>(args_.new_cells) + (s - 1) * states_stride_ + row * hidden_);
+                  static_cast<acc_t*>(args_.new_cells) + (s - 1) * cells_stride_ + row * units_);
     }
   }
 
@@ -193,7 +199,7 @@ class ForwardSequence {
                const acc_t* sums) {
     if (step + 1 < args_.steps && !has_input_) {
       const scalar_t* next = row_of<scalar_t>(args_.gates, step + 1, row) + unit;
-      for (int g = 0; g < gates_; ++g) prefetch_row(next + g * hidden_, units);
+      for (int g = 0; g < gates_; ++g) prefetch_row(next + g * gate_stride_, units);
     }
     scalar_t* output = row_of<scalar_t>(args_.output, step, row) + unit;
     row_t* new_h = h(step + 1, row) + unit;
@@ -203,7 +209,8 @@ class ForwardSequence {
     } else {
       CellForwardRow cell{};
       cell.units = units;
-      cell.gate_stride = hidden_;
+      cell.gate_stride = gate_stride_;
+      cell.parameter_stride = units_;
       if (!has_input_) cell.gates = row_of<scalar_t>(args_.gates, step, row) + unit;
       cell.acc_inputs = inputs;
       cell.acc_sums = sums;
@@ -211,7 +218,8 @@ class ForwardSequence {
         cell.parameters = static_cast<const scalar_t*>(args_.parameters) + unit;
       }
       cell.acc_states = state(0, row) + unit;
-      cell.state_stride = cell.cell_stride = states_stride_;
+      cell.state_stride = states_stride_;
+      cell.cell_stride = cells_stride_;
       cell.output = output;
       if (args_.saved_gates.data != nullptr) {
         cell.saved_gates = row_of<scalar_t>(args_.saved_gates, step, row) + unit;
@@ -234,8 +242,11 @@ class ForwardSequence {
 void sequence_forward_cpu(const SequenceForwardArgs& args, const CpuCell& cell) {
   dispatch_weights(args.type, [&](auto scalar, auto weights) {
     using Weights = typename decltype(weights)::type;
-    ForwardSequence<decltype(scalar), Weights>(args, cell.forward[static_cast<int>(args.type)])
-        .run();
+    using scalar_t = decltype(scalar);
+    for_each_recurrence(args, [&](int64_t index) {
+      const auto one = OneOfRecurrences<scalar_t, opmath_t<scalar_t>>(args, index)(args);
+      ForwardSequence<scalar_t, Weights>(one, cell.forward[static_cast<int>(args.type)]).run();
+    });
   });
 }
 

@@ -17,9 +17,9 @@ struct SequenceCpuBounds {
 
 // A step of some neighbouring units of one row. Pointers are to the first of them; arrays named acc are of
 // the arithmetic type, all others of the element type. Gate g of `gates`, `saved_gates`, `grad_gates` and
-// `grad_hidden` and parameter p are gate_stride elements after the one before.
+// `grad_hidden` is gate_stride elements after the one before, parameter p parameter_stride.
 struct CellForwardRow {
-  int64_t units, gate_stride;
+  int64_t units, gate_stride, parameter_stride;
   const void* gates;       // the input's part; or, if null,
   const void* acc_inputs;  // [ceil(units / lanes), gates, lanes], as
   const void* acc_sums;    // the hidden part
@@ -33,7 +33,7 @@ struct CellForwardRow {
 };
 
 struct CellBackwardRow {
-  int64_t units, gate_stride;
+  int64_t units, gate_stride, parameter_stride;
   const void* grad_output;  // or null for zeros
   const void* acc_grad_h;   // what later steps add to it
   void* acc_grad_states;    // [states], state_stride apart; updated
