@@ -59,7 +59,7 @@ matrix: $(VENV)/.test
 	  echo "$$python"; $(EACH) VENV=.matrix/$$python PYTHON=$$python; \
 	done
 	@for tool in clang++ ccache; do \
-	  command -v $$tool >/dev/null || echo "without $$tool: Debian's packages clang and ccache bring both"; \
+	  command -v $$tool >/dev/null || echo "without $$tool: Debian's packages clang, libomp-dev, libclang-rt-dev and ccache bring all"; \
 	done
 	@! command -v clang++ >/dev/null || { echo clang++; CXX=clang++ $(EACH) VENV=.matrix/clang++; }
 	$(VENV)/bin/python tools/fuzz_sequence.py --minutes 10
