@@ -1,9 +1,21 @@
 // The extension module of the recurrent operators: an include and a line for each.
+#include <ATen/Context.h>
+#include <torch/version.h>
+
 #include "core/host/module.h"
 #include "rnn/cell_step/operators.h"
 #include "rnn/sequence/all_steps/products.h"
 #include "rnn/sequence/operators.h"
 #include "rnn/sequence/padding/operands.h"
+
+bool lltm_jit::matmul_uses_tf32() {
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 10
+  return at::globalContext().float32Precision("cuda", "matmul") == "tf32";
+#else
+  return at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) ==
+         at::Float32Precision::TF32;
+#endif
+}
 
 LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
   using namespace lltm_jit::ops;

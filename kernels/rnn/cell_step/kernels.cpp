@@ -61,6 +61,7 @@ struct ProductInputs {
                    input_size * input.element_size() % 16 == 0,
         .apart = rows_apart(input) && rows_apart(weights) && rows_apart(old_h),
         .grad_columns = (grad_input ? input_size : 0) + (grad_old_h ? hidden_size : 0),
+        .tf32 = input.is_cuda() && input.scalar_type() == at::kFloat && matmul_uses_tf32(),
     };
     plan = plan_for(input, problem);
   }

@@ -30,6 +30,10 @@ struct CellInputs {
   auto all() const { return std::tie(input, weights, bias, old_h, old_cell); }
 };
 
+// Whether torch rounds products of floats on a GPU to TF32. In bindings.cpp, which reads the header of torch's settings
+// anyway.
+bool matmul_uses_tf32();
+
 // What its gradients are computed from: new_cell and gates are results of the forward pass.
 struct BackwardInputs {
   const OptionalTensor &grad_h, &grad_cell;

@@ -27,14 +27,15 @@ constexpr int64_t kMostBackwardRows = 512;
 constexpr int64_t kMostClusterWidth = 4096;  // the widest that was measured
 
 // Measured on an H200. One launch, and tiles enough for every SM, win until the library's larger tiles
-// do: in 16 bits and in double sooner than in float, which it multiplies without tensor cores.
+// do: in 16 bits, in double and in TF32 sooner than in float, which it multiplies without tensor cores.
 // Chips whose blocks have less than some 160 KB (8.6, 8.9, 12.0) multiply TF32 no faster than FP32, by
 // their data sheets; the three products of a split float pay there only while latency counts.
-LltmLimits limits(ElementType type, const LltmGpu& gpu) {
+LltmLimits limits(const LltmProblem& problem, const LltmGpu& gpu) {
+  const ElementType type = problem.type;
   constexpr int kSharedBytesBesideFastTf32 = 160 * 1024;
   if (is_16_bit(type)) return {2 * kMediumWork, kLargeWork};
   if (gpu.shared_bytes >= kSharedBytesBesideFastTf32) {
-    if (type == ElementType::Float) return {2 * kLargeWork, 2 * kLargeWork};
+    if (type == ElementType::Float && !problem.tf32) return {2 * kLargeWork, 2 * kLargeWork};
     return {kLargeWork / 2, kLargeWork / 2};
   }
   return {2 * kMediumWork, 2 * kMediumWork};
@@ -108,7 +109,7 @@ LltmForwardKernel cluster_kernel(const LltmProblem& problem, const LltmGpu& gpu)
 LltmForwardKernel forward_kernel(const LltmProblem& problem, const LltmGpu& gpu) {
   using Kernel = LltmForwardKernel;
   if (const Kernel kernel = cluster_kernel(problem, gpu); kernel != Kernel::Library) return kernel;
-  if (!own_products(problem, limits(problem.type, gpu).cell) ||
+  if (!own_products(problem, limits(problem, gpu).cell) ||
       is_row_for_the_library(problem, kMostOfOneRowForward)) {
     return Kernel::Library;
   }
@@ -123,7 +124,7 @@ LltmForwardKernel forward_kernel(const LltmProblem& problem, const LltmGpu& gpu)
 LltmBackwardKernel backward_kernel(const LltmProblem& problem, const LltmGpu& gpu) {
   using Kernel = LltmBackwardKernel;
   if (problem.batch_size > kMostBackwardRows ||
-      !own_products(problem, limits(problem.type, gpu).products) ||
+      !own_products(problem, limits(problem, gpu).products) ||
       is_row_for_the_library(problem, kMostOfOneRowBackward)) {
     return Kernel::Library;
   }

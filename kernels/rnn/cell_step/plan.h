@@ -16,6 +16,7 @@ struct LltmProblem {
   bool aligned;          // 16-byte accesses fit: every row starts at a multiple of 16 bytes
   bool apart;            // no row of an operand overlaps the next
   int64_t grad_columns;  // of [dh, dx], that the backward pass is asked for
+  bool tf32 = false;     // whether the library rounds the factors of products of floats to TF32
 };
 
 struct LltmGpu {

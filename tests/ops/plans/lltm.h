@@ -46,10 +46,11 @@ inline void bind_lltm(py::module_ m) {
       .value("Cpu", Backward::Cpu)
       .value("Medium", Backward::Medium)
       .value("Large", Backward::Large);
-  bind_record<LltmProblem>(
-      m, "Problem", "batch_size input_size hidden_size type aligned apart grad_columns",
-      &LltmProblem::batch_size, &LltmProblem::input_size, &LltmProblem::hidden_size,
-      &LltmProblem::type, &LltmProblem::aligned, &LltmProblem::apart, &LltmProblem::grad_columns);
+  bind_record<LltmProblem>(m, "Problem",
+                           "batch_size input_size hidden_size type aligned apart grad_columns tf32",
+                           &LltmProblem::batch_size, &LltmProblem::input_size,
+                           &LltmProblem::hidden_size, &LltmProblem::type, &LltmProblem::aligned,
+                           &LltmProblem::apart, &LltmProblem::grad_columns, &LltmProblem::tf32);
   bind_record<CpuFeatures>(m, "Cpu", "wide_vectors bfloat16_products half_products many_threads",
                            &CpuFeatures::wide_vectors, &CpuFeatures::bfloat16_products,
                            &CpuFeatures::half_products, &CpuFeatures::many_threads);

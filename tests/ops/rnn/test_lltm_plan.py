@@ -103,6 +103,12 @@ def test_limits_of_backward_kernels(planner, type, below, above, planned):
     assert (backward(planner, below, type), backward(planner, above, type)) == planned
 
 
+@pytest.mark.parametrize(("kernel", "below"), [(forward, "Medium"), (backward, "Large")])
+def test_limit_of_floats_that_are_rounded(planner, kernel, below):
+    assert kernel(planner, (64, 1024, 1024), "float", tf32=True) == below
+    assert kernel(planner, (65, 1024, 1024), "float", tf32=True) == "Library"
+
+
 def test_only_columns_that_are_asked_for_count(planner):
     assert backward(planner, (64, 1024, 512), "float") == "Large"
     assert backward(planner, (64, 1024, 512), "float", grad_columns=512) == "Medium"

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "core/launch/fast_divide.cuh"
 #include "core/launch/launch.cuh"
 #include "rnn/sequence/padding/copies.h"
@@ -5,21 +7,19 @@
 namespace lltm_jit {
 namespace {
 
-constexpr int kAtOnce = 4;  // elements of a thread
+constexpr int kAtOnce = 4;  // elements of a thread, in a row of the target
 
-// Blocks of their own copy the rows of an array, each row by a power of two of threads, at most a warp.
 struct Work {
   RowCopy copy;
-  Divisor rows{1, 0};  // of a part
-  int64_t all_rows;
-  unsigned first_block;
-  int threads_log2;
+  Divisor packs{1, 0}, rows{1, 0};  // of a row, and of a part
+  int64_t all_packs;
   bool whole_source, whole_target;
   bool pairs;  // elements are pairs of 16 bits
 };
+// Each array has blocks of its own.
 struct AllWork {
+  unsigned first_block[RowCopies::kMost];  // none for arrays that are not there
   Work work[RowCopies::kMost];
-  int count;
 };
 
 struct Pair {
@@ -39,40 +39,38 @@ __device__ __forceinline__ T sum_of(T a, T b) {
 }
 
 template <typename T>
-__device__ __forceinline__ void copy_row(const Work& work, int64_t part, int64_t row, int thread) {
+__device__ __forceinline__ void copy_pack(const Work& work, int64_t pack) {
   const RowCopy& copy = work.copy;
-  const int64_t source_row = part * copy.source_part_stride + row * copy.source_row_stride;
-  const T* __restrict__ from = static_cast<const T*>(copy.source) + source_row;
+  int64_t row = work.packs.divide(pack);
+  const int64_t part = work.rows.divide(row), column = pack * kAtOnce;
+  const int64_t source = part * copy.source_part_stride + row * copy.source_row_stride +
+                         column * copy.source_column_stride;
+  const T* __restrict__ from = static_cast<const T*>(copy.source) + source;
   T* __restrict__ to =
-      static_cast<T*>(copy.target) + part * copy.part_stride + row * copy.row_stride;
-  const int columns = static_cast<int>(copy.columns), step = kAtOnce << work.threads_log2;
-  const int inside = row < copy.source_rows ? static_cast<int>(copy.source_columns) : 0;
-  const T others = others_of<T>(copy.others);
-#pragma unroll 2
-  for (int column = thread * kAtOnce; column < columns; column += step) {
-    Pack<T, kAtOnce> pack;
-    if (work.whole_source && column + kAtOnce <= inside) {
-      pack = load_raw<kAtOnce>(from + column);
-    } else {
+      static_cast<T*>(copy.target) + part * copy.part_stride + row * copy.row_stride + column;
+  const int64_t inside = row < copy.source_rows ? copy.source_columns - column : 0;
+  Pack<T, kAtOnce> result;
+  if (work.whole_source && inside >= kAtOnce) {
+    result = load_raw<kAtOnce>(from);
+  } else {
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int64_t place = int64_t(column + i) * copy.source_column_stride;
-        pack.values[i] = column + i >= inside ? others : copy.source ? from[place] : T{};
-        if constexpr (!std::is_same_v<T, Pair>) {
-          if (copy.addend && column + i < inside) {
-            const T* addend = static_cast<const T*>(copy.addend) + source_row + place;
-            pack.values[i] = sum_of(pack.values[i], *addend);
-          }
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int64_t place = i * copy.source_column_stride;
+      result.values[i] = i >= inside ? others_of<T>(copy.others) : copy.source ? from[place] : T{};
+      if constexpr (!std::is_same_v<T, Pair>) {
+        if (copy.addend && i < inside) {
+          const T* addend = static_cast<const T*>(copy.addend) + source;
+          result.values[i] = sum_of(result.values[i], addend[place]);
         }
       }
     }
-    if (work.whole_target && column + kAtOnce <= columns) {
-      *reinterpret_cast<Pack<T, kAtOnce>*>(to + column) = pack;
-    } else {
+  }
+  if (work.whole_target && column + kAtOnce <= copy.columns) {
+    *reinterpret_cast<Pack<T, kAtOnce>*>(to) = result;
+  } else {
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        if (column + i < columns) to[column + i] = pack.values[i];
-      }
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (column + i < copy.columns) to[i] = result.values[i];
     }
   }
 }
@@ -81,17 +79,15 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads) copy_rows_kernel(const __grid_constant__ AllWork all) {
   wait_for_predecessor();
   int i = 0;
-  while (i + 1 < all.count && blockIdx.x >= all.work[i + 1].first_block) ++i;
+#pragma unroll
+  for (int next = 1; next < RowCopies::kMost; ++next) i += blockIdx.x >= all.first_block[next];
   const Work& work = all.work[i];
-  const int64_t thread = int64_t(blockIdx.x - work.first_block) * kThreads + threadIdx.x;
-  int64_t row = thread >> work.threads_log2;
-  if (row >= work.all_rows) return;
-  const int of_row = threadIdx.x & ((1 << work.threads_log2) - 1);
-  const int64_t part = work.rows.divide(row);
+  const int64_t pack = int64_t(blockIdx.x - all.first_block[i]) * kThreads + threadIdx.x;
+  if (pack >= work.all_packs) return;
   if (work.pairs) {
-    copy_row<Pair>(work, part, row, of_row);
+    copy_pack<Pair>(work, pack);
   } else {
-    copy_row<T>(work, part, row, of_row);
+    copy_pack<T>(work, pack);
   }
 }
 
@@ -114,8 +110,11 @@ Work work_of(RowCopy copy, int bytes) {
     return aligned((pairs ? 4 : bytes) * kAtOnce, static_cast<const char*>(data)) &&
            part_stride % kAtOnce == 0 && row_stride % kAtOnce == 0;
   };
-  Work work{copy, Divisor(copy.rows, copy.parts * copy.rows), copy.parts * copy.rows};
-  while (work.threads_log2 < 5 && kAtOnce << work.threads_log2 < copy.columns) ++work.threads_log2;
+  Work work{copy};
+  const int64_t packs = ceil_div(copy.columns, int64_t(kAtOnce)), rows = copy.parts * copy.rows;
+  work.all_packs = rows * packs;
+  work.packs = Divisor(packs, work.all_packs);
+  work.rows = Divisor(copy.rows, rows);
   work.whole_source = copy.source && !copy.addend && copy.source_column_stride == 1 &&
                       whole(copy.source, copy.source_part_stride, copy.source_row_stride);
   work.whole_target = whole(copy.target, copy.part_stride, copy.row_stride);
@@ -127,15 +126,16 @@ Work work_of(RowCopy copy, int bytes) {
 
 cudaError_t launch_row_copies(const RowCopies& copies, cudaStream_t stream) {
   const bool floats = copies.type == ElementType::Float;
-  AllWork all{{}, 0};
+  AllWork all{};
+  std::fill_n(all.first_block, RowCopies::kMost, ~0u);
   unsigned blocks = 0;
+  int count = 0;
   for (int i = 0; i < copies.count; ++i) {
     const RowCopy& copy = copies.copies[i];
     if (copy.parts * copy.rows * copy.columns == 0) continue;
-    Work& work = all.work[all.count++];
-    work = work_of(copy, floats ? 4 : 2);
-    work.first_block = blocks;
-    blocks += static_cast<unsigned>(ceil_div(work.all_rows << work.threads_log2, kThreads));
+    const Work& work = all.work[count] = work_of(copy, floats ? 4 : 2);
+    all.first_block[count++] = blocks;
+    blocks += static_cast<unsigned>(ceil_div(work.all_packs, kThreads));
   }
   if (blocks == 0) return cudaSuccess;
   auto* kernel = floats                             ? copy_rows_kernel<float>
