@@ -77,7 +77,7 @@ def declare_kernels(name: str, include_paths: tuple[Path, ...] = ()) -> None:
     Variants of all cells share a name, and with it a build file: all but the first compile without
     the second that torch needs to write one.
     """
-    for kind in ("steps", "forward", "backward"):
+    for kind in ("steps", "forward", "backward", "many_rows_forward", "many_rows_backward"):
         declarations.kernels[f"{name}_{kind}"] = partial(_variant, kind, include_paths)
 
 

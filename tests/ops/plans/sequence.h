@@ -46,10 +46,18 @@ inline void bind_sequence(py::module_ m) {
                         ? shape.forward_bytes(sizes.gates)
                         : shape.backward_bytes(sizes.gates, sizes.states, sizes.adds_gates);
            });
+  py::class_<ManyRowsShape>(m, "ManyRowsShape", py::module_local())
+      .def_readonly("blocks", &ManyRowsShape::blocks)
+      .def_readonly("units", &ManyRowsShape::units)
+      .def_readonly("tiles", &ManyRowsShape::tiles)
+      .def_readonly("chunks", &ManyRowsShape::chunks)
+      .def_readonly("streamed", &ManyRowsShape::streamed)
+      .def("shared_bytes", &ManyRowsShape::shared_bytes);
   py::class_<SequencePlan>(m, "Plan", py::module_local())
       .def_readonly("one_launch", &SequencePlan::one_launch)
       .def_readonly("shape", &SequencePlan::shape)
       .def_readonly("cycles", &SequencePlan::cycles)
+      .def_readonly("many_rows", &SequencePlan::many_rows)
       .def_readonly("workspace", &SequencePlan::workspace);
   m.def("plan", &sequence_plan);
   m.def("after_refusal", &after_refusal);

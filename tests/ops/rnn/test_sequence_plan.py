@@ -295,7 +295,7 @@ def test_a_refused_launch_takes_the_next_plan_and_at_last_none(plans, name):
             kind = "grid" if plan.shape.grid else plan.shape.blocks
             assert kind not in refused
             refused.append(kind)
-            chip = plans.after_refusal(chip, plan.shape)
+            chip = plans.after_refusal(chip, plan)
         assert len(refused) <= 6
     assert plan.workspace == 0
 
@@ -337,3 +337,50 @@ def test_directions_that_do_not_fit_beside_each_other_take_more_rows(plans):
     )
     assert (one.shape.rows, both.shape.rows) == (8, 16)
     assert one.cycles < both.cycles < 2 * one.cycles
+
+
+MANY_ROWS = {
+    "forward": [(65, 1060), (128, 1152), (80, 1150), (128, 1504), (96, 2048), (256, 1024)],
+    "backward": [(65, 1060), (128, 1152), (80, 1150), (128, 1504)],
+}
+
+
+@pytest.mark.parametrize("type", ["half", "bfloat16"])
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("way", MANY_ROWS)
+def test_clusters_of_a_grid_take_many_rows(plans, way, cell, type):
+    chip, way_of = gpu(plans), getattr(plans.Pass, way)
+    for batch_size, hidden_size in MANY_ROWS[way]:
+        of = sizes(plans, batch_size, hidden_size, type, cell)
+        plan = plans.plan(of, way_of, chip)
+        shape = plan.many_rows
+        assert not plan.one_launch
+        assert shape.blocks == (2 if way == "forward" else 8)
+        clusters = -(-hidden_size // shape.units)
+        assert clusters <= chip.clusters[0 if way == "forward" else 2]
+        assert shape.tiles == -(-batch_size // 64)
+        depth = hidden_size * (1 if way == "forward" else of.gates)
+        assert shape.chunks * 64 * shape.blocks >= depth
+        assert 0 <= shape.streamed < shape.chunks
+        assert shape.shared_bytes(of.gates, of.parameters) <= chip.shared_bytes
+        # Two copies of what the steps exchange.
+        assert plan.workspace >= 2 * batch_size * depth * 2
+        # A refused launch takes the next plan, and two directions run one after the other.
+        after = plans.plan(of, way_of, plans.after_refusal(chip, plan))
+        assert after.many_rows.blocks == 0
+        of.directions = 2
+        both = plans.plan(of, way_of, chip)
+        assert (both.one_launch, both.many_rows.blocks) == (False, 0)
+
+
+def test_few_rows_floats_and_chips_without_clusters_have_no_plan_of_many_rows(plans):
+    forward = plans.Pass.forward
+
+    def taken(*size: Any, chip: Any = None) -> bool:
+        return plans.plan(sizes(plans, *size), forward, chip or gpu(plans)).many_rows.blocks > 0
+
+    assert taken(80, 1152)
+    for size in [(64, 1152), (80, 1024), (257, 1024), (80, 2116), (80, 1152, "float")]:
+        assert not taken(*size)
+    assert not taken(80, 1152, chip=described(plans, 90, 227 * 1024, 132, (0, 0, 0, 0)))
+    assert not taken(80, 1152, chip=described(plans, 100, 227 * 1024, 132, (66, 33, 16, 8)))

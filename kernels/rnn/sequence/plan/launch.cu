@@ -14,6 +14,7 @@ struct Driver {
   decltype(&cuKernelGetAttribute) get;
   decltype(&cuKernelSetAttribute) set;
   decltype(&cuOccupancyMaxActiveBlocksPerMultiprocessor) blocks_of_sm;
+  decltype(&cuOccupancyMaxActiveClusters) clusters_at_once;
   decltype(&cuLaunchKernelEx) launch;
 };
 
@@ -33,6 +34,7 @@ cudaError_t find_driver(const Driver** driver) {
       find("cuKernelGetAttribute", &found.get),
       find("cuKernelSetAttribute", &found.set),
       find("cuOccupancyMaxActiveBlocksPerMultiprocessor", &found.blocks_of_sm),
+      find("cuOccupancyMaxActiveClusters", &found.clusters_at_once),
       find("cuLaunchKernelEx", &found.launch),
   });
   *driver = &found;
@@ -46,23 +48,63 @@ cudaError_t error_of(CUresult result) { return static_cast<cudaError_t>(result);
 struct ReadyKernel {
   CUkernel kernel;
   int device, architecture;  // 90 for code for 9.0
-  int blocks;                // of a grid, that run at once, one an SM
+  int blocks;                // of a grid, that run at once, one an SM; or the grid's clusters
 
   CUfunction function() const {
     return reinterpret_cast<CUfunction>(kernel);
   }  // as the driver takes it, too
 };
 
-// shape: of a kernel for all steps; or null.
-cudaError_t make_ready(const Driver& driver, const SequenceShape* shape, int shared_bytes,
-                       ReadyKernel* ready) {
+struct Launch {
+  int64_t blocks;
+  int threads, shared_bytes;
+  int cluster;  // blocks
+  bool grid;    // all blocks run at once
+  cudaStream_t stream;
+};
+
+// Those of clusters as Note [Launches that overlap] has it.
+struct LaunchConfig {
+  CUlaunchAttribute attributes[2] = {};
+  CUlaunchConfig config{};
+
+  LaunchConfig(const Launch& launch, int architecture) {
+    config.gridDimX = static_cast<unsigned>(launch.blocks);
+    config.blockDimX = static_cast<unsigned>(launch.threads);
+    config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
+    config.sharedMemBytes = static_cast<unsigned>(launch.shared_bytes);
+    config.hStream = launch.stream;
+    config.attrs = attributes;
+    if (launch.grid) {
+      attributes[0].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+      attributes[0].value.cooperative = 1;
+    } else {
+      attributes[0].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+      attributes[0].value.programmaticStreamSerializationAllowed = 1;
+    }
+    attributes[1].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    attributes[1].value.clusterDim = {static_cast<unsigned>(launch.cluster), 1, 1};
+    config.numAttrs = !launch.grid && architecture < 90 ? 0 : launch.cluster > 1 ? 2 : 1;
+  }
+  LaunchConfig(const LaunchConfig&) = delete;
+};
+
+// What a kernel for all steps wants.
+struct Wanted {
+  int threads, shared_bytes;
+  int cluster;  // blocks
+  bool grid;    // all run at once
+};
+
+// wanted: or null.
+cudaError_t make_ready(const Driver& driver, const Wanted* wanted, ReadyKernel* ready) {
   // The driver works with the device of its own current context, which this sets.
   cudaError_t error = cudaSetDevice(ready->device);
   if (error != cudaSuccess) return error;
   const CUkernel kernel = ready->kernel;
   const CUdevice device = ready->device;
   error = error_of(driver.get(&ready->architecture, CU_FUNC_ATTRIBUTE_PTX_VERSION, kernel, device));
-  if (error != cudaSuccess || !shape) return error;
+  if (error != cudaSuccess || !wanted) return error;
   int most = 0, fixed = 0, sms = 0, of_sm = 0;
   error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   if (error == cudaSuccess) {
@@ -73,21 +115,33 @@ cudaError_t make_ready(const Driver& driver, const SequenceShape* shape, int sha
         driver.set(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most - fixed, kernel, device));
   }
   if (error != cudaSuccess) return error;
-  if (!shape->grid) {
-    if (shape->blocks <= 8 || ready->architecture < 90) return cudaSuccess;
+  if (!wanted->grid) {
+    if (wanted->cluster <= 8 || ready->architecture < 90) return cudaSuccess;
     return error_of(driver.set(CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1, kernel,
                                device));  // of 16 blocks, which not all chips can
   }
+  if (wanted->cluster > 1) {
+    // Where the code has no wgmma, it has room for one thread.
+    int threads = 0;
+    error = error_of(driver.get(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kernel, device));
+    if (error != cudaSuccess || threads < wanted->threads) return error;
+    const Launch launch{
+        wanted->cluster, wanted->threads, wanted->shared_bytes, wanted->cluster, true, nullptr};
+    const LaunchConfig config(launch, ready->architecture);
+    error = error_of(driver.clusters_at_once(&ready->blocks, ready->function(), &config.config));
+    return error;
+  }
   error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
   if (error != cudaSuccess) return error;
-  error = error_of(driver.blocks_of_sm(&of_sm, ready->function(), shape->threads(), shared_bytes));
+  error = error_of(
+      driver.blocks_of_sm(&of_sm, ready->function(), wanted->threads, wanted->shared_bytes));
   ready->blocks = of_sm > 0 ? sms : 0;
   return error;
 }
 
 // The same, done once a thread and device for the kernels that take turns.
-cudaError_t find_ready(const Driver& driver, const void* kernel, const SequenceShape* shape,
-                       int shared_bytes, ReadyKernel* ready) {
+cudaError_t find_ready(const Driver& driver, const void* kernel, const Wanted* wanted,
+                       ReadyKernel* ready) {
   constexpr unsigned kLast = 32;
   static thread_local ReadyKernel last[kLast];
   static thread_local unsigned count = 0;
@@ -99,41 +153,15 @@ cudaError_t find_ready(const Driver& driver, const void* kernel, const SequenceS
     *ready = each;
     return cudaSuccess;
   }
-  error = make_ready(driver, shape, shared_bytes, ready);
+  error = make_ready(driver, wanted, ready);
   if (error == cudaSuccess) last[count++ % kLast] = *ready;
   return error;
 }
 
-struct Launch {
-  int64_t blocks;
-  int threads, shared_bytes;
-  int cluster;  // blocks; or 0 for all blocks of the grid, which run at once
-  cudaStream_t stream;
-};
-
-// Those of clusters as Note [Launches that overlap] has it.
 cudaError_t launch_ready(const Driver& driver, const ReadyKernel& ready, const Launch& launch,
                          void** arguments) {
-  CUlaunchAttribute attributes[2] = {};
-  CUlaunchConfig config{};
-  config.gridDimX = static_cast<unsigned>(launch.blocks);
-  config.blockDimX = static_cast<unsigned>(launch.threads);
-  config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
-  config.sharedMemBytes = static_cast<unsigned>(launch.shared_bytes);
-  config.hStream = launch.stream;
-  config.attrs = attributes;
-  if (launch.cluster == 0) {
-    attributes[0].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
-    attributes[0].value.cooperative = 1;
-    config.numAttrs = 1;
-  } else {
-    attributes[0].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-    attributes[0].value.programmaticStreamSerializationAllowed = 1;
-    attributes[1].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-    attributes[1].value.clusterDim = {static_cast<unsigned>(launch.cluster), 1, 1};
-    config.numAttrs = ready.architecture < 90 ? 0 : launch.cluster > 1 ? 2 : 1;
-  }
-  return error_of(driver.launch(&config, ready.function(), arguments, nullptr));
+  const LaunchConfig config(launch, ready.architecture);
+  return error_of(driver.launch(&config.config, ready.function(), arguments, nullptr));
 }
 
 // arrays: of h's size, that the blocks of a grid exchange.
@@ -143,7 +171,9 @@ cudaError_t launch_sets(const void* kernel, const SequenceShape& shape, int shar
   const Driver* driver = nullptr;
   ReadyKernel ready;
   cudaError_t error = find_driver(&driver);
-  if (error == cudaSuccess) error = find_ready(*driver, kernel, &shape, shared_bytes, &ready);
+  const int cluster = shape.grid ? 1 : shape.blocks;
+  const Wanted wanted{shape.threads(), shared_bytes, cluster, shape.grid};
+  if (error == cudaSuccess) error = find_ready(*driver, kernel, &wanted, &ready);
   if (error != cudaSuccess) return error;
   if (ready.architecture < (shape.blocks > 1 ? 90 : 80)) return cudaErrorNotSupported;
   const int64_t all = shape.sets(args.batch_size, args.recurrences());
@@ -156,10 +186,31 @@ cudaError_t launch_sets(const void* kernel, const SequenceShape& shape, int shar
     if (error != cudaSuccess) return error;
   }
   void* arguments[] = {const_cast<Args*>(&args)};
-  const int cluster = shape.grid ? 0 : shape.blocks;
-  return launch_ready(*driver, ready,
-                      {sets * shape.blocks, shape.threads(), shared_bytes, cluster, stream},
-                      arguments);
+  return launch_ready(
+      *driver, ready,
+      {sets * shape.blocks, shape.threads(), shared_bytes, cluster, shape.grid, stream}, arguments);
+}
+
+template <typename Args>
+cudaError_t launch_many_rows(const void* kernel, const ManyRowsShape& shape, const Args& args,
+                             cudaStream_t stream) {
+  const Driver* driver = nullptr;
+  ReadyKernel ready;
+  const SequenceSizes& sizes = args;
+  const Wanted wanted{shape.threads(), shape.shared_bytes(sizes.gates, sizes.parameters),
+                      shape.blocks, true};
+  cudaError_t error = find_driver(&driver);
+  if (error == cudaSuccess) error = find_ready(*driver, kernel, &wanted, &ready);
+  if (error != cudaSuccess) return error;
+  const int64_t clusters = ceil_div(args.hidden_size, int64_t(shape.units));
+  if (ready.blocks < clusters) return cudaErrorNotSupported;
+  error = cudaMemsetAsync(args.workspace, 0, shape.exchange_bytes(args.batch_size), stream);
+  if (error != cudaSuccess) return error;
+  void* arguments[] = {const_cast<Args*>(&args)};
+  return launch_ready(
+      *driver, ready,
+      {clusters * shape.blocks, wanted.threads, wanted.shared_bytes, shape.blocks, true, stream},
+      arguments);
 }
 
 template <typename Args>
@@ -167,12 +218,13 @@ cudaError_t launch_one_step(const void* kernel, const Args& args, cudaStream_t s
   const Driver* driver = nullptr;
   ReadyKernel ready;
   cudaError_t error = find_driver(&driver);
-  if (error == cudaSuccess) error = find_ready(*driver, kernel, nullptr, 0, &ready);
+  if (error == cudaSuccess) error = find_ready(*driver, kernel, nullptr, &ready);
   if (error != cudaSuccess) return error;
   const int64_t count = args.sequence.batch_size * args.sequence.hidden_size;
   Divisor hidden(args.sequence.hidden_size, count);
   void* arguments[] = {const_cast<Args*>(&args), &hidden};
-  return launch_ready(*driver, ready, {blocks_for(count), kThreads, 0, /*cluster=*/1, stream},
+  return launch_ready(*driver, ready,
+                      {blocks_for(count), kThreads, 0, /*cluster=*/1, /*grid=*/false, stream},
                       arguments);
 }
 
@@ -188,6 +240,15 @@ cudaError_t launch_sequence(const void* kernel, const SequenceShape& shape,
   const SequenceSizes& sizes = args;
   const int bytes = shape.backward_bytes(sizes.gates, sizes.states, sizes.adds_gates);
   return launch_sets(kernel, shape, bytes, sizes.gates, args, stream);
+}
+
+cudaError_t launch_sequence(const void* kernel, const ManyRowsShape& shape,
+                            const SequenceForwardArgs& args, cudaStream_t stream) {
+  return launch_many_rows(kernel, shape, args, stream);
+}
+cudaError_t launch_sequence(const void* kernel, const ManyRowsShape& shape,
+                            const SequenceBackwardArgs& args, cudaStream_t stream) {
+  return launch_many_rows(kernel, shape, args, stream);
 }
 
 cudaError_t launch_step(const void* kernel, const ForwardStepArgs& args, cudaStream_t stream) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "rnn/sequence/by_steps/kernels.h"
+#include "rnn/sequence/many_rows/shape.h"
 #include "rnn/sequence/one_launch/shape.h"
 
 #ifdef LLTM_JIT_CUDA
@@ -12,6 +13,12 @@ namespace lltm_jit {
 cudaError_t launch_sequence(const void* kernel, const SequenceShape& shape,
                             const SequenceForwardArgs& args, cudaStream_t stream);
 cudaError_t launch_sequence(const void* kernel, const SequenceShape& shape,
+                            const SequenceBackwardArgs& args, cudaStream_t stream);
+
+// The same by Note [Many rows].
+cudaError_t launch_sequence(const void* kernel, const ManyRowsShape& shape,
+                            const SequenceForwardArgs& args, cudaStream_t stream);
+cudaError_t launch_sequence(const void* kernel, const ManyRowsShape& shape,
                             const SequenceBackwardArgs& args, cudaStream_t stream);
 
 // One step.

@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "rnn/sequence/by_steps/few_rows.h"
+#include "rnn/sequence/many_rows/plan.h"
 
 namespace lltm_jit {
 namespace {
@@ -171,6 +172,21 @@ double cycles_of_steps(const SequenceSizes& sizes, SequencePass pass) {
          static_cast<double>(sizes.batch_size) * h * h * sizes.gates / rate;
 }
 
+// Several recurrences run one after the other then.
+void consider_many_rows(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu,
+                        SequencePlan* best) {
+  if (!gpu.many_rows || !gpu.grids || gpu.architecture != 90) return;
+  const bool backward = pass == SequencePass::Backward;
+  if (!many_rows_are_quicker(sizes, backward)) return;
+  const int clusters = gpu.clusters[backward ? 2 : 0];  // of eight blocks, or two
+  const ManyRowsShape shape = many_rows_shape(sizes, backward, gpu.shared_bytes, clusters);
+  if (shape.blocks == 0) return;
+  *best = {false, {}, best->cycles};
+  if (sizes.recurrences() > 1) return;
+  best->many_rows = shape;
+  best->workspace = shape.workspace_bytes(sizes.batch_size, sizes.hidden_size, sizes.gates);
+}
+
 }  // namespace
 
 SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu) {
@@ -237,11 +253,15 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
     best.workspace = best.shape.operands_bytes(sizes.steps, sets, arrays) +
                      at_once * best.shape.blocks * best.shape.streamed_bytes(sizes.gates);
   }
+  consider_many_rows(sizes, pass, gpu, &best);
   return best;
 }
 
-SequenceGpu after_refusal(SequenceGpu gpu, const SequenceShape& shape) {
-  if (shape.grid) {
+SequenceGpu after_refusal(SequenceGpu gpu, const SequencePlan& plan) {
+  const SequenceShape& shape = plan.shape;
+  if (!plan.one_launch) {
+    gpu.many_rows = false;
+  } else if (shape.grid) {
     gpu.grids = false;
   } else if (shape.blocks == 1) {
     gpu.architecture = 0;  // where no block runs, no plan has one launch

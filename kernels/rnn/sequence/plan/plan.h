@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "rnn/sequence/kernels.h"
+#include "rnn/sequence/many_rows/shape.h"
 #include "rnn/sequence/one_launch/shape.h"
 
 namespace lltm_jit {
@@ -19,15 +20,17 @@ struct SequenceGpu {
   bool grids;  // whether a sequence may take the whole chip, Note [The whole grid]
   // How many clusters of each size run at once, of blocks that fill an SM; 0 where none does.
   std::array<int, kClusterSizes> clusters;
+  bool many_rows = true;  // whether it takes grids of clusters, Note [Many rows]
 };
 
 enum class SequencePass : int8_t { Forward, Backward };
 
 struct SequencePlan {
-  bool one_launch;  // or step by step
+  bool one_launch;  // or as many_rows has it, if that has blocks, or step by step
   SequenceShape shape;
   double cycles;          // of a step, as estimated
   int64_t workspace = 0;  // bytes
+  ManyRowsShape many_rows{};
 };
 
 // The members of a shape, as SequenceShape{...} takes them again: nothing else lists them.
@@ -36,10 +39,15 @@ inline auto members_of(const SequenceShape& shape) {
   return std::make_tuple(a, b, c, d, e, f, g, h, i, j);
 }
 
+inline auto members_of(const ManyRowsShape& shape) {
+  const auto& [a, b, c, d, e, f, g] = shape;
+  return std::make_tuple(a, b, c, d, e, f, g);
+}
+
 SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu);
 
-// A GPU that has refused to launch such a shape, as the next plan takes it. At last all plans are step by step.
-SequenceGpu after_refusal(SequenceGpu gpu, const SequenceShape& shape);
+// A GPU that has refused to launch what a plan has, as the next plan takes it. At last all plans are step by step.
+SequenceGpu after_refusal(SequenceGpu gpu, const SequencePlan& plan);
 
 #ifdef LLTM_JIT_CUDA
 // The current device, which is asked once a thread; in gpu.cu.

@@ -193,19 +193,25 @@ bool in_one_launch(Args args, SequencePass pass, const CudaCell& cell, const Ten
   SequenceGpu gpu = current_gpu();
   while (true) {
     const SequencePlan plan = sequence_plan(args, pass, gpu);
-    if (!plan.one_launch) return false;
+    const bool many_rows = plan.many_rows.blocks > 0;
+    if (!plan.one_launch && !many_rows) return false;
     const auto workspace = workspace_of(plan, like);
-    const void* kernel = workspace ? variant(args, plan, members_of(plan.shape), cell) : nullptr;
-    if (!kernel) return false;
+    if (!workspace) return false;
     args.workspace = workspace->mutable_data_ptr();
-    const bool allowed = plan.shape.blocks <= most_launched.load(std::memory_order_relaxed);
-    const cudaError_t error =
-        allowed ? launch_sequence(kernel, plan.shape, args, stream) : cudaErrorInvalidClusterSize;
-    if (!was_refused(error)) {
-      C10_CUDA_CHECK(error);
+    const auto launch = [&](const auto& shape) {
+      const void* kernel = variant(args, plan, members_of(shape), cell);
+      if (!kernel) return std::optional<cudaError_t>();
+      const bool allowed = shape.blocks <= most_launched.load(std::memory_order_relaxed);
+      return std::optional(allowed ? launch_sequence(kernel, shape, args, stream)
+                                   : cudaErrorInvalidClusterSize);
+    };
+    const auto error = many_rows ? launch(plan.many_rows) : launch(plan.shape);
+    if (!error) return false;
+    if (!was_refused(*error)) {
+      C10_CUDA_CHECK(*error);
       return true;
     }
-    gpu = after_refusal(gpu, plan.shape);
+    gpu = after_refusal(gpu, plan);
   }
 }
 

@@ -35,6 +35,22 @@ VariantRequest request_of(const char* kernel, const char* function, const Sequen
 VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& use,
                                 const SequencePlan& plan, const CudaCell& cell) {
   const bool forward = use.pass == SequencePass::Forward;
+  const auto add_constants = [&](VariantRequest& request, const auto& shape) {
+    request.constants.emplace_back("SHAPE", list(members_of(shape)));
+    request.constants.emplace_back("CONTROLS", number(use.controls));
+    request.constants.emplace_back("PADDED", number(sizes.padded()));
+    if (forward) request.constants.emplace_back("SAVES", number(use.saves));
+  };
+  if (plan.many_rows.blocks > 0) {
+    auto request = request_of(forward ? "_many_rows_forward" : "_many_rows_backward",
+                              forward ? "many_rows_forward" : "many_rows_backward", sizes, cell);
+    add_constants(request, plan.many_rows);
+    request.label += ", hidden size " + number(sizes.hidden_size) + ", many rows" +
+                     (!forward    ? ", backward"
+                      : use.saves ? ", forward in training"
+                                  : ", forward");
+    return request;
+  }
   if (!plan.one_launch) {
     auto request = request_of(
         "_steps", forward ? "sequence_forward_step" : "sequence_backward_step", sizes, cell);
@@ -44,11 +60,8 @@ VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& u
   auto request = request_of(forward ? "_forward" : "_backward",
                             forward ? "sequence_forward" : "sequence_backward", sizes, cell);
   const SequenceShape& shape = plan.shape;
-  request.constants.emplace_back("SHAPE", list(members_of(shape)));
-  request.constants.emplace_back("CONTROLS", number(use.controls));
-  request.constants.emplace_back("PADDED", number(sizes.padded()));
+  add_constants(request, shape);
   request.constants.emplace_back("SEVERAL", number(sizes.recurrences() > 1));
-  if (forward) request.constants.emplace_back("SAVES", number(use.saves));
   request.label += (shape.tf32 ? " as TF32, hidden size " : ", hidden size ") +
                    number(sizes.hidden_size) + ", " + number(shape.rows) +
                    (shape.grid ? " rows a grid" : " rows a cluster") +

@@ -1,0 +1,419 @@
+// The backward pass of Note [Many rows] (shape.h).
+#pragma once
+
+#include "rnn/sequence/cell.h"
+#include "rnn/sequence/kernels.h"
+#include "rnn/sequence/many_rows/cluster.cuh"
+#include "rnn/sequence/numbers/gate_float.cuh"
+
+namespace lltm_jit {
+
+template <typename Cell, typename scalar_t, typename Variant, bool kControls>
+struct ManyRowsBackward : ClusterBlock<scalar_t, Variant, Cell::kGates> {
+  using Block = ClusterBlock<scalar_t, Variant, Cell::kGates>;
+  using Block::kEights, Block::rank, Block::first_unit, Block::tile_rows, Block::barriers,
+      Block::constants;
+  using Block::kShape, Block::kTiles, Block::kChunks, Block::kN, Block::kParts, Block::kPart;
+  static constexpr bool kPadded = Variant::kPadded;
+  static constexpr int kGates = Cell::kGates, kStates = Cell::kStates, kBlocks = kShape.blocks;
+  static constexpr int kParameters = CellTraits<Cell>::kParameters;
+  static constexpr bool kAdds = CellAddsGates<Cell>::value;
+  static constexpr int kItems = ceil_div(kEights, 4);  // eights of units that a warp finishes
+  using Number = GateNumber<scalar_t>;
+  using Two = Pack<scalar_t, 2>;
+  using Step = CellStep<Cell, Number>;
+
+  const SequenceBackwardArgs& args;
+
+  __device__ __forceinline__ ManyRowsBackward(char* shared, const SequenceBackwardArgs& args)
+      : Block(shared, args.workspace, args.batch_size), args(args) {}
+
+  __device__ __forceinline__ int64_t gate_size() const {
+    return kPadded ? padded_size(args.hidden_size) : args.hidden_size;
+  }
+  // Of a gate, in what steps exchange.
+  __device__ __forceinline__ int64_t exchanged_size() const {
+    return (args.hidden_size + 7) / 8 * 8;
+  }
+
+  // The weights' transpose.
+  __device__ __forceinline__ void load_weights() const {
+    constexpr int kFours = kShape.units / 4, kDepth = kChunks * ManyRowsShape::kChunk;
+    const auto* source = static_cast<const scalar_t*>(args.weights);
+    const int64_t columns = kPadded ? gate_size() : args.hidden_size;
+    for (int i = threadIdx.x; i < kFours * kDepth; i += kShape.threads()) {
+      const int n = i % kFours * 4, in_block = i / kFours;
+      const int64_t k = int64_t(rank) * kDepth + in_block;
+      const int64_t gate = k / exchanged_size(), unit = k % exchanged_size();
+      const bool inside = gate < kGates && unit < args.hidden_size && first_unit + n < columns;
+      const int64_t at = (gate * gate_size() + unit) * args.weights_stride + first_unit + n;
+      const auto four = load_or_zero<4>(source + (inside ? at : 0), inside);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        *reinterpret_cast<scalar_t*>(this->weight(n + j, in_block)) = four.values[j];
+      }
+    }
+    for (int i = threadIdx.x; i < kParameters * kShape.units; i += kShape.threads()) {
+      const int unit = first_unit + i % kShape.units;
+      constants[i] = unit < args.hidden_size
+                         ? to_opmath(static_cast<const scalar_t*>(
+                               args.parameters)[i / kShape.units * args.hidden_size + unit])
+                         : 0.f;
+    }
+  }
+
+  // -------------------------------------------------------------------------------------- the steps --
+
+  // Of the rows and units that this lane finishes: rows row and row + 8 of the tile, and of eights of units
+  // first_eight + 4 n the units column and column + 1.
+  struct Place {
+    int tile, warp, lane, row, column, first_eight;
+  };
+  struct Elements {
+    float grad_h[kItems][2][2];  // beside products
+    float grad_cells[kStates > 1 ? kStates - 1 : 1][kItems][2][2];
+    float grad_parameters[kParameters > 0 ? kParameters : 1][kItems][2][2];
+    uint8_t after[2];  // the control of the step after
+  };
+  // What a step reads.
+  struct Inputs {
+    Two gates[kGates][kItems][2], saved[kGates][kItems][2], old_h[kItems][2],
+        grad_output[kItems][2];
+    float cells[kStates > 1 ? kStates - 1 : 1][kItems][2][2];
+    uint8_t control[2];
+  };
+
+  // Of this block's eights, those that exist.
+  __device__ __forceinline__ int own_eights() const {
+    return rank / 4 == 0 ? kEights : kN / 8 - kEights;
+  }
+  __device__ __forceinline__ int unit_of(const Place& place, int n) const {
+    return first_unit + (place.first_eight + 4 * n) * 8 + place.column;
+  }
+  __device__ __forceinline__ bool has_item(const Place& place, int n) const {
+    return place.warp + 4 * n < own_eights();
+  }
+  __device__ __forceinline__ int64_t row_of(const Place& place, int i) const {
+    return int64_t(place.tile) * tile_rows + place.row + 8 * i;
+  }
+  __device__ __forceinline__ bool has_row(const Place& place, int i) const {
+    return place.row + 8 * i < tile_rows && row_of(place, i) < args.batch_size;
+  }
+  __device__ __forceinline__ uint8_t control_at(int64_t step, int64_t row) const {
+    return args.control[step * args.control_step_stride + row];
+  }
+
+  // Calls function(n, i, unit, row) for each pair of units that is there.
+  template <typename Function>
+  __device__ __forceinline__ void for_pairs(const Place& place, const Function& function) const {
+#pragma unroll
+    for (int n = 0; n < kItems; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int unit = unit_of(place, n);
+        if (has_item(place, n) && has_row(place, i) && unit < gate_size()) {
+          function(n, i, unit, row_of(place, i));
+        }
+      }
+    }
+  }
+  // Two neighbouring units of an array that is not padded, and whose alignment may be anything.
+  template <typename element_t>
+  __device__ __forceinline__ Pack<element_t, 2> load_apart(const element_t* source,
+                                                           int unit) const {
+    Pack<element_t, 2> two{};
+    if (unit < args.hidden_size) two.values[0] = source[0];
+    if (unit + 1 < args.hidden_size) two.values[1] = source[1];
+    return two;
+  }
+  template <typename element_t>
+  __device__ __forceinline__ Pack<element_t, 2> load_two(const element_t* source, int unit) const {
+    if constexpr (kPadded) return load_apart(source, unit);
+    return load_raw<2>(source);
+  }
+  template <typename element_t>
+  __device__ __forceinline__ void store_two(element_t* target, int unit,
+                                            const float (&values)[2]) const {
+    if constexpr (!kPadded) {
+      store_pack<2>(target, values);
+    } else {
+      if (unit < args.hidden_size) target[0] = from_opmath<element_t>(values[0]);
+      if (unit + 1 < args.hidden_size) target[1] = from_opmath<element_t>(values[1]);
+    }
+  }
+
+  __device__ __forceinline__ void read(const Place& place, int64_t step, Inputs& in) const {
+    in = {};
+    const auto of_scalars = [](const void* data) { return static_cast<const scalar_t*>(data); };
+    if (kControls) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (has_row(place, i)) in.control[i] = control_at(step, row_of(place, i));
+      }
+    }
+    for_pairs(place, [&](int n, int i, int unit, int64_t row) {
+      const auto in_gates = [&](const auto& array, int g) {
+        return of_scalars(array.data) + step * array.step_stride + row * array.row_stride +
+               g * gate_size() + unit;
+      };
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) {
+        in.saved[g][n][i] = load_raw<2>(in_gates(args.saved_gates, g));
+        if (!kAdds) in.gates[g][n][i] = load_raw<2>(in_gates(args.gates, g));
+      }
+      const int64_t at = row * args.hidden_size + unit;
+      if (args.grad_output.data) {
+        in.grad_output[n][i] = load_two(in_gates(args.grad_output, 0), unit);
+      }
+      const bool first = step == 0 || (kControls && (control_at(step - 1, row) & kHolds));
+      const bool resets = kControls && (in.control[i] & kResets);
+      if (!first && !resets) {
+        in.old_h[n][i] =
+            load_two(of_scalars(args.output.data) + (step - 1) * args.output.step_stride +
+                         row * args.output.row_stride + unit,
+                     unit);
+      } else if (!resets && args.old_h) {
+        in.old_h[n][i] = load_two(of_scalars(args.old_h) + at, unit);
+      }
+#pragma unroll
+      for (int k = 0; k + 1 < kStates; ++k) {
+        const auto two = load_two(static_cast<const float*>(args.saved_cells.data) +
+                                      step * args.saved_cells.step_stride +
+                                      k * args.batch_size * args.hidden_size + at,
+                                  unit);
+        in.cells[k][n][i][0] = two.values[0], in.cells[k][n][i][1] = two.values[1];
+      }
+    });
+  }
+
+  __device__ __forceinline__ void begin(const Place& place, Elements& own) const {
+    own = {};
+    for_pairs(place, [&](int n, int i, int unit, int64_t row) {
+      const int64_t at = row * args.hidden_size + unit, all = args.batch_size * args.hidden_size;
+      if (args.grad_new_h) {
+        const auto two = load_apart(static_cast<const scalar_t*>(args.grad_new_h) + at, unit);
+        own.grad_h[n][i][0] = to_opmath(two.values[0]);
+        own.grad_h[n][i][1] = to_opmath(two.values[1]);
+      }
+#pragma unroll
+      for (int k = 0; k + 1 < kStates; ++k) {
+        if (!args.grad_new_cells) continue;
+        const auto two =
+            load_apart(static_cast<const float*>(args.grad_new_cells) + k * all + at, unit);
+        own.grad_cells[k][n][i][0] = two.values[0], own.grad_cells[k][n][i][1] = two.values[1];
+      }
+    });
+  }
+
+  // A step's derivative, from what the step after has left in own.
+  __device__ __forceinline__ void finish(const Place& place, int64_t step, const Inputs& in,
+                                         Elements& own) const {
+    Two of_inputs[kAdds ? 1 : kGates][kItems][2], of_hidden[kGates][kItems][2];
+#pragma unroll
+    for (int n = 0; n < kItems; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const bool holds = kControls && (in.control[i] & kHolds);
+        const bool resets = kControls && (in.control[i] & kResets);
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int in_cluster = (place.first_eight + 4 * n) * 8 + place.column + e;
+          const bool inside = !kPadded || first_unit + in_cluster < args.hidden_size;
+          Step of;
+#pragma unroll
+          for (int g = 0; g < kGates; ++g) {
+            const float saved = to_opmath(in.saved[g][n][i].values[e]);
+            if constexpr (kAdds) {
+              of.x[g] = Number(saved);
+            } else {
+              of.x[g] = Number(to_opmath(in.gates[g][n][i].values[e]));
+              of.h[g] = Number(saved);
+            }
+          }
+#pragma unroll
+          for (int k = 0; k < kParameters; ++k) {
+            const int at = k * kShape.units + min(in_cluster, kShape.units - 1);
+            of.p[k] = Number(constants[at]);
+          }
+          of.old[0] = Number(to_opmath(in.old_h[n][i].values[e]));
+          Number grad_now[kStates];
+          grad_now[0] = Number(own.grad_h[n][i][e] + to_opmath(in.grad_output[n][i].values[e]));
+#pragma unroll
+          for (int k = 1; k < kStates; ++k) {
+            of.old[k] = Number(in.cells[k - 1][n][i][e]);
+            grad_now[k] = Number(own.grad_cells[k - 1][n][i][e]);
+          }
+          const Step grads = CellDerivative<Cell, Number>(of)(grad_now);
+#pragma unroll
+          for (int g = 0; g < kGates; ++g) {
+            const auto written = [&](Number value) {
+              return from_opmath<scalar_t>(holds || !inside ? 0.f : float(value));
+            };
+            if constexpr (kAdds) {
+              of_hidden[g][n][i].values[e] = written(grads.x[g]);
+            } else {
+              of_inputs[g][n][i].values[e] = written(grads.x[g]);
+              of_hidden[g][n][i].values[e] = written(grads.h[g]);
+            }
+          }
+          if (holds) continue;
+          own.grad_h[n][i][e] = resets ? 0.f : float(grads.old[0]);
+#pragma unroll
+          for (int k = 1; k < kStates; ++k) {
+            own.grad_cells[k - 1][n][i][e] = resets ? 0.f : float(grads.old[k]);
+          }
+#pragma unroll
+          for (int k = 0; k < kParameters; ++k) {
+            own.grad_parameters[k][n][i][e] += float(grads.p[k]);
+          }
+        }
+        own.after[i] = kControls ? in.control[i] : uint8_t(0);
+      }
+    }
+    for_pairs(place, [&](int n, int i, int unit, int64_t) {
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) {
+        char* target = this->exchanged(place.tile, args.steps - step, place.row + 8 * i,
+                                       g * exchanged_size() + unit);
+        *reinterpret_cast<Two*>(target) = of_hidden[g][n][i];
+      }
+    });
+    this->arrive(place.tile);
+    for_pairs(place, [&](int n, int i, int unit, int64_t row) {
+      const auto target = [&](const MutableSequenceArray& array, int g) {
+        return reinterpret_cast<Two*>(static_cast<scalar_t*>(array.data) +
+                                      step * array.step_stride + row * array.row_stride +
+                                      g * gate_size() + unit);
+      };
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) {
+        if constexpr (kAdds) {
+          *target(args.grad_gates, g) = of_hidden[g][n][i];
+        } else {
+          *target(args.grad_gates, g) = of_inputs[g][n][i];
+          *target(args.grad_hidden, g) = of_hidden[g][n][i];
+        }
+      }
+    });
+  }
+
+  __device__ __forceinline__ void end(const Place& place, const Elements& own) const {
+    for_pairs(place, [&](int n, int i, int unit, int64_t row) {
+      const int64_t at = row * args.hidden_size + unit, all = args.batch_size * args.hidden_size;
+      if (args.grad_old_h) {
+        store_two(static_cast<scalar_t*>(args.grad_old_h) + at, unit, own.grad_h[n][i]);
+      }
+#pragma unroll
+      for (int k = 0; k + 1 < kStates; ++k) {
+        if (!args.grad_old_cells) continue;
+        store_two(static_cast<float*>(args.grad_old_cells) + k * all + at, unit,
+                  own.grad_cells[k][n][i]);
+      }
+#pragma unroll
+      for (int k = 0; k < kParameters; ++k) {
+        store_two(static_cast<float*>(args.grad_parameters) + k * all + at, unit,
+                  own.grad_parameters[k][n][i]);
+      }
+    });
+  }
+
+  // A lane's four sums of an eight: [source][eight of a part] of 512 bytes.
+  static __device__ __forceinline__ constexpr uint32_t place_of(int source, int eight) {
+    return (source * kPart + eight) * 512;
+  }
+  static __device__ __forceinline__ constexpr int eights_of(int part) {
+    return min(kPart, kEights - part * kPart);
+  }
+
+  // The sums that all blocks have of this one's elements come to it.
+  __device__ __forceinline__ void exchange_sums(const Place& place, int64_t count,
+                                                const float (&sums)[kN / 2], Elements& own) const {
+    const char* in_block = kShape.reuses ? this->ring(place.tile)
+                                         : this->received + place.tile * kShape.sum_bytes(kGates);
+    const uint32_t here = shared_address(in_block) + place.lane * 16;
+    auto &there = barriers.sums[place.tile], &free = barriers.free[place.tile];
+    const int thread = threadIdx.x % 128;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      const int parity = int(count * kParts + part) & 1;
+      const int mine = min(kPart, own_eights() - part * kPart);
+      if (kShape.reuses) this->synchronize(place.tile);  // what lay here has been read
+      if (thread == 0) there.arrive_and_expect(max(mine, 0) * kBlocks * 512);
+      if (kShape.reuses) {
+        if (thread < kBlocks) arrive_at(address_in(free.address(), thread));
+        wait_in_cluster(free, parity);
+      }
+#pragma unroll
+      for (int half = 0; half < kBlocks / 4; ++half) {
+        const int to = half * 4 + place.warp;
+        const uint32_t target = address_in(here, to) + place_of(rank, 0);
+        const uint32_t barrier = address_in(there.address(), to);
+#pragma unroll
+        for (int eight = 0; eight < eights_of(part); ++eight) {
+          const int all = half * kEights + part * kPart + eight;
+          if (all < kN / 8) send_four(target + eight * 512, sums + 4 * all, barrier);
+        }
+      }
+      wait_in_cluster(there, parity);
+#pragma unroll
+      for (int n = 0; n < kItems; ++n) {
+        const int eight = place.warp + 4 * n - part * kPart;
+        if (eight < 0 || eight >= mine) continue;
+        float4 all{};
+#pragma unroll
+        for (int source = 0; source < kBlocks; ++source) {
+          const float4 more = load_four(here + place_of(source, 0) + eight * 512);
+          all.x += more.x, all.y += more.y, all.z += more.z, all.w += more.w;
+        }
+        const bool first = !(kControls && (own.after[0] & kResets));
+        const bool second = !(kControls && (own.after[1] & kResets));
+        own.grad_h[n][0][0] += first ? all.x : 0, own.grad_h[n][0][1] += first ? all.y : 0;
+        own.grad_h[n][1][0] += second ? all.z : 0, own.grad_h[n][1][1] += second ? all.w : 0;
+      }
+    }
+  }
+
+  __device__ __forceinline__ void run_steps(const Place& place) const {
+    Elements own;
+    Inputs in;
+    begin(place, own);
+    typename Block::Slot slot;
+    for (int64_t step = args.steps - 1; step >= 0; --step) {
+      read(place, step, in);
+      if (step + 1 < args.steps) {
+        float sums[kN / 2];
+        this->multiply(place.tile, slot, sums);
+        exchange_sums(place, args.steps - 2 - step, sums, own);
+      }
+      finish(place, step, in, own);
+    }
+    if (args.grad_old_h) {
+      float sums[kN / 2];
+      this->multiply(place.tile, slot, sums);
+      exchange_sums(place, args.steps - 1, sums, own);
+    }
+    end(place, own);
+  }
+};
+
+template <typename Cell, typename scalar_t, typename Variant, bool kControls>
+__device__ __forceinline__ void run_many_rows(const SequenceBackwardArgs& args) {
+#if LLTM_JIT_HAS_WGMMA
+  extern __shared__ char dynamic[];
+  using Backward = ManyRowsBackward<Cell, scalar_t, Variant, kControls>;
+  const Backward backward(dynamic, args);
+  wait_without_starting_successor();
+  backward.load_weights();
+  const int64_t products = args.steps - (args.grad_old_h ? 0 : 1);
+  run_cluster<Variant>(
+      [&](int tile) { backward.bring(tile, 1, products, 0); },
+      [&] { backward.bring_weights(products); },
+      [&](int tile) {
+        const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+        backward.run_steps({tile, warp, lane, backward.rank % 4 * 16 + lane / 4, lane % 4 * 2,
+                            backward.rank / 4 * Backward::kEights + warp});
+      });
+#endif
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,53 @@
+// Whether Note [Many rows] (shape.h) serves a sequence, and how.
+#pragma once
+
+#include <algorithm>
+
+#include "rnn/sequence/kernels.h"
+#include "rnn/sequence/many_rows/shape.h"
+
+namespace lltm_jit {
+
+// Where these kernels were measured to be quicker than others, on an H200. Up to 1056 units a grid has 64 rows for each
+// half of the chip, so that 128 rows are one turn.
+inline bool many_rows_are_quicker(const SequenceSizes& sizes, bool backward) {
+  const int64_t rows = sizes.batch_size, units = sizes.hidden_size;
+  if (sizes.type != ElementType::Half && sizes.type != ElementType::BFloat16) return false;
+  if (backward) return rows > 64 && rows <= 128 && units > 1056 && units <= 1560;
+  if (rows <= 128) return rows > 64 && units > 1056 && units <= 2112;
+  return rows <= 256 && ((units >= 1000 && units <= 1056) || (units > 1584 && units <= 2112));
+}
+
+// The shape of a pass on a GPU with so much shared memory for a block, and so many clusters at once; with blocks 0 if
+// there is none.
+inline ManyRowsShape many_rows_shape(const SequenceSizes& sizes, bool backward, int shared_bytes,
+                                     int clusters) {
+  if (clusters == 0) return {};
+  const auto ceil = [](int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); };
+  const int blocks = backward ? 8 : 2;
+  ManyRowsShape shape{blocks, ceil(ceil(sizes.hidden_size, clusters), 8) * 8,
+                      ceil(sizes.batch_size, ManyRowsShape::kRows)};
+  const int64_t depth =
+      backward ? sizes.gates * ((sizes.hidden_size + 7) / 8 * 8) : sizes.hidden_size;
+  shape.chunks = ceil(ceil(depth, ManyRowsShape::kChunk), blocks);
+  const int columns = shape.columns(sizes.gates);
+  // Of which products take 144, and registers of a thread have room for fewer.
+  const int most = backward ? 104 : 128;
+  if (columns < 16 || columns > most) return {};
+  // As few streamed weights as leave room for enough stages.
+  constexpr int kMostStages = 8;
+  const int fewest_stages = shape.tiles == 2 ? 3 : 2;
+  for (; shape.streamed < shape.chunks; ++shape.streamed) {
+    for (const bool reuses : {false, true}) {
+      shape.reuses = reuses, shape.stages = kMostStages;
+      while (shape.stages >= fewest_stages &&
+             shape.shared_bytes(sizes.gates, sizes.parameters) > shared_bytes) {
+        --shape.stages;
+      }
+      if (shape.stages >= fewest_stages) return shape;
+    }
+  }
+  return {};
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,87 @@
+// How a sequence with many rows is shared out.
+//
+// Note [Many rows]
+// A cluster of blocks has some hidden units for the whole sequence. Its blocks divide k: each has the weights of all
+// the cluster's units for its part of k in shared memory, and multiplies that part of what all clusters have made in
+// the step before: forward h, backward the gradients of the gates. So a block reads only its part of that, which is
+// what takes the time, and no weights. The blocks send one another sums, and each finishes some of them: forward a
+// block of a pair has every other tile of 64 rows, backward each of eight blocks a quarter of a tile's rows and half of
+// the units.
+// A warpgroup of each block has a tile for itself, from copies to stores, so that other tiles are multiplied while one
+// waits. What steps exchange lies in memory, in the order that products take it, and comes by bulk copies; a counter
+// for each tile tells that all clusters have written a step. A step writes one of two copies; nobody writes the copy
+// that step i - 1 has read before all have arrived at step i, and they do once their products are there.
+#pragma once
+
+#include <cstdint>
+
+#include "core/math/scalar.h"
+
+namespace lltm_jit {
+
+struct ManyRowsShape {
+  int blocks;    // of a cluster: 2 forward, 8 backward
+  int units;     // of a cluster, a multiple of 8
+  int tiles;     // of 64 rows of the batch
+  int chunks;    // of 64 of k, that a block multiplies
+  int stages;    // of a tile, for chunks on their way
+  bool reuses;   // the sums of others come to where the stages are
+  int streamed;  // of the chunks of weights, those that are read from memory in each step
+
+  static constexpr int kRows = 64, kChunk = 64, kTileBytes = kRows * kChunk * 2;
+  static constexpr int kWeightStages = 2;  // for streamed weights
+  static constexpr int kCounterBytes = 128, kBarrierBytes = 1024, kAlignment = 1024;
+
+  LLTM_JIT_HOST_DEVICE constexpr int threads() const { return 128 * (tiles + 1); }
+  LLTM_JIT_HOST_DEVICE constexpr bool backward() const { return blocks > 2; }
+  // columns: of the products, of all gates or units of a cluster. Eights of them come from each other block.
+  LLTM_JIT_HOST_DEVICE constexpr int columns(int gates) const {
+    return backward() ? units : gates * units;
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int received_eights(int gates) const {
+    return backward() ? (units / 8 + 1) / 2 : columns(gates) / 8;
+  }
+  // Of a tile that the block finishes.
+  LLTM_JIT_HOST_DEVICE constexpr int sum_bytes(int gates) const {
+    return received_eights(gates) * (backward() ? blocks * 512 : 2048);
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int finished_tiles() const {
+    return backward() ? tiles : (tiles + 1) / 2;
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int chunk_bytes(int gates) const {
+    return columns(gates) * kChunk * 2;
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int resident() const { return chunks - streamed; }
+  // Streamed chunks lie between others.
+  LLTM_JIT_HOST_DEVICE constexpr int streamed_before(int chunk) const {
+    return chunk * streamed / chunks;
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int weight_bytes(int gates) const {
+    return (resident() + (streamed > 0 ? kWeightStages : 0)) * chunk_bytes(gates);
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int constant_bytes(int gates, int parameters) const {
+    return (gates + parameters) * units * int(sizeof(float));
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int shared_bytes(int gates, int parameters) const {
+    return kAlignment + weight_bytes(gates) + tiles * stages * kTileBytes +
+           (reuses ? 0 : finished_tiles() * sum_bytes(gates)) + kBarrierBytes +
+           constant_bytes(gates, parameters);
+  }
+  // Memory of a tile: a counter's line, and two copies of what steps exchange.
+  LLTM_JIT_HOST_DEVICE constexpr int64_t row_bytes() const {
+    return int64_t(blocks) * chunks * kChunk * 2;
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int tile_rows(int64_t batch_size) const {
+    return static_cast<int>((batch_size + tiles - 1) / tiles + 7) / 8 * 8;
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int64_t exchange_bytes(int64_t batch_size) const {
+    return tiles * (kCounterBytes + 2 * row_bytes() * tile_rows(batch_size));
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int64_t workspace_bytes(int64_t batch_size, int64_t hidden_size,
+                                                         int gates) const {
+    const int64_t clusters = (hidden_size + units - 1) / units;
+    return exchange_bytes(batch_size) + clusters * blocks * streamed * chunk_bytes(gates);
+  }
+};
+
+}  // namespace lltm_jit
