@@ -70,7 +70,7 @@ def root(tmp_path, monkeypatch) -> Path:
 
 
 @needs_gpu
-@pytest.mark.parametrize("kind", {layer.__name__ for layer in LAYERS.values()})
+@pytest.mark.parametrize("kind", sorted({layer.__name__ for layer in LAYERS.values()}))
 def test_a_first_call_inside_a_graph(root, kind):
     """It says what to do, and that helps."""
     subprocess.run([sys.executable, "-c", IN_A_GRAPH, kind], check=True, timeout=300)
