@@ -98,7 +98,10 @@ def cases_of(args: argparse.Namespace, device: torch.device) -> list[tuple[Case,
             if args.published
             else drawn_cases(device, types, args.draw, args.seed)
         )
-        return [(case, [case.layer]) for case in found if case.layer in layers]
+        chosen = [(case, [case.layer]) for case in found if case.layer in layers]
+        if not chosen:
+            raise LltmJitError(f"none of these sizes is of a layer {args.layer}")
+        return chosen
     sizes = SIZES[device.type]
     if args.batch_size or args.state_size:
         sizes = [(args.batch_size or 16, args.state_size or 128)]

@@ -137,6 +137,8 @@ def test_published_sizes_are_those_of_one_layer(capsys, monkeypatch, quick_clock
     quick = ["--layer", "GRU", "--dtype", "float", "--seconds", "0.001"]
     assert main(["sequence", "--published", *quick]) == 0
     assert "LSTM" not in capsys.readouterr().out
+    assert main(["sequence", "--published", "--layer", "LLTM"]) == 1
+    assert "none of these sizes is of a layer LLTM" in capsys.readouterr().err
     assert main(["sequence", "--published", "-b", "3"]) == 1
     assert "leave out -b and -s" in capsys.readouterr().err
 

@@ -65,16 +65,21 @@ def test_a_compiler_that_fails(finding, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("script", "told"), [("", ", and prints nothing"), ("echo no server >&2\n", ": no server")]
+    ("script", "told"),
+    [
+        ("exit 7", "status 7, and prints nothing"),
+        ("echo no server >&2; exit 7", "status 7: no server"),
+        ("exit 0", "status 0, and prints nothing"),
+    ],
 )
-def test_a_compiler_that_fails_on_each_call(finding, monkeypatch, tmp_path, script, told):
+def test_a_compiler_that_does_not_work(finding, monkeypatch, tmp_path, script, told):
     broken = tmp_path / "broken-c++"
-    broken.write_text(f"#!/bin/sh\n{script}exit 7\n")
+    broken.write_text(f"#!/bin/sh\n{script}\n")
     broken.chmod(0o755)
     monkeypatch.setenv("CXX", str(broken))
     found = finding("C++ compiler")
     assert found["status"] == "problem"
-    assert found["text"] == f"`{broken} --version` fails with status 7{told}"
+    assert found["text"] == f"`{broken} --version` ends with {told}"
     assert found["cure"].startswith("repair it, or set CXX to a compiler that works")
 
 

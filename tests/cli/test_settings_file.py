@@ -89,6 +89,22 @@ def test_lines_are_those_of_a_shell(file):
     assert settings.text("CUDA_HOME") == ""
 
 
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_a_comment_after_a_quoted_value_may_have_quotes(file, quote):
+    file.write_text(f"CXX={quote}ccache g++{quote} # not {quote}g++{quote}")
+    assert settings.text("CXX") == "ccache g++"
+
+
+def test_the_last_of_several_lines_wins_even_when_empty(file):
+    file.write_text("MAX_JOBS=3\r\nCXX=g++\r\nMAX_JOBS=\r\nCXX=clang++\r\n")
+    assert settings.given() == {"CXX": "clang++"}
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(file):
+    file.write_text("MAX_JOBS=3\n", "utf-8-sig")
+    assert settings.count("MAX_JOBS") == 3
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [

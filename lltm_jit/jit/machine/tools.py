@@ -59,7 +59,7 @@ def why_no_cxx(command: list[str]) -> tuple[str, str]:
     if command:
         status, said = asked([*command, "--version"])
         told = f": {said.splitlines()[0]}" if said.strip() else ", and prints nothing"
-        text = f"`{shlex.join(command)} --version` fails with status {status}{told}"
+        text = f"`{shlex.join(command)} --version` ends with status {status}{told}"
         return text, f"repair it, or set CXX to a compiler that works {install}"
     if given == usual:
         return "no C++ compiler was found", f"install one {install}, or set CXX to yours"

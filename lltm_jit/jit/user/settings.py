@@ -105,7 +105,7 @@ SETTINGS = {
 
 _LINE = re.compile(
     r"""(?:(?:export\s+)?(?P<name>\w+)\s*=\s*"""
-    r"""(?:(?P<quote>["'])(?P<quoted>.*)(?P=quote)|(?P<plain>(?:[^"'#\s].*?)?))\s*)?(?:(?<!\S)#.*)?"""
+    r"""(?:(?P<quote>["'])(?P<quoted>.*?)(?P=quote)|(?P<plain>(?:[^"'#\s].*?)?))\s*)?(?:(?<!\S)#.*)?"""
 )
 _CHECKOUT = Path(__file__).resolve().parents[3]
 
@@ -116,7 +116,8 @@ def _settings_file() -> dict[str, str]:
     if not (path.is_file() and (_CHECKOUT / "MAX_JOBS.env.example").is_file()):
         return {}
     values = {}
-    with path.open(encoding="utf-8", errors="surrogateescape") as file:  # as os.environ is decoded
+    # As os.environ is decoded, and without the mark that some editors begin a file with.
+    with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
         for number, line in enumerate(file, 1):
             place = f"{path}:{number}"
             found = _LINE.fullmatch(line.strip())
@@ -127,8 +128,8 @@ def _settings_file() -> dict[str, str]:
                 raise ToolchainError(f"{place}: {name} is not a setting; {nearest(name)}")
             if value and SETTINGS[name].kind == "path":  # no shell has replaced a `~` in it
                 value = str(_CHECKOUT / os.path.expanduser(value))
-            if value:
-                values[name] = value
+            if name:
+                values[name] = value or ""
     return values
 
 
