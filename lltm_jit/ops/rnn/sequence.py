@@ -259,7 +259,9 @@ def run_layer(
     """
     x, weight_ih, weight_hh, bias_ih, bias_hh = operands
     others = (weight_hh, bias_hh, *args)
-    plain = not (torch.is_grad_enabled() or torch.compiler.is_compiling())
+    # torch.jit.trace compares its graph with one that it traces without gradients.
+    recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    plain = not (torch.is_grad_enabled() or recorded)
     if plain and x.is_cpu and not torch.is_autocast_enabled("cpu"):
         every = (x, weight_ih, bias_ih, *others)
         if not has_torch_function(every):
