@@ -129,7 +129,8 @@ def _reason_to_keep_theirs(module: nn.Module) -> str | None:
         return "its forward() was replaced"
     if getattr(module, "proj_size", 0):
         return f"its proj_size is {module.proj_size}, and ours has no projection"
-    weight = next(module.parameters())
+    # It may be a plain tensor, as what is not trained.
+    weight = module.weight_ih_l0 if isinstance(module, nn.RNNBase) else module.weight_ih
     if weight.dtype not in DTYPES:
         return f"its dtype is {weight.dtype}"
     if weight.device.type not in ("cpu", "cuda", "meta"):

@@ -158,6 +158,18 @@ def test_weights_normalised_by_a_hook_still_are():
     torch.testing.assert_close(converted, tensors(lltm_jit.revert(model)(x)))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_may_be_plain_tensors(kind):
+    model = getattr(nn, kind)(5, 7)
+    for name, weight in list(model.named_parameters()):
+        delattr(model, name)
+        setattr(model, name, weight.detach())
+    x = torch.randn(3, 5)
+    expected = model(x)
+    assert type(lltm_jit.convert(model)) is getattr(lltm_jit, kind)
+    torch.testing.assert_close(model(x), expected)
+
+
 def test_a_model_must_be_a_module():
     with pytest.raises(TypeError, match=r"^convert\(\): expected model to be a .*, but got type$"):
         lltm_jit.convert(nn.LSTM)
