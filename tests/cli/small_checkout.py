@@ -49,7 +49,8 @@ def _copy(directory, *left_out):
     for folder in ("lltm_jit", "tests/ops"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(CHECKOUT / folder, directory / folder, ignore=ignored)
-    shutil.copy(CHECKOUT / "pyproject.toml", directory)
+    for name in ("pyproject.toml", "tests/conftest.py"):
+        shutil.copy(CHECKOUT / name, directory / name)
 
 
 def _name_family(directory, family):

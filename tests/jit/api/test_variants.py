@@ -53,16 +53,16 @@ def test_equal_contents_are_one_build(bench, kernel):
 
 def test_without_a_compiler_an_optional_one_is_told_of_once(bench, kernel, monkeypatch, capsys):
     monkeypatch.setenv("CXX", "no-such-compiler")
+    cause = "CXX is set to 'no-such-compiler', which is not on PATH; "
     variants.declare(kernel)
-    with pytest.raises(jit.ToolchainError, match="no 'no-such-compiler'"):
+    with pytest.raises(jit.ToolchainError, match=f"^{cause}"):
         variants.load_declared(("mine.sums", FUNCTION, [], ""))
     variants.declare(replace(kernel, optional=True))
     for size in "34":
         assert variants.load_declared(("mine.sums", FUNCTION, [("SIZE", size)], "")) == 0
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 1
-    assert told[0].startswith("lltm_jit: mine.sums: ")
-    assert "no 'no-such-compiler'" in told[0]
+    assert told[0].startswith(f"lltm_jit: mine.sums: {cause}")
     assert told[0].endswith("; a slower kernel runs instead")
 
 
