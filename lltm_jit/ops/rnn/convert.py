@@ -141,7 +141,7 @@ def _reason_to_keep_theirs(module: nn.Module) -> str | None:
 def _reason_to_keep_ours(module: nn.Module) -> str | None:
     """Why a module cannot become torch's; nothing to say if it is."""
     if type(module) in THEIRS:
-        return None if module.num_heads == 1 else "torch has no layer with heads"
+        return None if getattr(module, "num_heads", 1) == 1 else "torch has no layer with heads"
     if parametrize.type_before_parametrizations(module) in THEIRS:
         return "it is parametrised: revert it first, and parametrise it then"
     return "torch has no such layer" if isinstance(module, RecurrentLayer) else ""

@@ -38,7 +38,10 @@ def error_of(found: list[Tensor], right: list[Tensor]) -> list[float]:
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("name", THEIRS)
 def test_errors_beside_torch(name, size):
-    """Those of cuDNN's layer at most, but for sums: both round factors to nearest."""
+    """Those of cuDNN's layer at most, but for sums: both round factors to nearest.
+
+    In the biases' gradients, sums over all rows, the errors of either cancel by chance.
+    """
     steps, rows, hidden = size
     theirs = THEIRS[name](hidden, hidden, device="cuda")
     ours = LAYERS[name](hidden, hidden, device="cuda")
@@ -48,7 +51,8 @@ def test_errors_beside_torch(name, size):
     use("tf32")
     found = error_of(with_gradients(ours, x, grad), right)
     usual = error_of(with_gradients(theirs, x, grad), right)
-    assert all(f <= 1.01 * u for f, u in zip(found, usual, strict=True)), (found, usual)
+    most = [u * (1.01 if r.dim() > 1 else 1.3) for u, r in zip(usual, right, strict=True)]
+    assert all(f <= m for f, m in zip(found, most, strict=True)), (found, usual)
     if hidden <= 1024:
         assert found[0] > 1e-5
     use("ieee")
