@@ -90,7 +90,7 @@ def test_layer_refuses_a_state_of_another_rank(batch_first, case):
     input, state = torch.zeros(input_shape), (torch.zeros(h_shape), torch.zeros(c_shape))
     with pytest.raises(RuntimeError, match=r"hx and cx should also be"):
         torch.nn.LSTM(5, 7, batch_first=batch_first)(input, state)
-    with pytest.raises(ValueError, match=r"^LLTM\(\): ") as raised:
+    with pytest.raises(RuntimeError, match=r"^LLTM\(\): ") as raised:
         lltm_jit.LLTM(5, 7, batch_first=batch_first)(input, state)
     got = list(h_shape if wanted.startswith("h_0") else c_shape)
     assert str(raised.value) == f"LLTM(): expected {wanted}, but got shape {got}"
