@@ -84,8 +84,8 @@ def warm(name: str, calls: Calls, gpu: tuple[int, ...] | None = None) -> list[Bu
     dtype = str(calls.dtype).removeprefix("torch.")
     if calls.dtype is torch.float and torch.backends.cudnn.rnn.fp32_precision == "tf32":
         dtype = "tf32"
-    sizes = (calls.batch_size, calls.hidden_size // calls.num_heads)
-    sizes += (calls.directions, calls.num_heads)
+    units = calls.hidden_size // calls.num_heads
+    sizes = (calls.batch_size, units, calls.directions, calls.num_heads)
     uses = (calls.training, calls.lengths)
     asked = native.rnn.planned_variants(calls.cell, dtype, *sizes, *uses, described)
     wanted = [replace(variants.declared(each), note="asked for ahead of calls") for each in asked]

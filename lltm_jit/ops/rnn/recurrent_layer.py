@@ -123,7 +123,7 @@ class RecurrentLayer(Warmed, TorchLayer):
             TypeError: if an argument is not a tensor, or ``hx`` is not a tuple.
         """
         if isinstance(input, Proxy):
-            return traced(self, input, hx=hx, lengths=lengths, reset=reset)  # type: ignore[return-value]
+            return traced(self, input, hx=hx, lengths=lengths, reset=reset)
         name = name_of(self)
         if isinstance(input, PackedSequence):
             if lengths is not None or reset is not None:

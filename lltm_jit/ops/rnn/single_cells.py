@@ -116,7 +116,7 @@ class RNNCell(_SingleCell, nn.RNNCell):
     _least_size = 128
 
     @property
-    def _cell(self) -> str:
+    def _cell(self) -> str:  # type: ignore[override]
         return f"rnn_{self.nonlinearity}"
 
     if TYPE_CHECKING:
