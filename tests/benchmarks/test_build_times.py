@@ -27,7 +27,7 @@ def replace(path, pattern, by):
 
 
 @pytest.mark.slow
-def test_builds_edits_and_imports_are_timed(tmp_path, capsys, monkeypatch):
+def test_builds_edits_and_imports_are_timed(tmp_path, capsys, monkeypatch, idle):
     """On a copy with one family."""
     copy_of_package, opponent = builds.copy_of_package, tmp_path / "theirs"
 
