@@ -19,7 +19,7 @@ from lltm_jit.ops.rnn._cell_text import CellText
 from lltm_jit.ops.rnn.own_cell import OwnCell
 
 # That of the example, which other tests compile too.
-PEEPHOLE = Path(__file__).parents[3] / "examples" / "peephole" / "peephole.h"
+PEEPHOLE = Path(__file__).parents[4] / "examples" / "peephole" / "peephole.h"
 # One gate and one state; FACTOR is what is edited.
 PLAIN = cell_header("PlainCell", 1, "now[0] = T(FACTOR) * tanh(x[0] + h[0]);", "BACKWARD")
 BACKWARD = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 from typing import Any
 
 import plans
@@ -29,7 +28,7 @@ def launches() -> Any:
     kernels = [cell_step / "cuda" / name for name in ("gemm.cu", "products.cu", "cluster.cu")]
     return lltm_jit.load(
         "lltm_launches",
-        [Path(__file__).with_name("lltm_launches.cpp"), cell_step / "plan.cpp", *kernels],
+        [f"{plans.__path__[0]}/lltm_launches.cpp", cell_step / "plan.cpp", *kernels],
         ["-O3", "-DWITH_CUDA"],
         extra_include_paths=[str(plans.KERNELS), *plans.__path__],
         with_cuda=True,
