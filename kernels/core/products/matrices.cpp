@@ -22,6 +22,6 @@ const PanelTiles<float>::Array PanelTiles<float>::all = all_tiles<float>(Indices
 template <>
 const PanelTiles<double>::Array PanelTiles<double>::all = all_tiles<double>(Indices<Array>());
 
-template void multiply_packed(const PackedProduct<float>&);
-template void multiply_packed(const PackedProduct<double>&);
+template void multiply_packed(const PackedProduct<float>*, int64_t);
+template void multiply_packed(const PackedProduct<double>*, int64_t);
 }  // namespace lltm_jit

@@ -18,8 +18,8 @@ struct PackedProduct {
   int64_t c_stride;
   int64_t rows, columns, depth;
 };
-// Note [Packed products]; of float and double.
+// Note [Packed products]; of float and double. `count` products, at least one, all of the same size.
 template <typename T>
-void multiply_packed(const PackedProduct<T>& product);
+void multiply_packed(const PackedProduct<T>* products, int64_t count);
 
 }  // namespace lltm_jit

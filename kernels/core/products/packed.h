@@ -161,14 +161,21 @@ class PackedRows {
 };
 
 template <typename T>
-void multiply_packed(const PackedProduct<T>& product) {
+void multiply_packed(const PackedProduct<T>* products, int64_t count) {
   constexpr int64_t kRows = RegisterTile<T>::kRows, kFewestRows = PackedBounds::kFewestRows;
   constexpr int64_t kWorthWaking = 1 << 19;
-  const int64_t strips = ceil_div(product.rows, kRows);
-  const int64_t strip_products = std::max<int64_t>(1, kRows * product.columns * product.depth);
+  const auto& [rows, columns, depth] = std::tie(products->rows, products->columns, products->depth);
+  const int64_t strips = ceil_div(rows, kRows);
+  const int64_t strip_products = std::max<int64_t>(1, kRows * columns * depth);
   const int64_t grain = std::max(kFewestRows / kRows, ceil_div(kWorthWaking, strip_products));
-  at::parallel_for(0, strips, grain, [&](int64_t begin, int64_t end) {
-    PackedRows<T>(product, begin * kRows, std::min(product.rows, end * kRows)).run();
+  at::parallel_for(0, count * strips, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t next; begin < end; begin = next) {
+      const int64_t product = begin / strips, first = product * strips;
+      next = std::min(end, first + strips);
+      PackedRows<T>(products[product], (begin - first) * kRows,
+                    std::min(rows, (next - first) * kRows))
+          .run();
+    }
   });
 }
 

@@ -8,6 +8,7 @@
 #include "core/host/checks.h"
 #include "core/launch/device.h"
 #include "rnn/sequence/all_steps/products.h"
+#include "rnn/sequence/all_steps/weight_gradients.h"
 #include "rnn/sequence/operators.h"
 #include "rnn/sequence/padding/gates.h"
 #include "rnn/sequence/recurrences.h"
@@ -15,8 +16,9 @@
 #include "rnn/sequence/plan/run.h"
 #endif
 
-// In one unit: it reads the same headers, which take half of its time.
+// In one unit: they read the same headers, which take half of its time.
 #include "rnn/sequence/all_steps/products.cpp"
+#include "rnn/sequence/all_steps/weight_gradients.cpp"
 
 namespace lltm_jit {
 namespace {
@@ -195,76 +197,6 @@ SequenceAndSaved forward(const SequenceInputs& in, bool save,
   return results;
 }
 
-// --------------------------------------------------------------------------------------- backward --
-
-// Rows of the state that each step but the first began with: the output of the step before. A skipped step
-// leaves none, but rows skip only before their first step and after their last one, so that the state was
-// h_0 then. Zero for steps that are reset or skipped themselves.
-Tensor old_outputs(const Tensor& before, const OptionalTensor& h_0, const SequenceInputs& in) {
-  if (!in.control) return before;
-  const int64_t last = in.control->size(0) - 1;
-  const auto others = [&](int64_t from) {
-    return in.control->slice(0, from, from + last).unsqueeze(2);
-  };
-  const Tensor skipped = others(in.reverse ? 1 : 0).ge(kHolds);
-  return (h_0 ? h_0->where(skipped, before) : before)
-      .masked_fill(others(in.reverse ? 0 : 1).to(at::kBool), 0);
-}
-
-// Sums over steps and rows of products with the states that the steps began with, of which `output` and h_0 are.
-Tensor grad_weight(const Tensor& grad_hidden, const Tensor& output, const OptionalTensor& h_0,
-                   const SequenceInputs& in) {
-  const bool reverse = in.reverse;
-  const int64_t steps = grad_hidden.size(0), first = reverse ? steps - 1 : 0;
-  const auto others = [&](const Tensor& tensor, int64_t from) {
-    return tensor.slice(0, from, from + steps - 1).flatten(0, 1);
-  };
-  const Tensor before = output.slice(0, reverse ? 1 : 0, reverse ? steps : steps - 1);
-  const Tensor old = old_outputs(before, h_0, in).flatten(0, 1);
-  Tensor result = multiply_steps(others(grad_hidden, reverse ? 0 : 1).t(), old, in.tf32);
-  if (!h_0) return result;
-  Tensor first_h = *h_0;
-  if (in.control) {
-    first_h = first_h.masked_fill(in.control->select(0, first).unsqueeze(1).to(at::kBool), 0);
-  }
-  return result.addmm_(grad_hidden.select(0, first).t(), first_h);
-}
-
-// The same of several recurrences: for each direction the product of all heads, of which the blocks on the diagonal
-// are wanted.
-Tensor grad_weights(const Tensor& grad_hidden, const Tensor& output, const OptionalTensor& h_0,
-                    const SequenceInputs& in) {
-  const auto [directions, heads] = recurrences_of(in);
-  const int64_t hidden_size = in.weight_hh.size(2), rows = in.weight_hh.size(1);
-  Tensor grads = empty(in.weight_hh.sym_sizes(), grad_hidden);
-  for (int64_t d = 0; d < directions; ++d) {
-    const auto part = [&, d = d, count = directions](const Tensor& tensor) {
-      const int64_t size = tensor.size(-1) / count;
-      return tensor.narrow(-1, d * size, size);
-    };
-    const OptionalTensor first_h = h_0 ? OptionalTensor(part(*h_0)) : std::nullopt;
-    const OptionalTensor control =
-        in.control && in.bidirectional ? in.control->select(0, d) : in.control;
-    const SequenceInputs of_direction{in.gates, in.weight_hh, in.bias_hh, in.parameters,
-                                      in.h_0,   in.c_0,       control,    in.reverse != (d == 1),
-                                      in.cell,  in.tf32,      false};
-    const Tensor all = grad_weight(part(grad_hidden), part(output), first_h, of_direction);
-    grads.narrow(0, d * heads, heads)
-        .view({heads, rows / hidden_size, hidden_size, hidden_size})
-        .copy_(all.view({-1, heads, hidden_size, heads, hidden_size})
-                   .diagonal(0, 1, 3)
-                   .permute({3, 0, 1, 2}));
-  }
-  return grads;
-}
-
-// Sums over steps and rows. A GPU's library multiplies by ones in half the time of sum().
-Tensor grad_bias(const Tensor& grad_hidden) {
-  const Tensor rows = grad_hidden.flatten(0, 1);
-  if (!rows.is_cuda()) return rows.sum(0);
-  return rows.new_ones({1, rows.size(0)}).mm(rows).squeeze(0);
-}
-
 }  // namespace
 
 SequenceResults sequence_kernel(const SequenceInputs& in) {
@@ -318,6 +250,8 @@ SequenceResults recurrent_layer(const Tensor& input, const Tensor& weight_ih,
 SequenceAndSaved sequence_forward_kernel(const SequenceInputs& in) {
   return forward(in, /*save=*/true);
 }
+
+// --------------------------------------------------------------------------------------- backward --
 
 SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   const RecurrentCell& cell = check_sequence_backward(in);
@@ -410,8 +344,7 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
     // The ones behind the outputs have made the sums for the bias, whose terms TF32 does not round.
     if (mask[2] && !in.in.tf32) of_bias = both.select(1, weight_hh.size(1)).contiguous();
   } else if (mask[1]) {
-    of_weights = has_recurrences(in.in) ? grad_weights(grad_hidden, output, old_h, in.in)
-                                        : grad_weight(grad_hidden, output, old_h, in.in);
+    of_weights = grad_weight_hh(grad_hidden, output, old_h, in.in);
     if (padded) of_weights = of_weights.narrow(1, 0, weight_hh.size(1));
   }
   if (mask[2] && !of_bias.defined()) of_bias = grad_bias(grad_hidden);

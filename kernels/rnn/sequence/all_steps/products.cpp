@@ -1,6 +1,7 @@
 #include "rnn/sequence/all_steps/products.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "core/host/autograd.h"
 #include "core/host/checks.h"
@@ -20,23 +21,31 @@ Tensor dense_one_way(const Tensor& matrix) {
   return matrix.stride(0) == 1 || matrix.stride(1) == 1 ? matrix : matrix.contiguous();
 }
 
+// Of matrices with one stride of 1; `initial` and C are dense.
+template <typename T>
+PackedProduct<T> packed_product(const Tensor& a, const Tensor& b, const OptionalTensor& initial,
+                                const Tensor& c) {
+  return {.a = a.const_data_ptr<T>(),
+          .a_row_stride = a.stride(0),
+          .a_depth_stride = a.stride(1),
+          .b = b.const_data_ptr<T>(),
+          .b_depth_stride = b.stride(0),
+          .b_column_stride = b.stride(1),
+          .initial = initial ? initial->const_data_ptr<T>() : nullptr,
+          .c = c.mutable_data_ptr<T>(),
+          .c_stride = b.size(1),
+          .rows = a.size(0),
+          .columns = b.size(1),
+          .depth = a.size(1)};
+}
+
 template <typename T>
 Tensor multiply_on_cpu(const Tensor& a, const Tensor& b, const OptionalTensor& initial) {
   const Tensor c = empty({a.sym_size(0), b.sym_size(1)}, a);
   const Tensor left = dense_one_way(a), right = dense_one_way(b);
   const OptionalTensor first = initial ? OptionalTensor(initial->contiguous()) : std::nullopt;
-  multiply_packed<T>({.a = left.const_data_ptr<T>(),
-                      .a_row_stride = left.stride(0),
-                      .a_depth_stride = left.stride(1),
-                      .b = right.const_data_ptr<T>(),
-                      .b_depth_stride = right.stride(0),
-                      .b_column_stride = right.stride(1),
-                      .initial = first ? first->const_data_ptr<T>() : nullptr,
-                      .c = c.mutable_data_ptr<T>(),
-                      .c_stride = b.size(1),
-                      .rows = a.size(0),
-                      .columns = b.size(1),
-                      .depth = a.size(1)});
+  const auto product = packed_product<T>(left, right, first, c);
+  multiply_packed(&product, 1);
   return c;
 }
 
@@ -114,6 +123,61 @@ Tensor multiply_steps(const Tensor& a, const Tensor& b, bool tf32, const Optiona
   if (a.is_cuda() && pays_in_parts(a, b)) return multiply_in_parts(a, b, tf32, initial);
 #endif
   return initial ? initial->addmm(a, b) : a.mm(b);
+}
+
+namespace {
+
+template <typename T>
+void multiply_blocks_on_cpu(const Tensor& a, const Tensor& b, const Tensor& blocks) {
+  std::vector<PackedProduct<T>> products;
+  for (int64_t head = 0; head < a.size(0); ++head) {
+    const Tensor of_head = b.select(0, head);
+    for (int64_t gate = 0; gate < a.size(1); ++gate) {
+      products.push_back(packed_product<T>(a.select(0, head).select(0, gate), of_head, std::nullopt,
+                                           blocks.select(0, head).select(0, gate)));
+    }
+  }
+  multiply_packed(products.data(), static_cast<int64_t>(products.size()));
+}
+
+// Whether the library multiplies all blocks at once, which it does on a GPU.
+bool in_one_batch(const Tensor& a, const Tensor& b) {
+#ifdef LLTM_JIT_CUDA
+  if (a.is_cuda()) return !pays_in_parts(a.select(0, 0).select(0, 0), b.select(0, 0));
+#endif
+  return false;
+}
+
+}  // namespace
+
+Tensor multiply_heads(const Tensor& grads, const Tensor& old, int64_t heads, bool tf32) {
+  const int64_t rows = old.size(0), units = old.size(1) / heads;
+  const int64_t gates = grads.size(1) / heads / units;
+  // [heads, gates, units, rows] and [heads, rows, units]
+  const Tensor a = grads.unflatten(1, {gates, heads, units}).permute({2, 1, 3, 0});
+  const Tensor b = old.unflatten(1, {heads, units}).transpose(0, 1);
+  const Tensor result = empty({heads, gates * units, units}, grads);
+  const Tensor blocks = result.view({heads, gates, units, units});
+  if (rows == 0) {
+    result.zero_();
+  } else if (a.is_cpu() && a.scalar_type() == at::kFloat) {
+    multiply_blocks_on_cpu<float>(a, b, blocks);
+  } else if (a.is_cpu() && a.scalar_type() == at::kDouble) {
+    multiply_blocks_on_cpu<double>(a, b, blocks);
+  } else if (in_one_batch(a, b)) {
+    // Gates are a head's distance apart in `grads`, times the heads. So a batch has one stride there if gates come
+    // first, and needs a copy of `old` for each gate.
+    const Tensor each = b.expand({gates, heads, rows, units}).reshape({-1, rows, units});
+    const Tensor products = a.transpose(0, 1).flatten(0, 1).bmm(each);
+    blocks.copy_(products.view({gates, heads, units, units}).transpose(0, 1));
+  } else {
+    for (int64_t i = 0; i < heads * gates; ++i) {
+      const int64_t head = i / gates, gate = i % gates;
+      blocks.select(0, head).select(0, gate).copy_(
+          multiply_steps(a.select(0, head).select(0, gate), b.select(0, head), tf32));
+    }
+  }
+  return result;
 }
 
 // The input's part of the gates of all steps: checks, products, formula and derivative.

@@ -18,6 +18,10 @@ namespace lltm_jit {
 at::Tensor multiply_steps(const at::Tensor& a, const at::Tensor& b, bool tf32,
                           const std::optional<at::Tensor>& initial = std::nullopt);
 
+// Of each head's columns of both matrices, A^T B alone: [heads, gates*units, units] of gates' gradients
+// [rows, gates*heads*units] and states [rows, heads*units], whose rows are dense.
+at::Tensor multiply_heads(const at::Tensor& grads, const at::Tensor& old, int64_t heads, bool tf32);
+
 using InputGradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
 namespace ops {

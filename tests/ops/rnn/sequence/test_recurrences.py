@@ -169,6 +169,22 @@ def test_a_recurrence_is_not_touched_by_others(counts, dtype, device):
     assert bits(spoilt[4][:-1]) == bits(first[4][:-1])  # weights of the others
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_no_head_is_multiplied_with_another(device):
+    """For the gradient of the weights, which is one product over all steps of a head."""
+    steps, rows, heads, size, gates = 5, 3, 6, 16, 4
+    sizes = (steps, rows, size)
+    inputs = inputs_of_all("lstm", (1, heads), *sizes, dtype=torch.bfloat16, device=device)
+    inputs = inputs.requires_grad()
+    output, _, _ = together("lstm", inputs, 1)
+    with torch.profiler.profile(with_flops=True) as profile:
+        torch.autograd.grad(output.sum(), inputs.weight_hh)
+    multiplied = [each.flops for each in profile.events() if each.name in ("aten::mm", "aten::bmm")]
+    products = 2 * steps * rows * gates * heads * size**2
+    # And as many for the gradients of states, where a GPU computes step by step.
+    assert products <= sum(multiplied) <= 2 * products
+
+
 WRONG = {
     "one set of weights": (
         {"weight_hh": torch.zeros(28, 7), "bidirectional": True},
