@@ -24,6 +24,7 @@ examples:
   {prog} warm --layer GRU --hidden 256 --batch 32 --dtype bfloat16 --inference
   {prog} warm --layer LSTM --hidden 512 --batch 64 --gpu H200
                                    on a machine without a GPU, such as that of an image's build
+  {prog} warm --layer LSTM --hidden 768 --batch 16 --num-heads 12 --bidirectional
   {prog} warm --layer peephole.h:PeepholeCell --hidden 128 --batch 16"""
 
 LAYERS = {name.upper(): name for name in layers.LAYERS}  # of their cells
@@ -38,6 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--hidden", required=True, type=positive, metavar="N", help="hidden units")
     parser.add_argument("--batch", required=True, type=positive, metavar="N", help="batch size")
+    parser.add_argument(
+        "--num-heads",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="heads of the layer (default: %(default)s)",
+    )
+    parser.add_argument("--bidirectional", action="store_true", help="for a layer that is so")
     parser.add_argument(
         "--dtype",
         choices=DTYPES,
@@ -60,6 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.hidden % args.num_heads:
+        raise LltmJitError(
+            f"expected --num-heads to divide --hidden {args.hidden}, but got {args.num_heads}"
+        )
     gpu = _warm.GPUS[args.gpu] if args.gpu else None
     _warm.refuse_no_cuda("warm", gpu)  # before a cell of the user's is compiled
     if gpu and not settings.text("TORCH_CUDA_ARCH_LIST"):  # as a machine with this GPU builds
@@ -73,6 +86,8 @@ def run(args: argparse.Namespace) -> int:
         DTYPES[args.dtype],
         not args.inference,
         args.lengths,
+        directions=1 + args.bidirectional,
+        num_heads=args.num_heads,
     )
     builds = _warm.warm("warm", calls, gpu)
     print(in_columns([(build.spec.title, str(build.info.library)) for build in builds]))

@@ -128,6 +128,22 @@ def test_kernels_for_other_gpus_are_refused(with_nvcc):
     }
 
 
+def test_the_command_asks_for_what_a_layer_does(with_nvcc, monkeypatch, capsys):
+    monkeypatch.setattr(_warm.toolchain.detect(), "architectures", ("9.0a",))
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
+    words = ["--layer", "LSTM", "--hidden", "192", "--batch", "16", "--num-heads", "3"]
+    words += ["--bidirectional", "--dtype", "half", "--gpu", "H100"]
+    assert main(["warm", *words]) == 0
+    asked = with_nvcc[:]
+    assert {dict(each.constants)["SEVERAL"] for each in asked} == {"1"}
+    with_nvcc.clear()
+    layer = lltm_jit.LSTM(8, 192, bidirectional=True, num_heads=3, device="meta")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(native.rnn, "sequence_gpu", lambda: H100, raising=False)
+    layer.warm(16, dtype=torch.half)
+    assert with_nvcc == asked
+
+
 def test_the_command(monkeypatch, capsys):
     seen = []
     monkeypatch.setattr(torch.version, "cuda", "13.0")
@@ -145,6 +161,10 @@ def test_the_command(monkeypatch, capsys):
     assert torch.backends.cudnn.rnn.fp32_precision != "tf32"
     assert seen[1][1] == replace(CALLS, training=False, lengths=True)
     assert os.environ["TORCH_CUDA_ARCH_LIST"] == "9.0"
+    assert main([*words, "--num-heads", "4", "--bidirectional"]) == 0
+    assert seen[2][1] == replace(CALLS, directions=2, num_heads=4)
+    assert main([*words, "--num-heads", "5"]) == 1
+    assert "expected --num-heads to divide --hidden 512, but got 5\n" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main([*words[:-1], "B200"])
     assert "invalid choice: 'B200' (choose from " in capsys.readouterr().err
