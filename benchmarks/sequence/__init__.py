@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from lltm_jit.cli import _cell
 from lltm_jit.jit import LltmJitError
-from lltm_jit.ops.rnn._warm import Warmed
+from lltm_jit.ops.rnn.recurrent_layer.warm import Warmed
 
 from .. import options
 from ..shared import times

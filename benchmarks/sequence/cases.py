@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lltm_jit.ops.rnn._types import Cell
 from lltm_jit.ops.rnn.layers import LAYERS
 from lltm_jit.ops.rnn.lltm import LLTMCell
+from lltm_jit.ops.rnn.recurrent_layer.types import Cell
 
 FORWARD, BACKWARD = "forward", "forward + backward"
 PHASES = (FORWARD, BACKWARD)

@@ -14,7 +14,8 @@ from lltm_jit.jit import LltmJitError
 from lltm_jit.jit.loading.build_result import in_columns
 from lltm_jit.jit.machine import gpus
 from lltm_jit.jit.user import settings
-from lltm_jit.ops.rnn import _warm, layers
+from lltm_jit.ops.rnn import layers
+from lltm_jit.ops.rnn.recurrent_layer import warm
 
 from ._cell import DTYPES, positive
 
@@ -62,9 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lengths", action="store_true", help="for calls with lengths or reset")
     parser.add_argument(
         "--gpu",
-        choices=_warm.GPUS,
+        choices=warm.GPUS,
         metavar="GPU",
-        help=f"{', '.join(_warm.GPUS)} (default: the GPU of this machine)",
+        help=f"{', '.join(warm.GPUS)} (default: the GPU of this machine)",
     )
 
 
@@ -73,13 +74,13 @@ def run(args: argparse.Namespace) -> int:
         raise LltmJitError(
             f"expected --num-heads to divide --hidden {args.hidden}, but got {args.num_heads}"
         )
-    gpu = _warm.GPUS[args.gpu] if args.gpu else None
-    _warm.refuse_no_cuda("warm", gpu)  # before a cell of the user's is compiled
+    gpu = warm.GPUS[args.gpu] if args.gpu else None
+    warm.refuse_no_cuda("warm", gpu)  # before a cell of the user's is compiled
     if gpu and not settings.text("TORCH_CUDA_ARCH_LIST"):  # as a machine with this GPU builds
         os.environ["TORCH_CUDA_ARCH_LIST"] = gpus.architecture(divmod(gpu[0], 10))
     if args.exact:
         torch.backends.cudnn.allow_tf32 = False
-    calls = _warm.Calls(
+    calls = warm.Calls(
         _cell_of(args.layer),
         args.hidden,
         args.batch,
@@ -89,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
         directions=1 + args.bidirectional,
         num_heads=args.num_heads,
     )
-    builds = _warm.warm("warm", calls, gpu)
+    builds = warm.warm("warm", calls, gpu)
     print(in_columns([(build.spec.title, str(build.info.library)) for build in builds]))
     return 0
 

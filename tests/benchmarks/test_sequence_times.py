@@ -21,7 +21,7 @@ from benchmarks.sequence.cases import (
 )
 from benchmarks.sequence.floor import gpu_floor
 from benchmarks.sequence.goals import goals
-from lltm_jit.ops.rnn._warm import Warmed
+from lltm_jit.ops.rnn.recurrent_layer.warm import Warmed
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 CASE = Case(2, 8, 3, torch.float, CPU)

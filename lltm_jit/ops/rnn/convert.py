@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from lltm_jit.ops.rnn import layers, single_cells
-from lltm_jit.ops.rnn._layer_inputs import DTYPES
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
+from lltm_jit.ops.rnn.recurrent_layer.inputs import DTYPES
 
 OURS: dict[type[nn.Module], type[nn.Module]] = {
     nn.LSTM: layers.LSTM,

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from lltm_jit import native
 from lltm_jit._library import autocasts
-from lltm_jit.ops.rnn._lengths import Steps
-from lltm_jit.ops.rnn._types import Cell
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
+from lltm_jit.ops.rnn.recurrent_layer.lengths import Steps
+from lltm_jit.ops.rnn.recurrent_layer.types import Cell
 
 if TYPE_CHECKING:
-    from lltm_jit.ops.rnn._types import Call
+    from lltm_jit.ops.rnn.recurrent_layer.types import Call
 
 
 LAYERS: dict[str, type[RecurrentLayer]] = {}  # by the name of their cell

@@ -19,12 +19,12 @@ import torch
 from lltm_jit import native
 from lltm_jit.jit import BuildError, LltmJitError, variants
 from lltm_jit.ops.rnn._cell_text import CellText
-from lltm_jit.ops.rnn._types import Cell, State
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
+from lltm_jit.ops.rnn.recurrent_layer.types import Cell, State
 from lltm_jit.ops.rnn.sequence import declare_kernels
 
 if TYPE_CHECKING:
-    from lltm_jit.ops.rnn._types import Call
+    from lltm_jit.ops.rnn.recurrent_layer.types import Call
 
 _KERNELS = native.kernels_directory()
 _SAMPLES = 64  # at which check() compares derivatives

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.fx import Proxy
 
 from lltm_jit._library import autocasts
-from lltm_jit.ops.rnn._torch_layer import refuse_script, traced
+from lltm_jit.ops.rnn.recurrent_layer.torch_layer import refuse_script, traced
 from lltm_jit.ops.rnn.sequence import input_gates, run_sequence
 
 

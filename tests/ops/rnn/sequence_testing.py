@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import lltm_jit
 from lltm_jit.functional import recurrent_sequence
 from lltm_jit.ops.rnn import layers
-from lltm_jit.ops.rnn._types import Cell
+from lltm_jit.ops.rnn.recurrent_layer.types import Cell
 
 # All but one, which differs from rnn_tanh by its function alone.
 CELLS = [name for name in layers.LAYERS if name != "rnn_relu"]

@@ -12,7 +12,7 @@ from sequence_testing import cell_of
 import lltm_jit
 from lltm_jit import native
 from lltm_jit.ops.rnn import layers
-from lltm_jit.ops.rnn._types import Cell
+from lltm_jit.ops.rnn.recurrent_layer.types import Cell
 
 
 def test_each_cell_of_the_library_has_a_layer():

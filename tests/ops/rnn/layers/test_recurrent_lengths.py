@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import (
 )
 
 import lltm_jit
-from lltm_jit.ops.rnn._parts import parts_of
+from lltm_jit.ops.rnn.recurrent_layer.parts import parts_of
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -6,11 +6,11 @@ from typing import Any
 
 from sequence_testing import cell_of
 
-from lltm_jit.ops.rnn import _warm
+from lltm_jit.ops.rnn.recurrent_layer import warm
 
 # Architecture, bytes of shared memory that a block may ask for, SMs, and how many clusters of 2, 4,
 # 8 and 16 blocks run at once.
-GPUS = {name: (*facts[:3], facts[4:]) for name, facts in _warm.GPUS.items()}
+GPUS = {name: (*facts[:3], facts[4:]) for name, facts in warm.GPUS.items()}
 GPUS["T4"] = (75, 64 * 1024, 40, (0, 0, 0, 0))
 
 

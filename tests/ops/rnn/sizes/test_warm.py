@@ -16,16 +16,16 @@ import lltm_jit
 from lltm_jit import native
 from lltm_jit.cli import main
 from lltm_jit.jit import ToolchainError, variants
-from lltm_jit.ops.rnn import _warm
+from lltm_jit.ops.rnn.recurrent_layer import warm
 
-H100 = _warm.GPUS["H100"]
-CALLS = _warm.Calls("lstm", 512, 64, torch.half, training=True, lengths=False)
+H100 = warm.GPUS["H100"]
+CALLS = warm.Calls("lstm", 512, 64, torch.half, training=True, lengths=False)
 
 
 def planned(dtype: str, batch_size: int, hidden_size: int, gpu: str, *uses: bool) -> list:
     """Name, function and constants of the kernels of an LSTM's calls."""
     found = native.rnn.planned_variants(
-        "lstm", dtype, batch_size, hidden_size, 1, 1, *uses, _warm.GPUS[gpu]
+        "lstm", dtype, batch_size, hidden_size, 1, 1, *uses, warm.GPUS[gpu]
     )
     return [(kernel, function, dict(constants)) for kernel, function, constants, _ in found]
 
@@ -102,7 +102,7 @@ def test_without_cuda_nothing_is_built(monkeypatch, capsys):
     text = f"error: warm(): expected a torch with CUDA, but got {torch.__version__}\n"
     assert capsys.readouterr().err == text
     with pytest.raises(ToolchainError, match="expected a torch with CUDA"):
-        _warm.warm("warm", CALLS, H100)
+        warm.warm("warm", CALLS, H100)
 
 
 @pytest.fixture
@@ -113,23 +113,23 @@ def with_nvcc(monkeypatch):
     info = SimpleNamespace(info=SimpleNamespace(cuda_version="13.0"))
     monkeypatch.setattr(native, "load", lambda family: info)
     tools = SimpleNamespace(architectures=("8.0",))
-    monkeypatch.setattr(_warm.toolchain, "detect", lambda: tools)
+    monkeypatch.setattr(warm.toolchain, "detect", lambda: tools)
     monkeypatch.setattr(variants, "builds_of", lambda variants: asked.extend(variants) or [])
     return asked
 
 
 def test_kernels_for_other_gpus_are_refused(with_nvcc):
     with pytest.raises(ToolchainError, match=r"capability 9\.0, but .*_ARCH_LIST asks for 8\.0"):
-        _warm.warm("warm", CALLS, H100)
+        warm.warm("warm", CALLS, H100)
     assert with_nvcc == []
-    _warm.warm("warm", CALLS, _warm.GPUS["A100"])
+    warm.warm("warm", CALLS, warm.GPUS["A100"])
     assert {(each.name, each.note) for each in with_nvcc} == {
         ("rnn.sequence_steps", "asked for ahead of calls")
     }
 
 
 def test_the_command_asks_for_what_a_layer_does(with_nvcc, monkeypatch, capsys):
-    monkeypatch.setattr(_warm.toolchain.detect(), "architectures", ("9.0a",))
+    monkeypatch.setattr(warm.toolchain.detect(), "architectures", ("9.0a",))
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
     words = ["--layer", "LSTM", "--hidden", "192", "--batch", "16", "--num-heads", "3"]
     words += ["--bidirectional", "--dtype", "half", "--gpu", "H100"]
@@ -147,7 +147,7 @@ def test_the_command_asks_for_what_a_layer_does(with_nvcc, monkeypatch, capsys):
 def test_the_command(monkeypatch, capsys):
     seen = []
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(_warm, "warm", lambda *given: seen.append(given) or [])
+    monkeypatch.setattr(warm, "warm", lambda *given: seen.append(given) or [])
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "")
     sizes = ["--hidden", "512", "--batch", "64", "--dtype", "half"]
     words = ["warm", "--layer", "LSTM", *sizes, "--gpu", "H100"]

@@ -12,8 +12,8 @@ from lltm_jit import native
 from lltm_jit._library import refuse_wrong_size
 from lltm_jit.jit import Build, ToolchainError
 from lltm_jit.jit.machine import gpus, toolchain
-from lltm_jit.ops.rnn._layer_inputs import DTYPES, name_of
-from lltm_jit.ops.rnn._types import Cell
+from lltm_jit.ops.rnn.recurrent_layer.inputs import DTYPES, name_of
+from lltm_jit.ops.rnn.recurrent_layer.types import Cell
 
 _KILOBYTES = 1024
 # What decides how a sequence runs on a GPU: its architecture, the bytes of shared memory that a

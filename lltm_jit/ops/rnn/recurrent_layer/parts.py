@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from torch.utils.checkpoint import checkpoint
 
 from lltm_jit._library import autocasts
-from lltm_jit.ops.rnn._lengths import Steps, steps_behind
+from lltm_jit.ops.rnn.recurrent_layer.lengths import Steps, steps_behind
 
 # Note [Packed sequences]
 # The sequences of a PackedSequence are in the order of their lengths, the longest first. Its steps

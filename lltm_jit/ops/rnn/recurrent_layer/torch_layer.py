@@ -13,8 +13,12 @@ import torch
 from torch import nn
 from torch.fx import Proxy
 
-from lltm_jit.ops.rnn._layer_inputs import name_of, refuse_wrong_arguments, refuse_wrong_heads
-from lltm_jit.ops.rnn._types import Cell
+from lltm_jit.ops.rnn.recurrent_layer.inputs import (
+    name_of,
+    refuse_wrong_arguments,
+    refuse_wrong_heads,
+)
+from lltm_jit.ops.rnn.recurrent_layer.types import Cell
 
 
 class TorchLayer(nn.RNNBase):

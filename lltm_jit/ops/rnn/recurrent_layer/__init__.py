@@ -16,7 +16,7 @@ from torch.fx import Proxy
 from torch.nn.utils.rnn import PackedSequence
 
 from lltm_jit._library import autocasts, refuse_non_tensor
-from lltm_jit.ops.rnn._layer_inputs import (
+from lltm_jit.ops.rnn.recurrent_layer.inputs import (
     check_input,
     check_packed,
     name_of,
@@ -24,8 +24,8 @@ from lltm_jit.ops.rnn._layer_inputs import (
     reset_mask,
     whole_states,
 )
-from lltm_jit.ops.rnn._lengths import Steps, both_controls
-from lltm_jit.ops.rnn._parts import (
+from lltm_jit.ops.rnn.recurrent_layer.lengths import Steps, both_controls
+from lltm_jit.ops.rnn.recurrent_layer.parts import (
     Parts,
     Run,
     checkpointed,
@@ -33,9 +33,9 @@ from lltm_jit.ops.rnn._parts import (
     run_in_turn,
     run_packed,
 )
-from lltm_jit.ops.rnn._torch_layer import TorchLayer, traced
-from lltm_jit.ops.rnn._types import State
-from lltm_jit.ops.rnn._warm import Warmed
+from lltm_jit.ops.rnn.recurrent_layer.torch_layer import TorchLayer, traced
+from lltm_jit.ops.rnn.recurrent_layer.types import State
+from lltm_jit.ops.rnn.recurrent_layer.warm import Warmed
 from lltm_jit.ops.rnn.sequence import (
     ALIGNED,
     pad_gates,

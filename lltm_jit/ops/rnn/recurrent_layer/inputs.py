@@ -15,7 +15,7 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import PackedSequence
 
 from lltm_jit._library import autocasts, refuse_non_number, refuse_non_tensor, refuse_wrong_size
-from lltm_jit.ops.rnn._types import State
+from lltm_jit.ops.rnn.recurrent_layer.types import State
 
 DTYPES = (torch.half, torch.bfloat16, torch.float, torch.double)
 
