@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lltm_jit.cli import _cell
+from lltm_jit.cli import lltm
 
 from . import options, other_cell
 from .other_cell import Cell
@@ -23,8 +23,8 @@ from .shared.table import Row
 TITLE, WIDTH = "LLTM cell", 22
 PHASES = ("forward, no_grad", "forward", "forward + backward")
 SIZES = {  # batch, input, hidden; the last would take a CPU half a minute
-    "cpu": [_cell.TUTORIAL_SIZES, (1, 128, 128), (64, 256, 512)],
-    "cuda": [_cell.TUTORIAL_SIZES, (64, 256, 512), (128, 1024, 1024)],
+    "cpu": [lltm.TUTORIAL_SIZES, (1, 128, 128), (64, 256, 512)],
+    "cuda": [lltm.TUTORIAL_SIZES, (64, 256, 512), (128, 1024, 1024)],
 }
 PLOT_SIZES = [(16, hidden, hidden) for hidden in (32, 64, 128, 256, 512, 1024)]
 ADDMM = "addmm alone"  # no implementation: the matrix product inside one, as a mark to compare with
@@ -32,20 +32,20 @@ _OURS = ("reference", "aten", "fused")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    _cell.add_sizes(parser, ("several",) * 3)
+    lltm.add_sizes(parser, ("several",) * 3)
     options.add_measuring(parser)
     options.add_opponent(parser)
 
 
 def measure(args: argparse.Namespace) -> Iterator[list[Row]]:
-    device = _cell.device(args.cuda)
+    device = lltm.device(args.cuda)
     cells: dict[str, Cell] = {}  # by name; ratios are to the first
     if args.against:
         cells[args.against.name] = other_cell.build(args.against, args.define, device)
-    cells |= {impl: _cell.implementation(impl) for impl in _OURS}
+    cells |= {impl: lltm.implementation(impl) for impl in _OURS}
     sizes = PLOT_SIZES if args.plot else SIZES[device.type]
     if any((args.batch_size, args.features, args.state_size)):
-        sizes = [_cell.sizes(args, _cell.TUTORIAL_SIZES)]
+        sizes = [lltm.sizes(args, lltm.TUTORIAL_SIZES)]
     for each in sizes:
         case = Case(*each, options.dtype(args) or torch.float, device)
         checks = {name: check(cell, cells["reference"], case) for name, cell in cells.items()}
@@ -69,7 +69,7 @@ class Case:
 
     def operands(self) -> list[Tensor]:
         sizes = (self.batch_size, self.input_size, self.hidden_size)
-        return _cell.operands(sizes, self.dtype, self.device)
+        return lltm.operands(sizes, self.dtype, self.device)
 
     def operations(self, phase: str) -> int:
         """Multiplications and additions of the matrix products, which are nearly all there is."""

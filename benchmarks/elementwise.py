@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lltm_jit import native
-from lltm_jit.cli import _cell
+from lltm_jit.cli import lltm
 from lltm_jit.ops._elementwise import OPERATORS, Elementwise
 
 from . import options
@@ -22,16 +22,16 @@ FORWARD, BACKWARD = "forward", "forward + backward"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    _cell.add_device(parser)
+    lltm.add_device(parser)
     options.add_measuring(parser)
     parser.add_argument("--only", choices=OPERATORS, help="one operator (default: all)")
     parser.add_argument(
-        "--size", type=_cell.positive, default=2**22, help="elements (default: %(default)s)"
+        "--size", type=lltm.positive, default=2**22, help="elements (default: %(default)s)"
     )
 
 
 def measure(args: argparse.Namespace) -> Iterator[list[Row]]:
-    device = _cell.device(args.cuda, "basic")
+    device = lltm.device(args.cuda, "basic")
     native.load("basic")
     dtype = options.dtype(args) or torch.float
     for name in [args.only] if args.only else OPERATORS:

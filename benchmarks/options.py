@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from lltm_jit.cli import _cell
+from lltm_jit.cli import lltm
 
 from .shared import plot
 
@@ -17,7 +17,7 @@ PICTURES = ("png", "svg", "pdf", "eps", "jpg", "webp")
 
 def add_measuring(parser: argparse.ArgumentParser) -> None:
     """In which type operators are measured, and for how long."""
-    _cell.add_dtype(parser, None, "element type (default: float, or several)")
+    lltm.add_dtype(parser, None, "element type (default: float, or several)")
     parser.add_argument(
         "--seconds",
         type=seconds,
@@ -65,7 +65,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 def dtype(args: argparse.Namespace) -> torch.dtype | None:
     """The element type that was asked for."""
-    return _cell.DTYPES[args.dtype] if args.dtype else None
+    return lltm.DTYPES[args.dtype] if args.dtype else None
 
 
 def seconds(text: str) -> float:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lltm_jit.cli import _cell
+from lltm_jit.cli import lltm
 from lltm_jit.jit import LltmJitError
 from lltm_jit.ops.rnn.recurrent_layer.warm import Warmed
 
@@ -50,12 +50,12 @@ _CHECKED_STEPS = 32  # more would make of each side's rounding errors what chanc
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    _cell.add_sizes(parser, ("several", None, "several"))
+    lltm.add_sizes(parser, ("several", None, "several"))
     options.add_measuring(parser)
     parser.add_argument("--layer", choices=list(OURS), help="one layer (default: all of them)")
     parser.add_argument(
         "--steps",
-        type=_cell.positive,
+        type=lltm.positive,
         default=256,
         metavar="N",
         help="length of a sequence (default: 256)",
@@ -64,12 +64,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     cases.add_argument(
         "--published", action="store_true", help="layers of sizes that people publish"
     )
-    cases.add_argument("--draw", type=_cell.positive, metavar="N", help="N layers of random sizes")
+    cases.add_argument("--draw", type=lltm.positive, metavar="N", help="N layers of random sizes")
     parser.add_argument("--seed", type=int, default=0, help="for --draw (default: 0)")
 
 
 def measure(args: argparse.Namespace) -> Iterator[list[Row]]:
-    device = _cell.device(args.cuda)
+    device = lltm.device(args.cuda)
     cases = cases_of(args, device)
     if device.type == "cuda":
         compile_kernels(cases)

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 
 from lltm_jit import native
-from lltm_jit.cli import _cell
+from lltm_jit.cli import lltm
 
 from .. import options
 from ..shared.table import Row
@@ -16,12 +16,12 @@ OPERATORS = ("bias_act", "upfirdn2d", "filtered_lrelu")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    _cell.add_device(parser)
+    lltm.add_device(parser)
     options.add_measuring(parser)
     parser.add_argument("--only", choices=OPERATORS, help="one operator (default: all three)")
     parser.add_argument(
         "--shape",
-        type=_cell.positive,
+        type=lltm.positive,
         nargs=4,
         metavar=("N", "C", "H", "W"),
         help="shape of the input (default: a large one, and on a GPU also a small one)",
@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(args: argparse.Namespace) -> Iterator[list[Row]]:
-    device = _cell.device(args.cuda, "stylegan")  # refused before anything is built
+    device = lltm.device(args.cuda, "stylegan")  # refused before anything is built
     native.load("stylegan")
     from .operators import measure_all  # which imports the operators
 

@@ -1,4 +1,4 @@
-"""The commands of ``python -m lltm_jit``: one module each.
+"""The commands of ``python -m lltm_jit``: one module each, some in a folder with their like.
 
 A command's module has ``EXAMPLES``, ``add_arguments(parser)`` and ``run(args) -> int``, the exit
 code. Only the module of the command that was asked for is imported: one which needs no build causes
@@ -46,6 +46,11 @@ ALIASES = {
     "grad-check": "check-grad",
     "check_grad": "check-grad",
     "compile_commands": "compile-commands",
+}
+# The folders of those that do not stand here.
+FOLDERS = {
+    **dict.fromkeys(("archive", "compile-commands", "flags"), "export."),
+    **dict.fromkeys(("benchmark", "check", "check-grad"), "lltm."),
 }
 SHELLS = ("bash", "zsh", "tcsh")
 SCRIPT = "lltm-jit"
@@ -168,17 +173,17 @@ class Completion(argparse.Action):
         whole.add_argument("--version", action="store_true")
         commands = whole.add_subparsers()
         for name, summary in COMMANDS.items():
-            _module(name).add_arguments(commands.add_parser(name, help=summary))
+            module_of(name).add_arguments(commands.add_parser(name, help=summary))
         print(shtab.complete(whole, str(shell)))
         parser.exit()
 
 
-def _module(name: str) -> ModuleType:
-    return import_module(f"{__name__}.{name.replace('-', '_')}")
+def module_of(name: str) -> ModuleType:
+    return import_module(f"{__name__}.{FOLDERS.get(name, '')}{name.replace('-', '_')}")
 
 
 def _run(name: str, words: list[str], program: list[str]) -> int:
-    module = _module(name)
+    module = module_of(name)
     if name == "benchmark":
         module.refuse_moved(words)
     parser = Parser(f"{PROGRAM} {name}", f"{name}: {COMMANDS[name]}.", module.EXAMPLES)

@@ -19,7 +19,7 @@ from lltm_jit.jit.user import settings
 from lltm_jit.jit.user.progress import many
 
 from . import _build, _extensions
-from ._cell import positive
+from .lltm import positive
 
 EXAMPLES = """\
 examples:

@@ -17,7 +17,7 @@ from lltm_jit.jit.user import settings
 from lltm_jit.ops.rnn import layers
 from lltm_jit.ops.rnn.recurrent_layer import warm
 
-from ._cell import DTYPES, positive
+from .lltm import DTYPES, positive
 
 EXAMPLES = """\
 examples:

@@ -6,13 +6,12 @@ import shlex
 import shutil
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import lltm_jit
-from lltm_jit.cli import ALIASES, COMMANDS, main
+from lltm_jit.cli import ALIASES, COMMANDS, main, module_of
 
 SCRIPT = "import sys\nfrom lltm_jit.__main__ import run\nsys.exit(run())\n"
 
@@ -21,10 +20,6 @@ RUNS = """
 from lltm_jit import native
 print("families:", *sorted({*native._placeholders, *native.builds()}))
 """
-
-
-def module_of(command):
-    return import_module(f"lltm_jit.cli.{command.replace('-', '_')}")
 
 
 def said_at_exit(capsys, *words):

@@ -225,7 +225,8 @@ def test_checking_does_not_import_the_builder(words):
 
 
 INTERRUPTED = """
-from lltm_jit.cli import flags, main
+from lltm_jit.cli import main
+from lltm_jit.cli.export import flags
 
 def run(args):
     print("half a table")

@@ -88,7 +88,7 @@ def test_a_wheel_has_types_and_the_script(wheel):
 
 def test_benchmarks_of_the_project_are_not_installed(wheel, installed):
     modules = zipfile.ZipFile(wheel).namelist()
-    assert "lltm_jit/cli/benchmark.py" in modules
+    assert "lltm_jit/cli/lltm/benchmark.py" in modules
     assert not [name for name in modules if name.startswith("benchmarks")]
     done = installed[1]("-m", "lltm_jit", "benchmark", "py", "-r", "1")
     assert (done.returncode, done.stderr) == (0, "")

@@ -36,7 +36,7 @@ LOADS = {
     ("jit/compile/torch_build_file.py", "_alone"): "torch, as the process that asks imported it",
     ("jit/compile/torch_build_file.py", "write"): "torch, as the process that asks imported it",
     ("jit/wheel.py", "_put"): "the package whose setup.py runs",
-    ("cli/__init__.py", "_module"): "this package's own",
+    ("cli/__init__.py", "module_of"): "this package's own",
 }
 
 

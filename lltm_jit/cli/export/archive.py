@@ -14,7 +14,7 @@ from pathlib import Path
 from lltm_jit.jit import LltmJitError, ToolchainError
 from lltm_jit.jit.loading.parallel import build_all
 
-from . import _extensions
+from .. import _extensions
 
 EXAMPLES = """\
 examples:

@@ -13,7 +13,8 @@ from lltm_jit import native
 from lltm_jit.jit import detect
 from lltm_jit.jit.loading.extension import Extension
 
-from . import _build, _extensions, flags
+from .. import _build, _extensions
+from . import flags
 
 EXAMPLES = """\
 examples:

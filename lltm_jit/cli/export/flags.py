@@ -13,7 +13,7 @@ from lltm_jit import native
 from lltm_jit.jit.compile import files_read
 from lltm_jit.jit.loading.extension import Extension
 
-from . import _build, _extensions
+from .. import _build, _extensions
 
 RULES = """\
 # $(CXX) $(CPPFLAGS) $(CXXFLAGS) -c name.cpp -o name.o

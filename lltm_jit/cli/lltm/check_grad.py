@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch.autograd import gradcheck
 
-from . import _cell
+from lltm_jit.cli import lltm
 
 TABLE = [
     (torch.float32, 1e-3),
@@ -35,11 +35,11 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "variant",
-        choices=list(_cell.VARIANTS),
+        choices=list(lltm.VARIANTS),
         nargs="?",
         help="the LLTM cell in plain PyTorch, in ATen called from C++, or in CUDA (needs no -c)",
     )
-    _cell.add_sizes(parser, _cell.CHECK_SIZES)
+    lltm.add_sizes(parser, lltm.CHECK_SIZES)
     parser.add_argument(
         "--table",
         action="store_true",
@@ -53,10 +53,10 @@ def run(args: argparse.Namespace) -> int:
         return print_table(args)
     if args.variant is None:
         args.usage_error("expected a variant (py, cpp or cuda) or --table, but got neither")
-    device = _cell.device(args.cuda or args.variant == "cuda")
-    lltm_cell = _cell.functional().lltm_cell
-    operands = _cell.operands(_cell.sizes(args, _cell.CHECK_SIZES), torch.float64, device)
-    impl = _cell.VARIANTS[args.variant]
+    device = lltm.device(args.cuda or args.variant == "cuda")
+    lltm_cell = lltm.functional().lltm_cell
+    operands = lltm.operands(lltm.sizes(args, lltm.CHECK_SIZES), torch.float64, device)
+    impl = lltm.VARIANTS[args.variant]
     try:
         gradcheck(lambda *tensors: lltm_cell(*tensors, impl=impl), operands)
     except RuntimeError as error:  # GradcheckError is one, and so is an error of the operator
@@ -68,8 +68,8 @@ def run(args: argparse.Namespace) -> int:
 
 def print_table(args: argparse.Namespace) -> int:
     """Print gradcheck's verdicts; fails when ours and torch's differ, or float64 does not pass."""
-    device = _cell.device(args.cuda, "basic")
-    ours = _cell.functional("basic").sigmoid
+    device = lltm.device(args.cuda, "basic")
+    ours = lltm.functional("basic").sigmoid
     good = True
     print(f"{'dtype':<10}{'eps':<8}{'lltm_jit.sigmoid':<18}torch.sigmoid")
     for dtype, eps in TABLE:

@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
+from lltm_jit.cli import lltm
 from lltm_jit.jit.user.errors import LltmJitError
-
-from . import _cell
 
 SCALES = {"s": 1, "ms": 1e3, "us": 1e6}
 EXAMPLES = """\
@@ -31,15 +30,15 @@ In the root of a checkout, `python -m benchmarks -h` shows what else can be meas
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "variant",
-        choices=list(_cell.VARIANTS),
+        choices=list(lltm.VARIANTS),
         help="the LLTM cell in plain PyTorch, in ATen called from C++, or in CUDA",
     )
-    _cell.add_sizes(parser, _cell.TUTORIAL_SIZES)
-    _cell.add_dtype(parser, "float", "element type")
+    lltm.add_sizes(parser, lltm.TUTORIAL_SIZES)
+    lltm.add_dtype(parser, "float", "element type")
     parser.add_argument(
         "-r",
         "--runs",
-        type=_cell.positive,
+        type=lltm.positive,
         default=100,
         metavar="N",
         help="number of calls (default: 100)",
@@ -55,7 +54,7 @@ def refuse_moved(words: Sequence[str]) -> None:
     Raises:
         LltmJitError: no variant is among the words.
     """
-    if not {*_cell.VARIANTS, "-h", "--help"} & {*words}:
+    if not {*lltm.VARIANTS, "-h", "--help"} & {*words}:
         moved = shlex.join(["python", "-m", "benchmarks", *words])
         raise LltmJitError(
             f"benchmark times the LLTM cell as py, cpp or cuda; for everything else, write "
@@ -64,10 +63,10 @@ def refuse_moved(words: Sequence[str]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    device = _cell.device(args.cuda or args.variant == "cuda")
-    cell = _cell.implementation(_cell.VARIANTS[args.variant])
-    sizes = _cell.sizes(args, _cell.TUTORIAL_SIZES)
-    operands = _cell.operands(sizes, _cell.DTYPES[args.dtype], device)
+    device = lltm.device(args.cuda or args.variant == "cuda")
+    cell = lltm.implementation(lltm.VARIANTS[args.variant])
+    sizes = lltm.sizes(args, lltm.TUTORIAL_SIZES)
+    operands = lltm.operands(sizes, lltm.DTYPES[args.dtype], device)
     forward, backward = [], []
     for warming_up in [True] * 3 + [False] * args.runs:
         for operand in operands:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from . import _cell
+from lltm_jit.cli import lltm
 
 INPUT_NAMES = ("input", "weights", "bias", "old_h", "old_cell")
 OUTPUT_NAMES = ("new_h", "new_cell")
@@ -28,15 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help="compare the new state, or the gradients of all inputs, in float64",
     )
-    _cell.add_sizes(parser, _cell.CHECK_SIZES)
+    lltm.add_sizes(parser, lltm.CHECK_SIZES)
     parser.add_argument("-v", "--verbose", action="store_true", help="also print the values")
 
 
 def run(args: argparse.Namespace) -> int:
-    device = _cell.device(args.cuda)  # fails here, before anything is built
-    lltm_cell = _cell.functional().lltm_cell
-    sizes = _cell.sizes(args, _cell.CHECK_SIZES)
-    operands = _cell.operands(sizes, torch.float64, torch.device("cpu"))
+    device = lltm.device(args.cuda)  # fails here, before anything is built
+    lltm_cell = lltm.functional().lltm_cell
+    sizes = lltm.sizes(args, lltm.CHECK_SIZES)
+    operands = lltm.operands(sizes, torch.float64, torch.device("cpu"))
     grad_outputs = [torch.randn_like(operands[3]) for _ in OUTPUT_NAMES]
     opponents = [("C++", "aten", "cpu"), ("fused CPU", "fused", "cpu")]
     if args.cuda:

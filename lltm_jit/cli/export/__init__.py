@@ -1,0 +1,1 @@
+"""Commands that give a build to other tools: to make, clangd and linkers."""
