@@ -74,20 +74,33 @@ Dual<TensorValue, kPartials> chain(const Dual<TensorValue, kPartials>& a, Tensor
   return result;
 }
 
-// Operators take functions of their arguments, never of constants alone.
 template <>
 struct Math<TensorValue> {
-  static TensorValue exp(const TensorValue& x) { return x.tensor.exp(); }
-  static TensorValue expm1(const TensorValue& x) { return x.tensor.expm1(); }
-  static TensorValue log1p(const TensorValue& x) { return x.tensor.log1p(); }
-  static TensorValue tanh(const TensorValue& x) { return x.tensor.tanh(); }
-  static TensorValue abs(const TensorValue& x) { return x.tensor.abs(); }
+  // A function of a constant, or of a tensor.
+  static TensorValue either(const TensorValue& x, double (*of_number)(double),
+                            at::Tensor (at::Tensor::*of_tensor)() const) {
+    return x.is_constant() ? TensorValue(of_number(x.constant)) : (x.tensor.*of_tensor)();
+  }
+  static TensorValue exp(const TensorValue& x) { return either(x, std::exp, &at::Tensor::exp); }
+  static TensorValue expm1(const TensorValue& x) {
+    return either(x, std::expm1, &at::Tensor::expm1);
+  }
+  static TensorValue log(const TensorValue& x) { return either(x, std::log, &at::Tensor::log); }
+  static TensorValue log1p(const TensorValue& x) {
+    return either(x, std::log1p, &at::Tensor::log1p);
+  }
+  static TensorValue sqrt(const TensorValue& x) { return either(x, std::sqrt, &at::Tensor::sqrt); }
+  static TensorValue sin(const TensorValue& x) { return either(x, std::sin, &at::Tensor::sin); }
+  static TensorValue cos(const TensorValue& x) { return either(x, std::cos, &at::Tensor::cos); }
+  static TensorValue tanh(const TensorValue& x) { return either(x, std::tanh, &at::Tensor::tanh); }
+  static TensorValue abs(const TensorValue& x) { return either(x, std::fabs, &at::Tensor::abs); }
   static TensorValue where_positive(const TensorValue& x, const TensorValue& a,
                                     const TensorValue& b) {
     return where_greater(x, TensorValue(0), a, b);
   }
   static TensorValue where_greater(const TensorValue& x, const TensorValue& y, const TensorValue& a,
                                    const TensorValue& b) {
+    if (x.is_constant() && y.is_constant()) return x.constant > y.constant ? a : b;
     const at::Tensor difference = (x - y).tensor;
     const auto whole = [&](const TensorValue& value) {
       return value.is_constant() ? difference.new_full_symint({}, value.constant) : value.tensor;
@@ -96,8 +109,12 @@ struct Math<TensorValue> {
   }
 };
 
-inline TensorValue sigmoid(const TensorValue& x) { return x.tensor.sigmoid(); }
+inline TensorValue sigmoid(const TensorValue& x) {
+  return Math<TensorValue>::either(x, sigmoid<double>, &at::Tensor::sigmoid);
+}
 // This does without where_positive(), whose derivative would be 0 * inf for large x.
-inline TensorValue elu(const TensorValue& x) { return elu(x.tensor); }
+inline TensorValue elu(const TensorValue& x) {
+  return x.is_constant() ? TensorValue(elu(x.constant)) : TensorValue(elu(x.tensor));
+}
 
 }  // namespace lltm_jit

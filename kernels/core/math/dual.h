@@ -101,8 +101,21 @@ struct Math<Dual<T, kPartials>> {
     const T y = Math<T>::expm1(x.value);
     return chain(x, y, y + T(1));
   }
+  static LLTM_JIT_HOST_DEVICE Number log(const Number& x) {
+    return chain(x, Math<T>::log(x.value), T(1) / x.value);
+  }
   static LLTM_JIT_HOST_DEVICE Number log1p(const Number& x) {
     return chain(x, Math<T>::log1p(x.value), T(1) / (T(1) + x.value));
+  }
+  static LLTM_JIT_HOST_DEVICE Number sqrt(const Number& x) {
+    const T y = Math<T>::sqrt(x.value);
+    return chain(x, y, T(0.5) / y);
+  }
+  static LLTM_JIT_HOST_DEVICE Number sin(const Number& x) {
+    return chain(x, Math<T>::sin(x.value), Math<T>::cos(x.value));
+  }
+  static LLTM_JIT_HOST_DEVICE Number cos(const Number& x) {
+    return chain(x, Math<T>::cos(x.value), T(0) - Math<T>::sin(x.value));
   }
   static LLTM_JIT_HOST_DEVICE Number tanh(const Number& x) {
     const T y = Math<T>::tanh(x.value);

@@ -32,6 +32,10 @@ template <typename Functions>
 struct FloatMath {
   using T = FloatOf<Functions>;
   static __device__ __forceinline__ T quotient(T a, T b) { return T(__fdividef(a.value, b.value)); }
+  static __device__ __forceinline__ T log(T x) { return T(::logf(x.value)); }
+  static __device__ __forceinline__ T sqrt(T x) { return T(::sqrtf(x.value)); }
+  static __device__ __forceinline__ T sin(T x) { return T(::sinf(x.value)); }
+  static __device__ __forceinline__ T cos(T x) { return T(::cosf(x.value)); }
   static __device__ __forceinline__ T abs(T x) { return T(fabsf(x.value)); }
   static __device__ __forceinline__ T where_positive(T x, T a, T b) { return x.value > 0 ? a : b; }
   static __device__ __forceinline__ T where_greater(T x, T y, T a, T b) {

@@ -46,7 +46,11 @@ template <typename T>
 struct Math {
   static LLTM_JIT_HOST_DEVICE T exp(T x) { return std::exp(x); }
   static LLTM_JIT_HOST_DEVICE T expm1(T x) { return std::expm1(x); }
+  static LLTM_JIT_HOST_DEVICE T log(T x) { return std::log(x); }
   static LLTM_JIT_HOST_DEVICE T log1p(T x) { return std::log1p(x); }
+  static LLTM_JIT_HOST_DEVICE T sqrt(T x) { return std::sqrt(x); }
+  static LLTM_JIT_HOST_DEVICE T sin(T x) { return std::sin(x); }
+  static LLTM_JIT_HOST_DEVICE T cos(T x) { return std::cos(x); }
   static LLTM_JIT_HOST_DEVICE T tanh(T x) { return std::tanh(x); }
   static LLTM_JIT_HOST_DEVICE T abs(T x) { return std::fabs(x); }
   // x > 0 ? a : b; a NaN takes b.

@@ -18,7 +18,11 @@ struct Math<at::vec::Vectorized<T>> {
   using Vec = at::vec::Vectorized<T>;
   static Vec exp(const Vec& x) { return x.exp(); }
   static Vec expm1(const Vec& x) { return x.expm1(); }
+  static Vec log(const Vec& x) { return x.log(); }
   static Vec log1p(const Vec& x) { return x.log1p(); }
+  static Vec sqrt(const Vec& x) { return x.sqrt(); }
+  static Vec sin(const Vec& x) { return x.sin(); }
+  static Vec cos(const Vec& x) { return x.cos(); }
   static Vec tanh(const Vec& x) { return x.tanh(); }
   static Vec abs(const Vec& x) { return x.abs(); }
   static Vec where_positive(const Vec& x, const Vec& a, const Vec& b) {

@@ -14,8 +14,8 @@
 // kParameters has no `p`. One that only ever adds x[i] and h[i] says so,
 //   static constexpr bool kAddsGates = true;
 // and is quicker for it. T is a float, a double, a vector of them, a dual number or a tensor: constants
-// are written T(1), sums a = a + b. The functions are exp, tanh, abs, sigmoid, softplus, elu, relu and, instead
-// of comparisons, where_greater(x, y, a, b), which is x > y ? a : b.
+// are written T(1), sums a = a + b. The functions are exp, log, log1p, sqrt, sin, cos, tanh, abs, min, max,
+// sigmoid, softplus, elu, relu and, instead of comparisons, where_greater(x, y, a, b), which is x > y ? a : b.
 //
 // The derivative is made of the same code by dual numbers, or by the cell's own
 //   template <typename T>
@@ -40,6 +40,26 @@ LLTM_JIT_HOST_DEVICE T exp(const T& x) {
   return Math<T>::exp(x);
 }
 template <typename T>
+LLTM_JIT_HOST_DEVICE T log(const T& x) {
+  return Math<T>::log(x);
+}
+template <typename T>
+LLTM_JIT_HOST_DEVICE T log1p(const T& x) {
+  return Math<T>::log1p(x);
+}
+template <typename T>
+LLTM_JIT_HOST_DEVICE T sqrt(const T& x) {
+  return Math<T>::sqrt(x);
+}
+template <typename T>
+LLTM_JIT_HOST_DEVICE T sin(const T& x) {
+  return Math<T>::sin(x);
+}
+template <typename T>
+LLTM_JIT_HOST_DEVICE T cos(const T& x) {
+  return Math<T>::cos(x);
+}
+template <typename T>
 LLTM_JIT_HOST_DEVICE T tanh(const T& x) {
   return Math<T>::tanh(x);
 }
@@ -62,6 +82,24 @@ LLTM_JIT_HOST_DEVICE T relu(const T& x) {
 template <typename T>
 LLTM_JIT_HOST_DEVICE T where_greater(const T& x, const T& y, const T& a, const T& b) {
   return Math<T>::where_greater(x, y, a, b);
+}
+
+#if defined(__CUDACC__)
+using ::max;  // of integers, which the names below would hide
+using ::min;
+#endif
+// As torch.maximum and minimum: NaN if either is, and each has half of the derivative where they are equal.
+template <typename T>
+LLTM_JIT_HOST_DEVICE T max(const T& x, const T& y) {
+  static_assert(!std::is_integral_v<T>);
+  const T otherwise = T(0.5) * x + T(0.5) * y;
+  return where_greater(x, y, x, where_greater(y, x, y, otherwise));
+}
+template <typename T>
+LLTM_JIT_HOST_DEVICE T min(const T& x, const T& y) {
+  static_assert(!std::is_integral_v<T>);
+  const T otherwise = T(0.5) * x + T(0.5) * y;
+  return where_greater(x, y, y, where_greater(y, x, x, otherwise));
 }
 
 // ------------------------------------------------------------------------- a cell's properties --

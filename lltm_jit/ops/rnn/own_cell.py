@@ -91,9 +91,10 @@ def recurrent_cell(
     The cell is the maths of one hidden unit in one step, in C++. The header
     ``rnn/sequence/cell.h``, under :func:`lltm_jit.include_path`, explains how to write one. From it
     this function generates and compiles kernels for whole sequences, forward and backward. Those
-    for CUDA are compiled when they are first used. It may call ``exp``, ``tanh``, ``abs``,
-    ``sigmoid``, ``softplus``, ``elu``, ``relu`` and ``where_greater``. Each call makes another
-    class; those made before stay as they are, whatever the header holds by now.
+    for CUDA are compiled when they are first used. It may call ``exp``, ``log``, ``log1p``,
+    ``sqrt``, ``sin``, ``cos``, ``tanh``, ``abs``, ``min``, ``max``, ``sigmoid``, ``softplus``,
+    ``elu``, ``relu`` and ``where_greater``. Each call makes another class; those made before stay
+    as they are, whatever the header holds by now.
 
     Args:
         header: the file that defines the cell.
