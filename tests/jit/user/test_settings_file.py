@@ -1,6 +1,6 @@
 """MAX_JOBS.env: its example says what the table of environment variables says, and it is read.
 
-`python tests/cli/test_settings_file.py` writes the file anew after the table was edited.
+`python tests/jit/user/test_settings_file.py` writes the file anew after the table was edited.
 """
 
 import os
@@ -12,7 +12,7 @@ from lltm_jit.jit import ToolchainError
 from lltm_jit.jit.user import settings
 from lltm_jit.jit.user.settings import SETTINGS
 
-FILE = Path(__file__).parents[2] / "MAX_JOBS.env.example"
+FILE = Path(__file__).parents[3] / "MAX_JOBS.env.example"
 
 HEADER = """\
 # Settings of the build. Copy this file to MAX_JOBS.env beside it, and uncomment what you set.
