@@ -9,17 +9,20 @@ import time
 from pathlib import Path
 
 import pytest
+from golden import record
 
 from lltm_jit.jit.compile import diagnostics
 from lltm_jit.jit.request.spec import BuildSpec
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-SOURCES = sorted(path.name for path in (GOLDEN / "sources").iterdir())
+LOGS = {str(path.relative_to(GOLDEN).with_suffix("")): path for path in GOLDEN.glob("*/*.log")}
 
 
 def message(log: str, status: int = 1) -> str:
     """The message for a log, as if its sources were those of an extension."""
-    spec = BuildSpec("case", tuple(map(Path, SOURCES)), with_cuda=True, base=Path.cwd())
+    spec = BuildSpec(
+        "case", tuple(map(Path, sorted(record.SOURCES))), with_cuda=True, base=Path.cwd()
+    )
     return diagnostics.explain(log, spec, Path("build.log"), status, jobs=8) + "\n"
 
 
@@ -27,17 +30,18 @@ def expected() -> dict[str, str]:
     text = (GOLDEN / "messages.txt").read_text("utf-8")
     # The package to install is named after the Python that runs.
     text = text.replace("python3.11-dev", f"python{sys.version_info[0]}.{sys.version_info[1]}-dev")
-    return dict(re.findall(r"^### (\w+)\n(.*?\n)(?=###|\Z)", text, re.MULTILINE | re.DOTALL))
+    return dict(re.findall(r"^### ([\w/]+)\n(.*?\n)(?=###|\Z)", text, re.MULTILINE | re.DOTALL))
 
 
-@pytest.mark.parametrize("log", sorted(GOLDEN.glob("*.log")), ids=lambda path: path.stem)
-def test_message(log, monkeypatch):
-    monkeypatch.chdir(GOLDEN / "sources")
-    assert message(log.read_text("utf-8")) == expected()[log.stem]
+@pytest.mark.parametrize("case", sorted(LOGS))
+def test_message(case, tmp_path, monkeypatch):
+    record.write_sources(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert message(LOGS[case].read_text("utf-8")) == expected()[case]
 
 
 def test_every_message_has_its_log():
-    assert sorted(expected()) == sorted(path.stem for path in GOLDEN.glob("*.log"))
+    assert sorted(expected()) == sorted(LOGS)
 
 
 def test_a_file_is_named_as_seen_from_the_working_directory(tmp_path, monkeypatch):

@@ -11,48 +11,49 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 HERE = Path(__file__).parent
 CASES = {
-    "gcc_undeclared": "g++ -std=c++17 -c undeclared.cpp -o o.o",
-    "gcc_template": "g++ -std=c++17 -c template.cpp -o o.o",
-    "gcc_no_header": "g++ -c no_header.cpp -o o.o",
-    "gcc_no_cuda_header": "g++ -c cuda_header.cpp -o o.o",
-    "gcc_no_python_header": "g++ -c python_header.cpp -o o.o",
-    "gcc_old_standard": "g++ -std=c++14 -c standard.cpp -o o.o",
-    "gcc_narrow_14": "g++ -std=c++14 -isystem torch_include -c narrow.cpp -o o.o",
-    "gcc_narrow_11": "g++ -std=c++11 -isystem torch_include -c narrow.cpp -o o.o",
-    "gcc_unknown_flag": "g++ -fnonsense-flag -c defines.cpp -o o.o",
-    "gcc_killed": "./killer cc1plus g++ -c endless.cpp -o o.o",
-    "gcc_crashed": "./killer -SEGV cc1plus g++ -c endless.cpp -o o.o",
-    "gcc_no_space": "g++ -c defines.cpp -o /dev/full",
-    "clang_undeclared": "clang++ -std=c++17 -c undeclared.cpp -o o.o",
-    "clang_template": "clang++ -std=c++17 -c template.cpp -o o.o",
-    "clang_no_header": "clang++ -c no_header.cpp -o o.o",
-    "clang_no_python_header": "clang++ -c python_header.cpp -o o.o",
-    "clang_narrow_14": "clang++ -std=c++14 -isystem torch_include -c narrow.cpp -o o.o",
-    "clang_unknown_flag": "clang++ -fnonsense-flag -c defines.cpp -o o.o",
-    "ld_undefined": "g++ -shared -fPIC -Wl,-z,defs uses.cpp -o o.so",
-    "ld_twice": "g++ -shared -fPIC defines.cpp defines_too.cpp -o o.so",
-    "ld_no_cudart": "g++ -shared -fPIC defines.cpp -L/no/cuda/lib64 -lcudart -o o.so",
-    "ld_no_library": "g++ -shared -fPIC defines.cpp -lnosuch -o o.so",
-    "nvcc_undeclared": "nvcc -arch=sm_90 -c undeclared.cu -o o.o",
-    "nvcc_warnings": "nvcc -arch=sm_90 -c warnings.cu -o o.o",
-    "nvcc_no_header": "nvcc -arch=sm_90 -c no_header.cu -o o.o",
-    "nvcc_old_standard": "nvcc -std=c++14 -arch=sm_90 -c standard.cu -o o.o",
-    "nvcc_architecture": "nvcc -gencode=arch=compute_35,code=sm_35 -c empty.cu -o o.o",
-    "nvcc_unknown_flag": "nvcc --nonsense -c empty.cu -o o.o",
-    "nvcc_host_too_new": "nvcc -ccbin ./newer_gcc -c empty.cu -o o.o",
-    "nvcc_no_host": "nvcc -ccbin /nonexistent/g++ -c empty.cu -o o.o",
-    "nvcc_killed": "./killer cicc nvcc -arch=sm_90 -c slow.cu -o o.o",
-    "ptxas_shared": "nvcc -arch=sm_90 -c shared.cu -o o.o",
-    "ptxas_instruction": "nvcc -arch=sm_90 -c instruction.cu -o o.o",
-    "ptxas_extern": "nvcc -arch=sm_90 -c extern.cu -o o.o",
-    "no_compiler": "no-such-compiler -c empty.cpp -o o.o",
-    "ninja_source_gone": "g++ -c gone.cpp -o o.o",
-    "gcc_in_header": "g++ -std=c++17 -c copies.cpp -o o.o",
-    "clang_in_header": "clang++ -std=c++17 -c copies.cpp -o o.o",
-    "nvcc_in_header": "nvcc -arch=sm_90 -c copies.cu -o o.o",
+    "gcc/undeclared": "g++ -std=c++17 -c undeclared.cpp -o o.o",
+    "gcc/template": "g++ -std=c++17 -c template.cpp -o o.o",
+    "gcc/no_header": "g++ -c no_header.cpp -o o.o",
+    "gcc/no_cuda_header": "g++ -c cuda_header.cpp -o o.o",
+    "gcc/no_python_header": "g++ -c python_header.cpp -o o.o",
+    "gcc/old_standard": "g++ -std=c++14 -c standard.cpp -o o.o",
+    "gcc/narrow_14": "g++ -std=c++14 -isystem torch_include -c narrow.cpp -o o.o",
+    "gcc/narrow_11": "g++ -std=c++11 -isystem torch_include -c narrow.cpp -o o.o",
+    "gcc/unknown_flag": "g++ -fnonsense-flag -c defines.cpp -o o.o",
+    "stopped/gcc_killed": "./killer cc1plus g++ -c endless.cpp -o o.o",
+    "stopped/gcc_crashed": "./killer -SEGV cc1plus g++ -c endless.cpp -o o.o",
+    "stopped/gcc_no_space": "g++ -c defines.cpp -o /dev/full",
+    "clang/undeclared": "clang++ -std=c++17 -c undeclared.cpp -o o.o",
+    "clang/template": "clang++ -std=c++17 -c template.cpp -o o.o",
+    "clang/no_header": "clang++ -c no_header.cpp -o o.o",
+    "clang/no_python_header": "clang++ -c python_header.cpp -o o.o",
+    "clang/narrow_14": "clang++ -std=c++14 -isystem torch_include -c narrow.cpp -o o.o",
+    "clang/unknown_flag": "clang++ -fnonsense-flag -c defines.cpp -o o.o",
+    "ld/undefined": "g++ -shared -fPIC -Wl,-z,defs uses.cpp -o o.so",
+    "ld/twice": "g++ -shared -fPIC defines.cpp defines_too.cpp -o o.so",
+    "ld/no_cudart": "g++ -shared -fPIC defines.cpp -L/no/cuda/lib64 -lcudart -o o.so",
+    "ld/no_library": "g++ -shared -fPIC defines.cpp -lnosuch -o o.so",
+    "nvcc/undeclared": "nvcc -arch=sm_90 -c undeclared.cu -o o.o",
+    "nvcc/warnings": "nvcc -arch=sm_90 -c warnings.cu -o o.o",
+    "nvcc/no_header": "nvcc -arch=sm_90 -c no_header.cu -o o.o",
+    "nvcc/old_standard": "nvcc -std=c++14 -arch=sm_90 -c standard.cu -o o.o",
+    "nvcc/architecture": "nvcc -gencode=arch=compute_35,code=sm_35 -c empty.cu -o o.o",
+    "nvcc/unknown_flag": "nvcc --nonsense -c empty.cu -o o.o",
+    "nvcc/host_too_new": "nvcc -ccbin ./newer_gcc -c empty.cu -o o.o",
+    "nvcc/no_host": "nvcc -ccbin /nonexistent/g++ -c empty.cu -o o.o",
+    "stopped/nvcc_killed": "./killer cicc nvcc -arch=sm_90 -c slow.cu -o o.o",
+    "ptxas/shared": "nvcc -arch=sm_90 -c shared.cu -o o.o",
+    "ptxas/instruction": "nvcc -arch=sm_90 -c instruction.cu -o o.o",
+    "ptxas/extern": "nvcc -arch=sm_90 -c extern.cu -o o.o",
+    "stopped/no_compiler": "no-such-compiler -c empty.cpp -o o.o",
+    "stopped/ninja_source_gone": "g++ -c gone.cpp -o o.o",
+    "gcc/in_header": "g++ -std=c++17 -c copies.cpp -o o.o",
+    "clang/in_header": "clang++ -std=c++17 -c copies.cpp -o o.o",
+    "nvcc/in_header": "nvcc -arch=sm_90 -c copies.cu -o o.o",
 }
 COPIES = """#include <memory>
 #include <vector>
@@ -114,7 +115,7 @@ NEWER_GCC = '#!/bin/sh\nexec g++ "$@" -U__GNUC__ -D__GNUC__=99\n'
 
 
 def record(case, work):
-    source = "gone.cpp" if case == "ninja_source_gone" else ""
+    source = "gone.cpp" if case == "stopped/ninja_source_gone" else ""
     text = f"rule r\n  command = {CASES[case]}\nbuild o: r {source}\n"
     (work / "build.ninja").write_text(text)
     environment = {**os.environ, "LC_ALL": "C.UTF-8", "NINJA_STATUS": "[%f/%t %e] "}
@@ -124,26 +125,27 @@ def record(case, work):
     (HERE / f"{case}.log").write_bytes(done.stdout)
 
 
-def main(cases):
-    work = HERE / "sources"
-    work.mkdir(exist_ok=True)
+def write_sources(folder):
     for name, text in SOURCES.items():
-        (work / name).write_text(text)
-    for name, text in (("killer", KILLER), ("newer_gcc", NEWER_GCC)):
-        (work / name).write_text(text)
-        (work / name).chmod(0o755)
-    # Keeps nvcc's compiler busy long enough to be killed.
-    lines = "".join(f"x[{n}] = sinf(x[{n + 1}]);\n" for n in range(20000))
-    (work / "slow.cu").write_text(f"__global__ void k(float* x) {{\n{lines}}}\n")
-    os.mkfifo(work / "pipe.h")
-    # By a name that is the same on every machine.
-    torch = Path(importlib.util.find_spec("torch").origin).parent
-    (work / "torch_include").symlink_to(torch / "include")
-    for case in cases or CASES:
-        record(case, work)
-    made_here = ("killer", "newer_gcc", "slow.cu", "pipe.h", "torch_include", "o.o")
-    for name in (*made_here, "build.ninja", ".ninja_log", ".ninja_deps"):
-        (work / name).unlink(missing_ok=True)
+        (folder / name).write_text(text)
+
+
+def main(cases):
+    with TemporaryDirectory() as folder:
+        work = Path(folder)
+        write_sources(work)
+        for name, text in (("killer", KILLER), ("newer_gcc", NEWER_GCC)):
+            (work / name).write_text(text)
+            (work / name).chmod(0o755)
+        # Keeps nvcc's compiler busy long enough to be killed.
+        lines = "".join(f"x[{n}] = sinf(x[{n + 1}]);\n" for n in range(20000))
+        (work / "slow.cu").write_text(f"__global__ void k(float* x) {{\n{lines}}}\n")
+        os.mkfifo(work / "pipe.h")
+        # By a name that is the same on every machine.
+        torch = Path(importlib.util.find_spec("torch").origin).parent
+        (work / "torch_include").symlink_to(torch / "include")
+        for case in cases or CASES:
+            record(case, work)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,0 @@
-#include "pipe.h"

@@ -1,1 +1,0 @@
-#include <torch/headeronly/util/bit_cast.h>

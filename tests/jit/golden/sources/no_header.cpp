@@ -1,1 +1,0 @@
-#include "no_such_header.h"

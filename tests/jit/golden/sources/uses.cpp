@@ -1,2 +1,0 @@
-int elsewhere();
-int f() { return elsewhere(); }

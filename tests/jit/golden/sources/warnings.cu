@@ -1,2 +1,0 @@
-__global__ void k(float* x) { int unused; x[0] = 1; }
-int f() { return y; }
