@@ -70,7 +70,9 @@ def load_inline(
         cuda_sources: a string or strings of CUDA.
         sycl_sources: not supported.
         functions: the functions to bind: a name, a list of names, or a dictionary of names and
-            docstrings. ``"ns::f"`` is bound under this name, as torch does it, and as ``f``.
+            docstrings. ``"ns::f"`` is bound under this name, as torch does it, and as ``f``. Their
+            arguments have the names that the sources give them, and the defaults that are numbers,
+            strings, ``true``, ``false`` or ``std::nullopt``.
         with_pytorch_error_handling: translate C++ exceptions as torch does.
         use_pch: wait for the precompiled header in the first build already; later builds use it
             anyway.
@@ -136,7 +138,8 @@ def load_listings(
             given = arguments.get(f"extra_{kind}") or ()
             if not isinstance(given, str):  # which is refused
                 arguments[f"extra_{kind}"] = [*given, *map(shlex.quote, flags)]
-    bindings = inline.bindings(functions, with_pytorch_error_handling)
+    texts = [text for _, text in (*cpp, *cuda)]
+    bindings = inline.bindings(functions, with_pytorch_error_handling, texts)
     bound = [*cpp, (BINDINGS, bindings)] if bindings else cpp
     files = {"main.cpp": bound, **({"cuda.cu": cuda} if cuda else {})}
     texts = {

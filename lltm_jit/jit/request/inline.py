@@ -12,6 +12,7 @@ from typing import Any
 
 from ..store import cache, lock, publish
 from ..user.progress import Reporter
+from .functions import arguments_of
 from .spec import CONSTANTS, BuildSpec
 
 _IMPLICIT_HEADERS = {
@@ -48,7 +49,8 @@ def may_define_a_module(listings: list[tuple[str, str]]) -> bool:
     return any(re.search(_DEFINES, text) for _, text in listings)
 
 
-def bindings(functions: Any, with_pytorch_error_handling: bool) -> str:
+def bindings(functions: Any, with_pytorch_error_handling: bool, sources: Sequence[str]) -> str:
+    """The module of functions, whose arguments have the names that these sources give them."""
     if functions is None:
         return ""
     if isinstance(functions, str):
@@ -61,6 +63,7 @@ def bindings(functions: Any, with_pytorch_error_handling: bool) -> str:
     lines = [*_CALLABLE, "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
     last = {name: name if "<" in name else name.rpartition("::")[2] for name in functions}
     found = Counter(last.values())
+    arguments = arguments_of(sources)
     for function, docstring in functions.items():
         called = function
         if with_pytorch_error_handling:
@@ -69,8 +72,15 @@ def bindings(functions: Any, with_pytorch_error_handling: bool) -> str:
         # torch's name, and without its namespaces the one that Python can write.
         short = [last[function]] if found[last[function]] == 1 else []
         bound = dict.fromkeys([function, *short])
-        lines += [f'  m.def("{name}", {called}, {text});' for name in bound]
+        told = "".join(map(_argument, arguments.get(function, ())))
+        lines += [f'  m.def("{name}", {called}, {text}{told});' for name in bound]
     return "\n".join([*lines, "}"])
+
+
+def _argument(argument: tuple[str, str]) -> str:
+    name, default = argument
+    named = f'pybind11::arg("{name}")' if name else "pybind11::arg()"
+    return f", {named} = {default}" if default else f", {named}"
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import lltm_jit
 from lltm_jit.jit import BuildError, ipython, torch_api
 from lltm_jit.jit.loading import engine
 from lltm_jit.jit.request import inline
+from lltm_jit.jit.request.functions import functions_of
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ int table[] = {1, 2};
 
 
 def test_functions_of_a_cell():
-    assert ipython.functions_of(CELL) == (
+    assert functions_of(CELL) == (
         {
             "twice": "double twice(double x);",
             "twice_of": "torch::Tensor twice_of(torch::Tensor x, double by = 2.0);",
@@ -104,7 +105,7 @@ def test_functions_of_a_cell():
 
 
 def test_functions_of_a_cell_at_every_namespace_scope():
-    bound, left_out = ipython.functions_of(MORE)
+    bound, left_out = functions_of(MORE)
     assert bound == {
         "mine::inner::three": "namespace mine { namespace inner { int three(); } }",
         "mine::greeting": 'namespace mine { std::string greeting(const char* name = "you {"); }',
@@ -114,7 +115,7 @@ def test_functions_of_a_cell_at_every_namespace_scope():
         "six": "inline int six();",
     }
     assert left_out == {"first_of": "has a pointer", "overloaded": "overloaded"}
-    _, left_out = ipython.functions_of(MORE, "cuda")  # C++ sees declarations alone
+    _, left_out = functions_of(MORE, "cuda")  # C++ sees declarations alone
     assert left_out["of_params"] == "uses a type that the cell defines"
     assert left_out["six"] == "not visible to C++"
 
@@ -130,7 +131,7 @@ def test_functions_of_a_cell_at_every_namespace_scope():
     ],
 )
 def test_functions_that_are_not_understood_are_told(head):
-    assert ipython.functions_of(f"{head} {{ return 1; }}") == ({}, {"odd": "not recognized"})
+    assert functions_of(f"{head} {{ return 1; }}") == ({}, {"odd": "not recognized"})
 
 
 def test_what_is_no_function_is_not_told():
@@ -142,7 +143,7 @@ def test_what_is_no_function_is_not_told():
         TORCH_LIBRARY(mine, m) {}
         __attribute__((noinline)) int twice(int x) { return 2 * x; }
     """
-    assert ipython.functions_of(cell) == ({"twice": "int twice(int x);"}, {})
+    assert functions_of(cell) == ({"twice": "int twice(int x);"}, {})
 
 
 def test_cell_is_built_into_a_variable(bench, shell, capsys):

@@ -14,8 +14,8 @@ from engine_bench import wait_for
 from lltm_jit import jit
 from lltm_jit.jit import torch_api
 from lltm_jit.jit.compile import jobs, pch
-from lltm_jit.jit.ipython import functions_of
 from lltm_jit.jit.loading import reload
+from lltm_jit.jit.request.functions import functions_of
 from lltm_jit.jit.store import cache
 
 STATICS = """
@@ -189,10 +189,15 @@ def test_functions_of_a_cell_are_bound(root):
 #include <ATen/TensorOperators.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
+#include <optional>
 #include <vector>
 
 at::Tensor twice(at::Tensor x, double by = 2.0) { return x * by; }
-namespace mine { int three(std::vector<int> of) { return 1 + of.back(); } }
+namespace mine {
+int three(std::vector<int> of, const char* = "a, b", std::optional<int> more = {}) {
+  return 1 + of.back() + more.value_or(0);
+}
+}  // namespace mine
 at::Tensor same(const at::Tensor& x) noexcept { return x; }
 template <typename T> at::Tensor of_type(at::Tensor x) { return x; }
 """
@@ -204,6 +209,11 @@ template <typename T> at::Tensor of_type(at::Tensor x) { return x; }
     assert module.twice(x, 3.0).tolist() == [3, 3]
     assert module.same(x) is x
     assert module.three([1, 2]) == 3
+    assert module.three([1, 2], more=4) == 7
+    assert module.twice(by=3.0, x=x).tolist() == [3, 3]
+    assert module.twice(x).tolist() == [2, 2]
+    with pytest.raises(TypeError, match=r"\(of: .*, arg1: .* = 'a, b', more: .* = None\)"):
+        module.three(None)
     assert not hasattr(module, "of_type")
 
 

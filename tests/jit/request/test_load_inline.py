@@ -9,6 +9,7 @@ from engine_bench import payload
 
 from lltm_jit import jit
 from lltm_jit.jit import torch_api
+from lltm_jit.jit.request.functions import arguments_of
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,45 @@ def test_functions_in_namespaces_go_by_torchs_name_and_by_a_short_one(bench):
         'm.def("b::g", b::g, "5");',
         'm.def("g", b::g, "5");',
     ]
+
+
+PARAMETERS = {
+    "const at::Tensor& x, std::optional<at::Tensor> y = std::nullopt": "x, y = std::nullopt",
+    "at::Tensor x, std::optional<int> y = {}, int64_t n = -1": "x, y = std::nullopt, n = -1",
+    'std::string s = "a, (b", bool b = true, double d = 1e-5f': 's = "a, (b", b = true, d = 1e-5f',
+    "std::vector<std::vector<int>> of = {{1, 2}}, unsigned long n = 5": "of, n = 5",
+    "int whole = 1e3, int64_t size = kSize, at::Tensor t = {}": "whole, size, t",
+    "unsigned int, const int, at::Tensor&& x, float *p": ", , x, p",
+    "void": "",
+    "std::function<int(int, int)> f, int x": None,
+    "py::args args, int x": None,
+}
+
+
+@pytest.mark.parametrize("parameters", PARAMETERS)
+def test_names_and_defaults_of_arguments(parameters):
+    """Those that mean the same in Python; a function that is not understood is left out."""
+    found = arguments_of([f"namespace mine {{ int f({parameters}) {{ return 1; }} }}"])
+    arguments = [
+        f"{name}{default and f' = {default}'}" for name, default in found.get("mine::f", [])
+    ]
+    expected = PARAMETERS[parameters]
+    assert (", ".join(arguments) if "mine::f" in found else None) == expected
+
+
+def test_a_declaration_has_what_the_definition_has_not():
+    declared, defined = (
+        "double f(at::Tensor, double by = 2);",
+        "double f(at::Tensor x, double b) {}",
+    )
+    assert arguments_of([declared, defined]) == {"f": [("x", ""), ("b", "2")]}
+    assert arguments_of([declared, "double f(at::Tensor x) {}"]) == {}  # overloaded
+
+
+def test_arguments_are_bound_with_their_names(bench):
+    cuda = {"with_cuda": False, "functions": "f"}
+    module = torch_api.load_inline("_C", "int f(int x, int = 2);", **cuda)
+    assert ', "f", pybind11::arg("x"), pybind11::arg() = 2);' in payload(module)
 
 
 def test_functions_that_are_no_names_are_torchs_error(bench):
