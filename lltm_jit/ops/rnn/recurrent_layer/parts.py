@@ -139,15 +139,16 @@ def unpacked(packed: PackedSequence) -> list[tuple[Tensor, Steps]]:
     return parts
 
 
-def packed_again(outputs: Sequence[Tensor], packed: PackedSequence) -> PackedSequence:
-    """The outputs of the parts, packed as the input was."""
+def packed_again(outputs: list[Tensor], packed: PackedSequence) -> PackedSequence:
+    """The outputs of the parts, packed as the input was. They leave the list, and memory."""
     sizes = packed.batch_sizes.split([len(output) for output in outputs])
-    data = []
-    for own, output in zip(sizes, outputs, strict=True):
-        if own[0] == own[-1]:
-            data.append(output.flatten(0, 1))
-        else:
-            lengths = (own.unsqueeze(1) > torch.arange(int(own[0]), device=own.device)).sum(0)
-            data.append(pack_padded_sequence(output, lengths).data)
+    data = [_packed_part(outputs.pop(0), own) for own in sizes]
     whole = torch.cat(data) if len(data) > 1 else data[0]
     return PackedSequence(whole, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
+
+
+def _packed_part(output: Tensor, sizes: Tensor) -> Tensor:
+    if sizes[0] == sizes[-1]:
+        return output.flatten(0, 1)
+    lengths = (sizes.unsqueeze(1) > torch.arange(int(sizes[0]), device=sizes.device)).sum(0)
+    return pack_padded_sequence(output, lengths).data
