@@ -127,8 +127,6 @@ def _reason_to_keep_theirs(module: nn.Module) -> str | None:
         return f"its class {kind.__module__}.{kind.__qualname__} is none of torch's that we have"
     if "forward" in vars(module):
         return "its forward() was replaced"
-    if getattr(module, "proj_size", 0):
-        return f"its proj_size is {module.proj_size}, and ours has no projection"
     # It may be a plain tensor, as what is not trained.
     weight = module.weight_ih_l0 if isinstance(module, nn.RNNBase) else module.weight_ih
     if weight.dtype not in DTYPES:

@@ -33,6 +33,7 @@ from lltm_jit.ops.rnn.recurrent_layer.parts import (
     run_in_turn,
     run_packed,
 )
+from lltm_jit.ops.rnn.recurrent_layer.projection import run_projected
 from lltm_jit.ops.rnn.recurrent_layer.torch_layer import TorchLayer, traced
 from lltm_jit.ops.rnn.recurrent_layer.types import State
 from lltm_jit.ops.rnn.recurrent_layer.warm import Warmed
@@ -74,7 +75,8 @@ class RecurrentLayer(Warmed, TorchLayer):
         batch_first: whether ``input`` and ``output`` are (B, L, features), not (L, B, features).
         dropout: the probability of dropout on the output of each layer except the last.
         bidirectional: whether a second set of cells runs from the last step to the first.
-        proj_size: must be 0; it is here for the signature of :class:`torch.nn.LSTM`.
+        proj_size: how many projections of the hidden units are the output, less than H; 0 for the
+            units themselves. For an :class:`~lltm_jit.LSTM` without heads.
         checkpoint: if not 0, the backward pass keeps the state only every so many steps, and
             recomputes the steps between. This saves the memory for their gates, but not under
             :mod:`torch.func`, where nothing is recomputed.
@@ -86,7 +88,7 @@ class RecurrentLayer(Warmed, TorchLayer):
 
     Raises:
         TypeError: if a size or count is not an int, or ``dropout`` not a number.
-        ValueError: if a number is out of range, or ``proj_size`` is not 0.
+        ValueError: if a number is out of range, or ``proj_size`` is for another layer.
     """
 
     def forward(
@@ -159,8 +161,9 @@ class RecurrentLayer(Warmed, TorchLayer):
         """The states before the first step, each (num_layers * D, B, H)."""
         if hx is None:
             return None
-        size = (self.num_layers * self._directions, batch_size, self.hidden_size)
-        return whole_states(name, hx, self.cell.states, size, batched)
+        features = [self._output_size, *[self.hidden_size] * (self.cell.states - 1)]
+        sizes = [(self.num_layers * self._directions, batch_size, size) for size in features]
+        return whole_states(name, hx, sizes, batched)
 
     def _layers(
         self, parts: list[tuple[Tensor, Steps]], states: list[Tensor] | None
@@ -209,20 +212,19 @@ class RecurrentLayer(Warmed, TorchLayer):
             old = [t[0] if count == 1 else t.transpose(0, 1).flatten(1) for t in states]
         h_0 = None if old is None else old[0]
         c_0 = None if old is None or len(old) == 1 else torch.stack(old[1:])
-        size = (self.cell.states - 1, self.hidden_size)
+        sizes = (self._output_size, self.cell.states - 1, self.hidden_size)
         # Read once, so that what a backward pass computes again has the same precision.
         run: Run = partial(self._run, suffixes, reverse, uses_tf32(parts[0][0]))
         if self.checkpoint and recomputes():
-            run = checkpointed(run, self.checkpoint, size, reverse)
-        outputs, h_n, c_n = run_in_turn(run, parts, h_0, c_0, size, reverse)
+            run = checkpointed(run, self.checkpoint, sizes, reverse)
+        outputs, h_n, c_n = run_in_turn(run, parts, h_0, c_0, sizes, reverse)
         if c_n.dtype != h_n.dtype and autocasts(c_n):  # as in torch's layers; the operator keeps it
             c_n = c_n.to(h_n.dtype)
         # Not by unbind(), which torch.export does not load where there is none.
         last = [h_n, *(c_n[i] for i in range(self.cell.states - 1))]
         if count == 1:
             return outputs, [last]
-        firsts = [i * self.hidden_size for i in range(count)]
-        return outputs, [[t.narrow(1, first, self.hidden_size) for t in last] for first in firsts]
+        return outputs, [list(own) for own in zip(*(t.chunk(2, 1) for t in last), strict=True)]
 
     def _run(
         self,
@@ -242,20 +244,24 @@ class RecurrentLayer(Warmed, TorchLayer):
 
         try:
             weight_ih, weight_hh = of("weight_ih"), of("weight_hh")
+            weights_hr = [getattr(self, f"weight_hr_{s}") for s in suffixes if self.proj_size]
             bias = of("bias_ih") if self.bias else None
             bias_hh = of("bias_hh") if self.bias else None
             parameters = of("parameters", 1) if self.cell.parameters else None
             operands = (x, weight_ih, weight_hh, bias, bias_hh)
-            if weight_hh.dim() == 2 and self.hidden_size % ALIGNED and pads_gates(operands):
+            uneven = self.hidden_size % ALIGNED and not weights_hr
+            if weight_hh.dim() == 2 and uneven and pads_gates(operands):
                 operands = pad_gates(operands, self.cell.gates, self.cell.adds_gates)
             elif bias is not None and bias_hh is not None and self.cell.adds_gates:
                 both = bias + bias_hh  # added where it costs least
                 bias, bias_hh = (None, both) if x.is_cuda else (both, None)
                 operands = (x, weight_ih, weight_hh, bias, bias_hh)
+            if weights_hr:
+                return run_projected(operands, weights_hr, h_0, c_0, control, reverse, tf32)
             args = (parameters, h_0, c_0, control)
             return run_layer(self.cell.name, operands, args, reverse, tf32, len(suffixes) > 1)
         except RuntimeError:  # whose message is about tensors that a caller of the layer never sees
-            kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "parameters")
+            kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr", "parameters")
             names = [f"{kind}_{suffix}" for suffix in suffixes for kind in kinds]
             own = {name: getattr(self, name, None) for name in names}
             refuse_foreign(name_of(self), {"input": x, "h_0": h_0, "c_0": c_0}, own)

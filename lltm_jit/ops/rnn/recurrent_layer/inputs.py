@@ -7,7 +7,7 @@ of directions.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,7 @@ def refuse_wrong_arguments(
     flags: Mapping[str, bool],
     num_layers: int,
     dropout: float,
-    proj_size: int,
+    projects: bool,
 ) -> None:
     """Refuse what a layer cannot be made with, and warn of a dropout that there is nothing for."""
     for name, size in sizes.items():
@@ -44,10 +44,11 @@ def refuse_wrong_arguments(
     refuse_non_number(layer, "num_layers", num_layers, whole=True)
     if isinstance(num_layers, bool) or num_layers < 1:
         raise ValueError(f"{layer}(): expected num_layers to be at least 1, but got {num_layers!r}")
-    if proj_size:
+    most = max(sizes["hidden_size"] - 1, 0) if projects else 0
+    if sizes["proj_size"] > most:
+        wanted = f"less than hidden_size = {most + 1}" if projects else "0, except of an LSTM"
         raise ValueError(
-            f"{layer}(): expected proj_size to be 0, but got {proj_size}: put an nn.Linear after "
-            "the layer, or use torch.nn.LSTM, whose projection is in the recurrence"
+            f"{layer}(): expected proj_size to be {wanted}, but got {sizes['proj_size']}"
         )
     refuse_non_number(layer, "dropout", dropout)
     if isinstance(dropout, bool) or not 0 <= dropout <= 1:
@@ -60,13 +61,17 @@ def refuse_wrong_arguments(
         )
 
 
-def refuse_wrong_heads(layer: str, num_heads: int, hidden_size: int) -> None:
-    """Refuse a number of heads that does not divide the hidden units."""
+def refuse_wrong_heads(layer: str, num_heads: int, hidden_size: int, proj_size: int) -> None:
+    """Refuse a number of heads that does not divide the hidden units, and projections of heads."""
     refuse_non_number(layer, "num_heads", num_heads, whole=True)
     if isinstance(num_heads, bool) or num_heads < 1 or hidden_size % num_heads:
         raise ValueError(
             f"{layer}(): expected num_heads to divide hidden_size = {hidden_size}, "
             f"but got {num_heads!r}"
+        )
+    if num_heads > 1 and proj_size:
+        raise ValueError(
+            f"{layer}(): expected num_heads to be 1 with a proj_size, but got {num_heads}"
         )
 
 
@@ -129,9 +134,10 @@ def refuse_foreign(
 
 
 def whole_states(
-    layer: str, state: State, count: int, size: tuple[int, int, int], batched: bool
+    layer: str, state: State, sizes: Sequence[tuple[int, int, int]], batched: bool
 ) -> list[Tensor]:
-    """The ``count`` states, each of ``size`` (num_layers * D, B, H)."""
+    """The states, each of its size (num_layers * D, B, ·)."""
+    count = len(sizes)
     given = (state,) if isinstance(state, Tensor) else state
     if not isinstance(given, (tuple, list)) or len(given) != count:
         wanted = "a tensor" if count == 1 else f"a tuple of {count} tensors"
@@ -140,7 +146,7 @@ def whole_states(
     rank, shape = (3, "[layers, batch, hidden]") if batched else (2, "[layers, hidden]")
     states = []
     names = ("h_0", "c_0", *(f"state {i}" for i in range(2, count)))
-    for name, tensor in zip(names, given, strict=False):
+    for name, tensor, size in zip(names, given, sizes, strict=False):
         refuse_non_tensor(layer, name, tensor)
         if tensor.dim() != rank:
             raise RuntimeError(

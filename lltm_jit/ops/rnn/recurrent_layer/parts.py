@@ -35,7 +35,7 @@ def run_in_turn(
     parts: Parts,
     h: Tensor | None,
     c: Tensor | None,
-    size: tuple[int, int],
+    sizes: tuple[int, int, int],
     reverse: bool,
 ) -> tuple[list[Tensor], Tensor, Tensor]:
     """Run over parts of a sequence in turn, from the last on if ``reverse``.
@@ -46,8 +46,8 @@ def run_in_turn(
     Args:
         run: what runs one of them.
         parts: the parts.
-        h, c: h_0 (B, H), and c_0 (S-1, B, H); or ``None`` for zeros.
-        size: S-1 and H.
+        h, c: h_0 (B, ·), and c_0 (S-1, B, H); or ``None`` for zeros.
+        sizes: those of h without rows, and of c: S-1 and H.
         reverse: whether to begin with the last part.
 
     Returns:
@@ -57,13 +57,13 @@ def run_in_turn(
         x, control = parts[0]
         output, h_n, c_n = run(x, h, c, control)
         return [output], h_n, c_n
-    whole, dtype, (others, hidden_size) = parts[0][0], None if c is None else c.dtype, size
+    whole, dtype, (features, others, units) = parts[0][0], None if c is None else c.dtype, sizes
     if h is None:
-        h = whole.new_zeros(whole.size(1), hidden_size)
+        h = whole.new_zeros(whole.size(1), features)
     # Between the parts, too, these states do not lose their bits. A wrong dtype is refused later.
     wide = torch.promote_types(whole.dtype if c is None else c.dtype, torch.float)
     if c is None:
-        c = whole.new_zeros(others, *h.shape, dtype=wide)
+        c = whole.new_zeros(others, whole.size(1), units, dtype=wide)
     elif c.dtype == whole.dtype or autocasts(whole):
         c = c.to(wide)
     outputs = []
@@ -85,7 +85,7 @@ def recomputes() -> bool:
     return torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is None
 
 
-def checkpointed(run: Run, most: int, size: tuple[int, int], reverse: bool) -> Run:
+def checkpointed(run: Run, most: int, sizes: tuple[int, int, int], reverse: bool) -> Run:
     """As `run`, in pieces of at most so many steps, which the backward pass computes again."""
     again = partial(checkpoint, run, use_reentrant=False)
 
@@ -95,7 +95,7 @@ def checkpointed(run: Run, most: int, size: tuple[int, int], reverse: bool) -> R
         pieces = x.split(most)
         controls = [None] * len(pieces) if control is None else control.split(most)
         parts = list(zip(pieces, controls, strict=True))
-        outputs, h_n, c_n = run_in_turn(again, parts, h_0, c_0, size, reverse)
+        outputs, h_n, c_n = run_in_turn(again, parts, h_0, c_0, sizes, reverse)
         return torch.cat(outputs), h_n, c_n
 
     return in_pieces

@@ -25,6 +25,7 @@ class TorchLayer(nn.RNNBase):
     """The part of a layer that code for torch's layers sees. It has no cache of its weights."""
 
     cell: ClassVar[Cell]
+    projects: ClassVar[bool] = False  # whether it takes a proj_size
     checkpoint: int = 0  # of what was a layer of torch's, too, as
     num_heads: int = 1
 
@@ -52,9 +53,10 @@ class TorchLayer(nn.RNNBase):
         nn.Module.__init__(self)
         name = type(self).__name__
         sizes = {"input_size": input_size, "hidden_size": hidden_size, "checkpoint": checkpoint}
+        sizes["proj_size"] = proj_size
         flags = {"bias": bias, "batch_first": batch_first}
-        refuse_wrong_arguments(name, sizes, flags, num_layers, dropout, proj_size)
-        refuse_wrong_heads(name, num_heads, hidden_size)
+        refuse_wrong_arguments(name, sizes, flags, num_layers, dropout, self.projects)
+        refuse_wrong_heads(name, num_heads, hidden_size, proj_size)
         self.mode = self.cell.name.upper()
         self.input_size = input_size
         self.hidden_size = hidden_size
@@ -71,13 +73,15 @@ class TorchLayer(nn.RNNBase):
         rows = self.cell.gates * hidden_size
         self._all_weights: list[list[str]] = []  # whose names RNNBase.all_weights reads
         for layer, suffix in ((k, s) for k in range(num_layers) for s in self._suffixes(k)):
-            inputs = input_size if layer == 0 else hidden_size * self._directions
+            inputs = input_size if layer == 0 else self._output_size * self._directions
             shapes: dict[str, tuple[int, ...]] = {
                 "weight_ih": (rows, inputs),
-                "weight_hh": (*blocks, self.cell.gates * units, units),
+                "weight_hh": (*blocks, self.cell.gates * units, proj_size or units),
             }
             if bias:
                 shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+            if proj_size:
+                shapes["weight_hr"] = (proj_size, hidden_size)
             if self.cell.parameters:
                 shapes["parameters"] = (self.cell.parameters, hidden_size)
             self._all_weights.append([f"{kind}_{suffix}" for kind in shapes])
@@ -96,6 +100,11 @@ class TorchLayer(nn.RNNBase):
     @property
     def _directions(self) -> int:
         return 2 if self.bidirectional else 1
+
+    @property
+    def _output_size(self) -> int:
+        """The features of one direction's output."""
+        return self.proj_size or self.hidden_size
 
     def _suffixes(self, layer: int) -> list[str]:
         """How the names of a layer's parameters end, in the order of states."""

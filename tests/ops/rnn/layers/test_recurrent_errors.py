@@ -54,7 +54,7 @@ def test_errors(way):
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ({"proj_size": 3}, "proj_size to be 0, but got 3: .* use torch.nn.LSTM"),
+        ({"proj_size": 7}, "proj_size to be less than hidden_size = 7, but got 7"),
         ({"num_layers": 0}, "num_layers to be at least 1, but got 0"),
         ({"num_layers": True}, "num_layers to be at least 1, but got True"),
         ({"dropout": 1.5}, "dropout to be from 0 to 1, but got 1.5"),

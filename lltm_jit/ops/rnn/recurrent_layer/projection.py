@@ -1,0 +1,151 @@
+"""LSTMs whose output is a projection of their hidden units, W_hr u, as torch's with a proj_size.
+
+Sizes: L is the number of steps, B the batch size, H the hidden units, P their projections, D the
+directions that run in a call.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lltm_jit.ops.rnn.sequence import (
+    HOLDS,
+    RESETS,
+    Operands,
+    input_gates,
+    run_layer,
+    run_sequence,
+)
+
+# Note [Projections]
+# A step multiplies twice: h = W_hr u of its hidden units u, then W_hh h. So u has the recurrence of
+# an LSTM without projection whose recurrent weights are W_hh W_hr. That runs in one call, and the
+# projections of all steps follow in one product. h_0 is the projection of no u: it gives its
+# product to the gates of each row's first step, before which u is zero.
+#
+# That takes P * 4HH multiplications a call and 4HH a row and step, in place of 5HP. On a GPU this
+# is little beside the launches that it saves. On a CPU it is much where H is large or steps are
+# few, as in streams: there each step is operations of torch.
+
+
+def run_projected(
+    operands: Operands,
+    weights_hr: list[Tensor],
+    h_0: Tensor | None,
+    c_0: Tensor | None,
+    control: Tensor | None,
+    reverse: bool,
+    tf32: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """:func:`run_layer` of an LSTM with the projection W_hr (P, H) of each direction.
+
+    ``weight_hh`` is (4H, P), or (2, 4H, P) for both directions.
+
+    Returns:
+        The output (L, B, DP), h_n (B, DP) and c_n (1, B, DH).
+    """
+    x, weight_ih, weight_hh, bias_ih, bias_hh = operands
+    if _better_by_steps(operands, weights_hr[0], h_0, c_0):
+        gates = input_gates(x, weight_ih, bias_ih)
+        return _by_steps(gates, weight_hh, weights_hr[0], h_0, c_0, control, reverse)
+    count, both = len(weights_hr), len(weights_hr) > 1
+    projections, units = weights_hr[0].shape
+    first, last = _ends(x, control, [False, True] if both else [reverse])
+    rows = torch.arange(x.size(1), device=x.device)
+    sides = torch.arange(count, device=x.device).unsqueeze(1)
+    at_first = None
+    if h_0 is not None:
+        h_0 = h_0.unflatten(1, (count, projections)).transpose(0, 1)
+        if control is not None:
+            at_first = control.view(-1, *x.shape[:2])[sides, first, rows].unsqueeze(2)
+    weight = _product(weight_hh, torch.stack(weights_hr) if both else weights_hr[0])
+    args = (None, None, c_0, control)
+    if h_0 is None:
+        whole = (x, weight_ih, weight, bias_ih, bias_hh)
+        hidden, _, c_n = run_layer("lstm", whole, args, reverse, tf32, both)
+    else:
+        old = h_0 if at_first is None else h_0.masked_fill(at_first & RESETS != 0, 0)
+        products = old @ weight_hh.view(-1, *weight_hh.shape[-2:]).transpose(1, 2)
+        gates = input_gates(x, weight_ih, bias_ih, tf32).unflatten(2, (count, 4 * units))
+        gates = gates.index_put((first, rows, sides), products, accumulate=True).flatten(2)
+        hidden, _, c_n = run_sequence("lstm", (gates, weight, bias_hh, *args), reverse, tf32, both)
+    parts = zip(hidden.chunk(count, 2), weights_hr, strict=True)
+    outputs = [input_gates(u, weight_hr, None, tf32) for u, weight_hr in parts]
+    output = torch.cat(outputs, 2) if both else outputs[0]
+    h_n = output.unflatten(2, (count, projections))[last, rows, sides]
+    if h_0 is not None and at_first is not None:  # of rows without a step
+        h_n = torch.where(at_first & HOLDS != 0, h_0, h_n)
+    return output, h_n.transpose(0, 1).flatten(1), c_n
+
+
+def _product(weight_hh: Tensor, weight_hr: Tensor) -> Tensor:
+    """W_hh W_hr, rounded once. Few CPUs multiply halves, and torch's way without them is slow."""
+    if weight_hh.is_cpu and weight_hh.dtype == torch.half:
+        return (weight_hh.float() @ weight_hr.float()).half()
+    return weight_hh @ weight_hr
+
+
+def _ends(x: Tensor, control: Tensor | None, backwards: list[bool]) -> tuple[Tensor, Tensor]:
+    """The first and the last step that each row computes, (D, B)."""
+    begin = torch.zeros(x.size(1), dtype=torch.long, device=x.device)
+    if control is None:
+        end = begin + (x.size(0) - 1)
+    else:  # which skips the same steps in both directions
+        skipped = control.view(-1, *x.shape[:2])[0] & HOLDS
+        end = ((skipped == 0).sum(0) - 1).clamp(min=0)
+    first = torch.stack([end if backward else begin for backward in backwards])
+    return first, torch.stack([begin if backward else end for backward in backwards])
+
+
+def _better_by_steps(
+    operands: Operands, weight_hr: Tensor, h_0: Tensor | None, c_0: Tensor | None
+) -> bool:
+    """Whether that is quicker on a CPU; what is wrong with a call is left to the operators."""
+    x, weight_ih, weight_hh, *_ = operands
+    if not x.is_cpu or torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    others = (weight_ih, weight_hh, weight_hr, h_0, c_0)
+    if any(t is not None and (not t.is_cpu or t.dtype != x.dtype) for t in others):
+        return False
+    (steps, batch_size), (projections, units) = x.shape[:2], weight_hr.shape
+    # Measured, in multiplications: the functions' calls and a unit's maths. Weights are read, too,
+    # which takes as long as to multiply a few rows.
+    calls, maths, rows = 4_000_000, 1500, max(batch_size, 8)
+    by_steps = steps * (rows * 5 * units * projections + calls + batch_size * units * maths)
+    at_once = 4 * units * units * (projections + steps * rows)
+    return by_steps < at_once
+
+
+def _by_steps(
+    gates: Tensor,
+    weight_hh: Tensor,
+    weight_hr: Tensor,
+    h_0: Tensor | None,
+    c_0: Tensor | None,
+    control: Tensor | None,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """In operations of torch, which keep the state of 16-bit types in float."""
+    wide = torch.promote_types(gates.dtype, torch.float)
+    weight_hh, weight_hr = weight_hh.to(wide), weight_hr.to(wide)
+    zero = torch.zeros((), dtype=wide, device=gates.device)
+    h = zero.expand(gates.size(1), weight_hr.size(0)) if h_0 is None else h_0.to(wide)
+    c = zero.expand(gates.size(1), weight_hr.size(1)) if c_0 is None else c_0[0].to(wide)
+    steps = list(gates.unbind(0))
+    order = range(len(steps))
+    for t in reversed(order) if reverse else order:
+        old, before = h, c
+        if control is not None:
+            kept, skips = ((control[t] & what != 0).unsqueeze(1) for what in (RESETS, HOLDS))
+            h, c = (state.masked_fill(kept, 0) for state in (h, c))
+        i, f, g, o = torch.addmm(steps[t].to(wide), h, weight_hh.t()).chunk(4, 1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = output = F.linear(o.sigmoid() * c.tanh(), weight_hr)
+        if control is not None:
+            output = h.masked_fill(skips, 0)
+            h, c = torch.where(skips, old, h), torch.where(skips, before, c)
+        steps[t] = output
+    output, h_n = torch.stack(steps).to(gates.dtype), h.to(gates.dtype)
+    return output, h_n, c.to(gates.dtype).unsqueeze(0)
