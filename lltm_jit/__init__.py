@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lltm_jit.jit.torch_api import build, load, load_inline
     from lltm_jit.ops._decompositions import decompositions
     from lltm_jit.ops.rnn.convert import convert, revert
-    from lltm_jit.ops.rnn.layers import GRU, LLTM, LSTM, RNN
+    from lltm_jit.ops.rnn.layers import GRU, LLTM, LSTM, RNN, SLSTM
     from lltm_jit.ops.rnn.own_cell import recurrent_cell
     from lltm_jit.ops.rnn.single_cells import GRUCell, LSTMCell, RNNCell
 
@@ -31,6 +31,7 @@ __all__ = [
     "LLTM",
     "LSTM",
     "RNN",
+    "SLSTM",
     "BuildError",
     "BuildInfo",
     "CacheError",
@@ -67,7 +68,7 @@ _LATER = {
     "lltm_jit.jit.torch_api": ("build", "load", "load_inline"),
     "lltm_jit.ops._decompositions": ("decompositions",),
     "lltm_jit.ops.rnn.convert": ("convert", "revert"),
-    "lltm_jit.ops.rnn.layers": ("GRU", "LLTM", "LSTM", "RNN"),
+    "lltm_jit.ops.rnn.layers": ("GRU", "LLTM", "LSTM", "RNN", "SLSTM"),
     "lltm_jit.ops.rnn.own_cell": ("recurrent_cell",),
     "lltm_jit.ops.rnn.single_cells": ("GRUCell", "LSTMCell", "RNNCell"),
 }

@@ -7,6 +7,7 @@
 #include "rnn/cells/lstm.h"
 #include "rnn/cells/rnn_relu.h"
 #include "rnn/cells/rnn_tanh.h"
+#include "rnn/cells/slstm.h"
 
 // CELL(name, type)
 #define LLTM_JIT_CELLS(CELL)  \
@@ -14,4 +15,5 @@
   CELL(lstm, LstmCell)        \
   CELL(gru, GruCell)          \
   CELL(rnn_tanh, RnnTanhCell) \
-  CELL(rnn_relu, RnnReluCell)
+  CELL(rnn_relu, RnnReluCell) \
+  CELL(slstm, SlstmCell)

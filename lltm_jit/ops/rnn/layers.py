@@ -214,6 +214,39 @@ class RNN(RecurrentLayer):
         __call__: Call[Tensor]
 
 
+class SLSTM(RecurrentLayer):
+    """Long short-term memory with an exponential input gate, of xLSTM.
+
+    Arguments, parameters and call are those of
+    :class:`~lltm_jit.ops.rnn.recurrent_layer.RecurrentLayer`. The state is a tuple
+    ``(h, c, n, m)``. The rows of the matrices belong to the input, forget, candidate and output
+    gate, in this order::
+
+        i, f, z, o = x + y
+        l = logsigmoid(f) + m
+        m = where(n == 0, i, maximum(i, l))
+        i, f = exp(i - m), exp(l - m)
+        c = f * c + i * tanh(z)
+        n = maximum(f * n + i, 1)
+        h = sigmoid(o) * c / n
+
+    ``m`` keeps the exponentials in range, however large the gates are. xLSTM divides the units
+    into heads, by ``num_heads``. Source of the maths: M. Beck et al., "xLSTM: Extended
+    Long Short-Term Memory" (2024).
+
+    Example:
+        >>> slstm = SLSTM(input_size=3, hidden_size=8, num_heads=2)
+        >>> output, (h, c, n, m) = slstm(torch.randn(5, 2, 3))
+        >>> output.shape, n.shape
+        (torch.Size([5, 2, 8]), torch.Size([1, 2, 8]))
+    """
+
+    cell = _CellOfLibrary()
+
+    if TYPE_CHECKING:
+        __call__: Call[tuple[Tensor, Tensor, Tensor, Tensor]]
+
+
 LAYERS |= {"rnn_tanh": RNN, "rnn_relu": RNN}
 
 

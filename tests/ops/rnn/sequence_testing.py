@@ -145,18 +145,21 @@ def controls(steps: int, batch_size: int) -> Tensor:
     return resets + 2 * behind
 
 
-def step_of(cell: str) -> Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """A step in plain PyTorch: the equations in the docstring of the layer."""
+def step_of(cell: str) -> Callable[[Tensor, Tensor, Sequence[Tensor]], list[Tensor]]:
+    """A step in plain PyTorch, to new states: the equations in the docstring of the layer."""
     text = inspect.getdoc(layers.LAYERS[cell]).partition("::\n\n")[2].partition("\n\n")[0]
     equations = compile(textwrap.dedent(text), f"{cell}'s docstring", "exec")
     functions = {"sigmoid": torch.sigmoid, "tanh": torch.tanh, "elu": nn.functional.elu}
     functions["nonlinearity"] = torch.relu if cell == "rnn_relu" else torch.tanh
+    functions |= {"exp": torch.exp, "logsigmoid": nn.functional.logsigmoid, "where": torch.where}
+    functions["maximum"] = lambda x, y: torch.maximum(x, torch.as_tensor(y).to(x))
+    states = "hcnm"[: cell_of(cell).states]
 
-    def step(x: Tensor, y: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        gates = (part.unflatten(1, (-1, h.size(1))).movedim(1, 0) for part in (x, y))
-        names = {**functions, **dict(zip("xyhc", (*gates, h, c), strict=True))}
+    def step(x: Tensor, y: Tensor, old: Sequence[Tensor]) -> list[Tensor]:
+        gates = (part.unflatten(1, (-1, old[0].size(1))).movedim(1, 0) for part in (x, y))
+        names = functions | dict(zip("xy" + states, (*gates, *old), strict=True))
         exec(equations, names)
-        return names["h"], names["c"]
+        return [names[state] for state in states]
 
     return step
 
@@ -165,21 +168,22 @@ def reference(cell: str, inputs: Inputs, reverse: bool = False) -> tuple[Tensor,
     """A loop in plain PyTorch, in the dtype of the inputs, without the rules for 16 bits."""
     gates, weight_hh, bias_hh, _, h_0, c_0, control = inputs
     zeros = gates.new_zeros(gates.size(1), weight_hh.size(1))
-    h = zeros if h_0 is None else h_0
-    c = zeros if c_0 is None else c_0[0]
+    others = cell_of(cell).states - 1
+    states = [zeros if h_0 is None else h_0, *([zeros] * others if c_0 is None else c_0)]
     step, outputs = step_of(cell), []
     for t in reversed(range(len(gates))) if reverse else range(len(gates)):
         kept, holds = torch.ones_like(zeros), torch.zeros_like(zeros)
         if control is not None:
             kept = kept * (control[t] & 1 == 0).unsqueeze(1)
             holds = holds + (control[t] & 2 != 0).unsqueeze(1)
-        old_h, old_c = h * kept, c * kept
-        hidden = nn.functional.linear(old_h, weight_hh, bias_hh)
-        new_h, new_c = step(gates[t], hidden, old_h, old_c)
-        h, c = torch.where(holds > 0, h, new_h), torch.where(holds > 0, c, new_c)
-        outputs.append(torch.where(holds > 0, 0.0, new_h))
+        old = [state * kept for state in states]
+        hidden = nn.functional.linear(old[0], weight_hh, bias_hh)
+        new = step(gates[t], hidden, old)
+        states = [torch.where(holds > 0, *pair) for pair in zip(states, new, strict=True)]
+        outputs.append(torch.where(holds > 0, 0.0, new[0]))
     output = torch.stack(outputs[::-1] if reverse else outputs)
-    return output, h, c.unsqueeze(0) if cell_of(cell).states > 1 else c.new_empty(0, *c.shape)
+    h, *cells = states
+    return output, h, torch.stack(cells) if cells else h.new_empty(0, *h.shape)
 
 
 def layer_reference(

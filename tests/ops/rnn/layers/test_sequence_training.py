@@ -72,8 +72,8 @@ def autocast_dtype(kind: str, dtype: torch.dtype, device: str) -> torch.dtype:
 def test_autocast_of_layers(kind, checkpointed, device):
     """Results have the dtypes of torch's layers, and are those of a layer that is cast."""
     dtype = torch.bfloat16 if device == "cpu" else torch.half
-    layer = LAYERS[kind](5, 7, 2, bidirectional=True, checkpoint=checkpointed, device=device)
     x = torch.randn(6, 3, 5, device=device)
+    layer = LAYERS[kind](5, 7, 2, bidirectional=True, checkpoint=checkpointed, device=device)
     with torch.autocast(device, dtype):
         found = with_gradients(layer, x)
         results = layer(x)
@@ -97,7 +97,7 @@ def test_autocast_takes_what_torchs_layers_take(kind, device):
     """Packed sequences, lengths, and a float state."""
     layer, dtype = LAYERS[kind](5, 7, device=device), torch.bfloat16
     x, h = torch.randn(6, 3, 5, device=device), torch.randn(1, 3, 7, device=device)
-    state = h if layer.cell.states == 1 else (h, h)
+    state = h if layer.cell.states == 1 else (h,) * layer.cell.states
     with torch.autocast(device, dtype):
         packed, packed_state = layer(pack_padded_sequence(x, [6, 4, 3]), state)
         output, last = layer(x, state, lengths=[6, 4, 3])

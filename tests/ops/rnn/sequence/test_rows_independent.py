@@ -6,7 +6,7 @@ import pytest
 import torch
 from op_testing import DEVICES, DTYPES, cell_inputs, needs_gpu
 from row_testing import assert_rows_independent
-from sequence_testing import CELLS, LAYERS, cell_of, controls, inputs_of
+from sequence_testing import CELLS, LAYERS, controls, inputs_of
 from torch import Tensor
 
 from lltm_jit.functional import lltm_cell, recurrent_sequence
@@ -52,12 +52,12 @@ def test_sequences(cell, device, dtype, size):
     states = [h_0] if c_0 is None else [h_0, c_0]
 
     def run(*tensors: Tensor) -> list[Tensor]:
-        leaves = [t.detach().requires_grad_() for t in tensors[: 1 + cell_of(cell).states]]
+        leaves = [t.detach().requires_grad_() for t in tensors[: 1 + len(states)]]
         gates, h_0, *c_0 = leaves
         results = recurrent_sequence(
             cell, gates, weight_hh, bias_hh, None, h_0, *c_0 or [None], control
-        )[: 1 + cell_of(cell).states]
-        return with_gradients(results, leaves, tensors[1 + cell_of(cell).states :])
+        )[: 1 + len(states)]
+        return with_gradients(results, leaves, tensors[1 + len(states) :])
 
     grads = [torch.randn(*size, device=device).to(dtype), *(torch.randn_like(s) for s in states)]
     given = [gates, *states, *grads]

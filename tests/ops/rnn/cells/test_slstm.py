@@ -1,0 +1,108 @@
+"""The exponential gates of the sLSTM, which may be of any size, against its formula in float64."""
+
+import pytest
+import torch
+from op_testing import DEVICES, assert_accurate
+from sequence_testing import Inputs, inputs_of, reference, results_and_gradients
+from torch import Tensor
+
+import lltm_jit
+from lltm_jit.functional import recurrent_sequence
+
+
+def large_inputs(
+    most: float, dtype: torch.dtype, device: str, *, state: bool, heads: int = 1
+) -> Inputs:
+    """Gates from -most to most; and with a state, one that a sequence may have had."""
+    steps, rows, size = 9, 6, 8
+    given = inputs_of("slstm", steps, rows, size, device=device, state=state)
+    gates = (2 * torch.rand(steps, rows, heads * 4 * size, dtype=torch.double) - 1) * most
+    weights = torch.stack([given.weight_hh.roll(i) for i in range(heads)])
+    if not state:
+        return given._replace(gates=gates.to(device), weight_hh=weights).to(dtype)
+    h_0, (c, n, m) = given.h_0.tanh(), given.c_0
+    states = [h_0, c, 1 + n.exp(), most * m.tanh()]
+    h_0, *cells = (tensor.repeat(1, heads) for tensor in states)
+    changed = {"gates": gates.to(device), "weight_hh": weights, "h_0": h_0}
+    return given._replace(**changed, c_0=torch.stack(cells)).to(dtype)
+
+
+def by_formula(cell: str, inputs: Inputs, reverse: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """The reference of each head, beside each other."""
+    results, count = [], len(inputs.weight_hh)
+    for i, weight_hh in enumerate(inputs.weight_hh):
+        gates = inputs.gates.unflatten(2, (4, count, -1))[:, :, :, i].flatten(2)
+        h_0, c_0 = (t if t is None else t.chunk(count, -1)[i] for t in (inputs.h_0, inputs.c_0))
+        results.append(reference(cell, Inputs(gates, weight_hh, None, None, h_0, c_0, None)))
+    return tuple(torch.cat(each, -1) for each in zip(*results, strict=True))
+
+
+def second_gradients(function, inputs: Inputs) -> list[Tensor]:
+    given = inputs.requires_grad()
+    leaves = given.leaves()
+    loss = sum(result.sin().sum() for result in function("slstm", given, False))
+    first = torch.autograd.grad(loss, leaves, create_graph=True)
+    return list(torch.autograd.grad(sum(g.sin().sum() for g in first), leaves))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("state", [False, True])
+@pytest.mark.parametrize("most", [3, 100])
+def test_float64(most, state, heads, device):
+    inputs = large_inputs(most, torch.double, device, state=state, heads=heads)
+    right = results_and_gradients("slstm", inputs, function=by_formula)
+    for ours, expected in zip(results_and_gradients("slstm", inputs), right, strict=True):
+        torch.testing.assert_close(ours, expected)
+    ours = second_gradients(lambda cell, given, _: recurrent_sequence(cell, *given), inputs)
+    for actual, expected in zip(ours, second_gradients(by_formula, inputs), strict=True):
+        torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float, torch.bfloat16, torch.half], ids=str)
+@pytest.mark.parametrize("most", [20, 100])
+def test_other_dtypes(most, dtype, device):
+    inputs = large_inputs(most, dtype, device, state=True)
+    actual = results_and_gradients("slstm", inputs)
+    exact = results_and_gradients("slstm", inputs.to(torch.double), function=by_formula)
+    usual = results_and_gradients("slstm", inputs, function=by_formula)
+    for ours, right, same_dtype in zip(actual, exact, usual, strict=True):
+        assert_accurate(ours, right, same_dtype, ulps=8, sums=True, parts=16)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.double, torch.float, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("most", [100, 1e4, 1e30])
+def test_all_is_finite(most, dtype, device):
+    """From a state of zeros, which an input gate of exp(-100) begins to fill, too."""
+    inputs = large_inputs(most, dtype, device, state=False)
+    zeros = torch.zeros(3, 6, 8, dtype=dtype, device=device)
+    inputs = inputs._replace(weight_hh=inputs.weight_hh / most, c_0=zeros)
+    for tensor in results_and_gradients("slstm", inputs):
+        assert tensor.isfinite().all()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_reset_is_a_beginning(device):
+    """Also where the step before has left a large sum."""
+    inputs = large_inputs(100, torch.float, device, state=True)
+    control = torch.zeros(9, 6, dtype=torch.uint8, device=device)
+    control[4] = 1
+    output, _, _ = recurrent_sequence("slstm", *inputs._replace(control=control))
+    rest = inputs._replace(gates=inputs.gates[4:], h_0=None, c_0=None)
+    assert torch.equal(output[4:], recurrent_sequence("slstm", *rest)[0])
+
+
+def test_the_state_of_a_layer():
+    layer = lltm_jit.SLSTM(5, 8, 2, bidirectional=True, num_heads=2)
+    x = torch.randn(7, 3, 5)
+    output, states = layer(x[:4])
+    assert output.shape == (4, 3, 16)
+    assert [tuple(s.shape) for s in states] == [(4, 3, 8)] * 4
+    one = lltm_jit.SLSTM(5, 8, 2, num_heads=2)
+    whole, ends = one(x)
+    first, states = one(x[:4])
+    second, last = one(x[4:], states)
+    torch.testing.assert_close(torch.cat([first, second]), whole)
+    torch.testing.assert_close(last, ends)
