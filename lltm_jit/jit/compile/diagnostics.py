@@ -45,7 +45,8 @@ _TORCH = re.compile(r"^(?P<text>(?:RuntimeError|OSError|ValueError): .*)$")
 _FAILED = re.compile(r"^FAILED: \[code=(?P<code>\d+)\]")
 # ninja repeats a command that failed, and below it tells what that printed.
 _STEP_FAILED = re.compile(
-    r"^FAILED: \[code=(?P<code>\d+)\].*\n(?P<tool>\S*).*\n(?:(?!ninja: |\[\d)(?P<said>.+))?", re.MULTILINE
+    r"^FAILED: \[code=(?P<code>\d+)\].*\n(?P<tool>\S*).*\n(?:(?!ninja: |\[\d)(?P<said>.+))?",
+    re.MULTILINE,
 )
 # How the compilers say which line led into a template: gcc, clang, nvcc.
 _CONTEXT = (
