@@ -54,7 +54,7 @@ int sets_at_once(const SequenceShape& shape, const SequenceGpu& gpu) {
   return gpu.clusters[size];
 }
 
-// Whether blocks of a cluster send each other Note [Parts of sums] (one_launch/gradients.cuh).
+// Whether blocks of a cluster send each other Note [Parts of sums] (one_launch/products/gradients.cuh).
 bool sends_parts(SequencePass pass, const SequenceShape& shape) {
   return pass == SequencePass::Backward && shape.sends_parts();
 }
