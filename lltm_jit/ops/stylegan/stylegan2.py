@@ -170,6 +170,7 @@ class FusedLeakyReLU(torch.nn.Module):
         channel: the size of the input's dimension 1.
         bias: whether there is a parameter ``bias`` of shape (channel,), which starts at zero.
         negative_slope, scale: see :func:`fused_leaky_relu`.
+        device, dtype: those of the bias.
 
     Example:
         >>> FusedLeakyReLU(2)(torch.zeros(1, 2)).tolist()
@@ -182,9 +183,13 @@ class FusedLeakyReLU(torch.nn.Module):
         bias: bool = True,
         negative_slope: float = 0.2,
         scale: float = math.sqrt(2),
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.bias = torch.nn.Parameter(torch.zeros(channel)) if bias else None
+        values = torch.zeros(channel, device=device, dtype=dtype) if bias else None
+        self.register_parameter("bias", None if values is None else torch.nn.Parameter(values))
+        self.channel = channel
         self.negative_slope = negative_slope
         self.scale = scale
 
@@ -195,3 +200,8 @@ class FusedLeakyReLU(torch.nn.Module):
     if TYPE_CHECKING:
 
         def __call__(self, input: Tensor) -> Tensor: ...
+
+    def extra_repr(self) -> str:
+        """The arguments, for ``repr``."""
+        scale = f"negative_slope={self.negative_slope}, scale={self.scale:.4g}"
+        return f"channel={self.channel}, bias={self.bias is not None}, {scale}"

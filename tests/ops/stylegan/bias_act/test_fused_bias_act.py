@@ -97,6 +97,17 @@ def test_module():
     torch.testing.assert_close(FusedLeakyReLU(3, bias=False)(x), fused_leaky_relu(x))
 
 
+def test_a_module_is_made_where_and_as_it_is_asked():
+    bias = FusedLeakyReLU(3, device="meta", dtype=torch.half).bias
+    assert (bias.device.type, bias.dtype, bias.shape) == ("meta", torch.half, (3,))
+    assert repr(FusedLeakyReLU(512)) == (
+        "FusedLeakyReLU(channel=512, bias=True, negative_slope=0.2, scale=1.414)"
+    )
+    assert repr(FusedLeakyReLU(8, bias=False, scale=1)) == (
+        "FusedLeakyReLU(channel=8, bias=False, negative_slope=0.2, scale=1)"
+    )
+
+
 X, B = torch.zeros(2, 3, 4), torch.zeros(3)
 GOOD = {"input": X, "bias": B, "refer": None, "act": 3, "grad": 0, "alpha": 0.2, "scale": 1.0}
 BAD = {
