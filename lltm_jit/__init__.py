@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from lltm_jit import _start, functional, native  # _start first: it looks for torch
+from lltm_jit import _start, functional, native, ops  # _start first: it looks for torch
 from lltm_jit.functional import lltm_cell
 from lltm_jit.jit import BuildError, BuildInfo, CacheError, LltmJitError, ToolchainError
 from lltm_jit.native import include_path
@@ -53,6 +53,7 @@ __all__ = [
     "load",
     "load_inline",
     "load_ipython_extension",
+    "ops",
     "recurrent_cell",
     "reload",
     "revert",

@@ -13,13 +13,14 @@ import torch
 import lltm_jit
 from lltm_jit import ops
 from lltm_jit.jit import wheel
+from lltm_jit.ops import stylegan2
 from lltm_jit.ops.rnn.layers import LAYERS
 from lltm_jit.ops.rnn.own_cell import OwnCell
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
 from lltm_jit.ops.stylegan import implementation, resample_modules
 
 ROOT = Path(__file__).parents[2]
-MODULES = [lltm_jit, lltm_jit.functional] + [
+MODULES = [lltm_jit, lltm_jit.functional, ops, stylegan2] + [
     importlib.import_module(found.name)
     for found in pkgutil.iter_modules(ops.__path__, "lltm_jit.ops.")
     if not found.name.rpartition(".")[2].startswith("_") and not found.ispkg

@@ -10,7 +10,15 @@ from torch.nn.utils.rnn import PackedSequence
 from typing_extensions import assert_type
 
 import lltm_jit
-from lltm_jit.ops import bias_act, conv2d_resample, filtered_lrelu, fma, grid_sample, upfirdn2d
+from lltm_jit.ops import (
+    bias_act,
+    conv2d_gradfix,
+    conv2d_resample,
+    filtered_lrelu,
+    fma,
+    grid_sample,
+    upfirdn2d,
+)
 from lltm_jit.ops.stylegan2 import FusedLeakyReLU, fused_leaky_relu
 
 assert_type(lltm_jit.__version__, str)
@@ -66,6 +74,10 @@ def kernels_of_ones_own(x: Tensor) -> Tensor:
 
 
 def operators_of_stylegan(x: Tensor) -> None:
+    lltm_jit.ops.install("op")
+    conv2d_gradfix.enabled = True
+    with conv2d_gradfix.no_weight_gradients():
+        assert_type(conv2d_gradfix.conv2d(x, x, stride=(2, 1)), Tensor)
     f = upfirdn2d.setup_filter([1, 3, 3, 1])
     assert_type(f, Tensor)
     assert_type(upfirdn2d.upsample2d(x, f), Tensor)

@@ -11,7 +11,7 @@ from upfirdn2d_testing import FACTORS
 
 from lltm_jit.ops.stylegan._upfirdn2d_reference import upfirdn2d_reference
 from lltm_jit.ops.stylegan.resample_modules import Downsample2d, Filter2d, Upsample2d
-from lltm_jit.ops.stylegan.stylegan2_upfirdn2d import upfirdn2d as port_upfirdn2d
+from lltm_jit.ops.stylegan2.upfirdn2d import upfirdn2d as port_upfirdn2d
 from lltm_jit.ops.upfirdn2d import downsample2d, filter2d, setup_filter, upfirdn2d, upsample2d
 
 FILTERS = {

@@ -1,0 +1,132 @@
+"""Programs that import a StyleGAN repository's operators get these instead, without an edit."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
+from types import ModuleType
+
+__all__ = ["install", "uninstall"]
+
+
+@dataclass
+class _Package(MetaPathFinder, Loader):
+    """Stands in `sys.meta_path`, and finds modules of ours under another package's names."""
+
+    name: str
+    modules: dict[str, str]  # ours, by those names; the package itself is among them
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname == self.name:
+            return spec_from_loader(fullname, self)
+        if fullname.startswith(f"{self.name}."):
+            message = (
+                f"No module named {fullname!r}: {self.name} is that of lltm_jit, which consists of "
+                f"{', '.join(self.modules)}; "
+                f"lltm_jit.ops.uninstall({self.name!r}) gives the other one back"
+            )
+            raise ModuleNotFoundError(message, name=fullname)
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        # import takes from there what a loader has put there. All at once, for an import of the
+        # module op.upfirdn2d alone would hide the function of that name in op.
+        sys.modules.update({name: import_module(ours) for name, ours in self.modules.items()})
+
+
+_OPERATORS = ["bias_act", "conv2d_gradfix", "conv2d_resample", "filtered_lrelu", "fma"]
+_OPERATORS += ["grid_sample_gradfix", "upfirdn2d"]
+
+_PACKAGES = {
+    "op": {
+        "op": "lltm_jit.ops.stylegan2",
+        "op.conv2d_gradfix": "lltm_jit.ops.conv2d_gradfix",
+        "op.fused_act": "lltm_jit.ops.stylegan2.fused_act",
+        "op.upfirdn2d": "lltm_jit.ops.stylegan2.upfirdn2d",
+    },
+    "torch_utils.custom_ops": {"torch_utils.custom_ops": "lltm_jit.ops.drop_in.custom_ops"},
+    "torch_utils.ops": {
+        "torch_utils.ops": "lltm_jit.ops",
+        **{f"torch_utils.ops.{name}": f"lltm_jit.ops.{name}" for name in _OPERATORS},
+    },
+}
+
+
+def install(name: str) -> None:
+    """Have ``import`` find this package's operators where a program asks for a repository's own.
+
+    Call it in the script itself, before its imports: spawned processes then do the same. Other
+    modules of the same parent, such as ``torch_utils.misc``, are still the repository's. Calling it
+    again changes nothing.
+
+    Args:
+        name: the package to stand in for. ``"torch_utils.ops"`` is that of StyleGAN2-ADA and
+            StyleGAN3; ``"op"`` that of the PyTorch port of StyleGAN2; ``"torch_utils.custom_ops"``
+            is the module that compiles a repository's own extensions, here with
+            :func:`lltm_jit.load`.
+
+    Raises:
+        ValueError: if ``name`` is none of these.
+        RuntimeError: if the repository's package is already imported.
+
+    Example:
+        >>> lltm_jit.ops.install("op")
+        >>> from op import FusedLeakyReLU, upfirdn2d
+        >>> FusedLeakyReLU.__module__
+        'lltm_jit.ops.stylegan.stylegan2'
+        >>> lltm_jit.ops.uninstall("op")
+    """
+    package = _package("install", name)
+    if package in sys.meta_path:
+        return
+    if name in sys.modules:
+        raise RuntimeError(
+            f"install(): {name} is already imported, from {_origin(sys.modules[name])}; call "
+            f"lltm_jit.ops.install({name!r}) before anything imports it, at the top of the script "
+            "or in a new process"
+        )
+    sys.meta_path.insert(0, package)
+
+
+def uninstall(name: str) -> None:
+    """Undo :func:`install`: the next import finds the repository's package again.
+
+    What has been imported from this package stays where it is. Without an ``install`` before it,
+    the call changes nothing.
+
+    Args:
+        name: as for :func:`install`.
+
+    Raises:
+        ValueError: if ``name`` is no package that can be installed.
+    """
+    package = _package("uninstall", name)
+    if package not in sys.meta_path:
+        return
+    sys.meta_path.remove(package)
+    if name not in sys.modules:
+        return
+    for each in package.modules:
+        sys.modules.pop(each, None)
+    parent, _, child = name.rpartition(".")
+    if hasattr(sys.modules.get(parent), child):
+        delattr(sys.modules[parent], child)
+
+
+def _package(function: str, name: str) -> _Package:
+    if name not in _PACKAGES:
+        names = ", ".join(map(repr, _PACKAGES))
+        raise ValueError(f"{function}(): expected name to be one of {names}, but got {name!r}")
+    return _Package(name, _PACKAGES[name])
+
+
+def _origin(module: ModuleType) -> str:
+    places = [getattr(module, "__file__", None), *getattr(module, "__path__", [])]
+    return next(filter(None, places), "an unknown place")

@@ -1,6 +1,0 @@
-"""The operators of the PyTorch port of StyleGAN2, under the names of its package ``op``."""
-
-from lltm_jit.ops.stylegan.stylegan2 import FusedLeakyReLU, fused_bias_act, fused_leaky_relu
-from lltm_jit.ops.stylegan.stylegan2_upfirdn2d import upfirdn2d
-
-__all__ = ["FusedLeakyReLU", "fused_bias_act", "fused_leaky_relu", "upfirdn2d"]

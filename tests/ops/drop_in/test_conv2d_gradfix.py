@@ -1,0 +1,149 @@
+"""conv2d_gradfix: torch's convolutions, whose weights get no gradient where that is asked for."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+import torch.nn.functional as F
+from op_testing import DEVICES
+from torch.autograd import grad, gradcheck, gradgradcheck
+
+from lltm_jit.ops.conv2d_gradfix import conv2d, conv_transpose2d, no_weight_gradients
+
+NAMES = ["grouped", "same", "transposed grouped", "transposed"]
+# One of ours, torch's, the weight's shape, and the arguments after the bias, in their order.
+CASES = [
+    (conv2d, F.conv2d, (4, 3, 3, 2), (2, (1, 0), 1, 2)),
+    (conv2d, F.conv2d, (4, 6, 3, 3), (1, "same", (2, 1))),
+    (conv_transpose2d, F.conv_transpose2d, (6, 2, 3, 3), (2, (1, 0), 1, 2, 1)),
+    (conv_transpose2d, F.conv_transpose2d, (6, 4, 3, 3), ()),
+]
+both = pytest.mark.parametrize(("ours", "theirs", "shape", "rest"), CASES, ids=NAMES)
+
+
+def tensors(shape, device="cpu"):
+    """An input, the weight and a bias for four channels."""
+    options = {"dtype": torch.double, "device": device, "requires_grad": True}
+    return [torch.randn(size, **options) for size in ((2, 6, 5, 6), shape, (4,))]
+
+
+@both
+def test_values_and_derivatives_are_those_of_torch(ours, theirs, shape, rest):
+    x, w, b = tensors(shape)
+    assert torch.equal(ours(x, w, b, *rest), theirs(x, w, b, *rest))
+
+    def curved(*args):
+        return ours(*args, *rest).tanh()
+
+    assert gradcheck(curved, (x, w, b), check_forward_ad=True, fast_mode=True)
+    assert gradgradcheck(curved, (x, w, b), fast_mode=True)
+
+
+@both
+@pytest.mark.parametrize("device", DEVICES)
+def test_weights_get_no_gradient_within(ours, theirs, shape, rest, device):
+    x, w, b = tensors(shape, device)
+    y = ours(x, w, b, *rest).tanh().sum()
+    expected = grad(y, (x, w, b), retain_graph=True)
+    with no_weight_gradients(disable=False):
+        assert all(map(torch.equal, grad(y, (x, w, b), retain_graph=True), expected))
+    with no_weight_gradients():
+        dx, dw, db = grad(y, (x, w, b), retain_graph=True, allow_unused=True)
+        assert dw is None
+        y.backward(retain_graph=True)
+    assert w.grad is None
+    for found in ((dx, db), (x.grad, b.grad)):
+        assert all(map(torch.equal, found, expected[::2]))
+    y.backward()
+    assert torch.equal(w.grad, expected[1])
+
+
+@both
+def test_a_penalty_is_differentiated_to_weights(ours, theirs, shape, rest):
+    def penalty(function):
+        y = function(x, w, b, *rest).tanh()
+        with no_weight_gradients():
+            [slope] = grad(y.sum(), [x], create_graph=True)
+        return grad(slope.square().sum(), (x, w))
+
+    x, w, b = tensors(shape)
+    for ours_each, theirs_each in zip(penalty(ours), penalty(theirs), strict=True):
+        torch.testing.assert_close(ours_each, theirs_each)
+
+
+def test_blocks_within_blocks():
+    x, w, _ = tensors((4, 6, 3, 3))
+
+    def has_gradient():
+        return grad(conv2d(x, w).sum(), w, allow_unused=True)[0] is not None
+
+    with no_weight_gradients():
+        with no_weight_gradients(disable=False):
+            assert not has_gradient()
+        with no_weight_gradients():
+            assert not has_gradient()
+        assert not has_gradient()
+    with pytest.raises(ZeroDivisionError), no_weight_gradients():
+        raise ZeroDivisionError
+    assert has_gradient()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_other_threads_go_on(device):
+    x, w, _ = tensors((4, 6, 3, 3), device=device)
+    y, found = conv2d(x, w), []
+
+    def elsewhere():
+        found.append(grad(y.sum(), w, retain_graph=True)[0])
+
+    with no_weight_gradients():
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        assert grad(y.sum(), w, retain_graph=True, allow_unused=True) == (None,)
+    assert torch.equal(found[0], grad(y.sum(), w)[0])
+
+
+@pytest.mark.parametrize("ours", [conv2d, conv_transpose2d])
+def test_a_compiled_graph_looks_when_its_backward_pass_runs(ours):
+    x, w, _ = tensors((6, 6, 3, 3))
+    b = torch.randn(6, dtype=torch.double, requires_grad=True)
+    compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
+    y = compiled(x, w, b).tanh()
+    expected = grad(ours(x, w, b).tanh().sum(), (x, w, b))
+    for disabled in (False, True, False):
+        with no_weight_gradients(disabled):
+            dx, dw, db = grad(y.sum(), (x, w, b), retain_graph=True)
+        assert not dw.any() if disabled else torch.equal(dw, expected[1])
+        assert all(map(torch.equal, (dx, db), expected[::2]))
+
+
+def test_a_block_in_a_compiled_function():
+    @torch.compile(backend="aot_eager")
+    def step(x, w):
+        with no_weight_gradients():
+            conv2d(x, w).sum().backward()
+
+    x, w, _ = tensors((4, 6, 3, 3))
+    step(x, w)
+    assert torch.equal(x.grad, grad(F.conv2d(x, w).sum(), x)[0])
+    assert w.grad is None or not w.grad.any()
+
+
+def test_transforms_and_autocast():
+    x, w, _ = (tensor.detach() for tensor in tensors((4, 6, 3, 3)))
+    weights = torch.stack([w, 2 * w])
+
+    def loss(w, function):
+        return function(x, w).square().sum()
+
+    found = torch.vmap(torch.func.grad(loss), (0, None))(weights, conv2d)
+    torch.testing.assert_close(
+        found, torch.stack([torch.func.grad(loss)(w, F.conv2d) for w in weights])
+    )
+    with no_weight_gradients():
+        assert not torch.func.grad(loss)(w, conv2d).any()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert conv2d(x.float(), w.float().requires_grad_()).dtype == torch.bfloat16
