@@ -56,7 +56,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--steps",
         type=lltm.positive,
-        default=256,
         metavar="N",
         help="length of a sequence (default: 256)",
     )
@@ -89,9 +88,9 @@ def cases_of(args: argparse.Namespace, device: torch.device) -> list[tuple[Case,
     ]
     layers = [args.layer] if args.layer else list(OURS)
     if args.published or args.draw:
-        if args.batch_size or args.state_size:
+        if args.batch_size or args.state_size or args.steps:
             raise LltmJitError(
-                "--published and --draw have sizes of their own: leave out -b and -s"
+                "--published and --draw have sizes of their own: leave out -b, -s and --steps"
             )
         found = (
             published_cases(device, types)
@@ -106,7 +105,7 @@ def cases_of(args: argparse.Namespace, device: torch.device) -> list[tuple[Case,
     if args.batch_size or args.state_size:
         sizes = [(args.batch_size or 16, args.state_size or 128)]
     return [
-        (Case(*size, args.steps, each, device, precision), layers)
+        (Case(*size, args.steps or 256, each, device, precision), layers)
         for each, precision in types
         for size in sizes
     ]

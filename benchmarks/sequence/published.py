@@ -10,34 +10,32 @@ import torch
 from .cases import Case
 
 # Layer, how many, directions, features, hidden units, rows, steps: of papers and tutorials.
+_BOTH = [
+    ("LSTM", 2, 1, 650, 650, 20, 35),  # language models
+    ("LSTM", 2, 2, 300, 200, 32, 64),  # a tagger
+    ("LSTM", 2, 1, 512, 512, 1, 100),
+    ("LSTM", 2, 1, 8, 64, 256, 168),  # time series
+    ("LSTM", 1, 1, 256, 256, 64, 128),  # reinforcement learning
+    ("GRU", 1, 1, 512, 512, 16, 64),
+]
 _SIZES = {
     "cuda": [
-        ("LSTM", 2, 1, 650, 650, 20, 35),  # language models
-        ("LSTM", 2, 1, 1500, 1500, 20, 35),
+        *_BOTH,
+        ("LSTM", 2, 1, 1500, 1500, 20, 35),  # language models
         ("LSTM", 1, 1, 1150, 1150, 80, 70),
-        ("LSTM", 2, 2, 300, 200, 32, 64),  # a tagger
         ("LSTM", 4, 2, 640, 640, 32, 400),  # speech
         ("LSTM", 2, 2, 512, 512, 64, 128),
         ("LSTM", 4, 1, 512, 512, 128, 50),
-        ("LSTM", 2, 1, 512, 512, 1, 100),
-        ("LSTM", 2, 1, 8, 64, 256, 168),  # time series
-        ("LSTM", 1, 1, 256, 256, 64, 128),  # reinforcement learning
-        ("GRU", 1, 1, 512, 512, 16, 64),
         ("GRU", 1, 1, 384, 384, 32, 256),  # a vocoder
         ("GRU", 3, 2, 800, 800, 32, 300),  # speech
         ("LSTM", 1, 1, 256, 256, 1024, 50),
         *(("LSTM", 1, 1, size, size, rows, 64) for size in (512, 640, 1024) for rows in (16, 64)),
     ],
     "cpu": [
+        *_BOTH,
         ("LSTM", 2, 1, 200, 200, 20, 35),  # language models
-        ("LSTM", 2, 1, 650, 650, 20, 35),
-        ("LSTM", 2, 2, 300, 200, 32, 64),  # a tagger
-        ("LSTM", 2, 1, 512, 512, 1, 100),
         ("LSTM", 2, 1, 512, 512, 1, 1),
         ("LSTM", 1, 1, 128, 128, 1, 100),
-        ("LSTM", 2, 1, 8, 64, 256, 168),  # time series
-        ("LSTM", 1, 1, 256, 256, 64, 128),  # reinforcement learning
-        ("GRU", 1, 1, 512, 512, 16, 64),
         ("GRU", 2, 2, 256, 256, 32, 64),
         ("LSTM", 2, 1, 65, 512, 50, 50),  # characters
     ],

@@ -22,15 +22,13 @@ class Waiting:
     """The longest that one of this process's threads waited for a processor, as a share of time."""
 
     def __init__(self) -> None:
-        self._began = time.perf_counter()
-        self._before = _waited()
+        self._began, self._before = time.perf_counter(), _waited()
 
     def share(self) -> float:
         """Since this was made."""
-        seconds = time.perf_counter() - self._began
         now = _waited()
         waited = max((now[one] - self._before.get(one, 0.0) for one in now), default=0.0)
-        return waited / seconds
+        return waited / (time.perf_counter() - self._began)
 
 
 def _waited() -> dict[str, float]:
@@ -48,8 +46,7 @@ class Others:
     """The share of the processors that other programs had, beside this one and what it has run."""
 
     def __init__(self) -> None:
-        self._began = time.perf_counter()
-        self._before = _work()
+        self._began, self._before = time.perf_counter(), _work()
 
     def share(self) -> float:
         """Since this was made."""

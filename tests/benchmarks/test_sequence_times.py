@@ -139,8 +139,9 @@ def test_published_sizes_are_those_of_one_layer(capsys, monkeypatch, quick_clock
     assert "LSTM" not in capsys.readouterr().out
     assert main(["sequence", "--published", "--layer", "LLTM"]) == 1
     assert "none of these sizes is of a layer LLTM" in capsys.readouterr().err
-    assert main(["sequence", "--published", "-b", "3"]) == 1
-    assert "leave out -b and -s" in capsys.readouterr().err
+    for size in ("-b", "-s", "--steps"):
+        assert main(["sequence", "--published", size, "3"]) == 1
+        assert "leave out -b, -s and --steps" in capsys.readouterr().err
 
 
 def test_goals_of_published_sizes():

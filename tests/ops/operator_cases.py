@@ -78,8 +78,12 @@ def sequence_calls(cell: str, names: list[str], *tensors: Tensor) -> Calls:
         found.append(("recurrent_sequence_forward", [*plain, reverse, cell]))
         output, h_n, _, *saved = ops.recurrent_sequence_forward(*plain, reverse, cell)
         grads = (output.cos(), None, None) if reverse else (None, h_n.cos(), None)
+        if given is None:
+            found.append(("recurrent_sequence_states", [*inputs[:6], None, reverse, cell]))
+        of_cells = saved[1].cos() if given is None else None
         for mask in ([t is not None for t in plain[:6]], [False, True] + [False] * 4):
             args = [*grads, *plain, reverse, cell, False, False, output, *saved, mask]
+            args += [False, of_cells]
             found.append(("recurrent_sequence_backward", args))
     return found
 

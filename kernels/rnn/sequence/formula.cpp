@@ -175,6 +175,9 @@ SequenceGradients sequence_backward_formula(const SequenceBackwardInputs& back) 
       grad_parameters[k] = grad_parameters[k].defined() ? grad_parameters[k] + part : part;
     }
     old[0] = old[0] + grad_hidden[t].mm(in.weight_hh).to(running);
+    for (int s = 1; back.grad_saved_cells && s < cell.states; ++s) {
+      old[s] = old[s] + back.grad_saved_cells->select(0, t).select(0, s - 1).to(running);
+    }
     for (int s = 0; s < cell.states; ++s) {
       if (in.control) old[s] = grad[s].where(step.holds, old[s].masked_fill(step.resets, 0));
       grad[s] = old[s];

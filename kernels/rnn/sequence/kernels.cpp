@@ -204,6 +204,12 @@ SequenceResults sequence_kernel(const SequenceInputs& in) {
   return {std::get<0>(results), std::get<1>(results), std::get<2>(results)};
 }
 
+SequenceStates sequence_states_kernel(const SequenceInputs& in) {
+  check_all_steps(in);
+  const auto [output, h_n, c_n, saved_gates, saved_cells] = forward(in, /*save=*/true);
+  return {output, h_n, c_n, saved_cells};
+}
+
 namespace {
 
 // Whether the dispatcher would take these tensors to the CPU's kernels and to nothing before them.
@@ -310,6 +316,7 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   const Tensor saved_gates = readable(in.saved_gates.contiguous());
   const Tensor saved_cells = in.saved_cells.to(dtype).contiguous();
   const OptionalTensor grad_h_n = dense(in.grad_h_n), grad_c_n = running(in.grad_c_n, dtype);
+  const OptionalTensor grad_saved_cells = running(in.grad_saved_cells, dtype);
   SequenceBackwardArgs args{sizes_of(in.in, cell)};
   inputs.fill(args, reverse);
   args.grad_output = steps_of(as_tensor(grad_output), reverse);
@@ -319,6 +326,7 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   args.output = steps_of(output, reverse);
   args.saved_gates = steps_of(saved_gates, reverse);
   if (cell.states > 1) args.saved_cells = steps_of(saved_cells, reverse);
+  if (cell.states > 1) args.grad_saved_cells = steps_of(as_tensor(grad_saved_cells), reverse);
   args.grad_gates = written_steps_of(grad_gates, reverse);
   if (!cell.adds_gates) args.grad_hidden = written_steps_of(grad_hidden, reverse);
   args.grad_old_h = data_or_null(grad_h_0);

@@ -127,6 +127,7 @@ struct SequenceBackwardArgs : SequenceSizes {
   void* grad_old_cells;              // [states-1, batch, units] of state_type, written; or null
   void* grad_parameters;  // [parameters, batch, units] of state_type, written: sums of all steps
   void* workspace;        // of SequencePlan::workspace bytes, on a GPU
+  SequenceArray grad_saved_cells;  // as saved_cells; or null
 };
 
 }  // namespace lltm_jit

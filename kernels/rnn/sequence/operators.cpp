@@ -137,6 +137,12 @@ const RecurrentCell& check_sequence(const SequenceInputs& in) {
   return cell;
 }
 
+void check_all_steps(const SequenceInputs& in) {
+  TORCH_CHECK(!in.control,
+              "recurrent_sequence_states(): expected control to be None, since steps "
+              "that hold have no states of their own");
+}
+
 const RecurrentCell& check_sequence_backward(const SequenceBackwardInputs& in) {
   const RecurrentCell& cell = check_sequence(in.in);
   const char* function = "recurrent_sequence_backward";
@@ -173,12 +179,20 @@ const RecurrentCell& check_sequence_backward(const SequenceBackwardInputs& in) {
     check("grad_c_n", *in.grad_c_n, {cell.states - 1, batch_size, hidden_size},
           "[states-1, batch_size, hidden_size]", /*cells=*/true);
   }
+  if (in.grad_saved_cells) {
+    check_all_steps(in.in);
+    check("grad_saved_cells", *in.grad_saved_cells, in.saved_cells.sym_sizes(),
+          "[steps, states-1, batch_size, hidden_size]", /*cells=*/true);
+  }
   return cell;
 }
 
 // ------------------------------------------------------------------------------------- autograd --
 
 namespace {
+
+template <typename Results>
+constexpr bool kHasStates = std::is_same_v<Results, SequenceStates>;
 
 std::vector<Tensor> gradients(const BackwardPass& pass, const std::string& cell, bool reverse,
                               bool tf32, bool bidirectional) {
@@ -190,28 +204,37 @@ std::vector<Tensor> gradients(const BackwardPass& pass, const std::string& cell,
   const Tensor input_gates = !sums                         ? saved[0]
                              : c10::GradMode::is_enabled() ? pass.in_place_of_input(0, saved[7])
                                                            : saved[7];
+  const OptionalTensor of_cells = pass.grads.size() > 3 ? as_optional(pass.grads[3]) : std::nullopt;
   auto [gates, weight_hh, bias_hh, parameters, h_0, c_0] = ops::recurrent_sequence_backward(
       as_optional(pass.grads[0]), as_optional(pass.grads[1]), as_optional(pass.grads[2]),
       input_gates, saved[1], optional(2), optional(3), optional(4), optional(5), optional(6),
-      reverse, cell, tf32, bidirectional, saved[9], saved[7], saved[8], mask, sums);
+      reverse, cell, tf32, bidirectional, saved[9], saved[7], saved[8], mask, sums, of_cells);
   return {gates, weight_hh, bias_hh, parameters, h_0, c_0};
 }
 
-SequenceResults sequence_formula(const SequenceInputs& in) {
-  const auto results = sequence_forward_formula(in);
-  return {std::get<0>(results), std::get<1>(results), std::get<2>(results)};
+template <typename Results>
+Results sequence_formula(const SequenceInputs& in) {
+  if (kHasStates<Results>) check_all_steps(in);
+  const auto [output, h_n, c_n, saved_gates, saved_cells] = sequence_forward_formula(in);
+  if constexpr (kHasStates<Results>) {
+    return {output, h_n, c_n, saved_cells};
+  } else {
+    return {output, h_n, c_n};
+  }
 }
 
-SequenceResults sequence_autograd(const SequenceInputs& in) {
+template <auto& op, typename Results>
+Results sequence_autograd(const SequenceInputs& in) {
   const auto& [gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse, cell, tf32,
                bidirectional] = in;
   if (any_forward_grad(gates, weight_hh, bias_hh, parameters, h_0, c_0)) {
-    return sequence_formula(in);
+    return sequence_formula<Results>(in);
   }
   if (!any_requires_grad(gates, weight_hh, bias_hh, parameters, h_0, c_0)) {
-    return below_autograd(ops::recurrent_sequence, gates, weight_hh, bias_hh, parameters, h_0, c_0,
-                          control, reverse, cell, tf32, bidirectional);
+    return below_autograd(op, gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse,
+                          cell, tf32, bidirectional);
   }
+  if (kHasStates<Results>) check_all_steps(in);
   auto [output, h_n, c_n, saved_gates, saved_cells] =
       below_autograd(ops::recurrent_sequence_forward, gates, weight_hh, bias_hh, parameters, h_0,
                      c_0, control, reverse, cell, tf32, bidirectional);
@@ -225,12 +248,19 @@ SequenceResults sequence_autograd(const SequenceInputs& in) {
   // may have a history in an outer transform, which is the hidden part's, too.
   const bool transformed = saved_gates.key_set().has(c10::DispatchKey::FuncTorchGradWrapper);
   const Tensor kept = find_cell(cell).adds_gates && !transformed ? Tensor() : gates;
-  record({"RecurrentSequenceBackward", derivative}, {gates, weight_hh, bias, learnt, h, c},
-         {output, h_n, c_n},
-         /*saved=*/
-         {kept, weight_hh, bias, learnt, h, c, as_tensor(control), saved_gates, saved_cells},
-         /*saved_outputs=*/{output});
-  return {output, h_n, c_n};
+  const Derivative node{"RecurrentSequenceBackward", derivative};
+  const Tensor& marks = as_tensor(control);
+  if constexpr (kHasStates<Results>) {
+    record(node, {gates, weight_hh, bias, learnt, h, c}, {output, h_n, c_n, saved_cells},
+           /*saved=*/{kept, weight_hh, bias, learnt, h, c, marks, saved_gates},
+           /*saved_outputs=*/{saved_cells, output});
+    return {output, h_n, c_n, saved_cells};
+  } else {
+    record(node, {gates, weight_hh, bias, learnt, h, c}, {output, h_n, c_n},
+           /*saved=*/{kept, weight_hh, bias, learnt, h, c, marks, saved_gates, saved_cells},
+           /*saved_outputs=*/{output});
+    return {output, h_n, c_n};
+  }
 }
 
 // ------------------------------------------------------------------------------------- autocast --
@@ -264,8 +294,16 @@ autocast_sequence(const SequenceInputs& in) {
 Operator<OfSequence<SequenceResults>> ops::recurrent_sequence{
     .name = "lltm_jit::recurrent_sequence",
     .kernel = flat<sequence_kernel>,
-    .formula = flat<sequence_formula>,
-    .autograd = flat<sequence_autograd>,
+    .formula = flat<sequence_formula<SequenceResults>>,
+    .autograd = flat<sequence_autograd<ops::recurrent_sequence, SequenceResults>>,
+    .autocast = flat<autocast_sequence>,
+};
+
+Operator<OfSequence<SequenceStates>> ops::recurrent_sequence_states{
+    .name = "lltm_jit::recurrent_sequence_states",
+    .kernel = flat<sequence_states_kernel>,
+    .formula = flat<sequence_formula<SequenceStates>>,
+    .autograd = flat<sequence_autograd<ops::recurrent_sequence_states, SequenceStates>>,
     .autocast = flat<autocast_sequence>,
 };
 

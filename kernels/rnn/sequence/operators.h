@@ -21,7 +21,9 @@ using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
 using SequenceResults = std::tuple<Tensor, Tensor, Tensor>;  // output, h_n, c_n
-// The results, and the gates and cell states that the backward pass needs.
+// And the cell states that each step begins with, by themselves
+using SequenceStates = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+// or behind the gates that the backward pass needs, too.
 using SequenceAndSaved = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 // Gradients in the order of SequenceInputs, and which of them are wanted.
 using SequenceGradients = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
@@ -42,6 +44,7 @@ struct SequenceBackwardInputs {
   const Tensor &output, &saved_gates, &saved_cells;
   SequenceMask output_mask;
   bool gates_are_sums;  // those of the input's and the hidden part
+  const OptionalTensor& grad_saved_cells;
 };
 
 template <typename Result>
@@ -56,10 +59,12 @@ using OfSequenceBackward = SequenceGradients(
     const OptionalTensor& bias_hh, const OptionalTensor& parameters, const OptionalTensor& h_0,
     const OptionalTensor& c_0, const OptionalTensor& control, bool reverse, std::string_view cell,
     bool tf32, bool bidirectional, const Tensor& output, const Tensor& saved_gates,
-    const Tensor& saved_cells, SequenceMask output_mask, bool gates_are_sums);
+    const Tensor& saved_cells, SequenceMask output_mask, bool gates_are_sums,
+    const OptionalTensor& grad_saved_cells);
 
 namespace ops {
 extern Operator<OfSequence<SequenceResults>> recurrent_sequence;
+extern Operator<OfSequence<SequenceStates>> recurrent_sequence_states;
 extern Operator<OfSequence<SequenceAndSaved>> recurrent_sequence_forward;
 extern Operator<OfSequenceBackward> recurrent_sequence_backward;
 }  // namespace ops
@@ -83,6 +88,8 @@ std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_
 // The checks of arguments, which the functions below begin with; they give the cell.
 const RecurrentCell& check_sequence(const SequenceInputs& in);
 const RecurrentCell& check_sequence_backward(const SequenceBackwardInputs& in);
+// For those that give, or take gradients of, the states of all steps.
+void check_all_steps(const SequenceInputs& in);
 
 // What the state runs in: the arithmetic type of the elements.
 inline at::ScalarType state_dtype(at::ScalarType dtype) {
@@ -91,6 +98,7 @@ inline at::ScalarType state_dtype(at::ScalarType dtype) {
 
 // What runs on CPU, CUDA and meta tensors; defined in kernels.cpp.
 SequenceResults sequence_kernel(const SequenceInputs& in);
+SequenceStates sequence_states_kernel(const SequenceInputs& in);
 SequenceAndSaved sequence_forward_kernel(const SequenceInputs& in);
 SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in);
 

@@ -54,11 +54,13 @@ SequenceBackwardInputs OneRecurrence::inputs(const SequenceBackwardInputs& back)
   grad_output_ = units_if(back.grad_output);
   grad_h_n_ = units_if(back.grad_h_n);
   grad_c_n_ = units_if(back.grad_c_n);
+  grad_saved_cells_ = units_if(back.grad_saved_cells);
   output_ = of_units(back.output);
   saved_gates_ = of_gates(back.saved_gates, 2);
   saved_cells_ = of_units(back.saved_cells);
-  return {grad_output_, grad_h_n_,    grad_c_n_,        inputs(),           output_,
-          saved_gates_, saved_cells_, back.output_mask, back.gates_are_sums};
+  return {
+      grad_output_, grad_h_n_,        grad_c_n_,           inputs(),         output_, saved_gates_,
+      saved_cells_, back.output_mask, back.gates_are_sums, grad_saved_cells_};
 }
 
 // --------------------------------------------------------------------------------------- results --

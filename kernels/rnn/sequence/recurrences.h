@@ -32,7 +32,8 @@ class OneRecurrence {
   int64_t gates_count_, direction_, head_;
   c10::SymInt first_unit_, hidden_size_, gate_size_;
   Tensor gates_, weight_hh_, output_, saved_gates_, saved_cells_;
-  OptionalTensor bias_hh_, parameters_, h_0_, c_0_, control_, grad_output_, grad_h_n_, grad_c_n_;
+  OptionalTensor bias_hh_, parameters_, h_0_, c_0_, control_;
+  OptionalTensor grad_output_, grad_h_n_, grad_c_n_, grad_saved_cells_;
 };
 
 // The results of all of them as the call has them, from those of each.

@@ -16,16 +16,13 @@ import torch
 from lltm_jit.jit import ToolchainError
 from lltm_jit.jit.machine import gpus
 from lltm_jit.jit.machine.toolchain import find_cxx, present
-from lltm_jit.jit.machine.tools import cuda_cure, find_ninja, why_no_cxx
+from lltm_jit.jit.machine.tools import REPAIR, cuda_cure, find_ninja, why_no_cxx
 from lltm_jit.jit.user.causes import cure_of
 
 from . import trial
 from .finding import Finding
 
 _NEWEST_TESTED = "2.13"  # as the README says, too
-_ANOTHER_COMPILER = (
-    "install one that works (Debian and Ubuntu: `apt-get install g++`), and set CXX to it"
-)
 
 
 def python() -> Finding:
@@ -90,7 +87,8 @@ def cxx_trial() -> Finding:
         return Finding("ok", "skipped: no compiler")
     tried = trial.cxx(tools)
     if tried.error:
-        return Finding("problem", tried.error, cure_of(tried.error) or _ANOTHER_COMPILER)
+        text = f"{tools.cxx} fails: {tried.error}"
+        return Finding("problem", text, cure_of(tried.error) or REPAIR)
     return Finding("ok", f"compiled, linked and loaded in {tried.seconds:.1f} s")
 
 

@@ -18,6 +18,8 @@ from ..user import settings
 from ..user.errors import ToolchainError
 
 _CPUS = Path("/proc/cpuinfo")
+_INSTALL = "(Debian and Ubuntu: `apt-get install g++`)"
+REPAIR = f"repair it, or set CXX to a compiler that works {_INSTALL}"
 
 
 def probe_cxx(command: list[str]) -> dict[str, Any]:
@@ -55,18 +57,17 @@ def why_no_cxx(command: list[str]) -> tuple[str, str]:
         command: the compiler's in words; none if it is not found.
     """
     given, usual = settings.text("CXX"), settings.SETTINGS["CXX"].default
-    install = "(Debian and Ubuntu: `apt-get install g++`)"
     if command:
         status, said = asked([*command, "--version"])
         told = f": {said.splitlines()[0]}" if said.strip() else ", and prints nothing"
         text = f"`{shlex.join(command)} --version` ends with status {status}{told}"
-        return text, f"repair it, or set CXX to a compiler that works {install}"
+        return text, REPAIR
     if given == usual:
-        return "no C++ compiler was found", f"install one {install}, or set CXX to yours"
+        return "no C++ compiler was found", f"install one {_INSTALL}, or set CXX to yours"
     if shutil.which(usual):
         cure = f"unset CXX, which gives {usual}, or set it to a compiler that exists"
     else:
-        cure = f"set CXX to a compiler that exists {install}"
+        cure = f"set CXX to a compiler that exists {_INSTALL}"
     program = (given.split() or [given])[0]
     if os.sep not in program:
         why = "is not on PATH"

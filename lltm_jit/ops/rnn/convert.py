@@ -67,10 +67,7 @@ def revert(model: nn.Module) -> nn.Module:
     cells of your own, and layers with heads. ``checkpoint=`` is forgotten.
 
     Args:
-        model: the model, or a single layer. It is changed in place.
-
-    Returns:
-        ``model``.
+        model: as for :func:`convert`, and returned as there.
 
     Raises:
         TypeError: if ``model`` is not a module.

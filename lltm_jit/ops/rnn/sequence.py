@@ -38,8 +38,11 @@ define(
     "rnn",
     f"recurrent_sequence({_INPUTS}, bool tf32=False, bool bidirectional=False) -> "
     "(Tensor output, Tensor h_n, Tensor c_n)",
+    # And the cell states before each step, (L, S-1, B, H). Takes no control.
+    f"recurrent_sequence_states({_INPUTS}, bool tf32=False, bool bidirectional=False) -> "
+    "(Tensor output, Tensor h_n, Tensor c_n, Tensor saved_cells)",
     # What autograd needs, too: the gates' sums, or their hidden part alone if the cell does not add
-    # them, (L, B, GH), and the cell states before each step, (L, S-1, B, H).
+    # them, (L, B, GH), and these cell states.
     f"recurrent_sequence_forward({_INPUTS}, bool tf32=False, bool bidirectional=False) -> "
     "(Tensor output, Tensor h_n, Tensor c_n, "
     "Tensor saved_gates, Tensor saved_cells)",
@@ -48,7 +51,7 @@ define(
     "recurrent_sequence_backward(Tensor? grad_output, Tensor? grad_h_n, Tensor? grad_c_n, "
     f"{_INPUTS}, bool tf32, bool bidirectional, "
     "Tensor output, Tensor saved_gates, Tensor saved_cells, "
-    "bool[6] output_mask, bool gates_are_sums=False) -> "
+    "bool[6] output_mask, bool gates_are_sums=False, Tensor? grad_saved_cells=None) -> "
     "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
     # What a layer multiplies, with room for more units a gate, and more features, so that rows are
     # aligned: Note [Padded gates] in kernels/rnn/sequence/kernels.h. What is absent is empty. If
@@ -243,6 +246,15 @@ def run_sequence(
     if torch.compiler.is_compiling() or has_torch_function(args):
         return torch.ops.lltm_jit.recurrent_sequence(*args, reverse, cell, tf32, bidirectional)
     return native.rnn.recurrent_sequence(*args, reverse, cell, tf32, bidirectional)
+
+
+def run_states(
+    cell: str, args: tuple[Tensor | None, ...], tf32: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """:func:`run_sequence`, and the cell states before each step, (L, S-1, B, H)."""
+    if torch.compiler.is_compiling() or has_torch_function(args):
+        return torch.ops.lltm_jit.recurrent_sequence_states(*args, False, cell, tf32)
+    return native.rnn.recurrent_sequence_states(*args, False, cell, tf32, False)
 
 
 def run_layer(

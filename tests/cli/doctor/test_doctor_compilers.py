@@ -90,7 +90,8 @@ def test_a_compiler_that_only_links(finding, monkeypatch, tmp_path):
     broken.chmod(0o755)
     monkeypatch.setenv("CXX", str(broken))
     found = finding("C++ trial build")
-    assert (found["status"], found["text"]) == ("problem", "no licence")
+    assert (found["status"], found["text"]) == ("problem", f"{broken} fails: no licence")
+    assert found["cure"].startswith("repair it, or set CXX to a compiler that works")
 
 
 @pytest.mark.parametrize("command", ["env c++", "c++ -pipe", "no-such-ccache c++"])

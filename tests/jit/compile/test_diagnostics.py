@@ -167,8 +167,8 @@ def test_a_log_without_any_error():
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("cxx: no licence\nTry --help\n", "the compiler failed with status 2: cxx: no licence"),
-        ("", "the compiler failed with status 2 and printed nothing"),
+        ("cxx: no licence\nTry --help\n", "cxx failed with status 2: cxx: no licence"),
+        ("", "cxx failed with status 2 and printed nothing"),
     ],
 )
 def test_what_an_unknown_compiler_said_is_told(said, told):

@@ -169,9 +169,19 @@ class BackwardSequence {
       cell.grad_hidden = grad_hidden;
       cell_(cell);
     }
+    if (args_.grad_saved_cells.data != nullptr) add_given(step, row, unit, units);
     for (int g = 0; g < args_.SequenceSizes::gates; ++g) {
       Weights::take_row(grad_hidden + g * gate_stride_, units,
                         gates(step, row) + g * hidden_ + unit);
+    }
+  }
+
+  // What comes to the cell states before the step from outside.
+  void add_given(int64_t step, int64_t row, int64_t unit, int64_t units) {
+    const acc_t* given = row_of<acc_t>(args_.grad_saved_cells, step, row) + unit;
+    for (int s = 1; s < args_.states; ++s, given += cells_stride_) {
+      acc_t* grads = grad_state(s, row) + unit;
+      for (int64_t i = 0; i < units; ++i) grads[i] += given[i];
     }
   }
 

@@ -41,6 +41,7 @@ class OneOfRecurrences {
     move<scalar_t>(args.grad_old_h, unit_);
     move<acc_t>(args.grad_old_cells, unit_);
     move<acc_t>(args.grad_parameters, unit_);
+    move<acc_t>(args.grad_saved_cells, unit_);
     return args;
   }
 

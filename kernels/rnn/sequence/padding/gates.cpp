@@ -62,8 +62,9 @@ SequenceInputs ResizedGates::in_place_of(const SequenceInputs& in) const {
 
 SequenceBackwardInputs ResizedGates::in_place_of(const SequenceBackwardInputs& back) {
   saved_gates_ = resize_gates(back.saved_gates, 2, count_, from_, to_);
-  return {back.grad_output, back.grad_h_n,    back.grad_c_n,    in_place_of(back.in), back.output,
-          saved_gates_,     back.saved_cells, back.output_mask, back.gates_are_sums};
+  return {back.grad_output,    back.grad_h_n,        back.grad_c_n,    in_place_of(back.in),
+          back.output,         saved_gates_,         back.saved_cells, back.output_mask,
+          back.gates_are_sums, back.grad_saved_cells};
 }
 
 Tensor ResizedGates::back(const Tensor& tensor, int64_t dim) const {

@@ -54,7 +54,7 @@ int sets_at_once(const SequenceShape& shape, const SequenceGpu& gpu) {
   return gpu.clusters[size];
 }
 
-// Whether blocks of a cluster send each other Note [Parts of sums] (one_launch/gradients.cuh).
+// Whether blocks of a cluster send each other Note [Parts of sums] (one_launch/products/gradients.cuh).
 bool sends_parts(SequencePass pass, const SequenceShape& shape) {
   return pass == SequencePass::Backward && shape.sends_parts();
 }
@@ -80,7 +80,9 @@ int registers_beside(const SequenceSizes& sizes, SequencePass pass, const Sequen
   if (pass == SequencePass::Forward) {
     const int of_sum = shape.streamed_tiles > 0 ? 6 : shape.grid ? 7 : 9;
     const int of_b = !floats ? 0 : shape.rows == 4 ? 4 : of_sum * sizes.gates * row_tiles;
-    return 37 + (4 * sizes.gates + 2) * row_tiles + sizes.gates * elements + of_b + others;
+    const int of_states = std::max(0, sizes.states - 2) * elements;  // beyond those of most cells
+    return 37 + (4 * sizes.gates + 2) * row_tiles + sizes.gates * elements + of_b + of_states +
+           others;
   }
   const int of_derivative = elements * sizes.states * (sizes.gates + sizes.states - 1);
   const int ahead = shape.loads_ahead() ? 24 : 0;

@@ -149,8 +149,14 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
   const auto* grads_data = static_cast<const char*>(grads.data);
   BackwardStepArgs step{args, args.steps - 1, nullptr, grad_state.mutable_data_ptr(),
                         grad_cells.mutable_data_ptr()};
+  const auto& given = args.grad_saved_cells;
+  const auto* given_data = static_cast<const char*>(given.data);
   for (; step.step >= 0; --step.step) {
     C10_CUDA_CHECK(launch_step(kernel, step, stream));
+    if (given_data) {
+      const int64_t place = step.step * given.step_stride * grad_state.element_size();
+      Tensor(grad_cells).add_(tensors.cells(given_data + place));
+    }
     if (step.step == 0 && !args.grad_old_h) return;
     const auto* of_step = grads_data + step.step * grads.step_stride * weights.element_size();
     multiply(tensors.at(of_step, {rows, gates}, {grads.row_stride, 1}, args.type), products,
@@ -229,7 +235,8 @@ bool sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell
 bool sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
                             const Tensor& like) {
   const auto stream = c10::cuda::getCurrentCUDAStream();
-  if (in_one_launch(args, SequencePass::Backward, cell, like, stream)) return true;
+  const bool steps = args.grad_saved_cells.data != nullptr;  // which alone take these
+  if (!steps && in_one_launch(args, SequencePass::Backward, cell, like, stream)) return true;
   if (args.recurrences() > 1) return false;
   backward_steps(args, cell, like, stream);
   return true;

@@ -21,5 +21,5 @@ struct VariantShape {
 
 extern "C" __global__ void __launch_bounds__(VariantShape::kShape.threads(), 1)
     sequence_backward(const __grid_constant__ SequenceBackwardArgs args) {
-  run_sequence<CELL, ELEMENT, VariantShape, CONTROLS>(args);
+  run_sequence<BackwardThread<CELL, ELEMENT, VariantShape, CONTROLS>, VariantShape>(args);
 }

@@ -22,5 +22,5 @@ struct VariantShape {
 
 extern "C" __global__ void __launch_bounds__(VariantShape::kShape.threads(), 1)
     sequence_forward(const __grid_constant__ SequenceForwardArgs args) {
-  run_sequence<CELL, ELEMENT, VariantShape, SAVES, CONTROLS>(args);
+  run_sequence<ForwardThread<CELL, ELEMENT, VariantShape, SAVES, CONTROLS>, VariantShape>(args);
 }

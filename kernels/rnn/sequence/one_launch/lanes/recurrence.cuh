@@ -2,7 +2,7 @@
 #pragma once
 
 #include "rnn/sequence/kernels.h"
-#include "rnn/sequence/one_launch/lanes.cuh"
+#include "rnn/sequence/one_launch/lanes/lane.cuh"
 
 namespace lltm_jit {
 

@@ -2,7 +2,7 @@
 //
 // Note [The whole grid]
 // Where the weights are more than a cluster's SMs hold, any number of blocks has them, and the operand of a
-// step goes through memory, in practice the second level of the cache. There each step has a place of its own,
+// step goes through memory, in practice the second level of the cache. There each step has a place of its place,
 // whose words all are kNothing when the kernel starts. A warp that finishes writes its part; a warp that
 // multiplies reads its k straight into registers, again and again until no word is kNothing any more. So there
 // are no flags and no fences: that a word is there is all that anybody has to know of it, each word is
@@ -23,7 +23,8 @@
 // warp writes its own there when the kernel starts, and reads them at each step, a tile ahead of its products.
 #pragma once
 
-#include "rnn/sequence/one_launch/lanes.cuh"
+#include "rnn/sequence/one_launch/exchange/place.cuh"
+#include "rnn/sequence/one_launch/lanes/lane.cuh"
 
 namespace lltm_jit {
 
@@ -70,13 +71,6 @@ __device__ __forceinline__ bool is_missing(const Words<kWords>& w) {
   for (int i = 1; i < kWords; ++i) most = max(most, w.value[i]);
   return most == kNothing;
 }
-
-// Where an exchange takes place: shared memory and barriers there, and of a grid the memory of step 0; and memory for
-// the block's streamed weights.
-struct ExchangePlace {
-  uint32_t shared, barriers;
-  char *memory, *streamed;
-};
 
 // Has the interface of ClusterExchange, and little to do.
 template <typename Shape, int kArrays>

@@ -1,9 +1,9 @@
 // The products of the weights that a warp holds.
 #pragma once
 
-#include "rnn/sequence/one_launch/for_constants.cuh"
-#include "rnn/sequence/one_launch/grid.cuh"
-#include "rnn/sequence/one_launch/tile_product.cuh"
+#include "rnn/sequence/one_launch/exchange/grid.cuh"
+#include "rnn/sequence/one_launch/products/for_constants.cuh"
+#include "rnn/sequence/one_launch/products/tile.cuh"
 
 namespace lltm_jit {
 
@@ -36,7 +36,7 @@ class WarpWeights {
   // Where B is: in memory, or at an address of shared memory.
   using Place = std::conditional_t<kShape.grid, const char*, uint32_t>;
 
-  // Sums of each gate; or of all together, where each has floats of its own.
+  // Sums of each gate; or of all together, where each has floats of its place.
   static constexpr int kSums = kFloats && kOperands > 1 ? 1 : kGates;
   // The first tile of rows is the one that this warp finishes, if it does.
   using Sums = float[kRowTiles][kSums][4];

@@ -1,7 +1,7 @@
 // The sums of the warps of a group.
 #pragma once
 
-#include "rnn/sequence/one_launch/lanes.cuh"
+#include "rnn/sequence/one_launch/lanes/lane.cuh"
 
 namespace lltm_jit {
 

@@ -1,4 +1,4 @@
-// Where the lanes of a warp of Note [Sequences in one launch] stand, and what of memory is theirs.
+// Where the lanes of a warp of Note [Sequences in one launch] stand.
 //
 // Note [Units in the order of the lanes]
 // Rows and columns of the weights are permuted so that nothing else need be: number 16 k' + 4 c + {0, 1} of k
@@ -65,83 +65,6 @@ struct Lane {
   __device__ __forceinline__ int tile_offset() const {
     return (kFourRows ? lane % 16 : lane) * 4 * kShape.bytes;
   }
-};
-
-// Where a lane's elements are in an array of [rows, units], of which `hidden` from the first one on are its recurrence's.
-template <typename Shape>
-struct Elements {
-  int64_t first, all;  // of an array
-  int units;
-  bool row_exists[2];  // those of even and of odd elements, with this lane's units
-  bool last_exists;    // the unit of elements 2 and 3, where single units may not exist
-
-  __device__ __forceinline__ Elements(const Lane<Shape>& lane, int rows, int hidden, int units,
-                                      int first_unit)
-      : first(int64_t(lane.row_of(0)) * units + first_unit + lane.unit_of(0)),
-        all(int64_t(rows) * units),
-        units(units),
-        row_exists{lane.row_of(0) < rows && lane.unit_of(0) < hidden,
-                   lane.row_of(1) < rows && lane.unit_of(0) < hidden},
-        last_exists(lane.unit_of(2) < hidden) {}
-
-  __device__ __forceinline__ bool exists(int e) const {
-    return row_exists[e % 2] && (!Shape::kPadded || e < 2 || last_exists);
-  }
-  // In array k of several.
-  __device__ __forceinline__ int64_t place(int k, int e) const {
-    return k * all + first + e % 2 * units + e / 2 * 2;
-  }
-  template <typename Number>
-  __device__ __forceinline__ float read(const void* arrays, int k, int e) const {
-    if (!arrays || !exists(e)) return 0;
-    return to_opmath(static_cast<const Number*>(arrays)[place(k, e)]);
-  }
-  template <typename Number>
-  __device__ __forceinline__ void write(void* arrays, int k, int e, float value) const {
-    if (exists(e)) static_cast<Number*>(arrays)[place(k, e)] = from_opmath<Number>(value);
-  }
-};
-
-// The units of a lane's pack, of which some may not exist where gates are padded.
-template <typename Shape>
-class PackUnits {
-  static constexpr int kWords = Shape::kShape.words();
-  static constexpr bool kHalves = Shape::kShape.bytes == 2;
-
- public:
-  __device__ __forceinline__ PackUnits(const Lane<Shape>& lane, int hidden) {
-    if constexpr (Shape::kPadded) {
-      left_ = keep(hidden - lane.pack_unit());
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) {
-        masks_[i] = keep(left_ > 2 * i + 1 ? ~0u : left_ > 2 * i ? 0xffffu : 0);
-      }
-    }
-  }
-  __device__ __forceinline__ int left() const { return left_; }
-
-  // Zeros for those that do not exist: what is made of these, weights of zero could not cancel for sure.
-  __device__ __forceinline__ void cut(Words<kWords>& w) const {
-    if constexpr (Shape::kPadded) {
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) {
-        w.value[i] = kHalves ? w.value[i] & masks_[i] : left_ > i ? w.value[i] : 0;
-      }
-    }
-  }
-  // Writes those that exist to a row of hidden_size units.
-  __device__ __forceinline__ void store(void* target, const Words<kWords>& w,
-                                        int64_t hidden_size) const {
-    if (kHalves && hidden_size % 2 == 0) {
-      store_first<uint32_t>(target, w, left_ / 2);
-    } else {
-      store_first<std::conditional_t<kHalves, uint16_t, uint32_t>>(target, w, left_);
-    }
-  }
-
- private:
-  int left_ = 0;
-  uint32_t masks_[kWords]{};  // of halves
 };
 
 // A lane's pack of a row as sums have it, element by element; and back.

@@ -1,8 +1,9 @@
 // What the gradients of a step's gates give to the output of the step before: their products with the weights.
 #pragma once
 
-#include "rnn/sequence/one_launch/exchange.cuh"
-#include "rnn/sequence/one_launch/group_sum.cuh"
+#include "rnn/sequence/one_launch/exchange/exchange.cuh"
+#include "rnn/sequence/one_launch/products/group_sum.cuh"
+#include "rnn/sequence/one_launch/products/warp_weights.cuh"
 
 namespace lltm_jit {
 

@@ -1,0 +1,141 @@
+// The derivative of a step's cell, and what it gives to the step before.
+#pragma once
+
+#include "rnn/sequence/cell.h"
+#include "rnn/sequence/numbers/gate_float.cuh"
+#include "rnn/sequence/one_launch/lanes/place.cuh"
+
+namespace lltm_jit {
+
+// A lane's elements of the gradients that go from step to step, and what else the cell is computed from.
+template <typename Cell, typename scalar_t, typename Shape, bool kControls>
+class BackwardCell {
+  static constexpr SequenceShape kShape = Shape::kShape;
+  static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
+  static constexpr int kParameters = CellTraits<Cell>::kParameters;
+  static constexpr int kElements = kShape.elements();
+  static constexpr int kHalves = kElements == 2 ? 1 : 2;  // units that a lane's elements are of
+  static constexpr bool kAdds = CellAddsGates<Cell>::value;
+  using T = GateNumber<scalar_t>;
+
+ public:
+  // What a step's gradients come from but those of its results: its derivative, and the gradient of its
+  // output from outside.
+  struct Prepared {
+    CellDerivative<Cell, T> derivatives[kElements];
+    float grad_output[kElements];
+  };
+
+  __device__ __forceinline__ void begin(const LanePlace<Shape>& place,
+                                        const Elements<Shape>& elements,
+                                        const SequenceBackwardArgs& args) {
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      grad_state_[0][e] = elements.template read<scalar_t>(args.grad_new_h, 0, e);
+#pragma unroll
+      for (int k = 1; k < kStates; ++k) {
+        grad_state_[k][e] = elements.template read<float>(args.grad_new_cells, k - 1, e);
+      }
+      if constexpr (kControls) old_h_[e] = elements.template read<scalar_t>(args.old_h, 0, e);
+#pragma unroll
+      for (int i = 0; i < kParameters; ++i) grad_parameters_[i][e] = 0;
+    }
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const int unit = min(place.lane.unit_of(2 * half), place.hidden - 1);
+#pragma unroll
+      for (int i = 0; i < kParameters; ++i) {
+        parameters_[i][half] = to_opmath(static_cast<const scalar_t*>(
+            args.parameters)[int64_t(i) * place.units() + place.recurrence.first_unit() + unit]);
+      }
+    }
+  }
+
+  template <typename Steps, typename Controls>
+  __device__ __forceinline__ void prepare(const Steps& steps, const Controls& controls,
+                                          Prepared* prepared) const {
+    steps.read(Steps::kGradOutput, prepared->grad_output);
+    float saved[kGates][kElements], inputs[kGates][kElements], old_h[kElements];
+    steps.read(Steps::kOldOutput, old_h);
+#pragma unroll
+    for (int g = 0; g < kGates; ++g) {
+      steps.read(Steps::kSaved + g, saved[g]);
+      if constexpr (!kAdds) steps.read(Steps::kInputs + g, inputs[g]);
+    }
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      auto in = step_of_element<Cell, T>(e, saved, inputs, parameters_);
+      if constexpr (kControls) {  // what is held before a row's first step has left no output
+        if (controls.holds_next(e)) old_h[e] = old_h_[e];
+        if (controls.resets(e)) old_h[e] = 0;
+      }
+      in.old[0] = T(old_h[e]);
+#pragma unroll
+      for (int k = 1; k < kStates; ++k) in.old[k] = T(steps.cell(k - 1, e));
+      prepared->derivatives[e] = CellDerivative<Cell, T>(in);
+    }
+  }
+
+  // The gradients of a step's gates (and of their hidden parts, if the cell does not add them), and what else goes on
+  // to the step before, from what the gates of the step after give to the output's gradient.
+  template <typename Controls>
+  __device__ __forceinline__ void finish(const float (&from_gates)[kElements],
+                                         const Prepared& prepared, const Controls& controls,
+                                         float (&grads)[kGates][kElements],
+                                         float (&grads_of_h)[kGates][kElements]) {
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      const bool holds = controls.holds(e), resets = controls.resets(e);
+      const float grad_h = grad_state_[0][e] + from_gates[e];
+      T grad_now[kStates];
+      grad_now[0] = T(grad_h + prepared.grad_output[e]);
+#pragma unroll
+      for (int k = 1; k < kStates; ++k) grad_now[k] = T(grad_state_[k][e]);
+      const auto of_step = prepared.derivatives[e](grad_now);
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) {
+        grads[g][e] = holds ? 0 : float(of_step.x[g]);
+        if constexpr (!kAdds) grads_of_h[g][e] = holds ? 0 : float(of_step.h[g]);
+      }
+#pragma unroll
+      for (int i = 0; i < kParameters; ++i) {
+        grad_parameters_[i][e] += holds ? 0 : float(of_step.p[i]);
+      }
+      grad_state_[0][e] = holds ? grad_h : resets ? 0 : float(of_step.old[0]);
+#pragma unroll
+      for (int k = 1; k < kStates; ++k) {
+        if (!holds) grad_state_[k][e] = resets ? 0 : float(of_step.old[k]);
+      }
+    }
+  }
+
+  // Writes the gradients of the state that the sequence began with, and of the parameters.
+  __device__ __forceinline__ void write(const Elements<Shape>& elements,
+                                        const SequenceBackwardArgs& args,
+                                        const float (&from_gates)[kElements]) const {
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      if (args.grad_old_h) {
+        elements.template write<scalar_t>(args.grad_old_h, 0, e, grad_state_[0][e] + from_gates[e]);
+      }
+#pragma unroll
+      for (int k = 1; k < kStates; ++k) {
+        if (!args.grad_old_cells) break;
+        elements.template write<float>(args.grad_old_cells, k - 1, e, grad_state_[k][e]);
+      }
+#pragma unroll
+      for (int i = 0; i < kParameters; ++i) {
+        elements.template write<float>(args.grad_parameters, i, e, grad_parameters_[i][e]);
+      }
+    }
+  }
+
+ private:
+  // What the step after has left to this one's states, but for the part that the gates give.
+  float grad_state_[kStates][kElements];
+  float old_h_[kElements];  // of the sequence
+  float grad_parameters_[CellTraits<Cell>::kParametersRoom][kElements];
+  float parameters_[CellTraits<Cell>::kParametersRoom][kHalves];
+};
+
+}  // namespace lltm_jit

@@ -1,0 +1,115 @@
+// The cell of a step, from the sums of its gates.
+#pragma once
+
+#include "rnn/sequence/cell.h"
+#include "rnn/sequence/numbers/gate_float.cuh"
+#include "rnn/sequence/one_launch/lanes/place.cuh"
+
+namespace lltm_jit {
+
+// A lane's elements of the state, and what else the cell is computed from.
+template <typename Cell, typename scalar_t, typename Shape>
+class ForwardCell {
+  static constexpr SequenceShape kShape = Shape::kShape;
+  static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
+  static constexpr int kElements = kShape.elements(), kWords = kShape.words();
+  static constexpr int kHalves = kElements == 2 ? 1 : 2;  // units that a lane's elements are of
+  static constexpr bool kAdds = CellAddsGates<Cell>::value;
+  using T = GateNumber<scalar_t>;
+
+ public:
+  using State = float[kStates][kElements];
+
+  template <typename Controls>
+  __device__ __forceinline__ void begin(const LanePlace<Shape>& place,
+                                        const Elements<Shape>& elements,
+                                        const SequenceForwardArgs& args, const Controls& controls) {
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      state_[0][e] = elements.template read<scalar_t>(args.old_h, 0, e);
+#pragma unroll
+      for (int k = 1; k < kStates; ++k) {
+        state_[k][e] = elements.template read<float>(args.old_cells, k - 1, e);
+      }
+#pragma unroll
+      for (int k = 0; k < kStates; ++k) {
+        if (controls.resets(e)) state_[k][e] = 0;
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const int unit = min(place.lane.unit_of(2 * half), place.hidden - 1);
+      const auto number = [&](const void* data, int first, int i, int size) {
+        const int64_t place = int64_t(i) * size + first + unit;
+        return data ? to_opmath(static_cast<const scalar_t*>(data)[place]) : 0.f;
+      };
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) {
+        bias_[g][half] = number(args.bias, place.recurrence.first_gate(), g, place.gate_stride);
+      }
+#pragma unroll
+      for (int i = 0; i < CellTraits<Cell>::kParameters; ++i) {
+        parameters_[i][half] =
+            number(args.parameters, place.recurrence.first_unit(), i, place.units());
+      }
+    }
+  }
+
+  // What the products of a step are added to: the bias, and the input's part of the gates if it is added.
+  template <typename Sums>
+  __device__ __forceinline__ void start_sums(bool finishes, const Words<kWords> (&gates)[kGates],
+                                             Sums& all) const {
+#pragma unroll
+    for (int n = 0; n < kShape.phase_tiles(); ++n) {
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) {
+        auto& sums = all[n][g];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[i] = 0;
+        if (n > 0 || !finishes) continue;
+        float inputs[kElements] = {};
+        if constexpr (kAdds) to_floats<scalar_t>(gates[g], inputs);
+        // With two elements a lane, the half that is not the lane's is of no account.
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          sums[i] = inputs[i % kElements] + bias_[g][kHalves == 2 ? i / 2 : 0];
+        }
+      }
+    }
+  }
+
+  // From the gates' sums, or the hidden parts.
+  template <typename Controls>
+  __device__ __forceinline__ void finish(const float (&sums)[kGates][kElements],
+                                         const Words<kWords> (&gates)[kGates],
+                                         const Controls& controls, float (&output)[kElements]) {
+    float inputs[kGates][kElements];
+    if constexpr (!kAdds) {
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) to_floats<scalar_t>(gates[g], inputs[g]);
+    }
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      auto in = step_of_element<Cell, T>(e, sums, inputs, parameters_);
+#pragma unroll
+      for (int k = 0; k < kStates; ++k) in.old[k] = T(state_[k][e]);
+      T now[kStates];
+      run_step(in, now);
+      output[e] = float(now[0]);
+#pragma unroll
+      for (int k = 0; k < kStates; ++k) {
+        if (!controls.holds(e)) state_[k][e] = float(now[k]);
+        if (controls.resets_next(e)) state_[k][e] = 0;
+      }
+    }
+  }
+
+  __device__ __forceinline__ const State& state() const { return state_; }
+
+ private:
+  State state_;
+  float bias_[kGates][kHalves];
+  float parameters_[CellTraits<Cell>::kParametersRoom][kHalves];
+};
+
+}  // namespace lltm_jit

@@ -1,0 +1,13 @@
+// What the blocks of a set tell one another.
+#pragma once
+
+#include "rnn/sequence/one_launch/exchange/cluster.cuh"
+#include "rnn/sequence/one_launch/exchange/grid.cuh"
+
+namespace lltm_jit {
+
+template <typename Shape, int kArrays>
+using Exchange = std::conditional_t<Shape::kShape.grid, GridExchange<Shape, kArrays>,
+                                    ClusterExchange<Shape, kArrays>>;
+
+}  // namespace lltm_jit

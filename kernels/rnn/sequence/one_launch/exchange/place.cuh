@@ -1,0 +1,31 @@
+// Where the blocks of a set tell one another what they have made.
+#pragma once
+
+#include "rnn/sequence/one_launch/sets.cuh"
+
+namespace lltm_jit {
+
+// Where an exchange takes place: shared memory and barriers there, and of a grid the memory of step 0; and memory for
+// the block's streamed weights.
+struct ExchangePlace {
+  uint32_t shared, barriers;
+  char *memory, *streamed;
+};
+
+// A set's place, for operands of so many arrays; of a grid, those before step 0 have theirs too.
+template <typename Shape, int kArrays, int kGates, typename Args>
+__device__ __forceinline__ ExchangePlace exchange_place(const Args& args, int set, int before,
+                                                        uint32_t shared, uint32_t barriers) {
+  constexpr SequenceShape kShape = Shape::kShape;
+  char *memory = nullptr, *streamed = nullptr;
+  if constexpr (kShape.grid) {
+    constexpr int64_t kStepBytes = kShape.operand_bytes(kArrays);
+    auto* workspace = static_cast<char*>(args.workspace);
+    memory = workspace + (set * args.steps + before) * kStepBytes;
+    streamed = workspace + kShape.operands_bytes(args.steps, all_sets<Shape>(args), kArrays) +
+               int64_t(blockIdx.x) * kShape.streamed_bytes(kGates);
+  }
+  return {shared, barriers, memory, streamed};
+}
+
+}  // namespace lltm_jit

@@ -1,0 +1,173 @@
+// What of the arrays of a sequence is a lane's.
+#pragma once
+
+#include "rnn/sequence/one_launch/lanes/recurrence.cuh"
+
+namespace lltm_jit {
+
+// The rows and units that a lane has, and where arrays have them.
+template <typename Shape>
+struct LanePlace {
+  const SequenceSizes& sizes;
+  int rows, hidden;
+  int gate_size;    // from a gate's first unit to that of the next one, of the weights
+  int gate_stride;  // and of the other arrays
+  int steps;
+  Recurrence<Shape> recurrence;
+  Lane<Shape> lane;
+
+  // Of a set of rows, counted over all recurrences.
+  __device__ __forceinline__ LanePlace(const SequenceSizes& sizes, int set)
+      : sizes(sizes),
+        rows(static_cast<int>(sizes.batch_size)),
+        hidden(static_cast<int>(keep(static_cast<uint32_t>(sizes.hidden_size)))),
+        gate_size(Shape::kPadded ? keep(static_cast<uint32_t>(sizes.gate_size())) : hidden),
+        gate_stride(Shape::kSeveral ? keep(static_cast<uint32_t>(sizes.gate_stride())) : gate_size),
+        steps(static_cast<int>(sizes.steps)),
+        recurrence(sizes, set),
+        lane(recurrence.rows()) {}
+
+  // Of a row, those of all recurrences.
+  __device__ __forceinline__ int units() const {
+    return Shape::kSeveral ? static_cast<int>(sizes.units()) : hidden;
+  }
+
+  // Whether the lane's pack is of a row and of units that exist.
+  __device__ __forceinline__ bool has_pack() const {
+    return lane.pack_row() < rows && lane.pack_unit() < gate_size;
+  }
+
+  // Backward: the place in memory of an iteration's step, and the lane's pack there, of an array of units or of gates.
+  // Computed each time, as pointers that go on from iteration to iteration would take registers.
+  __device__ __forceinline__ int64_t step_of(int iteration) const {
+    return recurrence.place_of(steps - 1 - static_cast<int>(keep(iteration)), steps);
+  }
+  template <typename Array>
+  __device__ __forceinline__ auto* of_units(const Array& array, int iteration) const {
+    return pack(array, iteration, recurrence.first_unit());
+  }
+  template <typename Array>
+  __device__ __forceinline__ auto* of_gates(const Array& array, int iteration) const {
+    return pack(array, iteration, recurrence.first_gate());
+  }
+  // Forward: a pointer to the pack in the step that is computed first; if there is none, to one that exists.
+  template <typename Array>
+  __device__ __forceinline__ auto* first_of_units(const Array& array) const {
+    return first(array, recurrence.first_unit());
+  }
+  template <typename Array>
+  __device__ __forceinline__ auto* first_of_gates(const Array& array) const {
+    return first(array, recurrence.first_gate());
+  }
+  // From there to the next step, and from the first gate to another one, in bytes.
+  __device__ __forceinline__ int64_t step_bytes(int64_t step_stride) const {
+    return kBytes * recurrence.stride(step_stride);
+  }
+  __device__ __forceinline__ int gate_bytes(int gate) const { return kBytes * gate * gate_stride; }
+
+ private:
+  static constexpr int kBytes = Shape::kShape.bytes;
+
+  template <typename Array>
+  __device__ __forceinline__ auto* pack(const Array& array, int iteration, int first) const {
+    return bytes(array) + kBytes * (step_of(iteration) * array.step_stride +
+                                    lane.pack_row() * array.row_stride + first + lane.pack_unit());
+  }
+  template <typename Array>
+  __device__ __forceinline__ auto* first(const Array& array, int first) const {
+    const int64_t row = has_pack() ? lane.pack_row() : 0, unit = has_pack() ? lane.pack_unit() : 0;
+    return bytes(array) + kBytes * (recurrence.place_of(0, sizes.steps) * array.step_stride +
+                                    row * array.row_stride + first + unit);
+  }
+  static __device__ __forceinline__ auto* bytes(const SequenceArray& array) {
+    return static_cast<const char*>(array.data);
+  }
+  static __device__ __forceinline__ auto* bytes(const MutableSequenceArray& array) {
+    return static_cast<char*>(array.data);
+  }
+};
+
+// Where a lane's elements are in an array of [rows, units].
+template <typename Shape>
+struct Elements {
+  int units;           // of a row
+  int64_t first, all;  // of an array
+  bool row_exists[2];  // those of even and of odd elements, with this lane's units
+  bool last_exists;    // the unit of elements 2 and 3, where single units may not exist
+
+  Elements() = default;
+  __device__ __forceinline__ explicit Elements(const LanePlace<Shape>& place)
+      : units(place.units()),
+        first(int64_t(place.lane.row_of(0)) * units + place.recurrence.first_unit() +
+              place.lane.unit_of(0)),
+        all(int64_t(place.rows) * units),
+        row_exists{place.lane.row_of(0) < place.rows && place.lane.unit_of(0) < place.hidden,
+                   place.lane.row_of(1) < place.rows && place.lane.unit_of(0) < place.hidden},
+        last_exists(place.lane.unit_of(2) < place.hidden) {}
+
+  __device__ __forceinline__ bool exists(int e) const {
+    return row_exists[e % 2] && (!Shape::kPadded || e < 2 || last_exists);
+  }
+  // In array k of several.
+  __device__ __forceinline__ int64_t place(int k, int e) const {
+    return k * all + first + e % 2 * units + e / 2 * 2;
+  }
+  template <typename Number>
+  __device__ __forceinline__ float read(const void* arrays, int k, int e) const {
+    if (!arrays || !exists(e)) return 0;
+    return to_opmath(static_cast<const Number*>(arrays)[place(k, e)]);
+  }
+  template <typename Number>
+  __device__ __forceinline__ void write(void* arrays, int k, int e, float value) const {
+    if (exists(e)) static_cast<Number*>(arrays)[place(k, e)] = from_opmath<Number>(value);
+  }
+};
+
+// A lane's pack, of whose units some may not exist where gates are padded.
+template <typename Shape>
+class LanePack {
+  static constexpr int kWords = Shape::kShape.words();
+  static constexpr bool kHalves = Shape::kShape.bytes == 2;
+
+ public:
+  __device__ __forceinline__ explicit LanePack(const LanePlace<Shape>& place) {
+    if constexpr (Shape::kPadded) {
+      left_ = keep(place.hidden - place.lane.pack_unit());
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        masks_[i] = keep(left_ > 2 * i + 1 ? ~0u : left_ > 2 * i ? 0xffffu : 0);
+      }
+    }
+    exists_ = place.has_pack();
+  }
+  // Whether it is of a row and of units that exist.
+  __device__ __forceinline__ bool exists() const { return exists_; }
+  // The units from its first one on.
+  __device__ __forceinline__ int left() const { return left_; }
+
+  // Zeros for those that do not exist: what is made of these, weights of zero could not cancel for sure.
+  __device__ __forceinline__ void cut(Words<kWords>& w) const {
+    if constexpr (Shape::kPadded) {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        w.value[i] = kHalves ? w.value[i] & masks_[i] : left_ > i ? w.value[i] : 0;
+      }
+    }
+  }
+  // Writes those that exist to a row of hidden_size units.
+  __device__ __forceinline__ void store(void* target, const Words<kWords>& w,
+                                        int64_t hidden_size) const {
+    if (kHalves && hidden_size % 2 == 0) {
+      store_first<uint32_t>(target, w, left_ / 2);
+    } else {
+      store_first<std::conditional_t<kHalves, uint16_t, uint32_t>>(target, w, left_);
+    }
+  }
+
+ private:
+  bool exists_;
+  int left_ = 0;
+  uint32_t masks_[kWords]{};  // of halves
+};
+
+}  // namespace lltm_jit

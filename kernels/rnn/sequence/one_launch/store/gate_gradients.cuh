@@ -1,0 +1,50 @@
+// The gradients of the gates, which a backward pass writes.
+#pragma once
+
+#include "rnn/sequence/one_launch/lanes/place.cuh"
+
+namespace lltm_jit {
+
+// A lane's packs of the step that has been finished last. kAdds: the hidden parts have the same gradients.
+template <typename Shape, typename scalar_t, int kGates, bool kAdds>
+class GateGradients {
+  static constexpr int kElements = Shape::kShape.elements(), kWords = Shape::kShape.words();
+
+ public:
+  using Packs = Words<kWords>[kGates];
+
+  __device__ __forceinline__ void take(const LanePack<Shape>& pack,
+                                       const float (&grads)[kGates][kElements],
+                                       const float (&grads_of_h)[kGates][kElements]) {
+#pragma unroll
+    for (int g = 0; g < kGates; ++g) {
+      packs_[g] = transpose<scalar_t>(to_words<scalar_t>(kAdds ? grads[g] : grads_of_h[g]));
+      pack.cut(packs_[g]);
+      if constexpr (!kAdds) of_inputs_[g] = to_words<scalar_t>(grads[g]);
+    }
+  }
+  // Of the hidden parts: what the step before is computed from.
+  __device__ __forceinline__ const Packs& packs() const { return packs_; }
+
+  __device__ __forceinline__ void write(const LanePlace<Shape>& place, const LanePack<Shape>& pack,
+                                        const SequenceBackwardArgs& args, int iteration) const {
+    char* of_input = place.of_gates(args.grad_gates, iteration);
+    char* of_hidden = kAdds ? nullptr : place.of_gates(args.grad_hidden, iteration);
+#pragma unroll
+    for (int g = 0; g < kGates; ++g) {
+      if constexpr (kAdds) {
+        if (pack.exists()) store_words(of_input + place.gate_bytes(g), packs_[g]);
+      } else {
+        auto words = transpose<scalar_t>(of_inputs_[g]);
+        pack.cut(words);
+        if (pack.exists()) store_words(of_input + place.gate_bytes(g), words);
+        if (pack.exists()) store_words(of_hidden + place.gate_bytes(g), packs_[g]);
+      }
+    }
+  }
+
+ private:
+  Packs packs_, of_inputs_;
+};
+
+}  // namespace lltm_jit

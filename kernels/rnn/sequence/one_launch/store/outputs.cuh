@@ -1,0 +1,105 @@
+// What a forward pass writes.
+#pragma once
+
+#include "rnn/sequence/one_launch/lanes/place.cuh"
+
+namespace lltm_jit {
+
+// A lane's outputs, and if a backward pass follows (kSaves), what it needs.
+template <typename Shape, typename scalar_t, int kGates, int kStates, bool kSaves>
+class Outputs {
+  static constexpr int kElements = Shape::kShape.elements(), kWords = Shape::kShape.words();
+  using State = float[kStates][kElements];
+
+ public:
+  __device__ __forceinline__ Outputs(const LanePlace<Shape>& place, const Elements<Shape>& elements,
+                                     const LanePack<Shape>& pack, const SequenceForwardArgs& args)
+      : place_(place), elements_(elements), pack_(pack), args_(args) {}
+  __device__ __forceinline__ void start() {
+    output_ = place_.first_of_units(args_.output);
+    if constexpr (kSaves) {
+      saved_gates_ = place_.first_of_gates(args_.saved_gates);
+      saved_cells_ = place_.recurrence.place_of(0, args_.steps) * args_.saved_cells.step_stride;
+    }
+  }
+
+  // Makes packs of what a finished step gives.
+  template <typename Controls>
+  __device__ __forceinline__ void take(const float (&output)[kElements],
+                                       const float (&sums)[kGates][kElements],
+                                       const Controls& controls) {
+    packs_ = transpose<scalar_t>(to_words<scalar_t>(output));
+    pack_.cut(packs_);
+    held_ = controls.pack_holds();
+    if constexpr (kSaves) {
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) saved_[g] = to_words<scalar_t>(sums[g]);
+    }
+  }
+  // The step's h: the same as before in a row that is held.
+  __device__ __forceinline__ uint32_t word(int i, const Words<kWords>& before) const {
+    return held_ ? before.value[i] : packs_.value[i];
+  }
+
+  // Writes what has been taken last, if anything has.
+  __device__ __forceinline__ void write(bool any = true) {
+    const bool writes = pack_.exists() && any;
+    Words<kWords> packs = packs_;
+    if (held_) packs = {};
+    if constexpr (Shape::kPadded) {
+      if (writes) pack_.store(output_, packs, args_.hidden_size);
+    } else {
+      if (writes) store_words(output_, packs);
+    }
+    output_ += any ? place_.step_bytes(args_.output.step_stride) : 0;
+    if constexpr (kSaves) {
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) {
+        const auto pack = transpose<scalar_t>(saved_[g]);
+        if (writes) store_words(saved_gates_ + place_.gate_bytes(g), pack);
+      }
+      saved_gates_ += any ? place_.step_bytes(args_.saved_gates.step_stride) : 0;
+    }
+  }
+
+  // Saves the cell states that a step begins with.
+  __device__ __forceinline__ void save_cells(const State& state) {
+    if constexpr (kSaves && kStates > 1) {
+      if (place_.lane.finishes()) {
+        write_cells(static_cast<float*>(args_.saved_cells.data) + saved_cells_, state);
+      }
+      saved_cells_ += place_.recurrence.stride(args_.saved_cells.step_stride);
+    }
+  }
+  // The state after the last step.
+  __device__ __forceinline__ void write_state(const State& state) const {
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      elements_.template write<scalar_t>(args_.new_h, 0, e, state[0][e]);
+    }
+    if constexpr (kStates > 1) write_cells(static_cast<float*>(args_.new_cells), state);
+  }
+
+ private:
+  __device__ __forceinline__ void write_cells(float* cells, const State& state) const {
+#pragma unroll
+    for (int k = 1; k < kStates; ++k) {
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) {
+        elements_.template write<float>(cells, k - 1, e, state[k][e]);
+      }
+    }
+  }
+
+  LanePlace<Shape> place_;
+  Elements<Shape> elements_;
+  LanePack<Shape> pack_;
+  const SequenceForwardArgs& args_;
+  // The lane's packs of the step that is written next, and the place of its cells.
+  char *output_, *saved_gates_;
+  int64_t saved_cells_ = 0;
+  Words<kWords> packs_, saved_[kGates];
+  bool held_ = false;
+};
+
+}  // namespace lltm_jit

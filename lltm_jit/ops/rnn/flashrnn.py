@@ -1,0 +1,138 @@
+"""The function of FlashRNN, with its arguments and layouts, on this package's kernels.
+
+Sizes: B is the batch size, T the number of steps, N the number of heads, D the units of a head, S
+the states of a cell, and G its gates.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lltm_jit._library import refuse_non_tensor
+from lltm_jit.ops.rnn.sequence import run_sequence, run_states, uses_tf32
+
+
+class _Function(NamedTuple):
+    cell: str
+    states: int
+    gates: tuple[int, int, int]  # of Wx, R and b
+
+
+_FUNCTIONS = {
+    "elman": _Function("rnn_tanh", 1, (1, 1, 1)),
+    "gru": _Function("gru", 1, (3, 3, 4)),
+    "lstm": _Function("lstm", 2, (4, 4, 4)),
+    "slstm": _Function("slstm", 4, (4, 4, 4)),
+}
+
+
+def flashrnn(
+    Wx: Tensor,
+    R: Tensor,
+    b: Tensor,
+    states: Tensor | None = None,
+    function: str = "lstm",
+    backend: str | None = None,
+    dtype: str | torch.dtype | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Run the heads of a recurrent cell over sequences, and give all states of all steps.
+
+    With ``r = Wx + R h + b``, for each head by itself:
+
+    - ``"elman"``, state h: ``h = tanh(r)``.
+    - ``"lstm"``, states h and c, and ``"slstm"``, states h, c, n and m: the equations of
+      :class:`lltm_jit.LSTM` and :class:`lltm_jit.SLSTM`, whose gates these are, in their order.
+    - ``"gru"``, state h, that of :class:`lltm_jit.GRU`: ``Wx`` has the gates r, z and n, ``R`` has
+      g, r and z, and ``b`` has g, r, z and n, where g is what the reset gate multiplies.
+
+    Source: K. Pöppel et al., "FlashRNN: I/O-Aware Optimization of Traditional RNNs on modern
+    hardware" (2024).
+
+    Args:
+        Wx: (B, T, G, N, D), the input's part of the gates.
+        R: (G, N, D, D), the recurrent weights, ``R[gate, head] @ h`` for a head's old output h.
+        b: (G, N, D), the bias.
+        states: (S, B, 1, N, D), the states before the first step; zeros by default.
+        function: the cell.
+        backend, dtype: accepted, and without effect: all is computed in the dtype of ``Wx``, or
+            that of ``torch.autocast``, and by the kernels of its device.
+
+    Returns:
+        The states of all steps, (S, B, T, N, D), and those after the last one, (S, B, 1, N, D).
+        State 0 is the output. Differentiable any number of times in all tensors.
+
+    Raises:
+        TypeError: if an argument is not a tensor.
+        ValueError: if there is no such function, or a shape does not match.
+        RuntimeError: if a dtype or device does not match.
+
+    Example:
+        >>> from lltm_jit.ops.flashrnn import flashrnn
+        >>> Wx, R, b = torch.randn(2, 5, 4, 3, 8), torch.randn(4, 3, 8, 8), torch.zeros(4, 3, 8)
+        >>> states, last = flashrnn(Wx, R, b, function="slstm")
+        >>> states.shape, last.shape
+        (torch.Size([4, 2, 5, 3, 8]), torch.Size([4, 2, 1, 3, 8]))
+    """
+    cell, count, gates_of = _function(function)
+    _check({"Wx": Wx, "R": R, "b": b, "states": states}, count, gates_of)
+    size = Wx.shape[3:]
+    given = None if states is None else states[:, :, 0].flatten(2).to(Wx.dtype)
+    R, b = R.to(Wx.dtype), b.to(Wx.dtype)
+    if function == "gru":  # ours has the gates r, z and n, and the last one of both parts apart
+        Wx = Wx + torch.cat([torch.zeros_like(b[:2]), b[3:]])
+        R, b = R.roll(-1, 0), b[:3].roll(-1, 0)
+    args = (
+        Wx.transpose(0, 1).flatten(2),
+        R.transpose(0, 1).flatten(1, 2),
+        b.flatten(),
+        None,
+        None if given is None else given[0],
+        None if given is None or count == 1 else given[1:],
+        None,
+    )
+    if count == 1:
+        output, *_ = run_sequence(cell, args, False, uses_tf32(Wx))
+        every = output.unsqueeze(1)
+    else:
+        output, _, c_n, before = run_states(cell, args, uses_tf32(Wx))
+        after = torch.cat([before[1:].to(output.dtype), c_n.to(output.dtype).unsqueeze(0)])
+        every = torch.cat([output.unsqueeze(1), after], 1)
+    every = every.unflatten(3, size).permute(1, 2, 0, 3, 4)
+    return every, every[:, :, -1:]
+
+
+def _function(function: str) -> _Function:
+    if function not in _FUNCTIONS:
+        names = ", ".join(map(repr, _FUNCTIONS))
+        raise ValueError(
+            f"flashrnn(): expected function to be one of {names}, but got {function!r}"
+        )
+    return _FUNCTIONS[function]
+
+
+def _check(tensors: dict[str, Tensor | None], states: int, gates: tuple[int, int, int]) -> None:
+    for name, tensor in tensors.items():
+        refuse_non_tensor("flashrnn", name, tensor, optional=name == "states")
+    Wx = tensors["Wx"]
+    if Wx.dim() != 5:
+        raise ValueError(
+            "flashrnn(): expected Wx to have 5 dimensions [batch, steps, gates, heads, units], "
+            f"but got shape {list(Wx.shape)}"
+        )
+    rows, steps, _, *head = Wx.shape
+    shapes = {
+        "Wx": ("[batch, steps, gates, heads, units]", [rows, steps, gates[0], *head]),
+        "R": ("[gates, heads, units, units]", [gates[1], *head, head[1]]),
+        "b": ("[gates, heads, units]", [gates[2], *head]),
+        "states": ("[states, batch, 1, heads, units]", [states, rows, 1, *head]),
+    }
+    for name, (what, shape) in shapes.items():
+        tensor = tensors[name]
+        if tensor is not None and list(tensor.shape) != shape:
+            raise ValueError(
+                f"flashrnn(): expected {name} to have shape {what} = {shape}, "
+                f"but got {list(tensor.shape)}"
+            )

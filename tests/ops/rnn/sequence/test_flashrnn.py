@@ -1,0 +1,250 @@
+"""flashrnn() against loops in plain PyTorch: all states of all steps, and their gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from op_testing import DEVICES, DTYPES, assert_accurate, bits
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from lltm_jit.ops.flashrnn import flashrnn
+
+# Gates of Wx, R and b, and states.
+COUNTS = {"elman": (1, 1, 1, 1), "gru": (3, 3, 4, 1), "lstm": (4, 4, 4, 2), "slstm": (4, 4, 4, 4)}
+
+
+def elman(x: list[Tensor], r: list[Tensor], b: list[Tensor], old: list[Tensor]) -> list[Tensor]:
+    return [torch.tanh(x[0] + r[0] + b[0])]
+
+
+def gru(x: list[Tensor], r: list[Tensor], b: list[Tensor], old: list[Tensor]) -> list[Tensor]:
+    g = r[0] + b[0]
+    rho = torch.sigmoid(x[0] + r[1] + b[1])
+    zeta = torch.sigmoid(x[1] + r[2] + b[2])
+    return [zeta * old[0] + (1 - zeta) * torch.tanh(x[2] + b[3] + rho * g)]
+
+
+def lstm(x: list[Tensor], r: list[Tensor], b: list[Tensor], old: list[Tensor]) -> list[Tensor]:
+    i, f, z, o = (sum(parts) for parts in zip(x, r, b, strict=True))
+    c = torch.sigmoid(f) * old[1] + torch.sigmoid(i) * torch.tanh(z)
+    return [torch.sigmoid(o) * torch.tanh(c), c]
+
+
+def slstm(x: list[Tensor], r: list[Tensor], b: list[Tensor], old: list[Tensor]) -> list[Tensor]:
+    i, f, z, o = (sum(parts) for parts in zip(x, r, b, strict=True))
+    _, c, n, m = old
+    kept = logsigmoid(f) + m
+    m = torch.where(n == 0, i, torch.maximum(i, kept))
+    i, f = torch.exp(i - m), torch.exp(kept - m)
+    c = f * c + i * torch.tanh(z)
+    n = torch.maximum(f * n + i, torch.ones_like(n))
+    return [torch.sigmoid(o) * c / n, c, n, m]
+
+
+STEPS = {"elman": elman, "gru": gru, "lstm": lstm, "slstm": slstm}
+
+
+def loop(
+    Wx: Tensor, R: Tensor, b: Tensor, states: Tensor | None, function: str
+) -> tuple[Tensor, Tensor]:
+    rows, steps, _, *head = Wx.shape
+    zeros = Wx.new_zeros(COUNTS[function][3], rows, *head)
+    now, found = list(zeros if states is None else states[:, :, 0]), []
+    for t in range(steps):
+        r = torch.einsum("gndp,bnp->gbnd", R, now[0])
+        now = STEPS[function](list(Wx[:, t].transpose(0, 1)), list(r), list(b), now)
+        found.append(torch.stack(now))
+    return torch.stack(found, 2), found[-1].unsqueeze(2)
+
+
+def tensors_of(
+    function: str, *, dtype=torch.double, device="cpu", state=True, size=(3, 5, 2, 8), most=1.0
+) -> list[Tensor]:
+    rows, steps, heads, units = size
+    x, r, b, count = COUNTS[function]
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(shape, dtype=torch.double)
+
+    tensors = [
+        random(rows, steps, x, heads, units) * most,
+        random(r, heads, units, units) * units**-0.5,
+        random(b, heads, units),
+    ]
+    if state:
+        tensors.append(random(count, rows, 1, heads, units))
+        if function == "slstm":
+            tensors[-1][2] = 1 + tensors[-1][2].abs()  # sums of weights
+    return [tensor.to(device, dtype) for tensor in tensors]
+
+
+def run(called, function: str, tensors: list[Tensor], order: int = 1) -> list[Tensor]:
+    """Results, and gradients of all of them with fixed weights; or second ones, too."""
+    leaves = [tensor.detach().requires_grad_() for tensor in tensors]
+    Wx, R, b, *states = leaves
+    results = called(Wx, R, b, states[0] if states else None, function)
+    weights = [
+        torch.linspace(-1, 1, r.numel(), device=r.device).view(r.shape).to(r) for r in results
+    ]
+    found = list(results)
+    loss = sum((r * w).sum() for r, w in zip(results, weights, strict=True))
+    for i in range(order):
+        gradients = torch.autograd.grad(loss, leaves, create_graph=i + 1 < order)
+        loss = sum(gradient.sin().sum() for gradient in gradients)
+        found += gradients
+    return found
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("size", [(3, 5, 2, 8), (2, 4, 3, 5), (17, 2, 1, 16)], ids=str)
+@pytest.mark.parametrize("state", [False, True])
+@pytest.mark.parametrize("function", COUNTS)
+def test_values_and_gradients(function, state, size, device):
+    tensors = tensors_of(function, state=state, size=size, device=device)
+    for actual, expected in zip(
+        run(flashrnn, function, tensors, 2), run(loop, function, tensors, 2), strict=True
+    ):
+        torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("most", [1, 100])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("function", COUNTS)
+def test_dtypes(function, dtype, most, device):
+    tensors = tensors_of(function, dtype=dtype, device=device, most=most, size=(4, 7, 3, 16))
+    actual, usual = run(flashrnn, function, tensors), run(loop, function, tensors)
+    exact = run(loop, function, [tensor.double() for tensor in tensors])
+    truncated = dtype == torch.float and device == "cuda"
+    for ours, right, same_dtype in zip(actual, exact, usual, strict=True):
+        assert ours.dtype == dtype
+        assert_accurate(ours, right, same_dtype, ulps=8 if truncated else 4, sums=True, parts=16)
+
+
+# More than a cluster's heads: grids, and step by step.
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
+@pytest.mark.parametrize("size", [(2, 3, 1, 1040), (70, 3, 1, 528), (3, 3, 1, 2144)], ids=str)
+@pytest.mark.parametrize("function", ["lstm", "slstm"])
+def test_large_heads(function, size, dtype, device):
+    if device == "cpu":
+        size = (*size[:3], size[3] // 16)
+    tensors = tensors_of(function, dtype=dtype, device=device, size=size)
+    actual, usual = run(flashrnn, function, tensors), run(loop, function, tensors)
+    exact = run(loop, function, [tensor.double() for tensor in tensors])
+    for ours, right, same_dtype in zip(actual, exact, usual, strict=True):
+        assert_accurate(ours, right, same_dtype, ulps=8, sums=True, parts=32)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("function", ["lstm", "slstm"])
+def test_each_state_of_each_step_has_its_gradient(function, device):
+    tensors = tensors_of(function, device=device, size=(1, 3, 1, 4))
+    found = []
+    for called in (flashrnn, loop):
+        leaves = [tensor.detach().requires_grad_() for tensor in tensors]
+        states, _ = called(*leaves, function)
+        each = [states[s, :, t].sum() for s in range(len(states)) for t in range(3)]
+        args = {"retain_graph": True, "materialize_grads": True}
+        found.append([g for one in each for g in torch.autograd.grad(one, leaves, **args)])
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("function", COUNTS)
+def test_rows_and_heads_are_independent_and_bits_the_same(function, dtype, device):
+    tensors = tensors_of(function, dtype=dtype, device=device, size=(5, 6, 3, 16))
+    first, again = run(flashrnn, function, tensors), run(flashrnn, function, tensors)
+    assert list(map(bits, first)) == list(map(bits, again))
+    tensors[0][-1, :, :, -1] = float("nan")  # a row of the last head
+    spoilt = run(flashrnn, function, tensors)
+    for ours, right in zip(spoilt[:2], first[:2], strict=True):
+        assert ours[:, -1, :, -1].isnan().all()
+        assert bits(ours[:, :-1]) == bits(right[:, :-1])
+        assert bits(ours[:, :, :, :-1]) == bits(right[:, :, :, :-1])
+    assert bits(spoilt[2][:-1]) == bits(first[2][:-1])  # the gradient of Wx
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("function", ["gru", "slstm"])
+def test_compiled_and_transformed(function, device):
+    tensors = tensors_of(function, device=device)
+    compiled = torch.compile(flashrnn, fullgraph=True, backend="aot_eager")
+    expected = run(flashrnn, function, tensors)
+    for actual, right in zip(run(compiled, function, tensors), expected, strict=True):
+        torch.testing.assert_close(actual, right)
+    batches = [torch.stack([tensor, tensor.cos()]) for tensor in tensors]
+    mapped = torch.func.vmap(lambda *t: flashrnn(*t, function)[0])(*batches)
+    torch.testing.assert_close(mapped[0], expected[0])
+    forward = [
+        torch.func.jvp(lambda x, f=f: f(x, *tensors[1:], function), (x,), (x.cos(),))
+        for f, x in ((flashrnn, tensors[0]), (loop, tensors[0]))
+    ]
+    torch.testing.assert_close(*forward)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_under_autocast(device):
+    tensors = tensors_of("slstm", dtype=torch.float, device=device, state=False)
+    with torch.autocast(device, torch.bfloat16):
+        found = run(flashrnn, "slstm", tensors)
+    assert [t.dtype for t in found] == [torch.bfloat16] * 2 + [torch.float] * 3
+    cast = run(flashrnn, "slstm", [tensor.bfloat16() for tensor in tensors])
+    torch.testing.assert_close(found[0], cast[0])
+
+
+def test_what_the_arguments_ask_for_is_ours_to_choose():
+    tensors = tensors_of("lstm", dtype=torch.float)
+    expected = flashrnn(*tensors)
+    for actual in (
+        flashrnn(*tensors, "lstm", "cuda_fused", "bfloat16"),
+        flashrnn(*tensors, backend="triton", dtype=torch.bfloat16),
+        flashrnn(tensors[0], *(tensor.double() for tensor in tensors[1:])),
+    ):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+
+
+WRONG = {
+    "a function": ({"function": "rnn"}, ValueError, "one of 'elman', .*, but got 'rnn'"),
+    "no tensor": ({"b": 1.0}, TypeError, "expected b to be a tensor, but got float"),
+    "a rank": (
+        {"Wx": torch.zeros(3, 5, 64)},
+        ValueError,
+        r"Wx to have 5 dimensions \[batch, steps, gates, heads, units\], but got shape \[3, 5, 64",
+    ),
+    "gates": (
+        {"Wx": torch.zeros(3, 5, 3, 2, 8)},
+        ValueError,
+        r"Wx .* = \[3, 5, 4, 2, 8\], but got \[3, 5, 3, 2, 8\]",
+    ),
+    "weights": (
+        {"R": torch.zeros(4, 2, 8, 9)},
+        ValueError,
+        r"R to have shape \[gates, heads, units, units\] = \[4, 2, 8, 8\], but got \[4, 2, 8, 9\]",
+    ),
+    "a bias": ({"b": torch.zeros(4, 16)}, ValueError, r"b .* = \[4, 2, 8\], but got \[4, 16\]"),
+    "states": (
+        {"states": torch.zeros(2, 3, 2, 8)},
+        ValueError,
+        r"states .* = \[2, 3, 1, 2, 8\], but got \[2, 3, 2, 8\]",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WRONG)
+def test_errors(way):
+    changed, error, message = WRONG[way]
+    right = dict(zip(("Wx", "R", "b"), tensors_of("lstm", dtype=torch.float), strict=False))
+    with pytest.raises(error, match=rf"^flashrnn\(\): .*{message}"):
+        flashrnn(**right | changed)
+
+
+def test_steps_that_hold_have_no_states():
+    gates, weights = torch.zeros(5, 3, 28), torch.zeros(28, 7)
+    control = torch.zeros(5, 3, dtype=torch.uint8)
+    with pytest.raises(RuntimeError, match=r"recurrent_sequence_states\(\): .*control to be None"):
+        torch.ops.lltm_jit.recurrent_sequence_states(
+            gates, weights, None, None, None, None, control, False, "lstm"
+        )
