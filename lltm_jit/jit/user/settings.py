@@ -26,81 +26,49 @@ class Setting:
         self.name, self.kind, self.default, self.help = name, kind, default, help
 
 
+# A setting's name, kind, and default if it has one; below it, its help.
+_TABLE = """
+MAX_JOBS limit
+  compile jobs at a time, 0: no limit; default: as CPUs and memory allow
+TORCH_CUDA_ARCH_LIST text
+  GPU architectures, such as '8.0;9.0a'; default: this machine's, else '8.0;9.0+PTX'
+TORCH_EXTENSIONS_DIR path
+  where builds are kept; default: torch's user cache
+CUDA_HOME path
+  root of the CUDA toolkit; default: CUDA_PATH, or nvcc's on PATH, or /usr/local/cuda
+CXX text c++
+  the C++ compiler
+LLTM_JIT_VERBOSE flag 0
+  1: print every step and the compiler's own lines
+LLTM_JIT_QUIET flag 0
+  1: print nothing while building
+LLTM_JIT_BACKGROUND flag 1
+  0: an import waits for its build, instead of the first use
+LLTM_JIT_AT_IMPORT flag 1
+  0: an import neither loads nor builds the package's kernels, as their first use does
+LLTM_JIT_PCH flag 1
+  0: neither make nor use a precompiled header of torch/extension.h
+LLTM_JIT_KEEP count 5
+  builds kept for each extension and set of flags, beside those used within a day
+LLTM_JIT_TRUST_ROOT flag 0
+  1: load from directories that others may write to
+LLTM_JIT_DEBUG flag 0
+  1: compile C++, and the host code of CUDA, with -g -O0
+CUDA_DEVICE_DEBUG flag 0
+  1: compile CUDA with -g -G
+LLTM_JIT_LINEINFO flag 0
+  1: compile CUDA with -lineinfo, for profilers
+LLTM_JIT_SANITIZE text
+  sanitizers for C++, such as 'address,undefined'
+LLTM_JIT_DISABLE_JIT flag 0
+  1: never compile; use what is built, or fail
+LLTM_JIT_PREBUILD flag 0
+  1: put compiled kernels into the wheel; read from the environment only
+"""
+_rows = iter(_TABLE.strip().splitlines())
 SETTINGS = {
-    setting.name: setting
-    for setting in (
-        Setting(
-            "MAX_JOBS",
-            "limit",
-            "",
-            "compile jobs at a time, 0: no limit; default: as CPUs and memory allow",
-        ),
-        Setting(
-            "TORCH_CUDA_ARCH_LIST",
-            "text",
-            "",
-            "GPU architectures, such as '8.0;9.0a'; default: this machine's, else '8.0;9.0+PTX'",
-        ),
-        Setting(
-            "TORCH_EXTENSIONS_DIR", "path", "", "where builds are kept; default: torch's user cache"
-        ),
-        Setting(
-            "CUDA_HOME",
-            "path",
-            "",
-            "root of the CUDA toolkit; default: CUDA_PATH, or nvcc's on PATH, or /usr/local/cuda",
-        ),
-        Setting("CXX", "text", "c++", "the C++ compiler"),
-        Setting(
-            "LLTM_JIT_VERBOSE", "flag", "0", "1: print every step and the compiler's own lines"
-        ),
-        Setting("LLTM_JIT_QUIET", "flag", "0", "1: print nothing while building"),
-        Setting(
-            "LLTM_JIT_BACKGROUND",
-            "flag",
-            "1",
-            "0: an import waits for its build, instead of the first use",
-        ),
-        Setting(
-            "LLTM_JIT_AT_IMPORT",
-            "flag",
-            "1",
-            "0: an import neither loads nor builds the package's kernels, as their first use does",
-        ),
-        Setting(
-            "LLTM_JIT_PCH",
-            "flag",
-            "1",
-            "0: neither make nor use a precompiled header of torch/extension.h",
-        ),
-        Setting(
-            "LLTM_JIT_KEEP",
-            "count",
-            "5",
-            "builds kept for each extension and set of flags, beside those used within a day",
-        ),
-        Setting(
-            "LLTM_JIT_TRUST_ROOT", "flag", "0", "1: load from directories that others may write to"
-        ),
-        Setting(
-            "LLTM_JIT_DEBUG",
-            "flag",
-            "0",
-            "1: compile C++, and the host code of CUDA, with -g -O0",
-        ),
-        Setting("CUDA_DEVICE_DEBUG", "flag", "0", "1: compile CUDA with -g -G"),
-        Setting("LLTM_JIT_LINEINFO", "flag", "0", "1: compile CUDA with -lineinfo, for profilers"),
-        Setting("LLTM_JIT_SANITIZE", "text", "", "sanitizers for C++, such as 'address,undefined'"),
-        Setting(
-            "LLTM_JIT_DISABLE_JIT", "flag", "0", "1: never compile; use what is built, or fail"
-        ),
-        Setting(
-            "LLTM_JIT_PREBUILD",
-            "flag",
-            "0",
-            "1: put compiled kernels into the wheel; read from the environment only",
-        ),
-    )
+    name: Setting(name, kind, "".join(default), next(_rows).strip())
+    for name, kind, *default in map(str.split, _rows)
 }
 
 _LINE = re.compile(
