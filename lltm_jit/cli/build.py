@@ -24,6 +24,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _extensions.add_argument(parser)
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument(
@@ -37,12 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kind.add_argument(
         "--lineinfo", action="store_true", help="for a CUDA profiler: compile with -lineinfo"
     )
-    parser.add_argument(
-        "--force", action="store_true", help="compile every file, even if nothing changed"
-    )
-    parser.add_argument(
-        "--verbose", action="store_true", help="show the compilers' commands and output"
-    )
+    add("--force", action="store_true", help="compile every file, even if nothing changed")
+    add("--verbose", action="store_true", help="show the compilers' commands and output")
 
 
 def run(args: argparse.Namespace) -> int:

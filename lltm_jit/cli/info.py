@@ -56,8 +56,7 @@ def collect(extensions: Sequence[Extension]) -> PackageInfo:
     tools = detect()
     builds = {each.name: each.info(detect(each.name)) for each in extensions}
     return PackageInfo(
-        **installed(tools),
-        families={name: build for name, build in builds.items() if build},
+        **installed(tools), families={name: build for name, build in builds.items() if build}
     )
 
 
@@ -71,10 +70,7 @@ def show_build(extension: Extension, info: PackageInfo) -> None:
     show(name, build.directory)
     show("  key", build.key)
     show("  because", build.reason)
-    show(
-        "  built in",
-        f"{build.seconds:.1f} s ({build.compiled} compiled, {build.reused} reused)",
-    )
+    show("  built in", f"{build.seconds:.1f} s ({build.compiled} compiled, {build.reused} reused)")
     show("  built for", " ".join(build.architectures) or "CPU")
 
 

@@ -32,36 +32,37 @@ LAYERS = {name.upper(): name for name in layers.LAYERS}  # of their cells
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--layer",
         required=True,
         metavar="LAYER",
         help=f"{', '.join(LAYERS)}, or HEADER:TYPE for a cell of your own",
     )
-    parser.add_argument("--hidden", required=True, type=positive, metavar="N", help="hidden units")
-    parser.add_argument("--batch", required=True, type=positive, metavar="N", help="batch size")
-    parser.add_argument(
+    add("--hidden", required=True, type=positive, metavar="N", help="hidden units")
+    add("--batch", required=True, type=positive, metavar="N", help="batch size")
+    add(
         "--num-heads",
         type=positive,
         default=1,
         metavar="N",
         help="heads of the layer (default: %(default)s)",
     )
-    parser.add_argument("--bidirectional", action="store_true", help="for a layer that is so")
-    parser.add_argument(
+    add("--bidirectional", action="store_true", help="for a layer that is so")
+    add(
         "--dtype",
         choices=DTYPES,
         default="float",
         help="of the calls, such as bfloat16 under autocast (default: %(default)s)",
     )
-    parser.add_argument(
+    add(
         "--exact",
         action="store_true",
         help="for floats that are not rounded to TF32: torch.backends.cudnn.allow_tf32 = False",
     )
-    parser.add_argument("--inference", action="store_true", help="without backward passes")
-    parser.add_argument("--lengths", action="store_true", help="for calls with lengths or reset")
-    parser.add_argument(
+    add("--inference", action="store_true", help="without backward passes")
+    add("--lengths", action="store_true", help="for calls with lengths or reset")
+    add(
         "--gpu",
         choices=warm.GPUS,
         metavar="GPU",

@@ -110,11 +110,7 @@ def gpu() -> Finding:
         return Finding("ok", f"none, {driver}")
     names = ", ".join(f"sm_{major}{minor}" for major, minor in capabilities) + f", {driver}"
     if torch.version.cuda is None:
-        return Finding(
-            "warning",
-            f"{names}, but this torch is built without CUDA",
-            cuda_cure(),
-        )
+        return Finding("warning", f"{names}, but this torch is built without CUDA", cuda_cure())
     if not torch.cuda.is_available():
         return Finding(
             "problem",
@@ -132,11 +128,7 @@ def nvcc() -> Finding:
     if tools.cuda_missing:
         # Without a GPU a CPU build is what one wants; with one it is not.
         status = "problem" if gpus.compute_capabilities() else "warning"
-        return Finding(
-            status,
-            f"{tools.cuda_missing}: builds are for the CPU",
-            cuda_cure(),
-        )
+        return Finding(status, f"{tools.cuda_missing}: builds are for the CPU", cuda_cure())
     text = f"{tools.nvcc_version} ({tools.nvcc}, CUDA root {tools.cuda_home})"
     if not (Path(tools.cuda_home or "") / "include" / "cuda_runtime.h").exists():
         return Finding(

@@ -23,10 +23,9 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"{_extensions.HELP} (default: every family)"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("names", nargs="*", metavar="NAME", help=f"{_extensions.HELP} (default: every family)")
+    add(
         "-o",
         "--output",
         type=Path,

@@ -31,16 +31,15 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "name",
         nargs="?",
         metavar="NAME",
         default=native.OWN[0],
         help=f"{_extensions.HELP} (default: %(default)s)",
     )
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON instead of Makefile variables"
-    )
+    add("--json", action="store_true", help="print JSON instead of Makefile variables")
 
 
 def run(args: argparse.Namespace) -> int:

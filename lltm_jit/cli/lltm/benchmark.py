@@ -28,14 +28,15 @@ In the root of a checkout, `python -m benchmarks -h` shows what else can be meas
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "variant",
         choices=list(lltm.VARIANTS),
         help="the LLTM cell in plain PyTorch, in ATen called from C++, or in CUDA",
     )
     lltm.add_sizes(parser, lltm.TUTORIAL_SIZES)
     lltm.add_dtype(parser, "float", "element type")
-    parser.add_argument(
+    add(
         "-r",
         "--runs",
         type=lltm.positive,
@@ -43,9 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of calls (default: 100)",
     )
-    parser.add_argument(
-        "--scale", choices=list(SCALES), default="us", help="unit of the times (default: us)"
-    )
+    add("--scale", choices=list(SCALES), default="us", help="unit of the times (default: us)")
 
 
 def refuse_moved(words: Sequence[str]) -> None:

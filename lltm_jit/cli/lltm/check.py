@@ -22,14 +22,15 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "direction",
         choices=["forward", "backward"],
         nargs="+",
         help="compare the new state, or the gradients of all inputs, in float64",
     )
     lltm.add_sizes(parser, lltm.CHECK_SIZES)
-    parser.add_argument("-v", "--verbose", action="store_true", help="also print the values")
+    add("-v", "--verbose", action="store_true", help="also print the values")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -15,12 +15,7 @@ from torch.autograd import gradcheck
 
 from lltm_jit.cli import lltm
 
-TABLE = [
-    (torch.float32, 1e-3),
-    (torch.float32, 1e-4),
-    (torch.float64, 1e-4),
-    (torch.float64, 1e-6),
-]
+TABLE = [(torch.float32, 1e-3), (torch.float32, 1e-4), (torch.float64, 1e-4), (torch.float64, 1e-6)]
 
 
 EXAMPLES = """\
@@ -33,14 +28,15 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "variant",
         choices=list(lltm.VARIANTS),
         nargs="?",
         help="the LLTM cell in plain PyTorch, in ATen called from C++, or in CUDA (needs no -c)",
     )
     lltm.add_sizes(parser, lltm.CHECK_SIZES)
-    parser.add_argument(
+    add(
         "--table",
         action="store_true",
         help="check sigmoid instead, in float32 and float64 and with several step sizes",
