@@ -88,10 +88,6 @@ def start(*names: str) -> None:
     Any other family whose operators are defined is loaded, or built, by its first use; with
     ``LLTM_JIT_AT_IMPORT=0`` all are, so that tools can import the engine alone. With
     ``LLTM_JIT_BACKGROUND=0`` or ``LLTM_JIT_VERBOSE=1`` this waits until they are built.
-
-    Raises:
-        BuildError: as :func:`load`, where they are built here.
-        ToolchainError, CacheError: there is no compiler, or no usable directory for the build.
     """
     missing = []
     for family in names if settings.flag("LLTM_JIT_AT_IMPORT") else ():
@@ -120,13 +116,7 @@ def start(*names: str) -> None:
 
 
 def load(family: str) -> Build:
-    """The current build of a family, which is loaded first if necessary.
-
-    Raises:
-        BuildError: the sources do not compile, or their operators do not match the schemas; the
-            text is the first error.
-        ToolchainError, CacheError: there is no compiler, or no usable directory for the build.
-    """
+    """The current build of a family, which is loaded first if necessary."""
     if family not in _current:
         build = extension(family).load(asked=_asked.get(family))
         with _swap:

@@ -33,21 +33,13 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen(words: Sequence[str]) -> list[Extension]:
-    """The extensions that words mean; by default the families of the package's own names.
-
-    Raises:
-        LltmJitError: a word means none.
-    """
+    """The extensions that words mean; by default the families of the package's own names."""
     found = [each for word in words or native.OWN for each in meant(word)]
     return list({(each.name, each.packaged): each for each in found}.values())
 
 
 def one(word: str) -> Extension:
-    """The extension that a word means.
-
-    Raises:
-        LltmJitError: it means none, or several.
-    """
+    """The extension that a word means."""
     found = meant(word)
     if len(found) > 1:
         names = ", ".join(each.name for each in found)

@@ -48,9 +48,6 @@ def newest_log(name: str | None = None) -> Path:
 
     Args:
         name: of an extension, to look at its builds alone.
-
-    Raises:
-        CacheError: there is none.
     """
     builds = cache.builds_directory()
     logs = [*builds.glob(f"*/{cache.LOG}"), *builds.glob("failed/*.log")]

@@ -90,11 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def create(checkout: Path, name: str) -> list[str]:
-    """Write the operator's maths, its line in the list, and its description; returns their files.
-
-    Raises:
-        LltmJitError: the name cannot be used, or this is not a checkout of the project.
-    """
+    """Write the operator's maths, its line in the list, and its description; gives their files."""
     check_name(name)
     template = checkout / MATHS.format(TEMPLATE)
     if not template.exists():
@@ -134,11 +130,7 @@ def with_description(text: str, name: str) -> str:
 
 
 def create_standalone(parent: Path, name: str, template: str = STANDALONE_TEMPLATE) -> list[str]:
-    """Write a project `name` below `parent`; returns the names of its files.
-
-    Raises:
-        LltmJitError: the name cannot be used, or is taken.
-    """
+    """Write a project `name` below `parent`; returns the names of its files."""
     check_name(name)
     if name in sys.stdlib_module_names or name in ("lltm_jit", "pytest", "torch"):
         raise LltmJitError(f"the project would hide the module {name!r} from its own tests")

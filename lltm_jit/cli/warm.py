@@ -97,11 +97,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _cell_of(layer: str) -> str:
-    """The name of a layer's cell.
-
-    Raises:
-        LltmJitError: there is no such layer; and as :func:`lltm_jit.recurrent_cell`.
-    """
+    """The name of a layer's cell."""
     from lltm_jit.ops.rnn import own_cell
 
     header, colon, cell = layer.partition(":")

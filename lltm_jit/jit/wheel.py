@@ -51,11 +51,7 @@ def arguments(package: str) -> dict[str, Any]:
 
 
 def _put(package: str, build: Path) -> None:
-    """Import a package, and copy the libraries that it loads to its folder in the wheel.
-
-    Raises:
-        BuildError: it loads none of sources in its folder.
-    """
+    """Import a package, and copy the libraries that it loads to its folder in the wheel."""
     module = import_module(package)
     assert module.__file__ is not None
     folder = Path(module.__file__).resolve().parent

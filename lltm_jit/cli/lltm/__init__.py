@@ -113,11 +113,7 @@ def functional(family: str = "rnn") -> ModuleType:
 
 
 def device(cuda: bool, family: str = "rnn") -> torch.device:
-    """The device to run a family's operators on.
-
-    Raises:
-        ToolchainError: a GPU was asked for and torch sees none, or the build has no CUDA kernels.
-    """
+    """The device to run a family's operators on."""
     if not cuda:
         return torch.device("cpu")
     if not torch.cuda.is_available():

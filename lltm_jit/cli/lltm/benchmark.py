@@ -48,11 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def refuse_moved(words: Sequence[str]) -> None:
-    """Say how to write what is not the tutorial's benchmark.
-
-    Raises:
-        LltmJitError: no variant is among the words.
-    """
+    """Say how to write what is not the tutorial's benchmark."""
     if not {*lltm.VARIANTS, "-h", "--help"} & {*words}:
         moved = shlex.join(["python", "-m", "benchmarks", *words])
         raise LltmJitError(

@@ -35,11 +35,7 @@ _LEFT_OUT = ("MAX_JOBS", "MAKEFLAGS", "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIE
 
 
 def interpreter() -> str:
-    """The path of Python. In a program that embeds it, ``sys.executable`` may be that program.
-
-    Raises:
-        ToolchainError: it is not to be found.
-    """
+    """The path of Python. In a program that embeds it, ``sys.executable`` may be that program."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     folders = (os.path.join(prefix, "bin") for prefix in (sys.prefix, sys.base_prefix))
     beside = (os.path.join(folder, name) for folder in folders for name in (version, "python3"))

@@ -75,12 +75,7 @@ def load(
 
 
 def find(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
-    """Load the extension if it is built; None if it would have to be built first.
-
-    Raises:
-        BuildError: the library cannot be imported.
-        CacheError: the directory for builds is open to others.
-    """
+    """Load the extension if it is built; None if it would have to be built first."""
     cache.check_private()
     request = Request.of(spec, toolchain)
     with importing.thread_lock(request.key):
@@ -149,9 +144,6 @@ def build(
     Args:
         spec, toolchain, verbose, reporter: as for :func:`load`.
         force: compile every file, even if the build is cached.
-
-    Raises:
-        BuildError, ToolchainError, CacheError: as for :func:`load`.
     """
     reporter = reporter or _reporter(verbose)
 
@@ -172,9 +164,6 @@ def adopt(
     """Load a library that is known to be valid, even one from outside the cache.
 
     A later :func:`load` of the same content returns it again.
-
-    Raises:
-        BuildError: the library cannot be imported.
     """
     module = importing.import_library(spec, info.key, info.library, registers)
     _loaded[info.key] = Build(module, info, spec, asked, made_of)

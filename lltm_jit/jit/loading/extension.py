@@ -93,9 +93,6 @@ class Extension:
         """The library from a wheel if it is compatible, else the one in the cache, built if needed.
 
         The arguments are those of :func:`engine.load`.
-
-        Raises:
-            BuildError, ToolchainError, CacheError: as :func:`engine.load`.
         """
         with cache.at_root(self.root):
             toolchain = detect(self.name)

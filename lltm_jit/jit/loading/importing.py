@@ -40,9 +40,6 @@ def check(spec: BuildSpec, files: Iterable[Path]) -> None:
     Args:
         spec: the spec of the extension.
         files: what its sources include, as far as that is known.
-
-    Raises:
-        BuildError: with the blocks, and what to do instead.
     """
     if _registered:
         from ..request import blocks
@@ -90,10 +87,6 @@ def import_library(
     Each build is imported under a name of its own, because pybind11 returns the module that it
     already has under a known name; the last part of the name is compiled into every object. What
     the library defines then belongs to a module of the plain name, where pickle finds it.
-
-    Raises:
-        BuildError: it cannot be imported, or registers operators a second time.
-        CacheError: others may write to it.
     """
     cache.check_private(library)
     _refuse_again(spec, registers)
@@ -119,11 +112,7 @@ def import_library(
 
 
 def register_ops(module: ModuleType | SimpleNamespace) -> None:
-    """Register a module's operators; one without ``register_ops()`` has none.
-
-    Raises:
-        BuildError: torch refuses them; the text is torch's.
-    """
+    """Register a module's operators; one without ``register_ops()`` has none."""
     register = getattr(module, "register_ops", None)
     if register is None:
         return
@@ -142,9 +131,6 @@ def swap_ops(old: ModuleType | None, new: ModuleType | SimpleNamespace) -> None:
 
     In this order no call in another thread finds an operator without a kernel. Modules without
     ``register_ops()`` and ``release_ops()`` have no operators.
-
-    Raises:
-        BuildError: torch refuses the new operators; the old ones stay.
     """
     register_ops(new)
     release = getattr(old, "release_ops", None)

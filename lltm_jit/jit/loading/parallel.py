@@ -23,11 +23,7 @@ _POLL = 0.1  # seconds until a caller notices that it is not wanted any more
 
 
 def load_all(specs: Sequence[BuildSpec], toolchain: Toolchain) -> list[Build]:
-    """Load several extensions; those that are not built yet are built at the same time.
-
-    Raises:
-        BuildError, ToolchainError, CacheError: one failed, and the others were cancelled.
-    """
+    """Load several extensions; those that are not built yet are built at the same time."""
     found = [engine.find(spec, toolchain) for spec in specs]
     made = iter(
         at_once(
@@ -46,9 +42,6 @@ def build_all(
 
     Args:
         force, verbose: as for :func:`engine.build`.
-
-    Raises:
-        BuildError, ToolchainError, CacheError: one failed, and the others were cancelled.
     """
 
     def build(extension: Extension) -> BuildInfo:

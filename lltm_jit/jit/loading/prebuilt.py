@@ -46,11 +46,7 @@ _WITH_WORD = r"(?m)^(-(?:[DUILl]|isystem|iquote|idirafter))\n"  # flags whose va
 
 
 def put(spec: BuildSpec, toolchain: Toolchain, directory: Path) -> None:
-    """Build an extension, and put its library into a folder of a wheel, next to its record.
-
-    Raises:
-        BuildError, ToolchainError, CacheError: as :func:`engine.build`.
-    """
+    """Build an extension, and put its library into a folder of a wheel, next to its record."""
     info = engine.build(spec, toolchain)
     record = cache.read_record(info.directory)
     assert record is not None
@@ -61,12 +57,7 @@ def put(spec: BuildSpec, toolchain: Toolchain, directory: Path) -> None:
 
 
 def find(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
-    """Load what :func:`inspect` finds.
-
-    Raises:
-        BuildError: the library matches, but cannot be imported.
-        CacheError: others may write to it.
-    """
+    """Load what :func:`inspect` finds."""
     found = _match(directory, spec, toolchain)
     if found is None:
         return None
@@ -85,9 +76,6 @@ def inspect(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> BuildInfo
         directory: where the library is, next to its record.
         spec: what it should be built from.
         toolchain: what this machine has.
-
-    Raises:
-        CacheError: others may write there.
     """
     found = _match(directory, spec, toolchain)
     return found[2] if found else None

@@ -98,11 +98,7 @@ def given_modules() -> Iterator[tuple[ModuleType, Given]]:
 
 
 def given(module: ModuleType) -> Given:
-    """What a module from ``load`` or ``load_inline`` shows.
-
-    Raises:
-        LltmJitError: the module was not loaded by this package.
-    """
+    """What a module from ``load`` or ``load_inline`` shows."""
     # load gives a path, and no module, of what is none.
     found = _given.get(module) if isinstance(module, ModuleType) else None
     if found is None:
@@ -115,10 +111,6 @@ def reload_module(module: ModuleType) -> Reload:
     """Build what changed, and let the module show it, as ``importlib.reload`` does.
 
     The old library stays loaded, for objects that came from it.
-
-    Raises:
-        LltmJitError: the module was not loaded by this package.
-        BuildError, ToolchainError, CacheError: the new build failed; the module stays as it is.
     """
     began = time.perf_counter()
     extension = given(module).extension

@@ -35,9 +35,6 @@ def watch(
     A build error is printed, and the old build stays in use; an error in ``then`` is printed as
     that of a thread. A save during a rebuild cancels that and begins anew, and so does the end of
     the ``with`` block, which ends the watch.
-
-    Raises:
-        ToolchainError: watchfiles is not installed.
     """
     try:
         import watchfiles
@@ -109,12 +106,7 @@ def watch(
 def watch_module(
     module: ModuleType, then: Callable[[Reload], None] | None = None
 ) -> AbstractContextManager[None]:
-    """Reload a module of the user's whenever one of its sources is saved; see :func:`watch`.
-
-    Raises:
-        LltmJitError: the module is of another origin.
-        ToolchainError: watchfiles is not installed.
-    """
+    """Reload a module of the user's whenever one of its sources is saved; see :func:`watch`."""
     return watch(given(module).extension.directories, lambda: reload_module(module), then)
 
 

@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 
 
 def find(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
-    """Load the library that a wheel brings in a directory; None if there is none that matches.
-
-    Raises:
-        BuildError: the library matches, but cannot be imported.
-        CacheError: others may write to it.
-    """
+    """Load the library that a wheel brings in a directory; None if there is none that matches."""
     if not cache.wheel_record(directory, spec.name).exists():
         return None
     from . import prebuilt

@@ -81,11 +81,7 @@ class Toolchain(NamedTuple):
         return not self.cuda_missing
 
     def check_architectures(self) -> None:
-        """Refuse a TORCH_CUDA_ARCH_LIST that neither torch nor nvcc would take.
-
-        Raises:
-            ToolchainError: the text says what is wrong with it.
-        """
+        """Refuse a TORCH_CUDA_ARCH_LIST that neither torch nor nvcc would take."""
         if self.not_understood:
             raise ToolchainError(self.not_understood)
 

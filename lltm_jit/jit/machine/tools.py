@@ -80,11 +80,7 @@ def why_no_cxx(command: list[str]) -> tuple[str, str]:
 
 
 def find_ninja() -> Path:
-    """ninja from its wheel, else from PATH.
-
-    Raises:
-        ToolchainError: there is neither.
-    """
+    """ninja from its wheel, else from PATH."""
     try:
         import ninja
     except ImportError:

@@ -11,12 +11,7 @@ from .spec import BuildSpec
 
 
 def check(spec: BuildSpec, toolchain: Toolchain) -> None:
-    """Refuse a build that is known to fail, before anything is compiled.
-
-    Raises:
-        ToolchainError: a compiler or ninja is missing, or a setting cannot be used.
-        CacheError: there is no usable directory for builds.
-    """
+    """Refuse a build that is known to fail, before anything is compiled."""
     check_tools(spec, toolchain)
     settings.count("LLTM_JIT_KEEP")  # read after the work, which ends with pruning
     cache.make_builds_directory()

@@ -27,11 +27,7 @@ Fingerprint = dict[str, Any]
 
 
 def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
-    """Everything known in advance that decides the content of the built library, ready for JSON.
-
-    Raises:
-        SourceMissing, BuildError: a source is not there, or cannot be read.
-    """
+    """Everything known in advance that decides the content of the built library, ready for JSON."""
     cuda = spec.with_cuda
     labels = [spec.label(path) for path in spec.sources]
     content = {
@@ -84,11 +80,7 @@ class Request(NamedTuple):
 
     @classmethod
     def of(cls, spec: BuildSpec, toolchain: Toolchain) -> Request:
-        """Look at the sources.
-
-        Raises:
-            SourceMissing, BuildError: one is not there, or cannot be read; or :meth:`.check` fails.
-        """
+        """Look at the sources."""
         spec.check()
         content = fingerprint(spec, toolchain)
         return cls(spec, toolchain, content, digest_of(content))

@@ -58,11 +58,7 @@ class BuildSpec(NamedTuple):
     asked: dict[str, Any] = {}  # noqa: RUF012 - what load was given; nobody changes it
 
     def check(self) -> None:
-        """Refuse what cannot be built.
-
-        Raises:
-            BuildError: there are no sources, or torch's build file cannot hold a name.
-        """
+        """Refuse what cannot be built."""
         if self.python_module and not self.name.isidentifier():
             raise BuildError(
                 f"expected the module's name to be an identifier, but got {self.name!r}"
@@ -158,9 +154,6 @@ class BuildSpec(NamedTuple):
             root: a directory around it, the include path. What the sources include from there
                 belongs to them, and so does a source of the same name next to such a header. By
                 default the directory itself is the include path.
-
-        Raises:
-            BuildError: the directory has no source.
         """
         directory = directory.resolve()
         include_path = root.resolve() if root else directory

@@ -130,11 +130,7 @@ def wheel_record(directory: Path, name: str) -> Path:
 
 
 def check_private(place: Path | None = None) -> None:
-    """Refuse a cache, or another place to load from, that other users may write to.
-
-    Raises:
-        CacheError: with the reason and the fix.
-    """
+    """Refuse a cache, or another place to load from, that other users may write to."""
     if problem := private.why_not_private(place or builds_directory()):
         cure = "use another place for it" if place else "set TORCH_EXTENSIONS_DIR to a directory"
         raise CacheError(
@@ -155,11 +151,7 @@ def writing() -> Iterator[None]:
 
 
 def make_builds_directory() -> Path:
-    """Make the directory for builds if it is missing, closed to other users.
-
-    Raises:
-        CacheError: it cannot be made, or others may write to it.
-    """
+    """Make the directory for builds if it is missing, closed to other users."""
     directory = builds_directory()
     with writing():
         for path in reversed((directory.parent, *directory.parent.parents)):

@@ -42,9 +42,6 @@ os.register_at_fork(after_in_child=_forget_threads)
 def build_lock(key: str, reporter: Reporter) -> Iterator[None]:
     """Hold a key's lock; a process that has to wait prints for whom, how long that one has built,
     and its progress.
-
-    Raises:
-        CacheError: the lock file cannot be written, or is held by a process that builds nothing.
     """
     cancel.check()
     cache.make_builds_directory()
@@ -75,11 +72,7 @@ def try_lock(name: str, shared: bool = False) -> Iterator[int | None]:
 
 
 def _take(name: str, shared: bool = False) -> int | None:
-    """A descriptor that holds a lock; None if the lock is held.
-
-    Raises:
-        CacheError: the file system has no locks.
-    """
+    """A descriptor that holds a lock; None if the lock is held."""
     file = file_of(name)
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, _mode())
@@ -248,9 +241,6 @@ def raise_failure_of_others(key: str, asked: float) -> None:
     Args:
         key: the key of the build.
         asked: when the caller started to wait.
-
-    Raises:
-        BuildError: the builder's own error.
     """
     try:
         told = checked_json.read(_failure_file(key))

@@ -121,11 +121,7 @@ def given() -> dict[str, str]:
 
 
 def flag(name: str) -> bool:
-    """The value of an on/off setting.
-
-    Raises:
-        ToolchainError: the value is neither a number nor one of true, yes, on, false, no, off.
-    """
+    """The value of an on/off setting."""
     value = text(name).strip().lower()
     if value in ("true", "yes", "on"):
         return True
@@ -140,9 +136,6 @@ def count(name: str) -> int | None:
     """The value of a setting that holds a positive integer; None if unset and without a default.
 
     A limit may be 0.
-
-    Raises:
-        ToolchainError: the value is no such number.
     """
     value = text(name).strip()
     if not value:

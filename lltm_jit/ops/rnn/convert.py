@@ -67,7 +67,10 @@ def revert(model: nn.Module) -> nn.Module:
     cells of your own, and layers with heads. ``checkpoint=`` is forgotten.
 
     Args:
-        model: as for :func:`convert`, and returned as there.
+        model: as for :func:`convert`.
+
+    Returns:
+        ``model``, changed in place.
 
     Raises:
         TypeError: if ``model`` is not a module.
