@@ -32,7 +32,7 @@ VALIDATION_SHARE = 0.1
 SAMPLE_LENGTH = 400
 TEMPERATURE = 0.7  # below 1: the sample keeps to what the model is surer of
 
-State = tuple[Tensor, Tensor]
+State = tuple[Tensor, ...]
 
 
 class CharacterModel(nn.Module):
@@ -104,7 +104,7 @@ def training_step(
 ) -> tuple[Tensor, State]:
     """One forward, backward and update; returns the loss, and the state without its graph."""
     characters, targets = batch
-    logits, (hidden, cell) = model(characters, state)
+    logits, state = model(characters, state)
     loss = cross_entropy(logits, targets)
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
@@ -112,7 +112,7 @@ def training_step(
     # from undoing what was learnt.
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
-    return loss.detach(), (hidden.detach(), cell.detach())
+    return loss.detach(), tuple(tensor.detach() for tensor in state)
 
 
 def train(model: nn.Module, data: Tensor, args: argparse.Namespace, silent: bool = False) -> None:

@@ -36,6 +36,14 @@ def test_the_text_model_learns(run):
     assert "bits/char" in done.stderr
 
 
+def test_the_xlstm_learns(run):
+    small = ["--batch-size", "64", "--seq-len", "16", "--hidden-size", "32"]
+    done = run(EXAMPLES / "train_slstm.py", *small, "--steps", "150")
+    assert done.returncode == 0, done.stderr
+    model, unigram = re.search(r"loss: (\S+) .* unigram model: (\S+) bits", done.stdout).groups()
+    assert float(model) < float(unigram) - 0.4
+
+
 @pytest.fixture
 def refused(monkeypatch):
     """What ends `train_text.main()` that gets these words."""
