@@ -13,6 +13,7 @@ from lltm_jit import native
 from lltm_jit._library import autocasts
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
 from lltm_jit.ops.rnn.recurrent_layer.lengths import Steps
+from lltm_jit.ops.rnn.recurrent_layer.torch_layer import named, under_own_name
 from lltm_jit.ops.rnn.recurrent_layer.types import Cell
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class _CellOfLibrary:
         return owner.cell
 
 
+@under_own_name
 class LLTM(RecurrentLayer):
     """A layer of LLTM cells, from the PyTorch extension tutorial, called like an LSTM.
 
@@ -79,6 +81,7 @@ class LLTM(RecurrentLayer):
         super()._load_from_state_dict(renamed, prefix, *args, **kwargs)
 
 
+@under_own_name
 class LSTM(RecurrentLayer):
     """Long short-term memory, compatible with the ``state_dict`` of :class:`torch.nn.LSTM`.
 
@@ -123,6 +126,7 @@ class LSTM(RecurrentLayer):
         __call__: Call[tuple[Tensor, Tensor]]
 
 
+@under_own_name
 class GRU(RecurrentLayer):
     """Gated recurrent unit, compatible with the ``state_dict`` of :class:`torch.nn.GRU`.
 
@@ -158,6 +162,7 @@ class GRU(RecurrentLayer):
         __call__: Call[Tensor]
 
 
+@under_own_name
 class RNN(RecurrentLayer):
     """Plain recurrent layer, compatible with the ``state_dict`` of :class:`torch.nn.RNN`.
 
@@ -195,14 +200,16 @@ class RNN(RecurrentLayer):
         num_layers: int = 1,
         nonlinearity: str = "tanh",
         *args: Any,
-        **named: Any,
+        **others: Any,
     ) -> None:
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(
                 f"RNN(): expected nonlinearity to be 'tanh' or 'relu', but got {nonlinearity!r}"
             )
         self.nonlinearity = nonlinearity
-        super().__init__(input_size, hidden_size, num_layers, *args, **named)
+        self._begin(input_size, hidden_size, num_layers, *args, **others)
+
+    _begin = named("RNN.__init__", RecurrentLayer.__init__)
 
     @property
     def cell(self) -> Cell:  # type: ignore[override]

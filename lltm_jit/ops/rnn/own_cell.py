@@ -20,6 +20,7 @@ from lltm_jit import native
 from lltm_jit.jit import BuildError, LltmJitError, variants
 from lltm_jit.ops.rnn._cell_text import CellText
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
+from lltm_jit.ops.rnn.recurrent_layer.torch_layer import under_own_name
 from lltm_jit.ops.rnn.recurrent_layer.types import Cell, State
 from lltm_jit.ops.rnn.sequence import declare_kernels
 
@@ -130,7 +131,7 @@ def _made(
         source = _Source(identity, header, cell, include_paths)
         words = f"Layers of {cell} in {header}."
         body = {"cell": source.load(), "_source": source, "__doc__": words}
-        made = type(title, (OwnCell,), body)
+        made = under_own_name(type(title, (OwnCell,), body))
         used, reloaded = native.when_used.setdefault("rnn", []), native.when_reloaded
         used.append(source.tell)
         reloaded.append(source.load)

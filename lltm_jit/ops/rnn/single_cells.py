@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.fx import Proxy
 
 from lltm_jit._library import autocasts
-from lltm_jit.ops.rnn.recurrent_layer.torch_layer import refuse_script, traced
+from lltm_jit.jit import LltmJitError
+from lltm_jit.ops.rnn.recurrent_layer.torch_layer import refuse_script, traced, under_own_name
 from lltm_jit.ops.rnn.sequence import input_gates, run_sequence
 
 
@@ -16,7 +17,8 @@ class _SingleCell(nn.RNNCellBase):
     """One step of a cell, before its class of torch in the order of base classes.
 
     On a CPU it is a sequence of one step. Elsewhere it is torch's: its kernels need no compilation
-    for each batch size. torch's also says what is wrong with a call.
+    for each batch size. torch's also computes what ours cannot, such as sparse tensors, and says
+    what is wrong with a call.
     """
 
     bias_ih: nn.Parameter | None
@@ -34,10 +36,10 @@ class _SingleCell(nn.RNNCellBase):
             return super().forward(input, hx)
         try:
             return self._step(input, hx)
-        except (RuntimeError, TypeError, ValueError) as error:
-            wrong = error
-        super().forward(input, hx)
-        raise wrong
+        except LltmJitError:  # of a build
+            raise
+        except (RuntimeError, TypeError, ValueError, AttributeError):
+            return super().forward(input, hx)
 
     def _step(self, input: Tensor, hx: Any) -> Any:
         pair, batched = self._cell == "lstm", input.dim() == 2
@@ -60,6 +62,7 @@ class _SingleCell(nn.RNNCellBase):
         refuse_script(self)
 
 
+@under_own_name
 class LSTMCell(_SingleCell, nn.LSTMCell):
     """One step of an LSTM, in place of :class:`torch.nn.LSTMCell`.
 
@@ -84,6 +87,7 @@ class LSTMCell(_SingleCell, nn.LSTMCell):
         ) -> tuple[Tensor, Tensor]: ...
 
 
+@under_own_name
 class GRUCell(_SingleCell, nn.GRUCell):
     """One step of a GRU, in place of :class:`torch.nn.GRUCell`.
 
@@ -102,6 +106,7 @@ class GRUCell(_SingleCell, nn.GRUCell):
         def __call__(self, input: Tensor, hx: Tensor | None = None) -> Tensor: ...
 
 
+@under_own_name
 class RNNCell(_SingleCell, nn.RNNCell):
     """One step of a plain recurrent cell, in place of :class:`torch.nn.RNNCell`.
 

@@ -260,11 +260,11 @@ class RecurrentLayer(Warmed, TorchLayer):
                 return run_projected(operands, weights_hr, h_0, c_0, control, reverse, tf32)
             args = (parameters, h_0, c_0, control)
             return run_layer(self.cell.name, operands, args, reverse, tf32, len(suffixes) > 1)
-        except RuntimeError:  # whose message is about tensors that a caller of the layer never sees
-            kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr", "parameters")
-            names = [f"{kind}_{suffix}" for suffix in suffixes for kind in kinds]
-            own = {name: getattr(self, name, None) for name in names}
-            refuse_foreign(name_of(self), {"input": x, "h_0": h_0, "c_0": c_0}, own)
+        except (RuntimeError, TypeError, AttributeError):
+            # Its message may be about tensors that a caller of the layer never sees.
+            shapes = {name: s for each in suffixes for name, s in self._shapes(each).items()}
+            own = {name: getattr(self, name, None) for name in shapes}
+            refuse_foreign(name_of(self), {"input": x, "h_0": h_0, "c_0": c_0}, own, shapes)
             raise
 
 

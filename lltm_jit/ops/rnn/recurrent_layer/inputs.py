@@ -85,6 +85,14 @@ def check_input(layer: str, x: Tensor, input_size: int) -> None:
         raise RuntimeError(f"{layer}(): expected at least one step, but got none")
 
 
+def refuse_sparse(layer: str, name: str, tensor: Tensor) -> None:
+    """Refuse a tensor that has no strides."""
+    if tensor.layout != torch.strided:
+        raise RuntimeError(
+            f"{layer}(): expected {name} to be a dense tensor, but got layout {tensor.layout}"
+        ) from None
+
+
 def check_packed(layer: str, packed: PackedSequence, input_size: int) -> None:
     """Refuse packed sequences whose steps do not have the features."""
     if packed.data.dim() != 2:
@@ -96,9 +104,12 @@ def check_packed(layer: str, packed: PackedSequence, input_size: int) -> None:
 
 
 def refuse_foreign(
-    layer: str, given: Mapping[str, Tensor | None], own: Mapping[str, Tensor | None]
+    layer: str,
+    given: Mapping[str, Tensor | None],
+    own: Mapping[str, Tensor | None],
+    shapes: Mapping[str, tuple[int, ...]],
 ) -> None:
-    """Refuse what has another device or dtype than a layer's first parameter.
+    """Refuse what has another device or dtype than a layer's first parameter, and other misfits.
 
     For calls that have failed. Cell states may be float where the rest is of 16 bits, and autocast
     takes any dtype.
@@ -107,11 +118,18 @@ def refuse_foreign(
         layer: the name of the layer.
         given: what its caller gave, by name.
         own: its parameters.
+        shapes: what their shapes were.
 
     Raises:
         ValueError: the input has another dtype.
-        RuntimeError: there is another such tensor, or the layer computes in no such dtype.
+        TypeError: a weight is no tensor.
+        RuntimeError: there is another such tensor, one is not dense, a parameter has another shape,
+            or the layer computes in no such dtype.
     """
+    for name, tensor in {**own, **given}.items():
+        refuse_non_tensor(layer, name, tensor, optional=not name.startswith("weight"))
+        if tensor is not None:
+            refuse_sparse(layer, name, tensor)
     (first, like), *_ = own.items()
     assert like is not None
     cast = autocasts(like)
@@ -131,6 +149,12 @@ def refuse_foreign(
                     f"{layer}(): expected {name} to have the {what} of "
                     f"{'the parameters' if name in given else first} ({wanted}), but got {found}"
                 ) from None
+    for name, shape in shapes.items():
+        found = shape if (tensor := own[name]) is None else tensor.shape
+        if found != shape:
+            raise RuntimeError(
+                f"{layer}(): expected {name} to have shape {list(shape)}, but got {list(found)}"
+            ) from None
 
 
 def whole_states(
@@ -153,6 +177,7 @@ def whole_states(
                 f"{layer}(): expected {name} to have {rank} dimensions {shape}, "
                 f"but got shape {list(tensor.shape)}"
             )
+        refuse_sparse(layer, name, tensor)
         whole = tensor if batched else tensor.unsqueeze(1)
         if whole.shape != size:
             raise RuntimeError(

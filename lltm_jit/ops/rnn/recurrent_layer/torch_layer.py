@@ -7,7 +7,9 @@ P its learnt numbers a hidden unit.
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, NoReturn
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import torch
 from torch import nn
@@ -19,6 +21,8 @@ from lltm_jit.ops.rnn.recurrent_layer.inputs import (
     refuse_wrong_heads,
 )
 from lltm_jit.ops.rnn.recurrent_layer.types import Cell
+
+Module = TypeVar("Module", bound=nn.Module)
 
 
 class TorchLayer(nn.RNNBase):
@@ -68,24 +72,11 @@ class TorchLayer(nn.RNNBase):
         self.proj_size = proj_size
         self.checkpoint = checkpoint
         self.num_heads = num_heads
-        units = hidden_size // num_heads
-        blocks = () if num_heads == 1 else (num_heads,)
-        rows = self.cell.gates * hidden_size
         self._all_weights: list[list[str]] = []  # whose names RNNBase.all_weights reads
-        for layer, suffix in ((k, s) for k in range(num_layers) for s in self._suffixes(k)):
-            inputs = input_size if layer == 0 else self._output_size * self._directions
-            shapes: dict[str, tuple[int, ...]] = {
-                "weight_ih": (rows, inputs),
-                "weight_hh": (*blocks, self.cell.gates * units, proj_size or units),
-            }
-            if bias:
-                shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
-            if proj_size:
-                shapes["weight_hr"] = (proj_size, hidden_size)
-            if self.cell.parameters:
-                shapes["parameters"] = (self.cell.parameters, hidden_size)
-            self._all_weights.append([f"{kind}_{suffix}" for kind in shapes])
-            for weight, shape in zip(self._all_weights[-1], shapes.values(), strict=True):
+        for suffix in (s for k in range(num_layers) for s in self._suffixes(k)):
+            shapes = self._shapes(suffix)
+            self._all_weights.append([*shapes])
+            for weight, shape in shapes.items():
                 parameter = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
                 self.register_parameter(weight, parameter)
         self.reset_parameters()
@@ -105,6 +96,25 @@ class TorchLayer(nn.RNNBase):
     def _output_size(self) -> int:
         """The features of one direction's output."""
         return self.proj_size or self.hidden_size
+
+    def _shapes(self, suffix: str) -> dict[str, tuple[int, ...]]:
+        """Those of the parameters whose names end so, in torch's order."""
+        units, gates = self.hidden_size // self.num_heads, self.cell.gates
+        rows, first = (gates * self.hidden_size,), suffix in self._suffixes(0)
+        inputs = self.input_size if first else self._output_size * self._directions
+        shapes: dict[str, tuple[int, ...]] = {
+            "weight_ih": (*rows, inputs),
+            "weight_hh": (gates * units, self.proj_size or units),
+        }
+        if self.num_heads > 1:
+            shapes["weight_hh"] = (self.num_heads, *shapes["weight_hh"])
+        if self.bias:
+            shapes |= {"bias_ih": rows, "bias_hh": rows}
+        if self.proj_size:
+            shapes["weight_hr"] = (self.proj_size, self.hidden_size)
+        if self.cell.parameters:
+            shapes["parameters"] = (self.cell.parameters, self.hidden_size)
+        return {f"{kind}_{suffix}": shape for kind, shape in shapes.items()}
 
     def _suffixes(self, layer: int) -> list[str]:
         """How the names of a layer's parameters end, in the order of states."""
@@ -132,6 +142,25 @@ class TorchLayer(nn.RNNBase):
             NotImplementedError: always, with what to do instead.
         """
         refuse_script(self)
+
+
+def named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A copy of a function that has another name in the messages of Python."""
+    parts = (function.__code__, function.__globals__, function.__name__)
+    copy = FunctionType(*parts, function.__defaults__, function.__closure__)
+    for each in ("__kwdefaults__", "__doc__", "__module__", "__annotations__"):
+        setattr(copy, each, getattr(function, each))
+    copy.__qualname__ = name
+    return copy
+
+
+def under_own_name(module: type[Module]) -> type[Module]:
+    """A class of modules, with its own name for what a caller of it calls."""
+    for each in ("__init__", "forward"):
+        if each not in vars(module):
+            name = f"{module.__name__}.{each}"
+            setattr(module, each, named(name, getattr(module, each)))
+    return module
 
 
 def refuse_script(module: nn.Module) -> NoReturn:

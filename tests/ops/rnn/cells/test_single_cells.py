@@ -110,6 +110,28 @@ def test_second_derivatives_and_torch_func(kind):
     torch.testing.assert_close(found, flat(theirs(x))[0])  # torch cannot batch its LSTM's
 
 
+@pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr", "half"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_has_no_step_of_ours_has_torchs(kind, layout):
+    """Sparse inputs, and cell states of another dtype."""
+    ours, theirs = pair(kind)
+    x, hx = torch.randn(3, 5, dtype=torch.double), states(kind, 3, SIZE)
+    if layout != "half":
+        x = getattr(x, layout)()
+    elif kind == "LSTMCell":
+        hx = (hx[0], hx[1].half())
+    torch.testing.assert_close(flat(ours(x, hx)), flat(theirs(x, hx)))
+
+
+def test_a_build_that_fails_is_no_reason_for_torchs(monkeypatch):
+    def fails(*args):
+        raise lltm_jit.BuildError("no compiler")
+
+    monkeypatch.setattr(lltm_jit.GRUCell, "_step", fails)
+    with pytest.raises(lltm_jit.BuildError, match="no compiler"):
+        lltm_jit.GRUCell(3, 4)(torch.zeros(2, 3))
+
+
 WRONG = {
     "input's rank": ((3, 1, 5), None),
     "a number": ((), None),

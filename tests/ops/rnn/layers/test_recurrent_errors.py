@@ -129,3 +129,47 @@ def test_errors_name_a_parameter_unlike_the_others():
         RuntimeError, match=r"^GRU\(\): expected the parameters to be half, .*complex"
     ):
         lltm_jit.GRU(5, 7, dtype=torch.complex64)(X.to(torch.complex64))
+
+
+REPLACED = {
+    "a shape": (
+        lambda w: w.detach()[:3],
+        RuntimeError,
+        r"have shape \[28, .\], but got \[3",
+    ),
+    "sparse": (lambda w: w.detach().to_sparse(), RuntimeError, "be a dense tensor, but got layout"),
+    "none": (lambda w: None, TypeError, "be a tensor, but got None"),
+}
+
+
+@pytest.mark.parametrize("name", ["weight_ih_l0", "weight_hh_l0"])
+@pytest.mark.parametrize("way", REPLACED)
+def test_errors_name_a_parameter_that_was_replaced(way, name):
+    replace, error, message = REPLACED[way]
+    layer = lltm_jit.LSTM(5, 7)
+    weight = replace(getattr(layer, name))
+    setattr(layer, name, None if weight is None else nn.Parameter(weight))
+    with pytest.raises(error, match=rf"^LSTM\(\): expected {name} to {message}"):
+        layer(X)
+
+
+def test_sparse_inputs_and_states_are_refused():
+    layer = lltm_jit.GRU(5, 7)
+    for name, args in {"input": (X.to_sparse(),), "h_0": (X, H.to_sparse())}.items():
+        message = rf"^GRU\(\): expected {name} to be a dense tensor, but got layout torch.sparse"
+        with pytest.raises(RuntimeError, match=message):
+            layer(*args)
+
+
+NAMED = ["LLTM", "LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell"]
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_pythons_messages_name_what_was_called(kind):
+    layer = getattr(lltm_jit, kind)
+    for wrong in (lambda: layer(5), lambda: layer(5, 7, nonsense=1)):
+        with pytest.raises(TypeError, match=rf"^{kind}\.__init__\(\) "):
+            wrong()
+    for wrong in (lambda: layer(5, 7)(), lambda: layer(5, 7)(X, nonsense=1)):
+        with pytest.raises(TypeError, match=rf"^{kind}\.forward\(\) "):
+            wrong()
