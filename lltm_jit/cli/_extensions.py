@@ -32,6 +32,12 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_one(parser: argparse.ArgumentParser, usual: str, default: str | None = None) -> None:
+    """Add the argument for the word of :func:`one`; `usual` tells the default."""
+    about = f"{HELP} (default: {usual})"
+    parser.add_argument("name", nargs="?", metavar="NAME", default=default, help=about)
+
+
 def chosen(words: Sequence[str]) -> list[Extension]:
     """The extensions that words mean; by default the families of the package's own names."""
     found = [each for word in words or native.OWN for each in meant(word)]

@@ -19,14 +19,8 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "name",
-        nargs="?",
-        metavar="NAME",
-        help=f"{_extensions.HELP} (default: whatever was built last)",
-    )
-    add("--path", action="store_true", help="print the path of the log instead")
+    _extensions.add_one(parser, "whatever was built last")
+    parser.add_argument("--path", action="store_true", help="print the path of the log instead")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -7,12 +7,9 @@
 
 namespace lltm_jit {
 
-struct GruCell {
-  static constexpr int kGates = 3, kStates = 1;
-
+struct GruCell : CellOf<3, 1, /*adds_gates=*/false> {
   template <typename T>
-  LLTM_JIT_HOST_DEVICE static void step(const T (&x)[kGates], const T (&h)[kGates],
-                                        const T (&old)[kStates], T (&now)[kStates]) {
+  LLTM_JIT_HOST_DEVICE static void step(Gates<T> x, Gates<T> h, Old<T> old, New<T> now) {
     const T reset_gate = sigmoid(x[0] + h[0]), update_gate = sigmoid(x[1] + h[1]);
     const T candidate = tanh(x[2] + reset_gate * h[2]);
     now[0] = candidate + update_gate * (old[0] - candidate);

@@ -6,13 +6,9 @@
 
 namespace lltm_jit {
 
-struct LltmCell {
-  static constexpr int kGates = 3, kStates = 2;
-  static constexpr bool kAddsGates = true;
-
+struct LltmCell : CellOf<3, 2> {
   template <typename T>
-  LLTM_JIT_HOST_DEVICE static void step(const T (&x)[kGates], const T (&h)[kGates],
-                                        const T (&old)[kStates], T (&now)[kStates]) {
+  LLTM_JIT_HOST_DEVICE static void step(Gates<T> x, Gates<T> h, Old<T> old, New<T> now) {
     const LltmGates<T> pre{x[0] + h[0], x[1] + h[1], x[2] + h[2]};
     const LltmState<T> state = lltm_new_state(lltm_activate(pre), old[1]);
     now[0] = state.h;

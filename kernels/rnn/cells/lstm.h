@@ -6,13 +6,9 @@
 
 namespace lltm_jit {
 
-struct LstmCell {
-  static constexpr int kGates = 4, kStates = 2;
-  static constexpr bool kAddsGates = true;
-
+struct LstmCell : CellOf<4, 2> {
   template <typename T>
-  LLTM_JIT_HOST_DEVICE static void step(const T (&x)[kGates], const T (&h)[kGates],
-                                        const T (&old)[kStates], T (&now)[kStates]) {
+  LLTM_JIT_HOST_DEVICE static void step(Gates<T> x, Gates<T> h, Old<T> old, New<T> now) {
     const T input_gate = sigmoid(x[0] + h[0]), forget_gate = sigmoid(x[1] + h[1]);
     const T candidate = tanh(x[2] + h[2]), output_gate = sigmoid(x[3] + h[3]);
     now[1] = forget_gate * old[1] + input_gate * candidate;

@@ -6,13 +6,9 @@
 
 namespace lltm_jit {
 
-struct RnnReluCell {
-  static constexpr int kGates = 1, kStates = 1;
-  static constexpr bool kAddsGates = true;
-
+struct RnnReluCell : CellOf<1, 1> {
   template <typename T>
-  LLTM_JIT_HOST_DEVICE static void step(const T (&x)[kGates], const T (&h)[kGates],
-                                        const T (&)[kStates], T (&now)[kStates]) {
+  LLTM_JIT_HOST_DEVICE static void step(Gates<T> x, Gates<T> h, Old<T>, New<T> now) {
     now[0] = relu(x[0] + h[0]);
   }
 };

@@ -7,13 +7,9 @@
 
 namespace lltm_jit {
 
-struct SlstmCell {
-  static constexpr int kGates = 4, kStates = 4;
-  static constexpr bool kAddsGates = true;
-
+struct SlstmCell : CellOf<4, 4> {
   template <typename T>
-  LLTM_JIT_HOST_DEVICE static void step(const T (&x)[kGates], const T (&h)[kGates],
-                                        const T (&old)[kStates], T (&now)[kStates]) {
+  LLTM_JIT_HOST_DEVICE static void step(Gates<T> x, Gates<T> h, Old<T> old, New<T> now) {
     const T input = x[0] + h[0], forget = x[1] + h[1];
     const T candidate = tanh(x[2] + h[2]), output_gate = sigmoid(x[3] + h[3]);
     const T kept = old[3] - softplus(-forget);  // the logarithm of what is kept of c and n

@@ -104,6 +104,19 @@ LLTM_JIT_HOST_DEVICE T min(const T& x, const T& y) {
 
 // ------------------------------------------------------------------------- a cell's properties --
 
+// What the cells of this package begin with: the numbers above, and the arguments of step() in short.
+template <int gates, int states, bool adds_gates = true>
+struct CellOf {
+  static constexpr int kGates = gates, kStates = states;
+  static constexpr bool kAddsGates = adds_gates;
+  template <typename T>
+  using Gates = const T (&)[gates];
+  template <typename T>
+  using Old = const T (&)[states];
+  template <typename T>
+  using New = T (&)[states];
+};
+
 template <typename Cell, typename = void>
 struct CellParameters : std::integral_constant<int, 0> {};
 template <typename Cell>

@@ -31,15 +31,10 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "name",
-        nargs="?",
-        metavar="NAME",
-        default=native.OWN[0],
-        help=f"{_extensions.HELP} (default: %(default)s)",
+    _extensions.add_one(parser, "%(default)s", native.OWN[0])
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON instead of Makefile variables"
     )
-    add("--json", action="store_true", help="print JSON instead of Makefile variables")
 
 
 def run(args: argparse.Namespace) -> int:

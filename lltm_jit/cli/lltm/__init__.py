@@ -20,6 +20,12 @@ DTYPES = {name: getattr(torch, name) for name in ("half", "bfloat16", "float", "
 VARIANTS = {"py": "reference", "cpp": "aten", "cuda": "fused"}
 
 
+def add_variant(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
+    """Add the argument for one of :data:`VARIANTS`."""
+    about = "the LLTM cell in plain PyTorch, in ATen called from C++, or in CUDA (needs no -c)"
+    parser.add_argument("variant", choices=list(VARIANTS), nargs=nargs, help=about)
+
+
 def add_sizes(parser: argparse.ArgumentParser, defaults: tuple[object, object, object]) -> None:
     """Add the flags for the sizes and the one for the device; the help tells these defaults.
 
@@ -46,15 +52,9 @@ def add_device(parser: argparse._ActionsContainer) -> None:
 
 def add_dtype(parser: argparse.ArgumentParser, default: str | None, about: str) -> None:
     """Add the flags for the element type."""
-    parser.add_argument("--dtype", choices=DTYPES, default=default, help=about)
-    parser.add_argument(
-        "-d",
-        "--double",
-        dest="dtype",
-        action="store_const",
-        const="double",
-        help="the same as --dtype double",
-    )
+    add, same = parser.add_argument, "the same as --dtype double"
+    add("--dtype", choices=DTYPES, default=default, help=about)
+    add("-d", "--double", dest="dtype", action="store_const", const="double", help=same)
 
 
 def sizes(args: argparse.Namespace, defaults: tuple[int, int, int]) -> tuple[int, int, int]:

@@ -29,21 +29,11 @@ In the root of a checkout, `python -m benchmarks -h` shows what else can be meas
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "variant",
-        choices=list(lltm.VARIANTS),
-        help="the LLTM cell in plain PyTorch, in ATen called from C++, or in CUDA",
-    )
+    lltm.add_variant(parser)
     lltm.add_sizes(parser, lltm.TUTORIAL_SIZES)
     lltm.add_dtype(parser, "float", "element type")
-    add(
-        "-r",
-        "--runs",
-        type=lltm.positive,
-        default=100,
-        metavar="N",
-        help="number of calls (default: 100)",
-    )
+    about = "number of calls (default: 100)"
+    add("-r", "--runs", type=lltm.positive, default=100, metavar="N", help=about)
     add("--scale", choices=list(SCALES), default="us", help="unit of the times (default: us)")
 
 

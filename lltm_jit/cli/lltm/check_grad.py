@@ -28,15 +28,9 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "variant",
-        choices=list(lltm.VARIANTS),
-        nargs="?",
-        help="the LLTM cell in plain PyTorch, in ATen called from C++, or in CUDA (needs no -c)",
-    )
+    lltm.add_variant(parser, nargs="?")
     lltm.add_sizes(parser, lltm.CHECK_SIZES)
-    add(
+    parser.add_argument(
         "--table",
         action="store_true",
         help="check sigmoid instead, in float32 and float64 and with several step sizes",

@@ -11,7 +11,17 @@
 namespace lltm_jit {
 namespace py = pybind11;
 
-// A struct that Python fills: these names are for its members, one after the other.
+// A struct that Python reads: these names are for its members, one after the other.
+template <typename T, typename... Members>
+py::class_<T> bind_result(py::module_ m, const char* name, const char* names, Members... members) {
+  py::class_<T> result(m, name, py::module_local());
+  std::istringstream words(names);
+  std::string word;
+  ((words >> word, result.def_readonly(word.c_str(), members)), ...);
+  return result;
+}
+
+// The same of one that Python fills.
 template <typename T, typename... Members>
 void bind_record(py::module_ m, const char* name, const char* names, Members... members) {
   py::class_<T> record(m, name, py::module_local());

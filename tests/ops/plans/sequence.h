@@ -24,17 +24,11 @@ inline void bind_sequence(py::module_ m) {
   bind_record<SequenceGpu>(m, "Gpu", "architecture shared_bytes sms grids clusters",
                            &SequenceGpu::architecture, &SequenceGpu::shared_bytes,
                            &SequenceGpu::sms, &SequenceGpu::grids, &SequenceGpu::clusters);
-  py::class_<SequenceShape>(m, "Shape", py::module_local())
-      .def_readonly("blocks", &SequenceShape::blocks)
-      .def_readonly("groups", &SequenceShape::groups)
-      .def_readonly("splits", &SequenceShape::splits)
-      .def_readonly("rows", &SequenceShape::rows)
-      .def_readonly("phases", &SequenceShape::phases)
-      .def_readonly("streamed_tiles", &SequenceShape::streamed_tiles)
-      .def_readonly("shared_tiles", &SequenceShape::shared_tiles)
-      .def_readonly("bytes", &SequenceShape::bytes)
-      .def_readonly("grid", &SequenceShape::grid)
-      .def_readonly("tf32", &SequenceShape::tf32)
+  bind_result<SequenceShape>(
+      m, "Shape", "blocks groups splits rows phases streamed_tiles shared_tiles bytes grid tf32",
+      &SequenceShape::blocks, &SequenceShape::groups, &SequenceShape::splits, &SequenceShape::rows,
+      &SequenceShape::phases, &SequenceShape::streamed_tiles, &SequenceShape::shared_tiles,
+      &SequenceShape::bytes, &SequenceShape::grid, &SequenceShape::tf32)
       .def("warps", [](const SequenceShape& shape) { return shape.warps(); })
       .def("tiles", [](const SequenceShape& shape) { return shape.tiles(); })
       .def("tiles_of_warp", [](const SequenceShape& shape) { return shape.tiles_of_warp(); })
@@ -46,19 +40,13 @@ inline void bind_sequence(py::module_ m) {
                         ? shape.forward_bytes(sizes.gates)
                         : shape.backward_bytes(sizes.gates, sizes.states, sizes.adds_gates);
            });
-  py::class_<ManyRowsShape>(m, "ManyRowsShape", py::module_local())
-      .def_readonly("blocks", &ManyRowsShape::blocks)
-      .def_readonly("units", &ManyRowsShape::units)
-      .def_readonly("tiles", &ManyRowsShape::tiles)
-      .def_readonly("chunks", &ManyRowsShape::chunks)
-      .def_readonly("streamed", &ManyRowsShape::streamed)
+  bind_result<ManyRowsShape>(m, "ManyRowsShape", "blocks units tiles chunks streamed",
+                             &ManyRowsShape::blocks, &ManyRowsShape::units, &ManyRowsShape::tiles,
+                             &ManyRowsShape::chunks, &ManyRowsShape::streamed)
       .def("shared_bytes", &ManyRowsShape::shared_bytes);
-  py::class_<SequencePlan>(m, "Plan", py::module_local())
-      .def_readonly("one_launch", &SequencePlan::one_launch)
-      .def_readonly("shape", &SequencePlan::shape)
-      .def_readonly("cycles", &SequencePlan::cycles)
-      .def_readonly("many_rows", &SequencePlan::many_rows)
-      .def_readonly("workspace", &SequencePlan::workspace);
+  bind_result<SequencePlan>(m, "Plan", "one_launch shape cycles many_rows workspace",
+                            &SequencePlan::one_launch, &SequencePlan::shape, &SequencePlan::cycles,
+                            &SequencePlan::many_rows, &SequencePlan::workspace);
   m.def("plan", &sequence_plan);
   m.def("after_refusal", &after_refusal);
 }
