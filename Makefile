@@ -31,6 +31,8 @@ PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no
 unexport PYTHONDONTWRITEBYTECODE
 # In the order of their names, the files that take longest come first, so that workers end together.
 PYTEST = $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Tells what was edited and is compiled, which tests would do in silence.
+BUILD = $(VENV)/bin/python -m lltm_jit build all
 QUICK = -m "not slow and not large" --hypothesis-profile quick
 # Not those of the tests: they are wrong on purpose.
 CXX_FILES = $(shell git ls-files kernels examples | grep -E '[.](cpp|h|cu|cuh)$$')
@@ -40,12 +42,18 @@ CXX_FILES = $(shell git ls-files kernels examples | grep -E '[.](cpp|h|cu|cuh)$$
 run: $(VENV)/.installed
 	$(VENV)/bin/python examples/train_text.py $(ARGS)
 
+# What tests build and keep is here, and not in the user's home.
+test test-all: export TORCH_EXTENSIONS_DIR ?= $(abspath $(VENV))/builds
+test test-all: export MPLCONFIGDIR ?= $(abspath $(VENV))/matplotlib
+test test-all: export IPYTHONDIR ?= $(abspath $(VENV))/ipython
 # Each worker has a thread, for more would wait for each other. Tests of threads set their number.
 test: export OMP_NUM_THREADS ?= 1
 test: $(VENV)/.test
+	@$(BUILD) >/dev/null
 	$(PYTEST) $(QUICK) $(ARGS)
 
 test-all: $(VENV)/.test-all
+	@$(BUILD) >/dev/null
 	$(PYTEST) $(ARGS)
 
 # What runs in each environment, with 200 examples of hypothesis; at last random layers.
@@ -109,7 +117,7 @@ $(VENV)/.installed: pyproject.toml setup.py
 # The kernels compile beside the installation of what only tests need. In the background, pip does not
 # see Ctrl-C.
 $(VENV)/.test: $(VENV)/.installed
-	trap 'kill $$!' INT; $(PIP) --editable '.[test]' & $(VENV)/bin/python -m lltm_jit build all; \
+	trap 'kill $$!' INT; $(PIP) --editable '.[test]' & $(BUILD); \
 	  built=$$?; wait $$! && exit $$built
 	@touch $@
 

@@ -5,6 +5,7 @@ hypothesis draws the same examples in every run, so that a failure can be repeat
 
 import os
 import signal
+import sys
 from itertools import combinations
 
 import pytest
@@ -20,6 +21,12 @@ os.environ.setdefault("LLTM_JIT_PCH", "0")
 # A shell lets what it starts in the background ignore it, and so would the programs of tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_keyboard_interrupt():
+    """Workers that do not end at once are killed, not waited for."""
+    if workers := sys.modules.get("xdist.workermanage"):
+        workers.NodeManager.EXIT_TIMEOUT = 0.3
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,4 +1,4 @@
-"""What the Makefile does besides calling commands: two at the same time."""
+"""What the Makefile does besides calling commands: two at the same time, and where things go."""
 
 from __future__ import annotations
 
@@ -28,13 +28,29 @@ def start(tmp_path):
     python.chmod(0o755)
     (tmp_path / ".installed").touch()
 
-    def make(pip: str, build: str) -> subprocess.Popen:
+    def make(
+        pip: str, build: str, target: str = f"{tmp_path}/.test", environment: dict | None = None
+    ) -> subprocess.Popen:
         Path(f"{python}.does.pip").write_text(pip)
         Path(f"{python}.does.lltm_jit").write_text(build)
-        words = ["make", "--silent", f"VENV={tmp_path}", f"{tmp_path}/.test"]
-        return subprocess.Popen(words, cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True)
+        words = ["make", "--silent", f"VENV={tmp_path}", target]
+        quiet = {"stderr": subprocess.DEVNULL, "start_new_session": True}
+        return subprocess.Popen(words, cwd=ROOT, env=environment, **quiet)
 
     return make
+
+
+def test_tests_keep_nothing_in_the_users_home(start, tmp_path):
+    """And what they need is built before them, where it is seen."""
+    kept = ("TORCH_EXTENSIONS_DIR", "MPLCONFIGDIR", "IPYTHONDIR")
+    said = tmp_path / "said"
+    words = " ".join(f'"${name}"' for name in kept)
+    Path(f"{tmp_path}/bin/python.does.pytest").write_text(f'printf "%s\\n" {words} >>{said}')
+    environment = {name: value for name, value in os.environ.items() if name not in kept}
+    with start("exit 0", f"echo built >>{said}", "test", environment) as make:
+        make.wait()
+    places = [f"{tmp_path}/{name}" for name in ("builds", "matplotlib", "ipython")]
+    assert said.read_text().split() == ["built", "built", *places]
 
 
 @pytest.mark.parametrize(("pip", "build"), [(0, 0), (0, 1), (1, 0)])
