@@ -7,7 +7,8 @@
 
 namespace lltm_jit {
 
-// A tensor, or a constant while `tensor` is undefined.
+// A tensor, or a constant while `tensor` is undefined. What cells call often is not inlined, which would take the
+// compiler longer and saves nothing beside the calls of torch.
 struct TensorValue {
   at::Tensor tensor;
   double constant = 0;
@@ -15,6 +16,9 @@ struct TensorValue {
   TensorValue() = default;
   explicit TensorValue(double number) : constant(number) {}
   TensorValue(at::Tensor values) : tensor(std::move(values)) {}
+  C10_NOINLINE TensorValue(const TensorValue&) = default;
+  C10_NOINLINE TensorValue& operator=(const TensorValue&) = default;
+  C10_NOINLINE ~TensorValue() = default;
 
   bool is_constant() const { return !tensor.defined(); }
   // The constant beside a tensor: whole for integers, which stay what they are.
@@ -24,24 +28,24 @@ struct TensorValue {
   }
 };
 
-inline TensorValue operator+(const TensorValue& a, const TensorValue& b) {
+inline C10_NOINLINE TensorValue operator+(const TensorValue& a, const TensorValue& b) {
   if (a.is_constant() && b.is_constant()) return TensorValue(a.constant + b.constant);
   if (a.is_constant()) return b + a;
   if (!b.is_constant()) return a.tensor + b.tensor;
   return b.constant == 0 ? a : TensorValue(a.tensor + b.beside(a.tensor));
 }
-inline TensorValue operator*(const TensorValue& a, const TensorValue& b) {
+inline C10_NOINLINE TensorValue operator*(const TensorValue& a, const TensorValue& b) {
   if (a.is_constant() && b.is_constant()) return TensorValue(a.constant * b.constant);
   if (a.is_constant()) return b * a;
   if (!b.is_constant()) return a.tensor * b.tensor;
   return b.constant == 1 ? a : TensorValue(b.beside(a.tensor) * a.tensor);
 }
-inline TensorValue operator-(const TensorValue& a) { return a * TensorValue(-1); }
-inline TensorValue operator-(const TensorValue& a, const TensorValue& b) {
+inline C10_NOINLINE TensorValue operator-(const TensorValue& a) { return a * TensorValue(-1); }
+inline C10_NOINLINE TensorValue operator-(const TensorValue& a, const TensorValue& b) {
   if (!a.is_constant() && !b.is_constant()) return a.tensor - b.tensor;
   return a + -b;
 }
-inline TensorValue operator/(const TensorValue& a, const TensorValue& b) {
+inline C10_NOINLINE TensorValue operator/(const TensorValue& a, const TensorValue& b) {
   if (b.is_constant()) return a * TensorValue(1 / b.constant);
   const at::Tensor inverse = b.tensor.reciprocal();
   return a.is_constant() ? TensorValue(inverse) * a : TensorValue(a.tensor * inverse);

@@ -65,6 +65,17 @@ inline at::Tensor empty(c10::SymIntArrayRef sizes, const at::Tensor& like,
   return result;
 }
 
+// What kernels read and write of tensors that may be absent.
+inline std::optional<at::Tensor> dense(const std::optional<at::Tensor>& tensor) {
+  return tensor ? std::optional(tensor->contiguous()) : std::nullopt;
+}
+inline const void* data_or_null(const std::optional<at::Tensor>& tensor) {
+  return tensor ? tensor->const_data_ptr() : nullptr;
+}
+inline void* data_or_null(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.mutable_data_ptr() : nullptr;
+}
+
 // Runs `cpu(args)` or enqueues `cuda(args, stream)`, by where the tensor is.
 #ifdef LLTM_JIT_CUDA
 template <typename Args>

@@ -123,14 +123,6 @@ StateAndGates forward(const CellInputs& in, bool save_gates) {
   return {new_h, new_cell, gates};
 }
 
-OptionalTensor dense(const OptionalTensor& tensor) {
-  return tensor ? OptionalTensor(tensor->contiguous()) : std::nullopt;
-}
-
-const void* data_or_null(const OptionalTensor& tensor) {
-  return tensor ? tensor->const_data_ptr() : nullptr;
-}
-
 // The gradients that are wanted, to be written.
 Gradients allocate(const BackwardInputs& in) {
   const auto wanted = [&](size_t i, const Tensor& like) {
@@ -138,10 +130,6 @@ Gradients allocate(const BackwardInputs& in) {
   };
   return {wanted(0, in.cell.input), wanted(1, in.cell.weights), wanted(2, as_tensor(in.cell.bias)),
           wanted(3, in.cell.old_h), wanted(4, in.cell.old_cell)};
-}
-
-void* data_or_null(Tensor& tensor) {
-  return tensor.defined() ? tensor.mutable_data_ptr() : nullptr;
 }
 
 // The gradients that are products with those of the pre-activations: all but the old cell's.

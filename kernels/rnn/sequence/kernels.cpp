@@ -17,26 +17,16 @@
 #endif
 
 // In one unit: they read the same headers, which take half of its time.
+#include "rnn/cell_step/operators.cpp"
 #include "rnn/sequence/all_steps/products.cpp"
 #include "rnn/sequence/all_steps/weight_gradients.cpp"
 
 namespace lltm_jit {
 namespace {
 
-OptionalTensor dense(const OptionalTensor& tensor) {
-  return tensor ? OptionalTensor(tensor->contiguous()) : std::nullopt;
-}
-
 // Cell states as the kernels keep them.
 OptionalTensor running(const OptionalTensor& cells, at::ScalarType dtype) {
   return cells ? OptionalTensor(cells->to(dtype).contiguous()) : std::nullopt;
-}
-
-const void* data_or_null(const OptionalTensor& tensor) {
-  return tensor ? tensor->const_data_ptr() : nullptr;
-}
-void* data_or_null(const Tensor& tensor) {
-  return tensor.defined() ? tensor.mutable_data_ptr() : nullptr;
 }
 
 // Where the steps begin, and how they go on: backwards in memory where the sequence is reversed.

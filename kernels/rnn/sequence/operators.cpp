@@ -13,6 +13,7 @@
 // In one unit: they read the same headers, which take half of their time.
 #include "rnn/sequence/cells.cpp"
 #include "rnn/sequence/formula.cpp"
+#include "rnn/sequence/padding/operands.cpp"
 #include "rnn/sequence/recurrences.cpp"
 
 namespace lltm_jit {
