@@ -1,24 +1,90 @@
 // Arrays that begin with a cache line.
+//
+// Note [Kept memory]
+// Call after call needs the same arrays. malloc gives large ones back to the system, whose pages are then new at the
+// next call: of a single step of a recurrent layer that took five sixths of the time. So each thread keeps what it has
+// freed, up to KeptMemory::kMost bytes, for its next arrays.
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <vector>
 
 namespace lltm_jit {
 
-template <typename T>
+class KeptMemory {
+ public:
+  struct Block {
+    void* data;
+    size_t bytes;
+  };
+
+  static KeptMemory& of_this_thread() {
+    thread_local KeptMemory kept;
+    return kept;
+  }
+  KeptMemory() = default;
+  KeptMemory(const KeptMemory&) = delete;
+  KeptMemory& operator=(const KeptMemory&) = delete;
+  ~KeptMemory() { free_beyond(0); }
+
+  // The smallest kept block that is large enough, if at most half of it stays unused; or a new one.
+  Block take(size_t bytes) {
+    const auto unfit = [&](const Block& b) { return b.bytes < bytes || b.bytes / 2 > bytes; };
+    auto best = blocks_.end();
+    for (auto block = blocks_.begin(); block != blocks_.end(); ++block) {
+      if (!unfit(*block) && (best == blocks_.end() || block->bytes < best->bytes)) best = block;
+    }
+    if (best == blocks_.end()) return {::operator new(bytes, kAlignment), bytes};
+    const Block found = *best;
+    blocks_.erase(best);
+    bytes_ -= found.bytes;
+    return found;
+  }
+
+  // Those that were kept for longest make room for it.
+  void keep(const Block& block) {
+    if (block.bytes > kMost) {
+      ::operator delete(block.data, kAlignment);
+      return;
+    }
+    free_beyond(kMost - block.bytes);
+    blocks_.push_back(block);
+    bytes_ += block.bytes;
+  }
+
+ private:
+  static constexpr size_t kMost = size_t(1) << 25;
+  static constexpr std::align_val_t kAlignment{64};
+
+  std::vector<Block> blocks_;
+  size_t bytes_ = 0;
+
+  void free_beyond(size_t most) {
+    auto end = blocks_.begin();
+    for (; bytes_ > most; ++end) {
+      ::operator delete(end->data, kAlignment);
+      bytes_ -= end->bytes;
+    }
+    blocks_.erase(blocks_.begin(), end);
+  }
+};
+
 struct AlignedDelete {
-  void operator()(T* data) const { ::operator delete[](data, std::align_val_t{64}); }
+  size_t bytes = 0;
+  void operator()(void* data) const { KeptMemory::of_this_thread().keep({data, bytes}); }
 };
 template <typename T>
-using AlignedArray = std::unique_ptr<T[], AlignedDelete<T>>;
+using AlignedArray = std::unique_ptr<T[], AlignedDelete>;
 
 // An array whose elements are not initialised.
 template <typename T>
 AlignedArray<T> aligned_array(int64_t size) {
-  return AlignedArray<T>(static_cast<T*>(::operator new[](size * sizeof(T), std::align_val_t{64})));
+  const auto block = KeptMemory::of_this_thread().take(std::max<size_t>(size * sizeof(T), 1));
+  return {static_cast<T*>(block.data), AlignedDelete{block.bytes}};
 }
 
 template <typename T>
