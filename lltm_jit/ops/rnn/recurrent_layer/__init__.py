@@ -45,6 +45,8 @@ from lltm_jit.ops.rnn.sequence import (
     uses_tf32,
 )
 
+_ROWS_FOR_BOTH = 256  # of all steps
+
 
 class RecurrentLayer(Warmed, TorchLayer):
     """The base class of all recurrent layers; :func:`lltm_jit.recurrent_cell` makes your own.
@@ -194,9 +196,16 @@ class RecurrentLayer(Warmed, TorchLayer):
 
     def _together(self, parts: list[Tensor]) -> bool:
         """Whether both directions run in one call: over one part, from its two ends."""
-        in_pieces = len(parts) > 1 or (self.checkpoint and recomputes())
-        fit = self.hidden_size // self.num_heads % ALIGNED == 0
-        return parts[0].is_cuda and fit and not in_pieces
+        x = parts[0]
+        if len(parts) > 1 or (self.checkpoint and recomputes()):
+            return False
+        if x.is_cuda:
+            return self.hidden_size // self.num_heads % ALIGNED == 0
+        # Two cores take one each, if there are rows enough to pay for one tensor of both's weights.
+        # Not by the number of threads, which changes no bit of a gradient.
+        if torch.compiler.is_compiling() or not x.is_cpu:
+            return False
+        return x.size(0) * x.size(1) >= _ROWS_FOR_BOTH
 
     def _recurrences(
         self, parts: Parts, suffixes: list[str], states: list[Tensor] | None, reverse: bool

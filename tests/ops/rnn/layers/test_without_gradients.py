@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+
 import pytest
 import torch
 from op_testing import DTYPES
@@ -57,3 +59,16 @@ def test_what_looks_at_operators_sees_them():
     assert "lltm_jit.input_gates.default" in mode.names
     assert "lltm_jit.recurrent_sequence.default" in mode.names
     assert "lltm_jit.recurrent_sequence.default" in traced
+
+
+def test_a_call_of_one_step_takes_no_new_pages():
+    """The weights are packed where those of the call before were."""
+    layer, x = lltm_jit.LSTM(256, 256), torch.randn(1, 1, 256)
+    faults = []
+    with torch.no_grad():
+        for _ in range(5):
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            layer(x)
+            faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    pages = 2 * layer.weight_hh_l0.nbytes / resource.getpagesize()
+    assert min(faults) < pages / 8

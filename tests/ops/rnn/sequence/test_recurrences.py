@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import sequence_testing
 import torch
-from op_testing import DEVICES, DTYPES, assert_accurate, bits
+from op_testing import DEVICES, DTYPES, assert_accurate, assert_threads_change_no_bit, bits
 from sequence_testing import (
     CELLS,
     LAYERS,
@@ -259,6 +259,30 @@ def test_directions_of_a_layer_with_lengths_and_resets(cell, monkeypatch):
     together = sequence_testing.with_gradients(layer, x, lengths=lengths, reset=reset)
     layer.checkpoint = 3
     apart = sequence_testing.with_gradients(layer, x, lengths=lengths, reset=reset)
+    for actual, expected in zip(together, apart, strict=True):
+        torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_directions_of_many_rows_take_a_core_each(cell, monkeypatch):
+    """In one call on a CPU, with the results of one call for each, whatever the threads."""
+    counts, run = [], RecurrentLayer._run
+    monkeypatch.setattr(
+        RecurrentLayer,
+        "_run",
+        lambda layer, suffixes, *args: counts.append(len(suffixes)) or run(layer, suffixes, *args),
+    )
+    layer = LAYERS[cell.upper()](3, 20, bidirectional=True)
+    few, many = torch.randn(63, 4, 3), torch.randn(64, 4, 3)
+    layer(few)
+    assert counts == [1, 1]
+    layer(many)
+    assert counts == [1, 1, 2]
+    assert_threads_change_no_bit(lambda: sequence_testing.with_gradients(layer, many))
+    together = sequence_testing.with_gradients(layer, many)
+    monkeypatch.setattr(RecurrentLayer, "_together", lambda *_: False)
+    apart = sequence_testing.with_gradients(layer, many)
+    assert bits(together[:2]) == bits(apart[:2])
     for actual, expected in zip(together, apart, strict=True):
         torch.testing.assert_close(actual, expected)
 
