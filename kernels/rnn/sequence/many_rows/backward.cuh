@@ -1,36 +1,22 @@
 // The backward pass of Note [Many rows] (shape.h).
 #pragma once
 
-#include "rnn/sequence/cell.h"
-#include "rnn/sequence/kernels.h"
-#include "rnn/sequence/many_rows/cluster.cuh"
-#include "rnn/sequence/numbers/gate_float.cuh"
+#include "rnn/sequence/many_rows/pass.cuh"
 
 namespace lltm_jit {
 
 template <typename Cell, typename scalar_t, typename Variant, bool kControls>
-struct ManyRowsBackward : ClusterBlock<scalar_t, Variant, Cell::kGates> {
-  using Block = ClusterBlock<scalar_t, Variant, Cell::kGates>;
-  using Block::kEights, Block::rank, Block::first_unit, Block::tile_rows, Block::barriers,
-      Block::constants;
-  using Block::kShape, Block::kTiles, Block::kChunks, Block::kN, Block::kParts, Block::kPart;
-  static constexpr bool kPadded = Variant::kPadded;
-  static constexpr int kGates = Cell::kGates, kStates = Cell::kStates, kBlocks = kShape.blocks;
-  static constexpr int kParameters = CellTraits<Cell>::kParameters;
-  static constexpr bool kAdds = CellAddsGates<Cell>::value;
+struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackwardArgs> {
+  using Pass = ManyRowsPass<Cell, scalar_t, Variant, SequenceBackwardArgs>;
+  using Pass::args, Pass::rank, Pass::first_unit, Pass::constants, Pass::in_array, Pass::in_state,
+      Pass::state_size, Pass::row_of, Pass::has_row, Pass::gate_size, Pass::store_two;
+  using Pass::kShape, Pass::kChunks, Pass::kN, Pass::kEights, Pass::kPadded, Pass::kGates,
+      Pass::kStates, Pass::kParameters, Pass::kAdds;
+  using Pass::Pass;
+  using typename Pass::Block, typename Pass::Number, typename Pass::Two;
   static constexpr int kItems = ceil_div(kEights, 4);  // eights of units that a warp finishes
-  using Number = GateNumber<scalar_t>;
-  using Two = Pack<scalar_t, 2>;
   using Step = CellStep<Cell, Number>;
 
-  const SequenceBackwardArgs& args;
-
-  __device__ __forceinline__ ManyRowsBackward(char* shared, const SequenceBackwardArgs& args)
-      : Block(shared, args.workspace, args.batch_size), args(args) {}
-
-  __device__ __forceinline__ int64_t gate_size() const {
-    return kPadded ? padded_size(args.hidden_size) : args.hidden_size;
-  }
   // Of a gate, in what steps exchange.
   __device__ __forceinline__ int64_t exchanged_size() const {
     return (args.hidden_size + 7) / 8 * 8;
@@ -93,12 +79,6 @@ struct ManyRowsBackward : ClusterBlock<scalar_t, Variant, Cell::kGates> {
   __device__ __forceinline__ bool has_item(const Place& place, int n) const {
     return place.warp + 4 * n < own_eights();
   }
-  __device__ __forceinline__ int64_t row_of(const Place& place, int i) const {
-    return int64_t(place.tile) * tile_rows + place.row + 8 * i;
-  }
-  __device__ __forceinline__ bool has_row(const Place& place, int i) const {
-    return place.row + 8 * i < tile_rows && row_of(place, i) < args.batch_size;
-  }
   __device__ __forceinline__ uint8_t control_at(int64_t step, int64_t row) const {
     return args.control[step * args.control_step_stride + row];
   }
@@ -131,20 +111,8 @@ struct ManyRowsBackward : ClusterBlock<scalar_t, Variant, Cell::kGates> {
     if constexpr (kPadded) return load_apart(source, unit);
     return load_raw<2>(source);
   }
-  template <typename element_t>
-  __device__ __forceinline__ void store_two(element_t* target, int unit,
-                                            const float (&values)[2]) const {
-    if constexpr (!kPadded) {
-      store_pack<2>(target, values);
-    } else {
-      if (unit < args.hidden_size) target[0] = from_opmath<element_t>(values[0]);
-      if (unit + 1 < args.hidden_size) target[1] = from_opmath<element_t>(values[1]);
-    }
-  }
-
   __device__ __forceinline__ void read(const Place& place, int64_t step, Inputs& in) const {
     in = {};
-    const auto of_scalars = [](const void* data) { return static_cast<const scalar_t*>(data); };
     if (kControls) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -152,28 +120,21 @@ struct ManyRowsBackward : ClusterBlock<scalar_t, Variant, Cell::kGates> {
       }
     }
     for_pairs(place, [&](int n, int i, int unit, int64_t row) {
-      const auto in_gates = [&](const auto& array, int g) {
-        return of_scalars(array.data) + step * array.step_stride + row * array.row_stride +
-               g * gate_size() + unit;
-      };
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
-        in.saved[g][n][i] = load_raw<2>(in_gates(args.saved_gates, g));
-        if (!kAdds) in.gates[g][n][i] = load_raw<2>(in_gates(args.gates, g));
+        in.saved[g][n][i] = load_raw<2>(in_array(args.saved_gates, step, row, g, unit));
+        if (!kAdds) in.gates[g][n][i] = load_raw<2>(in_array(args.gates, step, row, g, unit));
       }
-      const int64_t at = row * args.hidden_size + unit;
+      const int64_t at = in_state(row, unit);
       if (args.grad_output.data) {
-        in.grad_output[n][i] = load_two(in_gates(args.grad_output, 0), unit);
+        in.grad_output[n][i] = load_two(in_array(args.grad_output, step, row, 0, unit), unit);
       }
       const bool first = step == 0 || (kControls && (control_at(step - 1, row) & kHolds));
       const bool resets = kControls && (in.control[i] & kResets);
       if (!first && !resets) {
-        in.old_h[n][i] =
-            load_two(of_scalars(args.output.data) + (step - 1) * args.output.step_stride +
-                         row * args.output.row_stride + unit,
-                     unit);
+        in.old_h[n][i] = load_two(in_array(args.output, step - 1, row, 0, unit), unit);
       } else if (!resets && args.old_h) {
-        in.old_h[n][i] = load_two(of_scalars(args.old_h) + at, unit);
+        in.old_h[n][i] = load_two(static_cast<const scalar_t*>(args.old_h) + at, unit);
       }
 #pragma unroll
       for (int k = 0; k + 1 < kStates; ++k) {
@@ -189,7 +150,7 @@ struct ManyRowsBackward : ClusterBlock<scalar_t, Variant, Cell::kGates> {
   __device__ __forceinline__ void begin(const Place& place, Elements& own) const {
     own = {};
     for_pairs(place, [&](int n, int i, int unit, int64_t row) {
-      const int64_t at = row * args.hidden_size + unit, all = args.batch_size * args.hidden_size;
+      const int64_t at = in_state(row, unit), all = state_size();
       if (args.grad_new_h) {
         const auto two = load_apart(static_cast<const scalar_t*>(args.grad_new_h) + at, unit);
         own.grad_h[n][i][0] = to_opmath(two.values[0]);
@@ -281,9 +242,7 @@ struct ManyRowsBackward : ClusterBlock<scalar_t, Variant, Cell::kGates> {
     this->arrive(place.tile);
     for_pairs(place, [&](int n, int i, int unit, int64_t row) {
       const auto target = [&](const MutableSequenceArray& array, int g) {
-        return reinterpret_cast<Two*>(static_cast<scalar_t*>(array.data) +
-                                      step * array.step_stride + row * array.row_stride +
-                                      g * gate_size() + unit);
+        return reinterpret_cast<Two*>(in_array(array, step, row, g, unit));
       };
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
@@ -299,7 +258,7 @@ struct ManyRowsBackward : ClusterBlock<scalar_t, Variant, Cell::kGates> {
 
   __device__ __forceinline__ void end(const Place& place, const Elements& own) const {
     for_pairs(place, [&](int n, int i, int unit, int64_t row) {
-      const int64_t at = row * args.hidden_size + unit, all = args.batch_size * args.hidden_size;
+      const int64_t at = in_state(row, unit), all = state_size();
       if (args.grad_old_h) {
         store_two(static_cast<scalar_t*>(args.grad_old_h) + at, unit, own.grad_h[n][i]);
       }
@@ -317,60 +276,16 @@ struct ManyRowsBackward : ClusterBlock<scalar_t, Variant, Cell::kGates> {
     });
   }
 
-  // A lane's four sums of an eight: [source][eight of a part] of 512 bytes.
-  static __device__ __forceinline__ constexpr uint32_t place_of(int source, int eight) {
-    return (source * kPart + eight) * 512;
-  }
-  static __device__ __forceinline__ constexpr int eights_of(int part) {
-    return min(kPart, kEights - part * kPart);
-  }
-
-  // The sums that all blocks have of this one's elements come to it.
   __device__ __forceinline__ void exchange_sums(const Place& place, int64_t count,
                                                 const float (&sums)[kN / 2], Elements& own) const {
-    const char* in_block = kShape.reuses ? this->ring(place.tile)
-                                         : this->received + place.tile * kShape.sum_bytes(kGates);
-    const uint32_t here = shared_address(in_block) + place.lane * 16;
-    auto &there = barriers.sums[place.tile], &free = barriers.free[place.tile];
-    const int thread = threadIdx.x % 128;
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-      const int parity = int(count * kParts + part) & 1;
-      const int mine = min(kPart, own_eights() - part * kPart);
-      if (kShape.reuses) this->synchronize(place.tile);  // what lay here has been read
-      if (thread == 0) there.arrive_and_expect(max(mine, 0) * kBlocks * 512);
-      if (kShape.reuses) {
-        if (thread < kBlocks) arrive_at(address_in(free.address(), thread));
-        wait_in_cluster(free, parity);
-      }
-#pragma unroll
-      for (int half = 0; half < kBlocks / 4; ++half) {
-        const int to = half * 4 + place.warp;
-        const uint32_t target = address_in(here, to) + place_of(rank, 0);
-        const uint32_t barrier = address_in(there.address(), to);
-#pragma unroll
-        for (int eight = 0; eight < eights_of(part); ++eight) {
-          const int all = half * kEights + part * kPart + eight;
-          if (all < kN / 8) send_four(target + eight * 512, sums + 4 * all, barrier);
-        }
-      }
-      wait_in_cluster(there, parity);
-#pragma unroll
-      for (int n = 0; n < kItems; ++n) {
-        const int eight = place.warp + 4 * n - part * kPart;
-        if (eight < 0 || eight >= mine) continue;
-        float4 all{};
-#pragma unroll
-        for (int source = 0; source < kBlocks; ++source) {
-          const float4 more = load_four(here + place_of(source, 0) + eight * 512);
-          all.x += more.x, all.y += more.y, all.z += more.z, all.w += more.w;
-        }
-        const bool first = !(kControls && (own.after[0] & kResets));
-        const bool second = !(kControls && (own.after[1] & kResets));
-        own.grad_h[n][0][0] += first ? all.x : 0, own.grad_h[n][0][1] += first ? all.y : 0;
-        own.grad_h[n][1][0] += second ? all.z : 0, own.grad_h[n][1][1] += second ? all.w : 0;
-      }
-    }
+    lltm_jit::exchange_sums<Block>(
+        *this, place.tile, place.warp, place.lane, own_eights(), count, sums,
+        [&](int n, const float4& all) {
+          const bool first = !(kControls && (own.after[0] & kResets));
+          const bool second = !(kControls && (own.after[1] & kResets));
+          own.grad_h[n][0][0] += first ? all.x : 0, own.grad_h[n][0][1] += first ? all.y : 0;
+          own.grad_h[n][1][0] += second ? all.z : 0, own.grad_h[n][1][1] += second ? all.w : 0;
+        });
   }
 
   __device__ __forceinline__ void run_steps(const Place& place) const {

@@ -82,6 +82,7 @@ template <typename scalar_t, typename Variant, int kGates>
 struct ClusterBlock {
   static constexpr ManyRowsShape kShape = Variant::kShape;
   static constexpr int kTiles = kShape.tiles, kStages = kShape.stages, kChunks = kShape.chunks;
+  static constexpr int kSummed = kGates;
   static constexpr int kN = kShape.columns(kGates), kTileBytes = ManyRowsShape::kTileBytes;
   static constexpr int kChunkBytes = kShape.chunk_bytes(kGates);
   static constexpr int kStreamed = kShape.streamed, kWeightStages = ManyRowsShape::kWeightStages;

@@ -1,34 +1,20 @@
 // The forward pass of Note [Many rows] (shape.h).
 #pragma once
 
-#include "rnn/sequence/cell.h"
-#include "rnn/sequence/kernels.h"
-#include "rnn/sequence/many_rows/cluster.cuh"
-#include "rnn/sequence/numbers/gate_float.cuh"
+#include "rnn/sequence/many_rows/pass.cuh"
 
 namespace lltm_jit {
 
 template <typename Cell, typename scalar_t, typename Variant, bool kSaves, bool kControls>
-struct ManyRowsForward : ClusterBlock<scalar_t, Variant, Cell::kGates> {
-  using Block = ClusterBlock<scalar_t, Variant, Cell::kGates>;
-  using Block::kShape, Block::kTiles, Block::kChunks, Block::kN, Block::kParts, Block::kPart;
-  using Block::rank, Block::first_unit, Block::tile_rows, Block::barriers, Block::constants;
-  static constexpr bool kPadded = Variant::kPadded;
-  static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
-  static constexpr int kParameters = CellTraits<Cell>::kParameters;
-  static constexpr bool kAdds = CellAddsGates<Cell>::value;
+struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardArgs> {
+  using Pass = ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardArgs>;
+  using Pass::args, Pass::rank, Pass::first_unit, Pass::constants, Pass::in_array, Pass::in_state,
+      Pass::state_size, Pass::row_of, Pass::has_row, Pass::gate_size, Pass::store_two;
+  using Pass::kShape, Pass::kChunks, Pass::kN, Pass::kPadded, Pass::kGates, Pass::kStates,
+      Pass::kParameters, Pass::kAdds;
+  using Pass::Pass;
+  using typename Pass::Block, typename Pass::Number, typename Pass::Two;
   static constexpr int kEights = kShape.units / 8;
-  using Number = GateNumber<scalar_t>;
-  using Two = Pack<scalar_t, 2>;
-
-  const SequenceForwardArgs& args;
-
-  __device__ __forceinline__ ManyRowsForward(char* shared, const SequenceForwardArgs& args)
-      : Block(shared, args.workspace, args.batch_size), args(args) {}
-
-  __device__ __forceinline__ int64_t gate_size() const {
-    return kPadded ? padded_size(args.hidden_size) : args.hidden_size;
-  }
 
   // --------------------------------------------------------------------------------- before the steps --
 
@@ -73,20 +59,12 @@ struct ManyRowsForward : ClusterBlock<scalar_t, Variant, Cell::kGates> {
     uint8_t control[2];
   };
 
-  __device__ __forceinline__ int64_t row_of(const Place& place, int i) const {
-    return int64_t(place.tile) * tile_rows + place.row + 8 * i;
-  }
-  __device__ __forceinline__ bool has_row(const Place& place, int i) const {
-    return place.row + 8 * i < tile_rows && row_of(place, i) < args.batch_size;
-  }
   __device__ __forceinline__ int unit_of(const Place& place, int eight) const {
     return first_unit + eight * 8 + place.column;
   }
 
   __device__ __forceinline__ void read_inputs(const Place& place, int64_t step,
                                               Elements& own) const {
-    const auto* gates =
-        static_cast<const scalar_t*>(args.gates.data) + step * args.gates.step_stride;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const bool inside = has_row(place, i);
@@ -100,8 +78,7 @@ struct ManyRowsForward : ClusterBlock<scalar_t, Variant, Cell::kGates> {
         for (int j = 0; j < kEights; ++j) {
           const int unit = unit_of(place, j);
           if (inside && unit < args.hidden_size) {
-            own.inputs[g][j][i] =
-                load_raw<2>(gates + row * args.gates.row_stride + g * gate_size() + unit);
+            own.inputs[g][j][i] = load_raw<2>(in_array(args.gates, step, row, g, unit));
           } else {
             own.inputs[g][j][i] = Two{};
           }
@@ -135,18 +112,6 @@ struct ManyRowsForward : ClusterBlock<scalar_t, Variant, Cell::kGates> {
     }
   }
 
-  // Two neighbouring units.
-  template <typename element_t>
-  __device__ __forceinline__ void store_two(element_t* target, int unit,
-                                            const float (&values)[2]) const {
-    if constexpr (!kPadded) {
-      store_pack<2>(target, values);
-    } else {
-      target[0] = from_opmath<element_t>(values[0]);
-      if (unit + 1 < args.hidden_size) target[1] = from_opmath<element_t>(values[1]);
-    }
-  }
-
   __device__ __forceinline__ void send_h(const Place& place, int64_t step, int j, int i,
                                          const float (&h)[2]) const {
     const int unit = unit_of(place, j);
@@ -165,15 +130,14 @@ struct ManyRowsForward : ClusterBlock<scalar_t, Variant, Cell::kGates> {
         for (int e = 0; e < 2; ++e) {
           const int unit = unit_of(place, j) + e;
           const bool inside = has_row(place, i) && unit < args.hidden_size;
-          const int64_t at = row * args.hidden_size + unit;
+          const int64_t at = in_state(row, unit);
           own.old[0][j][i][e] =
               inside && args.old_h ? to_opmath(static_cast<const scalar_t*>(args.old_h)[at]) : 0.f;
 #pragma unroll
           for (int k = 1; k < kStates; ++k) {
             own.old[k][j][i][e] =
                 inside && args.old_cells
-                    ? static_cast<const float*>(
-                          args.old_cells)[(k - 1) * args.batch_size * args.hidden_size + at]
+                    ? static_cast<const float*>(args.old_cells)[(k - 1) * state_size() + at]
                     : 0.f;
           }
         }
@@ -249,19 +213,14 @@ struct ManyRowsForward : ClusterBlock<scalar_t, Variant, Cell::kGates> {
       for (int j = 0; j < kEights; ++j) {
         const int unit = unit_of(place, j);
         if (unit >= args.hidden_size) continue;
-        auto* output = static_cast<scalar_t*>(args.output.data) + step * args.output.step_stride +
-                       row * args.output.row_stride + unit;
+        const int64_t at = in_state(row, unit), all = state_size();
         float h[2] = {holds ? 0.f : own.old[0][j][i][0], holds ? 0.f : own.old[0][j][i][1]};
-        store_two(output, unit, h);
-        const int64_t at = row * args.hidden_size + unit, all = args.batch_size * args.hidden_size;
+        store_two(in_array(args.output, step, row, 0, unit), unit, h);
         if (kSaves && !holds) {
-          auto* saved = static_cast<scalar_t*>(args.saved_gates.data) +
-                        step * args.saved_gates.step_stride + row * args.saved_gates.row_stride +
-                        unit;
 #pragma unroll
           for (int g = 0; g < kGates; ++g) {
             const float* two = sums + (g * kEights + j) * 4 + i * 2;
-            store_pack<2>(saved + g * gate_size(), {two[0], two[1]});
+            store_pack<2>(in_array(args.saved_gates, step, row, g, unit), {two[0], two[1]});
           }
         }
         if (!last) continue;
@@ -288,51 +247,12 @@ struct ManyRowsForward : ClusterBlock<scalar_t, Variant, Cell::kGates> {
       float sums[kN / 2];
       this->multiply(place.tile, slot, sums);
       if (!finishes) {
-        send_sums(place.tile, step, sums, address_in(here, rank ^ 1));
+        send_sums<Block>(*this, place.tile, step, sums, address_in(here, rank ^ 1));
         continue;
       }
-      add_sums(place, step, sums, here);
+      add_sums<Block>(*this, place.tile, place.thread, step, sums, here);
       finish(place, step, sums, own);
       prepare(place, step + 1, own);
-    }
-  }
-
-  static constexpr int kFours = 128 * 16;  // bytes that a warpgroup sends at once
-  static __device__ __forceinline__ constexpr int eights_of(int part) {
-    return min(kPart, kN / 8 - part * kPart);
-  }
-
-  __device__ __forceinline__ void send_sums(int tile, int64_t step, const float (&sums)[kN / 2],
-                                            uint32_t target) const {
-    const uint32_t barrier = address_in(barriers.sums[tile].address(), rank ^ 1);
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-      if (kShape.reuses) wait_in_cluster(barriers.free[tile], int(step * kParts + part) & 1);
-#pragma unroll
-      for (int i = 0; i < eights_of(part); ++i) {
-        send_four(target + i * kFours, sums + 4 * (part * kPart + i), barrier);
-      }
-    }
-  }
-
-  __device__ __forceinline__ void add_sums(const Place& place, int64_t step, float (&sums)[kN / 2],
-                                           uint32_t source) const {
-    auto& there = barriers.sums[place.tile];
-    const uint32_t free = address_in(barriers.free[place.tile].address(), rank ^ 1);
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-      if (kShape.reuses) this->synchronize(place.tile);  // what lay here has been read
-      if (place.thread == 0) {
-        there.arrive_and_expect(eights_of(part) * kFours);
-        if (kShape.reuses) arrive_at(free);
-      }
-      wait_in_cluster(there, int(step * kParts + part) & 1);
-#pragma unroll
-      for (int i = 0; i < eights_of(part); ++i) {
-        float* four = sums + 4 * (part * kPart + i);
-        const float4 more = load_four(source + i * kFours);
-        four[0] += more.x, four[1] += more.y, four[2] += more.z, four[3] += more.w;
-      }
     }
   }
 };

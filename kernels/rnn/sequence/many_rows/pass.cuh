@@ -1,0 +1,72 @@
+// What the two passes of Note [Many rows] (shape.h) have in common, beside the products: which rows and units arrays have
+// where.
+#pragma once
+
+#include "rnn/sequence/cell.h"
+#include "rnn/sequence/kernels.h"
+#include "rnn/sequence/many_rows/sums.cuh"
+#include "rnn/sequence/numbers/gate_float.cuh"
+
+namespace lltm_jit {
+
+template <typename Cell, typename scalar_t, typename Variant, typename Args>
+struct ManyRowsPass : ClusterBlock<scalar_t, Variant, Cell::kGates> {
+  using Block = ClusterBlock<scalar_t, Variant, Cell::kGates>;
+  using Block::kShape, Block::tile_rows;
+  static constexpr bool kPadded = Variant::kPadded;
+  static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
+  static constexpr int kParameters = CellTraits<Cell>::kParameters;
+  static constexpr bool kAdds = CellAddsGates<Cell>::value;
+  using Number = GateNumber<scalar_t>;
+  using Two = Pack<scalar_t, 2>;
+
+  const Args& args;
+
+  __device__ __forceinline__ ManyRowsPass(char* shared, const Args& args)
+      : Block(shared, args.workspace, args.batch_size), args(args) {}
+
+  __device__ __forceinline__ int64_t gate_size() const {
+    return kPadded ? padded_size(args.hidden_size) : args.hidden_size;
+  }
+
+  // The rows of a lane, i of two: place.row and the eighth one after it, in the tile.
+  template <typename Place>
+  __device__ __forceinline__ int64_t row_of(const Place& place, int i) const {
+    return int64_t(place.tile) * tile_rows + place.row + 8 * i;
+  }
+  template <typename Place>
+  __device__ __forceinline__ bool has_row(const Place& place, int i) const {
+    return place.row + 8 * i < tile_rows && row_of(place, i) < args.batch_size;
+  }
+
+  // A unit of a gate, in a step's row of an array.
+  template <typename Array>
+  __device__ __forceinline__ auto* in_array(const Array& array, int64_t step, int64_t row, int gate,
+                                            int unit) const {
+    using Element =
+        std::conditional_t<std::is_same_v<Array, SequenceArray>, const scalar_t, scalar_t>;
+    return static_cast<Element*>(array.data) + step * array.step_stride + row * array.row_stride +
+           gate * gate_size() + unit;
+  }
+  // And of an array of states, dense, of which there may be several.
+  __device__ __forceinline__ int64_t in_state(int64_t row, int unit) const {
+    return row * args.hidden_size + unit;
+  }
+  __device__ __forceinline__ int64_t state_size() const {
+    return args.batch_size * args.hidden_size;
+  }
+
+  // Two neighbouring units of an array that may end between them.
+  template <typename element_t>
+  __device__ __forceinline__ void store_two(element_t* target, int unit,
+                                            const float (&values)[2]) const {
+    if constexpr (!kPadded) {
+      store_pack<2>(target, values);
+    } else {
+      if (unit < args.hidden_size) target[0] = from_opmath<element_t>(values[0]);
+      if (unit + 1 < args.hidden_size) target[1] = from_opmath<element_t>(values[1]);
+    }
+  }
+};
+
+}  // namespace lltm_jit
