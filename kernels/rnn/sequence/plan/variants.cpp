@@ -39,6 +39,7 @@ VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& u
     request.constants.emplace_back("SHAPE", list(members_of(shape)));
     request.constants.emplace_back("CONTROLS", number(use.controls));
     request.constants.emplace_back("PADDED", number(sizes.padded()));
+    request.constants.emplace_back("SEVERAL", number(sizes.recurrences() > 1));
     if (forward) request.constants.emplace_back("SAVES", number(use.saves));
   };
   if (plan.many_rows.blocks > 0) {
@@ -61,7 +62,6 @@ VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& u
                             forward ? "sequence_forward" : "sequence_backward", sizes, cell);
   const SequenceShape& shape = plan.shape;
   add_constants(request, shape);
-  request.constants.emplace_back("SEVERAL", number(sizes.recurrences() > 1));
   request.label += (shape.tf32 ? " as TF32, hidden size " : ", hidden size ") +
                    number(sizes.hidden_size) + ", " + number(shape.rows) +
                    (shape.grid ? " rows a grid" : " rows a cluster") +
