@@ -16,7 +16,6 @@ import shlex
 import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from urllib.parse import unquote
 
 from lltm_jit import native
 from lltm_jit.jit import LltmJitError
@@ -24,6 +23,7 @@ from lltm_jit.jit import LltmJitError
 STANDALONE_TEMPLATE, CELL_TEMPLATE = "scale_add", "peephole"
 _IGNORED = "__pycache__/\n.pytest_cache/\n*.egg-info/\nbuild/\ndist/\n*.so\n"
 _FROM_HERE = "pip install ../.. "  # in the README of an example
+_A_CHECKOUT = "path/to/lltm_jit"
 TEMPLATE = "my_op"
 # Where an elementwise operator is: its maths, its line in the list, and its description.
 MATHS, OPERATORS, DESCRIPTIONS = (
@@ -152,20 +152,18 @@ def create_standalone(parent: Path, name: str, template: str = STANDALONE_TEMPLA
 
 
 def origin() -> str:
-    """What pip installs this package from: the checkout, or what this copy was installed from."""
+    """What pip installs this package from, as others may read it: no path of this machine."""
     try:
         told = distribution("lltm_jit").read_text("direct_url.json")
     except PackageNotFoundError:
         told = None
-    checkout = native.kernels_directory().parent
-    if (checkout / "pyproject.toml").exists():
-        return shlex.quote(str(checkout))
-    if told is None:  # it comes from a package index
+    source = json.loads(told or '{"url": ""}')
+    url, kind = source["url"], source.get("vcs_info", {}).get("vcs")
+    if (native.kernels_directory().parent / "pyproject.toml").exists() or url.startswith("file:"):
+        return _A_CHECKOUT
+    if not url:  # it comes from a package index
         return "lltm_jit"
-    source = json.loads(told)
-    kind = source.get("vcs_info", {}).get("vcs")
-    url = source["url"].removeprefix("file://")
-    return shlex.quote(unquote(url) if url != source["url"] else f"{kind}+{url}" if kind else url)
+    return shlex.quote(f"{kind}+{url}" if kind else url)
 
 
 def template_folder(template: str) -> Path:
