@@ -76,21 +76,29 @@ def run(args: argparse.Namespace) -> int:
             f"{args.name} would be an operator of lltm_jit itself, but {checkout} is an "
             "installed copy\n  -> add --standalone or --cell for a project of your own"
         )
-    written = create(checkout, args.name)
-    test = f"tests/ops -k {args.name}"
-    if checkout == Path.cwd().resolve():
-        places, go = written, ""
-    else:
-        places, go = [str(checkout / path) for path in written], f"cd {checkout} && "
+    texts, go = texts_of(checkout, args.name), ""
+    places = [*texts]
+    if checkout != Path.cwd().resolve():
+        places, go = [str(checkout / path) for path in texts], f"cd {checkout} && "
+        print(f"{args.name} becomes an operator of lltm_jit, which is elsewhere. To be written:")
+        print(*(f"  {place}" for place in places), sep="\n")
+        if sys.stdin.isatty() and input("Write them? [y/N] ").strip().lower() not in ("y", "yes"):
+            return 1
+    write(checkout, texts)
     print("written:", *places, sep="\n  ")
     print(f"It computes what {TEMPLATE} does, until you edit it. To build and test it:")
-    print(f"  {go}python -m pytest {test}")
+    print(f"  {go}python -m pytest tests/ops -k {args.name}")
     print("When it is ready, run `make format`.")
     return 0
 
 
-def create(checkout: Path, name: str) -> list[str]:
-    """Write the operator's maths, its line in the list, and its description; gives their files."""
+def write(checkout: Path, texts: dict[str, str]) -> None:
+    for path, text in texts.items():
+        (checkout / path).write_text(text, "utf-8")
+
+
+def texts_of(checkout: Path, name: str) -> dict[str, str]:
+    """What is to be written for an operator: its maths, its line in the list, its description."""
     check_name(name)
     template = checkout / MATHS.format(TEMPLATE)
     if not template.exists():
@@ -101,7 +109,7 @@ def create(checkout: Path, name: str) -> list[str]:
     if re.search(rf"\b({name}|{camel_case(name)})\b", descriptions):
         raise LltmJitError(f"{DESCRIPTIONS} already has the name {name}")
     operators = (checkout / OPERATORS).read_text("utf-8")
-    texts = {
+    return {
         MATHS.format(name): renamed(template.read_text("utf-8"), name, TEMPLATE),
         OPERATORS: re.sub(
             rf"^.*\b{TEMPLATE}\b.*\n",
@@ -111,9 +119,6 @@ def create(checkout: Path, name: str) -> list[str]:
         ),
         DESCRIPTIONS: with_description(descriptions, name),
     }
-    for path, text in texts.items():
-        (checkout / path).write_text(text, "utf-8")
-    return [*texts]
 
 
 def with_description(text: str, name: str) -> str:

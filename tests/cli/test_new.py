@@ -13,13 +13,15 @@ from small_checkout import CHECKOUT, environment, run_in
 
 from lltm_jit import native
 from lltm_jit.cli import main, new
-from lltm_jit.cli.new import check_name, create, create_standalone
+from lltm_jit.cli.new import check_name, create_standalone, texts_of, write
 from lltm_jit.jit import BuildError, LltmJitError, wheel
 
 
 @pytest.mark.slow
 def test_the_new_operator_passes_its_tests(checkout):
-    written = create(checkout, "scale_add")
+    texts = texts_of(checkout, "scale_add")
+    write(checkout, texts)
+    written = [*texts]
     assert written == [
         "kernels/basic/scale_add.h",
         "kernels/basic/operators.h",
@@ -182,8 +184,16 @@ def test_an_operator_of_a_checkout_elsewhere_is_told_of_by_whole_paths(
     monkeypatch.setattr(native, "kernels_directory", lambda: few_files / "kernels")
     assert main(["new", "blend"]) == 0
     lines = capsys.readouterr().out.splitlines()
+    first = lines.index("written:")
+    assert lines[0].startswith("blend becomes an operator of lltm_jit, which is elsewhere.")
+    assert lines[1:first] == lines[first + 1 : first + 4]
     assert f"  {few_files}/kernels/basic/blend.h" in lines
     assert f"  cd {few_files} && python -m pytest tests/ops -k blend" in lines
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("builtins.input", lambda question: "n")
+    assert main(["new", "mix"]) == 1
+    assert not (few_files / "kernels" / "basic" / "mix.h").exists()
+    capsys.readouterr()
     monkeypatch.chdir(few_files)
     assert main(["new", "mix"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -201,7 +211,7 @@ def test_a_package_that_loads_nothing_has_no_kernels_for_a_wheel(tmp_path, monke
 
 def test_what_is_added_to_the_list_and_the_descriptions(few_files):
     before = {path: (few_files / path).read_text() for path in (new.OPERATORS, new.DESCRIPTIONS)}
-    create(few_files, "middle")
+    write(few_files, texts_of(few_files, "middle"))
 
     def added(path):
         lines = (few_files / path).read_text().splitlines()
@@ -214,10 +224,10 @@ def test_what_is_added_to_the_list_and_the_descriptions(few_files):
         *lines
     }
     with pytest.raises(LltmJitError, match=r"kernels/basic/middle\.h already exists"):
-        create(few_files, "middle")
+        texts_of(few_files, "middle")
     (few_files / "kernels/basic/middle.h").unlink()
     with pytest.raises(LltmJitError, match=r"basic\.py already has the name middle"):
-        create(few_files, "middle")
+        texts_of(few_files, "middle")
 
 
 @pytest.mark.parametrize(
@@ -245,9 +255,9 @@ def test_a_project_is_not_named_like_a_module_that_it_needs(tmp_path, name):
 
 def test_nothing_is_overwritten(checkout):
     with pytest.raises(LltmJitError, match=r"kernels/basic/my_op\.h already exists"):
-        create(checkout, "my_op")
+        texts_of(checkout, "my_op")
 
 
 def test_outside_a_checkout(tmp_path):
     with pytest.raises(LltmJitError, match="is not a checkout of the project"):
-        create(tmp_path, "scale_add")
+        texts_of(tmp_path, "scale_add")
