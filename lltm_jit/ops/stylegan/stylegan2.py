@@ -143,12 +143,10 @@ def fused_leaky_relu(
         bias: (C,) with the dtype and device of ``input``, or ``None``. Under ``torch.autocast`` it
             is cast to the dtype of ``input``.
         negative_slope: the slope below zero.
-        scale: factor of the result.
-        impl: ``"cuda"`` for the kernels, which also run on the CPU; ``"ref"`` for plain PyTorch.
+        scale, impl: as for :func:`fused_bias_act`.
 
     Returns:
-        Tensor with the shape, dtype and device of ``input``, differentiable any number of times in
-        ``input`` and ``bias``.
+        Tensor as that of :func:`fused_bias_act`.
 
     Raises:
         RuntimeError: if a shape, dtype or device does not match; the message names
