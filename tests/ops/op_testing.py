@@ -301,13 +301,13 @@ BIT_CASES = [(torch.float, (65, 33, 129)), (torch.half, (64, 256, 512))]
 
 
 def cell_inputs(
-    batch_size: int = 3,
-    input_size: int = 5,
-    hidden_size: int = 7,
-    dtype: torch.dtype = torch.double,
-    device: str = "cpu",
-    bias: bool = True,
-    requires_grad: bool = False,
+    batch_size=3,
+    input_size=5,
+    hidden_size=7,
+    dtype=torch.double,
+    device="cpu",
+    bias=True,
+    requires_grad=False,
 ) -> Inputs:
     def make(*shape: int, scale: float = 1.0) -> Tensor:
         return (torch.randn(shape) * scale).to(device, dtype).requires_grad_(requires_grad)

@@ -131,6 +131,9 @@ def input_gates(
 
 # What a layer multiplies: input, weight_ih, weight_hh, bias_ih and bias_hh.
 Operands: TypeAlias = "tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]"
+Args: TypeAlias = (
+    "tuple[Tensor | None, ...]"  # those of the operator, as far as its caller has them
+)
 
 ALIGNED = 4  # rows of so many elements are aligned, and of multiples
 
@@ -236,11 +239,7 @@ def recurrent_sequence(
 
 
 def run_sequence(
-    cell: str,
-    args: tuple[Tensor | None, ...],
-    reverse: bool,
-    tf32: bool,
-    bidirectional: bool = False,
+    cell: str, args: Args, reverse: bool, tf32: bool, bidirectional: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
     """:func:`recurrent_sequence`, with products of floats as the caller says."""
     if torch.compiler.is_compiling() or has_torch_function(args):
@@ -248,9 +247,7 @@ def run_sequence(
     return native.rnn.recurrent_sequence(*args, reverse, cell, tf32, bidirectional)
 
 
-def run_states(
-    cell: str, args: tuple[Tensor | None, ...], tf32: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def run_states(cell: str, args: Args, tf32: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """:func:`run_sequence`, and the cell states before each step, (L, S-1, B, H)."""
     if torch.compiler.is_compiling() or has_torch_function(args):
         return torch.ops.lltm_jit.recurrent_sequence_states(*args, False, cell, tf32)
@@ -260,7 +257,7 @@ def run_states(
 def run_layer(
     cell: str,
     operands: Operands,
-    args: tuple[Tensor | None, ...],
+    args: Args,
     reverse: bool,
     tf32: bool,
     bidirectional: bool = False,

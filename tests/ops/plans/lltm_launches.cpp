@@ -7,6 +7,8 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <tuple>
+
 #include "lltm.h"
 
 namespace lltm_jit {
@@ -30,6 +32,12 @@ LltmOperands operands(const LltmProblem& problem, const LltmPlan& plan, const Te
           input.stride(0), weights.stride(0),      old_h.stride(0),          plan};
 }
 
+// Where kernels write to.
+template <typename... Tensors>
+auto places(const Tensors&... tensors) {
+  return std::make_tuple(tensors.mutable_data_ptr()...);
+}
+
 // The new state and the gates. The cell has the type of the state; everything is dense.
 std::vector<Tensor> cell(const LltmProblem& problem, const LltmPlan& plan, const Tensor& input,
                          const Tensor& weights, const Tensor& bias, const Tensor& old_h,
@@ -39,9 +47,7 @@ std::vector<Tensor> cell(const LltmProblem& problem, const LltmPlan& plan, const
   LltmCellArgs args{operands(problem, plan, input, weights, old_h)};
   args.bias = bias.const_data_ptr();
   args.old_cell = old_cell.const_data_ptr();
-  args.new_h = new_h.mutable_data_ptr();
-  args.new_cell = new_cell.mutable_data_ptr();
-  args.gates = gates.mutable_data_ptr();
+  std::tie(args.new_h, args.new_cell, args.gates) = places(new_h, new_cell, gates);
   args.cell_type = problem.type;
   C10_CUDA_CHECK(launch_lltm_cell(args, c10::cuda::getCurrentCUDAStream()));
   return {new_h, new_cell, gates};
@@ -56,10 +62,8 @@ std::vector<Tensor> products(const LltmProblem& problem, const LltmPlan& plan,
   Tensor grad_old_h = empty(old_h.sizes(), input);
   LltmProductsArgs args{operands(problem, plan, input, weights, old_h)};
   args.grad_pre = grad_pre.const_data_ptr();
-  args.grad_input = grad_input.mutable_data_ptr();
-  args.grad_weights = grad_weights.mutable_data_ptr();
-  args.grad_bias = grad_bias.mutable_data_ptr();
-  args.grad_old_h = grad_old_h.mutable_data_ptr();
+  std::tie(args.grad_input, args.grad_weights, args.grad_bias, args.grad_old_h) =
+      places(grad_input, grad_weights, grad_bias, grad_old_h);
   C10_CUDA_CHECK(launch_lltm_products(args, c10::cuda::getCurrentCUDAStream()));
   return {grad_input, grad_weights, grad_bias, grad_old_h};
 }

@@ -243,18 +243,20 @@ def test_a_processor_without_wide_vectors(planner, type):
         ("double", (), (20001, 64, 64), (False, False)),
         ("double", ("many_threads",), (16, 1024, 1024), (True, True)),
         ("double", ("many_threads",), (17, 1024, 1024), (True, False)),
-        ("half", (), LARGE, (True, True)),
-        ("half", ("half_products",), (1, 1024, 1024), (True, True)),
-        ("half", ("half_products",), (2, 1024, 1024), (False, False)),
         ("half", ("half_products", "many_threads"), (20000, 64, 64), (True, True)),
         ("half", ("half_products", "many_threads"), (20001, 64, 64), (False, True)),
-        ("half", ("bfloat16_products",), (2, 1024, 1024), (True, True)),
-        ("bfloat16", (), LARGE, (True, True)),
-        ("bfloat16", ("bfloat16_products",), (1, 1024, 1024), (True, True)),
-        ("bfloat16", ("bfloat16_products",), (2, 1024, 1024), (False, False)),
         ("bfloat16", ("bfloat16_products", "many_threads"), (16, 1024, 1024), (False, True)),
         ("bfloat16", ("bfloat16_products", "many_threads"), (17, 1024, 1024), (False, False)),
-        ("bfloat16", ("half_products",), (2, 1024, 1024), (True, True)),
+        *[
+            (type, features, sizes, own)
+            for type, other in (("half", "bfloat16"), ("bfloat16", "half"))
+            for features, sizes, own in [
+                ((), LARGE, (True, True)),
+                ((f"{type}_products",), (1, 1024, 1024), (True, True)),
+                ((f"{type}_products",), (2, 1024, 1024), (False, False)),
+                ((f"{other}_products",), (2, 1024, 1024), (True, True)),
+            ]
+        ],
     ],
 )
 def test_a_processor_with_wide_vectors(planner, type, features, sizes, own):
