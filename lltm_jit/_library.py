@@ -86,13 +86,17 @@ def refuse_wrong_size(function: str, name: str, size: int) -> None:
         TypeError: it is no whole number.
         ValueError: it is negative, or too large.
     """
+    if isinstance(size, torch.Tensor):
+        _refuse(function, name, size, "an int", False)
     refuse_non_number(function, name, size, whole=True)
     if not 0 <= size < 2**63:
         wanted = "0 or more" if size < 0 else "less than 2**63"
         raise ValueError(f"{function}(): expected {name} to be {wanted}, but got {size}")
 
 
-def _refuse(function: str, name: str, value: object, wanted: str, optional: bool) -> NoReturn:
+def _refuse(
+    function: str, name: str, value: object, wanted: str, optional: bool = False
+) -> NoReturn:
     wanted += " or None" if optional else ""
     got = "None" if value is None else type(value).__name__
     raise TypeError(f"{function}(): expected {name} to be {wanted}, but got {got}") from None

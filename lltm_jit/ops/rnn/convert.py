@@ -34,7 +34,8 @@ def convert(model: nn.Module) -> nn.Module:
     and loaded as before.
 
     What is left as it is, is named by a warning with the reason: a layer whose class or ``forward``
-    is not torch's own, that is parametrised, or that has a dtype or device without kernels here.
+    is not torch's own, that is parametrised or quantized, or that has a dtype or device without
+    kernels here.
 
     Args:
         model: the model, or a single layer. It is changed in place.
@@ -109,9 +110,14 @@ def _recurrent(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     kinds = (nn.RNNBase, nn.RNNCellBase)
     names = {kind.__name__ for kind in OURS}
     for name, module in model.named_modules():
-        scripted = isinstance(module, torch.jit.ScriptModule) and module.original_name in names
-        if isinstance(module, kinds) or scripted:
+        kind = getattr(module, "original_name", type(module).__name__)
+        scripted = isinstance(module, torch.jit.ScriptModule)
+        if isinstance(module, kinds) or ((scripted or _quantized(module)) and kind in names):
             yield name, module
+
+
+def _quantized(module: nn.Module) -> bool:
+    return type(module).__module__.startswith("torch.ao.nn.")
 
 
 def _reason_to_keep_theirs(module: nn.Module) -> str | None:
@@ -119,6 +125,8 @@ def _reason_to_keep_theirs(module: nn.Module) -> str | None:
     kind = type(module)
     if kind in THEIRS or isinstance(module, RecurrentLayer):
         return ""
+    if _quantized(module):
+        return "it is quantized, or prepared for that"
     if isinstance(module, torch.jit.ScriptModule):
         return "it is compiled by TorchScript"
     if parametrize.is_parametrized(module):

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lltm_jit import native
 from lltm_jit._library import autocasts
@@ -113,6 +113,8 @@ class LSTM(RecurrentLayer):
 
     cell = _CellOfLibrary()
     projects = True
+    get_expected_cell_size = nn.LSTM.get_expected_cell_size
+    check_forward_args, permute_hidden = nn.LSTM.check_forward_args, nn.LSTM.permute_hidden
 
     def _layers(
         self, parts: list[tuple[Tensor, Steps]], states: list[Tensor] | None

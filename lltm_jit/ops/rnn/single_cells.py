@@ -44,6 +44,8 @@ class _SingleCell(nn.RNNCellBase):
     def _step(self, input: Tensor, hx: Any) -> Any:
         pair, batched = self._cell == "lstm", input.dim() == 2
         h, c = (hx if pair else (hx, None)) if hx is not None else (None, None)
+        if c is not None and c.dtype != input.dtype:  # whose step promotes the state
+            return super().forward(input, hx)
         x = input
         if not batched:
             x, h, c = (None if tensor is None else tensor.unsqueeze(0) for tensor in (x, h, c))

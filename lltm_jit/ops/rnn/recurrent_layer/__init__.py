@@ -203,7 +203,8 @@ class RecurrentLayer(Warmed, TorchLayer):
             return self.hidden_size // self.num_heads % ALIGNED == 0
         # Two cores take one each, if there are rows enough to pay for one tensor of both's weights.
         # Not by the number of threads, which changes no bit of a gradient.
-        if torch.compiler.is_compiling() or not x.is_cpu:
+        # Projections may be by steps, which are one direction's.
+        if torch.compiler.is_compiling() or not x.is_cpu or self.proj_size:
             return False
         return x.size(0) * x.size(1) >= _ROWS_FOR_BOTH
 

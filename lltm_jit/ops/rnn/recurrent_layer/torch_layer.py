@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.fx import Proxy
 
 from lltm_jit.ops.rnn.recurrent_layer.inputs import (
@@ -129,6 +129,21 @@ class TorchLayer(nn.RNNBase):
     def flatten_parameters(self) -> None:
         """Do nothing. For code written for torch.nn.LSTM; no contiguous storage is needed here."""
 
+    _init_flat_weights = _update_flat_weights = flatten_parameters
+
+    @property
+    def _flat_weights_names(self) -> list[str]:
+        return [name for names in self._all_weights for name in names]
+
+    @property
+    def _flat_weights(self) -> _FlatWeights:
+        """What torch's layers compute with; code that drops weights out puts others there."""
+        return _FlatWeights(self, self._flat_weights_names)
+
+    @_flat_weights.setter
+    def _flat_weights(self, weights: list[Tensor]) -> None:
+        self._flat_weights[:] = weights
+
     def extra_repr(self) -> str:
         """The arguments that differ from their defaults, as torch.nn.LSTM shows them."""
         words = [("checkpoint", self.checkpoint, 0), ("num_heads", self.num_heads, 1)]
@@ -142,6 +157,21 @@ class TorchLayer(nn.RNNBase):
             NotImplementedError: always, with what to do instead.
         """
         refuse_script(self)
+
+
+class _FlatWeights(list[Tensor]):
+    """The weights of a layer. What is put here is computed with in place of a parameter."""
+
+    def __init__(self, layer: TorchLayer, names: list[str]) -> None:
+        super().__init__(getattr(layer, name) for name in names)
+        self.layer, self.names = layer, names
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        super().__setitem__(index, value)
+        for name, weight in zip(self.names, self, strict=True):
+            self.layer.__dict__.pop(name, None)
+            if weight is not getattr(self.layer, name, None):
+                self.layer.__dict__[name] = weight
 
 
 def named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

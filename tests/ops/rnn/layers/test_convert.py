@@ -105,6 +105,12 @@ def replaced() -> nn.Module:
     return layer
 
 
+def quantized(layer: nn.Module) -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, of its successor
+        return torch.ao.quantization.quantize_dynamic(nn.Sequential(layer), {type(layer)})[0]
+
+
 LEFT = {
     "a subclass": (lambda: Mine(5, 7), "Mine is none of torch's that we have"),
     "its forward": (replaced, r"its forward\(\) was replaced"),
@@ -113,6 +119,11 @@ LEFT = {
         "convert it first, and parametrise it then",
     ),
     "a dtype": (lambda: nn.LSTM(5, 7, dtype=torch.complex64), "dtype is torch.complex64"),
+    "quantized": (lambda: quantized(nn.LSTM(5, 7)), "it is quantized, or prepared for that"),
+    "a quantized cell": (
+        lambda: quantized(nn.GRUCell(5, 7)),
+        "it is quantized, or prepared for that",
+    ),
     "scripted": (lambda: torch.jit.script(nn.LSTM(5, 7)), "compiled by TorchScript"),
 }
 
@@ -156,6 +167,81 @@ def test_weights_normalised_by_a_hook_still_are():
         model[0].weight_hh_l0_g.mul_(2)
     converted = tensors(model(x))
     torch.testing.assert_close(converted, tensors(lltm_jit.revert(model)(x)))
+
+
+class WeightDrop(nn.Module):
+    """As language models have it: each call makes the weight of what is trained, ``raw``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.LSTM(5, 7)
+        self.raw = nn.Parameter(self.rnn.weight_hh_l0.detach())
+        del self.rnn.weight_hh_l0
+        self.rnn.weight_hh_l0 = self.raw.clone()
+        self.at = self.rnn._flat_weights_names.index("weight_hh_l0")
+
+    def forward(self, x):
+        weight = nn.functional.dropout(self.raw, 0.5, self.training)
+        self.rnn.weight_hh_l0 = weight
+        self.rnn._flat_weights[self.at] = weight
+        return self.rnn(x)[0]
+
+
+class Shared(nn.Module):
+    """A layer of two names and a weight of two layers, in containers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleDict({"a": nn.GRU(5, 5), "b": nn.Sequential(nn.GRU(5, 5))})
+        self.again = nn.ModuleList([self.layers["a"]])
+        self.layers["b"][0].weight_hh_l0 = self.layers["a"].weight_hh_l0
+
+    def forward(self, x):
+        for layer in (self.layers["a"], self.layers["b"][0], self.again[0]):
+            layer.flatten_parameters()
+            x = layer(x)[0]
+        return x
+
+
+class Speech(nn.Module):
+    """Convolutions, a layer over their columns, and a decoder of single cells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.MaxPool2d((4, 1))
+        )
+        self.encoder = nn.LSTM(4, 6, 2, bidirectional=True, proj_size=3, batch_first=True)
+        self.cell = nn.LSTMCell(6, 6)
+
+    def forward(self, x):
+        columns = self.features(x.unflatten(1, (1, 8))).flatten(1, 2).transpose(1, 2)
+        state = None
+        for step in self.encoder(columns)[0].unbind(1):
+            state = self.cell(step, state)
+        return state[0]
+
+
+MODELS = {WeightDrop: (4, 3, 5), Shared: (4, 3, 5), Speech: (3, 8, 9)}
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_models_compute_and_train_as_before(make):
+    found = []
+    for change in (lltm_jit.convert, lambda model: model):
+        torch.manual_seed(0)
+        model = make().double()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            change(model)
+        x = torch.randn(MODELS[make], dtype=torch.double)
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            model(x).square().sum().backward()
+            optimiser.step()
+        found.append({"output": model.eval()(x), **model.state_dict()})
+    assert list(found[0]) == list(found[1])
+    torch.testing.assert_close(*found)
 
 
 @pytest.mark.parametrize("kind", KINDS)

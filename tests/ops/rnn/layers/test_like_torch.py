@@ -75,6 +75,37 @@ def test_attributes_are_torchs(kind, bias):
     assert ours.all_weights[0][1] is ours.weight_hh_l0
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_flat_weights_are_the_parameters_and_may_be_others(kind):
+    """Where code for torch's layers puts weights with dropout."""
+    layers = []
+    for make in both(kind):
+        torch.manual_seed(0)
+        layers.append(make(5, 7, 2))
+    ours, theirs = layers
+    assert ours._flat_weights_names == theirs._flat_weights_names
+    assert all(map(torch.equal, ours._flat_weights, theirs._flat_weights))
+    x, weight = torch.randn(4, 3, 5), theirs.weight_hh_l1.detach() / 2
+    usual = tensors(ours(x))
+    for layer in layers:
+        layer._flat_weights[5] = weight
+    found, expected = (tensors(layer(x)) for layer in layers)
+    torch.testing.assert_close(found, expected)
+    assert not torch.equal(found[0], usual[0])
+    assert dict(ours.named_parameters())["weight_hh_l1"] is not weight
+    ours._flat_weights = list(ours.parameters())
+    torch.testing.assert_close(tensors(ours(x)), usual)
+    assert not any(name.startswith("weight") for name in vars(ours))
+
+
+def test_methods_of_torchs_layers_are_there():
+    """But for those that its layers have for themselves."""
+    for kind in KINDS:
+        ours, theirs = both(kind)
+        missing = {name for name in dir(theirs(5, 7)) if not hasattr(ours(5, 7), name)}
+        assert missing <= {"_flat_weight_refs", "_weights_have_changed"}
+
+
 def test_an_own_argument_follows_torchs_in_the_repr():
     assert repr(lltm_jit.GRU(5, 7, 2, checkpoint=3)) == "GRU(5, 7, num_layers=2, checkpoint=3)"
 
@@ -116,6 +147,7 @@ WRONG_SIZES = [
     {"hidden_size": 2.0},
     {"input_size": "2"},
     {"input_size": -1},
+    {"input_size": torch.tensor(5)},
     {"num_layers": "2"},
     {"num_layers": 0},
     {"dropout": None},

@@ -76,6 +76,18 @@ def test_torchs_own_gives_the_same(form, bidirectional, full, device):
     torch.testing.assert_close(*found)
 
 
+@pytest.mark.parametrize("by_steps", [False, True])
+def test_many_rows_in_both_directions(by_steps, monkeypatch):
+    """Of which a CPU computes other layers' in one call."""
+    monkeypatch.setattr(projection, "_better_by_steps", lambda *args: by_steps)
+    theirs, ours = (
+        kind(F, H, bidirectional=True, proj_size=P) for kind in (nn.LSTM, lltm_jit.LSTM)
+    )
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(3, 100, F)
+    torch.testing.assert_close(tensors(ours(x)), tensors(theirs(x)))
+
+
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("reset", [False, True])
 @pytest.mark.parametrize("checkpoint", [0, 2])
