@@ -14,18 +14,19 @@
 
 namespace lltm_jit {
 
-// What one thread does. Iteration 0 is the last step of the sequence.
-template <typename Cell, typename scalar_t, typename Shape, bool kControls>
+// What one thread does. Iteration 0 is the last step of the sequence. kAllStates: there are gradients of the cell states
+// of all steps, and no control bytes.
+template <typename Cell, typename scalar_t, typename Shape, bool kControls, bool kAllStates>
 class BackwardThread {
   static constexpr SequenceShape kShape = Shape::kShape;
   static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
   static constexpr int kElements = kShape.elements(), kWords = kShape.words();
   static constexpr bool kAdds = CellAddsGates<Cell>::value, kCluster = kShape.blocks > 1;
   static constexpr bool kSendsParts = kShape.sends_parts();
-  static_assert(kShape.bytes == sizeof(scalar_t));
+  static_assert(kShape.bytes == sizeof(scalar_t) && !(kControls && kAllStates));
   using Gradients = std::conditional_t<kSendsParts, PartGradients<Shape, scalar_t, kGates>,
                                        AllGradients<Shape, scalar_t, kGates>>;
-  using DerivedCell = BackwardCell<Cell, scalar_t, Shape, kControls>;
+  using DerivedCell = BackwardCell<Cell, scalar_t, Shape, kControls, kAllStates>;
   using Prepared = typename DerivedCell::Prepared;
   using Steps = SavedSteps<Cell, scalar_t, Shape>;
 
@@ -118,6 +119,7 @@ class BackwardThread {
 
   __device__ __forceinline__ void prepare(int iteration, Prepared* prepared) {
     if (!place_.lane.finishes()) return;
+    if constexpr (kAllStates) saved_.read_grad_cells(iteration, prepared->grad_cells);
     saved_.wait();
     cell_.prepare(saved_, controls_, prepared);
     saved_.next(iteration);

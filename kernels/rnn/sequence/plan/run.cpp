@@ -40,11 +40,16 @@ SequenceGpu current_gpu() {
   return gpu;
 }
 
+// Whether cell states of all steps have gradients.
+bool all_states(const SequenceForwardArgs&) { return false; }
+bool all_states(const SequenceBackwardArgs& args) { return args.grad_saved_cells.data != nullptr; }
+
 // What a pass asks for by its plan, and beside it, where gradients are wanted, what the backward pass will ask for.
 template <typename Args>
 VariantRequest request_of(const Args& args, const SequencePlan& plan, const CudaCell& cell) {
   SequenceUse use{SequencePass::Backward, /*saves=*/false, /*controls=*/args.control != nullptr};
   const SequenceUse backward = use;
+  use.all_states = all_states(args);
   if constexpr (std::is_same_v<Args, SequenceForwardArgs>) {
     use.pass = SequencePass::Forward;
     use.saves = args.saved_gates.data != nullptr;
@@ -173,12 +178,12 @@ template <typename Args, typename... Numbers>
 const void* variant(const Args& args, const SequencePlan& plan, const std::tuple<Numbers...>& shape,
                     const CudaCell& cell) {
   static VariantTable<const void, std::string, std::string, ElementType, bool, bool, bool, bool,
-                      Numbers...>
+                      bool, Numbers...>
       table;
   bool saves = false;
   if constexpr (std::is_same_v<Args, SequenceForwardArgs>) saves = args.saved_gates.data;
   const std::tuple use(cell.kernel, cell.type, args.type, saves, args.control != nullptr,
-                       args.padded(), args.recurrences() > 1);
+                       args.padded(), args.recurrences() > 1, all_states(args));
   return table.get(std::tuple_cat(use, shape), [&] { return request_of(args, plan, cell); });
 }
 
@@ -197,6 +202,7 @@ template <typename Args>
 bool in_one_launch(Args args, SequencePass pass, const CudaCell& cell, const Tensor& like,
                    cudaStream_t stream) {
   SequenceGpu gpu = current_gpu();
+  if (all_states(args)) gpu.many_rows = false;  // whose kernels take no gradients of these
   while (true) {
     const SequencePlan plan = sequence_plan(args, pass, gpu);
     const bool many_rows = plan.many_rows.blocks > 0;
@@ -235,8 +241,7 @@ bool sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell
 bool sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
                             const Tensor& like) {
   const auto stream = c10::cuda::getCurrentCUDAStream();
-  const bool steps = args.grad_saved_cells.data != nullptr;  // which alone take these
-  if (!steps && in_one_launch(args, SequencePass::Backward, cell, like, stream)) return true;
+  if (in_one_launch(args, SequencePass::Backward, cell, like, stream)) return true;
   if (args.recurrences() > 1) return false;
   backward_steps(args, cell, like, stream);
   return true;

@@ -62,12 +62,14 @@ VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& u
                             forward ? "sequence_forward" : "sequence_backward", sizes, cell);
   const SequenceShape& shape = plan.shape;
   add_constants(request, shape);
+  if (!forward) request.constants.emplace_back("ALL_STATES", number(use.all_states));
   request.label += (shape.tf32 ? " as TF32, hidden size " : ", hidden size ") +
                    number(sizes.hidden_size) + ", " + number(shape.rows) +
                    (shape.grid ? " rows a grid" : " rows a cluster") +
                    (!forward    ? ", backward"
                     : use.saves ? ", forward in training"
-                                : ", forward");
+                                : ", forward") +
+                   (use.all_states ? ", of all states" : "");
   return request;
 }
 

@@ -19,8 +19,9 @@ struct CudaCell {
 // What decides how a pass is compiled, beside its plan.
 struct SequenceUse {
   SequencePass pass;
-  bool saves;     // forward: a backward pass follows
-  bool controls;  // there are control bytes
+  bool saves;               // forward: a backward pass follows
+  bool controls;            // there are control bytes
+  bool all_states = false;  // backward: cell states of all steps have gradients
 };
 
 // A pass in one launch, as its plan has it, or step by step.

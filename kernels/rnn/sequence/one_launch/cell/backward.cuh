@@ -8,7 +8,7 @@
 namespace lltm_jit {
 
 // A lane's elements of the gradients that go from step to step, and what else the cell is computed from.
-template <typename Cell, typename scalar_t, typename Shape, bool kControls>
+template <typename Cell, typename scalar_t, typename Shape, bool kControls, bool kAllStates>
 class BackwardCell {
   static constexpr SequenceShape kShape = Shape::kShape;
   static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
@@ -19,11 +19,12 @@ class BackwardCell {
   using T = GateNumber<scalar_t>;
 
  public:
-  // What a step's gradients come from but those of its results: its derivative, and the gradient of its
-  // output from outside.
+  // What a step's gradients come from but those of its results: its derivative, and the gradients of its
+  // output and of the cell states before it from outside.
   struct Prepared {
     CellDerivative<Cell, T> derivatives[kElements];
     float grad_output[kElements];
+    float grad_cells[kAllStates && kStates > 1 ? kStates - 1 : 1][kElements];
   };
 
   __device__ __forceinline__ void begin(const LanePlace<Shape>& place,
@@ -105,6 +106,7 @@ class BackwardCell {
 #pragma unroll
       for (int k = 1; k < kStates; ++k) {
         if (!holds) grad_state_[k][e] = resets ? 0 : float(of_step.old[k]);
+        if constexpr (kAllStates) grad_state_[k][e] += prepared.grad_cells[k - 1][e];
       }
     }
   }

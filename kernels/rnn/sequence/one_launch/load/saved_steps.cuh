@@ -55,6 +55,20 @@ class SavedSteps {
   __device__ __forceinline__ float cell(int k, int e) const {
     return ring_.number(k * kElements + e);
   }
+  // Of the cell states before a step. Not brought ahead: it is on its way while the gates' gradients are.
+  template <int kCells>
+  __device__ __forceinline__ void read_grad_cells(int iteration,
+                                                  float (&grads)[kCells][kElements]) const {
+    const auto* of_step = static_cast<const float*>(args_.grad_saved_cells.data) +
+                          place_.step_of(iteration) * args_.grad_saved_cells.step_stride;
+#pragma unroll
+    for (int k = 0; k < kStates - 1; ++k) {
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) {
+        grads[k][e] = elements_.template read<float>(of_step, k, e);
+      }
+    }
+  }
   __device__ __forceinline__ void next(int iteration) {
     bring(iteration + SequenceShape::kStages - 1);
   }
