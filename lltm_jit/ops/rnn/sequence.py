@@ -131,9 +131,7 @@ def input_gates(
 
 # What a layer multiplies: input, weight_ih, weight_hh, bias_ih and bias_hh.
 Operands: TypeAlias = "tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]"
-Args: TypeAlias = (
-    "tuple[Tensor | None, ...]"  # those of the operator, as far as its caller has them
-)
+Args: TypeAlias = "tuple[Tensor | None, ...]"  # the operator's tensors, or the last of them
 
 ALIGNED = 4  # rows of so many elements are aligned, and of multiples
 
