@@ -38,11 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def newest_log(name: str | None = None) -> Path:
-    """The log that was written last, of a failed build or of one that is kept.
-
-    Args:
-        name: of an extension, to look at its builds alone.
-    """
+    """The log that was written last, of an extension or of any; of a build that failed, too."""
     builds = cache.builds_directory()
     logs = [*builds.glob(f"*/{cache.LOG}"), *builds.glob("failed/*.log")]
     if not logs:

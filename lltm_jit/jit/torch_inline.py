@@ -138,8 +138,8 @@ def load_listings(
             given = arguments.get(f"extra_{kind}") or ()
             if not isinstance(given, str):  # which is refused
                 arguments[f"extra_{kind}"] = [*given, *map(shlex.quote, flags)]
-    texts = [text for _, text in (*cpp, *cuda)]
-    bindings = inline.bindings(functions, with_pytorch_error_handling, texts)
+    sources = [text for _, text in (*cpp, *cuda)]
+    bindings = inline.bindings(functions, with_pytorch_error_handling, sources)
     bound = [*cpp, (BINDINGS, bindings)] if bindings else cpp
     files = {"main.cpp": bound, **({"cuda.cu": cuda} if cuda else {})}
     texts = {

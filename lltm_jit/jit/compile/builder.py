@@ -199,11 +199,8 @@ def _announcement(plan: _Plan) -> str:
 
 def _tell_plan(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> None:
     """Describe what is about to happen, for verbose output."""
-    by = (
-        "MAX_JOBS says"
-        if settings.text("MAX_JOBS")
-        else "CPUs and memory allow; MAX_JOBS overrides"
-    )
+    given = settings.text("MAX_JOBS")
+    by = "MAX_JOBS says" if given else "CPUs and memory allow; MAX_JOBS overrides"
     reporter.detail(f"{jobs.in_words(plan.jobs)}, as {by}")
     if plan.spec.with_cuda:
         cuda = plan.toolchain

@@ -37,13 +37,8 @@ _SECOND = 1_000_000_000
 
 
 class Writer:
-    """Makes the manifest of a build.
-
-    Args:
-        spec: what was built.
-        cuda_home: where CUDA's own headers are.
-        search: the directories where the compilers and the linker looked.
-        since: when the build started, in nanoseconds.
+    """Makes the manifest of a build, which began at ``since`` (nanoseconds) and looked for files in
+    the directories of ``search``; CUDA's own headers are in ``cuda_home``.
     """
 
     def __init__(self, spec: BuildSpec, cuda_home: str | None, search: list[str], since: int):

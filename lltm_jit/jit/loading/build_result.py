@@ -64,6 +64,9 @@ class BuildInfo(NamedTuple):
         return self.directory / cache.LOG
 
 
+_AS_RECORDED = ("key", "directory", "reason", "seconds", "compiled", "reused", "created")
+
+
 class Build:
     """A loaded build. ``module`` is empty for what is not a Python module.
 
@@ -78,11 +81,8 @@ class Build:
         request: Fingerprint,
         manifest: Manifest,
     ) -> None:
-        self.module = module
-        self.info = info
-        self.spec = spec
-        self.request = request
-        self.manifest = manifest
+        self.module, self.info, self.spec = module, info, spec
+        self.request, self.manifest = request, manifest
 
     @property
     def files(self) -> list[Path]:
@@ -112,20 +112,14 @@ def info_of(record: Record, spec: BuildSpec, *, cached: bool) -> BuildInfo:
     """What a record tells of the build of a spec."""
     made = record.fingerprint
     return BuildInfo(
+        **{name: getattr(record, name) for name in _AS_RECORDED},
         name=spec.name,
-        key=record.key,
-        directory=record.directory,
         library=record.directory / record.library,
-        reason=record.reason,
-        seconds=record.seconds,
         cached=cached,
-        compiled=record.compiled,
-        reused=record.reused,
         torch_version=made["torch"],
         cuda_version=made["cuda"] if made["with_cuda"] else None,
         compiler=made["compiler"],
         nvcc=made["nvcc"],
         architectures=tuple(made["architectures"]),
         sources=spec.sources,
-        created=record.created,
     )

@@ -136,16 +136,10 @@ def build(
     toolchain: Toolchain | None = None,
     *,
     force: bool = False,
-    verbose: bool | None = None,
     reporter: Reporter | None = None,
 ) -> BuildInfo:
-    """Build an extension without importing it.
-
-    Args:
-        spec, toolchain, verbose, reporter: as for :func:`load`.
-        force: compile every file, even if the build is cached.
-    """
-    reporter = reporter or _reporter(verbose)
+    """Build an extension without importing it; with ``force`` every file, even if it is cached."""
+    reporter = reporter or _reporter()
 
     def make(request: Request, asked: float) -> BuildInfo:
         record, cached = _obtain(request, asked, reporter, force=force)

@@ -35,11 +35,8 @@ def thread_lock(key: str) -> threading.RLock:
 
 
 def check(spec: BuildSpec, files: Iterable[Path]) -> None:
-    """Refuse an extension whose static registrations this process has already made.
-
-    Args:
-        spec: the spec of the extension.
-        files: what its sources include, as far as that is known.
+    """Refuse an extension whose static registrations, in its sources and these files that they
+    include, this process has already made.
     """
     if _registered:
         from ..request import blocks

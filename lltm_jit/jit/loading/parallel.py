@@ -38,11 +38,7 @@ def load_all(specs: Sequence[BuildSpec], toolchain: Toolchain) -> list[Build]:
 def build_all(
     extensions: Iterable[Extension], *, force: bool = False, verbose: bool | None = None
 ) -> list[BuildInfo]:
-    """Build several extensions at the same time, unless they are cached, without loading them.
-
-    Args:
-        force, verbose: as for :func:`engine.build`.
-    """
+    """Build several extensions at the same time, unless they are cached, without loading them."""
 
     def build(extension: Extension) -> BuildInfo:
         with cache.at_root(extension.root):

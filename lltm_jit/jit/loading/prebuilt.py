@@ -68,15 +68,7 @@ def find(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None
 
 
 def inspect(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
-    """The library that was packaged for a spec; None if there is none that matches.
-
-    One that does not match is reported in a line.
-
-    Args:
-        directory: where the library is, next to its record.
-        spec: what it should be built from.
-        toolchain: what this machine has.
-    """
+    """The library that a directory has for a spec, if it matches; if not, a line tells why."""
     found = _match(directory, spec, toolchain)
     return found[2] if found else None
 

@@ -96,10 +96,7 @@ class Toolchain(NamedTuple):
 def detect(name: str = "") -> Toolchain:
     """Look at this machine. Never raises; starts no process if the memo knows the compilers.
 
-    If there is no compiler, returns the one that made the newest build in the cache.
-
-    Args:
-        name: the extension whose builds to look at; by default any.
+    If there is no compiler, it is the one that made the newest build in the cache, or of a name.
     """
     here = present()
     if here.cxx is None:

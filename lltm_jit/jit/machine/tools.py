@@ -51,11 +51,7 @@ def probe_nvcc(command: list[str]) -> dict[str, Any]:
 
 
 def why_no_cxx(command: list[str]) -> tuple[str, str]:
-    """What is wrong with a C++ compiler that is not found or does not work, and what to do.
-
-    Args:
-        command: the compiler's in words; none if it is not found.
-    """
+    """What is wrong with a C++ compiler that is not found (no words) or does not work; the cure."""
     given, usual = settings.text("CXX"), settings.SETTINGS["CXX"].default
     if command:
         status, said = asked([*command, "--version"])

@@ -147,13 +147,9 @@ class BuildSpec(NamedTuple):
         an edit gives a library that requests its variants again. A source that another one includes
         is compiled with it, and not by itself.
 
-        Args:
-            name: the name of the extension.
-            directory: where the sources are.
-            toolchain: what to build with.
-            root: a directory around it, the include path. What the sources include from there
-                belongs to them, and so does a source of the same name next to such a header. By
-                default the directory itself is the include path.
+        What the sources include from ``root``, a directory around theirs, belongs to them, and so
+        does a source of the same name next to such a header. Without a root the directory itself is
+        the include path.
         """
         directory = directory.resolve()
         include_path = root.resolve() if root else directory

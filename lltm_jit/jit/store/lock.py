@@ -237,10 +237,6 @@ def raise_failure_of_others(key: str, asked: float) -> None:
 
     A process that asks later builds again, because what was missing may have been installed. So
     does one that finds that a file named by the error was edited.
-
-    Args:
-        key: the key of the build.
-        asked: when the caller started to wait.
     """
     try:
         told = checked_json.read(_failure_file(key))

@@ -27,14 +27,9 @@ _UNUSED = 90 * 24 * 3600  # seconds after which a build goes that nobody has loa
 def prune(keep: int | None = None) -> dict[str, str]:
     """Remove all but the last used builds of each set of flags, and what killed builders left.
 
-    A build that nobody has used for three months is removed as well.
-
-    Args:
-        keep: how many to keep; by default LLTM_JIT_KEEP, and all that were used within a day.
-
-    Returns:
-        The keys of the builds that are not to be kept, each with why it stays; with nothing where
-        it is removed.
+    By default as many stay as LLTM_JIT_KEEP says, and all that were used within a day. A build that
+    nobody has used for three months is removed as well. Returns the keys of the builds that are not
+    to be kept, each with why it stays; with nothing where it is removed.
     """
     spared = time.time() - _DAY if keep is None else float("inf")
     keep = keep or settings.count("LLTM_JIT_KEEP") or 1

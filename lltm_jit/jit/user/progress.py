@@ -175,13 +175,7 @@ class Reporter:
 
 
 class Follower:
-    """Shows the progress of a build that another process makes, as its log tells.
-
-    Args:
-        reporter: shows it.
-        place: the directory of all builds.
-        logs: a pattern for the build's log in it.
-    """
+    """Shows the progress of a build that another process makes, as its log in a place tells."""
 
     def __init__(self, reporter: Reporter, place: Path, logs: str) -> None:
         self._reporter = reporter
