@@ -45,6 +45,7 @@ class Configuration:
     batch_size: int
     input_size: int
     hidden_size: int
+    proj_size: int
     num_layers: int
     bias: bool
     batch_first: bool
@@ -64,15 +65,19 @@ class Configuration:
         hidden = rng.randint(1, 40) if small else rng.randint(41, 300)
         form = rng.choice(["padded", "packed", "unbatched", "lengths", "reset", "both"])
         most = 12 if form in ("reset", "both") else 70  # the reference goes row by row
+        kind = rng.choice([*LAYERS])
+        hidden_size = hidden if device == "cpu" else rng.choice(HIDDEN_CUDA)
+        projected = kind == "LSTM" and flag()
         return cls(
-            kind=rng.choice([*LAYERS]),
+            kind=kind,
             dtype=rng.choice(DTYPES),
             device=device,
             form=form,
             steps=steps,
             batch_size=rng.choice([1, 2, rng.randint(1, 12), rng.randint(12, most)]),
             input_size=rng.randint(1, 30),
-            hidden_size=hidden if device == "cpu" else rng.choice(HIDDEN_CUDA),
+            hidden_size=hidden_size,
+            proj_size=rng.randrange(hidden_size) if projected else 0,
             num_layers=rng.choice([1, 1, 2, 3]),
             bias=flag(),
             batch_first=flag(),
@@ -112,7 +117,7 @@ def by_pieces(
     layer: nn.Module, x: Tensor, states: States, lengths: list[int], reset: Tensor
 ) -> tuple[Tensor, States]:
     """Each row by itself, cut where it is reset."""
-    directions = 1 + layer.bidirectional
+    directions, features = 1 + layer.bidirectional, layer.proj_size or layer.hidden_size
     outputs, ends = [], []
     for row, length in enumerate(lengths):
         own = [state[:, row : row + 1] for state in states]
@@ -132,7 +137,7 @@ def by_pieces(
                 if (a == 0) if k % directions == 1 else (b == length):
                     for state, found in zip(last, end, strict=True):
                         state[k] = found[k]
-        behind = x.new_zeros(len(x) - length, 1, directions * layer.hidden_size)
+        behind = x.new_zeros(len(x) - length, 1, directions * features)
         outputs.append(torch.cat([*parts, behind]))
         ends.append([torch.stack(state) for state in last])
     return torch.cat(outputs, 1), [torch.cat(state, 1) for state in zip(*ends, strict=True)]
@@ -148,6 +153,8 @@ class Case:
         self.config = c = config
         sizes = (c.input_size, c.hidden_size, c.num_layers)
         options = {"bias": c.bias, "bidirectional": c.bidirectional, "device": c.device}
+        if c.proj_size:
+            options["proj_size"] = c.proj_size
         self.ours = LAYERS[c.kind](
             *sizes, **options, batch_first=c.batch_first, checkpoint=c.checkpoint, dtype=c.dtype
         )
@@ -156,8 +163,8 @@ class Case:
         self.batch_size = 1 if c.form == "unbatched" else c.batch_size
         self.x = self.random(c.steps, self.batch_size, c.input_size)
         layers = c.num_layers * (1 + c.bidirectional)
-        shape = (layers, self.batch_size, c.hidden_size)
-        self.states = [self.random(*shape) for _ in range(self.ours.cell.states)]
+        features = [c.proj_size or c.hidden_size, *[c.hidden_size] * (self.ours.cell.states - 1)]
+        self.states = [self.random(layers, self.batch_size, size) for size in features]
         if not c.state:
             self.states = [torch.zeros_like(state) for state in self.states]
         least = 1 if c.form == "packed" else 0
