@@ -1,4 +1,9 @@
 // The extension module of the recurrent operators: an include and a line for each.
+#if defined(__OPTIMIZE__) && !defined(__clang__)
+// g++ takes an eighth less, and calls no longer. Above all includes, so that any function may be inlined into any other.
+#pragma GCC optimize("O1")
+#endif
+
 #include <ATen/Context.h>
 #include <torch/version.h>
 
