@@ -46,6 +46,7 @@ from lltm_jit.ops.rnn.sequence import (
 )
 
 _ROWS_FOR_BOTH = 256  # of all steps
+_LITTLE = 1 << 12  # elements
 
 
 class RecurrentLayer(Warmed, TorchLayer):
@@ -282,6 +283,9 @@ def _stacked(tensors: Sequence[Tensor]) -> Tensor:
     """torch.stack(), without a copy of a single one; it is no view that detach_() would refuse."""
     one, *others = tensors
     if others or not one.size(1):
+        return torch.stack(tensors)
+    # A copy of little takes less than the way to that operator.
+    if one.is_cpu and not torch.compiler.is_compiling() and one.numel() <= _LITTLE:
         return torch.stack(tensors)
     # A traced layer takes other batch sizes.
     return torch.ops.aten._unsafe_view.default(one, [1, -1, one.size(1)])
