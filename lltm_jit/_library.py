@@ -72,6 +72,8 @@ def refuse_non_number(
     Raises:
         TypeError: it is none.
     """
+    if isinstance(value, int if whole else (int, float)):
+        return  # torch.compile can look no further into a number that varies
     is_number = isinstance(value, SupportsIndex if whole else (SupportsIndex, SupportsFloat))
     if is_number and not getattr(value, "ndim", 0):  # an array of numpy has both, of any shape
         return

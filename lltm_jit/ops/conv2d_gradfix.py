@@ -32,8 +32,8 @@ _state = _State()
 def no_weight_gradients(disable: bool = True) -> Iterator[None]:
     """Have backward passes in a ``with`` block add no gradient to convolutions' weights.
 
-    This concerns the weights of :func:`conv2d` and :func:`conv_transpose2d`, wherever these were
-    called, and backward passes that this thread starts. Gradients of inputs and biases are as
+    This concerns the weights of :func:`conv2d` and :func:`conv_transpose2d` alone, wherever these
+    were called, and backward passes that this thread starts. Gradients of inputs and biases are as
     usual. The graph that ``create_graph=True`` makes is differentiated later as usual, to weights,
     too. In the block, backward passes run in this thread alone
     (:class:`torch.autograd.set_multithreading_enabled`).

@@ -66,6 +66,8 @@ def refuse_wrong_sides(function: str, padding: Padding) -> None:
 
 def is_index(value: object) -> TypeGuard[SupportsIndex]:
     """Whether it is a whole number; an array of numpy has an ``__index__`` of whatever shape."""
+    if isinstance(value, int):  # torch.compile looks no further into those that vary
+        return True
     return isinstance(value, SupportsIndex) and not getattr(value, "ndim", 0)
 
 

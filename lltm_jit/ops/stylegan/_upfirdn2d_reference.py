@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
+from operator import index
 
 import torch
 import torch.nn.functional as F
@@ -34,14 +35,14 @@ def upfirdn2d_reference(
     if up_x > 1 or up_y > 1:
         y = F.pad(y.reshape(n, c, height, 1, width, 1), (0, up_x - 1, 0, 0, 0, up_y - 1))
         y = y.reshape(n, c, height * up_y, width * up_x)
-    sides = sides_of("upfirdn2d", padding)
+    sides = [s if isinstance(s, torch.SymInt) else index(s) for s in sides_of("upfirdn2d", padding)]
     y = F.pad(y, [torch.sym_max(side, 0) for side in sides])
     if any(side < 0 for side in sides):  # a side may lose more than the image has
         y = F.pad(y, [torch.sym_min(side, 0) for side in sides])
     if f is None:
         y = y[:, :, ::down_y, ::down_x]
     else:
-        taps = f.detach().to(dtype) if flip_filter else f.detach().to(dtype).flip(*range(f.ndim))
+        taps = f.detach().to(dtype) if flip_filter else f.detach().to(dtype).flip([*range(f.ndim)])
         if f.ndim == 1:
             y = _correlate(_correlate(y, taps, 3, down_x), taps, 2, down_y)
         else:

@@ -131,7 +131,7 @@ def _check(
 
 def _all_sides(f: Tensor | None, up: int, down: int, padding: Padding) -> tuple[int, ...]:
     """What is padded at the beginning: by the caller, and for the filters."""
-    sides = list(sides_of("conv2d_resample", padding))
+    sides = [+side for side in sides_of("conv2d_resample", padding)]  # torch refuses a bool
     for axis, taps in enumerate(filter_size("conv2d_resample", f)):
         if up > 1:
             sides[2 * axis] += (taps + up - 1) // 2

@@ -92,8 +92,9 @@ def filtered_lrelu_reference(
             raise RuntimeError(
                 f"{name}(): expected {factor_name} to be from 1 to 1024, but got {factor}"
             )
-    taps = zip(filter_size(name, fu), filter_size(name, fd), strict=True)
-    for axis, (of_fu, of_fd) in enumerate(taps):
+    taps_up, taps_down = filter_size(name, fu), filter_size(name, fd)
+    for axis in (1, 0):
+        of_fu, of_fd = taps_up[axis], taps_down[axis]
         padded = x.shape[3 - axis] * up + padding[2 * axis] + padding[2 * axis + 1]
         if padded < of_fu + of_fd - 1:
             raise RuntimeError(

@@ -218,7 +218,7 @@ def setup_filter(
     if normalize:
         taps = taps / taps.sum()
     if flip_filter:
-        taps = taps.flip(*range(taps.ndim))
+        taps = taps.flip([*range(taps.ndim)])
     return (taps * gain ** (taps.ndim / 2)).to(device=device, copy=True)
 
 

@@ -103,6 +103,28 @@ def test_formulas_are_exact_where_torch_takes_tf32(name, way, monkeypatch):
     assert error <= 4e-6 * exact.abs().max()  # TF32 has an error of some 5e-4
 
 
+@pytest.mark.parametrize("name", ["bias_act", "fused_bias_act", "upfirdn2d, 2-D", "filtered_lrelu"])
+def test_references_compile(name):
+    """In one graph, with numbers and sizes that vary."""
+    torch._dynamo.reset()
+
+    def reference(x: Tensor) -> Tensor:
+        return OPERATORS[name](x, impl="ref")
+
+    compiled = torch.compile(reference, fullgraph=True, backend="aot_eager", dynamic=True)
+    x = images("cpu")
+    torch.testing.assert_close(compiled(x), reference(x))
+
+
+def test_a_reference_compiles_with_a_padding_that_varies():
+    def reference(x: Tensor, side: int) -> Tensor:
+        return upfirdn2d(x, TAPS, padding=[side, 1, x.shape[2], -1], impl="ref")
+
+    compiled = torch.compile(reference, fullgraph=True, backend="aot_eager", dynamic=True)
+    for side in (2, 3, -2):
+        torch.testing.assert_close(compiled(X, side), reference(X, side))
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("way", WAYS)
@@ -198,8 +220,11 @@ ARGUMENTS = [
     ({"down": -1}, False),
     ({"down": [1, 0]}, False),
     ({"padding": np.int64(4)}, True),
+    ({"padding": True}, True),
     ({"padding": [4]}, True),
     ({"padding": [np.int64(4), 4]}, True),
+    ({"padding": [torch.tensor(4), 4]}, True),
+    ({"padding": [True, 4, 4, 4]}, True),
     ({"padding": [4, 4, 4]}, False),
     ({"padding": 4.0}, False),
     ({"padding": -9}, False),

@@ -61,6 +61,12 @@ def test_bad_input(case):
     assert said == f"filtered_lrelu(): expected {message}"
 
 
+@pytest.mark.parametrize("impl", ["cuda", "ref"])
+def test_both_name_the_height_first(impl):
+    with pytest.raises(RuntimeError, match=r"the height of x, .* at least 12 .*, but got 8"):
+        filtered_lrelu(X, torch.ones(12), impl=impl)
+
+
 @pytest.mark.parametrize("name", ["x", "fu", "fd", "b"])
 @pytest.mark.parametrize(("value", "got"), [(0.5, "float"), ([1.0], "list"), (None, "None")])
 def test_what_is_no_tensor(value, got, name):
