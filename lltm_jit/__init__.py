@@ -16,11 +16,11 @@ from lltm_jit.ops.rnn.lltm import LLTMCell
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from lltm_jit._decompositions import decompositions
     from lltm_jit._package import PackageInfo, build_info, reload, watch
     from lltm_jit._version import __version__ as __version__
     from lltm_jit.jit.loading.reload import Reload
     from lltm_jit.jit.torch_api import build, load, load_inline
-    from lltm_jit.ops._decompositions import decompositions
     from lltm_jit.ops.rnn.convert import convert, revert
     from lltm_jit.ops.rnn.layers import GRU, LLTM, LSTM, RNN, SLSTM
     from lltm_jit.ops.rnn.own_cell import recurrent_cell
@@ -67,7 +67,7 @@ _LATER = {
     "lltm_jit._package": ("PackageInfo", "build_info", "reload", "watch"),
     "lltm_jit.jit.loading.reload": ("Reload",),
     "lltm_jit.jit.torch_api": ("build", "load", "load_inline"),
-    "lltm_jit.ops._decompositions": ("decompositions",),
+    "lltm_jit._decompositions": ("decompositions",),
     "lltm_jit.ops.rnn.convert": ("convert", "revert"),
     "lltm_jit.ops.rnn.layers": ("GRU", "LLTM", "LSTM", "RNN", "SLSTM"),
     "lltm_jit.ops.rnn.own_cell": ("recurrent_cell",),
