@@ -87,7 +87,8 @@ def methods(value):
     if not inspect.isclass(value):
         return []
     own = [cls for cls in value.__mro__ if cls.__module__.startswith("lltm_jit")]
-    names = {name for cls in own for name, each in vars(cls).items() if inspect.isfunction(each)}
+    functions = [each for cls in own for each in vars(cls).values() if inspect.isfunction(each)]
+    names = {each.__name__ for each in functions if each.__module__.startswith("lltm_jit")}
     return [getattr(value, name) for name in sorted(names) if not name.startswith("_")]
 
 

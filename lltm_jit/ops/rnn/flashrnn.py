@@ -117,6 +117,7 @@ def _check(tensors: dict[str, Tensor | None], states: int, gates: tuple[int, int
     for name, tensor in tensors.items():
         refuse_non_tensor("flashrnn", name, tensor, optional=name == "states")
     Wx = tensors["Wx"]
+    assert Wx is not None
     if Wx.dim() != 5:
         raise ValueError(
             "flashrnn(): expected Wx to have 5 dimensions [batch, steps, gates, heads, units], "
