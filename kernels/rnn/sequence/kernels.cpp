@@ -295,7 +295,7 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   const DenseInputs inputs(in.in, padded);
   const Tensor input_gates = readable(gates);
   Tensor output = in.output, before;
-  OptionalTensor old_h = h_0, grad_output = in.grad_output;
+  OptionalTensor old_h = inputs.h_0, grad_output = in.grad_output;
   if (padded) {
     const PaddedOutputs copies(in);
     output = copies.output, old_h = copies.h_0, grad_output = copies.grad_output;

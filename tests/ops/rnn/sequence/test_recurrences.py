@@ -170,6 +170,21 @@ def test_a_recurrence_is_not_touched_by_others(counts, dtype, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("part", [lambda h: h[:, ::2], lambda h: h[0, 0].expand(5, 24)])
+def test_the_first_output_may_have_any_strides(part, device):
+    inputs = inputs_of_all("lstm", (1, 3), 6, 5, 8, dtype=torch.double, device=device)
+    h_0 = part(torch.randn(5, 48, dtype=torch.double, device=device))
+    weights = inputs.weight_hh.requires_grad_()
+
+    def gradient(h_0: Tensor) -> Tensor:
+        return torch.autograd.grad(together("lstm", inputs._replace(h_0=h_0), 1)[0].sum(), weights)[
+            0
+        ]
+
+    assert bits(gradient(h_0)) == bits(gradient(h_0.contiguous()))
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_no_head_is_multiplied_with_another(device):
     """For the gradient of the weights, which is one product over all steps of a head."""
     steps, rows, heads, size, gates = 5, 3, 6, 16, 4
