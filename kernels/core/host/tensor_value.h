@@ -120,5 +120,10 @@ inline TensorValue sigmoid(const TensorValue& x) {
 inline TensorValue elu(const TensorValue& x) {
   return x.is_constant() ? TensorValue(elu(x.constant)) : TensorValue(elu(x.tensor));
 }
+// This does without where_positive() and abs(), whose derivatives jump at 0.
+inline TensorValue softplus(const TensorValue& x) {
+  if (x.is_constant()) return TensorValue(softplus(x.constant));
+  return -TensorValue(at::_ops::log_sigmoid::call(-x.tensor));
+}
 
 }  // namespace lltm_jit

@@ -41,4 +41,11 @@ LLTM_JIT_HOST_DEVICE T elu_derivative(T y) {
   return Math<T>::where_positive(y, T(1), y + T(1));
 }
 
+// log(1 + exp(x)), whose derivative is sigmoid(x).
+template <typename T>
+LLTM_JIT_HOST_DEVICE T softplus(const T& x) {
+  const T positive = Math<T>::where_positive(x, x, T(0));
+  return positive + Math<T>::log1p(Math<T>::exp(T(0) - Math<T>::abs(x)));
+}
+
 }  // namespace lltm_jit

@@ -121,9 +121,10 @@ struct Math<Dual<T, kPartials>> {
     const T y = Math<T>::tanh(x.value);
     return chain(x, y, tanh_derivative(y));
   }
-  // The derivative at 0 is -1.
+  // As torch's: the derivative at 0 is 0.
   static LLTM_JIT_HOST_DEVICE Number abs(const Number& x) {
-    return chain(x, Math<T>::abs(x.value), Math<T>::where_positive(x.value, T(1), T(-1)));
+    const T otherwise = Math<T>::where_positive(T(0) - x.value, T(-1), x.value);
+    return chain(x, Math<T>::abs(x.value), Math<T>::where_positive(x.value, T(1), otherwise));
   }
   static LLTM_JIT_HOST_DEVICE Number where_positive(const Number& x, const Number& a,
                                                     const Number& b) {
@@ -156,6 +157,11 @@ template <typename T, int kPartials>
 LLTM_JIT_HOST_DEVICE Dual<T, kPartials> elu(const Dual<T, kPartials>& x) {
   const T y = elu(x.value);
   return chain(x, y, elu_derivative(y));
+}
+
+template <typename T, int kPartials>
+LLTM_JIT_HOST_DEVICE Dual<T, kPartials> softplus(const Dual<T, kPartials>& x) {
+  return chain(x, softplus(x.value), sigmoid(x.value));
 }
 
 }  // namespace lltm_jit

@@ -67,12 +67,6 @@ template <typename T>
 LLTM_JIT_HOST_DEVICE T abs(const T& x) {
   return Math<T>::abs(x);
 }
-// log(1 + exp(x)).
-template <typename T>
-LLTM_JIT_HOST_DEVICE T softplus(const T& x) {
-  const T positive = Math<T>::where_positive(x, x, T(0));
-  return positive + Math<T>::log1p(Math<T>::exp(T(0) - Math<T>::abs(x)));
-}
 // As torch's: NaN of NaN, and the derivative at 0 is 0.
 template <typename T>
 LLTM_JIT_HOST_DEVICE T relu(const T& x) {

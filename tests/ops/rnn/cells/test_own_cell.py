@@ -95,7 +95,7 @@ def test_second_derivatives(peephole):
 FUNCTIONS = """
     const T z = x[0] + h[0], limit = log(T(2)) * sqrt(exp(T(1)));  // of constants, too
     const T factor = cos(log(T(2) + old[1] * old[1]));
-    now[0] = min(sin(z) + sqrt(T(2) + z * z), limit + log1p(exp(z))) * factor;
+    now[0] = min(sin(z) + sqrt(T(2) + z * z) + abs(z), limit + log1p(exp(z))) * factor;
     now[1] = max(z, T(0));
 """
 
@@ -113,7 +113,7 @@ def functions_reference(x, weight_ih, weight_hh, bias_ih, bias_hh):
     for step in x:
         z = step @ weight_ih.T + bias_ih + h @ weight_hh.T + bias_hh
         limit = math.log(2) * math.sqrt(math.e) + z.exp().log1p()
-        h = torch.minimum(z.sin() + (2 + z * z).sqrt(), limit) * (2 + c * c).log().cos()
+        h = torch.minimum(z.sin() + (2 + z * z).sqrt() + z.abs(), limit) * (2 + c * c).log().cos()
         c = torch.maximum(z, torch.zeros_like(z))
         outputs.append(h)
     return torch.stack(outputs), c
@@ -145,8 +145,8 @@ def test_functions_that_a_cell_may_call_have_second_derivatives(functions):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
-def test_the_larger_of_two_numbers_is_as_torchs(functions, device):
-    """Where both are equal, each has half of the derivative."""
+def test_kinks_are_as_torchs(functions, device):
+    """Of two equal numbers each has half of the derivative, and abs() has none at 0."""
     layer = functions(1, 1, device=device)
     for parameter in layer.parameters():
         torch.nn.init.zeros_(parameter)
@@ -157,6 +157,9 @@ def test_the_larger_of_two_numbers_is_as_torchs(functions, device):
     for value, derivative in ((0.0, 0.5), (2.0, 1.0), (-2.0, 0.0)):
         c = layer(x.new_full((1, 1, 1), value))[1][1]
         assert torch.autograd.grad(c.sum(), layer.bias_ih_l0)[0].item() == derivative
+    output, _ = layer(x.new_zeros(1, 1, 1))
+    found = torch.autograd.grad(output.sum(), layer.bias_ih_l0)[0].item()
+    assert found == pytest.approx(math.cos(math.log(2)))
 
 
 def test_it_is_a_layer_as_any_other(peephole):

@@ -48,7 +48,7 @@ def second_gradients(function, inputs: Inputs) -> list[Tensor]:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("heads", [1, 3])
 @pytest.mark.parametrize("state", [False, True])
-@pytest.mark.parametrize("most", [3, 100])
+@pytest.mark.parametrize("most", [0, 3, 100])
 def test_float64(most, state, heads, device):
     inputs = large_inputs(most, torch.double, device, state=state, heads=heads)
     right = results_and_gradients("slstm", inputs, function=by_formula)
