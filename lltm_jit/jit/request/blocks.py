@@ -10,7 +10,10 @@ from .spec import BuildSpec
 
 # Compiled when they are used, which a cached import does not. Texts in quotes are matched too, for
 # what looks like a comment in one is none.
-_COMMENT = r"""(?s)//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+')"""
+_COMMENT = (
+    r"""(?s)//[^\n]*|/\*.*?\*/"""
+    r"""|("(?:\\.|[^"\\\n])*"|\b\d(?:'?[\w.])*|'(?:\\.|[^'\\\n])+')"""  # or digits: 1'000
+)
 _BLOCK = r"\b((?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?)\s*\(\s*(\w+)"
 # The parameters of a macro that makes such a block, whose namespace is told where it is used.
 _DEFINE = r"#[ \t]*define[ \t]+\w+\(([^)\n]*)\)[^\n]*TORCH_LIBRARY"

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 
 from .blocks import without_comments
 
-_STRING = r'R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|' + r"'(?:\\.|[^'\\\n])+'"
+# Strings, characters, and numbers, in which a quote separates digits.
+_STRING = r'R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|' + r"\b\d(?:'?[\w.])*|'(?:\\.|[^'\\\n])+'"
 _DIRECTIVE = r"(?m)^[ \t]*#(?:\\\n|[^\n])*"
 _FUNCTION = re.compile(
     r'(?:extern\s+"C"\s+)?(?P<type>[\w:<>,&*\s]*?[\s&*>])(?P<name>\w+)\s*\((?P<parameters>.*)\)'
@@ -33,12 +34,12 @@ _PARAMETER = re.compile(
     r"(?:(?<=[\s&*>])(?P<name>[A-Za-z_]\w*))?\s*(?:=\s*(?P<default>.*?)\s*)?",
     re.DOTALL,
 )
-_LAST_WORDS = r"const|(?:un)?signed|short|long|int|char|double"
+_LAST_WORDS = r"const|(?:un)?signed|short|long|int|char|float|double|bool"
 _WHOLE = r"\b(?:u?int\w*|short|long|char|size_t|bool)\b"
-# Defaults that mean the same wherever they stand.
+# Defaults that mean the same wherever they stand; bytes in a string may be no UTF-8.
 _LITERAL = re.compile(
     r"[-+]?(?:0[xX][\da-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[uUlLfF]*|true|false"
-    r'|"(?:\\.|[^"\\\n])*"|std::nullopt'
+    r'|"(?:\\[^x0-7]|[^"\\\n])*"|std::nullopt'
 )
 
 
@@ -117,10 +118,12 @@ def _split(parameters: str) -> list[tuple[str, str]] | None:
         match = _PARAMETER.fullmatch(piece)
         if match is None or depth or re.search(r"\b(?:py|pybind11)::\w*args\b", match["type"]):
             return None
-        name = match["name"] or ""
+        name, default = match["name"] or "", match["default"] or ""
+        shifted = re.search(r"[<>]", default) and "," in default
+        if shifted or re.fullmatch(r"\s*[A-Z_\d]{2,}\s*", piece):  # or a macro of several
+            return None
         if re.fullmatch(_LAST_WORDS, name):  # of a type
             name = ""
-        default = match["default"] or ""
         if re.fullmatch(r"(?:c10|at|torch)::nullopt", default) or (
             default == "{}" and re.search(r"\boptional\s*<", match["type"])
         ):
@@ -138,7 +141,7 @@ def _plain(source: str) -> str:
 
 
 def _blank(text: str) -> str:
-    """The text with spaces in place of strings."""
+    """The text with spaces in place of strings, characters and numbers."""
     return re.sub(_STRING, lambda match: " " * len(match[0]), text, flags=re.DOTALL)
 
 

@@ -48,7 +48,13 @@ PARAMETERS = {
     "std::vector<std::vector<int>> of = {{1, 2}}, unsigned long n = 5": "of, n = 5",
     "int whole = 1e3, int64_t size = kSize, at::Tensor t = {}": "whole, size, t",
     "unsigned int, const int, at::Tensor&& x, float *p": ", , x, p",
+    "const float, const bool": ", ",
+    "int n = 1'000, int m = 2'000 /* or less */": "n, m",
+    r'std::string s = "\xff", std::string t = "\n"': r's, t = "\n"',
+    "std::vector<int> of = std::vector<int>(), int n = 1": "of, n = 1",
     "void": "",
+    "ARGUMENTS": None,
+    "int n = 1 << 2, int m = 4 >> 1": None,
     "std::function<int(int, int)> f, int x": None,
     "py::args args, int x": None,
 }
@@ -72,6 +78,11 @@ def test_a_declaration_has_what_the_definition_has_not():
     )
     assert arguments_of([declared, defined]) == {"f": [("x", ""), ("b", "2")]}
     assert arguments_of([declared, "double f(at::Tensor x) {}"]) == {}  # overloaded
+
+
+def test_digits_that_quotes_separate_hide_no_function():
+    source = "const int N = 1'000; // one's\nint f(int a) { return a; } const int M = 2'000;"
+    assert arguments_of([source]) == {"f": [("a", "")]}
 
 
 def test_arguments_are_bound_with_their_names(bench):
