@@ -15,6 +15,7 @@ from sequence_testing import (
     controls,
     inputs_of,
     reference,
+    smooth_results,
     tensors,
 )
 from torch import Tensor, nn
@@ -95,8 +96,9 @@ def together(cell: str, inputs: Inputs, directions: int, reverse: bool = False):
 def with_gradients(function, cell: str, inputs: Inputs, *args) -> list[Tensor]:
     given = inputs.requires_grad()
     results = function(cell, given, *args)
-    weights = [torch.linspace(-1, 1, r.numel()).view(r.shape).to(r) for r in results]
-    loss = sum((r * w).sum() for r, w in zip(results, weights, strict=True))
+    summed = smooth_results(cell, results)
+    weights = [torch.linspace(-1, 1, r.numel()).view(r.shape).to(r) for r in summed]
+    loss = sum((r * w).sum() for r, w in zip(summed, weights, strict=True))
     return [*results, *torch.autograd.grad(loss, given.leaves())]
 
 
