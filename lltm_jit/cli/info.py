@@ -11,6 +11,7 @@ from lltm_jit.jit import detect
 from lltm_jit.jit.loading.extension import Extension
 from lltm_jit.jit.machine.toolchain import present
 from lltm_jit.jit.store import cache
+from lltm_jit.jit.user import settings
 
 from . import _extensions
 
@@ -45,6 +46,8 @@ def run(args: argparse.Namespace) -> int:
     show("CUDA kernels", f"no: {missing}" if missing else " ".join(tools.architectures))
     for name, value in info.settings.items():
         show("setting", f"{name}={value}")
+    for unknown in settings.unknown():
+        show("setting", unknown)
     for extension in extensions:
         print()
         show_build(extension, info)

@@ -37,10 +37,8 @@ def chosen_settings() -> Finding:
     if settings.flag("LLTM_JIT_DISABLE_JIT"):
         text = "LLTM_JIT_DISABLE_JIT forbids building; only what is built already is loaded"
         return Finding("problem", text, "unset LLTM_JIT_DISABLE_JIT")
-    unknown = [name for name in os.environ if name.startswith("LLTM_JIT_") and name not in SETTINGS]
-    if unknown:
-        text = f"{unknown[0]} is not a setting"
-        return Finding("warning", text, settings.nearest(unknown[0]))
+    if unknown := settings.unknown():
+        return Finding("warning", ", ".join(unknown), "correct the name, or unset it")
     given = ", ".join(f"{name}={value}" for name, value in settings.given().items())
     return Finding("ok", given or "all default")
 

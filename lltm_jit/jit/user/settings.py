@@ -109,6 +109,12 @@ def nearest(name: str) -> str:
     return f"did you mean {near[0]}?" if near else "MAX_JOBS.env.example lists all settings"
 
 
+def unknown() -> list[str]:
+    """What is wrong with each variable that is named like a setting, and is none."""
+    names = [name for name in os.environ if name.startswith("LLTM_JIT_") and name not in SETTINGS]
+    return [f"{name} is not a setting; {nearest(name)}" for name in sorted(names)]
+
+
 def text(name: str) -> str:
     """The value of a setting, or its default. An empty variable selects the default."""
     given = os.environ.get(name, _settings_file().get(name))

@@ -98,7 +98,6 @@ def test_a_check_that_breaks_is_reported(findings, monkeypatch):
             "expected MAX_JOBS to be a positive integer or 0, but got 'many'",
         ),
         ("LLTM_JIT_VERBOSE", "x", "problem", "expected LLTM_JIT_VERBOSE to be 1 or 0, but got 'x'"),
-        ("LLTM_JIT_VERBOS", "1", "warning", "LLTM_JIT_VERBOS is not a setting"),
     ],
 )
 def test_settings(finding, monkeypatch, variable, value, status, text):
@@ -132,9 +131,19 @@ def test_the_driver_is_named(finding, monkeypatch, capabilities, version, text):
     assert finding("GPU")["text"].startswith(text)
 
 
-def test_a_near_miss_is_put_right(finding, monkeypatch):
+def test_misspelt_names_are_told_with_the_right_ones(finding, monkeypatch, capsys):
     monkeypatch.setenv("LLTM_JIT_VERBOS", "1")
-    assert finding("settings")["cure"] == "did you mean LLTM_JIT_VERBOSE?"
+    monkeypatch.setenv("LLTM_JIT_ATIMPORT", "0")
+    wrong = [
+        "LLTM_JIT_ATIMPORT is not a setting; did you mean LLTM_JIT_AT_IMPORT?",
+        "LLTM_JIT_VERBOS is not a setting; did you mean LLTM_JIT_VERBOSE?",
+    ]
+    found = finding("settings")
+    assert (found["status"], found["text"]) == ("warning", ", ".join(wrong))
+    capsys.readouterr()
+    assert main(["info", "basic"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {f"setting:       {line}" for line in wrong} <= {*lines}
 
 
 def test_a_root_open_to_others(finding, monkeypatch, tmp_path):
