@@ -114,7 +114,8 @@ def prune(args: argparse.Namespace) -> int:
 def clear(_: argparse.Namespace) -> int:
     kept = {record.key: retention.remove(record.key) for record in cache.records()}
     shutil.rmtree(cache.failed_directory(), ignore_errors=True)
-    kept_headers.prune(keep=0)
+    for key in kept_headers.prune(keep=0):
+        print(f"removed precompiled header {key}")
     return _report(kept)
 
 

@@ -80,6 +80,18 @@ def test_cache_clear_removes_every_build(capsys, empty_root, tmp_path):
     assert engine.load(*tiny_spec(tmp_path)).module is build.module  # what is loaded stays so
 
 
+def test_precompiled_headers_are_listed_and_cleared(capsys, empty_root):
+    header = cache.make_builds_directory() / "pch" / "one"
+    (header / "torch").mkdir(parents=True)
+    (header / "torch" / "extension.h.gch").write_bytes(bytes(3_000_000))
+    (header / "header.json").write_text("{}")
+    assert main(["cache", "list"]) == 0
+    assert "\nprecompiled header one: 3 MB\n" in capsys.readouterr().out
+    assert main(["cache", "clear"]) == 0
+    assert capsys.readouterr().out == "removed precompiled header one\nno build removed\n"
+    assert not header.exists()
+
+
 @pytest.mark.parametrize("words", [["clear"], ["prune", "--keep", "1"]])
 def test_removing_says_what_cannot_be_deleted(capsys, empty_root, tmp_path, monkeypatch, words):
     directory = engine.build(*tiny_spec(tmp_path)).directory
