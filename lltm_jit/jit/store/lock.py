@@ -119,6 +119,7 @@ def give_up(key: str) -> None:
 @contextmanager
 def _held(name: str, reporter: Reporter, key: str = "") -> Iterator[None]:
     owner, descriptor = file_of(name).with_suffix(".owner"), _given.pop(name, None)
+    given = descriptor is not None
     if descriptor is None:
         logs = Follower(reporter, cache.builds_directory(), f"tmp-{key}-*/{cache.LOG}")
         with cache.writing(), closing(logs) as follower:
@@ -126,7 +127,7 @@ def _held(name: str, reporter: Reporter, key: str = "") -> Iterator[None]:
     try:
         told = {"pid": os.getpid(), "host": platform.node(), "space": _space()}
         with cache.writing():
-            checked_json.write(owner, {**told, "since": time.time()})
+            checked_json.write(owner, {**told, "since": time.time(), "given": given})
         yield
     finally:
         with suppress(OSError):  # what it says of a free lock misleads nobody
@@ -219,7 +220,10 @@ def _describe(owner: Path) -> str:
         told = json.loads(owner.read_text("utf-8"))
         since = time.strftime("%H:%M:%S", time.localtime(told["since"]))
         host = "" if told["host"] == platform.node() else f" on {told['host']}"
-        return f"process {told['pid']}{host}, which has been building since {since}"
+        process = f"process {told['pid']}{host}"
+        if told.get("given"):  # only an import starts a process with locks
+            return f"the package's own build, which an import began at {since} ({process})"
+        return f"{process}, which has been building since {since}"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process that is building"
 

@@ -27,7 +27,10 @@ def test_who_waits_sees_the_childs_progress(bench, gate):
     assert program.line() == {"started": True}
     compiler_pid(gate)
     lines = iter(program.process.stderr.readline, "")
-    assert "waiting for process" in next(lines)
+    (pid,) = children(bench)
+    said = next(lines)
+    assert "waiting for the package's own build, which an import began at " in said
+    assert said.endswith(f" (process {pid})\n")
     assert next(lines) == "lltm_jit: [1/3] one.cpp\n"
     go(gate)
     (told,), said = program.end()
@@ -83,7 +86,7 @@ def test_who_waits_takes_over_from_a_child_that_was_killed(bench, gate):
     program = Program(bench, "wait")
     pid = compiler_pid(gate)
     (child,) = children(bench)
-    assert "waiting for process" in program.process.stderr.readline()
+    assert "waiting for the package" in program.process.stderr.readline()
     os.kill(child, signal.SIGKILL)
     wait_for(lambda: not alive(pid), 10)
     go(gate)
@@ -200,7 +203,7 @@ def test_a_forked_process_waits_for_the_child(bench, gate):
     program.line()
     compiler_pid(gate)
     program.go_on()
-    assert "waiting for process" in program.process.stderr.readline()
+    assert "waiting for the package" in program.process.stderr.readline()
     go(gate)
     (told,), _ = program.end()
     assert told["results"][0]["cached"] is True
