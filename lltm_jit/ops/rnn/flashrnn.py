@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from lltm_jit._library import refuse_non_tensor
+from lltm_jit.ops.rnn.recurrent_layer.inputs import DTYPES
 from lltm_jit.ops.rnn.sequence import run_sequence, run_states, uses_tf32
 
 
@@ -66,8 +67,9 @@ def flashrnn(
 
     Raises:
         TypeError: if an argument is not a tensor.
-        ValueError: if there is no such function, or a shape does not match.
-        RuntimeError: if a dtype or device does not match.
+        ValueError: if there is no such function, no step or head, or a shape does not match.
+        RuntimeError: if ``Wx`` has another dtype than half, bfloat16, float or double, or a tensor
+            is on another device.
 
     Example:
         >>> from lltm_jit.ops.flashrnn import flashrnn
@@ -105,7 +107,7 @@ def flashrnn(
 
 
 def _function(function: str) -> _Function:
-    if function not in _FUNCTIONS:
+    if not isinstance(function, str) or function not in _FUNCTIONS:
         names = ", ".join(map(repr, _FUNCTIONS))
         raise ValueError(
             f"flashrnn(): expected function to be one of {names}, but got {function!r}"
@@ -124,6 +126,15 @@ def _check(tensors: dict[str, Tensor | None], states: int, gates: tuple[int, int
             f"but got shape {list(Wx.shape)}"
         )
     rows, steps, _, *head = Wx.shape
+    if 0 in (steps, head[0]):
+        raise ValueError(
+            "flashrnn(): expected Wx to have at least one step and one head, "
+            f"but got shape {list(Wx.shape)}"
+        )
+    if Wx.dtype not in DTYPES:
+        raise RuntimeError(
+            f"flashrnn(): expected Wx to be half, bfloat16, float or double, but got {Wx.dtype}"
+        )
     shapes = {
         "Wx": ("[batch, steps, gates, heads, units]", [rows, steps, gates[0], *head]),
         "R": ("[gates, heads, units, units]", [gates[1], *head, head[1]]),
@@ -131,8 +142,14 @@ def _check(tensors: dict[str, Tensor | None], states: int, gates: tuple[int, int
         "states": ("[states, batch, 1, heads, units]", [states, rows, 1, *head]),
     }
     for name, (what, shape) in shapes.items():
-        tensor = tensors[name]
-        if tensor is not None and list(tensor.shape) != shape:
+        if (tensor := tensors[name]) is None:
+            continue
+        if tensor.device != Wx.device:
+            raise RuntimeError(
+                f"flashrnn(): expected {name} to be on the device of Wx ({Wx.device}), "
+                f"but got {tensor.device}"
+            )
+        if list(tensor.shape) != shape:
             raise ValueError(
                 f"flashrnn(): expected {name} to have shape {what} = {shape}, "
                 f"but got {list(tensor.shape)}"

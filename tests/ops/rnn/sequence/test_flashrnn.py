@@ -228,11 +228,27 @@ def test_what_the_arguments_ask_for_is_ours_to_choose():
 
 WRONG = {
     "a function": ({"function": "rnn"}, ValueError, "one of 'elman', .*, but got 'rnn'"),
+    "functions": ({"function": ["lstm"]}, ValueError, r"one of 'elman', .*, but got \['lstm'\]"),
     "no tensor": ({"b": 1.0}, TypeError, "expected b to be a tensor, but got float"),
     "a rank": (
         {"Wx": torch.zeros(3, 5, 64)},
         ValueError,
         r"Wx to have 5 dimensions \[batch, steps, gates, heads, units\], but got shape \[3, 5, 64",
+    ),
+    "no step": (
+        {"Wx": torch.zeros(3, 0, 4, 2, 8)},
+        ValueError,
+        r"Wx to have at least one step and one head, but got shape \[3, 0, 4, 2, 8\]",
+    ),
+    "whole numbers": (
+        {"Wx": torch.zeros(3, 5, 4, 2, 8, dtype=torch.long)},
+        RuntimeError,
+        "Wx to be half, bfloat16, float or double, but got torch.int64",
+    ),
+    "a device": (
+        {"R": torch.zeros(4, 2, 8, 8, device="meta")},
+        RuntimeError,
+        r"R to be on the device of Wx \(cpu\), but got meta",
     ),
     "gates": (
         {"Wx": torch.zeros(3, 5, 3, 2, 8)},
