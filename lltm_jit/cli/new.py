@@ -1,4 +1,5 @@
-"""``new NAME``: a working elementwise operator to start from: ``my_op`` under a new name.
+"""``new NAME``: a working elementwise operator to start from: ``my_op`` or ``sigmoid`` under a
+new name.
 
 ``new NAME --standalone`` writes a small project of its own that uses ``lltm_jit.load``: the example
 ``scale_add`` under a new name; ``new NAME --cell`` a recurrent cell with its layer, ``peephole``.
@@ -24,12 +25,14 @@ STANDALONE_TEMPLATE, CELL_TEMPLATE = "scale_add", "peephole"
 _IGNORED = "__pycache__/\n.pytest_cache/\n*.egg-info/\nbuild/\ndist/\n*.so\n"
 _FROM_HERE = "pip install ../.. "  # in the README of an example
 _A_CHECKOUT = "path/to/lltm_jit"
-TEMPLATE = "my_op"
-# Where an elementwise operator is: its maths, its line in the list, and its description.
-MATHS, OPERATORS, DESCRIPTIONS = (
+TEMPLATE, UNARY_TEMPLATE = "my_op", "sigmoid"
+# Where an elementwise operator is: its maths, its line in the list, its description, and what its
+# tests allow.
+MATHS, OPERATORS, DESCRIPTIONS, LIMITS = (
     "kernels/basic/{}.h",
     "kernels/basic/operators.h",
     "lltm_jit/ops/basic.py",
+    "tests/ops/basic/test_elementwise.py",
 )
 # Those of C++ that are none in Python, and could be a name in snake_case.
 CPP_KEYWORDS = (
@@ -47,7 +50,8 @@ EXAMPLES = """\
 examples:
   {prog} new blend --standalone    a project of your own, in ./blend
   {prog} new minimal --cell        a recurrent cell and its layer, in ./minimal
-  {prog} new blend                 an elementwise operator of this package, in its checkout"""
+  {prog} new blend                 an elementwise operator of this package, in its checkout
+  {prog} new softsign --unary      the same, of one tensor"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     place.add_argument(
         "--cell", action="store_true", help="write a recurrent cell and its layer, in ./NAME"
+    )
+    place.add_argument(
+        "--unary", action="store_true", help="write an operator of one tensor (default: of two)"
     )
 
 
@@ -76,7 +83,8 @@ def run(args: argparse.Namespace) -> int:
             f"{args.name} would be an operator of lltm_jit itself, but {checkout} is an "
             "installed copy\n  -> add --standalone or --cell for a project of your own"
         )
-    texts, go = texts_of(checkout, args.name), ""
+    template = UNARY_TEMPLATE if args.unary else TEMPLATE
+    texts, go = texts_of(checkout, args.name, template), ""
     places = [*texts]
     if checkout != Path.cwd().resolve():
         places, go = [str(checkout / path) for path in texts], f"cd {checkout} && "
@@ -86,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
             return 1
     write(checkout, texts)
     print("written:", *places, sep="\n  ")
-    print(f"It computes what {TEMPLATE} does, until you edit it. To build and test it:")
+    print(f"It computes what {template} does, until you edit it. To build and test it:")
     print(f"  {go}python -m pytest tests/ops -k {args.name}")
     print("When it is ready, run `make format`.")
     return 0
@@ -97,12 +105,13 @@ def write(checkout: Path, texts: dict[str, str]) -> None:
         (checkout / path).write_text(text, "utf-8")
 
 
-def texts_of(checkout: Path, name: str) -> dict[str, str]:
-    """What is to be written for an operator: its maths, its line in the list, its description."""
+def texts_of(checkout: Path, name: str, like: str = TEMPLATE) -> dict[str, str]:
+    """What is to be written for an operator, by the path of each file."""
     check_name(name)
-    template = checkout / MATHS.format(TEMPLATE)
-    if not template.exists():
-        raise LltmJitError(f"{checkout} is not a checkout of the project: {template} is missing")
+    template = checkout / MATHS.format(like)
+    for needed in (template, checkout / LIMITS):
+        if not needed.exists():
+            raise LltmJitError(f"{checkout} is not a checkout of the project: {needed} is missing")
     for taken in [*checkout.glob(f"kernels/*/{name}"), *checkout.glob(f"kernels/*/{name}.h")]:
         raise LltmJitError(f"{taken.relative_to(checkout).as_posix()} already exists")
     descriptions = (checkout / DESCRIPTIONS).read_text("utf-8")
@@ -110,27 +119,36 @@ def texts_of(checkout: Path, name: str) -> dict[str, str]:
         raise LltmJitError(f"{DESCRIPTIONS} already has the name {name}")
     operators = (checkout / OPERATORS).read_text("utf-8")
     return {
-        MATHS.format(name): renamed(template.read_text("utf-8"), name, TEMPLATE),
-        OPERATORS: re.sub(
-            rf"^.*\b{TEMPLATE}\b.*\n",
-            lambda line: line[0] + renamed(line[0], name, TEMPLATE),
-            operators,
+        MATHS.format(name): renamed(template.read_text("utf-8"), name, like),
+        OPERATORS: with_row(operators, name, like),
+        DESCRIPTIONS: with_description(descriptions, name, like),
+        LIMITS: re.sub(
+            rf'^( +"){like}((?: gradient)?": .*\n)',
+            rf"\g<0>\g<1>{name}\g<2>",
+            (checkout / LIMITS).read_text("utf-8"),
             flags=re.MULTILINE,
         ),
-        DESCRIPTIONS: with_description(descriptions, name),
     }
 
 
-def with_description(text: str, name: str) -> str:
+def with_row(text: str, name: str, like: str) -> str:
+    """The list of operators with one more, which has the numbers of another."""
+    row = re.search(rf"DO\({like}, .*?\)", text)[0]  # type: ignore[index]
+    text = re.sub(rf'#include "basic/{TEMPLATE}.h"\n', rf'#include "basic/{name}.h"\n\g<0>', text)
+    rows = r"#define LLTM_JIT_OPERATORS.*\n"
+    return re.sub(rows, rf"\g<0>  {renamed(row, name, like)} \\\n", text)
+
+
+def with_description(text: str, name: str, like: str) -> str:
     """The module of descriptions with one more, at its end and in ``__all__``."""
     lines, described = text.splitlines(keepends=True), ""
     for node in ast.parse(text).body:
-        if getattr(node, "name", None) in (TEMPLATE, camel_case(TEMPLATE)):
+        if getattr(node, "name", None) in (like, camel_case(like)):
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])  # type: ignore[attr-defined]
             described += "\n\n" + "".join(lines[first - 1 : node.end_lineno])
     exported = f'"{camel_case(name)}", "{name}"'
     return text.replace("__all__ = [", f"__all__ = [{exported}, ", 1) + renamed(
-        described, name, TEMPLATE
+        described, name, like
     )
 
 
@@ -194,4 +212,6 @@ def camel_case(name: str) -> str:
 
 def renamed(text: str, name: str, template: str) -> str:
     """The text with the template's name replaced, in both its spellings."""
-    return text.replace(template, name).replace(camel_case(template), camel_case(name))
+    # Functions that the template calls may have its name: torch.sigmoid, and sigmoid of C++.
+    text = re.sub(rf"(?<!torch\.){template}(?!_derivative|\(in\b)", name, text)
+    return text.replace(camel_case(template), camel_case(name))

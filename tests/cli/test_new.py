@@ -13,19 +13,28 @@ from small_checkout import CHECKOUT, environment, run_in
 
 from lltm_jit import native
 from lltm_jit.cli import main, new
-from lltm_jit.cli.new import check_name, create_standalone, texts_of, write
+from lltm_jit.cli.new import (
+    TEMPLATE,
+    UNARY_TEMPLATE,
+    check_name,
+    create_standalone,
+    texts_of,
+    write,
+)
 from lltm_jit.jit import BuildError, LltmJitError, wheel
 
 
 @pytest.mark.slow
-def test_the_new_operator_passes_its_tests(checkout):
-    texts = texts_of(checkout, "scale_add")
+@pytest.mark.parametrize("like", [TEMPLATE, UNARY_TEMPLATE])
+def test_the_new_operator_passes_its_tests(checkout, like):
+    texts = texts_of(checkout, "scale_add", like)
     write(checkout, texts)
     written = [*texts]
     assert written == [
         "kernels/basic/scale_add.h",
         "kernels/basic/operators.h",
         "lltm_jit/ops/basic.py",
+        "tests/ops/basic/test_elementwise.py",
     ]
     assert "my_op" not in (checkout / written[0]).read_text().lower().replace("myop", "my_op")
     options = ["-q", "-x", "-p", "no:cacheprovider"]
@@ -174,6 +183,8 @@ def few_files(tmp_path):
     shutil.copytree(CHECKOUT / "kernels/basic", tmp_path / "kernels/basic")
     (tmp_path / "lltm_jit/ops").mkdir(parents=True)
     shutil.copy(CHECKOUT / "lltm_jit/ops/basic.py", tmp_path / "lltm_jit/ops")
+    (tmp_path / "tests/ops/basic").mkdir(parents=True)
+    shutil.copy(CHECKOUT / new.LIMITS, tmp_path / new.LIMITS)
     (tmp_path / "pyproject.toml").touch()
     return tmp_path
 
@@ -186,7 +197,7 @@ def test_an_operator_of_a_checkout_elsewhere_is_told_of_by_whole_paths(
     lines = capsys.readouterr().out.splitlines()
     first = lines.index("written:")
     assert lines[0].startswith("blend becomes an operator of lltm_jit, which is elsewhere.")
-    assert lines[1:first] == lines[first + 1 : first + 4]
+    assert lines[1:first] == lines[first + 1 : first + 5]
     assert f"  {few_files}/kernels/basic/blend.h" in lines
     assert f"  cd {few_files} && python -m pytest tests/ops -k blend" in lines
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
@@ -251,6 +262,25 @@ def test_a_project_is_not_named_like_a_module_that_it_needs(tmp_path, name):
     with pytest.raises(LltmJitError, match=f"hide the module '{name}'"):
         create_standalone(tmp_path, name)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_operator_of_one_tensor(few_files, monkeypatch):
+    """What it takes from the sigmoid are numbers and limits, and not the names of what it calls."""
+    monkeypatch.setattr(native, "kernels_directory", lambda: few_files / "kernels")
+    assert main(["new", "soft_sign", "--unary"]) == 0
+    maths, operators, descriptions, limits = (
+        (few_files / path.format("soft_sign")).read_text()
+        for path in (new.MATHS, new.OPERATORS, new.DESCRIPTIONS, new.LIMITS)
+    )
+    assert "struct SoftSign {" in maths
+    assert "out[0] = sigmoid(in[0]);" in maths
+    assert "in[0] * sigmoid_derivative(in[1]);" in maths
+    assert "  DO(soft_sign, SoftSign, 1, 1) \\\n" in operators
+    assert operators.count("soft_sign") == 2
+    assert '@elementwise("s")\ndef soft_sign(x: Tensor) -> Tensor:\n' in descriptions
+    assert descriptions.count("\n    return torch.sigmoid(x)\n") == 2
+    assert '    "soft_sign": (2, 3),\n' in limits
+    assert '    "soft_sign gradient": torch.sigmoid,' in limits
 
 
 def test_nothing_is_overwritten(checkout):
