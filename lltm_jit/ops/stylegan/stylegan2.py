@@ -175,6 +175,8 @@ class FusedLeakyReLU(torch.nn.Module):
         [[0.0, 0.0]]
     """
 
+    channel: int | None = None  # of what a script has pickled, with its own class of this name
+
     def __init__(
         self,
         channel: int,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import pickle
 import subprocess
 import sys
 
 import pytest
+import torch
 
 from lltm_jit import ops
 from lltm_jit.ops import drop_in
@@ -196,6 +198,22 @@ def test_a_module_that_is_not_ours(repository):
         "torch_utils.ops.grid_sample_gradfix, torch_utils.ops.upfirdn2d; "
         "lltm_jit.ops.uninstall('torch_utils.ops') gives the other one back"
     )
+
+
+def test_a_module_that_was_pickled_with_a_class_of_the_repository(repository):
+    own = (
+        "import torch\nclass FusedLeakyReLU(torch.nn.Module):\n    def __init__(self, channel):\n"
+        "        super().__init__()\n        self.bias = torch.nn.Parameter(torch.ones(channel))\n"
+        "        self.negative_slope, self.scale = 0.5, 2.0\n"
+    )
+    repository({"op/__init__.py": "", "op/fused_act.py": own})
+    pickled = pickle.dumps(importlib.import_module("op.fused_act").FusedLeakyReLU(3))
+    for name in ("op", "op.fused_act"):
+        del sys.modules[name]
+    ops.install("op")
+    module = pickle.loads(pickled)
+    assert repr(module) == "FusedLeakyReLU(channel=None, bias=True, negative_slope=0.5, scale=2)"
+    assert module(torch.full((1, 3), -3.0)).tolist() == [[-2, -2, -2]]
 
 
 def test_custom_ops_compiles(repository):
