@@ -174,14 +174,10 @@ SequenceAndSaved forward(const SequenceInputs& in, bool save,
       args.input_bias = data_or_null(bias_ih);
     }
 #ifdef LLTM_JIT_CUDA
-    if (in.gates.is_cuda()) {
-      if (!sequence_forward_cuda(args, cell.cuda, in.gates)) return one_by_one();
-    } else {
-      sequence_forward_cpu(args, cell.cpu);
-    }
-#else
-    sequence_forward_cpu(args, cell.cpu);
+    const bool on_gpu = in.gates.is_cuda();
+    if (on_gpu && !sequence_forward_cuda(args, cell.cuda, in.gates)) return one_by_one();
 #endif
+    if (in.gates.is_cpu()) sequence_forward_cpu(args, cell.cpu);
   }
   c_n = c_n.to(in.c_0 ? in.c_0->scalar_type() : in.gates.scalar_type());
   return results;
@@ -323,14 +319,9 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   args.grad_old_cells = data_or_null(grad_c_0);
   args.grad_parameters = data_or_null(grad_parameters);
 #ifdef LLTM_JIT_CUDA
-  if (gates.is_cuda()) {
-    if (!sequence_backward_cuda(args, cell.cuda, gates)) return one_by_one();
-  } else {
-    sequence_backward_cpu(args, cell.cpu);
-  }
-#else
-  sequence_backward_cpu(args, cell.cpu);
+  if (gates.is_cuda() && !sequence_backward_cuda(args, cell.cuda, gates)) return one_by_one();
 #endif
+  if (gates.is_cpu()) sequence_backward_cpu(args, cell.cpu);
 
   SequenceGradients grads;
   auto& [of_gates, of_weights, of_bias, of_parameters, of_h_0, of_c_0] = grads;
