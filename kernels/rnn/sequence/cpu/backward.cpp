@@ -209,14 +209,7 @@ class BackwardSequence {
 }  // namespace
 
 void sequence_backward_cpu(const SequenceBackwardArgs& args, const CpuCell& cell) {
-  dispatch_weights(args.type, [&](auto scalar, auto weights) {
-    using Weights = typename decltype(weights)::type;
-    using scalar_t = decltype(scalar);
-    for_each_recurrence(args, [&](int64_t index) {
-      const auto one = OneOfRecurrences<scalar_t, opmath_t<scalar_t>>(args, index)(args);
-      BackwardSequence<scalar_t, Weights>(one, cell.backward[static_cast<int>(args.type)]).run();
-    });
-  });
+  run_recurrences<BackwardSequence>(args, cell.backward);
 }
 
 }  // namespace lltm_jit

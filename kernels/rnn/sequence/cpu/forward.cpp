@@ -240,14 +240,7 @@ class ForwardSequence {
 }  // namespace
 
 void sequence_forward_cpu(const SequenceForwardArgs& args, const CpuCell& cell) {
-  dispatch_weights(args.type, [&](auto scalar, auto weights) {
-    using Weights = typename decltype(weights)::type;
-    using scalar_t = decltype(scalar);
-    for_each_recurrence(args, [&](int64_t index) {
-      const auto one = OneOfRecurrences<scalar_t, opmath_t<scalar_t>>(args, index)(args);
-      ForwardSequence<scalar_t, Weights>(one, cell.forward[static_cast<int>(args.type)]).run();
-    });
-  });
+  run_recurrences<ForwardSequence>(args, cell.forward);
 }
 
 }  // namespace lltm_jit

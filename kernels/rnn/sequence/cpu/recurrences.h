@@ -19,29 +19,20 @@ class OneOfRecurrences {
 
   SequenceForwardArgs operator()(SequenceForwardArgs args) const {
     move_common(args);
-    move<scalar_t>(args.bias, gate_);
-    move<acc_t>(args.old_cells, unit_);
-    move<scalar_t>(args.output, unit_);
-    move<scalar_t>(args.new_h, unit_);
-    move<acc_t>(args.new_cells, unit_);
-    move<scalar_t>(args.input, 0);
-    move<scalar_t>(args.input_weights, gate_ * args.input_weights_stride);
-    move<scalar_t>(args.input_bias, gate_);
+    move<scalar_t>(unit_, args.output, args.new_h);
+    move<acc_t>(unit_, args.old_cells, args.new_cells);
+    move<scalar_t>(gate_, args.bias, args.input_bias);
+    move<scalar_t>(gate_ * args.input_weights_stride, args.input_weights);
+    move<scalar_t>(0, args.input);
     return args;
   }
 
   SequenceBackwardArgs operator()(SequenceBackwardArgs args) const {
     move_common(args);
-    move<scalar_t>(args.grad_output, unit_);
-    move<scalar_t>(args.grad_new_h, unit_);
-    move<acc_t>(args.grad_new_cells, unit_);
-    move<scalar_t>(args.output, unit_);
-    move<scalar_t>(args.grad_gates, gate_);
-    move<scalar_t>(args.grad_hidden, gate_);
-    move<scalar_t>(args.grad_old_h, unit_);
-    move<acc_t>(args.grad_old_cells, unit_);
-    move<acc_t>(args.grad_parameters, unit_);
-    move<acc_t>(args.grad_saved_cells, unit_);
+    move<scalar_t>(unit_, args.output, args.grad_output, args.grad_new_h, args.grad_old_h);
+    move<acc_t>(unit_, args.grad_new_cells, args.grad_old_cells, args.grad_saved_cells,
+                args.grad_parameters);
+    move<scalar_t>(gate_, args.grad_gates, args.grad_hidden);
     return args;
   }
 
@@ -51,28 +42,30 @@ class OneOfRecurrences {
 
   template <typename Args>
   void move_common(Args& args) const {
-    move<scalar_t>(args.gates, gate_);
-    move<scalar_t>(args.saved_gates, gate_);
-    move<acc_t>(args.saved_cells, unit_);
-    move<scalar_t>(args.weights, index_ * args.recurrence_stride);
-    move<scalar_t>(args.parameters, unit_);
-    move<scalar_t>(args.old_h, unit_);
+    move<scalar_t>(unit_, args.old_h, args.parameters);
+    move<acc_t>(unit_, args.saved_cells);
+    move<scalar_t>(gate_, args.gates, args.saved_gates);
+    move<scalar_t>(index_ * args.recurrence_stride, args.weights);
     if (args.control == nullptr || !reverses_) return;
     args.control += args.control_direction_stride + (steps_ - 1) * args.control_step_stride;
     args.control_step_stride = -args.control_step_stride;
   }
 
+  template <typename T, typename... Arrays>
+  void move(int64_t count, Arrays&... arrays) const {
+    (move_one<T>(arrays, count), ...);
+  }
   template <typename T>
-  static void move(const void*& data, int64_t count) {
+  static void move_one(const void*& data, int64_t count) {
     if (data != nullptr) data = static_cast<const T*>(data) + count;
   }
   template <typename T>
-  static void move(void*& data, int64_t count) {
+  static void move_one(void*& data, int64_t count) {
     if (data != nullptr) data = static_cast<T*>(data) + count;
   }
   template <typename T, typename Array>
-  void move(Array& array, int64_t count) const {
-    move<T>(array.data, count + (reverses_ ? (steps_ - 1) * array.step_stride : 0));
+  void move_one(Array& array, int64_t count) const {
+    move_one<T>(array.data, count + (reverses_ ? (steps_ - 1) * array.step_stride : 0));
     if (reverses_) array.step_stride = -array.step_stride;
   }
 };
@@ -92,6 +85,20 @@ void for_each_recurrence(const SequenceSizes& sizes, const Run& run) {
   } else {
     for (int64_t i = 0; i < count; ++i) run(i);
   }
+}
+
+// Runs each recurrence as a Sequence, by the cell's function for the type.
+template <template <typename scalar_t, typename Weights> class Sequence, typename Args,
+          typename CellFunctions>
+void run_recurrences(const Args& args, const CellFunctions& cell) {
+  dispatch_weights(args.type, [&](auto scalar, auto weights) {
+    using Weights = typename decltype(weights)::type;
+    using scalar_t = decltype(scalar);
+    for_each_recurrence(args, [&](int64_t index) {
+      const auto one = OneOfRecurrences<scalar_t, opmath_t<scalar_t>>(args, index)(args);
+      Sequence<scalar_t, Weights>(one, cell[static_cast<int>(args.type)]).run();
+    });
+  });
 }
 
 }  // namespace lltm_jit

@@ -227,24 +227,26 @@ bool in_one_launch(Args args, SequencePass pass, const CudaCell& cell, const Ten
   }
 }
 
+template <typename Args, typename BySteps>
+bool run(const Args& args, SequencePass pass, const BySteps& by_steps, const CudaCell& cell,
+         const Tensor& like) {
+  const auto stream = c10::cuda::getCurrentCUDAStream();
+  if (in_one_launch(args, pass, cell, like, stream)) return true;
+  if (args.recurrences() > 1) return false;
+  by_steps(args, cell, like, stream);
+  return true;
+}
+
 }  // namespace
 
 bool sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell,
                            const Tensor& like) {
-  const auto stream = c10::cuda::getCurrentCUDAStream();
-  if (in_one_launch(args, SequencePass::Forward, cell, like, stream)) return true;
-  if (args.recurrences() > 1) return false;
-  forward_steps(args, cell, like, stream);
-  return true;
+  return run(args, SequencePass::Forward, forward_steps, cell, like);
 }
 
 bool sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
                             const Tensor& like) {
-  const auto stream = c10::cuda::getCurrentCUDAStream();
-  if (in_one_launch(args, SequencePass::Backward, cell, like, stream)) return true;
-  if (args.recurrences() > 1) return false;
-  backward_steps(args, cell, like, stream);
-  return true;
+  return run(args, SequencePass::Backward, backward_steps, cell, like);
 }
 
 std::tuple<int64_t, int64_t, int64_t, bool, int64_t, int64_t, int64_t, int64_t> sequence_gpu() {
