@@ -9,9 +9,9 @@ using namespace lltm_jit;  // what a cell's header may use without a word
 #include "rnn/sequence/by_steps/kernels.cuh"
 
 extern "C" __global__ void sequence_forward_step(ForwardStepArgs args, Divisor hidden) {
-  run_step<CELL, ELEMENT>(args, hidden);
+  StepMath<CELL, ELEMENT>::run(args, hidden);
 }
 
 extern "C" __global__ void sequence_backward_step(BackwardStepArgs args, Divisor hidden) {
-  run_step<CELL, ELEMENT>(args, hidden);
+  StepMath<CELL, ELEMENT>::run(args, hidden);
 }
