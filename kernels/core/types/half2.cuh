@@ -58,10 +58,13 @@ __device__ __forceinline__ uint32_t half2_max(uint32_t a, uint32_t b) {
   asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
   return larger;
 }
-__device__ __forceinline__ uint32_t half2_min(uint32_t a, uint32_t b) {
-  uint32_t smaller;
-  asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(smaller) : "r"(a), "r"(b));
-  return smaller;
+// x, but not beyond limit or its negative.
+__device__ __forceinline__ uint32_t half2_clamp(uint32_t x, uint32_t limit) {
+  uint32_t clamped;
+  asm("min.NaN.f16x2 %0, %1, %2;"
+      : "=r"(clamped)
+      : "r"(half2_max(x, limit ^ 0x80008000u)), "r"(limit));
+  return clamped;
 }
 // All bits of each half where |a| > b.
 __device__ __forceinline__ uint32_t half2_magnitude_above(uint32_t a, uint32_t b) {

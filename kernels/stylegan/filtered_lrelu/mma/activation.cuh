@@ -64,7 +64,7 @@ struct Activation {
             if constexpr (kSigns == Signs::Write) {
               clamped |= half2_magnitude_above(y, limit) & (0x00800080u << 8 * r) >> shift;
             }
-            y = half2_min(half2_max(y, limit ^ 0x80008000u), limit);
+            y = half2_clamp(y, limit);
           }
         }
         result[2 * half + r] = y;
