@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from lltm_jit import jit
+from lltm_jit.jit import variants
+from lltm_jit.jit.variants import Variant
 
 HERE = Path(__file__).parent
 ALL = ["compile one.cpp", "compile two.cpp", "link"]  # of the small extension
@@ -132,6 +134,12 @@ def finish(process: subprocess.Popen) -> dict:
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     return {**json.loads(out.splitlines()[-1]), "said": err}
+
+
+def load_variant(variant: Variant, function: str) -> int:
+    """The function's address, as C++ asks for it."""
+    variants.declare(variant)
+    return variants.load_declared((variant.name, function, (), variant.label))
 
 
 def text_of(build: jit.Build) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from engine_bench import alive, compiler_pid, wait_for
+from engine_bench import alive, compiler_pid, load_variant, wait_for
 
 from lltm_jit import jit
 from lltm_jit.jit import variants
@@ -28,12 +28,6 @@ def of_size(kernel: Variant, size: int, **changes) -> Variant:
     return replace(kernel, constants=constants, label=f"float, size {size}", **changes)
 
 
-def load(variant: Variant, function: str) -> int:
-    """The function's address, as C++ asks for it."""
-    variants.declare(variant)
-    return variants.load_declared((variant.name, function, (), variant.label))
-
-
 @pytest.fixture
 def kernel(bench) -> Variant:
     """A kernel for the fake compiler."""
@@ -43,11 +37,11 @@ def kernel(bench) -> Variant:
 
 
 def test_equal_contents_are_one_build(bench, kernel):
-    first = load(of_size(kernel, 3), FUNCTION)
+    first = load_variant(of_size(kernel, 3), FUNCTION)
     assert bench.counts == ["compile mine.cpp", "link"]
-    assert load(replace(of_size(kernel, 3), label="other words"), FUNCTION) == first
+    assert load_variant(replace(of_size(kernel, 3), label="other words"), FUNCTION) == first
     assert bench.counts == []
-    assert load(of_size(kernel, 4), FUNCTION) != first
+    assert load_variant(of_size(kernel, 4), FUNCTION) != first
     assert bench.counts == ["compile mine.cpp", "link"]
 
 
@@ -165,22 +159,22 @@ def test_one_variant_that_is_asked_for_twice_is_one_build(bench, kernel):
 
 
 def test_an_edit_is_seen(bench, kernel):
-    first = load(of_size(kernel, 3), FUNCTION)
+    first = load_variant(of_size(kernel, 3), FUNCTION)
     bench.write("core/shared.h", "edited\n")
-    assert load(of_size(kernel, 3), FUNCTION) != first
+    assert load_variant(of_size(kernel, 3), FUNCTION) != first
     reasons = [record.reason for record in cache.records()]
     assert reasons == ["kernels/core/shared.h changed", "first use"]
 
 
 def test_what_is_said_and_who_writes_the_build_file(bench, kernel, monkeypatch, capsys):
     monkeypatch.setenv("LLTM_JIT_VERBOSE", "1")
-    load(of_size(kernel, 3), FUNCTION)
+    load_variant(of_size(kernel, 3), FUNCTION)
     first = capsys.readouterr().err
     assert (
         "building mine variant float, size 3 for CPU (g++ 1.2, 1 file, 2 jobs): first use" in first
     )
     assert "torch writes the build file" in first
-    load(of_size(kernel, 4), FUNCTION)
+    load_variant(of_size(kernel, 4), FUNCTION)
     second = capsys.readouterr().err
     assert (
         "building mine variant float, size 4 for CPU (g++ 1.2, 1 file, 2 jobs): first use" in second
@@ -196,7 +190,7 @@ def test_a_damaged_library_is_built_again(bench, kernel, capsys):
     info = engine.build(of_size(kernel, 3).spec(jit.detect()))
     assert bench.counts == ["compile mine.cpp", "link"]
     info.library.write_bytes(b"damaged")
-    load(of_size(kernel, 3), FUNCTION)
+    load_variant(of_size(kernel, 3), FUNCTION)
     assert "is damaged" in capsys.readouterr().err
     assert bench.counts == ["link"]
 
@@ -217,7 +211,7 @@ def test_pruning_keeps_five_of_each_variant(bench, kernel):
 
 def test_a_missing_function_is_told(kernel):
     with pytest.raises(jit.BuildError, match=r"mine\.cpp has no function 'none'; .*extern \"C\""):
-        load(of_size(kernel, 3), "none")
+        load_variant(of_size(kernel, 3), "none")
 
 
 def test_a_kernel_for_the_gpu_is_not_loaded_in_a_capture(bench, kernel, monkeypatch):
@@ -225,74 +219,9 @@ def test_a_kernel_for_the_gpu_is_not_loaded_in_a_capture(bench, kernel, monkeypa
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     with pytest.raises(jit.LltmJitError, match=r"float, size 3 is not loaded .*operator once"):
-        load(of_size(kernel, 3, source=cuda), FUNCTION)
+        load_variant(of_size(kernel, 3, source=cuda), FUNCTION)
     assert bench.counts == []
-    assert load(of_size(kernel, 3), FUNCTION)
-
-
-class Driver:
-    """That of a GPU: it takes any code but b"wrong", and has a kernel of every name but "none"."""
-
-    def __init__(self) -> None:
-        self.loaded: list[bytes] = []
-
-    def cuInit(self, flags):
-        return 0
-
-    def cuLibraryLoadData(self, library, code, *options):
-        self.loaded.append(code)
-        library._obj.value = len(self.loaded)
-        return 200 if code == b"wrong" else 0
-
-    def cuLibraryGetKernel(self, kernel, library, name):
-        kernel._obj.value = 1000 * library.value + len(name)
-        return 500 * (name == b"none")
-
-    def cuGetErrorString(self, status, words):
-        words._obj.value = b"device kernel image is invalid"
-
-
-@pytest.fixture
-def device_code(cuda, monkeypatch) -> Variant:
-    """A kernel whose code for the GPU alone is compiled."""
-    monkeypatch.setenv("CUDA_HOME", str(cuda.write_nvcc()))
-    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
-    monkeypatch.setenv("FAKE_TORCH_CUDA", "13.0")
-    source = cuda.write("mine/variants/mine_cuda.cu", "code\n")
-    return Variant("mine.sums", source, (cuda.sources,), device_code=True)
-
-
-def test_device_code_has_no_library_and_its_kernels_are_the_drivers(
-    bench, device_code, monkeypatch
-):
-    driver = Driver()
-    monkeypatch.setattr(variants.ctypes, "CDLL", lambda name: driver)
-    for function in ("one", "three", "one"):
-        assert load(device_code, function) == 1000 + len(function)
-    assert bench.counts == ["compile mine_cuda.cu"]
-    assert driver.loaded == [b"code"]
-    with pytest.raises(jit.BuildError, match=r"mine_cuda\.cu has no function 'none'"):
-        load(device_code, "none")
-
-
-def test_device_code_is_loaded_with_its_build(bench, device_code, monkeypatch):
-    """Nobody can remove or replace the file between its check and a call, nor does a call read."""
-    driver = Driver()
-    monkeypatch.setattr(variants.ctypes, "CDLL", lambda name: driver)
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    build = variants.build_of(device_code)
-    assert driver.loaded == [b"code"]
-    build.info.library.unlink()
-    assert load(device_code, "one") == 1003
-
-
-def test_what_the_driver_says_of_code_is_told(bench, device_code, monkeypatch):
-    bench.write("mine/variants/mine_cuda.cu", "wrong")
-    monkeypatch.setattr(variants.ctypes, "CDLL", lambda name: Driver())
-    message = r"cuLibraryLoadData\(\) of the GPU's driver failed with 200: device kernel image is"
-    with pytest.raises(jit.LltmJitError, match=message):
-        load(device_code, "one")
+    assert load_variant(of_size(kernel, 3), FUNCTION)
 
 
 @pytest.mark.parametrize("constant", [("SIZE 3", "4"), ("SIZE", "3\n#error")])
@@ -318,7 +247,7 @@ def test_a_header_named_by_a_constant_counts(bench, monkeypatch):
     mine = Variant("mine.cells", source, constants=(("CELL", '"my_cell.h"'),))
     for number in (1, 2):
         bench.write("my_cell.h", f"#define VALUE {number}\n")
-        assert ctypes.CFUNCTYPE(ctypes.c_int)(load(mine, "f"))() == number
+        assert ctypes.CFUNCTYPE(ctypes.c_int)(load_variant(mine, "f"))() == number
 
 
 def test_kernels_made_from_users_headers(bench, tmp_path, capsys, monkeypatch):
@@ -334,8 +263,8 @@ def test_kernels_made_from_users_headers(bench, tmp_path, capsys, monkeypatch):
         constants = (("CELL", f'"{header}"'),)
         cells.append(Variant("mine.cells", source, (), constants, header.name, (header,)))
     call = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_float)
-    assert [call(load(cell, "call"))(3.0) for cell in cells[:2]] == [6.0, 9.0]
+    assert [call(load_variant(cell, "call"))(3.0) for cell in cells[:2]] == [6.0, 9.0]
     told = capsys.readouterr().err
     assert (told.count("torch writes"), told.count("taking over the build file")) == (1, 1)
     with pytest.raises(jit.BuildError, match=r"cell_2\.h:2:10\n  \|\n2 \|   return nonsense;"):
-        load(cells[2], "call")
+        load_variant(cells[2], "call")
