@@ -85,7 +85,7 @@ def arguments_of(sources: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
     found: dict[str, list[tuple[str, str]]] = {}
     overloaded = set()
     for source in sources:
-        for head, scopes in _heads(_plain(source), "{;"):
+        for head, scopes in _heads(_plain(source, "#"), "{;"):
             if (function := _FUNCTION.fullmatch(head)) is None:
                 continue
             name, arguments = _qualified(scopes, function["name"]), _split(function["parameters"])
@@ -107,6 +107,8 @@ def _split(parameters: str) -> list[tuple[str, str]] | None:
         return []
     pieces, start, depth = [], 0, 0
     blank = _blank(parameters)
+    if "#" in blank:  # which parameters there are depends on a directive
+        return None
     for mark in re.finditer(r"[<({\[>)}\],]", blank):
         if mark[0] != ",":
             depth += 1 if mark[0] in "<({[" else -1
@@ -135,9 +137,9 @@ def _split(parameters: str) -> list[tuple[str, str]] | None:
     return arguments
 
 
-def _plain(source: str) -> str:
-    """C++ without comments, directives, and what is disabled."""
-    return re.sub(_DIRECTIVE, "", _without_if_0(without_comments(source)))
+def _plain(source: str, directive: str = "") -> str:
+    """C++ without comments, what is disabled, and directives, which a mark may stand for."""
+    return re.sub(_DIRECTIVE, directive, _without_if_0(without_comments(source)))
 
 
 def _blank(text: str) -> str:
@@ -158,7 +160,7 @@ def _heads(text: str, ends: str) -> Iterator[tuple[str, tuple[str, ...]]]:
         if mark[0] in "()":
             parentheses += 1 if mark[0] == "(" else -1
         elif parentheses == 0:
-            head = re.sub(_ATTRIBUTE, "", text[start : mark.start()]).strip()
+            head = re.sub(_ATTRIBUTE, "", text[start : mark.start()]).strip("# \t\r\n")
             named = all(_NAMESPACE.fullmatch(scope) for scope in scopes)
             if mark[0] in ends and named and "namespace" not in scopes:
                 yield head, tuple(scopes)

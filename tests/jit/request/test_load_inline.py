@@ -54,6 +54,7 @@ PARAMETERS = {
     "std::vector<int> of = std::vector<int>(), int n = 1": "of, n = 1",
     "void": "",
     "ARGUMENTS": None,
+    "int n\n#ifdef MANY\n, int m = 1\n#endif\n": None,
     "int n = 1 << 2, int m = 4 >> 1": None,
     "std::function<int(int, int)> f, int x": None,
     "py::args args, int x": None,
@@ -81,7 +82,7 @@ def test_a_declaration_has_what_the_definition_has_not():
 
 
 def test_digits_that_quotes_separate_hide_no_function():
-    source = "const int N = 1'000; // one's\nint f(int a) { return a; } const int M = 2'000;"
+    source = "#include <new>\nconst int N = 1'000; // one's\nint f(int a) {} const int M = 2'000;"
     assert arguments_of([source]) == {"f": [("a", "")]}
 
 
