@@ -17,11 +17,10 @@ namespace lltm_jit {
 // What one thread does. Iteration 0 is the last step of the sequence. kAllStates: there are gradients of the cell states
 // of all steps, and no control bytes.
 template <typename Cell, typename scalar_t, typename Shape, bool kControls, bool kAllStates>
-class BackwardThread {
-  static constexpr SequenceShape kShape = Shape::kShape;
-  static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
-  static constexpr int kElements = kShape.elements(), kWords = kShape.words();
-  static constexpr bool kAdds = CellAddsGates<Cell>::value, kCluster = kShape.blocks > 1;
+class BackwardThread : ThreadFacts<Cell, Shape> {
+  using Facts = ThreadFacts<Cell, Shape>;
+  using Facts::kShape, Facts::kGates, Facts::kStates, Facts::kElements, Facts::kWords, Facts::kAdds,
+      Facts::kCluster;
   static constexpr bool kSendsParts = kShape.sends_parts();
   static_assert(kShape.bytes == sizeof(scalar_t) && !(kControls && kAllStates));
   using Gradients = std::conditional_t<kSendsParts, PartGradients<Shape, scalar_t, kGates>,

@@ -15,12 +15,11 @@ namespace lltm_jit {
 
 // What one thread does. kSaves: for a backward pass; kControls: there are control bytes.
 template <typename Cell, typename scalar_t, typename Shape, bool kSaves, bool kControls>
-class ForwardThread {
-  static constexpr SequenceShape kShape = Shape::kShape;
-  static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
-  static constexpr int kElements = kShape.elements(), kWords = kShape.words();
+class ForwardThread : ThreadFacts<Cell, Shape> {
+  using Facts = ThreadFacts<Cell, Shape>;
+  using Facts::kShape, Facts::kGates, Facts::kStates, Facts::kElements, Facts::kWords,
+      Facts::kCluster;
   static constexpr int kRowTiles = kShape.phase_tiles(), kPhases = kShape.phases;
-  static constexpr bool kCluster = kShape.blocks > 1;
   static_assert(kShape.bytes == sizeof(scalar_t));
   using Weights = WarpWeights<Shape, scalar_t, kGates, 1>;
   using Gates = InputGates<Shape, scalar_t, kGates>;

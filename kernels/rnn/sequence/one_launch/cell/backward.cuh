@@ -9,13 +9,11 @@ namespace lltm_jit {
 
 // A lane's elements of the gradients that go from step to step, and what else the cell is computed from.
 template <typename Cell, typename scalar_t, typename Shape, bool kControls, bool kAllStates>
-class BackwardCell {
-  static constexpr SequenceShape kShape = Shape::kShape;
-  static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
+class BackwardCell : ThreadFacts<Cell, Shape> {
+  using Facts = ThreadFacts<Cell, Shape>;
+  using Facts::kShape, Facts::kGates, Facts::kStates, Facts::kElements, Facts::kHalves,
+      Facts::kAdds;
   static constexpr int kParameters = CellTraits<Cell>::kParameters;
-  static constexpr int kElements = kShape.elements();
-  static constexpr int kHalves = kElements == 2 ? 1 : 2;  // units that a lane's elements are of
-  static constexpr bool kAdds = CellAddsGates<Cell>::value;
   using T = GateNumber<scalar_t>;
 
  public:

@@ -9,12 +9,10 @@ namespace lltm_jit {
 
 // A lane's elements of the state, and what else the cell is computed from.
 template <typename Cell, typename scalar_t, typename Shape>
-class ForwardCell {
-  static constexpr SequenceShape kShape = Shape::kShape;
-  static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
-  static constexpr int kElements = kShape.elements(), kWords = kShape.words();
-  static constexpr int kHalves = kElements == 2 ? 1 : 2;  // units that a lane's elements are of
-  static constexpr bool kAdds = CellAddsGates<Cell>::value;
+class ForwardCell : ThreadFacts<Cell, Shape> {
+  using Facts = ThreadFacts<Cell, Shape>;
+  using Facts::kShape, Facts::kGates, Facts::kStates, Facts::kElements, Facts::kWords,
+      Facts::kHalves, Facts::kAdds;
   using T = GateNumber<scalar_t>;
 
  public:

@@ -1,9 +1,20 @@
 // What of the arrays of a sequence is a lane's.
 #pragma once
 
+#include "rnn/sequence/cell.h"
 #include "rnn/sequence/one_launch/lanes/recurrence.cuh"
 
 namespace lltm_jit {
+
+// What the classes of a thread know of their cell and shape.
+template <typename Cell, typename Shape>
+struct ThreadFacts {
+  static constexpr SequenceShape kShape = Shape::kShape;
+  static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
+  static constexpr int kElements = kShape.elements(), kWords = kShape.words();
+  static constexpr int kHalves = kElements == 2 ? 1 : 2;  // units that a lane's elements are of
+  static constexpr bool kAdds = CellAddsGates<Cell>::value, kCluster = kShape.blocks > 1;
+};
 
 // The rows and units that a lane has, and where arrays have them.
 template <typename Shape>

@@ -8,11 +8,9 @@ namespace lltm_jit {
 
 // Iteration 0 is the last step of the sequence.
 template <typename Cell, typename scalar_t, typename Shape>
-class SavedSteps {
-  static constexpr SequenceShape kShape = Shape::kShape;
-  static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
-  static constexpr int kElements = kShape.elements();
-  static constexpr bool kAdds = CellAddsGates<Cell>::value;
+class SavedSteps : ThreadFacts<Cell, Shape> {
+  using Facts = ThreadFacts<Cell, Shape>;
+  using Facts::kShape, Facts::kGates, Facts::kStates, Facts::kElements, Facts::kAdds;
   // Where a group has warps that do not finish, some of them bring what finishing warps read.
   static constexpr bool kHelped = kShape.helped();
 
