@@ -252,6 +252,14 @@ def run_states(cell: str, args: Args, tf32: bool) -> tuple[Tensor, Tensor, Tenso
     return native.rnn.recurrent_sequence_states(*args, False, cell, tf32, False)
 
 
+def computes_only(x: Tensor) -> bool:
+    """Whether this is on a CPU, and neither differentiated, recorded nor cast."""
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or not x.is_cpu:
+        return False
+    # torch.jit.trace compares its graph with one that it traces without gradients.
+    return not (torch.jit.is_tracing() or torch.is_autocast_enabled("cpu"))
+
+
 def run_layer(
     cell: str,
     operands: Operands,
@@ -266,10 +274,7 @@ def run_layer(
     """
     x, weight_ih, weight_hh, bias_ih, bias_hh = operands
     others = (weight_hh, bias_hh, *args)
-    # torch.jit.trace compares its graph with one that it traces without gradients.
-    recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    plain = not (torch.is_grad_enabled() or recorded)
-    if plain and x.is_cpu and not torch.is_autocast_enabled("cpu"):
+    if computes_only(x):
         every = (x, weight_ih, bias_ih, *others)
         if not has_torch_function(every):
             return native.rnn.recurrent_layer(*every, reverse, cell, tf32, bidirectional)

@@ -10,7 +10,7 @@ from torch.fx import Proxy
 from lltm_jit._library import autocasts
 from lltm_jit.jit import LltmJitError
 from lltm_jit.ops.rnn.recurrent_layer.torch_layer import refuse_script, traced, under_own_name
-from lltm_jit.ops.rnn.sequence import input_gates, run_sequence
+from lltm_jit.ops.rnn.sequence import run_layer
 
 
 class _SingleCell(nn.RNNCellBase):
@@ -52,10 +52,9 @@ class _SingleCell(nn.RNNCellBase):
         bias, bias_hh = self.bias_ih, self.bias_hh
         if bias is not None and bias_hh is not None and self._cell != "gru":  # which has them apart
             bias, bias_hh = bias + bias_hh, None
-        gates = input_gates(x.unsqueeze(0), self.weight_ih, bias)
-        cells = None if c is None else c.unsqueeze(0)
-        args = (gates, self.weight_hh, bias_hh, None, h, cells, None)
-        _, h, cells = run_sequence(self._cell, args, reverse=False, tf32=False)
+        operands = (x.unsqueeze(0), self.weight_ih, self.weight_hh, bias, bias_hh)
+        args = (None, h, None if c is None else c.unsqueeze(0), None)
+        _, h, cells = run_layer(self._cell, operands, args, reverse=False, tf32=False)
         if not batched:
             h, cells = h.squeeze(0), cells.squeeze(1)
         return (h, cells[0]) if pair else h

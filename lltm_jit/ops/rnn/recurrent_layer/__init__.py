@@ -33,12 +33,14 @@ from lltm_jit.ops.rnn.recurrent_layer.parts import (
     run_in_turn,
     run_packed,
 )
+from lltm_jit.ops.rnn.recurrent_layer.plain import plainly, stacked
 from lltm_jit.ops.rnn.recurrent_layer.projection import run_projected
 from lltm_jit.ops.rnn.recurrent_layer.torch_layer import TorchLayer, traced
 from lltm_jit.ops.rnn.recurrent_layer.types import State
 from lltm_jit.ops.rnn.recurrent_layer.warm import Warmed
 from lltm_jit.ops.rnn.sequence import (
     ALIGNED,
+    computes_only,
     pad_gates,
     pads_gates,
     run_layer,
@@ -46,7 +48,6 @@ from lltm_jit.ops.rnn.sequence import (
 )
 
 _ROWS_FOR_BOTH = 256  # of all steps
-_LITTLE = 1 << 12  # elements
 
 
 class RecurrentLayer(Warmed, TorchLayer):
@@ -129,6 +130,10 @@ class RecurrentLayer(Warmed, TorchLayer):
         """
         if isinstance(input, Proxy):
             return traced(self, input, hx=hx, lengths=lengths, reset=reset)
+        if lengths is None and reset is None and type(input) is Tensor and computes_only(input):
+            plain = plainly(self, input, hx)
+            if plain is not None:
+                return plain
         name = name_of(self)
         if isinstance(input, PackedSequence):
             if lengths is not None or reset is not None:
@@ -193,7 +198,7 @@ class RecurrentLayer(Warmed, TorchLayer):
                 ends += end
             both = zip(*outputs, strict=True)
             xs = [torch.cat(each, 2) if len(each) > 1 else each[0] for each in both]
-        return xs, [_stacked(tensors) for tensors in zip(*ends, strict=True)]
+        return xs, [stacked(tensors) for tensors in zip(*ends, strict=True)]
 
     def _together(self, parts: list[Tensor]) -> bool:
         """Whether both directions run in one call: over one part, from its two ends."""
@@ -248,10 +253,12 @@ class RecurrentLayer(Warmed, TorchLayer):
         control: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         def of(kind: str, dim: int = 0) -> Tensor:
+            if len(suffixes) == 1:
+                return getattr(self, f"{kind}_{suffixes[0]}")
             each = [getattr(self, f"{kind}_{suffix}") for suffix in suffixes]
-            if len(each) > 1 and kind == "weight_hh" and self.num_heads == 1:
+            if kind == "weight_hh" and self.num_heads == 1:
                 return torch.stack(each)
-            return torch.cat(each, dim) if len(each) > 1 else each[0]
+            return torch.cat(each, dim)
 
         try:
             weight_ih, weight_hh = of("weight_ih"), of("weight_hh")
@@ -277,15 +284,3 @@ class RecurrentLayer(Warmed, TorchLayer):
             own = {name: getattr(self, name, None) for name in shapes}
             refuse_foreign(name_of(self), {"input": x, "h_0": h_0, "c_0": c_0}, own, shapes)
             raise
-
-
-def _stacked(tensors: Sequence[Tensor]) -> Tensor:
-    """torch.stack(), without a copy of a single one; it is no view that detach_() would refuse."""
-    one, *others = tensors
-    if others or not one.size(1):
-        return torch.stack(tensors)
-    # A copy of little takes less than the way to that operator.
-    if one.is_cpu and not torch.compiler.is_compiling() and one.numel() <= _LITTLE:
-        return torch.stack(tensors)
-    # A traced layer takes other batch sizes.
-    return torch.ops.aten._unsafe_view.default(one, [1, -1, one.size(1)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import sys
 
 import pytest
 import torch
@@ -36,6 +37,26 @@ def test_results_are_those_with_gradients(kind, size, dtype):
             found = tensors(layer(given, lengths=lengths, reset=reset))
         error = 16 * torch.finfo(dtype).eps if dtype.itemsize == 2 else 0
         torch.testing.assert_close(found, expected, rtol=0, atol=error)
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["steps", "batch"])
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_one_step(kind, count, first):
+    layer = LAYERS[kind](3, 5, count, batch_first=first)
+    x, state = torch.randn((2, 1, 3) if first else (1, 2, 3)), None
+    for _ in range(2):
+        expected = tensors(layer(x, state))
+        calls = []
+        with torch.no_grad():
+            layer(x, state)
+            sys.setprofile(lambda _, event, __, to=calls: to.append(event))
+            output, state = layer(x, state)
+            sys.setprofile(None)
+        torch.testing.assert_close(tensors((output, state)), expected)
+        for tensor in state if isinstance(state, tuple) else (state,):
+            tensor.detach_()
+        assert kind == "SLSTM" or calls.count("call") <= 25 + 20 * count
 
 
 class Seen(TorchDispatchMode):

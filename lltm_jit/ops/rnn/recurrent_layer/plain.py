@@ -1,0 +1,60 @@
+"""Calls of few steps without gradients, such as a decoder's, in little Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from lltm_jit.ops.rnn.recurrent_layer.types import State
+
+if TYPE_CHECKING:
+    from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
+
+_LITTLE = 1 << 12  # elements
+
+
+def plainly(layer: RecurrentLayer, input: Tensor, hx: State | None) -> tuple[Tensor, State] | None:
+    """Run one, if it is like most calls that :func:`computes_only` is true of; None otherwise.
+
+    What may be wrong with its arguments is left to the other path, which says it.
+    """
+    states, size = layer.cell.states, layer.hidden_size
+    if states > 2 or layer.bidirectional or layer.proj_size or input.dim() != 3:
+        return None
+    x = input.transpose(0, 1) if layer.batch_first else input
+    steps, rows, features = x.shape
+    if features != layer.input_size or not steps or (layer.dropout and layer.training):
+        return None
+    h_0 = c_0 = None
+    if hx is not None:
+        given = hx if type(hx) is tuple else (hx,)
+        whole = (layer.num_layers, rows, size)
+        if len(given) != states or any(type(t) is not Tensor or t.shape != whole for t in given):
+            return None
+        h_0, c_0 = given if states == 2 else (given[0], None)
+    h_n, c_n = [], []
+    for k in range(layer.num_layers):
+        h = None if h_0 is None else h_0[k]
+        c = None if c_0 is None else c_0[k : k + 1]
+        x, h, c = layer._run([f"l{k}"], False, False, x, h, c, None)
+        h_n.append(h)
+        c_n.append(c)
+    output, last = x.transpose(0, 1) if layer.batch_first else x, stacked(h_n)
+    if states == 1:
+        return output, last
+    return output, (last, torch.cat(c_n) if len(c_n) > 1 else c_n[0])
+
+
+def stacked(tensors: Sequence[Tensor]) -> Tensor:
+    """torch.stack(), without a copy of a single one; it is no view that detach_() would refuse."""
+    one, *others = tensors
+    if others or not one.size(1):
+        return torch.stack(tensors)
+    # A copy of little takes less than the way to that operator.
+    if one.is_cpu and not torch.compiler.is_compiling() and one.numel() <= _LITTLE:
+        return torch.stack(tensors)
+    # A traced layer takes other batch sizes.
+    return torch.ops.aten._unsafe_view.default(one, [1, -1, one.size(1)])
