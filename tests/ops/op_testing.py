@@ -56,6 +56,10 @@ def with_layout(tensor: Tensor, layout: str) -> Tensor:
     return tensor
 
 
+# For assert_accurate(): what states and gradients are sums of, activations, may be as large as 1.
+ACTIVATIONS = 1.0
+
+
 def assert_accurate(
     actual: Tensor,
     exact: Tensor,
@@ -284,54 +288,6 @@ def refusal(error: type[Exception], function: Callable, *args, **named) -> str:
     with pytest.raises(error) as raised:
         function(*args, **named)
     return str(raised.value)
-
-
-# ------------------------------------------------------------------------------- the LLTM cell --
-
-Inputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]
-
-# For assert_accurate(): what states and gradients are sums of, activations, may be as large as 1.
-ACTIVATIONS = 1.0
-
-IMPLEMENTATIONS = ["reference", "aten", "fused", "auto"]
-
-# What tests of bits run on: dtype, and (batch_size, input_size, hidden_size). On a GPU the second
-# takes clusters of blocks.
-BIT_CASES = [(torch.float, (65, 33, 129)), (torch.half, (64, 256, 512))]
-
-
-def cell_inputs(
-    batch_size=3,
-    input_size=5,
-    hidden_size=7,
-    dtype=torch.double,
-    device="cpu",
-    bias=True,
-    requires_grad=False,
-) -> Inputs:
-    def make(*shape: int, scale: float = 1.0) -> Tensor:
-        return (torch.randn(shape) * scale).to(device, dtype).requires_grad_(requires_grad)
-
-    width = hidden_size + input_size
-    return (
-        make(batch_size, input_size),
-        make(3 * hidden_size, width, scale=max(width, 1) ** -0.5),
-        make(3 * hidden_size) if bias else None,
-        make(batch_size, hidden_size),
-        make(batch_size, hidden_size),
-    )
-
-
-def to_double(inputs: Inputs) -> Inputs:
-    return tuple(None if t is None else t.detach().double() for t in inputs)  # type: ignore[return-value]
-
-
-def cell_gradients(function, inputs: Inputs, weight_h: Tensor, weight_c: Tensor) -> list[Tensor]:
-    leaves = [t.detach().clone().requires_grad_() for t in inputs if t is not None]
-    args = iter(leaves)
-    new_h, new_cell = function(*(None if t is None else next(args) for t in inputs))
-    loss = (new_h * weight_h.to(new_h)).sum() + (new_cell * weight_c.to(new_cell)).sum()
-    return list(torch.autograd.grad(loss, leaves))
 
 
 def results_and_gradients(function, inputs: Sequence[Tensor]) -> list[Tensor]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from elementwise_cases import ELEMENTWISE, Calls, Case, normal
-from op_testing import cell_inputs
+from lltm_testing import cell_inputs
 from sequence_testing import CELLS, Inputs, cell_of, inputs_of
 from sequence_testing import reference as sequence_reference
 from torch import Tensor

@@ -6,7 +6,8 @@ import copy
 
 import pytest
 import torch
-from op_testing import bits, cell_inputs, needs_gpu, results_and_gradients, to_double
+from lltm_testing import cell_inputs, to_double
+from op_testing import bits, needs_gpu, results_and_gradients
 from sequence_testing import LAYERS, THEIRS
 from torch import Tensor, nn
 

@@ -8,17 +8,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from lltm_testing import IMPLEMENTATIONS, cell_gradients, cell_inputs, to_double
 from op_testing import (
     ACTIVATIONS,
     DEVICES,
     DTYPES,
-    IMPLEMENTATIONS,
     LAYOUTS,
     assert_accurate,
-    cell_gradients,
-    cell_inputs,
     needs_gpu,
-    to_double,
     with_layout,
 )
 

@@ -6,15 +6,8 @@ import io
 
 import pytest
 import torch
-from op_testing import (
-    DEVICES,
-    IMPLEMENTATIONS,
-    cell_inputs,
-    loaded_package,
-    needs_gpu,
-    refusal,
-    results_and_gradients,
-)
+from lltm_testing import IMPLEMENTATIONS, cell_inputs
+from op_testing import DEVICES, loaded_package, needs_gpu, refusal, results_and_gradients
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.fx.experimental.proxy_tensor import make_fx

@@ -8,7 +8,8 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from op_testing import DEVICES, IMPLEMENTATIONS, cell_inputs, needs_gpu, refusal
+from lltm_testing import IMPLEMENTATIONS, cell_inputs
+from op_testing import DEVICES, needs_gpu, refusal
 from torch import Tensor
 
 import lltm_jit

@@ -7,6 +7,7 @@ import copy
 import lltm_plans
 import pytest
 import torch
+from lltm_testing import cell_inputs, to_double
 from op_testing import (
     ACTIVATIONS,
     DTYPES,
@@ -15,11 +16,9 @@ from op_testing import (
     bits,
     bounds,
     captured_in_graph,
-    cell_inputs,
     needs_gpu,
     on_side_stream,
     results_and_gradients,
-    to_double,
 )
 from sequence_testing import launched
 from test_lltm import check_against_float64

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_testing import (
-    DEVICES,
-    EVERY_PATH,
-    Inputs,
-    cell_inputs,
-    taken,
-)
+from lltm_testing import Inputs, cell_inputs
+from op_testing import DEVICES, EVERY_PATH, taken
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 

@@ -8,14 +8,13 @@ import warnings
 
 import pytest
 import torch
+from lltm_testing import BIT_CASES, cell_inputs
 from op_testing import (
     ACTIVATIONS,
-    BIT_CASES,
     DEVICES,
     assert_accurate,
     assert_threads_change_no_bit,
     bits,
-    cell_inputs,
     needs_gpu,
 )
 

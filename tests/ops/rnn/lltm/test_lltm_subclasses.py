@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_testing import DEVICES, cell_inputs
+from lltm_testing import cell_inputs
+from op_testing import DEVICES
 from subclasses import Logged, Recorder, Wrapped
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode

@@ -7,7 +7,8 @@ from functools import partial
 
 import pytest
 import torch
-from op_testing import ACTIVATIONS, DEVICES, IMPLEMENTATIONS, assert_accurate, cell_inputs
+from lltm_testing import IMPLEMENTATIONS, cell_inputs
+from op_testing import ACTIVATIONS, DEVICES, assert_accurate
 from torch import nn
 from torch.func import vmap
 from torch.nn.utils import parametrize

@@ -7,7 +7,8 @@ from functools import partial
 
 import pytest
 import torch
-from op_testing import DEVICES, IMPLEMENTATIONS, cell_inputs
+from lltm_testing import IMPLEMENTATIONS, cell_inputs
+from op_testing import DEVICES
 from torch.func import functional_call, grad, stack_module_state, vmap
 
 import lltm_jit

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_testing import DEVICES, DTYPES, cell_inputs, needs_gpu
+from lltm_testing import cell_inputs
+from op_testing import DEVICES, DTYPES, needs_gpu
 from row_testing import assert_rows_independent
 from sequence_testing import CELLS, LAYERS, controls, inputs_of
 from torch import Tensor
