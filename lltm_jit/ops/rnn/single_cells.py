@@ -49,11 +49,9 @@ class _SingleCell(nn.RNNCellBase):
         x = input
         if not batched:
             x, h, c = (None if tensor is None else tensor.unsqueeze(0) for tensor in (x, h, c))
-        bias, bias_hh = self.bias_ih, self.bias_hh
-        if bias is not None and bias_hh is not None and self._cell != "gru":  # which has them apart
-            bias, bias_hh = bias + bias_hh, None
-        operands = (x.unsqueeze(0), self.weight_ih, self.weight_hh, bias, bias_hh)
+        weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         args = (None, h, None if c is None else c.unsqueeze(0), None)
+        operands = (x.unsqueeze(0), *weights)
         _, h, cells = run_layer(self._cell, operands, args, reverse=False, tf32=False)
         if not batched:
             h, cells = h.squeeze(0), cells.squeeze(1)
