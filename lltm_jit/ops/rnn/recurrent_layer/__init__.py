@@ -260,24 +260,25 @@ class RecurrentLayer(Warmed, TorchLayer):
                 return torch.stack(each)
             return torch.cat(each, dim)
 
+        cell = self.cell
         try:
             weight_ih, weight_hh = of("weight_ih"), of("weight_hh")
             weights_hr = [getattr(self, f"weight_hr_{s}") for s in suffixes if self.proj_size]
             bias = of("bias_ih") if self.bias else None
             bias_hh = of("bias_hh") if self.bias else None
-            parameters = of("parameters", 1) if self.cell.parameters else None
+            parameters = of("parameters", 1) if cell.parameters else None
             operands = (x, weight_ih, weight_hh, bias, bias_hh)
             uneven = self.hidden_size % ALIGNED and not weights_hr
             if weight_hh.dim() == 2 and uneven and pads_gates(operands):
-                operands = pad_gates(operands, self.cell.gates, self.cell.adds_gates)
-            elif bias is not None and bias_hh is not None and self.cell.adds_gates:
+                operands = pad_gates(operands, cell.gates, cell.adds_gates)
+            elif bias is not None and bias_hh is not None and cell.adds_gates:
                 both = bias + bias_hh  # added where it costs least
                 bias, bias_hh = (None, both) if x.is_cuda else (both, None)
                 operands = (x, weight_ih, weight_hh, bias, bias_hh)
             if weights_hr:
                 return run_projected(operands, weights_hr, h_0, c_0, control, reverse, tf32)
             args = (parameters, h_0, c_0, control)
-            return run_layer(self.cell.name, operands, args, reverse, tf32, len(suffixes) > 1)
+            return run_layer(cell.name, operands, args, reverse, tf32, len(suffixes) > 1)
         except (RuntimeError, TypeError, AttributeError):
             # Its message may be about tensors that a caller of the layer never sees.
             shapes = {name: s for each in suffixes for name, s in self._shapes(each).items()}
