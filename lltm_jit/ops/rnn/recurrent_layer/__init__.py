@@ -131,7 +131,7 @@ class RecurrentLayer(Warmed, TorchLayer):
         if isinstance(input, Proxy):
             return traced(self, input, hx=hx, lengths=lengths, reset=reset)
         if lengths is None and reset is None and type(input) is Tensor and computes_only(input):
-            plain = plainly(self, input, hx)
+            plain = plainly(self, self._run, input, hx)
             if plain is not None:
                 return plain
         name = name_of(self)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from lltm_jit.ops.rnn.recurrent_layer.torch_layer import TorchLayer
 from lltm_jit.ops.rnn.recurrent_layer.types import State
-
-if TYPE_CHECKING:
-    from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
 
 _LITTLE = 1 << 12  # elements
 
 
-def plainly(layer: RecurrentLayer, input: Tensor, hx: State | None) -> tuple[Tensor, State] | None:
+def plainly(
+    layer: TorchLayer,
+    run: Callable[..., tuple[Tensor, Tensor, Tensor]],
+    input: Tensor,
+    hx: State | None,
+) -> tuple[Tensor, State] | None:
     """Run one, if it is like most calls that :func:`computes_only` is true of; None otherwise.
+
+    Each of its layers is a call of ``run``.
 
     What may be wrong with its arguments is left to the other path, which says it.
     """
@@ -39,7 +43,7 @@ def plainly(layer: RecurrentLayer, input: Tensor, hx: State | None) -> tuple[Ten
     for k in range(layer.num_layers):
         h = None if h_0 is None else h_0[k]
         c = None if c_0 is None else c_0[k : k + 1]
-        x, h, c = layer._run([f"l{k}"], False, False, x, h, c, None)
+        x, h, c = run([f"l{k}"], False, False, x, h, c, None)
         h_n.append(h)
         c_n.append(c)
     output, last = x.transpose(0, 1) if layer.batch_first else x, stacked(h_n)
