@@ -21,9 +21,8 @@ def plainly(
 ) -> tuple[Tensor, State] | None:
     """Run one, if it is like most calls that :func:`computes_only` is true of; None otherwise.
 
-    Each of its layers is a call of ``run``.
-
-    What may be wrong with its arguments is left to the other path, which says it.
+    Each of its layers is a call of ``run``. Wrong arguments are left to the other path, which says
+    what is wrong.
     """
     states, size = layer.cell.states, layer.hidden_size
     if states > 2 or layer.bidirectional or layer.proj_size or input.dim() != 3:
