@@ -9,12 +9,12 @@ directory.
 
 # No `from __future__ import annotations`: it makes a NamedTuple compile each of its annotations.
 
+import hashlib
 import os
 import platform
 import re
 import shutil
 from importlib.machinery import EXTENSION_SUFFIXES
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -181,9 +181,10 @@ def _scripts(command: list[str]) -> tuple[tuple[str, str], ...]:
     found = []
     for path in filter(None, map(shutil.which, command)):
         try:
-            with open(path, "rb") as file:
-                if file.read(2) == b"#!":
-                    found.append((path, contents.digest(Path(path))))
+            with open(contents.open_at_once(path, os.O_RDONLY), "rb", buffering=0) as file:
+                start = file.read(2)
+                if start == b"#!":
+                    found.append((path, hashlib.sha256(start + file.read()).hexdigest()))
         except OSError:
             continue  # which the build will tell
     return tuple(found)

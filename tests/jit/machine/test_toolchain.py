@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -58,6 +59,22 @@ def test_a_compiler_in_several_words(bench, monkeypatch, command):
     assert text_of(bench.load()) == "shared header\none\ntwo"
     bench.write_compiler("c++ (Fake) 2.0.0")
     assert jit.detect().cxx_version == "c++ (Fake) 2.0.0"
+
+
+DETECT = """
+import sys
+opened = []
+sys.addaudithook(lambda event, arguments: event == "open" and opened.append(arguments[0]))
+from lltm_jit import jit
+print(opened.count(jit.detect().cxx))
+"""
+
+
+def test_a_compiler_that_is_a_script_is_opened_once(bench):
+    jit.detect()  # from now on, the compilers' versions are known
+    command = [sys.executable, "-c", DETECT]
+    environment = {**os.environ, **bench.environment, "LLTM_JIT_AT_IMPORT": "0"}
+    assert subprocess.check_output(command, env=environment, text=True) == "1\n"
 
 
 @pytest.mark.parametrize("change", ["another", "earlier"])
