@@ -3,7 +3,8 @@
 On a GPU also in CUDA graphs, and floats both exact and as TF32; on a CPU also beside a loop of
 tutorial cells. All layers of one size take turns. Times are of one step; memory is what a call
 takes at its peak; errors are norms, beside float64. ``--published`` and ``--draw`` take sizes of
-their own, and list the layers that are slower than torch's.
+their own, and list the layers that are slower than torch's. ``--heads`` and ``--padding`` compare
+ours among themselves.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from lltm_jit.ops.rnn.recurrent_layer.warm import Warmed
 from .. import options
 from ..shared import times
 from ..shared.table import Row
+from . import heads, padding
 from .cases import (
     BACKWARD,
     LOOP,
@@ -64,11 +66,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--published", action="store_true", help="layers of sizes that people publish"
     )
     cases.add_argument("--draw", type=lltm.positive, metavar="N", help="N layers of random sizes")
+    cases.add_argument(
+        "--heads",
+        action="store_true",
+        help="heads of 768 units in all, beside one head (default: bfloat16, -b 16 --steps 1024)",
+    )
+    cases.add_argument(
+        "--padding",
+        action="store_true",
+        help="LSTMs of any hidden size, beside the next multiple of 16 (default: -b 20 --steps 35)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="for --draw (default: 0)")
 
 
 def measure(args: argparse.Namespace) -> Iterator[list[Row]]:
     device = lltm.device(args.cuda)
+    if args.heads or args.padding:
+        yield from measure_ours(args, device)
+        return
     cases = cases_of(args, device)
     if device.type == "cuda":
         compile_kernels(cases)
@@ -78,14 +93,44 @@ def measure(args: argparse.Namespace) -> Iterator[list[Row]]:
         yield group
 
 
-def cases_of(args: argparse.Namespace, device: torch.device) -> list[tuple[Case, list[str]]]:
-    """What is measured, and by which of our layers."""
+def measure_ours(args: argparse.Namespace, device: torch.device) -> Iterator[list[Row]]:
+    """``--heads`` and ``--padding``."""
+    if args.state_size or args.layer:
+        raise LltmJitError(
+            "--heads and --padding have layers of their own: leave out -s and --layer"
+        )
+    if args.heads:
+        dtype = options.dtype(args) or torch.bfloat16
+        sizes = (args.batch_size or 16, args.steps or 1024)
+        yield from heads.measure(*sizes, dtype, device, args.seconds)
+        return
+    sizes = (args.batch_size or 20, 0, args.steps or 35)
+    cases = [
+        Case(*sizes, dtype, device, precision, "LSTM")
+        for dtype, precision in types_of(args, device)
+    ]
+    groups = [group for case in cases for group in padding.beside_multiples(case)]
+    if device.type == "cuda":
+        compile_kernels((case, [case.layer]) for group in groups for case in group)
+    for group, phase in itertools.product(groups, PHASES):
+        with use_precision(group[0].precision):
+            found = padding.rows(group, phase, args.seconds)
+        yield found
+
+
+def types_of(args: argparse.Namespace, device: torch.device) -> list[tuple[torch.dtype, str]]:
+    """Element types, with the precisions of floats."""
     dtype = options.dtype(args)
-    types = [
+    return [
         (each, precision)
         for each in ([dtype] if dtype else DTYPES[device.type])
         for precision in precisions(device, each)
     ]
+
+
+def cases_of(args: argparse.Namespace, device: torch.device) -> list[tuple[Case, list[str]]]:
+    """What is measured, and by which of our layers."""
+    types = types_of(args, device)
     layers = [args.layer] if args.layer else list(OURS)
     if args.published or args.draw:
         if args.batch_size or args.state_size or args.steps:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks.__main__ import main
-from benchmarks.sequence import compile_kernels, published
+from benchmarks.sequence import compile_kernels, heads, padding, published
 from benchmarks.sequence.cases import (
     BACKWARD,
     FORWARD,
@@ -147,13 +147,19 @@ def test_published_sizes_are_those_of_one_layer(capsys, monkeypatch, quick_clock
 def test_goals_of_published_sizes():
     types = [(torch.half, "ieee"), (torch.float, "ieee"), (torch.float, "tf32")]
     cases = list(published.published_cases(GPU, types))
-    assert len(cases) == 3 * 20
-    assert {(case.hidden_size, case.batch_size) for case in cases} > {*published._GOALS}
+    assert len(cases) == 3 * 24
+    assert {(case.directions, case.hidden_size, case.batch_size, case.steps) for case in cases} > {
+        *published._GOALS
+    }
     of_first = [case for case in cases if case.title == "LSTM 2 x 650, B20 T35"]
     found = [goals(case, "LSTM", phase) for case in of_first for phase in PHASES]
     assert [goal["nn.LSTM"] for goal in found] == [0.5, 0.55, 0.7, 0.7, 0.65, 0.7]
     tagger = next(case for case in cases if case.title == "LSTM 2 x 200 bi of 300, B32 T64")
-    assert goals(tagger, "LSTM", FORWARD) == {"nn.LSTM": 1.0}
+    assert goals(tagger, "LSTM", FORWARD) == {"nn.LSTM": 0.15}
+    speech = next(case for case in cases if case.title == "GRU 3 x 800 bi, B32 T300")
+    assert goals(speech, "GRU", BACKWARD) == {"nn.GRU": 0.5}
+    alone = next(case for case in cases if case.title == "GRU 1 x 512, B16 T64")
+    assert goals(alone, "GRU", FORWARD) == {"nn.GRU": 1.0}
     on_cpu = replace(tagger, device=CPU)
     assert on_cpu.module("LSTM").weight_ih_l0.shape == (800, 300)
     # Two directions; the second layer takes the outputs of both.
@@ -231,3 +237,52 @@ def test_the_loop_is_the_layer():
     loop, layer = CASE.module(LOOP), CASE.module("LLTM")
     layer.load_state_dict(loop.state_dict())
     torch.testing.assert_close(loop(CASE.input())[0], layer(CASE.input())[0])
+
+
+def test_heads_beside_one_alone(capsys, tmp_path, quick_clock):
+    file = tmp_path / "figures.json"
+    quick = ["--heads", "-b", "2", "--steps", "2", "--seconds", "0.001", "--json", str(file)]
+    assert main(["sequence", *quick]) == 0
+    rows = saved(file)
+    names = ["lstm", "slstm", "one head", "in turn"]
+    assert [(row["case"], row["phase"], row["name"]) for row in rows] == [
+        (f"{count} x {768 // count}", phase, name)
+        for count in (1, 3, 6, 12, 24, 48)
+        for phase in PHASES
+        for name in (names if count > 1 else names[:2])
+    ]
+    assert rows[-4]["beside"] == {"one head": 1.75, "in turn": None}
+    printed = capsys.readouterr().out
+    assert "bfloat16, cpu, B 2, T 2, gates given, times of a call" in printed
+    assert printed.count("2.00 of lstm, goal 1.35") == 2 * 12  # by this clock; among what is missed
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_heads_do_what_they_say(phase):
+    results = heads._call("slstm", phase, 3, 2, 4, 8, torch.float, CPU)()
+    shapes = [(3, 2, 32), (2, 32), (3, 2, 32)] if phase == FORWARD else [(3, 2, 128), (4, 32, 8)]
+    assert [result.shape for result in results] == shapes
+    assert all(result.any() for result in results)
+
+
+def test_padding_beside_the_next_multiple(capsys, tmp_path, monkeypatch, quick_clock):
+    monkeypatch.setattr(padding, "HIDDEN", [3, 15, 16, 17])
+    file = tmp_path / "figures.json"
+    quick = ["--padding", "--dtype", "float", "--seconds", "0.001", "--json", str(file)]
+    assert main(["sequence", *quick]) == 0
+    rows = saved(file)
+    assert [(row["case"], row["phase"], row["name"]) for row in rows] == [
+        (f"H {multiple}", phase, f"H {size}")
+        for multiple, sizes in ((16, (16, 3, 15)), (32, (32, 17)))
+        for phase in PHASES
+        for size in sizes
+    ]
+    assert [row["beside"] for row in rows[:3]] == [{}, {"H 16": 1.03}, {"H 16": 1.03}]
+    assert "float32, cpu, B 20, T 35, times of one step" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("ours", ["--heads", "--padding"])
+def test_ours_among_themselves_have_layers_of_their_own(ours, capsys):
+    for option in (["-s", "3"], ["--layer", "LSTM"]):
+        assert main(["sequence", ours, *option]) == 1
+        assert "leave out -s and --layer" in capsys.readouterr().err

@@ -116,7 +116,8 @@ bool run_together(const SequenceInputs& in, const RecurrentCell& cell) {
 }
 
 // The results, to be written; cell states in the dtype that they run in.
-SequenceAndSaved allocate(const SequenceInputs& in, const RecurrentCell& cell, bool save) {
+SequenceAndSaved allocate(const SequenceInputs& in, const RecurrentCell& cell,
+                          SequenceSaves saves) {
   const auto steps = in.gates.sym_size(0), batch_size = in.gates.sym_size(1);
   const auto hidden_size = recurrences_of(in).count() * in.weight_hh.sym_size(-1);
   const int64_t cells = cell.states - 1;
@@ -124,8 +125,8 @@ SequenceAndSaved allocate(const SequenceInputs& in, const RecurrentCell& cell, b
   return {empty({steps, batch_size, hidden_size}, in.gates),
           empty({batch_size, hidden_size}, in.gates),
           empty({cells, batch_size, hidden_size}, of_cells),
-          save ? empty(in.gates.sym_sizes(), in.gates) : Tensor(),
-          save ? empty({steps, cells, batch_size, hidden_size}, of_cells) : Tensor()};
+          saves == kSavesAll ? empty(in.gates.sym_sizes(), in.gates) : Tensor(),
+          saves ? empty({steps, cells, batch_size, hidden_size}, of_cells) : Tensor()};
 }
 
 // What the gates of a sequence on a CPU are the product of.
@@ -134,19 +135,19 @@ struct GateOperands {
   const OptionalTensor& bias_ih;
 };
 
-SequenceAndSaved forward(const SequenceInputs& in, bool save,
+SequenceAndSaved forward(const SequenceInputs& in, SequenceSaves saves,
                          const GateOperands* operands = nullptr) {
   const RecurrentCell& cell = check_sequence(in);
   const KernelGuard guard(in.gates);
   const auto one_by_one = [&] {
-    return in_turn(in, cell, [&](const SequenceInputs& one) { return forward(one, save); });
+    return in_turn(in, cell, [&](const SequenceInputs& one) { return forward(one, saves); });
   };
   if (has_recurrences(in) && !in.gates.is_meta() && !run_together(in, cell)) return one_by_one();
   if (!as_kernels_have_it(in, cell)) {
     const ResizedGates resized(in, cell, other_size(in, cell));
-    return resized.resize_back(forward(resized.in_place_of(in), save));
+    return resized.resize_back(forward(resized.in_place_of(in), saves));
   }
-  SequenceAndSaved results = allocate(in, cell, save);
+  SequenceAndSaved results = allocate(in, cell, saves);
   auto& [output, h_n, c_n, saved_gates, saved_cells] = results;
   if (!in.gates.is_meta() && output.numel() > 0) {
     SequenceForwardArgs args{sizes_of(in, cell)};
@@ -186,13 +187,13 @@ SequenceAndSaved forward(const SequenceInputs& in, bool save,
 }  // namespace
 
 SequenceResults sequence_kernel(const SequenceInputs& in) {
-  const auto results = forward(in, /*save=*/false);
+  const auto results = forward(in, kSavesNothing);
   return {std::get<0>(results), std::get<1>(results), std::get<2>(results)};
 }
 
 SequenceStates sequence_states_kernel(const SequenceInputs& in) {
   check_all_steps(in);
-  const auto [output, h_n, c_n, saved_gates, saved_cells] = forward(in, /*save=*/true);
+  const auto [output, h_n, c_n, saved_gates, saved_cells] = forward(in, kSavesCells);
   return {output, h_n, c_n, saved_cells};
 }
 
@@ -235,12 +236,12 @@ SequenceResults recurrent_layer(const Tensor& input, const Tensor& weight_ih,
   const Tensor gates = empty({1}, input).expand({input.size(0), input.size(1), weight_ih.size(0)});
   const SequenceInputs in{gates,   weight_hh, bias_hh, parameters, h_0,          c_0,
                           control, reverse,   cell,    tf32,       bidirectional};
-  const auto results = forward(in, /*save=*/false, &operands);
+  const auto results = forward(in, kSavesNothing, &operands);
   return {std::get<0>(results), std::get<1>(results), std::get<2>(results)};
 }
 
 SequenceAndSaved sequence_forward_kernel(const SequenceInputs& in) {
-  return forward(in, /*save=*/true);
+  return forward(in, kSavesAll);
 }
 
 // --------------------------------------------------------------------------------------- backward --

@@ -39,6 +39,13 @@ enum SequenceControl : uint8_t {
   kHolds = 2,
 };
 
+// What a forward pass keeps of each step.
+enum SequenceSaves : int {
+  kSavesNothing,
+  kSavesAll,    // for a backward pass: gates, and cell states
+  kSavesCells,  // cell states alone, which the caller wants
+};
+
 // An array of steps and rows whose strides, in elements, may be anything; a step's may be negative, which
 // is how sequences run backwards. The rows themselves are dense. Two directions share the array: the second one
 // begins with the last of these steps.
@@ -93,8 +100,8 @@ struct SequenceForwardArgs : SequenceSizes {
   MutableSequenceArray output;   // [steps, batch, units] written
   void* new_h;                   // [batch, units] written
   void* new_cells;  // [states-1, batch, units] of state_type, written; null for one state
-  // For the backward pass, or null: of each step the gates' sums, or if the cell does not add them the
-  // hidden part alone, bias included; and the cell states that the step began with.
+  // Or null, as SequenceSaves says: of each step the gates' sums, or if the cell does not add them the hidden part
+  // alone, bias included; and the cell states that the step began with.
   MutableSequenceArray saved_gates;  // [steps, batch, gates*units]
   MutableSequenceArray
       saved_cells;  // [steps, states-1, batch, units] of state_type; row_stride units
@@ -104,6 +111,10 @@ struct SequenceForwardArgs : SequenceSizes {
   const void* input_weights;  // [gates*hidden, input_size], rows input_weights_stride apart
   const void* input_bias;     // [gates*hidden]; or null
   int64_t input_size, input_weights_stride;
+
+  SequenceSaves saves() const {
+    return saved_gates.data ? kSavesAll : saved_cells.data ? kSavesCells : kSavesNothing;
+  }
 };
 
 // The steps from the last to the first. All arrays begin with the step that was computed first, and have

@@ -255,3 +255,15 @@ def launched(function: Callable[[], object], directory: Path) -> list[dict[str, 
     profile.export_chrome_trace(str(trace))
     work = ("kernel", "gpu_memcpy", "gpu_memset")
     return [e for e in json.loads(trace.read_text())["traceEvents"] if e.get("cat") in work]
+
+
+def peak_of(function) -> int:
+    """The most bytes of tensors that a call has allocated at once."""
+    with torch.profiler.profile(profile_memory=True) as profile:
+        function()
+    now = peak = 0
+    for event in profile.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            now += event.nbytes()
+            peak = max(peak, now)
+    return peak

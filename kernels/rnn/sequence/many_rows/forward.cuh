@@ -5,7 +5,7 @@
 
 namespace lltm_jit {
 
-template <typename Cell, typename scalar_t, typename Variant, bool kSaves, bool kControls>
+template <typename Cell, typename scalar_t, typename Variant, SequenceSaves kSaves, bool kControls>
 struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardArgs> {
   using Pass = ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardArgs>;
   using Pass::args, Pass::rank, Pass::first_unit, Pass::constants, Pass::in_array, Pass::in_state,
@@ -216,7 +216,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
         const int64_t at = in_state(row, unit), all = state_size();
         float h[2] = {holds ? 0.f : own.old[0][j][i][0], holds ? 0.f : own.old[0][j][i][1]};
         store_two(in_array(args.output, step, row, 0, unit), unit, h);
-        if (kSaves && !holds) {
+        if (kSaves == kSavesAll && !holds) {
 #pragma unroll
           for (int g = 0; g < kGates; ++g) {
             const float* two = sums + (g * kEights + j) * 4 + i * 2;
@@ -257,7 +257,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
   }
 };
 
-template <typename Cell, typename scalar_t, typename Variant, bool kSaves, bool kControls>
+template <typename Cell, typename scalar_t, typename Variant, SequenceSaves kSaves, bool kControls>
 __device__ __forceinline__ void run_many_rows(const SequenceForwardArgs& args) {
 #if LLTM_JIT_HAS_WGMMA
   extern __shared__ char dynamic[];

@@ -13,8 +13,8 @@
 
 namespace lltm_jit {
 
-// What one thread does. kSaves: for a backward pass; kControls: there are control bytes.
-template <typename Cell, typename scalar_t, typename Shape, bool kSaves, bool kControls>
+// What one thread does. kControls: there are control bytes.
+template <typename Cell, typename scalar_t, typename Shape, SequenceSaves kSaves, bool kControls>
 class ForwardThread : ThreadFacts<Cell, Shape> {
   using Facts = ThreadFacts<Cell, Shape>;
   using Facts::kShape, Facts::kGates, Facts::kStates, Facts::kElements, Facts::kWords,

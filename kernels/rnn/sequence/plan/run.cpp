@@ -47,15 +47,15 @@ bool all_states(const SequenceBackwardArgs& args) { return args.grad_saved_cells
 // What a pass asks for by its plan, and beside it, where gradients are wanted, what the backward pass will ask for.
 template <typename Args>
 VariantRequest request_of(const Args& args, const SequencePlan& plan, const CudaCell& cell) {
-  SequenceUse use{SequencePass::Backward, /*saves=*/false, /*controls=*/args.control != nullptr};
+  SequenceUse use{SequencePass::Backward, kSavesNothing, /*controls=*/args.control != nullptr};
   const SequenceUse backward = use;
   use.all_states = all_states(args);
   if constexpr (std::is_same_v<Args, SequenceForwardArgs>) {
     use.pass = SequencePass::Forward;
-    use.saves = args.saved_gates.data != nullptr;
+    use.saves = args.saves();
   }
   auto request = sequence_request(args, use, plan, cell);
-  if (use.saves) {
+  if (use.saves == kSavesAll) {
     const auto after = sequence_plan(args, backward.pass, current_gpu());
     request.beside = {sequence_request(args, backward, after, cell)};
   }
@@ -177,11 +177,11 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
 template <typename Args, typename... Numbers>
 const void* variant(const Args& args, const SequencePlan& plan, const std::tuple<Numbers...>& shape,
                     const CudaCell& cell) {
-  static VariantTable<const void, std::string, std::string, ElementType, bool, bool, bool, bool,
-                      bool, Numbers...>
+  static VariantTable<const void, std::string, std::string, ElementType, SequenceSaves, bool, bool,
+                      bool, bool, Numbers...>
       table;
-  bool saves = false;
-  if constexpr (std::is_same_v<Args, SequenceForwardArgs>) saves = args.saved_gates.data;
+  SequenceSaves saves = kSavesNothing;
+  if constexpr (std::is_same_v<Args, SequenceForwardArgs>) saves = args.saves();
   const std::tuple use(cell.kernel, cell.type, args.type, saves, args.control != nullptr,
                        args.padded(), args.recurrences() > 1, all_states(args));
   return table.get(std::tuple_cat(use, shape), [&] { return request_of(args, plan, cell); });

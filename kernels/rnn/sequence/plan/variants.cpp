@@ -35,6 +35,9 @@ VariantRequest request_of(const char* kernel, const char* function, const Sequen
 VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& use,
                                 const SequencePlan& plan, const CudaCell& cell) {
   const bool forward = use.pass == SequencePass::Forward;
+  const char* saved = use.saves == kSavesAll     ? ", forward in training"
+                      : use.saves == kSavesCells ? ", forward with all states"
+                                                 : ", forward";
   const auto add_constants = [&](VariantRequest& request, const auto& shape) {
     request.constants.emplace_back("SHAPE", list(members_of(shape)));
     request.constants.emplace_back("CONTROLS", number(use.controls));
@@ -47,9 +50,7 @@ VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& u
                               forward ? "many_rows_forward" : "many_rows_backward", sizes, cell);
     add_constants(request, plan.many_rows);
     request.label += ", hidden size " + number(sizes.hidden_size) + ", many rows" +
-                     (!forward    ? ", backward"
-                      : use.saves ? ", forward in training"
-                                  : ", forward");
+                     (!forward ? ", backward" : saved);
     return request;
   }
   if (!plan.one_launch) {
@@ -66,10 +67,7 @@ VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& u
   request.label += (shape.tf32 ? " as TF32, hidden size " : ", hidden size ") +
                    number(sizes.hidden_size) + ", " + number(shape.rows) +
                    (shape.grid ? " rows a grid" : " rows a cluster") +
-                   (!forward    ? ", backward"
-                    : use.saves ? ", forward in training"
-                                : ", forward") +
-                   (use.all_states ? ", of all states" : "");
+                   (!forward ? ", backward" : saved) + (use.all_states ? ", of all states" : "");
   return request;
 }
 
@@ -85,7 +83,8 @@ std::vector<VariantRequest> sequence_requests(const SequenceSizes& sizes, bool t
       together.directions = together.heads = 1;
       plan = sequence_plan(together, pass, gpu);
     }
-    requests.push_back(sequence_request(together, {pass, training, controls}, plan, cell));
+    const SequenceSaves saves = training ? kSavesAll : kSavesNothing;
+    requests.push_back(sequence_request(together, {pass, saves, controls}, plan, cell));
   }
   return requests;
 }

@@ -19,7 +19,7 @@ struct CudaCell {
 // What decides how a pass is compiled, beside its plan.
 struct SequenceUse {
   SequencePass pass;
-  bool saves;               // forward: a backward pass follows
+  SequenceSaves saves;      // forward
   bool controls;            // there are control bytes
   bool all_states = false;  // backward: cell states of all steps have gradients
 };

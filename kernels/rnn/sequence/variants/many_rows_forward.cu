@@ -1,6 +1,6 @@
 // The forward pass of Note [Many rows]. Constants of its variant, beside those of shape.h:
 //   ELEMENT      Half or BFloat16
-//   SAVES        1 if a backward pass follows
+//   SAVES        SequenceSaves
 //   CONTROLS     1 if there are control bytes
 #include "rnn/sequence/many_rows/forward.cuh"
 #include "rnn/sequence/variants/shape.h"
@@ -9,5 +9,5 @@ using Shape = VariantShape<ManyRowsShape>;
 
 extern "C" __global__ void __launch_bounds__(many_rows_threads<Shape>, 1)
     many_rows_forward(const __grid_constant__ SequenceForwardArgs args) {
-  run_many_rows<CELL, ELEMENT, Shape, SAVES, CONTROLS>(args);
+  run_many_rows<CELL, ELEMENT, Shape, SequenceSaves(SAVES), CONTROLS>(args);
 }

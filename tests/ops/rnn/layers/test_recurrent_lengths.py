@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from op_testing import DEVICES, needs_gpu
-from sequence_testing import LAYERS, THEIRS, tensors
+from sequence_testing import LAYERS, THEIRS, peak_of, tensors
 from test_recurrent_layers import assert_same, states_of
 from torch import Tensor
 from torch.nn.utils.rnn import (
@@ -172,18 +172,6 @@ def test_a_long_sum_keeps_its_bits_between_parts(dtype, device):
     _, (_, c_n) = layer(pack_sequence(rows), (c_0.to(dtype), c_0))
     step = torch.tensor(3.0).sigmoid() * layer.bias_ih_l0[-1].cpu().float()
     torch.testing.assert_close(c_n[0, 0].cpu(), (2000 * step).expand(16), rtol=1e-4, atol=0)
-
-
-def peak_of(function) -> int:
-    """The most bytes of tensors that a call has allocated at once."""
-    with torch.profiler.profile(profile_memory=True) as profile:
-        function()
-    now = peak = 0
-    for event in profile.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            now += event.nbytes()
-            peak = max(peak, now)
-    return peak
 
 
 @pytest.mark.parametrize("kind", THEIRS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from op_testing import DEVICES, DTYPES, assert_accurate, bits, needs_gpu
-from sequence_testing import launched
+from sequence_testing import launched, peak_of
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
@@ -155,6 +155,14 @@ def test_all_heads_run_in_one_launch_each_way(function, tmp_path):
         "sequence_forward",
         "sequence_backward",
     ]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_without_gradients_no_gates_are_kept(device):
+    tensors = tensors_of("lstm", dtype=torch.float, device=device, size=(4, 200, 2, 32))
+    flashrnn(*tensors)  # on a GPU the first call compiles
+    # The results are half as large as the gates, and so are the states that they are made of.
+    assert 0 < peak_of(lambda: flashrnn(*tensors)) < 1.4 * tensors[0].nbytes
 
 
 @pytest.mark.parametrize("device", DEVICES)

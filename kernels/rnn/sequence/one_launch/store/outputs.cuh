@@ -5,10 +5,11 @@
 
 namespace lltm_jit {
 
-// A lane's outputs, and if a backward pass follows (kSaves), what it needs.
-template <typename Shape, typename scalar_t, int kGates, int kStates, bool kSaves>
+// A lane's outputs, and what kSaves asks for.
+template <typename Shape, typename scalar_t, int kGates, int kStates, SequenceSaves kSaves>
 class Outputs {
   static constexpr int kElements = Shape::kShape.elements(), kWords = Shape::kShape.words();
+  static constexpr bool kSavesGates = kSaves == kSavesAll;
   using State = float[kStates][kElements];
 
  public:
@@ -17,8 +18,8 @@ class Outputs {
       : place_(place), elements_(elements), pack_(pack), args_(args) {}
   __device__ __forceinline__ void start() {
     output_ = place_.first_of_units(args_.output);
+    if constexpr (kSavesGates) saved_gates_ = place_.first_of_gates(args_.saved_gates);
     if constexpr (kSaves) {
-      saved_gates_ = place_.first_of_gates(args_.saved_gates);
       saved_cells_ = place_.recurrence.place_of(0, args_.steps) * args_.saved_cells.step_stride;
     }
   }
@@ -31,7 +32,7 @@ class Outputs {
     packs_ = transpose<scalar_t>(to_words<scalar_t>(output));
     pack_.cut(packs_);
     held_ = controls.pack_holds();
-    if constexpr (kSaves) {
+    if constexpr (kSavesGates) {
 #pragma unroll
       for (int g = 0; g < kGates; ++g) saved_[g] = to_words<scalar_t>(sums[g]);
     }
@@ -52,7 +53,7 @@ class Outputs {
       if (writes) store_words(output_, packs);
     }
     output_ += any ? place_.step_bytes(args_.output.step_stride) : 0;
-    if constexpr (kSaves) {
+    if constexpr (kSavesGates) {
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
         const auto pack = transpose<scalar_t>(saved_[g]);

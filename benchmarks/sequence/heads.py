@@ -1,0 +1,97 @@
+"""Heads of cells, at sizes of FlashRNN's authors: all at once, one alone, one after the other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lltm_jit.ops.rnn.layers import LAYERS
+from lltm_jit.ops.rnn.sequence import recurrent_sequence
+
+from ..shared import times
+from ..shared.table import Row
+from .cases import BACKWARD, PHASES, draw
+
+UNITS = 768  # of all heads
+# Heads, and how many times as long as one alone all may take.
+SIZES = {1: None, 3: 1.2, 6: 1.2, 12: 1.2, 24: 1.45, 48: 1.75}
+CELLS = {"lstm": None, "slstm": 1.35}  # and how many times as long as the LSTM it may take
+_ONE, _IN_TURN = "one head", "in turn"
+
+
+def measure(
+    batch_size: int, steps: int, dtype: torch.dtype, device: torch.device, seconds: float
+) -> Iterator[list[Row]]:
+    """Time calls whose gates are given, (steps, batch, gates of all heads)."""
+    on_gpu = device.type == "cuda"
+    if on_gpu:
+        _compile_kernels(batch_size, dtype)
+    name = str(dtype).removeprefix("torch.")
+    table = f"{name}, {device.type}, B {batch_size}, T {steps}, gates given, times of a call"
+    for heads, goal in SIZES.items():
+        for phase in PHASES:
+            shapes = (steps, batch_size, heads, UNITS // heads, dtype, device)
+            functions = {cell: _call(cell, phase, *shapes) for cell in CELLS}
+            if heads > 1:
+                functions[_ONE] = _call("lstm", phase, steps, batch_size, 1, *shapes[3:])
+                functions[_IN_TURN] = partial(_repeat, functions[_ONE], heads)
+            modes = (times.GRAPH, times.HOST) if on_gpu else (times.HOST,)
+            found = times.measure(functions, seconds, modes)
+            beside = {"lstm": {_ONE: goal, _IN_TURN: None}, "slstm": {"lstm": CELLS["slstm"]}}
+            case = f"{heads} x {UNITS // heads}"
+            yield [
+                Row(table, case, phase, each, found[each], beside.get(each, {}))
+                for each in functions
+            ]
+
+
+def _compile_kernels(batch_size: int, dtype: torch.dtype) -> None:
+    layers = [
+        (LAYERS[cell], UNITS // heads * together, together)
+        for cell in CELLS
+        for heads in SIZES
+        for together in {1, heads}
+    ]
+
+    def warm(layer: Any, hidden_size: int, num_heads: int) -> None:
+        module = layer(1, hidden_size, num_heads=num_heads, device="meta", dtype=dtype)
+        for training in (False, True):
+            module.warm(batch_size, training=training)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda each: warm(*each), layers))
+
+
+def _call(
+    cell: str,
+    phase: str,
+    steps: int,
+    batch_size: int,
+    heads: int,
+    units: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Callable[[], Any]:
+    gates = draw((steps, batch_size, 4 * heads * units), device, dtype)
+    weights = draw((heads, 4 * units, units), device, dtype) / units**0.5
+    if phase != BACKWARD:
+        return partial(recurrent_sequence, cell, gates, weights)
+    leaves = [gates.requires_grad_(), weights.requires_grad_()]
+    grad = draw((steps, batch_size, heads * units), device, dtype)
+
+    def training_step() -> tuple[Tensor, ...]:
+        return torch.autograd.grad(recurrent_sequence(cell, *leaves)[0], leaves, grad)
+
+    return training_step
+
+
+def _repeat(function: Callable[[], Any], count: int) -> Any:
+    for _ in range(count):
+        result = function()
+    return result

@@ -1,0 +1,35 @@
+"""What padding costs: layers of any hidden size beside that of the next multiple of 16."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ..shared import times
+from ..shared.table import Row
+from .cases import Case
+
+HIDDEN = [*range(1, 41), *range(649, 654), *range(1149, 1154)]
+_GOAL = 1.03  # of the multiple's time
+
+
+def beside_multiples(case: Case) -> Iterator[list[Case]]:
+    """Layers like this one of all hidden sizes, each list led by their multiple of 16."""
+    for multiple, sizes in itertools.groupby(HIDDEN, lambda size: -(-size // 16) * 16):
+        all_sizes = dict.fromkeys([multiple, *sizes])
+        yield [replace(case, hidden_size=size) for size in all_sizes]
+
+
+def rows(cases: Sequence[Case], phase: str, seconds: float) -> list[Row]:
+    first = cases[0]
+    modes = (times.GRAPH if first.device.type == "cuda" else times.HOST,)
+    functions = {f"H {case.hidden_size}": case.step(case.layer, phase) for case in cases}
+    found = times.measure(functions, seconds, modes, dict.fromkeys(functions, first.steps))
+    table = f"{first.type}, {first.device.type}, B {first.batch_size}, T {first.steps}"
+    leads, *others = functions
+    beside: dict[str, dict[str, float | None]] = {name: {leads: _GOAL} for name in others}
+    return [
+        Row(f"{table}, times of one step", leads, phase, name, found[name], beside.get(name, {}))
+        for name in functions
+    ]
