@@ -101,8 +101,8 @@ def measure_ours(args: argparse.Namespace, device: torch.device) -> Iterator[lis
         )
     if args.heads:
         dtype = options.dtype(args) or torch.bfloat16
-        sizes = (args.batch_size or 16, args.steps or 1024)
-        yield from heads.measure(*sizes, dtype, device, args.seconds)
+        rows, steps = args.batch_size or 16, args.steps or 1024
+        yield from heads.measure(rows, steps, dtype, device, args.seconds)
         return
     sizes = (args.batch_size or 20, 0, args.steps or 35)
     cases = [
