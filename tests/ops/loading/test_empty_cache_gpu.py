@@ -77,11 +77,10 @@ def test_a_first_call_inside_a_graph(root, kind):
 
 
 @needs_gpu
-def test_ranks_compile_a_kernel_once(root, tmp_path):
-    program = tmp_path / "rank.py"
-    program.write_text(OF_A_RANK)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
+def test_ranks_compile_a_kernel_once(root):
+    options = ["--standalone", "--nproc-per-node=4", "--no-python"]
+    command = [sys.executable, "-m", "torch.distributed.run", *options, sys.executable, "-c"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    subprocess.run([*command, program], check=True, timeout=300, env=environment)
+    subprocess.run([*command, OF_A_RANK], check=True, timeout=300, env=environment)
     kernels = [path.name for path in root.glob("*/*ward.cuda.o")]
     assert sorted(kernels) == ["backward.cuda.o", "forward.cuda.o"]
