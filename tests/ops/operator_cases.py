@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -165,15 +165,18 @@ TAPS = torch.tensor([1.0, 3.0, 2.0])
 FILTER = TAPS.outer(torch.tensor([1.0, 2.0]))
 
 
-@cache  # a graph takes no copy from the CPU
-def _there(f: Tensor, device: torch.device) -> Tensor:
-    return f.to(device)
+# Copied before any call: a graph takes no copy from the CPU, and one that is made inside a
+# transform of torch.func is of its level.
+FILTERS = {
+    (device, f.dim()): f.to(device)
+    for device in ("cpu", "meta", "cuda")[: 2 + torch.cuda.is_available()]
+    for f in (TAPS, FILTER)
+}
 
 
-def beside(x: Tensor, f: Tensor = TAPS) -> Tensor:
+def beside(x: Tensor, rank: int = 1) -> Tensor:
     """A filter on the device of x, if that is a tensor."""
-    device = getattr(x, "device", f.device)
-    return f if device == f.device else _there(f, device)
+    return FILTERS[getattr(x, "device", TAPS.device).type, rank]
 
 
 def bias_act_calls(*tensors: Tensor) -> Calls:
@@ -284,7 +287,7 @@ STYLEGAN += [
         ["x", "b"],
         *with_reference(
             lambda x, b, **impl: filtered_lrelu(
-                x, beside(x), beside(x, FILTER), b, 2, 2, 4, clamp=0.9, **impl
+                x, beside(x), beside(x, rank=2), b, 2, 2, 4, clamp=0.9, **impl
             ),
         ),
         draw_images,
