@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from op_testing import DEVICES
+from op_testing import needs_gpu
 from sequence_testing import tensors
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
@@ -16,9 +16,10 @@ from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer, projection
 
 F, H, P, L, B = 5, 8, 3, 6, 4  # features, hidden units, projections, steps, batch size
 LENGTHS = [3, L, 1, 2]
+WAYS = ["at once", "at once, both directions", "by steps"]
 
 
-@pytest.fixture(params=["at once", "at once, both directions", "by steps"])
+@pytest.fixture(params=WAYS)
 def way(request, monkeypatch):
     """Both directions run in one call on a GPU, but they may on a CPU."""
     by_steps = request.param == "by steps"
@@ -50,15 +51,15 @@ FORMS = {
     "batch first": lambda x: x.transpose(0, 1),
     "packed": lambda x: pack_padded_sequence(x, LENGTHS, enforce_sorted=False),
 }
+ON = [*((each, "cpu") for each in WAYS), pytest.param("at once", "cuda", marks=needs_gpu)]
 
 
-@pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("way", "device"), ON, indirect=["way"])
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("form", FORMS)
-def test_torchs_own_gives_the_same(form, bidirectional, full, device):
-    """A full layer has biases and is given a state."""
+def test_torchs_own_gives_the_same(form, bidirectional, full, way, device):
+    """A full layer has biases and is given a state. By steps is a CPU's way alone."""
     options = {
         "bias": full,
         "bidirectional": bidirectional,
