@@ -105,7 +105,7 @@ def test_without_memory_for_a_grid_it_goes_step_by_step():
     room = torch.cuda.memory_reserved() + 2 * output_bytes - 2**23
     torch.cuda.set_per_process_memory_fraction(room / torch.cuda.mem_get_info()[1])
     try:
-        # Takes nothing of what is free beside tensors that earlier tests have left.
+        # Takes nothing of what is free beside memory that is in use.
         with torch.cuda.use_mem_pool(torch.cuda.MemPool()):
             found = bits(run())
     finally:
