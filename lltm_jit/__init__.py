@@ -5,17 +5,18 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from lltm_jit import _start, functional, native, ops  # _start first: it looks for torch
-from lltm_jit.functional import lltm_cell
+from lltm_jit import _start, native, ops  # _start first: it looks for torch
 from lltm_jit.jit import BuildError, BuildInfo, CacheError, LltmJitError, ToolchainError
 from lltm_jit.native import include_path
 from lltm_jit.ops import basic as _basic
 from lltm_jit.ops.basic import *  # noqa: F403
-from lltm_jit.ops.rnn.lltm import LLTMCell
+from lltm_jit.ops.rnn import sequence as _sequence  # noqa: F401  # defines its operators
+from lltm_jit.ops.rnn.lltm import LLTMCell, lltm_cell
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from lltm_jit import functional
     from lltm_jit._decompositions import decompositions
     from lltm_jit._package import PackageInfo, build_info, reload, watch
     from lltm_jit._version import __version__ as __version__
@@ -77,6 +78,8 @@ _LATER = {
 if not TYPE_CHECKING:  # which would take any name for one of the package's
 
     def __getattr__(name: str) -> Any:
+        if name == "functional":
+            return import_module("lltm_jit.functional")
         for module, names in _LATER.items():
             if name in names:
                 globals()[name] = getattr(import_module(module), name)

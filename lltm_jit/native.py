@@ -20,7 +20,7 @@ from lltm_jit._library import OPERATORS
 from lltm_jit._placeholders import Placeholders
 from lltm_jit.jit import Build, BuildSpec, Toolchain, detect
 from lltm_jit.jit.loading import engine, importing, wheel_library
-from lltm_jit.jit.store import cache
+from lltm_jit.jit.store import cache, contents
 from lltm_jit.jit.user import settings
 
 if TYPE_CHECKING:
@@ -92,8 +92,10 @@ def start(*names: str) -> None:
     missing = []
     for family in names if settings.flag("LLTM_JIT_AT_IMPORT") else ():
         toolchain = detect(family)
-        wanted = spec(family, toolchain)
-        build = wheel_library.find(_PACKAGED, wanted, toolchain) or engine.find(wanted, toolchain)
+        with contents.at_one_time():
+            wanted = spec(family, toolchain)
+            build = wheel_library.find(_PACKAGED, wanted, toolchain)
+            build = build or engine.find(wanted, toolchain)
         if build is None and not _may_wait():
             build = engine.load(wanted, toolchain)
         if build is not None:

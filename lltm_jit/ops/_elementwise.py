@@ -4,7 +4,7 @@ Its name and parameters are the operator's, its docstring documents it, and its 
 plain PyTorch, which tests and benchmarks compare with. Schemas and calls of kernels follow from it.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: it makes a NamedTuple compile each of its annotations.
 
 import functools
 import inspect

@@ -27,7 +27,7 @@ from typing import Any
 
 from ..machine.toolchain import Toolchain
 from ..request.spec import CUDA_SUFFIXES, BuildSpec
-from ..store import cache, kept_headers, lock, private, publish, uses
+from ..store import cache, kept_headers, lock, private, publish
 from ..user import cancel, settings
 from ..user.progress import Reporter
 from . import header_maker, jobs
@@ -180,7 +180,9 @@ def find(header: Header) -> Path | None:
     if (record := _record(header.directory)) is None:
         return None
     if record["failed"]:  # the compiler may do better some other day
-        outdated = uses.last_use(header.directory, kept_headers.RECORD) < time.time() - _TRIED_AGAIN
+        outdated = (
+            cache.last_use(header.directory, kept_headers.RECORD) < time.time() - _TRIED_AGAIN
+        )
     else:
         outdated = any(
             header_maker.identity(path) != known for path, known in record["files"].items()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ..machine.toolchain import Toolchain, detect
 from ..request.fingerprint import Fingerprint, Request
 from ..request.spec import BuildSpec
-from ..store import cache, manifest, uses
+from ..store import cache, manifest
 from ..store.cache import DamagedBuild, Record
 from ..store.manifest import Manifest
 from ..user import settings
@@ -167,7 +167,7 @@ def adopt(
 def inspect(spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
     """What the cache has for a spec, or None. Builds and imports nothing."""
     request = Request.of(spec, toolchain)
-    for directory in uses.candidates(request.key):
+    for directory in cache.candidates(request.key):
         with suppress(DamagedBuild):
             record = cache.read_record(directory)
             if record and _is_of(request, record, manifest.Stamps(directory)):
@@ -257,12 +257,12 @@ def _reporter(verbose: bool | None = None) -> Reporter:
 
 def _find(request: Request, say: Callable[[str], None]) -> Record | None:
     """The record of a valid and current build, now marked as used; a damaged one is reported."""
-    for directory in uses.candidates(request.key):
+    for directory in cache.candidates(request.key):
         try:
             record = cache.read_record(directory)
             stamps = manifest.Stamps(directory)
             if record and _is_of(request, record, stamps):
-                uses.mark_used(directory)  # first, so that nobody prunes it meanwhile
+                cache.mark_used(directory)  # first, so that nobody prunes it meanwhile
                 importing.check_library(record, stamps)
                 stamps.save()
                 return record

@@ -200,9 +200,9 @@ def _spec(name: str, asked: dict[str, Any], toolchain: Toolchain) -> BuildSpec:
     base = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path("/")
     if len(paths) == 1 and paths[0].is_dir():
         base = paths[0].parent
-        files = files_below(paths[0])
-        refuse_sycl([file for file in files if file.suffix in (".hip", ".sycl")])
-        sources, headers = divide(files, paths[0], paths[0])
+        names = files_below(paths[0])
+        refuse_sycl([name for name in names if name.endswith((".hip", ".sycl"))])
+        sources, headers = divide(names, paths[0])
         include_paths.insert(0, paths[0])
         suffixes = CXX_SUFFIXES if with_cuda is False else CXX_SUFFIXES + CUDA_SUFFIXES
         paths = [file for file in sources if file.suffix in suffixes]

@@ -7,7 +7,7 @@ that changed under an older time stamp (``git checkout``, a reinstalled wheel) i
 file that was only touched is not rebuilt.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: it makes a NamedTuple compile each of its annotations.
 
 import hashlib
 import json
@@ -79,7 +79,7 @@ class Request(NamedTuple):
     key: str
 
     @classmethod
-    def of(cls, spec: BuildSpec, toolchain: Toolchain) -> Request:
+    def of(cls, spec: BuildSpec, toolchain: Toolchain) -> "Request":
         """Look at the sources."""
         spec.check()
         content = fingerprint(spec, toolchain)

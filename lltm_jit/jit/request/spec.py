@@ -153,19 +153,18 @@ class BuildSpec(NamedTuple):
         """
         directory = directory.resolve()
         include_path = root.resolve() if root else directory
-        everything = _names_below(include_path)
         start = os.path.join(directory.relative_to(include_path).as_posix(), "").removeprefix("./")
-        names = {name for name in everything if name.startswith(start)}
-        has_cuda = any(name.endswith(CUDA_SUFFIXES) for name in names)
+        everything = {*_names_below(include_path, start)}
+        has_cuda = any(name.endswith(CUDA_SUFFIXES) for name in everything)
         with_cuda = toolchain.cuda and has_cuda
         suffixes = CXX_SUFFIXES + CUDA_SUFFIXES if toolchain.cuda else CXX_SUFFIXES
+        names = everything
         if root:
             # Reading what only CUDA needs would take half of the time.
             unused = () if toolchain.cuda else (*CUDA_SUFFIXES, ".cuh")
-            names = {name for name in names if not name.endswith(unused)}
-            names = _included(names, include_path, {*everything}, suffixes)
-        files = [include_path / name for name in sorted(names)]
-        sources, headers = divide(files, directory, include_path)
+            names = {name for name in everything if not name.endswith(unused)}
+            names = _included(names, include_path, {start: everything}, suffixes)
+        sources, headers = divide(sorted(names), include_path, start)
         return cls(
             name=name,
             sources=tuple(path for path in sources if path.suffix in suffixes),
@@ -182,34 +181,38 @@ class BuildSpec(NamedTuple):
 
 
 def _included(
-    names: set[str], root: Path, everything: set[str], beside: tuple[str, ...]
+    names: set[str], root: Path, known: dict[str, set[str]], beside: tuple[str, ...]
 ) -> set[str]:
-    """Files of these names, and what they include from `everything`.
+    """Files of these names below a root, and what they include from there.
 
     An included header brings the sources beside it: those of its name, with one of the suffixes.
-    This selects sources; the compiler reports what they are made from.
+    This selects sources; the compiler reports what they are made from. ``known`` are the files
+    below folders, which this adds to.
     """
     found = set(names)
     waiting = [name for name in names if name.endswith(_SOURCE_SUFFIXES + HEADER_SUFFIXES)]
     start = os.path.join(root, "")
+
+    def is_there(name: str) -> bool:
+        top = name[: name.find("/") + 1]
+        if top not in known:
+            outside = top.startswith((".", "/"))
+            known[top] = set() if outside else {*_names_below(root, top, deep=top != "")}
+        return name in known[top]
+
     while waiting:
         name = waiting.pop()
         folder = name[: name.rfind("/") + 1]
         for included in contents.of(start + name).includes:
             near = posixpath.normpath(folder + included) if "./" in included else folder + included
-            header = near if near in everything else included
-            if header not in everything or header in found:
+            header = near if is_there(near) else included
+            if header in found or not is_there(header):
                 continue
             stem = posixpath.splitext(header)[0]
-            more = {header, *(stem + suffix for suffix in beside)} & everything
+            more = {header, *filter(is_there, (stem + suffix for suffix in beside))}
             waiting += more - found
             found |= more
     return found
-
-
-def files_below(directory: Path) -> list[Path]:
-    """All files below a directory except hidden ones, in the same order everywhere."""
-    return [directory / name for name in _names_below(directory)]
 
 
 def folders_below(directory: Path) -> list[str]:
@@ -221,10 +224,15 @@ def folders_below(directory: Path) -> list[str]:
     return found
 
 
-def _names_below(directory: Path) -> list[str]:
-    """The same as :func:`files_below`, relative to the directory and with slashes."""
+def files_below(directory: Path) -> list[str]:
+    """The names of all files below a directory except hidden ones, in the same order everywhere."""
+    return sorted(_names_below(directory))
+
+
+def _names_below(directory: Path, start: str = "", deep: bool = True) -> list[str]:
+    """The same of the files whose names begin with a folder's, in any order."""
     found = []
-    waiting = [""]
+    waiting = [start]
     while waiting:
         start = waiting.pop()
         with suppress(OSError), os.scandir(os.path.join(directory, start)) as entries:
@@ -232,35 +240,34 @@ def _names_below(directory: Path) -> list[str]:
                 if entry.name.startswith("."):
                     continue
                 if entry.is_dir(follow_symlinks=False):
-                    waiting.append(f"{start}{entry.name}/")
+                    waiting += [f"{start}{entry.name}/"] if deep else []
                 elif entry.is_file():
                     found.append(start + entry.name)
-    return sorted(found)
+    return found
 
 
 def divide(
-    files: list[Path], directory: Path, include_path: Path
+    names: list[str], root: Path, start: str = ""
 ) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """The files of an extension's directory that are compiled, and the others that matter.
 
     The others are headers, the sources of variants, in folders of that name, and the sources that
-    another one includes, to be compiled with it.
+    another one includes, to be compiled with it. The names are relative to a root, in which that of
+    the directory is ``start``.
     """
-    sources = [path for path in files if path.suffix in _SOURCE_SUFFIXES]
-    later = {path for path in sources if path.parent.name == VARIANTS and path.parent != directory}
-    later |= _included_sources(sources, include_path)
-    return (
-        tuple(path for path in sources if path not in later),
-        tuple(path for path in files if path.suffix in HEADER_SUFFIXES or path in later),
-    )
-
-
-def _included_sources(sources: list[Path], include_path: Path) -> set[Path]:
-    found = set()
-    for path in sources:
+    at = os.path.join(root, "")
+    sources = [name for name in names if name.endswith(_SOURCE_SUFFIXES)]
+    later = set()
+    for name in sources:
+        folder = name[: name.rfind("/") + 1]
+        if f"/{folder}".endswith(f"/{VARIANTS}/") and folder != start:
+            later.add(name)
         with suppress(OSError):  # which the compiler will tell
-            for name in contents.of(str(path)).includes:
-                if name.endswith(_SOURCE_SUFFIXES):
-                    places = (path.parent / name, include_path / name)
-                    found |= {Path(os.path.normpath(place)) for place in places} - {path}
-    return found
+            for included in contents.of(at + name).includes:
+                if included.endswith(_SOURCE_SUFFIXES):
+                    places = (folder + included, included)
+                    later |= {posixpath.normpath(place) for place in places} - {name}
+    return (
+        tuple(Path(at + name) for name in sources if name not in later),
+        tuple(Path(at + name) for name in names if name.endswith(HEADER_SUFFIXES) or name in later),
+    )

@@ -238,3 +238,32 @@ def records(*, failed: bool = False) -> list[Record]:
             if record := read_record(directory):
                 found.append(record)
     return sorted(found, key=lambda record: record.created, reverse=True)
+
+
+def candidates(request: str) -> list[Path]:
+    """The builds of a request, the one used last first; they differ in the files they were made
+    from.
+
+    The names of all builds start with half of the request's key; the rest stands for the files.
+    """
+    start = request[:10]
+    try:
+        names = os.listdir(builds_directory())
+    except OSError:
+        return []
+    found = [builds_directory() / name for name in names if name.startswith(start)]
+    return sorted(found, key=last_use, reverse=True) if len(found) > 1 else found
+
+
+def last_use(directory: Path, record: str = RECORD) -> float:
+    """When a build, or anything else with a record, was last used."""
+    try:
+        return (directory / record).stat().st_mtime
+    except OSError:
+        return 0.0  # removed just now
+
+
+def mark_used(directory: Path) -> None:
+    """Note that a build was used now."""
+    with suppress(OSError):
+        os.utime(directory / RECORD)

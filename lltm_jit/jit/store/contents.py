@@ -9,12 +9,16 @@ import hashlib
 import os
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 
 _SECOND = 1_000_000_000
 _TICK_NS = 50_000_000  # how far apart two changes are that surely have two times
 _COARSE_TICK_NS = 2 * _SECOND  # the same where a file system counts whole seconds
-_INCLUDE = re.compile(rb'#[ \t]*include[ \t]*["<]([^">\n]+)[">]')
+_INCLUDE = re.compile(r'#[ \t]*include[ \t]*["<]([^">\n]+)[">]')
 
 
 class Content:
@@ -29,6 +33,17 @@ class Content:
 
 
 _known: dict[str, Content] = {}
+_looked: ContextVar[set[str] | None] = ContextVar("looked", default=None)
+
+
+@contextmanager
+def at_one_time() -> Iterator[None]:
+    """Look at each text once inside a ``with`` block: later edits are for the next block."""
+    token = _looked.set(set())
+    try:
+        yield
+    finally:
+        _looked.reset(token)
 
 
 def of(path: str) -> Content:
@@ -37,24 +52,29 @@ def of(path: str) -> Content:
     Raises:
         OSError: it cannot be read.
     """
-    known = _known.get(path)
-    if known is not None and known.stamp == stamp_of(path):
+    known, looked = _known.get(path), _looked.get()
+    if known is not None and ((looked and path in looked) or known.stamp == stamp_of(path)):
         return known
-    with open(open_at_once(path, os.O_RDONLY), "rb", buffering=0) as file:
-        stamp = _stamp(os.fstat(file.fileno()))
+    file = open_at_once(path, os.O_RDONLY)
+    try:
+        stamp = _stamp(os.fstat(file))
         settled = is_settled(stamp)  # before it is read, for that takes time, too
-        text = file.read() or b""
-    found = Content(hashlib.sha256(text).hexdigest(), _includes(text), stamp)
+        text = b"".join(iter(partial(os.read, file, stamp[0] + 1), b""))
+    finally:
+        os.close(file)
+    found = Content(hashlib.sha256(text).hexdigest(), _includes(os.fsdecode(text)), stamp)
     if settled:
         _known[path] = found
+        if looked is not None:
+            looked.add(path)
     return found
 
 
-def _includes(text: bytes) -> tuple[str, ...]:
+def _includes(text: str) -> tuple[str, ...]:
     return tuple(
-        os.fsdecode(match[1])
+        match[1]
         for match in _INCLUDE.finditer(text)
-        if not text[text.rfind(b"\n", 0, match.start()) + 1 : match.start()].strip()
+        if not text[text.rfind("\n", 0, match.start()) + 1 : match.start()].strip()
     )
 
 

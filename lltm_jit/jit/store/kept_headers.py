@@ -6,7 +6,7 @@ import shutil
 import time
 from pathlib import Path
 
-from . import cache, lock, publish, uses
+from . import cache, lock, publish
 
 RECORD = "header.json"
 _KEPT = 2
@@ -28,7 +28,7 @@ def sizes() -> dict[str, int]:
 
 def _used_last_first() -> list[Path]:
     found = [path.parent for path in place().glob(f"*/{RECORD}")]
-    return sorted(found, key=lambda path: uses.last_use(path, RECORD), reverse=True)
+    return sorted(found, key=lambda path: cache.last_use(path, RECORD), reverse=True)
 
 
 def prune(keep: int = _KEPT) -> list[str]:
@@ -37,7 +37,7 @@ def prune(keep: int = _KEPT) -> list[str]:
     A compiler that reads one keeps it open, and one that comes too late does without it.
     """
     found, oldest = _used_last_first(), time.time() - _UNUSED
-    old = [path for path in found[:keep] if uses.last_use(path, RECORD) < oldest]
+    old = [path for path in found[:keep] if cache.last_use(path, RECORD) < oldest]
     gone = old + found[keep:]
     for path in gone:
         publish.remove_whole(path)

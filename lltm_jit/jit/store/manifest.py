@@ -9,7 +9,7 @@ The headers of torch, Python and the compiler are left out, because the key of a
 versions.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: it makes a NamedTuple compile each of its annotations.
 
 import functools
 import hashlib

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from ..user import settings
 from . import cache, kept_headers, lock, publish
-from .cache import Record
-from .uses import last_use
+from .cache import Record, last_use
 
 _KEY = r"[0-9a-f]{20}"
 _FAILED_LOGS_KEPT = 20

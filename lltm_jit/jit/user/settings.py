@@ -71,7 +71,7 @@ SETTINGS = {
     for name, kind, *default in map(str.split, _rows)
 }
 
-_LINE = re.compile(
+_LINE = (
     r"""(?:(?:export\s+)?(?P<name>\w+)\s*=\s*"""
     r"""(?:(?P<quote>["'])(?P<quoted>.*?)(?P=quote)|(?P<plain>(?:[^"'#\s].*?)?))\s*)?(?:(?<!\S)#.*)?"""
 )
@@ -88,7 +88,7 @@ def _settings_file() -> dict[str, str]:
     with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
         for number, line in enumerate(file, 1):
             place = f"{path}:{number}"
-            found = _LINE.fullmatch(line.strip())
+            found = re.fullmatch(_LINE, line.strip())
             if not found:
                 raise ToolchainError(f"{place}: expected NAME=VALUE, but got {line.strip()!r}")
             name, value = found["name"], found["quoted"] or found["plain"]
