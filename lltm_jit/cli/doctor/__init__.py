@@ -11,7 +11,7 @@ from functools import partial
 
 from lltm_jit import native
 
-from . import builds, tools, windows
+from . import builds, tools
 from .finding import Finding
 
 EXAMPLES = """\
@@ -52,7 +52,6 @@ def run(args: argparse.Namespace) -> int:
 def checks() -> dict[str, Callable[[], Finding]]:
     """The checks by name, in the order in which one depends on the other."""
     return {
-        **windows.checks(),
         "settings": builds.chosen_settings,
         "Python": tools.python,
         "torch": tools.torch_itself,

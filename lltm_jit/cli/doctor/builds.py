@@ -51,7 +51,7 @@ def builds_directory() -> Finding:
         return Finding("problem", f"{existing} is not writable", cure)
     if problem := private.why_not_private(directory):
         return Finding("problem", problem, cure)
-    if hasattr(os, "ST_NOEXEC") and os.statvfs(existing).f_flag & os.ST_NOEXEC:
+    if os.statvfs(existing).f_flag & os.ST_NOEXEC:
         return Finding("problem", f"{existing} is mounted noexec: libraries cannot be loaded", cure)
     return Finding("ok", str(directory))
 

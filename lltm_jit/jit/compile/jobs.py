@@ -59,9 +59,7 @@ def in_words(jobs: int) -> str:
 
 def cpu_count() -> int:
     """CPUs by affinity and by the cgroup's quota."""
-    affinity = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    affinity = len(os.sched_getaffinity(0))
     quota = _cgroup_cpus()
     return max(1, min(affinity, int(quota))) if quota else affinity
 

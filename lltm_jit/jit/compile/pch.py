@@ -16,7 +16,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -126,11 +125,7 @@ def _tell_files(files: Iterable[str], directory: Path, spec: BuildSpec) -> None:
 
 def of(build_file: Path, spec: BuildSpec, toolchain: Toolchain) -> Header | None:
     """The header that would serve a build; None if no source or no compiler would use it."""
-    if (
-        sys.platform != "linux"
-        or toolchain.cxx_family != "gcc"
-        or not settings.flag("LLTM_JIT_PCH")
-    ):
+    if toolchain.cxx_family != "gcc" or not settings.flag("LLTM_JIT_PCH"):
         return None
     searched_too = {name for name, _ in toolchain.environment} & _NOT_OURS
     if searched_too or not any(_starts_with_it(path, spec) for path in spec.sources):

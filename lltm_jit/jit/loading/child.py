@@ -30,7 +30,7 @@ from ..store import lock
 from ..user.errors import LltmJitError
 
 _MAIN = Path(__file__).with_name("child_main.py")
-_NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)  # it would end programs that do not ignore it
+_NO_SIGNAL = socket.MSG_NOSIGNAL  # it would end programs that do not ignore it
 
 _channel: socket.socket | None = None  # at its end, the child knows that this process is gone
 _identity: os.stat_result  # of the channel's descriptor

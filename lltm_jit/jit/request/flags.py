@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from ..machine.toolchain import Toolchain
 from ..user import settings
@@ -98,6 +97,6 @@ def default_ldflags(toolchain: Toolchain) -> tuple[str, ...]:
     flags = []
     if sanitizers := settings.text("LLTM_JIT_SANITIZE"):
         flags.append(f"-fsanitize={sanitizers}")
-    if toolchain.cxx_family == "gcc" and sys.platform == "linux":
+    if toolchain.cxx_family == "gcc":
         flags.append("-l:libstdc++.so.6")
     return tuple(flags)

@@ -26,7 +26,7 @@ import torch
 from . import checked_json, contents
 from .contents import is_settled, stamp_of
 
-_OUTSIDE = ("/usr/", "/lib/", "/lib64/", "/opt/", "/nix/", "/Library/", "/Applications/")
+_OUTSIDE = ("/usr/", "/lib/", "/lib64/", "/opt/", "/nix/")
 
 _MACHINES = 64  # of which the stamps of a file are kept
 UNTOLD = "what no compiler reports"  # the start of entries that make a build stale at once

@@ -139,8 +139,7 @@ class Reporter:
         self._tell_end()
         for command in running:
             self._tell_start(command)
-        if running or sys.platform == "linux":  # elsewhere nobody can see what runs
-            self._looked = time.monotonic()
+        self._looked = time.monotonic()
         self._open_bar()
         if self._bar is not None:
             names = [_source_of(command) for command in running]

@@ -7,8 +7,7 @@ import shutil
 import pytest
 
 from lltm_jit.cli import doctor, main
-from lltm_jit.cli.doctor import trial, windows
-from lltm_jit.cli.doctor.finding import Finding
+from lltm_jit.cli.doctor import trial
 from lltm_jit.jit import detect
 from lltm_jit.jit.user.causes import cure_of
 
@@ -118,25 +117,3 @@ def test_trial_of_nvcc(architecture, good):
     assert (tried.error == "") == good
     if not good:
         assert "set TORCH_CUDA_ARCH_LIST to architectures that" in cure_of(tried.error)
-
-
-def test_visual_studio_is_found_through_vswhere(tmp_path, monkeypatch):
-    monkeypatch.setenv("PROGRAMFILES(X86)", str(tmp_path))
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    assert windows.find_vcvars(tmp_path) is None
-    assert windows.visual_studio().cure.startswith("install the Build Tools for Visual Studio")
-    studio = tmp_path / "Microsoft Visual Studio" / "2022" / "BuildTools"
-    vswhere = tmp_path / "Microsoft Visual Studio" / "Installer" / "vswhere.exe"
-    vswhere.parent.mkdir(parents=True)
-    vswhere.write_text(
-        f'#!/bin/sh\n[ "$5" = -requires ] || [ "$4" = -requires ] && echo "{studio}"\n'
-    )
-    vswhere.chmod(0o755)
-    assert windows.find_vcvars(tmp_path) is None  # the installation is gone from its folder
-    vcvars = studio / "VC" / "Auxiliary" / "Build" / "vcvarsall.bat"
-    vcvars.parent.mkdir(parents=True)
-    vcvars.touch()
-    assert windows.find_vcvars(tmp_path) == vcvars
-    assert windows.visual_studio().cure == f'run "{vcvars}" x64 in this window first'
-    (tmp_path / "cl").touch(mode=0o755)
-    assert windows.visual_studio() == Finding("ok", str(vcvars))
