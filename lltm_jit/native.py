@@ -7,8 +7,6 @@ child.
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -37,10 +35,8 @@ when_reloaded: list[Callable[[], object]] = []
 _current: dict[str, Build] = {}
 _asked: dict[str, float] = {}  # when a child was asked to build a family
 _placeholders: dict[str, Placeholders] = {}
-_swap = threading.RLock()
-_PACKAGED = (
-    Path(__file__).parent / cache.WHEEL_FOLDER
-)  # where a wheel has libraries of the families
+_PACKAGED = Path(__file__).parent / cache.WHEEL_FOLDER  # the families' libraries in a wheel
+_TURN = "families"  # of the threads that swap them
 
 
 def kernels_directory() -> Path:
@@ -121,7 +117,7 @@ def load(family: str) -> Build:
     """The current build of a family, which is loaded first if necessary."""
     if family not in _current:
         build = extension(family).load(asked=_asked.get(family))
-        with _swap:
+        with importing.thread_lock(_TURN):
             if family not in _current:
                 use(build)
     return _current[family]
@@ -130,7 +126,7 @@ def load(family: str) -> Build:
 def use(build: Build) -> None:
     """Make a loaded build the current one of its family."""
     family = build.info.name
-    with _swap:
+    with importing.thread_lock(_TURN):
         old = _current.get(family)
         if old is build:
             return
@@ -158,15 +154,6 @@ def _may_wait() -> bool:
     return settings.flag("LLTM_JIT_BACKGROUND") and not (
         settings.flag("LLTM_JIT_VERBOSE") or settings.flag("LLTM_JIT_DISABLE_JIT")
     )
-
-
-def _forget_threads() -> None:
-    """A thread that held the lock does not exist in a forked child, and would never release it."""
-    global _swap
-    _swap = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_forget_threads)
 
 
 def __getattr__(name: str) -> ModuleType:

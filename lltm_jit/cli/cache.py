@@ -14,7 +14,7 @@ from lltm_jit.jit.loading.extension import Extension
 from lltm_jit.jit.request.checks import check_tools
 from lltm_jit.jit.request.differences import nearest, reasons
 from lltm_jit.jit.request.fingerprint import fingerprint
-from lltm_jit.jit.store import cache, kept_headers, retention
+from lltm_jit.jit.store import cache, retention
 from lltm_jit.jit.user import settings
 from lltm_jit.jit.user.progress import many
 
@@ -63,7 +63,7 @@ def list_builds(_: argparse.Namespace) -> int:
         rows.append([mark, record.key, name, made, *figures, _in_a_column(record.reason)])
     print(cache.builds_directory())
     print(in_columns(rows) if len(rows) > 1 else "no builds")
-    for key, size in kept_headers.sizes().items():
+    for key, size in retention.header_sizes().items():
         print(f"precompiled header {key}: {size / 1e6:.0f} MB")
     return 0
 
@@ -114,7 +114,7 @@ def prune(args: argparse.Namespace) -> int:
 def clear(_: argparse.Namespace) -> int:
     kept = {record.key: retention.remove(record.key) for record in cache.records()}
     shutil.rmtree(cache.failed_directory(), ignore_errors=True)
-    for key in kept_headers.prune(keep=0):
+    for key in retention.prune_headers(keep=0):
         print(f"removed precompiled header {key}")
     return _report(kept)
 

@@ -127,7 +127,7 @@ def load_declared(asked: Asked, *beside: Asked) -> int:
 
     Raises:
         BuildError: the source has no such function, which it declares ``extern "C"``.
-        LltmJitError: nothing of this name was declared; and as :func:`build_of`.
+        LltmJitError: nothing of this name was declared; and as :func:`builds_of`.
     """
     variant = declared(asked)
     soon = [replace(declared(each), note="gradients are wanted") for each in beside]
@@ -160,25 +160,15 @@ def _tell_once(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def build_of(variant: Variant) -> Build:
-    """The loaded build of a variant, for the same files; it is built first if necessary.
+def builds_of(variants: Sequence[Variant]) -> list[Build]:
+    """The loaded builds of variants, for the same files; those that are missing are built together.
 
     Equal contents are one build, whatever their labels.
 
     Raises:
-        BuildError: the source does not compile.
-        ToolchainError, CacheError: there is no compiler, or no usable directory for the build.
-        LltmJitError: it is not loaded, and the current stream is being captured.
-    """
-    return builds_of([variant])[0]
-
-
-def builds_of(variants: Sequence[Variant]) -> list[Build]:
-    """As :func:`build_of`, of several variants, which are built at the same time.
-
-    Raises:
-        BuildError, ToolchainError, CacheError, LltmJitError: as :func:`build_of`; the others were
-            cancelled.
+        BuildError: a source does not compile; the other builds were cancelled.
+        ToolchainError, CacheError: there is no compiler, or no usable directory for the builds.
+        LltmJitError: one is not loaded, and the current stream is being captured.
     """
     found: dict[Variant, Build] = {}
     missing: dict[Variant, Callable[..., Build]] = {}
@@ -192,16 +182,12 @@ def builds_of(variants: Sequence[Variant]) -> list[Build]:
         if spec.with_cuda:
             _refuse_in_capture(variant)
         missing[variant] = partial(engine.load, spec, toolchain)
-    if len(missing) == 1:
-        ((variant, load),) = missing.items()
-        found[variant] = load()
-    elif missing:
+    if missing:
         from .loading.parallel import at_once  # which an import does without
 
-        calls = [
-            partial(load, reporter=Reporter(label=variant.name))
-            for variant, load in missing.items()
-        ]
+        labels = [variant.name if len(missing) > 1 else "" for variant in missing]
+        loads = zip(missing.values(), labels, strict=True)
+        calls = [partial(load, reporter=Reporter(label=label)) for load, label in loads]
         found |= zip(missing, at_once(calls), strict=True)
     if torch.cuda.is_initialized():  # else this may be a machine without a GPU
         for build in found.values():

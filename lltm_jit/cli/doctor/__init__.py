@@ -12,7 +12,7 @@ from functools import partial
 from lltm_jit import native
 
 from . import builds, tools
-from .finding import Finding
+from .trial import Finding
 
 EXAMPLES = """\
 examples:

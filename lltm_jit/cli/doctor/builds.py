@@ -16,7 +16,7 @@ from lltm_jit.jit.user import settings
 from lltm_jit.jit.user.settings import SETTINGS
 
 from .. import _extensions
-from .finding import Finding
+from .trial import Finding
 
 _MEGABYTE = 10**6
 _LOCK_AGE = 600  # seconds after which a lock file of torch's is more likely left than held

@@ -20,7 +20,7 @@ from lltm_jit.jit.machine.tools import REPAIR, cuda_cure, find_ninja, why_no_cxx
 from lltm_jit.jit.user.causes import cure_of
 
 from . import trial
-from .finding import Finding
+from .trial import Finding
 
 _NEWEST_TESTED = "2.13"  # as the README says, too
 

@@ -1,4 +1,4 @@
-"""Trial builds of ``doctor``: a few lines through each compiler, linker and loader."""
+"""What checks of ``doctor`` find; its trial builds, which put a few lines through each tool."""
 
 from __future__ import annotations
 
@@ -32,6 +32,15 @@ extern "C" int launch(float* x) {
 
 STANDARD = "c++20" if torch.__version__ >= "2.13" else "c++17"  # what torch's own build asks for
 _TIMEOUT = 120  # seconds; a compiler that hangs must not hang the doctor
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found: "ok", "warning" (it builds, but) or "problem" (it does not build)."""
+
+    status: str
+    text: str
+    cure: str = ""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ from typing import Any
 
 from ..machine.toolchain import Toolchain
 from ..request.spec import CUDA_SUFFIXES, BuildSpec
-from ..store import cache, kept_headers, lock, private, publish
+from ..store import cache, lock, private, publish, retention
+from ..store.retention import HEADER_RECORD
 from ..user import cancel, settings
 from ..user.progress import Reporter
 from . import header_maker, jobs
@@ -61,7 +62,7 @@ class Header:
     @property
     def directory(self) -> Path:
         """The directory that a compiler has to search."""
-        return kept_headers.place() / self.key
+        return retention.headers() / self.key
 
 
 @contextmanager
@@ -175,31 +176,24 @@ def find(header: Header) -> Path | None:
     if (record := _record(header.directory)) is None:
         return None
     if record["failed"]:  # the compiler may do better some other day
-        outdated = (
-            cache.last_use(header.directory, kept_headers.RECORD) < time.time() - _TRIED_AGAIN
-        )
+        outdated = cache.last_use(header.directory, HEADER_RECORD) < time.time() - _TRIED_AGAIN
     else:
-        outdated = any(
+        mine = (header.directory / name for name in (HEADER_RECORD, "torch/extension.h.gch"))
+        outdated = any(map(private.why_not_private, mine)) or any(
             header_maker.identity(path) != known for path, known in record["files"].items()
         )
-        mine = (
-            header.directory / kept_headers.RECORD,
-            header.directory / "torch" / "extension.h.gch",
-        )
-        outdated = outdated or any(map(private.why_not_private, mine))
     if outdated:
         publish.remove_whole(header.directory)
         return None
     if record["failed"] or any(_shadows(Path(path), record) for path in header.searched):
         return None
-    with suppress(OSError):
-        os.utime(header.directory / kept_headers.RECORD)
+    cache.mark_used(header.directory, HEADER_RECORD)
     return header.directory
 
 
 def _record(directory: Path) -> dict[str, Any] | None:
     try:
-        return json.loads((directory / kept_headers.RECORD).read_text("utf-8"))
+        return json.loads((directory / HEADER_RECORD).read_text("utf-8"))
     except (OSError, ValueError):
         return None
 
@@ -235,7 +229,7 @@ def make(header: Header, reporter: Reporter, nice: int = 19) -> bool:
     if nice and settings.text("MAX_JOBS") and (settings.count("MAX_JOBS") == 1 or jobs.is_shared()):
         reporter.detail("no precompiled header: MAX_JOBS leaves no job to make it")
         return False
-    place = kept_headers.place()
+    place = retention.headers()
     try:
         cache.make_directory(place)
         if shutil.disk_usage(place).free < _DISK or jobs.available_memory() < _MEMORY:

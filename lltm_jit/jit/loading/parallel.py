@@ -55,6 +55,8 @@ def at_once(calls: Iterable[Callable[[], T]]) -> list[T]:
     from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
     calls, unwanted = list(calls), threading.Event()
+    if len(calls) == 1:
+        return [calls[0]()]
 
     def cancellable(call: Callable[[], T]) -> T:
         with cancel.cancelled_by(unwanted):

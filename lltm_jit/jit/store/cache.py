@@ -263,7 +263,7 @@ def last_use(directory: Path, record: str = RECORD) -> float:
         return 0.0  # removed just now
 
 
-def mark_used(directory: Path) -> None:
-    """Note that a build was used now."""
+def mark_used(directory: Path, record: str = RECORD) -> None:
+    """Note that a build, or anything else with a record, was used now."""
     with suppress(OSError):
-        os.utime(directory / RECORD)
+        os.utime(directory / record)

@@ -1,4 +1,6 @@
-"""Which builds are kept: those used within a day, and for each set of flags a few more.
+"""Which builds and precompiled headers are kept.
+
+Builds are kept if they were used within a day, and for each set of flags a few more.
 
 A process that has a build loaded keeps its library even where the file is removed.
 """
@@ -14,13 +16,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..user import settings
-from . import cache, kept_headers, lock, publish
+from . import cache, lock, publish
 from .cache import Record, last_use
 
 _KEY = r"[0-9a-f]{20}"
 _FAILED_LOGS_KEPT = 20
 _DAY = 24 * 3600  # seconds for which what was used is kept, and what is half done
 _UNUSED = 90 * 24 * 3600  # seconds after which a build goes that nobody has loaded
+HEADER_RECORD = "header.json"
+_HEADERS_KEPT, _HEADER_UNUSED = 2, 30 * 24 * 3600
 
 
 def prune(keep: int | None = None) -> dict[str, str]:
@@ -45,7 +49,7 @@ def prune(keep: int | None = None) -> dict[str, str]:
         functools.partial(_remove_failed, records),
         functools.partial(_remove_debris, {record.key for record in records}),
         functools.partial(_remove_inline, {record.fingerprint["name"] for record in records}),
-        kept_headers.prune,
+        prune_headers,
     )
     for remove_some in remove_rest:
         with suppress(OSError):  # others prune at the same time, or nobody may write here
@@ -119,3 +123,37 @@ def _remove_inline(names: set[str]) -> None:
             with lock.try_lock(publish.lock_of_inline(folder.name)) as mine:
                 if mine is not None:
                     shutil.rmtree(folder)
+
+
+def headers() -> Path:
+    """The directory of all precompiled headers."""
+    return cache.builds_directory() / "pch"
+
+
+def header_sizes() -> dict[str, int]:
+    """The bytes of each header by its key, those used last first."""
+    return {
+        header.name: sum(path.stat().st_size for path in header.rglob("*") if path.is_file())
+        for header in _headers_used_last_first()
+    }
+
+
+def _headers_used_last_first() -> list[Path]:
+    found = [path.parent for path in headers().glob(f"*/{HEADER_RECORD}")]
+    return sorted(found, key=lambda path: last_use(path, HEADER_RECORD), reverse=True)
+
+
+def prune_headers(keep: int = _HEADERS_KEPT) -> list[str]:
+    """Remove all headers except those used last, and what killed makers left; returns their keys.
+
+    A compiler that reads one keeps it open, and one that comes too late does without it.
+    """
+    found, oldest = _headers_used_last_first(), time.time() - _HEADER_UNUSED
+    gone = [path for path in found[:keep] if last_use(path, HEADER_RECORD) < oldest] + found[keep:]
+    for path in gone:
+        publish.remove_whole(path)
+    for left in headers().glob("tmp-*"):
+        with lock.try_lock(f"pch-{left.name.split('-')[1]}") as mine:
+            if mine is not None:
+                shutil.rmtree(left, ignore_errors=True)
+    return [path.name for path in gone]

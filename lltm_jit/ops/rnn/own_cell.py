@@ -188,7 +188,7 @@ class _Source:
             label=f"{self._cell} of {self._header.name}",
         )
         try:
-            build = variants.build_of(variant)
+            (build,) = variants.builds_of([variant])
         except BuildError as error:
             raise BuildError(self._text.placed(str(error))) from None
         if not self._name:

@@ -62,7 +62,7 @@ def test_device_code_is_loaded_with_its_build(bench, device_code, monkeypatch):
     monkeypatch.setattr(variants.ctypes, "CDLL", lambda name: driver)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    build = variants.build_of(device_code)
+    (build,) = variants.builds_of([device_code])
     assert driver.loaded == [b"code"]
     build.info.library.unlink()
     assert load_variant(device_code, "one") == 1003

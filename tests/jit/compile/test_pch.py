@@ -15,7 +15,7 @@ from engine_bench import alive, compiler_pid, finish, wait_for
 
 from lltm_jit.jit import BuildError, BuildSpec, detect, load
 from lltm_jit.jit.compile import pch
-from lltm_jit.jit.store import kept_headers
+from lltm_jit.jit.store import retention
 
 INCLUDE = "#include <torch/extension.h>\n"
 FIRST = "// what it is\n/* and * why */ #pragma once\n" + INCLUDE
@@ -211,7 +211,7 @@ def test_an_ended_maker_leaves_nothing(own, tmp_path, monkeypatch, signal_number
     else:
         os.kill(compiler, signal_number)
         wait_for(lambda: not alive(maker))
-        kept_headers.prune()
+        retention.prune_headers()
     wait_for(lambda: list(own.builds.glob("pch/*")) == [])
 
 
@@ -273,6 +273,6 @@ def test_prune_keeps_those_used_last(own):
         os.utime(place / "header.json", (time.time() - index,) * 2)
     os.utime(own.builds / "pch" / f"{1:020}" / "header.json", (0, 0))
     (own.builds / "locks").mkdir()
-    assert list(kept_headers.sizes().values()) == [7] * 4
-    assert len(kept_headers.prune()) == 2
-    assert list(kept_headers.sizes()) == [f"{0:020}", f"{2:020}"]
+    assert list(retention.header_sizes().values()) == [7] * 4
+    assert len(retention.prune_headers()) == 2
+    assert list(retention.header_sizes()) == [f"{0:020}", f"{2:020}"]
