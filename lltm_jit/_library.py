@@ -59,7 +59,7 @@ def refuse_non_tensor(function: str, name: str, value: object, optional: bool = 
     """
     if is_tensor_like(value) or (value is None and optional):
         return
-    _refuse(function, name, value, "a tensor", optional)
+    _refuse_type(function, name, value, "a tensor", optional)
 
 
 def refuse_non_number(
@@ -78,7 +78,7 @@ def refuse_non_number(
     if is_number and not getattr(value, "ndim", 0):  # an array of numpy has both, of any shape
         return
     if value is not None or not optional:
-        _refuse(function, name, value, "an int" if whole else "a number", optional)
+        _refuse_type(function, name, value, "an int" if whole else "a number", optional)
 
 
 def refuse_wrong_size(function: str, name: str, size: int) -> None:
@@ -89,16 +89,23 @@ def refuse_wrong_size(function: str, name: str, size: int) -> None:
         ValueError: it is negative, or too large.
     """
     if isinstance(size, torch.Tensor):
-        _refuse(function, name, size, "an int", False)
+        _refuse_type(function, name, size, "an int")
     refuse_non_number(function, name, size, whole=True)
     if not 0 <= size < 2**63:
         wanted = "0 or more" if size < 0 else "less than 2**63"
-        raise ValueError(f"{function}(): expected {name} to be {wanted}, but got {size}")
+        refuse(function, f"{name} to be {wanted}", size, ValueError)
 
 
-def _refuse(
+def _refuse_type(
     function: str, name: str, value: object, wanted: str, optional: bool = False
 ) -> NoReturn:
     wanted += " or None" if optional else ""
     got = "None" if value is None else type(value).__name__
-    raise TypeError(f"{function}(): expected {name} to be {wanted}, but got {got}") from None
+    refuse(function, f"{name} to be {wanted}", got, TypeError)
+
+
+def refuse(
+    function: str, wanted: str, got: object, kind: type[Exception] = RuntimeError
+) -> NoReturn:
+    """Raise the error of a call: what its function expected, and what it got."""
+    raise kind(f"{function}(): expected {wanted}, but got {got}") from None

@@ -11,6 +11,8 @@ from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
 from types import ModuleType
 
+from lltm_jit._library import refuse
+
 __all__ = ["install", "uninstall"]
 
 
@@ -123,7 +125,7 @@ def uninstall(name: str) -> None:
 def _package(function: str, name: str) -> _Package:
     if name not in _PACKAGES:
         names = ", ".join(map(repr, _PACKAGES))
-        raise ValueError(f"{function}(): expected name to be one of {names}, but got {name!r}")
+        refuse(function, f"name to be one of {names}", repr(name), ValueError)
     return _Package(name, _PACKAGES[name])
 
 

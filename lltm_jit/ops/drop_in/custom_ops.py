@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from lltm_jit._library import refuse
 from lltm_jit.jit.torch_api import load
 
 __all__ = ["get_plugin", "verbosity"]
@@ -40,9 +41,7 @@ def get_plugin(
         ValueError: if ``verbosity`` is none of the above.
     """
     if verbosity not in ("none", "brief", "full"):
-        raise ValueError(
-            "get_plugin(): expected custom_ops.verbosity to be 'none', 'brief' or 'full', "
-            f"but got {verbosity!r}"
-        )
+        wanted = "custom_ops.verbosity to be 'none', 'brief' or 'full'"
+        refuse("get_plugin", wanted, repr(verbosity), ValueError)
     paths = [os.path.join(source_dir or "", source) for source in sources]
     return load(module_name, paths, verbose=verbosity == "full", **build_kwargs)

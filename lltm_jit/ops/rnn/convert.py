@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from lltm_jit._library import refuse
 from lltm_jit.ops.rnn import layers, single_cells
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
 from lltm_jit.ops.rnn.recurrent_layer.inputs import DTYPES
@@ -92,7 +93,7 @@ def _replaced(
 ) -> nn.Module:
     if not isinstance(model, nn.Module):
         got = type(model).__name__
-        raise TypeError(f"{function}(): expected model to be a torch.nn.Module, but got {got}")
+        refuse(function, "model to be a torch.nn.Module", got, TypeError)
     left = []
     for name, module in _recurrent(model):
         reason = reason_to_keep(module)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lltm_jit._library import refuse_non_tensor
+from lltm_jit._library import refuse, refuse_non_tensor
 from lltm_jit.ops.rnn.recurrent_layer.inputs import DTYPES
 from lltm_jit.ops.rnn.sequence import run_sequence, run_states, uses_tf32
 
@@ -109,9 +109,7 @@ def flashrnn(
 def _function(function: str) -> _Function:
     if not isinstance(function, str) or function not in _FUNCTIONS:
         names = ", ".join(map(repr, _FUNCTIONS))
-        raise ValueError(
-            f"flashrnn(): expected function to be one of {names}, but got {function!r}"
-        )
+        refuse("flashrnn", f"function to be one of {names}", repr(function), ValueError)
     return _FUNCTIONS[function]
 
 
@@ -121,20 +119,14 @@ def _check(tensors: dict[str, Tensor | None], states: int, gates: tuple[int, int
     Wx = tensors["Wx"]
     assert Wx is not None
     if Wx.dim() != 5:
-        raise ValueError(
-            "flashrnn(): expected Wx to have 5 dimensions [batch, steps, gates, heads, units], "
-            f"but got shape {list(Wx.shape)}"
-        )
+        wanted = "Wx to have 5 dimensions [batch, steps, gates, heads, units]"
+        refuse("flashrnn", wanted, f"shape {list(Wx.shape)}", ValueError)
     rows, steps, _, *head = Wx.shape
     if 0 in (steps, head[0]):
-        raise ValueError(
-            "flashrnn(): expected Wx to have at least one step and one head, "
-            f"but got shape {list(Wx.shape)}"
-        )
+        wanted = "Wx to have at least one step and one head"
+        refuse("flashrnn", wanted, f"shape {list(Wx.shape)}", ValueError)
     if Wx.dtype not in DTYPES:
-        raise RuntimeError(
-            f"flashrnn(): expected Wx to be half, bfloat16, float or double, but got {Wx.dtype}"
-        )
+        refuse("flashrnn", "Wx to be half, bfloat16, float or double", Wx.dtype)
     shapes = {
         "Wx": ("[batch, steps, gates, heads, units]", [rows, steps, gates[0], *head]),
         "R": ("[gates, heads, units, units]", [gates[1], *head, head[1]]),
@@ -145,12 +137,7 @@ def _check(tensors: dict[str, Tensor | None], states: int, gates: tuple[int, int
         if (tensor := tensors[name]) is None:
             continue
         if tensor.device != Wx.device:
-            raise RuntimeError(
-                f"flashrnn(): expected {name} to be on the device of Wx ({Wx.device}), "
-                f"but got {tensor.device}"
-            )
+            refuse("flashrnn", f"{name} to be on the device of Wx ({Wx.device})", tensor.device)
         if list(tensor.shape) != shape:
-            raise ValueError(
-                f"flashrnn(): expected {name} to have shape {what} = {shape}, "
-                f"but got {list(tensor.shape)}"
-            )
+            wanted = f"{name} to have shape {what} = {shape}"
+            refuse("flashrnn", wanted, list(tensor.shape), ValueError)

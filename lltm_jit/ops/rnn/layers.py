@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lltm_jit import native
-from lltm_jit._library import autocasts
+from lltm_jit._library import autocasts, refuse
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
 from lltm_jit.ops.rnn.recurrent_layer.lengths import Steps
 from lltm_jit.ops.rnn.recurrent_layer.torch_layer import named, under_own_name
@@ -205,9 +205,7 @@ class RNN(RecurrentLayer):
         **others: Any,
     ) -> None:
         if nonlinearity not in ("tanh", "relu"):
-            raise ValueError(
-                f"RNN(): expected nonlinearity to be 'tanh' or 'relu', but got {nonlinearity!r}"
-            )
+            refuse("RNN", "nonlinearity to be 'tanh' or 'relu'", repr(nonlinearity), ValueError)
         self.nonlinearity = nonlinearity
         self._begin(input_size, hidden_size, num_layers, *args, **others)
 

@@ -16,7 +16,13 @@ from torch import Tensor, nn
 from torch.overrides import has_torch_function
 
 from lltm_jit import native
-from lltm_jit._library import define, refuse_non_tensor, refuse_non_tensors, refuse_wrong_size
+from lltm_jit._library import (
+    define,
+    refuse,
+    refuse_non_tensor,
+    refuse_non_tensors,
+    refuse_wrong_size,
+)
 
 _CELL = "Tensor input, Tensor weights, Tensor? bias, Tensor old_h, Tensor old_cell"
 
@@ -131,9 +137,9 @@ def state_pair(function: str, state: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         TypeError: it is no pair.
     """
     if not isinstance(state, (tuple, list)):
-        raise TypeError(f"{function}(): expected a state pair, but got {type(state).__name__}")
+        refuse(function, "a state pair", type(state).__name__, TypeError)
     if len(state) != 2:
-        raise TypeError(f"{function}(): expected a state pair, but got a tuple of {len(state)}")
+        refuse(function, "a state pair", f"a tuple of {len(state)}", TypeError)
     h, c = state
     return h, c
 
@@ -154,7 +160,7 @@ def _run_cell(impl: str, *args: Tensor | None) -> tuple[Tensor, Tensor]:
     except (TypeError, RuntimeError):
         refuse_non_tensors(lltm_cell, args, optional=("bias",))
         raise
-    raise ValueError(f"lltm_cell(): expected impl to be one of {IMPLEMENTATIONS}, but got {impl!r}")
+    refuse("lltm_cell", f"impl to be one of {IMPLEMENTATIONS}", repr(impl), ValueError)
 
 
 class LLTMCell(nn.Module):
@@ -200,8 +206,7 @@ class LLTMCell(nn.Module):
     ) -> None:
         super().__init__()
         if impl not in IMPLEMENTATIONS:
-            message = f"LLTMCell(): expected impl to be one of {IMPLEMENTATIONS}, but got {impl!r}"
-            raise ValueError(message)
+            refuse("LLTMCell", f"impl to be one of {IMPLEMENTATIONS}", repr(impl), ValueError)
         refuse_wrong_size("LLTMCell", "input_size", input_size)
         refuse_wrong_size("LLTMCell", "hidden_size", hidden_size)
         self.input_size = input_size
@@ -245,10 +250,7 @@ class LLTMCell(nn.Module):
             return _run_cell(self.impl, *args)
         except RuntimeError:  # which would blame the weights
             if input.dim() == 2 and input.size(1) != self.input_size:
-                raise RuntimeError(
-                    f"LLTMCell(): expected input to have {self.input_size} features, "
-                    f"but got {input.size(1)}"
-                ) from None
+                refuse("LLTMCell", f"input to have {self.input_size} features", input.size(1))
             raise
 
     if TYPE_CHECKING:

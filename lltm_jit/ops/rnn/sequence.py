@@ -1,11 +1,4 @@
-"""Whole sequences of a recurrent cell, in one call.
-
-A step computes, for a cell with G gates and S states of which the first is the output ``h``::
-
-    x, h_gates = gates[t], h W_hh^T + b_hh
-    states = cell(x, h_gates, parameters, states)
-
-``kernels/rnn/cells`` has the maths of each cell, and its source.
+"""Whole sequences of a recurrent cell, in one call. ``kernels/rnn/cells`` has the cells' maths.
 
 Sizes: L is the number of steps, B the batch size, H the hidden size, P the cell's learnt numbers a
 hidden unit.

@@ -13,26 +13,21 @@ from typing import NoReturn, SupportsIndex, TypeGuard
 import torch
 from torch import Tensor
 
-from lltm_jit._library import autocasts, refuse_non_number, refuse_non_tensor
+from lltm_jit._library import autocasts, refuse, refuse_non_number, refuse_non_tensor
 
 Factor = int | Sequence[int]  # of both axes, or [x, y]
 Padding = int | Sequence[int]  # on all sides, [x, y], or [x0, x1, y0, y1]
 
-_PAIR = "an int or [x, y]"
-_SIDES = "an int, [x, y] or [x0, x1, y0, y1]"
 _SEQUENCES = (list, tuple, Sequence)  # the last alone finds lists and tuples more slowly
 
 
 def pair(function: str, name: str, factor: Factor) -> tuple[int, int]:
     """A factor of both axes as [x, y]; a list of one is its number, as in torch."""
-    if isinstance(factor, int):
-        return (factor, factor)
-    if isinstance(factor, _SEQUENCES):  # to ask for SupportsIndex first would take microseconds
-        if len(factor) in (1, 2):
-            return (factor[0], factor[-1])
-    elif is_index(factor):  # of numpy
-        return (index(factor),) * 2
-    _refuse(function, name, _PAIR, factor)
+    numbers = factor if isinstance(factor, _SEQUENCES) else (factor,)
+    if len(numbers) not in (1, 2) or not all(map(is_index, numbers)):
+        refuse(function, f"{name} to be an int or [x, y]", repr(factor), ValueError)
+    x, y = (n if isinstance(n, int) else index(n) for n in (numbers[0], numbers[-1]))
+    return x, y
 
 
 def sides_of(function: str, padding: Padding) -> tuple[int, int, int, int]:
@@ -46,22 +41,16 @@ def sides_of(function: str, padding: Padding) -> tuple[int, int, int, int]:
             return (padding[0], padding[1], padding[2], padding[3])
     elif is_index(padding):  # of numpy
         return (index(padding),) * 4
-    _refuse(function, "padding", _SIDES, padding)
-
-
-def refuse_wrong_pair(function: str, name: str, factor: Factor) -> None:
-    """Refuse a factor that :func:`pair` takes, but that holds something else than ints.
-
-    For calls that have failed, as :func:`refuse_wrong_sides`: a look before each would cost time.
-    """
-    if not all(map(is_index, pair(function, name, factor))):
-        _refuse(function, name, _PAIR, factor)
+    _refuse_padding(function, padding)
 
 
 def refuse_wrong_sides(function: str, padding: Padding) -> None:
-    """Refuse a padding that :func:`sides_of` takes, but that holds something else than ints."""
+    """Refuse a padding that :func:`sides_of` takes, but that holds something else than ints.
+
+    For calls that have failed: a look before each would cost time.
+    """
     if not all(map(is_index, sides_of(function, padding))):
-        _refuse(function, "padding", _SIDES, padding)
+        _refuse_padding(function, padding)
 
 
 def is_index(value: object) -> TypeGuard[SupportsIndex]:
@@ -71,8 +60,8 @@ def is_index(value: object) -> TypeGuard[SupportsIndex]:
     return isinstance(value, SupportsIndex) and not getattr(value, "ndim", 0)
 
 
-def _refuse(function: str, name: str, wanted: str, value: object) -> NoReturn:
-    raise ValueError(f"{function}(): expected {name} to be {wanted}, but got {value!r}") from None
+def _refuse_padding(function: str, padding: object) -> NoReturn:
+    refuse(function, "padding to be an int, [x, y] or [x0, x1, y0, y1]", repr(padding), ValueError)
 
 
 def filter_size(function: str, f: Tensor | None) -> tuple[int, int]:
@@ -83,10 +72,7 @@ def filter_size(function: str, f: Tensor | None) -> tuple[int, int]:
         refuse_non_tensor(function, "f", f, optional=True)
     shape = f.shape
     if len(shape) not in (1, 2):
-        raise RuntimeError(
-            f"{function}(): expected f to have shape [taps] or [taps_y, taps_x], "
-            f"but got {list(shape)}"
-        )
+        refuse(function, "f to have shape [taps] or [taps_y, taps_x]", list(shape))
     return (shape[-1], shape[0])
 
 
@@ -100,18 +86,13 @@ def refuse_non_bool(function: str, name: str, value: object) -> None:
         TypeError: it is none.
     """
     if not isinstance(value, bool):
-        got = type(value).__name__
-        message = f"{function}(): expected {name} to be a bool, but got {got}"
-        raise TypeError(message) from None
+        refuse(function, f"{name} to be a bool", type(value).__name__, TypeError)
 
 
 def check_floats(function: str, name: str, tensor: Tensor) -> None:
     """Refuse a tensor of another dtype than the operators compute in."""
     if tensor.dtype not in _FLOATS:
-        raise RuntimeError(
-            f"{function}(): expected {name} to have dtype half, bfloat16, float or double, "
-            f"but got {tensor.dtype}"
-        )
+        refuse(function, f"{name} to have dtype half, bfloat16, float or double", tensor.dtype)
 
 
 def check_bias(
@@ -125,29 +106,21 @@ def check_bias(
     refuse_non_tensor(function, bias_name, bias, optional=True)
     if autocasts(input) and bias.is_floating_point():
         bias = bias.to(input.dtype)
-    begin = f"{function}(): expected {bias_name} to"
     if bias.dtype != input.dtype:
-        raise RuntimeError(
-            f"{begin} have the dtype of {input_name} ({input.dtype}), but got {bias.dtype}"
-        )
+        wanted = f"{bias_name} to have the dtype of {input_name} ({input.dtype})"
+        refuse(function, wanted, bias.dtype)
     if bias.device != input.device:
-        raise RuntimeError(
-            f"{begin} be on the device of {input_name} ({input.device}), but got {bias.device}"
-        )
+        wanted = f"{bias_name} to be on the device of {input_name} ({input.device})"
+        refuse(function, wanted, bias.device)
     refuse_non_number(function, "dim", dim, whole=True)
     if not -input.ndim <= dim < input.ndim:
-        raise RuntimeError(
-            f"{function}(): expected dim to be one of the {input.ndim} dimensions of {input_name}, "
-            f"but got {dim}"
-        )
+        refuse(function, f"dim to be one of the {input.ndim} dimensions of {input_name}", dim)
+    shape = list(bias.shape)
     if bias.ndim != 1:
-        shape = list(bias.shape)
-        raise RuntimeError(f"{begin} have 1 dimensions [channels], but got shape {shape}")
-    if bias.shape[0] != input.shape[dim]:
-        raise RuntimeError(
-            f"{begin} have shape [{input_name}.shape[{dim}]] = [{input.shape[dim]}], "
-            f"but got {list(bias.shape)}"
-        )
+        refuse(function, f"{bias_name} to have 1 dimensions [channels]", f"shape {shape}")
+    if shape != [input.shape[dim]]:
+        wanted = f"{bias_name} to have shape [{input_name}.shape[{dim}]] = [{input.shape[dim]}]"
+        refuse(function, wanted, shape)
     return bias
 
 
@@ -156,10 +129,8 @@ def check_image(function: str, x: Tensor) -> None:
     refuse_non_tensor(function, "x", x)
     check_floats(function, "x", x)
     if x.ndim != 4:
-        raise RuntimeError(
-            f"{function}(): expected x to have 4 dimensions [batch_size, channels, height, width], "
-            f"but got shape {list(x.shape)}"
-        )
+        wanted = "x to have 4 dimensions [batch_size, channels, height, width]"
+        refuse(function, wanted, f"shape {list(x.shape)}")
 
 
 def check_filter(function: str, name: str, f: Tensor | None, x: Tensor) -> None:
@@ -169,19 +140,11 @@ def check_filter(function: str, name: str, f: Tensor | None, x: Tensor) -> None:
         return
     check_floats(function, name, f)
     if f.ndim not in (1, 2):
-        raise RuntimeError(
-            f"{function}(): expected {name} to have shape [taps] or [taps_y, taps_x], "
-            f"but got {list(f.shape)}"
-        )
+        refuse(function, f"{name} to have shape [taps] or [taps_y, taps_x]", list(f.shape))
     if f.numel() == 0:
-        raise RuntimeError(
-            f"{function}(): expected {name} to have at least one tap, but got shape {list(f.shape)}"
-        )
+        refuse(function, f"{name} to have at least one tap", f"shape {list(f.shape)}")
     if f.device != x.device:
-        raise RuntimeError(
-            f"{function}(): expected {name} to be on the device of x ({x.device}), "
-            f"but got {f.device}"
-        )
+        refuse(function, f"{name} to be on the device of x ({x.device})", f.device)
     if f.requires_grad and torch.is_grad_enabled():
         raise RuntimeError(
             f"{function}(): expected {name} not to require a gradient, since it gets none; "
@@ -202,18 +165,12 @@ def check_upfirdn2d(
     check_image(function, x)
     check_filter(function, "f", f, x)
     for name, factors in (("up", up), ("down", down)):
-        refuse_wrong_pair(function, name, factors)
         if min(factors) < 1:
-            raise RuntimeError(
-                f"{function}(): expected {name} to be two positive numbers [x, y], "
-                f"but got {list(factors)}"
-            )
+            refuse(function, f"{name} to be two positive numbers [x, y]", list(factors))
     refuse_wrong_sides(function, sides)
     refuse_non_number(function, "gain", gain)
     for axis, taps in enumerate(filter_size(function, f)):
         padded = x.shape[3 - axis] * up[axis] + sides[2 * axis] + sides[2 * axis + 1]
         if padded < taps:
-            raise RuntimeError(
-                f"{function}(): expected the {('width', 'height')[axis]} of the upsampled and "
-                f"padded x to be at least the {taps} taps of the filter, but got {padded}"
-            )
+            side = f"the {('width', 'height')[axis]} of the upsampled and padded x"
+            refuse(function, f"{side} to be at least the {taps} taps of the filter", padded)

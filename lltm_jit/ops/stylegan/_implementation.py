@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._prims_common import suggest_memory_format
 from torch.compiler import is_dynamo_compiling
 
-from lltm_jit._library import autocasts
+from lltm_jit._library import autocasts, refuse
 
 _NAMES = ("cuda", "ref")
 _chosen: list[list[str]] = []  # by implementation(), for all threads; the newest is last
@@ -79,4 +79,4 @@ def result_like(input: Tensor, result: Tensor) -> Tensor:
 
 def _check(function: str, impl: str) -> None:
     if impl not in _NAMES:
-        raise ValueError(f"{function}(): expected impl to be 'cuda' or 'ref', but got {impl!r}")
+        refuse(function, "impl to be 'cuda' or 'ref'", repr(impl), ValueError)

@@ -1,9 +1,4 @@
-"""bias_act: ``y = clamp(gain * f(x + b))``, with ``b`` along one dimension and ``f`` by name.
-
-Source of the maths: the activations are those of ``torch.nn.functional``; the gains, which keep a
-signal's scale, are those of Karras et al., "Analyzing and Improving the Image Quality of StyleGAN"
-(2020).
-"""
+"""bias_act: ``y = clamp(gain * f(x + b))``, with ``b`` along one dimension and ``f`` by name."""
 
 from __future__ import annotations
 
@@ -17,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lltm_jit import native
-from lltm_jit._library import define, refuse_non_number, refuse_non_tensor
+from lltm_jit._library import define, refuse, refuse_non_number, refuse_non_tensor
 from lltm_jit.ops.stylegan._arguments import check_bias
 from lltm_jit.ops.stylegan._implementation import calls_kernels, result_like, takes_reference
 
@@ -92,9 +87,7 @@ def bias_act_reference(
     refuse_non_number("bias_act", "gain", gain)
     refuse_non_number("bias_act", "clamp", clamp, optional=True)
     if clamp is not None and not clamp >= 0:
-        raise RuntimeError(
-            f"bias_act(): expected clamp to be None or not negative, but got {clamp}"
-        )
+        refuse("bias_act", "clamp to be None or not negative", clamp)
     y = x.to(torch.double if x.dtype == torch.double else torch.float)
     if b is not None:
         y = y + b.to(y.dtype).reshape([-1 if d == dim % x.ndim else 1 for d in range(x.ndim)])
@@ -155,8 +148,7 @@ def bias_act(
         activation = activation_funcs[act]
     except KeyError:
         names = ", ".join(map(repr, activation_funcs))
-        message = f"bias_act(): expected act to be one of {names}, but got {act!r}"
-        raise ValueError(message) from None
+        refuse("bias_act", f"act to be one of {names}", repr(act), ValueError)
     alpha = activation.def_alpha if alpha is None else alpha
     gain = activation.def_gain if gain is None else gain
     try:

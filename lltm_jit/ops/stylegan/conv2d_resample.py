@@ -14,7 +14,7 @@ from operator import index
 import torch.nn.functional as F
 from torch import Tensor
 
-from lltm_jit._library import autocasts, refuse_non_tensor
+from lltm_jit._library import autocasts, refuse, refuse_non_tensor
 from lltm_jit.ops.stylegan._arguments import (
     Padding,
     check_filter,
@@ -109,23 +109,17 @@ def _check(
     numbers = []
     for name, number in (("up", up), ("down", down), ("groups", groups)):
         if not is_index(number) or index(number) < 1:
-            raise ValueError(
-                f"conv2d_resample(): expected {name} to be a positive int, but got {number!r}"
-            )
+            refuse("conv2d_resample", f"{name} to be a positive int", repr(number), ValueError)
         numbers.append(index(number))
     refuse_wrong_sides("conv2d_resample", padding)
     check_filter("conv2d_resample", "f", f, x)
     shapes = {"x": (x, "[N, C, H, W]"), "w": (w, "[out_channels, C / groups, height, width]")}
     for name, (tensor, shape) in shapes.items():
         if tensor.ndim != 4:
-            raise RuntimeError(
-                f"conv2d_resample(): expected {name} to have 4 dimensions {shape}, "
-                f"but got shape {list(tensor.shape)}"
-            )
+            wanted = f"{name} to have 4 dimensions {shape}"
+            refuse("conv2d_resample", wanted, f"shape {list(tensor.shape)}")
     if w.dtype != x.dtype and not autocasts(x):  # which casts both
-        raise RuntimeError(
-            f"conv2d_resample(): expected w to have the dtype of x ({x.dtype}), but got {w.dtype}"
-        )
+        refuse("conv2d_resample", f"w to have the dtype of x ({x.dtype})", w.dtype)
     return numbers
 
 

@@ -1,13 +1,4 @@
-"""filtered_lrelu: a leaky ReLU between an upsampling and a downsampling filter.
-
-For each plane of ``x``, with ``*`` a valid convolution on both axes::
-
-    u = (x + b, up - 1 zeros after each sample, padded) * fu, times up^2
-    v = clamp(leaky_relu(gain u))
-    y = (v * fd), every down-th sample
-
-Source of the maths: Karras et al., "Alias-Free Generative Adversarial Networks" (2021).
-"""
+"""filtered_lrelu: a leaky ReLU between an upsampling and a downsampling filter."""
 
 from __future__ import annotations
 
@@ -18,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lltm_jit import native
-from lltm_jit._library import autocasts, define, refuse_non_number, refuse_non_tensors
+from lltm_jit._library import autocasts, define, refuse, refuse_non_number, refuse_non_tensors
 from lltm_jit.jit import variants
 from lltm_jit.ops.stylegan._arguments import (
     Padding,
@@ -89,20 +80,16 @@ def filtered_lrelu_reference(
     _refuse_non_numbers(up, down, padding, gain, slope, clamp)
     for factor_name, factor in (("up", up), ("down", down)):
         if not 1 <= factor <= 1024:
-            raise RuntimeError(
-                f"{name}(): expected {factor_name} to be from 1 to 1024, but got {factor}"
-            )
+            refuse(name, f"{factor_name} to be from 1 to 1024", factor)
     taps_up, taps_down = filter_size(name, fu), filter_size(name, fd)
     for axis in (1, 0):
-        of_fu, of_fd = taps_up[axis], taps_down[axis]
+        least = taps_up[axis] + taps_down[axis] - 1
         padded = x.shape[3 - axis] * up + padding[2 * axis] + padding[2 * axis + 1]
-        if padded < of_fu + of_fd - 1:
-            raise RuntimeError(
-                f"{name}(): expected the {('width', 'height')[axis]} of x, times up and with the "
-                f"padding, to be at least {of_fu + of_fd - 1} for the filters, but got {padded}"
-            )
+        if padded < least:
+            side = f"the {('width', 'height')[axis]} of x, times up and with the padding,"
+            refuse(name, f"{side} to be at least {least} for the filters", padded)
     if not (clamp is None or clamp >= 0):
-        raise RuntimeError(f"{name}(): expected clamp to be None or at least 0, but got {clamp}")
+        refuse(name, "clamp to be None or at least 0", clamp)
     check_bias(name, "x", x, "b", b, 1)
     y = x.double() if x.dtype == torch.double else x.float()
     if b is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lltm_jit._library import refuse_non_tensors
+from lltm_jit._library import refuse, refuse_non_tensors
 
 
 def fma(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
@@ -45,7 +45,5 @@ def _refuse_shapes(a: Tensor, b: Tensor, c: Tensor) -> None:
     try:
         torch.broadcast_shapes(a.shape, b.shape, c.shape)
     except RuntimeError:
-        raise RuntimeError(
-            "fma(): expected a, b and c to have shapes that broadcast against each other, "
-            f"but got {list(a.shape)}, {list(b.shape)} and {list(c.shape)}"
-        ) from None
+        wanted = "a, b and c to have shapes that broadcast against each other"
+        refuse("fma", wanted, f"{list(a.shape)}, {list(b.shape)} and {list(c.shape)}")

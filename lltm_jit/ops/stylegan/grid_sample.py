@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lltm_jit._library import refuse_non_tensors
+from lltm_jit._library import refuse, refuse_non_tensors
 
 _DTYPES = (torch.half, torch.bfloat16, torch.float, torch.double)
 _MODES = (0, 0, False)  # aten's numbers: bilinear, zeros outside, corners not aligned
@@ -58,19 +58,13 @@ def grid_sample(input: Tensor, grid: Tensor) -> Tensor:
 def _check(input: Tensor, grid: Tensor) -> None:
     for name, tensor in (("input", input), ("grid", grid)):
         if tensor.dtype not in _DTYPES:
-            raise RuntimeError(
-                f"grid_sample(): expected {name} to have dtype half, bfloat16, float or double, "
-                f"but got {tensor.dtype}"
-            )
+            wanted = f"{name} to have dtype half, bfloat16, float or double"
+            refuse("grid_sample", wanted, tensor.dtype)
     if input.dim() != 4:
-        raise RuntimeError(
-            f"grid_sample(): expected input to have shape [N, C, H, W], but got {[*input.shape]}"
-        )
+        refuse("grid_sample", "input to have shape [N, C, H, W]", [*input.shape])
     if grid.dim() != 4 or grid.size(0) != input.size(0) or grid.size(3) != 2:
-        raise RuntimeError(
-            f"grid_sample(): expected grid to have shape [N, H_out, W_out, 2] with N = "
-            f"{input.size(0)}, but got {[*grid.shape]}"
-        )
+        wanted = f"grid to have shape [N, H_out, W_out, 2] with N = {input.size(0)}"
+        refuse("grid_sample", wanted, [*grid.shape])
 
 
 class _GridSample(torch.autograd.Function):

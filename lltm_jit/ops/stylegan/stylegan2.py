@@ -1,9 +1,4 @@
-"""fused_bias_act and fused_leaky_relu, the activation of the PyTorch port of StyleGAN2.
-
-They compute ``scale * f(input + bias)``, where ``f`` is a leaky ReLU or the identity and the bias
-belongs to dimension 1, like :mod:`lltm_jit.ops.stylegan.bias_act` under other names. Source of the
-maths: Karras et al., "Analyzing and Improving the Image Quality of StyleGAN" (2020).
-"""
+"""fused_bias_act and fused_leaky_relu, the activation of the PyTorch port of StyleGAN2."""
 
 from __future__ import annotations
 
@@ -15,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lltm_jit import native
-from lltm_jit._library import define, refuse_non_number, refuse_non_tensor
+from lltm_jit._library import define, refuse, refuse_non_number, refuse_non_tensor
 from lltm_jit.ops.stylegan._arguments import check_bias
 from lltm_jit.ops.stylegan._implementation import calls_kernels, result_like, takes_reference
 
@@ -41,19 +36,14 @@ def fused_bias_act_reference(
     refuse_non_number("fused_bias_act", "alpha", alpha)
     refuse_non_number("fused_bias_act", "scale", scale)
     if act not in (_LINEAR, _LEAKY_RELU) or grad not in (0, 1, 2):
-        raise RuntimeError(
-            "fused_bias_act(): expected act to be 1 or 3, and grad to be 0, 1 or 2, "
-            f"but got {act} and {grad}"
-        )
+        refuse("fused_bias_act", "act to be 1 or 3, and grad to be 0, 1 or 2", f"{act} and {grad}")
     if refer is not None and refer.numel() == 0:
         refer = None
     bias = None if bias is None or bias.numel() == 0 else bias
     bias = check_bias("fused_bias_act", "input", input, "bias", bias, 1)
     if act == _LEAKY_RELU and grad == 1 and (refer is None or refer.shape != input.shape):
-        raise RuntimeError(
-            f"fused_bias_act(): expected refer to have shape {list(input.shape)}, "
-            f"but got {None if refer is None else list(refer.shape)}"
-        )
+        wanted = f"refer to have shape {list(input.shape)}"
+        refuse("fused_bias_act", wanted, None if refer is None else list(refer.shape))
     if grad == 2:
         return result_like(input, torch.zeros_like(input))
     t = input.to(torch.double if input.dtype == torch.double else torch.float)

@@ -1,14 +1,8 @@
 """upfirdn2d: resampling of images with a finite filter, and functions based on it.
 
-On each axis it inserts ``up - 1`` zeros after every sample, pads with zeros (or crops, if the
-padding is negative), convolves with the filter without further padding, and keeps every
-``down``-th result, starting with the first.
-
-Source of the maths: P. P. Vaidyanathan, "Multirate Systems and Filter Banks" (1993), for the
-polyphase form; Karras et al., "Analyzing and Improving the Image Quality of StyleGAN" (2020), for
-the paddings of ``upsample2d``, ``downsample2d`` and ``filter2d``.
-
-Sizes: N is the batch size, C the number of channels, H and W are the height and width of an image.
+The paddings of ``upsample2d``, ``downsample2d`` and ``filter2d`` are those of Karras et al.,
+"Analyzing and Improving the Image Quality of StyleGAN" (2020). Sizes: N is the batch size, C the
+number of channels, H and W are the height and width of an image.
 """
 
 from __future__ import annotations
@@ -20,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lltm_jit import native
-from lltm_jit._library import define, refuse_non_number, refuse_non_tensor
+from lltm_jit._library import define, refuse, refuse_non_number, refuse_non_tensor
 from lltm_jit.ops.stylegan._arguments import (
     Factor,
     Padding,
@@ -28,7 +22,6 @@ from lltm_jit.ops.stylegan._arguments import (
     filter_size,
     pair,
     refuse_non_bool,
-    refuse_wrong_pair,
     refuse_wrong_sides,
     sides_of,
 )
@@ -138,8 +131,8 @@ def _resample(
     except (AttributeError, TypeError, RuntimeError):
         refuse_non_tensor("upfirdn2d", "x", x)
         refuse_non_tensor("upfirdn2d", "f", f, optional=True)
-        refuse_wrong_pair(function, "up", up)  # which a call of the kernels has not looked at
-        refuse_wrong_pair(function, "down", down)
+        pair(function, "up", up)  # which a call of the kernels has not looked at
+        pair(function, "down", down)
         refuse_wrong_sides(function, padding)
         refuse_non_bool(function, "flip_filter", flip_filter)
         refuse_non_number(function, "gain", gain)
@@ -195,26 +188,19 @@ def setup_filter(
     """
     taps = torch.as_tensor(1.0 if f is None else f, dtype=torch.float32).detach()
     if taps.ndim > 2 or taps.numel() == 0:
-        raise ValueError(
-            "setup_filter(): expected f to have 0 to 2 dimensions and at least one tap, "
-            f"but got shape {list(taps.shape)}"
-        )
+        wanted = "f to have 0 to 2 dimensions and at least one tap"
+        refuse("setup_filter", wanted, f"shape {list(taps.shape)}", ValueError)
     if taps.ndim == 0:
         taps = taps[None]
     if separable is None:
         separable = taps.ndim == 1 and taps.numel() >= 8
     if separable and taps.ndim == 2:
-        raise ValueError(
-            "setup_filter(): expected f to have 1 dimension for a separable filter, "
-            f"but got shape {list(taps.shape)}"
-        )
+        wanted = "f to have 1 dimension for a separable filter"
+        refuse("setup_filter", wanted, f"shape {list(taps.shape)}", ValueError)
     if taps.ndim == 1 and not separable:
         taps = taps.outer(taps)
     if taps.ndim == 1 and gain < 0:  # each axis takes its root
-        raise ValueError(
-            "setup_filter(): expected gain not to be negative for a separable filter, "
-            f"but got {gain}"
-        )
+        refuse("setup_filter", "gain not to be negative for a separable filter", gain, ValueError)
     if normalize:
         taps = taps / taps.sum()
     if flip_filter:

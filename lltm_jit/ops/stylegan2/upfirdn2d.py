@@ -7,7 +7,7 @@ from typing import cast
 
 from torch import Tensor
 
-from lltm_jit._library import refuse_non_tensor
+from lltm_jit._library import refuse, refuse_non_tensor
 from lltm_jit.ops.stylegan import upfirdn2d as _resample
 
 
@@ -47,18 +47,14 @@ def upfirdn2d(
     refuse_non_tensor("upfirdn2d", "input", input)
     refuse_non_tensor("upfirdn2d", "kernel", kernel)
     if kernel.ndim != 2:
-        raise RuntimeError(
-            "upfirdn2d(): expected kernel to have 2 dimensions [taps_y, taps_x], "
-            f"but got shape {list(kernel.shape)}"
-        )
+        wanted = "kernel to have 2 dimensions [taps_y, taps_x]"
+        refuse("upfirdn2d", wanted, f"shape {list(kernel.shape)}")
     if raw:
         if len(raw) != 5:
-            raise TypeError(f"upfirdn2d(): expected 2 to 5 or 10 arguments, but got {5 + len(raw)}")
+            refuse("upfirdn2d", "2 to 5 or 10 arguments", 5 + len(raw), TypeError)
         down_x, down_y, *sides = cast(Sequence[int], (pad, *raw))
         return _resample.upfirdn2d(input, kernel, (up, down), (down_x, down_y), sides)
     if not isinstance(pad, Sequence) or len(pad) not in (2, 4):
-        message = (
-            f"upfirdn2d(): expected pad to be (before, after) or (x0, x1, y0, y1), but got {pad!r}"
-        )
-        raise ValueError(message)
+        wanted = "pad to be (before, after) or (x0, x1, y0, y1)"
+        refuse("upfirdn2d", wanted, repr(pad), ValueError)
     return _resample.upfirdn2d(input, kernel, up, down, (*pad, *pad) if len(pad) == 2 else pad)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.fx import Proxy
 from torch.nn.utils.rnn import PackedSequence
 
-from lltm_jit._library import autocasts, refuse_non_tensor
+from lltm_jit._library import autocasts, refuse, refuse_non_tensor
 from lltm_jit.ops.rnn.recurrent_layer.inputs import (
     check_input,
     check_packed,
@@ -24,7 +24,7 @@ from lltm_jit.ops.rnn.recurrent_layer.inputs import (
     reset_mask,
     whole_states,
 )
-from lltm_jit.ops.rnn.recurrent_layer.lengths import Steps, both_controls
+from lltm_jit.ops.rnn.recurrent_layer.lengths import Steps
 from lltm_jit.ops.rnn.recurrent_layer.parts import (
     Parts,
     Run,
@@ -35,7 +35,7 @@ from lltm_jit.ops.rnn.recurrent_layer.parts import (
 )
 from lltm_jit.ops.rnn.recurrent_layer.plain import plainly, stacked
 from lltm_jit.ops.rnn.recurrent_layer.projection import run_projected
-from lltm_jit.ops.rnn.recurrent_layer.torch_layer import TorchLayer, traced
+from lltm_jit.ops.rnn.recurrent_layer.torch_layer import traced
 from lltm_jit.ops.rnn.recurrent_layer.types import State
 from lltm_jit.ops.rnn.recurrent_layer.warm import Warmed
 from lltm_jit.ops.rnn.sequence import (
@@ -50,7 +50,7 @@ from lltm_jit.ops.rnn.sequence import (
 _ROWS_FOR_BOTH = 256  # of all steps
 
 
-class RecurrentLayer(Warmed, TorchLayer):
+class RecurrentLayer(Warmed):
     """The base class of all recurrent layers; :func:`lltm_jit.recurrent_cell` makes your own.
 
     L is the number of steps, B the batch size, I the input size, H the hidden size, D the number of
@@ -144,10 +144,8 @@ class RecurrentLayer(Warmed, TorchLayer):
             return packed, last[0] if len(last) == 1 else tuple(last)
         refuse_non_tensor(name, "input", input)
         if input.dim() not in (2, 3):
-            raise ValueError(
-                f"{name}(): expected input to have 2 or 3 dimensions, "
-                f"but got shape {list(input.shape)}"
-            )
+            got = f"shape {list(input.shape)}"
+            refuse(name, "input to have 2 or 3 dimensions", got, ValueError)
         batched = input.dim() == 3
         x = input if batched else input.unsqueeze(1)
         if batched and self.batch_first:
@@ -189,7 +187,7 @@ class RecurrentLayer(Warmed, TorchLayer):
             outputs, suffixes = [], self._suffixes(layer)
             for own in [suffixes] if self._together(xs) else [[s] for s in suffixes]:
                 reverse = own[0].endswith("_reverse")
-                controls = [both_controls(s) if len(own) > 1 else s.control(reverse) for s in steps]
+                controls = [s.controls() if len(own) > 1 else s.control(reverse) for s in steps]
                 pieces = list(zip(xs, controls, strict=True))
                 first = len(ends)
                 old = None if states is None else [t[first : first + len(own)] for t in states]

@@ -14,7 +14,13 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import PackedSequence
 
-from lltm_jit._library import autocasts, refuse_non_number, refuse_non_tensor, refuse_wrong_size
+from lltm_jit._library import (
+    autocasts,
+    refuse,
+    refuse_non_number,
+    refuse_non_tensor,
+    refuse_wrong_size,
+)
 from lltm_jit.ops.rnn.recurrent_layer.types import State
 
 DTYPES = (torch.half, torch.bfloat16, torch.float, torch.double)
@@ -30,76 +36,60 @@ def refuse_wrong_arguments(
     sizes: Mapping[str, int],
     flags: Mapping[str, bool],
     num_layers: int,
+    num_heads: int,
     dropout: float,
     projects: bool,
 ) -> None:
     """Refuse what a layer cannot be made with, and warn of a dropout that there is nothing for."""
+    hidden_size, proj_size = sizes["hidden_size"], sizes["proj_size"]
     for name, size in sizes.items():
         refuse_wrong_size(layer, name, size)
     for name, flag in flags.items():
         if not isinstance(flag, bool):  # a device, say, given in a position too early
-            raise TypeError(
-                f"{layer}(): expected {name} to be a bool, but got {type(flag).__name__}"
-            )
+            refuse(layer, f"{name} to be a bool", type(flag).__name__, TypeError)
     refuse_non_number(layer, "num_layers", num_layers, whole=True)
     if isinstance(num_layers, bool) or num_layers < 1:
-        raise ValueError(f"{layer}(): expected num_layers to be at least 1, but got {num_layers!r}")
-    most = max(sizes["hidden_size"] - 1, 0) if projects else 0
-    if sizes["proj_size"] > most:
+        refuse(layer, "num_layers to be at least 1", repr(num_layers), ValueError)
+    most = max(hidden_size - 1, 0) if projects else 0
+    if proj_size > most:
         wanted = f"less than hidden_size = {most + 1}" if projects else "0, except of an LSTM"
-        raise ValueError(
-            f"{layer}(): expected proj_size to be {wanted}, but got {sizes['proj_size']}"
-        )
+        refuse(layer, f"proj_size to be {wanted}", proj_size, ValueError)
     refuse_non_number(layer, "dropout", dropout)
     if isinstance(dropout, bool) or not 0 <= dropout <= 1:
-        raise ValueError(f"{layer}(): expected dropout to be from 0 to 1, but got {dropout}")
+        refuse(layer, "dropout to be from 0 to 1", dropout, ValueError)
     if dropout and num_layers == 1:
         warnings.warn(
             f"{layer}(): dropout is on the output of each layer except the last, so {dropout} does "
             "nothing with num_layers=1",
             stacklevel=3,
         )
-
-
-def refuse_wrong_heads(layer: str, num_heads: int, hidden_size: int, proj_size: int) -> None:
-    """Refuse a number of heads that does not divide the hidden units, and projections of heads."""
     refuse_non_number(layer, "num_heads", num_heads, whole=True)
     if isinstance(num_heads, bool) or num_heads < 1 or hidden_size % num_heads:
-        raise ValueError(
-            f"{layer}(): expected num_heads to divide hidden_size = {hidden_size}, "
-            f"but got {num_heads!r}"
-        )
+        wanted = f"num_heads to divide hidden_size = {hidden_size}"
+        refuse(layer, wanted, repr(num_heads), ValueError)
     if num_heads > 1 and proj_size:
-        raise ValueError(
-            f"{layer}(): expected num_heads to be 1 with a proj_size, but got {num_heads}"
-        )
+        refuse(layer, "num_heads to be 1 with a proj_size", num_heads, ValueError)
 
 
 def check_input(layer: str, x: Tensor, input_size: int) -> None:
     """Refuse an input (L, B, I) with other features, or without a step."""
     if x.size(2) != input_size:
-        raise RuntimeError(
-            f"{layer}(): expected input to have {input_size} features, but got {x.size(2)}"
-        )
+        refuse(layer, f"input to have {input_size} features", x.size(2))
     if x.size(0) == 0:
-        raise RuntimeError(f"{layer}(): expected at least one step, but got none")
+        refuse(layer, "at least one step", "none")
 
 
 def refuse_sparse(layer: str, name: str, tensor: Tensor) -> None:
     """Refuse a tensor that has no strides."""
     if tensor.layout != torch.strided:
-        raise RuntimeError(
-            f"{layer}(): expected {name} to be a dense tensor, but got layout {tensor.layout}"
-        ) from None
+        refuse(layer, f"{name} to be a dense tensor", f"layout {tensor.layout}")
 
 
 def check_packed(layer: str, packed: PackedSequence, input_size: int) -> None:
     """Refuse packed sequences whose steps do not have the features."""
     if packed.data.dim() != 2:
-        raise RuntimeError(
-            f"{layer}(): expected the data of a packed input to have 2 dimensions, "
-            f"but got shape {list(packed.data.shape)}"
-        )
+        wanted = "the data of a packed input to have 2 dimensions"
+        refuse(layer, wanted, f"shape {list(packed.data.shape)}")
     check_input(layer, packed.data.unsqueeze(0), input_size)
 
 
@@ -134,10 +124,7 @@ def refuse_foreign(
     assert like is not None
     cast = autocasts(like)
     if not cast and like.dtype not in DTYPES:
-        raise RuntimeError(
-            f"{layer}(): expected the parameters to be half, bfloat16, float or double, "
-            f"but got {like.dtype}"
-        ) from None
+        refuse(layer, "the parameters to be half, bfloat16, float or double", like.dtype)
     for what in ("device",) if cast else ("device", "dtype"):
         wanted = getattr(like, what)
         for name, tensor in {**own, **given}.items():
@@ -152,9 +139,7 @@ def refuse_foreign(
     for name, shape in shapes.items():
         found = shape if (tensor := own[name]) is None else tensor.shape
         if found != shape:
-            raise RuntimeError(
-                f"{layer}(): expected {name} to have shape {list(shape)}, but got {list(found)}"
-            ) from None
+            refuse(layer, f"{name} to have shape {list(shape)}", list(found))
 
 
 def whole_states(
@@ -166,24 +151,19 @@ def whole_states(
     if not isinstance(given, (tuple, list)) or len(given) != count:
         wanted = "a tensor" if count == 1 else f"a tuple of {count} tensors"
         got = f"{len(given)}" if isinstance(given, (tuple, list)) else type(given).__name__
-        raise TypeError(f"{layer}(): expected hx to be {wanted}, but got {got}")
+        refuse(layer, f"hx to be {wanted}", got, TypeError)
     rank, shape = (3, "[layers, batch, hidden]") if batched else (2, "[layers, hidden]")
     states = []
     names = ("h_0", "c_0", *(f"state {i}" for i in range(2, count)))
     for name, tensor, size in zip(names, given, sizes, strict=False):
         refuse_non_tensor(layer, name, tensor)
         if tensor.dim() != rank:
-            raise RuntimeError(
-                f"{layer}(): expected {name} to have {rank} dimensions {shape}, "
-                f"but got shape {list(tensor.shape)}"
-            )
+            wanted = f"{name} to have {rank} dimensions {shape}"
+            refuse(layer, wanted, f"shape {list(tensor.shape)}")
         refuse_sparse(layer, name, tensor)
         whole = tensor if batched else tensor.unsqueeze(1)
         if whole.shape != size:
-            raise RuntimeError(
-                f"{layer}(): expected {name} to have shape {shape} = {list(size)}, "
-                f"but got {list(whole.shape)}"
-            )
+            refuse(layer, f"{name} to have shape {shape} = {list(size)}", list(whole.shape))
         states.append(whole)
     return states
 
@@ -199,8 +179,5 @@ def reset_mask(
     if batched and batch_first:
         mask = mask.transpose(0, 1)
     if mask.shape != x.shape[:2]:
-        raise RuntimeError(
-            f"{layer}(): expected reset to have shape [steps, batch] = "
-            f"{list(x.shape[:2])}, but got {list(mask.shape)}"
-        )
+        refuse(layer, f"reset to have shape [steps, batch] = {list(x.shape[:2])}", list(mask.shape))
     return mask != 0

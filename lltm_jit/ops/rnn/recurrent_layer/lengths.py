@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lltm_jit._library import refuse
 from lltm_jit.ops.rnn.sequence import HOLDS, RESETS
 
 
@@ -35,22 +36,14 @@ class Steps:
             return cls(None, reset)
         ends = torch.as_tensor(lengths, device=x.device)
         if ends.shape != x.shape[1:2]:
-            raise RuntimeError(
-                f"{name}(): expected lengths to have shape [batch] = {list(x.shape[1:2])}, "
-                f"but got {list(ends.shape)}"
-            )
+            refuse(name, f"lengths to have shape [batch] = {list(x.shape[1:2])}", list(ends.shape))
         whole = ends.dtype != torch.bool and not ends.dtype.is_floating_point
         if not whole and ends.numel():
-            raise RuntimeError(
-                f"{name}(): expected lengths to be whole numbers, but got dtype {ends.dtype}"
-            )
+            refuse(name, "lengths to be whole numbers", f"dtype {ends.dtype}")
         if (numbers := _numbers(lengths)) is None:
             ends = ends.long().clamp(0, x.size(0))
         elif wrong := [number for number in numbers if not 0 <= number <= x.size(0)]:
-            raise RuntimeError(
-                f"{name}(): expected lengths from 0 to {x.size(0)}, the number of steps, "
-                f"but got {wrong[0]}"
-            )
+            refuse(name, f"lengths from 0 to {x.size(0)}, the number of steps", wrong[0])
         behind = steps_behind(x, ends)
         return cls(behind, None if reset is None else reset & ~behind)
 
@@ -71,15 +64,12 @@ class Steps:
         control = 0 if reset is None else reset.to(torch.uint8) * RESETS
         return control if self.behind is None else control + self.behind.to(torch.uint8) * HOLDS
 
-
-def both_controls(steps: Steps) -> Tensor | None:
-    """The controls of both directions, (2, L, B)."""
-    forward = steps.control(False)
-    if forward is None or steps.reset is None:
-        return None if forward is None else forward.expand(2, -1, -1)
-    other = steps.control(True)
-    assert other is not None
-    return torch.stack([forward, other])
+    def controls(self) -> Tensor | None:
+        """Those of both directions, (2, L, B)."""
+        forward, backward = self.control(False), None if self.reset is None else self.control(True)
+        if forward is None or backward is None:
+            return None if forward is None else forward.expand(2, -1, -1)
+        return torch.stack([forward, backward])
 
 
 def steps_behind(x: Tensor, lengths: Tensor) -> Tensor:

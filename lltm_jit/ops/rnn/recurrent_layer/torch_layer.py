@@ -15,11 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 
-from lltm_jit.ops.rnn.recurrent_layer.inputs import (
-    name_of,
-    refuse_wrong_arguments,
-    refuse_wrong_heads,
-)
+from lltm_jit.ops.rnn.recurrent_layer.inputs import name_of, refuse_wrong_arguments
 from lltm_jit.ops.rnn.recurrent_layer.types import Cell
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -59,8 +55,7 @@ class TorchLayer(nn.RNNBase):
         sizes = {"input_size": input_size, "hidden_size": hidden_size, "checkpoint": checkpoint}
         sizes["proj_size"] = proj_size
         flags = {"bias": bias, "batch_first": batch_first}
-        refuse_wrong_arguments(name, sizes, flags, num_layers, dropout, self.projects)
-        refuse_wrong_heads(name, num_heads, hidden_size, proj_size)
+        refuse_wrong_arguments(name, sizes, flags, num_layers, num_heads, dropout, self.projects)
         self.mode = self.cell.name.upper()
         self.input_size = input_size
         self.hidden_size = hidden_size

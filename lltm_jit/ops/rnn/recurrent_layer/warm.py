@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lltm_jit import native
-from lltm_jit._library import refuse_wrong_size
+from lltm_jit._library import refuse, refuse_wrong_size
 from lltm_jit.jit import Build, ToolchainError
 from lltm_jit.jit.machine import gpus, toolchain
 from lltm_jit.ops.rnn.recurrent_layer.inputs import DTYPES, name_of
-from lltm_jit.ops.rnn.recurrent_layer.types import Cell
+from lltm_jit.ops.rnn.recurrent_layer.torch_layer import TorchLayer
 
 _KILOBYTES = 1024
 # What decides how a sequence runs on a GPU: its architecture, the bytes of shared memory that a
@@ -67,7 +66,7 @@ def warm(name: str, calls: Calls, gpu: tuple[int, ...] | None = None) -> list[Bu
     refuse_wrong_size(name, "hidden_size", calls.hidden_size)
     if calls.dtype not in DTYPES:
         known = ", ".join(map(str, DTYPES))
-        raise ValueError(f"{name}(): expected dtype to be one of {known}, but got {calls.dtype!r}")
+        refuse(name, f"dtype to be one of {known}", repr(calls.dtype), ValueError)
     refuse_no_cuda(name, gpu)
     if native.load("rnn").info.cuda_version is None:
         missing = toolchain.detect().cuda_missing
@@ -107,13 +106,9 @@ def refuse_no_cuda(name: str, gpu: tuple[int, ...] | None) -> None:
         )
 
 
-class Warmed(nn.Module):
+class Warmed(TorchLayer):
     """The part of a layer that compiles its kernels before it is called."""
 
-    cell: ClassVar[Cell]
-    hidden_size: int
-    num_heads: int
-    bidirectional: bool
     weight_hh_l0: Tensor
 
     def warm(
@@ -149,10 +144,7 @@ class Warmed(nn.Module):
                 lstm.warm(64)
         """
         weight = self.weight_hh_l0
-        sizes = (self.hidden_size, batch_size)
-        recurrences = (1 + self.bidirectional, self.num_heads)
-        calls = Calls(
-            self.cell.name, *sizes, dtype or weight.dtype, training, lengths, *recurrences
-        )
+        sizes, recurrences = (self.hidden_size, batch_size), (self._directions, self.num_heads)
+        uses = (dtype or weight.dtype, training, lengths)
         with torch.cuda.device_of(weight):
-            warm(f"{name_of(self)}.warm", calls)
+            warm(f"{name_of(self)}.warm", Calls(self.cell.name, *sizes, *uses, *recurrences))
