@@ -44,16 +44,9 @@ def load(
 ) -> Build:
     """Load the extension that a spec describes, and build it first if necessary.
 
-    Args:
-        spec: what to build.
-        toolchain: what to build with; by default what this machine has.
-        verbose: print every step; by default as LLTM_JIT_VERBOSE says.
-        reporter: prints the steps, instead of a new one.
-        asked: the time of the request, by default now; a build that has failed since is not made
-            again.
-
-    Returns:
-        The module, and how it was built. The same content gives the same module again.
+    By default it is built with what this machine has, and steps are printed as LLTM_JIT_VERBOSE
+    says. ``asked`` is the time of the request: a build that has failed since is not made again. The
+    same content gives the same module again.
 
     Raises:
         BuildError: the sources do not compile, link or import; the text is the first error.

@@ -26,15 +26,11 @@ def watch(
 ) -> Iterator[None]:
     """Reload in a thread whenever a source in one of the folders is saved.
 
-    Args:
-        folders: what to watch, without the folders inside it. Called again after each change, which
-            may have brought others.
-        reload: rebuilds, and switches to the new build.
-        then: called with the result of each reload that changed something.
-
-    A build error is printed, and the old build stays in use; an error in ``then`` is printed as
-    that of a thread. A save during a rebuild cancels that and begins anew, and so does the end of
-    the ``with`` block, which ends the watch.
+    The folders are watched without those inside them, and asked for again after each change, which
+    may have brought others. ``then`` is called with the result of each reload that changed
+    something. A build error is printed, and the old build stays in use; an error in ``then`` is
+    printed as that of a thread. A save during a rebuild cancels that and begins anew, and so does
+    the end of the ``with`` block, which ends the watch.
     """
     try:
         import watchfiles

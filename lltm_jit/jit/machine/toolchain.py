@@ -29,24 +29,11 @@ _OF_COMPILERS = ("cxx", "cxx_version", "cxx_family", "nvcc", "nvcc_version", "cu
 _CAPABILITIES = ("DEFAULT", "AVX2", "AVX512")  # each includes the one before
 
 # Variables that change what the same command line produces.
-_COMPILE_ENVIRONMENT = (
-    "CC",
-    "CCC_OVERRIDE_OPTIONS",
-    "COMPILER_PATH",
-    "CPATH",
-    "CPLUS_INCLUDE_PATH",
-    "C_INCLUDE_PATH",
-    "CUDA_INC_PATH",
-    "CUDNN_HOME",
-    "CUDNN_PATH",
-    "GCC_EXEC_PREFIX",
-    "LD_RUN_PATH",
-    "LIBRARY_PATH",
-    "NVCC_APPEND_FLAGS",
-    "NVCC_CCBIN",
-    "NVCC_PREPEND_FLAGS",
-    "PYTORCH_NVCC",
-)
+_COMPILE_ENVIRONMENT = """
+    CC CCC_OVERRIDE_OPTIONS COMPILER_PATH CPATH CPLUS_INCLUDE_PATH C_INCLUDE_PATH CUDA_INC_PATH
+    CUDNN_HOME CUDNN_PATH GCC_EXEC_PREFIX LD_RUN_PATH LIBRARY_PATH NVCC_APPEND_FLAGS NVCC_CCBIN
+    NVCC_PREPEND_FLAGS PYTORCH_NVCC
+"""
 
 
 class Toolchain(NamedTuple):
@@ -163,7 +150,9 @@ def present() -> Toolchain:
         python_abi=EXTENSION_SUFFIXES[0],
         machine=platform.machine(),
         cpu_capability=torch.backends.cpu.get_cpu_capability(),
-        environment=tuple((k, os.environ[k]) for k in _COMPILE_ENVIRONMENT if os.environ.get(k)),
+        environment=tuple(
+            (k, os.environ[k]) for k in _COMPILE_ENVIRONMENT.split() if os.environ.get(k)
+        ),
         not_understood=not_understood,
         scripts=_scripts([*cxx, os.path.join(cuda_home or "", "bin", "nvcc")]),
     )

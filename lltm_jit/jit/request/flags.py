@@ -10,17 +10,9 @@ from ..user import settings
 # ATen's vector classes choose their width when they are compiled: without these flags a kernel
 # built here would use the narrowest one. Other processors keep their default.
 _CPU_FLAGS = {
-    "AVX2": ("-mavx2", "-mfma", "-mf16c", "-DCPU_CAPABILITY=AVX2", "-DCPU_CAPABILITY_AVX2"),
-    "AVX512": (
-        "-mavx512f",
-        "-mavx512dq",
-        "-mavx512vl",
-        "-mavx512bw",
-        "-mfma",
-        "-mf16c",
-        "-DCPU_CAPABILITY=AVX512",
-        "-DCPU_CAPABILITY_AVX512",
-    ),
+    "AVX2": "-mavx2 -mfma -mf16c -DCPU_CAPABILITY=AVX2 -DCPU_CAPABILITY_AVX2",
+    "AVX512": "-mavx512f -mavx512dq -mavx512vl -mavx512bw -mfma -mf16c "
+    "-DCPU_CAPABILITY=AVX512 -DCPU_CAPABILITY_AVX512",
 }
 
 # torch switches these operators off for nvcc; kernels for 16-bit types want them.
@@ -36,7 +28,7 @@ def default_cflags(toolchain: Toolchain, with_cuda: bool) -> tuple[str, ...]:
     """C++ flags of our own kernels."""
     flags = [*common_cflags(toolchain, "-O3")]
     if toolchain.machine == "x86_64" and toolchain.cxx_family in ("gcc", "clang"):
-        flags += _CPU_FLAGS.get(toolchain.cpu_capability, ())
+        flags += _CPU_FLAGS.get(toolchain.cpu_capability, "").split()
     if toolchain.cxx_family == "gcc":
         # Without it at::parallel_for runs on one thread. The link goes without: libgomp then is the
         # one that torch has loaded. clang's OpenMP calls another library, which may not be there.

@@ -101,20 +101,9 @@ def refuse_foreign(
 ) -> None:
     """Refuse what has another device or dtype than a layer's first parameter, and other misfits.
 
-    For calls that have failed. Cell states may be float where the rest is of 16 bits, and autocast
-    takes any dtype.
-
-    Args:
-        layer: the name of the layer.
-        given: what its caller gave, by name.
-        own: its parameters.
-        shapes: what their shapes were.
-
-    Raises:
-        ValueError: the input has another dtype.
-        TypeError: a weight is no tensor.
-        RuntimeError: there is another such tensor, one is not dense, a parameter has another shape,
-            or the layer computes in no such dtype.
+    For calls that have failed: what the caller gave, and the layer's own parameters, which had
+    these shapes. Cell states may be float where the rest is of 16 bits, and autocast takes any
+    dtype.
     """
     for name, tensor in {**own, **given}.items():
         refuse_non_tensor(layer, name, tensor, optional=not name.startswith("weight"))

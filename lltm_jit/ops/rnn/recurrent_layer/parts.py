@@ -41,17 +41,9 @@ def run_in_turn(
     """Run over parts of a sequence in turn, from the last on if ``reverse``.
 
     A part has the first rows of the batch; the first part has all of them. A row's last states are
-    those of the last part that has it.
-
-    Args:
-        run: what runs one of them.
-        parts: the parts.
-        h, c: h_0 (B, ·), and c_0 (S-1, B, H); or ``None`` for zeros.
-        sizes: those of h without rows, and of c: S-1 and H.
-        reverse: whether to begin with the last part.
-
-    Returns:
-        The outputs of the parts, h_n and c_n.
+    those of the last part that has it. ``h`` is h_0 (B, ·), and ``c`` is c_0 (S-1, B, H), or None
+    for zeros; ``sizes`` are those of h without rows, and of c: S-1 and H. Returns the outputs of
+    the parts, h_n and c_n.
     """
     if len(parts) == 1:
         x, control = parts[0]
