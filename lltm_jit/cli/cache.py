@@ -59,8 +59,9 @@ def list_builds(_: argparse.Namespace) -> int:
         size = sum(file.stat().st_size for file in record.directory.iterdir()) / 1e6
         made = _build.local_time(record.created)
         name = record.fingerprint["name"]
+        reason = textwrap.shorten(record.reason, 80, placeholder=" ...")
         figures = [f"{size:.1f}", f"{record.seconds:.1f}"]
-        rows.append([mark, record.key, name, made, *figures, _in_a_column(record.reason)])
+        rows.append([mark, record.key, name, made, *figures, reason])
     print(cache.builds_directory())
     print(in_columns(rows) if len(rows) > 1 else "no builds")
     for key, size in retention.header_sizes().items():
@@ -128,7 +129,3 @@ def _report(kept: dict[str, str]) -> int:
     for why_kept, count in Counter(filter(None, kept.values())).items():
         print(f"{count} kept: {why_kept}")
     return 0 if set(kept.values()) <= {""} else 1
-
-
-def _in_a_column(reason: str) -> str:
-    return textwrap.shorten(reason, 80, placeholder=" ...")

@@ -32,17 +32,12 @@ def run(args: argparse.Namespace) -> int:
 
 def collect(info: BuildInfo) -> list[tuple[float, str]]:
     """The seconds of each step of a build, and what it made."""
-    sources = sources_by_output(info.directory)
+    steps = _build.database(info.directory)
+    sources = {step["output"]: source_name(step["file"], step["output"]) for step in steps}
     return [
         (seconds, f"{info.name}: {sources.get(output, f'link {output}')}")
         for output, seconds in seconds_by_output(info.directory).items()
     ]
-
-
-def sources_by_output(build: Path) -> dict[str, str]:
-    """For each object that the build file makes, the name of the file that it is compiled from."""
-    found = [(entry["file"], entry["output"]) for entry in _build.database(build)]
-    return {target: source_name(file, target) for file, target in found}
 
 
 def seconds_by_output(build: Path) -> dict[str, float]:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from lltm_jit import native
@@ -47,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
     builds = Builds(_extensions.chosen(args.names))
     folders = builds.folders()
-    tops = sorted(place for place in folders if not any(_is_below(place, top) for top in folders))
+    starts = tuple(os.path.join(top, "") for top in folders)
+    tops = sorted(place for place in folders if not place.startswith(starts))
     try:
         with watch(builds.folders, builds.make_again, lambda done: tell_and_run(done, program)):
             say(f"watching {', '.join(tops)}; Ctrl-C stops it")
@@ -97,10 +98,6 @@ class Builds:
         return Reload((), tuple(sorted(told)), time.perf_counter() - began)
 
 
-def _is_below(place: str, top: str) -> bool:
-    return place.startswith(os.path.join(top, ""))
-
-
 class Program:
     """The command that is run after each build, once at a time."""
 
@@ -125,17 +122,13 @@ class Program:
         started = descendants(self.process.pid)
         for number, patience in ((signal.SIGTERM, _PATIENCE), (signal.SIGKILL, _AT_MOST)):
             until = time.monotonic() + patience
-            _signal(filter(_runs, started), number)
+            for pid in filter(_runs, started):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
             while any(map(_runs, started)) and time.monotonic() < until:
                 self.process.poll()
                 time.sleep(0.02)
         self.process.wait()
-
-
-def _signal(processes: Iterable[int], number: int) -> None:
-    for pid in processes:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
 
 
 def _runs(pid: int) -> bool:

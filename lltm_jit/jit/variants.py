@@ -209,10 +209,12 @@ def _refuse_in_capture(variant: Variant) -> None:
 def _address(build: Build, function: str) -> int:
     path = str(build.info.library)
     if build.spec.device_code:
-        address = _kernel(_device_library(path), function)
+        library, kernel = _device_library(path), ctypes.c_void_p()
+        name = function.encode()
+        known = _ask_driver("cuLibraryGetKernel", ctypes.byref(kernel), library, name)
+        address = kernel.value if known else None
     else:
-        library = ctypes.CDLL(path)  # once more the same one
-        symbol = getattr(library, function, None)
+        symbol = getattr(ctypes.CDLL(path), function, None)  # once more the same library
         address = ctypes.cast(symbol, ctypes.c_void_p).value if symbol else None
     if not address:
         source = build.info.sources[0]
@@ -229,13 +231,6 @@ def _device_library(path: str) -> ctypes.c_void_p:
     code = Path(path).read_bytes()
     _ask_driver("cuLibraryLoadData", ctypes.byref(library), code, *no_options)
     return library
-
-
-def _kernel(library: ctypes.c_void_p, function: str) -> int | None:
-    """The handle of a kernel; None if the library has none of this name."""
-    kernel = ctypes.c_void_p()
-    known = _ask_driver("cuLibraryGetKernel", ctypes.byref(kernel), library, function.encode())
-    return kernel.value if known else None
 
 
 def _ask_driver(function: str, *arguments: object) -> bool:

@@ -140,7 +140,9 @@ def _stream(
         cancel.check()
         if still or stand_back.is_set():
             still = stand_back.is_set()
-            _send(worker.pid, signal.SIGSTOP if still else signal.SIGCONT)
+            for pid in session(worker.pid):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGSTOP if still else signal.SIGCONT)
         try:
             line = lines.get(timeout=tick)
         except queue.Empty:
@@ -155,13 +157,6 @@ def _stream(
             return
         failed, heard = failed or line.startswith(FAILED.encode()), time.monotonic()
         on_line(line.decode(errors="replace").rstrip("\r\n"))
-
-
-def _send(worker: int, number: int) -> None:
-    """Send a signal to what a worker has started."""
-    for pid in session(worker):
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
 
 
 def _running_commands(worker: int) -> list[str]:

@@ -40,15 +40,14 @@ def watch(
         ) from None
     stop, ready = threading.Event(), threading.Event()
 
-    def is_of_interest(change: watchfiles.Change, path: str) -> bool:
-        return path.endswith(_SUFFIXES) or (change == change.added and os.path.isdir(path))
-
     def watch_them(wanted: set[str], again: bool) -> set[str]:
         """Watch until others are wanted, or until the end; returns what is wanted then."""
         watched = _there(wanted)
         changes = watchfiles.watch(
             *watched,
-            watch_filter=is_of_interest,
+            watch_filter=lambda change, path: (
+                path.endswith(_SUFFIXES) or (change == change.added and os.path.isdir(path))
+            ),
             debounce=50,
             step=10,
             stop_event=stop,

@@ -38,8 +38,20 @@ NAMED_ARCHITECTURES = {
 
 def compute_capabilities() -> list[tuple[int, int]]:
     """The compute capability of each GPU; empty without GPU or driver."""
+    found = []
     with _management_library() as nvml:
-        return _query(nvml) if nvml else []
+        count = ctypes.c_uint()
+        if nvml is None or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
+            return []
+        for index in range(count.value):
+            device, major, minor = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
+            numbers = ctypes.byref(major), ctypes.byref(minor)
+            if (
+                nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) == 0
+                and nvml.nvmlDeviceGetCudaComputeCapability(device, *numbers) == 0
+            ):
+                found.append((major.value, minor.value))
+    return found
 
 
 def architectures(supported: list[str]) -> tuple[str, ...]:
@@ -66,7 +78,11 @@ def why_not_understood(supported: list[str]) -> str:
     given = settings.text("TORCH_CUDA_ARCH_LIST")
     if not given or given == "native":
         return ""
-    wrong = [name for name in architectures(supported) if not _is_known(name, supported)]
+    wrong = []
+    for name in architectures(supported):
+        told = re.fullmatch(_ARCHITECTURE, name)
+        if told is None or (supported and f"{told[1]}.{told[2]}" not in supported):
+            wrong.append(name)
     if architectures(supported) and not wrong:
         return ""
     got = f"{wrong[0]!r} in {given!r}" if wrong and wrong[0] != given else repr(given)
@@ -93,11 +109,6 @@ def why_too_old(title: str, architectures: Iterable[str], least: tuple[int, int]
             "which it runs on such GPUs and on the CPU"
         )
     return ""
-
-
-def _is_known(architecture: str, supported: list[str]) -> bool:
-    told = re.fullmatch(_ARCHITECTURE, architecture)
-    return told is not None and (not supported or f"{told[1]}.{told[2]}" in supported)
 
 
 def architecture(capability: tuple[int, int], newest: tuple[int, int] = (99, 0)) -> str:
@@ -151,23 +162,3 @@ def _management_library() -> Iterator[ctypes.CDLL | None]:
         yield nvml
     finally:
         nvml.nvmlShutdown()
-
-
-def _query(nvml: ctypes.CDLL) -> list[tuple[int, int]]:
-    count = ctypes.c_uint()
-    if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
-        return []
-    found = []
-    for index in range(count.value):
-        device = ctypes.c_void_p()
-        major, minor = ctypes.c_int(), ctypes.c_int()
-        if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) != 0:
-            continue
-        if (
-            nvml.nvmlDeviceGetCudaComputeCapability(
-                device, ctypes.byref(major), ctypes.byref(minor)
-            )
-            == 0
-        ):
-            found.append((major.value, minor.value))
-    return found

@@ -43,7 +43,7 @@ class Reporter:
         self._steps = 0
         self._done = 0
         self.verbose = settings.flag("LLTM_JIT_VERBOSE") if verbose is None else verbose
-        self.quiet = settings.flag("LLTM_JIT_QUIET") or not is_first_of_node()
+        self.quiet = settings.flag("LLTM_JIT_QUIET") or os.environ.get("LOCAL_RANK", "0") != "0"
         self.compiled = 0
         # Seconds between looks at what runs. ninja tells only ends, and who wants each start wants
         # those of the links too, which are over in no time.
@@ -204,11 +204,6 @@ class Follower:
 def many(count: int, word: str) -> str:
     """A count with its noun."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
-
-
-def is_first_of_node() -> bool:
-    """Whether this is the process of a job that prints on this node."""
-    return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def _can_print() -> bool:

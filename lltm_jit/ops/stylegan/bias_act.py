@@ -54,10 +54,6 @@ def _tanh(t: Tensor, alpha: float = 0.0) -> Tensor:
     return torch.where(t.abs() < 0.5, torch.tanh(t), t.sign() * ((1 - e) / (1 + e)))
 
 
-def _softplus(t: Tensor, alpha: float = 0.0) -> Tensor:
-    return F.softplus(t, threshold=40)  # beyond which it is t in every dtype
-
-
 activation_funcs: dict[str, Activation] = {
     "linear": Activation(lambda t, alpha=0.0: t, 1),
     "relu": Activation(lambda t, alpha=0.0: F.relu(t), 2, def_gain=math.sqrt(2)),
@@ -66,7 +62,8 @@ activation_funcs: dict[str, Activation] = {
     "sigmoid": Activation(_sigmoid, 5),
     "elu": Activation(lambda t, alpha=0.0: F.elu(t), 6),
     "selu": Activation(lambda t, alpha=0.0: F.selu(t), 7),
-    "softplus": Activation(_softplus, 8),
+    # Beyond 40 it is t in every dtype.
+    "softplus": Activation(lambda t, alpha=0.0: F.softplus(t, threshold=40), 8),
     "swish": Activation(lambda t, alpha=0.0: _sigmoid(t) * t, 9, def_gain=math.sqrt(2)),
 }
 """The activation functions by name. Only ``lrelu`` uses alpha."""
