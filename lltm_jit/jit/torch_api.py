@@ -102,22 +102,10 @@ def load(  # type: ignore[misc]  # it takes no more flags by place than torch's
             lltm_jit.reload(mine)
     """
     refuse_sycl(extra_sycl_cflags, with_sycl)
-    return load_and_give(
-        extension(
-            name,
-            sources,
-            extra_cflags=extra_cflags,
-            extra_cuda_cflags=extra_cuda_cflags,
-            extra_ldflags=extra_ldflags,
-            extra_include_paths=extra_include_paths,
-            build_directory=build_directory,
-            with_cuda=with_cuda,
-            is_python_module=is_python_module,
-            is_standalone=is_standalone,
-        ),
-        verbose,
-        is_standalone,
-    )
+    lists = (extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
+    kind = (with_cuda, is_python_module, is_standalone)
+    made = extension(name, sources, *lists, build_directory, *kind)
+    return load_and_give(made, verbose, is_standalone)
 
 
 @overload

@@ -130,7 +130,6 @@ class Extension:
 def extension(
     name: str,
     sources: Paths,
-    *,
     extra_cflags: Flags = None,
     extra_cuda_cflags: Flags = None,
     extra_ldflags: Flags = None,
@@ -139,6 +138,7 @@ def extension(
     with_cuda: bool | None = None,
     is_python_module: bool = True,
     is_standalone: bool = False,
+    *,
     texts: Mapping[str, str] | None = None,
     listings: Sequence[tuple[str, str]] = (),
     use_pch: bool = False,

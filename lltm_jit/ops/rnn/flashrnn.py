@@ -78,7 +78,10 @@ def flashrnn(
         >>> states.shape, last.shape
         (torch.Size([4, 2, 5, 3, 8]), torch.Size([4, 2, 1, 3, 8]))
     """
-    cell, count, gates_of = _function(function)
+    if not isinstance(function, str) or function not in _FUNCTIONS:
+        names = ", ".join(map(repr, _FUNCTIONS))
+        refuse("flashrnn", f"function to be one of {names}", repr(function), ValueError)
+    cell, count, gates_of = _FUNCTIONS[function]
     _check({"Wx": Wx, "R": R, "b": b, "states": states}, count, gates_of)
     size = Wx.shape[3:]
     given = None if states is None else states[:, :, 0].flatten(2).to(Wx.dtype)
@@ -104,13 +107,6 @@ def flashrnn(
         every = torch.cat([output.unsqueeze(1), after], 1)
     every = every.unflatten(3, size).permute(1, 2, 0, 3, 4)
     return every, every[:, :, -1:]
-
-
-def _function(function: str) -> _Function:
-    if not isinstance(function, str) or function not in _FUNCTIONS:
-        names = ", ".join(map(repr, _FUNCTIONS))
-        refuse("flashrnn", f"function to be one of {names}", repr(function), ValueError)
-    return _FUNCTIONS[function]
 
 
 def _check(tensors: dict[str, Tensor | None], states: int, gates: tuple[int, int, int]) -> None:
