@@ -35,23 +35,28 @@ class PackageInfo(NamedTuple):
     families: dict[str, BuildInfo]
     settings: dict[str, str]
 
-    def __str__(self) -> str:
+    def facts(self) -> list[tuple[str, str]]:
+        """What is installed, in words; settings that are misspelt are among it."""
         tools = self.toolchain
-        cuda = f"nvcc {tools.nvcc_version} for {' '.join(tools.architectures)}"
-        rows = [
+        cuda = f"nvcc {tools.nvcc_version} of {tools.cuda_home} for {' '.join(tools.architectures)}"
+        gone = "not found; builds of it are loaded: " if tools.recorded else ""
+        given = (f"{name}={value}" for name, value in self.settings.items())
+        return [
             ("lltm_jit", self.lltm_jit_version),
             ("Python", self.python_version),
-            ("torch", tools.torch_version),
-            ("compiler", tools.compiler),
+            ("torch", f"{tools.torch_version}, CUDA {tools.torch_cuda or 'none'}"),
+            ("compiler", f"{gone}{tools.cxx_version or 'not found'}"),
             ("CUDA", f"no: {tools.cuda_missing}" if tools.cuda_missing else cuda),
-            *(("setting", f"{name}={value}") for name, value in self.settings.items()),
+            *(("setting", words) for words in (*given, *settings.unknown())),
         ]
+
+    def __str__(self) -> str:
         builds = [
             (name, "cached" if made.cached else "new", f"{made.seconds:.1f} s", made.reason)
             for name, made in self.families.items()
         ]
         columns = ("family", "build", "made in", "reason")
-        return f"{in_columns(rows)}\n\n{in_columns([columns, *builds])}"
+        return f"{in_columns(self.facts())}\n\n{in_columns([columns, *builds])}"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))  # as `print` shows it, in IPython too

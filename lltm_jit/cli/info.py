@@ -8,10 +8,9 @@ from collections.abc import Sequence
 
 from lltm_jit._package import PackageInfo, installed
 from lltm_jit.jit import detect
+from lltm_jit.jit.loading.build_result import in_columns
 from lltm_jit.jit.loading.extension import Extension
-from lltm_jit.jit.machine.toolchain import present
 from lltm_jit.jit.store import cache
-from lltm_jit.jit.user import settings
 
 from . import _extensions
 
@@ -34,23 +33,12 @@ def run(args: argparse.Namespace) -> int:
         told = {**info._asdict(), "toolchain": info.toolchain._asdict(), "families": families}
         print(json.dumps(told, indent=2, default=str))
         return 0
-    tools = info.toolchain
-    show("lltm_jit", info.lltm_jit_version)
-    show("Python", info.python_version)
-    show("torch", f"{tools.torch_version} (CUDA {tools.torch_cuda or 'none'})")
-    made = f"not found; builds of {tools.compiler} are loaded" if tools.recorded else ""
-    show("C++ compiler", made or tools.cxx_version or "not found")
-    here = present()
-    show("nvcc", f"{here.nvcc_version} ({here.cuda_home})" if here.nvcc else "not found")
-    missing = tools.cuda_missing
-    show("CUDA kernels", f"no: {missing}" if missing else " ".join(tools.architectures))
-    for name, value in info.settings.items():
-        show("setting", f"{name}={value}")
-    for unknown in settings.unknown():
-        show("setting", unknown)
+    print(in_columns(info.facts()))
     for extension in extensions:
-        print()
-        show_build(extension, info)
+        name, root = extension.name, extension.root or cache.root()
+        loader = _extensions.loader(extension)
+        missing = f"{name}: no build of its sources in {root} yet; {loader} makes one"
+        print(f"\n{info.families.get(name, missing)}")
     return 0
 
 
@@ -61,21 +49,3 @@ def collect(extensions: Sequence[Extension]) -> PackageInfo:
     return PackageInfo(
         **installed(tools), families={name: build for name, build in builds.items() if build}
     )
-
-
-def show_build(extension: Extension, info: PackageInfo) -> None:
-    name = extension.name
-    build = info.families.get(name)
-    if build is None:
-        root, loader = extension.root or cache.root(), _extensions.loader(extension)
-        show(name, f"no build of its sources in {root} yet; {loader} makes one")
-        return
-    show(name, build.directory)
-    show("  key", build.key)
-    show("  because", build.reason)
-    show("  built in", f"{build.seconds:.1f} s ({build.compiled} compiled, {build.reused} reused)")
-    show("  built for", " ".join(build.architectures) or "CPU")
-
-
-def show(name: str, value: object) -> None:
-    print(f"{name + ':':<15}{value}")

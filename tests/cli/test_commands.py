@@ -197,7 +197,7 @@ def test_info_shows_the_settings_that_are_not_at_their_default(monkeypatch, caps
     assert json.loads(capsys.readouterr().out)["settings"] == given
     assert main(["info"]) == 0
     shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("setting")]
-    assert shown == [f"setting:       {name}={value}" for name, value in given.items()]
+    assert shown == [f"setting   {name}={value}" for name, value in given.items()]
 
 
 def test_info_neither_builds_nor_imports_the_builder(tmp_path):

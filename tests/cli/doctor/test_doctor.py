@@ -143,7 +143,7 @@ def test_misspelt_names_are_told_with_the_right_ones(finding, monkeypatch, capsy
     capsys.readouterr()
     assert main(["info", "basic"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert {f"setting:       {line}" for line in wrong} <= {*lines}
+    assert {f"setting   {line}" for line in wrong} <= {*lines}
 
 
 def test_a_root_open_to_others(finding, monkeypatch, tmp_path):

@@ -15,7 +15,7 @@ def test_of_the_package():
     assert pretty(info) == table
     lines = table.splitlines()
     assert lines[0].split() == ["lltm_jit", lltm_jit.__version__]
-    assert f"torch     {torch.__version__}" in lines
+    assert f"torch     {torch.__version__}, CUDA {torch.version.cuda or 'none'}" in lines
     families = lines[lines.index("") + 2 :]
     assert [line.split()[0] for line in families] == list(info.families)
     for line, build in zip(families, info.families.values(), strict=True):
