@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from lltm_jit.jit import BuildInfo, detect
 from lltm_jit.jit.compile.seed import compile_line_places
 from lltm_jit.jit.loading.extension import Extension
 from lltm_jit.jit.loading.parallel import build_all
-from lltm_jit.jit.machine.tools import find_ninja
+from lltm_jit.jit.machine.tools import find_ninja, output_of
 from lltm_jit.jit.store import cache
 from lltm_jit.jit.store.cache import BUILD_FILE
 
@@ -52,14 +51,8 @@ def compiled(extensions: Sequence[Extension]) -> list[CompiledBuild]:
 
 def database(directory: Path) -> list[dict[str, str]]:
     """What ninja knows of each object of a build: its file, its output and its command."""
-    done = subprocess.run(
-        [find_ninja(), "-t", "compdb", "compile", "cuda_compile"],
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout)
+    command = [str(find_ninja()), "-t", "compdb", "compile", "cuda_compile"]
+    return json.loads(output_of(command, directory))
 
 
 def _splitter(theirs: list[str], ours: list[str]) -> Callable[[str], list[str]]:

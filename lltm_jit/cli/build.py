@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
-import subprocess
 
 from lltm_jit.jit import detect
 from lltm_jit.jit.loading.parallel import build_all
+from lltm_jit.jit.machine.tools import output_of
 
 from . import _extensions
 
@@ -77,5 +76,4 @@ def how_to_use(variables: dict[str, str], compiler: str) -> str:
 
 
 def _library(compiler: str, name: str) -> str:
-    command = [shutil.which(compiler) or compiler, f"-print-file-name={name}"]
-    return os.path.realpath(subprocess.run(command, capture_output=True, text=True).stdout.strip())
+    return os.path.realpath(output_of(f"{compiler} -print-file-name={name}").strip())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from lltm_jit.jit import BuildInfo
+from lltm_jit.jit.compile.files_read import finished
 from lltm_jit.jit.loading.parallel import build_all
 from lltm_jit.jit.user.progress import source_name
 
@@ -34,18 +34,9 @@ def collect(info: BuildInfo) -> list[tuple[float, str]]:
     """The seconds of each step of a build, and what it made."""
     steps = _build.database(info.directory)
     sources = {step["output"]: source_name(step["file"], step["output"]) for step in steps}
+    # ninja's log goes on from an earlier build's, which may have had sources that are gone.
     return [
         (seconds, f"{info.name}: {sources.get(output, f'link {output}')}")
-        for output, seconds in seconds_by_output(info.directory).items()
+        for output, seconds in finished(info.directory).items()
+        if (info.directory / output).exists()
     ]
-
-
-def seconds_by_output(build: Path) -> dict[str, float]:
-    """For each file that ninja made in a build's directory, how long its last command ran."""
-    seconds = {}
-    for line in (build / ".ninja_log").read_text("utf-8").splitlines()[1:]:  # after the format
-        start, end, _, output, _ = line.split("\t")
-        # The log goes on from an earlier build's, which may have had sources that are gone.
-        if (build / output).exists():
-            seconds[output] = (int(end) - int(start)) / 1000
-    return seconds

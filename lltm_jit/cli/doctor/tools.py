@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import platform
 import shlex
-import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 from lltm_jit.jit import ToolchainError
 from lltm_jit.jit.machine import gpus
 from lltm_jit.jit.machine.toolchain import find_cxx, present
-from lltm_jit.jit.machine.tools import REPAIR, cuda_cure, find_ninja, why_no_cxx
+from lltm_jit.jit.machine.tools import REPAIR, asked, cuda_cure, find_ninja, why_no_cxx
 from lltm_jit.jit.user.causes import cure_of
 
 from . import trial
@@ -97,10 +96,10 @@ def ninja() -> Finding:
         path = find_ninja()
     except ToolchainError as error:
         return Finding("problem", str(error), "run `python -m pip install ninja`")
-    done = subprocess.run([path, "--version"], capture_output=True, text=True)
-    if done.returncode:
+    status, said = asked([str(path), "--version"])
+    if status:
         return Finding("problem", f"{path} does not run", "run `python -m pip install -U ninja`")
-    return Finding("ok", f"{done.stdout.strip()} ({path})")
+    return Finding("ok", f"{said.strip()} ({path})")
 
 
 def gpu() -> Finding:

@@ -30,13 +30,14 @@ _PASSED_ON = r"^-W[lap],|^-X(?:linker|compiler|assembler|preprocessor)$"
 _ASK = {".cuda.o": "-E -Xcompiler -v -x cu", ".o": "-E -v -x c++"}
 
 
-def finished(directory: Path) -> list[str]:
-    """The outputs that ninja made without an error."""
+def finished(directory: Path) -> dict[str, float]:
+    """The outputs that ninja made without an error, and the seconds that each took."""
     try:
         lines = (directory / ".ninja_log").read_text("utf-8", "surrogateescape").splitlines()[1:]
     except OSError:
-        return []
-    return list(dict.fromkeys(line.split("\t")[3] for line in lines))
+        return {}
+    steps = (line.split("\t") for line in lines)
+    return {output: (int(end) - int(start)) / 1000 for start, end, _, output, _ in steps}
 
 
 def compiled_from(directory: Path, spec: BuildSpec, target: str) -> list[str]:
