@@ -81,6 +81,14 @@ def refuse_non_number(
         _refuse_type(function, name, value, "an int" if whole else "a number", optional)
 
 
+def refuse_non_numbers(
+    function: str, whole: Collection[str] = (), optional: Collection[str] = (), **values: object
+) -> None:
+    """The same for several arguments; those that must be whole, or may be None, are named."""
+    for name, value in values.items():
+        refuse_non_number(function, name, value, name in whole, name in optional)
+
+
 def refuse_wrong_size(function: str, name: str, size: int) -> None:
     """Name a size that is no whole number of 63 bits.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,8 @@ from lltm_jit.jit import LltmJitError
 from lltm_jit.jit.loading.extension import Extension, extension, recorded
 from lltm_jit.jit.store import cache
 from lltm_jit.jit.store.cache import Record
+
+from . import did_you_mean
 
 ALL = "all"
 HELP = (
@@ -71,11 +72,9 @@ def meant(word: str) -> list[Extension]:
     names = sorted({record.fingerprint["name"] for record in records})
     built = f" ({', '.join(names)})" if names else ""
     root = f"{cache.root()}{built}, nor the path of a build_directory"
-    near = difflib.get_close_matches(word, [*families, *names], n=1)
     raise LltmJitError(
         f"{word!r} is neither a path nor a family ({', '.join(families)}), nor the name of an "
-        f"extension that lltm_jit.load has built in {root}"
-        + (f"; did you mean {near[0]}?" if near else "")
+        f"extension that lltm_jit.load has built in {root}{did_you_mean(word, [*families, *names])}"
     )
 
 

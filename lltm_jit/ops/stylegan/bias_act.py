@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lltm_jit import native
-from lltm_jit._library import define, refuse, refuse_non_number, refuse_non_tensor
+from lltm_jit._library import define, refuse, refuse_non_numbers, refuse_non_tensors
 from lltm_jit.ops.stylegan._arguments import check_bias
 from lltm_jit.ops.stylegan._implementation import calls_kernels, result_like, takes_reference
 
@@ -80,9 +80,7 @@ def bias_act_reference(
 ) -> Tensor:
     """``bias_act`` in plain PyTorch, 16-bit types in float."""
     b = check_bias("bias_act", "x", x, "b", b, dim)
-    refuse_non_number("bias_act", "alpha", alpha)
-    refuse_non_number("bias_act", "gain", gain)
-    refuse_non_number("bias_act", "clamp", clamp, optional=True)
+    refuse_non_numbers("bias_act", optional=("clamp",), alpha=alpha, gain=gain, clamp=clamp)
     if clamp is not None and not clamp >= 0:
         refuse("bias_act", "clamp to be None or not negative", clamp)
     y = x.to(torch.double if x.dtype == torch.double else torch.float)
@@ -158,12 +156,9 @@ def bias_act(
             return bias_act_reference(x, b, dim, activation, alpha, gain, clamp)
         return torch.ops.lltm_jit.bias_act(*args)
     except (AttributeError, TypeError, RuntimeError):
-        refuse_non_tensor("bias_act", "x", x)
-        refuse_non_tensor("bias_act", "b", b, optional=True)
-        refuse_non_number("bias_act", "dim", dim, whole=True)
-        refuse_non_number("bias_act", "alpha", alpha)
-        refuse_non_number("bias_act", "gain", gain)
-        refuse_non_number("bias_act", "clamp", clamp, optional=True)
+        refuse_non_tensors(bias_act, (x, b), optional=("b",))
+        numbers = {"dim": dim, "alpha": alpha, "gain": gain, "clamp": clamp}
+        refuse_non_numbers("bias_act", ("dim",), ("clamp",), **numbers)
         raise
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lltm_jit import native
-from lltm_jit._library import autocasts, define, refuse, refuse_non_number, refuse_non_tensors
+from lltm_jit._library import autocasts, define, refuse, refuse_non_numbers, refuse_non_tensors
 from lltm_jit.jit import variants
 from lltm_jit.ops.stylegan._arguments import (
     Padding,
@@ -105,13 +105,9 @@ def _refuse_non_numbers(
     up: object, down: object, padding: Padding, gain: object, slope: object, clamp: object
 ) -> None:
     """Name the first argument that is no number, but should be."""
-    name = "filtered_lrelu"
-    refuse_non_number(name, "up", up, whole=True)
-    refuse_non_number(name, "down", down, whole=True)
-    refuse_wrong_sides(name, padding)
-    refuse_non_number(name, "gain", gain)
-    refuse_non_number(name, "slope", slope)
-    refuse_non_number(name, "clamp", clamp, optional=True)
+    refuse_wrong_sides("filtered_lrelu", padding)
+    numbers = {"up": up, "down": down, "gain": gain, "slope": slope, "clamp": clamp}
+    refuse_non_numbers("filtered_lrelu", ("up", "down"), ("clamp",), **numbers)
 
 
 def filtered_lrelu(

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lltm_jit import native
-from lltm_jit._library import define, refuse, refuse_non_number, refuse_non_tensor
+from lltm_jit._library import define, refuse, refuse_non_numbers, refuse_non_tensors
 from lltm_jit.ops.stylegan._arguments import check_bias
 from lltm_jit.ops.stylegan._implementation import calls_kernels, result_like, takes_reference
 
@@ -33,8 +33,7 @@ def fused_bias_act_reference(
     scale: float,
 ) -> Tensor:
     """``fused_bias_act`` in plain PyTorch, 16-bit types in float."""
-    refuse_non_number("fused_bias_act", "alpha", alpha)
-    refuse_non_number("fused_bias_act", "scale", scale)
+    refuse_non_numbers("fused_bias_act", alpha=alpha, scale=scale)
     if act not in (_LINEAR, _LEAKY_RELU) or grad not in (0, 1, 2):
         refuse("fused_bias_act", "act to be 1 or 3, and grad to be 0, 1 or 2", f"{act} and {grad}")
     if refer is not None and refer.numel() == 0:
@@ -109,13 +108,9 @@ def fused_bias_act(
             return fused_bias_act_reference(*args)
         return torch.ops.lltm_jit.fused_bias_act(*args)
     except (AttributeError, TypeError, RuntimeError):
-        refuse_non_tensor("fused_bias_act", "input", input)
-        refuse_non_tensor("fused_bias_act", "bias", bias, optional=True)
-        refuse_non_tensor("fused_bias_act", "refer", refer, optional=True)
-        refuse_non_number("fused_bias_act", "act", act, whole=True)
-        refuse_non_number("fused_bias_act", "grad", grad, whole=True)
-        refuse_non_number("fused_bias_act", "alpha", alpha)
-        refuse_non_number("fused_bias_act", "scale", scale)
+        refuse_non_tensors(fused_bias_act, args[:3], optional=("bias", "refer"))
+        numbers = {"act": act, "grad": grad, "alpha": alpha, "scale": scale}
+        refuse_non_numbers("fused_bias_act", ("act", "grad"), (), **numbers)
         raise
 
 
