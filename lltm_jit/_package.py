@@ -143,7 +143,8 @@ def watch(
                 train()
     """
     if module is not None:
-        return jit_watch.watch_module(module, then)
+        folders = jit_reload.given(module).extension.directories
+        return jit_watch.watch(folders, lambda: jit_reload.reload_module(module), then)
     return jit_watch.watch(lambda: folders_below(native.kernels_directory()), reload, then)
 
 

@@ -59,11 +59,8 @@ def add_dtype(parser: argparse.ArgumentParser, default: str | None, about: str) 
 
 def sizes(args: argparse.Namespace, defaults: tuple[int, int, int]) -> tuple[int, int, int]:
     """Batch, input and hidden size as given, and from `defaults` where not."""
-    given = (args.batch_size, args.features, args.state_size)
-    batch_size, input_size, hidden_size = map(
-        lambda size, default: size or default, given, defaults
-    )
-    return batch_size, input_size, hidden_size
+    batch, features, units = defaults
+    return args.batch_size or batch, args.features or features, args.state_size or units
 
 
 def positive(text: str) -> int:

@@ -31,6 +31,9 @@ from .process import build_environment, run_worker
 from .seed import Seed, compile_line_places, decisions, seed, write_rest
 from .torch_build_file import NEEDS_MORE
 
+# What the worker is told of a spec as it is.
+_TOLD = ("name", "objects", "product", "cflags", "cuda_cflags", "with_cuda", "standalone")
+
 
 @dataclass(frozen=True)
 class _Plan:
@@ -214,19 +217,12 @@ def _tell_plan(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -
 def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> None:
     """Let torch write the build file if there is none, then run ninja; output goes to the log."""
     spec = plan.spec
-    request: dict[str, Any] = {
+    request: dict[str, Any] = {name: getattr(spec, name) for name in _TOLD} | {
         "directory": str(directory),
         "ninja": str(plan.ninja),
-        "name": spec.name,
         "sources": [str(path) for path in spec.sources],
-        "objects": spec.objects,
-        "product": spec.product,
-        "cflags": list(spec.cflags),
-        "cuda_cflags": list(spec.cuda_cflags),
         "ldflags": [*spec.ldflags, *(word for word in plan.decided if word.startswith("-Wl,"))],
         "include_paths": [str(path) for path in spec.include_paths],
-        "with_cuda": spec.with_cuda,
-        "standalone": spec.standalone,
     }
     log, library = directory / cache.LOG, directory / spec.product
     steps = len({*spec.objects, spec.product} - seeded.objects.keys())

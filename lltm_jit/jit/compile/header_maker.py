@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 # Beside a precompiled header: g++ takes that once in a source, and reads this where the source
 # includes it again, or where the precompiled one does not suit.
@@ -43,7 +42,7 @@ def make(request: dict) -> int:
 
     If the compiler fails, that is recorded there: it would fail again.
     """
-    directory, began = request["directory"], time.time()
+    directory = request["directory"]
     folder = os.path.join(directory, "torch")
     stub, depfile = os.path.join(directory, "stub.h"), os.path.join(directory, "stub.d")
     os.mkdir(folder)
@@ -68,7 +67,6 @@ def make(request: dict) -> int:
         shutil.rmtree(folder)
     record = {
         "failed": done.stdout.decode(errors="replace")[-4000:] if done.returncode else "",
-        "seconds": round(time.time() - began, 1),
         "asked": sorted({name for path in files for name in _asked_for(path)}),
         "files": {path: identity(path) for path in files},
     }

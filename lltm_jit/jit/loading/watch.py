@@ -6,13 +6,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from types import ModuleType
+from contextlib import contextmanager, suppress
 
 from ..request.spec import CUDA_SUFFIXES, CXX_SUFFIXES, HEADER_SUFFIXES
 from ..user.cancel import Cancelled, cancelled_by
 from ..user.errors import LltmJitError, ToolchainError
-from .reload import Reload, given, reload_module
+from .reload import Reload
 
 _SUFFIXES = (*CXX_SUFFIXES, *CUDA_SUFFIXES, *HEADER_SUFFIXES)
 _POLL_MS = 200  # how soon a watch that ends is noticed
@@ -96,13 +95,6 @@ def watch(
     finally:
         stop.set()
         thread.join()
-
-
-def watch_module(
-    module: ModuleType, then: Callable[[Reload], None] | None = None
-) -> AbstractContextManager[None]:
-    """Reload a module of the user's whenever one of its sources is saved; see :func:`watch`."""
-    return watch(given(module).extension.directories, lambda: reload_module(module), then)
 
 
 def _there(folders: Iterable[str]) -> dict[str, int]:
