@@ -254,10 +254,7 @@ class LLTMCell(nn.Module):
             raise
 
     if TYPE_CHECKING:
-
-        def __call__(
-            self, input: Tensor, state: tuple[Tensor, Tensor] | None = None
-        ) -> tuple[Tensor, Tensor]: ...
+        __call__ = forward
 
     def extra_repr(self) -> str:
         """The arguments, for ``repr``."""

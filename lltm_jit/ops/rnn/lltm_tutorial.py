@@ -5,6 +5,8 @@ Sizes: B is the batch size, I the input size, H the hidden size.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 import torch
 from torch import Tensor
 from torch.overrides import has_torch_function
@@ -48,13 +50,7 @@ def lltm_forward(
         [[2, 7], [2, 12]]
     """
     args = operands_of("lltm_forward", input, weights, bias, old_h, old_cell)
-    try:
-        if torch.compiler.is_compiling() or has_torch_function(args):
-            return torch.ops.lltm_jit.lltm_forward(*args)
-        return native.rnn.lltm_forward(*args)
-    except (TypeError, RuntimeError):
-        refuse_non_tensors(lltm_forward, args, optional=("bias",))
-        raise
+    return _call(lltm_forward, args, optional=("bias",))
 
 
 def lltm_backward(
@@ -95,10 +91,18 @@ def lltm_backward(
     """
     gates = (input_gate, output_gate, candidate_cell)
     args = (grad_h, grad_cell, new_cell, *gates, X, gate_weights, weights)
+    return _call(lltm_backward, args)
+
+
+def _call(
+    function: Callable, args: tuple[Tensor | None, ...], optional: Collection[str] = ()
+) -> list[Tensor]:
+    """Run the operator of a function's name."""
+    name = function.__name__
     try:
         if torch.compiler.is_compiling() or has_torch_function(args):
-            return torch.ops.lltm_jit.lltm_backward(*args)
-        return native.rnn.lltm_backward(*args)
+            return getattr(torch.ops.lltm_jit, name)(*args)
+        return getattr(native.rnn, name)(*args)
     except (TypeError, RuntimeError):
-        refuse_non_tensors(lltm_backward, args)
+        refuse_non_tensors(function, args, optional)
         raise

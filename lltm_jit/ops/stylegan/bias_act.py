@@ -202,8 +202,7 @@ class BiasAct(torch.nn.Module):
         )
 
     if TYPE_CHECKING:
-
-        def __call__(self, x: Tensor) -> Tensor: ...
+        __call__ = forward
 
     def extra_repr(self) -> str:
         """The arguments, for ``repr``."""

@@ -30,8 +30,7 @@ class _Resample(nn.Module):
         return type(self).function(x, self.f, *self.factors, *self.options)
 
     if TYPE_CHECKING:
-
-        def __call__(self, x: Tensor) -> Tensor: ...
+        __call__ = forward
 
     def extra_repr(self) -> str:
         """The arguments, for ``repr``."""

@@ -183,8 +183,7 @@ class FusedLeakyReLU(torch.nn.Module):
         return fused_leaky_relu(input, self.bias, self.negative_slope, self.scale)
 
     if TYPE_CHECKING:
-
-        def __call__(self, input: Tensor) -> Tensor: ...
+        __call__ = forward
 
     def extra_repr(self) -> str:
         """The arguments, for ``repr``."""
