@@ -7,6 +7,7 @@
 #include "core/host/checks.h"
 #include "core/host/formula.h"
 #include "core/launch/device.h"
+#include "core/products/library.h"
 #include "core/products/matrices.h"
 #include "rnn/sequence/all_steps/in_float/kernels.h"
 
@@ -122,7 +123,7 @@ Tensor multiply_steps(const Tensor& a, const Tensor& b, bool tf32, const Optiona
 #ifdef LLTM_JIT_CUDA
   if (a.is_cuda() && pays_in_parts(a, b)) return multiply_in_parts(a, b, tf32, initial);
 #endif
-  return initial ? initial->addmm(a, b) : a.mm(b);
+  return product_of_library(a, b, tf32, initial);
 }
 
 namespace {
@@ -168,7 +169,8 @@ Tensor multiply_heads(const Tensor& grads, const Tensor& old, int64_t heads, boo
     // Gates are a head's distance apart in `grads`, times the heads. So a batch has one stride there if gates come
     // first, and needs a copy of `old` for each gate.
     const Tensor each = b.expand({gates, heads, rows, units}).reshape({-1, rows, units});
-    const Tensor products = a.transpose(0, 1).flatten(0, 1).bmm(each);
+    Tensor products = empty({gates * heads, units, units}, grads);
+    multiply_by_library(a.transpose(0, 1).flatten(0, 1), each, tf32, products);
     blocks.copy_(products.view({gates, heads, units, units}).transpose(0, 1));
   } else {
     for (int64_t i = 0; i < heads * gates; ++i) {

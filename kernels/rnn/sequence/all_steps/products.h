@@ -13,8 +13,8 @@
 namespace lltm_jit {
 
 // A B inside a KernelGuard: by our own kernel on a CPU in float and double, Note [Packed products]; in float on a
-// GPU of 9.0, if there is much to do, by Note [Products of all steps in float] (in_float/kernels.h), rounded if tf32
-// says so; else by the library.
+// GPU of 9.0, if there is much to do, by Note [Products of all steps in float] (in_float/kernels.h); else by the library.
+// On a GPU floats are rounded if tf32 says so.
 at::Tensor multiply_steps(const at::Tensor& a, const at::Tensor& b, bool tf32,
                           const std::optional<at::Tensor>& initial = std::nullopt);
 

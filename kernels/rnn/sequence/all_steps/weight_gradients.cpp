@@ -1,6 +1,7 @@
 #include "rnn/sequence/all_steps/weight_gradients.h"
 
 #include "core/host/formula.h"
+#include "core/products/library.h"
 #include "rnn/sequence/all_steps/products.h"
 #include "rnn/sequence/recurrences.h"
 
@@ -33,7 +34,7 @@ Tensor grad_weight(const OfDirection& of, int64_t heads, bool tf32) {
   const int64_t others = of.grads.size(0) - 1, first = of.reverse ? others : 0;
   const Tensor grads = of.grads.narrow(0, of.reverse ? 0 : 1, others).flatten(0, 1);
   const Tensor old = old_outputs(of).flatten(0, 1);
-  const Tensor result =
+  Tensor result =
       heads == 1 ? multiply_steps(grads.t(), old, tf32) : multiply_heads(grads, old, heads, tf32);
   if (!of.h_0) return result;
   Tensor first_h = *of.h_0;
@@ -41,7 +42,10 @@ Tensor grad_weight(const OfDirection& of, int64_t heads, bool tf32) {
     first_h = first_h.masked_fill(of.control->select(0, first).unsqueeze(1).to(at::kBool), 0);
   }
   const Tensor first_grads = of.grads.select(0, first);
-  if (heads == 1) return result.addmm_(first_grads.t(), first_h);
+  if (heads == 1) {
+    add_by_library(first_grads.t(), first_h, tf32, result);
+    return result;
+  }
   return result.add_(multiply_heads(first_grads, first_h, heads, tf32));
 }
 
@@ -66,11 +70,11 @@ Tensor grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, const Opt
   return directions == 1 ? each[0] : cat(each, 0);
 }
 
-// A GPU's library multiplies by ones in half the time of sum().
+// A GPU's library multiplies by ones in half the time of sum(). TF32 rounds no terms of sums.
 Tensor grad_bias(const Tensor& grad_hidden) {
   const Tensor rows = grad_hidden.flatten(0, 1);
   if (!rows.is_cuda()) return rows.sum(0);
-  return rows.new_ones({1, rows.size(0)}).mm(rows).squeeze(0);
+  return product_of_library(rows.new_ones({1, rows.size(0)}), rows, /*tf32=*/false).squeeze(0);
 }
 
 }  // namespace lltm_jit

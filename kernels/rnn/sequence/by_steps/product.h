@@ -2,11 +2,11 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/mm_ops.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include "core/launch/device.h"
+#include "core/products/library.h"
 #include "rnn/sequence/by_steps/few_rows.h"
 
 namespace lltm_jit {
@@ -15,8 +15,10 @@ namespace lltm_jit {
 // KernelGuard.
 class StepProduct {
  public:
-  // a: the weights, [gates*hidden_size, hidden_size] with dense rows, or their transpose.
-  StepProduct(const at::Tensor& a, int64_t count) : a_(a), transposed_(a.stride(1) == 1) {
+  // a: the weights, [gates*hidden_size, hidden_size] with dense rows, or their transpose. tf32: whether the library may
+  // round floats.
+  StepProduct(const at::Tensor& a, int64_t count, bool tf32)
+      : a_(a), transposed_(a.stride(1) == 1), tf32_(tf32) {
     int most_shared_bytes = 0;
     C10_CUDA_CHECK(cudaDeviceGetAttribute(&most_shared_bytes,
                                           cudaDevAttrMaxSharedMemoryPerBlockOptin, a.get_device()));
@@ -42,7 +44,7 @@ class StepProduct {
     const bool fit =
         rows.stride(0) % 4 == 0 && reinterpret_cast<uintptr_t>(rows.const_data_ptr()) % 16 == 0;
     if (!few_ || !fit) {
-      at::_ops::mm_out::call(rows, a_, products);
+      multiply_by_library(rows, a_, tf32_, products);
       return;
     }
     args_.rows = static_cast<const float*>(rows.const_data_ptr());
@@ -53,7 +55,7 @@ class StepProduct {
 
  private:
   at::Tensor a_, workspace_;
-  bool transposed_, few_;
+  bool transposed_, tf32_, few_;
   FewRowsArgs args_{};
 };
 

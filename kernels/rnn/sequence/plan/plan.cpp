@@ -43,6 +43,8 @@ constexpr double kDerivativeInBlock = 300, kDerivativeAlone = 130, kDerivativeHe
 // of both, at large batches.
 constexpr double kLaunches = 9500, kLibrary = 60000;
 constexpr double kFloatLaunches = 20000, kFloatLibrary = 17000;
+// Of floats as TF32 also bytes of weights a cycle, which come from memory.
+constexpr double kRoundedLaunches = 13000, kRoundedLibrary = 100000, kRoundedBytes = 1500;
 // For Note [Few rows]: its launches, and bytes of weights a cycle.
 constexpr double kFewRowsLaunches = 5000, kFewRowsBytes = 1440, kFewRowsBytesBackward = 970;
 
@@ -169,9 +171,12 @@ double cycles_of_steps(const SequenceSizes& sizes, SequencePass pass) {
     return kFewRowsLaunches +
            bytes / (pass == SequencePass::Forward ? kFewRowsBytes : kFewRowsBytesBackward);
   }
+  const double products = static_cast<double>(sizes.batch_size) * h * h * sizes.gates;
+  if (floats && sizes.tf32) {
+    return kRoundedLaunches + 4 * h * h * sizes.gates / kRoundedBytes + products / kRoundedLibrary;
+  }
   const double rate = floats ? kFloatLibrary : kLibrary;
-  return (floats ? kFloatLaunches : kLaunches) +
-         static_cast<double>(sizes.batch_size) * h * h * sizes.gates / rate;
+  return (floats ? kFloatLaunches : kLaunches) + products / rate;
 }
 
 // Several recurrences run one after the other then.

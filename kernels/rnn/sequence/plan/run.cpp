@@ -121,7 +121,8 @@ void forward_steps(const SequenceForwardArgs& args, const CudaCell& cell, const 
   const Tensor state = tensors.empty(args.batch_size, args.hidden_size, args.state_type);
   state.copy_(h);
   Tensor products = tensors.empty(args.batch_size, sizes.gates * sizes.gate_size(), args.type);
-  StepProduct multiply(tensors.weights(args.weights, args.weights_stride).t(), args.batch_size);
+  StepProduct multiply(tensors.weights(args.weights, args.weights_stride).t(), args.batch_size,
+                       args.tf32);
   ForwardStepArgs step{args, 0, products.const_data_ptr(), state.mutable_data_ptr()};
   for (; step.step < args.steps; ++step.step) {
     multiply(h, products, stream);
@@ -148,7 +149,7 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
   }
   Tensor products = tensors.empty(rows, hidden, args.type);
   const Tensor weights = tensors.weights(args.weights, args.weights_stride);
-  StepProduct multiply(weights, rows);
+  StepProduct multiply(weights, rows, args.tf32);
   // What multiplies the weights.
   const auto& grads = args.adds_gates ? args.grad_gates : args.grad_hidden;
   const auto* grads_data = static_cast<const char*>(grads.data);

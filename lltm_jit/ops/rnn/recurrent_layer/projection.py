@@ -67,12 +67,13 @@ def run_projected(
         hidden, _, c_n = run_layer("lstm", whole, args, reverse, tf32, both)
     else:
         old = h_0 if at_first is None else h_0.masked_fill(at_first & RESETS != 0, 0)
-        products = old @ weight_hh.view(-1, *weight_hh.shape[-2:]).transpose(1, 2)
+        parts = zip(old, weight_hh.view(-1, *weight_hh.shape[-2:]), strict=True)
+        products = torch.cat([input_gates(h.unsqueeze(0), w, None, tf32) for h, w in parts])
         gates = input_gates(x, weight_ih, bias_ih, tf32).unflatten(2, (count, 4 * units))
         gates = gates.index_put((first, rows, sides), products, accumulate=True).flatten(2)
         hidden, _, c_n = run_sequence("lstm", (gates, weight, bias_hh, *args), reverse, tf32, both)
-    parts = zip(hidden.chunk(count, 2), weights_hr, strict=True)
-    outputs = [input_gates(u, weight_hr, None, tf32) for u, weight_hr in parts]
+    outputs_of = zip(hidden.chunk(count, 2), weights_hr, strict=True)
+    outputs = [input_gates(u, w, None, tf32) for u, w in outputs_of]
     output = torch.cat(outputs, 2) if both else outputs[0]
     h_n = output.unflatten(2, (count, projections))[last, rows, sides]
     if h_0 is not None and at_first is not None:  # of rows without a step
@@ -81,10 +82,15 @@ def run_projected(
 
 
 def _product(weight_hh: Tensor, weight_hr: Tensor) -> Tensor:
-    """W_hh W_hr, rounded once. Few CPUs multiply halves, and torch's way without them is slow."""
+    """W_hh W_hr, rounded once. Few CPUs multiply halves, and torch's way without them is slow.
+
+    Of both directions or of one. ``torch.backends.cuda.matmul`` has no say in it.
+    """
     if weight_hh.is_cpu and weight_hh.dtype == torch.half:
         return (weight_hh.float() @ weight_hr.float()).half()
-    return weight_hh @ weight_hr
+    if weight_hh.dim() == 2:
+        return input_gates(weight_hh.unsqueeze(0), weight_hr.t()).squeeze(0)
+    return torch.stack([_product(*each) for each in zip(weight_hh, weight_hr, strict=True)])
 
 
 def _ends(x: Tensor, control: Tensor | None, backwards: list[bool]) -> tuple[Tensor, Tensor]:

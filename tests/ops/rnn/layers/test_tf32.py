@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -14,10 +15,13 @@ from torch import Tensor, nn
 import lltm_jit
 from lltm_jit.functional import lltm_cell, recurrent_sequence
 from lltm_jit.ops.rnn.lltm import lltm_cell_reference
+from lltm_jit.ops.rnn.recurrent_layer import projection
+from lltm_jit.ops.rnn.sequence import input_gates
 
 # Steps, rows, hidden units: one block, clusters, grids with one phase and with two, weights in
-# shared memory, a size that runs step by step.
-SIZES = [(9, 5, 20), (9, 16, 256), (7, 64, 512), (5, 16, 1024), (5, 64, 1024), (3, 8, 2400)]
+# shared memory, sizes that run step by step.
+SIZES = [(9, 5, 20), (9, 16, 256), (7, 64, 512), (5, 16, 1024), (5, 64, 1024)]
+SIZES += [(3, 8, 2400), (3, 40, 2400)]
 
 
 def use(precision: str) -> None:
@@ -59,6 +63,27 @@ def test_errors_beside_torch(name, size):
     use("ieee")
     exact = error_of(with_gradients(ours, x, grad), right)
     assert max(exact) < 2e-6
+
+
+@needs_gpu
+@pytest.mark.parametrize("options", [{}, {"proj_size": 512}], ids=str)
+@pytest.mark.parametrize("size", [(3, 40, 2400), (2, 3, 700)], ids=str)
+def test_products_of_torch_have_another_setting(size, options, monkeypatch):
+    """Which is none of a layer's: of steps, of small products over all steps, and of biases."""
+    steps, rows, hidden = size
+    layer = lltm_jit.LSTM(hidden, hidden, device="cuda", **options)
+    x = torch.randn(steps, rows, hidden, device="cuda")
+    grad = torch.randn_like(layer(x)[0])
+    right = with_gradients(copy.deepcopy(layer).double(), x.double(), grad.double())
+    monkeypatch.setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32")
+    use("ieee")
+    assert max(error_of(with_gradients(layer, x, grad), right)) < 2e-6
+    monkeypatch.setattr(torch.backends.cuda.matmul, "fp32_precision", "ieee")
+    use("tf32")
+    rounded = error_of(with_gradients(layer, x, grad), right)
+    assert max(rounded) < 2e-3
+    if rows > 16:
+        assert rounded[0] > 1e-5
 
 
 @needs_gpu
@@ -133,6 +158,22 @@ def test_cells_may_follow_the_setting_of_products(size, rounds, monkeypatch):
     assert all(f <= max(1.01 * u, 2e-6) for f, u in pairs), (ours, theirs)
     assert (max(ours) > 1e-5) == rounds
     assert max(errors["ieee", lltm_cell]) < 2e-6
+
+
+def test_projections_tell_their_products_the_setting(monkeypatch):
+    """But for the weights' own product, which is exact."""
+    told = []
+
+    def spy(*args: Any) -> Tensor:
+        told.append(args[3:] == (True,))
+        return input_gates(*args)
+
+    monkeypatch.setattr(projection, "input_gates", spy)
+    monkeypatch.setattr(projection, "_better_by_steps", lambda *args: False)
+    x, h_0, c_0 = torch.randn(3, 2, 4), torch.randn(2, 3), torch.randn(1, 2, 5)
+    weights = (torch.randn(20, 4), torch.randn(20, 3), None, None)
+    projection.run_projected((x, *weights), [torch.randn(3, 5)], h_0, c_0, None, False, True)
+    assert told == [False, True, True, True]
 
 
 def test_cpu_is_exact():

@@ -1,0 +1,131 @@
+#include "core/products/library.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/addmm_ops.h>
+#include <ATen/ops/bmm_ops.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/mm_ops.h>
+
+#include <algorithm>
+
+#include "core/launch/api.h"
+
+#ifdef LLTM_JIT_CUDA
+// The library's headers need not be there, as those of torch that include them: so what is used of both is declared
+// here. torch's versions have one of the two functions.
+extern "C" {
+struct cublasContext;
+[[gnu::weak]] int cublasGemmStridedBatchedEx(
+    cublasContext* handle, int operation_a, int operation_b, int rows, int columns, int depth,
+    const void* factor, const void* a, int a_type, int a_stride, long long a_of_batch,
+    const void* b, int b_type, int b_stride, long long b_of_batch, const void* rest, void* c,
+    int c_type, int c_stride, long long c_of_batch, int batches, int compute, int algorithm);
+}
+namespace at::cuda {
+[[gnu::weak]] cublasContext* getCurrentCUDABlasHandle();
+[[gnu::weak]] cublasContext* getCurrentCUDABlasHandle(bool setup);
+}  // namespace at::cuda
+#endif
+
+namespace lltm_jit {
+namespace {
+
+using at::Tensor;
+
+bool is_float_on_gpu(const Tensor& tensor) {
+  return tensor.scalar_type() == at::kFloat && tensor.is_cuda();
+}
+
+// Of fewer multiplications rounding saves nothing.
+bool pays_to_round(const Tensor& a, const Tensor& b) {
+  constexpr int64_t kManyProducts = int64_t(1) << 25;
+  return is_float_on_gpu(a) && a.numel() * b.size(-1) >= kManyProducts;
+}
+
+#ifdef LLTM_JIT_CUDA
+// A row-major matrix as the library takes it, in columns: its transpose is dense, or it is itself.
+struct Operand {
+  Tensor matrix;
+  int transposed;
+  int64_t stride, of_batch;
+
+  explicit Operand(const Tensor& given) : matrix(given) {
+    const auto fits = [&](int64_t inside, int64_t outside) {
+      return matrix.stride(inside) == 1 &&
+             matrix.stride(outside) >= std::max<int64_t>(matrix.size(inside), 1);
+    };
+    if (!fits(-1, -2) && !fits(-2, -1)) matrix = matrix.contiguous();
+    const bool dense_rows = fits(-1, -2);
+    transposed = dense_rows ? 0 : 1;
+    stride = matrix.stride(dense_rows ? -2 : -1);
+    of_batch = matrix.dim() == 3 ? matrix.stride(0) : 0;
+  }
+};
+
+// Whether it has been done: C = A B + `rest` C.
+bool multiply_rounded(const Tensor& a, const Tensor& b, float rest, Tensor& c) {
+  if (!pays_to_round(a, b)) return false;
+  const Operand left(a), right(b);
+  const int64_t largest = std::max({a.size(-2), a.size(-1), b.size(-1), left.stride, right.stride});
+  cublasContext* (*plain)() = at::cuda::getCurrentCUDABlasHandle;
+  cublasContext* (*with_setup)(bool) = at::cuda::getCurrentCUDABlasHandle;
+  if (largest > INT32_MAX || !cublasGemmStridedBatchedEx || (!plain && !with_setup)) return false;
+  constexpr int kFloat = 0, kRoundedToTf32 = 77, kAnyAlgorithm = -1;  // as cublas_api.h names them
+  const float one = 1;
+  const int rows = int(a.size(-2)), depth = int(a.size(-1)), columns = int(b.size(-1));
+  const int status = cublasGemmStridedBatchedEx(
+      plain ? plain() : with_setup(true), right.transposed, left.transposed, columns, rows, depth,
+      &one, right.matrix.const_data_ptr(), kFloat, int(right.stride), right.of_batch,
+      left.matrix.const_data_ptr(), kFloat, int(left.stride), left.of_batch, &rest,
+      c.mutable_data_ptr(), kFloat, columns, int64_t(rows) * columns,
+      a.dim() == 3 ? int(a.size(0)) : 1, kRoundedToTf32, kAnyAlgorithm);
+  TORCH_CHECK(status == 0, "a product of cuBLAS failed with status ", status);
+  return true;
+}
+#else
+bool multiply_rounded(const Tensor&, const Tensor&, float, Tensor&) { return false; }
+#endif
+
+// Keeps products exact that must be.
+struct Precision {
+  std::optional<at::NoTF32Guard> exact;
+
+  explicit Precision(bool tf32) {
+    if (!tf32) exact.emplace();
+  }
+};
+
+}  // namespace
+
+void multiply_by_library(const Tensor& a, const Tensor& b, bool tf32, Tensor& c) {
+  if (tf32 && multiply_rounded(a, b, 0, c)) return;
+  const Precision precision(tf32);
+  if (a.dim() == 3) {
+    at::_ops::bmm_out::call(a, b, c);
+  } else {
+    at::_ops::mm_out::call(a, b, c);
+  }
+}
+
+void add_by_library(const Tensor& a, const Tensor& b, bool tf32, Tensor& c) {
+  if (tf32 && multiply_rounded(a, b, 1, c)) return;
+  const Precision precision(tf32);
+  at::_ops::addmm_out::call(c, a, b, 1, 1, c);
+}
+
+Tensor product_of_library(const Tensor& a, const Tensor& b, bool tf32,
+                          const std::optional<Tensor>& initial) {
+  if (tf32 && pays_to_round(a, b)) {
+    Tensor c = initial ? initial->expand({a.size(0), b.size(1)}).clone(at::MemoryFormat::Contiguous)
+                       : a.new_empty({a.size(0), b.size(1)});
+    if (multiply_rounded(a, b, initial ? 1 : 0, c)) return c;
+  }
+  const Precision precision(tf32);
+  if (!initial) return at::mm(a, b);
+  // A product that ends with a bias heeds no guard.
+  if (is_float_on_gpu(a) && !tf32) return at::mm(a, b).add_(*initial);
+  return at::addmm(*initial, a, b);
+}
+
+}  // namespace lltm_jit

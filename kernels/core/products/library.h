@@ -1,0 +1,20 @@
+// Products of the library, cuBLAS or MKL, whose precision the caller says: torch's functions follow
+// torch.backends.cuda.matmul, a setting of other products.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+namespace lltm_jit {
+
+// C = A B, of matrices or of a batch of them. tf32: whether floats may be rounded to TF32 on a GPU; they are where that
+// saves time. C is dense, and on the device of A and B.
+void multiply_by_library(const at::Tensor& a, const at::Tensor& b, bool tf32, at::Tensor& c);
+// C += A B, of matrices.
+void add_by_library(const at::Tensor& a, const at::Tensor& b, bool tf32, at::Tensor& c);
+// A B, plus `initial` in each row, of matrices.
+at::Tensor product_of_library(const at::Tensor& a, const at::Tensor& b, bool tf32,
+                              const std::optional<at::Tensor>& initial = std::nullopt);
+
+}  // namespace lltm_jit
