@@ -1,9 +1,8 @@
 """Maps folders of the checkout into the wheel, so that an installed copy can build itself.
 
-`kernels/` becomes `lltm_jit/kernels/`; `examples/scale_add/` and `examples/peephole/`, the
-templates of `new --standalone` and `new --cell`, become `lltm_jit/templates/...`. With
-LLTM_JIT_PREBUILD=1 the kernels are compiled into the wheel as well, to a library for each family,
-for the torch that is installed:
+`kernels/` becomes `lltm_jit/kernels/`; the examples that `new` copies become
+`lltm_jit/templates/...`. With LLTM_JIT_PREBUILD=1 the kernels are compiled into the wheel as well,
+to a library for each family, for the torch that is installed:
 `LLTM_JIT_PREBUILD=1 python -m pip wheel --no-build-isolation --no-deps .`
 
 Everything else about the package is in pyproject.toml.
@@ -17,10 +16,10 @@ from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
+TEMPLATES = ("scale_add", "unit_rows", "peephole")
 FOLDERS = {
     "lltm_jit.kernels": "kernels",
-    "lltm_jit.templates.scale_add": "examples/scale_add",
-    "lltm_jit.templates.peephole": "examples/peephole",
+    **{f"lltm_jit.templates.{name}": f"examples/{name}" for name in TEMPLATES},
 }
 SUFFIXES = ("h", "cuh", "cpp", "cu", "json", "md", "py", "toml")
 SOURCE_PATTERNS = [f"**/*.{suffix}" for suffix in SUFFIXES]

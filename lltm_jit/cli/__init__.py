@@ -122,6 +122,9 @@ def ending_well(run: Callable[[], int]) -> int:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.raise_signal(signal.SIGINT)
         raise
+    except EOFError:  # Ctrl-D in place of an answer
+        print()
+        return 1
     except BrokenPipeError:  # `... | head` closed the pipe; nobody reads what is left
         sys.stderr.close()
         return 1

@@ -1,9 +1,7 @@
-"""``new NAME``: a working elementwise operator to start from: ``my_op`` or ``sigmoid`` under a
-new name.
+"""``new NAME``: a working operator to start from, which is another one under a new name.
 
-``new NAME --standalone`` writes a small project of its own that uses ``lltm_jit.load``: the example
-``scale_add`` under a new name; ``new NAME --cell`` a recurrent cell with its layer, ``peephole``.
-All templates are tested, so that they cannot fall behind.
+An elementwise operator of this package is ``my_op`` or ``sigmoid``. A project of the user's own,
+which uses ``lltm_jit.load``, is one of the examples. All have tests, so that none falls behind.
 """
 
 from __future__ import annotations
@@ -21,11 +19,18 @@ from pathlib import Path
 from lltm_jit import native
 from lltm_jit.jit import LltmJitError
 
-STANDALONE_TEMPLATE, CELL_TEMPLATE = "scale_add", "peephole"
 _IGNORED = "__pycache__/\n.pytest_cache/\n*.egg-info/\nbuild/\ndist/\n*.so\n"
 _FROM_HERE = "pip install ../.. "  # in the README of an example
 _A_CHECKOUT = "path/to/lltm_jit"
 TEMPLATE, UNARY_TEMPLATE = "my_op", "sigmoid"
+# What can be written, by its option: what it begins as, and what it is.
+KINDS = {
+    "binary": (TEMPLATE, "an elementwise operator of two tensors, in this package's checkout"),
+    "unary": (UNARY_TEMPLATE, "the same, of one tensor"),
+    "standalone": ("scale_add", "a project in ./NAME: elementwise, with a number as a parameter"),
+    "reduction": ("unit_rows", "a project in ./NAME: with a sum along the last dimension"),
+    "cell": ("peephole", "a project in ./NAME: a recurrent cell and its layer"),
+}
 # Where an elementwise operator is: its maths, its line in the list, its description, and what its
 # tests allow.
 MATHS, OPERATORS, DESCRIPTIONS, LIMITS = (
@@ -50,27 +55,35 @@ EXAMPLES = """\
 examples:
   {prog} new blend --standalone    a project of your own, in ./blend
   {prog} new minimal --cell        a recurrent cell and its layer, in ./minimal
-  {prog} new blend                 an elementwise operator of this package, in its checkout
-  {prog} new softsign --unary      the same, of one tensor"""
+  {prog} new softsign --unary      an operator of this package, in its checkout
+
+Without an option it asks, and where nobody is at a terminal it takes --binary. All operators take
+half, bfloat16, float and double, and have derivatives."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="its name, in snake_case")
-    place = parser.add_mutually_exclusive_group()
-    place.add_argument(
-        "--standalone", action="store_true", help="write a separate project, in ./NAME"
-    )
-    place.add_argument(
-        "--cell", action="store_true", help="write a recurrent cell and its layer, in ./NAME"
-    )
-    place.add_argument(
-        "--unary", action="store_true", help="write an operator of one tensor (default: of two)"
-    )
+    kinds = parser.add_mutually_exclusive_group()
+    for kind, (_, what) in KINDS.items():
+        kinds.add_argument(f"--{kind}", dest="kind", action="store_const", const=kind, help=what)
+
+
+def asked(name: str) -> str:
+    """What is to be written, from whoever is at the terminal."""
+    if not sys.stdin.isatty():
+        return "binary"
+    kinds = dict(zip("12345", KINDS, strict=True))
+    print(*(f"  {key}  {KINDS[kind][1]}" for key, kind in kinds.items()), sep="\n")
+    while (answer := input(f"What is {name} to be, 1 to 5? ").strip()) not in kinds:
+        pass
+    return kinds[answer]
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.standalone or args.cell:
-        template = CELL_TEMPLATE if args.cell else STANDALONE_TEMPLATE
+    check_name(args.name)
+    kind = args.kind or asked(args.name)
+    template, _ = KINDS[kind]
+    if kind not in ("binary", "unary"):
         written = create_standalone(Path.cwd(), args.name, template)
         print("written:", *written, sep="\n  ")
         print(f"It works as is; {args.name}/README.md describes its files.")
@@ -81,9 +94,8 @@ def run(args: argparse.Namespace) -> int:
     if not (checkout / "pyproject.toml").exists():
         raise LltmJitError(
             f"{args.name} would be an operator of lltm_jit itself, but {checkout} is an "
-            "installed copy\n  -> add --standalone or --cell for a project of your own"
+            "installed copy\n  -> add --standalone, --reduction or --cell for a project of its own"
         )
-    template = UNARY_TEMPLATE if args.unary else TEMPLATE
     texts, go = texts_of(checkout, args.name, template), ""
     places = [*texts]
     if checkout != Path.cwd().resolve():
@@ -152,7 +164,7 @@ def with_description(text: str, name: str, like: str) -> str:
     )
 
 
-def create_standalone(parent: Path, name: str, template: str = STANDALONE_TEMPLATE) -> list[str]:
+def create_standalone(parent: Path, name: str, template: str = "scale_add") -> list[str]:
     """Write a project `name` below `parent`; returns the names of its files."""
     check_name(name)
     if name in sys.stdlib_module_names or name in ("lltm_jit", "pytest", "torch"):

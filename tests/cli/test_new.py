@@ -84,6 +84,24 @@ def test_the_files_of_a_cell(tmp_path):
         assert "peephole" not in (tmp_path / path).read_text().lower()
 
 
+def test_the_files_of_a_reduction(tmp_path):
+    written = create_standalone(tmp_path, "row_mean", "unit_rows")
+    kernels = ["row_mean.cpp", "row_mean.h", "row_mean_cpu.cpp", "row_mean_cuda.cu"]
+    names = [".gitignore", "README.md", *(f"kernels/{name}" for name in kernels)]
+    assert sorted(written) == [f"row_mean/{n}" for n in [*names, "row_mean.py", "test_row_mean.py"]]
+    for path in written:
+        assert not re.search("unit_?rows", (tmp_path / path).read_text().lower())
+
+
+@pytest.mark.slow
+def test_the_new_reduction_passes_its_tests(tmp_path, shared_root, monkeypatch):
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(shared_root))
+    create_standalone(tmp_path, "row_mean", "unit_rows")
+    done = run_in(CHECKOUT, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "row_mean")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+
+
 @pytest.mark.slow
 def test_the_new_cell_passes_its_tests(tmp_path):
     """With the package's own build, and not in a cache where all kernels would compile again."""
@@ -174,7 +192,26 @@ def test_an_operator_needs_a_checkout(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(native, "kernels_directory", lambda: tmp_path / "kernels")
     assert main(["new", "blend"]) == 1
     err = capsys.readouterr().err
-    assert f"but {tmp_path} is an installed copy\n  -> add --standalone or --cell" in err
+    assert f"but {tmp_path} is an installed copy\n  -> add --standalone, --reduction or" in err
+
+
+def test_whoever_is_at_a_terminal_is_asked(monkeypatch, capsys, tmp_path):
+    answers, questions = ["", "7", "4"], []
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("builtins.input", lambda text: questions.append(text) or answers.pop(0))
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "row_mean"]) == 0
+    assert questions == ["What is row_mean to be, 1 to 5? "] * 3
+    out = capsys.readouterr().out
+    assert "\n  4  a project in ./NAME: with a sum along the last dimension\n" in out
+    assert (tmp_path / "row_mean" / "kernels" / "row_mean.h").exists()
+
+    def closed(question):
+        raise EOFError
+
+    monkeypatch.setattr("builtins.input", closed)
+    assert main(["new", "row_max"]) == 1
+    assert not (tmp_path / "row_max").exists()
 
 
 @pytest.fixture
@@ -202,11 +239,11 @@ def test_an_operator_of_a_checkout_elsewhere_is_told_of_by_whole_paths(
     assert f"  cd {few_files} && python -m pytest tests/ops -k blend" in lines
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr("builtins.input", lambda question: "n")
-    assert main(["new", "mix"]) == 1
+    assert main(["new", "mix", "--binary"]) == 1
     assert not (few_files / "kernels" / "basic" / "mix.h").exists()
     capsys.readouterr()
     monkeypatch.chdir(few_files)
-    assert main(["new", "mix"]) == 0
+    assert main(["new", "mix", "--binary"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "  kernels/basic/mix.h" in lines
     assert "  python -m pytest tests/ops -k mix" in lines

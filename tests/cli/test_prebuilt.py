@@ -30,7 +30,7 @@ def wheel(tmp_path_factory, shared_root):
     copy_with_small_families(checkout)
     for name in ("setup.py", "README.md", "LICENSE"):
         shutil.copy(CHECKOUT / name, checkout / name)
-    for template in ("scale_add", "peephole"):
+    for template in ("scale_add", "unit_rows", "peephole"):
         shutil.copytree(CHECKOUT / "examples" / template, checkout / "examples" / template)
     done = subprocess.run(
         [sys.executable, "setup.py", "--quiet", "bdist_wheel"],

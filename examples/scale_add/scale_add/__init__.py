@@ -21,17 +21,20 @@ module = lltm_jit.load(
     with_cuda=tools.cuda,
 )
 library = torch.library.Library("scale_add", "DEF")
-library.define("scale_add(Tensor x, Tensor y, Tensor scale) -> Tensor")
+library.define("scale_add(Tensor x, Tensor y, float scale) -> Tensor")
 module.register_ops()
 
 
-def scale_add(x: Tensor, y: Tensor, scale: Tensor) -> Tensor:
+def scale_add(x: Tensor, y: Tensor, scale: float) -> Tensor:
     """Return ``scale * x + y``.
 
     Args:
         x: half, bfloat16, float or double tensor of any shape, on the CPU or a GPU.
         y: tensor of the shape, dtype and device of ``x``.
-        scale: tensor of the shape, dtype and device of ``x``.
+        scale: a number.
+
+    Returns:
+        Tensor of the shape, dtype and device of ``x``, differentiable any number of times.
 
     Raises:
         RuntimeError: a dtype, shape or device does not fit; the message names both values.

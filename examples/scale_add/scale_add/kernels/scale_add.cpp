@@ -12,48 +12,41 @@ namespace {
 using at::Tensor;
 using namespace lltm_jit;
 
-void check(const Tensor& x, const Tensor& y, const Tensor& scale) {
-  const Argument x_arg{"scale_add", "x", x};
+void check(const Tensor& x, const Tensor& y) {
+  const Argument x_arg{"scale_add", "x", x}, y_arg{"scale_add", "y", y};
   check_floating_point(x_arg);
-  for (const Argument& arg :
-       {Argument{"scale_add", "y", y}, Argument{"scale_add", "scale", scale}}) {
-    check_same_dtype(arg, x_arg);
-    check_same_device(arg, x_arg);
-    check_shape(arg, x.sym_sizes(), "x.shape");
-  }
+  check_same_dtype(y_arg, x_arg);
+  check_same_device(y_arg, x_arg);
+  check_shape(y_arg, x.sym_sizes(), "x.shape");
 }
 
 // On the CPU and on the GPU; on meta tensors the shape alone.
-Tensor kernel(const Tensor& x, const Tensor& y, const Tensor& scale) {
-  check(x, y, scale);
-  auto [z] = elementwise<ScaleAdd>({x, y, scale});
+Tensor kernel(const Tensor& x, const Tensor& y, double scale) {
+  check(x, y);
+  auto [z] = elementwise(ScaleAdd{.scale = scale}, {x, y});
   return z;
 }
 
 // The same in operations of torch, for other devices and for vmap.
-Tensor formula(const Tensor& x, const Tensor& y, const Tensor& scale) {
-  check(x, y, scale);
+Tensor formula(const Tensor& x, const Tensor& y, double scale) {
+  check(x, y);
   return scale * x + y;
 }
 
-// In operations of torch, so that it can be differentiated again.
-std::vector<Tensor> gradients(const BackwardPass& pass) {
-  const Tensor &grad = pass.grads[0], &x = pass.saved[0], &scale = pass.saved[1];
-  return {grad * scale, grad, grad * x};
-}
-
-Tensor autograd(const Tensor& x, const Tensor& y, const Tensor& scale) {
-  if (any_forward_grad(x, y, scale)) return formula(x, y, scale);
+Tensor autograd(const Tensor& x, const Tensor& y, double scale) {
+  if (any_forward_grad(x, y)) return formula(x, y, scale);
   const Tensor z = below_autograd(ops::scale_add, x, y, scale);
-  if (any_requires_grad(x, y, scale)) {
-    record({"ScaleAddBackward", gradients}, {x, y, scale}, {z}, {x, scale});
-  }
+  // In operations of torch, so that it can be differentiated again.
+  const auto gradients = [scale](const BackwardPass& pass) -> std::vector<Tensor> {
+    return {scale * pass.grads[0], pass.grads[0]};
+  };
+  if (any_requires_grad(x, y)) record({"ScaleAddBackward", gradients}, {x, y}, {z});
   return z;
 }
 
 }  // namespace
 
-lltm_jit::Operator<Tensor(const Tensor&, const Tensor&, const Tensor&)> ops::scale_add{
+lltm_jit::Operator<Tensor(const Tensor&, const Tensor&, double)> ops::scale_add{
     .name = "scale_add::scale_add",
     .kernel = kernel,
     .formula = formula,

@@ -6,10 +6,12 @@
 
 struct ScaleAdd {
   static constexpr bool kIntegers = false;
-  static constexpr int kInputs = 3;   // x, y, scale
+  static constexpr int kInputs = 2;   // x, y
   static constexpr int kOutputs = 1;  // z
+  double scale;
+
   template <typename T>
-  static LLTM_JIT_HOST_DEVICE void apply(const T (&in)[kInputs], T (&out)[kOutputs]) {
-    out[0] = in[2] * in[0] + in[1];
+  LLTM_JIT_HOST_DEVICE void apply(const T (&in)[kInputs], T (&out)[kOutputs]) const {
+    out[0] = T(scale) * in[0] + in[1];
   }
 };

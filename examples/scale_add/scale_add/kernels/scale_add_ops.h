@@ -9,6 +9,6 @@ namespace ops {
 
 using at::Tensor;
 
-extern lltm_jit::Operator<Tensor(const Tensor& x, const Tensor& y, const Tensor& scale)> scale_add;
+extern lltm_jit::Operator<Tensor(const Tensor& x, const Tensor& y, double scale)> scale_add;
 
 }  // namespace ops
