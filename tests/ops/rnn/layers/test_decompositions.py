@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-from importlib.util import find_spec
 
 import pytest
 import torch
@@ -38,8 +37,7 @@ def test_a_reverted_layer_exports_as_one_operation(kind):
     assert f"{layer.mode.lower()}.input" in operations
 
 
-# What the tests need has no onnx, without which torch.onnx.export exports nothing.
-@pytest.mark.skipif(find_spec("onnxscript") is None, reason="needs onnx, onnxscript")
+@pytest.mark.slow  # it needs onnxscript, which torch.onnx.export imports
 @pytest.mark.parametrize(
     ("kind", "way", "proj_size"),
     [
