@@ -103,15 +103,23 @@ def _settings_file() -> dict[str, str]:
 
 def nearest(name: str) -> str:
     """What to write instead of a name that is no setting's."""
-    from difflib import get_close_matches  # only where there is one
-
-    near = get_close_matches(name, SETTINGS, n=1)
+    near = _near(name, 0.6)
     return f"did you mean {near[0]}?" if near else "MAX_JOBS.env.example lists all settings"
+
+
+def _near(name: str, likeness: float) -> list[str]:
+    from difflib import get_close_matches  # only where a name is wrong, or may be
+
+    return get_close_matches(name, SETTINGS, 1, likeness)
 
 
 def unknown() -> list[str]:
     """What is wrong with each variable that is named like a setting, and is none."""
-    names = [name for name in os.environ if name.startswith("LLTM_JIT_") and name not in SETTINGS]
+    names = [
+        name
+        for name in os.environ.keys() - SETTINGS.keys()
+        if name.startswith("LLTM_JIT_") or _near(name, 0.85)
+    ]
     return [f"{name} is not a setting; {nearest(name)}" for name in sorted(names)]
 
 

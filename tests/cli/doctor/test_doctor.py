@@ -134,9 +134,12 @@ def test_the_driver_is_named(finding, monkeypatch, capabilities, version, text):
 def test_misspelt_names_are_told_with_the_right_ones(finding, monkeypatch, capsys):
     monkeypatch.setenv("LLTM_JIT_VERBOS", "1")
     monkeypatch.setenv("LLTM_JIT_ATIMPORT", "0")
+    monkeypatch.setenv("MAX_JBOS", "3")
+    monkeypatch.setenv("CXXFLAGS", "-O2")  # another program's, and no mistake
     wrong = [
         "LLTM_JIT_ATIMPORT is not a setting; did you mean LLTM_JIT_AT_IMPORT?",
         "LLTM_JIT_VERBOS is not a setting; did you mean LLTM_JIT_VERBOSE?",
+        "MAX_JBOS is not a setting; did you mean MAX_JOBS?",
     ]
     found = finding("settings")
     assert (found["status"], found["text"]) == ("warning", ", ".join(wrong))
