@@ -23,10 +23,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_keyboard_interrupt():
-    """Workers that do not end at once are killed, not waited for."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_keyboard_interrupt(excinfo):
+    """Workers that do not end at once are killed, and nobody waits for a traceback."""
+    excinfo.traceback = excinfo.traceback[-1:]  # pytest would read the source of all the others
     if workers := sys.modules.get("xdist.workermanage"):
-        workers.NodeManager.EXIT_TIMEOUT = 0.3
+        workers.NodeManager.EXIT_TIMEOUT = 0.1
 
 
 @pytest.hookimpl(tryfirst=True)
