@@ -117,7 +117,8 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
   }
 
   __device__ __forceinline__ void prepare(int iteration, Prepared* prepared) {
-    if (!place_.lane.finishes()) return;
+    // Kept apart from has_step, or ptxas spills more of float's weights.
+    if (!keep(place_.lane.finishes())) return;
     if constexpr (kAllStates) saved_.read_grad_cells(iteration, prepared->grad_cells);
     saved_.wait();
     cell_.prepare(saved_, controls_, prepared);
