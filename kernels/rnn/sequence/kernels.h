@@ -111,6 +111,7 @@ struct SequenceForwardArgs : SequenceSizes {
   const void* input_weights;  // [gates*hidden, input_size], rows input_weights_stride apart
   const void* input_bias;     // [gates*hidden]; or null
   int64_t input_size, input_weights_stride;
+  int64_t first_row;  // of those that a launch has, Note [Many rows]
 
   SequenceSaves saves() const {
     return saved_gates.data ? kSavesAll : saved_cells.data ? kSavesCells : kSavesNothing;
@@ -139,6 +140,7 @@ struct SequenceBackwardArgs : SequenceSizes {
   void* grad_parameters;  // [parameters, batch, units] of state_type, written: sums of all steps
   void* workspace;        // of SequencePlan::workspace bytes, on a GPU
   SequenceArray grad_saved_cells;  // as saved_cells; or null
+  int64_t first_row;               // of those that a launch has, Note [Many rows]
 };
 
 }  // namespace lltm_jit

@@ -40,9 +40,11 @@ inline void bind_sequence(py::module_ m) {
                         ? shape.forward_bytes(sizes.gates)
                         : shape.backward_bytes(sizes.gates, sizes.states, sizes.adds_gates);
            });
-  bind_result<ManyRowsShape>(m, "ManyRowsShape", "blocks units tiles chunks streamed",
+  bind_result<ManyRowsShape>(m, "ManyRowsShape", "blocks units tiles chunks streamed scaled",
                              &ManyRowsShape::blocks, &ManyRowsShape::units, &ManyRowsShape::tiles,
-                             &ManyRowsShape::chunks, &ManyRowsShape::streamed)
+                             &ManyRowsShape::chunks, &ManyRowsShape::streamed,
+                             &ManyRowsShape::scaled)
+      .def("turns", &ManyRowsShape::turns)
       .def("shared_bytes", &ManyRowsShape::shared_bytes);
   bind_result<SequencePlan>(m, "Plan", "one_launch shape cycles many_rows workspace",
                             &SequencePlan::one_launch, &SequencePlan::shape, &SequencePlan::cycles,

@@ -24,21 +24,17 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
 
   // The weights' transpose.
   __device__ __forceinline__ void load_weights() const {
-    constexpr int kFours = kShape.units / 4, kDepth = kChunks * ManyRowsShape::kChunk;
+    constexpr int kDepth = kChunks * ManyRowsShape::kChunk;
     const auto* source = static_cast<const scalar_t*>(args.weights);
     const int64_t columns = kPadded ? gate_size() : args.hidden_size;
-    for (int i = threadIdx.x; i < kFours * kDepth; i += kShape.threads()) {
-      const int n = i % kFours * 4, in_block = i / kFours;
+    const auto load = [&](int n, int in_block) {
       const int64_t k = int64_t(rank) * kDepth + in_block;
       const int64_t gate = k / exchanged_size(), unit = k % exchanged_size();
       const bool inside = gate < kGates && unit < args.hidden_size && first_unit + n < columns;
       const int64_t at = (gate * gate_size() + unit) * args.weights_stride + first_unit + n;
-      const auto four = load_or_zero<4>(source + (inside ? at : 0), inside);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        *reinterpret_cast<scalar_t*>(this->weight(n + j, in_block)) = four.values[j];
-      }
-    }
+      return load_or_zero<4>(source + (inside ? at : 0), inside);
+    };
+    load_along_columns<scalar_t>(*this, load);
     for (int i = threadIdx.x; i < kParameters * kShape.units; i += kShape.threads()) {
       const int unit = first_unit + i % kShape.units;
       constants[i] = unit < args.hidden_size
@@ -231,14 +227,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
         own.after[i] = kControls ? in.control[i] : uint8_t(0);
       }
     }
-    for_pairs(place, [&](int n, int i, int unit, int64_t) {
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
-        char* target = this->exchanged(place.tile, args.steps - step, place.row + 8 * i,
-                                       g * exchanged_size() + unit);
-        *reinterpret_cast<Two*>(target) = of_hidden[g][n][i];
-      }
-    });
+    send_gradients(place, args.steps - step, of_hidden);
     this->arrive(place.tile);
     for_pairs(place, [&](int n, int i, int unit, int64_t row) {
       const auto target = [&](const MutableSequenceArray& array, int g) {
@@ -254,6 +243,25 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
         }
       }
     });
+  }
+
+  __device__ __forceinline__ void send_gradients(const Place& place, int64_t count,
+                                                 const Two (&grads)[kGates][kItems][2]) const {
+#pragma unroll
+    for (int n = 0; n < kItems; ++n) {
+      if (!has_item(place, n)) continue;
+      const int unit = unit_of(place, n);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const bool there = has_row(place, i) && unit < gate_size();
+#pragma unroll
+        for (int g = 0; g < kGates; ++g) {
+          const Two two = there ? grads[g][n][i] : Two{};
+          this->send_two(place.tile, count, place.row + 8 * i, g * exchanged_size() + unit, there,
+                         {to_opmath(two.values[0]), to_opmath(two.values[1])});
+        }
+      }
+    }
   }
 
   __device__ __forceinline__ void end(const Place& place, const Elements& own) const {
@@ -292,7 +300,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
     Elements own;
     Inputs in;
     begin(place, own);
-    typename Block::Slot slot;
+    typename Pass::Slot slot;
     for (int64_t step = args.steps - 1; step >= 0; --step) {
       read(place, step, in);
       if (step + 1 < args.steps) {

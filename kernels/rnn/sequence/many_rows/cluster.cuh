@@ -1,11 +1,11 @@
-// What the kernels of Note [Many rows] (shape.h) have in common: a product of what a step exchanges with weights in
-// shared memory.
+// What the kernels of Note [Many rows] (shape.h) have in common: the blocks of a cluster, what lies where in their
+// memory, and how it gets there.
 #pragma once
 
 #include "core/launch/launch.cuh"
-#include "core/memory/bulk_copy.cuh"
+#include "core/products/wgmma.cuh"
+#include "rnn/sequence/many_rows/scaled_rows.cuh"
 #include "rnn/sequence/many_rows/shape.h"
-#include "rnn/sequence/many_rows/wide_product.cuh"
 
 namespace lltm_jit {
 
@@ -61,7 +61,8 @@ template <typename Variant, typename Bring, typename BringWeights, typename Run>
 __device__ __forceinline__ void run_cluster(const Bring& bring, const BringWeights& bring_weights,
                                             const Run& run) {
   constexpr int kTiles = Variant::kShape.tiles;
-  constexpr bool kMoves = kTiles == 4;  // registers, of which there are few
+  // Registers, of which there are few.
+  constexpr bool kScaled = Variant::kShape.scaled, kMoves = kTiles == (kScaled ? 2 : 4);
   asm volatile("fence.proxy.async;" ::: "memory");
   __syncthreads();
   synchronize_blocks();
@@ -72,7 +73,7 @@ __device__ __forceinline__ void run_cluster(const Bring& bring, const BringWeigh
     if (Variant::kShape.streamed > 0 && threadIdx.x % 128 == 127) bring_weights();
     __syncwarp();
   } else {
-    if constexpr (kMoves) take_registers<112>();
+    if constexpr (kMoves) take_registers<kScaled ? 240 : 112>();
     run(int(threadIdx.x / 128));
   }
   synchronize_blocks();
@@ -92,17 +93,24 @@ struct ClusterBlock {
   static constexpr int kParts =
       kShape.reuses ? ceil_div(kShape.sum_bytes(kGates), kStages* kTileBytes) : 1;
   static constexpr int kPart = ceil_div(kEights, kParts);
+  static constexpr bool kScaled = kShape.scaled;
+  static constexpr int kExponents = kShape.exponents();  // of a row
+  static constexpr int kExponentsBytes = ManyRowsShape::kRows * kExponents;
 
   struct Barriers {
     CopyBarrier full[kTiles][kStages], empty[kTiles][kStages], sums[kTiles], free[kTiles];
     CopyBarrier weights_full[kWeightStages], weights_empty[kWeightStages];
+    CopyBarrier exponents_full[kTiles], exponents_empty[kTiles];
   };
 
   char *weights, *stages, *received;
   Barriers& barriers;
+  char* exponents;  // of each tile, RowExponents
+  float* inverses;  // of the scales of columns of weights
   float* constants;
   char *workspace, *streamed;
   int rank, first_unit, tile_rows;
+  int64_t numbers_bytes;
   unsigned arrivals;  // of a step, at a tile's counter
 
   __device__ __forceinline__ ClusterBlock(char* dynamic, void* memory, int64_t batch_size)
@@ -111,14 +119,16 @@ struct ClusterBlock {
         received(stages + kTiles * kStages * kTileBytes),
         barriers(*reinterpret_cast<Barriers*>(
             received + (kShape.reuses ? 0 : kShape.finished_tiles() * kShape.sum_bytes(kGates)))),
-        constants(reinterpret_cast<float*>(reinterpret_cast<char*>(&barriers) +
-                                           ManyRowsShape::kBarrierBytes)),
+        exponents(reinterpret_cast<char*>(&barriers) + ManyRowsShape::kBarrierBytes),
+        inverses(reinterpret_cast<float*>(exponents + kTiles * kExponentsBytes)),
+        constants(inverses + (kScaled ? kN : 0)),
         workspace(static_cast<char*>(memory)),
         streamed(workspace + ManyRowsShape(kShape).exchange_bytes(batch_size) +
                  int64_t(blockIdx.x) * kStreamed * kChunkBytes),
         rank(blockIdx.x % kShape.blocks),
         first_unit(int(blockIdx.x / kShape.blocks) * kShape.units),
         tile_rows(ManyRowsShape(kShape).tile_rows(batch_size)),
+        numbers_bytes(ManyRowsShape(kShape).numbers_bytes(batch_size)),
         arrivals(kShape.backward() ? gridDim.x : gridDim.x / kShape.blocks) {
     static_assert(sizeof(Barriers) <= ManyRowsShape::kBarrierBytes);
     if (threadIdx.x != 0) return;
@@ -128,6 +138,8 @@ struct ClusterBlock {
       barriers.sums[tile].init(1);
       barriers.free[tile].init(kShape.backward() ? kShape.blocks : 1);
     }
+    for (auto& each : barriers.exponents_full) each.init(1);
+    for (auto& each : barriers.exponents_empty) each.init(4);
     for (auto& each : barriers.weights_full) each.init(1);
     for (auto& each : barriers.weights_empty) each.init(4 * kTiles);
     publish_barriers();
@@ -145,6 +157,27 @@ struct ClusterBlock {
     const int piece = int(k % 64) / 8;
     return exchanged(tile, step) + (k / 64 * tile_rows + row) * 128 + (piece ^ (row & 7)) * 16 +
            k % 8 * 2;
+  }
+  // Exponents of a tile's scales, [blocks][rows] of kExponents.
+  __device__ __forceinline__ char* exchanged_exponents(int tile, int64_t step, int block) const {
+    return workspace + numbers_bytes +
+           (int64_t(tile * 2 + (step & 1)) * kShape.blocks + block) * tile_rows * kExponents;
+  }
+  // Two numbers of a row, to what the rows of a tile have in a step, if they are there; by all lanes of a warp, of which
+  // four have an eight.
+  __device__ __forceinline__ void send_two(int tile, int64_t step, int row, int64_t k, bool there,
+                                           const float (&two)[2]) const {
+    if constexpr (kScaled) {
+      const ScaledTwo scaled(two[0], two[1]);
+      if (!there) return;
+      *reinterpret_cast<uint32_t*>(exchanged(tile, step, row, k)) = scaled.halves;
+      if (k % 8 != 0) return;
+      const int eight = int(k / 8), block = eight / kExponents;
+      exchanged_exponents(tile, step, block)[row * kExponents + eight % kExponents] =
+          static_cast<char>(scaled.exponent);
+    } else if (there) {
+      store_pack<2>(reinterpret_cast<scalar_t*>(exchanged(tile, step, row, k)), two);
+    }
   }
   __device__ __forceinline__ char* ring(int tile) const {
     return stages + tile * kStages * kTileBytes;
@@ -194,6 +227,13 @@ struct ClusterBlock {
                      : "memory");
       } while (int(there - target) < 0);
       asm volatile("fence.proxy.async;" ::: "memory");
+      if constexpr (kScaled) {
+        if (step > first) barriers.exponents_empty[tile].wait(int(step - first - 1) & 1);
+        auto& full = barriers.exponents_full[tile];
+        full.arrive_and_expect(tile_rows * kExponents);
+        copy_bulk(shared_address(exponents + tile * kExponentsBytes),
+                  exchanged_exponents(tile, step, rank), tile_rows * kExponents, full);
+      }
       const char* source = exchanged(tile, step) + int64_t(rank) * kChunks * bytes;
       for (int chunk = 0; chunk < kChunks; ++chunk) {
         if (round > 0) barriers.empty[tile][slot].wait((round - 1) & 1);
@@ -218,52 +258,6 @@ struct ClusterBlock {
       asm volatile(
           "fence.acq_rel.gpu;\nred.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter(tile))
           : "memory");
-    }
-  }
-
-  struct Slot {
-    int index = 0, round = 0;
-    int of_weights = 0, round_of_weights = 0;
-  };
-  __device__ __forceinline__ void multiply(int tile, Slot& slot, float (&sums)[kN / 2]) const {
-#pragma unroll
-    for (int i = 0; i < kN / 2; ++i) sums[i] = 0;
-    const bool tells = threadIdx.x % 32 == 0;
-    const uint64_t all_weights = matrix_descriptor(weights);
-    int before = 0, weights_before = -1;
-#pragma unroll 1
-    for (int chunk = 0; chunk < kChunks; ++chunk) {
-      barriers.full[tile][slot.index].wait(slot.round & 1);
-      const uint64_t a = matrix_descriptor(ring(tile) + slot.index * kTileBytes);
-      uint64_t b = all_weights + (chunk - streamed_before(chunk)) * (kChunkBytes >> 4);
-      const bool from_memory = kStreamed > 0 && is_streamed(chunk);
-      if (from_memory) {
-        barriers.weights_full[slot.of_weights].wait(slot.round_of_weights & 1);
-        b = matrix_descriptor(weight_stage(slot.of_weights));
-      }
-      fence_products();
-#pragma unroll
-      for (int k = 0; k < ManyRowsShape::kChunk / 16; ++k) {
-        multiply_wide<scalar_t, kN>(sums, a + 2 * k, b + 2 * k);
-      }
-      commit_products();
-      wait_for_products<1>();
-      if (chunk > 0 && tells) barriers.empty[tile][before].arrive();
-      if (kStreamed > 0 && tells && weights_before >= 0) {
-        barriers.weights_empty[weights_before].arrive();
-      }
-      weights_before = -1;
-      if (from_memory) {
-        weights_before = slot.of_weights;
-        if (++slot.of_weights == kWeightStages) slot.of_weights = 0, ++slot.round_of_weights;
-      }
-      before = slot.index;
-      if (++slot.index == kStages) slot.index = 0, ++slot.round;
-    }
-    wait_for_products<0>();
-    if (tells) barriers.empty[tile][before].arrive();
-    if (kStreamed > 0 && tells && weights_before >= 0) {
-      barriers.weights_empty[weights_before].arrive();
     }
   }
 };

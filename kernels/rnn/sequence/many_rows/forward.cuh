@@ -19,18 +19,16 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
   // --------------------------------------------------------------------------------- before the steps --
 
   __device__ __forceinline__ void load_weights() const {
-    constexpr int kFours = kChunks * ManyRowsShape::kChunk / 4;
     const int64_t size = gate_size();
     const auto* source = static_cast<const scalar_t*>(args.weights);
-    for (int i = threadIdx.x; i < kN * kFours; i += kShape.threads()) {
-      const int n = i / kFours, in_block = i % kFours * 4, unit = first_unit + n % kShape.units;
+    const auto load = [&](int n, int in_block) {
+      const int unit = first_unit + n % kShape.units;
       const int64_t k = int64_t(rank) * kChunks * ManyRowsShape::kChunk + in_block;
       const bool inside = unit < args.hidden_size && k < size;
       const int64_t row = (n / kShape.units) * size + unit;
-      const auto four =
-          load_or_zero<4>(source + (inside ? row * args.weights_stride + k : 0), inside);
-      *reinterpret_cast<Pack<scalar_t, 4>*>(this->weight(n, in_block)) = four;
-    }
+      return load_or_zero<4>(source + (inside ? row * args.weights_stride + k : 0), inside);
+    };
+    load_along_k<scalar_t>(*this, load);
     for (int i = threadIdx.x; i < (kGates + kParameters) * kShape.units; i += kShape.threads()) {
       const int unit = first_unit + i % kShape.units, at = i / kShape.units;
       float value = 0;
@@ -116,8 +114,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
                                          const float (&h)[2]) const {
     const int unit = unit_of(place, j);
     if (unit >= kShape.blocks * kChunks * ManyRowsShape::kChunk) return;
-    char* target = this->exchanged(place.tile, step, place.row + 8 * i, unit);
-    store_pack<2>(reinterpret_cast<scalar_t*>(target), h);
+    this->send_two(place.tile, step, place.row + 8 * i, unit, has_row(place, i), h);
   }
 
   __device__ __forceinline__ void begin(const Place& place, Elements& own) const {
@@ -141,7 +138,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
                     : 0.f;
           }
         }
-        if (has_row(place, i)) send_h(place, 0, j, i, own.old[0][j][i]);
+        send_h(place, 0, j, i, own.old[0][j][i]);
       }
     }
     this->arrive(place.tile);
@@ -193,7 +190,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
           }
           h[e] = kPadded && first_unit + in_block >= args.hidden_size ? 0.f : own.old[0][j][i][e];
         }
-        if (has_row(place, i)) send_h(place, step + 1, j, i, h);
+        send_h(place, step + 1, j, i, h);
       }
     }
     this->arrive(place.tile);
@@ -242,7 +239,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
     const uint32_t here = shared_address(in_block) + place.thread * 16;
     Elements own;
     if (finishes) begin(place, own);
-    typename Block::Slot slot;
+    typename Pass::Slot slot;
     for (int64_t step = 0; step < args.steps; ++step) {
       float sums[kN / 2];
       this->multiply(place.tile, slot, sums);

@@ -4,15 +4,18 @@
 
 #include "rnn/sequence/cell.h"
 #include "rnn/sequence/kernels.h"
+#include "rnn/sequence/many_rows/products.cuh"
 #include "rnn/sequence/many_rows/sums.cuh"
+#include "rnn/sequence/many_rows/weights.cuh"
 #include "rnn/sequence/numbers/gate_float.cuh"
 
 namespace lltm_jit {
 
 template <typename Cell, typename scalar_t, typename Variant, typename Args>
-struct ManyRowsPass : ClusterBlock<scalar_t, Variant, Cell::kGates> {
+struct ManyRowsPass : ClusterProducts<scalar_t, Variant, Cell::kGates> {
+  using Products = ClusterProducts<scalar_t, Variant, Cell::kGates>;
+  using Products::kShape, Products::tile_rows;
   using Block = ClusterBlock<scalar_t, Variant, Cell::kGates>;
-  using Block::kShape, Block::tile_rows;
   static constexpr bool kPadded = Variant::kPadded;
   static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
   static constexpr int kParameters = CellTraits<Cell>::kParameters;
@@ -23,7 +26,7 @@ struct ManyRowsPass : ClusterBlock<scalar_t, Variant, Cell::kGates> {
   const Args& args;
 
   __device__ __forceinline__ ManyRowsPass(char* shared, const Args& args)
-      : Block(shared, args.workspace, args.batch_size), args(args) {}
+      : Products(shared, args.workspace, args.batch_size), args(args) {}
 
   __device__ __forceinline__ int64_t gate_size() const {
     return kPadded ? padded_size(args.hidden_size) : args.hidden_size;
@@ -32,7 +35,7 @@ struct ManyRowsPass : ClusterBlock<scalar_t, Variant, Cell::kGates> {
   // The rows of a lane, i of two: place.row and the eighth one after it, in the tile.
   template <typename Place>
   __device__ __forceinline__ int64_t row_of(const Place& place, int i) const {
-    return int64_t(place.tile) * tile_rows + place.row + 8 * i;
+    return args.first_row + int64_t(place.tile) * tile_rows + place.row + 8 * i;
   }
   template <typename Place>
   __device__ __forceinline__ bool has_row(const Place& place, int i) const {

@@ -8,10 +8,23 @@
 
 namespace lltm_jit {
 
-// Where these kernels were measured to be quicker than others, on an H200. Up to 1056 units a grid has 64 rows for each
-// half of the chip, so that 128 rows are one turn.
+// Where these kernels were measured to be quicker than others for floats as TF32, on an H100. Few rows have quicker grids
+// where these hold the weights.
+inline bool rounded_many_rows(const SequenceSizes& sizes, bool backward) {
+  const int64_t rows = sizes.batch_size, units = sizes.hidden_size;
+  const bool many_gates = sizes.gates >= 4;
+  if (rows <= 16 || rows > 256 || units > 2112) return false;
+  if (rows <= 32) return units > 1300 && units <= 1584;
+  if (rows <= 64) return units > (backward ? 900 : 1056);
+  if (rows > 128) return !backward && many_gates && units > 1300;
+  return units >= (!many_gates ? 1000 : backward || rows > 96 ? 640 : 720);
+}
+
+// And for other types, on an H200. Up to 1056 units a grid has 64 rows for each half of the chip, so that 128 rows are
+// one turn.
 inline bool many_rows_are_quicker(const SequenceSizes& sizes, bool backward) {
   const int64_t rows = sizes.batch_size, units = sizes.hidden_size;
+  if (sizes.type == ElementType::Float) return sizes.tf32 && rounded_many_rows(sizes, backward);
   if (sizes.type != ElementType::Half && sizes.type != ElementType::BFloat16) return false;
   if (backward) return rows > 64 && rows <= 128 && units > 1056 && units <= 1560;
   if (rows <= 128) return rows > 64 && units > 1056 && units <= 2112;
@@ -25,8 +38,12 @@ inline ManyRowsShape many_rows_shape(const SequenceSizes& sizes, bool backward, 
   if (clusters == 0) return {};
   const auto ceil = [](int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); };
   const int blocks = backward ? 8 : 2;
+  const bool scaled = sizes.type == ElementType::Float;
+  constexpr int kScaledTiles = 2;
+  const int turns = scaled ? ceil(sizes.batch_size, kScaledTiles * ManyRowsShape::kRows) : 1;
   ManyRowsShape shape{blocks, ceil(ceil(sizes.hidden_size, clusters), 8) * 8,
-                      ceil(sizes.batch_size, ManyRowsShape::kRows)};
+                      ceil(ceil(sizes.batch_size, turns), ManyRowsShape::kRows)};
+  shape.scaled = scaled;
   const int64_t depth =
       backward ? sizes.gates * ((sizes.hidden_size + 7) / 8 * 8) : sizes.hidden_size;
   shape.chunks = ceil(ceil(depth, ManyRowsShape::kChunk), blocks);

@@ -11,6 +11,10 @@
 // waits. What steps exchange lies in memory, in the order that products take it, and comes by bulk copies; a counter
 // for each tile tells that all clusters have written a step. A step writes one of two copies; nobody writes the copy
 // that step i - 1 has read before all have arrived at step i, and they do once their products are there.
+// Floats, where TF32 is allowed, are exchanged and multiplied as Note [Floats in one half] (../numbers/halves.cuh) has
+// it: each eight numbers of a row have a scale, whose exponent is exchanged beside them. Who multiplies brings a row's
+// numbers to the scale of the largest that it reads, and weights have a scale for each column. At most two tiles run at
+// once; more rows take turns, a launch each.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +31,7 @@ struct ManyRowsShape {
   int stages;    // of a tile, for chunks on their way
   bool reuses;   // the sums of others come to where the stages are
   int streamed;  // of the chunks of weights, those that are read from memory in each step
+  bool scaled;   // floats as halves
 
   static constexpr int kRows = 64, kChunk = 64, kTileBytes = kRows * kChunk * 2;
   static constexpr int kWeightStages = 2;  // for streamed weights
@@ -62,20 +67,32 @@ struct ManyRowsShape {
   LLTM_JIT_HOST_DEVICE constexpr int constant_bytes(int gates, int parameters) const {
     return (gates + parameters) * units * int(sizeof(float));
   }
+  // Exponents of a row's scales, for each eight of what a block multiplies.
+  LLTM_JIT_HOST_DEVICE constexpr int exponents() const { return scaled ? chunks * kChunk / 8 : 0; }
   LLTM_JIT_HOST_DEVICE constexpr int shared_bytes(int gates, int parameters) const {
     return kAlignment + weight_bytes(gates) + tiles * stages * kTileBytes +
            (reuses ? 0 : finished_tiles() * sum_bytes(gates)) + kBarrierBytes +
+           tiles * kRows * exponents() + (scaled ? columns(gates) * int(sizeof(float)) : 0) +
            constant_bytes(gates, parameters);
+  }
+  // Rows of the batch take so many turns, each tile so many of them.
+  LLTM_JIT_HOST_DEVICE constexpr int64_t turns(int64_t batch_size) const {
+    return (batch_size + tiles * kRows - 1) / (tiles * kRows);
+  }
+  LLTM_JIT_HOST_DEVICE constexpr int tile_rows(int64_t batch_size) const {
+    const int64_t of_batch = tiles * turns(batch_size);
+    return static_cast<int>((batch_size + of_batch - 1) / of_batch + 7) / 8 * 8;
   }
   // Memory of a tile: a counter's line, and two copies of what steps exchange.
   LLTM_JIT_HOST_DEVICE constexpr int64_t row_bytes() const {
     return int64_t(blocks) * chunks * kChunk * 2;
   }
-  LLTM_JIT_HOST_DEVICE constexpr int tile_rows(int64_t batch_size) const {
-    return static_cast<int>((batch_size + tiles - 1) / tiles + 7) / 8 * 8;
+  LLTM_JIT_HOST_DEVICE constexpr int64_t numbers_bytes(int64_t batch_size) const {
+    return tiles * (kCounterBytes + 2 * row_bytes() * tile_rows(batch_size));
   }
   LLTM_JIT_HOST_DEVICE constexpr int64_t exchange_bytes(int64_t batch_size) const {
-    return tiles * (kCounterBytes + 2 * row_bytes() * tile_rows(batch_size));
+    return numbers_bytes(batch_size) +
+           int64_t(tiles) * 2 * blocks * tile_rows(batch_size) * exponents();
   }
   LLTM_JIT_HOST_DEVICE constexpr int64_t workspace_bytes(int64_t batch_size, int64_t hidden_size,
                                                          int gates) const {

@@ -70,4 +70,38 @@ __device__ __forceinline__ void multiply_wide(float (&sums)[kN / 2], uint64_t a,
   }
 }
 
+// clang-format off
+#define LLTM_JIT_WIDE_ROWS(eights, n, a_0, a_1, a_2, a_3, b_name)                                   \
+  if constexpr (kN == n) {                                                                         \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.f16.f16 {" LLTM_JIT_N##eights       \
+                 "}, {%" #a_0 ", %" #a_1 ", %" #a_2 ", %" #a_3 "}, %" #b_name ", 1, 1, 1, 0;"      \
+                 : LLTM_JIT_S##eights                                                              \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                            \
+  }
+// clang-format on
+
+// The same of halves, with the left operand in registers: see wgmma_of_registers().
+template <int kN>
+__device__ __forceinline__ void multiply_wide_of_registers(float (&sums)[kN / 2],
+                                                           const uint32_t (&a)[4], uint64_t b) {
+  static_assert(kN % 8 == 0 && kN >= 16 && kN <= 128);
+  // clang-format off
+  LLTM_JIT_WIDE_ROWS(2, 16, 8, 9, 10, 11, 12)
+  LLTM_JIT_WIDE_ROWS(3, 24, 12, 13, 14, 15, 16)
+  LLTM_JIT_WIDE_ROWS(4, 32, 16, 17, 18, 19, 20)
+  LLTM_JIT_WIDE_ROWS(5, 40, 20, 21, 22, 23, 24)
+  LLTM_JIT_WIDE_ROWS(6, 48, 24, 25, 26, 27, 28)
+  LLTM_JIT_WIDE_ROWS(7, 56, 28, 29, 30, 31, 32)
+  LLTM_JIT_WIDE_ROWS(8, 64, 32, 33, 34, 35, 36)
+  LLTM_JIT_WIDE_ROWS(9, 72, 36, 37, 38, 39, 40)
+  LLTM_JIT_WIDE_ROWS(10, 80, 40, 41, 42, 43, 44)
+  LLTM_JIT_WIDE_ROWS(11, 88, 44, 45, 46, 47, 48)
+  LLTM_JIT_WIDE_ROWS(12, 96, 48, 49, 50, 51, 52)
+  LLTM_JIT_WIDE_ROWS(13, 104, 52, 53, 54, 55, 56)
+  LLTM_JIT_WIDE_ROWS(14, 112, 56, 57, 58, 59, 60)
+  LLTM_JIT_WIDE_ROWS(15, 120, 60, 61, 62, 63, 64)
+  LLTM_JIT_WIDE_ROWS(16, 128, 64, 65, 66, 67, 68)
+  // clang-format on
+}
+
 }  // namespace lltm_jit

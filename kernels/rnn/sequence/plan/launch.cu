@@ -192,7 +192,7 @@ cudaError_t launch_sets(const void* kernel, const SequenceShape& shape, int shar
 }
 
 template <typename Args>
-cudaError_t launch_many_rows(const void* kernel, const ManyRowsShape& shape, const Args& args,
+cudaError_t launch_many_rows(const void* kernel, const ManyRowsShape& shape, Args args,
                              cudaStream_t stream) {
   const Driver* driver = nullptr;
   ReadyKernel ready;
@@ -204,13 +204,17 @@ cudaError_t launch_many_rows(const void* kernel, const ManyRowsShape& shape, con
   if (error != cudaSuccess) return error;
   const int64_t clusters = ceil_div(args.hidden_size, int64_t(shape.units));
   if (ready.blocks < clusters) return cudaErrorNotSupported;
-  error = cudaMemsetAsync(args.workspace, 0, shape.exchange_bytes(args.batch_size), stream);
-  if (error != cudaSuccess) return error;
-  void* arguments[] = {const_cast<Args*>(&args)};
-  return launch_ready(
-      *driver, ready,
-      {clusters * shape.blocks, wanted.threads, wanted.shared_bytes, shape.blocks, true, stream},
-      arguments);
+  void* arguments[] = {&args};
+  const int64_t rows = shape.tiles * shape.tile_rows(args.batch_size);
+  for (; args.first_row < args.batch_size && error == cudaSuccess; args.first_row += rows) {
+    error = cudaMemsetAsync(args.workspace, 0, shape.exchange_bytes(args.batch_size), stream);
+    if (error != cudaSuccess) return error;
+    error = launch_ready(
+        *driver, ready,
+        {clusters * shape.blocks, wanted.threads, wanted.shared_bytes, shape.blocks, true, stream},
+        arguments);
+  }
+  return error;
 }
 
 template <typename Args>

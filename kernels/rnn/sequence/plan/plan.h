@@ -40,8 +40,8 @@ inline auto members_of(const SequenceShape& shape) {
 }
 
 inline auto members_of(const ManyRowsShape& shape) {
-  const auto& [a, b, c, d, e, f, g] = shape;
-  return std::make_tuple(a, b, c, d, e, f, g);
+  const auto& [a, b, c, d, e, f, g, h] = shape;
+  return std::make_tuple(a, b, c, d, e, f, g, h);
 }
 
 SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu);

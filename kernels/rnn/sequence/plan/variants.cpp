@@ -49,8 +49,8 @@ VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& u
     auto request = request_of(forward ? "_many_rows_forward" : "_many_rows_backward",
                               forward ? "many_rows_forward" : "many_rows_backward", sizes, cell);
     add_constants(request, plan.many_rows);
-    request.label += ", hidden size " + number(sizes.hidden_size) + ", many rows" +
-                     (!forward ? ", backward" : saved);
+    request.label += (plan.many_rows.scaled ? " as TF32, hidden size " : ", hidden size ") +
+                     number(sizes.hidden_size) + ", many rows" + (!forward ? ", backward" : saved);
     return request;
   }
   if (!plan.one_launch) {

@@ -1,5 +1,5 @@
 // The backward pass of Note [Many rows]. Constants of its variant, beside those of shape.h:
-//   ELEMENT      Half or BFloat16
+//   ELEMENT      Half, BFloat16 or float, which is rounded to TF32
 //   CONTROLS     1 if there are control bytes
 #include "rnn/sequence/many_rows/backward.cuh"
 #include "rnn/sequence/variants/shape.h"

@@ -1,5 +1,5 @@
 // The forward pass of Note [Many rows]. Constants of its variant, beside those of shape.h:
-//   ELEMENT      Half or BFloat16
+//   ELEMENT      Half, BFloat16 or float, which is rounded to TF32
 //   SAVES        SequenceSaves
 //   CONTROLS     1 if there are control bytes
 #include "rnn/sequence/many_rows/forward.cuh"

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from op_testing import bits, needs_gpu
-from sequence_testing import CELLS, inputs_of, launched, results_and_gradients
+from sequence_testing import (
+    CELLS,
+    Inputs,
+    inputs_of,
+    launched,
+    reference,
+    results_and_gradients,
+)
 from test_sequence import check
+from torch import Tensor
 
 import lltm_jit
 from lltm_jit import native
@@ -32,6 +42,76 @@ def test_values_and_gradients(cell, size, tmp_path):
     }
     assert "many_rows_forward" in names
     check(cell, inputs)
+
+
+# Floats as TF32: two tiles of rows and one, units that are padded, and weights that are streamed;
+# of LSTMs fewer units, and two turns.
+FLOAT_SIZES = [
+    *itertools.product(CELLS, [(80, 1152), (100, 1150), (128, 1040), (40, 1504), (66, 2048)]),
+    *[("lstm", (100, 700)), ("lstm", (250, 1504))],
+]
+
+
+@pytest.mark.parametrize(("cell", "size"), FLOAT_SIZES, ids=str)
+def test_floats_as_tf32(cell, size, tmp_path):
+    """With the errors of numbers that are rounded to 11 bits, and the same bits each time."""
+    inputs = inputs_of(cell, 4, *size, torch.float, "cuda", control=True)
+    exact = results_and_gradients(cell, inputs.to(torch.double), False, reference)
+    torch.backends.cudnn.rnn.fp32_precision = "tf32"
+    all_found: list[list[Tensor]] = []
+    names = {
+        kernel["name"]
+        for kernel in launched(
+            lambda: all_found.append(results_and_gradients(cell, inputs)), tmp_path
+        )
+    }
+    assert "many_rows_forward" in names
+    assert bits(all_found[0]) == bits(all_found[1])
+    most = 5e-2 if cell == "rnn_relu" else 1.5e-3  # whose derivative jumps
+    errors = [
+        ((ours.double() - right).norm() / right.norm()).item()
+        for ours, right in zip(all_found[0], exact, strict=True)
+        if right.numel() > 0
+    ]
+    assert max(errors) < most, errors
+
+
+def with_gradients(cell: str, inputs: Inputs, grad: Tensor) -> list[Tensor]:
+    """The output and the gradients of gates and h_0."""
+    leaves = [t.detach().requires_grad_() for t in (inputs.gates, inputs.h_0)]
+    weights = (inputs.weight_hh, inputs.bias_hh)
+    output, *_ = recurrent_sequence(cell, leaves[0], *weights, None, leaves[1], inputs.c_0)
+    return [output.detach(), *torch.autograd.grad(output, leaves, grad)]
+
+
+@pytest.mark.parametrize("power", [-60, -9, 17, 60])
+def test_rows_of_floats_have_scales_of_their_own(power):
+    """Where all that a row has is times a power of two, so are its results, bit for bit."""
+    torch.backends.cudnn.rnn.fp32_precision = "tf32"
+    inputs = inputs_of("rnn_relu", 3, 80, 1152, torch.float, "cuda")
+    grad = torch.randn(3, 80, 1152, device="cuda")
+    usual = with_gradients("rnn_relu", inputs, grad)
+    scale = torch.ones(80, 1, device="cuda")
+    scale[::3] = 2.0**power
+    inputs.h_0.mul_(scale)
+    inputs.gates.mul_(scale)
+    for found, right in zip(with_gradients("rnn_relu", inputs, grad * scale), usual, strict=True):
+        assert torch.equal(found, right * scale)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, 1e9])
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_rows_of_floats_do_not_know_others(cell, bad):
+    torch.backends.cudnn.rnn.fp32_precision = "tf32"
+    inputs = inputs_of(cell, 3, 100, 1152, torch.float, "cuda")
+    grad = torch.randn(3, 100, 1152, device="cuda")
+    whole = with_gradients(cell, inputs, grad)
+    others = torch.arange(100, device="cuda") != 7
+    inputs.gates[:, 7] = bad
+    inputs.h_0[7] = bad
+    grad[:, 7] = bad
+    for found, right in zip(with_gradients(cell, inputs, grad), whole, strict=True):
+        assert bits([found.movedim(-2, 0)[others]]) == bits([right.movedim(-2, 0)[others]])
 
 
 @pytest.mark.parametrize("size", [(80, 1152), (256, 1024)], ids=str)

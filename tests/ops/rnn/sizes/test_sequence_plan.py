@@ -231,15 +231,20 @@ MANY_ROWS = {
 }
 
 
-@pytest.mark.parametrize("type", ["half", "bfloat16"])
+@pytest.mark.parametrize("type", ["half", "bfloat16", "float"])
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("way", MANY_ROWS)
 def test_clusters_of_a_grid_take_many_rows(plans, way, cell, type):
     chip, way_of = gpu(plans), getattr(plans.Pass, way)
     for batch_size, hidden_size in MANY_ROWS[way]:
+        if type == "float" and batch_size > 128:
+            continue
         of = sizes(plans, batch_size, hidden_size, type, cell)
+        of.tf32 = type == "float"
         plan = plans.plan(of, way_of, chip)
         shape = plan.many_rows
+        assert shape.scaled == of.tf32
+        assert shape.turns(batch_size) == 1
         assert not plan.one_launch
         assert shape.blocks == (2 if way == "forward" else 8)
         clusters = -(-hidden_size // shape.units)
@@ -257,6 +262,16 @@ def test_clusters_of_a_grid_take_many_rows(plans, way, cell, type):
         of.directions = 2
         both = plans.plan(of, way_of, chip)
         assert (both.one_launch, both.many_rows.blocks) == (False, 0)
+
+
+def test_more_rows_of_floats_take_turns(plans):
+    of = sizes(plans, 256, 1504, "float", "lstm")
+    of.tf32 = True
+    shape = plans.plan(of, plans.Pass.forward, gpu(plans)).many_rows
+    assert (shape.tiles, shape.turns(256), shape.turns(128)) == (2, 2, 1)
+    assert plans.plan(of, plans.Pass.backward, gpu(plans)).many_rows.blocks == 0
+    of.tf32 = False
+    assert plans.plan(of, plans.Pass.forward, gpu(plans)).many_rows.blocks == 0
 
 
 def test_few_rows_floats_and_chips_without_clusters_have_no_plan_of_many_rows(plans):

@@ -1,0 +1,133 @@
+// The products of Note [Many rows] (shape.h): of what a tile's rows have exchanged, and a block's weights.
+#pragma once
+
+#include "rnn/sequence/many_rows/cluster.cuh"
+#include "rnn/sequence/many_rows/wide_product.cuh"
+
+namespace lltm_jit {
+
+template <typename scalar_t, typename Variant, int kGates>
+struct ClusterProducts : ClusterBlock<scalar_t, Variant, kGates> {
+  using Block = ClusterBlock<scalar_t, Variant, kGates>;
+  using Block::barriers, Block::weights, Block::exponents, Block::inverses, Block::ring,
+      Block::weight_stage, Block::streamed_before, Block::is_streamed;
+  using Block::Block;
+  using Block::kShape, Block::kN, Block::kChunks, Block::kChunkBytes, Block::kTileBytes,
+      Block::kStages, Block::kStreamed, Block::kWeightStages, Block::kScaled,
+      Block::kExponentsBytes;
+
+  struct Slot {
+    int index = 0, round = 0;
+    int of_weights = 0, round_of_weights = 0;
+    int count = 0;  // of products
+  };
+  __device__ __forceinline__ void multiply(int tile, Slot& slot, float (&sums)[kN / 2]) const {
+#pragma unroll
+    for (int i = 0; i < kN / 2; ++i) sums[i] = 0;
+    if constexpr (kScaled) {
+      multiply_scaled(tile, slot, sums);
+    } else {
+      multiply_chunks(tile, slot, sums);
+    }
+  }
+
+  __device__ __forceinline__ void multiply_chunks(int tile, Slot& slot,
+                                                  float (&sums)[kN / 2]) const {
+    const bool tells = threadIdx.x % 32 == 0;
+    const uint64_t all_weights = matrix_descriptor(weights);
+    int before = 0, weights_before = -1;
+#pragma unroll 1
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      barriers.full[tile][slot.index].wait(slot.round & 1);
+      const uint64_t a = matrix_descriptor(ring(tile) + slot.index * kTileBytes);
+      uint64_t b = all_weights + (chunk - streamed_before(chunk)) * (kChunkBytes >> 4);
+      const bool from_memory = kStreamed > 0 && is_streamed(chunk);
+      if (from_memory) {
+        barriers.weights_full[slot.of_weights].wait(slot.round_of_weights & 1);
+        b = matrix_descriptor(weight_stage(slot.of_weights));
+      }
+      fence_products();
+#pragma unroll
+      for (int k = 0; k < ManyRowsShape::kChunk / 16; ++k) {
+        multiply_wide<scalar_t, kN>(sums, a + 2 * k, b + 2 * k);
+      }
+      commit_products();
+      wait_for_products<1>();
+      if (chunk > 0 && tells) barriers.empty[tile][before].arrive();
+      if (kStreamed > 0 && tells && weights_before >= 0) {
+        barriers.weights_empty[weights_before].arrive();
+      }
+      weights_before = -1;
+      if (from_memory) {
+        weights_before = slot.of_weights;
+        if (++slot.of_weights == kWeightStages) slot.of_weights = 0, ++slot.round_of_weights;
+      }
+      before = slot.index;
+      if (++slot.index == kStages) slot.index = 0, ++slot.round;
+    }
+    wait_for_products<0>();
+    if (tells) barriers.empty[tile][before].arrive();
+    if (kStreamed > 0 && tells && weights_before >= 0) {
+      barriers.weights_empty[weights_before].arrive();
+    }
+  }
+
+  // The same of scaled halves. What comes of a chunk is read into registers, and its place free before its products are
+  // there.
+  __device__ __forceinline__ void multiply_scaled(int tile, Slot& slot,
+                                                  float (&sums)[kN / 2]) const {
+    const int lane = threadIdx.x % 32;
+    const bool tells = lane == 0;
+    const uint64_t all_weights = matrix_descriptor(weights);
+    barriers.exponents_full[tile].wait(slot.count & 1);
+    ++slot.count;
+    const RowExponents<kChunks> rows(shared_address(exponents + tile * kExponentsBytes));
+    uint32_t operands[2][4];
+    int weights_before = -1;
+#pragma unroll 1
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      barriers.full[tile][slot.index].wait(slot.round & 1);
+      const Words<2> of_chunk[2] = {load_shared<2>(rows.rows[0] + chunk * 8),
+                                    load_shared<2>(rows.rows[1] + chunk * 8)};
+      const uint32_t a = shared_address(ring(tile)) + slot.index * kTileBytes;
+      uint64_t b = all_weights + (chunk - streamed_before(chunk)) * (kChunkBytes >> 4);
+      const bool from_memory = kStreamed > 0 && is_streamed(chunk);
+      if (from_memory) {
+        barriers.weights_full[slot.of_weights].wait(slot.round_of_weights & 1);
+        b = matrix_descriptor(weight_stage(slot.of_weights));
+      }
+#pragma unroll
+      for (int k = 0; k < ManyRowsShape::kChunk / 16; ++k) {
+        load_scaled(operands[k % 2], a, k, rows, of_chunk);
+        fence_products();
+        multiply_wide_of_registers<kN>(sums, operands[k % 2], b + 2 * k);
+        commit_products();
+        wait_for_products<1>();  // the other operand is free
+        if (kStreamed > 0 && k == 0 && tells && weights_before >= 0) {
+          barriers.weights_empty[weights_before].arrive();
+        }
+      }
+      __syncwarp();
+      if (tells) barriers.empty[tile][slot.index].arrive();
+      weights_before = -1;
+      if (from_memory) {
+        weights_before = slot.of_weights;
+        if (++slot.of_weights == kWeightStages) slot.of_weights = 0, ++slot.round_of_weights;
+      }
+      if (++slot.index == kStages) slot.index = 0, ++slot.round;
+    }
+    wait_for_products<0>();
+    __syncwarp();
+    if (tells) barriers.exponents_empty[tile].arrive();
+    if (kStreamed > 0 && tells && weights_before >= 0) {
+      barriers.weights_empty[weights_before].arrive();
+    }
+#pragma unroll
+    for (int i = 0; i < kN / 2; ++i) {
+      const float of_column = inverses[i / 4 * 8 + lane % 4 * 2 + i % 2];
+      sums[i] = sums[i] * rows.inverse(i / 2 % 2) * of_column;
+    }
+  }
+};
+
+}  // namespace lltm_jit
