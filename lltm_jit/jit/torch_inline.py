@@ -97,23 +97,11 @@ def load_inline(
     refuse_sycl(sycl_sources, extra_sycl_cflags, with_sycl)
     cpp = [(f"cpp_sources[{i}]", text) for i, text in enumerate(inline.strings(cpp_sources))]
     cuda = [(f"cuda_sources[{i}]", text) for i, text in enumerate(inline.strings(cuda_sources))]
-    return load_listings(
-        name,
-        cpp,
-        cuda,
-        functions,
-        extra_cflags=extra_cflags,
-        extra_cuda_cflags=extra_cuda_cflags,
-        extra_ldflags=extra_ldflags,
-        extra_include_paths=extra_include_paths,
-        build_directory=build_directory,
-        verbose=verbose,
-        with_cuda=with_cuda,
-        is_python_module=is_python_module,
-        with_pytorch_error_handling=with_pytorch_error_handling,
-        no_implicit_headers=no_implicit_headers,
-        use_pch=use_pch,
-    )
+    how = (build_directory, verbose, is_python_module, with_pytorch_error_handling)
+    lists: dict[str, Any] = {"extra_cflags": extra_cflags, "extra_cuda_cflags": extra_cuda_cflags}
+    lists |= {"extra_ldflags": extra_ldflags, "extra_include_paths": extra_include_paths}
+    more: dict[str, Any] = {**lists, "with_cuda": with_cuda, "use_pch": use_pch}
+    return load_listings(name, cpp, cuda, functions, *how, no_implicit_headers, **more)
 
 
 def load_listings(
@@ -121,7 +109,6 @@ def load_listings(
     cpp: list[tuple[str, str]],
     cuda: list[tuple[str, str]],
     functions: Any,
-    *,
     build_directory: str | os.PathLike[str] | None = None,
     verbose: bool = False,
     is_python_module: bool = True,
