@@ -10,6 +10,7 @@
 #include "core/host/module.h"
 #include "rnn/cell_step/operators.h"
 #include "rnn/sequence/all_steps/products.h"
+#include "rnn/sequence/all_steps/states.h"
 #include "rnn/sequence/operators.h"
 #include "rnn/sequence/padding/operands.h"
 
@@ -31,7 +32,7 @@ LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
   module.add<lltm_forward>();
   module.add<lltm_backward>();
   module.add<recurrent_sequence, recurrent_sequence_forward, recurrent_sequence_backward>();
-  module.add<recurrent_sequence_states>();
+  module.add<recurrent_sequence_states, stack_states>();
   module.add<input_gates, input_gates_backward>();
   module.add<pad_gates, pad_gates_backward>();
   module.add_function<lltm_jit::add_cell_at>("add_cell_at");

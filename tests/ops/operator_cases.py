@@ -80,6 +80,8 @@ def sequence_calls(cell: str, names: list[str], *tensors: Tensor) -> Calls:
         grads = (output.cos(), None, None) if reverse else (None, h_n.cos(), None)
         if given is None:
             found.append(("recurrent_sequence_states", [*inputs[:6], None, reverse, cell]))
+            states = ops.recurrent_sequence_states(*plain, reverse, cell)
+            found.append(("stack_states", [states[0], *states[2:]]))
         of_cells = saved[1].cos() if given is None else None
         for mask in ([t is not None for t in plain[:6]], [False, True] + [False] * 4):
             args = [*grads, *plain, reverse, cell, False, False, output, *saved, mask]

@@ -34,6 +34,8 @@ define(
     # And the cell states before each step, (L, S-1, B, H). Takes no control.
     f"recurrent_sequence_states({_INPUTS}, bool tf32=False, bool bidirectional=False) -> "
     "(Tensor output, Tensor h_n, Tensor c_n, Tensor saved_cells)",
+    # The states after each step, (L, S, B, H), from these; of no reversed sequence.
+    "stack_states(Tensor output, Tensor c_n, Tensor saved_cells) -> Tensor",
     # What autograd needs, too: the gates' sums, or their hidden part alone if the cell does not add
     # them, (L, B, GH), and these cell states.
     f"recurrent_sequence_forward({_INPUTS}, bool tf32=False, bool bidirectional=False) -> "
@@ -238,11 +240,12 @@ def run_sequence(
     return native.rnn.recurrent_sequence(*args, reverse, cell, tf32, bidirectional)
 
 
-def run_states(cell: str, args: Args, tf32: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """:func:`run_sequence`, and the cell states before each step, (L, S-1, B, H)."""
-    if torch.compiler.is_compiling() or has_torch_function(args):
-        return torch.ops.lltm_jit.recurrent_sequence_states(*args, False, cell, tf32)
-    return native.rnn.recurrent_sequence_states(*args, False, cell, tf32, False)
+def run_states(cell: str, args: Args, tf32: bool) -> Tensor:
+    """The states after each step, (L, S, B, H)."""
+    through_torch = torch.compiler.is_compiling() or has_torch_function(args)
+    module = torch.ops.lltm_jit if through_torch else native.rnn
+    output, _, c_n, before = module.recurrent_sequence_states(*args, False, cell, tf32, False)
+    return torch.ops.lltm_jit.stack_states(output, c_n, before)
 
 
 def computes_only(x: Tensor) -> bool:
