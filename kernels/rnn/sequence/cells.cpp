@@ -25,8 +25,9 @@ std::vector<CellFacts> own_cells() {
 
 std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_view dtype,
                                              int64_t batch_size, int64_t hidden_size,
-                                             int64_t directions, int64_t heads, bool training,
-                                             bool controls, at::ArrayRef<int64_t> gpu) {
+                                             int64_t directions, int64_t heads, bool padded,
+                                             bool training, bool controls,
+                                             at::ArrayRef<int64_t> gpu) {
   const RecurrentCell& known = find_cell(cell);
   SequenceSizes sizes{};
   sizes.steps = 1;
@@ -34,6 +35,7 @@ std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_
   sizes.hidden_size = hidden_size;
   sizes.directions = static_cast<int>(directions);
   sizes.heads = static_cast<int>(heads);
+  sizes.padded = padded;
   sizes.gates = known.gates;
   sizes.states = known.states;
   sizes.parameters = known.parameters;

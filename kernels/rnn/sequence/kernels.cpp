@@ -63,6 +63,7 @@ SequenceSizes sizes_of(const SequenceInputs& in, const RecurrentCell& cell) {
       .tf32 = in.tf32 && in.gates.scalar_type() == at::kFloat,
       .directions = static_cast<int>(all.directions),
       .heads = static_cast<int>(all.heads),
+      .padded = is_padded(in, cell),
   };
 }
 
@@ -100,9 +101,11 @@ struct DenseInputs {
 
 // ---------------------------------------------------------------------------------------- forward --
 
-// Whether gates are padded where the kernels of this device need it, and only there.
+// Whether gates are padded where the kernels of this device need it, and only where they may be.
 bool as_kernels_have_it(const SequenceInputs& in, const RecurrentCell& cell) {
-  return in.gates.is_meta() || is_padded(in, cell) == kernels_pad(in.gates, in.weight_hh.size(-1));
+  if (in.gates.is_meta()) return true;
+  const bool may = kernels_pad(in.gates);
+  return is_padded(in, cell) ? may : !may || in.weight_hh.size(-1) % kWholeAccess == 0;
 }
 int64_t other_size(const SequenceInputs& in, const RecurrentCell& cell) {
   const int64_t hidden_size = in.weight_hh.size(-1);
@@ -111,8 +114,8 @@ int64_t other_size(const SequenceInputs& in, const RecurrentCell& cell) {
 
 // Whether the kernels here take several recurrences at once, if they have a plan for them.
 bool run_together(const SequenceInputs& in, const RecurrentCell& cell) {
-  if (in.gates.is_cpu()) return !is_padded(in, cell);
-  return in.gates.is_cuda() && in.weight_hh.size(-1) % kWholeAccess == 0;
+  const bool whole = in.gates.is_cpu() || in.weight_hh.size(-1) % kWholeAccess == 0;
+  return whole && !is_padded(in, cell);
 }
 
 // The results, to be written; cell states in the dtype that they run in.

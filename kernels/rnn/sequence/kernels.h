@@ -8,9 +8,10 @@
 //
 // Note [Padded gates]
 // The kernels of a GPU that run a whole sequence read and write four neighbouring units at once, and the library's
-// products are slow where rows are not aligned. So where hidden_size is no multiple of four, each gate has more room:
-// padded_size() units, in gates and saved gates, their gradients, biases and weights. What a layer needs is padded in
-// one launch (padding/operands.h), before the products of all steps. The other arrays have the user's sizes.
+// products are slow where rows are not aligned: those of 16 bits to eight elements. So where hidden_size is no multiple
+// of four, and where the caller has it so, each gate has more room: padded_size() units, in gates and saved gates, their
+// gradients, biases and weights. What a layer needs is padded in one launch (padding/operands.h), before the products
+// of all steps. The other arrays have the user's sizes.
 // Weights, and their columns, are zero for units that do not exist, and so are gradients of the gates. The gates
 // themselves may be anything there, and so may what a cell makes of them: such a unit's output counts as zero.
 //
@@ -61,7 +62,7 @@ struct MutableSequenceArray {
 constexpr int64_t kWholeAccess = 4, kLine = 8;  // elements; of half, 16 bytes are a line
 // Of units, or of a row: what it is padded to.
 LLTM_JIT_HOST_DEVICE constexpr int64_t padded_size(int64_t size) {
-  return size % kWholeAccess == 0 ? size : (size + kLine - 1) / kLine * kLine;
+  return (size + kLine - 1) / kLine * kLine;
 }
 
 struct SequenceSizes {
@@ -72,12 +73,12 @@ struct SequenceSizes {
   // Whether a GPU may round the factors of products of floats to the precision of TF32.
   bool tf32 = false;
   int directions = 1, heads = 1;  // Note [Recurrences]
+  bool padded = false;            // Note [Padded gates], on a GPU
 
-  // Elements of a gate, on a GPU: Note [Padded gates].
+  // Elements of a gate.
   LLTM_JIT_HOST_DEVICE int64_t gate_size() const {
-    return type == ElementType::Double ? hidden_size : padded_size(hidden_size);
+    return padded ? padded_size(hidden_size) : hidden_size;
   }
-  bool padded() const { return gate_size() != hidden_size; }
 
   LLTM_JIT_HOST_DEVICE int recurrences() const { return directions * heads; }
   LLTM_JIT_HOST_DEVICE int64_t units() const { return recurrences() * hidden_size; }

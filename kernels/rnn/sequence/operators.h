@@ -76,14 +76,15 @@ using CellFacts = std::tuple<std::string, int64_t, int64_t, int64_t, bool>;
 std::vector<CellFacts> own_cells();
 
 // The kernels that Python compiles for calls on a GPU, as load_declared() of lltm_jit/jit/variants.py takes them: for
-// a cell, a dtype by torch's name or "tf32", a batch and hidden size, directions and heads, with a backward pass or without, with control bytes or
-// without, on a GPU as sequence_gpu() tells it.
+// a cell, a dtype by torch's name or "tf32", a batch and hidden size, directions and heads, with padded gates or without,
+// with a backward pass or without, with control bytes or without, on a GPU as sequence_gpu() tells it.
 using PlannedVariant = std::tuple<std::string, std::string,
                                   std::vector<std::tuple<std::string, std::string>>, std::string>;
 std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_view dtype,
                                              int64_t batch_size, int64_t hidden_size,
-                                             int64_t directions, int64_t heads, bool training,
-                                             bool controls, at::ArrayRef<int64_t> gpu);
+                                             int64_t directions, int64_t heads, bool padded,
+                                             bool training, bool controls,
+                                             at::ArrayRef<int64_t> gpu);
 
 // The checks of arguments, which the functions below begin with; they give the cell.
 const RecurrentCell& check_sequence(const SequenceInputs& in);

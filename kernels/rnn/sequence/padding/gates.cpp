@@ -16,9 +16,7 @@ bool equal(const SymInt& a, const SymInt& b) { return a.sym_eq(b).guard_bool(__F
 
 }  // namespace
 
-SymInt padded_size(const SymInt& size) {
-  return equal(size % kWholeAccess, 0) ? size : (size + kLine - 1) / kLine * kLine;
-}
+SymInt padded_size(const SymInt& size) { return (size + kLine - 1) / kLine * kLine; }
 
 SymInt gate_size(const SequenceInputs& in, const RecurrentCell& cell) {
   const SymInt hidden_size = in.weight_hh.sym_size(-1), rows = in.weight_hh.sym_size(-2);
@@ -83,10 +81,7 @@ SequenceGradients ResizedGates::resize_back(const SequenceGradients& grads) cons
 
 // ------------------------------------------------------------------------------------ for kernels --
 
-bool kernels_pad(const Tensor& like, int64_t hidden_size) {
-  return like.is_cuda() && like.scalar_type() != at::kDouble &&
-         padded_size(hidden_size) != hidden_size;
-}
+bool kernels_pad(const Tensor& like) { return like.is_cuda() && like.scalar_type() != at::kDouble; }
 
 Tensor empty_padded_weights(const Tensor& like, const SymInt& rows, const SymInt& hidden_size) {
   return empty({rows, padded_size(hidden_size)}, like).narrow_symint(1, 0, hidden_size);

@@ -42,7 +42,7 @@ class ResizedGates {
 // ------------------------------------------------------------------------------------ for kernels --
 
 // Whether the kernels for such tensors take padded gates.
-bool kernels_pad(const Tensor& like, int64_t hidden_size);
+bool kernels_pad(const Tensor& like);
 
 // [rows, hidden_size], whose rows have room for the padding; and all that there is room for.
 Tensor empty_padded_weights(const Tensor& like, const c10::SymInt& rows,

@@ -184,7 +184,7 @@ const void* variant(const Args& args, const SequencePlan& plan, const std::tuple
   SequenceSaves saves = kSavesNothing;
   if constexpr (std::is_same_v<Args, SequenceForwardArgs>) saves = args.saves();
   const std::tuple use(cell.kernel, cell.type, args.type, saves, args.control != nullptr,
-                       args.padded(), args.recurrences() > 1, all_states(args));
+                       args.padded, args.recurrences() > 1, all_states(args));
   return table.get(std::tuple_cat(use, shape), [&] { return request_of(args, plan, cell); });
 }
 

@@ -41,7 +41,7 @@ VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& u
   const auto add_constants = [&](VariantRequest& request, const auto& shape) {
     request.constants.emplace_back("SHAPE", list(members_of(shape)));
     request.constants.emplace_back("CONTROLS", number(use.controls));
-    request.constants.emplace_back("PADDED", number(sizes.padded()));
+    request.constants.emplace_back("PADDED", number(sizes.padded));
     request.constants.emplace_back("SEVERAL", number(sizes.recurrences() > 1));
     if (forward) request.constants.emplace_back("SAVES", number(use.saves));
   };
@@ -79,7 +79,7 @@ std::vector<VariantRequest> sequence_requests(const SequenceSizes& sizes, bool t
     if (pass == SequencePass::Backward && !training) continue;
     SequenceSizes together = sizes;
     SequencePlan plan = sequence_plan(together, pass, gpu);
-    if (sizes.recurrences() > 1 && (!plan.one_launch || sizes.padded())) {  // one after the other
+    if (sizes.recurrences() > 1 && (!plan.one_launch || sizes.padded)) {  // one after the other
       together.directions = together.heads = 1;
       plan = sequence_plan(together, pass, gpu);
     }

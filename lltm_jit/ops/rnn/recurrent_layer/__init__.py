@@ -266,8 +266,7 @@ class RecurrentLayer(Warmed):
             bias_hh = of("bias_hh") if self.bias else None
             parameters = of("parameters", 1) if cell.parameters else None
             operands = (x, weight_ih, weight_hh, bias, bias_hh)
-            uneven = self.hidden_size % ALIGNED and not weights_hr
-            if weight_hh.dim() == 2 and uneven and pads_gates(operands):
+            if not weights_hr and pads_gates(operands):
                 operands = pad_gates(operands, cell.gates, cell.adds_gates)
             elif bias is not None and bias_hh is not None and cell.adds_gates:
                 both = bias + bias_hh  # added where it costs least

@@ -13,6 +13,7 @@ from lltm_jit.jit import Build, ToolchainError
 from lltm_jit.jit.machine import gpus, toolchain
 from lltm_jit.ops.rnn.recurrent_layer.inputs import DTYPES, name_of
 from lltm_jit.ops.rnn.recurrent_layer.torch_layer import TorchLayer
+from lltm_jit.ops.rnn.sequence import ALIGNED, needs_padding
 
 _KILOBYTES = 1024
 # What decides how a sequence runs on a GPU: its architecture, the bytes of shared memory that a
@@ -85,8 +86,10 @@ def warm(name: str, calls: Calls, gpu: tuple[int, ...] | None = None) -> list[Bu
         dtype = "tf32"
     units = calls.hidden_size // calls.num_heads
     sizes = (calls.batch_size, units, calls.directions, calls.num_heads)
+    one = calls.directions == calls.num_heads == 1
+    padded = needs_padding(units, calls.dtype) and (one or units % ALIGNED > 0)
     uses = (calls.training, calls.lengths)
-    asked = native.rnn.planned_variants(calls.cell, dtype, *sizes, *uses, described)
+    asked = native.rnn.planned_variants(calls.cell, dtype, *sizes, padded, *uses, described)
     wanted = [replace(variants.declared(each), note="asked for ahead of calls") for each in asked]
     return variants.builds_of(wanted)
 

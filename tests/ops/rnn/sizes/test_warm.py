@@ -25,7 +25,7 @@ CALLS = warm.Calls("lstm", 512, 64, torch.half, training=True, lengths=False)
 def planned(dtype: str, batch_size: int, hidden_size: int, gpu: str, *uses: bool) -> list:
     """Name, function and constants of the kernels of an LSTM's calls."""
     found = native.rnn.planned_variants(
-        "lstm", dtype, batch_size, hidden_size, 1, 1, *uses, warm.GPUS[gpu]
+        "lstm", dtype, batch_size, hidden_size, 1, 1, False, *uses, warm.GPUS[gpu]
     )
     return [(kernel, function, dict(constants)) for kernel, function, constants, _ in found]
 
@@ -57,7 +57,7 @@ def test_what_other_calls_need():
 
 
 def test_what_is_planned_was_declared():
-    asked = native.rnn.planned_variants("gru", "float32", 16, 128, 1, 1, True, False, H100)
+    asked = native.rnn.planned_variants("gru", "float32", 16, 128, 1, 1, False, True, False, H100)
     for variant in map(variants.declared, asked):
         assert variant.source.is_file()
         assert {*dict(variant.constants)} > {"CELL", "ELEMENT", "SHAPE"}
@@ -67,7 +67,8 @@ def test_recurrences_share_a_kernel_where_rows_are_aligned():
     """And take turns, each with the kernel of a single one, where a head's are not."""
 
     def several(hidden_size: int, directions: int, heads: int) -> list[str]:
-        args = ("lstm", "float16", 16, hidden_size, directions, heads, True, False, H100)
+        sizes, padded = (hidden_size, directions, heads), hidden_size % 4 > 0
+        args = ("lstm", "float16", 16, *sizes, padded, True, False, H100)
         return [dict(constants)["SEVERAL"] for _, _, constants, _ in planned_of(*args)]
 
     planned_of = native.rnn.planned_variants

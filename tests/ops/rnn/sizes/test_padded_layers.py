@@ -1,0 +1,82 @@
+"""Layers whose gates and weights are padded on a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from op_testing import needs_gpu
+from sequence_testing import LAYERS, launched
+from torch import Tensor
+
+import lltm_jit
+from lltm_jit.ops.rnn.sequence import needs_padding
+
+
+def layer_results(layer: torch.nn.Module, x: Tensor, lengths: list[int]) -> list[Tensor]:
+    x = x.detach().requires_grad_()
+    output, states = layer(x, lengths=lengths)
+    loss = output.square().sum() + sum(
+        state.sum() for state in (states if isinstance(states, tuple) else (states,))
+    )
+    return [output, *torch.autograd.grad(loss, [x, *layer.parameters()])]
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
+@pytest.mark.parametrize("sizes", [(3, 7), (8, 33), (5, 130)], ids=str)
+@pytest.mark.parametrize("kind", LAYERS)
+def test_layers(kind, sizes, dtype):
+    """Two of them in both directions, against float64 on the CPU; their results are dense."""
+    torch.manual_seed(0)
+    layer = LAYERS[kind](*sizes, num_layers=2, bidirectional=True)
+    x = torch.randn(5, 4, sizes[0])
+    lengths = [5, 2, 1, 4]
+    ours = layer.to("cuda", dtype)
+    found = layer_results(ours, x.to("cuda", dtype)[..., :], lengths)
+    expected = layer_results(layer.to("cpu", torch.double), x.to(dtype).double(), lengths)
+    for result, right in zip(found, expected, strict=True):
+        assert result.is_contiguous()
+        scale = right.abs().max().item()
+        error = 100 * torch.finfo(dtype).eps
+        torch.testing.assert_close(result.cpu().double(), right, rtol=0, atol=error * scale)
+
+
+def test_which_layers_are_padded():
+    """Where kernels need it, and where the library's products gain more than it costs."""
+    sizes = (36, 650, 652, 656)
+    assert [needs_padding(size, torch.float) for size in sizes] == [False, True, False, False]
+    assert [needs_padding(size, torch.half) for size in sizes] == [False, True, True, False]
+    assert not any(needs_padding(size, torch.double) for size in sizes)
+
+
+@needs_gpu
+@pytest.mark.parametrize("sizes", [(300, 300), (12, 260), (9, 652), (20, 1500)], ids=str)
+def test_layers_of_one_direction(sizes, tmp_path):
+    torch.manual_seed(0)
+    layer = lltm_jit.LSTM(*sizes, num_layers=2)
+    x = torch.randn(5, 4, sizes[0]).half()
+    ours = layer.to("cuda", torch.half)
+    found = layer_results(ours, x.cuda(), [5, 2, 1, 4])
+    names = [
+        each["name"] for each in launched(lambda: layer_results(ours, x.cuda(), [5] * 4), tmp_path)
+    ]
+    assert sum("copy_rows" in name for name in names) >= 4
+    expected = layer_results(layer.to("cpu", torch.double), x.double(), [5, 2, 1, 4])
+    for result, right in zip(found, expected, strict=True):
+        assert result.is_contiguous()
+        scale = right.abs().max().item()
+        torch.testing.assert_close(result.cpu().double(), right, rtol=0, atol=0.1 * scale)
+
+
+@needs_gpu
+@pytest.mark.parametrize("hidden_size", [130, 650])
+def test_no_layer_runs_step_by_step(hidden_size, tmp_path):
+    layer = lltm_jit.LSTM(10, hidden_size, device="cuda", dtype=torch.half)
+    x = torch.randn(12, 4, 10, device="cuda", dtype=torch.half)
+
+    def train():
+        layer(x)[0].sum().backward()
+
+    names = {event["name"] for event in launched(train, tmp_path)}
+    assert names >= {"sequence_forward", "sequence_backward"}
+    assert not {name for name in names if "step" in name}
