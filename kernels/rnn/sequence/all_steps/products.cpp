@@ -10,6 +10,7 @@
 #include "core/products/library.h"
 #include "core/products/matrices.h"
 #include "rnn/sequence/all_steps/in_float/kernels.h"
+#include "rnn/sequence/all_steps/weight_gradients.h"
 
 namespace lltm_jit {
 namespace {
@@ -252,7 +253,7 @@ InputGradients backward_kernel(const Tensor& grad_gates, const Tensor& input,
   const Tensor grad = matrix(grad_gates);
   if (mask[0]) grad_input = multiply_steps(grad, weight_ih, tf32).view(input.sizes());
   if (mask[1]) grad_weight = multiply_steps(grad.t(), matrix(input), tf32);
-  if (mask[2]) grad_bias = grad.sum(0);
+  if (mask[2]) grad_bias = lltm_jit::grad_bias(grad_gates);
   return grads;
 }
 

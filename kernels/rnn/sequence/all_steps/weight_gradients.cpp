@@ -70,7 +70,8 @@ Tensor grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, const Opt
   return directions == 1 ? each[0] : cat(each, 0);
 }
 
-// A GPU's library multiplies by ones in half the time of sum(). TF32 rounds no terms of sums.
+// A GPU's library multiplies by ones in half the time of sum(), which may take more memory than what it adds up. TF32
+// rounds no terms of sums.
 Tensor grad_bias(const Tensor& grad_hidden) {
   const Tensor rows = grad_hidden.flatten(0, 1);
   if (!rows.is_cuda()) return rows.sum(0);
