@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from op_testing import ACTIVATIONS, DEVICES, assert_accurate
+from op_testing import ACTIVATIONS, DEVICES, assert_accurate, needs_gpu
 from sequence_testing import ALL_LAYERS, ALL_THEIRS, LAYERS, THEIRS, layer_reference, tensors
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
@@ -185,6 +185,22 @@ def test_checkpoints_take_less_memory():
         return sum(seen.values())
 
     assert kept(16) < kept(0) / 4
+
+
+@needs_gpu
+@pytest.mark.parametrize("kind", THEIRS)
+def test_training_takes_no_more_memory_than_torchs(kind):
+    x = torch.randn(128, 32, 384, dtype=torch.half, device="cuda", requires_grad=True)
+    peaks = []
+    for layers in (LAYERS, THEIRS):
+        layer = layers[kind](384, 384, device="cuda", dtype=torch.half)
+        for _ in range(2):  # the library keeps some memory from its first call on
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            torch.autograd.grad(layer(x)[0].sum(), [x, *layer.parameters()])
+            peak = torch.cuda.max_memory_allocated() - before
+        peaks.append(peak)
+    assert 0 < peaks[0] <= peaks[1]
 
 
 @pytest.mark.parametrize("kind", LAYERS)
