@@ -113,7 +113,7 @@ def test_the_new_cell_passes_its_tests(tmp_path):
 
 WITH_THE_WHEEL = """
 import torch, lltm_jit, blend
-assert blend.blend(*torch.tensor([[1.0], [2.0], [3.0]])).tolist() == [5]
+assert blend.blend(torch.tensor([1.0]), torch.tensor([2.0]), 3.0).tolist() == [5]
 info = lltm_jit.build_info(blend.module)
 print(info.library.name, info.reason, sep=": ")
 assert lltm_jit.reload(blend.module) is blend.module
