@@ -130,7 +130,7 @@ Args: TypeAlias = "tuple[Tensor | None, ...]"  # the operator's tensors, or the 
 
 ALIGNED = 4  # rows of so many elements are aligned for the kernels, and of multiples
 _LINE = 8  # what rows are padded to; the library's products of 16 bits are slow for others
-_FEWEST_UNITS = 256  # for which its time is more than that of a padding launch
+_FEWEST_UNITS = 96  # for which its time is more than that of a padding launch
 
 
 def needs_padding(hidden_size: int, dtype: torch.dtype) -> bool:
