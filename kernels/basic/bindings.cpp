@@ -1,6 +1,4 @@
 // The extension module of the elementwise operators, which basic/operators.h lists.
-#include "core/host/narrow.h"
-// before these
 #include "basic/operators.h"
 #include "core/elementwise/declare.h"
 #include "core/host/module.h"

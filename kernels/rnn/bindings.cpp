@@ -4,8 +4,6 @@
 #pragma GCC optimize("O1")
 #endif
 
-#include "core/host/narrow.h"
-// before these
 #include <ATen/Context.h>
 #include <torch/version.h>
 

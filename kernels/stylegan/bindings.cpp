@@ -1,6 +1,4 @@
 // The extension module of the StyleGAN operators: an include and a line for each.
-#include "core/host/narrow.h"
-// before these
 #include "core/host/module.h"
 #include "stylegan/bias_act/operators.h"
 #include "stylegan/filtered_lrelu/operators.h"

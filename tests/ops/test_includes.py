@@ -81,22 +81,3 @@ def test_a_cpu_kernel_includes_no_header_of_tensors(path):
     for file in included_files(path):
         wrong = [name for name in includes(file, "<") if name.startswith(TENSORS)]
         assert wrong == [], f"{label(path)} comes to {wrong} in {label(file)}"
-
-
-def read_first():
-    """The units that read tensors and no vectors, as their first include must say."""
-    sources = [*SOURCES, *KERNELS.glob("*/bindings.cpp")]
-    joined = {name for path in sources for name in includes(path, '"') if name.endswith(".cpp")}
-    for path in sources:
-        read = {name for file in included_files(path) for name in includes(file, "<")}
-        vectors = "ATen/cpu/vec/vec.h" in read
-        if "ATen/core/Tensor.h" in read and not vectors and label(path) not in joined:
-            yield path
-
-
-@pytest.mark.parametrize("path", [*read_first()], ids=label)
-def test_tensors_without_vectors_come_without_intrinsics(path):
-    """Reading all that the processor has takes a quarter of the time of Tensor.h."""
-    first = INCLUDE.search(path.read_text())
-    assert first is not None
-    assert first[2] == "core/host/narrow.h"

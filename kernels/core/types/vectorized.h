@@ -2,10 +2,6 @@
 // floating-point element type.
 #pragma once
 
-#ifdef LLTM_JIT_NARROW
-#error "core/host/narrow.h takes the macros away that choose the vectors' width"
-#endif
-
 #include <ATen/cpu/vec/functional.h>
 #include <ATen/cpu/vec/vec.h>
 #include <c10/macros/Macros.h>

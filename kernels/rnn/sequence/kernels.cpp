@@ -1,7 +1,7 @@
 // Whole recurrent sequences on CPU and CUDA, and on meta tensors their results alone: allocation, which
 // kernels run, and the products behind them.
-#include "core/host/narrow.h"
-// before these
+#include "rnn/sequence/kernels.h"
+
 #include <ATen/core/Tensor.h>
 
 #include "core/host/autograd.h"
@@ -9,7 +9,6 @@
 #include "core/launch/device.h"
 #include "rnn/sequence/all_steps/products.h"
 #include "rnn/sequence/all_steps/weight_gradients.h"
-#include "rnn/sequence/kernels.h"
 #include "rnn/sequence/operators.h"
 #include "rnn/sequence/padding/gates.h"
 #include "rnn/sequence/recurrences.h"

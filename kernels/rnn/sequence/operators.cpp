@@ -1,13 +1,12 @@
 // Whole recurrent sequences: the cells by name, checks of arguments, derivatives, autocast. What runs on CPU
 // and CUDA is in kernels.cpp, the formula in formula.cpp.
-#include "core/host/narrow.h"
-// before these
+#include "rnn/sequence/operators.h"
+
 #include <deque>
 #include <mutex>
 
 #include "core/host/autocast.h"
 #include "core/host/autograd.h"
-#include "rnn/sequence/operators.h"
 #include "rnn/sequence/padding/gates.h"
 #include "rnn/sequence/recurrences.h"
 

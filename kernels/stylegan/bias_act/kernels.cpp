@@ -1,6 +1,4 @@
 // bias_act on CPU, CUDA and meta tensors: allocation, dense copies, and the launch.
-#include "core/host/narrow.h"
-// before these
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 

@@ -1,7 +1,7 @@
 // bias_act and fused_bias_act: checks of arguments, derivatives, autocast. The maths is in kernels.h,
 // what runs on CPU and CUDA in kernels.cpp, the formula in formula.cpp.
-#include "core/host/narrow.h"
-// before these
+#include "stylegan/bias_act/operators.h"
+
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
@@ -11,7 +11,6 @@
 #include "core/host/checks.h"
 #include "core/host/formula.h"
 #include "core/host/result_like.h"
-#include "stylegan/bias_act/operators.h"
 
 // In one unit: it reads the same headers, which take half of its time.
 #include "stylegan/bias_act/formula.cpp"

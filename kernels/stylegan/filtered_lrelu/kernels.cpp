@@ -1,13 +1,12 @@
 // filtered_lrelu on CPU and CUDA, and on meta tensors its results alone: allocation, and which kernels
 // run.
-#include "core/host/narrow.h"
-// before these
+#include "stylegan/filtered_lrelu/kernels.h"
+
 #include <limits>
 
 #include "core/channel_sum/host.h"
 #include "core/host/checks.h"
 #include "core/launch/device.h"
-#include "stylegan/filtered_lrelu/kernels.h"
 #include "stylegan/filtered_lrelu/mma/variant.h"
 #include "stylegan/filtered_lrelu/operators.h"
 #include "stylegan/filtered_lrelu/plan.h"

@@ -5,14 +5,13 @@
 // With the signs of v the operator is linear in x. The transpose of that is the same with the filters
 // and the factors exchanged, the filters flipped the other way, and paddings such that samples meet the
 // same taps: see transposed(). So the backward pass, and its own at any order, are one operator.
-#include "core/host/narrow.h"
-// before these
+#include "stylegan/filtered_lrelu/operators.h"
+
 #include <algorithm>
 
 #include "core/host/autograd.h"
 #include "core/host/checks.h"
 #include "stylegan/filtered_lrelu/mma/plan.h"
-#include "stylegan/filtered_lrelu/operators.h"
 
 // In one unit: it reads the same headers, which take half of its time.
 #include "stylegan/filtered_lrelu/formula.cpp"

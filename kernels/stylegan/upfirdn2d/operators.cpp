@@ -1,6 +1,4 @@
 // upfirdn2d: checks, result, formula and derivative. What the kernels compute is in kernels.h.
-#include "core/host/narrow.h"
-// before these
 #include <ATen/core/Tensor.h>
 #include <c10/core/SymIntArrayRef.h>
 

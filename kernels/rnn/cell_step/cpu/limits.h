@@ -40,7 +40,7 @@ struct CpuFeatures {
 inline CpuFeatures cpu_features(int threads) {
   constexpr int kMany = 8;
   CpuFeatures features{};
-#ifdef __AVX2__  // or AVX-512, too
+#if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
   features.wide_vectors = true;
   features.bfloat16_products = __builtin_cpu_supports("avx512bf16");
 #if __clang_major__ >= 18 || __GNUC__ >= 12  // older ones do not know the name

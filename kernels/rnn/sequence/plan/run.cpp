@@ -1,5 +1,3 @@
-#include "core/host/narrow.h"
-// before these
 #include "core/launch/api.h"
 
 #ifdef LLTM_JIT_CUDA
