@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import re
 import signal
 import sys
@@ -126,7 +127,8 @@ def ending_well(run: Callable[[], int]) -> int:
         print()
         return 1
     except BrokenPipeError:  # `... | head` closed the pipe; nobody reads what is left
-        sys.stderr.close()
+        # Nor what is flushed at the end, which would fail once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
         if error.filename is None:

@@ -54,7 +54,8 @@ class MyOp(torch.nn.Module):
         return my_op(x, y)
 
     if TYPE_CHECKING:
-        __call__ = forward
+
+        def __call__(self, x: Tensor, y: Tensor) -> Tensor: ...
 
 
 @elementwise("s")
@@ -114,4 +115,5 @@ class Sigmoid(torch.nn.Module):
         return sigmoid(x)
 
     if TYPE_CHECKING:
-        __call__ = forward
+
+        def __call__(self, x: Tensor) -> Tensor: ...

@@ -116,11 +116,11 @@ def input_gates_calls(*tensors: Tensor) -> Calls:
 
 
 def pad_gates_calls(x: Tensor) -> Calls:
-    """What a layer of 3 gates and 4 hidden units multiplies, some of it absent.
+    """What a layer of 3 gates and 8 hidden units multiplies, some of it absent.
 
     test_padded_sizes.py has sizes that are padded: the kernel's rows are apart, the formula's not.
     """
-    rows, units = 12, 4
+    rows, units = 24, 8
     weights = [x.new_ones(rows, x.size(2)), x.new_ones(rows, units)]
     operands = [x, *weights, x.new_ones(rows), x.new_ones(rows)]
     whole = [t.detach().clone().requires_grad_() for t in operands]

@@ -1,10 +1,8 @@
 #include "core/products/library.h"
 
 #include <ATen/Context.h>
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/addmm_ops.h>
 #include <ATen/ops/bmm_ops.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/mm_ops.h>
 
 #include <algorithm>
@@ -122,10 +120,10 @@ Tensor product_of_library(const Tensor& a, const Tensor& b, bool tf32,
     if (multiply_rounded(a, b, initial ? 1 : 0, c)) return c;
   }
   const Precision precision(tf32);
-  if (!initial) return at::mm(a, b);
+  if (!initial) return at::_ops::mm::call(a, b);
   // A product that ends with a bias heeds no guard.
-  if (is_float_on_gpu(a) && !tf32) return at::mm(a, b).add_(*initial);
-  return at::addmm(*initial, a, b);
+  if (is_float_on_gpu(a) && !tf32) return at::_ops::mm::call(a, b).add_(*initial);
+  return at::_ops::addmm::call(*initial, a, b, 1, 1);
 }
 
 }  // namespace lltm_jit

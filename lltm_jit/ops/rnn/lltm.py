@@ -254,7 +254,10 @@ class LLTMCell(nn.Module):
             raise
 
     if TYPE_CHECKING:
-        __call__ = forward
+
+        def __call__(
+            self, input: Tensor, state: tuple[Tensor, Tensor] | None = None
+        ) -> tuple[Tensor, Tensor]: ...
 
     def extra_repr(self) -> str:
         """The arguments, for ``repr``."""

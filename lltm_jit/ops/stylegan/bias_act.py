@@ -202,7 +202,8 @@ class BiasAct(torch.nn.Module):
         )
 
     if TYPE_CHECKING:
-        __call__ = forward
+
+        def __call__(self, x: Tensor) -> Tensor: ...
 
     def extra_repr(self) -> str:
         """The arguments, for ``repr``."""

@@ -30,7 +30,8 @@ class _Resample(nn.Module):
         return type(self).function(x, self.f, *self.factors, *self.options)
 
     if TYPE_CHECKING:
-        __call__ = forward
+
+        def __call__(self, x: Tensor) -> Tensor: ...
 
     def extra_repr(self) -> str:
         """The arguments, for ``repr``."""

@@ -183,7 +183,8 @@ class FusedLeakyReLU(torch.nn.Module):
         return fused_leaky_relu(input, self.bias, self.negative_slope, self.scale)
 
     if TYPE_CHECKING:
-        __call__ = forward
+
+        def __call__(self, input: Tensor) -> Tensor: ...
 
     def extra_repr(self) -> str:
         """The arguments, for ``repr``."""

@@ -17,7 +17,7 @@ from engine_bench import alive, compiler_pid, finish, slow, text_of, wait_for
 import lltm_jit
 from lltm_jit import native
 from lltm_jit.jit import LltmJitError, torch_api
-from lltm_jit.jit.loading import reload, watch
+from lltm_jit.jit.loading import reload
 from lltm_jit.jit.user.cancel import Cancelled, cancelled_by
 
 pytest.importorskip("watchfiles", reason="an extra")
@@ -41,7 +41,7 @@ def watched(bench, monkeypatch):
             tried.set()
 
     tried = threading.Event()
-    monkeypatch.setattr(watch, "reload_module", act)
+    monkeypatch.setattr(reload, "reload_module", act)
     with lltm_jit.watch(module, then):
         yield bench, told, news, tried
 
@@ -123,7 +123,7 @@ def watched_file(bench, monkeypatch):
         tried.append(current)
         return original(current)
 
-    monkeypatch.setattr(watch, "reload_module", act)
+    monkeypatch.setattr(reload, "reload_module", act)
     with lltm_jit.watch(module, lambda done: news.set()):
         yield bench, tried, news
 

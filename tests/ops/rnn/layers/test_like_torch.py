@@ -185,7 +185,7 @@ def test_another_nonlinearity_is_refused():
 @pytest.mark.parametrize("given", [torch.float, torch.bfloat16, None], ids=str)
 @pytest.mark.parametrize("kind", THEIRS)
 def test_autocast_gives_the_dtypes_of_torchs(kind, given, device):
-    """`given` is the dtype of the state, if there is one. Some CPUs have torch's LSTM in float.
+    """`given` is the dtype of the state, if there is one.
 
     On a GPU torch casts to half, whatever autocast's dtype is.
     """
@@ -198,11 +198,15 @@ def test_autocast_gives_the_dtypes_of_torchs(kind, given, device):
     ours = LAYERS[kind](5, 8, 2, device=device)
     ours.load_state_dict(theirs.state_dict())
     x = torch.randn(4, 3, 5, device=device)
+    # Where a CPU has no instructions for bfloat16, torch's LSTM may fail.
+    usual = [torch.bfloat16] * 3
     with torch.autocast(device, dtype):
-        found, expected = tensors(ours(x, hx)), tensors(theirs(x, hx))
-    usual = [t.dtype for t in expected]
+        found = tensors(ours(x, hx))
+        if (kind, device) != ("LSTM", "cpu"):
+            expected = tensors(theirs(x, hx))
+            usual = [t.dtype for t in expected]
     if (kind, device) == ("LSTM", "cpu"):
-        usual = [torch.bfloat16] * 3
+        expected = tensors(theirs(x, hx and tuple(t.float() for t in hx)))
     assert [t.dtype for t in found] == usual
     torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02, check_dtype=False)
 

@@ -111,10 +111,11 @@ def test_any_layout(sizes, layout, dtype, device):
     ones = torch.ones_like(exact[0])
     exact_grads = cell_gradients(lltm_cell_reference, to_double(inputs), ones, ones)
     baseline_grads = cell_gradients(lltm_cell_reference, inputs, ones, ones)
+    parts = (3 * sizes[2]) ** 0.5 / 2  # where rows repeat, their roundings all go one way
     for actual, e, b in zip(
         cell_gradients(lltm_cell, inputs, ones, ones), exact_grads, baseline_grads, strict=True
     ):
-        assert_accurate(actual, e, b, ulps=roundings(inputs[0]), sums=True, parts=ACTIVATIONS)
+        assert_accurate(actual, e, b, ulps=roundings(inputs[0]), sums=True, parts=parts)
 
 
 @pytest.mark.parametrize("device", DEVICES)
