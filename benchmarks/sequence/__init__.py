@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +20,6 @@ from torch import Tensor, nn
 
 from lltm_jit.cli import lltm
 from lltm_jit.jit import LltmJitError
-from lltm_jit.ops.rnn.recurrent_layer.warm import Warmed
 
 from .. import options
 from ..shared import times
@@ -34,6 +31,7 @@ from .cases import (
     OURS,
     PHASES,
     Case,
+    compile_side_by_side,
     operations,
     theirs,
     training_step,
@@ -165,24 +163,15 @@ def compile_kernels(cases: Iterable[tuple[Case, list[str]]]) -> None:
     """Compile what our layers need on the GPU side by side, before anything is measured."""
     meta = torch.device("meta")
     by_precision = sorted(cases, key=lambda pair: pair[0].precision)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for precision, group in itertools.groupby(by_precision, lambda pair: pair[0].precision):
-            calls = {
-                (name, case.dtype, case.batch_size, case.hidden_size, case.directions): case
-                for case, layers in group
-                for name in layers
-            }
-            modules = [
-                (replace(case, device=meta).module(call[0]), case.batch_size)
-                for call, case in calls.items()
-            ]
-            with use_precision(precision):
-                list(pool.map(lambda pair: warm(*pair), modules))
-
-
-def warm(layer: Warmed, rows: int) -> None:
-    for training in (False, True):
-        layer.warm(rows, training=training)
+    for precision, group in itertools.groupby(by_precision, lambda pair: pair[0].precision):
+        calls = {
+            (name, case.dtype, case.batch_size, case.hidden_size, case.directions): case
+            for case, layers in group
+            for name in layers
+        }
+        modules = [replace(case, device=meta).module(call[0]) for call, case in calls.items()]
+        with use_precision(precision):
+            compile_side_by_side(modules, [case.batch_size for case in calls.values()])
 
 
 def rows(case: Case, phase: str, layers: Sequence[str], seconds: float) -> list[Row]:

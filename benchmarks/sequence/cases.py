@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 from lltm_jit.ops.rnn.layers import LAYERS
 from lltm_jit.ops.rnn.lltm import LLTMCell
 from lltm_jit.ops.rnn.recurrent_layer.types import Cell
+from lltm_jit.ops.rnn.recurrent_layer.warm import Warmed
 
 FORWARD, BACKWARD = "forward", "forward + backward"
 PHASES = (FORWARD, BACKWARD)
@@ -116,6 +119,17 @@ class Case:
             return (output, state) if isinstance(state, Tensor) else (output, *state)
 
         return forward
+
+
+def compile_side_by_side(layers: Iterable[Warmed], rows: Iterable[int]) -> None:
+    """Compile what layers need on a GPU, each for a batch of so many rows, in both phases."""
+
+    def compile_one(layer: Warmed, rows: int) -> None:
+        for training in (False, True):
+            layer.warm(rows, training=training)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(compile_one, layers, rows))
 
 
 def draw(shape: Sequence[int], device: torch.device, dtype: torch.dtype) -> Tensor:

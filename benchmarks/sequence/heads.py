@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -16,12 +15,12 @@ from lltm_jit.ops.rnn.sequence import recurrent_sequence
 
 from ..shared import times
 from ..shared.table import Row
-from .cases import BACKWARD, PHASES, draw
+from .cases import BACKWARD, PHASES, compile_side_by_side, draw
 
 UNITS = 768  # of all heads
-# Heads, and how many times as long as one alone all may take.
+# Heads, and how many times as long as one alone all may take on a GPU, where they run at once.
 SIZES = {1: None, 3: 1.2, 6: 1.2, 12: 1.2, 24: 1.45, 48: 1.75}
-CELLS = {"lstm": None, "slstm": 1.35}  # and how many times as long as the LSTM it may take
+CELLS = {"lstm": None, "slstm": 1.35}  # and the same beside the LSTM
 _ONE, _IN_TURN = "one head", "in turn"
 
 
@@ -34,7 +33,7 @@ def measure(
         _compile_kernels(batch_size, dtype)
     name = str(dtype).removeprefix("torch.")
     table = f"{name}, {device.type}, B {batch_size}, T {steps}, gates given, times of a call"
-    for heads, goal in SIZES.items():
+    for heads in SIZES:
         for phase in PHASES:
             shapes = (steps, batch_size, heads, UNITS // heads, dtype, device)
             functions = {cell: _call(cell, phase, *shapes) for cell in CELLS}
@@ -43,7 +42,7 @@ def measure(
                 functions[_IN_TURN] = partial(_repeat, functions[_ONE], heads)
             modes = (times.GRAPH, times.HOST) if on_gpu else (times.HOST,)
             found = times.measure(functions, seconds, modes)
-            beside = {"lstm": {_ONE: goal, _IN_TURN: None}, "slstm": {"lstm": CELLS["slstm"]}}
+            beside = goals(heads, on_gpu)
             case = f"{heads} x {UNITS // heads}"
             yield [
                 Row(table, case, phase, each, found[each], beside.get(each, {}))
@@ -51,21 +50,20 @@ def measure(
             ]
 
 
+def goals(heads: int, on_gpu: bool) -> dict[str, dict[str, float | None]]:
+    """What each is compared with, and the ratio of times that is aimed at, if any."""
+    one, lstm = (SIZES[heads], CELLS["slstm"]) if on_gpu else (None, None)
+    return {"lstm": {_ONE: one, _IN_TURN: None}, "slstm": {"lstm": lstm}}
+
+
 def _compile_kernels(batch_size: int, dtype: torch.dtype) -> None:
     layers = [
-        (LAYERS[cell], UNITS // heads * together, together)
+        LAYERS[cell](1, UNITS // heads * together, num_heads=together, device="meta", dtype=dtype)
         for cell in CELLS
         for heads in SIZES
         for together in {1, heads}
     ]
-
-    def warm(layer: Any, hidden_size: int, num_heads: int) -> None:
-        module = layer(1, hidden_size, num_heads=num_heads, device="meta", dtype=dtype)
-        for training in (False, True):
-            module.warm(batch_size, training=training)
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda each: warm(*each), layers))
+    compile_side_by_side(layers, repeat(batch_size))
 
 
 def _call(
