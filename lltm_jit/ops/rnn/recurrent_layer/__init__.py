@@ -60,7 +60,8 @@ class RecurrentLayer(Warmed):
     packed sequences are divided whose lengths differ much.) On a GPU large products of floats have
     the precision that torch's recurrent layers have: rounded to TF32, unless
     ``torch.backends.cudnn.rnn.fp32_precision`` is ``"ieee"``. The forward pass reads that setting,
-    and its backward pass keeps it.
+    and its backward pass keeps it. Further derivatives are made of torch's own products, whose
+    setting is ``torch.backends.cuda.matmul.fp32_precision``.
 
     On a GPU any H is as quick as the next multiple of 16, but for copies of the weights, which a
     call makes if H is no multiple of 4.
