@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -133,7 +134,7 @@ def load_listings(
         str(directory / file): inline.unit(file, listings, no_implicit_headers)
         for file, listings in files.items()
     }
-    if is_python_module and functions is None and not inline.may_define_a_module([*cpp, *cuda]):
+    if is_python_module and functions is None and not re.search(inline.DEFINES, "\n".join(sources)):
         raise BuildError(
             f"error: the sources of {name} define no Python module\n"
             "   = name the functions to bind in functions=[...], or write "

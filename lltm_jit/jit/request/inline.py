@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ _IMPLICIT_HEADERS = {
 }
 
 # What defines a module, or may: a header can do it too, but none of torch's, CUDA's or C++'s own.
-_DEFINES = (
+DEFINES = (
     r"PyInit|_MODULE|TORCH_EXTENSION_NAME"
     r'|#\s*include\s*(?:"|<(?!torch/|ATen/|c10/|pybind11/|cuda)[^>]*\.)'
 )
@@ -42,11 +41,6 @@ def unit(file: str, listings: list[tuple[str, str]], no_implicit_headers: bool) 
     """One source file from several strings, each under its own name and line numbers."""
     pieces = [f'#line 1 "{name}"\n{text}\n' for name, text in listings]
     return ("" if no_implicit_headers else _IMPLICIT_HEADERS[file]) + "".join(pieces)
-
-
-def may_define_a_module(listings: list[tuple[str, str]]) -> bool:
-    """Whether strings define a Python module, or include a file that may."""
-    return any(re.search(_DEFINES, text) for _, text in listings)
 
 
 def bindings(functions: Any, with_pytorch_error_handling: bool, sources: Sequence[str]) -> str:

@@ -68,17 +68,17 @@ def remove(key: str) -> str:
     return ""
 
 
-def _remove_if_useless(key: str) -> None:
-    if _is_useless(cache.builds_directory() / key):
-        remove(key)
-
-
-def _is_useless(directory: Path) -> bool:
-    """Whether it has no record (its builder was killed), or one that this version cannot read."""
+def _record_of(directory: Path) -> Record | None:
+    """None where its builder was killed, or this version cannot read its record."""
     try:
-        return cache.read_record(directory) is None
+        return cache.read_record(directory)
     except cache.DamagedBuild:
-        return True
+        return None
+
+
+def _remove_if_useless(key: str) -> None:
+    if _record_of(cache.builds_directory() / key) is None:
+        remove(key)
 
 
 def _remove_failed(records: list[Record]) -> None:
@@ -89,10 +89,7 @@ def _remove_failed(records: list[Record]) -> None:
     for directory in cache.failed_directory().glob("*"):
         if not re.fullmatch(_KEY, directory.name):
             continue
-        try:
-            record = cache.read_record(directory)
-        except cache.DamagedBuild:
-            record = None
+        record = _record_of(directory)
         oldest = time.time() - _DAY
         if not record or record.created < max(oldest, ended.get(record.flags_key, oldest)):
             publish.remove_whole(directory)
@@ -103,10 +100,8 @@ def _remove_debris(readable: set[str]) -> None:
     for leftover in directory.glob("tmp-*"):
         lock.if_free(leftover.name.split("-")[1], publish.remove_leftovers)
     for build in directory.glob("*"):
-        if build.name in readable or not re.fullmatch(_KEY, build.name):
-            continue
-        if _is_useless(build):  # and not only newer than the list
-            lock.if_free(build.name, _remove_if_useless)
+        if build.name not in readable and re.fullmatch(_KEY, build.name):
+            lock.if_free(build.name, _remove_if_useless)  # it may only be newer than the list
     for partial in (*directory.glob("*.partial"), *directory.glob("*/*.partial")):
         if time.time() - partial.stat().st_mtime > _DAY:
             partial.unlink(missing_ok=True)
