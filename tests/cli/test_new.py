@@ -1,15 +1,11 @@
 """`python -m lltm_jit new NAME`: the operator that it writes passes its tests."""
 
-import os
 import re
 import shutil
-import subprocess
-import sys
-import zipfile
 from types import SimpleNamespace
 
 import pytest
-from small_checkout import CHECKOUT, environment, run_in
+from small_checkout import CHECKOUT, run_in
 
 from lltm_jit import native
 from lltm_jit.cli import main, new
@@ -21,7 +17,7 @@ from lltm_jit.cli.new import (
     texts_of,
     write,
 )
-from lltm_jit.jit import BuildError, LltmJitError, wheel
+from lltm_jit.jit import LltmJitError
 
 
 @pytest.mark.slow
@@ -111,56 +107,6 @@ def test_the_new_cell_passes_its_tests(tmp_path):
     assert " passed" in done.stdout
 
 
-WITH_THE_WHEEL = """
-import torch, lltm_jit, blend
-assert blend.blend(torch.tensor([1.0]), torch.tensor([2.0]), 3.0).tolist() == [5]
-info = lltm_jit.build_info(blend.module)
-print(info.library.name, info.reason, sep=": ")
-assert lltm_jit.reload(blend.module) is blend.module
-assert lltm_jit.build_info(blend.module) == info
-"""
-
-
-@pytest.mark.slow
-def test_the_kernels_of_a_standalone_project_in_its_wheel(tmp_path, shared_root):
-    native.load("rnn")  # the program below finds the package's own kernels
-    create_standalone(tmp_path, "blend")
-    project, site = tmp_path / "blend", tmp_path / "site"
-    setup = project / "setup.py"
-    assert len(re.findall(r".*(?:PREBUILD|wheel).*", setup.read_text().rpartition('"""')[2])) == 3
-    variables = {**environment(CHECKOUT), "LLTM_JIT_PREBUILD": "1"}
-    done = subprocess.run(
-        [sys.executable, "setup.py", "--quiet", "bdist_wheel"],
-        cwd=project,
-        env={**variables, "TORCH_EXTENSIONS_DIR": str(shared_root)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    (file,) = (project / "dist").glob("*.whl")
-    assert not file.name.endswith("-any.whl")
-    zipfile.ZipFile(file).extractall(site)
-    assert not (project / "blend" / "prebuilt").exists()
-
-    def run():
-        paths = os.pathsep.join([str(site), variables["PYTHONPATH"]])
-        return subprocess.run(
-            [sys.executable, "-c", WITH_THE_WHEEL],
-            env={**os.environ, "LLTM_JIT_DISABLE_JIT": "1", "PYTHONPATH": paths},
-            capture_output=True,
-            text=True,
-        )
-
-    done = run()
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "blend_kernels.so: compiled when the package was built\n"
-    with (site / "blend" / "kernels" / "blend.h").open("a") as header:
-        header.write("// edited\n")
-    done = run()
-    assert "library of blend_kernels is not used: kernels/blend.h changed\n" in done.stderr
-    assert "LLTM_JIT_DISABLE_JIT forbids" in done.stderr
-
-
 def test_a_readme_installs_what_the_package_came_from(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name, words in (("blend", ["--standalone"]), ("leaky", ["--cell"])):
@@ -247,14 +193,6 @@ def test_an_operator_of_a_checkout_elsewhere_is_told_of_by_whole_paths(
     lines = capsys.readouterr().out.splitlines()
     assert "  kernels/basic/mix.h" in lines
     assert "  python -m pytest tests/ops -k mix" in lines
-
-
-def test_a_package_that_loads_nothing_has_no_kernels_for_a_wheel(tmp_path, monkeypatch):
-    (tmp_path / "nothing_loaded.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(wheel, "given_modules", list)  # what other tests loaded in this process
-    with pytest.raises(BuildError, match="nothing_loaded loads no extension with sources"):
-        wheel._put("nothing_loaded", tmp_path)
 
 
 def test_what_is_added_to_the_list_and_the_descriptions(few_files):

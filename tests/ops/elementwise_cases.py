@@ -1,6 +1,6 @@
 """What a row of the table of operators is, and the rows of elementwise ones, by their descriptions.
 
-``lltm_jit/ops/basic.py`` has these. ``operator_cases.py`` has all other rows.
+``lltm_jit/ops/basic.py`` has these. ``operator_cases.py`` has all rows.
 """
 
 from __future__ import annotations

@@ -2,9 +2,7 @@
 
 import copy
 import gc
-import importlib
 import io
-import math
 import multiprocessing
 import pickle
 import re
@@ -12,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from op_testing import DEVICES
 from sequence_testing import cell_header
 
 import lltm_jit
@@ -45,133 +42,10 @@ def written(place, text: str):
 
 
 @pytest.fixture(scope="module")
-def example():
-    """The example's tests, which other tests run too: its layer, and what it computes."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(Path(__file__).parents[4] / "examples" / "peephole")
-        return importlib.import_module("test_peephole")
-
-
-@pytest.fixture(scope="module")
-def peephole(example):
-    return example.Peephole
-
-
-@pytest.fixture(scope="module")
 def plain_header(tmp_path_factory):
     header = tmp_path_factory.mktemp("cells") / "plain.h"
     yield header
     written(header, plain())  # what the tests of other files reload
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", [torch.double, torch.float, torch.half], ids=str)
-def test_values_and_gradients(example, peephole, dtype, device):
-    layer = peephole(5, 24, dtype=dtype, device=device)
-    x = torch.randn(7, 3, 5, dtype=dtype, device=device)
-    exact, wide = copy.deepcopy(layer).double(), x.double()
-    output, expected = layer(x)[0], example.plain(exact, wide)
-    tolerance = {torch.double: 1e-12, torch.float: 1e-5, torch.half: 1e-2}[dtype]
-    torch.testing.assert_close(output.double(), expected, rtol=tolerance, atol=tolerance)
-    found = torch.autograd.grad(output.sin().sum(), layer.parameters())
-    right = torch.autograd.grad(expected.sin().sum(), exact.parameters())
-    assert len(found) == 5
-    for ours, theirs in zip(found, right, strict=True):
-        torch.testing.assert_close(ours.double(), theirs, rtol=3 * tolerance, atol=3 * tolerance)
-
-
-def test_second_derivatives(peephole):
-    layer = peephole(2, 3, bidirectional=True, dtype=torch.double)
-    x = torch.randn(3, 2, 2, dtype=torch.double, requires_grad=True)
-
-    def function(x, learnt):
-        return torch.func.functional_call(layer, {"parameters_l0": learnt}, (x,))[0]
-
-    inputs = (x, layer.parameters_l0)
-    assert torch.autograd.gradcheck(function, inputs, check_forward_ad=True)
-    assert torch.autograd.gradgradcheck(function, inputs)
-
-
-FUNCTIONS = """
-    const T z = x[0] + h[0], limit = log(T(2)) * sqrt(exp(T(1)));  // of constants, too
-    const T factor = cos(log(T(2) + old[1] * old[1]));
-    now[0] = min(sin(z) + sqrt(T(2) + z * z) + abs(z), limit + log1p(exp(z))) * factor;
-    now[1] = max(z, T(0));
-"""
-
-
-@pytest.fixture(scope="module")
-def functions(tmp_path_factory):
-    header = tmp_path_factory.mktemp("cells") / "functions.h"
-    written(header, cell_header("FunctionsCell", 2, FUNCTIONS))
-    return lltm_jit.recurrent_cell(header, "FunctionsCell")
-
-
-def functions_reference(x, weight_ih, weight_hh, bias_ih, bias_hh):
-    h = c = x.new_zeros(x.size(1), weight_hh.size(1))
-    outputs = []
-    for step in x:
-        z = step @ weight_ih.T + bias_ih + h @ weight_hh.T + bias_hh
-        limit = math.log(2) * math.sqrt(math.e) + z.exp().log1p()
-        h = torch.minimum(z.sin() + (2 + z * z).sqrt() + z.abs(), limit) * (2 + c * c).log().cos()
-        c = torch.maximum(z, torch.zeros_like(z))
-        outputs.append(h)
-    return torch.stack(outputs), c
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", [torch.double, torch.float, torch.half], ids=str)
-def test_functions_that_a_cell_may_call(functions, dtype, device):
-    layer = functions(2, 21, dtype=dtype, device=device)
-    x = torch.randn(5, 3, 2, dtype=dtype, device=device)
-    learnt = [p.detach().double().requires_grad_() for p in layer.parameters()]
-    output, (_, c) = layer(x)
-    expected = functions_reference(x.double(), *learnt)
-    tolerance = {torch.double: 1e-12, torch.float: 1e-5, torch.half: 1e-2}[dtype]
-    found = torch.autograd.grad(output.sum() + c.sum(), layer.parameters())
-    right = torch.autograd.grad(expected[0].sum() + expected[1].sum(), learnt)
-    for ours, theirs in zip((output, c[0], *found), (*expected, *right), strict=True):
-        torch.testing.assert_close(ours.double(), theirs, rtol=3 * tolerance, atol=9 * tolerance)
-
-
-@pytest.mark.slow
-def test_functions_that_a_cell_may_call_have_second_derivatives(functions):
-    layer = functions(2, 3, dtype=torch.double)
-    x = torch.randn(3, 2, 2, dtype=torch.double, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x: layer(x)[0], x, check_forward_ad=True)
-    assert torch.autograd.gradgradcheck(lambda x: layer(x)[0], x)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
-def test_kinks_are_as_torchs(functions, device):
-    """Of two equal numbers each has half of the derivative, and abs() has none at 0."""
-    layer = functions(1, 1, device=device)
-    for parameter in layer.parameters():
-        torch.nn.init.zeros_(parameter)
-    torch.nn.init.ones_(layer.weight_ih_l0)
-    x = torch.tensor([0.0, math.nan, math.inf, -math.inf, 2.0, -2.0], device=device)
-    c = layer(x.view(1, 6, 1))[1][1].view(6)
-    assert torch.equal(c.nan_to_num(5.0), torch.maximum(x, torch.zeros_like(x)).nan_to_num(5.0))
-    for value, derivative in ((0.0, 0.5), (2.0, 1.0), (-2.0, 0.0)):
-        c = layer(x.new_full((1, 1, 1), value))[1][1]
-        assert torch.autograd.grad(c.sum(), layer.bias_ih_l0)[0].item() == derivative
-    output, _ = layer(x.new_zeros(1, 1, 1))
-    found = torch.autograd.grad(output.sum(), layer.bias_ih_l0)[0].item()
-    assert found == pytest.approx(math.cos(math.log(2)))
-
-
-def test_it_is_a_layer_as_any_other(peephole):
-    layer = peephole(5, 7, 2, batch_first=True)
-    assert str(layer) == "Peephole(5, 7, num_layers=2, batch_first=True)"
-    x = torch.randn(3, 6, 5)
-    output, (h, c) = layer(x, lengths=[6, 2, 4], reset=torch.zeros(3, 6))
-    assert output.shape == (3, 6, 7)
-    assert h.shape == c.shape == (2, 3, 7)
-    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(x)[0], layer(x)[0])
-    peephole.check()
 
 
 def test_an_edited_cell_is_in_every_layer_at_once(plain_header):

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import pytest
-import sequence_testing
 import torch
-from op_testing import DEVICES, DTYPES, assert_accurate, assert_threads_change_no_bit, bits
+from op_testing import DEVICES, DTYPES, assert_accurate, bits
 from sequence_testing import (
     CELLS,
-    LAYERS,
-    THEIRS,
     Inputs,
     cell_of,
     controls,
     inputs_of,
     reference,
     smooth_results,
-    tensors,
 )
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
-from torch.nn.utils.rnn import pack_padded_sequence
 
-import lltm_jit
 from lltm_jit.functional import recurrent_sequence
-from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
 
 # directions, heads
 COUNTS = [(1, 1), (1, 3), (2, 1), (2, 2)]
@@ -235,88 +228,3 @@ def test_errors(way):
     right = {"cell": "lstm", "gates": torch.zeros(5, 3, 56), "weight_hh": torch.zeros(2, 28, 7)}
     with pytest.raises(RuntimeError, match=message):
         recurrent_sequence(**right | changed)
-
-
-def with_dense_weights(layer: nn.Module, of_torch: nn.Module) -> nn.Module:
-    """torch's layer with the weights of one of ours, whose heads are blocks on the diagonal."""
-    gates = layer.cell.gates
-    with torch.no_grad():
-        for name, parameter in of_torch.named_parameters():
-            own = layer.get_parameter(name)
-            if own.dim() == 3:
-                blocks = own.unflatten(1, (gates, -1)).unbind(1)
-                own = torch.cat([torch.block_diag(*each) for each in blocks])
-            parameter.copy_(own)
-    return of_torch
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("heads", [1, 3])
-@pytest.mark.parametrize("kind", THEIRS)
-def test_layers_are_torchs(kind, heads, bidirectional, device):
-    """With a block-diagonal weight_hh."""
-    sizes = (5, 12, 2)
-    named = {"bidirectional": bidirectional, "dtype": torch.double, "device": device}
-    ours = LAYERS[kind](*sizes, num_heads=heads, **named)
-    theirs = with_dense_weights(ours, THEIRS[kind](*sizes, **named))
-    x = torch.randn(6, 4, 5, dtype=torch.double, device=device)
-    state = torch.randn(4 if bidirectional else 2, 4, 12, dtype=torch.double, device=device)
-    states = (state, state.cos()) if kind == "LSTM" else state
-    for args in ((x,), (x, states)):
-        for actual, expected in zip(tensors(ours(*args)), tensors(theirs(*args)), strict=True):
-            torch.testing.assert_close(actual, expected)
-    packed = pack_padded_sequence(x, torch.tensor([6, 5, 2, 1]))
-    for actual, expected in zip(tensors(ours(packed)), tensors(theirs(packed)), strict=True):
-        torch.testing.assert_close(actual, expected)
-
-
-@pytest.mark.parametrize("cell", CELLS)
-def test_directions_of_a_layer_with_lengths_and_resets(cell, monkeypatch):
-    """In one call, as on a GPU, and in one for each, which sequences in pieces need."""
-    monkeypatch.setattr(RecurrentLayer, "_together", lambda layer, _: not layer.checkpoint)
-    layer = LAYERS[cell.upper()](3, 4, 2, bidirectional=True, dtype=torch.double)
-    x, lengths = torch.randn(7, 3, 3, dtype=torch.double), torch.tensor([7, 4, 2])
-    reset = torch.rand(7, 3) < 0.3
-    together = sequence_testing.with_gradients(layer, x, lengths=lengths, reset=reset)
-    layer.checkpoint = 3
-    apart = sequence_testing.with_gradients(layer, x, lengths=lengths, reset=reset)
-    for actual, expected in zip(together, apart, strict=True):
-        torch.testing.assert_close(actual, expected)
-
-
-@pytest.mark.parametrize("cell", CELLS)
-def test_directions_of_many_rows_take_a_core_each(cell, monkeypatch):
-    """In one call on a CPU, with the results of one call for each, whatever the threads."""
-    counts, run = [], RecurrentLayer._run
-    monkeypatch.setattr(
-        RecurrentLayer,
-        "_run",
-        lambda layer, suffixes, *args: counts.append(len(suffixes)) or run(layer, suffixes, *args),
-    )
-    layer = LAYERS[cell.upper()](3, 20, bidirectional=True)
-    few, many = torch.randn(63, 4, 3), torch.randn(64, 4, 3)
-    layer(few)
-    assert counts == [1, 1]
-    layer(many)
-    assert counts == [1, 1, 2]
-    assert_threads_change_no_bit(lambda: sequence_testing.with_gradients(layer, many))
-    together = sequence_testing.with_gradients(layer, many)
-    monkeypatch.setattr(RecurrentLayer, "_together", lambda *_: False)
-    apart = sequence_testing.with_gradients(layer, many)
-    assert bits(together[:2]) == bits(apart[:2])
-    for actual, expected in zip(together, apart, strict=True):
-        torch.testing.assert_close(actual, expected)
-
-
-@pytest.mark.parametrize("heads", [0, 5, 2.5, True])
-def test_heads_that_do_not_divide_the_units(heads):
-    with pytest.raises((TypeError, ValueError), match=r"LSTM\(\): expected num_heads to"):
-        lltm_jit.LSTM(3, 12, num_heads=heads)
-
-
-def test_torch_has_no_layer_with_heads():
-    layer = lltm_jit.LSTM(3, 12, num_heads=3)
-    assert repr(layer) == "LSTM(3, 12, num_heads=3)"
-    with pytest.warns(UserWarning, match="torch has no layer with heads"):
-        assert type(lltm_jit.revert(layer)) is lltm_jit.LSTM
