@@ -30,7 +30,6 @@ WORDS = {
     "with_cuda": "CUDA",
     "constants": "the constants",
     "libraries": "torch's place",
-    "folder": "the folder",
 }
 
 
@@ -96,6 +95,9 @@ def reasons(old: Record | None, spec: BuildSpec, new: Fingerprint) -> list[str]:
     """Why a build is needed, one phrase per reason."""
     if old is None:
         return ["first use" if "constants" in new else "first build"]
+    there = old.fingerprint.get("folder")
+    if there != new.get("folder"):
+        return [f"the last build was in another folder, {there}"]
     changes = manifest.changes(old.manifest, spec.base)
     now = manifest.content(old.manifest)
     untold = {name for name in changes.files if name.startswith(manifest.UNTOLD)}

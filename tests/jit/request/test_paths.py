@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 
 import pytest
 from ways import MODULE
@@ -33,6 +34,15 @@ def test_what_a_build_file_cannot_hold_is_named(tmp_path, mark):
     message = f"cannot contain {folder}/one.cpp, because of the {mark!r} in it; move the sources"
     with pytest.raises(BuildError, match=re.escape(message)):
         torch_api.load("odd", folder / "one.cpp")
+
+
+def test_a_copy_is_built_for_the_folder_that_it_is_in(bench, capsys):
+    """And that is all that is said, not what lies elsewhere beside each."""
+    copy = shutil.copytree(bench.sources / "one", bench.directory / "far" / "away" / "one")
+    for folder in (bench.sources / "one", copy):
+        torch_api.load("_C", folder, extra_include_paths=[bench.sources])
+    told = capsys.readouterr().err
+    assert f"): the last build was in another folder, {bench.sources}\n" in told
 
 
 def test_paths_are_shown_where_nobody_knows_a_home(tmp_path, monkeypatch):
