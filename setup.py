@@ -53,10 +53,13 @@ def prebuilt() -> dict:
 
 
 wanted = os.environ.get("LLTM_JIT_PREBUILD", "").lower() in ("1", "true", "yes", "on")
+# An editable install adds the checkout to sys.path, as it is. With folders mapped, setuptools would add
+# a finder, which comes last: beside a checkout named lltm_jit, `import lltm_jit` would be that folder.
+folders = {} if "editable_wheel" in sys.argv else FOLDERS
 
 setup(
-    packages=[*find_packages(include=["lltm_jit", "lltm_jit.*"]), *FOLDERS],
-    package_dir=FOLDERS,
-    package_data={"lltm_jit": ["py.typed"], **dict.fromkeys(FOLDERS, SOURCE_PATTERNS)},
+    packages=[*find_packages(include=["lltm_jit", "lltm_jit.*"]), *folders],
+    package_dir=folders or {"": "."},
+    package_data={"lltm_jit": ["py.typed"], **dict.fromkeys(folders, SOURCE_PATTERNS)},
     **(prebuilt() if wanted else {}),
 )

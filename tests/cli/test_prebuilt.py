@@ -20,6 +20,7 @@ from lltm_jit.jit.loading import prebuilt
 from lltm_jit.jit.machine import gpus
 from lltm_jit.jit.store import cache, checked_json
 
+TEMPLATES = ("scale_add", "unit_rows", "peephole")
 PROGRAM = (
     "import lltm_jit\n"
     "print(lltm_jit.native.tiny.answer())\n"
@@ -35,7 +36,7 @@ def wheel(tmp_path_factory, shared_root):
     copy_with_small_families(checkout)
     for name in ("setup.py", "README.md", "LICENSE"):
         shutil.copy(CHECKOUT / name, checkout / name)
-    for template in ("scale_add", "unit_rows", "peephole"):
+    for template in TEMPLATES:
         shutil.copytree(CHECKOUT / "examples" / template, checkout / "examples" / template)
     done = subprocess.run(
         [sys.executable, "setup.py", "--quiet", "bdist_wheel"],
@@ -78,6 +79,28 @@ def installed(wheel, tmp_path):
         )
 
     return tmp_path / "site" / "lltm_jit", run
+
+
+def test_an_editable_install_is_found_beside_a_checkout_of_its_name(tmp_path):
+    """Not the checkout's folder, which would be a namespace without names."""
+    checkout = tmp_path / "lltm_jit"
+    (checkout / "lltm_jit").mkdir(parents=True)
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "lltm_jit/_version.py"):
+        shutil.copy(CHECKOUT / name, checkout / name)
+    (checkout / "lltm_jit" / "__init__.py").touch()
+    for folder in ("kernels", *(f"examples/{name}" for name in TEMPLATES)):
+        (checkout / folder).mkdir(parents=True)
+    made = [sys.executable, "setup.py", "--quiet", "editable_wheel"]
+    subprocess.run(made, cwd=checkout, check=True, capture_output=True, timeout=300)
+    (file,) = (checkout / "dist").glob("*.whl")
+    zipfile.ZipFile(file).extractall(tmp_path / "site")
+    program = "import site; site.addsitedir('site'); import lltm_jit; print(lltm_jit.__file__)"
+    words = [sys.executable, "-S", "-c", program]
+    environment = {**os.environ, "PYTHONPATH": ""}
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True, timeout=300
+    )
+    assert done.stdout == f"{checkout}/lltm_jit/__init__.py\n"
 
 
 def test_a_wheel_for_this_platform_alone(wheel):
