@@ -14,7 +14,7 @@ from lltm_jit._library import OPERATORS
 
 
 def decompositions() -> dict[OpOverload, Callable[..., Any]]:
-    """Give what makes operations of ATen of this package's operators, in an exported program.
+    """Return functions that express this package's operators in operations of ATen.
 
     For :meth:`torch.export.ExportedProgram.run_decompositions`. The result runs without this
     package, and other tools can convert it, such as ``torch.onnx.export(program, dynamo=True)``. A

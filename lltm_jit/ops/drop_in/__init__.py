@@ -62,9 +62,9 @@ _PACKAGES = {
 
 
 def install(name: str) -> None:
-    """Have ``import`` find this package's operators where a program asks for a repository's own.
+    """Make a program's imports of a repository's operators find this package's instead.
 
-    Call it in the script itself, before its imports: spawned processes then do the same. Other
+    Call it in the script itself, before its imports, so that spawned processes do the same. Other
     modules of the same parent, such as ``torch_utils.misc``, are still the repository's. Calling it
     again changes nothing.
 

@@ -27,16 +27,16 @@ _CACHE = ("_flat_weights", "_flat_weights_names", "_flat_weight_refs")  # what R
 
 
 def convert(model: nn.Module) -> nn.Module:
-    """Have a model compute with this package's recurrent layers in place of torch's.
+    """Replace torch's recurrent layers in a model by this package's.
 
     Each :class:`torch.nn.LSTM`, ``GRU`` and ``RNN`` in it, and each of their single cells, becomes
-    one of ours, and stays the same object: so its parameters, hooks, name, mode, dtype and device,
-    and whatever else refers to it, such as an optimiser, need no update. It can be called, saved
+    one of ours. It stays the same object, with its parameters, hooks, name, mode, dtype and device,
+    so that whatever refers to it, such as an optimiser, needs no update. It can be called, saved
     and loaded as before.
 
-    What is left as it is, is named by a warning with the reason: a layer whose class or ``forward``
-    is not torch's own, that is parametrised or quantized, or that has a dtype or device without
-    kernels here.
+    A warning names each layer that is left as it is, with the reason: its class or ``forward`` is
+    not torch's own, it is parametrised or quantized, or there are no kernels for its dtype or
+    device.
 
     Args:
         model: the model, or a single layer. It is changed in place.
@@ -60,13 +60,13 @@ def convert(model: nn.Module) -> nn.Module:
 
 
 def revert(model: nn.Module) -> nn.Module:
-    """Have a model compute with torch's recurrent layers again: the opposite of :func:`convert`.
+    """Put torch's recurrent layers back into a model: the opposite of :func:`convert`.
 
-    For tools that know torch's own layers only, such as TorchScript and dynamic quantization. Do it
-    on a copy, ``lltm_jit.revert(copy.deepcopy(model))``, to go on with the model itself.
+    For tools that know only torch's own layers, such as TorchScript and dynamic quantization. To
+    keep the model itself as it is, revert a copy: ``lltm_jit.revert(copy.deepcopy(model))``.
 
-    What torch has no layer for is left as it is, and named by a warning: :class:`lltm_jit.LLTM` and
-    cells of your own, and layers with heads. ``checkpoint=`` is forgotten.
+    A warning names each layer that is left as it is because torch has none like it:
+    :class:`lltm_jit.LLTM`, cells of your own, and layers with heads. ``checkpoint=`` is lost.
 
     Args:
         model: as for :func:`convert`.

@@ -139,7 +139,7 @@ def whole_states(
     given = (state,) if isinstance(state, Tensor) else state
     if not isinstance(given, (tuple, list)) or len(given) != count:
         wanted = "a tensor" if count == 1 else f"a tuple of {count} tensors"
-        got = f"{len(given)}" if isinstance(given, (tuple, list)) else type(given).__name__
+        got = len(state) if isinstance(state, (tuple, list)) else type(state).__name__
         refuse(layer, f"hx to be {wanted}", got, TypeError)
     rank, shape = (3, "[layers, batch, hidden]") if batched else (2, "[layers, hidden]")
     states = []

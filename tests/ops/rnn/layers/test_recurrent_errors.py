@@ -29,7 +29,7 @@ WRONG = {
     ),
     "no steps": ((torch.zeros(0, 3, 5),), RuntimeError, "at least one step, but got none"),
     "no tensor": ((None,), TypeError, "expected input to be a tensor, but got None"),
-    "one state": ((X, torch.zeros(1, 3, 7)), TypeError, "a tuple of 2 tensors, but got 1"),
+    "one state": ((X, torch.zeros(1, 3, 7)), TypeError, "a tuple of 2 tensors, but got Tensor"),
     "a state's rank": (
         (X, (torch.zeros(3, 7), torch.zeros(1, 3, 7))),
         RuntimeError,
