@@ -43,9 +43,9 @@ _TOOLS = (
 )
 _TORCH = re.compile(r"^(?P<text>(?:RuntimeError|OSError|ValueError): .*)$")
 _FAILED = re.compile(r"^FAILED: \[code=(?P<code>\d+)\]")
-# ninja repeats a command that failed, and below it tells what that printed.
+# ninja repeats a command that failed, and below it tells what that printed; the code from 1.13 on.
 _STEP_FAILED = re.compile(
-    r"^FAILED: \[code=(?P<code>\d+)\].*\n(?P<tool>\S*).*\n(?:(?!ninja: |\[\d)(?P<said>.+))?",
+    r"^FAILED: (?:\[code=(?P<code>\d+)\])?.*\n(?P<tool>\S*).*\n(?:(?!ninja: |\[\d)(?P<said>.+))?",
     re.MULTILINE,
 )
 # How the compilers say which line led into a template: gcc, clang, nvcc.
@@ -205,7 +205,8 @@ def _last_words(log: str, status: int) -> str:
         return "the compiler reported no error, but produced nothing that can be loaded"
     if failed := _STEP_FAILED.search(log):
         said = f": {failed['said']}" if failed["said"] else " and printed nothing"
-        return f"{failed['tool']} failed with status {failed['code']}{said}"
+        code = f" with status {failed['code']}" if failed["code"] else ""
+        return f"{failed['tool']} failed{code}{said}"
     # The lines that begin with a hash are the engine's own.
     words = [line for line in log.splitlines() if line.strip() and not line.startswith("# ")]
     last_words = f": {words[-1]}" if words else " and printed nothing"

@@ -103,7 +103,9 @@ def import_library(
     except (ImportError, OSError) as error:
         from ..compile import diagnostics
 
-        raise BuildError(diagnostics.explain_import(str(error), path)) from error
+        # torch.ops.load_library names the path alone, and has the reason below it.
+        reason = error.__cause__ if isinstance(error.__cause__, OSError) else error
+        raise BuildError(diagnostics.explain_import(str(reason), path)) from error
     _registered.update(registers)
     return module
 

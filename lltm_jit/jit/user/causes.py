@@ -50,6 +50,8 @@ C\+\+\d+ or later compatible compiler is required|You need C\+\+\d+ to compile P
 |only available from C\+\+(?:14|17|20) onwards
   the code needs a newer C++ standard, which torch's build selects: remove -std from your flags, or
   install a newer compiler
+unrecognized command.line option|^unknown argument: |^Unknown option '
+  remove this flag, or correct it
 in namespace .(?:torch|at|c10)\W.*does not name a type|is not a member of .(?:torch|at|c10)\W
 |in namespace .(?:torch|at|c10)\W(?:$|;)|namespace .(?:torch|at|c10). has no member
 |^.(?:torch|at|c10). (?:has not been declared|was not declared|does not name)
@@ -67,6 +69,8 @@ failed to map segment from shared object
 cannot open shared object file
   a library that it was linked with is not found when it is loaded: add its directory to
   LD_LIBRARY_PATH, or link with -Wl,-rpath,/its/directory
+undefined reference to .main'
+  an executable needs a function main(): add the source that defines it
 undefined reference to|Unresolved extern function|Undefined reference to
   it is declared and used, but no given source or library defines it
 ^bindings: .*(?:was not declared|undeclared identifier)

@@ -87,7 +87,7 @@ def _variant(kind: str, include_paths: tuple[Path, ...]) -> Variant:
         _KERNELS / "rnn" / "sequence" / "variants" / f"{kind}.cu",
         (_KERNELS, *include_paths),
         prepare="the layer on tensors of these sizes and dtype, forward and backward,",
-        optional=True,
+        optional=kind != "steps",  # which is what runs in place of the others
         device_code=True,
     )
 

@@ -179,6 +179,12 @@ def test_what_an_unknown_compiler_said_is_told(said, told):
     assert lines[1] == "   = run `python -m lltm_jit doctor` to test the compilers"
 
 
+def test_what_it_said_is_told_by_a_ninja_without_codes():
+    step = "[1/2 0.1] cxx -c a.cpp\nFAILED: a.o \ncxx -c a.cpp\ncxx: no licence\n"
+    said = message(f"{step}ninja: build stopped: subcommand failed.\n")
+    assert said.startswith("error: cxx failed: cxx: no licence\n")
+
+
 @pytest.mark.parametrize(
     ("code", "how"), [(137, "killed"), (139, "ended by a segmentation"), (152, "ended by SIGXCPU")]
 )

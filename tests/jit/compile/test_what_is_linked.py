@@ -8,6 +8,9 @@ import pytest
 from engine_bench import tiers
 from real_files import LINKED, archive, compiled, value
 
+from lltm_jit import BuildError
+from lltm_jit.jit import torch_api
+
 LINKS = {
     "an object": ("far/other.o", ("{}/far/other.o",)),
     "a static library": ("far/libother.a", ("{}/far/libother.a",)),
@@ -88,3 +91,10 @@ def test_a_new_library_in_an_earlier_directory(real, option):
     for number, place in enumerate(("far", "near"), 1):
         archive(real.sources / place / "libother.a", compiled(real, number))
         assert value(real, extra_ldflags=flags) == number
+
+
+def test_what_a_library_lacks_is_named(real):
+    """torch says no more than its path."""
+    source = real.write("lacks.cpp", 'int far();\nextern "C" int value() { return far(); }\n')
+    with pytest.raises(BuildError, match=r"undefined symbol: far\(\)\n   = no source or lib"):
+        torch_api.load("lacks", source, is_python_module=False)

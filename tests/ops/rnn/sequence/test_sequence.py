@@ -16,7 +16,9 @@ from op_testing import (
 from sequence_testing import CELLS, Inputs, cell_of, inputs_of, reference, results_and_gradients
 
 import lltm_jit
+from lltm_jit import ToolchainError
 from lltm_jit.functional import recurrent_sequence
+from lltm_jit.jit.variants import load_declared
 
 # steps, batch_size, hidden_size
 SIZES = [(1, 1, 1), (2, 3, 7), (5, 4, 16), (9, 17, 33), (3, 70, 24), (6, 2, 130)]
@@ -263,3 +265,11 @@ def test_sums_of_gates_that_the_cell_does_not_add():
 
 def test_it_is_public():
     assert lltm_jit.functional.recurrent_sequence is recurrent_sequence
+
+
+def test_steps_are_not_optional(monkeypatch):
+    """On a GPU without a compiler no other kernel runs in their place, so the reason is raised."""
+    monkeypatch.setenv("LLTM_JIT_DISABLE_JIT", "1")
+    asked = ("rnn.sequence_steps", "sequence_forward_step", [], "a cell")
+    with pytest.raises(ToolchainError, match=r"^rnn.sequence_steps "):
+        load_declared(asked)
