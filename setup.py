@@ -53,8 +53,8 @@ def prebuilt() -> dict:
 
 
 wanted = os.environ.get("LLTM_JIT_PREBUILD", "").lower() in ("1", "true", "yes", "on")
-# An editable install adds the checkout to sys.path, as it is. With folders mapped, setuptools would add
-# a finder, which comes last: beside a checkout named lltm_jit, `import lltm_jit` would be that folder.
+# An editable install adds the checkout to sys.path, as it is. With folders mapped, setuptools would
+# add a finder, which comes last: beside a checkout named lltm_jit, that folder would be imported.
 folders = {} if "editable_wheel" in sys.argv else FOLDERS
 
 setup(
