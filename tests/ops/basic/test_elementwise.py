@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from elementwise_cases import ELEMENTWISE
@@ -215,6 +217,15 @@ def test_arguments_by_name(case):
 
 
 # ------------------------------------------------------------------------------ what is exported --
+
+
+def test_each_operator_has_a_row_and_a_description():
+    rows = (native.kernels_directory() / "basic" / "operators.h").read_text()
+    operators, derivatives = re.split(r"#define LLTM_JIT_\w+\(DO\)", rows)[1:]
+    named = re.findall(r"DO\((\w+)", operators)
+    named += [f"d_{name}" for name in re.findall(r"DO\((\w+)", derivatives)]
+    described = [case.name for case in ELEMENTWISE]  # by the functions of lltm_jit/ops/basic.py
+    assert sorted(named) == sorted(described)
 
 
 @EVERY
