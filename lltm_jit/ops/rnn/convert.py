@@ -9,10 +9,9 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from lltm_jit._library import refuse
+from lltm_jit._library import DTYPES, refuse
 from lltm_jit.ops.rnn import layers, single_cells
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
-from lltm_jit.ops.rnn.recurrent_layer.inputs import DTYPES
 
 OURS: dict[type[nn.Module], type[nn.Module]] = {
     nn.LSTM: layers.LSTM,

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lltm_jit._library import refuse, refuse_non_tensor
-from lltm_jit.ops.rnn.recurrent_layer.inputs import DTYPES
+from lltm_jit._library import DTYPES, refuse, refuse_non_tensor
 from lltm_jit.ops.rnn.sequence import run_sequence, run_states, uses_tf32
 
 

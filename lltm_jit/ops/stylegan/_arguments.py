@@ -13,7 +13,7 @@ from typing import NoReturn, SupportsIndex, TypeGuard
 import torch
 from torch import Tensor
 
-from lltm_jit._library import autocasts, refuse, refuse_non_number, refuse_non_tensor
+from lltm_jit._library import DTYPES, autocasts, refuse, refuse_non_number, refuse_non_tensor
 
 Factor = int | Sequence[int]  # of both axes, or [x, y]
 Padding = int | Sequence[int]  # on all sides, [x, y], or [x0, x1, y0, y1]
@@ -76,9 +76,6 @@ def filter_size(function: str, f: Tensor | None) -> tuple[int, int]:
     return (shape[-1], shape[0])
 
 
-_FLOATS = (torch.half, torch.bfloat16, torch.float, torch.double)
-
-
 def refuse_non_bool(function: str, name: str, value: object) -> None:
     """Name a flag that is no bool.
 
@@ -91,7 +88,7 @@ def refuse_non_bool(function: str, name: str, value: object) -> None:
 
 def check_floats(function: str, name: str, tensor: Tensor) -> None:
     """Refuse a tensor of another dtype than the operators compute in."""
-    if tensor.dtype not in _FLOATS:
+    if tensor.dtype not in DTYPES:
         refuse(function, f"{name} to have dtype half, bfloat16, float or double", tensor.dtype)
 
 

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lltm_jit._library import refuse, refuse_non_tensors
+from lltm_jit._library import DTYPES, refuse, refuse_non_tensors
 
-_DTYPES = (torch.half, torch.bfloat16, torch.float, torch.double)
 _MODES = (0, 0, False)  # aten's numbers: bilinear, zeros outside, corners not aligned
 
 
@@ -57,7 +56,7 @@ def grid_sample(input: Tensor, grid: Tensor) -> Tensor:
 
 def _check(input: Tensor, grid: Tensor) -> None:
     for name, tensor in (("input", input), ("grid", grid)):
-        if tensor.dtype not in _DTYPES:
+        if tensor.dtype not in DTYPES:
             wanted = f"{name} to have dtype half, bfloat16, float or double"
             refuse("grid_sample", wanted, tensor.dtype)
     if input.dim() != 4:

@@ -15,6 +15,7 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import PackedSequence
 
 from lltm_jit._library import (
+    DTYPES,
     autocasts,
     refuse,
     refuse_non_number,
@@ -22,8 +23,6 @@ from lltm_jit._library import (
     refuse_wrong_size,
 )
 from lltm_jit.ops.rnn.recurrent_layer.types import State
-
-DTYPES = (torch.half, torch.bfloat16, torch.float, torch.double)
 
 
 def name_of(layer: nn.Module) -> str:

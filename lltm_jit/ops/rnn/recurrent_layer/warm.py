@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from lltm_jit import native
-from lltm_jit._library import refuse, refuse_wrong_size
+from lltm_jit._library import DTYPES, refuse, refuse_wrong_size
 from lltm_jit.jit import Build, ToolchainError
 from lltm_jit.jit.machine import gpus, toolchain
-from lltm_jit.ops.rnn.recurrent_layer.inputs import DTYPES, name_of
+from lltm_jit.ops.rnn.recurrent_layer.inputs import name_of
 from lltm_jit.ops.rnn.recurrent_layer.torch_layer import TorchLayer
 from lltm_jit.ops.rnn.sequence import ALIGNED, needs_padding
 
