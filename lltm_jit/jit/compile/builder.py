@@ -250,7 +250,7 @@ def _compile(plan: _Plan, directory: Path, seeded: Seed, reporter: Reporter) -> 
                 if status == NEEDS_MORE:
                     status = work(all_of_torch=True)
                 if status == 0:
-                    rest = write_rest(directory, seeded.objects)
+                    rest = write_rest(directory, seeded.objects, spec.in_turn)
                     with pch.beside(directory / BUILD_FILE, spec, plan.toolchain, reporter) as more:
                         environment |= more
                         reporter.tick([])  # no file has begun yet

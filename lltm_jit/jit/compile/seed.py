@@ -92,13 +92,18 @@ def seed(
         return Seed()
 
 
-def write_rest(directory: Path, reused: Iterable[str]) -> str:
+def write_rest(directory: Path, reused: Iterable[str], in_turn: list[str]) -> str:
     """Write a build file without the objects that exist already, for times do not decide about
-    them; returns its name.
+    them, and with the others in turn, as ninja begins them; returns its name.
     """
     starts = tuple(f"build {name}: " for name in reused)
     text = (directory / BUILD_FILE).read_text("utf-8", "surrogateescape")
     rest = [line for line in text.splitlines(keepends=True) if not line.startswith(starts)]
+    turns = {f"build {name}": turn for turn, name in enumerate(in_turn)}
+    places = [place for place, line in enumerate(rest) if line.partition(": ")[0] in turns]
+    lines = sorted((rest[place] for place in places), key=lambda s: turns[s.partition(": ")[0]])
+    for place, line in zip(places, lines, strict=True):
+        rest[place] = line
     (directory / "rest.ninja").write_text("".join(rest), "utf-8", "surrogateescape")
     return "rest.ninja"
 

@@ -101,6 +101,25 @@ class BuildSpec(NamedTuple):
         return tuple(objects)
 
     @property
+    def in_turn(self) -> list[str]:
+        """The objects in the order to compile them: those of most text first.
+
+        So none that takes long is left for the end, when other processors have nothing to do. The
+        text is that of the source and of what it includes from the first include path.
+        """
+        root = self.include_paths[0] if self.include_paths else self.base
+        known: dict[str, set[str]] = {}
+
+        def text(source: Path) -> int:
+            with suppress(OSError):  # which the compiler will tell
+                names = _included({os.path.relpath(source, root)}, root, known, ())
+                return sum(contents.of(os.path.join(root, name)).stamp[0] for name in names)
+            return 0
+
+        texts = dict(zip(self.objects, map(text, self.sources), strict=True))
+        return sorted(texts, key=texts.__getitem__, reverse=True)
+
+    @property
     def places(self) -> list[str]:
         """The paths of the files that torch writes into its build file."""
         return [str(path) for path in (*self.sources, *self.include_paths)]

@@ -50,6 +50,15 @@ def test_a_build_keeps_to_max_jobs(bench, gates, tmp_path, limit, folder, expect
     assert finish(process)["compiled"] == 5
 
 
+def test_what_reads_most_is_compiled_first(bench, monkeypatch):
+    monkeypatch.setenv("MAX_JOBS", "1")
+    bench.write("core/long.h", "long\n" * 100)
+    bench.write("zero/zero.cpp", '#include "core/long.h"\n')
+    bench.load()
+    counts = Path(bench.environment["FAKE_COUNTS"]).read_text().splitlines()
+    assert counts == [f"compile {name}.cpp" for name in ("zero", "one", "two")] + ["link"]
+
+
 @pytest.mark.parametrize("without", ["", "a jobserver", "/proc", "a right to look into it"])
 def test_builds_share_a_pool_of_compilers(bench, tmp_path, without, monkeypatch):
     """With one compiler at a time, all files of two builds wait for it."""
