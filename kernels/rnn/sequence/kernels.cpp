@@ -17,6 +17,7 @@
 #endif
 
 // In one unit: they read the same headers, which take half of its time.
+#include "core/products/library.cpp"
 #include "rnn/cell_step/operators.cpp"
 #include "rnn/sequence/all_steps/products.cpp"
 #include "rnn/sequence/all_steps/weight_gradients.cpp"
