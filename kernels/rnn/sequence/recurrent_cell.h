@@ -41,43 +41,50 @@ const RecurrentCell& find_cell(std::string_view name);
 
 // ---------------------------------------------------------------------------- of a cell's type --
 
+// What every cell's formula does with each of its arrays: not inlined, as TensorValue's functions.
+inline C10_NOINLINE void take(const at::Tensor* tensors, int count, TensorValue* values) {
+  for (int i = 0; i < count; ++i) values[i] = tensors[i];
+}
+// Constants become tensors like the given one.
+inline C10_NOINLINE void give(const TensorValue* values, int count, const at::Tensor& like,
+                              at::Tensor* tensors) {
+  for (int i = 0; i < count; ++i) {
+    tensors[i] = values[i].is_constant()
+                     ? like.new_full_symint(like.sym_sizes(), values[i].constant)
+                     : values[i].tensor;
+  }
+}
+
 template <typename Cell>
 struct FormulaOf {
   using Traits = CellTraits<Cell>;
   using Step = CellStep<Cell, TensorValue>;
+  static constexpr int kHidden = Traits::kAddsGates ? 0 : Traits::kGates;  // of CellStep's h
 
   static Step wrapped(const CellTensors& in) {
     Step step;
-    for (int g = 0; g < Traits::kGates; ++g) step.x[g] = in.x[g];
-    for (int g = 0; !Traits::kAddsGates && g < Traits::kGates; ++g) step.h[g] = in.h[g];
-    for (int i = 0; i < Traits::kParameters; ++i) step.p[i] = in.p[i];
-    for (int s = 0; s < Traits::kStates; ++s) step.old[s] = in.old[s];
+    take(in.x, Traits::kGates, step.x);
+    take(in.h, kHidden, step.h);
+    take(in.p, Traits::kParameters, step.p);
+    take(in.old, Traits::kStates, step.old);
     return step;
   }
 
   static void step(const CellTensors& in, at::Tensor* now) {
     TensorValue values[Traits::kStates];
     run_step(wrapped(in), values);
-    for (int s = 0; s < Traits::kStates; ++s) now[s] = whole(values[s], in);
+    give(values, Traits::kStates, in.x[0], now);
   }
 
   static void step_backward(const CellTensors& in, const at::Tensor* grad_now,
                             const CellTensors& grads) {
     TensorValue given[Traits::kStates];
-    for (int s = 0; s < Traits::kStates; ++s) given[s] = grad_now[s];
+    take(grad_now, Traits::kStates, given);
     const Step found = CellDerivative<Cell, TensorValue>(wrapped(in))(given);
-    for (int g = 0; g < Traits::kGates; ++g) grads.x[g] = whole(found.x[g], in);
-    for (int g = 0; !Traits::kAddsGates && g < Traits::kGates; ++g) {
-      grads.h[g] = whole(found.h[g], in);
-    }
-    for (int i = 0; i < Traits::kParameters; ++i) grads.p[i] = whole(found.p[i], in);
-    for (int s = 0; s < Traits::kStates; ++s) grads.old[s] = whole(found.old[s], in);
-  }
-
- private:
-  static at::Tensor whole(const TensorValue& value, const CellTensors& in) {
-    return value.is_constant() ? in.x[0].new_full_symint(in.x[0].sym_sizes(), value.constant)
-                               : value.tensor;
+    give(found.x, Traits::kGates, in.x[0], grads.x);
+    give(found.h, kHidden, in.x[0], grads.h);
+    give(found.p, Traits::kParameters, in.x[0], grads.p);
+    give(found.old, Traits::kStates, in.x[0], grads.old);
   }
 };
 
