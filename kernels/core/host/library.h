@@ -73,11 +73,9 @@ struct AnyEntry {
     static const auto handle = c10::Dispatcher::singleton()
                                    .findSchemaOrThrow(op.name, "")
                                    .template typed<Result(Args...)>();
+    std::optional<c10::impl::ExcludeDispatchKeyGuard> no_autocast;
     if constexpr (!kComposite) {
-      if (op.without_autocast) {
-        const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-        return handle.call(std::forward<Args>(args)...);
-      }
+      if (op.without_autocast) no_autocast.emplace(c10::autocast_dispatch_keyset);
     }
     return handle.call(std::forward<Args>(args)...);
   }
