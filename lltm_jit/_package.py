@@ -62,14 +62,9 @@ class PackageInfo(NamedTuple):
         printer.text(str(self))  # as `print` shows it, in IPython too
 
 
-def installed(toolchain: Toolchain) -> dict[str, Any]:
-    """The entries of a ``PackageInfo`` that are known before there is a build."""
-    return {
-        "lltm_jit_version": __version__,
-        "python_version": platform.python_version(),
-        "toolchain": toolchain,
-        "settings": settings.given(),
-    }
+def info_with(families: dict[str, BuildInfo]) -> PackageInfo:
+    """What is installed, with these builds."""
+    return PackageInfo(__version__, platform.python_version(), detect(), families, settings.given())
 
 
 @overload
@@ -177,5 +172,4 @@ def build_info(module: ModuleType | None = None) -> PackageInfo | BuildInfo:
         return jit_reload.given(module).build.info
     for family in native.AT_IMPORT:
         native.load(family)
-    families = {name: build.info for name, build in native.builds().items()}
-    return PackageInfo(**installed(detect()), families=families)
+    return info_with({name: build.info for name, build in native.builds().items()})

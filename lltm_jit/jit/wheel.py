@@ -17,6 +17,7 @@ from setuptools.command.build_ext import build_ext
 from .loading import prebuilt
 from .loading.reload import given_modules
 from .machine.toolchain import detect
+from .store.cache import WHEEL_FOLDER
 from .user.errors import BuildError
 
 
@@ -45,7 +46,7 @@ def arguments(package: str) -> dict[str, Any]:
 
     # An extension without sources makes it a wheel for this platform.
     return {
-        "ext_modules": [Extension(f"{package}.{prebuilt.FOLDER}", [])],
+        "ext_modules": [Extension(f"{package}.{WHEEL_FOLDER}", [])],
         "cmdclass": {"build_ext": Build},
     }
 
@@ -62,7 +63,7 @@ def _put(package: str, build: Path) -> None:
         if not spec.base.resolve().is_relative_to(folder):
             continue
         inside = spec.base.resolve().relative_to(folder)
-        place = build.joinpath(*package.split("."), inside, prebuilt.FOLDER)
+        place = build.joinpath(*package.split("."), inside, WHEEL_FOLDER)
         prebuilt.put(spec, toolchain, place)
         found = True
     if not found:

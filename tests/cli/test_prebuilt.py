@@ -16,7 +16,6 @@ from lltm_jit import native
 from lltm_jit.cli.new import create_standalone
 from lltm_jit.jit import BuildError
 from lltm_jit.jit import wheel as project_wheel
-from lltm_jit.jit.loading import prebuilt
 from lltm_jit.jit.machine import gpus
 from lltm_jit.jit.store import cache, checked_json
 
@@ -166,7 +165,7 @@ def test_commands_about_a_build_want_one_in_the_cache(installed, command):
 
 
 def packaged(package):
-    return package / prebuilt.FOLDER
+    return package / cache.WHEEL_FOLDER
 
 
 def record_of(package):

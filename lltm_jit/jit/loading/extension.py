@@ -105,7 +105,8 @@ class Extension:
         from . import prebuilt
 
         spec = self.spec(toolchain)
-        return prebuilt.inspect(self._place(spec), spec, toolchain)
+        found = prebuilt.matching(self._place(spec), spec, toolchain)
+        return found[2] if found else None
 
     def info(self, toolchain: Toolchain) -> BuildInfo | None:
         """What :meth:`load` would find; None if it would compile. Loads nothing."""

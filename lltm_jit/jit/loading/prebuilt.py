@@ -28,8 +28,6 @@ from ..user.progress import Reporter
 from . import engine, importing
 from .build_result import Build, BuildInfo, info_of
 
-FOLDER = cache.WHEEL_FOLDER
-
 # Who sets one of these wants a build of another kind.
 _KINDS = ("LLTM_JIT_DEBUG", "CUDA_DEVICE_DEBUG", "LLTM_JIT_LINEINFO", "LLTM_JIT_SANITIZE")
 
@@ -57,8 +55,8 @@ def put(spec: BuildSpec, toolchain: Toolchain, directory: Path) -> None:
 
 
 def find(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None:
-    """Load what :func:`inspect` finds."""
-    found = _match(directory, spec, toolchain)
+    """Load what :func:`matching` finds."""
+    found = matching(directory, spec, toolchain)
     if found is None:
         return None
     request, made_of, info, registers = found
@@ -67,15 +65,13 @@ def find(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> Build | None
         return build or engine.adopt(spec, request.content, made_of, info, registers)
 
 
-def inspect(directory: Path, spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
-    """The library that a directory has for a spec, if it matches; if not, a line tells why."""
-    found = _match(directory, spec, toolchain)
-    return found[2] if found else None
-
-
-def _match(
+def matching(
     directory: Path, spec: BuildSpec, toolchain: Toolchain
 ) -> tuple[Request, Manifest, BuildInfo, list[str]] | None:
+    """The library that a directory has for a spec, if it matches; if not, a line tells why.
+
+    With the request, what it was made of, and what it registers.
+    """
     path = cache.wheel_record(directory, spec.name)
     if not path.exists() or not settings.given().keys().isdisjoint(_KINDS):
         return None

@@ -110,7 +110,7 @@ def test_everything_that_decides_what_a_library_is(packaged, bench, monkeypatch)
     with monkeypatch.context() as here:
         here.setenv("CXX", f"{bench.environment['CXX']} -ffast-math")
         assert not fits()
-    place = cache.wheel_record(package / prebuilt.FOLDER, "_C")
+    place = cache.wheel_record(package / cache.WHEEL_FOLDER, "_C")
     record = checked_json.read(place)
     others = {**record["fingerprint"], "processor": "another"}
     for name in others.keys() - prebuilt.MAY_DIFFER:
@@ -124,10 +124,10 @@ def test_everything_that_decides_what_a_library_is(packaged, bench, monkeypatch)
 def test_fewer_sources(bench):
     both = [bench.sources / "one" / "one.cpp", bench.sources / "two" / "two.cpp"]
     spec = torch_api.extension("_C", both).spec(detect())
-    prebuilt.put(spec, detect(), bench.sources / prebuilt.FOLDER)
+    prebuilt.put(spec, detect(), bench.sources / cache.WHEEL_FOLDER)
     assert torch_api.extension("_C", both).packaged_info(detect())
     fewer = spec._replace(sources=spec.sources[:1])
-    assert prebuilt.inspect(bench.sources / prebuilt.FOLDER, fewer, detect()) is None
+    assert prebuilt.matching(bench.sources / cache.WHEEL_FOLDER, fewer, detect()) is None
 
 
 @pytest.mark.parametrize("by_flag", [False, True])

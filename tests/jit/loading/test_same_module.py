@@ -11,6 +11,7 @@ from ways import MODULE
 from lltm_jit.jit import torch_api
 from lltm_jit.jit.loading import engine, prebuilt, reload
 from lltm_jit.jit.machine.toolchain import detect
+from lltm_jit.jit.store import cache
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ def test_a_packaged_library_is_imported_once(bench, monkeypatch):
     toolchain = detect()
     extension = torch_api.extension("_C", bench.sources)
     spec = extension.spec(toolchain)
-    place = bench.directory / prebuilt.FOLDER
+    place = bench.directory / cache.WHEEL_FOLDER
     prebuilt.put(spec, toolchain, place)
     imported = []
     adopt = engine.adopt

@@ -16,7 +16,7 @@ from lltm_jit import jit
 from lltm_jit.jit import detect, torch_api
 from lltm_jit.jit.compile import pch
 from lltm_jit.jit.loading import importing, prebuilt
-from lltm_jit.jit.store import private
+from lltm_jit.jit.store import cache, private
 
 NOBODY = 65534
 
@@ -84,7 +84,7 @@ def take_back(path: Path) -> None:
 def packaged(bench):
     """A packaged library beside sources, as a wheel brings it."""
     extension = torch_api.extension("_C", bench.sources)
-    place = bench.directory / prebuilt.FOLDER
+    place = bench.directory / cache.WHEEL_FOLDER
     prebuilt.put(extension.spec(detect()), detect(), place)
     shutil.rmtree(bench.builds)
     bench.counts  # noqa: B018 - from now on
