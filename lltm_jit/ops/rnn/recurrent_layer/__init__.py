@@ -55,16 +55,17 @@ class RecurrentLayer(Warmed):
 
     L is the number of steps, B the batch size, I the input size, H the hidden size, D the number of
     directions (2 if bidirectional), G the number of gates of the cell, and P its number of
-    parameters per hidden unit. For 16-bit types the state is kept in float between steps. (What of
-    it is the output is rounded between the pieces of ``checkpoint``, and between those into which
-    packed sequences are divided whose lengths differ much.) On a GPU large products of floats have
+    parameters per hidden unit. For 16-bit types the state is kept in float between steps. (The
+    output, which is a part of it, is rounded between the pieces of ``checkpoint``, and where a
+    packed sequence with very different lengths is divided.) On a GPU large products of floats have
     the precision that torch's recurrent layers have: rounded to TF32, unless
     ``torch.backends.cudnn.rnn.fp32_precision`` is ``"ieee"``. The forward pass reads that setting,
     and its backward pass keeps it. Further derivatives are made of torch's own products, whose
     setting is ``torch.backends.cuda.matmul.fp32_precision``.
 
-    On a GPU any H is as quick as the next multiple of 16, but for copies of the weights, which a
-    call makes if H is no multiple of 4.
+    On a GPU any H takes about as long as the next multiple of 16, apart from copies of the weights.
+    A call makes them if H is not a multiple of 4, or for 16-bit types with H above 95, not one of
+    8.
 
     Every layer k has the parameters ``weight_ih_lk`` of shape (GH, I), or (GH, DH) for k > 0,
     ``weight_hh_lk`` of shape (GH, H), ``bias_ih_lk`` and ``bias_hh_lk`` of shape (GH,), and
@@ -114,8 +115,8 @@ class RecurrentLayer(Warmed):
                 (num_layers * D, B, H), or (num_layers * D, H) without a batch; zeros by default.
             lengths: (B,), the number of steps of each sequence, as an alternative to packing.
                 Behind a sequence's end the input may be anything, the output is zero, and the last
-                state is that after its own last step. A tensor on a GPU is not looked into: what it
-                has beyond the steps counts as all of them.
+                state is that after its own last step. The values of a tensor on a GPU are not
+                checked: one above the number of steps counts as all steps.
             reset: a mask with the shape of ``input`` without its features. The state is set to zero
                 before each marked step, for example where an episode begins. The reverse direction
                 is reset at the same boundaries.
