@@ -41,8 +41,7 @@ def test_crowd_builds_once(bench, tmp_path):
     assert [result["cached"] for result in results].count(False) == 1
     assert sum(line.startswith("lltm_jit: waiting for ") for line in firsts) == CROWD - 1
     named = [line for line in firsts if "waiting for process" in line]
-    assert named
-    assert all("which has been building since" in line for line in named)
+    assert {"which has been building since" in line for line in named} == {True}
 
 
 def test_a_process_that_is_spawned_during_a_build(bench, same_torch, tmp_path, monkeypatch, capfd):
@@ -299,8 +298,3 @@ def test_a_rank_that_is_alone_builds_at_once(bench, monkeypatch, capsys):
     monkeypatch.setattr(lock, "time", clock)
     assert not bench.load().info.cached
     assert capsys.readouterr().err == ""
-
-
-def test_quiet(bench):
-    assert bench.run(LLTM_JIT_QUIET="1")["said"] == ""
-    assert bench.counts == ALL

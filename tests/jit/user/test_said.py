@@ -18,11 +18,16 @@ import types
 
 import pytest
 import tqdm
-from engine_bench import HERE, alive
+from engine_bench import ALL, HERE, alive
 
 from lltm_jit.jit import BuildError, detect, load
 from lltm_jit.jit.user import progress
 from lltm_jit.jit.user.progress import Reporter
+
+
+def test_quiet(bench):
+    assert bench.run(LLTM_JIT_QUIET="1")["said"] == ""
+    assert bench.counts == ALL
 
 
 def test_lines_in_a_log(bench):

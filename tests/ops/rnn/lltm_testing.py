@@ -7,6 +7,7 @@ from torch import Tensor
 
 Inputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]
 
+NAMES = ("input", "weights", "bias", "old_h", "old_cell")
 IMPLEMENTATIONS = ["reference", "aten", "fused", "auto"]
 
 # What tests of bits run on: dtype, and (batch_size, input_size, hidden_size). On a GPU the second

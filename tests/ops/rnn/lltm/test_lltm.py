@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from lltm_testing import IMPLEMENTATIONS, cell_gradients, cell_inputs, to_double
+from lltm_testing import IMPLEMENTATIONS, NAMES, cell_gradients, cell_inputs, to_double
 from op_testing import (
     ACTIVATIONS,
     DEVICES,
@@ -281,8 +281,7 @@ def test_tutorial_calls_keep_a_float_cell(dtype, device):
     actual = lltm_backward(ones.to(dtype), ones, *saved, inputs[1])
     exact = cell_gradients(lltm_cell_reference, to_double(inputs), ones, ones)
     baseline = cell_gradients(lltm_cell_reference, inputs, ones, ones)
-    names = ("input", "weights", "bias", "old_h", "old_cell")
-    exact, baseline = (dict(zip(names, grads, strict=True)) for grads in (exact, baseline))
+    exact, baseline = (dict(zip(NAMES, grads, strict=True)) for grads in (exact, baseline))
     order = ("old_h", "input", "weights", "bias", "old_cell")
     for name, grad in zip(order, actual, strict=True):
         grad = grad.view_as(exact[name])  # the tutorial's d_bias has a row

@@ -8,9 +8,8 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from lltm_testing import IMPLEMENTATIONS, cell_inputs
-from op_testing import DEVICES, needs_gpu, refusal
-from torch import Tensor
+from lltm_testing import IMPLEMENTATIONS, NAMES, cell_inputs
+from op_testing import needs_gpu, refusal
 
 import lltm_jit
 from lltm_jit.functional import lltm_backward, lltm_cell, lltm_forward
@@ -75,16 +74,14 @@ BAD_INPUTS = {
 @pytest.mark.parametrize("case", BAD_INPUTS)
 def test_bad_input(case, impl):
     changes, message = BAD_INPUTS[case]
-    names = ("input", "weights", "bias", "old_h", "old_cell")
-    inputs = dict(zip(names, cell_inputs(dtype=torch.float), strict=True))
+    inputs = dict(zip(NAMES, cell_inputs(dtype=torch.float), strict=True))
     assert refusal(RuntimeError, lltm_cell, **{**inputs, **changes}, impl=impl) == message
 
 
 @pytest.mark.parametrize("case", BAD_INPUTS)
 def test_bad_input_of_the_tutorials_forward(case):
     changes, message = BAD_INPUTS[case]
-    names = ("input", "weights", "bias", "old_h", "old_cell")
-    inputs = dict(zip(names, cell_inputs(dtype=torch.float), strict=True))
+    inputs = dict(zip(NAMES, cell_inputs(dtype=torch.float), strict=True))
     message = message.replace("lltm_cell", "lltm_forward")
     assert refusal(RuntimeError, lltm_forward, **{**inputs, **changes}) == message
 
@@ -242,57 +239,6 @@ def test_unknown_implementation():
         "lltm_cell(): expected impl to be one of ('auto', 'reference', 'aten', 'fused'), "
         "but got 'fast'"
     )
-
-
-NAMES = ("input", "weights", "bias", "old_h", "old_cell")
-LAYOUTS_REFUSED = {
-    "Sparse": Tensor.to_sparse,
-    "SparseCsr": lambda t: t[None].to_sparse_csr() if t.dim() == 1 else t.to_sparse_csr(),
-    "Mkldnn": lambda t: t.float().to_mkldnn(),
-}
-
-
-@pytest.mark.filterwarnings("ignore:Sparse")
-@pytest.mark.parametrize("requires_grad", [False, True])
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("layout", LAYOUTS_REFUSED)
-def test_only_dense_tensors(layout, name, requires_grad):
-    inputs = dict(zip(NAMES, cell_inputs(dtype=torch.float), strict=True))
-    inputs[name] = LAYOUTS_REFUSED[layout](inputs[name])
-    for function in (lltm_cell, ops.lltm_cell_aten, ops.lltm_cell_check):
-        given = {k: v.requires_grad_(requires_grad) for k, v in inputs.items()}
-        expected = f"lltm_cell(): expected {name} to be a dense tensor, but got layout {layout}"
-        assert refusal(RuntimeError, function, **given) == expected
-
-
-@needs_gpu
-@pytest.mark.parametrize("name", NAMES)
-def test_only_dense_tensors_on_a_gpu(name):
-    inputs = dict(zip(NAMES, cell_inputs(dtype=torch.float, device="cuda"), strict=True))
-    inputs[name] = inputs[name].to_sparse()
-    with pytest.raises(RuntimeError, match=f"expected {name} to be a dense tensor, but got"):
-        lltm_cell(**inputs)
-
-
-@pytest.mark.filterwarnings("ignore:.*quantize")
-@pytest.mark.parametrize("name", NAMES)
-def test_no_quantised_tensors(name):
-    inputs = dict(zip(NAMES, cell_inputs(dtype=torch.float), strict=True))
-    inputs[name] = torch.quantize_per_tensor(inputs[name], 0.1, 0, torch.qint8)
-    with pytest.raises(RuntimeError, match=rf"expected {name} to have .* got QInt8"):
-        lltm_cell(**inputs)
-
-
-@pytest.mark.filterwarnings("ignore:.*nested")
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
-@pytest.mark.parametrize("name", NAMES)
-def test_no_nested_tensors(name, layout, device):
-    inputs = dict(zip(NAMES, cell_inputs(dtype=torch.float, device=device), strict=True))
-    rows = [torch.zeros(2, 5, device=device), torch.zeros(3, 5, device=device)]
-    inputs[name] = torch.nested.nested_tensor(rows, layout=layout)
-    with pytest.raises(NotImplementedError, match=r"lltm_jit(::|[.])lltm_cell"):  # torch's words
-        lltm_cell(**inputs)
 
 
 NOT_TENSORS = {"None": None, "int": 3, "list": [[1.0]], "ndarray": np.zeros((3, 7))}

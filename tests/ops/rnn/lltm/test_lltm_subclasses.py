@@ -1,11 +1,11 @@
-"""The LLTM cell on meta and fake tensors, subclasses and modes."""
+"""The LLTM cell on meta and fake tensors, subclasses and modes, and on what it refuses."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from lltm_testing import cell_inputs
-from op_testing import DEVICES
+from lltm_testing import NAMES, cell_inputs
+from op_testing import DEVICES, needs_gpu, refusal
 from subclasses import Logged, Recorder, Wrapped
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -110,3 +110,57 @@ def test_lazy_negation_and_zeros():
     zeros = torch._efficientzerotensor(3, 5, dtype=torch.double)
     torch.testing.assert_close(lltm_cell(negative, *others), lltm_cell(-input, *others))
     torch.testing.assert_close(lltm_cell(zeros, *others), lltm_cell(0 * input, *others))
+
+
+LAYOUTS_REFUSED = {
+    "Sparse": Tensor.to_sparse,
+    "SparseCsr": lambda t: t[None].to_sparse_csr() if t.dim() == 1 else t.to_sparse_csr(),
+    "Mkldnn": lambda t: t.float().to_mkldnn(),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("layout", LAYOUTS_REFUSED)
+def test_only_dense_tensors(layout, name, requires_grad):
+    inputs = dict(zip(NAMES, cell_inputs(dtype=torch.float), strict=True))
+    inputs[name] = LAYOUTS_REFUSED[layout](inputs[name])
+    for function in (
+        lltm_cell,
+        torch.ops.lltm_jit.lltm_cell_aten,
+        torch.ops.lltm_jit.lltm_cell_check,
+    ):
+        given = {k: v.requires_grad_(requires_grad) for k, v in inputs.items()}
+        expected = f"lltm_cell(): expected {name} to be a dense tensor, but got layout {layout}"
+        assert refusal(RuntimeError, function, **given) == expected
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", NAMES)
+def test_only_dense_tensors_on_a_gpu(name):
+    inputs = dict(zip(NAMES, cell_inputs(dtype=torch.float, device="cuda"), strict=True))
+    inputs[name] = inputs[name].to_sparse()
+    with pytest.raises(RuntimeError, match=f"expected {name} to be a dense tensor, but got"):
+        lltm_cell(**inputs)
+
+
+@pytest.mark.filterwarnings("ignore:.*quantize")
+@pytest.mark.parametrize("name", NAMES)
+def test_no_quantised_tensors(name):
+    inputs = dict(zip(NAMES, cell_inputs(dtype=torch.float), strict=True))
+    inputs[name] = torch.quantize_per_tensor(inputs[name], 0.1, 0, torch.qint8)
+    with pytest.raises(RuntimeError, match=rf"expected {name} to have .* got QInt8"):
+        lltm_cell(**inputs)
+
+
+@pytest.mark.filterwarnings("ignore:.*nested")
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+@pytest.mark.parametrize("name", NAMES)
+def test_no_nested_tensors(name, layout, device):
+    inputs = dict(zip(NAMES, cell_inputs(dtype=torch.float, device=device), strict=True))
+    rows = [torch.zeros(2, 5, device=device), torch.zeros(3, 5, device=device)]
+    inputs[name] = torch.nested.nested_tensor(rows, layout=layout)
+    with pytest.raises(NotImplementedError, match=r"lltm_jit(::|[.])lltm_cell"):  # torch's words
+        lltm_cell(**inputs)
