@@ -20,8 +20,8 @@ from pathlib import Path
 
 from lltm_jit import native
 from lltm_jit.jit import LltmJitError, Toolchain, detect
-from lltm_jit.jit.loading import prebuilt
 from lltm_jit.jit.machine.tools import find_ninja
+from lltm_jit.jit.store.cache import WHEEL_FOLDER
 from lltm_jit.jit.user import settings
 
 from . import options
@@ -151,7 +151,7 @@ def rows(case: str, ours: float, others: list[tuple[str, float, float]], busy: b
 def copy_of_package(folder: Path) -> Path:
     """Copy the package and its kernels, without compiled ones; returns where the kernels are."""
     package, kernels = Path(native.__file__).parent, native.kernels_directory()
-    shutil.copytree(package, folder / package.name, ignore=shutil.ignore_patterns(prebuilt.FOLDER))
+    shutil.copytree(package, folder / package.name, ignore=shutil.ignore_patterns(WHEEL_FOLDER))
     copy = folder / kernels.relative_to(package.parent)
     if not copy.exists():  # it does where they lie inside the package, installed
         shutil.copytree(kernels, copy)
