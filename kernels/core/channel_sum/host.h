@@ -24,8 +24,7 @@ inline at::Tensor channel_sum(const at::Tensor& x, int64_t dim) {
                       .inner = layout.inner,
                       .type = floating_type(x.scalar_type())};
   const auto accumulated = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor parts = empty({channel_sum_parts(args), layout.channels}, x,
-                                 at::MemoryFormat::Contiguous, accumulated);
+  const at::Tensor parts = empty({channel_sum_parts(args), layout.channels}, x, accumulated);
   args.parts = parts.mutable_data_ptr();
   LLTM_JIT_RUN(dense, args, channel_sum_cpu<ChannelSumArgs>, launch_channel_sum<ChannelSumArgs>);
   return sums;

@@ -46,12 +46,10 @@ inline void prefer_large_pages(const at::Tensor& tensor) {
 #endif
 }
 
-// A dense tensor on the device of `like`, and of its dtype or another, inside a KernelGuard: at::empty
-// without its way through the dispatcher, which a small operator would feel.
-inline at::Tensor empty(c10::SymIntArrayRef sizes, const at::Tensor& like,
-                        at::MemoryFormat format = at::MemoryFormat::Contiguous,
-                        std::optional<at::ScalarType> other = std::nullopt) {
-  const auto dtype = other.value_or(like.scalar_type());
+// A dense tensor on the device of `like` inside a KernelGuard: at::empty without its way through the dispatcher,
+// which a small operator would feel.
+inline at::Tensor empty(c10::SymIntArrayRef sizes, const at::Tensor& like, at::ScalarType dtype,
+                        at::MemoryFormat format = at::MemoryFormat::Contiguous) {
   if (like.is_meta()) {
     return at::detail::empty_symint_meta(sizes, dtype, std::nullopt, std::nullopt, std::nullopt,
                                          format);
@@ -63,6 +61,10 @@ inline at::Tensor empty(c10::SymIntArrayRef sizes, const at::Tensor& like,
   const at::Tensor result = at::detail::empty_cpu(known_sizes, dtype, /*pin_memory=*/false, format);
   prefer_large_pages(result);
   return result;
+}
+inline at::Tensor empty(c10::SymIntArrayRef sizes, const at::Tensor& like,
+                        at::MemoryFormat format = at::MemoryFormat::Contiguous) {
+  return empty(sizes, like, like.scalar_type(), format);
 }
 
 // What kernels read and write of tensors that may be absent.

@@ -119,18 +119,24 @@ bool run_together(const SequenceInputs& in, const RecurrentCell& cell) {
   return whole && !is_padded(in, cell);
 }
 
-// The results, to be written; cell states in the dtype that they run in.
+// What cell states are to be given as.
+at::ScalarType cells_dtype(const SequenceInputs& in) {
+  return in.c_0 ? in.c_0->scalar_type() : in.gates.scalar_type();
+}
+
+// The results, to be written; on a CPU cell states in the dtype that they run in, and cast later.
 SequenceAndSaved allocate(const SequenceInputs& in, const RecurrentCell& cell,
                           SequenceSaves saves) {
   const auto steps = in.gates.sym_size(0), batch_size = in.gates.sym_size(1);
   const auto hidden_size = recurrences_of(in).count() * in.weight_hh.sym_size(-1);
   const int64_t cells = cell.states - 1;
-  const Tensor of_cells = in.gates.new_empty({0}, state_dtype(in.gates.scalar_type()));
+  const auto state = state_dtype(in.gates.scalar_type());
+  const bool cast_later = in.gates.is_cpu() && cells > 0;
   return {empty({steps, batch_size, hidden_size}, in.gates),
           empty({batch_size, hidden_size}, in.gates),
-          empty({cells, batch_size, hidden_size}, of_cells),
+          empty({cells, batch_size, hidden_size}, in.gates, cast_later ? state : cells_dtype(in)),
           saves == kSavesAll ? empty(in.gates.sym_sizes(), in.gates) : Tensor(),
-          saves ? empty({steps, cells, batch_size, hidden_size}, of_cells) : Tensor()};
+          saves ? empty({steps, cells, batch_size, hidden_size}, in.gates, state) : Tensor()};
 }
 
 // What the gates of a sequence on a CPU are the product of.
@@ -157,7 +163,8 @@ SequenceAndSaved forward(const SequenceInputs& in, SequenceSaves saves,
     SequenceForwardArgs args{sizes_of(in, cell)};
     const DenseInputs inputs(in, is_padded(in, cell));
     const Tensor gates = operands ? Tensor() : readable(in.gates);
-    const OptionalTensor bias = dense(in.bias_hh), c_0 = running(in.c_0, c_n.scalar_type());
+    const OptionalTensor bias = dense(in.bias_hh),
+                         c_0 = running(in.c_0, state_dtype(in.gates.scalar_type()));
     inputs.fill(args, in.reverse);
     args.gates = steps_of(gates, in.reverse);
     args.bias = data_or_null(bias);
@@ -165,6 +172,7 @@ SequenceAndSaved forward(const SequenceInputs& in, SequenceSaves saves,
     args.output = written_steps_of(output, in.reverse);
     args.new_h = h_n.mutable_data_ptr();
     args.new_cells = cell.states > 1 ? c_n.mutable_data_ptr() : nullptr;
+    args.narrow_cells = floating_type(c_n.scalar_type()) != args.state_type;
     args.saved_gates = written_steps_of(saved_gates, in.reverse);
     if (cell.states > 1) args.saved_cells = written_steps_of(saved_cells, in.reverse);
     Tensor input, weight_ih;
@@ -184,7 +192,7 @@ SequenceAndSaved forward(const SequenceInputs& in, SequenceSaves saves,
 #endif
     if (in.gates.is_cpu()) sequence_forward_cpu(args, cell.cpu);
   }
-  c_n = c_n.to(in.c_0 ? in.c_0->scalar_type() : in.gates.scalar_type());
+  if (c_n.scalar_type() != cells_dtype(in)) c_n = c_n.to(cells_dtype(in));
   return results;
 }
 
@@ -199,49 +207,6 @@ SequenceStates sequence_states_kernel(const SequenceInputs& in) {
   check_all_steps(in);
   const auto [output, h_n, c_n, saved_gates, saved_cells] = forward(in, kSavesCells);
   return {output, h_n, c_n, saved_cells};
-}
-
-namespace {
-
-// Whether the dispatcher would take these tensors to the CPU's kernels and to nothing before them.
-template <typename... Args>
-bool only_on_cpu(const Args&... args) {
-  const auto local = c10::impl::tls_local_dispatch_key_set();
-  const auto keys = (local.included_ | ... | as_tensor(args).key_set()) - local.excluded_;
-  using Key = c10::DispatchKey;
-  // The second is that of an argument that is absent.
-  const c10::DispatchKeySet usual(
-      {Key::AutogradCPU, Key::AutogradOther, Key::ADInplaceOrView, Key::BackendSelect});
-  return keys.has(Key::CPU) &&
-         (keys - usual - c10::DispatchKeySet(Key::CPU)).highestFunctionalityKey() ==
-             Key::Undefined &&
-         !any_requires_grad(args...) && !any_forward_grad(args...);
-}
-
-}  // namespace
-
-SequenceResults recurrent_layer(const Tensor& input, const Tensor& weight_ih,
-                                const OptionalTensor& bias_ih, const Tensor& weight_hh,
-                                const OptionalTensor& bias_hh, const OptionalTensor& parameters,
-                                const OptionalTensor& h_0, const OptionalTensor& c_0,
-                                const OptionalTensor& control, bool reverse, std::string_view cell,
-                                bool tf32, bool bidirectional) {
-  check(input, weight_ih, bias_ih);
-  const bool whole =
-      weight_hh.dim() >= 2 && weight_hh.size(-2) == find_cell(cell).gates * weight_hh.size(-1);
-  if (input.numel() == 0 || !whole ||
-      !only_on_cpu(input, weight_ih, bias_ih, weight_hh, bias_hh, parameters, h_0, c_0, control)) {
-    const Tensor gates = ops::input_gates(input, weight_ih, bias_ih, tf32);
-    return ops::recurrent_sequence(gates, weight_hh, bias_hh, parameters, h_0, c_0, control,
-                                   reverse, cell, tf32, bidirectional);
-  }
-  const GateOperands operands{input, weight_ih, bias_ih};
-  // Of the gates' shape, for the checks; nothing reads it.
-  const Tensor gates = empty({1}, input).expand({input.size(0), input.size(1), weight_ih.size(0)});
-  const SequenceInputs in{gates,   weight_hh, bias_hh, parameters, h_0,          c_0,
-                          control, reverse,   cell,    tf32,       bidirectional};
-  const auto results = forward(in, kSavesNothing, &operands);
-  return {std::get<0>(results), std::get<1>(results), std::get<2>(results)};
 }
 
 SequenceAndSaved sequence_forward_kernel(const SequenceInputs& in) {
@@ -286,11 +251,10 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   Tensor grad_gates = empty(gates.sym_sizes(), gates);
   Tensor grad_hidden = cell.adds_gates ? grad_gates : empty(gates.sym_sizes(), gates);
   Tensor grad_h_0 = wanted(4, h_0);
-  const Tensor of_state = gates.new_empty({0}, dtype);
-  Tensor grad_c_0 = mask[5] ? empty(c_0->sym_sizes(), of_state) : Tensor();
+  Tensor grad_c_0 = mask[5] ? empty(c_0->sym_sizes(), gates, dtype) : Tensor();
   Tensor grad_parameters;
   if (cell.parameters > 0) {
-    grad_parameters = empty({cell.parameters, gates.size(1), in.output.size(2)}, of_state);
+    grad_parameters = empty({cell.parameters, gates.size(1), in.output.size(2)}, gates, dtype);
   }
 
   const DenseInputs inputs(in.in, padded);
@@ -349,3 +313,6 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
 }
 
 }  // namespace lltm_jit
+
+// In this unit, too: it calls what is above.
+#include "rnn/sequence/layer.cpp"

@@ -100,7 +100,8 @@ struct SequenceForwardArgs : SequenceSizes {
       control_direction_stride;  // the first is signed, as that of the gates
   MutableSequenceArray output;   // [steps, batch, units] written
   void* new_h;                   // [batch, units] written
-  void* new_cells;  // [states-1, batch, units] of state_type, written; null for one state
+  void* new_cells;               // [states-1, batch, units] written; null for one state
+  bool narrow_cells;             // whether they are of `type`, on a GPU, or of state_type
   // Or null, as SequenceSaves says: of each step the gates' sums, or if the cell does not add them the hidden part
   // alone, bias included; and the cell states that the step began with.
   MutableSequenceArray saved_gates;  // [steps, batch, gates*units]

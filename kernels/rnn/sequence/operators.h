@@ -103,8 +103,8 @@ SequenceStates sequence_states_kernel(const SequenceInputs& in);
 SequenceAndSaved sequence_forward_kernel(const SequenceInputs& in);
 SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in);
 
-// The operators input_gates and recurrent_sequence in one call. On a CPU, where nothing is differentiated or
-// transformed, a few steps at a time: the gates of all steps never lie in memory.
+// The operators input_gates and recurrent_sequence in one call; in layer.cpp. Where nothing is differentiated or
+// transformed, on a CPU a few steps at a time: the gates of all steps never lie in memory.
 SequenceResults recurrent_layer(const Tensor& input, const Tensor& weight_ih,
                                 const OptionalTensor& bias_ih, const Tensor& weight_hh,
                                 const OptionalTensor& bias_hh, const OptionalTensor& parameters,

@@ -120,8 +120,7 @@ bool run_on_tensor_cores(Call& call, const FlrPlan& plan, bool with_sums) {
   FilteredLreluArgs args = call.args;
   Tensor of_parts;
   if (with_sums && plan.parts > 0) {
-    of_parts = empty({args.batch, args.channels, plan.parts}, call.x, at::MemoryFormat::Contiguous,
-                     at::kFloat);
+    of_parts = empty({args.batch, args.channels, plan.parts}, call.x, at::kFloat);
     args.plane_sums = of_parts.mutable_data_ptr<float>();
   }
   const auto stream = c10::cuda::getCurrentCUDAStream();
@@ -181,7 +180,7 @@ Tensor empty_result(const Tensor& x, const FlrSizes& sizes) {
 
 Tensor new_signs(const Tensor& x, const FlrSizes& sizes, at::IntArrayRef phase) {
   const auto words = sign_map({sizes.mid_h, sizes.mid_w}, phase).words_per_plane();
-  return empty({x.sym_size(0), x.sym_size(1), words}, x, at::MemoryFormat::Contiguous, at::kInt);
+  return empty({x.sym_size(0), x.sym_size(1), words}, x, at::kInt);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.overrides import has_torch_function
 
 from lltm_jit import native
-from lltm_jit._library import define, refuse_non_tensor
+from lltm_jit._library import autocasts, define, refuse_non_tensor
 from lltm_jit.jit import declarations
 
 if TYPE_CHECKING:
@@ -262,12 +262,12 @@ def run_states(cell: str, args: Args, tf32: bool) -> Tensor:
     return torch.ops.lltm_jit.stack_states(output, c_n, before)
 
 
-def computes_only(x: Tensor) -> bool:
-    """Whether this is on a CPU, and neither differentiated, recorded nor cast."""
-    if torch.compiler.is_compiling() or torch.is_grad_enabled() or not x.is_cpu:
-        return False
+def runs_as_called(x: Tensor) -> bool:
+    """Whether this is on a CPU or GPU, and neither compiled, recorded nor cast."""
     # torch.jit.trace compares its graph with one that it traces without gradients.
-    return not (torch.jit.is_tracing() or torch.is_autocast_enabled("cpu"))
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    return (x.is_cuda or x.is_cpu) and not autocasts(x)
 
 
 def run_layer(
@@ -280,11 +280,11 @@ def run_layer(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """:func:`run_sequence` of the gates that the operands give, and what else it takes.
 
-    On a CPU without gradients it is one call, which keeps few steps' gates in memory.
+    Without gradients it is one call, which on a CPU keeps few steps' gates in memory.
     """
     x, weight_ih, weight_hh, bias_ih, bias_hh = operands
     others = (weight_hh, bias_hh, *args)
-    if computes_only(x):
+    if not torch.is_grad_enabled() and runs_as_called(x):
         every = (x, weight_ih, bias_ih, *others)
         if not has_torch_function(every):
             return native.rnn.recurrent_layer(*every, reverse, cell, tf32, bidirectional)

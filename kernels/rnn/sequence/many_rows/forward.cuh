@@ -224,8 +224,12 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
         store_two(static_cast<scalar_t*>(args.new_h) + at, unit, own.old[0][j][i]);
 #pragma unroll
         for (int k = 1; k < kStates; ++k) {
-          store_two(static_cast<float*>(args.new_cells) + (k - 1) * all + at, unit,
-                    own.old[k][j][i]);
+          const int64_t place = (k - 1) * all + at;
+          if (args.narrow_cells) {
+            store_two(static_cast<scalar_t*>(args.new_cells) + place, unit, own.old[k][j][i]);
+          } else {
+            store_two(static_cast<float*>(args.new_cells) + place, unit, own.old[k][j][i]);
+          }
         }
       }
     }

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <optional>
 
+#include "core/launch/device.h"
 #include "core/python/variant.h"
 #include "rnn/sequence/by_steps/product.h"
 #include "rnn/sequence/plan/launch.h"
@@ -108,15 +109,22 @@ void copy_or_zero(Tensor target, const Tensor& source, const void* data) {
   }
 }
 
-void forward_steps(const SequenceForwardArgs& args, const CudaCell& cell, const Tensor& like,
+void forward_steps(SequenceForwardArgs args, const CudaCell& cell, const Tensor& like,
                    cudaStream_t stream) {
   const void* kernel = step_variant(args, cell);
   const SequenceSizes& sizes = args;
   const Tensors tensors{sizes, like};
   const Tensor h = tensors.state(args.new_h);
   copy_or_zero(h, tensors.state(args.old_h), args.old_h);
+  Tensor cells, narrow_cells;
   if (sizes.states > 1) {
-    copy_or_zero(tensors.cells(args.new_cells), tensors.cells(args.old_cells), args.old_cells);
+    cells = tensors.cells(args.new_cells);
+    if (args.narrow_cells) {  // from step to step they lose no bits
+      narrow_cells = tensors.at(args.new_cells, cells.sizes(), cells.strides(), args.type);
+      cells = tensors.empty(cells.size(0), cells.size(1), args.state_type);
+      args.new_cells = cells.mutable_data_ptr();
+    }
+    copy_or_zero(cells, tensors.cells(args.old_cells), args.old_cells);
   }
   const Tensor state = tensors.empty(args.batch_size, args.hidden_size, args.state_type);
   state.copy_(h);
@@ -128,6 +136,7 @@ void forward_steps(const SequenceForwardArgs& args, const CudaCell& cell, const 
     multiply(h, products, stream);
     C10_CUDA_CHECK(launch_step(kernel, step, stream));
   }
+  if (narrow_cells.defined()) narrow_cells.copy_(cells);
 }
 
 void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, const Tensor& like,
@@ -191,7 +200,7 @@ const void* variant(const Args& args, const SequencePlan& plan, const std::tuple
 // Memory for the blocks of a plan; undefined where there is none.
 std::optional<Tensor> workspace_of(const SequencePlan& plan, const Tensor& like) {
   try {
-    return like.new_empty({plan.workspace}, at::kByte);
+    return empty({plan.workspace}, like, at::kByte);
   } catch (const c10::OutOfMemoryError&) {
     return std::nullopt;
   }

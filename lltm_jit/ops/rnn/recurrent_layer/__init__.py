@@ -40,10 +40,10 @@ from lltm_jit.ops.rnn.recurrent_layer.types import State
 from lltm_jit.ops.rnn.recurrent_layer.warm import Warmed
 from lltm_jit.ops.rnn.sequence import (
     ALIGNED,
-    computes_only,
     pad_gates,
     pads_gates,
     run_layer,
+    runs_as_called,
     uses_tf32,
 )
 
@@ -132,7 +132,7 @@ class RecurrentLayer(Warmed):
         """
         if isinstance(input, Proxy):
             return traced(self, input, hx=hx, lengths=lengths, reset=reset)
-        if lengths is None and reset is None and type(input) is Tensor and computes_only(input):
+        if lengths is None and reset is None and type(input) is Tensor and runs_as_called(input):
             plain = plainly(self, self._run, input, hx)
             if plain is not None:
                 return plain

@@ -1,4 +1,4 @@
-"""Calls of few steps without gradients, such as a decoder's, in little Python."""
+"""Calls that are like most, in little Python, which takes longer than a small layer on a GPU."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lltm_jit.ops.rnn.recurrent_layer.torch_layer import TorchLayer
 from lltm_jit.ops.rnn.recurrent_layer.types import State
+from lltm_jit.ops.rnn.sequence import uses_tf32
 
 _LITTLE = 1 << 12  # elements
 
@@ -19,13 +20,15 @@ def plainly(
     input: Tensor,
     hx: State | None,
 ) -> tuple[Tensor, State] | None:
-    """Run one, if it is like most calls that :func:`computes_only` is true of; None otherwise.
+    """Run one, if it is like most calls that :func:`runs_as_called` is true of; None otherwise.
 
     Each of its layers is a call of ``run``. Wrong arguments are left to the other path, which says
     what is wrong.
     """
     states, size = layer.cell.states, layer.hidden_size
     if states > 2 or layer.bidirectional or layer.proj_size or input.dim() != 3:
+        return None
+    if layer.checkpoint and torch.is_grad_enabled():
         return None
     x = input.transpose(0, 1) if layer.batch_first else input
     steps, rows, features = x.shape
@@ -38,11 +41,11 @@ def plainly(
         if len(given) != states or any(type(t) is not Tensor or t.shape != whole for t in given):
             return None
         h_0, c_0 = given if states == 2 else (given[0], None)
-    h_n, c_n = [], []
+    h_n, c_n, tf32 = [], [], uses_tf32(input)
     for k in range(layer.num_layers):
         h = None if h_0 is None else h_0[k]
         c = None if c_0 is None else c_0[k : k + 1]
-        x, h, c = run([f"l{k}"], False, False, x, h, c, None)
+        x, h, c = run([f"l{k}"], False, tf32, x, h, c, None)
         h_n.append(h)
         c_n.append(c)
     output, last = x.transpose(0, 1) if layer.batch_first else x, stacked(h_n)

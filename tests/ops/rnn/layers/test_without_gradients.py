@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from op_testing import DTYPES
+from op_testing import DTYPES, needs_gpu
 from sequence_testing import LAYERS, tensors
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -46,17 +46,47 @@ def test_one_step(kind, count, first):
     layer = LAYERS[kind](3, 5, count, batch_first=first)
     x, state = torch.randn((2, 1, 3) if first else (1, 2, 3)), None
     for _ in range(2):
-        expected = tensors(layer(x, state))
-        calls = []
+        (expected, _), with_gradients = and_calls(layer, x, state)
         with torch.no_grad():
-            layer(x, state)
-            sys.setprofile(lambda _, event, __, to=calls: to.append(event))
-            output, state = layer(x, state)
-            sys.setprofile(None)
-        torch.testing.assert_close(tensors((output, state)), expected)
+            (output, state), calls = and_calls(layer, x, state)
+        torch.testing.assert_close(output, expected)
         for tensor in state if isinstance(state, tuple) else (state,):
             tensor.detach_()
-        assert kind == "SLSTM" or calls.count("call") <= 25 + 20 * count
+        assert kind == "SLSTM" or max(calls, with_gradients) <= 25 + 20 * count
+
+
+def and_calls(function, *args):
+    """What it gives the second time, and how many functions of Python that calls."""
+    calls: list[str] = []
+    function(*args)
+    sys.setprofile(lambda _, event, __: calls.append(event))
+    result = function(*args)
+    sys.setprofile(None)
+    return result, calls.count("call")
+
+
+# Clusters, padded ones, many rows, step by step.
+@pytest.mark.parametrize(
+    ("device", "hidden", "rows"),
+    [
+        ("cpu", 20, 3),
+        *(
+            pytest.param("cuda", *size, marks=needs_gpu)
+            for size in ((64, 3), (30, 3), (1072, 70), (2200, 3))
+        ),
+    ],
+)
+def test_last_cells_are_rounded_once(device, hidden, rows):
+    layer = lltm_jit.LSTM(8, hidden, device=device, dtype=torch.half)
+    x = torch.randn(2, rows, 8, device=device, dtype=torch.half)
+    zero = torch.zeros(1, rows, hidden, device=device, dtype=torch.half)
+    for enabled in (False, True):
+        with torch.set_grad_enabled(enabled):
+            _, (h, c) = layer(x)
+            _, (same_h, exact) = layer(x, (zero, zero.float()))
+        assert exact.dtype == torch.float
+        assert torch.equal(c, exact.half())
+        assert torch.equal(h, same_h)
 
 
 class Seen(TorchDispatchMode):

@@ -78,16 +78,23 @@ class Outputs {
     for (int e = 0; e < kElements; ++e) {
       elements_.template write<scalar_t>(args_.new_h, 0, e, state[0][e]);
     }
-    if constexpr (kStates > 1) write_cells(static_cast<float*>(args_.new_cells), state);
+    if constexpr (kStates > 1) {
+      if (args_.narrow_cells) {
+        write_cells(static_cast<scalar_t*>(args_.new_cells), state);
+      } else {
+        write_cells(static_cast<float*>(args_.new_cells), state);
+      }
+    }
   }
 
  private:
-  __device__ __forceinline__ void write_cells(float* cells, const State& state) const {
+  template <typename T>
+  __device__ __forceinline__ void write_cells(T* cells, const State& state) const {
 #pragma unroll
     for (int k = 1; k < kStates; ++k) {
 #pragma unroll
       for (int e = 0; e < kElements; ++e) {
-        elements_.template write<float>(cells, k - 1, e, state[k][e]);
+        elements_.template write<T>(cells, k - 1, e, state[k][e]);
       }
     }
   }
