@@ -38,6 +38,7 @@ LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
   module.add_function<lltm_jit::add_cell_at>("add_cell_at");
   module.add_function<lltm_jit::own_cells>("own_cells");
   module.add_function<lltm_jit::recurrent_layer>("recurrent_layer");
+  module.add_function<lltm_jit::recurrent_layers>("recurrent_layers");
   module.add_function<lltm_jit::planned_variants>("planned_variants");
 #ifdef LLTM_JIT_CUDA
   module.add_function<lltm_jit::limit_sequence_blocks>("limit_sequence_blocks");

@@ -119,34 +119,36 @@ bool run_together(const SequenceInputs& in, const RecurrentCell& cell) {
   return whole && !is_padded(in, cell);
 }
 
+// What a layer's call has beside a sequence.
+struct LayerCall {
+  OptionalTensor input{}, weight_ih{};  // on a CPU: what the gates are the product of
+  OptionalTensor bias_ih{};             // which is not in the gates yet
+  Tensor h_n{}, c_n{};                  // where the last states are to be
+};
+
 // What cell states are to be given as.
 at::ScalarType cells_dtype(const SequenceInputs& in) {
   return in.c_0 ? in.c_0->scalar_type() : in.gates.scalar_type();
 }
 
 // The results, to be written; on a CPU cell states in the dtype that they run in, and cast later.
-SequenceAndSaved allocate(const SequenceInputs& in, const RecurrentCell& cell,
-                          SequenceSaves saves) {
+SequenceAndSaved allocate(const SequenceInputs& in, const RecurrentCell& cell, SequenceSaves saves,
+                          const LayerCall& call) {
   const auto steps = in.gates.sym_size(0), batch_size = in.gates.sym_size(1);
   const auto hidden_size = recurrences_of(in).count() * in.weight_hh.sym_size(-1);
   const int64_t cells = cell.states - 1;
   const auto state = state_dtype(in.gates.scalar_type());
-  const bool cast_later = in.gates.is_cpu() && cells > 0;
+  const auto of_c_n = in.gates.is_cpu() && cells > 0 ? state : cells_dtype(in);
+  const bool given = call.c_n.defined() && call.c_n.scalar_type() == of_c_n;
   return {empty({steps, batch_size, hidden_size}, in.gates),
-          empty({batch_size, hidden_size}, in.gates),
-          empty({cells, batch_size, hidden_size}, in.gates, cast_later ? state : cells_dtype(in)),
+          call.h_n.defined() ? call.h_n : empty({batch_size, hidden_size}, in.gates),
+          given ? call.c_n : empty({cells, batch_size, hidden_size}, in.gates, of_c_n),
           saves == kSavesAll ? empty(in.gates.sym_sizes(), in.gates) : Tensor(),
           saves ? empty({steps, cells, batch_size, hidden_size}, in.gates, state) : Tensor()};
 }
 
-// What the gates of a sequence on a CPU are the product of.
-struct GateOperands {
-  const Tensor &input, &weight_ih;
-  const OptionalTensor& bias_ih;
-};
-
 SequenceAndSaved forward(const SequenceInputs& in, SequenceSaves saves,
-                         const GateOperands* operands = nullptr) {
+                         const LayerCall& call = {}) {
   const RecurrentCell& cell = check_sequence(in);
   const KernelGuard guard(in.gates);
   const auto one_by_one = [&] {
@@ -157,17 +159,18 @@ SequenceAndSaved forward(const SequenceInputs& in, SequenceSaves saves,
     const ResizedGates resized(in, cell, other_size(in, cell));
     return resized.resize_back(forward(resized.in_place_of(in), saves));
   }
-  SequenceAndSaved results = allocate(in, cell, saves);
+  SequenceAndSaved results = allocate(in, cell, saves, call);
   auto& [output, h_n, c_n, saved_gates, saved_cells] = results;
   if (!in.gates.is_meta() && output.numel() > 0) {
     SequenceForwardArgs args{sizes_of(in, cell)};
     const DenseInputs inputs(in, is_padded(in, cell));
-    const Tensor gates = operands ? Tensor() : readable(in.gates);
-    const OptionalTensor bias = dense(in.bias_hh),
+    const Tensor gates = call.input ? Tensor() : readable(in.gates);
+    const OptionalTensor bias = dense(in.bias_hh), bias_ih = dense(call.bias_ih),
                          c_0 = running(in.c_0, state_dtype(in.gates.scalar_type()));
     inputs.fill(args, in.reverse);
     args.gates = steps_of(gates, in.reverse);
     args.bias = data_or_null(bias);
+    args.input_bias = data_or_null(bias_ih);
     args.old_cells = data_or_null(c_0);
     args.output = written_steps_of(output, in.reverse);
     args.new_h = h_n.mutable_data_ptr();
@@ -176,15 +179,12 @@ SequenceAndSaved forward(const SequenceInputs& in, SequenceSaves saves,
     args.saved_gates = written_steps_of(saved_gates, in.reverse);
     if (cell.states > 1) args.saved_cells = written_steps_of(saved_cells, in.reverse);
     Tensor input, weight_ih;
-    OptionalTensor bias_ih;
-    if (operands) {
-      input = readable(operands->input), weight_ih = readable(operands->weight_ih);
-      bias_ih = dense(operands->bias_ih);
+    if (call.input) {
+      input = readable(*call.input), weight_ih = readable(*call.weight_ih);
       args.input = steps_of(input, in.reverse);
       args.input_size = input.size(2);
       args.input_weights = weight_ih.const_data_ptr();
       args.input_weights_stride = weight_ih.stride(0);
-      args.input_bias = data_or_null(bias_ih);
     }
 #ifdef LLTM_JIT_CUDA
     const bool on_gpu = in.gates.is_cuda();
@@ -192,7 +192,9 @@ SequenceAndSaved forward(const SequenceInputs& in, SequenceSaves saves,
 #endif
     if (in.gates.is_cpu()) sequence_forward_cpu(args, cell.cpu);
   }
-  if (c_n.scalar_type() != cells_dtype(in)) c_n = c_n.to(cells_dtype(in));
+  if (c_n.scalar_type() != cells_dtype(in)) {
+    c_n = call.c_n.defined() ? Tensor(call.c_n).copy_(c_n) : c_n.to(cells_dtype(in));
+  }
   return results;
 }
 

@@ -108,10 +108,11 @@ struct SequenceForwardArgs : SequenceSizes {
   MutableSequenceArray
       saved_cells;  // [steps, states-1, batch, units] of state_type; row_stride units
   void* workspace;  // of SequencePlan::workspace bytes, on a GPU
+  // Of the input's part, if `gates` do not have it; or null. On a GPU its sum with `bias` is rounded to `type`.
+  const void* input_bias;  // [gates*hidden]
   // On a CPU, or null: what `gates`, which then has no data, is the product of.
   SequenceArray input;        // [steps, batch, input_size]
   const void* input_weights;  // [gates*hidden, input_size], rows input_weights_stride apart
-  const void* input_bias;     // [gates*hidden]; or null
   int64_t input_size, input_weights_stride;
   int64_t first_row;  // of those that a launch has, Note [Many rows]
 

@@ -112,7 +112,11 @@ struct StepMath {
         const int64_t unit = g * place.gate_size + place.unit;
         const auto* products = static_cast<const scalar_t*>(args.products);
         const state_t product = to_opmath(products[place.row * kGates * place.gate_size + unit]);
-        const state_t bias = of.bias ? to_opmath(static_cast<const scalar_t*>(of.bias)[unit]) : 0;
+        state_t bias = of.bias ? to_opmath(static_cast<const scalar_t*>(of.bias)[unit]) : 0;
+        if (of.input_bias) {
+          bias += to_opmath(static_cast<const scalar_t*>(of.input_bias)[unit]);
+          bias = to_opmath(from_opmath<scalar_t>(bias));
+        }
         const state_t h = (resets ? state_t(0) : product) + bias,
                       x = place.read(of.gates, args.step, g);
         if constexpr (CellAddsGates<Cell>::value) {

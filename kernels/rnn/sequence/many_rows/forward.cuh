@@ -36,8 +36,13 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
         if (at >= kGates) {
           value = to_opmath(static_cast<const scalar_t*>(
               args.parameters)[(at - kGates) * args.hidden_size + unit]);
-        } else if (args.bias) {
-          value = to_opmath(static_cast<const scalar_t*>(args.bias)[at * size + unit]);
+        } else {
+          const auto add = [&](const void* bias) {
+            if (bias) value += to_opmath(static_cast<const scalar_t*>(bias)[at * size + unit]);
+          };
+          add(args.bias);
+          add(args.input_bias);
+          value = to_opmath(from_opmath<scalar_t>(value));
         }
       }
       constants[i] = value;

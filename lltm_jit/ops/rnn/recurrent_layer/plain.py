@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+from torch.overrides import has_torch_function
 
+from lltm_jit import native
+from lltm_jit.ops.rnn.recurrent_layer.inputs import name_of, refuse_foreign
 from lltm_jit.ops.rnn.recurrent_layer.torch_layer import TorchLayer
 from lltm_jit.ops.rnn.recurrent_layer.types import State
-from lltm_jit.ops.rnn.sequence import uses_tf32
+from lltm_jit.ops.rnn.sequence import needs_padding, uses_tf32
 
 _LITTLE = 1 << 12  # elements
 
@@ -41,7 +44,14 @@ def plainly(
         if len(given) != states or any(type(t) is not Tensor or t.shape != whole for t in given):
             return None
         h_0, c_0 = given if states == 2 else (given[0], None)
-    h_n, c_n, tf32 = [], [], uses_tf32(input)
+    tf32 = uses_tf32(input)
+    if not torch.is_grad_enabled():
+        found = _at_once(layer, x, h_0, c_0, tf32)
+        if found is not None:
+            output, last, cells = found
+            output = output.transpose(0, 1) if layer.batch_first else output
+            return (output, last) if states == 1 else (output, (last, cells))
+    h_n, c_n = [], []
     for k in range(layer.num_layers):
         h = None if h_0 is None else h_0[k]
         c = None if c_0 is None else c_0[k : k + 1]
@@ -52,6 +62,27 @@ def plainly(
     if states == 1:
         return output, last
     return output, (last, torch.cat(c_n) if len(c_n) > 1 else c_n[0])
+
+
+def _at_once(
+    layer: TorchLayer, x: Tensor, h_0: Tensor | None, c_0: Tensor | None, tf32: bool
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Run all layers in one call of C++, if it takes them so."""
+    if layer.cell.parameters or (x.is_cuda and needs_padding(layer.hidden_size, x.dtype)):
+        return None
+    names, count, cell = layer._flat_weights_names, layer.num_layers, layer.cell.name
+    try:
+        weights = [getattr(layer, name) for name in names]
+        if has_torch_function(weights):
+            return None
+        found = native.rnn.recurrent_layers(x, weights, count, h_0, c_0, cell, tf32)
+    except (RuntimeError, TypeError, AttributeError):
+        # Its message may be about tensors that a caller of the layer never sees.
+        shapes = {n: s for k in range(count) for n, s in layer._shapes(f"l{k}").items()}
+        own = {name: getattr(layer, name, None) for name in names}
+        refuse_foreign(name_of(layer), {"input": x, "h_0": h_0, "c_0": c_0}, own, shapes)
+        raise
+    return None if found[0] is None else found
 
 
 def stacked(tensors: Sequence[Tensor]) -> Tensor:

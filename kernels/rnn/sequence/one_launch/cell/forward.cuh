@@ -43,7 +43,10 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
       };
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
-        bias_[g][half] = number(args.bias, place.recurrence.first_gate(), g, place.gate_stride);
+        const int first = place.recurrence.first_gate();
+        const float of_input = number(args.input_bias, first, g, place.gate_stride);
+        const float of_hidden = number(args.bias, first, g, place.gate_stride);
+        bias_[g][half] = to_opmath(from_opmath<scalar_t>(of_input + of_hidden));
       }
 #pragma unroll
       for (int i = 0; i < CellTraits<Cell>::kParameters; ++i) {
