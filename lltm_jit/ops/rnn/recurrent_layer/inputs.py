@@ -163,6 +163,8 @@ def reset_mask(
     if reset is None:
         return None
     refuse_non_tensor(layer, "reset", reset)
+    if reset.device != x.device:
+        refuse(layer, f"reset to have the device of input ({x.device})", reset.device)
     mask = reset if batched else reset.unsqueeze(-1)
     if batched and batch_first:
         mask = mask.transpose(0, 1)

@@ -92,6 +92,10 @@ def test_what_is_behind_the_ends_is_not_read(value, kind, device):
             {"reset": torch.zeros(4, 3, 5)},
             r"reset to have shape \[steps, batch\] = \[4, 3\], but got \[4, 3, 5\]",
         ),
+        (
+            {"reset": torch.zeros(4, 3, device="meta")},
+            r"^LSTM\(\): expected reset to have the device of input \(cpu\), but got meta",
+        ),
     ],
 )
 def test_errors_of_lengths_and_resets(named, message):
