@@ -1,8 +1,7 @@
-"""Wheels with a compiled library, the package's and a project's: LLTM_JIT_PREBUILD=1."""
+"""Wheels with a compiled library: LLTM_JIT_PREBUILD=1."""
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -12,10 +11,6 @@ import pytest
 import small_checkout
 from small_checkout import CHECKOUT, copy_with_small_families
 
-from lltm_jit import native
-from lltm_jit.cli.new import create_standalone
-from lltm_jit.jit import BuildError
-from lltm_jit.jit import wheel as project_wheel
 from lltm_jit.jit.machine import gpus
 from lltm_jit.jit.store import cache, checked_json
 
@@ -248,61 +243,3 @@ def test_another_kind_of_build_is_asked_for(installed):
 )
 def test_code_for_a_gpu(architecture, capability, runs):
     assert gpus.runs_on(architecture, capability) is runs
-
-
-WITH_THE_WHEEL = """
-import torch, lltm_jit, blend
-assert blend.blend(torch.tensor([1.0]), torch.tensor([2.0]), 3.0).tolist() == [5]
-info = lltm_jit.build_info(blend.module)
-print(info.library.name, info.reason, sep=": ")
-assert lltm_jit.reload(blend.module) is blend.module
-assert lltm_jit.build_info(blend.module) == info
-"""
-
-
-@pytest.mark.slow
-def test_the_kernels_of_a_standalone_project_in_its_wheel(tmp_path, shared_root):
-    native.load("rnn")  # the program below finds the package's own kernels
-    create_standalone(tmp_path, "blend")
-    project, site = tmp_path / "blend", tmp_path / "site"
-    setup = project / "setup.py"
-    assert len(re.findall(r".*(?:PREBUILD|wheel).*", setup.read_text().rpartition('"""')[2])) == 3
-    variables = {**small_checkout.environment(CHECKOUT), "LLTM_JIT_PREBUILD": "1"}
-    done = subprocess.run(
-        [sys.executable, "setup.py", "--quiet", "bdist_wheel"],
-        cwd=project,
-        env={**variables, "TORCH_EXTENSIONS_DIR": str(shared_root)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    (file,) = (project / "dist").glob("*.whl")
-    assert not file.name.endswith("-any.whl")
-    zipfile.ZipFile(file).extractall(site)
-    assert not (project / "blend" / "prebuilt").exists()
-
-    def run():
-        paths = os.pathsep.join([str(site), variables["PYTHONPATH"]])
-        return subprocess.run(
-            [sys.executable, "-c", WITH_THE_WHEEL],
-            env={**os.environ, "LLTM_JIT_DISABLE_JIT": "1", "PYTHONPATH": paths},
-            capture_output=True,
-            text=True,
-        )
-
-    done = run()
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "blend_kernels.so: compiled when the package was built\n"
-    with (site / "blend" / "kernels" / "blend.h").open("a") as header:
-        header.write("// edited\n")
-    done = run()
-    assert "library of blend_kernels is not used: kernels/blend.h changed\n" in done.stderr
-    assert "LLTM_JIT_DISABLE_JIT forbids" in done.stderr
-
-
-def test_a_package_that_loads_nothing_has_no_kernels_for_a_wheel(tmp_path, monkeypatch):
-    (tmp_path / "nothing_loaded.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(project_wheel, "given_modules", list)  # which other tests have filled
-    with pytest.raises(BuildError, match="nothing_loaded loads no extension with sources"):
-        project_wheel._put("nothing_loaded", tmp_path)
