@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/ops/addmm_ops.h>
+#include <ATen/ops/baddbmm_ops.h>
 #include <ATen/ops/bmm_ops.h>
 #include <ATen/ops/mm_ops.h>
 
@@ -65,7 +66,8 @@ struct Operand {
 bool multiply_rounded(const Tensor& a, const Tensor& b, float rest, Tensor& c) {
   if (!pays_to_round(a, b)) return false;
   const Operand left(a), right(b);
-  const int64_t largest = std::max({a.size(-2), a.size(-1), b.size(-1), left.stride, right.stride});
+  const int64_t largest =
+      std::max({a.size(-2), a.size(-1), b.size(-1), left.stride, right.stride, c.stride(-2)});
   cublasContext* (*plain)() = at::cuda::getCurrentCUDABlasHandle;
   cublasContext* (*with_setup)(bool) = at::cuda::getCurrentCUDABlasHandle;
   if (largest > INT32_MAX || !cublasGemmStridedBatchedEx || (!plain && !with_setup)) return false;
@@ -76,7 +78,7 @@ bool multiply_rounded(const Tensor& a, const Tensor& b, float rest, Tensor& c) {
       plain ? plain() : with_setup(true), right.transposed, left.transposed, columns, rows, depth,
       &one, right.matrix.const_data_ptr(), kFloat, int(right.stride), right.of_batch,
       left.matrix.const_data_ptr(), kFloat, int(left.stride), left.of_batch, &rest,
-      c.mutable_data_ptr(), kFloat, columns, int64_t(rows) * columns,
+      c.mutable_data_ptr(), kFloat, int(c.stride(-2)), c.dim() == 3 ? c.stride(0) : 0,
       a.dim() == 3 ? int(a.size(0)) : 1, kRoundedToTf32, kAnyAlgorithm);
   TORCH_CHECK(status == 0, "a product of cuBLAS failed with status ", status);
   return true;
@@ -109,7 +111,11 @@ void multiply_by_library(const Tensor& a, const Tensor& b, bool tf32, Tensor& c)
 void add_by_library(const Tensor& a, const Tensor& b, bool tf32, Tensor& c) {
   if (tf32 && multiply_rounded(a, b, 1, c)) return;
   const Precision precision(tf32);
-  at::_ops::addmm_out::call(c, a, b, 1, 1, c);
+  if (a.dim() == 3) {
+    at::_ops::baddbmm_out::call(c, a, b, 1, 1, c);
+  } else {
+    at::_ops::addmm_out::call(c, a, b, 1, 1, c);
+  }
 }
 
 Tensor product_of_library(const Tensor& a, const Tensor& b, bool tf32,

@@ -9,9 +9,9 @@
 namespace lltm_jit {
 
 // C = A B, of matrices or of a batch of them. tf32: whether floats may be rounded to TF32 on a GPU; they are where that
-// saves time. C is dense, and on the device of A and B.
+// saves time. C is on the device of A and B, and its rows are dense.
 void multiply_by_library(const at::Tensor& a, const at::Tensor& b, bool tf32, at::Tensor& c);
-// C += A B, of matrices.
+// C += A B.
 void add_by_library(const at::Tensor& a, const at::Tensor& b, bool tf32, at::Tensor& c);
 // A B, plus `initial` in each row, of matrices.
 at::Tensor product_of_library(const at::Tensor& a, const at::Tensor& b, bool tf32,

@@ -2,6 +2,7 @@
 #include "rnn/cells/cells.h"
 
 #include "rnn/sequence/operators.h"
+#include "rnn/sequence/plan/plan.h"
 
 namespace lltm_jit {
 
@@ -23,37 +24,57 @@ std::vector<CellFacts> own_cells() {
   return facts;
 }
 
+namespace {
+
+SequenceSizes sizes_of(const RecurrentCell& cell, std::string_view dtype, int64_t steps,
+                       int64_t batch_size, int64_t hidden_size) {
+  SequenceSizes sizes{};
+  sizes.steps = steps;
+  sizes.batch_size = batch_size;
+  sizes.hidden_size = hidden_size;
+  sizes.gates = cell.gates;
+  sizes.states = cell.states;
+  sizes.parameters = cell.parameters;
+  sizes.adds_gates = cell.adds_gates;
+  sizes.type = dtype == "float16"    ? ElementType::Half
+               : dtype == "bfloat16" ? ElementType::BFloat16
+               : dtype == "float64"  ? ElementType::Double
+                                     : ElementType::Float;
+  sizes.tf32 = dtype == "tf32";
+  return sizes;
+}
+
+SequenceGpu described(at::ArrayRef<int64_t> gpu) {
+  const auto of_gpu = [&](size_t i) { return static_cast<int>(gpu.at(i)); };
+  return {of_gpu(0),
+          of_gpu(1),
+          of_gpu(2),
+          of_gpu(3) != 0,
+          {of_gpu(4), of_gpu(5), of_gpu(6), of_gpu(7)}};
+}
+
+}  // namespace
+
+int64_t layers_part(std::string_view cell, std::string_view dtype, int64_t steps,
+                    int64_t batch_size, int64_t hidden_size, int64_t layers, bool training,
+                    at::ArrayRef<int64_t> gpu) {
+  const auto sizes = sizes_of(find_cell(cell), dtype, steps, batch_size, hidden_size);
+  return side_by_side_part(sizes, static_cast<int>(layers), training, described(gpu));
+}
+
 std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_view dtype,
                                              int64_t batch_size, int64_t hidden_size,
                                              int64_t directions, int64_t heads, bool padded,
                                              bool training, bool controls,
                                              at::ArrayRef<int64_t> gpu) {
   const RecurrentCell& known = find_cell(cell);
-  SequenceSizes sizes{};
-  sizes.steps = 1;
-  sizes.batch_size = batch_size;
-  sizes.hidden_size = hidden_size;
+  SequenceSizes sizes = sizes_of(known, dtype, /*steps=*/1, batch_size, hidden_size);
   sizes.directions = static_cast<int>(directions);
   sizes.heads = static_cast<int>(heads);
   sizes.padded = padded;
-  sizes.gates = known.gates;
-  sizes.states = known.states;
-  sizes.parameters = known.parameters;
-  sizes.adds_gates = known.adds_gates;
-  sizes.type = dtype == "float16"    ? ElementType::Half
-               : dtype == "bfloat16" ? ElementType::BFloat16
-               : dtype == "float64"  ? ElementType::Double
-                                     : ElementType::Float;
-  sizes.tf32 = dtype == "tf32";
-  const auto of_gpu = [&](size_t i) { return static_cast<int>(gpu.at(i)); };
-  const SequenceGpu described{of_gpu(0),
-                              of_gpu(1),
-                              of_gpu(2),
-                              of_gpu(3) != 0,
-                              {of_gpu(4), of_gpu(5), of_gpu(6), of_gpu(7)}};
   std::vector<PlannedVariant> found;
   for (auto& [kernel, function, constants, label, beside] :
-       sequence_requests(sizes, training, controls, described, known.cuda)) {
+       sequence_requests(sizes, training, controls, described(gpu), known.cuda)) {
     found.emplace_back(
         kernel, function,
         std::vector<std::tuple<std::string, std::string>>(constants.begin(), constants.end()),

@@ -74,6 +74,9 @@ struct SequenceSizes {
   bool tf32 = false;
   int directions = 1, heads = 1;  // Note [Recurrences]
   bool padded = false;            // Note [Padded gates], on a GPU
+  // Note [Layers side by side] (side_by_side/layers.h): how many layers a row of the arrays has, if the directions are some
+  // of these. None of them reverses the steps then.
+  int layers = 0;
 
   // Elements of a gate.
   LLTM_JIT_HOST_DEVICE int64_t gate_size() const {
@@ -81,7 +84,11 @@ struct SequenceSizes {
   }
 
   LLTM_JIT_HOST_DEVICE int recurrences() const { return directions * heads; }
-  LLTM_JIT_HOST_DEVICE int64_t units() const { return recurrences() * hidden_size; }
+  // Whether they lie beside others in the arrays.
+  LLTM_JIT_HOST_DEVICE bool several() const { return layers > 0 || recurrences() > 1; }
+  LLTM_JIT_HOST_DEVICE int64_t units() const {
+    return (layers > 0 ? layers : recurrences()) * hidden_size;
+  }
   // From a gate of a row to the next one.
   LLTM_JIT_HOST_DEVICE int64_t gate_stride() const { return heads * gate_size(); }
 };

@@ -86,6 +86,12 @@ std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_
                                              bool training, bool controls,
                                              at::ArrayRef<int64_t> gpu);
 
+// How many steps the parts of layers side by side have, or 0 where these are no quicker:
+// Note [Layers side by side] (side_by_side/layers.h). dtype and gpu as above.
+int64_t layers_part(std::string_view cell, std::string_view dtype, int64_t steps,
+                    int64_t batch_size, int64_t hidden_size, int64_t layers, bool training,
+                    at::ArrayRef<int64_t> gpu);
+
 // The checks of arguments, which the functions below begin with; they give the cell.
 const RecurrentCell& check_sequence(const SequenceInputs& in);
 const RecurrentCell& check_sequence_backward(const SequenceBackwardInputs& in);

@@ -7,8 +7,10 @@ from typing import Any
 
 from ..store import manifest
 from ..store.cache import Record
-from .fingerprint import Fingerprint, flags, whole
+from .fingerprint import Fingerprint, digest_of, whole
 from .spec import BuildSpec
+
+_FILES = ("files", "sources")  # the entries that an edit changes; the rest are the flags
 
 WORDS = {
     "torch": "torch",
@@ -29,6 +31,20 @@ WORDS = {
     "constants": "the constants",
     "libraries": "torch's place",
 }
+
+
+def flags_key(fingerprint: Fingerprint) -> str:
+    """The same value for all builds that differ only in the contents of their files."""
+    return digest_of({name: value for name, value in fingerprint.items() if name not in _FILES})
+
+
+def commands_key(fingerprint: Fingerprint) -> str:
+    """The same value for all builds whose files are compiled by the same commands.
+
+    Variants of one source are: their constants are in a header in the build's own directory.
+    """
+    other = (*_FILES, "constants")
+    return digest_of({name: value for name, value in fingerprint.items() if name not in other})
 
 
 def differences(old: Fingerprint, new: Fingerprint) -> list[str]:
@@ -59,11 +75,11 @@ def nearest(earlier: list[Record], content: Fingerprint) -> Record | None:
         and record.fingerprint.get("constants") == content.get("constants")
         and _kind(record.fingerprint) == _kind(content)
     ]
-    now = flags(content)
+    flags = flags_key(content)
     return min(
         similar,
         key=lambda record: (
-            flags(record.fingerprint) != now,
+            record.flags_key != flags,
             len(differences(record.fingerprint, content)),
         ),
         default=None,

@@ -15,7 +15,7 @@ class OneOfRecurrences {
         unit_(index * all.hidden_size),
         gate_((index / all.heads * all.gates * all.heads + index % all.heads) * all.hidden_size),
         steps_(all.steps),
-        reverses_(index >= all.heads) {}
+        reverses_(index >= all.heads && all.layers == 0) {}
 
   SequenceForwardArgs operator()(SequenceForwardArgs args) const {
     move_common(args);

@@ -193,7 +193,7 @@ const void* variant(const Args& args, const SequencePlan& plan, const std::tuple
   SequenceSaves saves = kSavesNothing;
   if constexpr (std::is_same_v<Args, SequenceForwardArgs>) saves = args.saves();
   const std::tuple use(cell.kernel, cell.type, args.type, saves, args.control != nullptr,
-                       args.padded, args.recurrences() > 1, all_states(args));
+                       args.padded, args.several(), all_states(args));
   return table.get(std::tuple_cat(use, shape), [&] { return request_of(args, plan, cell); });
 }
 
@@ -247,7 +247,34 @@ bool run(const Args& args, SequencePass pass, const BySteps& by_steps, const Cud
   return true;
 }
 
+template <typename Args>
+RunPart<Args> parts(const Args& args, SequencePass pass, const CudaCell& cell, const Tensor& like) {
+  const SequencePlan plan = sequence_plan(args, pass, current_gpu());
+  const auto workspace = plan.one_launch ? workspace_of(plan, like) : std::nullopt;
+  const void* kernel = workspace ? variant(args, plan, members_of(plan.shape), cell) : nullptr;
+  if (!kernel) return nullptr;
+  const bool allowed = plan.shape.blocks <= most_launched.load(std::memory_order_relaxed);
+  return [=, shape = plan.shape, memory = *workspace,
+          stream = c10::cuda::getCurrentCUDAStream()](Args part) {
+    part.workspace = memory.mutable_data_ptr();
+    const auto error =
+        allowed ? launch_sequence(kernel, shape, part, stream) : cudaErrorInvalidClusterSize;
+    if (was_refused(error)) return false;
+    C10_CUDA_CHECK(error);
+    return true;
+  };
+}
+
 }  // namespace
+
+RunPart<SequenceForwardArgs> sequence_parts_cuda(const SequenceForwardArgs& args,
+                                                 const CudaCell& cell, const Tensor& like) {
+  return parts(args, SequencePass::Forward, cell, like);
+}
+RunPart<SequenceBackwardArgs> sequence_parts_cuda(const SequenceBackwardArgs& args,
+                                                  const CudaCell& cell, const Tensor& like) {
+  return parts(args, SequencePass::Backward, cell, like);
+}
 
 bool sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell,
                            const Tensor& like) {

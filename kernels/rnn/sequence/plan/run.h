@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <tuple>
 
 #include "rnn/sequence/kernels.h"
@@ -18,6 +19,15 @@ bool sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell
                            const at::Tensor& like);
 bool sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
                             const at::Tensor& like);
+
+// What enqueues parts of a sequence, or some of the recurrences of one, by the plan for all of `args`; null where they do
+// not run in one launch. False: the GPU has refused the launch.
+template <typename Args>
+using RunPart = std::function<bool(Args part)>;
+RunPart<SequenceForwardArgs> sequence_parts_cuda(const SequenceForwardArgs& args,
+                                                 const CudaCell& cell, const at::Tensor& like);
+RunPart<SequenceBackwardArgs> sequence_parts_cuda(const SequenceBackwardArgs& args,
+                                                  const CudaCell& cell, const at::Tensor& like);
 
 // What the plan takes of the current GPU: its architecture, shared memory, SMs, whether there are grids, and clusters.
 std::tuple<int64_t, int64_t, int64_t, bool, int64_t, int64_t, int64_t, int64_t> sequence_gpu();

@@ -42,7 +42,7 @@ VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& u
     request.constants.emplace_back("SHAPE", list(members_of(shape)));
     request.constants.emplace_back("CONTROLS", number(use.controls));
     request.constants.emplace_back("PADDED", number(sizes.padded));
-    request.constants.emplace_back("SEVERAL", number(sizes.recurrences() > 1));
+    request.constants.emplace_back("SEVERAL", number(sizes.several()));
     if (forward) request.constants.emplace_back("SAVES", number(use.saves));
   };
   if (plan.many_rows.blocks > 0) {

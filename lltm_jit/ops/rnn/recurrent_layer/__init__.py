@@ -35,6 +35,7 @@ from lltm_jit.ops.rnn.recurrent_layer.parts import (
 )
 from lltm_jit.ops.rnn.recurrent_layer.plain import plainly, stacked
 from lltm_jit.ops.rnn.recurrent_layer.projection import run_projected
+from lltm_jit.ops.rnn.recurrent_layer.stack import side_by_side
 from lltm_jit.ops.rnn.recurrent_layer.torch_layer import traced
 from lltm_jit.ops.rnn.recurrent_layer.types import State
 from lltm_jit.ops.rnn.recurrent_layer.warm import Warmed
@@ -56,8 +57,9 @@ class RecurrentLayer(Warmed):
     L is the number of steps, B the batch size, I the input size, H the hidden size, D the number of
     directions (2 if bidirectional), G the number of gates of the cell, and P its number of
     parameters per hidden unit. For 16-bit types the state is kept in float between steps. (The
-    output, which is a part of it, is rounded between the pieces of ``checkpoint``, and where a
-    packed sequence with very different lengths is divided.) On a GPU large products of floats have
+    output, which is a part of it, is rounded between the pieces of ``checkpoint``, where a packed
+    sequence with very different lengths is divided, and between the parts in which a GPU runs
+    small layers side by side.) On a GPU large products of floats have
     the precision that torch's recurrent layers have: rounded to TF32, unless
     ``torch.backends.cudnn.rnn.fp32_precision`` is ``"ieee"``. The forward pass reads that setting,
     and its backward pass keeps it. Further derivatives are made of torch's own products, whose
@@ -181,6 +183,9 @@ class RecurrentLayer(Warmed):
         Returns:
             The outputs of the parts, and the last states, each (num_layers * D, B, H).
         """
+        together = side_by_side(self, parts, states)
+        if together is not None:
+            return together
         ends: list[list[Tensor]] = []
         xs, steps = [x for x, _ in parts], [steps for _, steps in parts]
         for layer in range(self.num_layers):

@@ -16,6 +16,7 @@ from lltm_jit.ops.rnn.recurrent_layer.torch_layer import TorchLayer
 from lltm_jit.ops.rnn.sequence import ALIGNED, needs_padding
 
 _KILOBYTES = 1024
+_MANY_STEPS = 1024  # of a sequence whose layers run side by side if those of any length do
 # What decides how a sequence runs on a GPU: its architecture, the bytes of shared memory that a
 # block may ask for, its SMs, whether all its blocks may wait for each other, and how many clusters
 # of 2, 4, 8 and 16 blocks run at once. Listed are the GPUs where the last is known; those
@@ -43,6 +44,7 @@ class Calls:
     lengths: bool  # whether calls are given lengths or resets
     directions: int = 1
     num_heads: int = 1
+    num_layers: int = 1  # of one direction, which may run side by side
 
 
 def warm(name: str, calls: Calls, gpu: tuple[int, ...] | None = None) -> list[Build]:
@@ -90,6 +92,11 @@ def warm(name: str, calls: Calls, gpu: tuple[int, ...] | None = None) -> list[Bu
     padded = needs_padding(units, calls.dtype) and (one or units % ALIGNED > 0)
     uses = (calls.training, calls.lengths)
     asked = native.rnn.planned_variants(calls.cell, dtype, *sizes, padded, *uses, described)
+    if calls.num_layers > 1 and one and not (padded or calls.lengths):
+        stack = (_MANY_STEPS, calls.batch_size, units, calls.num_layers)
+        if native.rnn.layers_part(calls.cell, dtype, *stack, calls.training, described):
+            sizes = (calls.batch_size, units, calls.num_layers, 1)
+            asked += native.rnn.planned_variants(calls.cell, dtype, *sizes, False, *uses, described)
     wanted = [replace(variants.declared(each), note="asked for ahead of calls") for each in asked]
     return variants.builds_of(wanted)
 
@@ -150,4 +157,5 @@ class Warmed(TorchLayer):
         sizes, recurrences = (self.hidden_size, batch_size), (self._directions, self.num_heads)
         uses = (dtype or weight.dtype, training, lengths)
         with torch.cuda.device_of(weight):
-            warm(f"{name_of(self)}.warm", Calls(self.cell.name, *sizes, *uses, *recurrences))
+            calls = Calls(self.cell.name, *sizes, *uses, *recurrences, self.num_layers)
+            warm(f"{name_of(self)}.warm", calls)

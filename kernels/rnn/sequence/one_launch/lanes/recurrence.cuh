@@ -24,6 +24,7 @@ class Recurrence {
       const int before = direction_ * (sizes.gates - 1) * sizes.heads;
       first_unit_ = keep(index_ * hidden);
       first_gate_ = keep((before + index_) * hidden);
+      if (sizes.layers > 0) direction_ = 0;
     }
   }
 

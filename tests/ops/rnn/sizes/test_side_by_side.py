@@ -1,0 +1,137 @@
+"""Stacks of layers side by side: as one after the other, for any number of steps and parts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from op_testing import DEVICES, bits
+from sequence_testing import LAYERS, tensors
+
+import lltm_jit
+from lltm_jit.ops.rnn.recurrent_layer import stack as of_stacks
+from lltm_jit.ops.rnn.recurrent_layer.warm import GPUS
+
+
+@pytest.fixture
+def in_parts(monkeypatch):
+    """Has all stacks run side by side, in parts of so many steps; 0 for none."""
+
+    def of(steps: int) -> None:
+        monkeypatch.setattr(of_stacks, "_is_plain", lambda layer, x: steps > 0)
+        monkeypatch.setattr(of_stacks, "steps_of_part", lambda *args: steps)
+
+    return of
+
+
+def stack(kind: str, layers: int, dtype: torch.dtype, device: str, **named) -> torch.nn.Module:
+    return LAYERS[kind](12, 16, layers, dtype=dtype, device=device, **named)
+
+
+def results(layer, x, state, create_graph=False) -> list[torch.Tensor]:
+    """Outputs and the gradients of all that there is, of outputs and last states alike."""
+    found = tensors(layer(x, state))
+    wide = [t.to(torch.promote_types(t.dtype, torch.float)) for t in found]
+    loss = sum((t * torch.arange(t.size(-1), device=t.device)).square().mean() for t in wide)
+    given = [] if state is None else [state] if isinstance(state, torch.Tensor) else [*state]
+    inputs = [x, *layer.parameters(), *given]
+    grads = torch.autograd.grad(loss, inputs, create_graph=create_graph)
+    return [*found, *grads]
+
+
+def inputs_of(layer, steps: int, rows: int, with_state: bool):
+    like = next(layer.parameters())
+
+    def random(*shape):
+        return torch.randn(shape, dtype=like.dtype, device=like.device).requires_grad_()
+
+    x, count = random(steps, rows, 12), layer.cell.states
+    states = tuple(random(layer.num_layers, rows, 16) for _ in range(count))
+    if layer.cell.name == "slstm":
+        states = tuple(s.detach().abs().requires_grad_() for s in states)
+    return x, (states if count > 1 else states[0]) if with_state else None
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    ("steps", "part", "layers", "with_state"),
+    [(32, 8, 3, True), (13, 4, 2, False), (5, 8, 3, False), (9, 1, 4, True)],
+)
+@pytest.mark.parametrize("kind", LAYERS)
+def test_as_one_after_the_other(kind, steps, part, layers, with_state, device, in_parts):
+    """Results and gradients, also where the last part has less steps than the others."""
+    dtype = torch.double if device == "cpu" else torch.float
+    layer = stack(kind, layers, dtype, device, bias=with_state)
+    x, state = inputs_of(layer, steps, 3, with_state)
+    in_parts(part)
+    found = results(layer, x, state)
+    again = results(layer, x, state)
+    in_parts(0)
+    expected = results(layer, x, state)
+    assert bits(found) == bits(again)
+    tolerance = 1e-12 if device == "cpu" else 1e-3
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == other.dtype
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_second_gradients(kind, device, in_parts):
+    """By the formula of single layers: as without parts."""
+    layer = stack(kind, 2, torch.double if device == "cpu" else torch.float, device)
+    x, state = inputs_of(layer, 5, 2, with_state=True)
+    inputs = [x, *layer.parameters(), *(state if isinstance(state, tuple) else [state])]
+    found = []
+    for part in (2, 0):
+        in_parts(part)
+        _, *others = results(layer, x, state, create_graph=True)
+        loss = sum(grad.square().sum() for grad in others[layer.cell.states :])
+        found.append(torch.autograd.grad(loss, inputs))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_only_what_is_asked_for(device, in_parts):
+    """Parameters that are frozen, and results that no loss depends on."""
+    layer = stack("LSTM", 3, torch.float, device)
+    layer.weight_hh_l1.requires_grad_(False)
+    x, state = inputs_of(layer, 7, 2, with_state=True)
+    inputs = [p for p in layer.parameters() if p.requires_grad]
+    for of in (lambda output, h, c: output[-1], lambda output, h, c: h[0], lambda output, h, c: c):
+        found = []
+        for part in (3, 0):
+            in_parts(part)
+            output, (h, c) = layer(x.detach(), tuple(t.detach() for t in state))
+            grads = torch.autograd.grad(of(output, h, c).sum(), inputs, allow_unused=True)
+            found.append([torch.zeros(()) if g is None else g for g in grads])
+        for one, other in zip(*found, strict=True):
+            torch.testing.assert_close(one, other.expand_as(one), rtol=1e-3, atol=1e-5)
+
+
+def test_states_are_no_views(in_parts):
+    """So that a loop over pieces of a sequence may detach them in place."""
+    layer = stack("LSTM", 2, torch.float, "cpu")
+    in_parts(2)
+    output, (h, c) = layer(torch.randn(4, 1, 12))
+    for result in (output, h, c):
+        assert result.is_contiguous()
+        assert not result._is_view()
+        result.detach_()
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_which_stacks_run_so(training):
+    """Small layers with many steps: the others fill the chip, or have too few steps for parts."""
+
+    def part(steps, rows, hidden, layers, dtype="float16"):
+        sizes = (steps, rows, hidden, layers)
+        return lltm_jit.native.rnn.layers_part("lstm", dtype, *sizes, training, GPUS["H200"])
+
+    assert part(512, 16, 256, 4) > 0
+    assert part(512, 1, 512, 2) > 0
+    assert part(8, 16, 256, 4) == 0
+    assert part(128, 1, 512, 2) == 0
+    assert part(512, 128, 512, 4) == 0
+    assert part(512, 16, 2048, 2) == 0
+    assert part(512, 16, 256, 4, "float64") == 0
