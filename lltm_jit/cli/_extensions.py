@@ -70,11 +70,11 @@ def meant(word: str) -> list[Extension]:
         if record.fingerprint["name"] == word:
             return [recorded(record)]
     names = sorted({record.fingerprint["name"] for record in records})
-    built = f" ({', '.join(names)})" if names else ""
-    root = f"{cache.root()}{built}, nor the path of a build_directory"
+    built = f"those built in {cache.root()} are {', '.join(names)}"
     raise LltmJitError(
-        f"{word!r} is neither a path nor a family ({', '.join(families)}), nor the name of an "
-        f"extension that lltm_jit.load has built in {root}{did_you_mean(word, [*families, *names])}"
+        f"{word!r} is neither a path, nor a family ({', '.join(families)}), nor the name of an "
+        f"extension that was built; {built if names else f'{cache.root()} has none'}"
+        f"{did_you_mean(word, [*families, *names])}"
     )
 
 

@@ -138,10 +138,9 @@ def test_one_file_is_not_for_two_archives(capsys, tmp_path):
 )
 def test_an_unknown_name_is_told_which_there_are(capsys, empty_root, words):
     assert main([*words, "lstm"]) == 1
-    families = f"neither a path nor a family ({', '.join(native.families())}), "
-    named = f"nor the name of an extension that lltm_jit.load has built in {empty_root}, "
-    places = "nor the path of a build_directory"
-    assert capsys.readouterr().err == f"error: 'lstm' is {families}{named}{places}\n"
+    families = f"neither a path, nor a family ({', '.join(native.families())}), "
+    named = f"nor the name of an extension that was built; {empty_root} has none"
+    assert capsys.readouterr().err == f"error: 'lstm' is {families}{named}\n"
     assert main([*words, "styleganz"]) == 1
     assert capsys.readouterr().err.endswith("; did you mean stylegan?\n")
 

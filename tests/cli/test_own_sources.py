@@ -78,7 +78,7 @@ def test_a_path_that_was_never_built(project, capsys):
     assert str(lltm_jit.build_info(lltm_jit.load("second", "src/second")).library) == library
     assert told(capsys, "build", "src").split() == [library]  # what of it is built
     assert main(["build", "nowhere.cpp"]) == 1
-    said = "'nowhere.cpp' is neither a path nor a family (basic, rnn, stylegan), nor the name"
+    said = "'nowhere.cpp' is neither a path, nor a family (basic, rnn, stylegan), nor the name"
     assert said in capsys.readouterr().err
 
 
