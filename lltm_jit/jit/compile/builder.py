@@ -15,7 +15,7 @@ from ..machine.toolchain import Toolchain
 from ..machine.tools import find_ninja
 from ..request import blocks, inline
 from ..request.checks import check
-from ..request.differences import flags_key, in_short, nearest, reasons
+from ..request.differences import in_short, nearest, reasons
 from ..request.fingerprint import Request, build_key
 from ..request.spec import BuildSpec
 from ..store import cache, contents, lock, publish, retention
@@ -71,7 +71,9 @@ def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record
     check(spec, toolchain)
     if too_old := gpus.why_too_old(spec.title, spec.architectures, spec.least_architecture):
         raise ToolchainError(too_old)
-    earlier = [record for record in cache.records() if record.fingerprint["name"] == spec.name]
+    key = request.key
+    earlier = cache.records(key[: cache.CONSTANTS])
+    earlier = [record for record in earlier if record.fingerprint["name"] == spec.name]
     plan = _Plan(
         request=request,
         why=["rebuild was forced"] if anew else reasons(nearest(earlier, content), spec, content),
@@ -82,26 +84,30 @@ def build(request: Request, reporter: Reporter, *, anew: bool = False) -> Record
         began=time.time(),
     )
     reporter.say(f"building {_announcement(plan)}: {in_short(plan.why)}")
-    directory = publish.new_directory(plan.request.key)
+    directory = publish.new_directory(key)
     try:
         # The objects of a build that failed serve as well.
-        seeds = [] if anew else [*earlier, *cache.records(failed=True)]
+        seeds = None if anew else [*earlier, *cache.records(key[: cache.CONSTANTS], failed=True)]
         record = _build_in(directory, plan, reporter, seeds)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
         retention.prune()
-    lock.forget_failure(plan.request.key)
+    lock.forget_failure(key)
     took = f"{record.seconds:.1f} s ({record.compiled} compiled, {record.reused} reused)"
     reporter.say(f"{spec.title} ready in {took}")
     return record
 
 
-def _build_in(directory: Path, plan: _Plan, reporter: Reporter, seeds: list[Record]) -> Record:
-    """Compile in a fresh directory, and move it into place."""
+def _build_in(
+    directory: Path, plan: _Plan, reporter: Reporter, seeds: list[Record] | None
+) -> Record:
+    """Compile in a fresh directory, and move it into place; without seeds, all of it."""
     # By the clock that files are stamped with, which may lag behind the other.
     since = min(time.time_ns(), directory.stat().st_ctime_ns)
     with inline.texts_written(plan.spec, reporter):
-        seeded = seed(directory, plan.request, seeds, plan.places, plan.decided)
+        seeded = Seed()
+        if seeds is not None:
+            seeded = seed(directory, plan.request, seeds, plan.places, plan.decided)
         inline.write_constants(directory, plan.spec)
         _tell_plan(plan, directory, seeded, reporter)
         try:
@@ -162,7 +168,6 @@ def _record(
     own = own_files(made_of, spec.base)
     return Record(
         key=plan.request.key if failed else build_key(plan.request.key, made_of),
-        flags_key=flags_key(plan.request.content),
         fingerprint=plan.request.content,
         manifest=made_of,
         read=read,

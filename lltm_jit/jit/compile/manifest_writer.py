@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import time
@@ -34,6 +35,7 @@ _OF_COMPILER = (
 _OWN_BYTES = 4 << 20  # the most that is read of one file at each load
 _READ_BYTES = 64 << 20  # the most that is read at all: for larger files the stamp alone decides
 _SECOND = 1_000_000_000
+_UNSAFE = [-1]  # in place of a stamp
 
 
 class Writer:
@@ -146,8 +148,10 @@ class Writer:
             self.manifest["own"][label] = digest_if_any(path)
             self.manifest["movable"] &= not os.path.isabs(label)
         else:
-            then = digest_if_any(path) if status.st_size <= _READ_BYTES else ""
-            self.manifest["outside"][path] = [then, *_safe_stamp(path)]
+            stamp = _safe_stamp(path)
+            digest = _digest.__wrapped__ if stamp == _UNSAFE else _digest
+            then = digest(path, *stamp) if status.st_size <= _READ_BYTES else ""
+            self.manifest["outside"][path] = [then, *stamp]
             self.manifest["movable"] &= not own
             label = path
         if self._is_younger(path):
@@ -236,10 +240,16 @@ def _present(search: Iterable[str], names: Iterable[str]) -> dict[str, _Folder]:
     return found
 
 
+@functools.lru_cache(maxsize=4096)
+def _digest(path: str, *_stamp: int) -> str:
+    """That of a file whose stamp stands for it: every build reads the same system headers."""
+    return digest_if_any(path)
+
+
 def _safe_stamp(path: str) -> list[int]:
     """A stamp, or one that equals nothing if a change right now could leave it the same."""
     stamp = stamp_of(path)
-    return stamp if is_settled(stamp) else [-1]
+    return stamp if is_settled(stamp) else _UNSAFE
 
 
 def _plain(path: str) -> str:

@@ -13,10 +13,9 @@ from pathlib import Path
 import torch
 
 from ..machine.toolchain import Toolchain
-from ..request.differences import commands_key, flags_key
-from ..request.fingerprint import Fingerprint, Request
+from ..request.fingerprint import Fingerprint, Request, flags
 from ..request.spec import BuildSpec
-from ..store import manifest
+from ..store import cache, manifest
 from ..store.cache import BUILD_FILE, Record
 from . import files_read
 
@@ -54,22 +53,22 @@ def seed(
     which may be that of another variant of the source, and ``decided`` is what else it depends on.
     """
     spec, fingerprint = request.spec, request.content
-    flags, commands = flags_key(fingerprint), commands_key(fingerprint)
-    candidates = [
+    same = [
         other
         for other in earlier
-        if commands_key(other.fingerprint) == commands
+        if flags(other.fingerprint) == flags(fingerprint)
         and (other.places == places or other.manifest["movable"])
     ]
-    same = [other for other in candidates if other.flags_key == flags]
     choices = [(_reusable(other, spec, fingerprint), other) for other in same]
     choices.sort(key=lambda choice: (len(choice[0]), choice[1].places == places), reverse=True)
     good: dict[str, list[str]] = {}
-    # That of a build which failed may be why it failed.
+    # Of those of all variants the first will do. That of a build which failed may be why it failed.
+    others = cache.read_records(cache.directories(request.key[: cache.NAME]))
     written = (
         other
-        for other in candidates
-        if (other.places, other.decided, other.failed) == (places, decided, False)
+        for other in others
+        if (other.places, other.decided) == (places, decided)
+        and _commands(other.fingerprint) == _commands(fingerprint)
     )
     taken = (each for each in written if _take(each, BUILD_FILE, each.build_file, directory))
     writer = next(taken, None)
@@ -90,6 +89,14 @@ def seed(
         for leftover in directory.iterdir():
             leftover.unlink()
         return Seed()
+
+
+def _commands(fingerprint: Fingerprint) -> Fingerprint:
+    """What is equal for all builds whose files are compiled by the same commands.
+
+    Variants of one source are: their constants are in a header in the build's own directory.
+    """
+    return {**flags(fingerprint), "constants": None}
 
 
 def write_rest(directory: Path, reused: Iterable[str], in_turn: list[str]) -> str:
@@ -125,6 +132,8 @@ def decisions(spec: BuildSpec, toolchain: Toolchain) -> list[str]:
     found = list(filter(shutil.which, wrappers))[:1]
     if spec.with_cuda and toolchain.cuda_home:
         found += [name for name in ("lib64", "lib") if Path(toolchain.cuda_home, name).exists()]
+    if spec.device_code:  # nothing is linked
+        return found
     return [*found, *files_read.linker_flags(spec, toolchain.cxx or "")]
 
 

@@ -90,7 +90,7 @@ def loaded(spec: BuildSpec, toolchain: Toolchain) -> Build | None:
 
 def _loaded_build(request: Request) -> Build | None:
     for key, build in list(_loaded.items()):  # other threads load, too
-        if not key.startswith(request.key[:10]):
+        if not key.startswith(request.key[: cache.REQUEST]):
             continue
         stamps = manifest.Stamps(build.info.directory)
         if request.is_of(build.request, build.manifest, build.spec.places, stamps):
@@ -160,7 +160,7 @@ def adopt(
 def inspect(spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
     """What the cache has for a spec, or None. Builds and imports nothing."""
     request = Request.of(spec, toolchain)
-    for directory in cache.candidates(request.key):
+    for directory in cache.directories(request.key[: cache.REQUEST]):
         with suppress(DamagedBuild):
             record = cache.read_record(directory)
             if record and _is_of(request, record, manifest.Stamps(directory)):
@@ -250,7 +250,7 @@ def _reporter(verbose: bool | None = None) -> Reporter:
 
 def _find(request: Request, say: Callable[[str], None]) -> Record | None:
     """The record of a valid and current build, now marked as used; a damaged one is reported."""
-    for directory in cache.candidates(request.key):
+    for directory in cache.directories(request.key[: cache.REQUEST]):
         try:
             record = cache.read_record(directory)
             stamps = manifest.Stamps(directory)

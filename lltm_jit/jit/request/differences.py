@@ -7,10 +7,8 @@ from typing import Any
 
 from ..store import manifest
 from ..store.cache import Record
-from .fingerprint import Fingerprint, digest_of, whole
+from .fingerprint import Fingerprint, flags, whole
 from .spec import BuildSpec
-
-_FILES = ("files", "sources")  # the entries that an edit changes; the rest are the flags
 
 WORDS = {
     "torch": "torch",
@@ -31,20 +29,6 @@ WORDS = {
     "constants": "the constants",
     "libraries": "torch's place",
 }
-
-
-def flags_key(fingerprint: Fingerprint) -> str:
-    """The same value for all builds that differ only in the contents of their files."""
-    return digest_of({name: value for name, value in fingerprint.items() if name not in _FILES})
-
-
-def commands_key(fingerprint: Fingerprint) -> str:
-    """The same value for all builds whose files are compiled by the same commands.
-
-    Variants of one source are: their constants are in a header in the build's own directory.
-    """
-    other = (*_FILES, "constants")
-    return digest_of({name: value for name, value in fingerprint.items() if name not in other})
 
 
 def differences(old: Fingerprint, new: Fingerprint) -> list[str]:
@@ -75,11 +59,11 @@ def nearest(earlier: list[Record], content: Fingerprint) -> Record | None:
         and record.fingerprint.get("constants") == content.get("constants")
         and _kind(record.fingerprint) == _kind(content)
     ]
-    flags = flags_key(content)
+    now = flags(content)
     return min(
         similar,
         key=lambda record: (
-            record.flags_key != flags,
+            flags(record.fingerprint) != now,
             len(differences(record.fingerprint, content)),
         ),
         default=None,

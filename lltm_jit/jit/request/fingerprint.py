@@ -10,20 +10,22 @@ file that was only touched is not rebuilt.
 # No `from __future__ import annotations`: it makes a NamedTuple compile each of its annotations.
 
 import hashlib
-import json
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from ..machine.toolchain import Toolchain
-from ..store import contents, manifest
+from ..store import cache, contents, manifest
 from ..store.manifest import Manifest
 from ..user.errors import BuildError, SourceMissing
 from .spec import BuildSpec
 
 Fingerprint = dict[str, Any]
+
+_FILES = ("files", "sources")  # the entries that an edit changes; the rest are the flags
 
 
 def fingerprint(spec: BuildSpec, toolchain: Toolchain) -> Fingerprint:
@@ -83,7 +85,7 @@ class Request(NamedTuple):
         """Look at the sources."""
         spec.check()
         content = fingerprint(spec, toolchain)
-        return cls(spec, toolchain, content, digest_of(content))
+        return cls(spec, toolchain, content, _key(content))
 
     def is_of(
         self, asked: Fingerprint, made_of: Manifest, places: list[str], stamps: manifest.Stamps
@@ -99,7 +101,20 @@ class Request(NamedTuple):
 
 def build_key(request: str, made_of: Manifest) -> str:
     """The name of a build's directory, which starts with the key of its request."""
-    return request[:10] + manifest.key(made_of)[:10]
+    return request[: cache.REQUEST] + manifest.key(made_of)[: cache.FILES - cache.REQUEST]
+
+
+def _key(content: Fingerprint) -> str:
+    whole = [content["name"], content.get("constants"), flags(content), content]
+    ends = (0, cache.NAME, cache.CONSTANTS, cache.FLAGS, cache.FILES)
+    lengths = (end - start for start, end in pairwise(ends))
+    parts = zip(whole, lengths, strict=True)
+    return "".join(contents.digest_of(part)[:length] for part, length in parts)
+
+
+def flags(content: Fingerprint) -> Fingerprint:
+    """What is equal for all builds that differ only in the contents of their files."""
+    return {name: value for name, value in content.items() if name not in _FILES}
 
 
 def whole(fingerprint: Fingerprint, made_of: Manifest) -> Fingerprint:
@@ -124,8 +139,3 @@ def _files(spec: BuildSpec, labels: list[str]) -> dict[str, str]:
 
 def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def digest_of(value: Any) -> str:
-    """A short digest of what JSON can hold."""
-    return _sha256(json.dumps(value, sort_keys=True, ensure_ascii=True))[:20]

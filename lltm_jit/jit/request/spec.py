@@ -107,6 +107,8 @@ class BuildSpec(NamedTuple):
         So none that takes long is left for the end, when other processors have nothing to do. The
         text is that of the source and of what it includes from the first include path.
         """
+        if len(self.sources) == 1:
+            return [*self.objects]
         root = self.include_paths[0] if self.include_paths else self.base
         known: dict[str, set[str]] = {}
 

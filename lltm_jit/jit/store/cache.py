@@ -7,8 +7,9 @@ A process checks what it finds before use, so that a damaged build is a cache mi
 
 import errno
 import os
+import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -21,11 +22,15 @@ from . import checked_json, private
 if TYPE_CHECKING:
     from .manifest import Manifest
 
-SCHEMA = 9
+SCHEMA = 10
+# How far a key tells what is built: by which name, with which constants, with which flags, by which
+# request, and from which files. So builds that have these in common are found by their names.
+NAME, CONSTANTS, FLAGS, REQUEST, FILES = 3, 6, 10, 20, 28
 RECORD = "ok.json"
 LOG = "build.log"
 BUILD_FILE = "build.ninja"
 WHEEL_FOLDER = "prebuilt"  # of a package: the libraries that its wheel brings
+_KEY = r"[0-9a-f]{20,}"
 _SPACE = (
     "free space on its disk (`python -m lltm_jit cache prune` removes old builds), or set "
     "TORCH_EXTENSIONS_DIR to a directory on another disk"
@@ -56,7 +61,6 @@ class Record(NamedTuple):
     """
 
     key: str
-    flags_key: str
     fingerprint: dict[str, Any]
     manifest: "Manifest"
     read: list[str]
@@ -225,40 +229,46 @@ def record_in(file: Path) -> Record:
         raise DamagedBuild(f"{file.name} has missing or unknown entries") from error
 
 
-def records(*, failed: bool = False) -> list[Record]:
-    """All usable records of builds, or of those that failed; newest first."""
-    found = []
-    parent = failed_directory() if failed else builds_directory()
-    try:
-        directories = [entry for entry in parent.iterdir() if (entry / RECORD).exists()]
-    except OSError:
-        return []
-    for directory in directories:
-        with suppress(DamagedBuild):
-            if record := read_record(directory):
-                found.append(record)
+def records(start: str = "", *, failed: bool = False) -> list[Record]:
+    """The usable records of builds whose keys have this start, or of those that failed; newest
+    first.
+
+    Each is some tens of kilobytes of JSON, and there may be hundreds.
+    """
+    found = read_records(directories(start, failed=failed))
     return sorted(found, key=lambda record: record.created, reverse=True)
 
 
-def candidates(request: str) -> list[Path]:
-    """The builds of a request, the one used last first; they differ in the files they were made
-    from.
+def read_records(builds: Iterable[Path]) -> Iterator[Record]:
+    """The records of builds, of those that have a usable one; each is read when it is asked for."""
+    for directory in builds:
+        with suppress(DamagedBuild):
+            if record := read_record(directory):
+                yield record
 
-    The names of all builds start with half of the request's key; the rest stands for the files.
+
+def directories(start: str, *, failed: bool = False) -> list[Path]:
+    """The builds whose keys have this start, or those that failed; the one used last first.
+
+    Reads only names, and of several builds the times.
     """
-    start = request[:10]
-    try:
-        names = os.listdir(builds_directory())
-    except OSError:
-        return []
-    found = [builds_directory() / name for name in names if name.startswith(start)]
-    return sorted(found, key=last_use, reverse=True) if len(found) > 1 else found
+    parent = failed_directory() if failed else builds_directory()
+    uses = uses_of(str(parent), start)
+    return [parent / name for name in sorted(uses, key=uses.__getitem__, reverse=True)]
 
 
-def last_use(directory: Path, record: str = RECORD) -> float:
+def uses_of(parent: str, start: str = "") -> dict[str, float]:
+    """When the builds in a folder whose keys have this start were last used, 0 without a record."""
+    with suppress(OSError):  # no folder
+        names = [name for name in os.listdir(parent) if name.startswith(start)]
+        return {name: last_use(f"{parent}/{name}") for name in names if re.fullmatch(_KEY, name)}
+    return {}
+
+
+def last_use(directory: str | Path, record: str = RECORD) -> float:
     """When a build, or anything else with a record, was last used."""
     try:
-        return (directory / record).stat().st_mtime
+        return os.stat(f"{directory}/{record}").st_mtime
     except OSError:
         return 0.0  # removed just now
 

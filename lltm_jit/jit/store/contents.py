@@ -6,6 +6,7 @@ A load looks at each source three times: for what it includes, for the key, and 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import time
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 _SECOND = 1_000_000_000
 _TICK_NS = 50_000_000  # how far apart two changes are that surely have two times
@@ -85,6 +87,12 @@ def digest(path: Path) -> str:
         while block := file.read(1 << 16):  # larger ones are fresh pages from the system each time
             hasher.update(block)
     return hasher.hexdigest()
+
+
+def digest_of(value: Any) -> str:
+    """A short digest of what JSON can hold."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
 def open_at_once(path: str | os.PathLike[str], flags: int) -> int:

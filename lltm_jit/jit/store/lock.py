@@ -206,8 +206,8 @@ def _mode() -> int:
 
 
 def name_of(key: str) -> str:
-    """A few hundred locks serve all keys; two keys that share one merely wait for each other."""
-    return key[:2]
+    """A few thousand locks serve all requests; two that share one merely wait for each other."""
+    return key[cache.FLAGS : cache.FLAGS + 3]
 
 
 def file_of(name: str) -> Path:

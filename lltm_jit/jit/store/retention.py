@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import shutil
 import time
 from contextlib import suppress
@@ -18,8 +17,8 @@ from pathlib import Path
 from ..user import settings
 from . import cache, lock, publish
 from .cache import Record, last_use
+from .contents import digest_of
 
-_KEY = r"[0-9a-f]{20}"
 _FAILED_LOGS_KEPT = 20
 _DAY = 24 * 3600  # seconds for which what was used is kept, and what is half done
 _UNUSED = 90 * 24 * 3600  # seconds after which a build goes that nobody has loaded
@@ -31,27 +30,31 @@ def prune(keep: int | None = None) -> dict[str, str]:
     """Remove all but the last used builds of each set of flags, and what killed builders left.
 
     By default as many stay as LLTM_JIT_KEEP says, and all that were used within a day. A build that
-    nobody has used for three months is removed as well. Returns the keys of the builds that are not
-    to be kept, each with why it stays; with nothing where it is removed.
+    nobody has used for three months is removed as well. Where it is told how many to keep, it also
+    looks into each build, and removes those that this version cannot read. Returns the keys of the
+    builds that are not to be kept, each with why it stays; with nothing where it is removed.
     """
-    spared = time.time() - _DAY if keep is None else float("inf")
+    asked = keep is not None
+    spared = float("inf") if asked else time.time() - _DAY
     keep = keep or settings.count("LLTM_JIT_KEEP") or 1
     seen: dict[str, int] = {}
     kept = {}
-    records = cache.records()  # once: each is some kilobytes of JSON, and there may be hundreds
-    uses = [(last_use(record.directory), record) for record in records]
-    for used, record in sorted(uses, key=lambda use: use[0], reverse=True):
-        seen[record.flags_key] = seen.get(record.flags_key, 0) + 1
-        unwanted = seen[record.flags_key] > keep and used < spared
-        if (unwanted or used < time.time() - _UNUSED) and used == last_use(record.directory):
-            kept[record.key] = remove(record.key)
-    remove_rest = (
-        functools.partial(_remove_failed, records),
-        functools.partial(_remove_debris, {record.key for record in records}),
-        functools.partial(_remove_inline, {record.fingerprint["name"] for record in records}),
-        prune_headers,
-    )
-    for remove_some in remove_rest:
+    directory = cache.builds_directory()
+    uses = cache.uses_of(str(directory))  # after each build, and there may be hundreds
+    for key in sorted(uses, key=uses.__getitem__, reverse=True):
+        flags, used = key[: cache.FLAGS], uses[key]
+        seen[flags] = seen.get(flags, 0) + bool(used)
+        unwanted = seen[flags] > keep and used < spared
+        if (
+            used
+            and (unwanted or used < time.time() - _UNUSED)
+            and used == last_use(directory / key)
+        ):
+            kept[key] = remove(key)
+        elif asked or not used:
+            lock.if_free(key, _remove_if_useless)  # a builder may be about to write its record
+    partial = functools.partial(_remove_partial, "*/*.partial" if asked else "*.partial")
+    for remove_some in (_remove_failed, _remove_debris, partial, _remove_inline, prune_headers):
         with suppress(OSError):  # others prune at the same time, or nobody may write here
             remove_some()
     return kept
@@ -81,40 +84,37 @@ def _remove_if_useless(key: str) -> None:
         remove(key)
 
 
-def _remove_failed(records: list[Record]) -> None:
+def _remove_failed() -> None:
     """Keep a failed build's objects for a day, or until another one with the same flags ends."""
-    ended: dict[str, float] = {}
-    for build in (*records, *cache.records(failed=True)):
-        ended[build.flags_key] = max(build.created, ended.get(build.flags_key, 0.0))
-    for directory in cache.failed_directory().glob("*"):
-        if not re.fullmatch(_KEY, directory.name):
-            continue
+    for directory in cache.directories("", failed=True):
         record = _record_of(directory)
-        oldest = time.time() - _DAY
-        if not record or record.created < max(oldest, ended.get(record.flags_key, oldest)):
+        flags = directory.name[: cache.FLAGS]
+        same = (*cache.records(flags), *cache.records(flags, failed=True))
+        ended = max((build.created for build in same), default=0.0)
+        if not record or record.created < max(time.time() - _DAY, ended):
             publish.remove_whole(directory)
 
 
-def _remove_debris(readable: set[str]) -> None:
-    directory = cache.builds_directory()
-    for leftover in directory.glob("tmp-*"):
-        lock.if_free(leftover.name.split("-")[1], publish.remove_leftovers)
-    for build in directory.glob("*"):
-        if build.name not in readable and re.fullmatch(_KEY, build.name):
-            lock.if_free(build.name, _remove_if_useless)  # it may only be newer than the list
-    for partial in (*directory.glob("*.partial"), *directory.glob("*/*.partial")):
+def _remove_partial(names: str) -> None:
+    """Remove what was being written when its writer was killed."""
+    for partial in cache.builds_directory().glob(names):
         if time.time() - partial.stat().st_mtime > _DAY:
             partial.unlink(missing_ok=True)
+
+
+def _remove_debris() -> None:
+    for leftover in cache.builds_directory().glob("tmp-*"):
+        lock.if_free(leftover.name.split("-")[1], publish.remove_leftovers)
     logs = sorted(cache.failed_directory().glob("*.*"), key=os.path.getmtime, reverse=True)
     for log in logs[2 * _FAILED_LOGS_KEPT :]:  # a log and its message each
         log.unlink(missing_ok=True)
 
 
-def _remove_inline(names: set[str]) -> None:
+def _remove_inline() -> None:
     """Remove sources that were given as strings, where no build of them is left after a day."""
     for folder in (cache.builds_directory() / publish.INLINE).glob("*"):
         age = time.time() - max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
-        if folder.name not in names and age > _DAY:
+        if age > _DAY and not cache.directories(digest_of(folder.name)[: cache.NAME]):
             with lock.try_lock(publish.lock_of_inline(folder.name)) as mine:
                 if mine is not None:
                     shutil.rmtree(folder)

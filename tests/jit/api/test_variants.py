@@ -209,6 +209,18 @@ def test_pruning_keeps_five_of_each_variant(bench, kernel):
     )
 
 
+def test_a_build_reads_no_records_of_other_constants(bench, kernel, monkeypatch):
+    """There may be hundreds, and as many builds at the same time."""
+    toolchain, read, read_record = jit.detect(), [], cache.read_record
+    for size in range(6):
+        engine.build(of_size(kernel, size).spec(toolchain))
+    monkeypatch.setattr(
+        cache, "read_record", lambda place: read.append(place) or read_record(place)
+    )
+    engine.build(of_size(kernel, 6).spec(toolchain))
+    assert len(read) == 1  # of the build whose build file it takes over
+
+
 def test_a_missing_function_is_told(kernel):
     with pytest.raises(jit.BuildError, match=r"mine\.cpp has no function 'none'; .*extern \"C\""):
         load_variant(of_size(kernel, 3), "none")

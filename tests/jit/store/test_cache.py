@@ -14,7 +14,7 @@ from engine_bench import ALL, finish, slow, tiers
 
 from lltm_jit import jit
 from lltm_jit.jit import torch_api
-from lltm_jit.jit.store import checked_json, contents, private
+from lltm_jit.jit.store import checked_json, contents, private, retention
 
 
 def truncate(path: Path) -> None:
@@ -135,8 +135,10 @@ def test_builds_that_no_version_can_use_are_removed(bench):
     for text in "de":  # a build leaves what happens to share its lock to the next one
         bench.write("two/two.cpp", text)
         keys.append(bench.run()["key"])
-    left = {path.name for path in bench.builds.iterdir()}
-    assert left == {*keys[2:], "locks", "failed", "toolchain.json"}
+    others = {"locks", "failed", "toolchain.json"}
+    assert {path.name for path in bench.builds.iterdir()} == {keys[0], *keys[2:], *others}
+    retention.prune(9)  # as one asked for, and looks into all of them
+    assert {path.name for path in bench.builds.iterdir()} == {*keys[2:], *others}
 
 
 def test_odd_root(bench, tmp_path, monkeypatch):
