@@ -1,4 +1,8 @@
 // In a unit of its own, for pybind11's headers take as long to compile as a family's bindings.
+#if defined(__OPTIMIZE__) && !defined(__clang__)
+#pragma GCC optimize("O1")  // of code beside a build of seconds
+#endif
+
 #include "core/launch/api.h"
 #ifdef LLTM_JIT_CUDA  // only the kernels for CUDA have variants
 #include "core/python/variant_calls.h"

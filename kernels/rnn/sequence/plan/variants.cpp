@@ -1,3 +1,7 @@
+#if defined(__OPTIMIZE__) && !defined(__clang__)
+#pragma GCC optimize("O1")  // of code beside a build of seconds
+#endif
+
 #include "rnn/sequence/plan/variants.h"
 
 namespace lltm_jit {
