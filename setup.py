@@ -33,7 +33,8 @@ def prebuilt() -> dict:
         from lltm_jit import native
         from lltm_jit.jit import detect
         from lltm_jit.jit.loading.parallel import build_all
-        from lltm_jit.jit.loading.prebuilt import FOLDER, put
+        from lltm_jit.jit.loading.prebuilt import put
+        from lltm_jit.jit.store.cache import WHEEL_FOLDER
     except ImportError as error:
         raise SystemExit(
             f"LLTM_JIT_PREBUILD=1 needs torch: use --no-build-isolation ({error})"
@@ -42,13 +43,13 @@ def prebuilt() -> dict:
     class Build(build_ext):
         def run(self) -> None:
             tools = detect()
-            place = Path(self.get_ext_fullpath(f"lltm_jit.{FOLDER}.any")).parent
+            place = Path(self.get_ext_fullpath(f"lltm_jit.{WHEEL_FOLDER}.any")).parent
             build_all([native.extension(family) for family in native.families()])
             for family in native.families():
                 put(native.spec(family, tools), tools, place)
 
     # An extension without sources makes it a wheel for this platform.
-    extension = Extension(f"lltm_jit.{FOLDER}", [])
+    extension = Extension(f"lltm_jit.{WHEEL_FOLDER}", [])
     return {"ext_modules": [extension], "cmdclass": {"build_ext": Build}}
 
 
