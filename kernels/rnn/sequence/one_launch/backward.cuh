@@ -35,7 +35,8 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
 
   // Shared memory.
   static constexpr int kRing = Gradients::kBytes;
-  static constexpr int kBarriers = kRing + kShape.ring_bytes(Steps::kPacks, Steps::kFloats);
+  static constexpr int kBarriers =
+      kRing + kShape.ring_bytes(SequenceShape::kStages, Steps::kPacks, Steps::kFloats);
   static_assert(kBarriers + SequenceShape::kBarrierBytes ==
                 kShape.backward_bytes(kGates, kStates, kAdds));
 

@@ -28,7 +28,7 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
   static constexpr int kSums = kShape.copy_bytes(1);
   static constexpr int kWeights = kSums + kShape.sum_bytes(kGates);
   static constexpr int kRing = kWeights + kShape.weight_bytes(kGates);
-  static constexpr int kBarriers = kRing + kShape.ring_bytes(kGates, 0);
+  static constexpr int kBarriers = kRing + kShape.ring_bytes(kShape.forward_stages(), kGates, 0);
   static_assert(kBarriers + SequenceShape::kBarrierBytes == kShape.forward_bytes(kGates));
 
  public:

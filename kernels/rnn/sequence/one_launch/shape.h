@@ -29,7 +29,7 @@ struct SequenceShape {
   bool tf32 = false;   // floats are rounded to the precision of TF32, Note [Floats in one half]
 
   static constexpr int kUnits = 16;  // of a group, and of a tile of k
-  static constexpr int kStages = 4;  // of what is read ahead of its step
+  static constexpr int kStages = 4;  // of what is read ahead of its step, a power of two
 
   // Sets of rows, of all recurrences.
   LLTM_JIT_HOST_DEVICE constexpr int64_t sets(int64_t batch_size, int recurrences) const {
@@ -51,6 +51,10 @@ struct SequenceShape {
   LLTM_JIT_HOST_DEVICE constexpr bool loads_ahead() const { return phases > 1 && bytes == 4; }
   // Warps of a group that finish, a tile of rows each.
   LLTM_JIT_HOST_DEVICE constexpr int finishers() const { return row_tiles(); }
+  // Forward, few rows in one block take so little time for a step that memory answers some steps later.
+  LLTM_JIT_HOST_DEVICE constexpr int forward_stages() const {
+    return blocks == 1 && groups <= 2 && rows == 4 ? 2 * kStages : kStages;
+  }
   // Whether others bring what these read, backward in a cluster.
   LLTM_JIT_HOST_DEVICE constexpr bool helped() const {
     return blocks > 1 && !grid && splits >= 2 * finishers();
@@ -100,8 +104,8 @@ struct SequenceShape {
   LLTM_JIT_HOST_DEVICE constexpr int weight_bytes(int gates) const {
     return warps() * shared_tiles * tile_of_weights_bytes(gates);
   }
-  LLTM_JIT_HOST_DEVICE constexpr int ring_bytes(int packs, int floats) const {
-    return groups * finishers() * kStages * (packs * words() + floats) * 128;
+  LLTM_JIT_HOST_DEVICE constexpr int ring_bytes(int stages, int packs, int floats) const {
+    return groups * finishers() * stages * (packs * words() + floats) * 128;
   }
   static constexpr int kBarrierBytes = 16;
   // For a cluster's backward pass, Note [Parts of sums]: the tiles of k that all warps of a block multiply, and the
@@ -113,8 +117,8 @@ struct SequenceShape {
   }
 
   LLTM_JIT_HOST_DEVICE constexpr int forward_bytes(int gates) const {
-    return copy_bytes(1) + sum_bytes(gates) + weight_bytes(gates) + ring_bytes(gates, 0) +
-           kBarrierBytes;
+    return copy_bytes(1) + sum_bytes(gates) + weight_bytes(gates) +
+           ring_bytes(forward_stages(), gates, 0) + kBarrierBytes;
   }
   LLTM_JIT_HOST_DEVICE constexpr int backward_packs(int gates, bool adds_gates) const {
     return (adds_gates ? 1 : 2) * gates + 2;  // and the gradient of the output, and the old output
@@ -123,7 +127,8 @@ struct SequenceShape {
     return (states - 1) * elements();
   }
   LLTM_JIT_HOST_DEVICE constexpr int backward_bytes(int gates, int states, bool adds_gates) const {
-    const int ring = ring_bytes(backward_packs(gates, adds_gates), backward_floats(states));
+    const int ring =
+        ring_bytes(kStages, backward_packs(gates, adds_gates), backward_floats(states));
     const int operands = sends_parts()
                              ? copy_bytes(1) + 2 * own_tiles(gates) * kUnits * rows * bytes +
                                    weight_bytes(output_tiles())

@@ -40,6 +40,8 @@ constexpr double kWarp = 7, kPart = 4, kSend = 20;
 // An element's derivative, where it is not computed while parts are on their way: in one block; or where
 // nobody helps, or helpers are as many as finish.
 constexpr double kDerivativeInBlock = 300, kDerivativeAlone = 130, kDerivativeHelped = 75;
+// For each warp of other blocks on the same SM that finishes.
+constexpr double kBeside = 70;
 // A step by itself: the product and the kernel after it, launched within a graph; and multiply-adds a cycle
 // of both, at large batches.
 constexpr double kLaunches = 9500, kLibrary = 60000;
@@ -49,7 +51,7 @@ constexpr double kRoundedLaunches = 13000, kRoundedLibrary = 100000, kRoundedByt
 // For Note [Few rows]: its launches, and bytes of weights a cycle.
 constexpr double kFewRowsLaunches = 5000, kFewRowsBytes = 1440, kFewRowsBytesBackward = 970;
 
-// How many sets of blocks run at once, clusters or grids, of blocks that fill an SM. 0: none does.
+// How many sets of blocks run at once, clusters or grids, one block on each SM. 0: none does.
 int sets_at_once(const SequenceShape& shape, const SequenceGpu& gpu) {
   if (shape.grid || shape.blocks == 1) return gpu.sms / shape.blocks;
   int size = 0;
@@ -132,10 +134,25 @@ double exchange_cycles(const SequenceSizes& sizes, SequencePass pass, const Sequ
   return kExchange + kExchangeOfBlock * shape.blocks + received / kExchangedBytes;
 }
 
+// How many blocks an SM has room for: of registers as well, of which a thread may have all that there are for eight
+// warps. Those of a grid wait for each other, and those with weights in shared memory have an SM for themselves.
+int blocks_of_sm(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape,
+                 const SequenceGpu& gpu) {
+  constexpr int kWarps = 8, kReserved = 1024;  // bytes of shared memory, for each block
+  if (shape.grid || shape.shared_tiles > 0) return 1;
+  const int bytes = shared_bytes(sizes, pass, shape) + kReserved;
+  return std::max(1, std::min(kWarps / shape.warps(), (gpu.shared_bytes + kReserved) / bytes));
+}
+
 double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape,
                  const SequenceGpu& gpu) {
   const double exchange = exchange_cycles(sizes, pass, shape);
-  const int warps = (shape.warps() + 3) / 4;
+  const int64_t sets = shape.sets(sizes.batch_size, sizes.recurrences());
+  // An SM's blocks, of which some are there at once.
+  const int64_t all = std::max<int64_t>(1, ceil_div(sets, int64_t(sets_at_once(shape, gpu))));
+  const auto at_once = std::min<int64_t>(all, blocks_of_sm(sizes, pass, shape, gpu));
+  const auto turns = static_cast<double>(ceil_div(all, at_once));
+  const int warps = static_cast<int>(at_once * shape.warps() + 3) / 4;
   const auto of_warp = warp_products(sizes, pass, shape);
   const int sums = of_warp.sums * shape.phase_tiles();
   const double product = shape.bytes == 2 ? kProduct
@@ -153,10 +170,9 @@ double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceSh
   const double cell =
       (shape.bytes == 4 ? kFloatCell : kCell) + kElement * shape.elements() * sizes.gates;
   const double backward = pass == SequencePass::Backward ? backward_cycles(shape, of_warp.sums) : 0;
-  const int64_t sets = shape.sets(sizes.batch_size, sizes.recurrences());
-  const int at_once = sets_at_once(shape, gpu);
-  const auto turns = static_cast<double>((sets + at_once - 1) / at_once);
-  const double rest = products + weights + split * (shape.splits - 1) + cell + backward;
+  const double beside =
+      kBeside * static_cast<double>((at_once - 1) * shape.groups * shape.finishers());
+  const double rest = beside + products + weights + split * (shape.splits - 1) + cell + backward;
   if (shape.phases == 1) return turns * (exchange + rest);
   const bool derives_floats = shape.bytes == 4 && pass == SequencePass::Backward;
   const double tile = kPhaseTile + (derives_floats ? kFloatDerivativeTile : 0);

@@ -26,14 +26,14 @@ class InputGates {
 
   // All but one of the steps that the ring has room for; read() brings the others.
   __device__ __forceinline__ void begin() {
-    for (int i = 0; i < SequenceShape::kStages - 1; ++i) bring(i);
+    for (int i = 0; i < kShape.forward_stages() - 1; ++i) bring(i);
   }
   __device__ __forceinline__ void read(int step) {
     if (!place_.lane.finishes()) return;
     ring_.wait();
 #pragma unroll
     for (int g = 0; g < kGates; ++g) step_.gates[g] = ring_.pack(g);
-    bring(step + SequenceShape::kStages - 1);
+    bring(step + kShape.forward_stages() - 1);
   }
   __device__ __forceinline__ void arrange() {
     if (!place_.lane.finishes()) return;
@@ -57,7 +57,7 @@ class InputGates {
   }
 
   LanePlace<Shape> place_;
-  Ring<Shape, kGates, 0> ring_;
+  Ring<Shape, kGates, 0, kShape.forward_stages()> ring_;
   const SequenceArray& array_;
   const char* from_;  // the lane's pack of the step that is brought next
   bool exists_;

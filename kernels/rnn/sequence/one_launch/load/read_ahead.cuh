@@ -9,10 +9,10 @@ namespace lltm_jit {
 
 // What a lane of a warp that finishes reads of each step, some steps ahead: packs, and single floats. If the
 // lane itself brings it, nothing is waited for but its own copies.
-template <typename Shape, int kPacks, int kFloats>
+template <typename Shape, int kPacks, int kFloats, int kStages>
 class Ring {
   static constexpr SequenceShape kShape = Shape::kShape;
-  static constexpr int kPackBytes = kShape.words() * 4, kStages = SequenceShape::kStages;
+  static constexpr int kPackBytes = kShape.words() * 4;
   static constexpr int kStageBytes = (kPacks * kPackBytes + kFloats * 4) * 32;
 
  public:

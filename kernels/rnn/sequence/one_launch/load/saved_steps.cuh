@@ -121,7 +121,7 @@ class SavedSteps : ThreadFacts<Cell, Shape> {
 
   LanePlace<Shape> place_;
   const SequenceBackwardArgs& args_;
-  Ring<Shape, kPacks, kFloats> ring_;
+  Ring<Shape, kPacks, kFloats, SequenceShape::kStages> ring_;
   Elements<Shape> elements_;
   bool exists_;  // the lane's pack
 };
