@@ -9,6 +9,7 @@
 #include "core/launch/device.h"
 #include "core/products/library.h"
 #include "core/products/matrices.h"
+#include "rnn/sequence/all_steps/heads.h"
 #include "rnn/sequence/all_steps/in_float/kernels.h"
 #include "rnn/sequence/all_steps/weight_gradients.h"
 
@@ -142,9 +143,31 @@ void multiply_blocks_on_cpu(const Tensor& a, const Tensor& b, const Tensor& bloc
   multiply_packed(products.data(), static_cast<int64_t>(products.size()));
 }
 
-// Units of all heads up to which one product of all heads with all, of which blocks are taken, is quicker in 16 bits
-// than many small ones: it reads all numbers once, and has blocks for all SMs.
-constexpr int64_t kMostUnitsAtOnce = 1024;
+// Whether Note [Products of heads] has multiplied them.
+bool multiply_together(const Tensor& grads, const Tensor& old, const Tensor& blocks) {
+#ifdef LLTM_JIT_CUDA
+  if (!grads.is_cuda() || grads.element_size() != 2) return false;
+  HeadProductArgs args{.grads = grads.const_data_ptr(),
+                       .old = old.const_data_ptr(),
+                       .rows = old.size(0),
+                       .grads_stride = grads.stride(0),
+                       .old_stride = old.stride(0),
+                       .gates = int(blocks.size(1)),
+                       .heads = int(blocks.size(0)),
+                       .units = int(blocks.size(2)),
+                       .type = floating_type(grads.scalar_type()),
+                       .results = blocks.mutable_data_ptr()};
+  if (!head_product_runs(args)) return false;
+  C10_CUDA_CHECK(head_product_splits(args, &args.splits));
+  const Tensor sums =
+      blocks.new_empty({args.splits > 1 ? args.splits * blocks.numel() : 0}, at::kFloat);
+  if (args.splits > 1) args.sums = static_cast<float*>(sums.mutable_data_ptr());
+  C10_CUDA_CHECK(launch_head_product(args, c10::cuda::getCurrentCUDAStream()));
+  return true;
+#else
+  return false;
+#endif
+}
 
 // Whether the library multiplies all blocks at once, which it does on a GPU.
 bool in_one_batch(const Tensor& a, const Tensor& b) {
@@ -170,9 +193,7 @@ Tensor multiply_heads(const Tensor& grads, const Tensor& old, int64_t heads, boo
     multiply_blocks_on_cpu<float>(a, b, blocks);
   } else if (a.is_cpu() && a.scalar_type() == at::kDouble) {
     multiply_blocks_on_cpu<double>(a, b, blocks);
-  } else if (a.is_cuda() && a.element_size() == 2 && old.size(1) <= kMostUnitsAtOnce) {
-    const Tensor all = grads.t().mm(old).view({gates, heads, units, heads, units});
-    blocks.copy_(all.diagonal(0, 1, 3).permute({3, 0, 1, 2}));
+  } else if (multiply_together(grads, old, blocks)) {
   } else if (in_one_batch(a, b)) {
     // Gates are a head's distance apart in `grads`, times the heads. So a batch has one stride there if gates come
     // first, and needs a copy of `old` for each gate.
