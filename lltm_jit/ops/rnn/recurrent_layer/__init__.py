@@ -183,9 +183,11 @@ class RecurrentLayer(Warmed):
         Returns:
             The outputs of the parts, and the last states, each (num_layers * D, B, H).
         """
-        together = side_by_side(self, parts, states)
-        if together is not None:
-            return together
+        (x, of_first), *more = parts
+        if not more and of_first.behind is None and of_first.reset is None:
+            together = side_by_side(self, x, states)
+            if together is not None:
+                return [together[0]], together[1]
         ends: list[list[Tensor]] = []
         xs, steps = [x for x, _ in parts], [steps for _, steps in parts]
         for layer in range(self.num_layers):

@@ -10,6 +10,7 @@ from torch.overrides import has_torch_function
 
 from lltm_jit import native
 from lltm_jit.ops.rnn.recurrent_layer.inputs import name_of, refuse_foreign
+from lltm_jit.ops.rnn.recurrent_layer.stack import side_by_side
 from lltm_jit.ops.rnn.recurrent_layer.torch_layer import TorchLayer
 from lltm_jit.ops.rnn.recurrent_layer.types import State
 from lltm_jit.ops.rnn.sequence import needs_padding, uses_tf32
@@ -44,6 +45,11 @@ def plainly(
         if len(given) != states or any(type(t) is not Tensor or t.shape != whole for t in given):
             return None
         h_0, c_0 = given if states == 2 else (given[0], None)
+    together = side_by_side(layer, x, None if hx is None else given)
+    if together is not None:
+        output, all_last = together
+        output = output.transpose(0, 1) if layer.batch_first else output
+        return output, all_last[0] if states == 1 else tuple(all_last)
     tf32 = uses_tf32(input)
     if not torch.is_grad_enabled():
         found = _at_once(layer, x, h_0, c_0, tf32)

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from lltm_jit import native
-from lltm_jit.ops.rnn.recurrent_layer.lengths import Steps
 from lltm_jit.ops.rnn.recurrent_layer.parts import recomputes
 from lltm_jit.ops.rnn.recurrent_layer.torch_layer import TorchLayer
 from lltm_jit.ops.rnn.sequence import needs_padding, run_layer, uses_tf32
@@ -44,18 +43,14 @@ def steps_of_part(
 
 
 def side_by_side(
-    layer: TorchLayer, parts: list[tuple[Tensor, Steps]], states: list[Tensor] | None
-) -> tuple[list[Tensor], list[Tensor]] | None:
+    layer: TorchLayer, x: Tensor, states: Sequence[Tensor] | None
+) -> tuple[Tensor, list[Tensor]] | None:
     """Run all layers over a sequence (L, B, ·), if that is quicker than one after the other.
 
     Returns:
         The output, and the last states, each (N, B, H); or None: nothing has been computed.
     """
-    x, steps = parts[0]
-    whole = len(parts) == 1 and steps.behind is None and steps.reset is None
-    if layer.num_layers == 1 or torch.compiler.is_compiling():
-        return None
-    if not whole or not _is_plain(layer, x):
+    if layer.num_layers == 1 or torch.compiler.is_compiling() or not _is_plain(layer, x):
         return None
     cell, tf32 = layer.cell, uses_tf32(x)
     dtype = "tf32" if tf32 else str(x.dtype).removeprefix("torch.")
@@ -84,13 +79,13 @@ def side_by_side(
         first_bias, *others = of("bias_ih")
         bias = torch.stack(of("bias_hh") + others)
     h_0 = None if states is None else states[0]
-    c_0 = None if states is None or len(states) == 1 else torch.stack(states[1:])
+    c_0 = None if states is None or len(states) == 1 else torch.stack([*states[1:]])
     how = How(cell.name, tf32, part, training)
     output, h_n, c_n = _Layers.apply(how, x, first, first_bias, weights, bias, h_0, c_0)
     if output is None:  # the GPU has refused
         return None
     # Copies: in place of a view detach_() would be refused.
-    return [output], [torch.stack(state.unbind(1)) for state in (h_n, *c_n)]
+    return output, [torch.stack(state.unbind(1)) for state in (h_n, *c_n)]
 
 
 def _is_plain(layer: TorchLayer, x: Tensor) -> bool:
