@@ -47,6 +47,7 @@ LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
 #ifdef LLTM_JIT_CUDA
   module.add_function<lltm_jit::limit_sequence_blocks>("limit_sequence_blocks");
   module.add_function<lltm_jit::sequence_gpu>("sequence_gpu");
+  module.add_function<lltm_jit::plan_sequences>("plan_sequences");
 #endif
   lltm_jit::add_own_cells();
 }

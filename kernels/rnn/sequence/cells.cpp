@@ -50,7 +50,8 @@ SequenceGpu described(at::ArrayRef<int64_t> gpu) {
           of_gpu(1),
           of_gpu(2),
           of_gpu(3) != 0,
-          {of_gpu(4), of_gpu(5), of_gpu(6), of_gpu(7)}};
+          {of_gpu(4), of_gpu(5), of_gpu(6), of_gpu(7)},
+          static_cast<PlanKind>(gpu.size() > 8 ? of_gpu(8) : 0)};
 }
 
 }  // namespace
@@ -68,7 +69,8 @@ std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_
                                              bool training, bool controls,
                                              at::ArrayRef<int64_t> gpu) {
   const RecurrentCell& known = find_cell(cell);
-  SequenceSizes sizes = sizes_of(known, dtype, /*steps=*/1, batch_size, hidden_size);
+  // What few steps need is compiled where they are first run.
+  SequenceSizes sizes = sizes_of(known, dtype, /*steps=*/INT32_MAX, batch_size, hidden_size);
   sizes.directions = static_cast<int>(directions);
   sizes.heads = static_cast<int>(heads);
   sizes.padded = padded;

@@ -14,6 +14,11 @@ inline void bind_sequence(py::module_ m) {
   py::enum_<SequencePass>(m, "Pass", py::module_local())
       .value("forward", SequencePass::Forward)
       .value("backward", SequencePass::Backward);
+  py::enum_<PlanKind>(m, "Kind", py::module_local())
+      .value("any", PlanKind::Any)
+      .value("by_steps", PlanKind::BySteps)
+      .value("one_launch", PlanKind::OneLaunch)
+      .value("many_rows", PlanKind::ManyRows);
   bind_record<SequenceSizes>(
       m, "Sizes",
       "steps batch_size hidden_size gates states parameters adds_gates type tf32 directions heads",
@@ -21,9 +26,10 @@ inline void bind_sequence(py::module_ m) {
       &SequenceSizes::gates, &SequenceSizes::states, &SequenceSizes::parameters,
       &SequenceSizes::adds_gates, &SequenceSizes::type, &SequenceSizes::tf32,
       &SequenceSizes::directions, &SequenceSizes::heads);
-  bind_record<SequenceGpu>(m, "Gpu", "architecture shared_bytes sms grids clusters",
+  bind_record<SequenceGpu>(m, "Gpu", "architecture shared_bytes sms grids clusters kind",
                            &SequenceGpu::architecture, &SequenceGpu::shared_bytes,
-                           &SequenceGpu::sms, &SequenceGpu::grids, &SequenceGpu::clusters);
+                           &SequenceGpu::sms, &SequenceGpu::grids, &SequenceGpu::clusters,
+                           &SequenceGpu::kind);
   bind_result<SequenceShape>(
       m, "Shape", "blocks groups splits rows phases streamed_tiles shared_tiles bytes grid tf32",
       &SequenceShape::blocks, &SequenceShape::groups, &SequenceShape::splits, &SequenceShape::rows,

@@ -28,8 +28,13 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
     const auto* source = static_cast<const scalar_t*>(args.weights);
     const int64_t columns = kPadded ? gate_size() : args.hidden_size;
     const auto load = [&](int n, int in_block) {
-      const int64_t k = int64_t(rank) * kDepth + in_block;
-      const int64_t gate = k / exchanged_size(), unit = k % exchanged_size();
+      const int size = int(exchanged_size());
+      int gate = 0, unit = rank * kDepth + in_block;
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) {  // which is quicker than a division
+        const bool behind = unit >= size;
+        gate += behind, unit -= behind ? size : 0;
+      }
       const bool inside = gate < kGates && unit < args.hidden_size && first_unit + n < columns;
       const int64_t at = (gate * gate_size() + unit) * args.weights_stride + first_unit + n;
       return load_or_zero<4>(source + (inside ? at : 0), inside);

@@ -61,19 +61,19 @@ template <typename Variant, typename Bring, typename BringWeights, typename Run>
 __device__ __forceinline__ void run_cluster(const Bring& bring, const BringWeights& bring_weights,
                                             const Run& run) {
   constexpr int kTiles = Variant::kShape.tiles;
-  // Registers, of which there are few.
-  constexpr bool kScaled = Variant::kShape.scaled, kMoves = kTiles == (kScaled ? 2 : 4);
+  // Registers of a thread, of those that all have.
+  constexpr int kTaken = kTiles == 4 ? 112 : kTiles == 3 ? 160 : 240;
   asm volatile("fence.proxy.async;" ::: "memory");
   __syncthreads();
   synchronize_blocks();
   if (threadIdx.x >= 128 * kTiles) {
-    if constexpr (kMoves) give_registers<24>();
+    if constexpr (kTiles > 1) give_registers<24>();
     const int tile = threadIdx.x / 32 % 4;
     if (threadIdx.x % 32 == 0 && tile < kTiles) bring(tile);
     if (Variant::kShape.streamed > 0 && threadIdx.x % 128 == 127) bring_weights();
     __syncwarp();
   } else {
-    if constexpr (kMoves) take_registers<kScaled ? 240 : 112>();
+    if constexpr (kTiles > 1) take_registers<kTaken>();
     run(int(threadIdx.x / 128));
   }
   synchronize_blocks();
@@ -111,14 +111,13 @@ struct ClusterBlock {
   char *workspace, *streamed;
   int rank, first_unit, tile_rows;
   int64_t numbers_bytes;
-  unsigned arrivals;  // of a step, at a tile's counter
 
   __device__ __forceinline__ ClusterBlock(char* dynamic, void* memory, int64_t batch_size)
       : weights(dynamic + (-shared_address(dynamic) & (ManyRowsShape::kAlignment - 1))),
         stages(weights + kShape.weight_bytes(kGates)),
         received(stages + kTiles * kStages * kTileBytes),
         barriers(*reinterpret_cast<Barriers*>(
-            received + (kShape.reuses ? 0 : kShape.finished_tiles() * kShape.sum_bytes(kGates)))),
+            received + (kShape.reuses ? 0 : kTiles * kShape.sum_bytes(kGates)))),
         exponents(reinterpret_cast<char*>(&barriers) + ManyRowsShape::kBarrierBytes),
         inverses(reinterpret_cast<float*>(exponents + kTiles * kExponentsBytes)),
         constants(inverses + (kScaled ? kN : 0)),
@@ -128,8 +127,7 @@ struct ClusterBlock {
         rank(blockIdx.x % kShape.blocks),
         first_unit(int(blockIdx.x / kShape.blocks) * kShape.units),
         tile_rows(ManyRowsShape(kShape).tile_rows(batch_size)),
-        numbers_bytes(ManyRowsShape(kShape).numbers_bytes(batch_size)),
-        arrivals(kShape.backward() ? gridDim.x : gridDim.x / kShape.blocks) {
+        numbers_bytes(ManyRowsShape(kShape).numbers_bytes(batch_size)) {
     static_assert(sizeof(Barriers) <= ManyRowsShape::kBarrierBytes);
     if (threadIdx.x != 0) return;
     for (int tile = 0; tile < kTiles; ++tile) {
@@ -213,12 +211,13 @@ struct ClusterBlock {
     }
   }
 
-  // One thread's work: a tile's chunks, of steps from the first one on, that `arrived` times arrivals have written.
+  // One thread's work: a tile's chunks, of steps from the first one on, before which all blocks have arrived `arrived`
+  // times.
   __device__ __forceinline__ void bring(int tile, int64_t first, int64_t count, int arrived) const {
     int slot = 0, round = 0;
     const int bytes = tile_rows * 128;
     for (int64_t step = first; step < first + count; ++step) {
-      const unsigned target = unsigned(step + arrived) * arrivals;
+      const unsigned target = unsigned(step + arrived) * gridDim.x;
       unsigned there;
       do {
         asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"

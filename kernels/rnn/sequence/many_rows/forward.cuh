@@ -14,15 +14,29 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
       Pass::kParameters, Pass::kAdds;
   using Pass::Pass;
   using typename Pass::Block, typename Pass::Number, typename Pass::Two;
-  static constexpr int kEights = kShape.units / 8;
+  static constexpr int kEights = kShape.own_eights(), kAll = kShape.units / 8;
+  // Inputs are read where products need no more registers.
+  static constexpr bool kReadsLate = kShape.scaled && kShape.tiles == 4 && kAll > 2;
+
+  // Of a cluster's units the first one that this block finishes; and of all units the end of the cluster's, which the
+  // last eight of a block may be behind.
+  __device__ __forceinline__ int own_unit() const { return rank * kEights * 8; }
+  __device__ __forceinline__ int end_unit() const {
+    return min(int(args.hidden_size), first_unit + kShape.units);
+  }
 
   // --------------------------------------------------------------------------------- before the steps --
 
   __device__ __forceinline__ void load_weights() const {
     const int64_t size = gate_size();
     const auto* source = static_cast<const scalar_t*>(args.weights);
+    // Own units come first: in the second block both halves change places, what is between them stays.
+    const auto unit_at = [&](int column) {
+      constexpr int kHalf = kEights * 8, kOthers = kShape.units - kHalf;
+      return column + (column < kOthers ? own_unit() : column >= kHalf ? -own_unit() : 0);
+    };
     const auto load = [&](int n, int in_block) {
-      const int unit = first_unit + n % kShape.units;
+      const int unit = first_unit + unit_at(n % kShape.units);
       const int64_t k = int64_t(rank) * kChunks * ManyRowsShape::kChunk + in_block;
       const bool inside = unit < args.hidden_size && k < size;
       const int64_t row = (n / kShape.units) * size + unit;
@@ -52,8 +66,8 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
   // -------------------------------------------------------------------------------------- the steps --
 
   struct Place {
-    int tile, thread, row;  // of the lane's first row, in the tile
-    int column;             // of its first unit, among eight
+    int tile, row;  // of the lane's first row, in the tile
+    int column;     // of its first unit, among eight
   };
   // What a lane keeps of its rows and units: elements [eights][2 rows][2 units].
   struct Elements {
@@ -63,40 +77,56 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
   };
 
   __device__ __forceinline__ int unit_of(const Place& place, int eight) const {
-    return first_unit + eight * 8 + place.column;
+    return first_unit + own_unit() + eight * 8 + place.column;
   }
 
-  __device__ __forceinline__ void read_inputs(const Place& place, int64_t step,
-                                              Elements& own) const {
+  // Calls function(input, whether it is there, where) for each pair of a step's inputs.
+  template <typename Function>
+  __device__ __forceinline__ void for_inputs(const Place& place, int64_t step, Elements& own,
+                                             const Function& function) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const bool inside = has_row(place, i);
       const int64_t row = row_of(place, i);
-      if constexpr (kControls) {
-        own.control[i] = inside ? args.control[step * args.control_step_stride + row] : 0;
-      }
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
 #pragma unroll
         for (int j = 0; j < kEights; ++j) {
           const int unit = unit_of(place, j);
-          if (inside && unit < args.hidden_size) {
-            own.inputs[g][j][i] = load_raw<2>(in_array(args.gates, step, row, g, unit));
-          } else {
-            own.inputs[g][j][i] = Two{};
-          }
+          function(own.inputs[g][j][i], inside && unit < end_unit(),
+                   in_array(args.gates, step, row, g, unit));
         }
       }
     }
+  }
+  __device__ __forceinline__ void read_inputs(const Place& place, int64_t step,
+                                              Elements& own) const {
+    for_inputs(place, step, own, [](Two& input, bool inside, const scalar_t* source) {
+      if (inside) {
+        input = load_raw<2>(source);
+      } else {
+        input = Two{};
+      }
+    });
   }
 
   // The state that a step begins with.
   __device__ __forceinline__ void prepare(const Place& place, int64_t step, Elements& own) const {
     if (step == args.steps) return;
-    read_inputs(place, step, own);
+    if constexpr (kReadsLate) {
+      for_inputs(place, step, own, [](Two&, bool inside, const scalar_t* source) {
+        if (inside) asm volatile("prefetch.global.L2 [%0];" ::"l"(source));
+      });
+    } else {
+      read_inputs(place, step, own);
+    }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const bool inside = has_row(place, i);
+      if constexpr (kControls) {
+        own.control[i] =
+            inside ? args.control[step * args.control_step_stride + row_of(place, i)] : 0;
+      }
 #pragma unroll
       for (int j = 0; j < kEights; ++j) {
         const int unit = unit_of(place, j);
@@ -105,7 +135,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
           if (kControls && (own.control[i] & (kResets | kHolds)) == kResets) {
             own.old[k][j][i][0] = own.old[k][j][i][1] = 0;
           }
-          if (!kSaves || k == 0 || !inside || unit >= args.hidden_size) continue;
+          if (!kSaves || k == 0 || !inside || unit >= end_unit()) continue;
           store_two(static_cast<float*>(args.saved_cells.data) +
                         step * args.saved_cells.step_stride +
                         ((k - 1) * args.batch_size + row_of(place, i)) * args.hidden_size + unit,
@@ -118,7 +148,8 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
   __device__ __forceinline__ void send_h(const Place& place, int64_t step, int j, int i,
                                          const float (&h)[2]) const {
     const int unit = unit_of(place, j);
-    if (unit >= kShape.blocks * kChunks * ManyRowsShape::kChunk) return;
+    const int end = min(first_unit + kShape.units, kShape.blocks * kChunks * ManyRowsShape::kChunk);
+    if (unit >= end) return;
     this->send_two(place.tile, step, place.row + 8 * i, unit, has_row(place, i), h);
   }
 
@@ -131,7 +162,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           const int unit = unit_of(place, j) + e;
-          const bool inside = has_row(place, i) && unit < args.hidden_size;
+          const bool inside = has_row(place, i) && unit < end_unit();
           const int64_t at = in_state(row, unit);
           own.old[0][j][i][e] =
               inside && args.old_h ? to_opmath(static_cast<const scalar_t*>(args.old_h)[at]) : 0.f;
@@ -163,13 +194,13 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
         float h[2];
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const int in_block = j * 8 + place.column + e;
+          const int in_cluster = own_unit() + j * 8 + place.column + e;
           CellStep<Cell, Number> in;
 #pragma unroll
           for (int g = 0; g < kGates; ++g) {
-            float& sum = sums[(g * kEights + j) * 4 + i * 2 + e];
+            float& sum = sums[(g * kAll + j) * 4 + i * 2 + e];
             const float x = to_opmath(own.inputs[g][j][i].values[e]);
-            const float of_h = (resets ? 0.f : sum) + constants[g * kShape.units + in_block];
+            const float of_h = (resets ? 0.f : sum) + constants[g * kShape.units + in_cluster];
             if constexpr (kAdds) {
               sum = x + of_h;
               in.x[g] = Number(sum);
@@ -181,7 +212,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
           }
 #pragma unroll
           for (int k = 0; k < kParameters; ++k) {
-            in.p[k] = Number(constants[(kGates + k) * kShape.units + in_block]);
+            in.p[k] = Number(constants[(kGates + k) * kShape.units + in_cluster]);
           }
 #pragma unroll
           for (int k = 0; k < kStates; ++k) {
@@ -193,7 +224,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
           for (int k = 0; k < kStates; ++k) {
             if (!holds) own.old[k][j][i][e] = float(states[k]);
           }
-          h[e] = kPadded && first_unit + in_block >= args.hidden_size ? 0.f : own.old[0][j][i][e];
+          h[e] = kPadded && first_unit + in_cluster >= args.hidden_size ? 0.f : own.old[0][j][i][e];
         }
         send_h(place, step + 1, j, i, h);
       }
@@ -214,14 +245,14 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
 #pragma unroll
       for (int j = 0; j < kEights; ++j) {
         const int unit = unit_of(place, j);
-        if (unit >= args.hidden_size) continue;
+        if (unit >= end_unit()) continue;
         const int64_t at = in_state(row, unit), all = state_size();
         float h[2] = {holds ? 0.f : own.old[0][j][i][0], holds ? 0.f : own.old[0][j][i][1]};
         store_two(in_array(args.output, step, row, 0, unit), unit, h);
         if (kSaves == kSavesAll && !holds) {
 #pragma unroll
           for (int g = 0; g < kGates; ++g) {
-            const float* two = sums + (g * kEights + j) * 4 + i * 2;
+            const float* two = sums + (g * kAll + j) * 4 + i * 2;
             store_pack<2>(in_array(args.saved_gates, step, row, g, unit), {two[0], two[1]});
           }
         }
@@ -241,22 +272,15 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
   }
 
   __device__ __forceinline__ void run_steps(const Place& place) const {
-    const bool finishes = place.tile % 2 == rank;
-    const char* in_block = kShape.reuses
-                               ? this->ring(place.tile)
-                               : this->received + place.tile / 2 * kShape.sum_bytes(kGates);
-    const uint32_t here = shared_address(in_block) + place.thread * 16;
     Elements own;
-    if (finishes) begin(place, own);
+    begin(place, own);
     typename Pass::Slot slot;
     for (int64_t step = 0; step < args.steps; ++step) {
       float sums[kN / 2];
       this->multiply(place.tile, slot, sums);
-      if (!finishes) {
-        send_sums<Block>(*this, place.tile, step, sums, address_in(here, rank ^ 1));
-        continue;
-      }
-      add_sums<Block>(*this, place.tile, place.thread, step, sums, here);
+      exchange_halves<Block>(*this, place.tile, step, sums, [&] {
+        if constexpr (kReadsLate) read_inputs(place, step, own);
+      });
       finish(place, step, sums, own);
       prepare(place, step + 1, own);
     }
@@ -270,13 +294,12 @@ __device__ __forceinline__ void run_many_rows(const SequenceForwardArgs& args) {
   const ManyRowsForward<Cell, scalar_t, Variant, kSaves, kControls> forward(dynamic, args);
   wait_without_starting_successor();
   forward.load_weights();
-  run_cluster<Variant>(
-      [&](int tile) { forward.bring(tile, 0, args.steps, 1); },
-      [&] { forward.bring_weights(args.steps); },
-      [&](int tile) {
-        const int thread = threadIdx.x % 128, lane = thread % 32;
-        forward.run_steps({tile, thread, thread / 32 * 16 + lane / 4, lane % 4 * 2});
-      });
+  run_cluster<Variant>([&](int tile) { forward.bring(tile, 0, args.steps, 1); },
+                       [&] { forward.bring_weights(args.steps); },
+                       [&](int tile) {
+                         const int thread = threadIdx.x % 128, lane = thread % 32;
+                         forward.run_steps({tile, thread / 32 * 16 + lane / 4, lane % 4 * 2});
+                       });
 #endif
 }
 

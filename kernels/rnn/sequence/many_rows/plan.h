@@ -13,22 +13,24 @@ namespace lltm_jit {
 inline bool rounded_many_rows(const SequenceSizes& sizes, bool backward) {
   const int64_t rows = sizes.batch_size, units = sizes.hidden_size;
   const bool many_gates = sizes.gates >= 4;
-  if (rows <= 16 || rows > 256 || units > 2112) return false;
+  if (rows <= 16 || units > 2112) return false;
   if (rows <= 32) return units > 1300 && units <= 1584;
   if (rows <= 64) return units > (backward ? 900 : 1056);
-  if (rows > 128) return !backward && many_gates && units > 1300;
-  return units >= (!many_gates ? 1000 : backward || rows > 96 ? 640 : 720);
+  if (rows > 256) return !backward && many_gates && rows <= 512 && units >= 1000;
+  if (rows > 128) return !backward && sizes.gates >= 3 && units >= (many_gates ? 560 : 640);
+  return units >= (!many_gates ? 1000 : backward ? 640 : rows > 96 ? 560 : 720);
 }
 
-// And for other types, on an H200. Up to 1056 units a grid has 64 rows for each half of the chip, so that 128 rows are
-// one turn.
+// And for other types. A grid has 32 rows for each third of the chip up to 704 units, and 64 for each half up to 1056: so
+// 96 rows and 128 are one turn.
 inline bool many_rows_are_quicker(const SequenceSizes& sizes, bool backward) {
   const int64_t rows = sizes.batch_size, units = sizes.hidden_size;
   if (sizes.type == ElementType::Float) return sizes.tf32 && rounded_many_rows(sizes, backward);
   if (sizes.type != ElementType::Half && sizes.type != ElementType::BFloat16) return false;
   if (backward) return rows > 64 && rows <= 128 && units > 1056 && units <= 1560;
-  if (rows <= 128) return rows > 64 && units > 1056 && units <= 2112;
-  return rows <= 256 && ((units >= 1000 && units <= 1056) || (units > 1584 && units <= 2112));
+  if (rows <= 64 || rows > 256 || units > 2112) return false;
+  if (rows > 128) return units >= (sizes.gates >= 3 ? 560 : 1000);
+  return units > 1056 || (sizes.gates >= 3 && rows > 96 && units >= 560 && units <= 704);
 }
 
 // The shape of a pass on a GPU with so much shared memory for a block, and so many clusters at once; with blocks 0 if
@@ -38,11 +40,12 @@ inline ManyRowsShape many_rows_shape(const SequenceSizes& sizes, bool backward, 
   if (clusters == 0) return {};
   const auto ceil = [](int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); };
   const int blocks = backward ? 8 : 2;
+  const int units = ceil(ceil(sizes.hidden_size, clusters), 8) * 8;
   const bool scaled = sizes.type == ElementType::Float;
-  constexpr int kScaledTiles = 2;
-  const int turns = scaled ? ceil(sizes.batch_size, kScaledTiles * ManyRowsShape::kRows) : 1;
-  ManyRowsShape shape{blocks, ceil(ceil(sizes.hidden_size, clusters), 8) * 8,
-                      ceil(ceil(sizes.batch_size, turns), ManyRowsShape::kRows)};
+  // As many as registers have room for.
+  const int most_tiles = scaled && (backward || units > 24) ? 2 : 4;
+  const int turns = ceil(sizes.batch_size, most_tiles * ManyRowsShape::kRows);
+  ManyRowsShape shape{blocks, units, ceil(ceil(sizes.batch_size, turns), ManyRowsShape::kRows)};
   shape.scaled = scaled;
   const int64_t depth =
       backward ? sizes.gates * ((sizes.hidden_size + 7) / 8 * 8) : sizes.hidden_size;

@@ -5,8 +5,8 @@
 // the cluster's units for its part of k in shared memory, and multiplies that part of what all clusters have made in
 // the step before: forward h, backward the gradients of the gates. So a block reads only its part of that, which is
 // what takes the time, and no weights. The blocks send one another sums, and each finishes some of them: forward a
-// block of a pair has every other tile of 64 rows, backward each of eight blocks a quarter of a tile's rows and half of
-// the units.
+// block of a pair has half of the units, backward each of eight blocks a quarter of a tile's 64 rows and half of the
+// units.
 // A warpgroup of each block has a tile for itself, from copies to stores, so that other tiles are multiplied while one
 // waits. What steps exchange lies in memory, in the order that products take it, and comes by bulk copies; a counter
 // for each tile tells that all clusters have written a step. A step writes one of two copies; nobody writes the copy
@@ -43,15 +43,14 @@ struct ManyRowsShape {
   LLTM_JIT_HOST_DEVICE constexpr int columns(int gates) const {
     return backward() ? units : gates * units;
   }
+  // Of units, that a block finishes; where all are odd, those of the second half are one less.
+  LLTM_JIT_HOST_DEVICE constexpr int own_eights() const { return (units / 8 + 1) / 2; }
   LLTM_JIT_HOST_DEVICE constexpr int received_eights(int gates) const {
-    return backward() ? (units / 8 + 1) / 2 : columns(gates) / 8;
+    return own_eights() * (backward() ? 1 : gates);
   }
-  // Of a tile that the block finishes.
+  // Of a tile.
   LLTM_JIT_HOST_DEVICE constexpr int sum_bytes(int gates) const {
     return received_eights(gates) * (backward() ? blocks * 512 : 2048);
-  }
-  LLTM_JIT_HOST_DEVICE constexpr int finished_tiles() const {
-    return backward() ? tiles : (tiles + 1) / 2;
   }
   LLTM_JIT_HOST_DEVICE constexpr int chunk_bytes(int gates) const {
     return columns(gates) * kChunk * 2;
@@ -71,9 +70,8 @@ struct ManyRowsShape {
   LLTM_JIT_HOST_DEVICE constexpr int exponents() const { return scaled ? chunks * kChunk / 8 : 0; }
   LLTM_JIT_HOST_DEVICE constexpr int shared_bytes(int gates, int parameters) const {
     return kAlignment + weight_bytes(gates) + tiles * stages * kTileBytes +
-           (reuses ? 0 : finished_tiles() * sum_bytes(gates)) + kBarrierBytes +
-           tiles * kRows * exponents() + (scaled ? columns(gates) * int(sizeof(float)) : 0) +
-           constant_bytes(gates, parameters);
+           (reuses ? 0 : tiles * sum_bytes(gates)) + kBarrierBytes + tiles * kRows * exponents() +
+           (scaled ? columns(gates) * int(sizeof(float)) : 0) + constant_bytes(gates, parameters);
   }
   // Rows of the batch take so many turns, each tile so many of them.
   LLTM_JIT_HOST_DEVICE constexpr int64_t turns(int64_t batch_size) const {

@@ -1,5 +1,5 @@
 // How the blocks of a cluster send one another the sums of Note [Many rows] (shape.h), a part at a time: forward to the
-// block of a pair that finishes the tile, backward to each block those of its rows and units.
+// other block of a pair those of its units, backward to each block those of its rows and units.
 #pragma once
 
 #include "rnn/sequence/many_rows/cluster.cuh"
@@ -16,41 +16,55 @@ __device__ __forceinline__ constexpr int eights_of(int part) {
 
 constexpr int kFours = 128 * 16;  // bytes that a warpgroup sends at once
 
+// Of units, eights that a block of a pair finishes are its first ones.
 template <typename Block>
-__device__ __forceinline__ void send_sums(const Block& block, int tile, int64_t step,
-                                          const float (&sums)[Block::kN / 2], uint32_t target) {
-  constexpr int kParts = Block::kParts, kPart = Block::kPart;
-  const uint32_t barrier = address_in(block.barriers.sums[tile].address(), block.rank ^ 1);
-#pragma unroll
-  for (int part = 0; part < kParts; ++part) {
-    if (Block::kShape.reuses) {
-      wait_in_cluster(block.barriers.free[tile], int(step * kParts + part) & 1);
-    }
-#pragma unroll
-    for (int i = 0; i < eights_of<Block>(part); ++i) {
-      send_four(target + i * kFours, sums + 4 * (part * kPart + i), barrier);
-    }
-  }
+__device__ __forceinline__ constexpr bool finishes(int rank, int eight) {
+  return rank == 0 || eight < Block::kShape.units / 8 - Block::kShape.own_eights();
 }
 
-template <typename Block>
-__device__ __forceinline__ void add_sums(const Block& block, int tile, int thread, int64_t step,
-                                         float (&sums)[Block::kN / 2], uint32_t source) {
+// Sums [gates][eights] of all units, of which this block's own are added up. Calls meanwhile() once sums are on their way.
+template <typename Block, typename Meanwhile>
+__device__ __forceinline__ void exchange_halves(const Block& block, int tile, int64_t count,
+                                                float (&sums)[Block::kN / 2],
+                                                const Meanwhile& meanwhile) {
+  constexpr int kAll = Block::kShape.units / 8, kOwn = Block::kShape.own_eights();
   constexpr int kParts = Block::kParts, kPart = Block::kPart;
-  auto& there = block.barriers.sums[tile];
-  const uint32_t free = address_in(block.barriers.free[tile].address(), block.rank ^ 1);
+  const int other = block.rank ^ 1, thread = threadIdx.x % 128;
+  const char* in_block = Block::kShape.reuses
+                             ? block.ring(tile)
+                             : block.received + tile * Block::kShape.sum_bytes(Block::kSummed);
+  const uint32_t here = shared_address(in_block) + thread * 16, target = address_in(here, other);
+  auto &there = block.barriers.sums[tile], &free = block.barriers.free[tile];
+  const uint32_t barrier = address_in(there.address(), other);
 #pragma unroll
   for (int part = 0; part < kParts; ++part) {
+    const int parity = int(count * kParts + part) & 1;
     if (Block::kShape.reuses) block.synchronize(tile);  // what lay here has been read
     if (thread == 0) {
-      there.arrive_and_expect(eights_of<Block>(part) * kFours);
-      if (Block::kShape.reuses) arrive_at(free);
-    }
-    wait_in_cluster(there, int(step * kParts + part) & 1);
+      int eights = 0;
 #pragma unroll
-    for (int i = 0; i < eights_of<Block>(part); ++i) {
-      float* four = sums + 4 * (part * kPart + i);
-      const float4 more = load_four(source + i * kFours);
+      for (int n = 0; n < eights_of<Block>(part); ++n) {
+        eights += finishes<Block>(block.rank, (part * kPart + n) % kOwn);
+      }
+      there.arrive_and_expect(eights * kFours);
+      if (Block::kShape.reuses) arrive_at(address_in(free.address(), other));
+    }
+    if (Block::kShape.reuses) wait_in_cluster(free, parity);
+#pragma unroll
+    for (int n = 0; n < eights_of<Block>(part); ++n) {
+      const int gate = (part * kPart + n) / kOwn, eight = (part * kPart + n) % kOwn;
+      const int at = kOwn + eight < kAll ? kOwn + eight : eight;
+      if (finishes<Block>(other, eight)) {
+        send_four(target + n * kFours, sums + 4 * (gate * kAll + at), barrier);
+      }
+    }
+    if (part + 1 == kParts) meanwhile();
+    wait_in_cluster(there, parity);
+#pragma unroll
+    for (int n = 0; n < eights_of<Block>(part); ++n) {
+      const int gate = (part * kPart + n) / kOwn, eight = (part * kPart + n) % kOwn;
+      float* four = sums + 4 * (gate * kAll + eight);
+      const float4 more = load_four(here + n * kFours);
       four[0] += more.x, four[1] += more.y, four[2] += more.z, four[3] += more.w;
     }
   }

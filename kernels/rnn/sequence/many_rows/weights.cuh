@@ -11,53 +11,71 @@ template <typename Block, typename Load>
 __device__ __forceinline__ void load_scaled_along_k(const Block& block, const Load& load) {
   constexpr int kFours = Block::kChunks * ManyRowsShape::kChunk / 4;
   const int lane = threadIdx.x % 32;
+  constexpr int kTurns = ceil_div(kFours, 32);
   for (int n = threadIdx.x / 32; n < Block::kN; n += Block::kShape.threads() / 32) {
+    Pack<float, 4> fours[kTurns] = {};
+#pragma unroll
+    for (int i = 0; i < kTurns; ++i) {
+      const int at = lane + 32 * i;
+      if (at < kFours) fours[i] = load(n, at * 4);
+    }
     uint32_t largest = 0;
-    for (int i = lane; i < kFours; i += 32) {
-      for (const float each : load(n, i * 4).values) {
+#pragma unroll
+    for (int i = 0; i < kTurns; ++i) {
+      for (const float each : fours[i].values) {
         largest = max(largest, magnitude_of(__float_as_uint(each)));
       }
     }
     const HalfScale of = scale_of_warp(largest);
-    for (int i = lane; i < kFours; i += 32) {
-      const auto& [a, b, c, d] = load(n, i * 4).values;
-      *reinterpret_cast<uint2*>(block.weight(n, i * 4)) = {pack2<Half>(a * of.scale, b * of.scale),
-                                                           pack2<Half>(c * of.scale, d * of.scale)};
+#pragma unroll
+    for (int i = 0; i < kTurns; ++i) {
+      const int at = lane + 32 * i;
+      if (at >= kFours) continue;
+      const auto& [a, b, c, d] = fours[i].values;
+      *reinterpret_cast<uint2*>(block.weight(n, at * 4)) = {
+          pack2<Half>(a * of.scale, b * of.scale), pack2<Half>(c * of.scale, d * of.scale)};
     }
     if (lane == 0) block.inverses[n] = of.inverse;
   }
 }
 
-// A thread has four columns for some of k.
+// A thread has four columns for some of k, and several loads on their way.
 template <typename Block, typename Load>
 __device__ __forceinline__ void load_scaled_along_columns(const Block& block, const Load& load) {
-  constexpr int kDepth = Block::kChunks * ManyRowsShape::kChunk;
+  constexpr int kDepth = Block::kChunks * ManyRowsShape::kChunk, kAtOnce = 8;
   constexpr int kFours = Block::kN / 4, kApart = Block::kShape.threads() / kFours;
   const int n = threadIdx.x % kFours * 4, first = threadIdx.x / kFours;
+  const auto for_four = [&](const auto& function) {
+    for (int k = first; k < kDepth && first < kApart; k += kAtOnce * kApart) {
+      Pack<float, 4> fours[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) fours[i] = load(n, min(k + i * kApart, kDepth - 1));
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) function(min(k + i * kApart, kDepth - 1), fours[i]);
+    }
+  };
   const auto magnitudes = reinterpret_cast<uint32_t*>(block.inverses);
   if (threadIdx.x < Block::kN) magnitudes[threadIdx.x] = 0;
   __syncthreads();
   uint32_t largest[4] = {};
-  for (int k = first; k < kDepth && first < kApart; k += kApart) {
-    const auto four = load(n, k);
+  for_four([&](int, const Pack<float, 4>& four) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       largest[j] = max(largest[j], magnitude_of(__float_as_uint(four.values[j])));
     }
-  }
+  });
 #pragma unroll
   for (int j = 0; j < 4; ++j) atomicMax(magnitudes + n + j, largest[j]);
   __syncthreads();
   HalfScale scales[4];
 #pragma unroll
   for (int j = 0; j < 4; ++j) scales[j] = HalfScale(magnitudes[n + j]);
-  for (int k = first; k < kDepth && first < kApart; k += kApart) {
-    const auto four = load(n, k);
+  for_four([&](int k, const Pack<float, 4>& four) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       *reinterpret_cast<Half*>(block.weight(n + j, k)) = to_half(four.values[j] * scales[j].scale);
     }
-  }
+  });
   __syncthreads();
   if (first > 0) return;
 #pragma unroll
@@ -71,6 +89,7 @@ __device__ __forceinline__ void load_along_k(const Block& block, const Load& loa
     load_scaled_along_k(block, load);
   } else {
     constexpr int kFours = Block::kChunks * ManyRowsShape::kChunk / 4;
+#pragma unroll 8  // so many loads at a time
     for (int i = threadIdx.x; i < Block::kN * kFours; i += Block::kShape.threads()) {
       const int n = i / kFours, in_block = i % kFours * 4;
       *reinterpret_cast<Pack<scalar_t, 4>*>(block.weight(n, in_block)) = load(n, in_block);
@@ -85,6 +104,7 @@ __device__ __forceinline__ void load_along_columns(const Block& block, const Loa
     load_scaled_along_columns(block, load);
   } else {
     constexpr int kFours = Block::kN / 4, kDepth = Block::kChunks * ManyRowsShape::kChunk;
+#pragma unroll 8
     for (int i = threadIdx.x; i < kFours * kDepth; i += Block::kShape.threads()) {
       const int n = i % kFours * 4, in_block = i / kFours;
       const auto four = load(n, in_block);

@@ -196,12 +196,17 @@ double cycles_of_steps(const SequenceSizes& sizes, SequencePass pass) {
   return (floats ? kFloatLaunches : kLaunches) + products / rate;
 }
 
+constexpr int kFewestSteps = 4;  // of many rows
 // Several recurrences run one after the other then.
 void consider_many_rows(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu,
                         SequencePlan* best) {
-  if (!gpu.many_rows || !gpu.grids || gpu.architecture != 90) return;
+  if (!gpu.many_rows || !gpu.grids || gpu.architecture != 90 || gpu.kind == PlanKind::OneLaunch) {
+    return;
+  }
   const bool backward = pass == SequencePass::Backward;
-  if (!many_rows_are_quicker(sizes, backward)) return;
+  // The weights' way to shared memory takes as long as some steps.
+  const bool quicker = sizes.steps >= kFewestSteps && many_rows_are_quicker(sizes, backward);
+  if (gpu.kind != PlanKind::ManyRows && !quicker) return;
   const int clusters = gpu.clusters[backward ? 2 : 0];  // of eight blocks, or two
   const ManyRowsShape shape = many_rows_shape(sizes, backward, gpu.shared_bytes, clusters);
   if (shape.blocks == 0) return;
@@ -220,7 +225,7 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
   constexpr int64_t kMostHidden = 4096, kMostRows = int64_t(1) << 24;
   if (sizes.type == ElementType::Double || gpu.architecture < 80 ||
       sizes.hidden_size > kMostHidden || sizes.batch_size * sizes.recurrences() > kMostRows ||
-      sizes.steps >= int64_t(1) << 31) {
+      sizes.steps >= int64_t(1) << 31 || gpu.kind == PlanKind::BySteps) {
     return best;
   }
   const int groups = static_cast<int>(sizes.hidden_size + 15) / SequenceShape::kUnits;
@@ -243,7 +248,8 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
       if (!shape.grid || shape.phases > 1 || shape.streamed_tiles >= others) return;
     }
     const double cycles = cycles_of(sizes, pass, shape, gpu);
-    if (cycles < best.cycles) best = {true, shape, cycles};
+    const bool compares = best.one_launch || gpu.kind != PlanKind::OneLaunch;
+    if (!compares || cycles < best.cycles) best = {true, shape, cycles};
   };
   for (const int blocks : {1, 2, 4, 8, 16}) {
     if (blocks > 1 && (gpu.architecture < 90 || blocks > groups)) continue;

@@ -13,6 +13,9 @@ namespace lltm_jit {
 
 constexpr int kClusterSizes = 4;  // 2, 4, 8 and 16 blocks
 
+// Which plans may be taken, where their times are compared.
+enum class PlanKind : int8_t { Any, BySteps, OneLaunch, ManyRows };
+
 struct SequenceGpu {
   int architecture;  // 90 for 9.0
   int shared_bytes;  // of shared memory, that a block may ask for
@@ -20,7 +23,8 @@ struct SequenceGpu {
   bool grids;  // whether a sequence may take the whole chip, Note [The whole grid]
   // How many clusters of each size run at once, of blocks that fill an SM; 0 where none does.
   std::array<int, kClusterSizes> clusters;
-  bool many_rows = true;  // whether it takes grids of clusters, Note [Many rows]
+  PlanKind kind = PlanKind::Any;  // as far as there is one
+  bool many_rows = true;          // whether it takes grids of clusters, Note [Many rows]
 };
 
 enum class SequencePass : int8_t { Forward, Backward };

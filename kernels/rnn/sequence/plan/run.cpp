@@ -31,10 +31,12 @@ at::ScalarType dtype(ElementType type) {
 
 // See limit_sequence_blocks().
 std::atomic<int64_t> most_planned{INT64_MAX}, most_launched{INT64_MAX};
+std::atomic<PlanKind> planned_kind{PlanKind::Any};
 
 SequenceGpu current_gpu() {
   SequenceGpu gpu;
   C10_CUDA_CHECK(describe_sequence_gpu(&gpu));
+  gpu.kind = planned_kind.load(std::memory_order_relaxed);
   for (int i = 0; i < kClusterSizes; ++i) {
     if (2 << i > most_planned.load(std::memory_order_relaxed)) gpu.clusters[i] = 0;
   }
@@ -286,11 +288,22 @@ bool sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& ce
   return run(args, SequencePass::Backward, backward_steps, cell, like);
 }
 
-std::tuple<int64_t, int64_t, int64_t, bool, int64_t, int64_t, int64_t, int64_t> sequence_gpu() {
+std::tuple<int64_t, int64_t, int64_t, bool, int64_t, int64_t, int64_t, int64_t, int64_t>
+sequence_gpu() {
   const SequenceGpu gpu = current_gpu();
   const auto [two, four, eight, sixteen] = gpu.clusters;
-  return {gpu.architecture, gpu.shared_bytes, gpu.sms, gpu.grids, two, four, eight, sixteen};
+  return {gpu.architecture,
+          gpu.shared_bytes,
+          gpu.sms,
+          gpu.grids,
+          two,
+          four,
+          eight,
+          sixteen,
+          static_cast<int64_t>(gpu.kind)};
 }
+
+void plan_sequences(int64_t kind) { planned_kind = static_cast<PlanKind>(kind); }
 
 std::tuple<int64_t, int64_t, int64_t, int64_t> limit_sequence_blocks(int64_t planned,
                                                                      int64_t launched) {

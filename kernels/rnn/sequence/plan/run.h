@@ -29,8 +29,12 @@ RunPart<SequenceForwardArgs> sequence_parts_cuda(const SequenceForwardArgs& args
 RunPart<SequenceBackwardArgs> sequence_parts_cuda(const SequenceBackwardArgs& args,
                                                   const CudaCell& cell, const at::Tensor& like);
 
-// What the plan takes of the current GPU: its architecture, shared memory, SMs, whether there are grids, and clusters.
-std::tuple<int64_t, int64_t, int64_t, bool, int64_t, int64_t, int64_t, int64_t> sequence_gpu();
+// What the plan takes of the current GPU: its architecture, shared memory, SMs, whether there are grids, clusters, and
+// the kind of plans.
+std::tuple<int64_t, int64_t, int64_t, bool, int64_t, int64_t, int64_t, int64_t, int64_t>
+sequence_gpu();
+// For tools/fit_plan.py: from now on sequences have plans of one kind, as far as there is one; 0 for the quickest.
+void plan_sequences(int64_t kind);
 
 // For tests: sequences run as on GPUs that have no larger clusters than of `planned` blocks, and that refuse to
 // launch more than `launched` blocks for the same rows. Gives how many clusters of 2, 4, 8 and 16 blocks such a GPU

@@ -29,8 +29,9 @@ pytestmark = [
         reason="the kernels are for compute capability 9.0",
     ),
 ]
-# Two tiles of rows, three and four; units that are padded, and weights that are streamed.
-SIZES = [(80, 1152), (100, 1150), (129, 1040), (250, 1024), (66, 2048)]
+# Two tiles of rows, three and four; units that are padded, pairs of blocks that have an odd number
+# of eights of them, and weights that are streamed.
+SIZES = [(80, 1152), (100, 1150), (129, 1040), (250, 1024), (250, 1500), (66, 2048)]
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -45,10 +46,11 @@ def test_values_and_gradients(cell, size, tmp_path):
 
 
 # Floats as TF32: two tiles of rows and one, units that are padded, and weights that are streamed;
-# of LSTMs fewer units, and two turns.
+# fewer units, four tiles and three, and two turns.
 FLOAT_SIZES = [
     *itertools.product(CELLS, [(80, 1152), (100, 1150), (128, 1040), (40, 1504), (66, 2048)]),
-    *[("lstm", (100, 700)), ("lstm", (250, 1504))],
+    *[("lstm", (100, 700)), ("lstm", (250, 1504)), ("gru", (170, 700))],
+    *[("lstm", (250, 2048)), ("lstm", (300, 1024))],
 ]
 
 
@@ -88,8 +90,8 @@ def with_gradients(cell: str, inputs: Inputs, grad: Tensor) -> list[Tensor]:
 def test_rows_of_floats_have_scales_of_their_own(power):
     """Where all that a row has is times a power of two, so are its results, bit for bit."""
     torch.backends.cudnn.rnn.fp32_precision = "tf32"
-    inputs = inputs_of("rnn_relu", 3, 80, 1152, torch.float, "cuda")
-    grad = torch.randn(3, 80, 1152, device="cuda")
+    inputs = inputs_of("rnn_relu", 4, 80, 1152, torch.float, "cuda")
+    grad = torch.randn(4, 80, 1152, device="cuda")
     usual = with_gradients("rnn_relu", inputs, grad)
     scale = torch.ones(80, 1, device="cuda")
     scale[::3] = 2.0**power
@@ -103,8 +105,8 @@ def test_rows_of_floats_have_scales_of_their_own(power):
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_rows_of_floats_do_not_know_others(cell, bad):
     torch.backends.cudnn.rnn.fp32_precision = "tf32"
-    inputs = inputs_of(cell, 3, 100, 1152, torch.float, "cuda")
-    grad = torch.randn(3, 100, 1152, device="cuda")
+    inputs = inputs_of(cell, 4, 100, 1152, torch.float, "cuda")
+    grad = torch.randn(4, 100, 1152, device="cuda")
     whole = with_gradients(cell, inputs, grad)
     others = torch.arange(100, device="cuda") != 7
     inputs.gates[:, 7] = bad
@@ -118,7 +120,7 @@ def test_rows_of_floats_do_not_know_others(cell, bad):
 def test_a_refused_launch_takes_the_next_plan(size):
     native.rnn.limit_sequence_blocks(1 << 30, 1)
     try:
-        check("lstm", inputs_of("lstm", 3, *size, torch.half, "cuda"))
+        check("lstm", inputs_of("lstm", 4, *size, torch.half, "cuda"))
     finally:
         native.rnn.limit_sequence_blocks(1 << 30, 1 << 30)
 
@@ -133,7 +135,7 @@ def test_both_directions_run_one_after_the_other():
 
 
 def test_bfloat16_in_reverse_without_states():
-    check("lstm", inputs_of("lstm", 3, 80, 1152, torch.bfloat16, "cuda", state=False), reverse=True)
+    check("lstm", inputs_of("lstm", 4, 80, 1152, torch.bfloat16, "cuda", state=False), reverse=True)
 
 
 def test_streams_do_not_wait_for_each_other():

@@ -268,10 +268,29 @@ def test_more_rows_of_floats_take_turns(plans):
     of = sizes(plans, 256, 1504, "float", "lstm")
     of.tf32 = True
     shape = plans.plan(of, plans.Pass.forward, gpu(plans)).many_rows
+    assert (shape.tiles, shape.turns(256), shape.turns(512)) == (4, 1, 2)
+    of.hidden_size = 2048  # for which a thread has registers in two tiles alone
+    shape = plans.plan(of, plans.Pass.forward, gpu(plans)).many_rows
     assert (shape.tiles, shape.turns(256), shape.turns(128)) == (2, 2, 1)
     assert plans.plan(of, plans.Pass.backward, gpu(plans)).many_rows.blocks == 0
     of.tf32 = False
     assert plans.plan(of, plans.Pass.forward, gpu(plans)).many_rows.blocks == 0
+
+
+@pytest.mark.parametrize("size", [(80, 1152), (64, 1024), (200, 800)], ids=str)
+def test_plans_of_one_kind(plans, size):
+    """What tools/fit_plan.py compares, whatever is quickest."""
+
+    def kind(name: str) -> str:
+        chip = gpu(plans)
+        chip.kind = getattr(plans.Kind, name)
+        plan = plans.plan(sizes(plans, *size), plans.Pass.forward, chip)
+        many_rows = plan.many_rows.blocks > 0
+        return "one_launch" if plan.one_launch else "many_rows" if many_rows else "by_steps"
+
+    kinds = ("by_steps", "one_launch", "many_rows")
+    assert tuple(map(kind, kinds)) == kinds
+    assert kind("any") in kinds
 
 
 def test_few_rows_floats_and_chips_without_clusters_have_no_plan_of_many_rows(plans):
@@ -281,6 +300,10 @@ def test_few_rows_floats_and_chips_without_clusters_have_no_plan_of_many_rows(pl
         return plans.plan(sizes(plans, *size), forward, chip or gpu(plans)).many_rows.blocks > 0
 
     assert taken(80, 1152)
+    assert taken(200, 800)
+    few_steps = sizes(plans, 200, 800)
+    few_steps.steps = 3  # for which the weights are not worth their way to shared memory
+    assert plans.plan(few_steps, forward, gpu(plans)).many_rows.blocks == 0
     for size in [(64, 1152), (80, 1024), (257, 1024), (80, 2116), (80, 1152, "float")]:
         assert not taken(*size)
     assert not taken(80, 1152, chip=described(plans, 90, 227 * 1024, 132, (0, 0, 0, 0)))
