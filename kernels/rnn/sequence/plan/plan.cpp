@@ -204,14 +204,14 @@ void consider_many_rows(const SequenceSizes& sizes, SequencePass pass, const Seq
     return;
   }
   const bool backward = pass == SequencePass::Backward;
-  // The weights' way to shared memory takes as long as some steps.
-  const bool quicker = sizes.steps >= kFewestSteps && many_rows_are_quicker(sizes, backward);
-  if (gpu.kind != PlanKind::ManyRows && !quicker) return;
+  const bool asked = gpu.kind == PlanKind::ManyRows;
+  if (!asked && !many_rows_are_quicker(sizes, backward)) return;
   const int clusters = gpu.clusters[backward ? 2 : 0];  // of eight blocks, or two
   const ManyRowsShape shape = many_rows_shape(sizes, backward, gpu.shared_bytes, clusters);
   if (shape.blocks == 0) return;
   *best = {false, {}, best->cycles};
-  if (sizes.recurrences() > 1) return;
+  // The weights' way to shared memory takes as long as some steps by the library.
+  if (sizes.recurrences() > 1 || (sizes.steps < kFewestSteps && !asked)) return;
   best->many_rows = shape;
   best->workspace = shape.workspace_bytes(sizes.batch_size, sizes.hidden_size, sizes.gates);
 }

@@ -303,7 +303,8 @@ def test_few_rows_floats_and_chips_without_clusters_have_no_plan_of_many_rows(pl
     assert taken(200, 800)
     few_steps = sizes(plans, 200, 800)
     few_steps.steps = 3  # for which the weights are not worth their way to shared memory
-    assert plans.plan(few_steps, forward, gpu(plans)).many_rows.blocks == 0
+    plan = plans.plan(few_steps, forward, gpu(plans))
+    assert (plan.one_launch, plan.many_rows.blocks) == (False, 0)
     for size in [(64, 1152), (80, 1024), (257, 1024), (80, 2116), (80, 1152, "float")]:
         assert not taken(*size)
     assert not taken(80, 1152, chip=described(plans, 90, 227 * 1024, 132, (0, 0, 0, 0)))
