@@ -3,6 +3,7 @@
 
 #include "rnn/sequence/operators.h"
 #include "rnn/sequence/plan/plan.h"
+#include "rnn/sequence/side_by_side/part.h"
 
 namespace lltm_jit {
 

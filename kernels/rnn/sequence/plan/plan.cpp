@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <initializer_list>
-#include <iterator>
 
 #include "rnn/sequence/by_steps/few_rows.h"
 #include "rnn/sequence/many_rows/plan.h"
@@ -301,60 +300,6 @@ SequenceGpu after_refusal(SequenceGpu gpu, const SequencePlan& plan) {
     }
   }
   return gpu;
-}
-
-// --------------------------------------------------------------------------- layers side by side --
-
-namespace {
-
-// In cycles, beside those of Note [What a step costs], as they were measured: what a layer's launch and its input's product
-// take beside their steps; the same of a part of all layers, and for each number of a state; what the host takes for that;
-// and what the gradients of a layer's weights take.
-constexpr double kInTurn = 14000, kOfPart = 13000, kNumber = 0.45, kHost = 45000;
-constexpr double kGradients = 90000;
-// Multiply-adds a cycle of products, of all steps and of a part.
-constexpr double kRate = 100000, kRounded = 50000, kFloats = 40000, kFloatsOfPart = 12000;
-// Memory for the gates of all layers at once, in bytes.
-constexpr int64_t kMostBytes = int64_t(1) << 28;
-constexpr int64_t kParts[] = {16, 32, 64, 128};  // steps
-// What is worth it: floats' clusters of many recurrences are slower than they are estimated, and two layers take the host
-// longer side by side than in turn.
-constexpr double kWorth = 0.85, kWorthOfFewOrFloats = 0.7;
-
-}  // namespace
-
-int64_t side_by_side_part(const SequenceSizes& sizes, int layers, bool training,
-                          const SequenceGpu& gpu) {
-  const bool half = sizes.type != ElementType::Float;
-  const double width = static_cast<double>(sizes.batch_size * sizes.hidden_size);
-  const int64_t gates = sizes.batch_size * sizes.gates * sizes.hidden_size;
-  if (sizes.steps * gates * layers * (half ? 2 : 4) > kMostBytes) return 0;
-  const double products = static_cast<double>(gates) * sizes.hidden_size;
-  const double rate = half ? kRate : sizes.tf32 ? kRounded : kFloats;
-  const double rate_of_part = half || sizes.tf32 ? rate : kFloatsOfPart;
-  SequenceSizes all = sizes;
-  all.directions = all.layers = layers;
-  double in_turn = 0, side_by_side[std::size(kParts)] = {};
-  for (const auto pass : {SequencePass::Forward, SequencePass::Backward}) {
-    const bool backward = pass == SequencePass::Backward;
-    if (backward && !training) continue;
-    const SequencePlan one = sequence_plan(sizes, pass, gpu), plan = sequence_plan(all, pass, gpu);
-    if (!plan.one_launch) return 0;
-    const double gradients = backward ? layers * kGradients : 0;
-    const auto steps = static_cast<double>(sizes.steps);
-    in_turn += gradients + layers * (kInTurn + steps * (one.cycles + products / rate));
-    const double step = plan.cycles + (layers - 1) * products / rate_of_part;
-    for (size_t i = 0; i < std::size(kParts); ++i) {
-      const int64_t parts = (sizes.steps + kParts[i] - 1) / kParts[i];
-      const double part =
-          kOfPart + kNumber * layers * width + static_cast<double>(kParts[i]) * step;
-      side_by_side[i] +=
-          gradients + static_cast<double>(parts + layers - 1) * std::max(part, kHost);
-    }
-  }
-  const auto* best = std::min_element(std::begin(side_by_side), std::end(side_by_side));
-  const double worth = half && layers > 2 ? kWorth : kWorthOfFewOrFloats;
-  return *best < worth * in_turn ? kParts[best - side_by_side] : 0;
 }
 
 }  // namespace lltm_jit

@@ -53,11 +53,6 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
 // A GPU that has refused to launch what a plan has, as the next plan takes it. At last all plans are step by step.
 SequenceGpu after_refusal(SequenceGpu gpu, const SequencePlan& plan);
 
-// For a layer's sizes: how many steps the parts of Note [Layers side by side] (side_by_side/layers.h) have; 0 where layers one
-// after the other are quicker.
-int64_t side_by_side_part(const SequenceSizes& sizes, int layers, bool training,
-                          const SequenceGpu& gpu);
-
 #ifdef LLTM_JIT_CUDA
 // The current device, which is asked once a thread; in gpu.cu.
 cudaError_t describe_sequence_gpu(SequenceGpu* gpu);
