@@ -92,7 +92,7 @@ def _outcome(extension: Extension, toolchain: Toolchain) -> tuple[str, list[str]
         made = f"{_build.local_time(info.created)} in {info.seconds:.1f} s"
         told = f"{made} by {toolchain.compiler}, now not found" if toolchain.recorded else made
         return f"loads {info.key}, made {told}", info.reason.split(", "), ""
-    builds = [each for each in cache.records() if each.fingerprint["name"] == extension.name]
+    builds = [*cache.named(extension.name)]
     content = fingerprint(spec, toolchain)
     because = reasons(nearest(builds, content), spec, content)
     return "would build it", because, _why_it_fails(spec, toolchain)

@@ -169,12 +169,11 @@ def inspect(spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
 
 
 def known_files(spec: BuildSpec, toolchain: Toolchain) -> list[Path]:
-    """The user's files that a spec is built from, with the headers of the last build."""
+    """The user's files that a spec is built from, with the headers of the build used last."""
     if build := loaded(spec, toolchain):
         return [*build.files, *spec.headers]
-    places = spec.places
-    earlier = (record for record in cache.records() if record.places[: len(places)] == places)
-    last = next(earlier, None)
+    places, earlier = spec.places, cache.named(spec.name)
+    last = next((each for each in earlier if each.places[: len(places)] == places), None)
     found = manifest.own_files(last.manifest, spec.base) if last else []
     return [*spec.sources, *spec.headers, *found]
 

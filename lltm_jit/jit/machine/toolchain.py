@@ -83,14 +83,12 @@ class Toolchain(NamedTuple):
 def detect(name: str = "") -> Toolchain:
     """Look at this machine. Never raises; starts no process if the memo knows the compilers.
 
-    If there is no compiler, it is the one that made the newest build in the cache, or of a name.
+    If there is no compiler, it is the one of the build that was used last, of all in the cache or
+    of those with a name.
     """
     here = present()
-    if here.cxx is None:
-        for record in cache.records():
-            if name in ("", record.fingerprint["name"]):
-                return _as_recorded(here, record.toolchain)
-    return here
+    made = next(cache.named(name), None) if here.cxx is None else None
+    return here if made is None else _as_recorded(here, made.toolchain)
 
 
 def _as_recorded(here: Toolchain, made: dict[str, Any]) -> Toolchain:

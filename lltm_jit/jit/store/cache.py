@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 from ..user import settings
 from ..user.errors import CacheError
 from . import checked_json, private
+from .contents import digest_of
 
 if TYPE_CHECKING:
     from .manifest import Manifest
@@ -237,6 +238,15 @@ def records(start: str = "", *, failed: bool = False) -> list[Record]:
     """
     found = read_records(directories(start, failed=failed))
     return sorted(found, key=lambda record: record.created, reverse=True)
+
+
+def named(name: str = "") -> Iterator[Record]:
+    """The usable records of the builds of this name, or of any; the one used last first.
+
+    Each is read when it is asked for.
+    """
+    found = read_records(directories(digest_of(name)[:NAME] if name else ""))
+    return (record for record in found if name in ("", record.fingerprint["name"]))
 
 
 def read_records(builds: Iterable[Path]) -> Iterator[Record]:

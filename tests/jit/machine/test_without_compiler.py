@@ -17,6 +17,7 @@ from lltm_jit.cli import main
 from lltm_jit.jit import torch_api
 from lltm_jit.jit.compile import process
 from lltm_jit.jit.machine import gpus
+from lltm_jit.jit.store import cache
 
 CUDA = {"FAKE_TORCH_CUDA": "13.0", "TORCH_CUDA_ARCH_LIST": "8.0;9.0+PTX"}
 
@@ -93,6 +94,22 @@ def test_the_compilers_headers_need_not_be_there(bench, stage, monkeypatch):
         torch_api.load("_C", bench.sources, **given)
     shutil.rmtree(header.parent)
     assert torch_api.load("_C", bench.sources, **given) is first
+
+
+def test_one_record_is_read_for_the_compilers(bench, stage, monkeypatch):
+    """Of the build used last. There may be hundreds, and each is some tens of kilobytes."""
+    used, *_ = (
+        torch_api.load("_C", bench.sources, extra_cflags=[flag]) for flag in ("-DX", "-DY", "-DZ")
+    )
+    cache.mark_used(Path(used.__file__).parent)
+    stage()
+    read, read_record = [], cache.read_record
+    monkeypatch.setattr(
+        cache, "read_record", lambda place: read.append(place) or read_record(place)
+    )
+    assert jit.detect("_C").recorded
+    assert jit.detect().recorded
+    assert read == [Path(used.__file__).parent] * 2
 
 
 @pytest.mark.parametrize("name", ["one/one.cpp", "core/shared.h"])
