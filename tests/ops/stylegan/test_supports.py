@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 import torch
@@ -106,10 +107,7 @@ def assert_same_sums(actual: Tensor, expected: Tensor) -> None:
 
 
 def differentiate(
-    function: Callable[[Tensor, Tensor], Tensor],
-    x: Tensor,
-    b: Tensor,
-    grad: Tensor | None = None,
+    function: Callable[[Tensor, Tensor], Tensor], x: Tensor, b: Tensor, grad: Tensor | None = None
 ) -> list[Tensor]:
     """y, and the gradients of x and b."""
     leaves = [x.detach().clone().requires_grad_(), b.detach().clone().requires_grad_()]
@@ -119,12 +117,7 @@ def differentiate(
 
 
 def check_forward(call: Call, x: Tensor, b: Tensor, clamp: float | None) -> None:
-    def run(x: Tensor, b: Tensor) -> Tensor:
-        return call(x, b, clamp)
-
-    def run_exactly(x: Tensor, b: Tensor) -> Tensor:
-        return call(x, b, clamp, "ref")
-
+    run, run_exactly = partial(call, clamp=clamp), partial(call, clamp=clamp, impl="ref")
     marks = make_marks(x.shape[2:])
     x = filled(x, marks, 0.25)  # in no case a tile's largest numbers
     results, by_signs = call.results(marks), call.gradients_by_signs(marks)
@@ -154,9 +147,7 @@ def check_forward(call: Call, x: Tensor, b: Tensor, clamp: float | None) -> None
 
 
 def check_backward(call: Call, x: Tensor, b: Tensor) -> None:
-    def run(x: Tensor, b: Tensor) -> Tensor:
-        return call(x, b, None)
-
+    run = partial(call, clamp=None)
     grad = torch.randn(differentiate(run, x, b)[0].shape).to(x)
     marks = make_marks(grad.shape[2:])
     grad = filled(grad, marks, 0.25)

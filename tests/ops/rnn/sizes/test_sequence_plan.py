@@ -8,7 +8,7 @@ from typing import Any
 import plans as all_plans
 import pytest
 import sequence_plans
-from sequence_plans import described, sizes
+from sequence_plans import QUICKEST, described, sizes
 from sequence_testing import CELLS
 
 H100 = "H100"
@@ -74,49 +74,6 @@ def test_rounded_floats(plans, way):
     assert [shape.tf32 for shape in shapes] == [False, True]
     assert shapes[1].shared_tiles < shapes[0].shared_tiles
     assert shapes[1].blocks == shapes[0].blocks
-
-
-# The quickest of the shapes that were timed on an H200, and others within 4 %.
-QUICKEST = [
-    ("half", "lltm", "forward", 16, 128, [(1, 8, 1, 4, 1, 0)]),
-    ("half", "lltm", "forward", 16, 256,
-     [(8, 2, 4, 4, 1, 0), (16, 1, 4, 4, 1, 0), (16, 1, 3, 4, 1, 0)]),
-    ("half", "lltm", "forward", 16, 512, [(16, 2, 4, 4, 1, 0), (16, 2, 2, 4, 1, 0)]),
-    ("half", "lltm", "forward", 16, 768, [(16, 3, 4, 4, 1, 3)]),
-    ("half", "lltm", "forward", 64, 512, [(8, 4, 2, 8, 1, 0)]),
-    ("half", "lltm", "forward", 128, 512,
-     [(8, 4, 2, 16, 1, 2), (8, 4, 2, 16, 1, 3), (8, 4, 2, 16, 1, 1)]),
-    ("half", "lltm", "backward", 16, 128, [(8, 1, 4, 4, 1, 0)]),
-    ("half", "lltm", "backward", 16, 256, [(16, 1, 8, 4, 1, 0), (8, 2, 4, 4, 1, 0)]),
-    ("half", "lltm", "backward", 16, 512, [(16, 2, 4, 4, 1, 0)]),
-    ("half", "lltm", "backward", 16, 768, [(16, 3, 4, 4, 1, 4)]),
-    ("half", "lltm", "backward", 64, 512, [(8, 4, 2, 8, 1, 3)]),
-    ("half", "lltm", "backward", 128, 512, [(8, 4, 2, 16, 1, 2), (8, 4, 2, 16, 1, 1)]),
-    ("half", "lstm", "forward", 16, 128,
-     [(4, 2, 2, 4, 1, 0), (8, 1, 3, 4, 1, 0), (8, 1, 4, 4, 1, 0)]),
-    ("half", "lstm", "forward", 64, 512, [(8, 4, 2, 8, 1, 5)]),
-    ("half", "lstm", "forward", 128, 512, [(8, 4, 2, 16, 1, 6)]),
-    ("half", "lstm", "backward", 16, 768, [(16, 3, 4, 4, 1, 7)]),
-    ("half", "lstm", "backward", 128, 512, [(8, 4, 2, 16, 1, 6), (16, 2, 4, 8, 1, 0)]),
-    ("float", "lltm", "forward", 16, 64, [(1, 4, 1, 4, 1, 0)]),
-    ("float", "lltm", "forward", 16, 128, [(8, 1, 4, 4, 1, 0), (8, 1, 8, 4, 1, 0)]),
-    ("float", "lltm", "forward", 16, 256, [(16, 1, 4, 4, 1, 0)]),
-    ("float", "lltm", "forward", 16, 512, [(32, 1, 8, 4, 1, 0)]),
-    ("float", "lltm", "forward", 64, 512, [(32, 1, 8, 16, 2, 0)]),
-    ("float", "lltm", "forward", 128, 512, [(32, 1, 8, 32, 2, 1)]),
-    ("float", "lltm", "forward", 64, 1024, [(64, 1, 8, 32, 2, 5)]),
-    ("float", "lltm", "forward", 16, 2048, [(128, 1, 8, 16, 1, 7)]),
-    ("float", "lltm", "backward", 16, 128, [(8, 1, 4, 4, 1, 0)]),
-    ("float", "lltm", "backward", 16, 256, [(16, 1, 4, 4, 1, 0), (16, 1, 8, 4, 1, 0)]),
-    ("float", "lltm", "backward", 16, 512, [(16, 2, 4, 4, 1, 2), (16, 2, 4, 4, 1, 1)]),
-    ("float", "lltm", "backward", 64, 512, [(32, 1, 8, 16, 1, 1), (32, 1, 8, 16, 2, 0)]),
-    ("float", "lltm", "backward", 128, 512, [(32, 1, 8, 32, 2, 2), (32, 1, 8, 32, 2, 1)]),
-    ("float", "lltm", "backward", 64, 1024, [(64, 1, 8, 32, 2, 6), (64, 1, 8, 32, 2, 5)]),
-    ("float", "lstm", "forward", 16, 512, [(32, 1, 8, 4, 1, 0)]),
-    ("float", "lstm", "forward", 64, 512, [(32, 1, 8, 16, 1, 3), (32, 1, 8, 16, 2, 1)]),
-    ("float", "lstm", "backward", 16, 512, [(32, 1, 8, 4, 1, 0)]),
-    ("float", "lstm", "backward", 64, 512, [(32, 1, 8, 16, 1, 2)]),
-]  # fmt: skip
 
 
 @pytest.mark.parametrize(
