@@ -63,10 +63,9 @@ def seed(
     choices.sort(key=lambda choice: (len(choice[0]), choice[1].places == places), reverse=True)
     good: dict[str, list[str]] = {}
     # Of those of all variants the first will do. That of a build which failed may be why it failed.
-    others = cache.read_records(cache.directories(request.key[: cache.NAME]))
     written = (
         other
-        for other in others
+        for other in cache.named(spec.name)
         if (other.places, other.decided) == (places, decided)
         and _commands(other.fingerprint) == _commands(fingerprint)
     )

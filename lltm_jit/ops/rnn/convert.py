@@ -1,4 +1,4 @@
-"""Models with torch's recurrent layers in place of ours, and the other way."""
+"""Models whose recurrent layers of torch become ours, and the other way round."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def revert(model: nn.Module) -> nn.Module:
     keep the model itself as it is, revert a copy: ``lltm_jit.revert(copy.deepcopy(model))``.
 
     A warning names each layer that is left as it is because torch has none like it:
-    :class:`lltm_jit.LLTM`, cells of your own, and layers with heads. ``checkpoint=`` is lost.
+    :class:`lltm_jit.LLTM`, :class:`lltm_jit.SLSTM`, cells of your own, and layers with heads.
+    ``checkpoint=`` is lost.
 
     Args:
         model: as for :func:`convert`.

@@ -14,10 +14,10 @@ from lltm_jit.ops.rnn.sequence import run_layer
 
 
 class _SingleCell(nn.RNNCellBase):
-    """One step of a cell, before its class of torch in the order of base classes.
+    """One step of a cell; each class below has it before torch's class among its bases.
 
-    On a CPU it is a sequence of one step. Elsewhere it is torch's: its kernels need no compilation
-    for each batch size. torch's also computes what ours cannot, such as sparse tensors, and says
+    On a CPU it is a sequence of one step. Elsewhere torch's runs, whose kernels need no compilation
+    for each batch size. torch's also takes what ours does not, such as sparse tensors, and says
     what is wrong with a call.
     """
 
@@ -44,7 +44,7 @@ class _SingleCell(nn.RNNCellBase):
     def _step(self, input: Tensor, hx: Any) -> Any:
         pair, batched = self._cell == "lstm", input.dim() == 2
         h, c = (hx if pair else (hx, None)) if hx is not None else (None, None)
-        if c is not None and c.dtype != input.dtype:  # whose step promotes the state
+        if c is not None and c.dtype != input.dtype:  # torch's step promotes the state
             return super().forward(input, hx)
         x = input
         if not batched:
