@@ -12,15 +12,28 @@ struct SlstmCell : CellOf<4, 4> {
   LLTM_JIT_HOST_DEVICE static void step(Gates<T> x, Gates<T> h, Old<T> old, New<T> now) {
     const T input = x[0] + h[0], forget = x[1] + h[1];
     const T candidate = tanh(x[2] + h[2]), output_gate = sigmoid(x[3] + h[3]);
-    const T kept = old[3] - softplus(-forget);  // the logarithm of what is kept of c and n
-    // n is 0 before the first step. What is kept is then unbounded, but all sums are 0: any bound keeps them so.
+    const T share = share_of(input - old[3], forget, old[2]), scale = scale_of(share, old[2]);
+    const T c = old[1] + share * candidate, n = max(old[2] + share, scale);
+    const T inverse = T(1) / scale;
+    now[0] = output_gate * c / n;
+    now[1] = c * inverse;
+    now[2] = n * inverse;
+    const T kept = old[3] - softplus(-forget);
     now[3] = where_greater(abs(old[2]), T(0), max(input, kept), input);
-    const T rest = kept - now[3], most = T(80);
-    const T input_gate = exp(input - now[3]);
-    const T forget_gate = exp(where_greater(rest, most, most, rest));
-    now[1] = forget_gate * old[1] + input_gate * candidate;
-    now[2] = max(forget_gate * old[2] + input_gate, T(1));
-    now[0] = output_gate * now[1] / now[2];
+  }
+
+  // exp(input) over sigmoid(forget) exp(m): what comes to c and n beside what is kept of them, without the logarithm
+  // that the next m takes. Bounded where the lesser of both is no digit of their sum. n is 0 before the first step,
+  // and so are all sums, of which nothing is kept with any bound.
+  template <typename T>
+  static LLTM_JIT_HOST_DEVICE T share_of(const T& ahead, const T& forget, const T& old_n) {
+    const T most = T(40), least = where_greater(abs(old_n), T(0), T(0), T(4e-18));
+    return max(exp(min(ahead, most)) + exp(min(ahead - forget, most)), least);
+  }
+  // The larger of both, as exp(m) will be; before the first step what comes.
+  template <typename T>
+  static LLTM_JIT_HOST_DEVICE T scale_of(const T& share, const T& old_n) {
+    return max(share, where_greater(abs(old_n), T(0), T(1), T(0)));
   }
 };
 
@@ -36,21 +49,19 @@ class CellDerivative<SlstmCell, T, false> {
         by_forget_(sigmoid(-in.x[1])),
         old_c_(in.old[1]),
         old_n_(in.old[2]) {
-    const T input = in.x[0], kept = in.old[3] - softplus(-in.x[1]), output_gate = sigmoid(in.x[3]);
-    const T any = abs(old_n_), most = T(80);
-    const T m = where_greater(any, T(0), max(input, kept), input), rest = kept - m;
-    of_input_ = where_greater(any, T(0), share(input, kept), T(1));
+    const T output_gate = sigmoid(in.x[3]);
+    const T share = SlstmCell::share_of(in.x[0] - in.old[3], in.x[1], old_n_);
+    const T scale = SlstmCell::scale_of(share, old_n_);
+    of_input_ = where_greater(abs(old_n_), T(0), share_of_max(share, T(1)), T(1));
     of_kept_ = T(1) - of_input_;
-    input_gate_ = exp(input - m);
-    forget_gate_ = exp(where_greater(rest, most, most, rest));
-    by_rest_ = where_greater(rest, most, T(0), forget_gate_);
+    forget_gate_ = T(1) / scale;
+    input_gate_ = share * forget_gate_;
     by_candidate_ = input_gate_ * tanh_derivative(candidate_);
-    const T c = forget_gate_ * old_c_ + input_gate_ * candidate_;
-    const T n = forget_gate_ * old_n_ + input_gate_, inverse = T(1) / max(n, T(1));
-    of_n_ = share(n, T(1));
-    const T quotient = c * inverse;
+    const T sum = old_n_ + share, inverse = T(1) / max(sum, scale);
+    of_n_ = share_of_max(sum, scale);
+    const T quotient = (old_c_ + share * candidate_) * inverse;
     by_output_ = quotient * sigmoid_derivative(output_gate);
-    by_c_ = output_gate * inverse;
+    by_c_ = output_gate * (scale * inverse);
     by_n_ = by_c_ * quotient;
   }
 
@@ -59,7 +70,7 @@ class CellDerivative<SlstmCell, T, false> {
     const T n = of_n_ * (grad_now[2] - grad_now[0] * by_n_);
     // Of the exponents of both gates, from which m is subtracted.
     const T of_input = input_gate_ * (c * candidate_ + n);
-    const T of_rest = by_rest_ * (c * old_c_ + n * old_n_);
+    const T of_rest = forget_gate_ * (c * old_c_ + n * old_n_);
     const T kept = of_input_ * of_rest + of_kept_ * (grad_now[3] - of_input);
     Step grads;
     grads.x[0] = of_kept_ * of_input + of_input_ * (grad_now[3] - of_rest);
@@ -75,12 +86,12 @@ class CellDerivative<SlstmCell, T, false> {
 
  private:
   // What x has of the derivative of max(x, y).
-  static LLTM_JIT_HOST_DEVICE T share(const T& x, const T& y) {
+  static LLTM_JIT_HOST_DEVICE T share_of_max(const T& x, const T& y) {
     return where_greater(x, y, T(1), where_greater(y, x, T(0), T(0.5)));
   }
 
   T candidate_, input_gate_, forget_gate_;
-  T by_forget_, by_rest_, by_candidate_, by_output_, by_c_, by_n_;
+  T by_forget_, by_candidate_, by_output_, by_c_, by_n_;
   T old_c_, old_n_;
   T of_input_, of_kept_, of_n_;  // shares of what maxima give on
 };

@@ -9,6 +9,28 @@
 
 namespace lltm_jit {
 
+// As cells have them, in one instruction each.
+template <typename Functions>
+__device__ __forceinline__ FloatOf<Functions> max(const FloatOf<Functions>& x,
+                                                  const FloatOf<Functions>& y) {
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x.value), "f"(y.value));
+  return FloatOf<Functions>(result);
+}
+template <typename Functions>
+__device__ __forceinline__ FloatOf<Functions> min(const FloatOf<Functions>& x,
+                                                  const FloatOf<Functions>& y) {
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x.value), "f"(y.value));
+  return FloatOf<Functions>(result);
+}
+
+// Both are computed, and there is no branch.
+__device__ __forceinline__ float either(bool first, float a, float b) {
+  asm volatile("" : "+f"(a), "+f"(b));
+  return first ? a : b;
+}
+
 // ------------------------------------------------------------------------------ cells of 16 bits --
 
 // Functions take few instructions, and are as right as a rounding to 11 bits needs.
@@ -21,6 +43,9 @@ struct Math<GateFloat> : FloatMath<GateFunctions> {
   static constexpr float kSmall = 0x1p-6f;
   static constexpr float kLog2E = 1.4426950408889634f;
 
+  static __device__ __forceinline__ GateFloat quotient(GateFloat a, GateFloat b) {
+    return GateFloat(a.value * approximate_inverse(b.value));
+  }
   static __device__ __forceinline__ GateFloat exp(GateFloat x) {
     return GateFloat(approximate_power_of_2(kLog2E * x.value));
   }
@@ -31,7 +56,7 @@ struct Math<GateFloat> : FloatMath<GateFunctions> {
   }
   static __device__ __forceinline__ GateFloat log1p(GateFloat x) {
     const float series = fmaf(-0.5f * x.value, x.value, x.value);
-    return GateFloat(fabsf(x.value) < kSmall ? series : __logf(1 + x.value));
+    return GateFloat(either(fabsf(x.value) < kSmall, series, __logf(1 + x.value)));
   }
   static __device__ __forceinline__ GateFloat tanh(GateFloat x) {
     float result;
@@ -45,6 +70,11 @@ struct Math<GateFloat> : FloatMath<GateFunctions> {
 __device__ __forceinline__ GateFloat sigmoid(GateFloat x) {
   const GateFloat half(0.5f);
   return GateFloat(fmaf(0.5f, Math<GateFloat>::tanh(half * x).value, 0.5f));
+}
+
+__device__ __forceinline__ GateFloat softplus(const GateFloat& x) {
+  using M = Math<GateFloat>;
+  return max(x, GateFloat(0)) + M::log1p(M::exp(-M::abs(x)));
 }
 
 // -------------------------------------------------------------------------------- cells of float --
@@ -86,13 +116,6 @@ struct Math<FullGateFloat> : FloatMath<FullGateFunctions> {
     series = fmaf(t * square, series, t);
     const float by_exp = fmaf(-2, approximate_inverse(1 + exp(T(2 * t)).value), 1);
     return T(copysignf(either(t < 0.6f, series, by_exp), x.value));
-  }
-
- private:
-  // Both are computed, and there is no branch.
-  static __device__ __forceinline__ float either(bool first, float a, float b) {
-    asm volatile("" : "+f"(a), "+f"(b));
-    return first ? a : b;
   }
 };
 
