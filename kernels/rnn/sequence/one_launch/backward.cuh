@@ -56,7 +56,8 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
         controls_(place_.lane, place_.recurrence.control(args, args.steps - 1),
                   -place_.recurrence.stride(args.control_step_stride), args.steps, args.batch_size),
         elements_(place_),
-        pack_(place_) {}
+        pack_(place_),
+        made_(place_, args) {}
 
   __device__ __forceinline__ void run() {
     begin();
@@ -146,9 +147,7 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
     gradients_.put(iteration, packs);
   }
 
-  __device__ __forceinline__ void write(int iteration) const {
-    made_.write(place_, pack_, args_, iteration);
-  }
+  __device__ __forceinline__ void write(int iteration) { made_.write(place_, pack_, iteration); }
 
   const SequenceBackwardArgs& args_;
   LanePlace<Shape> place_;

@@ -49,7 +49,6 @@ struct LanePlace {
   }
 
   // Backward: the place in memory of an iteration's step, and the lane's pack there, of an array of units or of gates.
-  // Computed each time, as pointers that go on from iteration to iteration would take registers.
   __device__ __forceinline__ int64_t step_of(int iteration) const {
     return recurrence.place_of(steps - 1 - static_cast<int>(keep(iteration)), steps);
   }
@@ -96,6 +95,45 @@ struct LanePlace {
   static __device__ __forceinline__ auto* bytes(const MutableSequenceArray& array) {
     return static_cast<char*>(array.data);
   }
+};
+
+// Backward: where a lane's pack of units or of gates is, or a step's cell states are, in one iteration after the other. In
+// one block, where all wait for who computes it, a pointer is kept and goes on; elsewhere it would take registers of
+// weights.
+enum class Kept { Units, Gates, Cells };
+template <typename Shape, Kept kWhat, typename Array>
+class StepPointer {
+  static constexpr bool kGoesOn = Shape::kShape.blocks == 1;
+  using Pointer = std::conditional_t<std::is_same_v<Array, SequenceArray>, const char*, char*>;
+
+ public:
+  __device__ __forceinline__ explicit StepPointer(const Array& array) : array_(array) {}
+
+  __device__ __forceinline__ void start(const LanePlace<Shape>& place, int iteration) {
+    if constexpr (!kGoesOn) return;
+    at_ = of(place, iteration);
+    const int64_t stride = place.recurrence.stride(array_.step_stride);
+    step_ = (kWhat == Kept::Cells ? 4 : Shape::kShape.bytes) * stride;
+  }
+  // Of the iteration that it was started with, and at each call of the next one.
+  __device__ __forceinline__ Pointer next(const LanePlace<Shape>& place, int iteration) {
+    if constexpr (!kGoesOn) return of(place, iteration);
+    const Pointer here = at_;
+    at_ -= step_;
+    return here;
+  }
+
+ private:
+  __device__ __forceinline__ Pointer of(const LanePlace<Shape>& place, int iteration) const {
+    if constexpr (kWhat == Kept::Units) return place.of_units(array_, iteration);
+    if constexpr (kWhat == Kept::Gates) return place.of_gates(array_, iteration);
+    const int64_t steps = place.step_of(iteration) * array_.step_stride;
+    return static_cast<Pointer>(array_.data) + 4 * steps;
+  }
+
+  const Array& array_;
+  Pointer at_;
+  int64_t step_;
 };
 
 // Where a lane's elements are in an array of [rows, units].

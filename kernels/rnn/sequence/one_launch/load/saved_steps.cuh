@@ -22,13 +22,25 @@ class SavedSteps : ThreadFacts<Cell, Shape> {
 
   __device__ __forceinline__ SavedSteps(const LanePlace<Shape>& place,
                                         const SequenceBackwardArgs& args, uint32_t shared)
-      : place_(place), args_(args), ring_(place.lane, shared) {}
+      : place_(place),
+        args_(args),
+        ring_(place.lane, shared),
+        grad_output_(args.grad_output),
+        output_(args.output),
+        saved_gates_(args.saved_gates),
+        gates_(args.gates),
+        cells_(args.saved_cells) {}
 
   // All but one of the iterations that the ring has room for; next() brings the others.
   __device__ __forceinline__ void begin(const Elements<Shape>& elements,
                                         const LanePack<Shape>& pack) {
     elements_ = elements;
     exists_ = pack.exists();
+    grad_output_.start(place_, 0);
+    output_.start(place_, 1);
+    saved_gates_.start(place_, 0);
+    if constexpr (!kAdds) gates_.start(place_, 0);
+    if constexpr (kStates > 1) cells_.start(place_, 0);
     for (int i = 0; i < SequenceShape::kStages - 1; ++i) bring(i);
     if constexpr (kHelped) {
       if (brings()) ring_.template arrange<scalar_t, 0>();
@@ -83,32 +95,29 @@ class SavedSteps : ThreadFacts<Cell, Shape> {
       const auto bring_pack = [&](int i, const char* from, bool exists = true) {
         ring_.bring_pack(i, from, exists_ && exists);
       };
-      bring_pack(kGradOutput, place_.of_units(args_.grad_output, iteration),
-                 args_.grad_output.data);
-      const char* saved_gates = place_.of_gates(args_.saved_gates, iteration);
-      const char* gates = kAdds ? nullptr : place_.of_gates(args_.gates, iteration);
+      bring_pack(kGradOutput, grad_output_.next(place_, iteration), args_.grad_output.data);
+      const char* saved_gates = saved_gates_.next(place_, iteration);
+      const char* gates = kAdds ? nullptr : gates_.next(place_, iteration);
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
         bring_pack(kSaved + g, saved_gates + place_.gate_bytes(g));
         if constexpr (!kAdds) bring_pack(kInputs + g, gates + place_.gate_bytes(g));
       }
       if constexpr (Shape::kPadded) {
-        bring_pack(kOldOutput, place_.of_units(args_.output, iteration + 1));
+        bring_pack(kOldOutput, output_.next(place_, iteration + 1));
       } else {
         const SequenceArray old_h{args_.old_h, 0, place_.units()};
         const bool first = iteration + 1 == place_.steps;
         bring_pack(kOldOutput,
-                   first ? place_.of_units(old_h, iteration)
-                         : place_.of_units(args_.output, iteration + 1),
+                   first ? place_.of_units(old_h, iteration) : output_.next(place_, iteration + 1),
                    !first || args_.old_h);
       }
       if constexpr (kStates > 1) bring_cells(iteration);
     }
     ring_.commit();
   }
-  __device__ __forceinline__ void bring_cells(int iteration) const {
-    const auto* of_step = static_cast<const float*>(args_.saved_cells.data) +
-                          place_.step_of(iteration) * args_.saved_cells.step_stride;
+  __device__ __forceinline__ void bring_cells(int iteration) {
+    const auto* of_step = reinterpret_cast<const float*>(cells_.next(place_, iteration));
 #pragma unroll
     for (int k = 0; k < kStates - 1; ++k) {
 #pragma unroll
@@ -122,6 +131,11 @@ class SavedSteps : ThreadFacts<Cell, Shape> {
   LanePlace<Shape> place_;
   const SequenceBackwardArgs& args_;
   Ring<Shape, kPacks, kFloats, SequenceShape::kStages> ring_;
+  template <Kept kWhat>
+  using Pointer = StepPointer<Shape, kWhat, SequenceArray>;
+  Pointer<Kept::Units> grad_output_, output_;
+  Pointer<Kept::Gates> saved_gates_, gates_;
+  Pointer<Kept::Cells> cells_;
   Elements<Shape> elements_;
   bool exists_;  // the lane's pack
 };

@@ -13,6 +13,13 @@ class GateGradients {
  public:
   using Packs = Words<kWords>[kGates];
 
+  __device__ __forceinline__ GateGradients(const LanePlace<Shape>& place,
+                                           const SequenceBackwardArgs& args)
+      : of_input_(args.grad_gates), of_hidden_(args.grad_hidden) {
+    of_input_.start(place, 0);
+    if constexpr (!kAdds) of_hidden_.start(place, 0);
+  }
+
   __device__ __forceinline__ void take(const LanePack<Shape>& pack,
                                        const float (&grads)[kGates][kElements],
                                        const float (&grads_of_h)[kGates][kElements]) {
@@ -27,9 +34,9 @@ class GateGradients {
   __device__ __forceinline__ const Packs& packs() const { return packs_; }
 
   __device__ __forceinline__ void write(const LanePlace<Shape>& place, const LanePack<Shape>& pack,
-                                        const SequenceBackwardArgs& args, int iteration) const {
-    char* of_input = place.of_gates(args.grad_gates, iteration);
-    char* of_hidden = kAdds ? nullptr : place.of_gates(args.grad_hidden, iteration);
+                                        int iteration) {
+    char* of_input = of_input_.next(place, iteration);
+    char* of_hidden = kAdds ? nullptr : of_hidden_.next(place, iteration);
 #pragma unroll
     for (int g = 0; g < kGates; ++g) {
       if constexpr (kAdds) {
@@ -45,6 +52,7 @@ class GateGradients {
 
  private:
   Packs packs_, of_inputs_;
+  StepPointer<Shape, Kept::Gates, MutableSequenceArray> of_input_, of_hidden_;
 };
 
 }  // namespace lltm_jit
