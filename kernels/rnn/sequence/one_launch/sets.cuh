@@ -39,13 +39,14 @@ __device__ __forceinline__ void for_sets(const SequenceSizes& sizes, const Funct
   }
 }
 
-// Runs a kernel: Thread(args, shared, set).run() for the block's sets.
+// Runs a kernel: Thread(args, shared, set).run() for the block's sets. What follows is not started early: the blocks of
+// another sequence would gather on the SMs that this one leaves free, several on one.
 template <typename Thread, typename Shape, typename Args>
 __device__ __forceinline__ void run_sequence(const Args& args) {
 #if __CUDA_ARCH__ >= 800
   if constexpr (kRunsHere<Shape>) {
     extern __shared__ __align__(128) char shared[];
-    wait_for_predecessor();
+    wait_without_starting_successor();
     const uint32_t address = keep(shared_address(shared));
     for_sets<Shape>(args, [&](int set) { Thread(args, address, set).run(); });
   }
