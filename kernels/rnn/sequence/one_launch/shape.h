@@ -116,6 +116,12 @@ struct SequenceShape {
     return (tiles() + warps() - 1) / warps();
   }
 
+  // Backward: whether pointers to what is read and written go on from step to step, where weights leave registers.
+  LLTM_JIT_HOST_DEVICE constexpr bool keeps_pointers() const {
+    const bool few_weights = warps() <= 8 && bytes * groups * output_tiles() <= 8;
+    return blocks == 1 || (!grid && few_weights);
+  }
+
   LLTM_JIT_HOST_DEVICE constexpr int forward_bytes(int gates) const {
     return copy_bytes(1) + sum_bytes(gates) + weight_bytes(gates) +
            ring_bytes(forward_stages(), gates, 0) + kBarrierBytes;

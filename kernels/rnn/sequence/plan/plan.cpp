@@ -90,7 +90,8 @@ int registers_beside(const SequenceSizes& sizes, SequencePass pass, const Sequen
   }
   const int of_derivative = elements * sizes.states * (sizes.gates + sizes.states - 1);
   const int ahead = shape.loads_ahead() ? 24 : 0;
-  const int beside = of_derivative + (floats ? 14 : 0) + ahead + others;
+  const int pointers = shape.keeps_pointers() ? 16 : 0;
+  const int beside = of_derivative + (floats ? 14 : 0) + ahead + pointers + others;
   if (!sends_parts(pass, shape)) return 44 + 4 * sizes.gates * row_tiles + beside;
   // The derivative is not there yet while parts of sums are made.
   return (shape.helped() ? 28 + 38 * row_tiles : 48) + beside;

@@ -97,13 +97,11 @@ struct LanePlace {
   }
 };
 
-// Backward: where a lane's pack of units or of gates is, or a step's cell states are, in one iteration after the other. In
-// one block, where all wait for who computes it, a pointer is kept and goes on; elsewhere it would take registers of
-// weights.
+// Backward: where a lane's pack of units or of gates is, or a step's cell states are, in one iteration after the other.
 enum class Kept { Units, Gates, Cells };
 template <typename Shape, Kept kWhat, typename Array>
 class StepPointer {
-  static constexpr bool kGoesOn = Shape::kShape.blocks == 1;
+  static constexpr bool kGoesOn = Shape::kShape.keeps_pointers();  // or it is computed each time
   using Pointer = std::conditional_t<std::is_same_v<Array, SequenceArray>, const char*, char*>;
 
  public:
