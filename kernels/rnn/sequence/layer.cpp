@@ -1,6 +1,11 @@
-// A layer's products of all steps and its sequence in one call, for calls without gradients: the way of two operators
-// through the dispatcher takes the host as long as a small layer takes a GPU.
+// Layers in one call: the way of each operator through Python takes the host as long as a small layer takes a GPU, and
+// so does that through the dispatcher, which calls without gradients do not go.
+#include <ATen/ops/_unsafe_view_ops.h>
+#include <ATen/ops/stack_ops.h>
+
+#include "core/host/formula.h"
 #include "rnn/sequence/operators.h"
+#include "rnn/sequence/padding/operands.h"
 
 namespace lltm_jit {
 namespace {
@@ -19,6 +24,60 @@ bool only_computed(const Args&... args) {
          !any_requires_grad(args...) && !any_forward_grad(args...);
 }
 
+// What recurrent_layer() takes.
+struct LayerInputs {
+  Tensor x, weight_ih;
+  OptionalTensor bias_ih;
+  Tensor weight_hh;
+  OptionalTensor bias_hh, parameters, h_0, c_0, control;
+  bool reverse;
+  std::string_view cell;
+  bool tf32, bidirectional;
+
+  bool is_only_computed() const {
+    return only_computed(x, weight_ih, bias_ih, weight_hh, bias_hh, parameters, h_0, c_0, control);
+  }
+};
+
+// computed: without the dispatcher.
+SequenceResults run(const LayerInputs& in, bool computed, LayerCall call = {}) {
+  const auto& [x, weight_ih, bias_ih, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse,
+               name, tf32, bidirectional] = in;
+  if (!computed) {
+    const Tensor gates = ops::input_gates(x, weight_ih, bias_ih, tf32);
+    return ops::recurrent_sequence(gates, weight_hh, bias_hh, parameters, h_0, c_0, control,
+                                   reverse, name, tf32, bidirectional);
+  }
+  const RecurrentCell& cell = find_cell(name);
+  Tensor gates;
+  if (x.is_cpu() && x.numel() > 0 && weight_hh.dim() >= 2 &&
+      weight_hh.size(-2) == cell.gates * weight_hh.size(-1)) {
+    check(x, weight_ih, bias_ih);
+    call.input = x, call.weight_ih = weight_ih, call.bias_ih = bias_ih;
+    // Of the gates' shape, for the checks; nothing reads it.
+    gates = empty({1}, x).expand({x.size(0), x.size(1), weight_ih.size(0)});
+  } else {
+    gates = ops::input_gates.kernel(x, weight_ih, call.bias_ih ? std::nullopt : bias_ih, tf32);
+  }
+  const auto [output, h_n, c_n, saved_gates, saved_cells] =
+      forward({gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse, name, tf32,
+               bidirectional},
+              kSavesNothing, call);
+  return {output, h_n, c_n};
+}
+
+// Note [Padded gates] (kernels.h). Adds the biases of a cell that adds its gates.
+void pad(LayerInputs& in, const RecurrentCell& cell) {
+  const bool adds = in.bias_ih && cell.adds_gates, aligned = in.x.size(2) % kLine == 0;
+  const auto [x, weight_ih, weight_hh, bias_ih, bias_hh] =
+      ops::pad_gates(aligned ? OptionalTensor() : in.x, in.weight_ih, in.weight_hh, in.bias_ih,
+                     in.bias_hh, cell.gates, adds);
+  if (!aligned) in.x = x;
+  in.weight_ih = weight_ih, in.weight_hh = weight_hh;
+  if (in.bias_hh) in.bias_ih = bias_ih, in.bias_hh = bias_hh;
+  if (adds) in.bias_ih.reset();
+}
+
 }  // namespace
 
 SequenceResults recurrent_layer(const Tensor& input, const Tensor& weight_ih,
@@ -27,73 +86,62 @@ SequenceResults recurrent_layer(const Tensor& input, const Tensor& weight_ih,
                                 const OptionalTensor& h_0, const OptionalTensor& c_0,
                                 const OptionalTensor& control, bool reverse, std::string_view cell,
                                 bool tf32, bool bidirectional) {
-  check(input, weight_ih, bias_ih);
-  const bool whole =
-      weight_hh.dim() >= 2 && weight_hh.size(-2) == find_cell(cell).gates * weight_hh.size(-1);
-  const bool computed =
-      only_computed(input, weight_ih, bias_ih, weight_hh, bias_hh, parameters, h_0, c_0, control);
-  if (!computed || input.is_cuda() || input.numel() == 0 || !whole) {
-    const Tensor gates = (computed ? ops::input_gates.kernel : ops::input_gates.call)(
-        input, weight_ih, bias_ih, tf32);
-    return (computed ? ops::recurrent_sequence.kernel : ops::recurrent_sequence.call)(
-        gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse, cell, tf32,
-        bidirectional);
-  }
-  // Of the gates' shape, for the checks; nothing reads it.
-  const Tensor gates = empty({1}, input).expand({input.size(0), input.size(1), weight_ih.size(0)});
-  const SequenceInputs in{gates,   weight_hh, bias_hh, parameters, h_0,          c_0,
-                          control, reverse,   cell,    tf32,       bidirectional};
-  const auto results = forward(in, kSavesNothing, {input, weight_ih, bias_ih});
-  return {std::get<0>(results), std::get<1>(results), std::get<2>(results)};
+  const LayerInputs in{input, weight_ih, bias_ih, weight_hh, bias_hh, parameters,   h_0,
+                       c_0,   control,   reverse, cell,      tf32,    bidirectional};
+  return run(in, in.is_only_computed());
 }
 
 SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weights, int64_t layers,
                                  const OptionalTensor& h_0, const OptionalTensor& c_0,
-                                 std::string_view name, bool tf32) {
+                                 std::string_view name, bool pads, bool tf32) {
   const RecurrentCell& cell = find_cell(name);
   const size_t each = weights.size() / layers;
-  if (!only_computed(input, h_0, c_0) || input.numel() == 0) return {};
-  for (size_t i = 0; i < weights.size(); ++i) {
-    if (!only_computed(weights[i])) return {};
-    const bool of_hidden = i % each == 1;
-    if (of_hidden &&
-        (weights[i].dim() != 2 || weights[i].size(0) != cell.gates * weights[i].size(1) ||
-         (input.is_cuda() && weights[i].size(1) % kWholeAccess != 0))) {
-      return {};
-    }
+  // Whether the kernels of all layers write into the same last states.
+  bool at_once = !pads && cell.parameters == 0 && input.numel() > 0;
+  at_once = at_once && only_computed(input, h_0, c_0);
+  for (size_t i = 0; at_once && i < weights.size(); ++i) {
+    const Tensor& weight = weights[i];
+    at_once = only_computed(weight);
+    if (!at_once || i % each != 1) continue;
+    at_once = weight.dim() == 2 && weight.size(0) == cell.gates * weight.size(1) &&
+              (input.is_cpu() || weight.size(1) % kWholeAccess == 0);
   }
-  const KernelGuard guard(input);
-  const auto dtype = c_0 ? c_0->scalar_type() : input.scalar_type();
-  const int64_t rows = input.size(1), units = weights[1].size(1);
-  const Tensor h_n = empty({layers, rows, units}, input);
-  const Tensor c_n = cell.states > 1 ? empty({layers, rows, units}, input, dtype) : Tensor();
-  Tensor x = input;
+  std::optional<KernelGuard> guard;
+  Tensor x = input, all_h, all_c;
+  if (at_once) {
+    guard.emplace(input);
+    const int64_t rows = input.size(1), units = weights[1].size(1);
+    const auto dtype = c_0 ? c_0->scalar_type() : input.scalar_type();
+    all_h = empty({layers, rows, units}, input);
+    if (cell.states > 1) all_c = empty({layers, rows, units}, input, dtype);
+  }
+  std::vector<Tensor> h_n(layers), c_n(layers);
   for (int64_t k = 0; k < layers; ++k) {
     const Tensor* own = &weights[k * each];
-    const Tensor& weight_ih = own[0];
-    OptionalTensor bias_ih, bias_hh, old_h, old_c;
-    if (each == 4) bias_ih = own[2], bias_hh = own[3];
-    if (h_0) old_h = h_0->select(0, k);
-    if (c_0) old_c = c_0->narrow(0, k, 1);
-    check(x, weight_ih, bias_ih);
-    LayerCall call{.h_n = h_n.select(0, k)};
-    if (c_n.defined()) call.c_n = c_n.narrow(0, k, 1);
-    const std::array<int64_t, 3> of_gates{x.size(0), rows, weight_ih.size(0)};
-    Tensor gates;
-    if (x.is_cpu()) {  // where a bias is added where it costs least
-      if (each == 4 && cell.adds_gates) bias_ih = *bias_ih + *bias_hh, bias_hh.reset();
-      call.input = x, call.weight_ih = weight_ih, call.bias_ih = bias_ih;
-      gates = empty({1}, x).expand(of_gates);
-    } else {
-      if (cell.adds_gates) std::swap(call.bias_ih, bias_ih);
-      gates = multiply_steps(matrix(x), weight_ih.t(), tf32, bias_ih).view(of_gates);
+    LayerInputs one{.x = x, .weight_ih = own[0], .weight_hh = own[1], .cell = name, .tf32 = tf32};
+    if (each >= 4) one.bias_ih = own[2], one.bias_hh = own[3];
+    if (cell.parameters > 0) one.parameters = own[each - 1];
+    if (h_0) one.h_0 = h_0->select(0, k);
+    if (c_0) one.c_0 = c_0->narrow(0, k, 1);
+    LayerCall call;
+    if (at_once) call.h_n = all_h.select(0, k);
+    if (all_c.defined()) call.c_n = all_c.narrow(0, k, 1);
+    if (pads) {
+      pad(one, cell);
+    } else if (one.bias_ih && cell.adds_gates && at_once && x.is_cuda()) {
+      call.bias_ih = one.bias_ih;                 // which the kernel adds
+    } else if (one.bias_ih && cell.adds_gates) {  // where the sum costs least
+      const Tensor both = *one.bias_ih + *one.bias_hh;
+      one.bias_ih.reset(), one.bias_hh.reset();
+      (x.is_cuda() ? one.bias_hh : one.bias_ih) = both;
     }
-    const OptionalTensor none;
-    x = std::get<0>(
-        forward({gates, own[1], bias_hh, none, old_h, old_c, none, false, name, tf32, false},
-                kSavesNothing, call));
+    std::tie(x, h_n[k], c_n[k]) = run(one, at_once || one.is_only_computed(), std::move(call));
   }
-  return {x, h_n, c_n};
+  if (at_once) return {x, all_h, all_c};
+  if (layers > 1) return {x, at::_ops::stack::call(h_n, 0), cat(c_n, 0)};
+  // No copy, and no view either, which detach_() would refuse.
+  const Tensor& one = h_n[0];
+  return {x, at::_ops::_unsafe_view::call(one, {1, one.sym_size(0), one.sym_size(1)}), c_n[0]};
 }
 
 }  // namespace lltm_jit

@@ -119,10 +119,11 @@ SequenceResults recurrent_layer(const Tensor& input, const Tensor& weight_ih,
                                 bool tf32, bool bidirectional);
 
 // All layers of a stack of one direction, each on the output of the one before. `weights` are weight_ih, weight_hh and, if
-// there are biases, bias_ih and bias_hh of each; the states are those of all. Undefined where a call is to go another way.
+// there are any, bias_ih, bias_hh and parameters of each; the states are those of all. `pads` is for a GPU: Note [Padded
+// gates] (kernels.h).
 SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weights, int64_t layers,
                                  const OptionalTensor& h_0, const OptionalTensor& c_0,
-                                 std::string_view cell, bool tf32);
+                                 std::string_view cell, bool pads, bool tf32);
 
 // In operations of torch, in formula.cpp. Differentiable any number of times.
 SequenceAndSaved sequence_forward_formula(const SequenceInputs& in);

@@ -280,13 +280,12 @@ def run_layer(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """:func:`run_sequence` of the gates that the operands give, and what else it takes.
 
-    Without gradients it is one call, which on a CPU keeps few steps' gates in memory.
+    One call where it can be. Without gradients that keeps few steps' gates in memory on a CPU.
     """
     x, weight_ih, weight_hh, bias_ih, bias_hh = operands
     others = (weight_hh, bias_hh, *args)
-    if not torch.is_grad_enabled() and runs_as_called(x):
-        every = (x, weight_ih, bias_ih, *others)
-        if not has_torch_function(every):
-            return native.rnn.recurrent_layer(*every, reverse, cell, tf32, bidirectional)
+    every = (x, weight_ih, bias_ih, *others)
+    if runs_as_called(x) and not has_torch_function(every):
+        return native.rnn.recurrent_layer(*every, reverse, cell, tf32, bidirectional)
     gates = input_gates(x, weight_ih, bias_ih, tf32)
     return run_sequence(cell, (gates, *others), reverse, tf32, bidirectional)

@@ -32,8 +32,9 @@ from lltm_jit.ops.rnn.recurrent_layer.parts import (
     recomputes,
     run_in_turn,
     run_packed,
+    stacked,
 )
-from lltm_jit.ops.rnn.recurrent_layer.plain import plainly, stacked
+from lltm_jit.ops.rnn.recurrent_layer.plain import plainly
 from lltm_jit.ops.rnn.recurrent_layer.projection import run_projected
 from lltm_jit.ops.rnn.recurrent_layer.stack import side_by_side
 from lltm_jit.ops.rnn.recurrent_layer.torch_layer import traced
@@ -135,7 +136,7 @@ class RecurrentLayer(Warmed):
         if isinstance(input, Proxy):
             return traced(self, input, hx=hx, lengths=lengths, reset=reset)
         if lengths is None and reset is None and type(input) is Tensor and runs_as_called(input):
-            plain = plainly(self, self._run, input, hx)
+            plain = plainly(self, input, hx)
             if plain is not None:
                 return plain
         name = name_of(self)

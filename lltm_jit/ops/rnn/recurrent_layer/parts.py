@@ -14,6 +14,8 @@ from torch.utils.checkpoint import checkpoint
 from lltm_jit._library import autocasts
 from lltm_jit.ops.rnn.recurrent_layer.lengths import Steps, steps_behind
 
+_LITTLE = 1 << 12  # elements
+
 # Note [Packed sequences]
 # The sequences of a PackedSequence are in the order of their lengths, the longest first. Its steps
 # are divided into parts, each with fewer rows than the one before. A part is padded, but to at most
@@ -105,6 +107,18 @@ def run_packed(
     if packed.unsorted_indices is not None:
         last = [tensor.index_select(1, packed.unsorted_indices) for tensor in last]
     return packed_again(outputs, packed), last
+
+
+def stacked(tensors: Sequence[Tensor]) -> Tensor:
+    """torch.stack(), without a copy of a single one; it is no view that detach_() would refuse."""
+    one, *others = tensors
+    if others or not one.size(1):
+        return torch.stack(tensors)
+    # A copy of little takes less than the way to that operator.
+    if one.is_cpu and not torch.compiler.is_compiling() and one.numel() <= _LITTLE:
+        return torch.stack(tensors)
+    # A traced layer takes other batch sizes.
+    return torch.ops.aten._unsafe_view.default(one, [1, -1, one.size(1)])
 
 
 def parts_of(batch_sizes: Sequence[int]) -> list[slice]:

@@ -121,7 +121,7 @@ def test_errors_name_a_parameter_unlike_the_others():
     layer = lltm_jit.GRU(5, 7, 2)
     layer.weight_hh_l1 = nn.Parameter(layer.weight_hh_l1.double())
     expected = (
-        r"^GRU\(\): expected weight_hh_l1 to have the dtype of weight_ih_l1 \(torch.float32\)"
+        r"^GRU\(\): expected weight_hh_l1 to have the dtype of weight_ih_l0 \(torch.float32\)"
     )
     with pytest.raises(RuntimeError, match=expected):
         layer(X)

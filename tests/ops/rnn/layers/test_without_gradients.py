@@ -52,7 +52,7 @@ def test_one_step(kind, count, first):
         torch.testing.assert_close(output, expected)
         for tensor in state if isinstance(state, tuple) else (state,):
             tensor.detach_()
-        assert kind == "SLSTM" or max(calls, with_gradients) <= 25 + 20 * count
+        assert kind == "SLSTM" or max(calls, with_gradients) <= 15 + 10 * count
 
 
 def and_calls(function, *args):
