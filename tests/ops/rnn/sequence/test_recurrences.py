@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_testing import DEVICES, DTYPES, assert_accurate, bits
+from op_testing import DEVICES, DTYPES, assert_accurate, bits, needs_gpu
 from sequence_testing import (
     CELLS,
     Inputs,
@@ -181,13 +181,16 @@ def test_the_first_output_may_have_any_strides(part, device):
     assert bits(gradient(h_0)) == bits(gradient(h_0.contiguous()))
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_no_head_is_multiplied_with_another(device):
+@pytest.mark.parametrize(
+    ("device", "size"), [("cpu", 16), *(pytest.param("cuda", n, marks=needs_gpu) for n in (12, 16))]
+)
+def test_no_head_is_multiplied_with_another(device, size):
     """For the gradient of the weights, which is one product over all steps of a head.
 
-    On a GPU the library makes it of heads whose size is no multiple of eight.
+    On a GPU a kernel of our own takes heads of 16 units, whose operations nobody counts. So nothing
+    must be left for the library.
     """
-    steps, rows, heads, size, gates = 5, 3, 6, 16 if device == "cpu" else 12, 4
+    steps, rows, heads, gates = 5, 3, 6, 4
     sizes = (steps, rows, size)
     inputs = inputs_of_all("lstm", (1, heads), *sizes, dtype=torch.bfloat16, device=device)
     inputs = inputs.requires_grad()
@@ -196,8 +199,9 @@ def test_no_head_is_multiplied_with_another(device):
         torch.autograd.grad(output.sum(), inputs.weight_hh)
     multiplied = [each.flops for each in profile.events() if each.name in ("aten::mm", "aten::bmm")]
     products = 2 * steps * rows * gates * heads * size**2
+    least = 0 if (device, size) == ("cuda", 16) else products
     # And as many for the gradients of states, where a GPU computes step by step.
-    assert products <= sum(multiplied) <= 2 * products
+    assert least <= sum(multiplied) <= least + products
 
 
 WRONG = {
