@@ -104,7 +104,7 @@ def in_columns(rows: Sequence[Sequence[str]]) -> str:
 
 def short_path(path: Path) -> str:
     """A path, with ``~`` for the home directory."""
-    home = os.path.expanduser("~")  # as it is where nobody knows one
+    home = os.path.expanduser("~")  # "~" itself where there is no home
     return f"~/{path.relative_to(home)}" if home and path.is_relative_to(home) else str(path)
 
 

@@ -67,8 +67,7 @@ class RecurrentLayer(Warmed):
     setting is ``torch.backends.cuda.matmul.fp32_precision``.
 
     On a GPU any H takes about as long as the next multiple of 16, apart from copies of the weights.
-    A call makes them if H is not a multiple of 4, or for 16-bit types with H above 95, not one of
-    8.
+    A call makes them if H is not a multiple of 4; in 16-bit types, for H of 96 and more, of 8.
 
     Every layer k has the parameters ``weight_ih_lk`` of shape (GH, I), or (GH, DH) for k > 0,
     ``weight_hh_lk`` of shape (GH, H), ``bias_ih_lk`` and ``bias_hh_lk`` of shape (GH,), and
