@@ -1,8 +1,9 @@
 """Time the kinds of plans that a sequence may have on this GPU, and fit the plan's constants.
 
-    python tools/fit_plan.py [--dtype half] [--layer LSTM] [--sizes 40] [--seed 0] [--seconds 0.05]
+    python tools/fit_plan.py [--dtype half] [--layer LSTM] [--sizes 40] [--steps 64] [--seed 0]
+                             [--seconds 0.05]
 
-Sizes are random: 17 to 512 rows, hidden sizes that are multiples of 8, 64 steps, gates given. Each
+Sizes are random: 17 to 512 rows, hidden sizes that are multiples of 8; gates are given. Each
 has a line for each pass: us per step of each kind, in CUDA graphs, the quickest with a star, and
 what the plan takes unless told otherwise. Then come the constants of ``cycles_of_steps()``
 (kernels/rnn/sequence/plan/plan.cpp) as least squares have them, and for ranges of rows the hidden
@@ -12,11 +13,9 @@ sizes where Note [Many rows] is quickest, which many_rows/plan.h lists.
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
@@ -27,11 +26,10 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.sequence.cases import draw, use_precision
+from benchmarks.sequence import compile_kernels
+from benchmarks.sequence.cases import Case, draw, gates, use_precision
 from benchmarks.shared import times
 from lltm_jit import native
-from lltm_jit.functional import recurrent_sequence
-from lltm_jit.ops.rnn.recurrent_layer.warm import Calls, warm
 
 PLANNED, BY_STEPS, MANY_ROWS = "planned", "by steps", "many rows"
 KINDS = (PLANNED, BY_STEPS, "one launch", MANY_ROWS)  # as PlanKind has them
@@ -41,9 +39,9 @@ TYPES = {
     "float": (torch.float, "ieee"),
     "tf32": (torch.float, "tf32"),
 }
-GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1}
+LAYERS = ("LSTM", "GRU", "RNN_TANH")
 ROWS = (32, 64, 96, 128, 192, 256, 384, 512)
-STEPS, MOST_UNITS = 64, 2112
+MOST_UNITS = 2112
 CYCLES = 1.8e9  # a second, as Note [What a step costs] counts
 
 Size = tuple[int, int]  # rows and hidden units
@@ -59,37 +57,38 @@ def plans_of(kind: str) -> Iterator[None]:
         native.rnn.plan_sequences(0)
 
 
-def compile_kernels(sizes: list[Size], layer: str, dtype: torch.dtype) -> None:
-    calls = [Calls(layer.lower(), units, rows, dtype, True, False) for rows, units in sizes]
-    calls += [Calls(call.cell, call.hidden_size, call.batch_size, dtype, False, False)
-              for call in calls]  # fmt: skip
-    for kind in KINDS:
-        with plans_of(kind), ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(partial(warm, "fit_plan"), calls))
+def passes(case: Case) -> dict[str, Callable[[], Any]]:
+    def random_numbers(*shape: int) -> torch.Tensor:
+        return draw(shape, case.device, case.dtype)
 
-
-def passes(size: Size, layer: str, dtype: torch.dtype) -> dict[str, Callable[[], Any]]:
-    (rows, units), device = size, torch.device("cuda")
-    gates = draw((STEPS, rows, GATES[layer] * units), device, dtype).requires_grad_()
-    weights = draw((GATES[layer] * units, units), device, dtype) / units**0.5
-    grad = draw((STEPS, rows, units), device, dtype)
-    output = recurrent_sequence(layer.lower(), gates, weights)[0]
+    rows, units = case.batch_size, case.hidden_size
+    columns, cell = gates(case.layer) * units, case.layer.lower()
+    of_input = random_numbers(case.steps, rows, columns)
+    weights = random_numbers(columns, units) / units**0.5
+    grad = random_numbers(case.steps, rows, units)
+    none, tf32 = [None] * 4, case.precision == "tf32"
+    given, how = (of_input, weights, None, *none, False, cell), (tf32, False)
+    operators = torch.ops.lltm_jit
+    output, *_, saved_gates, saved_cells = operators.recurrent_sequence_forward(*given, *how)
+    saved, wanted = (output, saved_gates, saved_cells), [True, *[False] * 5]
+    back = (grad, None, None, *given, *how, *saved, wanted)
     return {
-        "forward": partial(recurrent_sequence, layer.lower(), gates.detach(), weights),
-        "backward": partial(torch.autograd.grad, output, [gates], grad, retain_graph=True),
+        "forward": partial(operators.recurrent_sequence, *given, *how),
+        "backward": lambda: operators.recurrent_sequence_backward(*back)[0],
     }
 
 
-def measure(size: Size, layer: str, dtype: torch.dtype, seconds: float) -> Found:
+def measure(case: Case, seconds: float) -> Found:
     def of_kind(kind: str, function: Callable[[], Any]) -> Any:
         with plans_of(kind):
             return function()
 
     found: Found = {}
-    for name, function in passes(size, layer, dtype).items():
+    for name, function in passes(case).items():
         functions = {kind: partial(of_kind, kind, function) for kind in KINDS}
-        timed = times.measure(functions, seconds, (times.GRAPH,), dict.fromkeys(KINDS, STEPS))
-        found[name, size] = {kind: timed[kind][times.GRAPH].median for kind in KINDS}
+        timed = times.measure(functions, seconds, (times.GRAPH,), dict.fromkeys(KINDS, case.steps))
+        of_kinds = {kind: timed[kind][times.GRAPH].median for kind in KINDS}
+        found[name, (case.batch_size, case.hidden_size)] = of_kinds
     return found
 
 
@@ -104,7 +103,7 @@ def constants(found: Found, layer: str, type: str) -> str:
     names = {"half": "k{}", "bfloat16": "k{}", "float": "kFloat{}", "tf32": "kRounded{}"}[type]
     rows, cycles = [], []
     for (_, (batch, units)), of_kinds in found.items():
-        weights = GATES[layer] * units**2
+        weights = gates(layer) * units**2
         rows.append([1.0, float(batch * weights), *[4.0 * weights] * (type == "tf32")])
         cycles.append([of_kinds[BY_STEPS] * CYCLES])
     fit = torch.linalg.lstsq(torch.tensor(rows).double(), torch.tensor(cycles).double()).solution
@@ -134,21 +133,27 @@ def ranges(found: Found) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--dtype", choices=list(TYPES), default="half")
-    parser.add_argument("--layer", choices=list(GATES), default="LSTM")
+    parser.add_argument("--layer", choices=LAYERS, default="LSTM")
     parser.add_argument("--sizes", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=0.05, help="for each kind")
     args = parser.parse_args()
     chance = random.Random(args.seed)
-    sizes = [(chance.randint(17, 512), 8 * chance.randint(8, MOST_UNITS // 8))
-             for _ in range(args.sizes)]  # fmt: skip
     dtype, precision = TYPES[args.dtype]
+    numbers = (args.steps, dtype, torch.device("cuda"), precision, args.layer)
+    cases = [
+        Case(chance.randint(17, 512), 8 * chance.randint(8, MOST_UNITS // 8), *numbers)
+        for _ in range(args.sizes)
+    ]
     native.load("rnn")
+    for kind in KINDS:
+        with plans_of(kind):
+            compile_kernels((case, [case.layer]) for case in cases)
     found: Found = {}
     with use_precision(precision):
-        compile_kernels(sizes, args.layer, dtype)
-        for size in sizes:
-            of_size = measure(size, args.layer, dtype, args.seconds)
+        for case in cases:
+            of_size = measure(case, args.seconds)
             print(*(line(*key, kinds) for key, kinds in of_size.items()), sep="\n", flush=True)
             found |= of_size
     print(constants(found, args.layer, args.dtype), *ranges(found), sep="\n")
