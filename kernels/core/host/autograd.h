@@ -10,6 +10,7 @@
 #include <functional>
 #include <initializer_list>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "core/host/operator.h"
@@ -23,6 +24,8 @@ struct BackwardPass {
   std::bitset<32> wanted;         // whether somebody asks for the gradient of the i-th input
   // A tensor of these values whose gradients are those of the i-th input, which need not be saved.
   std::function<at::Tensor(size_t i, const at::Tensor& values)> in_place_of_input;
+  bool
+      watched;  // by a hook of the node, or anomaly mode, which read the gradients before anything else does
 };
 
 // The gradients of an operator's inputs, of which those that nobody wants are dropped. A function that
@@ -30,6 +33,8 @@ struct BackwardPass {
 struct Derivative {
   const char* name;  // of the node, for profilers and anomaly mode
   std::function<std::vector<at::Tensor>(const BackwardPass& pass)> gradients;
+  // Of nodes that are ready a backward pass takes the one with the largest number first: by default the last made.
+  std::optional<uint64_t> number{};
 };
 
 using TensorRefs = std::initializer_list<std::reference_wrapper<const at::Tensor>>;
@@ -38,6 +43,9 @@ using TensorRefs = std::initializer_list<std::reference_wrapper<const at::Tensor
 // undefined.
 void record(const Derivative& derivative, TensorRefs inputs, TensorRefs outputs,
             TensorRefs saved = {}, TensorRefs saved_outputs = {});
+
+// The number of a node of this name, among the last that a tensor has come through by way of first inputs.
+std::optional<uint64_t> number_before(const at::Tensor& tensor, std::string_view name);
 
 // The tensor of an optional argument, undefined where it is absent: an optional may lack its value in two ways.
 inline const at::Tensor& as_tensor(const at::Tensor& tensor) { return tensor; }

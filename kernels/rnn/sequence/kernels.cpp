@@ -8,6 +8,7 @@
 #include "core/host/checks.h"
 #include "core/launch/device.h"
 #include "rnn/sequence/all_steps/products.h"
+#include "rnn/sequence/all_steps/put_off.h"
 #include "rnn/sequence/all_steps/weight_gradients.h"
 #include "rnn/sequence/operators.h"
 #include "rnn/sequence/padding/gates.h"
@@ -20,6 +21,7 @@
 #include "core/products/library.cpp"
 #include "rnn/cell_step/operators.cpp"
 #include "rnn/sequence/all_steps/products.cpp"
+#include "rnn/sequence/all_steps/put_off.cpp"
 #include "rnn/sequence/all_steps/weight_gradients.cpp"
 
 namespace lltm_jit {
@@ -222,6 +224,8 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   const auto& [gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse, name, tf32,
                bidirectional] = in.in;
   const KernelGuard guard(gates);
+  auto put_off = take_put_off();
+  sequence_left_room() = false;
   const auto one_by_one = [&] { return in_turn(in, cell, sequence_backward_kernel); };
   if (has_recurrences(in.in) && !gates.is_meta() && !run_together(in.in, cell)) return one_by_one();
   const auto& mask = in.output_mask;
@@ -290,9 +294,15 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   args.grad_old_cells = data_or_null(grad_c_0);
   args.grad_parameters = data_or_null(grad_parameters);
 #ifdef LLTM_JIT_CUDA
-  if (gates.is_cuda() && !sequence_backward_cuda(args, cell.cuda, gates)) return one_by_one();
+  if (gates.is_cuda()) {
+    const auto launch = [&] { return sequence_backward_cuda(args, cell.cuda, gates); };
+    if (!launch_beside(launch)) return one_by_one();
+    // Autograd takes padded gradients to where the layer below waits for them.
+    sequence_left_room() = put_off && !padded && sequence_leaves_room(args);
+  }
 #endif
   if (gates.is_cpu()) sequence_backward_cpu(args, cell.cpu);
+  if (!sequence_left_room()) put_off.reset();
 
   SequenceGradients grads;
   auto& [of_gates, of_weights, of_bias, of_parameters, of_h_0, of_c_0] = grads;
@@ -304,10 +314,14 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
     // The ones behind the outputs have made the sums for the bias, whose terms TF32 does not round.
     if (mask[2] && !in.in.tf32) of_bias = both.select(1, weight_hh.size(1)).contiguous();
   } else if (mask[1]) {
-    of_weights = grad_weight_hh(grad_hidden, output, old_h, in.in);
+    of_weights = now_or_later(put_off, weight_hh.sizes(), gates,
+                              grad_weight_hh_of(grad_hidden, output, old_h, in.in));
     if (padded) of_weights = of_weights.narrow(1, 0, weight_hh.size(1));
   }
-  if (mask[2] && !of_bias.defined()) of_bias = grad_bias(grad_hidden);
+  if (mask[2] && !of_bias.defined()) {
+    of_bias = now_or_later(put_off, grad_hidden.sizes().slice(2), gates,
+                           [grad_hidden = grad_hidden] { return grad_bias(grad_hidden); });
+  }
   if (mask[3]) of_parameters = grad_parameters.sum(1).to(gates.scalar_type());
   of_h_0 = grad_h_0;
   if (mask[5]) of_c_0 = grad_c_0.to(c_0->scalar_type());

@@ -13,15 +13,7 @@ namespace {
 // Whether the dispatcher would take these tensors to the kernels of a CPU or GPU and to nothing before them.
 template <typename... Args>
 bool only_computed(const Args&... args) {
-  const auto local = c10::impl::tls_local_dispatch_key_set();
-  const auto keys = (local.included_ | ... | as_tensor(args).key_set()) - local.excluded_;
-  using Key = c10::DispatchKey;
-  // Those of a GPU differ in the backend alone. The third is that of an argument that is absent.
-  const c10::DispatchKeySet usual(
-      {Key::CPU, Key::AutogradCPU, Key::AutogradOther, Key::ADInplaceOrView, Key::BackendSelect});
-  return (keys.has(Key::CPU) || keys.has(Key::CUDA)) &&
-         (keys - usual).highestFunctionalityKey() == Key::Undefined &&
-         !any_requires_grad(args...) && !any_forward_grad(args...);
+  return untransformed(args...) && !any_requires_grad(args...) && !any_forward_grad(args...);
 }
 
 // What recurrent_layer() takes.

@@ -11,6 +11,7 @@
 #include "core/products/matrices.h"
 #include "rnn/sequence/all_steps/heads.h"
 #include "rnn/sequence/all_steps/in_float/kernels.h"
+#include "rnn/sequence/all_steps/put_off.h"
 #include "rnn/sequence/all_steps/weight_gradients.h"
 
 namespace lltm_jit {
@@ -263,6 +264,8 @@ InputGradients backward_kernel(const Tensor& grad_gates, const Tensor& input,
                                const Tensor& weight_ih, std::array<bool, 3> mask, bool tf32) {
   check_backward(grad_gates, input, weight_ih);
   const KernelGuard guard(input);
+  auto put_off = take_put_off();
+  if (!sequence_left_room()) put_off.reset();
   InputGradients grads;
   auto& [grad_input, grad_weight, grad_bias] = grads;
   if (input.is_meta()) {
@@ -273,8 +276,14 @@ InputGradients backward_kernel(const Tensor& grad_gates, const Tensor& input,
   }
   const Tensor grad = matrix(grad_gates);
   if (mask[0]) grad_input = multiply_steps(grad, weight_ih, tf32).view(input.sizes());
-  if (mask[1]) grad_weight = multiply_steps(grad.t(), matrix(input), tf32);
-  if (mask[2]) grad_bias = lltm_jit::grad_bias(grad_gates);
+  if (mask[1]) {
+    grad_weight = now_or_later(put_off, weight_ih.sizes(), input,
+                               [=] { return multiply_steps(grad.t(), matrix(input), tf32); });
+  }
+  if (mask[2]) {
+    grad_bias = now_or_later(put_off, grad.sizes().slice(1), input,
+                             [=] { return lltm_jit::grad_bias(grad_gates); });
+  }
   return grads;
 }
 
@@ -307,8 +316,13 @@ Tensor autograd(const Tensor& input, const Tensor& weight_ih, const OptionalTens
   if (any_forward_grad(input, weight_ih, bias)) return formula(input, weight_ih, bias, tf32);
   const Tensor gates = below_autograd(ops::input_gates, input, weight_ih, bias, tf32);
   if (any_requires_grad(input, weight_ih, bias)) {
-    const auto derivative = [tf32](const BackwardPass& pass) { return gradients(pass, tf32); };
-    record({"InputGatesBackward", derivative}, {input, weight_ih, as_tensor(bias)}, {gates},
+    const Later later = Later::after_sequence(input);
+    const auto derivative = [tf32, put_off = later.put_off](const BackwardPass& pass) {
+      const PuttingOff may(put_off, pass);
+      return gradients(pass, tf32);
+    };
+    const Tensor w = later.behind(weight_ih), b = later.behind(as_tensor(bias));
+    record({"InputGatesBackward", derivative}, {input, w, b}, {gates},
            /*saved=*/{input, weight_ih});
   }
   return gates;

@@ -70,6 +70,18 @@ Tensor grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, const Opt
   return directions == 1 ? each[0] : cat(each, 0);
 }
 
+std::function<Tensor()> grad_weight_hh_of(const Tensor& grad_hidden, const Tensor& output,
+                                          const OptionalTensor& h_0, const SequenceInputs& in) {
+  return [grad_hidden, output, h_0, weight_hh = in.weight_hh, control = in.control,
+          reverse = in.reverse, cell = std::string(in.cell), tf32 = in.tf32,
+          bidirectional = in.bidirectional] {
+    const OptionalTensor none;  // of what these products do not read
+    return grad_weight_hh(grad_hidden, output, h_0,
+                          {grad_hidden, weight_hh, none, none, none, none, control, reverse, cell,
+                           tf32, bidirectional});
+  };
+}
+
 // A GPU's library multiplies by ones in half the time of sum(), which may take more memory than what it adds up. TF32
 // rounds no terms of sums.
 Tensor grad_bias(const Tensor& grad_hidden) {

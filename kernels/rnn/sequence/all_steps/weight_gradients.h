@@ -1,6 +1,8 @@
 // What the backward pass makes of the gradients of the gates' hidden part, of all steps.
 #pragma once
 
+#include <functional>
+
 #include "rnn/sequence/operators.h"
 
 namespace lltm_jit {
@@ -9,6 +11,9 @@ namespace lltm_jit {
 // weight_hh is. Their units may be padded.
 Tensor grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, const OptionalTensor& h_0,
                       const SequenceInputs& in);
+// The same, to be called when the references of `in` may be gone.
+std::function<Tensor()> grad_weight_hh_of(const Tensor& grad_hidden, const Tensor& output,
+                                          const OptionalTensor& h_0, const SequenceInputs& in);
 
 // Sums over steps and rows.
 Tensor grad_bias(const Tensor& grad_hidden);

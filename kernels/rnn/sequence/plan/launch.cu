@@ -232,7 +232,19 @@ cudaError_t launch_one_step(const void* kernel, const Args& args, cudaStream_t s
                       arguments);
 }
 
+__global__ void pause(int64_t cycles) {
+  const int64_t start = clock64();
+  while (clock64() - start < cycles) {
+  }
+}
+
 }  // namespace
+
+cudaError_t launch_pause(cudaStream_t stream) {
+  constexpr int64_t kCycles = 6000;
+  pause<<<1, 1, 0, stream>>>(kCycles);
+  return cudaGetLastError();
+}
 
 cudaError_t launch_sequence(const void* kernel, const SequenceShape& shape,
                             const SequenceForwardArgs& args, cudaStream_t stream) {

@@ -288,6 +288,18 @@ bool sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& ce
   return run(args, SequencePass::Backward, backward_steps, cell, like);
 }
 
+bool sequence_leaves_room(const SequenceBackwardArgs& args) {
+  const SequenceGpu gpu = current_gpu();
+  const SequenceSizes& sizes = args;
+  const SequencePlan plan = sequence_plan(sizes, SequencePass::Backward, gpu);
+  const int64_t blocks = plan.shape.blocks * plan.shape.sets(sizes.batch_size, sizes.recurrences());
+  // Of less the host would feel more than the GPU gains.
+  constexpr int64_t kManyProducts = int64_t(1) << 27;
+  const int64_t products =
+      sizes.steps * sizes.batch_size * sizes.gates * sizes.units() * sizes.hidden_size;
+  return plan.one_launch && products >= kManyProducts && 5 * blocks <= 4 * gpu.sms;
+}
+
 std::tuple<int64_t, int64_t, int64_t, bool, int64_t, int64_t, int64_t, int64_t, int64_t>
 sequence_gpu() {
   const SequenceGpu gpu = current_gpu();

@@ -19,6 +19,8 @@ bool sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell
                            const at::Tensor& like);
 bool sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
                             const at::Tensor& like);
+// Whether a sequence runs in one launch whose blocks leave many SMs idle, and the gradient of its weights has much to do.
+bool sequence_leaves_room(const SequenceBackwardArgs& args);
 
 // What enqueues parts of a sequence, or some of the recurrences of one, by the plan for all of `args`; null where they do
 // not run in one launch. False: the GPU has refused the launch.
