@@ -120,8 +120,10 @@ class PackedRows {
   void pack_a(int64_t row, int64_t row_end, int64_t k, int64_t depth) {
     const T* a = product_.a + row + k * product_.a_depth_stride;
     const int64_t whole = (row_end - row) / kRows * kRows;
+    constexpr int64_t kAhead = 8;  // rows of depth, too far apart for a processor to foresee
     for (int64_t i = 0; i < depth; ++i, a += product_.a_depth_stride) {
       T* target = a_.get() + i * kRows;
+      prefetch_row(a + kAhead * product_.a_depth_stride, row_end - row);
       for (int64_t r = 0; r < whole; r += kRows, target += strip_stride_) {
         std::copy_n(a + r, kRows, target);
       }
@@ -144,6 +146,7 @@ class PackedRows {
         tile.columns = std::min(columns, width - first);
         tile.depth = depth;
         for (int64_t r = row; r < row_end; r += kRows) {
+          const int64_t count = std::min(kRows, row_end - r);
           tile.a = a_in_place_ ? product_.a + r * product_.a_row_stride + k
                                : a_.get() + (r - row) / kRows * strip_stride_;
           tile.c = product_.c + r * product_.c_stride + column + first;
@@ -153,7 +156,10 @@ class PackedRows {
           } else if (product_.initial != nullptr) {
             tile.sums = product_.initial + column + first;
           }
-          multiply_rows(tile, std::min(kRows, row_end - r));
+          for (int64_t i = 0; i < count; ++i) {
+            prefetch_row(tile.c + i * tile.c_stride, tile.columns);
+          }
+          multiply_rows(tile, count);
         }
       });
     }

@@ -28,6 +28,13 @@ inline void transpose(Vec (&vectors)[Vec::size()]) {
   }
 }
 
+// A row that is needed soon: memory is slow, and a step, or a tile's products, long enough to hide it.
+template <typename T>
+void prefetch_row(const T* row, int64_t count) {
+  constexpr int64_t kLine = 64 / sizeof(T);
+  for (int64_t i = 0; i < count; i += kLine) __builtin_prefetch(row + i, 0, 2);
+}
+
 // C = A B, or `sums` + A B where that is not null, for the rows and columns of one tile or of several
 // side by side. The rows of B, C and the sums are dense.
 template <typename acc_t>

@@ -105,13 +105,6 @@ T* row_of(const MutableSequenceArray& array, int64_t step, int64_t row) {
       row_of<T>(SequenceArray{array.data, array.step_stride, array.row_stride}, step, row));
 }
 
-// A row that the next step reads: memory is slow, and a step long enough to hide it.
-template <typename T>
-void prefetch_row(const T* row, int64_t count) {
-  constexpr int64_t kLine = 64 / sizeof(T);
-  for (int64_t i = 0; i < count; i += kLine) __builtin_prefetch(row + i, 0, 2);
-}
-
 // Calls step(i, s) for steps i from 0 to `steps` of each share s; step i of all shares of a group of
 // rows is done before step i + 1 of any. However many threads come: one may do it all.
 template <typename Step>
