@@ -219,6 +219,25 @@ SequenceAndSaved sequence_forward_kernel(const SequenceInputs& in) {
 
 // --------------------------------------------------------------------------------------- backward --
 
+namespace {
+
+// An array for gates' gradients, which is freed once they have been multiplied. On a CPU a large one would have new pages
+// at each call, whose first use is slow: so a thread takes the last one's memory again, if it is as large and nobody has it
+// any more.
+Tensor empty_gradients(const Tensor& gates, at::Storage& last) {
+  constexpr size_t kLeast = 1 << 20, kMost = 1 << 26;  // bytes
+  if (last && last.use_count() == 1 && last.nbytes() == gates.nbytes() && gates.is_cpu()) {
+    return empty({0}, gates).set_(last, 0, gates.sizes());
+  }
+  const Tensor result = empty(gates.sym_sizes(), gates);
+  if (gates.is_cpu() && result.nbytes() >= kLeast && result.nbytes() <= kMost) {
+    last = result.storage();
+  }
+  return result;
+}
+
+}  // namespace
+
 SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   const RecurrentCell& cell = check_sequence_backward(in);
   const auto& [gates, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse, name, tf32,
@@ -254,8 +273,9 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
     return nothing;
   }
   const auto dtype = state_dtype(gates.scalar_type());
-  Tensor grad_gates = empty(gates.sym_sizes(), gates);
-  Tensor grad_hidden = cell.adds_gates ? grad_gates : empty(gates.sym_sizes(), gates);
+  thread_local at::Storage last_gates, last_hidden;
+  Tensor grad_gates = empty_gradients(gates, last_gates);
+  Tensor grad_hidden = cell.adds_gates ? grad_gates : empty_gradients(gates, last_hidden);
   Tensor grad_h_0 = wanted(4, h_0);
   Tensor grad_c_0 = mask[5] ? empty(c_0->sym_sizes(), gates, dtype) : Tensor();
   Tensor grad_parameters;

@@ -207,3 +207,21 @@ def test_second_derivatives_of_layers(kind, checkpoint, device):
         values.append(penalty((x + step * along[0]).detach().requires_grad_()))
         layer = kept
     torch.testing.assert_close((values[0] - values[1]) / 2e-5, slope, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_gradients_of_gates_outlive_the_next_backward_pass(cell):
+    """A thread takes the memory of large ones again, but not while somebody has it."""
+    inputs = inputs_of(cell, 8, 16, 512)._replace(h_0=None).requires_grad()
+    assert inputs.gates.nbytes >= 1 << 20
+    grads, kept = [], []
+    for factor in 1, 2, 4:
+        results = ours(cell, inputs)
+        (grad,) = torch.autograd.grad(factor * results[0].sum(), inputs.gates)
+        grads.append(grad)
+        kept.append(grad.clone())
+    for factor, grad, copied in zip((1, 2, 4), grads, kept, strict=True):
+        assert torch.equal(grad, copied)
+        assert torch.equal(grad, factor * grads[0])  # powers of two, which round nothing
+    places = {grad.untyped_storage().data_ptr() for grad in grads}
+    assert len(places) == len(grads)
