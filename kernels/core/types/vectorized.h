@@ -33,18 +33,20 @@ struct Math<at::vec::Vectorized<T>> {
   }
 };
 
-#if defined(CPU_CAPABILITY_AVX512)
+#ifdef LLTM_JIT_EXPONENTIALS
 template <>
 inline at::vec::Vectorized<float> Math<at::vec::Vectorized<float>>::exp(const Vec& x) {
-  return exp16(x);
-}
-template <>
-inline at::vec::Vectorized<float> Math<at::vec::Vectorized<float>>::expm1(const Vec& x) {
-  return expm1_16(x);
+  return exp_floats(x);
 }
 template <>
 inline at::vec::Vectorized<float> Math<at::vec::Vectorized<float>>::tanh(const Vec& x) {
-  return tanh16(x);
+  return tanh_floats(x);
+}
+#endif
+#if defined(CPU_CAPABILITY_AVX512)
+template <>
+inline at::vec::Vectorized<float> Math<at::vec::Vectorized<float>>::expm1(const Vec& x) {
+  return expm1_floats(x);
 }
 #endif
 
