@@ -219,12 +219,9 @@ SequenceAndSaved sequence_forward_kernel(const SequenceInputs& in) {
 
 // --------------------------------------------------------------------------------------- backward --
 
-namespace {
-
-// An array for gates' gradients, which is freed once they have been multiplied. On a CPU a large one would have new pages
-// at each call, whose first use is slow: so a thread takes the last one's memory again, if it is as large and nobody has it
-// any more.
-Tensor empty_gradients(const Tensor& gates, at::Storage& last) {
+// An array for gates' gradients. On a CPU a large one would have new pages at each call, whose first use is slow: so a
+// thread takes the last one's memory again, if it is as large and nobody has it any more.
+static Tensor empty_gradients(const Tensor& gates, at::Storage& last) {
   constexpr size_t kLeast = 1 << 20, kMost = 1 << 26;  // bytes
   if (last && last.use_count() == 1 && last.nbytes() == gates.nbytes() && gates.is_cpu()) {
     return empty({0}, gates).set_(last, 0, gates.sizes());
@@ -235,8 +232,6 @@ Tensor empty_gradients(const Tensor& gates, at::Storage& last) {
   }
   return result;
 }
-
-}  // namespace
 
 SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   const RecurrentCell& cell = check_sequence_backward(in);
