@@ -69,10 +69,7 @@ struct LanePlace {
   __device__ __forceinline__ auto* first_of_gates(const Array& array) const {
     return first(array, recurrence.first_gate());
   }
-  // From there to the next step, and from the first gate to another one, in bytes.
-  __device__ __forceinline__ int64_t step_bytes(int64_t step_stride) const {
-    return kBytes * recurrence.stride(step_stride);
-  }
+  // From there to another gate, in bytes.
   __device__ __forceinline__ int gate_bytes(int gate) const { return kBytes * gate * gate_stride; }
 
  private:
@@ -134,6 +131,24 @@ class StepPointer {
   int64_t step_;
 };
 
+// Forward: how far it is from a step to the next one, in bytes; kept in one block, where all wait for who computes it.
+template <typename Shape, int kNumberBytes = Shape::kShape.bytes>
+class StepBytes {
+  static constexpr bool kKept = Shape::kShape.blocks == 1;
+
+ public:
+  __device__ __forceinline__ void start(const LanePlace<Shape>& place, int64_t step_stride) {
+    if constexpr (kKept) bytes_ = kNumberBytes * place.recurrence.stride(step_stride);
+  }
+  __device__ __forceinline__ int64_t operator()(const LanePlace<Shape>& place,
+                                                int64_t step_stride) const {
+    return kKept ? bytes_ : kNumberBytes * place.recurrence.stride(step_stride);
+  }
+
+ private:
+  int64_t bytes_;
+};
+
 // Where a lane's elements are in an array of [rows, units].
 template <typename Shape>
 struct Elements {
@@ -155,9 +170,10 @@ struct Elements {
   __device__ __forceinline__ bool exists(int e) const {
     return row_exists[e % 2] && (!Shape::kPadded || e < 2 || last_exists);
   }
-  // In array k of several.
-  __device__ __forceinline__ int64_t place(int k, int e) const {
-    return k * all + first + e % 2 * units + e / 2 * 2;
+  // In array k of several, and from the lane's first element of the first array.
+  __device__ __forceinline__ int64_t place(int k, int e) const { return first + beside(k, e); }
+  __device__ __forceinline__ int64_t beside(int k, int e) const {
+    return k * all + e % 2 * units + e / 2 * 2;
   }
   template <typename Number>
   __device__ __forceinline__ float read(const void* arrays, int k, int e) const {

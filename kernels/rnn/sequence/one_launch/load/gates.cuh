@@ -22,6 +22,7 @@ class InputGates {
   __device__ __forceinline__ void start(const LanePack<Shape>& pack) {
     exists_ = pack.exists();
     from_ = place_.first_of_gates(array_);
+    step_bytes_.start(place_, array_.step_stride);
   }
 
   // All but one of the steps that the ring has room for; read() brings the others.
@@ -53,13 +54,14 @@ class InputGates {
       }
     }
     ring_.commit();
-    from_ += place_.step_bytes(array_.step_stride);
+    from_ += step_bytes_(place_, array_.step_stride);
   }
 
   LanePlace<Shape> place_;
   Ring<Shape, kGates, 0, kShape.forward_stages()> ring_;
   const SequenceArray& array_;
   const char* from_;  // the lane's pack of the step that is brought next
+  StepBytes<Shape> step_bytes_;
   bool exists_;
   Step step_;
 };

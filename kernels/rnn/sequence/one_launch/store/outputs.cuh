@@ -18,9 +18,16 @@ class Outputs {
       : place_(place), elements_(elements), pack_(pack), args_(args) {}
   __device__ __forceinline__ void start() {
     output_ = place_.first_of_units(args_.output);
-    if constexpr (kSavesGates) saved_gates_ = place_.first_of_gates(args_.saved_gates);
+    step_bytes_.start(place_, args_.output.step_stride);
+    if constexpr (kSavesGates) {
+      saved_gates_ = place_.first_of_gates(args_.saved_gates);
+      gates_bytes_.start(place_, args_.saved_gates.step_stride);
+    }
     if constexpr (kSaves) {
-      saved_cells_ = place_.recurrence.place_of(0, args_.steps) * args_.saved_cells.step_stride;
+      const int64_t first = place_.recurrence.place_of(0, args_.steps);
+      saved_cells_ = static_cast<char*>(args_.saved_cells.data) +
+                     4 * (elements_.first + first * args_.saved_cells.step_stride);
+      cells_bytes_.start(place_, args_.saved_cells.step_stride);
     }
   }
 
@@ -52,14 +59,14 @@ class Outputs {
     } else {
       if (writes) store_words(output_, packs);
     }
-    output_ += any ? place_.step_bytes(args_.output.step_stride) : 0;
+    output_ += any ? step_bytes_(place_, args_.output.step_stride) : 0;
     if constexpr (kSavesGates) {
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
         const auto pack = transpose<scalar_t>(saved_[g]);
         if (writes) store_words(saved_gates_ + place_.gate_bytes(g), pack);
       }
-      saved_gates_ += any ? place_.step_bytes(args_.saved_gates.step_stride) : 0;
+      saved_gates_ += any ? gates_bytes_(place_, args_.saved_gates.step_stride) : 0;
     }
   }
 
@@ -67,9 +74,16 @@ class Outputs {
   __device__ __forceinline__ void save_cells(const State& state) {
     if constexpr (kSaves && kStates > 1) {
       if (place_.lane.finishes()) {
-        write_cells(static_cast<float*>(args_.saved_cells.data) + saved_cells_, state);
+#pragma unroll
+        for (int k = 1; k < kStates; ++k) {
+#pragma unroll
+          for (int e = 0; e < kElements; ++e) {
+            if (!elements_.exists(e)) continue;
+            reinterpret_cast<float*>(saved_cells_)[elements_.beside(k - 1, e)] = state[k][e];
+          }
+        }
       }
-      saved_cells_ += place_.recurrence.stride(args_.saved_cells.step_stride);
+      saved_cells_ += cells_bytes_(place_, args_.saved_cells.step_stride);
     }
   }
   // The state after the last step.
@@ -103,9 +117,10 @@ class Outputs {
   Elements<Shape> elements_;
   LanePack<Shape> pack_;
   const SequenceForwardArgs& args_;
-  // The lane's packs of the step that is written next, and the place of its cells.
-  char *output_, *saved_gates_;
-  int64_t saved_cells_ = 0;
+  // The lane's packs of the step that is written next, and its first element of the cells.
+  char *output_, *saved_gates_, *saved_cells_;
+  StepBytes<Shape> step_bytes_, gates_bytes_;
+  StepBytes<Shape, 4> cells_bytes_;
   Words<kWords> packs_, saved_[kGates];
   bool held_ = false;
 };
