@@ -38,7 +38,8 @@ constexpr double kBarrier = 20, kSplitOfBlock = 250;
 constexpr double kWarp = 7, kPart = 4, kSend = 20;
 // An element's derivative, where it is not computed while parts are on their way: in one block; or where
 // nobody helps, or helpers are as many as finish.
-constexpr double kDerivativeInBlock = 300, kDerivativeAlone = 130, kDerivativeHelped = 75;
+constexpr double kDerivativeInBlock = 170, kFloatDerivativeInBlock = 300;
+constexpr double kDerivativeAlone = 130, kDerivativeHelped = 75;
 // For each warp of other blocks on the same SM that finishes.
 constexpr double kBeside = 70;
 // A step by itself: the product and the kernel after it, launched within a graph; and multiply-adds a cycle
@@ -115,7 +116,9 @@ int shared_bytes(const SequenceSizes& sizes, SequencePass pass, const SequenceSh
 // What comes to a step of the backward pass.
 double backward_cycles(const SequenceShape& shape, int sums) {
   if (shape.grid) return shape.bytes == 4 ? kFloatDerivativeInGrid : 0;
-  if (shape.blocks == 1) return kDerivativeInBlock * shape.elements();
+  if (shape.blocks == 1) {
+    return (shape.bytes == 4 ? kFloatDerivativeInBlock : kDerivativeInBlock) * shape.elements();
+  }
   const double derivative = shape.helped() ? kDerivativeHelped * (shape.row_tiles() - 1)
                                            : kDerivativeAlone * shape.row_tiles();
   return kWarp * shape.warps() + kPart * shape.blocks + kSend * sums +
