@@ -62,28 +62,40 @@ struct Operand {
   }
 };
 
-// Whether it has been done: C = A B + `rest` C.
-bool multiply_rounded(const Tensor& a, const Tensor& b, float rest, Tensor& c) {
-  if (!pays_to_round(a, b)) return false;
+// A type as library_types.h of CUDA names it.
+int library_type(const Tensor& tensor) {
+  return tensor.scalar_type() == at::kHalf ? 2 : tensor.scalar_type() == at::kBFloat16 ? 14 : 0;
+}
+
+// Whether it has been done: C = A B + `rest` C, of numbers of 16 bits, or of floats that are rounded; C may be of floats.
+bool multiply_in_library(const Tensor& a, const Tensor& b, float rest, Tensor& c) {
   const Operand left(a), right(b);
   const int64_t largest =
       std::max({a.size(-2), a.size(-1), b.size(-1), left.stride, right.stride, c.stride(-2)});
   cublasContext* (*plain)() = at::cuda::getCurrentCUDABlasHandle;
   cublasContext* (*with_setup)(bool) = at::cuda::getCurrentCUDABlasHandle;
   if (largest > INT32_MAX || !cublasGemmStridedBatchedEx || (!plain && !with_setup)) return false;
-  constexpr int kFloat = 0, kRoundedToTf32 = 77, kAnyAlgorithm = -1;  // as cublas_api.h names them
+  constexpr int kInFloat = 68, kRoundedToTf32 = 77,
+                kAnyAlgorithm = -1;  // as cublas_api.h names them
   const float one = 1;
   const int rows = int(a.size(-2)), depth = int(a.size(-1)), columns = int(b.size(-1));
+  const int type = library_type(a);
   const int status = cublasGemmStridedBatchedEx(
       plain ? plain() : with_setup(true), right.transposed, left.transposed, columns, rows, depth,
-      &one, right.matrix.const_data_ptr(), kFloat, int(right.stride), right.of_batch,
-      left.matrix.const_data_ptr(), kFloat, int(left.stride), left.of_batch, &rest,
-      c.mutable_data_ptr(), kFloat, int(c.stride(-2)), c.dim() == 3 ? c.stride(0) : 0,
-      a.dim() == 3 ? int(a.size(0)) : 1, kRoundedToTf32, kAnyAlgorithm);
+      &one, right.matrix.const_data_ptr(), type, int(right.stride), right.of_batch,
+      left.matrix.const_data_ptr(), type, int(left.stride), left.of_batch, &rest,
+      c.mutable_data_ptr(), library_type(c), int(c.stride(-2)), c.dim() == 3 ? c.stride(0) : 0,
+      a.dim() == 3 ? int(a.size(0)) : 1, a.element_size() == 4 ? kRoundedToTf32 : kInFloat,
+      kAnyAlgorithm);
   TORCH_CHECK(status == 0, "a product of cuBLAS failed with status ", status);
   return true;
 }
+
+bool multiply_rounded(const Tensor& a, const Tensor& b, float rest, Tensor& c) {
+  return pays_to_round(a, b) && multiply_in_library(a, b, rest, c);
+}
 #else
+bool multiply_in_library(const Tensor&, const Tensor&, float, Tensor&) { return false; }
 bool multiply_rounded(const Tensor&, const Tensor&, float, Tensor&) { return false; }
 #endif
 
@@ -106,6 +118,10 @@ void multiply_by_library(const Tensor& a, const Tensor& b, bool tf32, Tensor& c)
   } else {
     at::_ops::mm_out::call(a, b, c);
   }
+}
+
+void multiply_to_floats(const Tensor& a, const Tensor& b, Tensor& c) {
+  if (!multiply_in_library(a, b, 0, c)) c.copy_(at::_ops::bmm::call(a, b));
 }
 
 void add_by_library(const Tensor& a, const Tensor& b, bool tf32, Tensor& c) {

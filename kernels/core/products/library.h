@@ -11,6 +11,8 @@ namespace lltm_jit {
 // C = A B, of matrices or of a batch of them. tf32: whether floats may be rounded to TF32 on a GPU; they are where that
 // saves time. C is on the device of A and B, and its rows are dense.
 void multiply_by_library(const at::Tensor& a, const at::Tensor& b, bool tf32, at::Tensor& c);
+// The same of batches on a GPU, of numbers of 16 bits or of floats that are rounded to TF32; C has floats.
+void multiply_to_floats(const at::Tensor& a, const at::Tensor& b, at::Tensor& c);
 // C += A B.
 void add_by_library(const at::Tensor& a, const at::Tensor& b, bool tf32, at::Tensor& c);
 // A B, plus `initial` in each row, of matrices.

@@ -9,8 +9,8 @@
 
 namespace lltm_jit {
 
-// A hidden unit of a row, and where arrays have what belongs to it.
-template <typename scalar_t>
+// Neighbouring hidden units of a row, and where arrays have what belongs to them.
+template <typename scalar_t, int kUnits>
 struct StepPlace {
   using state_t = opmath_t<scalar_t>;
   int64_t row, unit, hidden, rows, gate_size;
@@ -24,23 +24,41 @@ struct StepPlace {
   __device__ __forceinline__ int64_t in_array(const Array& array, int64_t step, int gate) const {
     return step * array.step_stride + row * array.row_stride + gate * gate_size + unit;
   }
-  __device__ __forceinline__ state_t read(const SequenceArray& array, int64_t step,
-                                          int gate = 0) const {
-    return to_opmath(static_cast<const scalar_t*>(array.data)[in_array(array, step, gate)]);
+  // Calls function(e, value) for each unit.
+  template <typename element_t, typename Function>
+  __device__ __forceinline__ void read(const element_t* source, const Function& function) const {
+    opmath_t<element_t> values[kUnits];
+    load_pack<kUnits>(source, values);
+#pragma unroll
+    for (int e = 0; e < kUnits; ++e) function(e, values[e]);
   }
+  template <typename Function>
+  __device__ __forceinline__ void read(const SequenceArray& array, int64_t step, int gate,
+                                       const Function& function) const {
+    read(static_cast<const scalar_t*>(array.data) + in_array(array, step, gate), function);
+  }
+  // Writes function(e).
+  template <typename element_t, typename Function>
+  __device__ __forceinline__ void write(element_t* target, const Function& function) const {
+    opmath_t<element_t> values[kUnits];
+#pragma unroll
+    for (int e = 0; e < kUnits; ++e) values[e] = function(e);
+    store_pack<kUnits>(target, values);
+  }
+  template <typename Function>
   __device__ __forceinline__ void write(const MutableSequenceArray& array, int64_t step, int gate,
-                                        state_t value) const {
-    static_cast<scalar_t*>(array.data)[in_array(array, step, gate)] = from_opmath<scalar_t>(value);
+                                        const Function& function) const {
+    write(static_cast<scalar_t*>(array.data) + in_array(array, step, gate), function);
   }
   // And zeros for units that do not exist.
+  template <typename Function>
   __device__ __forceinline__ void write_gradient(const MutableSequenceArray& array, int64_t step,
-                                                 int gate, state_t value) const {
-    write(array, step, gate, value);
-    if (unit + 1 < hidden) return;
-    for (int64_t i = hidden; i < gate_size; ++i) {
-      static_cast<scalar_t*>(array.data)[in_array(array, step, gate) + i - unit] =
-          from_opmath<scalar_t>(state_t(0));
-    }
+                                                 int gate, const Function& function) const {
+    write(array, step, gate, function);
+    if (unit + kUnits < hidden) return;
+    auto* behind = static_cast<scalar_t*>(array.data) + in_array(array, step, gate) - unit;
+#pragma unroll 1
+    for (int64_t i = hidden; i < gate_size; ++i) behind[i] = from_opmath<scalar_t>(state_t(0));
   }
   // The same in an array of saved cells.
   template <typename Array>
@@ -49,17 +67,17 @@ struct StepPlace {
   }
 };
 
-// Calls function(place) for each unit of each row.
-template <typename scalar_t, typename Function>
-__device__ __forceinline__ void for_each_place(const SequenceSizes& sizes, const Divisor& hidden,
+// Calls function(place) for all units of each row; `packs` of units are in a row.
+template <typename scalar_t, int kUnits, typename Function>
+__device__ __forceinline__ void for_each_place(const SequenceSizes& sizes, const Divisor& packs,
                                                const Function& function) {
-  const int64_t count = sizes.batch_size * sizes.hidden_size;
+  const int64_t count = sizes.batch_size * (sizes.hidden_size / kUnits);
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
        i += int64_t(gridDim.x) * blockDim.x) {
-    int64_t unit = i;
-    const int64_t row = hidden.divide(unit);
-    function(
-        StepPlace<scalar_t>{row, unit, sizes.hidden_size, sizes.batch_size, sizes.gate_size()});
+    int64_t pack = i;
+    const int64_t row = packs.divide(pack);
+    function(StepPlace<scalar_t, kUnits>{row, pack * kUnits, sizes.hidden_size, sizes.batch_size,
+                                         sizes.gate_size()});
   }
 }
 
@@ -68,168 +86,217 @@ __device__ __forceinline__ uint8_t control_of(const uint8_t* control, int64_t st
   return control ? control[step * step_stride + row] : uint8_t(0);
 }
 
-// One step of a cell, forward and backward.
-template <typename Cell, typename scalar_t>
+// One step of a cell, forward and backward. What only earlier passes have written is read before the kernel waits for
+// the product.
+template <typename Cell, typename scalar_t, int kUnits>
 struct StepMath {
   using state_t = opmath_t<scalar_t>;
   using T = GateNumber<scalar_t>;
   using Traits = CellTraits<Cell>;
   using Step = CellStep<Cell, T>;
+  using Place = StepPlace<scalar_t, kUnits>;
   static constexpr int kGates = Cell::kGates, kStates = Cell::kStates;
 
-  static __device__ __forceinline__ void read_parameters(const void* parameters,
-                                                         const StepPlace<scalar_t>& place,
-                                                         Step* in) {
+  static __device__ __forceinline__ void read_parameters(const void* parameters, const Place& place,
+                                                         Step (&in)[kUnits]) {
 #pragma unroll
     for (int k = 0; k < Traits::kParameters; ++k) {
-      in->p[k] =
-          T(to_opmath(static_cast<const scalar_t*>(parameters)[k * place.hidden + place.unit]));
+      place.read(static_cast<const scalar_t*>(parameters) + k * place.hidden + place.unit,
+                 [&](int e, state_t value) { in[e].p[k] = T(value); });
     }
   }
 
-  static __device__ __forceinline__ void run(const ForwardStepArgs& args, const Divisor& hidden) {
-    wait_for_predecessor();
+  static __device__ __forceinline__ void run(const ForwardStepArgs& args, const Divisor& packs) {
     const auto& of = args.sequence;
-    for_each_place<scalar_t>(of, hidden, [&](const StepPlace<scalar_t>& place) {
+    for_each_place<scalar_t, kUnits>(of, packs, [&](const Place& place) {
       const uint8_t control = control_of(of.control, of.control_step_stride, args.step, place.row);
+      const bool resets = control & kResets;
+      Step in[kUnits];
+      state_t x[kGates][kUnits], bias[kGates][kUnits] = {};
+      read_parameters(of.parameters, place, in);
+#pragma unroll
+      for (int g = 0; g < kGates; ++g) {
+        const int64_t unit = g * place.gate_size + place.unit;
+        place.read(of.gates, args.step, g, [&](int e, state_t value) { x[g][e] = value; });
+        if (of.bias) {
+          place.read(static_cast<const scalar_t*>(of.bias) + unit,
+                     [&](int e, state_t value) { bias[g][e] = value; });
+        }
+        if (of.input_bias) {
+          place.read(static_cast<const scalar_t*>(of.input_bias) + unit, [&](int e, state_t value) {
+            bias[g][e] = to_opmath(from_opmath<scalar_t>(bias[g][e] + value));
+          });
+        }
+      }
+      wait_for_predecessor();
       if (control & kHolds) {
-        place.write(of.output, args.step, 0, 0);
+        place.write(of.output, args.step, 0, [](int) { return state_t(0); });
         return;
       }
-      const bool resets = control & kResets;
       auto* output_state = static_cast<state_t*>(args.output_state);
       auto* cells = static_cast<state_t*>(of.new_cells);
-      Step in;
-      read_parameters(of.parameters, place, &in);
 #pragma unroll
       for (int k = 0; k < kStates; ++k) {
         const auto* state =
             k == 0 ? output_state + place.in_state() : cells + place.in_states(k - 1);
-        in.old[k] = T(resets ? state_t(0) : *state);
+        place.read(state,
+                   [&](int e, state_t value) { in[e].old[k] = T(resets ? state_t(0) : value); });
       }
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
-        const int64_t unit = g * place.gate_size + place.unit;
-        const auto* products = static_cast<const scalar_t*>(args.products);
-        const state_t product = to_opmath(products[place.row * kGates * place.gate_size + unit]);
-        state_t bias = of.bias ? to_opmath(static_cast<const scalar_t*>(of.bias)[unit]) : 0;
-        if (of.input_bias) {
-          bias += to_opmath(static_cast<const scalar_t*>(of.input_bias)[unit]);
-          bias = to_opmath(from_opmath<scalar_t>(bias));
-        }
-        const state_t h = (resets ? state_t(0) : product) + bias,
-                      x = place.read(of.gates, args.step, g);
-        if constexpr (CellAddsGates<Cell>::value) {
-          in.x[g] = T(x + h);
-        } else {
-          in.x[g] = T(x);
-          in.h[g] = T(h);
-        }
+        const auto* products = static_cast<const scalar_t*>(args.products) +
+                               (place.row * kGates + g) * place.gate_size + place.unit;
+        state_t h[kUnits];
+        place.read(products, [&](int e, state_t value) {
+          h[e] = (resets ? state_t(0) : value) + bias[g][e];
+          if constexpr (CellAddsGates<Cell>::value) {
+            in[e].x[g] = T(x[g][e] + h[e]);
+          } else {
+            in[e].x[g] = T(x[g][e]);
+            in[e].h[g] = T(h[e]);
+          }
+        });
         if (of.saved_gates.data) {
-          place.write(of.saved_gates, args.step, g, CellAddsGates<Cell>::value ? x + h : h);
+          place.write(of.saved_gates, args.step, g,
+                      [&](int e) { return CellAddsGates<Cell>::value ? x[g][e] + h[e] : h[e]; });
         }
       }
-      T now[kStates];
-      run_step(in, now);
-      const auto output = state_t(now[0]);
+      T now[kUnits][kStates];
+#pragma unroll
+      for (int e = 0; e < kUnits; ++e) run_step(in[e], now[e]);
+      const auto output = [&](int e) { return state_t(now[e][0]); };
       place.write(of.output, args.step, 0, output);
-      static_cast<scalar_t*>(of.new_h)[place.in_state()] = from_opmath<scalar_t>(output);
-      output_state[place.in_state()] = output;
+      place.write(static_cast<scalar_t*>(of.new_h) + place.in_state(), output);
+      place.write(output_state + place.in_state(), output);
 #pragma unroll
       for (int k = 0; k < kStates - 1; ++k) {
         if (of.saved_cells.data) {
-          static_cast<state_t*>(of.saved_cells.data)[place.in_cells(of.saved_cells, args.step, k)] =
-              state_t(in.old[k + 1]);
+          place.write(static_cast<state_t*>(of.saved_cells.data) +
+                          place.in_cells(of.saved_cells, args.step, k),
+                      [&](int e) { return state_t(in[e].old[k + 1]); });
         }
-        cells[place.in_states(k)] = state_t(now[k + 1]);
+        place.write(cells + place.in_states(k), [&](int e) { return state_t(now[e][k + 1]); });
       }
     });
   }
 
   // What a step was computed from. first: it is the row's first one.
-  static __device__ __forceinline__ Step read_step(const SequenceBackwardArgs& of, int64_t step,
-                                                   bool resets, bool first,
-                                                   const StepPlace<scalar_t>& place) {
-    Step in;
-    read_parameters(of.parameters, place, &in);
+  static __device__ __forceinline__ void read_step(const SequenceBackwardArgs& of, int64_t step,
+                                                   bool resets, bool first, const Place& place,
+                                                   Step (&in)[kUnits]) {
+    read_parameters(of.parameters, place, in);
 #pragma unroll
     for (int g = 0; g < kGates; ++g) {
       if constexpr (CellAddsGates<Cell>::value) {
-        in.x[g] = T(place.read(of.saved_gates, step, g));
+        place.read(of.saved_gates, step, g, [&](int e, state_t value) { in[e].x[g] = T(value); });
       } else {
-        in.x[g] = T(place.read(of.gates, step, g));
-        in.h[g] = T(place.read(of.saved_gates, step, g));
+        place.read(of.gates, step, g, [&](int e, state_t value) { in[e].x[g] = T(value); });
+        place.read(of.saved_gates, step, g, [&](int e, state_t value) { in[e].h[g] = T(value); });
       }
     }
-    state_t old_h = 0;
+    const auto read_old_h = [&](int e, state_t value) { in[e].old[0] = T(value); };
     if (!resets && !first) {
-      old_h = place.read(of.output, step - 1);
+      place.read(of.output, step - 1, 0, read_old_h);
     } else if (!resets && of.old_h) {
-      old_h = to_opmath(static_cast<const scalar_t*>(of.old_h)[place.in_state()]);
+      place.read(static_cast<const scalar_t*>(of.old_h) + place.in_state(), read_old_h);
+    } else {
+#pragma unroll
+      for (int e = 0; e < kUnits; ++e) read_old_h(e, 0);
     }
-    in.old[0] = T(old_h);
 #pragma unroll
     for (int k = 0; k < kStates - 1; ++k) {
-      in.old[k + 1] = T(static_cast<const state_t*>(
-          of.saved_cells.data)[place.in_cells(of.saved_cells, step, k)]);
+      place.read(static_cast<const state_t*>(of.saved_cells.data) +
+                     place.in_cells(of.saved_cells, step, k),
+                 [&](int e, state_t value) { in[e].old[k + 1] = T(value); });
     }
-    return in;
   }
 
-  static __device__ __forceinline__ void run(const BackwardStepArgs& args, const Divisor& hidden) {
-    wait_for_predecessor();
+  static __device__ __forceinline__ void run(const BackwardStepArgs& args, const Divisor& packs) {
     const auto& of = args.sequence;
     const int64_t step = args.step;
-    for_each_place<scalar_t>(of, hidden, [&](const StepPlace<scalar_t>& place) {
+    for_each_place<scalar_t, kUnits>(of, packs, [&](const Place& place) {
       const auto control_at = [&](int64_t of_step) {
         return control_of(of.control, of.control_step_stride, of_step, place.row);
       };
-      auto& grad_output_state = static_cast<state_t*>(args.grad_output_state)[place.in_state()];
+      const uint8_t control = step < 0 ? uint8_t(0) : control_at(step);
+      const bool resets = control & kResets;
+      Step in[kUnits];
+      state_t grad_h[kUnits] = {};
+      if (step >= 0) {
+        const bool first = step == 0 || control_at(step - 1) & kHolds;
+        read_step(of, step, resets, first, place, in);
+        if (of.grad_output.data) {
+          place.read(of.grad_output, step, 0, [&](int e, state_t value) { grad_h[e] = value; });
+        }
+      }
+      wait_for_predecessor();
+      auto* grad_output_state = static_cast<state_t*>(args.grad_output_state) + place.in_state();
       auto* grad_cells = static_cast<state_t*>(args.grad_cells);
       // The step after adds its part, unless it began with zeros.
-      state_t grad_h = grad_output_state;
+      state_t grad_after[kUnits];
+      place.read(grad_output_state, [&](int e, state_t value) { grad_after[e] = value; });
       if (args.products && !(control_at(step + 1) & kResets)) {
-        grad_h += to_opmath(static_cast<const scalar_t*>(args.products)[place.in_state()]);
+        const auto add = [&](int e, state_t value) { grad_after[e] += value; };
+        if (!args.gates_apart) {
+          place.read(static_cast<const scalar_t*>(args.products) + place.in_state(), add);
+        } else {
+#pragma unroll
+          for (int g = 0; g < kGates; ++g) {
+            place.read(static_cast<const float*>(args.products) + place.in_states(g), add);
+          }
+        }
       }
       if (step < 0) {
-        static_cast<scalar_t*>(of.grad_old_h)[place.in_state()] = from_opmath<scalar_t>(grad_h);
+        place.write(static_cast<scalar_t*>(of.grad_old_h) + place.in_state(),
+                    [&](int e) { return grad_after[e]; });
         return;
       }
-      const uint8_t control = control_at(step);
       if (control & kHolds) {
-        grad_output_state = grad_h;
+        place.write(grad_output_state, [&](int e) { return grad_after[e]; });
 #pragma unroll
         for (int g = 0; g < kGates; ++g) {
-          place.write_gradient(of.grad_gates, step, g, 0);
-          if constexpr (!CellAddsGates<Cell>::value)
-            place.write_gradient(of.grad_hidden, step, g, 0);
+          const auto none = [](int) { return state_t(0); };
+          place.write_gradient(of.grad_gates, step, g, none);
+          if constexpr (!CellAddsGates<Cell>::value) {
+            place.write_gradient(of.grad_hidden, step, g, none);
+          }
         }
         return;
       }
-      const bool resets = control & kResets;
-      const bool first = step == 0 || control_at(step - 1) & kHolds;
-      if (of.grad_output.data) grad_h += place.read(of.grad_output, step);
-      T grad_now[kStates];
-      grad_now[0] = T(grad_h);
+      T grad_now[kUnits][kStates];
 #pragma unroll
-      for (int k = 0; k < kStates - 1; ++k) grad_now[k + 1] = T(grad_cells[place.in_states(k)]);
-      const auto grads =
-          CellDerivative<Cell, T>(read_step(of, step, resets, first, place))(grad_now);
+      for (int e = 0; e < kUnits; ++e) grad_now[e][0] = T(grad_after[e] + grad_h[e]);
+#pragma unroll
+      for (int k = 0; k < kStates - 1; ++k) {
+        place.read(grad_cells + place.in_states(k),
+                   [&](int e, state_t value) { grad_now[e][k + 1] = T(value); });
+      }
+      Step grads[kUnits];
+#pragma unroll
+      for (int e = 0; e < kUnits; ++e) grads[e] = CellDerivative<Cell, T>(in[e])(grad_now[e]);
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
-        place.write_gradient(of.grad_gates, step, g, state_t(grads.x[g]));
+        place.write_gradient(of.grad_gates, step, g, [&](int e) { return state_t(grads[e].x[g]); });
         if constexpr (!CellAddsGates<Cell>::value) {
-          place.write_gradient(of.grad_hidden, step, g, state_t(grads.h[g]));
+          place.write_gradient(of.grad_hidden, step, g,
+                               [&](int e) { return state_t(grads[e].h[g]); });
         }
       }
 #pragma unroll
       for (int k = 0; k < CellTraits<Cell>::kParameters; ++k) {
-        static_cast<state_t*>(of.grad_parameters)[place.in_states(k)] += state_t(grads.p[k]);
+        auto* sums = static_cast<state_t*>(of.grad_parameters) + place.in_states(k);
+        state_t sum[kUnits];
+        place.read(sums, [&](int e, state_t value) { sum[e] = value + state_t(grads[e].p[k]); });
+        place.write(sums, [&](int e) { return sum[e]; });
       }
-      grad_output_state = resets ? state_t(0) : state_t(grads.old[0]);
+      const auto left = [&](int k) {
+        return
+            [&grads, resets, k](int e) { return resets ? state_t(0) : state_t(grads[e].old[k]); };
+      };
+      place.write(grad_output_state, left(0));
 #pragma unroll
       for (int k = 0; k < kStates - 1; ++k) {
-        grad_cells[place.in_states(k)] = resets ? state_t(0) : state_t(grads.old[k + 1]);
+        place.write(grad_cells + place.in_states(k), left(k + 1));
       }
     });
   }

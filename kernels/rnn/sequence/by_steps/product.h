@@ -8,6 +8,7 @@
 #include "core/launch/device.h"
 #include "core/products/library.h"
 #include "rnn/sequence/by_steps/few_rows.h"
+#include "rnn/sequence/kernels.h"
 
 namespace lltm_jit {
 
@@ -58,5 +59,16 @@ class StepProduct {
   bool transposed_, tf32_, few_;
   FewRowsArgs args_{};
 };
+
+// Whether the backward pass multiplies each gate's gradients with its weights for itself, in one batch whose results, in
+// floats, the derivative adds up: one product of all gates has few results, each of many terms, and leaves SMs idle.
+inline bool multiplies_gates_apart(const SequenceSizes& sizes) {
+  constexpr int64_t kFewestResults = int64_t(1) << 17, kMostResults = int64_t(1) << 20;
+  const int64_t results = sizes.batch_size * sizes.hidden_size;
+  const bool has_it = sizes.type == ElementType::Half || sizes.type == ElementType::BFloat16 ||
+                      (sizes.type == ElementType::Float && sizes.tf32);
+  return has_it && sizes.gates > 1 && sizes.gate_size() % 8 == 0 && sizes.batch_size > 64 &&
+         sizes.hidden_size >= 512 && results >= kFewestResults && results <= kMostResults;
+}
 
 }  // namespace lltm_jit

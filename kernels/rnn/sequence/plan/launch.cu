@@ -217,16 +217,66 @@ cudaError_t launch_many_rows(const void* kernel, const ManyRowsShape& shape, Arg
   return error;
 }
 
+// What a step reads and writes at once: arrays of the element type, and those of the state's.
+struct StepArrays {
+  const SequenceSizes& sizes;
+  bool aligned = sizes.hidden_size % kStepUnits == 0;
+
+  void add(const void* data, ElementType type, int64_t step_stride = 0, int64_t row_stride = 0) {
+    const int of_element = type == ElementType::Double ? 8 : type == ElementType::Float ? 4 : 2;
+    const int bytes = min(kStepUnits * of_element, kAccessBytes);
+    aligned &= lltm_jit::aligned(bytes, data) && step_stride % kStepUnits == 0 &&
+               row_stride % kStepUnits == 0;
+  }
+  template <typename Array>
+  void add(const Array& array, ElementType type) {
+    add(array.data, type, array.step_stride, array.row_stride);
+  }
+};
+
+int units_of(const ForwardStepArgs& args) {
+  const auto& of = args.sequence;
+  StepArrays arrays{of};
+  arrays.add(of.gates, of.type), arrays.add(of.output, of.type);
+  arrays.add(of.saved_gates, of.type), arrays.add(of.saved_cells, of.state_type);
+  for (const void* each :
+       {of.bias, of.input_bias, of.parameters, args.products, static_cast<const void*>(of.new_h)}) {
+    arrays.add(each, of.type);
+  }
+  for (const void* each : {args.output_state, of.new_cells}) arrays.add(each, of.state_type);
+  return arrays.aligned ? kStepUnits : 1;
+}
+
+int units_of(const BackwardStepArgs& args) {
+  const auto& of = args.sequence;
+  StepArrays arrays{of};
+  for (const auto& each : {of.grad_output, of.gates, of.output, of.saved_gates}) {
+    arrays.add(each, of.type);
+  }
+  arrays.add(of.saved_cells, of.state_type);
+  arrays.add(of.grad_gates, of.type), arrays.add(of.grad_hidden, of.type);
+  arrays.add(args.products, args.gates_apart ? of.state_type : of.type);
+  for (const void* each : {of.parameters, of.old_h, static_cast<const void*>(of.grad_old_h)}) {
+    arrays.add(each, of.type);
+  }
+  for (const void* each : {args.grad_output_state, args.grad_cells, of.grad_parameters}) {
+    arrays.add(each, of.state_type);
+  }
+  return arrays.aligned ? kStepUnits : 1;
+}
+
 template <typename Args>
-cudaError_t launch_one_step(const void* kernel, const Args& args, cudaStream_t stream) {
+cudaError_t launch_one_step(const void* kernel, Args args, cudaStream_t stream) {
   const Driver* driver = nullptr;
   ReadyKernel ready;
   cudaError_t error = find_driver(&driver);
   if (error == cudaSuccess) error = find_ready(*driver, kernel, nullptr, &ready);
   if (error != cudaSuccess) return error;
-  const int64_t count = args.sequence.batch_size * args.sequence.hidden_size;
-  Divisor hidden(args.sequence.hidden_size, count);
-  void* arguments[] = {const_cast<Args*>(&args), &hidden};
+  args.units = units_of(args);
+  const int64_t packs_of_row = args.sequence.hidden_size / args.units;
+  const int64_t count = args.sequence.batch_size * packs_of_row;
+  Divisor packs(packs_of_row, count);
+  void* arguments[] = {&args, &packs};
   return launch_ready(*driver, ready,
                       {blocks_for(count), kThreads, 0, /*cluster=*/1, /*grid=*/false, stream},
                       arguments);

@@ -158,14 +158,21 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
     const int64_t all_rows = sizes.parameters * rows;
     tensors.at(args.grad_parameters, {all_rows, hidden}, {hidden, 1}, args.state_type).zero_();
   }
-  Tensor products = tensors.empty(rows, hidden, args.type);
   const Tensor weights = tensors.weights(args.weights, args.weights_stride);
   StepProduct multiply(weights, rows, args.tf32);
+  const bool gates_apart = multiplies_gates_apart(sizes);
+  const Tensor weights_apart = weights.view({sizes.gates, sizes.gate_size(), hidden});
+  Tensor products = gates_apart ? like.new_empty({sizes.gates, rows, hidden}, at::kFloat)
+                                : tensors.empty(rows, hidden, args.type);
   // What multiplies the weights.
   const auto& grads = args.adds_gates ? args.grad_gates : args.grad_hidden;
   const auto* grads_data = static_cast<const char*>(grads.data);
-  BackwardStepArgs step{args, args.steps - 1, nullptr, grad_state.mutable_data_ptr(),
-                        grad_cells.mutable_data_ptr()};
+  BackwardStepArgs step{args,
+                        args.steps - 1,
+                        nullptr,
+                        grad_state.mutable_data_ptr(),
+                        grad_cells.mutable_data_ptr(),
+                        gates_apart};
   const auto& given = args.grad_saved_cells;
   const auto* given_data = static_cast<const char*>(given.data);
   for (; step.step >= 0; --step.step) {
@@ -176,8 +183,14 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
     }
     if (step.step == 0 && !args.grad_old_h) return;
     const auto* of_step = grads_data + step.step * grads.step_stride * weights.element_size();
-    multiply(tensors.at(of_step, {rows, gates}, {grads.row_stride, 1}, args.type), products,
-             stream);
+    if (gates_apart) {
+      const Tensor each = tensors.at(of_step, {sizes.gates, rows, sizes.gate_size()},
+                                     {sizes.gate_size(), grads.row_stride, 1}, args.type);
+      multiply_to_floats(each, weights_apart, products);
+    } else {
+      multiply(tensors.at(of_step, {rows, gates}, {grads.row_stride, 1}, args.type), products,
+               stream);
+    }
     step.products = products.const_data_ptr();
   }
   C10_CUDA_CHECK(launch_step(kernel, step, stream));

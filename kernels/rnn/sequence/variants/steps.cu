@@ -8,10 +8,22 @@ using namespace lltm_jit;  // what a cell's header may use without a word
 
 #include "rnn/sequence/by_steps/kernels.cuh"
 
-extern "C" __global__ void sequence_forward_step(ForwardStepArgs args, Divisor hidden) {
-  StepMath<CELL, ELEMENT>::run(args, hidden);
+// By packs of units where arrays allow it.
+template <typename Args>
+__device__ __forceinline__ void run_one_step(const Args& args, const Divisor& packs) {
+  if (args.units == kStepUnits) {
+    StepMath<CELL, ELEMENT, kStepUnits>::run(args, packs);
+  } else {
+    StepMath<CELL, ELEMENT, 1>::run(args, packs);
+  }
 }
 
-extern "C" __global__ void sequence_backward_step(BackwardStepArgs args, Divisor hidden) {
-  StepMath<CELL, ELEMENT>::run(args, hidden);
+extern "C" __global__ void __launch_bounds__(kThreads)
+    sequence_forward_step(ForwardStepArgs args, Divisor packs) {
+  run_one_step(args, packs);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    sequence_backward_step(BackwardStepArgs args, Divisor packs) {
+  run_one_step(args, packs);
 }

@@ -1,0 +1,53 @@
+"""Sequences that go step by step on a GPU, in the types that mostly have one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from op_testing import bits, needs_gpu
+from sequence_testing import CELLS, inputs_of, reference, results_and_gradients
+from test_sequence import check
+
+from lltm_jit import native
+
+pytestmark = needs_gpu
+
+
+@pytest.fixture(autouse=True)
+def by_steps() -> Iterator[None]:
+    native.load("rnn")
+    native.rnn.plan_sequences(1)
+    yield
+    native.rnn.plan_sequences(0)
+
+
+# Units that a thread takes four at a time, and one at a time; padded gates of both kinds; and the
+# product of each gate's gradients for itself.
+@pytest.mark.parametrize("size", [(18, 40), (18, 42), (18, 100), (260, 512)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
+@pytest.mark.parametrize("cell", CELLS)
+def test_values_and_gradients(cell, dtype, size):
+    check(cell, inputs_of(cell, 5, *size, dtype, "cuda", control=True, bias=True))
+
+
+def test_floats_as_tf32():
+    """Of which each gate has a product for itself, too."""
+    inputs = inputs_of("lstm", 5, 260, 512, torch.float, "cuda", control=True)
+    exact = results_and_gradients("lstm", inputs.to(torch.double), False, reference)
+    torch.backends.cudnn.rnn.fp32_precision = "tf32"
+    found = results_and_gradients("lstm", inputs)
+    for ours, right in zip(found, exact, strict=True):
+        assert (ours.double() - right).norm() < 1.5e-3 * right.norm()
+
+
+def test_an_array_that_is_not_aligned():
+    inputs = inputs_of("lstm", 5, 18, 40, torch.half, "cuda", bias=True)
+    apart = torch.cat([inputs.bias_hh[:1], inputs.bias_hh])[1:]
+    assert apart.data_ptr() % 8 != 0
+    found = [
+        bits(results_and_gradients("lstm", each))
+        for each in (inputs, inputs._replace(bias_hh=apart))
+    ]
+    assert found[0] == found[1]
