@@ -43,6 +43,7 @@ LAYERS = ("LSTM", "GRU", "RNN_TANH")
 ROWS = (32, 64, 96, 128, 192, 256, 384, 512)
 MOST_UNITS = 2112
 CYCLES = 1.8e9  # a second, as Note [What a step costs] counts
+MOST_SMALL = 6e8  # multiply-adds of a product in 16 bits, of which larger ones have a higher rate
 
 Size = tuple[int, int]  # rows and hidden units
 Found = dict[tuple[str, Size], dict[str, float]]  # by the pass: seconds of a step, by the kind
@@ -98,22 +99,27 @@ def line(name: str, size: Size, of_kinds: dict[str, float]) -> str:
     return f"B {size[0]}, H {size[1]} {name}: {', '.join(marks)}"
 
 
-def constants(found: Found, layer: str, type: str) -> str:
+def constants(found: Found, layer: str, type: str) -> Iterator[str]:
     """Of plans step by step: cycles of launches, and multiply-adds and bytes a cycle."""
-    names = {"half": "k{}", "bfloat16": "k{}", "float": "kFloat{}", "tf32": "kRounded{}"}[type]
-    rows, cycles = [], []
-    for (_, (batch, units)), of_kinds in found.items():
-        weights = gates(layer) * units**2
-        rows.append([1.0, float(batch * weights), *[4.0 * weights] * (type == "tf32")])
-        cycles.append([of_kinds[BY_STEPS] * CYCLES])
-    fit = torch.linalg.lstsq(torch.tensor(rows).double(), torch.tensor(cycles).double()).solution
-    launches, *of_one = fit.flatten().tolist()
-    named = [f"{names.format('Launches')} = {launches:.0f}"]
-    named += [
-        f"{names.format(what)} = {1 / each:.0f}"
-        for what, each in zip(("Library", "Bytes"), of_one, strict=False)
-    ]
-    return f"constexpr double {', '.join(named)};"
+    float_names = {"float": "kFloat{}", "tf32": "kRounded{}"}
+    for names, are_large in ((float_names.get(type, "k{}"), False), ("kLarge{}", True)):
+        rows, cycles = [], []
+        for (_, (batch, units)), of_kinds in found.items():
+            weights = gates(layer) * units**2
+            if type in float_names or (batch * weights > MOST_SMALL) is are_large:
+                rows.append([1.0, float(batch * weights), *[4.0 * weights] * (type == "tf32")])
+                cycles.append([of_kinds[BY_STEPS] * CYCLES])
+        if not rows or (are_large and type in float_names):
+            continue
+        factors = torch.tensor(rows).double()
+        fit = torch.linalg.lstsq(factors, torch.tensor(cycles).double()).solution
+        launches, *of_one = fit.flatten().tolist()
+        named = [f"{names.format('Launches')} = {launches:.0f}"]
+        named += [
+            f"{names.format(what)} = {1 / each:.0f}"
+            for what, each in zip(("Library", "Bytes"), of_one, strict=False)
+        ]
+        yield f"constexpr double {', '.join(named)};"
 
 
 def ranges(found: Found) -> Iterator[str]:
@@ -156,7 +162,7 @@ def main() -> None:
             of_size = measure(case, args.seconds)
             print(*(line(*key, kinds) for key, kinds in of_size.items()), sep="\n", flush=True)
             found |= of_size
-    print(constants(found, args.layer, args.dtype), *ranges(found), sep="\n")
+    print(*constants(found, args.layer, args.dtype), *ranges(found), sep="\n")
 
 
 if __name__ == "__main__":

@@ -43,8 +43,9 @@ constexpr double kDerivativeAlone = 130, kDerivativeHelped = 75;
 // For each warp of other blocks on the same SM that finishes.
 constexpr double kBeside = 70;
 // A step by itself: the product and the kernel after it, launched within a graph; and multiply-adds a cycle
-// of both, at large batches.
+// of both. Large products have a higher rate, from larger tiles that take longer.
 constexpr double kLaunches = 9500, kLibrary = 60000;
+constexpr double kLargeLaunches = 15700, kLargeLibrary = 160000;
 constexpr double kFloatLaunches = 20000, kFloatLibrary = 17000;
 // Of floats as TF32 also bytes of weights a cycle, which come from memory.
 constexpr double kRoundedLaunches = 13000, kRoundedLibrary = 100000, kRoundedBytes = 1500;
@@ -195,8 +196,8 @@ double cycles_of_steps(const SequenceSizes& sizes, SequencePass pass) {
   if (floats && sizes.tf32) {
     return kRoundedLaunches + 4 * h * h * sizes.gates / kRoundedBytes + products / kRoundedLibrary;
   }
-  const double rate = floats ? kFloatLibrary : kLibrary;
-  return (floats ? kFloatLaunches : kLaunches) + products / rate;
+  if (floats) return kFloatLaunches + products / kFloatLibrary;
+  return std::min(kLaunches + products / kLibrary, kLargeLaunches + products / kLargeLibrary);
 }
 
 constexpr int kFewestSteps = 4;  // of many rows
