@@ -40,6 +40,9 @@ constexpr double kWarp = 7, kPart = 4, kSend = 20;
 // nobody helps, or helpers are as many as finish.
 constexpr double kDerivativeInBlock = 170, kFloatDerivativeInBlock = 300;
 constexpr double kDerivativeAlone = 130, kDerivativeHelped = 75;
+// Of 16 bits in clusters of 16 blocks, in so many turns or more, how much longer each takes.
+constexpr int kLateTurns = 6;
+constexpr double kLateTurn = 1.4;
 // For each warp of other blocks on the same SM that finishes.
 constexpr double kBeside = 70;
 // A step by itself: the product and the kernel after it, launched within a graph; and multiply-adds a cycle
@@ -177,7 +180,8 @@ double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceSh
   const double beside =
       kBeside * static_cast<double>((at_once - 1) * shape.groups * shape.finishers());
   const double rest = beside + products + weights + split * (shape.splits - 1) + cell + backward;
-  if (shape.phases == 1) return turns * (exchange + rest);
+  const double late = shape.blocks == 16 && shape.bytes == 2 && turns >= kLateTurns ? kLateTurn : 1;
+  if (shape.phases == 1) return turns * late * (exchange + rest);
   const bool derives_floats = shape.bytes == 4 && pass == SequencePass::Backward;
   const double tile = kPhaseTile + (derives_floats ? kFloatDerivativeTile : 0);
   const double phase = kPhase + tile * shape.phase_tiles() + rest;
