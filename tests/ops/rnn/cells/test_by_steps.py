@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from op_testing import bits, needs_gpu
+from op_testing import needs_gpu
 from sequence_testing import CELLS, inputs_of, reference, results_and_gradients
 from test_sequence import check
 
@@ -46,8 +46,4 @@ def test_an_array_that_is_not_aligned():
     inputs = inputs_of("lstm", 5, 18, 40, torch.half, "cuda", bias=True)
     apart = torch.cat([inputs.bias_hh[:1], inputs.bias_hh])[1:]
     assert apart.data_ptr() % 8 != 0
-    found = [
-        bits(results_and_gradients("lstm", each))
-        for each in (inputs, inputs._replace(bias_hh=apart))
-    ]
-    assert found[0] == found[1]
+    check("lstm", inputs._replace(bias_hh=apart))
