@@ -62,13 +62,10 @@ class StepProduct {
 
 // Whether the backward pass multiplies each gate's gradients with its weights for itself, in one batch whose results, in
 // floats, the derivative adds up: one product of all gates has few results, each of many terms, and leaves SMs idle. Where
-// that was measured to be quicker on an H100: bfloat16 was not, and floats as TF32 of 2048 units were slower.
+// that was measured to be quicker on an H100, in half: bfloat16 was not.
 inline bool multiplies_gates_apart(const SequenceSizes& sizes) {
   const int64_t rows = sizes.batch_size, units = sizes.hidden_size, results = rows * units;
   if (sizes.gates < 3 || sizes.gate_size() % 8 != 0) return false;
-  if (sizes.type == ElementType::Float) {
-    return sizes.tf32 && rows > 128 && rows <= 256 && units >= 1024 && units <= 1280;
-  }
   constexpr int64_t kFewestResults = int64_t(1) << 17, kMostResults = int64_t(1) << 19;
   return sizes.type == ElementType::Half && rows > 64 && units >= 512 &&
          results >= kFewestResults && results <= kMostResults;
