@@ -64,13 +64,19 @@ FloatFactor float_factor(const Tensor& vectors) {
           .depth_inside = depth_inside};
 }
 
-// Below that many multiplications the kernels around a product take as long as is gained.
-constexpr int64_t kManyProducts = int64_t(1) << 29;
+// Below that many multiplications the kernels around a product take as long as is gained, and so they do where results
+// fill half of a tile. As TF32 the library needs none of them, and is slower only for large results where its left
+// factor's depth lies outside, which no instruction of 9.0 reads; or with a bias, for which it writes results twice.
+constexpr int64_t kManyProducts = int64_t(1) << 29, kFewColumns = 64, kManyColumns = 1024;
 
-bool pays_in_parts(const Tensor& a, const Tensor& b) {
-  if (a.scalar_type() != at::kFloat || a.size(0) * a.size(1) * b.size(1) < kManyProducts) {
+bool pays_in_parts(const Tensor& a, const Tensor& b, bool tf32, bool biased = false) {
+  const int64_t columns = b.size(1);
+  if (a.scalar_type() != at::kFloat || a.size(0) * a.size(1) * columns < kManyProducts ||
+      columns <= kFewColumns) {
     return false;
   }
+  const bool large = a.stride(0) == 1 && columns >= kManyColumns;
+  if (tf32 && !large && !biased) return false;
   const auto one_stride_is_1 = [](const Tensor& t) { return t.stride(0) == 1 || t.stride(1) == 1; };
   if (!one_stride_is_1(a) || !one_stride_is_1(b)) return false;
   bool runs = false;
@@ -124,7 +130,8 @@ Tensor multiply_steps(const Tensor& a, const Tensor& b, bool tf32, const Optiona
     if (a.scalar_type() == at::kDouble) return multiply_on_cpu<double>(a, b, initial);
   }
 #ifdef LLTM_JIT_CUDA
-  if (a.is_cuda() && pays_in_parts(a, b)) return multiply_in_parts(a, b, tf32, initial);
+  if (a.is_cuda() && pays_in_parts(a, b, tf32, initial.has_value()))
+    return multiply_in_parts(a, b, tf32, initial);
 #endif
   return product_of_library(a, b, tf32, initial);
 }
@@ -171,9 +178,9 @@ bool multiply_together(const Tensor& grads, const Tensor& old, const Tensor& blo
 }
 
 // Whether the library multiplies all blocks at once, which it does on a GPU.
-bool in_one_batch(const Tensor& a, const Tensor& b) {
+bool in_one_batch(const Tensor& a, const Tensor& b, bool tf32) {
 #ifdef LLTM_JIT_CUDA
-  if (a.is_cuda()) return !pays_in_parts(a.select(0, 0).select(0, 0), b.select(0, 0));
+  if (a.is_cuda()) return !pays_in_parts(a.select(0, 0).select(0, 0), b.select(0, 0), tf32);
 #endif
   return false;
 }
@@ -195,7 +202,7 @@ Tensor multiply_heads(const Tensor& grads, const Tensor& old, int64_t heads, boo
   } else if (a.is_cpu() && a.scalar_type() == at::kDouble) {
     multiply_blocks_on_cpu<double>(a, b, blocks);
   } else if (multiply_together(grads, old, blocks)) {
-  } else if (in_one_batch(a, b)) {
+  } else if (in_one_batch(a, b, tf32)) {
     // Gates are a head's distance apart in `grads`, times the heads. So a batch has one stride there if gates come
     // first, and needs a copy of `old` for each gate.
     const Tensor each = b.expand({gates, heads, rows, units}).reshape({-1, rows, units});

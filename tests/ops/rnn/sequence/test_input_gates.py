@@ -144,7 +144,7 @@ def test_large_products_in_tf32_if_it_is_asked_for():
         (found.double() - right).norm().item()
         for found in (input_gates(x, weight, tf32=True), exact, usual)
     )
-    assert 100 * exact_error < error <= usual_error
+    assert 100 * exact_error < error <= 1.01 * usual_error
 
 
 @pytest.mark.parametrize("size", [(40, 70, 17, 33), (4, 27, 600, 801)], ids=str)

@@ -10,6 +10,7 @@
 // computed again, of floats.
 // Tensor cores truncate their sums. So these cover only a piece of the depth, and the long sums are made of rounded
 // additions. Where there are few tiles of results, blocks divide the depth as well, and a kernel adds what they have.
+// As TF32 the library is usually quicker, products.cpp says when.
 // The kernel is for chips of 9.0, whose instructions read the left factor from registers. On others the library
 // multiplies floats.
 #pragma once
