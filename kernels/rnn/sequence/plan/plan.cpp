@@ -17,6 +17,7 @@ constexpr double kProduct = 6.2;          // of 16 x 8 by 16 on a quarter of an 
 constexpr double kProductLatency = 24.4;  // until the next one to the same sums
 constexpr double kFloatProduct = 42;      // of floats, Note [Floats in two halves]
 constexpr double kFloatInGrid = 24;       // forward, while other warps wait for their part of k
+constexpr double kFloatInBlock = 40;      // forward, in one block
 constexpr double kRoundedProduct = 28, kRoundedInGrid = 14;  // Note [Floats in one half]
 constexpr double kSharedBytes = 200;    // a cycle, of weights that are in shared memory
 constexpr double kExchangedBytes = 21;  // a cycle, that a block can receive
@@ -164,8 +165,10 @@ double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceSh
   const int sums = of_warp.sums * shape.phase_tiles();
   const double product = shape.bytes == 2 ? kProduct
                          : shape.tf32     ? (shape.grid ? kRoundedInGrid : kRoundedProduct)
-                         : shape.grid && pass == SequencePass::Forward ? kFloatInGrid
-                                                                       : kFloatProduct;
+                         : pass == SequencePass::Backward ? kFloatProduct
+                         : shape.grid                     ? kFloatInGrid
+                         : shape.blocks == 1              ? kFloatInBlock
+                                                          : kFloatProduct;
   const double products = of_warp.tiles * std::max(product * warps * sums, kProductLatency);
   const double weights =
       shape.weight_bytes(of_warp.sums) / kSharedBytes +
