@@ -108,7 +108,8 @@ struct DenseInputs {
 bool as_kernels_have_it(const SequenceInputs& in, const RecurrentCell& cell) {
   if (in.gates.is_meta()) return true;
   const bool may = kernels_pad(in.gates);
-  return is_padded(in, cell) ? may : !may || in.weight_hh.size(-1) % kWholeAccess == 0;
+  const bool whole = in.weight_hh.size(-1) % kWholeAccess == 0;
+  return is_padded(in, cell) ? may : !may || whole || in.gates.size(0) == 1;
 }
 int64_t other_size(const SequenceInputs& in, const RecurrentCell& cell) {
   const int64_t hidden_size = in.weight_hh.size(-1);

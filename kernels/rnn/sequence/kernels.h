@@ -9,9 +9,9 @@
 // Note [Padded gates]
 // The kernels of a GPU that run a whole sequence read and write four neighbouring units at once, and the library's
 // products are slow where rows are not aligned: those of 16 bits to eight elements. So where hidden_size is no multiple
-// of four, and where the caller has it so, each gate has more room: padded_size() units, in gates and saved gates, their
-// gradients, biases and weights. What a layer needs is padded in one launch (padding/operands.h), before the products
-// of all steps. The other arrays have the user's sizes.
+// of four, unless there is one step alone, and where the caller has it so, each gate has more room: padded_size() units,
+// in gates and saved gates, their gradients, biases and weights. What a layer needs is padded in one launch
+// (padding/operands.h), before the products of all steps. The other arrays have the user's sizes.
 // Weights, and their columns, are zero for units that do not exist, and so are gradients of the gates. The gates
 // themselves may be anything there, and so may what a cell makes of them: such a unit's output counts as zero.
 //

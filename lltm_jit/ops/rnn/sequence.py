@@ -146,6 +146,7 @@ def pads_gates(operands: Operands) -> bool:
     return (
         input.is_cuda
         and weight_hh.dim() == 2
+        and input.size(0) > 1  # a single step takes less than copies of the weights
         and needs_padding(weight_hh.size(1), weight_hh.dtype)
         and not has_torch_function(operands)
     )

@@ -144,18 +144,22 @@ struct StepMath {
       }
 #pragma unroll
       for (int g = 0; g < kGates; ++g) {
-        const auto* products = static_cast<const scalar_t*>(args.products) +
-                               (place.row * kGates + g) * place.gate_size + place.unit;
-        state_t h[kUnits];
-        place.read(products, [&](int e, state_t value) {
-          h[e] = (resets ? state_t(0) : value) + bias[g][e];
+        state_t h[kUnits] = {};
+        if (args.products && !resets) {
+          const auto* products = static_cast<const scalar_t*>(args.products);
+          place.read(products + (place.row * kGates + g) * place.gate_size + place.unit,
+                     [&](int e, state_t value) { h[e] = value; });
+        }
+#pragma unroll
+        for (int e = 0; e < kUnits; ++e) {
+          h[e] += bias[g][e];
           if constexpr (CellAddsGates<Cell>::value) {
             in[e].x[g] = T(x[g][e] + h[e]);
           } else {
             in[e].x[g] = T(x[g][e]);
             in[e].h[g] = T(h[e]);
           }
-        });
+        }
         if (of.saved_gates.data) {
           place.write(of.saved_gates, args.step, g,
                       [&](int e) { return CellAddsGates<Cell>::value ? x[g][e] + h[e] : h[e]; });

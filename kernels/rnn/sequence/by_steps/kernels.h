@@ -12,7 +12,7 @@ constexpr int kStepUnits = 4;
 struct ForwardStepArgs {
   SequenceForwardArgs sequence;
   int64_t step;
-  const void* products;  // [batch, gates*gate_size]: new_h times the weights
+  const void* products;  // [batch, gates*gate_size]: new_h times the weights; or null for zeros
   void* output_state;    // [batch, hidden] of state_type: what new_h is rounded from
   int units = 1;         // or kStepUnits
 };

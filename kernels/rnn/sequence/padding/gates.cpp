@@ -156,7 +156,8 @@ bool has_whole_rows(const Tensor& tensor) {
 
 Tensor readable(const Tensor& tensor) {
   if (!has_dense_rows(tensor)) return tensor.contiguous();
-  const bool any = !tensor.is_cuda() || tensor.scalar_type() == at::kDouble;
+  const bool any = !tensor.is_cuda() || tensor.scalar_type() == at::kDouble ||
+                   tensor.size(-1) % kWholeAccess > 0;  // whose copy would be no better
   return any || has_whole_rows(tensor) ? tensor : tensor.clone(at::MemoryFormat::Contiguous);
 }
 

@@ -53,6 +53,12 @@ constexpr double kLargeLaunches = 15700, kLargeLibrary = 160000;
 constexpr double kFloatLaunches = 20000, kFloatLibrary = 17000;
 // Of floats as TF32 also bytes of weights a cycle, which come from memory.
 constexpr double kRoundedLaunches = 13000, kRoundedLibrary = 100000, kRoundedBytes = 1500;
+// A sequence begins with its states and a step without a product; or with a launch, of a grid after a fill, and the weights'
+// way to a block, in bytes a cycle.
+constexpr double kFirstStep = 9000, kBegin = 3500, kBeginOfGrid = 2700;
+constexpr double kLoadedBytes = 20, kLoadedBytesBackward = 12;
+// What few steps take over the estimate of many.
+constexpr double kFew = 1.2, kFewBackward = 1.4;
 // For Note [Few rows]: its launches, and bytes of weights a cycle.
 constexpr double kFewRowsLaunches = 5000, kFewRowsBytes = 1440, kFewRowsBytesBackward = 970;
 
@@ -207,6 +213,28 @@ double cycles_of_steps(const SequenceSizes& sizes, SequencePass pass) {
   return std::min(kLaunches + products / kLibrary, kLargeLaunches + products / kLargeLibrary);
 }
 
+double cycles_before_steps(const SequenceSizes& sizes, SequencePass pass,
+                           const SequenceShape& shape, const SequenceGpu& gpu) {
+  const bool backward = pass == SequencePass::Backward;
+  const double bytes = double(sizes.gates) * SequenceShape::kUnits * shape.groups *
+                       double(sizes.hidden_size) * shape.bytes;
+  const double load = bytes / (backward ? kLoadedBytesBackward : kLoadedBytes);
+  if (shape.grid) return kBegin + kBeginOfGrid + load;  // whose blocks stay for all rows
+  const int64_t sets = shape.sets(sizes.batch_size, sizes.recurrences());
+  return kBegin + load * static_cast<double>(ceil_div(sets, int64_t(sets_at_once(shape, gpu))));
+}
+
+// Whether few steps are over before one launch has its weights.
+bool steps_are_quicker(const SequenceSizes& sizes, SequencePass pass, const SequencePlan& plan,
+                       const SequenceGpu& gpu) {
+  if (gpu.kind != PlanKind::Any) return false;
+  const auto steps = static_cast<double>(sizes.steps);
+  const double few = pass == SequencePass::Backward ? kFewBackward : kFew;
+  const double one_by_one = kFirstStep + (steps - 1) * few * cycles_of_steps(sizes, pass);
+  return sizes.recurrences() * one_by_one <
+         cycles_before_steps(sizes, pass, plan.shape, gpu) + steps * plan.cycles;
+}
+
 constexpr int kFewestSteps = 4;  // of many rows
 // Several recurrences run one after the other then.
 void consider_many_rows(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu,
@@ -234,7 +262,8 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
   SequencePlan best{false, {}, sizes.recurrences() * cycles_of_steps(sizes, pass)};
   const int bytes = sizes.type == ElementType::Float ? 4 : 2;
   constexpr int64_t kMostHidden = 4096, kMostRows = int64_t(1) << 24;
-  if (sizes.type == ElementType::Double || gpu.architecture < 80 ||
+  const bool whole = sizes.padded || sizes.hidden_size % kWholeAccess == 0;
+  if (sizes.type == ElementType::Double || gpu.architecture < 80 || (sizes.steps == 1 && !whole) ||
       sizes.hidden_size > kMostHidden || sizes.batch_size * sizes.recurrences() > kMostRows ||
       sizes.steps >= int64_t(1) << 31 || gpu.kind == PlanKind::BySteps) {
     return best;
@@ -286,6 +315,9 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
         consider({groups, 1, splits, phases * rows, phases, 0, 0, bytes, true, sizes.tf32});
       }
     }
+  }
+  if (best.one_launch && steps_are_quicker(sizes, pass, best, gpu)) {
+    best = {false, {}, sizes.recurrences() * cycles_of_steps(sizes, pass)};
   }
   const int arrays = pass == SequencePass::Forward ? 1 : sizes.gates;
   if (best.shape.grid) {

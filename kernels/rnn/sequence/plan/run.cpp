@@ -117,7 +117,8 @@ void forward_steps(SequenceForwardArgs args, const CudaCell& cell, const Tensor&
   const SequenceSizes& sizes = args;
   const Tensors tensors{sizes, like};
   const Tensor h = tensors.state(args.new_h);
-  copy_or_zero(h, tensors.state(args.old_h), args.old_h);
+  // Where no row holds its state, the first step writes all of h.
+  if (args.old_h || args.control) copy_or_zero(h, tensors.state(args.old_h), args.old_h);
   Tensor cells, narrow_cells;
   if (sizes.states > 1) {
     cells = tensors.cells(args.new_cells);
@@ -129,13 +130,16 @@ void forward_steps(SequenceForwardArgs args, const CudaCell& cell, const Tensor&
     copy_or_zero(cells, tensors.cells(args.old_cells), args.old_cells);
   }
   const Tensor state = tensors.empty(args.batch_size, args.hidden_size, args.state_type);
-  state.copy_(h);
+  copy_or_zero(state, h, args.old_h);
   Tensor products = tensors.empty(args.batch_size, sizes.gates * sizes.gate_size(), args.type);
   StepProduct multiply(tensors.weights(args.weights, args.weights_stride).t(), args.batch_size,
                        args.tf32);
-  ForwardStepArgs step{args, 0, products.const_data_ptr(), state.mutable_data_ptr()};
+  ForwardStepArgs step{args, 0, nullptr, state.mutable_data_ptr()};
   for (; step.step < args.steps; ++step.step) {
-    multiply(h, products, stream);
+    if (step.step > 0 || args.old_h) {
+      multiply(h, products, stream);
+      step.products = products.const_data_ptr();
+    }
     C10_CUDA_CHECK(launch_step(kernel, step, stream));
   }
   if (narrow_cells.defined()) narrow_cells.copy_(cells);

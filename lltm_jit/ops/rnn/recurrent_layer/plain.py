@@ -42,7 +42,8 @@ def plainly(layer: TorchLayer, input: Tensor, hx: State | None) -> tuple[Tensor,
         output = output.transpose(0, 1) if layer.batch_first else output
         return output, all_last[0] if states == 1 else tuple(all_last)
     names, count, cell = layer._flat_weights_names, layer.num_layers, layer.cell.name
-    pads = x.is_cuda and layer.num_heads == 1 and needs_padding(size, x.dtype)
+    one = layer.num_heads == 1
+    pads = x.is_cuda and one and steps > 1 and needs_padding(size, x.dtype)
     try:
         weights = [getattr(layer, name) for name in names]
         if has_torch_function(weights):

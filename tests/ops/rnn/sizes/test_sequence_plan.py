@@ -251,6 +251,22 @@ def test_plans_of_one_kind(plans, size):
     assert kind("any") in kinds
 
 
+@pytest.mark.parametrize("way", ["forward", "backward"])
+def test_few_steps_are_over_before_one_launch_has_its_weights(plans, way):
+    def most_one_by_one(*size: Any) -> int:
+        """How many steps go step by step where more go in one launch."""
+        of = sizes(plans, *size, "half", "lstm")
+        for steps in range(1, 65):
+            of.steps = steps
+            if plans.plan(of, getattr(plans.Pass, way), gpu(plans)).one_launch:
+                return steps - 1
+        return 64
+
+    assert [most_one_by_one(16, size) for size in (32, 256)] == [1, 1]
+    assert most_one_by_one(64, 512) == 2
+    assert 4 <= most_one_by_one(512, 512) < 64
+
+
 def test_few_rows_floats_and_chips_without_clusters_have_no_plan_of_many_rows(plans):
     forward = plans.Pass.forward
 
