@@ -76,15 +76,21 @@ using CellFacts = std::tuple<std::string, int64_t, int64_t, int64_t, bool>;
 std::vector<CellFacts> own_cells();
 
 // The kernels that Python compiles for calls on a GPU, as load_declared() of lltm_jit/jit/variants.py takes them: for
-// a cell, a dtype by torch's name or "tf32", a batch and hidden size, directions and heads, with padded gates or without,
+// a cell, a dtype by torch's name or "tf32", steps, a batch and hidden size, directions and heads, with padded gates or without,
 // with a backward pass or without, with control bytes or without, on a GPU as sequence_gpu() tells it.
 using PlannedVariant = std::tuple<std::string, std::string,
                                   std::vector<std::tuple<std::string, std::string>>, std::string>;
 std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_view dtype,
-                                             int64_t batch_size, int64_t hidden_size,
+                                             int64_t steps, int64_t batch_size, int64_t hidden_size,
                                              int64_t directions, int64_t heads, bool padded,
                                              bool training, bool controls,
                                              at::ArrayRef<int64_t> gpu);
+
+// Whether both directions of a layer run in one launch, of heads of so many units, which a call with the weights of both
+// is for; with a backward pass, if there is one.
+bool directions_at_once(std::string_view cell, std::string_view dtype, int64_t steps,
+                        int64_t batch_size, int64_t hidden_size, int64_t heads, bool training,
+                        at::ArrayRef<int64_t> gpu);
 
 // How many steps the parts of layers side by side have, or 0 where these are no quicker:
 // Note [Layers side by side] (side_by_side/layers.h). dtype and gpu as above.

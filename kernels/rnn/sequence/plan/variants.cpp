@@ -75,10 +75,15 @@ VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& u
   return request;
 }
 
-std::vector<VariantRequest> sequence_requests(const SequenceSizes& sizes, bool training,
-                                              bool controls, const SequenceGpu& gpu,
-                                              const CudaCell& cell) {
+bool run_at_once(const SequenceSizes& sizes, bool training, const SequenceGpu& gpu) {
+  return sequence_plan(sizes, SequencePass::Forward, gpu).one_launch &&
+         (!training || sequence_plan(sizes, SequencePass::Backward, gpu).one_launch);
+}
+
+std::vector<VariantRequest> sequence_requests(SequenceSizes sizes, bool training, bool controls,
+                                              const SequenceGpu& gpu, const CudaCell& cell) {
   std::vector<VariantRequest> requests;
+  if (!run_at_once(sizes, training, gpu)) sizes.directions = 1;  // as layers have it
   for (const auto pass : {SequencePass::Forward, SequencePass::Backward}) {
     if (pass == SequencePass::Backward && !training) continue;
     SequenceSizes together = sizes;

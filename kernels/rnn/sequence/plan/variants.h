@@ -28,9 +28,11 @@ struct SequenceUse {
 VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& use,
                                 const SequencePlan& plan, const CudaCell& cell);
 
+// Whether all recurrences run in one launch, forward and if gradients are wanted backward.
+bool run_at_once(const SequenceSizes& sizes, bool training, const SequenceGpu& gpu);
+
 // All that a call of these sizes asks for.
-std::vector<VariantRequest> sequence_requests(const SequenceSizes& sizes, bool training,
-                                              bool controls, const SequenceGpu& gpu,
-                                              const CudaCell& cell);
+std::vector<VariantRequest> sequence_requests(SequenceSizes sizes, bool training, bool controls,
+                                              const SequenceGpu& gpu, const CudaCell& cell);
 
 }  // namespace lltm_jit

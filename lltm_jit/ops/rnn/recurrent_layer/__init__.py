@@ -36,7 +36,7 @@ from lltm_jit.ops.rnn.recurrent_layer.parts import (
 )
 from lltm_jit.ops.rnn.recurrent_layer.plain import plainly
 from lltm_jit.ops.rnn.recurrent_layer.projection import run_projected
-from lltm_jit.ops.rnn.recurrent_layer.stack import side_by_side
+from lltm_jit.ops.rnn.recurrent_layer.stack import directions_at_once, side_by_side
 from lltm_jit.ops.rnn.recurrent_layer.torch_layer import traced
 from lltm_jit.ops.rnn.recurrent_layer.types import State
 from lltm_jit.ops.rnn.recurrent_layer.warm import Warmed
@@ -67,7 +67,8 @@ class RecurrentLayer(Warmed):
     setting is ``torch.backends.cuda.matmul.fp32_precision``.
 
     On a GPU any H takes about as long as the next multiple of 16, apart from copies of the weights.
-    A call makes them if H is not a multiple of 4; in 16-bit types, for H of 96 and more, of 8.
+    A call of several steps makes them if H is not a multiple of 4; in 16-bit types, for H of 96 and
+    more, of 8.
 
     Every layer k has the parameters ``weight_ih_lk`` of shape (GH, I), or (GH, DH) for k > 0,
     ``weight_hh_lk`` of shape (GH, H), ``bias_ih_lk`` and ``bias_hh_lk`` of shape (GH,), and
@@ -213,7 +214,8 @@ class RecurrentLayer(Warmed):
         if len(parts) > 1 or (self.checkpoint and recomputes()):
             return False
         if x.is_cuda:
-            return self.hidden_size // self.num_heads % ALIGNED == 0
+            whole = self.hidden_size // self.num_heads % ALIGNED == 0
+            return whole and directions_at_once(self, x)
         # Two cores take one each, if there are rows enough to pay for one tensor of both's weights.
         # Not by the number of threads, which changes no bit of a gradient.
         # Projections may be by steps, which are one direction's.

@@ -42,6 +42,33 @@ def steps_of_part(
     return native.rnn.layers_part(cell, dtype, *sizes, training, gpu)
 
 
+def directions_at_once(layer: TorchLayer, x: Tensor) -> bool:
+    """Whether a GPU runs both directions in one launch; else each has a call of its own.
+
+    What is recorded or compiled has both in one call, for it is not for one GPU, nor one size.
+    """
+    recorded = torch.compiler.is_compiling() or torch.jit.is_tracing() or type(x) not in _PLAIN
+    if recorded or not x.numel():
+        return True
+    sizes = (x.size(0), x.size(1), layer.hidden_size // layer.num_heads, layer.num_heads)
+    dtype = _dtype_of(x)
+    return _at_once(layer.cell.name, dtype, sizes, torch.is_grad_enabled(), x.get_device())
+
+
+def _dtype_of(x: Tensor) -> str:
+    """As the plan has it."""
+    return "tf32" if uses_tf32(x) else str(x.dtype).removeprefix("torch.")
+
+
+@lru_cache(maxsize=1024)
+def _at_once(
+    cell: str, dtype: str, sizes: tuple[int, int, int, int], training: bool, device: int
+) -> bool:
+    with torch.cuda.device(device):
+        gpu = native.rnn.sequence_gpu()
+    return native.rnn.directions_at_once(cell, dtype, *sizes, training, gpu)
+
+
 def side_by_side(
     layer: TorchLayer, x: Tensor, states: Sequence[Tensor] | None
 ) -> tuple[Tensor, list[Tensor]] | None:
@@ -52,8 +79,7 @@ def side_by_side(
     """
     if layer.num_layers == 1 or torch.compiler.is_compiling() or not _is_plain(layer, x):
         return None
-    cell, tf32 = layer.cell, uses_tf32(x)
-    dtype = "tf32" if tf32 else str(x.dtype).removeprefix("torch.")
+    cell, tf32, dtype = layer.cell, uses_tf32(x), _dtype_of(x)
     sizes = (x.size(0), x.size(1), layer.hidden_size, layer.num_layers)
     part = steps_of_part(cell.name, dtype, sizes, torch.is_grad_enabled(), x.get_device())
     if not part:

@@ -17,6 +17,7 @@ from lltm_jit.ops.rnn.sequence import ALIGNED, needs_padding
 
 _KILOBYTES = 1024
 _MANY_STEPS = 1024  # of a sequence whose layers run side by side if those of any length do
+_LENGTHS = (_MANY_STEPS, 1)  # steps of sequences whose kernels differ
 # What decides how a sequence runs on a GPU: its architecture, the bytes of shared memory that a
 # block may ask for, its SMs, whether all its blocks may wait for each other, and how many clusters
 # of 2, 4, 8 and 16 blocks run at once. Listed are the GPUs where the last is known; those
@@ -91,12 +92,17 @@ def warm(name: str, calls: Calls, gpu: tuple[int, ...] | None = None) -> list[Bu
     one = calls.directions == calls.num_heads == 1
     padded = needs_padding(units, calls.dtype) and (one or units % ALIGNED > 0)
     uses = (calls.training, calls.lengths)
-    asked = native.rnn.planned_variants(calls.cell, dtype, *sizes, padded, *uses, described)
+    asked = []
+    for steps in _LENGTHS:
+        found = native.rnn.planned_variants(
+            calls.cell, dtype, steps, *sizes, padded and steps > 1, *uses, described
+        )
+        asked += [each for each in found if each not in asked]
     if calls.num_layers > 1 and one and not (padded or calls.lengths):
         stack = (_MANY_STEPS, calls.batch_size, units, calls.num_layers)
         if native.rnn.layers_part(calls.cell, dtype, *stack, calls.training, described):
-            sizes = (calls.batch_size, units, calls.num_layers, 1)
-            asked += native.rnn.planned_variants(calls.cell, dtype, *sizes, False, *uses, described)
+            several = (*stack[:3], calls.num_layers, 1, False)
+            asked += native.rnn.planned_variants(calls.cell, dtype, *several, *uses, described)
     wanted = [replace(variants.declared(each), note="asked for ahead of calls") for each in asked]
     return variants.builds_of(wanted)
 
@@ -131,7 +137,8 @@ class Warmed(TorchLayer):
     ) -> None:
         """Compile what calls need on the GPU, so that none of them waits for a compiler.
 
-        A GPU's kernels are compiled for one batch size, hidden size and dtype, by the first call.
+        A GPU's kernels are compiled for one batch size, hidden size and dtype, by the first call;
+        those of few steps may differ, and are compiled, too.
         They stay in the cache: another process only loads them. ``python -m lltm_jit warm`` does
         this without a layer, and for a GPU that is elsewhere.
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from op_testing import needs_gpu
-from sequence_testing import LAYERS, launched
+from sequence_testing import LAYERS, THEIRS, launched
 from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.utils._pytree import tree_map
 
 import lltm_jit
 from lltm_jit.ops.rnn.sequence import needs_padding
@@ -75,6 +76,53 @@ def test_layers_of_one_direction(sizes, tmp_path):
         assert result.is_contiguous()
         error, allowed = ((each.cpu().double() - right).norm() for each in (result, plain))
         assert error <= 2 * allowed + torch.finfo(torch.half).eps * right.norm()
+
+
+def trained(layer: torch.nn.Module, x: Tensor, state: object) -> list[Tensor]:
+    output, last = layer(x) if state is None else layer(x, state)
+    last = last if isinstance(last, tuple) else (last,)
+    loss = output.square().sum() + sum(each.sum() for each in last)
+    return [output, *last, *torch.autograd.grad(loss, [x, *layer.parameters()])]
+
+
+@needs_gpu
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("dtype", [torch.half, torch.float], ids=str)
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_a_single_step_reads_weights_where_they_are(kind, dtype, given, tmp_path):
+    """In both directions, beside torch's layer."""
+    torch.manual_seed(0)
+    how = {"num_layers": 2, "bidirectional": True}
+    ours = LAYERS[kind](7, 601, **how).to("cuda", dtype)
+    theirs = THEIRS[kind](7, 601, **how).to("cuda", dtype)
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(1, 5, 7, device="cuda", dtype=dtype, requires_grad=True)
+    h = torch.randn(4, 5, 601, device="cuda", dtype=dtype)
+    state = None if not given else (h, h.tanh()) if kind == "LSTM" else h
+    names = {each["name"] for each in launched(lambda: trained(ours, x, state), tmp_path)}
+    assert names >= {"sequence_forward_step", "sequence_backward_step"}
+    assert not any("copy_rows" in name for name in names)
+    found, usual = trained(ours, x, state), trained(theirs, x, state)
+    exact = trained(
+        ours.to("cpu", torch.double),
+        x.detach().cpu().double().requires_grad_(),
+        tree_map(lambda tensor: tensor.cpu().double(), state),
+    )
+    for result, plain, right in zip(found, usual, exact, strict=True):
+        error, allowed = ((each.cpu().double() - right).norm() for each in (result, plain))
+        assert error <= 2 * allowed + torch.finfo(dtype).eps * right.norm()
+
+
+@needs_gpu
+def test_directions_share_a_call_where_they_share_a_launch():
+    """Else each has its own, without a tensor of both's weights."""
+    for (hidden_size, rows, steps), together in {
+        (128, 16, 16): True,
+        (1024, 16, 1): False,  # step by step
+        (1152, 100, 16): False,  # by kernels of many rows
+    }.items():
+        layer = lltm_jit.LSTM(8, hidden_size, bidirectional=True, device="cuda", dtype=torch.half)
+        assert layer._together([torch.zeros(steps, rows, 8).to(layer.weight_hh_l0)]) is together
 
 
 @needs_gpu
