@@ -117,7 +117,8 @@ void forward_steps(SequenceForwardArgs args, const CudaCell& cell, const Tensor&
   const SequenceSizes& sizes = args;
   const Tensors tensors{sizes, like};
   const Tensor h = tensors.state(args.new_h);
-  // Where no row holds its state, the first step writes all of h.
+  // Where no row holds its state, the first step writes all of h. Its kernel reads gates before it waits for what is
+  // launched here, which waits for the gates' product.
   if (args.old_h || args.control) copy_or_zero(h, tensors.state(args.old_h), args.old_h);
   Tensor cells, narrow_cells;
   if (sizes.states > 1) {
