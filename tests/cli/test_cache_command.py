@@ -55,7 +55,7 @@ def test_cache_why_of_a_family_that_an_import_does_not_load(capsys, monkeypatch,
 def test_cache_why_names_the_changed_file(capsys, empty_root):
     # The record of the loaded build, as if maths.h had been another file then.
     directory = builds()["rnn"].directory
-    copy = cache.builds_directory() / ("0" * 20)
+    copy = cache.builds_directory() / (directory.name[: cache.NAME] + "0" * 20)
     shutil.copytree(directory, copy)
     (empty_root / "lltm_jit").chmod(0o755)
     record = checked_json.read(copy / cache.RECORD)

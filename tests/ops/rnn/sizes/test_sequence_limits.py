@@ -73,6 +73,7 @@ def test_no_larger_cluster_is_launched_than_the_gpu_can(
         return recurrent_sequence(cell, *trained)
 
     of = sizes(plans, 16, hidden_size, TYPES[dtype], cell)
+    of.steps = 3
     plan = plans.plan(of, plans.Pass.forward, this_gpu(plans, clusters))
     assert launched_blocks(run, tmp_path) == planned_blocks(plan, 16)
     expected = bits(run())
