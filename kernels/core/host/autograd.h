@@ -24,8 +24,8 @@ struct BackwardPass {
   std::bitset<32> wanted;         // whether somebody asks for the gradient of the i-th input
   // A tensor of these values whose gradients are those of the i-th input, which need not be saved.
   std::function<at::Tensor(size_t i, const at::Tensor& values)> in_place_of_input;
-  bool
-      watched;  // by a hook of the node, or anomaly mode, which read the gradients before anything else does
+  // By a hook of the node, or anomaly mode, which read the gradients before anything else does.
+  bool watched;
 };
 
 // The gradients of an operator's inputs, of which those that nobody wants are dropped. A function that
