@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/math/scalar.h"
+#include "core/products/processor.h"
 
 namespace lltm_jit {
 
@@ -36,17 +37,15 @@ struct CpuFeatures {
   bool many_threads;       // eight or more
 };
 
-// Describes this processor. One with AMX has AVX-512's products of the same types, too.
+// Describes this processor.
 inline CpuFeatures cpu_features(int threads) {
   constexpr int kMany = 8;
   CpuFeatures features{};
 #if defined(CPU_CAPABILITY_AVX512) || defined(CPU_CAPABILITY_AVX2)
   features.wide_vectors = true;
-  features.bfloat16_products = __builtin_cpu_supports("avx512bf16");
-#if __clang_major__ >= 18 || __GNUC__ >= 12  // older ones do not know the name
-  features.half_products = __builtin_cpu_supports("avx512fp16");
 #endif
-#endif
+  features.bfloat16_products = multiplies_in_hardware(ElementType::BFloat16);
+  features.half_products = multiplies_in_hardware(ElementType::Half);
   features.many_threads = threads >= kMany;
   return features;
 }

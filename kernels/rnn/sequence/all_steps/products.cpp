@@ -9,6 +9,7 @@
 #include "core/launch/device.h"
 #include "core/products/library.h"
 #include "core/products/matrices.h"
+#include "core/products/processor.h"
 #include "rnn/sequence/all_steps/heads.h"
 #include "rnn/sequence/all_steps/in_float/kernels.h"
 #include "rnn/sequence/all_steps/put_off.h"
@@ -124,7 +125,15 @@ Tensor multiply_in_parts(const Tensor& a, const Tensor& b, bool tf32,
 
 }  // namespace
 
+bool multiplies_as_floats(const Tensor& factor) {
+  return factor.is_cpu() && !multiplies_in_hardware(floating_type(factor.scalar_type()));
+}
+
 Tensor multiply_steps(const Tensor& a, const Tensor& b, bool tf32, const OptionalTensor& initial) {
+  if (multiplies_as_floats(a)) {
+    const auto first = initial ? OptionalTensor(initial->to(at::kFloat)) : std::nullopt;
+    return multiply_steps(a.to(at::kFloat), b.to(at::kFloat), tf32, first).to(a.scalar_type());
+  }
   if (a.is_cpu() && a.size(1) > 0) {
     if (a.scalar_type() == at::kFloat) return multiply_on_cpu<float>(a, b, initial);
     if (a.scalar_type() == at::kDouble) return multiply_on_cpu<double>(a, b, initial);
@@ -188,6 +197,10 @@ bool in_one_batch(const Tensor& a, const Tensor& b, bool tf32) {
 }  // namespace
 
 Tensor multiply_heads(const Tensor& grads, const Tensor& old, int64_t heads, bool tf32) {
+  if (multiplies_as_floats(grads)) {
+    return multiply_heads(grads.to(at::kFloat), old.to(at::kFloat), heads, tf32)
+        .to(grads.scalar_type());
+  }
   const int64_t rows = old.size(0), units = old.size(1) / heads;
   const int64_t gates = grads.size(1) / heads / units;
   // [heads, gates, units, rows] and [heads, rows, units]

@@ -42,11 +42,12 @@ Tensor grad_weight(const OfDirection& of, int64_t heads, bool tf32) {
     first_h = first_h.masked_fill(of.control->select(0, first).unsqueeze(1).to(at::kBool), 0);
   }
   const Tensor first_grads = of.grads.select(0, first);
-  if (heads == 1) {
-    add_by_library(first_grads.t(), first_h, tf32, result);
-    return result;
+  if (heads > 1) return result.add_(multiply_heads(first_grads, first_h, heads, tf32));
+  if (multiplies_as_floats(result)) {
+    return result.add_(multiply_steps(first_grads.t(), first_h, tf32));
   }
-  return result.add_(multiply_heads(first_grads, first_h, heads, tf32));
+  add_by_library(first_grads.t(), first_h, tf32, result);
+  return result;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "core/products/processor.h"
 #include "rnn/sequence/cpu/panels.h"
 #include "rnn/sequence/cpu/tiles.h"
 
@@ -89,7 +90,7 @@ class DotPanels : public PanelRanges<float> {
   DotPanels(int64_t vectors, int64_t depth, int64_t /*block_depth*/ = 0)
       : depth_(depth), data_(aligned_zeros<scalar_t>(vectors * padded() * kLanes)) {}
 
-  static bool supported() { return __builtin_cpu_supports("avx512bf16"); }
+  static bool supported() { return multiplies_in_hardware(ElementType::BFloat16); }
 
   static int64_t row_stride(int64_t depth) {
     return ceil_div(depth, 2 * kLanes) * 2 * kLanes + 2 * kLanes;
