@@ -4,9 +4,9 @@
 // Rows of a batch do not depend on each other: a thread that has some to itself goes through the whole
 // sequence with them and waits for nobody. Where there are too few rows for that, some threads share
 // them: each has a part of the hidden units, and needs the outputs of all at the next step, so that they
-// meet once a step. In the forward pass they also do so where a part of the weights fits a core's own
-// cache and all of them do not. In the backward pass that would not pay: what they need of each other
-// are the gradients of all gates. An element's arithmetic is the same however the work is shared.
+// meet once a step. In the forward pass they also do so where the weights do not fit a core's own cache:
+// each thread then reads only a part of them. In the backward pass that would not pay: what they need of each
+// other are the gradients of all gates. An element's arithmetic is the same however the work is shared.
 #pragma once
 
 #include <algorithm>
@@ -47,7 +47,7 @@ inline SequenceDivision divide_sequence(int64_t steps, int64_t rows, int64_t blo
   const int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
   const int64_t parts = std::max<int64_t>(1, ceil_div(cached, kCache));
   const int64_t row_groups =
-      std::min({parts <= threads ? threads / parts : threads, ceil_div(rows, kTileRows),
+      std::min({std::max<int64_t>(1, threads / parts), ceil_div(rows, kTileRows),
                 std::max<int64_t>(1, steps * products / kWorthWaking)});
   const int64_t unit_groups = std::min(
       {threads / row_groups, blocks, std::max<int64_t>(1, products / row_groups / kWorthMeeting)});
