@@ -14,16 +14,15 @@ from lltm_jit._library import OPERATORS
 
 
 def decompositions() -> dict[OpOverload, Callable[..., Any]]:
-    """Return functions that express this package's operators in operations of ATen.
+    """Return functions that express this package's operators in ATen operations.
 
     For :meth:`torch.export.ExportedProgram.run_decompositions`. The result runs without this
     package, and other tools can convert it, such as ``torch.onnx.export(program, dynamo=True)``. A
-    layer becomes a loop that is unrolled, so its number of steps is fixed, and should be small.
+    layer becomes an unrolled loop, so its number of steps is fixed, and should be small.
 
     Returns:
-        A table of functions, by operator. Merge it with torch's own,
-        ``{**torch.export.default_decompositions(), **lltm_jit.decompositions()}``, for the core
-        operations of ATen alone.
+        A table of functions, by operator. For core ATen operations only, merge it with torch's own:
+        ``{**torch.export.default_decompositions(), **lltm_jit.decompositions()}``.
 
     Example:
         >>> program = torch.export.export(lltm_jit.LLTM(3, 4), (torch.randn(5, 2, 3),))

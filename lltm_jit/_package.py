@@ -25,8 +25,8 @@ from lltm_jit.jit.user import settings
 class PackageInfo(NamedTuple):
     """What is installed, and how the loaded families of kernels were built.
 
-    It prints as a short table. ``toolchain`` describes this machine as it is now, whatever the
-    builds were made with, and ``settings`` has those that are not at their default.
+    It prints as a short table. ``toolchain`` describes this machine now, whatever made the builds.
+    ``settings`` has the settings that are not at their default.
     """
 
     lltm_jit_version: str
@@ -119,8 +119,8 @@ def watch(
 ) -> AbstractContextManager[None]:
     """Reload whenever a source is saved, for the duration of a ``with`` block.
 
-    An error of the build is printed, and the old build stays in use. A save during a build cancels
-    that and begins anew.
+    A build error is printed, and the old build stays in use. A save during a build cancels that
+    build and starts another.
 
     Args:
         module: a module from :func:`lltm_jit.load` or :func:`lltm_jit.load_inline`; by default this
@@ -148,14 +148,14 @@ def build_info(module: None = None) -> PackageInfo: ...
 @overload
 def build_info(module: ModuleType) -> BuildInfo: ...
 def build_info(module: ModuleType | None = None) -> PackageInfo | BuildInfo:
-    """Tell where a build is, why it was made, how long it took, and what it was made for.
+    """Describe a build: where it is, why it was made, how long it took, and its target.
 
     The result prints as a short table, also in a notebook.
 
     Args:
         module: a module from :func:`lltm_jit.load` or :func:`lltm_jit.load_inline`; by default this
-            package. Then the result covers what is installed and all families that are loaded,
-            after waiting for those that an import loads.
+            package. Then the result has the installed versions and all loaded families; the call
+            waits for the families that an import loads.
 
     Returns:
         A :class:`BuildInfo` for a module, a :class:`PackageInfo` for this package.

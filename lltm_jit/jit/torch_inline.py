@@ -71,12 +71,11 @@ def load_inline(
         cuda_sources: a string or strings of CUDA.
         sycl_sources: not supported.
         functions: the functions to bind: a name, a list of names, or a dictionary of names and
-            docstrings. ``"ns::f"`` is bound under this name, as torch does it, and as ``f``. Their
-            arguments have the names that the sources give them, and the defaults that are numbers,
-            strings, ``true``, ``false`` or ``std::nullopt``.
+            docstrings. ``"ns::f"`` is bound under this name, as torch does it, and as ``f``.
+            Arguments keep their names, and those defaults that are numbers, strings, ``true``,
+            ``false`` or ``std::nullopt``.
         with_pytorch_error_handling: translate C++ exceptions as torch does.
-        use_pch: wait for the precompiled header in the first build already; later builds use it
-            anyway.
+        use_pch: make the first build wait for the precompiled header; later builds use it anyway.
         no_implicit_headers: do not include ``torch/extension.h`` and the CUDA headers.
 
     The other arguments are those of :func:`load`.

@@ -30,12 +30,12 @@ _state = _State()
 
 @contextmanager
 def no_weight_gradients(disable: bool = True) -> Iterator[None]:
-    """Have backward passes in a ``with`` block add no gradient to convolutions' weights.
+    """Leave out the gradients of convolutions' weights in backward passes in a ``with`` block.
 
-    This concerns the weights of :func:`conv2d` and :func:`conv_transpose2d` alone, wherever these
-    were called, and backward passes that this thread starts. Gradients of inputs and biases are as
-    usual. The graph that ``create_graph=True`` makes is differentiated later as usual, to weights,
-    too. In the block, backward passes run in this thread alone
+    This affects only the weights of :func:`conv2d` and :func:`conv_transpose2d`, wherever these
+    were called, and only backward passes that this thread starts. Inputs and biases get their usual
+    gradients. A graph that ``create_graph=True`` makes can be differentiated later as usual, also
+    with respect to weights. In the block, backward passes run in this thread alone
     (:class:`torch.autograd.set_multithreading_enabled`).
 
     Args:

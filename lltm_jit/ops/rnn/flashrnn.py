@@ -38,7 +38,7 @@ def flashrnn(
     backend: str | None = None,
     dtype: str | torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Run the heads of a recurrent cell over sequences, and give all states of all steps.
+    """Run the heads of a recurrent cell over sequences, and return all states of all steps.
 
     With ``r = Wx + R h + b``, for each head by itself:
 
@@ -57,8 +57,8 @@ def flashrnn(
         b: (G, N, D), the bias.
         states: (S, B, 1, N, D), the states before the first step; zeros by default.
         function: the cell.
-        backend, dtype: accepted, and without effect: all is computed in the dtype of ``Wx``, or
-            that of ``torch.autocast``, and by the kernels of its device.
+        backend, dtype: no effect. The kernels of ``Wx``'s device compute, in the dtype of ``Wx`` or
+            of ``torch.autocast``.
 
     Returns:
         The states of all steps, (S, B, T, N, D), and those after the last one, (S, B, 1, N, D).

@@ -93,11 +93,11 @@ class LSTM(RecurrentLayer):
         c = sigmoid(f) * c + sigmoid(i) * tanh(g)
         h = sigmoid(o) * tanh(c)
 
-    With a ``proj_size`` Q the output is Q projections of these hidden units, ``h @ weight_hr.T``,
-    and so is what the next step multiplies: ``h_0`` and ``output`` have Q features in place of H,
-    and so have ``weight_hh_lk`` and ``weight_ih_lk`` for k > 0. Of shape (Q, H) is
-    ``weight_hr_lk``. The product of ``weight_hh_lk`` and ``weight_hr_lk`` is then computed once a
-    call, and the steps multiply by that; on a CPU they multiply twice where that is quicker.
+    With a ``proj_size`` of Q, the output of a step is a projection of its hidden units,
+    ``h @ weight_hr.T``, and the next step multiplies this output. So ``h_0``, ``output``, and the
+    columns of ``weight_hh_lk`` and of ``weight_ih_lk`` for k > 0 have Q in place of H, and
+    ``weight_hr_lk`` has the shape (Q, H). A call multiplies ``weight_hh_lk`` by ``weight_hr_lk``
+    once, for all steps; on a CPU each step multiplies by both where that is faster.
 
     Source of the maths: S. Hochreiter and J. Schmidhuber, "Long Short-Term Memory" (1997), with the
     forget gate of F. Gers et al. (2000).
@@ -186,7 +186,7 @@ class RNN(RecurrentLayer):
     ``bias`` on.
 
     Raises:
-        TypeError, ValueError: as there; and for another ``nonlinearity``.
+        TypeError, ValueError: as there. ValueError also for an unknown ``nonlinearity``.
 
     Example:
         >>> rnn = RNN(3, 4, nonlinearity="relu", batch_first=True)
@@ -237,9 +237,9 @@ class SLSTM(RecurrentLayer):
         n = maximum(f * n + i, 1)
         h = sigmoid(o) * c / n
 
-    ``m`` keeps the exponentials in range, however large the gates are. xLSTM divides the units
-    into heads, by ``num_heads``. Source of the maths: M. Beck et al., "xLSTM: Extended
-    Long Short-Term Memory" (2024).
+    ``m`` keeps the exponentials in range, however large the gates are. xLSTM divides the units into
+    heads (``num_heads``). Source of the maths: M. Beck et al., "xLSTM: Extended Long Short-Term
+    Memory" (2024).
 
     Example:
         >>> slstm = SLSTM(input_size=3, hidden_size=8, num_heads=2)

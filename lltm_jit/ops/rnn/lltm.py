@@ -96,8 +96,8 @@ def lltm_cell(
         ``(new_h, new_cell)``, each (B, H), differentiable any number of times in every input. Under
         ``torch.autocast`` tensors are cast as for ``torch.addmm``, except a float ``old_cell``:
         ``new_h`` has autocast's dtype, and ``new_cell`` stays float. On a GPU large products of
-        floats are rounded to TF32 if ``torch.backends.cuda.matmul.fp32_precision`` is ``"tf32"``,
-        as each pass finds it.
+        floats are rounded to TF32 if ``torch.backends.cuda.matmul.fp32_precision`` is ``"tf32"``;
+        the forward and the backward pass each read this setting.
 
     Raises:
         RuntimeError: if a shape, dtype or device does not match; the message gives both values.

@@ -43,9 +43,8 @@ class OwnCell(RecurrentLayer, metaclass=_Pickled):
     Arguments, parameters and call are those of
     :class:`~lltm_jit.ops.rnn.recurrent_layer.RecurrentLayer`.
 
-    Layers can be pickled, and saved as a whole by :func:`torch.save`. Another process, also one of
-    another day, then calls :func:`lltm_jit.recurrent_cell` with the same arguments, on the header
-    as it is by then.
+    Layers can be pickled, and saved as a whole by :func:`torch.save`. A process that loads one
+    calls :func:`lltm_jit.recurrent_cell` with the same arguments, on the header as it is then.
     """
 
     _source: _Source
@@ -92,10 +91,10 @@ def recurrent_cell(
     The cell is the maths of one hidden unit in one step, in C++. The header
     ``rnn/sequence/cell.h``, under :func:`lltm_jit.include_path`, explains how to write one. From it
     this function generates and compiles kernels for whole sequences, forward and backward. Those
-    for CUDA are compiled when they are first used. It may call ``exp``, ``log``, ``log1p``,
+    for CUDA are compiled when they are first used. A step may call ``exp``, ``log``, ``log1p``,
     ``sqrt``, ``sin``, ``cos``, ``tanh``, ``abs``, ``min``, ``max``, ``sigmoid``, ``softplus``,
-    ``elu``, ``relu`` and ``where_greater``. Each call makes another class; those made before stay
-    as they are, whatever the header holds by now.
+    ``elu``, ``relu`` and ``where_greater``. Each call makes a new class; earlier classes stay as
+    they are, even if the header has changed.
 
     Args:
         header: the file that defines the cell.

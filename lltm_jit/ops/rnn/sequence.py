@@ -198,9 +198,9 @@ def recurrent_sequence(
     Recurrences that do not depend on each other run in one call: N heads of d units each, with a
     block of the recurrent weights for each of them, and the two directions of a layer. Then
     ``weight_hh`` is (R, Gd, d) for R = N recurrences, or 2N if ``bidirectional``, the heads of the
-    first direction first; H = Rd are the units of all, in this order. In ``gates`` and ``bias_hh``
-    each direction has its gates one after the other, each with the units of all heads, as
-    :class:`torch.nn.LSTM` has them.
+    first direction first. H = Rd counts the units of all recurrences, in this order. ``gates`` and
+    ``bias_hh`` have, for each direction, one gate after the other, each with the units of all
+    heads, as in :class:`torch.nn.LSTM`.
 
     Args:
         cell: a layer's name in lower case, such as ``"lstm"``, or the name of a cell of your own.

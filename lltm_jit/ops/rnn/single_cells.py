@@ -66,8 +66,8 @@ class LSTMCell(_SingleCell, nn.LSTMCell):
     """One step of an LSTM, in place of :class:`torch.nn.LSTMCell`.
 
     Arguments, parameters and call are those of :class:`torch.nn.LSTMCell`, of which this is a
-    subclass. On a CPU a step takes fewer calls; on a GPU it is torch's. If a program has all steps
-    at once, :class:`LSTM` is quicker by far.
+    subclass. On a CPU a step makes fewer calls than torch's; on a GPU it is torch's. If a program
+    has all steps at once, :class:`LSTM` is much faster.
 
     Example:
         >>> cell = LSTMCell(3, 4)

@@ -244,8 +244,8 @@ def upsample2d(
 
     Args:
         x, f, up, flip_filter, impl: see :func:`upfirdn2d`.
-        padding: of the result, in addition to the padding that makes it ``up`` times as large.
-        gain: factor of the result, in addition to the ``up_x * up_y`` that keeps its brightness.
+        padding: around the result, in addition to the padding that makes it ``up`` times as large.
+        gain: factor of the result, in addition to ``up_x * up_y``, which keeps the brightness.
 
     Returns:
         (N, C, H * up_y, W * up_x), plus ``padding``.
@@ -273,7 +273,8 @@ def downsample2d(
 
     Args:
         x, f, down, flip_filter, gain, impl: see :func:`upfirdn2d`.
-        padding: of ``x``, in addition to the padding that makes the result ``down`` times smaller.
+        padding: around ``x``, in addition to the padding that makes the result ``down`` times
+            smaller.
 
     Returns:
         (N, C, H // down_y, W // down_x), plus what ``padding`` adds.

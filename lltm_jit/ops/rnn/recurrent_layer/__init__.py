@@ -57,24 +57,25 @@ class RecurrentLayer(Warmed):
 
     L is the number of steps, B the batch size, I the input size, H the hidden size, D the number of
     directions (2 if bidirectional), G the number of gates of the cell, and P its number of
-    parameters per hidden unit. For 16-bit types the state is kept in float between steps. (The
-    output, which is a part of it, is rounded between the pieces of ``checkpoint``, where a packed
-    sequence with very different lengths is divided, and between the parts in which a GPU runs
-    small layers side by side.) On a GPU large products of floats have
-    the precision that torch's recurrent layers have: rounded to TF32, unless
-    ``torch.backends.cudnn.rnn.fp32_precision`` is ``"ieee"``. The forward pass reads that setting,
-    and its backward pass keeps it. Further derivatives are made of torch's own products, whose
-    setting is ``torch.backends.cuda.matmul.fp32_precision``.
+    parameters per hidden unit. For 16-bit types the state stays in float between steps. (Its first
+    part, the output, is rounded between the pieces of ``checkpoint``, between the pieces of a
+    packed sequence with very different lengths, and between the parts in which a GPU runs small
+    layers side by side.)
 
-    On a GPU any H takes about as long as the next multiple of 16, apart from copies of the weights.
-    A call of several steps makes them if H is not a multiple of 4; in 16-bit types, for H of 96 and
-    more, of 8.
+    On a GPU large products of floats are rounded to TF32, as in torch's recurrent layers, unless
+    ``torch.backends.cudnn.rnn.fp32_precision`` is ``"ieee"``. The forward pass reads that setting,
+    and its backward pass keeps it. Higher derivatives use torch's own products, which follow
+    ``torch.backends.cuda.matmul.fp32_precision``.
+
+    On a GPU any H takes about as long as the next multiple of 16. A call of several steps also
+    copies the weights if H is not a multiple of 4, or, for 16-bit types and H >= 96, of 8.
 
     Every layer k has the parameters ``weight_ih_lk`` of shape (GH, I), or (GH, DH) for k > 0,
     ``weight_hh_lk`` of shape (GH, H), ``bias_ih_lk`` and ``bias_hh_lk`` of shape (GH,), and
     ``parameters_lk`` of shape (P, H) if the cell has any. Those of the other direction end in
-    ``_reverse``. All are initialised uniformly in ±1/sqrt(H). In the equations of a cell ``x`` are
-    the gates' products with the input and ``y`` those with the old output, each with its bias.
+    ``_reverse``. All are initialised uniformly in ±1/sqrt(H). In the equations of a cell, ``x`` is
+    the product of ``weight_ih`` and the input, and ``y`` that of ``weight_hh`` and the old output,
+    each with its bias.
 
     Args:
         input_size: I, the number of features of ``input``.
@@ -84,14 +85,14 @@ class RecurrentLayer(Warmed):
         batch_first: whether ``input`` and ``output`` are (B, L, features), not (L, B, features).
         dropout: the probability of dropout on the output of each layer except the last.
         bidirectional: whether a second set of cells runs from the last step to the first.
-        proj_size: how many projections of the hidden units are the output, less than H; 0 for the
-            units themselves. For an :class:`~lltm_jit.LSTM` without heads.
-        checkpoint: if not 0, the backward pass keeps the state only every so many steps, and
-            recomputes the steps between. This saves the memory for their gates, but not under
-            :mod:`torch.func`, where nothing is recomputed.
-        num_heads: N, into how many heads the hidden units are divided, which have no recurrent
-            weights between them. ``weight_hh_lk`` is then of shape (N, GH/N, H/N), the blocks on
-            the diagonal of that of a layer without heads.
+        proj_size: the number of features that the output is projected to, less than H; 0 for no
+            projection. Only for an :class:`~lltm_jit.LSTM` without heads.
+        checkpoint: if not 0, the layer keeps the state only every so many steps for the backward
+            pass, which recomputes the steps between. This saves the memory for their gates, but has
+            no effect under :mod:`torch.func`.
+        num_heads: N, the number of heads that the hidden units are divided into. Heads have no
+            recurrent weights between them: ``weight_hh_lk`` has the shape (N, GH/N, H/N), the
+            diagonal blocks of the gates' matrices.
         device: the device of the parameters.
         dtype: the dtype of the parameters: half, bfloat16, float or double.
 
@@ -117,9 +118,9 @@ class RecurrentLayer(Warmed):
                 ``h_0`` for a cell with one state, else a tuple ``(h_0, c_0, ...)``. Each is
                 (num_layers * D, B, H), or (num_layers * D, H) without a batch; zeros by default.
             lengths: (B,), the number of steps of each sequence, as an alternative to packing.
-                Behind a sequence's end the input may be anything, the output is zero, and the last
-                state is that after its own last step. The values of a tensor on a GPU are not
-                checked: one above the number of steps counts as all steps.
+                After the end of a sequence its input may be anything, and its output is zero. Its
+                last state is the one after its own last step. The values of a tensor on a GPU are
+                not checked: one above the number of steps counts as all steps.
             reset: a mask with the shape of ``input`` without its features. The state is set to zero
                 before each marked step, for example where an episode begins. The reverse direction
                 is reset at the same boundaries.

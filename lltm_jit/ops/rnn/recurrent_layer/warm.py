@@ -137,10 +137,10 @@ class Warmed(TorchLayer):
     ) -> None:
         """Compile what calls need on the GPU, so that none of them waits for a compiler.
 
-        A GPU's kernels are compiled for one batch size, hidden size and dtype, by the first call;
-        those of few steps may differ, and are compiled, too.
-        They stay in the cache: another process only loads them. ``python -m lltm_jit warm`` does
-        this without a layer, and for a GPU that is elsewhere.
+        On a GPU kernels are compiled for one batch size, hidden size and dtype, by the first call.
+        Calls of few steps may need other kernels, which this compiles, too. All of them stay in the
+        cache: another process only loads them. ``python -m lltm_jit warm`` does this without a
+        layer, and for a GPU that is not in this machine.
 
         Args:
             batch_size: B. A batch of another size may need other kernels.
@@ -149,13 +149,13 @@ class Warmed(TorchLayer):
             lengths: whether calls are given ``lengths`` or ``reset``.
 
         Raises:
-            TypeError, ValueError: if ``batch_size`` or ``dtype`` is none that a call may have.
+            TypeError, ValueError: if no call may have this ``batch_size`` or ``dtype``.
             ToolchainError: if there is no GPU, or no compiler for it.
             BuildError, CacheError: as :func:`lltm_jit.load`.
 
         Example:
-            Before the first batch of a job. (Before a CUDA graph is captured, call the layer itself
-            once: more is set up by a call than its kernels.) ::
+            Before the first batch of a job. (Before you capture a CUDA graph, call the layer itself
+            once: a call sets up more than kernels.) ::
 
                 lstm = lltm_jit.LSTM(64, 512, device="cuda", dtype=torch.half)
                 lstm.warm(64)
