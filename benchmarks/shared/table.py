@@ -17,8 +17,8 @@ from .times import GRAPH, Times, constant
 _NOTES = {
     "~": "~ unreliable: the machine was busy (an IQR above a quarter of the median, threads that "
     "waited for a processor, or other programs that used more than 10 % of the processors)",
-    ">100%": ">100%: faster than what was taken for the least: the floor is that of an H200, or "
-    "what a product or a copy took, whose operands were not in the cache",
+    ">100%": ">100%: faster than the floor, which is an H200's, or the time of a product or a "
+    "copy whose operands were not in the cache",
 }
 
 

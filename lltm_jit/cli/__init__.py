@@ -198,6 +198,6 @@ def _run(name: str, words: list[str], program: list[str]) -> int:
         if word.startswith("-"):
             options = re.findall(r"--?[\w-]+", parser.format_help())
             parser.error(f"there is no option {word}{did_you_mean(word, options)}")
-        parser.error(f"one word too many: {word!r}")
+        parser.error(f"unexpected argument {word!r}")
     status: int = module.run(args)
     return status

@@ -90,7 +90,7 @@ def _outcome(extension: Extension, toolchain: Toolchain) -> tuple[str, list[str]
     spec = extension.spec(toolchain)
     if info := inspect(spec, toolchain):
         made = f"{_build.local_time(info.created)} in {info.seconds:.1f} s"
-        told = f"{made} by {toolchain.compiler}, now not found" if toolchain.recorded else made
+        told = f"{made} by {toolchain.compiler}, not found now" if toolchain.recorded else made
         return f"loads {info.key}, made {told}", info.reason.split(", "), ""
     builds = [*cache.named(extension.name)]
     content = fingerprint(spec, toolchain)

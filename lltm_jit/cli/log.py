@@ -46,7 +46,7 @@ def newest_log(name: str | None = None) -> Path:
     found = [log for log in logs if name in (None, built(log))]
     if not found:
         names = ", ".join(sorted({built(log) for log in logs} - {""}))
-        raise CacheError(f"no build log of {name!r} in {builds}; there are logs of {names}")
+        raise CacheError(f"no build log of {name!r} in {builds}; there are logs for {names}")
     return max(found, key=os.path.getmtime)
 
 

@@ -24,7 +24,7 @@ examples:
   {prog} warm --layer LSTM --hidden 512 --batch 64 --dtype half
   {prog} warm --layer GRU --hidden 256 --batch 32 --dtype bfloat16 --inference
   {prog} warm --layer LSTM --hidden 512 --batch 64 --gpu H200
-                                   on a machine without a GPU, such as that of an image's build
+                                   on a machine without a GPU, such as while an image is built
   {prog} warm --layer LSTM --hidden 768 --batch 16 --num-heads 12 --bidirectional
   {prog} warm --layer peephole.h:PeepholeCell --hidden 128 --batch 16"""
 
@@ -48,12 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="heads of the layer (default: %(default)s)",
     )
-    add("--bidirectional", action="store_true", help="for a layer that is so")
+    add("--bidirectional", action="store_true", help="for a bidirectional layer")
     add(
         "--dtype",
         choices=DTYPES,
         default="float",
-        help="of the calls, such as bfloat16 under autocast (default: %(default)s)",
+        help="dtype of the calls, such as bfloat16 under autocast (default: %(default)s)",
     )
     add(
         "--exact",

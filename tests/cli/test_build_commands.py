@@ -191,7 +191,7 @@ def test_log_shows_the_build_that_failed_last(capsys, empty_root, tmp_path, monk
     assert main(["log", "tiny"]) == 0
     assert "fourty_two" in capsys.readouterr().out
     assert main(["log", "rnn"]) == 1
-    assert capsys.readouterr().err.endswith("; there are logs of tiny\n")
+    assert capsys.readouterr().err.endswith("; there are logs for tiny\n")
     monkeypatch.setattr(sys, "stdout", None)  # as where it was closed
     assert main(["log"]) == 0
 

@@ -80,7 +80,7 @@ def test_names_of_before(alias, capsys):
         (["benchmrak"], "error: no command 'benchmrak'; did you mean benchmark?"),
         (["grad-chek"], "error: no command 'grad-chek'; did you mean grad-check?"),
         (["build", "--frce"], "error: there is no option --frce; did you mean --force?"),
-        (["cache", "list", "7"], "error: one word too many: '7'"),
+        (["cache", "list", "7"], "error: unexpected argument '7'"),
         (["cache"], "error: the following arguments are required: {list,why,prune,clear}"),
         (["check", "forward", "-b", "0"], "expected a whole number above 0, but got '0'"),
         (["check", "forward", "-b", "x"], "expected a whole number above 0, but got 'x'"),

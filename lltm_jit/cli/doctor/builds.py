@@ -35,7 +35,7 @@ def chosen_settings() -> Finding:
         cure = "unset TORCH_CUDA_ARCH_LIST, or correct it"
         return Finding("problem", wrong, cure)
     if settings.flag("LLTM_JIT_DISABLE_JIT"):
-        text = "LLTM_JIT_DISABLE_JIT forbids building; only what is built already is loaded"
+        text = "LLTM_JIT_DISABLE_JIT forbids building; only existing builds load"
         return Finding("problem", text, "unset LLTM_JIT_DISABLE_JIT")
     if unknown := settings.unknown():
         return Finding("warning", ", ".join(unknown), "correct the name, or unset it")
@@ -100,7 +100,7 @@ def build(family: str) -> Finding:
     extension = native.extension(family)
     info = extension.info(detect(family))
     if info is None and settings.flag("LLTM_JIT_DISABLE_JIT"):
-        return Finding("ok", "not built, and not to be built: see settings")
+        return Finding("ok", "not built; LLTM_JIT_DISABLE_JIT forbids building")
     if info is None:
         wanted = native.spec(family, present())
         if too_old := gpus.why_too_old(family, wanted.architectures, wanted.least_architecture):

@@ -104,7 +104,7 @@ def ninja() -> Finding:
 
 def gpu() -> Finding:
     capabilities, version = gpus.compute_capabilities(), gpus.driver_version()
-    driver = f"driver {version}" if version else "no NVIDIA driver that runs"
+    driver = f"driver {version}" if version else "no working NVIDIA driver"
     if not capabilities:
         return Finding("ok", f"none, {driver}")
     names = ", ".join(f"sm_{major}{minor}" for major, minor in capabilities) + f", {driver}"

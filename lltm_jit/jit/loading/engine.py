@@ -201,7 +201,7 @@ def _with_request(
             with importing.thread_lock(request.key):
                 return action(request, began)
         except KeyboardInterrupt as interrupt:
-            told = f"KeyboardInterrupt: {spec.title} is not built; what was compiled by now is kept"
+            told = f"KeyboardInterrupt: {spec.title} is not built; what it compiled so far is kept"
             interrupt._render_traceback_ = told.splitlines  # type: ignore[attr-defined]  # in IPython
             raise
         except SourceEdited as error:

@@ -83,7 +83,7 @@ def watch(
                 # What was saved between two watches is found by a reload at the second's begin.
                 wanted, again = watch_them(wanted, again), True
         except (OSError, RuntimeError) as error:  # such as too many watches for this user
-            _say(f"the watch has ended, and rebuilds nothing any more: {error}")
+            _say(f"stopped watching: {error}")
         finally:
             ready.set()
 

@@ -45,7 +45,7 @@ LLTM_JIT_QUIET flag 0
 LLTM_JIT_BACKGROUND flag 1
   0: an import waits for its build, instead of the first use
 LLTM_JIT_AT_IMPORT flag 1
-  0: an import neither loads nor builds the package's kernels, as their first use does
+  0: an import neither loads nor builds the package's kernels; their first use does
 LLTM_JIT_PCH flag 1
   0: neither make nor use a precompiled header of torch/extension.h
 LLTM_JIT_KEEP count 5

@@ -57,7 +57,7 @@ def test_a_machine_that_must_not_build_is_not_ready(capsys, monkeypatch, tmp_pat
     monkeypatch.setattr("lltm_jit.cli.doctor.checks", lambda: checks)
     assert main(["doctor"]) == 1
     out = capsys.readouterr().out
-    assert "LLTM_JIT_DISABLE_JIT forbids building; only what is built already is loaded" in out
+    assert "LLTM_JIT_DISABLE_JIT forbids building; only existing builds load" in out
     assert "an import builds it" not in out
     assert out.endswith("not ready to build: see settings\n")
 
@@ -120,7 +120,7 @@ def test_a_wrong_setting_is_told_once(findings, monkeypatch):
 @pytest.mark.parametrize(
     ("capabilities", "version", "text"),
     [
-        ([], "", "none, no NVIDIA driver that runs"),
+        ([], "", "none, no working NVIDIA driver"),
         ([], "580.65.06", "none, driver 580.65.06"),
         ([(9, 0)], "580.65.06", "sm_90, driver 580.65.06"),
     ],

@@ -140,7 +140,7 @@ def test_why(bench, stage, monkeypatch, capsys):
     source = bench.write("mine.cpp", "mine\n")
     torch_api.load("mine", source, is_python_module=False)
     stage()
-    assert "by g++ 1.2, now not found, because:\n  - first build\n" in why(capsys, source)
+    assert "by g++ 1.2, not found now, because:\n  - first build\n" in why(capsys, source)
     source.write_text("edited\n")
     told = why(capsys, source)
     assert told.startswith("mine: lltm_jit.load would build it, because:\n  - mine.cpp changed\n")

@@ -103,7 +103,7 @@ def warm(name: str, calls: Calls, gpu: tuple[int, ...] | None = None) -> list[Bu
         if native.rnn.layers_part(calls.cell, dtype, *stack, calls.training, described):
             several = (*stack[:3], calls.num_layers, 1, False)
             asked += native.rnn.planned_variants(calls.cell, dtype, *several, *uses, described)
-    wanted = [replace(variants.declared(each), note="asked for ahead of calls") for each in asked]
+    wanted = [replace(variants.declared(each), note="compiled ahead of calls") for each in asked]
     return variants.builds_of(wanted)
 
 
@@ -118,7 +118,7 @@ def refuse_no_cuda(name: str, gpu: tuple[int, ...] | None) -> None:
     if gpu is None and not torch.cuda.is_available():
         raise ToolchainError(
             f"{name}(): expected a GPU, but torch sees none; `python -m lltm_jit warm --gpu` "
-            "compiles for one that is elsewhere"
+            "compiles for a GPU of another machine"
         )
 
 

@@ -127,7 +127,7 @@ def test_kernels_for_other_gpus_are_refused(with_nvcc):
     assert with_nvcc == []
     warm.warm("warm", CALLS, warm.GPUS["A100"])
     assert {(each.name, each.note) for each in with_nvcc} == {
-        ("rnn.sequence_steps", "asked for ahead of calls")
+        ("rnn.sequence_steps", "compiled ahead of calls")
     }
 
 
