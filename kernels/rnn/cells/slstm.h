@@ -22,22 +22,22 @@ struct SlstmCell : CellOf<4, 4> {
     now[3] = where_greater(abs(old[2]), T(0), max(input, kept), input);
   }
 
-  // exp(input) over sigmoid(forget) exp(m): what comes to c and n beside what is kept of them, without the logarithm
-  // that the next m takes. Bounded where the lesser of both is no digit of their sum. n is 0 before the first step,
-  // and so are all sums, of which nothing is kept with any bound.
+  // exp(input) / (sigmoid(forget) exp(m)): what enters c and n, relative to what they keep, without the logarithm
+  // that the next m takes. The bounds apply where the smaller term would not change a digit of the sum. Before the
+  // first step n and all sums are 0, so nothing is kept, whatever the bound.
   template <typename T>
   static LLTM_JIT_HOST_DEVICE T share_of(const T& ahead, const T& forget, const T& old_n) {
     const T most = T(40), least = where_greater(abs(old_n), T(0), T(0), T(4e-18));
     return max(exp(min(ahead, most)) + exp(min(ahead - forget, most)), least);
   }
-  // The larger of both, as exp(m) will be; before the first step what comes.
+  // The larger of both, as exp(m) will be; before the first step, what enters.
   template <typename T>
   static LLTM_JIT_HOST_DEVICE T scale_of(const T& share, const T& old_n) {
     return max(share, where_greater(abs(old_n), T(0), T(1), T(0)));
   }
 };
 
-// Written by hand: dual numbers do not know that m moves both gates alike, and take twice the instructions.
+// Written by hand: dual numbers do not know that m moves both gates alike, and take twice as many instructions.
 template <typename T>
 class CellDerivative<SlstmCell, T, false> {
   using Step = CellStep<SlstmCell, T>;
@@ -68,7 +68,7 @@ class CellDerivative<SlstmCell, T, false> {
   LLTM_JIT_HOST_DEVICE Step operator()(const T (&grad_now)[4]) const {
     const T c = grad_now[1] + grad_now[0] * by_c_;
     const T n = of_n_ * (grad_now[2] - grad_now[0] * by_n_);
-    // Of the exponents of both gates, from which m is subtracted.
+    // Gradients of both gates' exponents, from which m is subtracted.
     const T of_input = input_gate_ * (c * candidate_ + n);
     const T of_rest = forget_gate_ * (c * old_c_ + n * old_n_);
     const T kept = of_input_ * of_rest + of_kept_ * (grad_now[3] - of_input);
@@ -85,7 +85,7 @@ class CellDerivative<SlstmCell, T, false> {
   }
 
  private:
-  // What x has of the derivative of max(x, y).
+  // The part of max(x, y)'s derivative that goes to x.
   static LLTM_JIT_HOST_DEVICE T share_of_max(const T& x, const T& y) {
     return where_greater(x, y, T(1), where_greater(y, x, T(0), T(0.5)));
   }
@@ -93,7 +93,7 @@ class CellDerivative<SlstmCell, T, false> {
   T candidate_, input_gate_, forget_gate_;
   T by_forget_, by_candidate_, by_output_, by_c_, by_n_;
   T old_c_, old_n_;
-  T of_input_, of_kept_, of_n_;  // shares of what maxima give on
+  T of_input_, of_kept_, of_n_;  // derivatives of the maxima
 };
 
 }  // namespace lltm_jit

@@ -1,4 +1,4 @@
-// The cells that sequences can be made of, by name: those of this family, and the users'.
+// The cells that sequences can use, by name: this family's and the users'.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,15 +33,15 @@ struct RecurrentCell {
   CudaCell cuda;
 };
 
-// A cell of this name that is there is replaced: its source was edited.
+// Replaces a cell of this name: its source was edited.
 void add_cell(RecurrentCell cell);
-// The cell that another library made, at an address that Python has of it.
+// A cell that another library made, by its address.
 void add_cell_at(int64_t address);
 const RecurrentCell& find_cell(std::string_view name);
 
 // ---------------------------------------------------------------------------- of a cell's type --
 
-// What every cell's formula does with each of its arrays: not inlined, as TensorValue's functions.
+// Each cell's formula does this with each of its arrays. Not inlined, like TensorValue's functions.
 inline C10_NOINLINE void take(const at::Tensor* tensors, int count, TensorValue* values) {
   for (int i = 0; i < count; ++i) values[i] = tensors[i];
 }

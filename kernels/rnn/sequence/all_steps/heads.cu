@@ -13,11 +13,11 @@ constexpr int kMostGates = 8, kMostUnits = 256;
 
 int shared_bytes(const HeadProductArgs& args) { return kStages * (args.gates + 1) * kArrayBytes; }
 
-// The units of a head as a block has them: so many of its columns.
+// The columns of a block that a head's units take.
 __host__ __device__ constexpr int room_of(int units) {
   return units <= 16 ? 16 : units <= 32 ? 32 : kColumns;
 }
-// Blocks of kColumns by as many, of all heads.
+// Blocks of kColumns by kColumns, for all heads.
 __host__ __device__ int64_t tiles_of(const HeadProductArgs& args) {
   const int parts = ceil_div(args.units, kColumns);
   return parts > 1 ? int64_t(args.heads) * parts * parts
@@ -75,20 +75,20 @@ class HeadProduct {
   __device__ __forceinline__ uint32_t array(int stage, int i) const {
     return shared_ + (stage % kStages * (args_.gates + 1) + i) * kArrayBytes;
   }
-  // Eight columns are a chunk; which place in its row one has depends on the row, so that those of eight rows lie in
-  // all banks.
+  // Eight columns are a chunk. A chunk's place in its row depends on the row, so that the chunks of eight rows lie
+  // in all banks.
   static __device__ __forceinline__ uint32_t chunk(uint32_t array, int row, int chunk) {
     return array + row * kColumns * 2 + (chunk ^ row % 8) * 16;
   }
 
-  // A warp brings its own gate's columns, a lane eight columns of each fourth row, and a share of the states' rows.
+  // A warp loads its own gate's columns, a lane eight columns of every fourth row, and a share of the states' rows.
   __device__ __forceinline__ void bring(int stage) const {
     if (stage < stages_) {
       const int row = lane_ / 8, column = lane_ % 8 * 8;
       const int64_t first = first_row_ + stage * kRows + row;
       const int left = int(min(args_.rows - first, int64_t(kRows)));
       const auto bring_rows = [&](uint32_t to, const scalar_t* from, bool exist, int k) {
-        // Of the place in a row, four rows more change one bit.
+        // Four rows further, one bit of the place in the row changes.
         copy_async<16>(chunk(to, row, column / 8) + k * 4 * kColumns * 2 ^ k % 2 * 64, from,
                        exist && k * 4 < left ? 16 : 0);
       };
@@ -171,7 +171,7 @@ class HeadProduct {
   float sums_[kHeads * kTiles][2 * kTiles][4] = {};
 };
 
-// What follows these is not started early: the blocks of a sequence would gather on the SMs that are free first.
+// What follows these does not start early: the blocks of a sequence would gather on the SMs that are free first.
 template <typename scalar_t, int kRoom>
 __global__ void __launch_bounds__(32 * kMostGates)
     multiply_heads_of(const __grid_constant__ HeadProductArgs args) {

@@ -1,11 +1,11 @@
 // Products of all steps of heads in 16 bits: the gradients of their weights.
 //
 // Note [Products of heads]
-// Of gates' gradients [rows, gates, heads, units] and states [rows, heads, units] each head's columns are multiplied
-// with its own alone. A block has 64 columns of the states, which are several small heads or a part of one, and the
-// same 64 of each gate, a warp for each; so each number is read once, unless heads are larger. What is multiplied are
-// the blocks of 16 columns that belong to one head. Blocks divide the rows as well, and a kernel adds what they have,
-// always in the same order.
+// From the gates' gradients [rows, gates, heads, units] and the states [rows, heads, units], each head's columns
+// are multiplied only with its own. A block has 64 columns of the states, which are several small heads or a part
+// of one, and the same 64 of each gate, one warp per gate. So each number is read once, unless heads are larger.
+// Only the blocks of 16 columns that belong to one head are multiplied. Blocks also divide the rows, and a kernel
+// adds their sums, always in the same order.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct HeadProductArgs {
 };
 
 #ifdef LLTM_JIT_CUDA
-// Whether the kernel takes these: accesses of 16 bytes, and heads that are not so large that others are quicker.
+// Whether the kernel takes these: it needs accesses of 16 bytes, and large heads are faster in other ways.
 bool head_product_runs(const HeadProductArgs& args);
 cudaError_t head_product_splits(const HeadProductArgs& args, int* splits);
 cudaError_t launch_head_product(const HeadProductArgs& args, cudaStream_t stream);

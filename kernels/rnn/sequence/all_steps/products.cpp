@@ -21,7 +21,7 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// The matrix, or a copy, with one stride of 1.
+// The matrix if one of its strides is 1, else a copy.
 Tensor dense_one_way(const Tensor& matrix) {
   return matrix.stride(0) == 1 || matrix.stride(1) == 1 ? matrix : matrix.contiguous();
 }
@@ -65,9 +65,10 @@ FloatFactor float_factor(const Tensor& vectors) {
           .depth_inside = depth_inside};
 }
 
-// Below that many multiplications the kernels around a product take as long as is gained, and so they do where results
-// fill half of a tile. As TF32 the library needs none of them, and is slower only for large results where its left
-// factor's depth lies outside, which no instruction of 9.0 reads; or with a bias, for which it writes results twice.
+// With fewer multiplications, or results that fill half of a tile, the kernels around a product take as long as
+// they save. With TF32 the library needs no such kernels. It is slower only for large results if the depth of its
+// left factor is not contiguous, which no instruction of 9.0 reads; or with a bias, because it then writes results
+// twice.
 constexpr int64_t kManyProducts = int64_t(1) << 29, kFewColumns = 64, kManyColumns = 1024;
 
 bool pays_in_parts(const Tensor& a, const Tensor& b, bool tf32, bool biased = false) {
@@ -107,7 +108,7 @@ void multiply_parts(const Tensor& a, const Tensor& b, const float* initial, bool
 
 Tensor multiply_in_parts(const Tensor& a, const Tensor& b, bool tf32,
                          const OptionalTensor& initial) {
-  // B's parts are made of at most so many numbers at a time, however long the sequence.
+  // However long the sequence, at most this many numbers of B are split at a time.
   constexpr int64_t kNumbersAtOnce = int64_t(1) << 25;
   const Tensor c = empty({a.sym_size(0), b.sym_size(1)}, a);
   const OptionalTensor first = initial ? OptionalTensor(initial->clone()) : std::nullopt;
@@ -160,7 +161,7 @@ void multiply_blocks_on_cpu(const Tensor& a, const Tensor& b, const Tensor& bloc
   multiply_packed(products.data(), static_cast<int64_t>(products.size()));
 }
 
-// Whether Note [Products of heads] has multiplied them.
+// Whether the kernel of Note [Products of heads] took them.
 bool multiply_together(const Tensor& grads, const Tensor& old, const Tensor& blocks) {
 #ifdef LLTM_JIT_CUDA
   if (!grads.is_cuda() || grads.element_size() != 2) return false;
@@ -216,8 +217,8 @@ Tensor multiply_heads(const Tensor& grads, const Tensor& old, int64_t heads, boo
     multiply_blocks_on_cpu<double>(a, b, blocks);
   } else if (multiply_together(grads, old, blocks)) {
   } else if (in_one_batch(a, b, tf32)) {
-    // Gates are a head's distance apart in `grads`, times the heads. So a batch has one stride there if gates come
-    // first, and needs a copy of `old` for each gate.
+    // In `grads` a head's gates are apart by the units of all heads. So a batch has one stride there only if gates
+    // come first, and needs a copy of `old` for each gate.
     const Tensor each = b.expand({gates, heads, rows, units}).reshape({-1, rows, units});
     Tensor products = empty({gates * heads, units, units}, grads);
     multiply_by_library(a.transpose(0, 1).flatten(0, 1), each, tf32, products);

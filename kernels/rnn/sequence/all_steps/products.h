@@ -12,12 +12,12 @@
 
 namespace lltm_jit {
 
-// Whether products of this factor are made in float, and rounded: on a CPU that multiplies nothing of its 16 bits.
+// Whether products of this factor are computed in float, and rounded: on a CPU without products of its 16 bits.
 bool multiplies_as_floats(const at::Tensor& factor);
 
-// A B inside a KernelGuard: by our own kernel on a CPU in float and double, Note [Packed products]; in float on a
-// GPU of 9.0, if there is much to do, by Note [Products of all steps in float] (in_float/kernels.h); else by the library.
-// On a GPU floats are rounded if tf32 says so.
+// A B inside a KernelGuard: by our own kernel on a CPU in float and double, Note [Packed products]; for some large
+// products of floats on a GPU of 9.0 by Note [Products of all steps in float] (in_float/kernels.h); else by the
+// library. On a GPU floats are rounded if tf32 says so.
 at::Tensor multiply_steps(const at::Tensor& a, const at::Tensor& b, bool tf32,
                           const std::optional<at::Tensor>& initial = std::nullopt);
 

@@ -31,8 +31,8 @@ int64_t current_stream() {
 }
 
 #ifdef LLTM_JIT_CUDA
-// One for a thread and device, and another one for graphs: the library keeps memory for each stream, which is that of the
-// graph where it was captured.
+// One for each thread and device, and another one for graphs: the library keeps memory for each stream, and during
+// a capture this memory is the graph's.
 c10::cuda::CUDAStream stream_beside(c10::cuda::CUDAStream stream) {
   using Streams = std::array<std::optional<c10::cuda::CUDAStream>, 2>;
   static thread_local std::vector<Streams> all;
@@ -47,7 +47,7 @@ c10::cuda::CUDAStream stream_beside(c10::cuda::CUDAStream stream) {
   return *beside;
 }
 
-// What comes to the second stream waits for what is on the first.
+// Work that is launched on the second stream from now on waits for the first stream's.
 void put_after(cudaStream_t later, cudaStream_t earlier) {
   cudaEvent_t event = nullptr;
   C10_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));

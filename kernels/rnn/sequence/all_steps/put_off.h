@@ -1,11 +1,12 @@
 // Gradients of weights beside the sequence of the layer below.
 //
 // Note [Weights later]
-// In the backward pass of a stack the layer below does not wait for the gradients of a layer's weights, and its sequence
-// leaves SMs idle. So these products are put off until that sequence has been launched, and run beside it on a stream of
-// their own, which the current one waits for at once. Autograd is given tensors that are filled then. They go through a
-// node "WeightsLater", which runs after the layer below, does what is left, and passes them on: nobody else sees them before.
-// Layers whose input another sequence has made have such nodes.
+// In the backward pass of a stack the layer below does not wait for the gradients of a layer's weights, and its
+// sequence leaves SMs idle. So these products are put off until that sequence has been launched, and run beside it
+// on a stream of their own. The current stream waits for that stream at once. Autograd gets tensors that are filled
+// later. They go through a node "WeightsLater", which runs after the layer below, computes the remaining products,
+// and passes the tensors on: nobody else sees them before. A layer has such nodes if another sequence has made its
+// input.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,48 +20,48 @@
 
 namespace lltm_jit {
 
-// Whether the dispatcher would take these tensors to autograd and the kernels of a CPU or GPU and to nothing before them.
+// Whether the dispatcher would take these tensors only to autograd and to the kernels of a CPU or GPU.
 template <typename... Args>
 bool untransformed(const Args&... args) {
   const auto local = c10::impl::tls_local_dispatch_key_set();
   const auto keys = (local.included_ | ... | as_tensor(args).key_set()) - local.excluded_;
   using Key = c10::DispatchKey;
-  // Those of a GPU differ in the backend alone. The third is that of an argument that is absent.
+  // A GPU's keys differ only in the backend. The third key is an absent argument's.
   const c10::DispatchKeySet usual(
       {Key::CPU, Key::AutogradCPU, Key::AutogradOther, Key::ADInplaceOrView, Key::BackendSelect});
   return (keys.has(Key::CPU) || keys.has(Key::CUDA)) &&
          (keys - usual).highestFunctionalityKey() == Key::Undefined;
 }
 
-// What an operator has put off.
+// The products that an operator has put off.
 struct PutOff : std::enable_shared_from_this<PutOff> {
   std::vector<std::function<void()>> products;
   int64_t stream = 0;
 
   void add(std::function<void()> product);
-  void finish();  // does them, on the current stream
+  void finish();  // computes them, on the current stream
 };
 
-// Of an operator on a tensor that a sequence has made, perhaps by way of others; or null.
+// For an operator whose input a sequence has made, perhaps by way of other operators; or null.
 struct Later {
   std::shared_ptr<PutOff> put_off;
   uint64_t number = 0;  // of the nodes
 
   static Later after_sequence(const at::Tensor& tensor);
-  // The tensor, as an input of a node whose gradient may be put off.
+  // The tensor, as an input whose gradient may be put off.
   at::Tensor behind(const at::Tensor& weights) const;
 };
 
-// While it lives, the first kernel that asks may put off products.
+// During its lifetime, the first kernel that asks may put off products.
 struct PuttingOff {
   PuttingOff(const std::shared_ptr<PutOff>& put_off, const BackwardPass& pass);
   ~PuttingOff();
 };
-std::shared_ptr<PutOff> take_put_off();  // null: nothing may be
-// Whether the last sequence of this thread's backward passes left room beside it.
+std::shared_ptr<PutOff> take_put_off();  // null if nothing may be put off
+// Whether this thread's last backward pass of a sequence left room beside it.
 bool& sequence_left_room();
 
-// The product, at once or as a tensor of these sizes that will be filled.
+// The product, computed at once, or a tensor of these sizes that will be filled later.
 template <typename Product>
 at::Tensor now_or_later(const std::shared_ptr<PutOff>& put_off, at::IntArrayRef sizes,
                         const at::Tensor& like, Product product) {
@@ -70,7 +71,7 @@ at::Tensor now_or_later(const std::shared_ptr<PutOff>& put_off, at::IntArrayRef 
   return result;
 }
 
-// Launches a sequence on the current stream, and beside it what has been put off.
+// Launches a sequence on the current stream, and the products that were put off beside it.
 bool launch_beside(const std::function<bool()>& launch);
 
 }  // namespace lltm_jit

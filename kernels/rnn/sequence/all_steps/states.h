@@ -1,4 +1,4 @@
-// The states after each step of a sequence, put together from what its forward pass gives.
+// The states after each step of a sequence, put together from the results of its forward pass.
 #pragma once
 
 #include "rnn/sequence/operators.h"

@@ -15,9 +15,9 @@ struct OfDirection {
   bool reverse;
 };
 
-// Rows of the state that each step but the first began with: the output of the step before. A skipped step
-// leaves none, but rows skip only before their first step and after their last one, so that the state was
-// h_0 then. Zero for steps that are reset or skipped themselves.
+// Rows of the state that each step but the first began with: the output of the step before. A skipped step leaves
+// none. But rows skip only before their first step and after their last one, so the state was h_0 then. Zero for
+// steps that are themselves reset or skipped.
 Tensor old_outputs(const OfDirection& of) {
   const int64_t others = of.output.size(0) - 1;
   const Tensor before = of.output.narrow(0, of.reverse ? 1 : 0, others);
@@ -83,8 +83,8 @@ std::function<Tensor()> grad_weight_hh_of(const Tensor& grad_hidden, const Tenso
   };
 }
 
-// A GPU's library multiplies by ones in half the time of sum(), which may take more memory than what it adds up. TF32
-// rounds no terms of sums.
+// A GPU's library multiplies by ones in half the time of sum(), which may need more memory than its terms take.
+// Exact, because TF32 would round the terms.
 Tensor grad_bias(const Tensor& grad_hidden) {
   const Tensor rows = grad_hidden.flatten(0, 1);
   if (!rows.is_cuda()) return rows.sum(0);

@@ -1,4 +1,4 @@
-// What the backward pass makes of the gradients of the gates' hidden part, of all steps.
+// The products over all steps with the gradients of the gates' hidden part, for the backward pass.
 #pragma once
 
 #include <functional>
@@ -7,11 +7,11 @@
 
 namespace lltm_jit {
 
-// Sums over steps and rows of products with the states that the steps began with, of which `output` and h_0 are; as
-// weight_hh is. Their units may be padded.
+// Products with the states that the steps began with, which are `output` and h_0, summed over steps and rows;
+// shaped like weight_hh. Their units may be padded.
 Tensor grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, const OptionalTensor& h_0,
                       const SequenceInputs& in);
-// The same, to be called when the references of `in` may be gone.
+// The same, to be called when the references in `in` may be gone.
 std::function<Tensor()> grad_weight_hh_of(const Tensor& grad_hidden, const Tensor& output,
                                           const OptionalTensor& h_0, const SequenceInputs& in);
 

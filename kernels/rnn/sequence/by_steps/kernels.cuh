@@ -1,4 +1,4 @@
-// One step of a sequence for every hidden unit and row, where a library multiplies: any size, any type.
+// One step of a sequence for every hidden unit and row, beside the library's products: any size, any type.
 #pragma once
 
 #include "core/launch/fast_divide.cuh"
@@ -9,7 +9,7 @@
 
 namespace lltm_jit {
 
-// Neighbouring hidden units of a row, and where arrays have what belongs to them.
+// Neighbouring hidden units of a row, and the places of their numbers in the arrays.
 template <typename scalar_t, int kUnits>
 struct StepPlace {
   using state_t = opmath_t<scalar_t>;
@@ -86,8 +86,8 @@ __device__ __forceinline__ uint8_t control_of(const uint8_t* control, int64_t st
   return control ? control[step * step_stride + row] : uint8_t(0);
 }
 
-// One step of a cell, forward and backward. What only earlier passes have written is read before the kernel waits for
-// the product.
+// One step of a cell, forward and backward. Before the kernel waits for the product, it reads only what earlier
+// passes have written.
 template <typename Cell, typename scalar_t, int kUnits>
 struct StepMath {
   using state_t = opmath_t<scalar_t>;
@@ -184,7 +184,7 @@ struct StepMath {
     });
   }
 
-  // What a step was computed from. first: it is the row's first one.
+  // The values that a step was computed from. first: whether it is the row's first one.
   static __device__ __forceinline__ void read_step(const SequenceBackwardArgs& of, int64_t step,
                                                    bool resets, bool first, const Place& place,
                                                    Step (&in)[kUnits]) {
@@ -236,7 +236,7 @@ struct StepMath {
       wait_for_predecessor();
       auto* grad_output_state = static_cast<state_t*>(args.grad_output_state) + place.in_state();
       auto* grad_cells = static_cast<state_t*>(args.grad_cells);
-      // The step after adds its part, unless it began with zeros.
+      // The gradient from the step after, unless that step began with zeros.
       state_t grad_after[kUnits];
       place.read(grad_output_state, [&](int e, state_t value) { grad_after[e] = value; });
       if (args.products && !(control_at(step + 1) & kResets)) {

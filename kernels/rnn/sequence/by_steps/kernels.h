@@ -17,18 +17,19 @@ struct ForwardStepArgs {
   int units = 1;         // or kStepUnits
 };
 
-// Before the product of the step's gradients with the weights. Step -1 is before the first one: it writes
-// grad_old_h, and only that.
+// Runs before the product of the step's gradients and the weights. Step -1 is before the first one: it only writes
+// grad_old_h.
 struct BackwardStepArgs {
   SequenceBackwardArgs sequence;
   int64_t step;
-  // [batch, hidden]: of the step after; or null at the last one. Or apart, of each gate, in floats: [gates, batch, hidden].
+  // Products of the step after, [batch, hidden], null at the last step; or with gates_apart, in floats, [gates,
+  // batch, hidden].
   const void* products;
-  // Read and written: what the step after leaves to this one's states, but for the products. Of
-  // state_type, grad_parameters too.
+  // Read and written: what the step after passes on to this one's states, without the products. Of state_type, as
+  // are grad_parameters.
   void* grad_output_state;   // [batch, hidden]
   void* grad_cells;          // [states-1, batch, hidden]
-  bool gates_apart = false;  // whether products are
+  bool gates_apart = false;  // whether products are separate for each gate
   int units = 1;             // or kStepUnits
 };
 

@@ -12,7 +12,7 @@
 
 namespace lltm_jit {
 
-// rows A for the same A at each step: by Note [Few rows] (few_rows.h), or by the library. To be used inside a
+// rows A, for the same A at each step: by Note [Few rows] (few_rows.h), or by the library. For use inside a
 // KernelGuard.
 class StepProduct {
  public:
@@ -60,9 +60,9 @@ class StepProduct {
   FewRowsArgs args_{};
 };
 
-// Whether the backward pass multiplies each gate's gradients with its weights for itself, in one batch whose results, in
-// floats, the derivative adds up: one product of all gates has few results, each of many terms, and leaves SMs idle. Where
-// that was measured to be quicker on an H100, in half: bfloat16 was not.
+// Whether the backward pass multiplies each gate's gradients and weights separately, in one batch whose results, in
+// floats, the derivative adds up. One product of all gates has few results with many terms each, and leaves SMs
+// idle. The limits are where this was measured to be faster on an H100, in half; in bfloat16 it was not.
 inline bool multiplies_gates_apart(const SequenceSizes& sizes) {
   const int64_t rows = sizes.batch_size, units = sizes.hidden_size, results = rows * units;
   if (sizes.gates < 3 || sizes.gate_size() % 8 != 0) return false;

@@ -25,7 +25,7 @@ cudaError_t launch_sequence(const void* kernel, const ManyRowsShape& shape,
 cudaError_t launch_step(const void* kernel, const ForwardStepArgs& args, cudaStream_t stream);
 cudaError_t launch_step(const void* kernel, const BackwardStepArgs& args, cudaStream_t stream);
 
-// Some microseconds in which a stream does nothing: what another one launches at the same time has SMs first.
+// Some microseconds in which a stream does nothing, so that work launched on another stream gets its SMs first.
 cudaError_t launch_pause(cudaStream_t stream);
 
 }  // namespace lltm_jit

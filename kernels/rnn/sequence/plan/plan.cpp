@@ -10,9 +10,9 @@ namespace lltm_jit {
 namespace {
 
 // Note [What a step costs]
-// In cycles of an H200, where they were measured, the parts of a step come one after the other: what is sent
-// arrives, the warps of a quarter of an SM multiply, their sums meet, and the cell is computed. Clusters that
-// do not fit on the chip at once run in turn. The estimates are within some 10 % of the kernels'.
+// The parts of a step come one after the other: data arrives, the warps of a quarter of an SM multiply, their sums
+// meet, and the cell is computed. Clusters that do not fit on the chip at once run in turns. Times are in cycles,
+// measured on an H200. The estimates are within some 10 % of the kernels'.
 constexpr double kProduct = 6.2;          // of 16 x 8 by 16 on a quarter of an SM
 constexpr double kProductLatency = 24.4;  // until the next one to the same sums
 constexpr double kFloatProduct = 42;      // of floats, Note [Floats in two halves]
@@ -24,45 +24,45 @@ constexpr double kExchangedBytes = 21;  // a cycle, that a block can receive
 constexpr double kExchange = 300, kExchangeOfBlock = 3.5;
 constexpr double kCell = 150, kFloatCell = 250, kElement = 15;  // and of a gate's element
 constexpr double kSplit = 20;  // for each other warp of a group, and twice in float
-// In a grid: a word's way through memory, and bytes a cycle that come from there to a block of 8 warps or more, of
-// h and of the gradients of gates, more of which are on their way at once.
+// In a grid: a word's way through memory, and the bytes per cycle that a block of 8 warps or more receives: of h,
+// and of the gradients of gates, which have more loads in flight.
 constexpr double kMemory = 1100, kMemoryBytes = 27, kMemoryBytesOfGates = 48;
 constexpr double kFloatDerivativeInGrid = 450;
 constexpr double kStreamedBytes = 60,
                  kStreamedBytesBackward = 10;  // a cycle, Note [Streamed weights]
-// A phase's loads of what has arrived while another one was computed, and for each tile of rows.
+// For each phase, the loads of what arrived during another phase; and for each tile of rows.
 constexpr double kPhase = 500, kPhaseTile = 300, kFloatDerivativeTile = 350;
-// One block: its barrier, for each warp; warps that share k have the less of a quarter of an SM.
+// One block: its barrier, for each warp; and warps that share k, which have less of a quarter of an SM.
 constexpr double kBarrier = 20, kSplitOfBlock = 250;
-// Backward in a cluster: the block's barrier, for each of its warps; parts of sums, for each block; and
-// what a warp sends, for each tile of units.
+// Backward in a cluster: the block's barrier, for each of its warps; parts of sums, for each block; and a warp's
+// sends, for each tile of units.
 constexpr double kWarp = 7, kPart = 4, kSend = 20;
-// An element's derivative, where it is not computed while parts are on their way: in one block; or where
-// nobody helps, or helpers are as many as finish.
+// The derivative of an element, if it is not computed while parts are on their way: in one block; without helpers;
+// or with as many helpers as finishing warps.
 constexpr double kDerivativeInBlock = 170, kFloatDerivativeInBlock = 300;
 constexpr double kDerivativeAlone = 130, kDerivativeHelped = 75;
-// Of 16 bits in clusters of 16 blocks, in so many turns or more, how much longer each takes.
+// In 16 bits, clusters of 16 blocks that take at least so many turns take longer by this factor.
 constexpr int kLateTurns = 6;
 constexpr double kLateTurn = 1.4;
-// For each warp of other blocks on the same SM that finishes.
+// For each finishing warp of other blocks on the same SM.
 constexpr double kBeside = 70;
-// A step by itself: the product and the kernel after it, launched within a graph; and multiply-adds a cycle
-// of both. Large products have a higher rate, from larger tiles that take longer.
+// Step by step: the launches of a product and a kernel within a graph, and the multiply-adds per cycle of both.
+// Large products use larger tiles, with a higher rate and a longer launch.
 constexpr double kLaunches = 9500, kLibrary = 60000;
 constexpr double kLargeLaunches = 15700, kLargeLibrary = 160000;
 constexpr double kFloatLaunches = 20000, kFloatLibrary = 17000;
-// Of floats as TF32 also bytes of weights a cycle, which come from memory.
+// For floats as TF32 also the bytes of weights per cycle, which come from memory.
 constexpr double kRoundedLaunches = 13000, kRoundedLibrary = 100000, kRoundedBytes = 1500;
-// A sequence begins with its states and a step without a product; or with a launch, of a grid after a fill, and the weights'
-// way to a block, in bytes a cycle.
+// Before the first step: the states and a step without a product; or a launch, for a grid after a fill, and then
+// the weights' way to a block, in bytes per cycle.
 constexpr double kFirstStep = 9000, kBegin = 3500, kBeginOfGrid = 2700;
 constexpr double kLoadedBytes = 20, kLoadedBytesBackward = 12;
-// What few steps take over the estimate of many.
+// How much longer few steps take than the estimate.
 constexpr double kFew = 1.2, kFewBackward = 1.4;
-// For Note [Few rows]: its launches, and bytes of weights a cycle.
+// Note [Few rows]: its launches, and the bytes of weights per cycle.
 constexpr double kFewRowsLaunches = 5000, kFewRowsBytes = 1440, kFewRowsBytesBackward = 970;
 
-// How many sets of blocks run at once, clusters or grids, one block on each SM. 0: none does.
+// How many sets of blocks, clusters or grids, run at once, with one block on each SM. 0: none.
 int sets_at_once(const SequenceShape& shape, const SequenceGpu& gpu) {
   if (shape.grid || shape.blocks == 1) return gpu.sms / shape.blocks;
   int size = 0;
@@ -70,12 +70,12 @@ int sets_at_once(const SequenceShape& shape, const SequenceGpu& gpu) {
   return gpu.clusters[size];
 }
 
-// Whether blocks of a cluster send each other Note [Parts of sums] (one_launch/products/gradients.cuh).
+// Whether the blocks of a cluster send each other Note [Parts of sums] (one_launch/products/gradients.cuh).
 bool sends_parts(SequencePass pass, const SequenceShape& shape) {
   return pass == SequencePass::Backward && shape.sends_parts();
 }
 
-// What a warp multiplies: tiles of k, and sums for each of them.
+// The work of a warp: tiles of k, and sums for each of them.
 struct WarpProducts {
   int tiles, sums;
 };
@@ -85,7 +85,7 @@ WarpProducts warp_products(const SequenceSizes& sizes, SequencePass pass,
   return {shape.tiles_of_warp(), sizes.gates};
 }
 
-// Registers of a thread beside those of weights: with fewer, the loop of steps would spill.
+// The registers of a thread besides those for weights: with fewer, the loop over steps would spill.
 int registers_beside(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape) {
   const bool floats = sizes.type == ElementType::Float;
   const int elements = shape.elements(), row_tiles = shape.phase_tiles();
@@ -124,7 +124,7 @@ int shared_bytes(const SequenceSizes& sizes, SequencePass pass, const SequenceSh
              : shape.backward_bytes(sizes.gates, sizes.states, sizes.adds_gates);
 }
 
-// What comes to a step of the backward pass.
+// The cycles that a step of the backward pass takes in addition.
 double backward_cycles(const SequenceShape& shape, int sums) {
   if (shape.grid) return shape.bytes == 4 ? kFloatDerivativeInGrid : 0;
   if (shape.blocks == 1) {
@@ -148,8 +148,8 @@ double exchange_cycles(const SequenceSizes& sizes, SequencePass pass, const Sequ
   return kExchange + kExchangeOfBlock * shape.blocks + received / kExchangedBytes;
 }
 
-// How many blocks an SM has room for: of registers as well, of which a thread may have all that there are for eight
-// warps. Those of a grid wait for each other, and those with weights in shared memory have an SM for themselves.
+// How many blocks fit on an SM, also by registers: a thread may have the most of them if there are eight warps. The
+// blocks of a grid wait for each other, and a block with weights in shared memory has an SM for itself.
 int blocks_of_sm(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape,
                  const SequenceGpu& gpu) {
   constexpr int kWarps = 8, kReserved = 1024;  // bytes of shared memory, for each block
@@ -162,7 +162,7 @@ double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceSh
                  const SequenceGpu& gpu) {
   const double exchange = exchange_cycles(sizes, pass, shape);
   const int64_t sets = shape.sets(sizes.batch_size, sizes.recurrences());
-  // An SM's blocks, of which some are there at once.
+  // The blocks of an SM, some of which run at once.
   const int64_t all = std::max<int64_t>(1, ceil_div(sets, int64_t(sets_at_once(shape, gpu))));
   const auto at_once = std::min<int64_t>(all, blocks_of_sm(sizes, pass, shape, gpu));
   const auto turns = static_cast<double>(ceil_div(all, at_once));
@@ -224,7 +224,7 @@ double cycles_before_steps(const SequenceSizes& sizes, SequencePass pass,
   return kBegin + load * static_cast<double>(ceil_div(sets, int64_t(sets_at_once(shape, gpu))));
 }
 
-// Whether few steps are over before one launch has its weights.
+// Whether few steps finish before one launch has loaded its weights.
 bool steps_are_quicker(const SequenceSizes& sizes, SequencePass pass, const SequencePlan& plan,
                        const SequenceGpu& gpu) {
   if (gpu.kind != PlanKind::Any) return false;
@@ -236,7 +236,7 @@ bool steps_are_quicker(const SequenceSizes& sizes, SequencePass pass, const Sequ
 }
 
 constexpr int kFewestSteps = 4;  // of many rows
-// Several recurrences run one after the other then.
+// Several recurrences then run one after the other.
 void consider_many_rows(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu,
                         SequencePlan* best) {
   if (!gpu.many_rows || !gpu.grids || gpu.architecture != 90 || gpu.kind == PlanKind::OneLaunch) {
@@ -249,7 +249,7 @@ void consider_many_rows(const SequenceSizes& sizes, SequencePass pass, const Seq
   const ManyRowsShape shape = many_rows_shape(sizes, backward, gpu.shared_bytes, clusters);
   if (shape.blocks == 0) return;
   *best = {false, {}, best->cycles};
-  // The weights' way to shared memory takes as long as some steps by the library.
+  // Loading the weights into shared memory takes as long as some steps by the library.
   if (sizes.recurrences() > 1 || (sizes.steps < kFewestSteps && !asked)) return;
   best->many_rows = shape;
   best->workspace = shape.workspace_bytes(sizes.batch_size, sizes.hidden_size, sizes.gates);
@@ -258,7 +258,7 @@ void consider_many_rows(const SequenceSizes& sizes, SequencePass pass, const Seq
 }  // namespace
 
 SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu) {
-  // Step by step the recurrences come one after the other.
+  // Step by step, the recurrences run one after the other.
   SequencePlan best{false, {}, sizes.recurrences() * cycles_of_steps(sizes, pass)};
   const int bytes = sizes.type == ElementType::Float ? 4 : 2;
   constexpr int64_t kMostHidden = 4096, kMostRows = int64_t(1) << 24;
@@ -278,7 +278,7 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
         (shape.grid && !every_warp_multiplies)) {
       return;
     }
-    // Weights that neither registers nor shared memory have room for.
+    // Weights that fit neither in registers nor in shared memory.
     for (;; ++shape.streamed_tiles) {
       const int in_registers = tiles_in_registers(sizes, pass, shape);
       const int others = warp_products(sizes, pass, shape).tiles - in_registers;
@@ -300,9 +300,9 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
       }
     }
   }
-  // Each block of a grid has one group, so that no two of its warps read the same. Clusters are quicker where
-  // they hold the weights, but in float with more than one group a block. Floats' derivatives leave no registers for
-  // 32 rows of a phase, and take too long for phases of 8.
+  // A block of a grid has one group, so that no two of its warps read the same numbers. If clusters can hold the
+  // weights they are faster, except in float with more than one group per block. The derivatives of floats leave no
+  // registers for phases of 32 rows, and take too long for phases of 8.
   const bool floats = sizes.type == ElementType::Float;
   const bool derives_floats = floats && pass == SequencePass::Backward;
   const int fewest_groups = floats ? 17 : 33, most_rows = derives_floats ? 16 : 32;
@@ -337,7 +337,7 @@ SequenceGpu after_refusal(SequenceGpu gpu, const SequencePlan& plan) {
   } else if (shape.grid) {
     gpu.grids = false;
   } else if (shape.blocks == 1) {
-    gpu.architecture = 0;  // where no block runs, no plan has one launch
+    gpu.architecture = 0;  // if not even one block runs, no plan has one launch
   } else {
     for (int i = 0; i < kClusterSizes; ++i) {
       if (2 << i >= shape.blocks) gpu.clusters[i] = 0;

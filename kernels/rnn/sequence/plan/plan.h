@@ -13,7 +13,7 @@ namespace lltm_jit {
 
 constexpr int kClusterSizes = 4;  // 2, 4, 8 and 16 blocks
 
-// Which plans may be taken, where their times are compared.
+// Which kinds of plans are allowed, to compare their times.
 enum class PlanKind : int8_t { Any, BySteps, OneLaunch, ManyRows };
 
 struct SequenceGpu {
@@ -23,21 +23,21 @@ struct SequenceGpu {
   bool grids;  // whether a sequence may take the whole chip, Note [The whole grid]
   // How many clusters of each size run at once, of blocks that fill an SM; 0 where none does.
   std::array<int, kClusterSizes> clusters;
-  PlanKind kind = PlanKind::Any;  // as far as there is one
-  bool many_rows = true;          // whether it takes grids of clusters, Note [Many rows]
+  PlanKind kind = PlanKind::Any;  // if there is one
+  bool many_rows = true;          // whether Note [Many rows] is allowed
 };
 
 enum class SequencePass : int8_t { Forward, Backward };
 
 struct SequencePlan {
-  bool one_launch;  // or as many_rows has it, if that has blocks, or step by step
+  bool one_launch;  // else many_rows if it has blocks, else step by step
   SequenceShape shape;
   double cycles;          // of a step, as estimated
   int64_t workspace = 0;  // bytes
   ManyRowsShape many_rows{};
 };
 
-// The members of a shape, as SequenceShape{...} takes them again: nothing else lists them.
+// The members of a shape, in the order of SequenceShape{...}: nothing else lists them.
 inline auto members_of(const SequenceShape& shape) {
   const auto& [a, b, c, d, e, f, g, h, i, j] = shape;
   return std::make_tuple(a, b, c, d, e, f, g, h, i, j);
@@ -50,11 +50,11 @@ inline auto members_of(const ManyRowsShape& shape) {
 
 SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const SequenceGpu& gpu);
 
-// A GPU that has refused to launch what a plan has, as the next plan takes it. At last all plans are step by step.
+// What the next plan knows of a GPU that has refused a plan's launch. In the end, plans are step by step.
 SequenceGpu after_refusal(SequenceGpu gpu, const SequencePlan& plan);
 
 #ifdef LLTM_JIT_CUDA
-// The current device, which is asked once a thread; in gpu.cu.
+// The current device, which is asked once per thread; in gpu.cu.
 cudaError_t describe_sequence_gpu(SequenceGpu* gpu);
 #endif
 

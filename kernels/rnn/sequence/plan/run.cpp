@@ -47,7 +47,7 @@ SequenceGpu current_gpu() {
 bool all_states(const SequenceForwardArgs&) { return false; }
 bool all_states(const SequenceBackwardArgs& args) { return args.grad_saved_cells.data != nullptr; }
 
-// What a pass asks for by its plan, and beside it, where gradients are wanted, what the backward pass will ask for.
+// The kernel that a pass needs by its plan, and, if gradients are wanted, the one that the backward pass will need.
 template <typename Args>
 VariantRequest request_of(const Args& args, const SequencePlan& plan, const CudaCell& cell) {
   SequenceUse use{SequencePass::Backward, kSavesNothing, /*controls=*/args.control != nullptr};
@@ -74,7 +74,7 @@ const void* step_variant(const Args& args, const CudaCell& cell) {
                    [&] { return request_of(args, SequencePlan{}, cell); });
 }
 
-// Makes tensors for torch's products of what lies at raw pointers.
+// Makes tensors from raw pointers, for torch's products.
 struct Tensors {
   const SequenceSizes& sizes;
   const Tensor& like;
@@ -84,7 +84,7 @@ struct Tensors {
     return at::for_blob(const_cast<void*>(data), shape)
         .strides(strides)
         .options(like.options().dtype(dtype(type)))
-        .target_device(like.device())  // or torch would ask the driver where null is
+        .target_device(like.device())  // or torch would ask the driver where a null pointer is
         .make_tensor();
   }
   Tensor rows(const void* data, int64_t columns, ElementType type) const {
@@ -117,13 +117,13 @@ void forward_steps(SequenceForwardArgs args, const CudaCell& cell, const Tensor&
   const SequenceSizes& sizes = args;
   const Tensors tensors{sizes, like};
   const Tensor h = tensors.state(args.new_h);
-  // Where no row holds its state, the first step writes all of h. Its kernel reads gates before it waits for what is
-  // launched here, which waits for the gates' product.
+  // If no row holds its state, the first step writes all of h. Its kernel reads gates before it waits for what is
+  // launched here, which in turn waits for the gates' product.
   if (args.old_h || args.control) copy_or_zero(h, tensors.state(args.old_h), args.old_h);
   Tensor cells, narrow_cells;
   if (sizes.states > 1) {
     cells = tensors.cells(args.new_cells);
-    if (args.narrow_cells) {  // from step to step they lose no bits
+    if (args.narrow_cells) {  // kept wide from step to step
       narrow_cells = tensors.at(args.new_cells, cells.sizes(), cells.strides(), args.type);
       cells = tensors.empty(cells.size(0), cells.size(1), args.state_type);
       args.new_cells = cells.mutable_data_ptr();
@@ -169,7 +169,7 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
   const Tensor weights_apart = weights.view({sizes.gates, sizes.gate_size(), hidden});
   Tensor products = gates_apart ? like.new_empty({sizes.gates, rows, hidden}, at::kFloat)
                                 : tensors.empty(rows, hidden, args.type);
-  // What multiplies the weights.
+  // The factor beside the weights.
   const auto& grads = args.adds_gates ? args.grad_gates : args.grad_hidden;
   const auto* grads_data = static_cast<const char*>(grads.data);
   BackwardStepArgs step{args,
@@ -203,7 +203,7 @@ void backward_steps(const SequenceBackwardArgs& args, const CudaCell& cell, cons
 
 // ------------------------------------------------------------------------------- in one launch --
 
-// The kernel of a shape, forward or backward by the arguments; null where there is no compiler for it.
+// The kernel of a shape, forward or backward by the arguments; null if there is no compiler for it.
 template <typename Args, typename... Numbers>
 const void* variant(const Args& args, const SequencePlan& plan, const std::tuple<Numbers...>& shape,
                     const CudaCell& cell) {
@@ -217,7 +217,7 @@ const void* variant(const Args& args, const SequencePlan& plan, const std::tuple
   return table.get(std::tuple_cat(use, shape), [&] { return request_of(args, plan, cell); });
 }
 
-// Memory for the blocks of a plan; undefined where there is none.
+// Memory for the blocks of a plan; none if there is not enough.
 std::optional<Tensor> workspace_of(const SequencePlan& plan, const Tensor& like) {
   try {
     return empty({plan.workspace}, like, at::kByte);
@@ -226,13 +226,13 @@ std::optional<Tensor> workspace_of(const SequencePlan& plan, const Tensor& like)
   }
 }
 
-// Whether the sequence ran by one of its plans: of those that the GPU takes the first. Without memory for it, or a
-// compiler, the sequence goes step by step.
+// Whether the sequence ran in the first of its plans that the GPU accepts. Without memory or a compiler, it goes
+// step by step.
 template <typename Args>
 bool in_one_launch(Args args, SequencePass pass, const CudaCell& cell, const Tensor& like,
                    cudaStream_t stream) {
   SequenceGpu gpu = current_gpu();
-  if (all_states(args)) gpu.many_rows = false;  // whose kernels take no gradients of these
+  if (all_states(args)) gpu.many_rows = false;  // whose kernels do not take these gradients
   while (true) {
     const SequencePlan plan = sequence_plan(args, pass, gpu);
     const bool many_rows = plan.many_rows.blocks > 0;
@@ -311,7 +311,7 @@ bool sequence_leaves_room(const SequenceBackwardArgs& args) {
   const SequenceSizes& sizes = args;
   const SequencePlan plan = sequence_plan(sizes, SequencePass::Backward, gpu);
   const int64_t blocks = plan.shape.blocks * plan.shape.sets(sizes.batch_size, sizes.recurrences());
-  // Of less the host would feel more than the GPU gains.
+  // With fewer, the host loses more than the GPU gains.
   constexpr int64_t kManyProducts = int64_t(1) << 27;
   const int64_t products =
       sizes.steps * sizes.batch_size * sizes.gates * sizes.units() * sizes.hidden_size;

@@ -9,14 +9,13 @@
 
 namespace lltm_jit {
 
-// A cell as its kernels are compiled: {"rnn.sequence", "rnn/cells/lltm.h", "lltm_jit::LltmCell"}.
-// Python has declared, for each cell, the kernels <kernel>_steps, <kernel>_forward and <kernel>_backward,
-// of the sources variants/<...>.cu.
+// A cell, as its kernels are compiled: {"rnn.sequence", "rnn/cells/lltm.h", "lltm_jit::LltmCell"}. Python has
+// declared the cell's kernels <kernel>_steps, <kernel>_forward and so on, one for each source in variants/.
 struct CudaCell {
   std::string kernel, header, type;
 };
 
-// What decides how a pass is compiled, beside its plan.
+// What decides how a pass is compiled, besides its plan.
 struct SequenceUse {
   SequencePass pass;
   SequenceSaves saves;      // forward
@@ -28,10 +27,10 @@ struct SequenceUse {
 VariantRequest sequence_request(const SequenceSizes& sizes, const SequenceUse& use,
                                 const SequencePlan& plan, const CudaCell& cell);
 
-// Whether all recurrences run in one launch, forward and if gradients are wanted backward.
+// Whether all recurrences run in one launch, forward and, if gradients are wanted, backward.
 bool run_at_once(const SequenceSizes& sizes, bool training, const SequenceGpu& gpu);
 
-// All that a call of these sizes asks for.
+// All requests of a call of these sizes.
 std::vector<VariantRequest> sequence_requests(SequenceSizes sizes, bool training, bool controls,
                                               const SequenceGpu& gpu, const CudaCell& cell);
 

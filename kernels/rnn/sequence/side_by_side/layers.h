@@ -1,14 +1,14 @@
 // The layers of a stack side by side.
 //
 // Note [Layers side by side]
-// A small layer leaves most of a GPU idle. So layer l is at part k of the steps while the layer below it is at part k + 1:
-// they depend on nothing of each other, and run as recurrences of one launch, Note [Recurrences] (kernels.h). In a row of
-// all arrays are the units of all layers, or the gates of one layer after those of another. The steps are skewed: of layer
-// l a row of step s has step s - l * part. So a launch computes the same steps of the arrays for all of its layers, and what
-// layer l reads of the one below it has been written by the launch before; between the two, one batch of products makes
-// these gates. Backward it is the other way round.
+// A small layer leaves most of a GPU idle. So layer l works on part k of the steps while the layer below it works
+// on part k + 1. These do not depend on each other, and run as recurrences of one launch, Note [Recurrences]
+// (kernels.h). A row of each array has the units of all layers, or the gates of one layer after those of another.
+// The steps are skewed: in row s of an array, layer l has its step s - l * part. So a launch computes the same rows
+// of the arrays for all of its layers, and layer l reads what the launch before has written for the layer below.
+// Between two launches, one batch of products makes these gates. Backward it is the other way round.
 //
-// The state goes from part to part as a call's results do: in 16 bits its output is rounded there.
+// The state passes from part to part like a call's results: in 16 bits its output is rounded there.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,17 +19,18 @@
 
 namespace lltm_jit {
 
-// output [steps, batch, hidden] of the last layer, h_n [batch, layers, hidden] and c_n [states-1, batch, layers, hidden];
-// and for the backward pass, skewed, [steps, batch, layers, ...] each: outputs, those of a layer with its h_0 before them;
-// the gates' sums, or the input's part if the cell does not add them and then the hidden part; cell states before each
-// step, [steps, states-1, batch, layers, hidden].
+// output [steps, batch, hidden] of the last layer, h_n [batch, layers, hidden] and c_n [states-1, batch, layers,
+// hidden]. Then for the backward pass, skewed, [steps, batch, layers, ...] each: outputs, each layer's with its h_0
+// before them; the gates' sums, or, if the cell does not add its gates, the input's part and then the hidden part;
+// cell states before each step, [steps, states-1, batch, layers, hidden].
 using LayersResults =
     std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-// gates: the first layer's [steps, batch, gates*hidden]. weights [2*layers-1, gates*hidden, hidden]: those of all layers'
-// hidden parts, then those of their input's parts but the first layer's. bias [layers, gates*hidden] of the hidden part; if
-// the cell does not add its gates [2*layers-1, ...], as the weights. h_0 [layers, batch, hidden], c_0 [states-1, layers, batch,
-// hidden]; c_n has its dtype. The cell has no parameters. The output is undefined where the GPU does not run this.
+// gates: the first layer's [steps, batch, gates*hidden]. weights [2*layers-1, gates*hidden, hidden]: those of all
+// layers' hidden parts, then those of the input's parts of all layers but the first. bias [layers, gates*hidden] of
+// the hidden part; if the cell does not add its gates [2*layers-1, ...], as the weights. h_0 [layers, batch,
+// hidden], c_0 [states-1, layers, batch, hidden]; c_n has c_0's dtype. The cell has no parameters. The output is
+// undefined if the GPU does not run this.
 LayersResults layers_forward(const at::Tensor& gates, const at::Tensor& weights,
                              const std::optional<at::Tensor>& bias,
                              const std::optional<at::Tensor>& h_0,

@@ -8,7 +8,7 @@
 
 namespace lltm_jit {
 
-// For a layer's sizes: how many steps a part has; 0 where layers one after the other are quicker.
+// For a layer's sizes: the steps of a part; 0 if layers one after the other are faster.
 int64_t side_by_side_part(const SequenceSizes& sizes, int layers, bool training,
                           const SequenceGpu& gpu);
 

@@ -1,18 +1,18 @@
 // Products of large matrices of float, on tensor cores.
 //
 // Note [Products of all steps in float]
-// Tensor cores multiply numbers of half many times as quickly as other units multiply floats. A float is the sum of
-// two, Note [Floats in two halves] (numbers/halves.cuh), and of the four products of parts three count. The right factor
-// is split before, into tiles that lie as tensor cores take them; a warp splits the left one as it reads it, for it
-// is the larger one: the gates' gradients, or the rows of all steps.
+// Tensor cores multiply halves many times as fast as other units multiply floats. A float is the sum of two halves,
+// Note [Floats in two halves] (numbers/halves.cuh), and three of the four products of parts count. The right factor
+// is split beforehand, into tiles that lie as tensor cores take them. A warp splits the left factor as it reads it,
+// because that is the larger one: the gates' gradients, or the rows of all steps.
 // Each row of A and each column of B has a scale of its own, a power of two, so that a result depends on its row
-// and column alone, as it does in float. What is not finite has no parts: a result that it makes infinite or NaN is
-// computed again, of floats.
-// Tensor cores truncate their sums. So these cover only a piece of the depth, and the long sums are made of rounded
-// additions. Where there are few tiles of results, blocks divide the depth as well, and a kernel adds what they have.
-// As TF32 the library is usually quicker, products.cpp says when.
-// The kernel is for chips of 9.0, whose instructions read the left factor from registers. On others the library
-// multiplies floats.
+// and column alone, as in float. A number that is not finite has no parts: a result that it makes infinite or NaN
+// is computed again, from floats.
+// Tensor cores truncate their sums. So these cover only a piece of the depth, and rounded additions make the long
+// sums. If there are few tiles of results, blocks divide the depth as well, and a kernel adds their sums. With TF32
+// the library is usually faster; products.cpp says when.
+// The kernel is for chips of 9.0, whose instructions read the left factor from registers. On other chips the
+// library multiplies floats.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ struct FloatProductArgs {
 
 #ifdef LLTM_JIT_CUDA
 int64_t float_parts_bytes(const FloatFactor& b);
-// Whether the kernels run on these factors: rows in memory that whole accesses can read, and code for 9.0 alone
+// Whether the kernels run on these factors: their rows allow whole accesses, and there is code for 9.0 alone
 // ("9.0a").
 cudaError_t float_product_runs(const FloatFactor& a, const FloatFactor& b, bool* runs);
 cudaError_t float_product_splits(const FloatFactor& a, const FloatFactor& b, int* splits);
