@@ -1,5 +1,5 @@
-// Whole recurrent sequences on CPU and CUDA, and on meta tensors their results alone: allocation, which
-// kernels run, and the products behind them.
+// Whole recurrent sequences on CPU and CUDA, and on meta tensors only their results: allocation, which kernels run,
+// and the products around them.
 #include "rnn/sequence/kernels.h"
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +17,7 @@
 #include "rnn/sequence/plan/run.h"
 #endif
 
-// In one unit: they read the same headers, which take half of its time.
+// In one unit: they read the same headers, which take half of the compile time.
 #include "core/products/library.cpp"
 #include "rnn/cell_step/operators.cpp"
 #include "rnn/sequence/all_steps/products.cpp"
@@ -32,7 +32,7 @@ OptionalTensor running(const OptionalTensor& cells, at::ScalarType dtype) {
   return cells ? OptionalTensor(cells->to(dtype).contiguous()) : std::nullopt;
 }
 
-// Where the steps begin, and how they go on: backwards in memory where the sequence is reversed.
+// Where the steps begin, and how they go on: backwards in memory if the sequence is reversed.
 template <typename Array>
 Array steps_of(const Tensor& tensor, bool reverse, decltype(Array::data) data) {
   using Byte =
@@ -70,7 +70,7 @@ SequenceSizes sizes_of(const SequenceInputs& in, const RecurrentCell& cell) {
   };
 }
 
-// What forward and backward pass have in common, dense as the kernels take it.
+// The common arguments of forward and backward pass, dense as the kernels take them.
 struct DenseInputs {
   Tensor weight_hh;
   OptionalTensor parameters, h_0, control;
@@ -104,7 +104,7 @@ struct DenseInputs {
 
 // ---------------------------------------------------------------------------------------- forward --
 
-// Whether gates are padded where the kernels of this device need it, and only where they may be.
+// Whether the gates are padded if this device's kernels need it, and only if they take it.
 bool as_kernels_have_it(const SequenceInputs& in, const RecurrentCell& cell) {
   if (in.gates.is_meta()) return true;
   const bool may = kernels_pad(in.gates);
@@ -116,25 +116,25 @@ int64_t other_size(const SequenceInputs& in, const RecurrentCell& cell) {
   return is_padded(in, cell) ? hidden_size : padded_size(hidden_size);
 }
 
-// Whether the kernels here take several recurrences at once, if they have a plan for them.
+// Whether the kernels here can take several recurrences at once, if there is a plan for them.
 bool run_together(const SequenceInputs& in, const RecurrentCell& cell) {
   const bool whole = in.gates.is_cpu() || in.weight_hh.size(-1) % kWholeAccess == 0;
   return whole && !is_padded(in, cell);
 }
 
-// What a layer's call has beside a sequence.
+// A layer's arguments, besides those of a sequence.
 struct LayerCall {
-  OptionalTensor input{}, weight_ih{};  // on a CPU: what the gates are the product of
-  OptionalTensor bias_ih{};             // which is not in the gates yet
-  Tensor h_n{}, c_n{};                  // where the last states are to be
+  OptionalTensor input{}, weight_ih{};  // on a CPU: the factors of the gates' product
+  OptionalTensor bias_ih{};             // not in the gates yet
+  Tensor h_n{}, c_n{};                  // where to write the last states
 };
 
-// What cell states are to be given as.
+// The dtype of the returned cell states.
 at::ScalarType cells_dtype(const SequenceInputs& in) {
   return in.c_0 ? in.c_0->scalar_type() : in.gates.scalar_type();
 }
 
-// The results, to be written; on a CPU cell states in the dtype that they run in, and cast later.
+// The results, to be written. On a CPU cell states have the dtype that they run in, and are cast later.
 SequenceAndSaved allocate(const SequenceInputs& in, const RecurrentCell& cell, SequenceSaves saves,
                           const LayerCall& call) {
   const auto steps = in.gates.sym_size(0), batch_size = in.gates.sym_size(1);
@@ -220,8 +220,8 @@ SequenceAndSaved sequence_forward_kernel(const SequenceInputs& in) {
 
 // --------------------------------------------------------------------------------------- backward --
 
-// An array for gates' gradients. On a CPU a large one would have new pages at each call, whose first use is slow: so a
-// thread takes the last one's memory again, if it is as large and nobody has it any more.
+// An array for the gates' gradients. On a CPU a large one would get new pages at each call, whose first use is
+// slow. So a thread reuses the last array's memory, if it has the same size and nobody else holds it.
 static Tensor empty_gradients(const Tensor& gates, at::Storage& last) {
   constexpr size_t kLeast = 1 << 20, kMost = 1 << 26;  // bytes
   if (last && last.use_count() == 1 && last.nbytes() == gates.nbytes() && gates.is_cpu()) {
@@ -313,7 +313,7 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   if (gates.is_cuda()) {
     const auto launch = [&] { return sequence_backward_cuda(args, cell.cuda, gates); };
     if (!launch_beside(launch)) return one_by_one();
-    // Autograd takes padded gradients to where the layer below waits for them.
+    // Autograd copies padded gradients to their own sizes, and the layer below waits for that.
     sequence_left_room() = put_off && !padded && sequence_leaves_room(args);
   }
 #endif
@@ -327,7 +327,7 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
     const Tensor both =
         multiply_steps(grad_hidden.flatten(0, 1).t(), before.flatten(0, 1), in.in.tf32);
     of_weights = both.narrow(1, 0, weight_hh.size(1));
-    // The ones behind the outputs have made the sums for the bias, whose terms TF32 does not round.
+    // The ones behind the outputs have made the sums for the bias, too; with TF32 their terms are rounded.
     if (mask[2] && !in.in.tf32) of_bias = both.select(1, weight_hh.size(1)).contiguous();
   } else if (mask[1]) {
     of_weights = now_or_later(put_off, weight_hh.sizes(), gates,
@@ -346,5 +346,5 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
 
 }  // namespace lltm_jit
 
-// In this unit, too: it calls what is above.
+// In this unit, too, because it calls the functions above.
 #include "rnn/sequence/layer.cpp"

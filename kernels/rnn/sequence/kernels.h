@@ -1,19 +1,19 @@
-// Contract between the host code of whole recurrent sequences (kernels.cpp) and its kernels. No
-// torch header: every pointer is raw, every array row-major, and dense if nothing else is said.
+// Contract between the host code of whole recurrent sequences (kernels.cpp) and its kernels. No torch header: every
+// pointer is raw, every array row-major, and dense unless stated otherwise.
 //
-// A gates array holds, step by step and row by row, the cell's gates one after the other, each of
-// hidden_size elements, or padded to more. The output, and what multiplies the weights, has the element type `type`; the
-// state runs in the arithmetic type of it, in which cell states (all states but the output) are stored,
-// too: `state_type`.
+// A gates array holds, step by step and row by row, the cell's gates one after the other, each of hidden_size
+// elements, or padded to more. The output, and the factor of the weights, has the element type `type`. The state
+// runs in `state_type`, the arithmetic type of `type`, in which cell states (all states but the output) are also
+// stored.
 //
 // Note [Padded gates]
 // The kernels of a GPU that run a whole sequence read and write four neighbouring units at once, and the library's
-// products are slow where rows are not aligned: those of 16 bits to eight elements. So where hidden_size is no multiple
-// of four, unless there is one step alone, and where the caller has it so, each gate has more room: padded_size() units,
-// in gates and saved gates, their gradients, biases and weights. What a layer needs is padded in one launch
-// (padding/operands.h), before the products of all steps. The other arrays have the user's sizes.
+// products are slow if rows are not aligned, in 16 bits to eight elements. So each gate has room for padded_size()
+// units, in gates and saved gates, their gradients, biases and weights: if hidden_size is no multiple of four,
+// unless there is only one step, and whenever the caller wants it. A layer's operands are padded in one launch
+// (padding/operands.h), before the products over all steps. The other arrays have the user's sizes.
 // Weights, and their columns, are zero for units that do not exist, and so are gradients of the gates. The gates
-// themselves may be anything there, and so may what a cell makes of them: such a unit's output counts as zero.
+// themselves may be anything there, and so may the cell's results: the output of such a unit counts as zero.
 //
 // Note [Recurrences]
 // Recurrences that depend on nothing of each other run in one call: the heads of a layer, each with its block of the
@@ -32,7 +32,7 @@
 
 namespace lltm_jit {
 
-// What a step does to a row, beside computing it.
+// What a step does to a row, besides computing it.
 enum SequenceControl : uint8_t {
   kResets = 1,  // the state is set to zero before the step
   // The step is not computed: the output is zero, the state stays. Only before a row's first step that is
@@ -40,16 +40,16 @@ enum SequenceControl : uint8_t {
   kHolds = 2,
 };
 
-// What a forward pass keeps of each step.
+// What a forward pass saves of each step.
 enum SequenceSaves : int {
   kSavesNothing,
   kSavesAll,    // for a backward pass: gates, and cell states
   kSavesCells,  // cell states alone, which the caller wants
 };
 
-// An array of steps and rows whose strides, in elements, may be anything; a step's may be negative, which
-// is how sequences run backwards. The rows themselves are dense. Two directions share the array: the second one
-// begins with the last of these steps.
+// An array of steps and rows with any strides, in elements; a step's may be negative, for sequences that run
+// backwards. The rows themselves are dense. Two directions share the array: the second one begins with the last of
+// these steps.
 struct SequenceArray {
   const void* data;  // of the first step that is computed; or null
   int64_t step_stride, row_stride;
@@ -60,7 +60,7 @@ struct MutableSequenceArray {
 };
 
 constexpr int64_t kWholeAccess = 4, kLine = 8;  // elements; of half, 16 bytes are a line
-// Of units, or of a row: what it is padded to.
+// The size that units, or a row, are padded to.
 LLTM_JIT_HOST_DEVICE constexpr int64_t padded_size(int64_t size) {
   return (size + kLine - 1) / kLine * kLine;
 }
@@ -74,8 +74,8 @@ struct SequenceSizes {
   bool tf32 = false;
   int directions = 1, heads = 1;  // Note [Recurrences]
   bool padded = false;            // Note [Padded gates], on a GPU
-  // Note [Layers side by side] (side_by_side/layers.h): how many layers a row of the arrays has, if the directions are some
-  // of these. None of them reverses the steps then.
+  // Note [Layers side by side] (side_by_side/layers.h): how many layers a row of the arrays has, if the directions
+  // are some of these layers. None of them then reverses the steps.
   int layers = 0;
 
   // Elements of a gate.
@@ -84,7 +84,7 @@ struct SequenceSizes {
   }
 
   LLTM_JIT_HOST_DEVICE int recurrences() const { return directions * heads; }
-  // Whether they lie beside others in the arrays.
+  // Whether they lie beside other recurrences in the arrays.
   LLTM_JIT_HOST_DEVICE bool several() const { return layers > 0 || recurrences() > 1; }
   LLTM_JIT_HOST_DEVICE int64_t units() const {
     return (layers > 0 ? layers : recurrences()) * hidden_size;
@@ -109,19 +109,20 @@ struct SequenceForwardArgs : SequenceSizes {
   void* new_h;                   // [batch, units] written
   void* new_cells;               // [states-1, batch, units] written; null for one state
   bool narrow_cells;             // whether they are of `type`, on a GPU, or of state_type
-  // Or null, as SequenceSaves says: of each step the gates' sums, or if the cell does not add them the hidden part
-  // alone, bias included; and the cell states that the step began with.
+  // Null unless saves() needs them. For each step the gates' sums, or, if the cell does not add its gates, the
+  // hidden part alone, bias included; and the cell states that the step began with.
   MutableSequenceArray saved_gates;  // [steps, batch, gates*units]
   MutableSequenceArray
       saved_cells;  // [steps, states-1, batch, units] of state_type; row_stride units
   void* workspace;  // of SequencePlan::workspace bytes, on a GPU
-  // Of the input's part, if `gates` do not have it; or null. On a GPU its sum with `bias` is rounded to `type`.
+  // The bias of the input's part, if `gates` do not include it; or null. On a GPU its sum with `bias` is rounded to
+  // `type`.
   const void* input_bias;  // [gates*hidden]
-  // On a CPU, or null: what `gates`, which then has no data, is the product of.
+  // On a CPU, or null: the factors of `gates`, which then has no data.
   SequenceArray input;        // [steps, batch, input_size]
   const void* input_weights;  // [gates*hidden, input_size], rows input_weights_stride apart
   int64_t input_size, input_weights_stride;
-  int64_t first_row;  // of those that a launch has, Note [Many rows]
+  int64_t first_row;  // of a launch, Note [Many rows]
 
   SequenceSaves saves() const {
     return saved_gates.data ? kSavesAll : saved_cells.data ? kSavesCells : kSavesNothing;
@@ -144,13 +145,13 @@ struct SequenceBackwardArgs : SequenceSizes {
   const uint8_t* control;
   int64_t control_step_stride, control_direction_stride;
   MutableSequenceArray grad_gates;   // [steps, batch, gates*units] written: of the input's part
-  MutableSequenceArray grad_hidden;  // the same of the hidden part; null if the cell adds its gates
+  MutableSequenceArray grad_hidden;  // likewise of the hidden part; null if the cell adds its gates
   void* grad_old_h;                  // [batch, units] written; or null
   void* grad_old_cells;              // [states-1, batch, units] of state_type, written; or null
   void* grad_parameters;  // [parameters, batch, units] of state_type, written: sums of all steps
   void* workspace;        // of SequencePlan::workspace bytes, on a GPU
   SequenceArray grad_saved_cells;  // as saved_cells; or null
-  int64_t first_row;               // of those that a launch has, Note [Many rows]
+  int64_t first_row;               // of a launch, Note [Many rows]
 };
 
 }  // namespace lltm_jit

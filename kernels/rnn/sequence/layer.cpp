@@ -1,5 +1,5 @@
-// Layers in one call: the way of each operator through Python takes the host as long as a small layer takes a GPU, and
-// so does that through the dispatcher, which calls without gradients do not go.
+// Layers in one call: going through Python for each operator takes the host as long as a small layer takes a GPU.
+// So does the dispatcher, which calls without gradients skip.
 #include <ATen/ops/_unsafe_view_ops.h>
 #include <ATen/ops/stack_ops.h>
 
@@ -10,13 +10,13 @@
 namespace lltm_jit {
 namespace {
 
-// Whether the dispatcher would take these tensors to the kernels of a CPU or GPU and to nothing before them.
+// Whether the dispatcher would take these tensors only to the kernels of a CPU or GPU.
 template <typename... Args>
 bool only_computed(const Args&... args) {
   return untransformed(args...) && !any_requires_grad(args...) && !any_forward_grad(args...);
 }
 
-// What recurrent_layer() takes.
+// The arguments of recurrent_layer().
 struct LayerInputs {
   Tensor x, weight_ih;
   OptionalTensor bias_ih;
@@ -31,7 +31,7 @@ struct LayerInputs {
   }
 };
 
-// computed: without the dispatcher.
+// computed: whether to skip the dispatcher.
 SequenceResults run(const LayerInputs& in, bool computed, LayerCall call = {}) {
   const auto& [x, weight_ih, bias_ih, weight_hh, bias_hh, parameters, h_0, c_0, control, reverse,
                name, tf32, bidirectional] = in;
@@ -131,7 +131,7 @@ SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weigh
   }
   if (at_once) return {x, all_h, all_c};
   if (layers > 1) return {x, at::_ops::stack::call(h_n, 0), cat(c_n, 0)};
-  // No copy, and no view either, which detach_() would refuse.
+  // Neither a copy nor a view, which detach_() would refuse.
   const Tensor& one = h_n[0];
   return {x, at::_ops::_unsafe_view::call(one, {1, one.sym_size(0), one.sym_size(1)}), c_n[0]};
 }

@@ -11,7 +11,7 @@
 #include "rnn/sequence/padding/gates.h"
 #include "rnn/sequence/recurrences.h"
 
-// In one unit: they read the same headers, which take half of their time.
+// In one unit: they read the same headers, which take half of the compile time.
 #include "rnn/sequence/all_steps/states.cpp"
 #include "rnn/sequence/cells.cpp"
 #include "rnn/sequence/formula.cpp"
@@ -24,7 +24,7 @@ namespace lltm_jit {
 
 namespace {
 
-// Cells are never destroyed, since calls may run on one that is replaced.
+// Cells are never destroyed, because calls may still run on one that was replaced.
 struct Cells {
   std::mutex mutex;
   std::deque<RecurrentCell> cells;
@@ -63,7 +63,7 @@ bool half_precision(const Tensor& tensor) {
   return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
 }
 
-// Cell states may be kept in float where the rest is of 16 bits.
+// Cell states may be float with 16-bit gates.
 void check_cells_dtype(const Argument& cells, const Argument& gates) {
   check_dense(cells);
   if (!(half_precision(gates.tensor) && cells.tensor.scalar_type() == at::kFloat)) {
@@ -250,8 +250,8 @@ Results sequence_autograd(const SequenceInputs& in) {
   };
   const Tensor bias = as_tensor(bias_hh), w = later.behind(weight_hh), b = later.behind(bias);
   const Tensor &learnt = as_tensor(parameters), &h = as_tensor(h_0), &c = as_tensor(c_0);
-  // Where gates are added, their sums say all about them: so the input's part is not kept. Under torch.func the sums
-  // may have a history in an outer transform, which is the hidden part's, too.
+  // If gates are added, their sums are enough: so the input's part is not kept. Under torch.func the sums may have
+  // a history in an outer transform, the hidden part's.
   const bool transformed = saved_gates.key_set().has(c10::DispatchKey::FuncTorchGradWrapper);
   const Tensor kept = find_cell(cell).adds_gates && !transformed ? Tensor() : gates;
   const Derivative node{"RecurrentSequenceBackward", derivative};
@@ -271,7 +271,7 @@ Results sequence_autograd(const SequenceInputs& in) {
 
 // ------------------------------------------------------------------------------------- autocast --
 
-// Cell states that are float stay so.
+// Float cell states stay float.
 std::tuple<Tensor, Tensor, OptionalTensor, OptionalTensor, OptionalTensor, OptionalTensor,
            OptionalTensor, bool, std::string_view, bool, bool>
 autocast_sequence(const SequenceInputs& in) {

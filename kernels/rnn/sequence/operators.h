@@ -1,5 +1,5 @@
-// The operators of whole recurrent sequences, and the parts that these files have of each
-// other. lltm_jit/ops/rnn/sequence.py says what the arguments are.
+// The operators of whole recurrent sequences, and what these files use of each other. lltm_jit/ops/rnn/sequence.py
+// explains the arguments.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -75,9 +75,9 @@ void add_own_cells();
 using CellFacts = std::tuple<std::string, int64_t, int64_t, int64_t, bool>;
 std::vector<CellFacts> own_cells();
 
-// The kernels that Python compiles for calls on a GPU, as load_declared() of lltm_jit/jit/variants.py takes them: for
-// a cell, a dtype by torch's name or "tf32", steps, a batch and hidden size, directions and heads, with padded gates or without,
-// with a backward pass or without, with control bytes or without, on a GPU as sequence_gpu() tells it.
+// The kernels that Python compiles for calls on a GPU, as load_declared() of lltm_jit/jit/variants.py takes them:
+// for a cell; a dtype by torch's name, or "tf32"; steps, batch and hidden size, directions and heads; whether gates
+// are padded, there is a backward pass, and there are control bytes; and a GPU as sequence_gpu() describes it.
 using PlannedVariant = std::tuple<std::string, std::string,
                                   std::vector<std::tuple<std::string, std::string>>, std::string>;
 std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_view dtype,
@@ -86,37 +86,37 @@ std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_
                                              bool training, bool controls,
                                              at::ArrayRef<int64_t> gpu);
 
-// Whether both directions of a layer run in one launch, of heads of so many units, which a call with the weights of both
-// is for; with a backward pass, if there is one.
+// Whether both directions of a layer, with heads of so many units, run in one launch, as a call with the weights of
+// both assumes; also in the backward pass, if there is one.
 bool directions_at_once(std::string_view cell, std::string_view dtype, int64_t steps,
                         int64_t batch_size, int64_t hidden_size, int64_t heads, bool training,
                         at::ArrayRef<int64_t> gpu);
 
-// How many steps the parts of layers side by side have, or 0 where these are no quicker:
-// Note [Layers side by side] (side_by_side/layers.h). dtype and gpu as above.
+// The steps of each part of layers side by side, or 0 if that is no faster: Note [Layers side by side]
+// (side_by_side/layers.h). dtype and gpu as above.
 int64_t layers_part(std::string_view cell, std::string_view dtype, int64_t steps,
                     int64_t batch_size, int64_t hidden_size, int64_t layers, bool training,
                     at::ArrayRef<int64_t> gpu);
 
-// The checks of arguments, which the functions below begin with; they give the cell.
+// The checks of arguments that the functions below begin with. They return the cell.
 const RecurrentCell& check_sequence(const SequenceInputs& in);
 const RecurrentCell& check_sequence_backward(const SequenceBackwardInputs& in);
-// For those that give, or take gradients of, the states of all steps.
+// For operators that return the states of all steps, or take their gradients.
 void check_all_steps(const SequenceInputs& in);
 
-// What the state runs in: the arithmetic type of the elements.
+// The type that the state runs in: the arithmetic type of the elements.
 inline at::ScalarType state_dtype(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// What runs on CPU, CUDA and meta tensors; defined in kernels.cpp.
+// The implementations for CPU, CUDA and meta tensors; defined in kernels.cpp.
 SequenceResults sequence_kernel(const SequenceInputs& in);
 SequenceStates sequence_states_kernel(const SequenceInputs& in);
 SequenceAndSaved sequence_forward_kernel(const SequenceInputs& in);
 SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in);
 
-// The operators input_gates and recurrent_sequence in one call; in layer.cpp. Where nothing is differentiated or
-// transformed, on a CPU a few steps at a time: the gates of all steps never lie in memory.
+// The operators input_gates and recurrent_sequence in one call; in layer.cpp. If nothing is differentiated or
+// transformed, a CPU computes a few steps at a time: the gates of all steps are never in memory.
 SequenceResults recurrent_layer(const Tensor& input, const Tensor& weight_ih,
                                 const OptionalTensor& bias_ih, const Tensor& weight_hh,
                                 const OptionalTensor& bias_hh, const OptionalTensor& parameters,
@@ -124,9 +124,9 @@ SequenceResults recurrent_layer(const Tensor& input, const Tensor& weight_ih,
                                 const OptionalTensor& control, bool reverse, std::string_view cell,
                                 bool tf32, bool bidirectional);
 
-// All layers of a stack of one direction, each on the output of the one before. `weights` are weight_ih, weight_hh and, if
-// there are any, bias_ih, bias_hh and parameters of each; the states are those of all. `pads` is for a GPU: Note [Padded
-// gates] (kernels.h).
+// All layers of a stack of one direction, each on the output of the one before. `weights` has, for each layer,
+// weight_ih, weight_hh and, if there are any, bias_ih, bias_hh and parameters. The states are those of all layers.
+// `pads` is for a GPU: Note [Padded gates] (kernels.h).
 SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weights, int64_t layers,
                                  const OptionalTensor& h_0, const OptionalTensor& c_0,
                                  std::string_view cell, bool pads, bool tf32);

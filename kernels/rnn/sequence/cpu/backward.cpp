@@ -19,8 +19,8 @@ class BackwardSequence {
                             args_.weights_stride, hidden_);
     });
     for (int64_t row = 0; row < args_.batch_size; ++row) begin_row(row);
-    // A round takes the gradients of the step that was done last back to the output of the one before,
-    // and does that.
+    // A round takes the gradients of the last computed step back to the output of the step before, and computes
+    // that step.
     run_steps(division_, args_.steps + 1, [&](int64_t round, int64_t index) {
       const SequenceShare share = division_.share(index);
       const int64_t step = args_.steps - 1 - round;
@@ -50,10 +50,10 @@ class BackwardSequence {
   const SequenceDivision division_ =
       divide_sequence(args_.steps, args_.batch_size, blocks_, args_.batch_size * depth_ * hidden_);
   Weights weights_{blocks_, depth_};
-  // What the weights are multiplied with, of two steps: the gradients of the gates' hidden parts.
+  // The left factor of the weights, for two steps: the gradients of the gates' hidden parts.
   const int64_t gates_stride_ = Weights::row_stride(depth_);
   const AlignedArray<row_t> gates_ = aligned_zeros<row_t>(2 * args_.batch_size * gates_stride_);
-  // The products, and the gradients that reach the states without the weights.
+  // The products, and the gradients that reach the states other than through the weights.
   const int64_t h_stride_ = blocks_ * kLanes;
   const AlignedArray<acc_t> grad_h_ = aligned_array<acc_t>(args_.batch_size * h_stride_);
   const int64_t states_stride_ = args_.batch_size * hidden_;
@@ -176,7 +176,7 @@ class BackwardSequence {
     }
   }
 
-  // What comes to the cell states before the step from outside.
+  // The given gradient of the cell states before the step.
   void add_given(int64_t step, int64_t row, int64_t unit, int64_t units) {
     const acc_t* given = row_of<acc_t>(args_.grad_saved_cells, step, row) + unit;
     for (int s = 1; s < args_.states; ++s, given += cells_stride_) {
@@ -185,7 +185,7 @@ class BackwardSequence {
     }
   }
 
-  // The states' gradients stay as they are, the output's with them: the products of nothing replace it.
+  // The gradients of the states pass unchanged, and the output's with them, because no product replaces it.
   void hold_row(int64_t step, int64_t row, int64_t unit, int64_t units, scalar_t* grad_gates,
                 scalar_t* grad_hidden) {
     for (int g = 0; g < args_.SequenceSizes::gates; ++g) {
@@ -195,7 +195,7 @@ class BackwardSequence {
     for (int64_t i = unit; i < unit + units; ++i) grad_state(0, row)[i] += grad_h(row)[i];
   }
 
-  // What a step found in states[0]; null for zeros.
+  // The output before a step; null for zeros.
   const scalar_t* old_h_of(int64_t step, int64_t row) const {
     if (control_of(args_, step, row) == kResets) return nullptr;
     do --step;

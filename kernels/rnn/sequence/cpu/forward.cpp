@@ -5,7 +5,7 @@
 #include "rnn/sequence/cpu/steps.h"
 #include "rnn/sequence/cpu/threads.h"
 
-// In one unit: it has the same headers and templates, which take half of its time.
+// In one unit: both have the same headers and templates, which take half of the compile time.
 #include "rnn/sequence/cpu/backward.cpp"
 
 namespace lltm_jit {
@@ -62,11 +62,12 @@ class ForwardSequence {
   const int gates_ = args_.SequenceSizes::gates;
   const int64_t hidden_ = args_.hidden_size;
   const int64_t blocks_ = ceil_div(hidden_, kLanes);
-  // From a gate to the next one in the call's arrays, and from a row, or a cell state, of all recurrences to the next one.
+  // From a gate to the next one in the call's arrays, and from a row, or a cell state, to the next one, over all
+  // recurrences.
   const int64_t gate_stride_ = args_.heads * hidden_;
   const int64_t units_ = args_.units(), cells_stride_ = args_.batch_size * units_;
-  // Blocks of units whose gates are done together: as many as fill whole panels, and a few of those, so
-  // that a call of the cell has enough to do.
+  // Blocks of units whose gates are computed together: as many as fill whole panels, and a few of those, so that a
+  // call of the cell has enough work.
   static constexpr int64_t kVectors = RegisterTile<acc_t>::kVectors;
   const int64_t whole_ = gates_ % kVectors == 0 ? 1 : kVectors;
   const int64_t group_ = whole_ * std::max<int64_t>(1, 4 * kVectors / (whole_ * gates_));
@@ -78,8 +79,8 @@ class ForwardSequence {
                       args_.batch_size * gates_ * hidden_ * (hidden_ + input_size_),
                       gates_ * hidden_ * hidden_ * sizeof(row_t));
   Weights weights_{blocks_ * gates_, hidden_};
-  // The input's are multiplied for so many steps at once that there are enough rows; with the sums of the
-  // product of all steps, so that a layer's results do not depend on whether its gradients are wanted.
+  // The input is multiplied for so many steps at once that there are enough rows, with the sums of the product over
+  // all steps, so that a layer's results do not depend on whether its gradients are wanted.
   Weights input_weights_{has_input_ ? blocks_ * gates_ : 0, input_size_,
                          has_input_ ? packed_block_depth(input_size_) : 1};
   const int64_t ahead_ =
@@ -89,7 +90,7 @@ class ForwardSequence {
       ahead_ == 1 ? sums_stride_ : (ceil_div(blocks_, division_.unit_groups) * gates_ + 1) * kLanes;
   AlignedArray<acc_t> bias_, input_bias_;  // in the order of the weights' columns
   std::vector<Scratch> scratch_;
-  // What the weights are multiplied with, of two steps: h as it was before, and as it is after it.
+  // The left factor of the weights, for two steps: h before and after the step.
   const int64_t h_stride_ = Weights::row_stride(hidden_);
   const AlignedArray<row_t> h_ = aligned_zeros<row_t>(2 * args_.batch_size * h_stride_);
   const int64_t states_stride_ = args_.batch_size * hidden_;
@@ -158,7 +159,7 @@ class ForwardSequence {
     }
   }
 
-  // The steps whose input is multiplied with that of this one.
+  // The steps whose input is multiplied together with this one's.
   int64_t steps_from(int64_t step) const { return std::min(ahead_, args_.steps - step); }
 
   void take_input(int64_t step, int64_t row_begin, int64_t row_end, const Scratch& scratch) {

@@ -70,8 +70,8 @@ class OneOfRecurrences {
   }
 };
 
-// Calls run(index) for each recurrence: each on a core of its own if that keeps nearly all of them busy, else one
-// after the other, each on all.
+// Calls run(index) for each recurrence: each on its own core if that keeps nearly all cores busy, else one after
+// the other on all cores.
 template <typename Run>
 void for_each_recurrence(const SequenceSizes& sizes, const Run& run) {
   constexpr int64_t kWorthWaking = 1 << 19;  // multiply-adds

@@ -1,12 +1,12 @@
 // The steps of a sequence on the CPU: where they find their rows, and how threads share them.
 //
 // Note [Rows or units]
-// Rows of a batch do not depend on each other: a thread that has some to itself goes through the whole
-// sequence with them and waits for nobody. Where there are too few rows for that, some threads share
-// them: each has a part of the hidden units, and needs the outputs of all at the next step, so that they
-// meet once a step. In the forward pass they also do so where the weights do not fit a core's own cache:
-// each thread then reads only a part of them. In the backward pass that would not pay: what they need of each
-// other are the gradients of all gates. An element's arithmetic is the same however the work is shared.
+// Rows of a batch do not depend on each other: a thread with rows of its own goes through the whole sequence and
+// waits for nobody. If there are too few rows for that, some threads share them: each has a part of the hidden
+// units, and needs the outputs of all at the next step, so that they meet once per step. In the forward pass they
+// also do so if the weights do not fit a core's own cache: each thread then reads only a part of them. In the
+// backward pass that would not pay, because they would exchange the gradients of all gates. An element's arithmetic
+// is the same however the work is shared.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace lltm_jit {
 
-// What one thread does of each step: rows [row, row_end), and blocks of units [block, block_end).
+// One thread's work in each step: rows [row, row_end), and blocks of units [block, block_end).
 struct SequenceShare {
   int64_t row, row_end, block, block_end;
 };
@@ -37,8 +37,8 @@ struct SequenceDivision {
   }
 };
 
-// Divides by the multiply-adds of a step, and the bytes of weights that a core should have in its own cache, if
-// any.
+// Divides the work, given the multiply-adds of a step, and the bytes of weights that a core should have in its own
+// cache, if any.
 inline SequenceDivision divide_sequence(int64_t steps, int64_t rows, int64_t blocks,
                                         int64_t products, int64_t cached = 0) {
   // Some microseconds, which is what waking a thread costs; and one, for meeting at every step.
@@ -79,7 +79,7 @@ void pack_groups(const SequenceDivision& division, int64_t group, int64_t block_
                    });
 }
 
-// What a step does to a row; one that is held is not reset.
+// The effect of a step on a row; a row that is held is not reset.
 template <typename Args>
 uint8_t control_of(const Args& args, int64_t step, int64_t row) {
   if (args.control == nullptr) return 0;
@@ -93,7 +93,7 @@ inline void pause_spinning() {
 #endif
 }
 
-// Row `row` of step `step`; null if the array is.
+// Row `row` of step `step`; null if the array is null.
 template <typename T>
 const T* row_of(const SequenceArray& array, int64_t step, int64_t row) {
   if (array.data == nullptr) return nullptr;
@@ -105,8 +105,8 @@ T* row_of(const MutableSequenceArray& array, int64_t step, int64_t row) {
       row_of<T>(SequenceArray{array.data, array.step_stride, array.row_stride}, step, row));
 }
 
-// Calls step(i, s) for steps i from 0 to `steps` of each share s; step i of all shares of a group of
-// rows is done before step i + 1 of any. However many threads come: one may do it all.
+// Calls step(i, s) for steps i from 0 to `steps` of each share s. Step i of all shares of a group of rows is
+// finished before any begins step i + 1. However few threads come, even one may do all the work.
 template <typename Step>
 void run_steps(const SequenceDivision& division, int64_t steps, const Step& step) {
   struct alignas(64) Group {
@@ -114,7 +114,7 @@ void run_steps(const SequenceDivision& division, int64_t steps, const Step& step
   };
   std::vector<Group> groups(division.row_groups);
   const auto run = [&](int64_t begin, int64_t end) C10_NOINLINE {
-    constexpr int kSpins = 256;  // a few microseconds, before the processor is given away
+    constexpr int kSpins = 256;  // a few microseconds, before the thread yields
     for (int64_t i = 0; i < steps; ++i) {
       for (int64_t s = begin; s < end; ++s) {
         step(i, s);

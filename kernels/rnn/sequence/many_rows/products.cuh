@@ -1,4 +1,4 @@
-// The products of Note [Many rows] (shape.h): of what a tile's rows have exchanged, and a block's weights.
+// The products of Note [Many rows] (shape.h): the exchanged numbers of a tile's rows times a block's weights.
 #pragma once
 
 #include "rnn/sequence/many_rows/cluster.cuh"
@@ -72,7 +72,7 @@ struct ClusterProducts : ClusterBlock<scalar_t, Variant, kGates> {
     }
   }
 
-  // The same of scaled halves. What comes of a chunk is read into registers, and its place free before its products are
+  // The same with scaled halves. A chunk is read into registers, so that its place is free before its products are
   // there.
   __device__ __forceinline__ void multiply_scaled(int tile, Slot& slot,
                                                   float (&sums)[kN / 2]) const {

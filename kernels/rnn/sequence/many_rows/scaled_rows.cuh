@@ -1,4 +1,4 @@
-// Floats as the products of Note [Many rows] (shape.h) take them: halves, each eight of a row with a scale.
+// Floats for the products of Note [Many rows] (shape.h): halves, with a scale for each eight of a row.
 #pragma once
 
 #include "core/products/warp_matrix.cuh"
@@ -6,8 +6,8 @@
 
 namespace lltm_jit {
 
-// Two numbers of a row, whose eight lie in four neighbouring lanes, and the scale of all of them, as the exponent of its
-// inverse. To be made by all lanes of a warp.
+// Two numbers of a row, whose eight lie in four neighbouring lanes, and the eight's scale, as the exponent of its
+// inverse. All lanes of a warp must call this.
 struct ScaledTwo {
   uint32_t halves;
   uint8_t exponent;
@@ -50,7 +50,7 @@ struct RowExponents {
     }
   }
 
-  // What brings the numbers of an eight to a row's scale, twice.
+  // The factor that brings an eight's numbers to a row's scale, twice.
   __device__ __forceinline__ uint32_t factor(int i, const Words<2>& chunk, int eight) const {
     constexpr int kBias = 127;
     const int exponent = int(chunk.value[eight / 4] >> eight % 4 * 8 & 0xff);

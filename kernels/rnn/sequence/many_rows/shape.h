@@ -1,20 +1,20 @@
-// How a sequence with many rows is shared out.
+// How the work on a sequence with many rows is divided.
 //
 // Note [Many rows]
-// A cluster of blocks has some hidden units for the whole sequence. Its blocks divide k: each has the weights of all
-// the cluster's units for its part of k in shared memory, and multiplies that part of what all clusters have made in
-// the step before: forward h, backward the gradients of the gates. So a block reads only its part of that, which is
-// what takes the time, and no weights. The blocks send one another sums, and each finishes some of them: forward a
-// block of a pair has half of the units, backward each of eight blocks a quarter of a tile's 64 rows and half of the
-// units.
-// A warpgroup of each block has a tile for itself, from copies to stores, so that other tiles are multiplied while one
-// waits. What steps exchange lies in memory, in the order that products take it, and comes by bulk copies; a counter
-// for each tile tells that all clusters have written a step. A step writes one of two copies; nobody writes the copy
-// that step i - 1 has read before all have arrived at step i, and they do once their products are there.
-// Floats, where TF32 is allowed, are exchanged and multiplied as Note [Floats in one half] (../numbers/halves.cuh) has
-// it: each eight numbers of a row have a scale, whose exponent is exchanged beside them. Who multiplies brings a row's
-// numbers to the scale of the largest that it reads, and weights have a scale for each column. At most two tiles run at
-// once; more rows take turns, a launch each.
+// A cluster of blocks has some hidden units for the whole sequence. Its blocks divide k: each has the weights of
+// all the cluster's units for its part of k in shared memory, and multiplies this part of the results of the step
+// before: forward h, backward the gradients of the gates, of all clusters. Reading these takes the time; a block
+// reads only its part of them, and no weights. The blocks send one another sums, and each finishes some of them:
+// forward a block of a pair has half of the units, backward each of eight blocks has a quarter of a tile's 64 rows
+// and half of the units.
+// A warpgroup of each block has a tile for itself, from copies to stores, so that other tiles are multiplied while
+// one waits. Steps exchange their results through memory, in the order that products take them, by bulk copies. A
+// counter for each tile tells that all clusters have written a step. A step writes one of two copies. Nobody writes
+// the copy that step i - 1 has read before all have arrived at step i, which they do once their products are there.
+// Floats, if TF32 is allowed, are exchanged and multiplied as in Note [Floats in one half] (../numbers/halves.cuh):
+// each eight numbers of a row have a scale, whose exponent is exchanged beside them. The reader brings a row's
+// numbers to the scale of the largest that it reads, and weights have a scale for each column. If not all tiles fit
+// at once, rows take turns, with a launch each.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +27,10 @@ struct ManyRowsShape {
   int blocks;    // of a cluster: 2 forward, 8 backward
   int units;     // of a cluster, a multiple of 8
   int tiles;     // of 64 rows of the batch
-  int chunks;    // of 64 of k, that a block multiplies
+  int chunks;    // of 64 of k, for each block
   int stages;    // of a tile, for chunks on their way
-  bool reuses;   // the sums of others come to where the stages are
-  int streamed;  // of the chunks of weights, those that are read from memory in each step
+  bool reuses;   // whether sums arrive where the stages are
+  int streamed;  // chunks of weights that are read from memory in each step
   bool scaled;   // floats as halves
 
   static constexpr int kRows = 64, kChunk = 64, kTileBytes = kRows * kChunk * 2;
@@ -39,11 +39,11 @@ struct ManyRowsShape {
 
   LLTM_JIT_HOST_DEVICE constexpr int threads() const { return 128 * (tiles + 1); }
   LLTM_JIT_HOST_DEVICE constexpr bool backward() const { return blocks > 2; }
-  // columns: of the products, of all gates or units of a cluster. Eights of them come from each other block.
+  // columns: of the products, for all gates or units of a cluster. Each other block sends eights of them.
   LLTM_JIT_HOST_DEVICE constexpr int columns(int gates) const {
     return backward() ? units : gates * units;
   }
-  // Of units, that a block finishes; where all are odd, those of the second half are one less.
+  // Of the units that a block finishes. If the cluster has an odd number, the second block has one less.
   LLTM_JIT_HOST_DEVICE constexpr int own_eights() const { return (units / 8 + 1) / 2; }
   LLTM_JIT_HOST_DEVICE constexpr int received_eights(int gates) const {
     return own_eights() * (backward() ? 1 : gates);
@@ -56,7 +56,7 @@ struct ManyRowsShape {
     return columns(gates) * kChunk * 2;
   }
   LLTM_JIT_HOST_DEVICE constexpr int resident() const { return chunks - streamed; }
-  // Streamed chunks lie between others.
+  // Streamed chunks lie between the others.
   LLTM_JIT_HOST_DEVICE constexpr int streamed_before(int chunk) const {
     return chunk * streamed / chunks;
   }
@@ -66,7 +66,7 @@ struct ManyRowsShape {
   LLTM_JIT_HOST_DEVICE constexpr int constant_bytes(int gates, int parameters) const {
     return (gates + parameters) * units * int(sizeof(float));
   }
-  // Exponents of a row's scales, for each eight of what a block multiplies.
+  // Exponents of a row's scales, one for each eight numbers that a block multiplies.
   LLTM_JIT_HOST_DEVICE constexpr int exponents() const { return scaled ? chunks * kChunk / 8 : 0; }
   LLTM_JIT_HOST_DEVICE constexpr int shared_bytes(int gates, int parameters) const {
     return kAlignment + weight_bytes(gates) + tiles * stages * kTileBytes +
@@ -81,7 +81,7 @@ struct ManyRowsShape {
     const int64_t of_batch = tiles * turns(batch_size);
     return static_cast<int>((batch_size + of_batch - 1) / of_batch + 7) / 8 * 8;
   }
-  // Memory of a tile: a counter's line, and two copies of what steps exchange.
+  // Memory of a tile: a counter's line, and two copies of the exchanged numbers.
   LLTM_JIT_HOST_DEVICE constexpr int64_t row_bytes() const {
     return int64_t(blocks) * chunks * kChunk * 2;
   }

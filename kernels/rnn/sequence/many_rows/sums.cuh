@@ -1,5 +1,5 @@
-// How the blocks of a cluster send one another the sums of Note [Many rows] (shape.h), a part at a time: forward to the
-// other block of a pair those of its units, backward to each block those of its rows and units.
+// How the blocks of a cluster send one another the sums of Note [Many rows] (shape.h), a part at a time: forward
+// the sums for the units of the pair's other block, backward to each block the sums for its rows and units.
 #pragma once
 
 #include "rnn/sequence/many_rows/cluster.cuh"
@@ -16,13 +16,13 @@ __device__ __forceinline__ constexpr int eights_of(int part) {
 
 constexpr int kFours = 128 * 16;  // bytes that a warpgroup sends at once
 
-// Of units, eights that a block of a pair finishes are its first ones.
+// The eights that a block of a pair finishes come first.
 template <typename Block>
 __device__ __forceinline__ constexpr bool finishes(int rank, int eight) {
   return rank == 0 || eight < Block::kShape.units / 8 - Block::kShape.own_eights();
 }
 
-// Sums [gates][eights] of all units, of which this block's own are added up. Calls meanwhile() once sums are on their way.
+// Sums [gates][eights] of all units; adds up this block's own. Calls meanwhile() once the sums are on their way.
 template <typename Block, typename Meanwhile>
 __device__ __forceinline__ void exchange_halves(const Block& block, int tile, int64_t count,
                                                 float (&sums)[Block::kN / 2],
@@ -78,8 +78,8 @@ __device__ __forceinline__ constexpr uint32_t place_of_sums(int source, int eigh
   return (source * Block::kPart + eight) * 512;
 }
 
-// The sums that all blocks have of this one's elements come to it: calls add(n, four) for a lane's eight warp + 4 n, of
-// which the block has own_eights.
+// Receives the sums of all blocks for this one's elements: calls add(n, four) for a lane's eight warp + 4 n. The
+// block has own_eights.
 template <typename Block, typename Add>
 __device__ __forceinline__ void exchange_sums(const Block& block, int tile, int warp, int lane,
                                               int own_eights, int64_t count,

@@ -1,5 +1,5 @@
-// The weights of Note [Many rows] (shape.h), brought to where its products read them: floats as halves, each column of a
-// block's with a scale.
+// Loads the weights of Note [Many rows] (shape.h) to where products read them: floats as halves, with a scale for
+// each column of a block.
 #pragma once
 
 #include "rnn/sequence/many_rows/cluster.cuh"
@@ -39,7 +39,7 @@ __device__ __forceinline__ void load_scaled_along_k(const Block& block, const Lo
   }
 }
 
-// A thread has four columns for some of k, and several loads on their way.
+// A thread has four columns for some of k, with several loads in flight.
 template <typename Block, typename Load>
 __device__ __forceinline__ void load_scaled_along_columns(const Block& block, const Load& load) {
   constexpr int kDepth = Block::kChunks * ManyRowsShape::kChunk, kAtOnce = 8;
@@ -82,7 +82,7 @@ __device__ __forceinline__ void load_scaled_along_columns(const Block& block, co
   for (int j = 0; j < 4; ++j) block.inverses[n + j] = scales[j].inverse;
 }
 
-// load(n, in_block) gives four neighbouring numbers along k of a column.
+// load(n, in_block) returns four neighbouring numbers along k of a column.
 template <typename scalar_t, typename Block, typename Load>
 __device__ __forceinline__ void load_along_k(const Block& block, const Load& load) {
   if constexpr (Block::kScaled) {
@@ -97,7 +97,7 @@ __device__ __forceinline__ void load_along_k(const Block& block, const Load& loa
   }
 }
 
-// load(n, in_block) gives those of four columns.
+// load(n, in_block) returns those of four columns.
 template <typename scalar_t, typename Block, typename Load>
 __device__ __forceinline__ void load_along_columns(const Block& block, const Load& load) {
   if constexpr (Block::kScaled) {

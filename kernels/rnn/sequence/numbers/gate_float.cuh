@@ -33,13 +33,13 @@ __device__ __forceinline__ float either(bool first, float a, float b) {
 
 // ------------------------------------------------------------------------------ cells of 16 bits --
 
-// Functions take few instructions, and are as right as a rounding to 11 bits needs.
+// Few instructions per function, as accurate as a rounding to 11 bits needs.
 struct GateFunctions;
 using GateFloat = FloatOf<GateFunctions>;
 
 template <>
 struct Math<GateFloat> : FloatMath<GateFunctions> {
-  // Below this, series have more digits than a difference of exponentials.
+  // Below this, a series has more digits than a difference of exponentials.
   static constexpr float kSmall = 0x1p-6f;
   static constexpr float kLog2E = 1.4426950408889634f;
 
@@ -65,8 +65,8 @@ struct Math<GateFloat> : FloatMath<GateFunctions> {
   }
 };
 
-// Off by less than 4e-6 on an H200, where tanh.approx is right to 16 bits and more: a gate that is closed
-// leaks nothing that a sequence of thousands of steps would show in 16 bits.
+// Off by less than 4e-6 on an H200, where tanh.approx is accurate to 16 bits and more: a closed gate leaks nothing
+// that a sequence of thousands of steps would show in 16 bits.
 __device__ __forceinline__ GateFloat sigmoid(GateFloat x) {
   const GateFloat half(0.5f);
   return GateFloat(fmaf(0.5f, Math<GateFloat>::tanh(half * x).value, 0.5f));
@@ -79,8 +79,8 @@ __device__ __forceinline__ GateFloat softplus(const GateFloat& x) {
 
 // -------------------------------------------------------------------------------- cells of float --
 
-// Right to a few units in the last place, without the branches of the language's functions: a step waits
-// for its slowest lane.
+// Accurate to a few units in the last place, without the branches of the language's functions: a step waits for its
+// slowest lane.
 struct FullGateFunctions;
 using FullGateFloat = FloatOf<FullGateFunctions>;
 
@@ -89,13 +89,13 @@ struct Math<FullGateFloat> : FloatMath<FullGateFunctions> {
   using T = FullGateFloat;
 
   static __device__ __forceinline__ T exp(T x) {
-    // x log2(e) to twice the bits: the power of what is rounded, and the rest's in the first order.
+    // x log2(e) to twice the bits: the power of the rounded part, times the rest in the first order.
     constexpr float kLog2E = 1.4426950408889634f, kRest = 1.9259629911266175e-8f;
     const float power = kLog2E * x.value;
     const float rest = fmaf(x.value, kRest, fmaf(x.value, kLog2E, -power));
     const float result = approximate_power_of_2(power);
     const float corrected = fmaf(result, 0.6931471805599453f * rest, result);
-    return T(fabsf(power) < 126 ? corrected : result);  // infinities have no rest
+    return T(fabsf(power) < 126 ? corrected : result);  // infinities have no remainder
   }
   static __device__ __forceinline__ T expm1(T x) {
     const float t = x.value;  // coefficients: least relative error below 1/2
@@ -123,13 +123,13 @@ __device__ __forceinline__ FullGateFloat sigmoid(FullGateFloat x) {
   return FullGateFloat(approximate_inverse(1 + Math<FullGateFloat>::exp(-x).value));
 }
 
-// What a cell of an element type computes in.
+// The type in which a cell computes, by element type.
 template <typename scalar_t>
 using GateNumber =
     std::conditional_t<sizeof(scalar_t) == 2, GateFloat,
                        std::conditional_t<sizeof(scalar_t) == 4, FullGateFloat, scalar_t>>;
 
-// What a step of a lane's element takes, but for the old states: from the gates' sums (or their hidden parts, and
+// The inputs of a step for a lane's element, besides the old states: the gates' sums (or their hidden parts, and
 // their inputs), and the parameters of the lane's units.
 template <typename Cell, typename T, int kGates, int kElements, int kRoom, int kUnits>
 __device__ __forceinline__ CellStep<Cell, T> step_of_element(

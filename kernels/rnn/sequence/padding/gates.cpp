@@ -142,7 +142,7 @@ namespace {
 
 bool has_dense_rows(const Tensor& tensor) { return tensor.stride(-1) == 1 || tensor.size(-1) <= 1; }
 
-// Whether rows start where whole accesses can read them.
+// Whether every row is aligned for whole accesses.
 bool has_whole_rows(const Tensor& tensor) {
   const auto bytes = static_cast<uintptr_t>(kWholeAccess * tensor.element_size());
   bool whole = reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % bytes == 0;
@@ -157,7 +157,7 @@ bool has_whole_rows(const Tensor& tensor) {
 Tensor readable(const Tensor& tensor) {
   if (!has_dense_rows(tensor)) return tensor.contiguous();
   const bool any = !tensor.is_cuda() || tensor.scalar_type() == at::kDouble ||
-                   tensor.size(-1) % kWholeAccess > 0;  // whose copy would be no better
+                   tensor.size(-1) % kWholeAccess > 0;  // a copy would be no better aligned
   return any || has_whole_rows(tensor) ? tensor : tensor.clone(at::MemoryFormat::Contiguous);
 }
 
@@ -166,7 +166,7 @@ Tensor readable_weights(const Tensor& weight_hh, bool padded) {
   const int64_t rows = weight_hh.size(0), hidden_size = weight_hh.size(1);
   const int64_t size = padded_size(hidden_size);
   const auto bytes = static_cast<size_t>(rows * size * weight_hh.element_size());
-  // As pad_gates makes them. Behind the rows of any other view there may be numbers.
+  // As pad_gates makes them. Other views may have numbers behind their rows.
   const bool is_whole = weight_hh.stride(0) == size && has_dense_rows(weight_hh) &&
                         weight_hh.storage_offset() == 0 && weight_hh.storage().nbytes() == bytes;
   if (is_whole && has_whole_rows(weight_hh)) return weight_hh;

@@ -1,4 +1,4 @@
-// Gates that have more room than they have units, Note [Padded gates] (kernels.h), and what is copied for them.
+// Gates with room for more than their units, Note [Padded gates] (kernels.h), and the copies for them.
 #pragma once
 
 #include <utility>
@@ -11,17 +11,17 @@ namespace lltm_jit {
 // As padded_size().
 c10::SymInt padded_size(const c10::SymInt& size);
 
-// The elements of a gate, of which hidden_size are units: what the weights of a call say.
+// The elements of a gate, of which hidden_size are units; the weights of a call tell.
 c10::SymInt gate_size(const SequenceInputs& in, const RecurrentCell& cell);
 bool is_padded(const SequenceInputs& in, const RecurrentCell& cell);
 
-// With as many elements in a dimension, the first ones or zeros behind them; and with as many of each gate, of which
-// the dimension has some. In operations of torch.
+// A dimension of another size, with the first elements or zeros behind them; and the same for each of the gates in
+// a dimension. In torch operations.
 Tensor resize(const Tensor& tensor, int64_t dim, const c10::SymInt& size);
 Tensor resize_gates(const Tensor& tensor, int64_t dim, int64_t gates, const c10::SymInt& from,
                     const c10::SymInt& to);
 
-// A call's arguments with gates of another size, and what they give as the caller has it.
+// A call's arguments with gates of another size, and its results with the caller's sizes.
 class ResizedGates {
  public:
   ResizedGates(const SequenceInputs& in, const RecurrentCell& cell, const c10::SymInt& size);
@@ -44,7 +44,7 @@ class ResizedGates {
 // Whether the kernels for such tensors take padded gates.
 bool kernels_pad(const Tensor& like);
 
-// [rows, hidden_size], whose rows have room for the padding; and all that there is room for.
+// [rows, hidden_size], with room for padding behind the rows; and the tensor with this room.
 Tensor empty_padded_weights(const Tensor& like, const c10::SymInt& rows,
                             const c10::SymInt& hidden_size);
 Tensor with_padding(const Tensor& weights);
@@ -56,15 +56,15 @@ struct RowsToCopy {
   bool zero = false;  // zeros take the place of what `from` has
   float others = 0;   // what is written where `from` has nothing
 };
-// On a GPU in one launch.
+// In one launch on a GPU.
 void copy_rows(const std::vector<RowsToCopy>& all);
 
-// As kernels read it: with dense rows, and on a GPU where whole accesses can read them.
+// In the form that kernels read: with dense rows, on a GPU aligned for whole accesses.
 Tensor readable(const Tensor& tensor);
 Tensor readable_weights(const Tensor& weight_hh, bool padded);
 
-// What the backward pass of padded gates reads. Rows are padded with ones, those of grad_output with zeros; and h_0 is a
-// step before the first one.
+// What the backward pass of padded gates reads. Rows are padded with ones, in grad_output with zeros; h_0 is a step
+// before the first one.
 struct PaddedOutputs {
   Tensor output, before;  // of each step, and of the step before it
   OptionalTensor h_0, grad_output;

@@ -8,7 +8,7 @@ using namespace lltm_jit;  // what a cell's header may use without a word
 
 #include "rnn/sequence/by_steps/kernels.cuh"
 
-// By packs of units where arrays allow it.
+// In packs of units if the arrays allow it.
 template <typename Args>
 __device__ __forceinline__ void run_one_step(const Args& args, const Divisor& packs) {
   if (args.units == kStepUnits) {
