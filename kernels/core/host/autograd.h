@@ -22,18 +22,18 @@ struct BackwardPass {
   std::vector<at::Tensor> grads;  // of the outputs; at least one is defined
   std::vector<at::Tensor> saved;  // by record(): those of the inputs, then the outputs
   std::bitset<32> wanted;         // whether somebody asks for the gradient of the i-th input
-  // A tensor of these values whose gradients are those of the i-th input, which need not be saved.
+  // A tensor with these values, whose gradients go to the i-th input, which need not be saved.
   std::function<at::Tensor(size_t i, const at::Tensor& values)> in_place_of_input;
   // By a hook of the node, or anomaly mode, which read the gradients before anything else does.
   bool watched;
 };
 
-// The gradients of an operator's inputs, of which those that nobody wants are dropped. A function that
-// keeps arguments keeps numbers alone: tensors are saved, so that changes to them are seen.
+// The gradients of an operator's inputs; unwanted ones are dropped. A function may keep only numbers of its
+// arguments: tensors are saved, so that changes to them are noticed.
 struct Derivative {
   const char* name;  // of the node, for profilers and anomaly mode
   std::function<std::vector<at::Tensor>(const BackwardPass& pass)> gradients;
-  // Of nodes that are ready a backward pass takes the one with the largest number first: by default the last made.
+  // Of the ready nodes, a backward pass takes the one with the largest number first: by default the last made.
   std::optional<uint64_t> number{};
 };
 
@@ -44,10 +44,10 @@ using TensorRefs = std::initializer_list<std::reference_wrapper<const at::Tensor
 void record(const Derivative& derivative, TensorRefs inputs, TensorRefs outputs,
             TensorRefs saved = {}, TensorRefs saved_outputs = {});
 
-// The number of a node of this name, among the last that a tensor has come through by way of first inputs.
+// The number of the nearest node of this name that a tensor came through, by way of first inputs.
 std::optional<uint64_t> number_before(const at::Tensor& tensor, std::string_view name);
 
-// The tensor of an optional argument, undefined where it is absent: an optional may lack its value in two ways.
+// The tensor of an optional argument, undefined if it is absent: an optional may lack its value in two ways.
 inline const at::Tensor& as_tensor(const at::Tensor& tensor) { return tensor; }
 inline const at::Tensor& as_tensor(const std::optional<at::Tensor>& tensor) {
   static const at::Tensor undefined;

@@ -34,8 +34,8 @@ struct KernelGuard {
   c10::DeviceGuard device;
 };
 
-// Lets a large array have pages of 2 MiB, where the system leaves that to programs. Memory of such a size goes back to
-// the system when it is freed, so that each array has new pages, whose first use may take longer than the computation.
+// Gives a large array pages of 2 MiB, if the system leaves that to programs. Memory of this size goes back to the
+// system when it is freed, so that each array has new pages, whose first use may take longer than the computation.
 inline void prefer_large_pages(const at::Tensor& tensor) {
 #ifdef MADV_HUGEPAGE
   constexpr uintptr_t kPage = 1 << 12, kLarge = 1 << 23;
@@ -46,8 +46,8 @@ inline void prefer_large_pages(const at::Tensor& tensor) {
 #endif
 }
 
-// A dense tensor on the device of `like` inside a KernelGuard: at::empty without its way through the dispatcher,
-// which a small operator would feel.
+// A dense tensor on the device of `like` inside a KernelGuard: at::empty without the dispatcher, whose time counts
+// for a small operator.
 inline at::Tensor empty(c10::SymIntArrayRef sizes, const at::Tensor& like, at::ScalarType dtype,
                         at::MemoryFormat format = at::MemoryFormat::Contiguous) {
   if (like.is_meta()) {
@@ -67,7 +67,7 @@ inline at::Tensor empty(c10::SymIntArrayRef sizes, const at::Tensor& like,
   return empty(sizes, like, like.scalar_type(), format);
 }
 
-// What kernels read and write of tensors that may be absent.
+// The pointers for kernels of tensors that may be absent.
 inline std::optional<at::Tensor> dense(const std::optional<at::Tensor>& tensor) {
   return tensor ? std::optional(tensor->contiguous()) : std::nullopt;
 }

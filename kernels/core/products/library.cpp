@@ -11,8 +11,8 @@
 #include "core/launch/api.h"
 
 #ifdef LLTM_JIT_CUDA
-// The library's headers need not be there, as those of torch that include them: so what is used of both is declared
-// here. torch's versions have one of the two functions.
+// The library's headers may be missing, and so may torch's that include them. So the functions used are declared
+// here. Each version of torch has one of the two.
 extern "C" {
 struct cublasContext;
 [[gnu::weak]] int cublasGemmStridedBatchedEx(
@@ -36,14 +36,14 @@ bool is_float_on_gpu(const Tensor& tensor) {
   return tensor.scalar_type() == at::kFloat && tensor.is_cuda();
 }
 
-// Of fewer multiplications rounding saves nothing.
+// With fewer multiplications rounding saves nothing.
 bool pays_to_round(const Tensor& a, const Tensor& b) {
   constexpr int64_t kManyProducts = int64_t(1) << 25;
   return is_float_on_gpu(a) && a.numel() * b.size(-1) >= kManyProducts;
 }
 
 #ifdef LLTM_JIT_CUDA
-// A row-major matrix as the library takes it, in columns: its transpose is dense, or it is itself.
+// A row-major matrix for the library, whose order is by columns: the matrix or its transpose is dense.
 struct Operand {
   Tensor matrix;
   int transposed;
@@ -62,12 +62,13 @@ struct Operand {
   }
 };
 
-// A type as library_types.h of CUDA names it.
+// A type, as library_types.h of CUDA numbers it.
 int library_type(const Tensor& tensor) {
   return tensor.scalar_type() == at::kHalf ? 2 : tensor.scalar_type() == at::kBFloat16 ? 14 : 0;
 }
 
-// Whether it has been done: C = A B + `rest` C, of numbers of 16 bits, or of floats that are rounded; C may be of floats.
+// C = A B + `rest` C, for numbers of 16 bits, or floats that are rounded; C may be float. False: the library cannot
+// do it.
 bool multiply_in_library(const Tensor& a, const Tensor& b, float rest, Tensor& c) {
   const Operand left(a), right(b);
   const int64_t largest =
@@ -99,7 +100,7 @@ bool multiply_in_library(const Tensor&, const Tensor&, float, Tensor&) { return 
 bool multiply_rounded(const Tensor&, const Tensor&, float, Tensor&) { return false; }
 #endif
 
-// Keeps products exact that must be.
+// Keeps products exact.
 struct Precision {
   std::optional<at::NoTF32Guard> exact;
 
@@ -143,7 +144,7 @@ Tensor product_of_library(const Tensor& a, const Tensor& b, bool tf32,
   }
   const Precision precision(tf32);
   if (!initial) return at::_ops::mm::call(a, b);
-  // A product that ends with a bias heeds no guard.
+  // A product that ends with a bias ignores guards.
   if (is_float_on_gpu(a) && !tf32) return at::_ops::mm::call(a, b).add_(*initial);
   return at::_ops::addmm::call(*initial, a, b, 1, 1);
 }

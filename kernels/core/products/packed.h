@@ -1,12 +1,12 @@
 // Products of many rows, with both sides packed as the register tiles of panels.h read them.
 //
 // Note [Packed products]
-// MKL reached about half of an AMD processor's peak. On Intel's, for which it is made, a layer takes about
-// as long with this product.
-// It goes by columns that fit a core's own cache with their depth, then by blocks of rows, then of depth;
-// where the depth is large, as in a gradient of weights, C lies in the cache instead. Threads share the
-// rows and wait for nobody; each packs B for itself, of which many rows make little. An element's sum
-// depends on no other row, and not on the threads, so neither changes its bits.
+// MKL reached about half of an AMD processor's peak. On Intel's, for which it is made, a layer takes about as long
+// with this product.
+// The loops go over columns that fit a core's own cache with their depth, then blocks of rows, then depth; if the
+// depth is large, as in a gradient of weights, C is in the cache instead. Threads share the rows and wait for
+// nobody. Each packs B for itself, which takes little time if there are many rows. An element's bits depend
+// neither on other rows nor on the threads.
 #pragma once
 
 #include <algorithm>
@@ -58,8 +58,8 @@ class PackedRows {
   const int64_t block_depth_ = packed_block_depth(product_.depth);
   // Strips of whole pages would share their places in the cache.
   const int64_t strip_stride_ = block_depth_ * kRows + 2 * kLanes;
-  // What is kept of B: all columns if that leaves a block of depth, since C is then passed over once for
-  // each kept depth and A once; else all of the depth, and A is read for each kept column.
+  // The kept part of B: all columns if that leaves a block of depth, since C is then read once for each kept depth
+  // and A once; else all of the depth, and A is read for each kept column.
   const int64_t kept_columns_ =
       std::min(whole_vectors(product_.columns),
                product_.columns <= kKept / kBlockDepth || product_.depth > PackedBounds::kDeep
@@ -83,7 +83,7 @@ class PackedRows {
     }
   }
 
-  // Panels after one another, each with rows of its columns.
+  // Panels one after the other, each with rows of its columns.
   void pack_b(int64_t column, int64_t width, int64_t k, int64_t k_end) {
     const int64_t depth = k_end - k;
     const T* b = product_.b + column * product_.b_column_stride + k * product_.b_depth_stride;
@@ -116,11 +116,11 @@ class PackedRows {
     }
   }
 
-  // Strips of kRows rows of A, which lie side by side in memory, after one another.
+  // Strips of kRows rows of A, which lie side by side in memory, one after the other.
   void pack_a(int64_t row, int64_t row_end, int64_t k, int64_t depth) {
     const T* a = product_.a + row + k * product_.a_depth_stride;
     const int64_t whole = (row_end - row) / kRows * kRows;
-    constexpr int64_t kAhead = 8;  // rows of depth, too far apart for a processor to foresee
+    constexpr int64_t kAhead = 8;  // rows of depth, too far apart for the processor's own prefetch
     for (int64_t i = 0; i < depth; ++i, a += product_.a_depth_stride) {
       T* target = a_.get() + i * kRows;
       prefetch_row(a + kAhead * product_.a_depth_stride, row_end - row);

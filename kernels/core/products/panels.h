@@ -28,15 +28,15 @@ inline void transpose(Vec (&vectors)[Vec::size()]) {
   }
 }
 
-// A row that is needed soon: memory is slow, and a step, or a tile's products, long enough to hide it.
+// Prefetches a row: a step, or a tile's products, takes long enough to hide the latency of memory.
 template <typename T>
 void prefetch_row(const T* row, int64_t count) {
   constexpr int64_t kLine = 64 / sizeof(T);
   for (int64_t i = 0; i < count; i += kLine) __builtin_prefetch(row + i, 0, 2);
 }
 
-// C = A B, or `sums` + A B where that is not null, for the rows and columns of one tile or of several
-// side by side. The rows of B, C and the sums are dense.
+// C = A B, or `sums` + A B if that is not null, for the rows and columns of one tile or of several side by side.
+// The rows of B, C and the sums are dense.
 template <typename acc_t>
 struct Tile {
   const acc_t* a;
@@ -50,7 +50,7 @@ struct Tile {
   int64_t columns, depth;
 };
 
-// `columns` of the tile are more than fill kVectors - 1 vectors. The rows of B have whole ones.
+// The tile's `columns` need all kVectors vectors. The rows of B are whole vectors.
 template <typename acc_t, int kRows, int kVectors>
 C10_NOINLINE void panel_tile(const Tile<acc_t>& tile) {
   using Vec = at::vec::Vectorized<acc_t>;
@@ -81,7 +81,7 @@ C10_NOINLINE void panel_tile(const Tile<acc_t>& tile) {
   }
   constexpr int kLast = kVectors - 1;
   const int64_t in_last = std::min<int64_t>(Vec::size(), tile.columns - kLast * Vec::size());
-  // Block sums are summed: rounding grows with their number, not with the depth.
+  // Blocks of sums are added up: rounding errors grow with their number, not with the depth.
   if (tile.sums != nullptr) {
     const int64_t sums_stride = tile.sums_stride;
     const acc_t* initial = tile.sums;
@@ -94,7 +94,7 @@ C10_NOINLINE void panel_tile(const Tile<acc_t>& tile) {
       sums[r][kLast] = load(initial + kLast * Vec::size(), in_last) + sums[r][kLast];
     }
   }
-  const int64_t c_stride = tile.c_stride;  // here, or each store would have it read again
+  const int64_t c_stride = tile.c_stride;  // or each store would have it read again
   acc_t* c = tile.c;
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r, c += c_stride) {
@@ -165,8 +165,7 @@ void copy_block(const scalar_t* source, int64_t source_stride, int64_t rows, int
   }
 }
 
-// The columns to take next, of those that are left: four vectors are done better as two and two than as
-// three and one.
+// The number of columns to take next: for four vectors, two and two are faster than three and one.
 template <typename acc_t>
 int64_t panel_columns(int64_t left) {
   using Shape = RegisterTile<acc_t>;

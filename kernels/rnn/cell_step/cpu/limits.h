@@ -1,5 +1,5 @@
-// Up to which size the cell on the CPU makes its products itself, and from which it divides them. No torch
-// header.
+// Up to which size our kernels compute the cell's products on the CPU, and from which size they divide them. No
+// torch header.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct LltmLimits {
 
 // The bounds of gemm.cpp.
 struct LltmCpuBounds {
-  // Fewer rows than this are multiplied by dot_tile: they do not pay for transposing weights, and each
-  // row's bits do not depend on how many others there are.
+  // Fewer rows than this are multiplied by dot_tile: transposing weights does not pay for them, and each row's bits
+  // do not depend on the number of other rows.
   static constexpr int64_t kFewestRowsForPanels = 256;
   // Rows of a task, in panels and in dots.
   static constexpr int64_t kFewestTaskRows = 32, kTaskRows = 256, kDotTaskRows = 64;

@@ -51,8 +51,8 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
 
   // -------------------------------------------------------------------------------------- the steps --
 
-  // Of the rows and units that this lane finishes: rows row and row + 8 of the tile, and of eights of units
-  // first_eight + 4 n the units column and column + 1.
+  // For the rows and units that this lane finishes: rows `row` and row + 8 of the tile, and units `column` and
+  // column + 1 of the eights first_eight + 4 n.
   struct Place {
     int tile, warp, lane, row, column, first_eight;
   };
@@ -62,7 +62,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
     float grad_parameters[kParameters > 0 ? kParameters : 1][kItems][2][2];
     uint8_t after[2];  // the control of the step after
   };
-  // What a step reads.
+  // The inputs of a step.
   struct Inputs {
     Two gates[kGates][kItems][2], saved[kGates][kItems][2], old_h[kItems][2],
         grad_output[kItems][2];
@@ -70,7 +70,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
     uint8_t control[2];
   };
 
-  // Of this block's eights, those that exist.
+  // The number of this block's eights that exist.
   __device__ __forceinline__ int own_eights() const {
     return rank / 4 == 0 ? kEights : kN / 8 - kEights;
   }
@@ -84,7 +84,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
     return args.control[step * args.control_step_stride + row];
   }
 
-  // Calls function(n, i, unit, row) for each pair of units that is there.
+  // Calls function(n, i, unit, row) for each existing pair of units.
   template <typename Function>
   __device__ __forceinline__ void for_pairs(const Place& place, const Function& function) const {
 #pragma unroll
@@ -98,7 +98,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
       }
     }
   }
-  // Two neighbouring units of an array that is not padded, and whose alignment may be anything.
+  // Two neighbouring units of an array that is not padded, of any alignment.
   template <typename element_t>
   __device__ __forceinline__ Pack<element_t, 2> load_apart(const element_t* source,
                                                            int unit) const {
@@ -167,7 +167,7 @@ struct ManyRowsBackward : ManyRowsPass<Cell, scalar_t, Variant, SequenceBackward
     });
   }
 
-  // A step's derivative, from what the step after has left in own.
+  // A step's derivative, given what the step after has left in own.
   __device__ __forceinline__ void finish(const Place& place, int64_t step, const Inputs& in,
                                          Elements& own) const {
     Two of_inputs[kAdds ? 1 : kGates][kItems][2], of_hidden[kGates][kItems][2];

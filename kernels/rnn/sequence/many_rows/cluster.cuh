@@ -1,5 +1,5 @@
-// What the kernels of Note [Many rows] (shape.h) have in common: the blocks of a cluster, what lies where in their
-// memory, and how it gets there.
+// What the kernels of Note [Many rows] (shape.h) share: the blocks of a cluster, the layout of their memory, and
+// how data gets there.
 #pragma once
 
 #include "core/launch/launch.cuh"
@@ -52,16 +52,17 @@ __device__ __forceinline__ float4 load_four(uint32_t source) {
   return four;
 }
 
-// Where the code has no wgmma the kernel takes one thread, by which the host knows.
+// Without wgmma the kernel allows one thread, which tells the host.
 template <typename Variant>
 constexpr int many_rows_threads = LLTM_JIT_HAS_WGMMA ? Variant::kShape.threads() : 1;
 
-// Runs the kernel's two parts once weights are there: one thread of a tile brings what its warpgroup multiplies.
+// Runs the kernel's two parts once the weights are loaded: one thread of a tile loads what its warpgroup
+// multiplies.
 template <typename Variant, typename Bring, typename BringWeights, typename Run>
 __device__ __forceinline__ void run_cluster(const Bring& bring, const BringWeights& bring_weights,
                                             const Run& run) {
   constexpr int kTiles = Variant::kShape.tiles;
-  // Registers of a thread, of those that all have.
+  // The registers of a thread that multiplies, in place of an equal share.
   constexpr int kTaken = kTiles == 4 ? 112 : kTiles == 3 ? 160 : 240;
   asm volatile("fence.proxy.async;" ::: "memory");
   __syncthreads();
@@ -88,7 +89,7 @@ struct ClusterBlock {
   static constexpr int kChunkBytes = kShape.chunk_bytes(kGates);
   static constexpr int kStreamed = kShape.streamed, kWeightStages = ManyRowsShape::kWeightStages;
   static constexpr int64_t kRowBytes = kShape.row_bytes();
-  // Sums come in parts, if there is less room than for all.
+  // Sums arrive in parts if there is not room for all.
   static constexpr int kEights = kShape.received_eights(kGates);
   static constexpr int kParts =
       kShape.reuses ? ceil_div(kShape.sum_bytes(kGates), kStages* kTileBytes) : 1;
@@ -146,7 +147,7 @@ struct ClusterBlock {
   __device__ __forceinline__ unsigned* counter(int tile) const {
     return reinterpret_cast<unsigned*>(workspace + tile * ManyRowsShape::kCounterBytes);
   }
-  // What the rows of a tile have in a step, [chunks][rows] of 128 bytes, in the order that products take.
+  // The numbers of a tile's rows in a step, [chunks][rows] of 128 bytes, in the order that products take.
   __device__ __forceinline__ char* exchanged(int tile, int64_t step) const {
     return workspace + kTiles * ManyRowsShape::kCounterBytes +
            (tile * 2 + (step & 1)) * kRowBytes * tile_rows;
@@ -161,8 +162,8 @@ struct ClusterBlock {
     return workspace + numbers_bytes +
            (int64_t(tile * 2 + (step & 1)) * kShape.blocks + block) * tile_rows * kExponents;
   }
-  // Two numbers of a row, to what the rows of a tile have in a step, if they are there; by all lanes of a warp, of which
-  // four have an eight.
+  // Writes two numbers of a row to the numbers of a step, if they exist. All lanes of a warp must call this; four
+  // have an eight.
   __device__ __forceinline__ void send_two(int tile, int64_t step, int row, int64_t k, bool there,
                                            const float (&two)[2]) const {
     if constexpr (kScaled) {
@@ -196,7 +197,7 @@ struct ClusterBlock {
     return weights + (kShape.resident() + slot) * kChunkBytes;
   }
 
-  // One thread's work, too: the streamed weights of so many steps.
+  // For one thread, too: loads the streamed weights of so many steps.
   __device__ __forceinline__ void bring_weights(int64_t steps) const {
     int slot = 0, round = 0;
     for (int64_t step = 0; step < steps; ++step) {
@@ -211,8 +212,8 @@ struct ClusterBlock {
     }
   }
 
-  // One thread's work: a tile's chunks, of steps from the first one on, before which all blocks have arrived `arrived`
-  // times.
+  // For one thread: loads a tile's chunks, of steps from the first one on, each after all blocks have arrived
+  // `arrived` times.
   __device__ __forceinline__ void bring(int tile, int64_t first, int64_t count, int arrived) const {
     int slot = 0, round = 0;
     const int bytes = tile_rows * 128;
@@ -245,11 +246,11 @@ struct ClusterBlock {
     }
   }
 
-  // Of the tile's warpgroup.
+  // For the tile's warpgroup.
   __device__ __forceinline__ void synchronize(int tile) const {
     asm volatile("bar.sync %0, 128;" ::"r"(tile + 1) : "memory");
   }
-  // Once all threads have written their part of a step.
+  // Called once all threads have written their part of a step.
   __device__ __forceinline__ void arrive(int tile) const {
     asm volatile("fence.proxy.async;" ::: "memory");
     synchronize(tile);

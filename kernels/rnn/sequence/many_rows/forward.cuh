@@ -15,11 +15,11 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
   using Pass::Pass;
   using typename Pass::Block, typename Pass::Number, typename Pass::Two;
   static constexpr int kEights = kShape.own_eights(), kAll = kShape.units / 8;
-  // Inputs are read where products need no more registers.
+  // Inputs are read after the products, which need their registers.
   static constexpr bool kReadsLate = kShape.scaled && kShape.tiles == 4 && kAll > 2;
 
-  // Of a cluster's units the first one that this block finishes; and of all units the end of the cluster's, which the
-  // last eight of a block may be behind.
+  // The first unit of a cluster that this block finishes; and the end of the cluster's units, beyond which a
+  // block's last eight may reach.
   __device__ __forceinline__ int own_unit() const { return rank * kEights * 8; }
   __device__ __forceinline__ int end_unit() const {
     return min(int(args.hidden_size), first_unit + kShape.units);
@@ -30,7 +30,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
   __device__ __forceinline__ void load_weights() const {
     const int64_t size = gate_size();
     const auto* source = static_cast<const scalar_t*>(args.weights);
-    // Own units come first: in the second block both halves change places, what is between them stays.
+    // Own units come first: in the second block both halves change places, and the units between them stay.
     const auto unit_at = [&](int column) {
       constexpr int kHalf = kEights * 8, kOthers = kShape.units - kHalf;
       return column + (column < kOthers ? own_unit() : column >= kHalf ? -own_unit() : 0);
@@ -69,7 +69,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
     int tile, row;  // of the lane's first row, in the tile
     int column;     // of its first unit, among eight
   };
-  // What a lane keeps of its rows and units: elements [eights][2 rows][2 units].
+  // A lane's elements: [eights][2 rows][2 units].
   struct Elements {
     float old[kStates][kEights][2][2];
     Two inputs[kGates][kEights][2];
@@ -80,7 +80,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
     return first_unit + own_unit() + eight * 8 + place.column;
   }
 
-  // Calls function(input, whether it is there, where) for each pair of a step's inputs.
+  // Calls function(input, whether it exists, where) for each pair of a step's inputs.
   template <typename Function>
   __device__ __forceinline__ void for_inputs(const Place& place, int64_t step, Elements& own,
                                              const Function& function) const {
@@ -233,7 +233,7 @@ struct ManyRowsForward : ManyRowsPass<Cell, scalar_t, Variant, SequenceForwardAr
     write(place, step, sums, own);
   }
 
-  // What nobody waits for.
+  // Stores that nobody waits for.
   __device__ __forceinline__ void write(const Place& place, int64_t step,
                                         const float (&sums)[kN / 2], const Elements& own) const {
     const bool last = step + 1 == args.steps;

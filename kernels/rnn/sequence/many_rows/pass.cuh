@@ -1,5 +1,5 @@
-// What the two passes of Note [Many rows] (shape.h) have in common, beside the products: which rows and units arrays have
-// where.
+// What the two passes of Note [Many rows] (shape.h) share, besides the products: where rows and units are in the
+// arrays.
 #pragma once
 
 #include "rnn/sequence/cell.h"
@@ -51,7 +51,7 @@ struct ManyRowsPass : ClusterProducts<scalar_t, Variant, Cell::kGates> {
     return static_cast<Element*>(array.data) + step * array.step_stride + row * array.row_stride +
            gate * gate_size() + unit;
   }
-  // And of an array of states, dense, of which there may be several.
+  // And in an array of states, dense, of which there may be several.
   __device__ __forceinline__ int64_t in_state(int64_t row, int unit) const {
     return row * args.hidden_size + unit;
   }

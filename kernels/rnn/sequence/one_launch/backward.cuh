@@ -1,8 +1,8 @@
 // The backward pass of a sequence in one launch: the gradients of the gates.
 //
-// The gradient of a step's output is that of the gates of the step after, times the weights; products/gradients.cuh
-// brings it to those who need it. What the derivative of a step needs but the gradients, a warp computes while
-// it waits for those.
+// The gradient of a step's output is the product of the gradients of the next step's gates and the weights;
+// products/gradients.cuh brings it to the warps that need it. While a warp waits for it, it computes everything in
+// the step's derivative that does not need it.
 #pragma once
 
 #include "rnn/sequence/one_launch/cell/backward.cuh"
@@ -14,8 +14,8 @@
 
 namespace lltm_jit {
 
-// What one thread does. Iteration 0 is the last step of the sequence. kAllStates: there are gradients of the cell states
-// of all steps, and no control bytes.
+// The work of one thread. Iteration 0 is the last step of the sequence. kAllStates: there are gradients of the cell
+// states of all steps, and no control bytes.
 template <typename Cell, typename scalar_t, typename Shape, bool kControls, bool kAllStates>
 class BackwardThread : ThreadFacts<Cell, Shape> {
   using Facts = ThreadFacts<Cell, Shape>;
@@ -29,8 +29,8 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
   using Prepared = typename DerivedCell::Prepared;
   using Steps = SavedSteps<Cell, scalar_t, Shape>;
 
-  // The gradients of the state that the first step began with come in an iteration of their own: of the same loop
-  // where receiving them makes products, which would else be compiled twice.
+  // The gradients of the initial state have an iteration of their own; inside the same loop if receiving them makes
+  // products, which would otherwise be compiled twice.
   static constexpr int kIterationsAfter = kSendsParts ? 0 : 1;
 
   // Shared memory.
@@ -79,7 +79,7 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
     gradients_.start();
   }
 
-  // In a block or a grid all warps make the sums of those that finish.
+  // In a block or a grid, all warps make sums for those that finish.
   __device__ __forceinline__ bool receives() const {
     return !kSendsParts || place_.lane.finishes();
   }
@@ -119,7 +119,7 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
   }
 
   __device__ __forceinline__ void prepare(int iteration, Prepared* prepared) {
-    // Kept apart from has_step, or ptxas spills more of float's weights.
+    // Separate from has_step, or ptxas spills more of float's weights.
     if (!keep(place_.lane.finishes())) return;
     if constexpr (kAllStates) saved_.read_grad_cells(iteration, prepared->grad_cells);
     saved_.wait();
@@ -135,7 +135,7 @@ class BackwardThread : ThreadFacts<Cell, Shape> {
   }
 
   __device__ __forceinline__ void put(int iteration) const {
-    // Units that do not exist are no numbers that weights of zero could cancel for sure.
+    // Units that do not exist may be NaN, which weights of zero would not cancel.
     const bool exists = Shape::kPadded || place_.lane.pack_unit() < place_.hidden;
     const bool zero = !exists || controls_.pack_resets();
     typename Gradients::Packs packs;

@@ -13,7 +13,7 @@
 
 namespace lltm_jit {
 
-// What one thread does. kControls: there are control bytes.
+// The work of one thread. kControls: there are control bytes.
 template <typename Cell, typename scalar_t, typename Shape, SequenceSaves kSaves, bool kControls>
 class ForwardThread : ThreadFacts<Cell, Shape> {
   using Facts = ThreadFacts<Cell, Shape>;
@@ -47,7 +47,7 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
         elements_(place_),
         pack_(place_),
         outputs_(place_, elements_, pack_, args) {
-    // Their pointers in the end: the order of all this decides what the compiler makes of the loops.
+    // Pointers last: this order decides how well the compiler does the loops.
     gates_.start(pack_);
     outputs_.start();
   }
@@ -116,7 +116,7 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
       weights_.multiply_loaded(all, operands, loaded_);
     } else if constexpr (kCluster) {
       if (step > 0) exchange_.wait(step - 1);
-      // Or shuffles would ask whether all lanes are there.
+      // Or shuffles would check that all lanes are there.
       if constexpr (kShape.bytes == 4) __syncwarp();
       weights_.multiply(all, operands);
     } else {
@@ -160,7 +160,7 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
   __device__ __forceinline__ auto operands_of(int step, int phase) const {
     return exchange_.operands(step - 1) + phase * kRowTiles * kShape.tile_bytes();
   }
-  // What the next phase begins with, so that it is on its way while this one is finished.
+  // The first loads of the next phase, which are on their way while this one is finished.
   __device__ __forceinline__ void load_after(int step, int phase) {
     const bool last = phase + 1 == kPhases;
     if (last && step + 1 == place_.steps) return;
@@ -168,7 +168,7 @@ class ForwardThread : ThreadFacts<Cell, Shape> {
   }
 
   __device__ __forceinline__ void send(int step) {
-    // Units that do not exist are no numbers that weights of zero could cancel for sure.
+    // Units that do not exist may be NaN, which weights of zero would not cancel.
     const bool exists = Shape::kPadded || place_.lane.pack_unit() < place_.hidden;
     const bool zero = !exists || controls_.pack_resets_next();
     Words<kWords> packs[1];

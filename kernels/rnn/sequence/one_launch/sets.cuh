@@ -1,4 +1,4 @@
-// The sets of rows that a block has, and what it does for each of them.
+// The sets of rows that a block has, and the work for each of them.
 #pragma once
 
 #include "core/launch/launch.cuh"
@@ -39,8 +39,8 @@ __device__ __forceinline__ void for_sets(const SequenceSizes& sizes, const Funct
   }
 }
 
-// Runs a kernel: Thread(args, shared, set).run() for the block's sets. What follows is not started early: the blocks of
-// another sequence would gather on the SMs that this one leaves free, several on one.
+// Runs a kernel: Thread(args, shared, set).run() for the block's sets. What follows does not start early: the
+// blocks of another sequence would gather, several per SM, on the SMs that this one leaves free.
 template <typename Thread, typename Shape, typename Args>
 __device__ __forceinline__ void run_sequence(const Args& args) {
 #if __CUDA_ARCH__ >= 800

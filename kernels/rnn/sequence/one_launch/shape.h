@@ -1,13 +1,13 @@
-// How the hidden units, the rows and the weights of a sequence that runs in one launch are shared out.
+// How the hidden units, the rows and the weights of a sequence in one launch are divided.
 //
 // Note [Sequences in one launch]
-// A set of blocks runs all steps for a few rows of the batch: one block, a cluster, or any number of them, which
-// do some of this in another way (Note [The whole grid]). Each block has some groups
-// of 16 hidden units, and their weights: a warp has those of one group and of a part of k, in registers as
-// operands A of the tensor cores, and what finds no room there in shared memory. The operand B, h of the
-// step before (backward: the gradients of the gates of the step after), is all of the cluster's: each block
-// keeps a copy in shared memory, and each step sends what it has made to the copies of all others.
-// The sums of a group's warps meet in one of them, or two, which finish the step in float.
+// A set of blocks runs all steps for a few rows of the batch: one block, a cluster, or any number of blocks, which
+// do some of this in another way (Note [The whole grid]). Each block has some groups of 16 hidden units, and their
+// weights. A warp has the weights of one group and a part of k, in registers as operands A of the tensor cores, and
+// in shared memory if they do not fit. The operand B, h of the step before (backward: the gradients of the gates of
+// the step after), covers all units of the cluster: each block keeps a copy in shared memory, and each step sends
+// its results to the copies of all others. The sums of a group's warps meet in one or more of them, which finish
+// the step in float.
 #pragma once
 
 #include <cstdint>
@@ -47,21 +47,21 @@ struct SequenceShape {
     return rows > 8 ? rows / 8 : 1;
   }  // columns of B: tiles of 8
   LLTM_JIT_HOST_DEVICE constexpr int phase_tiles() const { return row_tiles() / phases; }
-  // Whether a phase begins to load what the next one needs, which pays where products take long.
+  // Whether a phase begins the loads of the next one, which pays if products take long.
   LLTM_JIT_HOST_DEVICE constexpr bool loads_ahead() const { return phases > 1 && bytes == 4; }
   // Warps of a group that finish, a tile of rows each.
   LLTM_JIT_HOST_DEVICE constexpr int finishers() const { return row_tiles(); }
-  // Forward, few rows in one block take so little time for a step that memory answers some steps later.
+  // Forward, a step of few rows in one block is so short that memory answers some steps later.
   LLTM_JIT_HOST_DEVICE constexpr int forward_stages() const {
     return blocks == 1 && groups <= 2 && rows == 4 ? 2 * kStages : kStages;
   }
-  // Whether others bring what these read, backward in a cluster.
+  // Whether other warps load what the finishing ones read, backward in a cluster.
   LLTM_JIT_HOST_DEVICE constexpr bool helped() const {
     return blocks > 1 && !grid && splits >= 2 * finishers();
   }
   LLTM_JIT_HOST_DEVICE constexpr int warps() const { return groups * splits; }
   LLTM_JIT_HOST_DEVICE constexpr int threads() const { return 32 * warps(); }
-  // A finishing lane's numbers of a gate, and the 32-bit words of as many elements.
+  // A finishing lane's numbers for a gate, and the 32-bit words for as many elements.
   LLTM_JIT_HOST_DEVICE constexpr int elements() const { return rows == 4 ? 2 : 4; }
   LLTM_JIT_HOST_DEVICE constexpr int words() const { return elements() * bytes / 4; }
   // The bytes of a tile of B.
@@ -73,12 +73,12 @@ struct SequenceShape {
   LLTM_JIT_HOST_DEVICE constexpr int operand_bytes(int arrays) const {
     return arrays * padded_tiles() * kUnits * rows * bytes;
   }
-  // The tiles of k that a warp of a grid reads at once, of so many words a lane.
+  // The tiles of k that a warp of a grid reads at once, with so many words per lane.
   LLTM_JIT_HOST_DEVICE constexpr int chunk_tiles(int arrays) const {
     const int words = arrays * phase_tiles() * bytes, most = arrays > 1 ? 32 : 16;
     return words < most ? most / words : 1;
   }
-  // Memory of a grid: each step's operand; and of a block, its streamed weights.
+  // Memory of a grid: each step's operand; and for a block, its streamed weights.
   LLTM_JIT_HOST_DEVICE constexpr int64_t operands_bytes(int64_t steps, int64_t sets,
                                                         int arrays) const {
     return sets * steps * operand_bytes(arrays);
@@ -87,8 +87,8 @@ struct SequenceShape {
     return warps() * streamed_tiles * tile_of_weights_bytes(gates);
   }
 
-  // Shared memory, in bytes: copies of the operand; `sums` per element of h that the warps of a group add;
-  // words and floats that a lane reads ahead.
+  // Shared memory, in bytes: copies of the operand; `sums` per element of h that the warps of a group add; words
+  // and floats that a lane reads ahead.
   LLTM_JIT_HOST_DEVICE constexpr int copy_bytes(int arrays) const {
     return grid ? 0 : 2 * operand_bytes(arrays);
   }
@@ -96,7 +96,7 @@ struct SequenceShape {
   LLTM_JIT_HOST_DEVICE constexpr int sum_bytes(int sums) const {
     return sum_copies() * groups * phase_tiles() * (splits - 1) * sums * elements() * 128;
   }
-  // The bytes of a weight as products take it.
+  // The bytes of a weight in products.
   LLTM_JIT_HOST_DEVICE constexpr int weight_size() const { return tf32 ? 2 : bytes; }
   LLTM_JIT_HOST_DEVICE constexpr int tile_of_weights_bytes(int gates) const {
     return gates * kUnits * kUnits * weight_size();
@@ -116,7 +116,7 @@ struct SequenceShape {
     return (tiles() + warps() - 1) / warps();
   }
 
-  // Backward: whether pointers to what is read and written go on from step to step, where weights leave registers.
+  // Backward: whether pointers are advanced from step to step, if weights leave registers for them.
   LLTM_JIT_HOST_DEVICE constexpr bool keeps_pointers() const {
     const bool few_weights = warps() <= 8 && bytes * groups * output_tiles() <= 8;
     return blocks == 1 || (!grid && few_weights);

@@ -1,4 +1,4 @@
-// The derivative of a step's cell, and what it gives to the step before.
+// The derivative of a step's cell, and the gradients that it passes to the step before.
 #pragma once
 
 #include "rnn/sequence/cell.h"
@@ -7,7 +7,7 @@
 
 namespace lltm_jit {
 
-// A lane's elements of the gradients that go from step to step, and what else the cell is computed from.
+// A lane's elements of the gradients that pass from step to step, and the cell's other arguments.
 template <typename Cell, typename scalar_t, typename Shape, bool kControls, bool kAllStates>
 class BackwardCell : ThreadFacts<Cell, Shape> {
   using Facts = ThreadFacts<Cell, Shape>;
@@ -17,8 +17,8 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
   using T = GateNumber<scalar_t>;
 
  public:
-  // What a step's gradients come from but those of its results: its derivative, and the gradients of its
-  // output and of the cell states before it from outside.
+  // The parts of a step's gradients that do not depend on later steps: its derivative, and the given gradients of
+  // its output and of the cell states before it.
   struct Prepared {
     CellDerivative<Cell, T> derivatives[kElements];
     float grad_output[kElements];
@@ -64,7 +64,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       auto in = step_of_element<Cell, T>(e, saved, inputs, parameters_);
-      if constexpr (kControls) {  // what is held before a row's first step has left no output
+      if constexpr (kControls) {  // a hold before a row's first step has no output
         if (controls.holds_next(e)) old_h[e] = old_h_[e];
         if (controls.resets(e)) old_h[e] = 0;
       }
@@ -75,8 +75,9 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
     }
   }
 
-  // The gradients of a step's gates (and of their hidden parts, if the cell does not add them), and what else goes on
-  // to the step before, from what the gates of the step after give to the output's gradient.
+  // The gradients of a step's gates (and of their hidden parts, if the cell does not add them), and the other
+  // gradients for the step before, given the part of the output's gradient that comes from the gates of the step
+  // after.
   template <typename Controls>
   __device__ __forceinline__ void finish(const float (&from_gates)[kElements],
                                          const Prepared& prepared, const Controls& controls,
@@ -131,7 +132,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
   }
 
  private:
-  // What the step after has left to this one's states, but for the part that the gates give.
+  // The gradients from the step after for this one's states, without the gates' part.
   float grad_state_[kStates][kElements];
   float old_h_[kElements];  // of the sequence
   float grad_parameters_[CellTraits<Cell>::kParametersRoom][kElements];

@@ -7,7 +7,7 @@
 
 namespace lltm_jit {
 
-// A lane's elements of the state, and what else the cell is computed from.
+// A lane's elements of the state, and the cell's other arguments.
 template <typename Cell, typename scalar_t, typename Shape>
 class ForwardCell : ThreadFacts<Cell, Shape> {
   using Facts = ThreadFacts<Cell, Shape>;
@@ -56,7 +56,7 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
     }
   }
 
-  // What the products of a step are added to: the bias, and the input's part of the gates if it is added.
+  // The initial values of a step's sums: the bias, and the input's part of the gates if it is added.
   template <typename Sums>
   __device__ __forceinline__ void start_sums(bool finishes, const Words<kWords> (&gates)[kGates],
                                              Sums& all) const {
@@ -70,7 +70,7 @@ class ForwardCell : ThreadFacts<Cell, Shape> {
         if (n > 0 || !finishes) continue;
         float inputs[kElements] = {};
         if constexpr (kAdds) to_floats<scalar_t>(gates[g], inputs);
-        // With two elements a lane, the half that is not the lane's is of no account.
+        // With two elements per lane, the half that is not the lane's does not matter.
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           sums[i] = inputs[i % kElements] + bias_[g][kHalves == 2 ? i / 2 : 0];

@@ -1,4 +1,4 @@
-// What of the arrays of a sequence is a lane's.
+// Where a lane's numbers are in the arrays of a sequence.
 #pragma once
 
 #include "rnn/sequence/cell.h"
@@ -6,7 +6,7 @@
 
 namespace lltm_jit {
 
-// What the classes of a thread know of their cell and shape.
+// What a thread's classes know of their cell and shape.
 template <typename Cell, typename Shape>
 struct ThreadFacts {
   static constexpr SequenceShape kShape = Shape::kShape;
@@ -16,7 +16,7 @@ struct ThreadFacts {
   static constexpr bool kAdds = CellAddsGates<Cell>::value, kCluster = kShape.blocks > 1;
 };
 
-// The rows and units that a lane has, and where arrays have them.
+// The rows and units of a lane, and their places in the arrays.
 template <typename Shape>
 struct LanePlace {
   const SequenceSizes& sizes;
@@ -43,12 +43,13 @@ struct LanePlace {
     return Shape::kSeveral ? static_cast<int>(sizes.units()) : hidden;
   }
 
-  // Whether the lane's pack is of a row and of units that exist.
+  // Whether the row and the units of the lane's pack exist.
   __device__ __forceinline__ bool has_pack() const {
     return lane.pack_row() < rows && lane.pack_unit() < gate_size;
   }
 
-  // Backward: the place in memory of an iteration's step, and the lane's pack there, of an array of units or of gates.
+  // Backward: the place of an iteration's step in memory, and of the lane's pack there, in an array of units or of
+  // gates.
   __device__ __forceinline__ int64_t step_of(int iteration) const {
     return recurrence.place_of(steps - 1 - static_cast<int>(keep(iteration)), steps);
   }
@@ -60,7 +61,7 @@ struct LanePlace {
   __device__ __forceinline__ auto* of_gates(const Array& array, int iteration) const {
     return pack(array, iteration, recurrence.first_gate());
   }
-  // Forward: a pointer to the pack in the step that is computed first; if there is none, to one that exists.
+  // Forward: a pointer to the pack in the first computed step; to an existing pack if the lane has none.
   template <typename Array>
   __device__ __forceinline__ auto* first_of_units(const Array& array) const {
     return first(array, recurrence.first_unit());
@@ -94,11 +95,12 @@ struct LanePlace {
   }
 };
 
-// Backward: where a lane's pack of units or of gates is, or a step's cell states are, in one iteration after the other.
+// Backward: the place of a lane's pack of units or of gates, or of a step's cell states, in one iteration after the
+// other.
 enum class Kept { Units, Gates, Cells };
 template <typename Shape, Kept kWhat, typename Array>
 class StepPointer {
-  static constexpr bool kGoesOn = Shape::kShape.keeps_pointers();  // or it is computed each time
+  static constexpr bool kGoesOn = Shape::kShape.keeps_pointers();  // or computed each time
   using Pointer = std::conditional_t<std::is_same_v<Array, SequenceArray>, const char*, char*>;
 
  public:
@@ -110,7 +112,7 @@ class StepPointer {
     const int64_t stride = place.recurrence.stride(array_.step_stride);
     step_ = (kWhat == Kept::Cells ? 4 : Shape::kShape.bytes) * stride;
   }
-  // Of the iteration that it was started with, and at each call of the next one.
+  // For the first iteration, and at each call for the next one.
   __device__ __forceinline__ Pointer next(const LanePlace<Shape>& place, int iteration) {
     if constexpr (!kGoesOn) return of(place, iteration);
     const Pointer here = at_;
@@ -131,7 +133,8 @@ class StepPointer {
   int64_t step_;
 };
 
-// Forward: how far it is from a step to the next one, in bytes; kept in one block, where all wait for who computes it.
+// Forward: the distance from a step to the next one, in bytes; kept in one block, where all wait for the warp that
+// computes it.
 template <typename Shape, int kNumberBytes = Shape::kShape.bytes>
 class StepBytes {
   static constexpr bool kKept = Shape::kShape.blocks == 1;
@@ -149,12 +152,12 @@ class StepBytes {
   int64_t bytes_;
 };
 
-// Where a lane's elements are in an array of [rows, units].
+// The places of a lane's elements in an array of [rows, units].
 template <typename Shape>
 struct Elements {
   int units;           // of a row
   int64_t first, all;  // of an array
-  bool row_exists[2];  // those of even and of odd elements, with this lane's units
+  bool row_exists[2];  // rows of even and of odd elements, with this lane's units
   bool last_exists;    // the unit of elements 2 and 3, where single units may not exist
 
   Elements() = default;
@@ -186,7 +189,7 @@ struct Elements {
   }
 };
 
-// A lane's pack, of whose units some may not exist where gates are padded.
+// A lane's pack, some of whose units may not exist if gates are padded.
 template <typename Shape>
 class LanePack {
   static constexpr int kWords = Shape::kShape.words();
@@ -203,12 +206,12 @@ class LanePack {
     }
     exists_ = place.has_pack();
   }
-  // Whether it is of a row and of units that exist.
+  // Whether its row and units exist.
   __device__ __forceinline__ bool exists() const { return exists_; }
   // The units from its first one on.
   __device__ __forceinline__ int left() const { return left_; }
 
-  // Zeros for those that do not exist: what is made of these, weights of zero could not cancel for sure.
+  // Zeros for units that do not exist: they may be NaN, which weights of zero would not cancel.
   __device__ __forceinline__ void cut(Words<kWords>& w) const {
     if constexpr (Shape::kPadded) {
 #pragma unroll
@@ -217,7 +220,7 @@ class LanePack {
       }
     }
   }
-  // Writes those that exist to a row of hidden_size units.
+  // Writes the existing units to a row of hidden_size units.
   __device__ __forceinline__ void store(void* target, const Words<kWords>& w,
                                         int64_t hidden_size) const {
     if (kHalves && hidden_size % 2 == 0) {

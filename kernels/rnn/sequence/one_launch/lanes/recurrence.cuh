@@ -1,4 +1,4 @@
-// Which recurrence a set of rows belongs to, and where that one's parts of the arrays are: Note [Recurrences] (kernels.h).
+// Which recurrence a set of rows belongs to, and where its parts of the arrays are: Note [Recurrences] (kernels.h).
 #pragma once
 
 #include "rnn/sequence/kernels.h"
@@ -6,13 +6,13 @@
 
 namespace lltm_jit {
 
-// With a single recurrence all of this is known to the compiler.
+// With a single recurrence the compiler knows all of this.
 template <typename Shape>
 class Recurrence {
   static constexpr bool kSeveral = Shape::kSeveral;
 
  public:
-  // set: of all recurrences, those of each one after the other.
+  // set: counted over all recurrences, one after the other.
   __device__ __forceinline__ Recurrence(const SequenceSizes& sizes, int set) : rows_(set) {
     if constexpr (kSeveral) {
       constexpr SequenceShape kShape = Shape::kShape;
@@ -30,7 +30,7 @@ class Recurrence {
 
   // The set of rows of the batch.
   __device__ __forceinline__ int rows() const { return rows_; }
-  // Where its units, and those of its first gate, begin in a row.
+  // Where in a row its units begin, and its first gate.
   __device__ __forceinline__ int first_unit() const { return first_unit_; }
   __device__ __forceinline__ int first_gate() const { return first_gate_; }
 
@@ -44,7 +44,7 @@ class Recurrence {
     return args.control + (kSeveral ? direction_ * args.control_direction_stride : 0) +
            place_of(step, args.steps) * args.control_step_stride;
   }
-  // A step's place in memory, and how far it is from there to the next one.
+  // A step's place in memory, and the distance from there to the next one.
   __device__ __forceinline__ int64_t place_of(int64_t step, int64_t steps) const {
     return kSeveral && direction_ ? steps - 1 - step : step;
   }

@@ -25,7 +25,7 @@ class InputGates {
     step_bytes_.start(place_, array_.step_stride);
   }
 
-  // All but one of the steps that the ring has room for; read() brings the others.
+  // All but one of the steps that fit in the ring; read() brings the others.
   __device__ __forceinline__ void begin() {
     for (int i = 0; i < kShape.forward_stages() - 1; ++i) bring(i);
   }
@@ -41,7 +41,7 @@ class InputGates {
 #pragma unroll
     for (int g = 0; g < kGates; ++g) step_.gates[g] = transpose<scalar_t>(step_.gates[g]);
   }
-  // What has been read last.
+  // The gates that were read last.
   __device__ __forceinline__ const Step& step() const { return step_; }
 
  private:

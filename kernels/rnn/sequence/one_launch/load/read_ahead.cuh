@@ -1,4 +1,4 @@
-// What is read ahead of its step.
+// Data that is read ahead of its step.
 #pragma once
 
 #include "core/memory/async_copy.cuh"
@@ -7,8 +7,8 @@
 
 namespace lltm_jit {
 
-// What a lane of a warp that finishes reads of each step, some steps ahead: packs, and single floats. If the
-// lane itself brings it, nothing is waited for but its own copies.
+// The data that a lane of a finishing warp reads of each step, some steps ahead: packs, and single floats. If the
+// lane itself loads it, it waits only for its own copies.
 template <typename Shape, int kPacks, int kFloats, int kStages>
 class Ring {
   static constexpr SequenceShape kShape = Shape::kShape;
@@ -23,23 +23,23 @@ class Ring {
                    lane.lane * kPackBytes)),
         floats_(lane.lane * (4 - kPackBytes) + kPacks * kPackBytes * 32) {}
 
-  // Begins to copy a pack of the step that is brought; zeros if it is not `inside`.
+  // Begins to copy a pack of the next step; zeros if it is not `inside`.
   __device__ __forceinline__ void bring_pack(int i, const void* source, bool inside) const {
     copy_async<kPackBytes>(pack_address(brought_, i), source, inside ? kPackBytes : 0);
   }
   __device__ __forceinline__ void bring_float(int i, const void* source, bool inside) const {
     copy_async<4>(float_address(brought_, i), source, inside ? 4 : 0);
   }
-  // The step has been brought; there may be nothing of it.
+  // Ends a step's copies, if there were any.
   __device__ __forceinline__ void commit() {
     commit_copies();
     ++brought_;
   }
 
-  // The step is brought by another warp.
+  // Another warp loads the step.
   __device__ __forceinline__ void skip() { ++brought_; }
-  // For another warp, which reads them after a barrier of the block: transposes the packs of the step kAhead
-  // steps behind the next one.
+  // For another warp, which reads them after a barrier of the block: transposes the packs of the step that is
+  // kAhead behind the next one.
   template <typename scalar_t, int kAhead>
   __device__ __forceinline__ void arrange() const {
     wait_for_copies<kStages - 2 - kAhead>();
@@ -50,7 +50,7 @@ class Ring {
     }
   }
 
-  // Waits for the next step, of kStages - 1 that have been brought and not been read.
+  // Waits for the next of the at most kStages - 1 steps that were loaded and not read.
   __device__ __forceinline__ void wait() const { wait_for_copies<kStages - 2>(); }
   __device__ __forceinline__ Words<kShape.words()> pack(int i) const {
     return load_shared<kShape.words()>(pack_address(brought_ + 1, i));
@@ -97,7 +97,7 @@ class Controls {
       next_ = later_;
     }
   }
-  // Element e's row holds, or is reset; and the same of the pack.
+  // Whether element e's row holds, or is reset; and the same for the pack's row.
   __device__ __forceinline__ bool holds(int e) const { return kOn && (now_ >> e % 2 * 8 & kHolds); }
   __device__ __forceinline__ bool resets(int e) const {
     return kOn && (now_ >> e % 2 * 8 & kResets);

@@ -1,4 +1,4 @@
-// What a backward pass reads of each step, some steps ahead.
+// The data that a backward pass reads of each step, some steps ahead.
 #pragma once
 
 #include "rnn/sequence/one_launch/lanes/place.cuh"
@@ -11,7 +11,7 @@ template <typename Cell, typename scalar_t, typename Shape>
 class SavedSteps : ThreadFacts<Cell, Shape> {
   using Facts = ThreadFacts<Cell, Shape>;
   using Facts::kShape, Facts::kGates, Facts::kStates, Facts::kElements, Facts::kAdds;
-  // Where a group has warps that do not finish, some of them bring what finishing warps read.
+  // If a group has warps that do not finish, some of them load for the finishing warps.
   static constexpr bool kHelped = kShape.helped();
 
  public:
@@ -31,7 +31,7 @@ class SavedSteps : ThreadFacts<Cell, Shape> {
         gates_(args.gates),
         cells_(args.saved_cells) {}
 
-  // All but one of the iterations that the ring has room for; next() brings the others.
+  // All but one of the iterations that fit in the ring; next() brings the others.
   __device__ __forceinline__ void begin(const Elements<Shape>& elements,
                                         const LanePack<Shape>& pack) {
     elements_ = elements;
@@ -46,14 +46,14 @@ class SavedSteps : ThreadFacts<Cell, Shape> {
       if (brings()) ring_.template arrange<scalar_t, 0>();
     }
   }
-  // Where others bring what these read: at the beginning of an iteration.
+  // For loads by other warps: at the beginning of an iteration.
   __device__ __forceinline__ void help(int iteration) {
     if (brings()) {
       ring_.template arrange<scalar_t, 1>();
       next(iteration);
     }
   }
-  // What lanes that finish read, one iteration after the other.
+  // What finishing lanes read, one iteration after the other.
   __device__ __forceinline__ void wait() const {
     if constexpr (!kHelped) ring_.wait();
   }
@@ -65,7 +65,8 @@ class SavedSteps : ThreadFacts<Cell, Shape> {
   __device__ __forceinline__ float cell(int k, int e) const {
     return ring_.number(k * kElements + e);
   }
-  // Of the cell states before a step. Not brought ahead: it is on its way while the gates' gradients are.
+  // The given gradients of the cell states before a step. Not loaded ahead: they arrive while the gates' gradients
+  // do.
   template <int kCells>
   __device__ __forceinline__ void read_grad_cells(int iteration,
                                                   float (&grads)[kCells][kElements]) const {

@@ -5,7 +5,7 @@
 
 namespace lltm_jit {
 
-// A lane's packs of the step that has been finished last. kAdds: the hidden parts have the same gradients.
+// A lane's packs of the last finished step. kAdds: the hidden parts have the same gradients.
 template <typename Shape, typename scalar_t, int kGates, bool kAdds>
 class GateGradients {
   static constexpr int kElements = Shape::kShape.elements(), kWords = Shape::kShape.words();
@@ -30,7 +30,7 @@ class GateGradients {
       if constexpr (!kAdds) of_inputs_[g] = to_words<scalar_t>(grads[g]);
     }
   }
-  // Of the hidden parts: what the step before is computed from.
+  // Of the hidden parts, from which the step before is computed.
   __device__ __forceinline__ const Packs& packs() const { return packs_; }
 
   __device__ __forceinline__ void write(const LanePlace<Shape>& place, const LanePack<Shape>& pack,

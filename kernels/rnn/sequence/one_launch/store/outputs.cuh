@@ -5,7 +5,7 @@
 
 namespace lltm_jit {
 
-// A lane's outputs, and what kSaves asks for.
+// A lane's outputs, and the arrays that kSaves asks for.
 template <typename Shape, typename scalar_t, int kGates, int kStates, SequenceSaves kSaves>
 class Outputs {
   static constexpr int kElements = Shape::kShape.elements(), kWords = Shape::kShape.words();
@@ -31,7 +31,7 @@ class Outputs {
     }
   }
 
-  // Makes packs of what a finished step gives.
+  // Makes packs of a finished step's results.
   template <typename Controls>
   __device__ __forceinline__ void take(const float (&output)[kElements],
                                        const float (&sums)[kGates][kElements],
@@ -44,12 +44,12 @@ class Outputs {
       for (int g = 0; g < kGates; ++g) saved_[g] = to_words<scalar_t>(sums[g]);
     }
   }
-  // The step's h: the same as before in a row that is held.
+  // The step's h: as before in a row that holds.
   __device__ __forceinline__ uint32_t word(int i, const Words<kWords>& before) const {
     return held_ ? before.value[i] : packs_.value[i];
   }
 
-  // Writes what has been taken last, if anything has.
+  // Writes the results that were taken last, if there are any.
   __device__ __forceinline__ void write(bool any = true) {
     const bool writes = pack_.exists() && any;
     Words<kWords> packs = packs_;
@@ -70,7 +70,7 @@ class Outputs {
     }
   }
 
-  // Saves the cell states that a step begins with.
+  // Saves the cell states before a step.
   __device__ __forceinline__ void save_cells(const State& state) {
     if constexpr (kSaves && kStates > 1) {
       if (place_.lane.finishes()) {
