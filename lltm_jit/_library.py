@@ -1,7 +1,7 @@
 """The operator library ``lltm_jit`` of torch's dispatcher.
 
-Schemas are defined here, once a process. The implementations (CPU, CUDA, meta, autograd, autocast,
-vmap) stand in ``kernels/<family>/`` and come and go with the compiled extension.
+Schemas are defined here, once per process. The implementations (CPU, CUDA, meta, autograd,
+autocast, vmap) are in ``kernels/<family>/``, and are replaced with the compiled extension.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a program asks of the package as a whole: to reload, to watch, how it was built."""
+"""Functions for the package as a whole: reload, watch, build_info."""
 
 from __future__ import annotations
 

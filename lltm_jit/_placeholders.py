@@ -1,4 +1,4 @@
-"""What stands behind the schemas until a family's kernels do: it waits for them and calls again.
+"""Stand-ins for a family's kernels until it is loaded: they wait for it and call again.
 
 Note [Keys of the placeholders]
 A placeholder is registered under every key that a call of an operator may come to first: Autograd

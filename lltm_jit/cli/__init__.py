@@ -1,8 +1,8 @@
-"""The commands of ``python -m lltm_jit``: one module each, some in a folder with their like.
+"""The commands of ``python -m lltm_jit``: one module each, related ones in a folder.
 
 A command's module has ``EXAMPLES``, ``add_arguments(parser)`` and ``run(args) -> int``, the exit
-code. Only the module of the command that was asked for is imported: one which needs no build causes
-none.
+code. Only the module of the command that was asked for is imported: a command that needs no build
+starts none.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 
 
 def _parser() -> Parser:
-    """What stands before a command."""
+    """The parser of the words before a command."""
     lines = "\n".join(f"  {name:<18}{summary}" for name, summary in COMMANDS.items())
     parser = Parser(PROGRAM, f"commands:\n{lines}", _EXAMPLES)
     parser.usage = f"{PROGRAM} [-h] [--version] command ..."

@@ -1,4 +1,4 @@
-"""Which extensions a command is about, and what there is of each."""
+"""Which extensions the words of a command mean."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def clear(_: argparse.Namespace) -> int:
 
 
 def _report(kept: dict[str, str]) -> int:
-    """Tell what became of builds: why each is kept, by its key; nothing where it is gone."""
+    """Print what was removed, and why the others are kept; ``kept`` is empty for removed builds."""
     removed = [key for key, why_kept in kept.items() if not why_kept]
     for key in removed:
         print(f"removed {key}")

@@ -1,6 +1,7 @@
 """``warm``: compile what a recurrent layer's calls need on a GPU, ahead of time.
 
-An image or a job that has these kernels in its cache needs no compiler. The GPU may be elsewhere.
+An image or a job that has these kernels in its cache needs no compiler. The GPU may be another
+machine's.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class Builds:
         }
 
     def make_again(self) -> Reload:
-        """Build what was saved, instead of the first build where that is still under way."""
+        """Build what was saved; cancel the first build if it is still running."""
         self.saved.set()
         return self.make()
 
@@ -106,7 +106,7 @@ class Program:
         self.process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
-        """Start it; the run before, where it is not over yet, has nothing new to tell."""
+        """Start it, and stop the run before if it has not ended yet."""
         self.stop()
         if not self.words:
             return

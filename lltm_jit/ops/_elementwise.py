@@ -38,8 +38,8 @@ def elementwise(*saved: str, composite: bool = False) -> Callable[[FunctionT], F
     """Make an operator of a function, with the kernels whose maths is ``kernels/basic/<name>.h``.
 
     Args:
-        saved: what the derivative is computed from, beside the gradient of the result: nothing, the
-            names of the inputs, or a name for the result.
+        saved: what the derivative is computed from, besides the gradient of the result: nothing,
+            the names of the inputs, or a name for the result.
         composite: it is composed of other operators, and needs no derivative of its own.
     """
 

@@ -1,7 +1,8 @@
 """``archive``: static libraries of the compiled objects, to link into a program of your own.
 
-One an extension: sources of core/ are compiled for several families, to objects of the same name. A
-program may link several of the libraries, for the linker takes such an object from the first alone.
+One for each extension: sources of core/ are compiled for several families, to objects of the same
+name. A program may link several of the libraries, because the linker takes such an object from the
+first one only.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def directory(extensions: list[Extension]) -> Path:
 
 
 def collect(build: _build.CompiledBuild) -> list[dict[str, Any]]:
-    """One entry a source: ninja's own database, with nvcc's lines made clang's."""
+    """One entry per source: ninja's own database, with nvcc's lines made clang's."""
     entries = []
     for entry in _build.database(build.info.directory):
         words, (file,) = build.words(entry["command"]), build.words(shlex.quote(entry["file"]))

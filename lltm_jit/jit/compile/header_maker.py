@@ -1,7 +1,7 @@
 """Makes a precompiled header: started by file path, with the standard library alone.
 
 It reads one line of JSON from standard input, and goes on in a child that nobody waits for: the
-header is for later builds, and is finished even where the program that asked has ended.
+header is for later builds, and is finished even if the program that asked has ended.
 """
 
 import json

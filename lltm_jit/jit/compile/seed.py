@@ -99,8 +99,8 @@ def _commands(fingerprint: Fingerprint) -> Fingerprint:
 
 
 def write_rest(directory: Path, reused: Iterable[str], in_turn: list[str]) -> str:
-    """Write a build file without the objects that exist already, for times do not decide about
-    them, and with the others in turn, as ninja begins them; returns its name.
+    """Write a build file without the objects that exist already, because times must not decide
+    about them, and with the others in the order to compile them; returns its name.
     """
     starts = tuple(f"build {name}: " for name in reused)
     text = (directory / BUILD_FILE).read_text("utf-8", "surrogateescape")
@@ -152,7 +152,7 @@ def _reusable(record: Record, spec: BuildSpec, now: Fingerprint) -> dict[str, li
 
 
 def _take(record: Record, name: str, digest: str, directory: Path) -> bool:
-    """Copy a file of a build, if it is what was made; the copy is what nobody else can change."""
+    """Copy a file of a build if it is unchanged; nobody else can change the copy."""
     copy = directory / name
     try:
         shutil.copy2(record.directory / name, copy)

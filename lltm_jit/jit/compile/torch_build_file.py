@@ -2,7 +2,7 @@
 
 They are three: ``torch/utils/cpp_extension.py`` can be imported without the rest of torch, it
 writes the file in one function, ``_write_ninja_file``, and the lines that :func:`adapted` changes
-look as they do. ``tests/jit/compile/test_build_file.py`` fails where one of them is gone.
+look as they do. ``tests/jit/compile/test_build_file.py`` fails if one of them is missing.
 """
 
 import importlib

@@ -68,7 +68,7 @@ _AS_RECORDED = ("key", "directory", "reason", "seconds", "compiled", "reused", "
 
 
 class Build:
-    """A loaded build. ``module`` is empty for what is not a Python module.
+    """A loaded build. ``module`` is empty if the library is not a Python module.
 
     ``spec`` and ``request`` are what was asked for, and ``manifest`` is what the build was made of.
     """

@@ -102,7 +102,7 @@ def _is_open(channel: socket.socket) -> bool:
 
 @contextmanager
 def stands_back() -> Iterator[None]:
-    """The child's compilers stand still inside the ``with`` block."""
+    """Pause the child's compilers inside the ``with`` block."""
     build = object()
     try:
         _tell(_builds.add, build)

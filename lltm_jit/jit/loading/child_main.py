@@ -1,9 +1,8 @@
 """The child of an import, started by file path: see child.py.
 
-It reads what to build from standard input, and then orders: 1 to have its compilers stand still, 0
-to have them go on. When the input ends, the process that imports is gone, and the builds are
-cancelled. It imports nothing of torch, which would take longer than it takes to compile a small
-file.
+It reads what to build from standard input, and then orders: 1 pauses its compilers, 0 resumes them.
+When the input ends, the importing process has ended, and the builds are cancelled. It imports
+nothing of torch, which would take longer than it takes to compile a small file.
 """
 
 import os
@@ -16,7 +15,7 @@ from typing import IO, Any
 
 
 def main() -> None:
-    """Build what is requested. Whoever needs what failed gets the error, or builds it again."""
+    """Build what is requested. After a failure, the first use raises the error, or builds again."""
     orders = os.fdopen(os.dup(0), "rb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)  # a compiler that read the orders would take them away

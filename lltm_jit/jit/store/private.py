@@ -59,9 +59,7 @@ def _ways_to(path: str, found: _Ways | None = None) -> _Ways:
 
 
 def _is_own_group(path: str | Path, group: int) -> bool:
-    """Whether this user is all that a group's right to write is for, as with private groups and
-    umask 002.
-    """
+    """Whether a group has no other member, as with private groups and umask 002."""
     with suppress(OSError, AttributeError):  # it has none, or the system knows no such lists
         os.getxattr(path, "system.posix_acl_access")
         return False  # a list of users, for which the bits of the group stand

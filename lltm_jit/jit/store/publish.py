@@ -75,7 +75,7 @@ def _move(built: Path, directory: Path) -> None:
 def put(library: Path, directory: Path) -> Path:
     """Put a library where torch would build, and return its path there.
 
-    That is another name of the same file, or a copy where there can be none, since the build may be
+    That is another name of the same file, or a copy if there can be none, because the build may be
     removed before that directory is. If neither can be made, the library's own path is returned.
     """
     place = directory / library.name

@@ -2,7 +2,7 @@
 
 Builds are kept if they were used within a day, and for each set of flags a few more.
 
-A process that has a build loaded keeps its library even where the file is removed.
+A process that has loaded a build keeps its library even if the file is removed.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _remove_debris() -> None:
 
 
 def _remove_inline() -> None:
-    """Remove sources that were given as strings, where no build of them is left after a day."""
+    """Remove sources that were given as strings, if they are a day old and have no build."""
     for folder in (cache.builds_directory() / publish.INLINE).glob("*"):
         age = time.time() - max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
         if age > _DAY and not cache.directories(digest_of(folder.name)[: cache.NAME]):

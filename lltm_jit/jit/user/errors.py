@@ -16,7 +16,7 @@ class LltmJitError(RuntimeError):
     _shown = False
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows: the text alone, and all when it is asked again, by ``%tb``."""
+        """What IPython shows: the text alone, and then the whole traceback for ``%tb``."""
         if self._shown:
             return "".join(traceback.format_exception(self)).splitlines()
         self._shown = True

@@ -102,7 +102,7 @@ def _settings_file() -> dict[str, str]:
 
 
 def nearest(name: str) -> str:
-    """What to write instead of a name that is no setting's."""
+    """What to write instead of an unknown name."""
     near = _near(name, 0.6)
     return f"did you mean {near[0]}?" if near else "MAX_JOBS.env.example lists all settings"
 
@@ -114,7 +114,7 @@ def _near(name: str, likeness: float) -> list[str]:
 
 
 def unknown() -> list[str]:
-    """What is wrong with each variable that is named like a setting, and is none."""
+    """What is wrong with each variable whose name looks like a setting's, but is not one."""
     names = [
         name
         for name in os.environ.keys() - SETTINGS.keys()

@@ -1,4 +1,4 @@
-"""What is said of a recurrent cell's header: the line that is wrong, and what to write instead."""
+"""Messages about a recurrent cell's header: the wrong line, and what to write instead."""
 
 from __future__ import annotations
 

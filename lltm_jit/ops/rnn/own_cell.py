@@ -175,7 +175,7 @@ class _Source:
         self._sizes: list[int] = []
 
     def load(self) -> Cell:
-        """Compile what is not, and let sequences compute with it."""
+        """Compile the header if needed, and let sequences use the cell."""
         if not self._header.is_file():
             raise BuildError(f"error: there is no header {self._given}")
         constants = (("CELL_HEADER", f'"{self._header}"'), ("CELL", self._cell))
@@ -217,7 +217,7 @@ class _Source:
         return Cell(self._name, gates, states, parameters, bool(adds_gates))
 
     def tell(self, module: ModuleType) -> None:
-        """Let a build of the family know the cell."""
+        """Register the cell with a build of the family."""
         module.add_cell_at(self._address)
 
     def check(self) -> None:

@@ -1,6 +1,6 @@
 """Whole sequences of a recurrent cell, in one call. ``kernels/rnn/cells`` has the cells' maths.
 
-Sizes: L is the number of steps, B the batch size, H the hidden size, P the cell's learnt numbers a
+Sizes: L is the number of steps, B the batch size, H the hidden size, P the cell's parameters per
 hidden unit.
 """
 
@@ -110,9 +110,8 @@ def input_gates(
 ) -> Tensor:
     """The input's part of the gates, (L, B, GH): ``F.linear`` of an input (L, B, I).
 
-    Large products of floats on a GPU are our own, in the backward pass, too, and on a CPU those of
-    floats and doubles. The others on a GPU are the library's, called with less work for the host
-    than by F.linear.
+    The product and those of its backward pass are our own or the library's, as
+    ``kernels/rnn/sequence/all_steps/products.cpp`` decides; F.linear would take the host longer.
     """
     args = (input, weight_ih, bias)
     device = input.device.type
@@ -279,9 +278,9 @@ def run_layer(
     tf32: bool,
     bidirectional: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """:func:`run_sequence` of the gates that the operands give, and what else it takes.
+    """:func:`input_gates`, then :func:`run_sequence` with the other arguments.
 
-    One call where it can be. Without gradients that keeps few steps' gates in memory on a CPU.
+    In one call if possible, which without gradients on a CPU keeps only a few steps' gates.
     """
     x, weight_ih, weight_hh, bias_ih, bias_hh = operands
     others = (weight_hh, bias_hh, *args)

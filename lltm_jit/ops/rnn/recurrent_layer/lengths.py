@@ -14,7 +14,7 @@ from lltm_jit.ops.rnn.sequence import HOLDS, RESETS
 
 @dataclass(frozen=True)
 class Steps:
-    """Which steps of a batch there are, and before which the state is reset."""
+    """Which steps of a batch exist, and before which ones the state is reset."""
 
     behind: Tensor | None = None  # (L, B), bool: behind a sequence's end
     reset: Tensor | None = None  # (L, B), bool
@@ -25,12 +25,12 @@ class Steps:
     ) -> Steps:
         """The steps of sequences (L, B, ·); errors name the layer.
 
-        A tensor of lengths on a GPU, or in a compiled program, is not looked into, since that would
-        wait for it: what it has beyond the steps counts as all of them.
+        A tensor of lengths on a GPU, or in a compiled program, is not read, because that would wait
+        for it: a length above the number of steps counts as all of them.
 
         Raises:
-            RuntimeError: there is not one length a sequence, it is no whole number, or no number of
-                steps that there are.
+            RuntimeError: there is not one length per sequence, or one is not a whole number of
+                existing steps.
         """
         if lengths is None:
             return cls(None, reset)
@@ -48,14 +48,14 @@ class Steps:
         return cls(behind, None if reset is None else reset & ~behind)
 
     def inside(self, x: Tensor) -> Tensor:
-        """An input with zeros behind the sequences' ends, where it may have any numbers.
+        """An input with zeros after the sequences' ends, where it may have any numbers.
 
         No step reads them. But their products with gradients of zero are added to the weights'.
         """
         return x if self.behind is None else x.masked_fill(self.behind.unsqueeze(2), 0)
 
     def control(self, reverse: bool) -> Tensor | None:
-        """What the kernels are told, (L, B): see :func:`recurrent_sequence`."""
+        """The kernels' ``control``, (L, B): see :func:`recurrent_sequence`."""
         if self.behind is None and self.reset is None:
             return None
         reset = self.reset

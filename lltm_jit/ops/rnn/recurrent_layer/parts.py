@@ -1,4 +1,4 @@
-"""Sequences that run in parts: packed ones, and those of which the backward pass keeps little."""
+"""Sequences that run in parts: packed ones, and those with checkpoints."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def run_in_turn(
 
 
 def recomputes() -> bool:
-    """Whether a backward pass may compute again: under torch.func none may, for want of hooks."""
+    """Whether a backward pass can recompute: not under torch.func, which has no hooks."""
     if not torch.is_grad_enabled():
         return False
     return torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is None

@@ -1,4 +1,4 @@
-"""Calls that are like most, in little Python, which takes longer than a small layer on a GPU."""
+"""Ordinary calls, with little Python, which takes longer than a small layer on a GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lltm_jit.ops.rnn.sequence import needs_padding, uses_tf32
 
 
 def plainly(layer: TorchLayer, input: Tensor, hx: State | None) -> tuple[Tensor, State] | None:
-    """Run one, if it is like most calls that :func:`runs_as_called` is true of; None otherwise.
+    """Run a call for which :func:`runs_as_called` is true, if it is an ordinary one; else None.
 
     All layers are one call of C++. Wrong states are left to the other path, which says what is
     wrong.

@@ -108,7 +108,7 @@ def _ends(x: Tensor, control: Tensor | None, backwards: list[bool]) -> tuple[Ten
 def _better_by_steps(
     operands: Operands, weight_hr: Tensor, h_0: Tensor | None, c_0: Tensor | None
 ) -> bool:
-    """Whether that is quicker on a CPU; what is wrong with a call is left to the operators."""
+    """Whether that is faster on a CPU; the operators refuse wrong calls."""
     x, weight_ih, weight_hh, *_ = operands
     if not x.is_cpu or torch.compiler.is_compiling() or torch.jit.is_tracing():
         return False

@@ -24,7 +24,7 @@ _PLAIN = (Tensor, nn.Parameter)
 
 
 class How(NamedTuple):
-    """What an :class:`_Layers` is told beside its tensors."""
+    """The arguments of :class:`_Layers` besides its tensors."""
 
     cell: str
     tf32: bool
@@ -45,7 +45,7 @@ def steps_of_part(
 def directions_at_once(layer: TorchLayer, x: Tensor) -> bool:
     """Whether a GPU runs both directions in one launch; else each has a call of its own.
 
-    What is recorded or compiled has both in one call, for it is not for one GPU, nor one size.
+    Recorded or compiled calls run both in one call, because they are not for one GPU or size.
     """
     recorded = torch.compiler.is_compiling() or torch.jit.is_tracing() or type(x) not in _PLAIN
     if recorded or not x.numel():

@@ -1,7 +1,7 @@
 """What a recurrent layer has in common with torch's: arguments, parameters, attributes, tracing.
 
 Sizes: I is the input size, H the hidden size, D the number of directions, G the gates of the cell,
-P its learnt numbers a hidden unit.
+P its parameters per hidden unit.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def warm(name: str, calls: Calls, gpu: tuple[int, ...] | None = None) -> list[Bu
         The builds of the kernels, in the order in which calls need them.
 
     Raises:
-        TypeError, ValueError: the batch size or dtype is none that a call may have.
+        TypeError, ValueError: no call may have this batch size or dtype.
         ToolchainError: there is no GPU, or no compiler for it.
         BuildError, CacheError: as :func:`lltm_jit.load`.
     """
