@@ -3,8 +3,8 @@
     python examples/train_slstm.py                about two minutes on 2 CPU cores
     python examples/train_slstm.py --help
 
-A block adds to its input what a layer SLSTM makes of it, whose units are in heads, and then what a
-gated layer does. Prints the validation loss in bits a character beside that of a unigram model.
+A block adds to its input the output of an SLSTM layer with heads, and then the output of a gated
+layer. Prints the validation loss in bits per character, and that of a unigram model.
 Source of the architecture: M. Beck et al., "xLSTM: Extended Long Short-Term Memory" (2024).
 """
 

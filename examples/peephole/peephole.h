@@ -2,11 +2,11 @@
 // and J. Schmidhuber, "Recurrent Nets that Time and Count" (2000).
 #pragma once
 
-#include "rnn/sequence/cell.h"  // says what x, h, p, old and now are
+#include "rnn/sequence/cell.h"  // explains x, h, p, old and now
 
 struct PeepholeCell {
   static constexpr int kGates = 4, kStates = 2;  // states[0] is the output
-  static constexpr int kParameters = 3;  // learnt numbers a unit, beside matrices and biases
+  static constexpr int kParameters = 3;  // learnt per unit, besides matrices and biases
 
   template <typename T>
   LLTM_JIT_HOST_DEVICE static void step(const T (&x)[kGates], const T (&h)[kGates],

@@ -1,23 +1,22 @@
-// What a recurrent cell is: the maths of one hidden unit in one step, from which every kernel for whole
-// sequences is made.
+// A recurrent cell is the maths of one hidden unit in one step. Every kernel for whole sequences is made from it.
 //
 //   struct PeepholeCell {
 //     static constexpr int kGates = 4, kStates = 2;  // states[0] is the output
-//     static constexpr int kParameters = 3;          // learnt numbers a unit, beside matrices and biases
+//     static constexpr int kParameters = 3;          // learnt per unit, besides matrices and biases
 //     template <typename T>
 //     LLTM_JIT_HOST_DEVICE static void step(const T (&x)[kGates], const T (&h)[kGates],
 //                                           const T (&p)[kParameters], const T (&old)[kStates],
 //                                           T (&now)[kStates]);
 //   };
 //
-// x[i] is gate i's product of weights and input with its bias, h[i] that with the old output. A cell without
-// kParameters has no `p`. One that only ever adds x[i] and h[i] says so,
+// x[i] is gate i's product of weights and input, h[i] its product of weights and the old output, each with a bias.
+// A cell without kParameters has no `p`. A cell that uses only the sums x[i] + h[i] is faster with
 //   static constexpr bool kAddsGates = true;
-// and is quicker for it. T is a float, a double, a vector of them, a dual number or a tensor: constants
-// are written T(1), sums a = a + b. The functions are exp, log, log1p, sqrt, sin, cos, tanh, abs, min, max,
-// sigmoid, softplus, elu, relu and, instead of comparisons, where_greater(x, y, a, b), which is x > y ? a : b.
+// T is a float, a double, a vector of them, a dual number or a tensor: write constants as T(1), and sums as
+// a = a + b. The functions are exp, log, log1p, sqrt, sin, cos, tanh, abs, min, max, sigmoid, softplus, elu, relu
+// and, instead of comparisons, where_greater(x, y, a, b), which is x > y ? a : b.
 //
-// The derivative is made of the same code by dual numbers, or by the cell's own
+// The derivative is the same code on dual numbers, or the cell's own
 //   template <typename T>
 //   LLTM_JIT_HOST_DEVICE static void step_backward(
 //       const T (&x)[kGates], const T (&h)[kGates], const T (&p)[kParameters], const T (&old)[kStates],
