@@ -41,14 +41,14 @@ COMMANDS = {
     "check-grad": "compare gradients with finite differences, in float64",
     "benchmark": "time the LLTM cell, as the PyTorch tutorial does",
 }
-# Names of before, and of the PyTorch tutorial's scripts.
+# Earlier names, and those of the PyTorch tutorial's scripts.
 ALIASES = {
     "grad_check": "check-grad",
     "grad-check": "check-grad",
     "check_grad": "check-grad",
     "compile_commands": "compile-commands",
 }
-# The folders of those that do not stand here.
+# The folders of commands whose modules are not in this one.
 FOLDERS = {
     **dict.fromkeys(("archive", "compile-commands", "flags"), "export."),
     **dict.fromkeys(("benchmark", "check", "check-grad"), "lltm."),

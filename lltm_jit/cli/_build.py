@@ -57,7 +57,7 @@ def database(directory: Path) -> list[dict[str, str]]:
 
 def _splitter(theirs: list[str], ours: list[str]) -> Callable[[str], list[str]]:
     meant = dict(zip(theirs, ours, strict=True))
-    # In one pass and the longest first, for one path may lie inside another.
+    # In one pass and the longest first, because one path may be inside another.
     paths = "|".join(re.escape(path) for path in sorted(meant, key=len, reverse=True))
     # A path begins a word, or follows an option or one of `=,:`, and ends with a component.
     in_word = re.compile(rf"(^(?:-[IL])?|[=,:])({paths})(?=[/=,:]|$)")

@@ -23,7 +23,7 @@ _IGNORED = "__pycache__/\n.pytest_cache/\n*.egg-info/\nbuild/\ndist/\n*.so\n"
 _FROM_HERE = "pip install ../.. "  # in the README of an example
 _A_CHECKOUT = "path/to/lltm_jit"
 TEMPLATE, UNARY_TEMPLATE = "my_op", "sigmoid"
-# What can be written, by its option: what it begins as, and what it is.
+# What can be written, by option: its template, and its description.
 KINDS = {
     "binary": (TEMPLATE, "an elementwise operator of two tensors, in this package's checkout"),
     "unary": (UNARY_TEMPLATE, "the same, of one tensor"),
@@ -39,7 +39,7 @@ MATHS, OPERATORS, DESCRIPTIONS, LIMITS = (
     "lltm_jit/ops/basic.py",
     "tests/ops/basic/test_elementwise.py",
 )
-# Those of C++ that are none in Python, and could be a name in snake_case.
+# Keywords of C++ alone that could be a name in snake_case.
 CPP_KEYWORDS = (
     "alignas alignof and_eq asm auto bitand bitor bool case catch char char8_t char16_t char32_t "
     "co_await co_return co_yield compl concept const const_cast consteval constexpr constinit "

@@ -26,7 +26,7 @@ from lltm_jit.jit.user.cancel import Cancelled, cancelled_by
 from . import _extensions
 
 _PATIENCE = 3.0  # seconds that a command has to end when it is told to
-_AT_MOST = 10.0  # seconds until one that is killed has ended
+_AT_MOST = 10.0  # seconds that a killed one needs to end
 
 
 EXAMPLES = """\
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
             with suppress(Cancelled), cancelled_by(builds.saved):
                 try:
                     builds.make()
-                except LltmJitError as error:  # to be fixed and saved: that is what it is for
+                except LltmJitError as error:  # the user fixes and saves it
                     print(error, file=sys.stderr)
                 program.run()
             threading.Event().wait()

@@ -19,7 +19,7 @@ from .. import _extensions
 from .trial import Finding
 
 _MEGABYTE = 10**6
-_LOCK_AGE = 600  # seconds after which a lock file of torch's is more likely left than held
+_LOCK_AGE = 600  # seconds after which torch's lock file was more likely left behind than is held
 
 
 def chosen_settings() -> Finding:

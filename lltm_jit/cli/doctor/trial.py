@@ -15,7 +15,7 @@ import torch
 
 from lltm_jit.jit import Toolchain
 
-# A header of torch's is among it, for it is torch that decides how new the compiler must be.
+# Includes a header of torch, because torch decides how new the compiler must be.
 _CXX = """\
 #include <Python.h>
 #include <c10/core/ScalarType.h>

@@ -31,7 +31,7 @@ from .process import build_environment, run_worker
 from .seed import Seed, compile_line_places, decisions, seed, write_rest
 from .torch_build_file import NEEDS_MORE
 
-# What the worker is told of a spec as it is.
+# The attributes of a spec that the worker gets as they are.
 _TOLD = ("name", "objects", "product", "cflags", "cuda_cflags", "with_cuda", "standalone")
 
 

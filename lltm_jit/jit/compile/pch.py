@@ -34,10 +34,10 @@ from . import header_maker, jobs
 from .process import interpreter
 
 _TURN = "pch"  # the lock of those that make a header
-_TRIED_AGAIN = 24 * 3600  # seconds after which a compiler is asked once more that failed
+_TRIED_AGAIN = 24 * 3600  # seconds after which a failed compiler is tried again
 _MEMORY, _DISK = 3 * jobs.GIBIBYTE, 4 * jobs.GIBIBYTE  # that must be free to make one
 
-# The first include of a source, behind comments and other directives. Where this errs, a header is
+# The first include of a source, after comments and other directives. If this is wrong, a header is
 # made in vain, or not made.
 _FIRST = re.compile(
     r"\ufeff?(?:\s|//[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/|#(?![ \t]*(?:include|import))[^\n]*\n)*"

@@ -26,8 +26,8 @@ from ..user.progress import FAILED
 from .worker import end_session, session
 
 _WORKER = Path(__file__).with_name("worker.py")
-stand_back = threading.Event()  # set while the compilers of this process have to stand still
-_inputs: set[int] = set()  # the ends of the pipes by which workers see that this process is there
+stand_back = threading.Event()  # set while this process's compilers are paused
+_inputs: set[int] = set()  # ends of pipes that tell workers that this process lives
 _LAST_WORDS = 0.3  # seconds of silence after which a compiler that failed has said everything
 NINJA_STATUS = "[%f/%t %e] "
 # Those of the pool (see jobs.py), and what makes nvcc tell less.
@@ -66,7 +66,7 @@ def build_environment(
     # The worker uses no GPU: seeing none spares it the start of the driver.
     environment["CUDA_VISIBLE_DEVICES"] = ""
     # torch takes ninja from PATH; what else lies beside it must not come before the compilers.
-    # What is left of a process that is killed goes with the directory.
+    # The leftovers of a killed process go with the directory.
     with tempfile.TemporaryDirectory(prefix="ninja-", dir=directory) as place:
         # A copy would lose what lies beside it, and cannot run where /tmp is noexec.
         os.symlink(ninja.absolute(), Path(place, ninja.name))
@@ -129,7 +129,7 @@ def _stream(
     lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
 
     def read() -> None:
-        with output:  # closed here, for strays may hold the other end open
+        with output:  # closed here, because strays may hold the other end open
             for line in output:
                 lines.put(line)
         lines.put(None)

@@ -62,7 +62,7 @@ def seed(
     choices = [(_reusable(other, spec, fingerprint), other) for other in same]
     choices.sort(key=lambda choice: (len(choice[0]), choice[1].places == places), reverse=True)
     good: dict[str, list[str]] = {}
-    # Of those of all variants the first will do. That of a build which failed may be why it failed.
+    # Any variant's build file will do, but a failed build's may be why it failed.
     written = (
         other
         for other in cache.named(spec.name)

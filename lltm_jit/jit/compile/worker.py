@@ -65,7 +65,7 @@ def end_session(leader: int) -> None:
         for pid in others if late else others - told:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
-                os.kill(pid, signal.SIGCONT)  # what stands still hears nothing else
+                os.kill(pid, signal.SIGCONT)  # a paused process gets no other signal
         told |= others
         time.sleep(0.02)
 
@@ -89,7 +89,7 @@ if __name__ == "__main__":
     try:
         status = main()
         sys.stdout.flush()
-    except BrokenPipeError:  # who asked for the build is gone
+    except BrokenPipeError:  # the process that asked for the build has ended
         status = 1
     if status:
         end_session(os.getpid())  # somebody may have killed ninja alone

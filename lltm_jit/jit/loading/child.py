@@ -32,7 +32,7 @@ from ..user.errors import LltmJitError
 _MAIN = Path(__file__).with_name("child_main.py")
 _NO_SIGNAL = socket.MSG_NOSIGNAL  # it would end programs that do not ignore it
 
-_channel: socket.socket | None = None  # at its end, the child knows that this process is gone
+_channel: socket.socket | None = None  # when it closes, the child knows that this process ended
 _identity: os.stat_result  # of the channel's descriptor
 _wanted: list[tuple[str, BuildSpec, Toolchain]] = []
 _builds: set[object] = set()  # that this process makes itself

@@ -232,7 +232,7 @@ def _obtain(
 
     with lock.build_lock(request.key, reporter):
         if not force:
-            # What is damaged was told by the first look.
+            # The first look reported damaged builds.
             record = _find(request, reporter.detail)
             if record is not None:
                 return record, True

@@ -28,11 +28,10 @@ from ..user.progress import Reporter
 from . import engine, importing
 from .build_result import Build, BuildInfo, info_of
 
-# Who sets one of these wants a build of another kind.
+# With one of these set, the user wants a build of another kind.
 _KINDS = ("LLTM_JIT_DEBUG", "CUDA_DEVICE_DEBUG", "LLTM_JIT_LINEINFO", "LLTM_JIT_SANITIZE")
 
-# What another machine may have otherwise, such as the folder of the sources, or what is compared by
-# its effect.
+# May differ on another machine, such as the folder of the sources, or is compared by its effect.
 MAY_DIFFER = {
     *("cxx", "compiler", "scripts", "nvcc", "architectures", "with_cuda", "environment", "folder"),
     *("cflags", "cuda_cflags", "ldflags", "include_paths", "sources", "files"),

@@ -80,7 +80,7 @@ def watch(
         try:
             wanted = {*folders()}
             while not stop.is_set():
-                # What was saved between two watches is found by a reload at the second's begin.
+                # A reload at the beginning of a watch finds what was saved before it.
                 wanted, again = watch_them(wanted, again), True
         except (OSError, RuntimeError) as error:  # such as too many watches for this user
             _say(f"stopped watching: {error}")

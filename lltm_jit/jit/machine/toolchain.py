@@ -60,7 +60,7 @@ class Toolchain(NamedTuple):
     environment: tuple[tuple[str, str], ...] = ()
     scripts: tuple[tuple[str, str], ...] = ()  # among the compilers, with digests
     not_understood: str = ""
-    recorded: bool = False  # the compilers are not here: a build in the cache was made with them
+    recorded: bool = False  # whether the compilers are a cached build's, and not here
 
     @property
     def cuda(self) -> bool:

@@ -48,7 +48,7 @@ class BuildSpec(NamedTuple):
     base: Path = Path("/")
     python_module: bool = True
     standalone: bool = False  # an executable
-    device_code: bool = False  # of one source, what runs on the GPU, and no library around it
+    device_code: bool = False  # one source's code for the GPU, without a library around it
     note: str = ""  # said in the line that announces a build, such as why it is without CUDA
     texts: tuple[tuple[Path, str], ...] = ()  # sources that are written to their path for a build
     listings: tuple[tuple[str, str], ...] = ()  # what `#line` calls the pieces of texts

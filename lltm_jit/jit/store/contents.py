@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 _SECOND = 1_000_000_000
-_TICK_NS = 50_000_000  # how far apart two changes are that surely have two times
+_TICK_NS = 50_000_000  # two changes this far apart have different times
 _COARSE_TICK_NS = 2 * _SECOND  # the same where a file system counts whole seconds
 _INCLUDE = re.compile(r'#[ \t]*include[ \t]*["<]([^">\n]+)[">]')
 
@@ -60,7 +60,7 @@ def of(path: str) -> Content:
     file = open_at_once(path, os.O_RDONLY)
     try:
         stamp = _stamp(os.fstat(file))
-        settled = is_settled(stamp)  # before it is read, for that takes time, too
+        settled = is_settled(stamp)  # before it is read, because that takes time, too
         text = b"".join(iter(partial(os.read, file, stamp[0] + 1), b""))
     finally:
         os.close(file)

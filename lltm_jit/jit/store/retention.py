@@ -20,8 +20,8 @@ from .cache import Record, last_use
 from .contents import digest_of
 
 _FAILED_LOGS_KEPT = 20
-_DAY = 24 * 3600  # seconds for which what was used is kept, and what is half done
-_UNUSED = 90 * 24 * 3600  # seconds after which a build goes that nobody has loaded
+_DAY = 24 * 3600  # seconds that used builds, and unfinished ones, are kept
+_UNUSED = 90 * 24 * 3600  # seconds after which an unused build is removed
 HEADER_RECORD = "header.json"
 _HEADERS_KEPT, _HEADER_UNUSED = 2, 30 * 24 * 3600
 

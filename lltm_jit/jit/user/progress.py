@@ -18,9 +18,9 @@ from typing import IO, Any
 from . import settings
 
 STEP = r"\[(\d+)/(\d+) \d+\.\d+\] (.*)"
-FAILED = "FAILED: "  # how ninja begins the line after that of a step which failed
-# What the engine tells itself, and torch and ninja tell otherwise: they know nothing of its pool,
-# see no GPU, and nothing is loaded where they run.
+FAILED = "FAILED: "  # how ninja begins the line after a failed step's
+# Lines of torch and ninja that the engine replaces by its own: they do not know its pool of jobs,
+# see no GPU, and load nothing.
 _KNOWN = (
     "Emitting ninja build file|Building extension module|Jobserver mode|Loading extension module"
     "|No CUDA runtime is found|ninja: build stopped"
@@ -49,7 +49,7 @@ class Reporter:
         # those of the links too, which are over in no time.
         self.pause = 0.02 if self.verbose else 0.25
         self._bar: Any = None
-        self._started: dict[str, float] = {}  # when each target was begun, as far as was seen
+        self._started: dict[str, float] = {}  # when each target began, if that was seen
         self._looked = time.monotonic()
         self._timed = True  # whether it is known when each step begins
         self._step: tuple[str, float] | None = None  # what ended, and in how many seconds

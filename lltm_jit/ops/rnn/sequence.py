@@ -48,9 +48,9 @@ define(
     "Tensor output, Tensor saved_gates, Tensor saved_cells, "
     "bool[6] output_mask, bool gates_are_sums=False, Tensor? grad_saved_cells=None) -> "
     "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
-    # What a layer multiplies, with room for more units a gate, and more features, so that rows are
-    # aligned: Note [Padded gates] in kernels/rnn/sequence/kernels.h. What is absent is empty. If
-    # biases are to be added, their sum takes the place of bias_hh.
+    # A layer's operands, with room for more units per gate, and more features, so that rows are
+    # aligned: Note [Padded gates] in kernels/rnn/sequence/kernels.h. Absent ones are empty. With
+    # add_biases, the biases' sum takes the place of bias_hh.
     "pad_gates(Tensor? input, Tensor weight_ih, Tensor weight_hh, Tensor? bias_ih, "
     "Tensor? bias_hh, int gates, bool add_biases) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     "pad_gates_backward(Tensor? input, Tensor? weight_ih, Tensor? weight_hh, Tensor? bias_ih, "
@@ -87,7 +87,7 @@ def _variant(kind: str, include_paths: tuple[Path, ...]) -> Variant:
         _KERNELS / "rnn" / "sequence" / "variants" / f"{kind}.cu",
         (_KERNELS, *include_paths),
         prepare="the layer on tensors of these sizes and dtype, forward and backward,",
-        optional=kind != "steps",  # which is what runs in place of the others
+        optional=kind != "steps",  # which runs in place of the others
         device_code=True,
     )
 
@@ -123,13 +123,13 @@ def input_gates(
     return native.rnn.input_gates(*args, tf32)
 
 
-# What a layer multiplies: input, weight_ih, weight_hh, bias_ih and bias_hh.
+# A layer's operands: input, weight_ih, weight_hh, bias_ih and bias_hh.
 Operands: TypeAlias = "tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]"
 Args: TypeAlias = "tuple[Tensor | None, ...]"  # the operator's tensors, or the last of them
 
-ALIGNED = 4  # rows of so many elements are aligned for the kernels, and of multiples
-_LINE = 8  # what rows are padded to; the library's products of 16 bits are slow for others
-_FEWEST_UNITS = 96  # for which its time is more than that of a padding launch
+ALIGNED = 4  # rows of a multiple of so many elements are aligned for the kernels
+_LINE = 8  # rows are padded to multiples; the library's 16-bit products are slow for others
+_FEWEST_UNITS = 96  # with fewer, padding takes longer than it saves
 
 
 def needs_padding(hidden_size: int, dtype: torch.dtype) -> bool:

@@ -217,9 +217,9 @@ class RecurrentLayer(Warmed):
         if x.is_cuda:
             whole = self.hidden_size // self.num_heads % ALIGNED == 0
             return whole and directions_at_once(self, x)
-        # Two cores take one each, if there are rows enough to pay for one tensor of both's weights.
-        # Not by the number of threads, which changes no bit of a gradient.
-        # Projections may be by steps, which are one direction's.
+        # Two cores take a direction each, if the rows pay for a tensor of both directions' weights.
+        # Whatever the number of threads, which must not change a bit of a gradient.
+        # Projections may go by steps, which have one direction.
         if torch.compiler.is_compiling() or not x.is_cpu or self.proj_size:
             return False
         return x.size(0) * x.size(1) >= _ROWS_FOR_BOTH

@@ -16,7 +16,7 @@ from lltm_jit.ops.rnn.sequence import HOLDS, RESETS
 class Steps:
     """Which steps of a batch exist, and before which ones the state is reset."""
 
-    behind: Tensor | None = None  # (L, B), bool: behind a sequence's end
+    behind: Tensor | None = None  # (L, B), bool: after a sequence's end
     reset: Tensor | None = None  # (L, B), bool
 
     @classmethod

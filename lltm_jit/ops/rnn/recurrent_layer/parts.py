@@ -114,7 +114,7 @@ def stacked(tensors: Sequence[Tensor]) -> Tensor:
     one, *others = tensors
     if others or not one.size(1):
         return torch.stack(tensors)
-    # A copy of little takes less than the way to that operator.
+    # Copying little is faster than calling that operator.
     if one.is_cpu and not torch.compiler.is_compiling() and one.numel() <= _LITTLE:
         return torch.stack(tensors)
     # A traced layer takes other batch sizes.

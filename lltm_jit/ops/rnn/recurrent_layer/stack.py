@@ -110,7 +110,7 @@ def side_by_side(
     output, h_n, c_n = _Layers.apply(how, x, first, first_bias, weights, bias, h_0, c_0)
     if output is None:  # the GPU has refused
         return None
-    # Copies: in place of a view detach_() would be refused.
+    # Copies, because detach_() refuses views.
     return output, [torch.stack(state.unbind(1)) for state in (h_n, *c_n)]
 
 

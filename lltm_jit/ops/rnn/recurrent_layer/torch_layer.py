@@ -26,7 +26,7 @@ class TorchLayer(nn.RNNBase):
 
     cell: ClassVar[Cell]
     projects: ClassVar[bool] = False  # whether it takes a proj_size
-    checkpoint: int = 0  # of what was a layer of torch's, too, as
+    checkpoint: int = 0  # also for layers that convert() made, as is
     num_heads: int = 1
 
     # Not those of torch's layers, which keep their cache of weights.
@@ -81,7 +81,7 @@ class TorchLayer(nn.RNNBase):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         nn.Module.__setstate__(self, state)
-        _ = self.cell  # what comes of a pickle may be traced, too, which cannot wait for a library
+        _ = self.cell  # an unpickled layer may be traced next, which cannot wait for a build
 
     @property
     def _directions(self) -> int:

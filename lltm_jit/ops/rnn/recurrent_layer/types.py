@@ -22,8 +22,8 @@ class Cell:
     name: str  # as recurrent_sequence() takes it
     gates: int
     states: int  # the first is the output
-    parameters: int  # learnt numbers per hidden unit, in addition to matrices and biases
-    adds_gates: bool  # whether it only ever adds the input part and the hidden part of a gate
+    parameters: int  # learnt per hidden unit, besides matrices and biases
+    adds_gates: bool  # whether it uses only the sum of a gate's input part and hidden part
 
 
 StateT = TypeVar("StateT")

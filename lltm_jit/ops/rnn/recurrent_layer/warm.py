@@ -16,12 +16,12 @@ from lltm_jit.ops.rnn.recurrent_layer.torch_layer import TorchLayer
 from lltm_jit.ops.rnn.sequence import ALIGNED, needs_padding
 
 _KILOBYTES = 1024
-_MANY_STEPS = 1024  # of a sequence whose layers run side by side if those of any length do
-_LENGTHS = (_MANY_STEPS, 1)  # steps of sequences whose kernels differ
+_MANY_STEPS = 1024  # layers run side by side at this length if they do at any
+_LENGTHS = (_MANY_STEPS, 1)  # numbers of steps whose kernels may differ
 # What decides how a sequence runs on a GPU: its architecture, the bytes of shared memory that a
 # block may ask for, its SMs, whether all its blocks may wait for each other, and how many clusters
-# of 2, 4, 8 and 16 blocks run at once. Listed are the GPUs where the last is known; those
-# before 9.0 have no clusters.
+# of 2, 4, 8 and 16 blocks run at once. Lists the GPUs whose clusters are known; GPUs before 9.0
+# have none.
 GPUS = {
     "H100": (90, 227 * _KILOBYTES, 132, True, 66, 30, 15, 7),
     "H200": (90, 227 * _KILOBYTES, 132, True, 66, 30, 15, 7),
