@@ -37,9 +37,9 @@ examples:
 columns of the tables:
   as called, in a graph   median of a call, from the host and in a CUDA graph; IQR: its middle half
   processors              seconds of all processors, those of the compilers too
-  floor, share            a lower bound on the time, and its share of the time: on a GPU computed for
-                          an H200, or the time of a copy of the same bytes; on a CPU at the peak of
-                          this machine's matrix products
+  floor, share            a lower bound on the time, and its share of the time; on a GPU computed
+                          for an H200, or the time of a copy of the same bytes; on a CPU at the
+                          peak of this machine's matrix products
   error                   norm of the difference from float64, over the norm
   MiB                     memory that a call adds at its peak
   beside others           our time over theirs; the goal is what this project aims for at most

@@ -25,9 +25,9 @@ from lltm_jit.ops.rnn.sequence import (
 # projections of all steps follow in one product. h_0 is the projection of no u: it gives its
 # product to the gates of each row's first step, before which u is zero.
 #
-# That takes P * 4HH multiplications per call and 4HH per row and step, instead of 5HP. On a GPU this
-# is little compared with the launches that it saves. On a CPU it is much if H is large or steps are
-# few, as in streams: then each step runs as torch operations.
+# That takes P * 4HH multiplications per call and 4HH per row and step, instead of 5HP. On a GPU
+# this is little compared with the launches that it saves. On a CPU it is much if H is large or
+# steps are few, as in streams: then each step runs as torch operations.
 
 
 def run_projected(
