@@ -16,7 +16,7 @@ PICTURES = ("png", "svg", "pdf", "eps", "jpg", "webp")
 
 
 def add_measuring(parser: argparse.ArgumentParser) -> None:
-    """In which type operators are measured, and for how long."""
+    """Options for the element type, and the time of each figure."""
     lltm.add_dtype(parser, None, "element type (default: float, or several)")
     parser.add_argument(
         "--seconds",
@@ -45,7 +45,7 @@ def add_opponent(parser: argparse.ArgumentParser) -> None:
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """What becomes of the results."""
+    """Options to save, plot and compare the results."""
     output = parser.add_argument_group("results")
     output.add_argument("--json", type=new_file, metavar="FILE", help="write them to FILE")
     output.add_argument(

@@ -127,7 +127,7 @@ def types_of(args: argparse.Namespace, device: torch.device) -> list[tuple[torch
 
 
 def cases_of(args: argparse.Namespace, device: torch.device) -> list[tuple[Case, list[str]]]:
-    """What is measured, and by which of our layers."""
+    """The cases to measure, and our layers for each."""
     types = types_of(args, device)
     layers = [args.layer] if args.layer else list(OURS)
     if args.published or args.draw:
@@ -155,7 +155,7 @@ def cases_of(args: argparse.Namespace, device: torch.device) -> list[tuple[Case,
 
 
 def precisions(device: torch.device, dtype: torch.dtype) -> Sequence[str]:
-    """Those that torch's setting for recurrent layers has, where it matters."""
+    """The values of torch's setting for recurrent layers, where it matters."""
     return ("ieee", "tf32") if (device.type, dtype) == ("cuda", torch.float) else ("ieee",)
 
 
@@ -211,7 +211,7 @@ def rows(case: Case, phase: str, layers: Sequence[str], seconds: float) -> list[
 
 
 def peak_memory(step: Callable[[], Any]) -> float:
-    """MiB on the GPU that a call takes beside what was there before, its results included."""
+    """MiB that a call adds on the GPU at its peak, its results included."""
     step()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()

@@ -60,7 +60,7 @@ MODULES = {**OURS, **THEIRS, LOOP: LoopOfCells}
 
 @dataclass(frozen=True)
 class Case:
-    """Sequences of one size, whatever runs over them, or for a layer that is said here."""
+    """Sequences of one size, for any layer, or for the one in ``layer``."""
 
     batch_size: int
     hidden_size: int
@@ -147,14 +147,14 @@ def training_step(module: nn.Module, x: Tensor) -> Callable[[], tuple[Tensor, ..
 
 
 def theirs(layer: str) -> str:
-    """The one of torch's that is beside a layer of ours: the same, or one with as many states."""
+    """The layer of torch to compare with: the same one, or one with as many states."""
     if f"nn.{layer}" in THEIRS:
         return f"nn.{layer}"
     return "nn.GRU" if cell_of(layer).states == 1 else "nn.LSTM"
 
 
 def cell_of(layer: str) -> Cell:
-    """That of an instance, as a class may have several."""
+    """The cell of an instance, because a class may have several."""
     return OURS[layer](1, 1, device="meta").cell
 
 
@@ -163,7 +163,7 @@ def gates(layer: str) -> int:
 
 
 def operations(case: Case, layer: str, phase: str) -> int:
-    """Multiplications and additions a step, of the matrix products of input and output."""
+    """Multiplications and additions per step, in the matrix products of input and output."""
     units = case.directions * gates(layer) * case.hidden_size
     forward = 2 * case.batch_size * units * sum(case.hidden_size + width for width in case.widths)
     return 3 * forward if phase == BACKWARD else forward

@@ -1,4 +1,4 @@
-"""The least time of a step of a recurrent layer."""
+"""A lower bound on the time of a step of a recurrent layer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COST = {torch.float: 3, torch.double: 15}  # products of 16-bit types that one 
 
 
 def gpu_floor(case: Case, layer: str, phase: str) -> float:
-    """Seconds a step, at the least, of kernels that keep the weights on the chip.
+    """A lower bound in seconds per step, for kernels that keep the weights on the chip.
 
     A step waits for the output of the one before, so its parts come one after the other: the
     output's way to the blocks that need it, the products, and the cell. A cluster takes some rows
@@ -53,7 +53,7 @@ def gpu_floor(case: Case, layer: str, phase: str) -> float:
 
 
 def floor(case: Case, layer: str, phase: str, peak: float) -> float:
-    """Seconds a step at the least; on a CPU the products at this machine's `peak`."""
+    """A lower bound in seconds per step; on a CPU the products at this machine's `peak`."""
     if case.device.type == "cuda":
         return gpu_floor(case, layer, phase)
     return operations(case, layer, phase) / peak

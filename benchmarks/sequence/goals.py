@@ -32,7 +32,7 @@ SIZES = {device: [*_GOALS[device, "float32"]] for device in ("cpu", "cuda")}
 
 
 def goals(case: Case, layer: str, phase: str) -> dict[str, float | None]:
-    """Whom a layer is compared with, and the ratio of times that is aimed at, if any."""
+    """What a layer is compared with, and the goal for the ratio of times, if any."""
     if case.goals:
         return {theirs(layer): case.goals[PHASES.index(phase)]}
     device = case.device.type

@@ -51,7 +51,7 @@ def measure(
 
 
 def goals(heads: int, on_gpu: bool) -> dict[str, dict[str, float | None]]:
-    """What each is compared with, and the ratio of times that is aimed at, if any."""
+    """What each is compared with, and the goal for the ratio of times, if any."""
     one, lstm = (SIZES[heads], CELLS["slstm"]) if on_gpu else (None, None)
     return {"lstm": {_ONE: one, _IN_TURN: None}, "slstm": {"lstm": lstm}}
 

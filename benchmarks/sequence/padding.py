@@ -1,4 +1,4 @@
-"""What padding costs: layers of any hidden size beside that of the next multiple of 16."""
+"""What padding costs: layers of any hidden size beside the next multiple of 16."""
 
 from __future__ import annotations
 

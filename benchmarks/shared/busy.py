@@ -55,7 +55,7 @@ class Others:
         return max(0.0, everything - ours) / (seconds * len(_processors()))
 
     def many(self) -> bool:
-        """Whether that is too much for what was measured to be relied on."""
+        """Whether that is too much to rely on the figures."""
         return self.share() > LIMIT_OF_OTHERS
 
 

@@ -175,7 +175,8 @@ def _beside(row: Row, group: Group) -> str:
 
 
 def _compared(row: Row, other: Row) -> str:
-    """A ratio to another's time, those of other ways of calling in brackets, and the goal."""
+    """A ratio to another's time, with the ratios of other ways of calling in brackets, and the
+    goal."""
     goal = row.beside[other.name]
     ratios = {
         mode: _ratio(row.times[mode], other.times[mode])
@@ -194,7 +195,7 @@ def _ratio(ours: Times, theirs: Times) -> str:
 
 
 def marked(text: str, *times: Times) -> str:
-    """A figure, with a mark before it where the times that it is made of are doubtful."""
+    """A figure, marked if its times are doubtful."""
     return f"~{text}" if any(each.doubtful for each in times) else text
 
 
@@ -218,7 +219,7 @@ def missed(rows: Iterable[Row]) -> list[str]:
 
 
 def _excess(row: Row, other: Row) -> float:
-    """Our time over what is aimed at; a goal in a graph is at least to be no slower elsewhere."""
+    """Our time over the goal; with a goal in a graph, other ways of calling must be no slower."""
     goal = row.beside.get(other.name)
     if not goal:
         return 0.0

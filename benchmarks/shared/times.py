@@ -47,7 +47,7 @@ class Times:
 
     @property
     def doubtful(self) -> bool:
-        """Whether the machine had too much else to do for these times to be relied on."""
+        """Whether the machine was too busy to rely on these times."""
         return self.busy or self.upper - self.lower > _SPREAD * self.median
 
 
@@ -171,8 +171,8 @@ _peaks: dict[tuple[torch.device, torch.dtype], tuple[float, float]] = {}
 def peak(device: torch.device, dtype: torch.dtype, operations: float = 0.0) -> tuple[float, float]:
     """What this machine reaches, a second: operations of a matrix product, bytes of a copy.
 
-    Measured again where something has reached more ``operations`` by now: the machine may have been
-    busy when it was measured first.
+    Measured again if something has reached more ``operations`` since, because the machine may have
+    been busy.
     """
     key = (device, dtype)
     if key not in _peaks:
