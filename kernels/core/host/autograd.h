@@ -39,8 +39,7 @@ struct Derivative {
 
 using TensorRefs = std::initializer_list<std::reference_wrapper<const at::Tensor>>;
 
-// Puts a node between inputs and outputs, and keeps tensors for the backward pass. Inputs may be
-// undefined.
+// Puts a node between inputs and outputs, and keeps tensors for the backward pass. Inputs may be undefined.
 void record(const Derivative& derivative, TensorRefs inputs, TensorRefs outputs,
             TensorRefs saved = {}, TensorRefs saved_outputs = {});
 

@@ -67,8 +67,7 @@ int library_type(const Tensor& tensor) {
   return tensor.scalar_type() == at::kHalf ? 2 : tensor.scalar_type() == at::kBFloat16 ? 14 : 0;
 }
 
-// C = A B + `rest` C, for numbers of 16 bits, or floats that are rounded; C may be float. False: the library cannot
-// do it.
+// C = A B + `rest` C, for numbers of 16 bits, or floats that are rounded; C may be float. False: the library cannot do it.
 bool multiply_in_library(const Tensor& a, const Tensor& b, float rest, Tensor& c) {
   const Operand left(a), right(b);
   const int64_t largest =

@@ -115,8 +115,7 @@ struct SequenceForwardArgs : SequenceSizes {
   MutableSequenceArray
       saved_cells;  // [steps, states-1, batch, units] of state_type; row_stride units
   void* workspace;  // of SequencePlan::workspace bytes, on a GPU
-  // The bias of the input's part, if `gates` do not include it; or null. On a GPU its sum with `bias` is rounded to
-  // `type`.
+  // The bias of the input's part, if `gates` do not include it; or null. On a GPU its sum with `bias` is rounded to `type`.
   const void* input_bias;  // [gates*hidden]
   // On a CPU, or null: the factors of `gates`, which then has no data.
   SequenceArray input;        // [steps, batch, input_size]

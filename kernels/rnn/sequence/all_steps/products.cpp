@@ -67,8 +67,7 @@ FloatFactor float_factor(const Tensor& vectors) {
 
 // With fewer multiplications, or results that fill half of a tile, the kernels around a product take as long as
 // they save. With TF32 the library needs no such kernels. It is slower only for large results if the depth of its
-// left factor is not contiguous, which no instruction of 9.0 reads; or with a bias, because it then writes results
-// twice.
+// left factor is not contiguous, which no instruction of 9.0 reads; or with a bias, because it then writes results twice.
 constexpr int64_t kManyProducts = int64_t(1) << 29, kFewColumns = 64, kManyColumns = 1024;
 
 bool pays_in_parts(const Tensor& a, const Tensor& b, bool tf32, bool biased = false) {
@@ -217,8 +216,8 @@ Tensor multiply_heads(const Tensor& grads, const Tensor& old, int64_t heads, boo
     multiply_blocks_on_cpu<double>(a, b, blocks);
   } else if (multiply_together(grads, old, blocks)) {
   } else if (in_one_batch(a, b, tf32)) {
-    // In `grads` a head's gates are apart by the units of all heads. So a batch has one stride there only if gates
-    // come first, and needs a copy of `old` for each gate.
+    // In `grads` a head's gates are apart by the units of all heads. So gates come first in a batch, which needs a
+    // copy of `old` for each gate.
     const Tensor each = b.expand({gates, heads, rows, units}).reshape({-1, rows, units});
     Tensor products = empty({gates * heads, units, units}, grads);
     multiply_by_library(a.transpose(0, 1).flatten(0, 1), each, tf32, products);

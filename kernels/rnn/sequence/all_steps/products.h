@@ -1,5 +1,4 @@
-// Products of all steps at once: the input's part of the gates, and what the backward pass makes of the
-// gates' gradients.
+// Products of all steps at once: the input's part of the gates, and what the backward pass makes of the gates' gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>

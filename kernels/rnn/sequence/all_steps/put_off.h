@@ -5,8 +5,7 @@
 // sequence leaves SMs idle. So these products are put off until that sequence has been launched, and run beside it
 // on a stream of their own. The current stream waits for that stream at once. Autograd gets tensors that are filled
 // later. They go through a node "WeightsLater", which runs after the layer below, computes the remaining products,
-// and passes the tensors on: nobody else sees them before. A layer has such nodes if another sequence has made its
-// input.
+// and passes the tensors on: nobody else sees them before. A layer has such nodes if another sequence has made its input.
 #pragma once
 
 #include <ATen/core/Tensor.h>

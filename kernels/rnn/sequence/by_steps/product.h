@@ -12,8 +12,7 @@
 
 namespace lltm_jit {
 
-// rows A, for the same A at each step: by Note [Few rows] (few_rows.h), or by the library. For use inside a
-// KernelGuard.
+// rows A, for the same A at each step: by Note [Few rows] (few_rows.h), or by the library. For use inside a KernelGuard.
 class StepProduct {
  public:
   // a: the weights, [gates*hidden_size, hidden_size] with dense rows, or their transpose. tf32: whether the library may

@@ -19,8 +19,7 @@ class BackwardSequence {
                             args_.weights_stride, hidden_);
     });
     for (int64_t row = 0; row < args_.batch_size; ++row) begin_row(row);
-    // A round takes the gradients of the last computed step back to the output of the step before, and computes
-    // that step.
+    // A round takes the gradients of the last computed step back to the output of the step before, and computes that step.
     run_steps(division_, args_.steps + 1, [&](int64_t round, int64_t index) {
       const SequenceShare share = division_.share(index);
       const int64_t step = args_.steps - 1 - round;

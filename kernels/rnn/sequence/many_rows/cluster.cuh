@@ -56,8 +56,7 @@ __device__ __forceinline__ float4 load_four(uint32_t source) {
 template <typename Variant>
 constexpr int many_rows_threads = LLTM_JIT_HAS_WGMMA ? Variant::kShape.threads() : 1;
 
-// Runs the kernel's two parts once the weights are loaded: one thread of a tile loads what its warpgroup
-// multiplies.
+// Runs the kernel's two parts once the weights are loaded: one thread of a tile loads what its warpgroup multiplies.
 template <typename Variant, typename Bring, typename BringWeights, typename Run>
 __device__ __forceinline__ void run_cluster(const Bring& bring, const BringWeights& bring_weights,
                                             const Run& run) {

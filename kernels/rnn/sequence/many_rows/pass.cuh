@@ -1,5 +1,4 @@
-// What the two passes of Note [Many rows] (shape.h) share, besides the products: where rows and units are in the
-// arrays.
+// What the two passes of Note [Many rows] (shape.h) share, besides the products: where rows and units are in the arrays.
 #pragma once
 
 #include "rnn/sequence/cell.h"

@@ -72,8 +72,7 @@ struct ClusterProducts : ClusterBlock<scalar_t, Variant, kGates> {
     }
   }
 
-  // The same with scaled halves. A chunk is read into registers, so that its place is free before its products are
-  // there.
+  // The same with scaled halves. A chunk is read into registers, so that its place is free before its products are there.
   __device__ __forceinline__ void multiply_scaled(int tile, Slot& slot,
                                                   float (&sums)[kN / 2]) const {
     const int lane = threadIdx.x % 32;

@@ -19,8 +19,7 @@ bool sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell
                            const at::Tensor& like);
 bool sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
                             const at::Tensor& like);
-// Whether a sequence runs in one launch whose blocks leave many SMs idle, and the gradient of its weights is much
-// work.
+// Whether a sequence runs in one launch whose blocks leave many SMs idle, and the gradient of its weights is much work.
 bool sequence_leaves_room(const SequenceBackwardArgs& args);
 
 // A function that enqueues parts of a sequence, or some of its recurrences, by the plan for all of `args`; null if
@@ -40,8 +39,7 @@ sequence_gpu();
 void plan_sequences(int64_t kind);
 
 // For tests: sequences run as on GPUs whose largest clusters have `planned` blocks, and which refuse to launch more
-// than `launched` blocks for the same rows. Returns how many clusters of 2, 4, 8 and 16 blocks such a GPU runs at
-// once.
+// than `launched` blocks for the same rows. Returns how many clusters of 2, 4, 8 and 16 blocks such a GPU runs at once.
 std::tuple<int64_t, int64_t, int64_t, int64_t> limit_sequence_blocks(int64_t planned,
                                                                      int64_t launched);
 #endif

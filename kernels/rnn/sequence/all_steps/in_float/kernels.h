@@ -43,8 +43,7 @@ struct FloatProductArgs {
 
 #ifdef LLTM_JIT_CUDA
 int64_t float_parts_bytes(const FloatFactor& b);
-// Whether the kernels run on these factors: their rows allow whole accesses, and there is code for 9.0 alone
-// ("9.0a").
+// Whether the kernels run on these factors: their rows allow whole accesses, and there is code for 9.0 alone ("9.0a").
 cudaError_t float_product_runs(const FloatFactor& a, const FloatFactor& b, bool* runs);
 cudaError_t float_product_splits(const FloatFactor& a, const FloatFactor& b, int* splits);
 cudaError_t launch_float_product(const FloatProductArgs& args, cudaStream_t stream);

@@ -76,8 +76,7 @@ class BackwardCell : ThreadFacts<Cell, Shape> {
   }
 
   // The gradients of a step's gates (and of their hidden parts, if the cell does not add them), and the other
-  // gradients for the step before, given the part of the output's gradient that comes from the gates of the step
-  // after.
+  // gradients for the step before, given the part of the output's gradient that comes from the gates of the step after.
   template <typename Controls>
   __device__ __forceinline__ void finish(const float (&from_gates)[kElements],
                                          const Prepared& prepared, const Controls& controls,

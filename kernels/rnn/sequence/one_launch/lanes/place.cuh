@@ -48,8 +48,7 @@ struct LanePlace {
     return lane.pack_row() < rows && lane.pack_unit() < gate_size;
   }
 
-  // Backward: the place of an iteration's step in memory, and of the lane's pack there, in an array of units or of
-  // gates.
+  // Backward: the place of an iteration's step in memory, and of the lane's pack there, in an array of units or of gates.
   __device__ __forceinline__ int64_t step_of(int iteration) const {
     return recurrence.place_of(steps - 1 - static_cast<int>(keep(iteration)), steps);
   }
@@ -95,8 +94,7 @@ struct LanePlace {
   }
 };
 
-// Backward: the place of a lane's pack of units or of gates, or of a step's cell states, in one iteration after the
-// other.
+// Backward: the place of a lane's pack of units or of gates, or of a step's cell states, in one iteration after the other.
 enum class Kept { Units, Gates, Cells };
 template <typename Shape, Kept kWhat, typename Array>
 class StepPointer {
