@@ -1,19 +1,21 @@
-// Floats as tensor cores of 16 bits take them.
+// Floats as operands of 16-bit tensor cores.
 //
 // Note [Floats in two halves]
-// A float is the sum of two numbers of half, whose 22 bits and two signs are as good as its 24, if both are in
-// half's range. So numbers are scaled by a power of two, which brings the largest of them to 2^14: what is less by
-// 2^28 loses bits then, none of which the largest one's products have. Of the four products of parts the smallest
-// is below the last bit. That makes three products of 16 k, where the parts of Note [Single precision on tensor
-// cores] make six of 8 k, in the same time each; and the weights' halves, which take no more room than the weights,
-// are made once.
+// A float is the sum of two halves, whose 22 bits and two signs are as good as its 24, if both are in half's range.
+// So numbers are scaled by a power of two that brings the largest of them to 2^14. Numbers that are smaller by 2^28
+// then lose bits, but their products are below the last bit of the largest one's. Of the four products of parts the
+// smallest is below the last bit. That leaves three products of 16 k. The parts of Note [Single precision on tensor
+// cores] take six products of 8 k, each in the same time. The weights' halves are made once, and take no more room
+// than the weights.
 //
 // Note [Floats in one half]
-// TF32 keeps 11 bits of a float, as half does. Where its user allows TF32, the upper parts alone are multiplied: one
-// product instead of three, of weights that take half the room. Their scales are the same, so that rows stay apart.
+// TF32 keeps 11 bits of a float, as half does. If the user allows TF32, only the upper parts are multiplied: one
+// product instead of three, with weights of half the size. Their scales are the same, so that rows stay
+// independent.
 //
-// A warp's weights have one scale. Of B each row of the batch has its own, for some tiles at once (kScaled in
-// products.cuh). So a row's results depend on no other row, whether that is large, infinite or NaN.
+// A warp's weights have one scale. In B each row of the batch has its own, for some tiles at once (kScaled in
+// one_launch/products/warp_weights.cuh). So a row's results depend on no other row, even if that is large, infinite
+// or NaN.
 #pragma once
 
 #include "rnn/sequence/numbers/words.cuh"
@@ -22,7 +24,7 @@ namespace lltm_jit {
 
 __device__ __forceinline__ uint32_t magnitude_of(uint32_t number) { return number & 0x7fffffffu; }
 
-// A power of two that brings a number of this magnitude to 2^14, and its inverse.
+// The power of two that brings a number of this magnitude to 2^14, and its inverse.
 struct HalfScale {
   float scale, inverse;
 

@@ -1,4 +1,4 @@
-// What the blocks of a cluster tell one another.
+// How the blocks of a cluster exchange a step's results.
 #pragma once
 
 #include "core/memory/barrier.cuh"
@@ -8,19 +8,19 @@
 namespace lltm_jit {
 
 // Note [Two copies and no barrier]
-// Step i reads the operand of step i - 1, and writes the other one of two. A block p may write its part of
-// step i into the copy of block q as soon as p has all of step i - 1: q has then sent all its parts of step
-// i - 1, which each of its groups does after the last of the group's warps has read step i - 2, whose place
-// step i takes. So the bytes of a step, which a barrier in each block counts, are all that anybody waits for.
-// For that every warp waits for the whole operand: one that only waited for the part that it reads could run
-// a step ahead of its own block, into sums that nobody has read yet.
+// Step i reads the operand of step i - 1, and writes the other one of two copies. A block p may write its part of
+// step i into the copy of block q as soon as p has all of step i - 1. By then q has sent all its parts of step i -
+// 1, and each of its groups does this only after the last of the group's warps has read step i - 2, whose place
+// step i takes. So everybody waits only for the bytes of a step, which a barrier in each block counts. For that
+// every warp waits for the whole operand: a warp that waited only for the part that it reads could run a step ahead
+// of its own block, into sums that nobody has read yet.
 template <typename Shape, int kArrays>
 class ClusterExchange {
   static constexpr SequenceShape kShape = Shape::kShape;
   static constexpr int kTileBytes = kShape.tile_bytes();
   static constexpr int kWords = kShape.words();
   static constexpr bool kCluster = kShape.blocks > 1;
-  // Each block's part comes to every block, its own included.
+  // Each block sends its part to every block, its own included.
   static constexpr int kStepBytes =
       kArrays * kShape.tiles() * SequenceShape::kUnits * kShape.rows * kShape.bytes;
 
@@ -35,7 +35,7 @@ class ClusterExchange {
     half_ = keep(kShape.rows == 4 ? lane.lane / 16 : 0);
   }
 
-  // Zeros, and barriers; what is written into operands(-1) next is seen by all threads after start().
+  // Zeros, and barriers. After start() all threads see what is then written into operands(-1).
   __device__ __forceinline__ void clear() const {
     for (int i = threadIdx.x; i < kBytes / 16; i += blockDim.x) {
       store_shared(buffers_ + i * 16, Words<4>{});
@@ -65,7 +65,7 @@ class ClusterExchange {
     return buffers_ + (step & 1) * (kBytes / 2);
   }
 
-  // Where this lane's pack lies.
+  // The place of this lane's pack.
   __device__ __forceinline__ uint32_t own_part(int step) const {
     return operands(step) + part_ + half_ * kWords * 4;
   }
@@ -103,7 +103,7 @@ class ClusterExchange {
                                             const Words<kCount>& words) const {
     send_to(block, operands(step) + place, barrier(step), words);
   }
-  // Called once a step, by one thread: the barrier of what has been waited for is to count again.
+  // Called once per step, by one thread: resets the barrier that was waited for.
   __device__ __forceinline__ void expect(int step) const {
     if constexpr (kCluster) arrive_and_expect(barrier(step), kStepBytes);
   }

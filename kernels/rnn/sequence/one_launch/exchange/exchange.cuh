@@ -1,4 +1,4 @@
-// What the blocks of a set tell one another.
+// How the blocks of a set exchange a step's results.
 #pragma once
 
 #include "rnn/sequence/one_launch/exchange/cluster.cuh"

@@ -1,16 +1,15 @@
-// What the blocks of a whole grid tell one another.
+// How the blocks of a whole grid exchange a step's results.
 //
 // Note [The whole grid]
-// Where the weights are more than a cluster's SMs hold, any number of blocks has them, and the operand of a
-// step goes through memory, in practice the second level of the cache. There each step has a place of its place,
-// whose words all are kNothing when the kernel starts. A warp that finishes writes its part; a warp that
-// multiplies reads its k straight into registers, again and again until no word is kNothing any more. So there
-// are no flags and no fences: that a word is there is all that anybody has to know of it, each word is
-// written once, and memory needs no order between words.
-// A warp waits for its own part of k alone, and may therefore be a step ahead of its block, but not two: it
-// needs some other block's part of the step between, which came of all parts of the step before. So sums
-// have two copies, and two barriers.
-// Blocks wait for each other: the launch is cooperative, which makes sure that all of them run.
+// If the weights are more than a cluster's SMs hold, any number of blocks has them, and the operand of a step goes
+// through memory, in practice through the second-level cache. Each step has its own place there, all of whose words
+// are kNothing when the kernel starts. A warp that finishes writes its part. A warp that multiplies reads its k
+// straight into registers, again and again until no word is kNothing any more. So there are no flags and no fences:
+// a word signals its own arrival, is written once, and needs no order with other words.
+// A warp waits only for its own part of k, and may therefore be one step ahead of its block. It cannot be two steps
+// ahead, because it needs some other block's part of the step between, which was computed from all parts of the
+// step before. So sums have two copies, and two barriers.
+// Blocks wait for each other. The launch is cooperative, so that all of them run.
 //
 // Note [Phases]
 // While a step's operand is on its way through memory, a block has nothing to multiply. With many rows, a step
@@ -19,8 +18,8 @@
 // other phase have been read, so that each phase needs one copy of its sums.
 //
 // Note [Streamed weights]
-// Weights for which a block has no room are in memory, too, in practice in the second level of the cache. Each
-// warp writes its own there when the kernel starts, and reads them at each step, a tile ahead of its products.
+// Weights that do not fit into a block are in memory, too, in practice in the second-level cache. Each warp writes
+// its own there when the kernel starts, and reads them at each step, a tile ahead of its products.
 #pragma once
 
 #include "rnn/sequence/one_launch/exchange/place.cuh"
@@ -48,7 +47,7 @@ __device__ __forceinline__ void send_words(void* target, const Words<kWords>& w)
   }
 }
 
-// What has been sent of them so far.
+// The words that have arrived so far.
 template <int kWords>
 __device__ __forceinline__ void load_sent(const void* source, Words<kWords>& w) {
   if constexpr (kWords == 4) {
@@ -72,7 +71,7 @@ __device__ __forceinline__ bool is_missing(const Words<kWords>& w) {
   return most == kNothing;
 }
 
-// Has the interface of ClusterExchange, and little to do.
+// Has the interface of ClusterExchange, with little to do.
 template <typename Shape, int kArrays>
 class GridExchange {
   static constexpr SequenceShape kShape = Shape::kShape;

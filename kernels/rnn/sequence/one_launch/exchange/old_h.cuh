@@ -1,11 +1,11 @@
-// The h that a sequence begins with, which the first step multiplies.
+// The initial h of a sequence, which the first step multiplies.
 #pragma once
 
 #include "rnn/sequence/one_launch/lanes/place.cuh"
 
 namespace lltm_jit {
 
-// A lane's pack of it, zeros if there is none.
+// A lane's pack of the initial h, zeros if there is none.
 template <typename scalar_t, typename Shape, typename Controls>
 __device__ __forceinline__ auto old_h_words(const LanePlace<Shape>& place,
                                             const LanePack<Shape>& pack,
@@ -26,7 +26,7 @@ __device__ __forceinline__ auto old_h_words(const LanePlace<Shape>& place,
   return words;
 }
 
-// Brings all of it to the block's own copy.
+// Copies all of it to the block's own operand.
 template <typename scalar_t, bool kControls, typename Shape, typename Exchange>
 __device__ __forceinline__ void copy_old_h(const LanePlace<Shape>& place,
                                            const SequenceForwardArgs& args,

@@ -1,18 +1,18 @@
-// Where the blocks of a set tell one another what they have made.
+// Where the blocks of a set exchange a step's results.
 #pragma once
 
 #include "rnn/sequence/one_launch/sets.cuh"
 
 namespace lltm_jit {
 
-// Where an exchange takes place: shared memory and barriers there, and of a grid the memory of step 0; and memory for
-// the block's streamed weights.
+// The place of an exchange: shared memory and its barriers, and for a grid the memory of step 0; and memory for the
+// block's streamed weights.
 struct ExchangePlace {
   uint32_t shared, barriers;
   char *memory, *streamed;
 };
 
-// A set's place, for operands of so many arrays; of a grid, those before step 0 have theirs too.
+// A set's place, with operands of so many arrays. In a grid, the sets before it have theirs first.
 template <typename Shape, int kArrays, int kGates, typename Args>
 __device__ __forceinline__ ExchangePlace exchange_place(const Args& args, int set, int before,
                                                         uint32_t shared, uint32_t barriers) {

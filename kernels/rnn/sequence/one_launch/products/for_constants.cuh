@@ -5,8 +5,8 @@
 
 namespace lltm_jit {
 
-// Calls function(i) for constants i. `#pragma unroll` is a wish that large loops are not granted, and their
-// arrays would lie in memory.
+// Calls function(i) for constants i. The compiler ignores `#pragma unroll` on large loops, and then their arrays
+// are in memory.
 template <int kCount, int kFirst = 0, typename Function>
 __device__ __forceinline__ void for_constants(const Function& function) {
   if constexpr (kFirst < kCount) {

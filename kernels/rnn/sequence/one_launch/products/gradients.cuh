@@ -1,4 +1,4 @@
-// What the gradients of a step's gates give to the output of the step before: their products with the weights.
+// The gradient of a step's output: the products of the next step's gate gradients and the weights.
 #pragma once
 
 #include "rnn/sequence/one_launch/exchange/exchange.cuh"
@@ -38,7 +38,7 @@ class AllGradients {
   __device__ __forceinline__ void start() const { exchange_.start(); }
   __device__ __forceinline__ void finish() const {}
 
-  // Warps that finish put this iteration's gradients; thereafter all warps say that they are whole.
+  // Finishing warps store this iteration's gradients; then all warps signal that they are complete.
   __device__ __forceinline__ void put(int iteration, const Packs& packs) const {
     exchange_.send(iteration, packs);
   }
@@ -46,8 +46,8 @@ class AllGradients {
     if constexpr (!kShape.grid) __syncthreads();
   }
 
-  // What the gradients of the iteration before give, in warps that finish the phase. Calls `meanwhile()` once the
-  // tensor cores have begun.
+  // The products of the previous iteration's gradients, in warps that finish the phase. Calls `meanwhile()` once
+  // the tensor cores have begun.
   template <typename Meanwhile>
   __device__ __forceinline__ void receive(int iteration, int phase, float (&grad_h)[kElements],
                                           const Meanwhile& meanwhile) {
@@ -85,7 +85,7 @@ class AllGradients {
   }
 
  private:
-  // What the next phase begins with, so that it is on its way while this one is finished.
+  // The first loads of the next phase, which are on their way while this one is finished.
   __device__ __forceinline__ void load_after(int iteration, int phase) {
     const bool last = phase + 1 == kShape.phases;
     if (iteration == (last ? steps_ : 0)) return;
@@ -103,15 +103,15 @@ class AllGradients {
 };
 
 // Note [Parts of sums]
-// A cluster's blocks could bring together the gradients of all gates, as forward they bring together h. But
-// each has the weights of its own units' rows, and multiplies its own gradients, which gives a part of the
-// sum for every hidden unit; it sends those to the blocks of these units, which add them, in the order of the
-// blocks. That is one number for each unit, row and block rather than one for each gate, unit and row times the
-// blocks, so that a block receives a third of the bytes for three gates. The parts are rounded to the element
-// type, as the gradients are.
-// The products read what the block itself has made, of which there are two copies: a warp may still
-// multiply one when those that finish write the next. They have all parts then, but the block's own parts
-// for others need not be made yet; these are before the barrier of the iteration after.
+// The blocks of a cluster could exchange the gradients of all gates, as they exchange h in the forward pass. But
+// each has the weights of its own units' rows. So it multiplies its own gradients, which gives a part of the sum
+// for every hidden unit, and sends these parts to the blocks of the units, which add them in the order of the
+// blocks. That is one number for each unit, row and block, instead of one for each gate, unit and row, times the
+// blocks: for three gates a block receives a third of the bytes. The parts are rounded to the element type, as the
+// gradients are.
+// The products read the block's own gradients, of which there are two copies: a warp may still multiply one while
+// finishing warps write the next. These have all parts for the block by then, but the block's own parts for others
+// may not be computed yet; the barrier of the next iteration waits for them.
 template <typename Shape, typename scalar_t, int kGates>
 class PartGradients {
   static constexpr SequenceShape kShape = Shape::kShape;
@@ -120,8 +120,8 @@ class PartGradients {
   static constexpr int kBlocks = kShape.blocks, kTileBytes = kShape.tile_bytes();
   static constexpr int kOutputs = kShape.output_tiles();
   static constexpr bool kFourRows = kShape.rows == 4;
-  // As WarpWeights sees it: k are the gates of the block's own units, and what it calls gates are tiles
-  // of all hidden units, some for each warp.
+  // Shapes as WarpWeights sees them: k are the gates of the block's own units, and its "gates" are tiles of all
+  // hidden units, some for each warp.
   struct OwnShape {
     static constexpr SequenceShape kShape{1,     kGroups * kGates,           1, Shape::kShape.rows,
                                           1,     Shape::kShape.shared_tiles, 0, Shape::kShape.bytes,

@@ -5,8 +5,8 @@
 
 namespace lltm_jit {
 
-// Brings a group's sums together: kSums numbers for each element of h. Every warp of the group calls it;
-// `values[0]` of a warp that finishes has all of them then.
+// Adds up a group's sums: kSums numbers for each element of h. Every warp of the group calls it. Then `values[0]`
+// of a finishing warp has the totals.
 template <typename Shape, int kSums>
 class GroupSum {
   static constexpr SequenceShape kShape = Shape::kShape;
@@ -19,7 +19,7 @@ class GroupSum {
         shared_(
             keep(shared + lane.group * kRowTiles * kOthers * kBytes + lane.lane * kElements * 4)) {}
 
-  // values[n] are those of the warp's tile of rows n, counted as WarpWeights does.
+  // values[n] are those of the warp's tile of rows n, counted as in WarpWeights.
   __device__ __forceinline__ void operator()(int step, int phase,
                                              float (&values)[kRowTiles][kSums][kElements]) const {
     if constexpr (kOthers > 0) {

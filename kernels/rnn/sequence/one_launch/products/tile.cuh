@@ -13,7 +13,7 @@ __device__ __forceinline__ void add_product(float (&sums)[4], const Words<4>& a,
   mma<scalar_t>(sums, a.value, b.value);
 }
 
-// The same for floats, whose smaller products come first.
+// The same for floats; the smaller products come first.
 template <typename scalar_t>
 __device__ __forceinline__ void add_product(float (&sums)[4], const Words<8>& a,
                                             const FloatOperand& b) {

@@ -7,7 +7,7 @@
 
 namespace lltm_jit {
 
-// A warp's weights, of its group and its part of k. kOperands: arrays of B, one for all gates, or one each.
+// A warp's weights, for its group and its part of k. kOperands: arrays of B, one for all gates, or one for each.
 template <typename Shape, typename scalar_t, int kGates, int kOperands>
 class WarpWeights {
   static constexpr SequenceShape kShape = Shape::kShape;
@@ -16,14 +16,14 @@ class WarpWeights {
   static constexpr int kInRegisters = kShape.register_tiles();
   static constexpr int kTileBytes = kShape.tile_bytes();
   static constexpr int kOperandBytes = kShape.operand_bytes(1);
-  // Tiles of B that are loaded at once, while the products of as many others are made. Where weights of floats fill the
-  // registers, there are none for more.
+  // Tiles of B that are loaded at once, during the products of as many others. If weights of floats fill the
+  // registers, there are none for more tiles.
   static constexpr bool kFew = kOperands > 1 || (kShape.bytes == 4 && kShared > 0);
   static constexpr int kChunk = kShape.grid ? kShape.chunk_tiles(kOperands)
                                 : kFew      ? 1
                                 : kShape.bytes == 2 && kShape.blocks == 1 ? 4
                                                                           : 2;
-  // Tiles in which a row's floats have one scale, Note [Floats in two halves]; those of all arrays together.
+  // Tiles in which a row's floats share one scale, Note [Floats in two halves], also across arrays.
   static constexpr int kScaled = kOperands > 1 ? 1 : kChunk;
 
  public:
@@ -41,8 +41,8 @@ class WarpWeights {
   // The first tile of rows is the one that this warp finishes, if it does.
   using Sums = float[kRowTiles][kSums][4];
 
-  // load(gate, unit, k) gives a lane's weights: of `unit` from k on two, of unit + 2 as many, and both of
-  // k + 2.
+  // load(gate, unit, k) returns a lane's weights: two of `unit` from k on, two of unit + 2, and both again from k +
+  // 2 on.
   template <typename Load>
   __device__ __forceinline__ WarpWeights(const Lane<Shape>& lane, uint32_t shared, char* streamed,
                                          const Load& load)
@@ -85,7 +85,7 @@ class WarpWeights {
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) registers_[j][gate] = operand_of(j, gate);
     });
-    // Where there are many, in a loop: unrolled, they would take the compiler as long as all else.
+    // A loop if there are many: unrolled, they would take as long to compile as everything else.
     constexpr bool kMany = kOperands > 1 && kShared * kShape.bytes > 8;
     constexpr int kUnrolled = kMany || kShared == 0 ? 1 : kShared;
 #pragma unroll kUnrolled
@@ -103,11 +103,11 @@ class WarpWeights {
     }
   }
 
-  // What has been loaded of B: a chunk, and the next one.
+  // The loaded part of B: a chunk, and the next one.
   struct Loaded {
     Part b[2][kChunk][kOperands][kRowTiles];
   };
-  // Begins to load what multiply() begins with.
+  // Begins the first loads of multiply().
   __device__ __forceinline__ void load_ahead(Place operands, Loaded& loaded) const {
     load<0, kTiles>(0, operands, loaded);
   }
@@ -127,7 +127,7 @@ class WarpWeights {
     Operand operand[2][kChunk][kOperands][kRowTiles];
     auto& b = loaded.b;
     const auto load_chunk = [&](int chunk) { load<kFirst, kLast>(chunk, operands, loaded); };
-    // Waits until all of a chunk has been sent; what is missing of the next one is asked for again meanwhile.
+    // Waits until all of a chunk has arrived, and meanwhile reads missing words of the next one again.
     const auto wait_for_chunk = [&](auto chunk_) {
       constexpr int chunk = decltype(chunk_)::value;
       const auto again = [&](Part& part, auto from) {
@@ -252,7 +252,7 @@ class WarpWeights {
  private:
   static constexpr int kQuads = sizeof(Tile) / 16, kWeightBytes = sizeof(Tile) * 32;
 
-  // Calls function(part, where it is) for the parts of a chunk that there are.
+  // Calls function(part, where it is) for the existing parts of a chunk.
   template <int kFirst, int kLast, typename Function>
   __device__ __forceinline__ void for_parts(int chunk, Place operands, Loaded& loaded,
                                             const Function& function) const {
@@ -283,7 +283,7 @@ class WarpWeights {
     });
   }
 
-  // Those in memory, and of the rest those in shared memory, stand between the others, in whose time they are loaded.
+  // Tiles in memory, and then those in shared memory, come between the others, which hide their loads.
   static constexpr __device__ int streamed_before(int j) { return j * kStreamed / kTiles; }
   static constexpr __device__ bool is_streamed(int j) {
     return streamed_before(j + 1) > streamed_before(j);
@@ -300,12 +300,12 @@ class WarpWeights {
                           : j - shared_before(j) - streamed_before(j);
   }
 
-  // Memory has nothing beyond the last tile, which nobody sends; shared memory has zeros.
+  // Memory has nothing beyond the last tile, because nobody sends it; shared memory has zeros.
   __device__ __forceinline__ bool has_tile(int tile) const {
     return !kShape.grid || kShape.padded_tiles() == kShape.tiles() || tile < tiles_;
   }
 
-  // Sixteen bytes a lane at a time, in shared memory or in memory.
+  // Sixteen bytes per lane at a time, in shared memory or in memory.
   template <typename Address>
   static __device__ __forceinline__ void store_tile(Address address, const Tile& tile) {
 #pragma unroll
