@@ -1,5 +1,5 @@
-// The cells of this family, once: all that kernels, layers, tests and tools know of them is made of these rows.
-// cells/<name>.h defines the type; sequence/cell.h says what is in it.
+// The only list of this family's cells: kernels, layers, tests and tools are made from these rows. cells/<name>.h
+// defines the type; sequence/cell.h explains it.
 #pragma once
 
 #include "rnn/cells/gru.h"

@@ -13,7 +13,7 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// What a step is computed from, and the rows that are reset before it or hold.
+// The inputs of a step, and the rows that are reset before it or hold.
 struct Step {
   Tensors x, h, p, old;
   Tensor old_h;  // as the weights are multiplied with it
@@ -32,7 +32,7 @@ class Sequence {
       : in_(in),
         cell_(cell),
         sums_(sums),
-        // Not size(), which has a traced program know all sizes.
+        // Not size(), or a traced program would know all sizes.
         steps_(in.gates.sym_size(0).guard_int(__FILE__, __LINE__)),
         dtype_(in.gates.scalar_type()) {
     const auto batch_size = in.gates.sym_size(1), hidden_size = in.weight_hh.sym_size(1);
@@ -140,8 +140,7 @@ static SequenceGradients dense_gradients(const SequenceBackwardInputs& back,
   return dense.resize_back(sequence_backward_formula(dense.in_place_of(back)));
 }
 
-// The forward pass is computed again, so that derivatives of the gradients see how what they are made of
-// came about.
+// The forward pass is computed again, so that second derivatives see how the saved numbers were computed.
 SequenceGradients sequence_backward_formula(const SequenceBackwardInputs& back) {
   const RecurrentCell& cell = check_sequence_backward(back);
   const NoAutocast guard;

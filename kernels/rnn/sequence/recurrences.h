@@ -1,4 +1,4 @@
-// The parts that each of several recurrences has in the tensors of a call: Note [Recurrences] (kernels.h).
+// The parts of a call's tensors that belong to each of several recurrences: Note [Recurrences] (kernels.h).
 #pragma once
 
 #include <vector>
@@ -16,7 +16,7 @@ struct Recurrences {
 inline bool has_recurrences(const SequenceInputs& in) { return in.weight_hh.dim() == 3; }
 Recurrences recurrences_of(const SequenceInputs& in);
 
-// What one of them is computed from, as a call of its own has it; in operations of torch.
+// The inputs of one recurrence, as for a call of its own; in torch operations.
 class OneRecurrence {
  public:
   OneRecurrence(const SequenceInputs& in, const RecurrentCell& cell, int64_t index);
@@ -36,13 +36,13 @@ class OneRecurrence {
   OptionalTensor grad_output_, grad_h_n_, grad_c_n_, grad_saved_cells_;
 };
 
-// The results of all of them as the call has them, from those of each.
+// The call's results, put together from each recurrence's.
 SequenceAndSaved joined(const std::vector<SequenceAndSaved>& each, const Recurrences& all,
                         const RecurrentCell& cell);
 SequenceGradients joined(const std::vector<SequenceGradients>& each, const Recurrences& all,
                          const RecurrentCell& cell);
 
-// One after the other, by `run` of one call.
+// Runs them one after the other, by `run` of one call.
 template <typename Function>
 SequenceAndSaved in_turn(const SequenceInputs& in, const RecurrentCell& cell, const Function& run) {
   const Recurrences all = recurrences_of(in);

@@ -19,10 +19,10 @@ extern __shared__ __align__(16) float shared[];
 
 // ------------------------------------------------------------------------- rows of the weights --
 
-// A warp multiplies some rows of the weights; its lanes share the depth.
+// A warp multiplies some rows of the weights; its lanes divide the depth.
 constexpr int kOutputs = 4, kSums = kOutputs * kRows;
 
-// Adds what the lanes have: lane l has the sums 2 l and 2 l + 1 then, in the first two places.
+// Adds the sums of all lanes: then lane l has the sums 2 l and 2 l + 1 in the first two places.
 template <int kHalf = kSums / 2, int kBit = 16>
 __device__ __forceinline__ void add_lanes(float (&sums)[kSums]) {
   const bool upper = threadIdx.x & kBit;
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kBlock) multiply_rows(FewRowsArgs args, int sh
   }
   __syncthreads();
   const int64_t units = args.outputs / kOutputs;
-  // Neighbouring units are different blocks', so that all SMs have as many.
+  // Neighbouring units belong to different blocks, so that all SMs have as many.
   for (int64_t unit = blockIdx.x + int64_t(threadIdx.x / 32) * gridDim.x; unit < units;
        unit += int64_t(gridDim.x) * kWarps) {
     const float* weights = args.weights + unit * kOutputs * args.weights_stride;
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kBlock) multiply_rows(FewRowsArgs args, int sh
 
 // ---------------------------------------------------------------------- columns of the weights --
 
-// A block multiplies a part of the depth by some columns of the weights, and its warps parts of that part; a lane
+// A block multiplies a part of the depth by some columns of the weights, and each warp a part of that part; a lane
 // has columns of its own.
 constexpr int kParts = 8;
 constexpr int kNumberStride = kRows + 4;  // of rows' numbers in shared memory, against conflicts
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(kBlock) multiply_columns(FewRowsArgs args, int
     }
   }
   __syncthreads();
-  // The sums of all warps, of which each thread adds four.
+  // The sums of all warps; each thread adds four.
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     store_pack<kWidth>(shared + (warp * kRows + r) * kColumns + lane * kWidth, sums[r]);

@@ -1,5 +1,5 @@
-// Recurrent weights, packed once a call for the products of its steps: vectors of columns side by side in
-// panels, which the register tiles of core/products/panels.h read from the first byte to the last.
+// Recurrent weights, packed once per call for the products of its steps: vectors of columns side by side in panels,
+// which the register tiles of core/products/panels.h read from the first byte to the last.
 #pragma once
 
 #include "core/memory/aligned_array.h"
@@ -31,14 +31,14 @@ class Panels : public PanelRanges<opmath_t<scalar_t>> {
   using Vec = at::vec::Vectorized<acc_t>;
   using PanelRanges<acc_t>::kLanes;
 
-  // Products are sums of blocks of at most so many rows.
+  // Products are sums over blocks of at most so many rows.
   Panels(int64_t vectors, int64_t depth, int64_t block_depth = SequenceCpuBounds::kDepth)
       : depth_(depth),
         block_depth_(block_depth),
         data_(aligned_array<acc_t>(vectors * depth * kLanes)) {}
 
-  // The stride of rows of A, whose elements begin as zeros. It leaves room between rows: those that are whole pages
-  // apart would share their places in the cache.
+  // The stride of rows of A, whose elements are zero at first. It leaves room between rows: rows that are whole
+  // pages apart would share their places in the cache.
   static int64_t row_stride(int64_t depth) { return ceil_div(depth, kLanes) * kLanes + kLanes; }
 
   static void take_row(const scalar_t* source, int64_t count, row_t* target) {
@@ -72,7 +72,7 @@ class Panels : public PanelRanges<opmath_t<scalar_t>> {
     });
   }
 
-  // The same of a matrix that has the columns as columns, column_count in all.
+  // The same for a matrix whose columns these are, column_count in all.
   void pack_columns(int64_t begin, int64_t end, const scalar_t* matrix, int64_t stride,
                     int64_t column_count) {
     this->for_each_panel(begin, end, [&](int64_t first, int64_t vectors) {

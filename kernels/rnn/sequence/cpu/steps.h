@@ -1,6 +1,6 @@
-// Whole sequences on the CPU, for any cell: see kernels.h for the arguments. What depends on the cell is
-// its pointwise part, a few functions on neighbouring hidden units of one row (cell.h); the products
-// and the threads are compiled once for all cells (forward.cpp, backward.cpp).
+// Whole sequences on the CPU, for any cell: see kernels.h for the arguments. Only the pointwise part depends on the
+// cell, a few functions on neighbouring hidden units of one row (cell.h); the products and the threads are compiled
+// once for all cells (forward.cpp, backward.cpp).
 #pragma once
 
 #include "rnn/sequence/kernels.h"
@@ -11,7 +11,7 @@ namespace lltm_jit {
 struct SequenceCpuBounds {
   static constexpr int64_t kRows = 64;     // whose sums, or gradients, stay in the cache
   static constexpr int64_t kTileRows = 8;  // of a thread, at least
-  // Depth of a block, whose rows stay in the first-level cache; of bfloat16 in pairs, the second.
+  // The depth of a block, whose rows stay in the first-level cache; in bfloat16 in pairs, the second-level one.
   static constexpr int64_t kDepth = 512, kPairsDepth = 1024;
 };
 

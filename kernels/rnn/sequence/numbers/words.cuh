@@ -10,8 +10,8 @@ namespace lltm_jit {
 
 // -------------------------------------------------------------------------------- shared memory --
 
-// A number of which the compiler is to know nothing: it would compute it anew at each step, where everybody
-// waits for it, rather than keep it in a register; or keep what is computed of it.
+// A number that the compiler knows nothing of. Otherwise it would compute the number anew at each step, where
+// everybody waits, instead of keeping it in a register; or keep results that are computed from it.
 __device__ __forceinline__ uint32_t keep(uint32_t number) {
   asm volatile("" : "+r"(number));
   return number;
@@ -75,7 +75,7 @@ __device__ __forceinline__ Words<kWords> load_words(const void* source) {
   return w;
 }
 
-// The first `count` of neighbouring numbers, which lie anywhere: of kWords words, of which the others are zero.
+// The first `count` of neighbouring numbers at any address, as kWords words; the others are zero.
 template <typename scalar_t, int kWords>
 __device__ __forceinline__ Words<kWords> load_first(const void* source, int count) {
   constexpr int kNumbers = kWords * 4 / int(sizeof(scalar_t));
@@ -99,7 +99,7 @@ __device__ __forceinline__ void store_first(void* target, const Words<kWords>& w
   }
 }
 
-// Four neighbouring weights, where there are such; else zeros.
+// Four neighbouring weights if they exist, else zeros.
 template <int kWords>
 __device__ __forceinline__ Words<kWords> load_weights(const void* from, bool exist) {
   Words<kWords> w;

@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kThreads) copy_rows_kernel(const __grid_consta
   }
 }
 
-// With pairs of 16 bits as elements, where that is possible.
+// With pairs of 16 bits as elements, if possible.
 bool make_pairs(RowCopy* copy) {
   const auto numbers = {&copy->columns,           &copy->source_columns,
                         &copy->source_row_stride, &copy->source_part_stride,

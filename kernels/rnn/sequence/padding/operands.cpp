@@ -10,7 +10,7 @@
 #include "core/launch/device.h"
 #include "rnn/sequence/padding/gates.h"
 
-// In one unit: it reads the same headers, which take half of its time.
+// In one unit: both read the same headers, which take half of the compile time.
 #include "rnn/sequence/padding/gates.cpp"
 
 namespace lltm_jit {
@@ -41,7 +41,7 @@ Five five(const Arguments& in) {
 }
 Operands as_tuple(const Five& all) { return {all[0], all[1], all[2], all[3], all[4]}; }
 
-// What they are to be: `size` elements a gate instead of `from`, and as many features.
+// The wanted sizes: `size` elements per gate instead of `from`, and likewise features.
 struct Sizes {
   int64_t gates;
   SymInt hidden_size, from, size, features;
@@ -91,7 +91,7 @@ Five allocated(const Five& from, const Sizes& to) {
   return all;
 }
 
-// addend: is added to bias_hh; may be undefined.
+// addend: added to bias_hh; may be undefined.
 Five copied(const Five& from, const Sizes& to, const Tensor& addend = {}) {
   const Five results = allocated(from, to);
   std::vector<RowsToCopy> copies;
@@ -140,7 +140,7 @@ void check(const PadInputs& in) {
   check("input", *in.input, {in.input->sym_size(0), in.input->sym_size(1), features}, shape);
 }
 
-// What is absent is no tensor of a schema.
+// An absent argument is no tensor in a schema.
 Operands all_defined(Five all, const Tensor& like) {
   for (Tensor& tensor : all) {
     if (!tensor.defined()) tensor = like.new_empty({0});

@@ -1,4 +1,4 @@
-// What a layer multiplies, copied to where it is padded: Note [Padded gates] (kernels.h).
+// A layer's operands, copied to padded ones: Note [Padded gates] (kernels.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,7 @@ namespace lltm_jit {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-// In this order: input, weight_ih, weight_hh, bias_ih and bias_hh. What is absent is empty.
+// In this order: input, weight_ih, weight_hh, bias_ih and bias_hh. Absent ones are empty.
 using Operands = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 namespace ops {
@@ -22,7 +22,7 @@ extern Operator<Operands(const OptionalTensor& input, const Tensor& weight_ih,
                          const OptionalTensor& bias_hh, int64_t gates,
                          bool add_biases)>
     pad_gates;  // add_biases: their sum takes the place of bias_hh
-// From the gradients of what that gives, which may be absent: those of its arguments.
+// The arguments' gradients, from the gradients of the results, which may be absent.
 extern Operator<Operands(const OptionalTensor& input, const OptionalTensor& weight_ih,
                          const OptionalTensor& weight_hh, const OptionalTensor& bias_ih,
                          const OptionalTensor& bias_hh, int64_t gates, int64_t input_size,

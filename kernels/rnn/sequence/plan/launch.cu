@@ -9,7 +9,7 @@
 namespace lltm_jit {
 namespace {
 
-// What the driver does with its kernels. The runtime takes them only from CUDA 12.8 on.
+// The driver's functions for its kernels. The runtime takes such kernels only from CUDA 12.8 on.
 struct Driver {
   decltype(&cuKernelGetAttribute) get;
   decltype(&cuKernelSetAttribute) set;
@@ -89,7 +89,7 @@ struct LaunchConfig {
   LaunchConfig(const LaunchConfig&) = delete;
 };
 
-// What a kernel for all steps wants.
+// What a kernel for all steps needs.
 struct Wanted {
   int threads, shared_bytes;
   int cluster;  // blocks
@@ -121,7 +121,7 @@ cudaError_t make_ready(const Driver& driver, const Wanted* wanted, ReadyKernel* 
                                device));  // of 16 blocks, which not all chips can
   }
   if (wanted->cluster > 1) {
-    // Where the code has no wgmma, it has room for one thread.
+    // Code without wgmma allows one thread.
     int threads = 0;
     error = error_of(driver.get(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kernel, device));
     if (error != cudaSuccess || threads < wanted->threads) return error;
@@ -139,7 +139,7 @@ cudaError_t make_ready(const Driver& driver, const Wanted* wanted, ReadyKernel* 
   return error;
 }
 
-// The same, done once a thread and device for the kernels that take turns.
+// The same, done once per thread and device for kernels that take turns.
 cudaError_t find_ready(const Driver& driver, const void* kernel, const Wanted* wanted,
                        ReadyKernel* ready) {
   constexpr unsigned kLast = 32;
@@ -217,7 +217,7 @@ cudaError_t launch_many_rows(const void* kernel, const ManyRowsShape& shape, Arg
   return error;
 }
 
-// What a step reads and writes at once: arrays of the element type, and those of the state's.
+// The arrays that a step reads and writes at once: of the element type, and of the state's type.
 struct StepArrays {
   const SequenceSizes& sizes;
   bool aligned = sizes.hidden_size % kStepUnits == 0;

@@ -1,4 +1,4 @@
-// What comes before a product of floats: the scales of both factors, and the right one's parts.
+// Before a product of floats: the scales of both factors, and the right one's parts.
 #include "core/launch/launch.cuh"
 #include "core/memory/bulk_copy.cuh"
 #include "rnn/sequence/all_steps/in_float/kernels.h"

@@ -8,8 +8,8 @@
 namespace lltm_jit {
 namespace {
 
-// Shared memory holds kStages stages. Two warpgroups multiply, 64 rows of the tile each; the third asks for the
-// stages, and fetches what the columns' sums are multiplied by.
+// Shared memory holds kStages stages. Two warpgroups multiply, 64 rows of the tile each; the third requests the
+// stages, and loads the factors of the columns' sums.
 constexpr int kStages = 3, kGroups = 2, kBlock = 128 * (kGroups + 1);
 
 struct Stage {
@@ -31,7 +31,7 @@ struct Tiles {
       : across(ceil_div(b.vectors, kTile)), down(ceil_div(a.vectors, kTile)) {}
 };
 
-// Which results a block has, and which stages of the depth.
+// A block's results, and its stages of the depth.
 struct Part {
   int64_t row, column, first, stages, all_stages;
   int split;
@@ -47,7 +47,7 @@ struct Part {
   }
 };
 
-// One thread's work: every stage into its slot, once the products of the stage before have let go of it.
+// For one thread: loads every stage into its slot, once the products of the stage before have freed it.
 template <bool kDepthInside, bool kTf32>
 __device__ __forceinline__ void bring_stages(SharedMemory& shared, const Part& part,
                                              const CUtensorMap& a, const void* b_parts) {
@@ -108,7 +108,7 @@ __device__ __forceinline__ void multiply(SharedMemory& shared, const FloatProduc
       }
       wgmma_of_registers(truncated, own.high, high + step * kChunks);
       commit_products();
-      // The other parts are free then, and after the first step the stage before.
+      // The other parts are free then, and after the first step so is the stage before.
       wait_for_products<1>();
       if (step == 0 && i > 0 && threadIdx.x % 32 == 0) {
         shared.empty[(i - 1) % kStages].arrive();
@@ -152,7 +152,7 @@ __device__ __forceinline__ void compute(SharedMemory& shared, const FloatProduct
   }
 }
 
-// Where the code has no wgmma the kernel takes one thread, by which the host knows.
+// Without wgmma the kernel allows one thread, which tells the host.
 template <bool kDepthInside, bool kTf32>
 __global__ void __launch_bounds__(LLTM_JIT_HAS_WGMMA ? kBlock : 1, 1)
     multiply_floats(const __grid_constant__ FloatProductArgs args,

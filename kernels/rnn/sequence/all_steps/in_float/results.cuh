@@ -1,5 +1,4 @@
-// Results of a product of floats, of sums whose factors were scaled: Note [Products of all steps in float]
-// (kernels.h).
+// Results of a product of floats, from sums of scaled factors: Note [Products of all steps in float] (kernels.h).
 #pragma once
 
 #include "core/launch/launch.cuh"
@@ -12,7 +11,7 @@ __device__ __forceinline__ float number_at(const FloatFactor& factor, int64_t ve
                                             : k * factor.row_stride + vector];
 }
 
-// What the scaled sums of four columns are multiplied by, beside their row's factor, and what is added.
+// The factors of four columns' scaled sums, besides their row's, and the numbers to add.
 struct alignas(16) FourColumns {
   float inverse[kWidth], initial[kWidth];
 
@@ -31,12 +30,12 @@ __device__ __forceinline__ float row_inverse(const FloatProductArgs& args, int64
   return HalfScale(args.magnitudes[row]).inverse;
 }
 
-// A scaled sum as it is. The smaller factor comes first: both together may be too small or too large for a float.
+// A sum without its scale. The smaller factor comes first: both together may be too small or too large for a float.
 __device__ __forceinline__ float unscaled(float sum, float of_row, float of_column) {
   return sum * fminf(of_row, of_column) * fmaxf(of_row, of_column);
 }
 
-// Four columns' results of their sums. Returns whether the sums are finite.
+// Four columns' results. Returns whether the sums are finite.
 __device__ __forceinline__ bool results_of(const float (&sums)[kWidth], float of_row,
                                            const FourColumns& columns, float (&results)[kWidth]) {
   bool finite = true;
@@ -57,7 +56,7 @@ __device__ __forceinline__ void store_results(float* target, bool adds, float (&
   store_pack<kWidth>(target, results);
 }
 
-// Stores results of which some sums are not finite: these are computed again.
+// Stores results; those whose sums are not finite are computed again.
 __device__ __noinline__ void store_anew(const FloatProductArgs& args, int64_t row, int64_t column,
                                         float4 sums, float of_row, const FourColumns& columns) {
   const float four[kWidth] = {sums.x, sums.y, sums.z, sums.w};

@@ -1,13 +1,13 @@
-// Where the lanes of a warp of Note [Sequences in one launch] stand.
+// Which numbers the lanes of a warp of Note [Sequences in one launch] have.
 //
 // Note [Units in the order of the lanes]
-// Rows and columns of the weights are permuted so that nothing else need be: number 16 k' + 4 c + {0, 1} of k
-// is what the tensor cores take for 2 c + {0, 1} of their 16, and 4 c + {2, 3} for 2 c + 8 + {0, 1}. The lane
-// of column c then has four neighbouring numbers of B in its two registers, which is eight bytes as they lie
-// in memory. Likewise row r of A is unit 4 (r / 2) + r % 2 for r < 8, and two more for r + 8; so that the
-// transposes of the sums are B's registers again.
-// With four rows of the batch, the other four columns of B are the same ones, and each lane takes
-// half of its sums: lanes of columns 0 and 1 those of the upper eight units.
+// Rows and columns of the weights are permuted so that nothing else need be. Number 16 k' + 4 c + {0, 1} of k is
+// what the tensor cores take for 2 c + {0, 1} of their 16, and 4 c + {2, 3} for 2 c + 8 + {0, 1}. So the lane of
+// column c has four neighbouring numbers of B in its two registers, eight bytes as they lie in memory. Likewise row
+// r of A is unit 4 (r / 2) + r % 2 for r < 8, and two more for r + 8, so that the transposes of the sums are B's
+// registers again.
+// With four rows of the batch, the other four columns of B are the same rows again, and each lane takes half of its
+// sums: lanes of columns 0 and 1 take those of the upper eight units.
 #pragma once
 
 #include "rnn/sequence/numbers/words.cuh"
@@ -15,7 +15,7 @@
 
 namespace lltm_jit {
 
-// What a lane has: of sums `elements` numbers, of memory a pack of as many neighbouring units of one row.
+// A lane's numbers: `elements` sums, and in memory a pack of as many neighbouring units of one row.
 template <typename Shape>
 struct Lane {
   static constexpr SequenceShape kShape = Shape::kShape;
@@ -61,16 +61,16 @@ struct Lane {
   __device__ __forceinline__ int pack_row() const {
     return row + (kFourRows ? lane / 4 % 4 : lane / 4);
   }
-  // Where its four numbers of a tile of B are; of a pack with four rows, these are half.
+  // Where its four numbers of a tile of B are; with four rows, its pack is half of them.
   __device__ __forceinline__ int tile_offset() const {
     return (kFourRows ? lane % 16 : lane) * 4 * kShape.bytes;
   }
 };
 
-// A lane's pack of a row as sums have it, element by element; and back.
+// A lane's pack of a row in the order of the sums, element by element; and back.
 __device__ __forceinline__ uint32_t transpose_halves(uint32_t pair) {
   uint32_t result;
-  // Volatile, or it would be moved to where it is used, for some lanes alone.
+  // Volatile, or the compiler moves it to where it is used, by some lanes alone.
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
   return result;
 }

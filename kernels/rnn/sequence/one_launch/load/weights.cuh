@@ -1,4 +1,4 @@
-// A lane's part of a tile of weights, as WarpWeights takes it.
+// A lane's part of a tile of weights, for WarpWeights.
 #pragma once
 
 #include "rnn/sequence/one_launch/lanes/place.cuh"
