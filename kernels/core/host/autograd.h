@@ -43,7 +43,7 @@ using TensorRefs = std::initializer_list<std::reference_wrapper<const at::Tensor
 void record(const Derivative& derivative, TensorRefs inputs, TensorRefs outputs,
             TensorRefs saved = {}, TensorRefs saved_outputs = {});
 
-// The number of the nearest node of this name that a tensor came through, by way of first inputs.
+// The number of a node of this name, among the last that a tensor has come through by way of first inputs.
 std::optional<uint64_t> number_before(const at::Tensor& tensor, std::string_view name);
 
 // The tensor of an optional argument, undefined if it is absent: an optional may lack its value in two ways.

@@ -83,7 +83,7 @@ def watch(
                 # A reload at the beginning of a watch finds what was saved before it.
                 wanted, again = watch_them(wanted, again), True
         except (OSError, RuntimeError) as error:  # such as too many watches for this user
-            _say(f"stopped watching: {error}")
+            _say(f"the watch has ended, and rebuilds nothing any more: {error}")
         finally:
             ready.set()
 

@@ -1,11 +1,11 @@
 // Gradients of weights beside the sequence of the layer below.
 //
 // Note [Weights later]
-// In the backward pass of a stack the layer below does not wait for the gradients of a layer's weights, and its
-// sequence leaves SMs idle. So these products are put off until that sequence has been launched, and run beside it
-// on a stream of their own. The current stream waits for that stream at once. Autograd gets tensors that are filled
-// later. They go through a node "WeightsLater", which runs after the layer below, computes the remaining products,
-// and passes the tensors on: nobody else sees them before. A layer has such nodes if another sequence has made its input.
+// In the backward pass of a stack the layer below does not wait for the gradients of a layer's weights, and its sequence
+// leaves SMs idle. So these products are put off until that sequence has been launched, and run beside it on a stream of
+// their own, which the current one waits for at once. Autograd is given tensors that are filled then. They go through a
+// node "WeightsLater", which runs after the layer below, does what is left, and passes them on: nobody else sees them before.
+// Layers whose input another sequence has made have such nodes.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -39,7 +39,7 @@ def refuse_wrong_arguments(
     dropout: float,
     projects: bool,
 ) -> None:
-    """Refuse wrong arguments of a layer, and warn of a dropout without effect."""
+    """Refuse what a layer cannot be made with, and warn of a dropout that there is nothing for."""
     hidden_size, proj_size = sizes["hidden_size"], sizes["proj_size"]
     for name, size in sizes.items():
         refuse_wrong_size(layer, name, size)

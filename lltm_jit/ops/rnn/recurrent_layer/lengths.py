@@ -29,8 +29,8 @@ class Steps:
         for it: a length above the number of steps counts as all of them.
 
         Raises:
-            RuntimeError: there is not one length per sequence, or one is not a whole number of
-                existing steps.
+            RuntimeError: there is not one length a sequence, it is no whole number, or no number of
+                steps that there are.
         """
         if lengths is None:
             return cls(None, reset)

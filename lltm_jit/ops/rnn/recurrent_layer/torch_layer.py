@@ -26,7 +26,7 @@ class TorchLayer(nn.RNNBase):
 
     cell: ClassVar[Cell]
     projects: ClassVar[bool] = False  # whether it takes a proj_size
-    checkpoint: int = 0  # also for layers that convert() made, as is
+    checkpoint: int = 0  # of what was a layer of torch's, too, as
     num_heads: int = 1
 
     # Not those of torch's layers, which keep their cache of weights.
