@@ -106,7 +106,7 @@ class Program:
         self.process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
-        """Start it, and stop the run before if it has not ended yet."""
+        """Start it; the run before, where it is not over yet, has nothing new to tell."""
         self.stop()
         if not self.words:
             return
