@@ -6,7 +6,7 @@
 
 struct PeepholeCell {
   static constexpr int kGates = 4, kStates = 2;  // states[0] is the output
-  static constexpr int kParameters = 3;  // learnt per unit, besides matrices and biases
+  static constexpr int kParameters = 3;          // learnt per unit, besides matrices and biases
 
   template <typename T>
   LLTM_JIT_HOST_DEVICE static void step(const T (&x)[kGates], const T (&h)[kGates],
