@@ -96,6 +96,7 @@ SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weigh
     at_once = only_computed(weight);
     if (!at_once || i % each != 1) continue;
     at_once = weight.dim() == 2 && weight.size(0) == cell.gates * weight.size(1) &&
+              weight.size(1) == weights[1].size(1) &&
               (input.is_cpu() || input.size(0) == 1 || weight.size(1) % kWholeAccess == 0);
   }
   std::optional<KernelGuard> guard;

@@ -173,3 +173,14 @@ def test_pythons_messages_name_what_was_called(kind):
     for wrong in (lambda: layer(5, 7)(), lambda: layer(5, 7)(X, nonsense=1)):
         with pytest.raises(TypeError, match=rf"^{kind}\.forward\(\) "):
             wrong()
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_layers_of_different_sizes_are_refused(gradients):
+    """Without gradients the kernels of all layers write into one tensor of last states."""
+    layer, other = lltm_jit.LSTM(3, 8, 2), lltm_jit.LSTM(8, 4)
+    for name, parameter in other.named_parameters():
+        setattr(layer, name.replace("l0", "l1"), parameter)
+    message = r"weight_ih_l1 to have shape \[32, 8\], but got \[16, 8\]"
+    with torch.set_grad_enabled(gradients), pytest.raises(RuntimeError, match=message):
+        layer(torch.randn(5, 2, 3))
