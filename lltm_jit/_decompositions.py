@@ -21,8 +21,8 @@ def decompositions() -> dict[OpOverload, Callable[..., Any]]:
     layer becomes an unrolled loop, so its number of steps is fixed, and should be small.
 
     Returns:
-        A table of functions, by operator. For core ATen operations only, merge it with torch's own:
-        ``{**torch.export.default_decompositions(), **lltm_jit.decompositions()}``.
+        A table of functions, by operator. Merge it with torch's own to get core ATen operations
+        only, ``{**torch.export.default_decompositions(), **lltm_jit.decompositions()}``.
 
     Example:
         >>> program = torch.export.export(lltm_jit.LLTM(3, 4), (torch.randn(5, 2, 3),))
