@@ -9,14 +9,17 @@ import sys
 from itertools import combinations
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # `make test` takes the first, `make test-all` the second, `make matrix` the third.
+# None minds how long an example takes, nor how long one is drawn: the machine may be busy.
+patient = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 for profile, examples in {"quick": 10, "usual": 50, "long": 200}.items():
-    settings.register_profile(profile, derandomize=True, deadline=None, max_examples=examples)
+    settings.register_profile(profile, derandomize=True, max_examples=examples, **patient)
 settings.load_profile("usual")
 
 os.environ.setdefault("LLTM_JIT_PCH", "0")
+os.environ["COLUMNS"] = "80"  # help is as wide, whatever the terminal
 
 # A shell lets what it starts in the background ignore it, and so would the programs of tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -153,8 +153,8 @@ def payload(module_or_path: ModuleType | str) -> str:
     return Path(path).read_bytes().rpartition(b"#FAKE\n")[2].decode()
 
 
-def wait_for(condition, seconds: float = 60.0) -> None:
-    until = time.monotonic() + seconds
+def wait_for(condition) -> None:
+    until = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < until, "waited in vain"
         time.sleep(0.02)

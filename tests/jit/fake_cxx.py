@@ -146,7 +146,7 @@ def obey(source, number, order, value=""):
             time.sleep(0.02)
     elif order == "wait":
         write(value, str(os.getpid()))
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         while not os.path.exists(f"{value}.go") and time.monotonic() < until:
             time.sleep(0.02)
 

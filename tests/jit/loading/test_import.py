@@ -51,7 +51,7 @@ def test_an_import_starts_no_thread_and_the_process_may_end(bench, gate):
     assert process.communicate(timeout=50) == ("1\n", "")
     assert process.returncode == 0
     if gate.exists():  # else it ended even before the compiler began
-        wait_for(lambda: not alive(compiler_pid(gate)), 10)
+        wait_for(lambda: not alive(compiler_pid(gate)))
 
 
 @pytest.mark.slow

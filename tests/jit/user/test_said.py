@@ -109,13 +109,25 @@ def test_bar_on_a_terminal(bench, tmp_path):
     assert last.startswith("lltm_jit: _C ready in ")
 
 
-def test_a_file_has_its_own_seconds(bench):
-    bench.write("one/one.cpp", "//! sleep 0.6\n")
-    said = bench.run(MAX_JOBS="1")["said"]
-    one, two = (float(found) for found in re.findall(r"\.cpp \((\d+\.\d) s\)", said))
-    assert one >= 0.55
-    assert two < one  # which the second is not, if it counts from the first one's start
-    assert one + two <= float(re.search(r"ready in (\S+) s", said)[1]) + 0.1
+def test_a_file_has_its_own_seconds(monkeypatch, capsys):
+    """From when it was seen to run, or, if it never was, from the look before its end."""
+    clock = [0.0]
+    monkeypatch.setattr(progress, "time", types.SimpleNamespace(monotonic=lambda: clock[0]))
+    reporter = Reporter(verbose=False)
+    reporter.start(3)
+    commands = [f"c++ -c {name}.cpp -o {name}.o" for name in ("one", "two", "three")]
+    for now, take in (
+        (1, lambda: reporter.tick(commands[:1])),
+        (7, lambda: reporter.line(f"[1/3 7.0] {commands[0]}")),
+        (8, lambda: reporter.tick(commands[1:2])),
+        (9, lambda: reporter.line(f"[2/3 9.0] {commands[1]}")),
+        (12, lambda: reporter.line(f"[3/3 12.0] {commands[2]}")),
+    ):
+        clock[0] = now
+        take()
+    reporter.close()
+    seconds = re.findall(r"(\w+)\.cpp \((\d+\.\d) s\)", capsys.readouterr().err)
+    assert seconds == [("one", "7.0"), ("two", "2.0"), ("three", "3.0")]
 
 
 def test_a_failed_file_is_marked_and_its_command_told_once(bench, capsys):
@@ -141,7 +153,7 @@ def test_the_first_error_ends_the_other_compilers_and_what_was_finished_stays(
     began = time.monotonic()
     with pytest.raises(BuildError, match="error: x"):
         bench.load()
-    assert time.monotonic() - began < 30  # the compiler at the gate waits for a minute
+    assert time.monotonic() - began < 100  # the compiler at the gate waits for minutes
     assert not alive(int(gate.read_text()))
     assert "link" not in bench.counts
     bench.write("one/one.cpp", "one\n")

@@ -132,14 +132,17 @@ def test_row_does_not_depend_on_the_rest_of_the_batch():
 
 @pytest.mark.parametrize("way", ["function", "operator", "backward"])
 def test_gil_is_released_around_the_work(way):
-    """In the middle of a call another thread runs Python: it notes the time every millisecond."""
-    inputs = cell_inputs(1024, 1024, 1024, requires_grad=way == "backward")
+    """In the middle of a call another thread runs Python: it notes the time every millisecond.
+
+    Of one of many calls, for a busy machine may leave that thread without a processor.
+    """
+    inputs = cell_inputs(512, 512, 512, requires_grad=way == "backward")
     if way == "backward":
         results = lltm_cell(*inputs)
         ones = [torch.ones_like(result) for result in results]
 
         def call():
-            torch.autograd.grad(results, inputs, ones)
+            torch.autograd.grad(results, inputs, ones, retain_graph=True)
     else:
         function = lltm_cell if way == "function" else torch.ops.lltm_jit.lltm_cell
 
@@ -155,13 +158,16 @@ def test_gil_is_released_around_the_work(way):
 
     thread = threading.Thread(target=stamp)
     thread.start()
-    begin = time.perf_counter()
-    call()
-    end = time.perf_counter()
+    for _ in range(50):
+        begin = time.perf_counter()
+        call()
+        end = time.perf_counter()
+        third = (end - begin) / 3
+        if noted := [stamp for stamp in stamps if begin + third < stamp < end - third]:
+            break
     done.set()
     thread.join()
-    third = (end - begin) / 3
-    assert [time for time in stamps if begin + third < time < end - third]
+    assert noted
 
 
 @pytest.mark.parametrize("device", DEVICES)
