@@ -71,7 +71,8 @@ def list_builds(_: argparse.Namespace) -> int:
 
 def why(args: argparse.Namespace) -> int:
     for extension in _extensions.chosen(args.names):
-        loads, because, fails = _outcome(extension, detect(extension.name))
+        with cache.at_root(extension.root):
+            loads, because, fails = _outcome(extension, detect(extension.name))
         end = ", because:" if because else ""
         print(f"{extension.name}: {_extensions.loader(extension)} {loads}{end}")
         for reason in because:

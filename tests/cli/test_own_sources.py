@@ -82,6 +82,14 @@ def test_a_path_that_was_never_built(project, capsys):
     assert said in capsys.readouterr().err
 
 
+def test_a_build_directory_means_what_was_built_there(project, capsys):
+    module = lltm_jit.load("second", "src/second", build_directory="here")
+    info = lltm_jit.build_info(module)
+    assert told(capsys, "build", "here") == f"{info.library}\n"
+    said = told(capsys, "cache", "why", "here")
+    assert said.startswith(f"second: lltm_jit.load loads {info.key}, made ")
+
+
 def test_several_extensions_of_a_path(project, capsys):
     for name in ("first", "second"):
         load(name)
