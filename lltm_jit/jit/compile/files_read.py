@@ -14,6 +14,7 @@ from ..machine.tools import output_of
 from ..request.spec import BuildSpec
 
 LINK_DEPENDENCIES = "link.d"
+NINJA_LOG = ".ninja_log"
 TELL_LINK = f"-Wl,--dependency-file={LINK_DEPENDENCIES}"
 _MULTIARCH = getattr(sys.implementation, "_multiarch", "")
 _LIBRARIES = [
@@ -30,13 +31,18 @@ _PASSED_ON = r"^-W[lap],|^-X(?:linker|compiler|assembler|preprocessor)$"
 _ASK = {".cuda.o": "-E -Xcompiler -v -x cu", ".o": "-E -v -x c++"}
 
 
+def ninja_log(directory: Path) -> list[str]:
+    """The lines of ninja's log, its head first; without one that a full disk has cut off."""
+    try:
+        text = (directory / NINJA_LOG).read_text("utf-8", "surrogateescape")
+    except OSError:
+        return []
+    return [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
 def finished(directory: Path) -> dict[str, float]:
     """The outputs that ninja made without an error, and the seconds that each took."""
-    try:
-        lines = (directory / ".ninja_log").read_text("utf-8", "surrogateescape").splitlines()[1:]
-    except OSError:
-        return {}
-    steps = (line.split("\t") for line in lines)
+    steps = (line.split("\t") for line in ninja_log(directory)[1:])
     return {output: (int(end) - int(start)) / 1000 for start, end, _, output, _ in steps}
 
 

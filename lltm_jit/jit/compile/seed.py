@@ -19,7 +19,6 @@ from ..store import cache, manifest
 from ..store.cache import BUILD_FILE, Record
 from . import files_read
 
-_TIMES = ".ninja_log"
 _WRAPPERS = ("ccache", "sccache")  # of which torch takes the first that is on PATH
 
 
@@ -166,6 +165,6 @@ def _take(record: Record, name: str, digest: str, directory: Path) -> bool:
 
 def _copy_times(record: Record, directory: Path, names: Iterable[str]) -> None:
     """Copy to ninja's log how long the reused objects took."""
-    head, *lines = (record.directory / _TIMES).read_text("utf-8").splitlines(keepends=True)
-    kept = [line for line in lines if line.split("\t")[3] in names]
-    (directory / _TIMES).write_text("".join([head, *kept]), "utf-8")
+    lines = files_read.ninja_log(record.directory)
+    kept = [*lines[:1], *(line for line in lines[1:] if line.split("\t")[3] in names)]
+    (directory / files_read.NINJA_LOG).write_text("".join(kept), "utf-8", "surrogateescape")

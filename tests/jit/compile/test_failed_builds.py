@@ -10,6 +10,7 @@ import pytest
 from engine_bench import finish, text_of
 
 from lltm_jit import jit
+from lltm_jit.jit.compile import files_read
 from lltm_jit.jit.store import checked_json, lock, publish
 
 
@@ -57,6 +58,18 @@ def test_failed_builds_leave_the_objects_of_the_last_one(bench):
     (kept,) = (entry for entry in (bench.builds / "failed").iterdir() if entry.is_dir())
     assert (kept / "one.o").exists()
     assert not list(bench.builds.glob("tmp-*"))
+
+
+@pytest.mark.parametrize("left", ["", "# ninja log v7\n0\t5\t17"])
+def test_a_log_of_ninja_that_a_full_disk_cut_off(bench, left):
+    """What it has lost are times; no build stumbles over it."""
+    bench.write("two/two.cpp", "//! error this is wrong\n")
+    with pytest.raises(jit.BuildError, match="this is wrong"):
+        bench.load()
+    (log,) = (bench.builds / "failed").glob("*/.ninja_log")
+    log.write_text(left)
+    assert files_read.finished(log.parent) == {}
+    assert text_of(bench.edited("two/two.cpp", "two\n")) == "shared header\none\ntwo"
 
 
 def test_error_of_the_compiler_stands_when_nothing_can_be_kept(bench, monkeypatch):
