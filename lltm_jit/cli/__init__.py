@@ -19,7 +19,7 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from lltm_jit import __version__, _start
 from lltm_jit.jit.user.errors import LltmJitError
@@ -75,13 +75,13 @@ and one of these, then open a new shell:
 class Parser(argparse.ArgumentParser):
     """Shows help with its lines as they are written, and tells where to find it."""
 
-    def __init__(self, prog: str, description: str = "", epilog: str = "") -> None:
-        super().__init__(
-            prog=prog,
-            description=description,
-            epilog=epilog.format(prog=PROGRAM),
-            formatter_class=partial(argparse.RawDescriptionHelpFormatter, max_help_position=30),
+    def __init__(self, prog: str, description: str = "", epilog: str = "", **others: Any) -> None:
+        others["epilog"] = epilog.format(prog=PROGRAM)
+        others["formatter_class"] = partial(
+            argparse.RawDescriptionHelpFormatter, max_help_position=30
         )
+        # Python makes those of subcommands, from 3.14 on with more arguments.
+        super().__init__(prog, description=description, **others)
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import lltm_jit
-from lltm_jit.cli import ALIASES, COMMANDS, main, module_of
+from lltm_jit.cli import ALIASES, COMMANDS, Parser, main, module_of
 
 SCRIPT = "import sys\nfrom lltm_jit.__main__ import run\nsys.exit(run())\n"
 
@@ -56,6 +56,12 @@ def test_help_has_all_commands(capsys):
     for name, summary in COMMANDS.items():
         assert f"\n  {name:<18}{summary}\n" in out
     assert max(map(len, out.splitlines())) <= 100
+
+
+def test_the_parser_of_a_subcommand_takes_what_python_gives_it():
+    """From 3.14 on that is more than its name: `color`, here another one that all versions know."""
+    actions = Parser("mine").add_subparsers()
+    assert actions.add_parser("list", allow_abbrev=False).allow_abbrev is False
 
 
 def test_version(capsys):
