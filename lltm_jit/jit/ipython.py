@@ -57,7 +57,10 @@ def register(ipython: InteractiveShell, reload_package: Callable[[], Reload]) ->
         parser = _parser(kind)
 
         def magic(line: str, cell: str | None = None) -> None:
-            args = parser.parse_intermixed_args(shlex.split(line))
+            try:
+                args = parser.parse_intermixed_args(shlex.split(line))
+            except ValueError as error:  # a quote that is not closed
+                _refuse(f"%%{kind} {line}: {error}")
             if args.help or cell is None:
                 print(parser.format_help())
             else:
