@@ -114,7 +114,10 @@ def prune(args: argparse.Namespace) -> int:
 
 
 def clear(_: argparse.Namespace) -> int:
-    kept = {record.key: retention.remove(record.key) for record in cache.records()}
+    # Also those that this version cannot read. One without a record is about to get it, or a prune
+    # removes it.
+    builds = [build.name for build in cache.directories("") if cache.last_use(build)]
+    kept = {key: retention.remove(key) for key in builds}
     shutil.rmtree(cache.failed_directory(), ignore_errors=True)
     for key in retention.prune_headers(keep=0):
         print(f"removed precompiled header {key}")

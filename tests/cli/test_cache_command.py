@@ -80,6 +80,14 @@ def test_cache_clear_removes_every_build(capsys, empty_root, tmp_path):
     assert engine.load(*tiny_spec(tmp_path)).module is build.module  # what is loaded stays so
 
 
+def test_cache_clear_removes_what_this_version_cannot_read(capsys, empty_root, tmp_path):
+    directory = engine.build(*tiny_spec(tmp_path)).directory
+    (directory / cache.RECORD).write_text("{}")  # damaged, or of another version
+    assert main(["cache", "clear"]) == 0
+    assert capsys.readouterr().out == f"removed {directory.name}\n1 build removed\n"
+    assert not directory.exists()
+
+
 def test_precompiled_headers_are_listed_and_cleared(capsys, empty_root):
     header = cache.make_builds_directory() / "pch" / "one"
     (header / "torch").mkdir(parents=True)
