@@ -56,7 +56,7 @@ def list_builds(_: argparse.Namespace) -> int:
     rows = [["", "key", "name", "made", "MB", "seconds", "because"]]
     for record in cache.records():
         mark = "*" if record.key in current else ""
-        size = sum(file.stat().st_size for file in record.directory.iterdir()) / 1e6
+        size = retention.size_of(record.directory) / 1e6
         made = _build.local_time(record.created)
         name = record.fingerprint["name"]
         reason = textwrap.shorten(record.reason, 80, placeholder=" ...")

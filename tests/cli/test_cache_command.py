@@ -72,6 +72,13 @@ def test_cache_why_names_the_changed_file(capsys, empty_root):
     assert capsys.readouterr().out.count(" changed") == len(files) > 3
 
 
+def test_cache_list_goes_on_where_a_file_is_removed_meanwhile(capsys, empty_root, tmp_path):
+    directory = engine.build(*tiny_spec(tmp_path)).directory
+    (directory / "gone").symlink_to("nowhere")
+    assert main(["cache", "list"]) == 0
+    assert f"{directory.name}  tiny " in capsys.readouterr().out
+
+
 def test_cache_clear_removes_every_build(capsys, empty_root, tmp_path):
     build = engine.load(*tiny_spec(tmp_path))
     assert main(["cache", "clear"]) == 0

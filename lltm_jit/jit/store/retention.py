@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..user import settings
 from . import cache, lock, publish
-from .cache import Record, last_use
+from .cache import last_use
 from .contents import digest_of
 
 _FAILED_LOGS_KEPT = 20
@@ -71,23 +71,16 @@ def remove(key: str) -> str:
     return ""
 
 
-def _record_of(directory: Path) -> Record | None:
-    """None where its builder was killed, or this version cannot read its record."""
-    try:
-        return cache.read_record(directory)
-    except cache.DamagedBuild:
-        return None
-
-
 def _remove_if_useless(key: str) -> None:
-    if _record_of(cache.builds_directory() / key) is None:
+    """Where its builder was killed, or this version cannot read its record."""
+    if not [*cache.read_records([cache.builds_directory() / key])]:
         remove(key)
 
 
 def _remove_failed() -> None:
     """Keep a failed build's objects for a day, or until another one with the same flags ends."""
     for directory in cache.directories("", failed=True):
-        record = _record_of(directory)
+        record = next(cache.read_records([directory]), None)
         flags = directory.name[: cache.FLAGS]
         same = (*cache.records(flags), *cache.records(flags, failed=True))
         ended = max((build.created for build in same), default=0.0)
@@ -125,12 +118,18 @@ def headers() -> Path:
     return cache.builds_directory() / "pch"
 
 
+def size_of(directory: Path) -> int:
+    """The bytes of the files in a directory, as far as nobody removes them meanwhile."""
+    total = 0
+    with suppress(OSError):
+        for path in directory.rglob("*"):
+            total += path.stat().st_size if path.is_file() else 0
+    return total
+
+
 def header_sizes() -> dict[str, int]:
     """The bytes of each header by its key, those used last first."""
-    return {
-        header.name: sum(path.stat().st_size for path in header.rglob("*") if path.is_file())
-        for header in _headers_used_last_first()
-    }
+    return {header.name: size_of(header) for header in _headers_used_last_first()}
 
 
 def _headers_used_last_first() -> list[Path]:
