@@ -22,7 +22,7 @@ from ..request.spec import (
 )
 from ..store import cache
 from ..store.cache import Record
-from ..user.errors import BuildError, ToolchainError
+from ..user.errors import BuildError, SourceMissing, ToolchainError
 from . import engine, wheel_library
 from .build_result import Build, BuildInfo
 
@@ -251,6 +251,8 @@ def _refuse_suffixes(sources: list[Path], with_cuda: bool) -> None:
     refuse_sycl([path for path in sources if path.suffix in (".hip", ".sycl")])
     for path in sources:
         if path.suffix not in known:
+            if not (path.suffix or path.exists()):
+                raise SourceMissing(f"error: there is no file and no directory {path}")
             cuda = " without CUDA" if path.suffix in (".cu", ".cuh") else ""
             usual = ", ".join((*CXX_SUFFIXES, *CUDA_SUFFIXES))
             raise BuildError(f"expected sources that end in {usual}, but got {path}{cuda}")

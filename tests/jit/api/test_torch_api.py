@@ -204,6 +204,11 @@ def test_a_source_that_no_compiler_takes_is_refused(bench, name, told):
     assert bench.counts == []
 
 
+def test_a_directory_that_is_not_there_is_told(bench):
+    with pytest.raises(FileNotFoundError, match=r"no file and no directory .*/kernel$"):
+        torch_api.load("_C", bench.sources / "kernel")
+
+
 def test_cuda_without_nvcc_is_refused_in_words(bench, monkeypatch):
     source = bench.write("three.cu", "three\n")
     monkeypatch.setattr("torch.version.cuda", None)
