@@ -18,7 +18,7 @@ from lltm_jit.jit.compile.process import descendants
 from lltm_jit.jit.loading.extension import Extension
 from lltm_jit.jit.loading.parallel import build_all
 from lltm_jit.jit.loading.reload import Reload
-from lltm_jit.jit.loading.watch import watch
+from lltm_jit.jit.loading.watch import say, watch
 from lltm_jit.jit.request.spec import folders_below
 from lltm_jit.jit.store.lock import has_ended
 from lltm_jit.jit.user.cancel import Cancelled, cancelled_by
@@ -142,7 +142,3 @@ def _runs(pid: int) -> bool:
 def tell_and_run(done: Reload, program: Program) -> None:
     say(f"{', '.join(done.changed)}; new kernels after {done.seconds:.1f} s")
     program.run()
-
-
-def say(text: str) -> None:
-    print(f"lltm_jit: {text}", file=sys.stderr, flush=True)

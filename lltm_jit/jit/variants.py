@@ -78,11 +78,6 @@ class Variant:
         values = ", ".join(f"{name} {value}" for name, value in self.constants)
         return self.label or values or self.source.name
 
-    @property
-    def settled(self) -> tuple[tuple[str, str], ...]:
-        """The constants in a fixed order; of two with the same name, the later one."""
-        return tuple(sorted(dict(self.constants).items()))
-
     def spec(self, toolchain: Toolchain) -> BuildSpec:
         """What the variant is built from."""
         with_cuda = self.source.suffix in CUDA_SUFFIXES
@@ -102,7 +97,8 @@ class Variant:
             base=places[0].parent,
             python_module=False,
             variant=self.words,
-            constants=self.settled,
+            # In a fixed order; of two with the same name, the later one.
+            constants=tuple(sorted(dict(self.constants).items())),
             note=self.note,
         )
         return spec._replace(listings=((CONSTANTS, spec.macros),))

@@ -110,28 +110,18 @@ def import_library(
     return module
 
 
-def register_ops(module: ModuleType | SimpleNamespace) -> None:
-    """Register a module's operators; one without ``register_ops()`` has none."""
-    register = getattr(module, "register_ops", None)
-    if register is None:
-        return
-    try:
-        register()
-    except RuntimeError as error:
-        raise BuildError(
-            f"error: the operators of the built library cannot be registered: {error}\n"
-            "   = make each schema match the C++ function that implements it\n"
-            f"   = {module.__file__}"
-        ) from error
-
-
 def swap_ops(old: ModuleType | None, new: ModuleType | SimpleNamespace) -> None:
     """Register the operators of a module, then release those of the previous one.
 
     In this order no call in another thread finds an operator without a kernel. Modules without
     ``register_ops()`` and ``release_ops()`` have no operators.
     """
-    register_ops(new)
-    release = getattr(old, "release_ops", None)
-    if release is not None:
-        release()
+    try:
+        getattr(new, "register_ops", lambda: None)()
+    except RuntimeError as error:
+        raise BuildError(
+            f"error: the operators of the built library cannot be registered: {error}\n"
+            "   = make each schema match the C++ function that implements it\n"
+            f"   = {new.__file__}"
+        ) from error
+    getattr(old, "release_ops", lambda: None)()

@@ -24,15 +24,9 @@ _POLL = 0.1  # seconds until a caller notices that it is not wanted any more
 
 def load_all(specs: Sequence[BuildSpec], toolchain: Toolchain) -> list[Build]:
     """Load several extensions; those that are not built yet are built at the same time."""
-    found = [engine.find(spec, toolchain) for spec in specs]
-    made = iter(
-        at_once(
-            partial(engine.load, spec, toolchain, reporter=Reporter(label=spec.name))
-            for spec, build in zip(specs, found, strict=True)
-            if build is None
-        )
+    return at_once(
+        partial(engine.load, spec, toolchain, reporter=Reporter(label=spec.name)) for spec in specs
     )
-    return [build or next(made) for build in found]
 
 
 def build_all(

@@ -83,7 +83,7 @@ def watch(
                 # A reload at the beginning of a watch finds what was saved before it.
                 wanted, again = watch_them(wanted, again), True
         except (OSError, RuntimeError) as error:  # such as too many watches for this user
-            _say(f"the watch has ended, and rebuilds nothing any more: {error}")
+            say(f"the watch has ended, and rebuilds nothing any more: {error}")
         finally:
             ready.set()
 
@@ -122,11 +122,12 @@ def _reload_and_tell(
     except Cancelled:
         return
     except LltmJitError as error:
-        _say(f"the old build stays in use\n{error}")
+        say(f"the old build stays in use\n{error}")
         return
     if done.changed and then is not None:
         then(done)
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Print a line among those of the builds, also where these are quiet."""
     print(f"lltm_jit: {text}", file=sys.stderr, flush=True)

@@ -45,14 +45,7 @@ def build_lock(key: str, reporter: Reporter) -> Iterator[None]:
     """
     cancel.check()
     cache.make_builds_directory()
-    with _held(name_of(key), reporter, key):
-        yield
-
-
-@contextmanager
-def file_lock(name: str, reporter: Reporter) -> Iterator[None]:
-    """Hold a lock of any other name. Take it only while holding a key's lock, never before one."""
-    with _held(name, reporter):
+    with file_lock(name_of(key), reporter, key):
         yield
 
 
@@ -117,7 +110,8 @@ def give_up(key: str) -> None:
 
 
 @contextmanager
-def _held(name: str, reporter: Reporter, key: str = "") -> Iterator[None]:
+def file_lock(name: str, reporter: Reporter, key: str = "") -> Iterator[None]:
+    """Hold a lock of any name; a key's is taken before others, and never while one is held."""
     owner, descriptor = file_of(name).with_suffix(".owner"), _given.pop(name, None)
     given = descriptor is not None
     if descriptor is None:
