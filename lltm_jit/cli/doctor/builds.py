@@ -73,11 +73,10 @@ def memory() -> Finding:
     with_cuda = detect().cuda
     count = jobs.job_count(with_cuda)
     available = jobs.available_memory() / jobs.GIBIBYTE
-    a_job = 4 if with_cuda else 2
+    a_job = jobs.memory_of_job(with_cuda) // jobs.GIBIBYTE
     text = f"{available:.1f} GiB available for {jobs.in_words(count)} of up to {a_job} GiB"
     if count > 1 and available < count * a_job:
-        fits = max(1, min(int(available / a_job), jobs.cpu_count()))
-        return Finding("warning", text, f"set MAX_JOBS={fits}")
+        return Finding("warning", text, f"set MAX_JOBS={jobs.fitting_jobs(with_cuda)}")
     return Finding("ok", text)
 
 

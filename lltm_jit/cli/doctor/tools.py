@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import platform
 import shlex
-import sys
 import sysconfig
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -28,12 +28,8 @@ def python() -> Finding:
     version = platform.python_version()
     header = Path(sysconfig.get_path("include")) / "Python.h"
     if not header.exists():
-        package = f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
-        return Finding(
-            "problem",
-            f"{version}, but {header} is missing",
-            f"install Python's headers (Debian and Ubuntu: `apt-get install {package}`)",
-        )
+        cure = cure_of("Python.h: No such file or directory")
+        return Finding("problem", f"{version}, but {header} is missing", cure)
     return Finding("ok", f"{version}, headers in {header.parent}")
 
 
@@ -84,11 +80,10 @@ def cxx_trial() -> Finding:
     tools = present()
     if tools.cxx is None:
         return Finding("ok", "skipped: no compiler")
-    tried = trial.cxx(tools)
-    if tried.error:
-        text = f"{tools.cxx} fails: {tried.error}"
-        return Finding("problem", text, cure_of(tried.error) or REPAIR)
-    return Finding("ok", f"compiled, linked and loaded in {tried.seconds:.1f} s")
+    began = time.perf_counter()
+    if error := trial.cxx(tools):
+        return Finding("problem", f"{tools.cxx} fails: {error}", cure_of(error) or REPAIR)
+    return Finding("ok", f"compiled, linked and loaded in {time.perf_counter() - began:.1f} s")
 
 
 def ninja() -> Finding:
@@ -146,9 +141,9 @@ def cuda_trial() -> Finding:
     if not tools.cuda:
         return Finding("ok", "skipped: builds are for the CPU")
     tools.check_architectures()
-    tried = trial.cuda(tools)
-    targets = " ".join(tools.architectures)
-    if tried.error:
-        cure = cure_of(tried.error) or "reinstall the CUDA toolkit, or set CUDA_HOME to another"
-        return Finding("problem", f"{tried.error} (for {targets})", cure)
-    return Finding("ok", f"compiled and linked for {targets} in {tried.seconds:.1f} s")
+    targets, began = " ".join(tools.architectures), time.perf_counter()
+    if error := trial.cuda(tools):
+        cure = cure_of(error) or "reinstall the CUDA toolkit, or set CUDA_HOME to another"
+        return Finding("problem", f"{error} (for {targets})", cure)
+    seconds = time.perf_counter() - began
+    return Finding("ok", f"compiled and linked for {targets} in {seconds:.1f} s")

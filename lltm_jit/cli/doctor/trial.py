@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import sysconfig
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,16 +42,8 @@ class Finding:
     cure: str = ""
 
 
-@dataclass(frozen=True)
-class Trial:
-    """How long a trial took, and its first error; empty when there was none."""
-
-    seconds: float
-    error: str = ""
-
-
-def cxx(tools: Toolchain) -> Trial:
-    """Compile, link against torch, and load, in the steps of a build."""
+def cxx(tools: Toolchain) -> str:
+    """Compile, link against torch, and load, in the steps of a build; the first error, if any."""
     package, compiler = Path(torch.__file__).parent, shlex.split(tools.cxx or "")
     flags = [f"-std={STANDARD}", "-fPIC", f"-I{sysconfig.get_path('include')}"]
     flags += ["-isystem", str(package / "include")]
@@ -61,8 +52,8 @@ def cxx(tools: Toolchain) -> Trial:
     return _build("trial.cpp", _CXX, [compiling, linking], load=True)
 
 
-def cuda(tools: Toolchain) -> Trial:
-    """Compile for the architectures that builds are made for, and link. Needs no GPU."""
+def cuda(tools: Toolchain) -> str:
+    """Compile for the architectures of builds, and link; the first error, if any. Needs no GPU."""
     code = []
     for architecture in tools.architectures:
         number = architecture.removesuffix("+PTX").replace(".", "")
@@ -71,8 +62,7 @@ def cuda(tools: Toolchain) -> Trial:
     return _build("trial.cu", _CUDA, [[*command, "trial.cu", "-o", "trial.so"]], load=False)
 
 
-def _build(name: str, text: str, commands: list[list[str]], load: bool) -> Trial:
-    began = time.perf_counter()
+def _build(name: str, text: str, commands: list[list[str]], load: bool) -> str:
     with tempfile.TemporaryDirectory(prefix="lltm_jit-") as directory:
         (Path(directory) / name).write_text(text)
         try:
@@ -86,12 +76,12 @@ def _build(name: str, text: str, commands: list[list[str]], load: bool) -> Trial
                     timeout=_TIMEOUT,
                 )
                 if done.returncode:
-                    return Trial(time.perf_counter() - began, _first_error(done))
+                    return _first_error(done)
             if load:
                 ctypes.CDLL(str(Path(directory) / "trial.so"))
         except (OSError, subprocess.TimeoutExpired) as error:
-            return Trial(time.perf_counter() - began, str(error))
-    return Trial(time.perf_counter() - began)
+            return str(error)
+    return ""
 
 
 def _first_error(done: subprocess.CompletedProcess[str]) -> str:

@@ -22,7 +22,6 @@ from ..user import cancel, settings
 from ..user.progress import many
 
 GIBIBYTE = 1 << 30
-_MEMORY_PER_JOB = {"C++": 2 * GIBIBYTE, "CUDA": 4 * GIBIBYTE}
 _MEMORY_FILES = (  # of a cgroup: the limit, and what is used
     ("memory.max", "memory.current"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -43,13 +42,17 @@ def job_count(with_cuda: bool) -> int:
     As with torch, there is no limit if MAX_JOBS is 0.
     """
     given = settings.count("MAX_JOBS")
-    if given is not None:
-        return min(given or _UNLIMITED, _UNLIMITED)
-    limits = [
-        cpu_count(),
-        max(1, available_memory() // _MEMORY_PER_JOB["CUDA" if with_cuda else "C++"]),
-    ]
-    return max(1, min(limits))
+    return fitting_jobs(with_cuda) if given is None else min(given or _UNLIMITED, _UNLIMITED)
+
+
+def fitting_jobs(with_cuda: bool) -> int:
+    """As many as there are CPUs and memory for."""
+    return max(1, min(cpu_count(), available_memory() // memory_of_job(with_cuda)))
+
+
+def memory_of_job(with_cuda: bool) -> int:
+    """The bytes that a compiler may take."""
+    return (4 if with_cuda else 2) * GIBIBYTE
 
 
 def in_words(jobs: int) -> str:
@@ -59,22 +62,13 @@ def in_words(jobs: int) -> str:
 
 def cpu_count() -> int:
     """CPUs by affinity and by the cgroup's quota."""
-    affinity = len(os.sched_getaffinity(0))
-    quota = _cgroup_cpus()
-    return max(1, min(affinity, int(quota))) if quota else affinity
+    return max(1, int(min([len(os.sched_getaffinity(0)), *_cgroup_cpus()])))
 
 
 def available_memory() -> int:
     """Bytes that can be used without swapping, by the system and by the cgroup."""
-    limits = [limit for limit in (_system_memory(), _cgroup_memory()) if limit is not None]
-    return min(limits, default=1 << 62)
-
-
-def _system_memory() -> int | None:
-    for line in _read(Path("/proc/meminfo")).splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return None
+    kilobytes = _number(Path("/proc/meminfo"), "MemAvailable:")
+    return min([1 << 62 if kilobytes is None else kilobytes * 1024, *_cgroup_memory()])
 
 
 def _cgroup_directories() -> list[Path]:
@@ -89,7 +83,7 @@ def _cgroup_directories() -> list[Path]:
     return found
 
 
-def _cgroup_cpus() -> float | None:
+def _cgroup_cpus() -> list[float]:
     quotas = []
     for directory in _cgroup_directories():
         quota, _, period = _read(directory / "cpu.max").partition(" ")
@@ -99,26 +93,27 @@ def _cgroup_cpus() -> float | None:
             )
         if quota.isdecimal() and period.isdecimal() and int(period):
             quotas.append(int(quota) / int(period))
-    return max(1.0, min(quotas)) if quotas else None
+    return quotas
 
 
-def _cgroup_memory() -> int | None:
+def _cgroup_memory() -> list[int]:
     free = []
     for directory in _cgroup_directories():
         for names in _MEMORY_FILES:
             limit, used = (_read(directory / name) for name in names)
             if limit.isdecimal() and used.isdecimal():
-                free.append(max(0, int(limit) - int(used) + _reclaimable(directory)))
-    return min(free, default=None)
+                # The file cache counts as used, but is released under memory pressure.
+                cached = _number(directory / "memory.stat", "inactive_file", "total_inactive_file")
+                free.append(max(0, int(limit) - int(used) + (cached or 0)))
+    return free
 
 
-def _reclaimable(directory: Path) -> int:
-    """File cache, which counts as used in a cgroup, but is released under memory pressure."""
-    for line in _read(directory / "memory.stat").splitlines():
-        name, _, value = line.partition(" ")
-        if name in ("inactive_file", "total_inactive_file"):
+def _number(path: Path, *names: str) -> int | None:
+    """The number that a file has behind the first of these names."""
+    for name, value in re.findall(r"(?m)^(\S+)\s+(\d+)", _read(path)):
+        if name in names:
             return int(value)
-    return 0
+    return None
 
 
 def _read(path: Path) -> str:
