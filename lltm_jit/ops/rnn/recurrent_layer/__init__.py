@@ -20,7 +20,7 @@ from lltm_jit.ops.rnn.recurrent_layer.inputs import (
     check_input,
     check_packed,
     name_of,
-    refuse_foreign,
+    refuse_misfits,
     reset_mask,
     whole_states,
 )
@@ -290,7 +290,5 @@ class RecurrentLayer(Warmed):
             return run_layer(cell.name, operands, args, reverse, tf32, len(suffixes) > 1)
         except (RuntimeError, TypeError, AttributeError):
             # Its message may be about tensors that a caller of the layer never sees.
-            shapes = {name: s for each in suffixes for name, s in self._shapes(each).items()}
-            own = {name: getattr(self, name, None) for name in shapes}
-            refuse_foreign(name_of(self), {"input": x, "h_0": h_0, "c_0": c_0}, own, shapes)
+            refuse_misfits(self, {"input": x, "h_0": h_0, "c_0": c_0}, suffixes)
             raise

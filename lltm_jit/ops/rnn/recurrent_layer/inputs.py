@@ -92,18 +92,16 @@ def check_packed(layer: str, packed: PackedSequence, input_size: int) -> None:
     check_input(layer, packed.data.unsqueeze(0), input_size)
 
 
-def refuse_foreign(
-    layer: str,
-    given: Mapping[str, Tensor | None],
-    own: Mapping[str, Tensor | None],
-    shapes: Mapping[str, tuple[int, ...]],
+def refuse_misfits(
+    module: nn.Module, given: Mapping[str, Tensor | None], suffixes: Sequence[str]
 ) -> None:
     """Refuse what has another device or dtype than a layer's first parameter, and other misfits.
 
-    For calls that have failed: what the caller gave, and the layer's own parameters, which had
-    these shapes. Cell states may be float where the rest is of 16 bits, and autocast takes any
-    dtype.
+    For calls that have failed: what the caller gave, and the layer's parameters whose names end so.
+    Cell states may be float where the rest is of 16 bits, and autocast takes any dtype.
     """
+    layer, shapes = name_of(module), module._shapes(*suffixes)
+    own = {name: getattr(module, name, None) for name in shapes}
     for name, tensor in {**own, **given}.items():
         refuse_non_tensor(layer, name, tensor, optional=not name.startswith("weight"))
         if tensor is not None:

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.overrides import has_torch_function
 
 from lltm_jit import native
-from lltm_jit.ops.rnn.recurrent_layer.inputs import name_of, refuse_foreign
+from lltm_jit.ops.rnn.recurrent_layer.inputs import refuse_misfits
 from lltm_jit.ops.rnn.recurrent_layer.stack import side_by_side
 from lltm_jit.ops.rnn.recurrent_layer.torch_layer import TorchLayer
 from lltm_jit.ops.rnn.recurrent_layer.types import State
@@ -53,9 +53,8 @@ def plainly(layer: TorchLayer, input: Tensor, hx: State | None) -> tuple[Tensor,
         )
     except (RuntimeError, TypeError, AttributeError):
         # Its message may be about tensors that a caller of the layer never sees.
-        shapes = {n: s for k in range(count) for n, s in layer._shapes(f"l{k}").items()}
-        own = {name: getattr(layer, name, None) for name in names}
-        refuse_foreign(name_of(layer), {"input": x, "h_0": h_0, "c_0": c_0}, own, shapes)
+        suffixes = [f"l{k}" for k in range(count)]
+        refuse_misfits(layer, {"input": x, "h_0": h_0, "c_0": c_0}, suffixes)
         raise
     output = output.transpose(0, 1) if layer.batch_first else output
     return (output, last) if states == 1 else (output, (last, cells))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -33,13 +34,19 @@ class How(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def steps_of_part(
-    cell: str, dtype: str, sizes: tuple[int, int, int, int], training: bool, device: int
+def planned(
+    library: ModuleType,
+    what: str,
+    cell: str,
+    dtype: str,
+    sizes: tuple[int, int, int, int],
+    training: bool,
+    device: int,
 ) -> int:
-    """How many steps a part has, for L, B, H and N; 0 if layers one after the other are quicker."""
+    """What a library's plan answers for a GPU; a reload of the package brings another library."""
     with torch.cuda.device(device):
-        gpu = native.rnn.sequence_gpu()
-    return native.rnn.layers_part(cell, dtype, *sizes, training, gpu)
+        gpu = library.sequence_gpu()
+    return getattr(library, what)(cell, dtype, *sizes, training, gpu)
 
 
 def directions_at_once(layer: TorchLayer, x: Tensor) -> bool:
@@ -51,22 +58,13 @@ def directions_at_once(layer: TorchLayer, x: Tensor) -> bool:
     if recorded or not x.numel():
         return True
     sizes = (x.size(0), x.size(1), layer.hidden_size // layer.num_heads, layer.num_heads)
-    dtype = _dtype_of(x)
-    return _at_once(layer.cell.name, dtype, sizes, torch.is_grad_enabled(), x.get_device())
+    asked = (layer.cell.name, _dtype_of(x), sizes, torch.is_grad_enabled(), x.get_device())
+    return bool(planned(native.rnn, "directions_at_once", *asked))
 
 
 def _dtype_of(x: Tensor) -> str:
     """As the plan has it."""
     return "tf32" if uses_tf32(x) else str(x.dtype).removeprefix("torch.")
-
-
-@lru_cache(maxsize=1024)
-def _at_once(
-    cell: str, dtype: str, sizes: tuple[int, int, int, int], training: bool, device: int
-) -> bool:
-    with torch.cuda.device(device):
-        gpu = native.rnn.sequence_gpu()
-    return native.rnn.directions_at_once(cell, dtype, *sizes, training, gpu)
 
 
 def side_by_side(
@@ -79,13 +77,14 @@ def side_by_side(
     """
     if layer.num_layers == 1 or torch.compiler.is_compiling() or not _is_plain(layer, x):
         return None
-    cell, tf32, dtype = layer.cell, uses_tf32(x), _dtype_of(x)
+    cell, tf32 = layer.cell, uses_tf32(x)
     sizes = (x.size(0), x.size(1), layer.hidden_size, layer.num_layers)
-    part = steps_of_part(cell.name, dtype, sizes, torch.is_grad_enabled(), x.get_device())
+    asked = (cell.name, _dtype_of(x), sizes, torch.is_grad_enabled(), x.get_device())
+    part = planned(native.rnn, "layers_part", *asked)  # steps; 0 if one after the other is quicker
     if not part:
         return None
     suffixes = [f"l{k}" for k in range(layer.num_layers)]
-    shapes = {name: shape for s in suffixes for name, shape in layer._shapes(s).items()}
+    shapes = layer._shapes(*suffixes)
     own = {name: getattr(layer, name) for name in shapes}
     given = [x, *own.values(), *(states or ())]
     like = all(type(t) in _PLAIN and t.dtype is x.dtype and t.device == x.device for t in given)

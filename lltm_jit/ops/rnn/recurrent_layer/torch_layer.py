@@ -92,24 +92,26 @@ class TorchLayer(nn.RNNBase):
         """The features of one direction's output."""
         return self.proj_size or self.hidden_size
 
-    def _shapes(self, suffix: str) -> dict[str, tuple[int, ...]]:
+    def _shapes(self, *suffixes: str) -> dict[str, tuple[int, ...]]:
         """Those of the parameters whose names end so, in torch's order."""
         units, gates = self.hidden_size // self.num_heads, self.cell.gates
-        rows, first = (gates * self.hidden_size,), suffix in self._suffixes(0)
-        inputs = self.input_size if first else self._output_size * self._directions
-        shapes: dict[str, tuple[int, ...]] = {
-            "weight_ih": (*rows, inputs),
-            "weight_hh": (gates * units, self.proj_size or units),
-        }
-        if self.num_heads > 1:
-            shapes["weight_hh"] = (self.num_heads, *shapes["weight_hh"])
-        if self.bias:
-            shapes |= {"bias_ih": rows, "bias_hh": rows}
-        if self.proj_size:
-            shapes["weight_hr"] = (self.proj_size, self.hidden_size)
-        if self.cell.parameters:
-            shapes["parameters"] = (self.cell.parameters, self.hidden_size)
-        return {f"{kind}_{suffix}": shape for kind, shape in shapes.items()}
+        rows = (gates * self.hidden_size,)
+        found: dict[str, tuple[int, ...]] = {}
+        for suffix in suffixes:
+            first = suffix in self._suffixes(0)
+            inputs = self.input_size if first else self._output_size * self._directions
+            hidden = (gates * units, self.proj_size or units)
+            shapes: dict[str, tuple[int, ...]] = {"weight_ih": (*rows, inputs), "weight_hh": hidden}
+            if self.num_heads > 1:
+                shapes["weight_hh"] = (self.num_heads, *hidden)
+            if self.bias:
+                shapes |= {"bias_ih": rows, "bias_hh": rows}
+            if self.proj_size:
+                shapes["weight_hr"] = (self.proj_size, self.hidden_size)
+            if self.cell.parameters:
+                shapes["parameters"] = (self.cell.parameters, self.hidden_size)
+            found |= {f"{kind}_{suffix}": shape for kind, shape in shapes.items()}
+        return found
 
     def _suffixes(self, layer: int) -> list[str]:
         """How the names of a layer's parameters end, in the order of states."""

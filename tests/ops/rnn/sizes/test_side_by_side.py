@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import pytest
 import torch
 from op_testing import DEVICES, bits
@@ -18,7 +20,7 @@ def in_parts(monkeypatch):
 
     def of(steps: int) -> None:
         monkeypatch.setattr(of_stacks, "_is_plain", lambda layer, x: steps > 0)
-        monkeypatch.setattr(of_stacks, "steps_of_part", lambda *args: steps)
+        monkeypatch.setattr(of_stacks, "planned", lambda *args: steps)
 
     return of
 
@@ -118,6 +120,17 @@ def test_states_are_no_views(in_parts):
         assert result.is_contiguous()
         assert not result._is_view()
         result.detach_()
+
+
+def test_after_a_reload_its_plan_is_asked(monkeypatch):
+    layer, x = lltm_jit.LSTM(3, 16, bidirectional=True), torch.randn(5, 2, 3)
+    answers = []
+    for answer in (True, False):
+        library = ModuleType("library")
+        library.sequence_gpu, library.directions_at_once = tuple, lambda *_, is_so=answer: is_so
+        monkeypatch.setattr(lltm_jit.native, "rnn", library)
+        answers.append(of_stacks.directions_at_once(layer, x))
+    assert answers == [True, False]
 
 
 @pytest.mark.parametrize("training", [False, True])
