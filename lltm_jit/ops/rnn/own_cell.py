@@ -6,6 +6,7 @@ import copyreg
 import ctypes
 import hashlib
 import itertools
+import math
 import uuid
 import weakref
 from collections.abc import Callable, Iterable
@@ -18,6 +19,7 @@ import torch
 
 from lltm_jit import native
 from lltm_jit.jit import BuildError, LltmJitError, variants
+from lltm_jit.jit.user.progress import many
 from lltm_jit.ops.rnn._cell_text import CellText
 from lltm_jit.ops.rnn.recurrent_layer import RecurrentLayer
 from lltm_jit.ops.rnn.recurrent_layer.torch_layer import under_own_name
@@ -223,16 +225,11 @@ class _Source:
     def check(self) -> None:
         """See :meth:`OwnCell.check`."""
         gates, states, parameters, adds_gates, own_backward, room = self._sizes
-        hidden, learnt = 1 if adds_gates else gates, max(parameters, 1)
-        names = [
-            *(f"x[{i}]" for i in range(gates)),
-            *(f"h[{i}]" for i in range(hidden)),
-            *(f"p[{i}]" for i in range(learnt)),
-            *(f"old[{i}]" for i in range(states)),
-        ]
-        read = [
-            not (adds_gates and n[0] == "h") and not (not parameters and n[0] == "p") for n in names
-        ]
+        # Of the numbers that a step reads; C++ has one more in place of those that there are not.
+        names = [f"x[{i}]" for i in range(gates)]
+        names += [""] if adds_gates else [f"h[{i}]" for i in range(gates)]
+        names += [f"p[{i}]" for i in range(parameters)] or [""]
+        names += [f"old[{i}]" for i in range(states)]
         generator = torch.Generator().manual_seed(0)
         for _ in range(_SAMPLES):
             given = torch.randn(room + states, dtype=torch.double, generator=generator).tolist()
@@ -242,34 +239,32 @@ class _Source:
             )
             dual, own, apart, added = (list(array) for array in arrays)
             for index, what in enumerate(names):
-                if own_backward and read[index] and not _close(own[index], dual[index]):
+                if own_backward and what and not _close(own[index], dual[index]):
                     raise LltmJitError(
                         self._text.line("step_backward")
                         + f": the gradient of {what} is {own[index]:.6g}, but step()'s is "
-                        f"{dual[index]:.6g}, at {_at(names, read, given)}"
+                        f"{dual[index]:.6g}, at {_at(names, given)}"
                     )
             for index in range(states if adds_gates else 0):
                 if not _close(apart[index], added[index]):
                     raise LltmJitError(
                         self._text.line("kAddsGates")
                         + f": now[{index}] is {apart[index]:.6g} from the gates' two parts, but "
-                        f"{added[index]:.6g} from their sums, at {_at(names, read, given)}"
+                        f"{added[index]:.6g} from their sums, at {_at(names, given)}"
                     )
 
 
 def _counts(sizes: Iterable[int]) -> str:
     gates, states, parameters, adds, *_ = sizes
     added = "added" if adds else "not added"
-    return f"{gates} gates ({added}), {states} states and {parameters} parameters"
+    kinds = f"{many(gates, 'gate')} ({added}), {many(states, 'state')}"
+    return f"{kinds} and {many(parameters, 'parameter')}"
 
 
 def _close(a: float, b: float) -> bool:
-    return abs(a - b) <= 1e-9 * max(1.0, abs(a), abs(b)) or (a != a and b != b)
+    both_nan = math.isnan(a) and math.isnan(b)
+    return both_nan or math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9)
 
 
-def _at(names: list[str], read: list[bool], values: list[float]) -> str:
-    return ", ".join(
-        f"{name} {value:.3g}"
-        for name, value, used in zip(names, values, read, strict=False)
-        if used
-    )
+def _at(names: list[str], values: list[float]) -> str:
+    return ", ".join(f"{name} {x:.3g}" for name, x in zip(names, values, strict=False) if name)

@@ -167,11 +167,11 @@ def test_a_cell_with_another_state_needs_other_layers(plain_header):
     before = layer(x)[0]
     written(plain_header, plain(1.0).replace("kStates = 1", "kStates = 2"))
     with pytest.raises(
-        lltm_jit.LltmJitError, match=r"1 gates \(added\), 2 states .* made with 1 gates .*, 1 st"
+        lltm_jit.LltmJitError, match=r"1 gate \(added\), 2 states .* made with 1 gate .*, 1 state "
     ):
         cell.reload()
     written(plain_header, plain(1.0).replace("kAddsGates = true", "kAddsGates = false"))
-    with pytest.raises(lltm_jit.LltmJitError, match=r"\(not added\), .* made with 1 gates \(added"):
+    with pytest.raises(lltm_jit.LltmJitError, match=r"\(not added\), .* made with 1 gate \(added"):
         cell.reload()
     assert torch.equal(layer(x)[0], before)
 
