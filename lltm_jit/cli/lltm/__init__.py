@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from types import ModuleType
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from lltm_jit import native
 from lltm_jit.jit.machine import toolchain
 from lltm_jit.jit.user.errors import ToolchainError
+from lltm_jit.ops.rnn.lltm import lltm_cell, lltm_cell_reference
 
 CHECK_SIZES = (3, 17, 5)  # batch, input, hidden of the tutorial's checks: small, no two alike
 TUTORIAL_SIZES = (16, 32, 128)  # those of its benchmark
@@ -92,21 +94,9 @@ def operands(sizes: tuple[int, int, int], dtype: torch.dtype, device: torch.devi
 def implementation(impl: str) -> Callable[..., tuple[Tensor, Tensor]]:
     """One of our implementations; the reference as plain PyTorch, without the checks before it."""
     if impl == "reference":  # needs no build
-        from lltm_jit.ops.rnn.lltm import lltm_cell_reference
-
         return lltm_cell_reference
-    lltm_cell = functional().lltm_cell
-    return lambda *operands: lltm_cell(*operands, impl=impl)
-
-
-def functional(family: str = "rnn") -> ModuleType:
-    """The functions of the package, those of a family loaded (and built, where they are not)."""
-    from lltm_jit import native
-
-    native.load(family)
-    from lltm_jit import functional
-
-    return functional
+    native.load("rnn")
+    return partial(lltm_cell, impl=impl)
 
 
 def device(cuda: bool, family: str = "rnn") -> torch.device:
@@ -116,8 +106,6 @@ def device(cuda: bool, family: str = "rnn") -> torch.device:
     if not torch.cuda.is_available():
         reason = "torch sees no GPU" if torch.version.cuda else "this torch is built without CUDA"
         raise ToolchainError(f"expected a CUDA device, but {reason}")
-    from lltm_jit import native
-
     if native.load(family).info.cuda_version is None:
         missing = toolchain.detect().cuda_missing
         raise ToolchainError(f"expected CUDA kernels, but the build has none: {missing}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from lltm_jit import functional, native
 from lltm_jit.cli import lltm
 
 INPUT_NAMES = ("input", "weights", "bias", "old_h", "old_cell")
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     device = lltm.device(args.cuda)  # fails here, before anything is built
-    lltm_cell = lltm.functional().lltm_cell
+    native.load("rnn")
     sizes = lltm.sizes(args, lltm.CHECK_SIZES)
     operands = lltm.operands(sizes, torch.float64, torch.device("cpu"))
     grad_outputs = [torch.randn_like(operands[3]) for _ in OUTPUT_NAMES]
@@ -47,10 +48,10 @@ def run(args: argparse.Namespace) -> int:
     for direction in args.direction:
         compute = forward if direction == "forward" else backward
         names = OUTPUT_NAMES if direction == "forward" else INPUT_NAMES
-        baseline = compute(lltm_cell, operands, grad_outputs, "reference", "cpu")
+        baseline = compute(operands, grad_outputs, "reference", "cpu")
         for title, impl, where in opponents:
             print(f"{direction.capitalize()}: Baseline (Python) vs. {title} ... ", end="")
-            values = compute(lltm_cell, operands, grad_outputs, impl, where)
+            values = compute(operands, grad_outputs, impl, where)
             difference = compare(names, baseline, values, args.verbose)
             print(difference or "Ok")
             agree = agree and not difference
@@ -58,21 +59,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def forward(
-    lltm_cell: Callable, operands: Sequence[Tensor], _: Sequence[Tensor], impl: str, device: str
+    operands: Sequence[Tensor], _: Sequence[Tensor], impl: str, device: str
 ) -> Sequence[Tensor]:
     """new_h and new_cell, computed on `device`."""
-    return lltm_cell(*(operand.to(device) for operand in operands), impl=impl)
+    return functional.lltm_cell(*(operand.to(device) for operand in operands), impl=impl)
 
 
 def backward(
-    lltm_cell: Callable,
-    operands: Sequence[Tensor],
-    grad_outputs: Sequence[Tensor],
-    impl: str,
-    device: str,
+    operands: Sequence[Tensor], grad_outputs: Sequence[Tensor], impl: str, device: str
 ) -> Sequence[Tensor]:
     """The gradients of all operands, computed on `device`."""
-    outputs = forward(lltm_cell, operands, grad_outputs, impl, device)
+    outputs = forward(operands, grad_outputs, impl, device)
     return torch.autograd.grad(outputs, operands, [grad.to(device) for grad in grad_outputs])
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch.autograd import gradcheck
 
+from lltm_jit import functional, native
 from lltm_jit.cli import lltm
 
 TABLE = [(torch.float32, 1e-3), (torch.float32, 1e-4), (torch.float64, 1e-4), (torch.float64, 1e-6)]
@@ -44,11 +46,11 @@ def run(args: argparse.Namespace) -> int:
     if args.variant is None:
         args.usage_error("expected a variant (py, cpp or cuda) or --table, but got neither")
     device = lltm.device(args.cuda or args.variant == "cuda")
-    lltm_cell = lltm.functional().lltm_cell
+    native.load("rnn")
     operands = lltm.operands(lltm.sizes(args, lltm.CHECK_SIZES), torch.float64, device)
     impl = lltm.VARIANTS[args.variant]
     try:
-        gradcheck(lambda *tensors: lltm_cell(*tensors, impl=impl), operands)
+        gradcheck(partial(functional.lltm_cell, impl=impl), operands)
     except RuntimeError as error:  # GradcheckError is one, and so is an error of the operator
         print(f"FAILED\n{error}")
         return 1
@@ -59,11 +61,11 @@ def run(args: argparse.Namespace) -> int:
 def print_table(args: argparse.Namespace) -> int:
     """Print gradcheck's verdicts; fails when ours and torch's differ, or float64 does not pass."""
     device = lltm.device(args.cuda, "basic")
-    ours = lltm.functional("basic").sigmoid
-    good = True
+    native.load("basic")
+    compared, good = (functional.sigmoid, torch.sigmoid), True
     print(f"{'dtype':<10}{'eps':<8}{'lltm_jit.sigmoid':<18}torch.sigmoid")
     for dtype, eps in TABLE:
-        passed = [passes(function, dtype, eps, device) for function in (ours, torch.sigmoid)]
+        passed = [passes(function, dtype, eps, device) for function in compared]
         words = ["passes" if result else "fails" for result in passed]
         print(f"{str(dtype).removeprefix('torch.'):<10}{eps:<8.0e}{words[0]:<18}{words[1]}")
         good = good and passed[0] == passed[1] and (passed[0] or dtype is not torch.float64)
@@ -73,8 +75,7 @@ def print_table(args: argparse.Namespace) -> int:
 def passes(function: Callable, dtype: torch.dtype, eps: float, device: torch.device) -> bool:
     # The same values for every row, where the slope is steep: gradcheck's tolerance is relative.
     x = torch.linspace(-2, 2, 200, dtype=dtype, device=device).requires_grad_()
-    with (
-        warnings.catch_warnings()
-    ):  # that float32 is not precise enough: that is what the table shows
+    with warnings.catch_warnings():
+        # That float32 is not precise enough: that is what the table shows.
         warnings.simplefilter("ignore", UserWarning)
         return gradcheck(function, x, eps=eps, raise_exception=False)

@@ -29,9 +29,8 @@ from ..store.manifest import (
     stamp_of,
 )
 
-_OF_COMPILER = (
-    r"/usr/(?:lib/gcc/|include/(?:[^/]+/)?c\+\+/\d)"  # where distributions put its headers
-)
+# Where distributions put its headers.
+_OF_COMPILER = r"/usr/(?:lib/gcc/|include/(?:[^/]+/)?c\+\+/\d)"
 _OWN_BYTES = 4 << 20  # the most that is read of one file at each load
 _READ_BYTES = 64 << 20  # the most that is read at all: for larger files the stamp alone decides
 _SECOND = 1_000_000_000

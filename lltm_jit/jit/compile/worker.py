@@ -24,9 +24,8 @@ def main() -> int:
     channel = _own_input()
     with open(channel, "rb", buffering=0, closefd=False) as stdin:
         request = json.loads(stdin.readline())
-    signal.signal(
-        signal.SIGTERM, lambda number, frame: None
-    )  # a function: ninja inherits the default
+    # A function, for ninja inherits the default.
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
     threading.Thread(target=_end_with_parent, args=(channel,), daemon=True).start()
     if request["build_file"]:
         command = [request["ninja"], "-f", request["build_file"], "-v", request["product"]]
