@@ -70,7 +70,7 @@ class OfInline(OfLoad, total=False):
 
 
 # What g++ and clang++ take for a source.
-_GCC = (*CXX_SUFFIXES, ".cp", ".CPP", ".c++", ".C", ".c", ".ii", ".i", ".S", ".s", ".mm", ".m")
+OF_GCC = (*CXX_SUFFIXES, ".cp", ".CPP", ".c++", ".C", ".c", ".ii", ".i", ".S", ".s", ".mm", ".m")
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ def refuse_sycl(*given: Any) -> None:
 
 def _refuse_suffixes(sources: list[Path], with_cuda: bool) -> None:
     """Refuse files that no compiler takes for a source; they would only fail in the linker."""
-    known = (".cu", ".cuh", *_GCC) if with_cuda else _GCC
+    known = (".cu", ".cuh", *OF_GCC) if with_cuda else OF_GCC
     refuse_sycl([path for path in sources if path.suffix in (".hip", ".sycl")])
     for path in sources:
         if path.suffix not in known:

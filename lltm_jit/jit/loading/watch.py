@@ -8,12 +8,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from ..request.spec import CUDA_SUFFIXES, CXX_SUFFIXES, HEADER_SUFFIXES
+from ..request.spec import CUDA_SUFFIXES, HEADER_SUFFIXES
 from ..user.cancel import Cancelled, cancelled_by
 from ..user.errors import LltmJitError, ToolchainError
+from .extension import OF_GCC
 from .reload import Reload
 
-_SUFFIXES = (*CXX_SUFFIXES, *CUDA_SUFFIXES, *HEADER_SUFFIXES)
+_SUFFIXES = (*OF_GCC, *CUDA_SUFFIXES, *HEADER_SUFFIXES)
 _POLL_MS = 200  # how soon a watch that ends is noticed
 
 

@@ -65,6 +65,14 @@ def test_each_reload_starts_from_the_one_before(watched):
     assert text_of(told[-1].build) == "uno\ndrei"
 
 
+def test_every_kind_of_source_is_watched(bench):
+    news = threading.Event()
+    module = torch_api.load("_C", bench.write("three.c", "three\n"))
+    with lltm_jit.watch(module, lambda done: news.set()):
+        bench.write("three.c", "drei\n")
+        assert news.wait(30)
+
+
 def test_a_save_during_a_rebuild_cancels_it(watched, tmp_path):
     bench, told, news, _ = watched
     bench.write("two/two.cpp", f"//! wait {tmp_path / 'gate'}\n")
