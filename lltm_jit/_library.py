@@ -57,7 +57,7 @@ def refuse_non_tensor(function: str, name: str, value: object, optional: bool = 
     """Name an argument that is no tensor; an `optional` one may be None.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is not a tensor.
     """
     if is_tensor_like(value) or (value is None and optional):
         return
@@ -72,7 +72,7 @@ def refuse_non_number(
     For calls that have failed: the kernels' own message has the argument's number, not its name.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is not such a number.
     """
     if isinstance(value, int if whole else (int, float)):
         return  # torch.compile can look no further into a number that varies

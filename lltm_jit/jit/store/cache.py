@@ -172,9 +172,7 @@ def make_builds_directory() -> Path:
 
 
 def mode() -> int:
-    """The mode of directories in the root: others may read only what root builds, for example for
-    them.
-    """
+    """The mode of directories in the root: others may read only what root builds."""
     if settings.flag("LLTM_JIT_TRUST_ROOT"):
         return stat.S_IMODE(root().stat().st_mode)
     return 0o700 if os.geteuid() else 0o755

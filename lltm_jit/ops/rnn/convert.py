@@ -133,7 +133,7 @@ def _reason_to_keep_theirs(module: nn.Module) -> str | None:
     if parametrize.is_parametrized(module):
         return "it is parametrised: convert it first, and parametrise it then"
     if kind not in OURS:
-        return f"its class {kind.__module__}.{kind.__qualname__} is none of torch's that we have"
+        return f"there is no layer of ours for its class {kind.__module__}.{kind.__qualname__}"
     if "forward" in vars(module):
         return "its forward() was replaced"
     # It may be a plain tensor, as what is not trained.

@@ -80,7 +80,7 @@ def refuse_non_bool(function: str, name: str, value: object) -> None:
     """Name a flag that is no bool.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is not a bool.
     """
     if not isinstance(value, bool):
         refuse(function, f"{name} to be a bool", type(value).__name__, TypeError)

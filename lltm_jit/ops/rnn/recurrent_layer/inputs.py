@@ -39,7 +39,7 @@ def refuse_wrong_arguments(
     dropout: float,
     projects: bool,
 ) -> None:
-    """Refuse what a layer cannot be made with, and warn of a dropout that there is nothing for."""
+    """Refuse what a layer cannot be made with, and warn of a dropout that has no effect."""
     hidden_size, proj_size = sizes["hidden_size"], sizes["proj_size"]
     for name, size in sizes.items():
         refuse_wrong_size(layer, name, size)

@@ -29,8 +29,8 @@ class Steps:
         for it: a length above the number of steps counts as all of them.
 
         Raises:
-            RuntimeError: there is not one length a sequence, it is no whole number, or no number of
-                steps that there are.
+            RuntimeError: the lengths are not one for each sequence, not whole numbers, or not from
+                0 to the number of steps.
         """
         if lengths is None:
             return cls(None, reset)

@@ -26,7 +26,8 @@ class TorchLayer(nn.RNNBase):
 
     cell: ClassVar[Cell]
     projects: ClassVar[bool] = False  # whether it takes a proj_size
-    checkpoint: int = 0  # of what was a layer of torch's, too, as
+    # Here for layers that were torch's, whose objects have no such attributes.
+    checkpoint: int = 0
     num_heads: int = 1
 
     # Not those of torch's layers, which keep their cache of weights.
