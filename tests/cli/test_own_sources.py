@@ -90,6 +90,14 @@ def test_a_build_directory_means_what_was_built_there(project, capsys):
     assert said.startswith(f"second: lltm_jit.load loads {info.key}, made ")
 
 
+def test_a_build_whose_library_is_gone_is_none(project, capsys):
+    os.remove(told(capsys, "build", "src/first").strip())
+    said = told(capsys, "cache", "why", "src/first")
+    assert said.startswith("first: lltm_jit.load would build it, because:")
+    assert said.endswith("- the cached build cannot be used\n")
+    assert "first: no build of its sources in " in told(capsys, "info", "src/first")
+
+
 def test_several_extensions_of_a_path(project, capsys):
     for name in ("first", "second"):
         load(name)

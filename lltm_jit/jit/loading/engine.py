@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -99,10 +98,6 @@ def _loaded_build(request: Request) -> Build | None:
     return None
 
 
-def _is_of(request: Request, record: Record, stamps: manifest.Stamps) -> bool:
-    return request.is_of(record.fingerprint, record.manifest, record.places, stamps)
-
-
 def _known_headers(spec: BuildSpec) -> list[Path]:
     """What the sources included when this process last loaded a build of them."""
     return [
@@ -159,13 +154,8 @@ def adopt(
 
 def inspect(spec: BuildSpec, toolchain: Toolchain) -> BuildInfo | None:
     """What the cache has for a spec, or None. Builds and imports nothing."""
-    request = Request.of(spec, toolchain)
-    for directory in cache.directories(request.key[: cache.REQUEST]):
-        with suppress(DamagedBuild):
-            record = cache.read_record(directory)
-            if record and _is_of(request, record, manifest.Stamps(directory)):
-                return info_of(record, spec, cached=True)
-    return None
+    record = _find(Request.of(spec, toolchain), lambda text: None, to_load=False)
+    return info_of(record, spec, cached=True) if record else None
 
 
 def known_files(spec: BuildSpec, toolchain: Toolchain) -> list[Path]:
@@ -247,14 +237,14 @@ def _reporter(verbose: bool | None = None) -> Reporter:
     return Reporter(verbose)
 
 
-def _find(request: Request, say: Callable[[str], None]) -> Record | None:
+def _find(request: Request, say: Callable[[str], None], to_load: bool = True) -> Record | None:
     """The record of a valid and current build, now marked as used; a damaged one is reported."""
     for directory in cache.directories(request.key[: cache.REQUEST]):
         try:
-            record = cache.read_record(directory)
-            stamps = manifest.Stamps(directory)
-            if record and _is_of(request, record, stamps):
-                cache.mark_used(directory)  # first, so that nobody prunes it meanwhile
+            record, stamps = cache.read_record(directory), manifest.Stamps(directory)
+            if record and request.is_of(record.fingerprint, record.manifest, record.places, stamps):
+                if to_load:
+                    cache.mark_used(directory)  # first, so that nobody prunes it meanwhile
                 importing.check_library(record, stamps)
                 stamps.save()
                 return record
