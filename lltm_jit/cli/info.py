@@ -7,7 +7,6 @@ import json
 from collections.abc import Sequence
 
 from lltm_jit._package import PackageInfo, info_with
-from lltm_jit.jit import detect
 from lltm_jit.jit.loading.build_result import in_columns
 from lltm_jit.jit.loading.extension import Extension
 from lltm_jit.jit.store import cache
@@ -44,5 +43,5 @@ def run(args: argparse.Namespace) -> int:
 
 def collect(extensions: Sequence[Extension]) -> PackageInfo:
     """What is installed, and of these extensions those that are built."""
-    builds = {each.name: each.info(detect(each.name)) for each in extensions}
+    builds = {each.name: each.info() for each in extensions}
     return info_with({name: build for name, build in builds.items() if build})

@@ -97,7 +97,7 @@ def locks() -> Finding:
 
 def build(family: str) -> Finding:
     extension = native.extension(family)
-    info = extension.info(detect(family))
+    info = extension.info()
     if info is None and settings.flag("LLTM_JIT_DISABLE_JIT"):
         return Finding("ok", "not built; LLTM_JIT_DISABLE_JIT forbids building")
     if info is None:

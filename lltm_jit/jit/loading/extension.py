@@ -108,9 +108,10 @@ class Extension:
         found = prebuilt.matching(self._place(spec), spec, toolchain)
         return found[2] if found else None
 
-    def info(self, toolchain: Toolchain) -> BuildInfo | None:
+    def info(self) -> BuildInfo | None:
         """What :meth:`load` would find; None if it would compile. Loads nothing."""
         with cache.at_root(self.root):
+            toolchain = detect(self.name)
             return self.packaged_info(toolchain) or engine.inspect(self.spec(toolchain), toolchain)
 
     def directories(self) -> list[str]:

@@ -64,6 +64,16 @@ def test_load_of_ones_own_sources_and_of_a_build_directory(bench, stage):
         torch_api.load("_C", bench.sources, extra_cflags=["-DY"])
 
 
+def test_commands_about_a_build_directory(bench, stage, capsys):
+    elsewhere = bench.directory / "elsewhere"
+    torch_api.load("_C", bench.sources, build_directory=elsewhere)
+    stage()
+    assert main(["info", str(elsewhere)]) == main(["cache", "why", str(elsewhere)]) == 0
+    said = capsys.readouterr().out
+    assert "found in the cache; it took " in said
+    assert "_C: lltm_jit.load loads " in said
+
+
 def test_what_was_built_with_cuda_on_a_machine_without_a_gpu(bench, stage, monkeypatch):
     monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
     bench.write("three.cu", "three\n")
