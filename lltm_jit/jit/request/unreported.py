@@ -11,12 +11,13 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from .blocks import without_comments
+
 _HAS_INCLUDE = rb"__has_(?:include(?:_next)?|embed)\s*\(\s*([^)]*)"
 _DEFINED = rb"#\s*define\s+\w+\s+([<\"][^>\"\n]+[>\"])"
 _QUOTED = rb"[<\"][^<>\"]+[>\"]"
 _CONDITION = rb"(?m)^[ \t]*#\s*(?:el)?if\b(.*)"
 _UPWARD = rb"#\s*(?:include|import|include_next)\s*([<\"][^>\"\n]*\.\./[^>\"\n]*[>\"])"
-_COMMENT = rb"(?s)//[^\n]*|/\*.*?\*/"
 # In the text of an assembler's source, or in a string of C++.
 _INCBIN = rb"\.incbin\b(?:[ \t]|\\t)*(?:\\?\"([^\"\\\n]+)\\?\")?"
 
@@ -50,7 +51,7 @@ def of(text: bytes) -> Asks:
     upward |= {name for name in defined if "../" in name}
     files, unknown = _assembled(text) if b".incbin" in text else (set(), set())
     if any(b"(" in words for words in asked if words not in literal):
-        asked = re.findall(_HAS_INCLUDE, re.sub(_COMMENT, b" ", text))
+        asked = re.findall(_HAS_INCLUDE, _plain(text))
         if any(b"(" in words and words[:1] not in (b"<", b'"') for words in asked):
             unknown.add("__has_include of a macro with arguments")
     looked_for = names_in(literal) | upward
@@ -70,6 +71,10 @@ def names_in(words: list[bytes]) -> set[str]:
 
 def _assembled(text: bytes) -> tuple[set[str], set[str]]:
     """The files that an assembler includes, and whether it includes others."""
-    named = {os.fsdecode(name) for name in re.findall(_INCBIN, re.sub(_COMMENT, b" ", text))}
+    named = {os.fsdecode(name) for name in re.findall(_INCBIN, _plain(text))}
     files = {name for name in named if os.path.isabs(name)}
     return files, {".incbin"} if named - files else set()
+
+
+def _plain(text: bytes) -> bytes:
+    return os.fsencode(without_comments(os.fsdecode(text)))

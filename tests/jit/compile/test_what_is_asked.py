@@ -7,6 +7,7 @@ from engine_bench import tiers
 from real_files import INCBIN, ONE, PLAIN, SOURCE, Way, assert_seen, define, spec_of, value
 
 from lltm_jit.jit.loading import engine
+from lltm_jit.jit.request import unreported
 
 ASKS = """
 #if __has_include("value.h")
@@ -115,3 +116,8 @@ def test_a_new_file_that_nobody_looks_for_builds_nothing(real):
         assert value(real, extra_cflags=[f"-I{real.sources}/near"]) == 1
         real.write(f"near/{name}", "")
     assert len(list(real.builds.glob("*/ok.json"))) == 1
+
+
+def test_what_looks_like_a_comment_in_a_path_is_none():
+    asked = unreported.of(rb'asm(".incbin \"/a//data\"");  // .incbin "/b"')
+    assert (asked.files, asked.unknown) == ({"/a//data"}, set())
