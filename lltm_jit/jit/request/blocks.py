@@ -8,12 +8,12 @@ from pathlib import Path
 
 from .spec import BuildSpec
 
-# Compiled when they are used, which a cached import does not. Texts in quotes are matched too, for
-# what looks like a comment in one is none.
-_COMMENT = (
-    r"""(?s)//[^\n]*|/\*.*?\*/"""
-    r"""|("(?:\\.|[^"\\\n])*"|\b\d(?:'?[\w.])*|'(?:\\.|[^'\\\n])+')"""  # or digits: 1'000
+# Compiled when they are used, which a cached import does not. Strings, characters, and numbers, in
+# which a quote separates digits: what looks like a comment in a string is none.
+LITERALS = (
+    r"""R"(?P<end>\w*)\(.*?\)(?P=end)"|"(?:\\.|[^"\\\n])*"|\b\d(?:'?[\w.])*|'(?:\\.|[^'\\\n])+'"""
 )
+_COMMENT = rf"//[^\n]*|/\*.*?\*/|(?P<literal>{LITERALS})"
 _BLOCK = r"\b((?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?)\s*\(\s*(\w+)"
 # The parameters of a macro that makes such a block, whose namespace is told where it is used.
 _DEFINE = r"#[ \t]*define[ \t]+\w+\(([^)\n]*)\)[^\n]*TORCH_LIBRARY"
@@ -21,7 +21,7 @@ _DEFINE = r"#[ \t]*define[ \t]+\w+\(([^)\n]*)\)[^\n]*TORCH_LIBRARY"
 
 def without_comments(text: str) -> str:
     """C++ with a space in place of each comment."""
-    return re.sub(_COMMENT, lambda match: match[1] or " ", text)
+    return re.sub(_COMMENT, lambda match: match["literal"] or " ", text, flags=re.DOTALL)
 
 
 def of_library(spec: BuildSpec, files: Iterable[Path], library: Path) -> list[str]:

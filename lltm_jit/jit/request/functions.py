@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from .blocks import without_comments
+from .blocks import LITERALS, without_comments
 
-# Strings, characters, and numbers, in which a quote separates digits.
-_STRING = r'R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|' + r"\b\d(?:'?[\w.])*|'(?:\\.|[^'\\\n])+'"
 _DIRECTIVE = r"(?m)^[ \t]*#(?:\\\n|[^\n])*"
 _FUNCTION = re.compile(
     r'(?:extern\s+"C"\s+)?(?P<type>[\w:<>,&*\s]*?[\s&*>])(?P<name>\w+)\s*\((?P<parameters>.*)\)'
@@ -144,7 +142,7 @@ def _plain(source: str, directive: str = "") -> str:
 
 def _blank(text: str) -> str:
     """The text with spaces in place of strings, characters and numbers."""
-    return re.sub(_STRING, lambda match: " " * len(match[0]), text, flags=re.DOTALL)
+    return re.sub(LITERALS, lambda match: " " * len(match[0]), text, flags=re.DOTALL)
 
 
 def _qualified(scopes: tuple[str, ...], name: str) -> str:

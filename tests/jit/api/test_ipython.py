@@ -104,6 +104,11 @@ def test_functions_of_a_cell():
     )
 
 
+def test_a_raw_string_hides_no_function():
+    page = 'std::string page() { return R"(\nhttp://x)"; }\n'
+    assert [*functions_of(page + "int after() { return 1; }\n")[0]] == ["page", "after"]
+
+
 def test_functions_of_a_cell_at_every_namespace_scope():
     bound, left_out = functions_of(MORE)
     assert bound == {
