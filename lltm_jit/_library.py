@@ -64,6 +64,16 @@ def refuse_non_tensor(function: str, name: str, value: object, optional: bool = 
     _refuse_type(function, name, value, "a tensor", optional)
 
 
+def refuse_non_bool(function: str, name: str, value: object) -> None:
+    """Name a flag that is no bool.
+
+    Raises:
+        TypeError: it is not a bool.
+    """
+    if not isinstance(value, bool):
+        _refuse_type(function, name, value, "a bool")
+
+
 def refuse_non_number(
     function: str, name: str, value: object, whole: bool = False, optional: bool = False
 ) -> None:

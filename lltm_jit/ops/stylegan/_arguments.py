@@ -76,16 +76,6 @@ def filter_size(function: str, f: Tensor | None) -> tuple[int, int]:
     return (shape[-1], shape[0])
 
 
-def refuse_non_bool(function: str, name: str, value: object) -> None:
-    """Name a flag that is no bool.
-
-    Raises:
-        TypeError: it is not a bool.
-    """
-    if not isinstance(value, bool):
-        refuse(function, f"{name} to be a bool", type(value).__name__, TypeError)
-
-
 def check_floats(function: str, name: str, tensor: Tensor) -> None:
     """Refuse a tensor of another dtype than the operators compute in."""
     if tensor.dtype not in DTYPES:

@@ -14,13 +14,12 @@ from operator import index
 import torch.nn.functional as F
 from torch import Tensor
 
-from lltm_jit._library import autocasts, refuse, refuse_non_tensor
+from lltm_jit._library import autocasts, refuse, refuse_non_bool, refuse_non_tensor
 from lltm_jit.ops.stylegan._arguments import (
     Padding,
     check_filter,
     filter_size,
     is_index,
-    refuse_non_bool,
     refuse_wrong_sides,
     sides_of,
 )

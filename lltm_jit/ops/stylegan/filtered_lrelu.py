@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from lltm_jit import native
-from lltm_jit._library import autocasts, define, refuse, refuse_non_numbers, refuse_non_tensors
+from lltm_jit._library import (
+    autocasts,
+    define,
+    refuse,
+    refuse_non_bool,
+    refuse_non_numbers,
+    refuse_non_tensors,
+)
 from lltm_jit.jit import variants
 from lltm_jit.ops.stylegan._arguments import (
     Padding,
@@ -17,7 +24,6 @@ from lltm_jit.ops.stylegan._arguments import (
     check_filter,
     check_image,
     filter_size,
-    refuse_non_bool,
     refuse_wrong_sides,
     sides_of,
 )

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lltm_jit._library import DTYPES, refuse, refuse_non_tensors
+from lltm_jit._library import refuse, refuse_non_tensors
+from lltm_jit.ops.stylegan._arguments import check_floats
 
 _MODES = (0, 0, False)  # aten's numbers: bilinear, zeros outside, corners not aligned
 
@@ -56,9 +57,7 @@ def grid_sample(input: Tensor, grid: Tensor) -> Tensor:
 
 def _check(input: Tensor, grid: Tensor) -> None:
     for name, tensor in (("input", input), ("grid", grid)):
-        if tensor.dtype not in DTYPES:
-            wanted = f"{name} to have dtype half, bfloat16, float or double"
-            refuse("grid_sample", wanted, tensor.dtype)
+        check_floats("grid_sample", name, tensor)
     if input.dim() != 4:
         refuse("grid_sample", "input to have shape [N, C, H, W]", [*input.shape])
     if grid.dim() != 4 or grid.size(0) != input.size(0) or grid.size(3) != 2:

@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 
 from lltm_jit import native
-from lltm_jit._library import define, refuse, refuse_non_number, refuse_non_tensors
+from lltm_jit._library import define, refuse, refuse_non_bool, refuse_non_number, refuse_non_tensors
 from lltm_jit.ops.stylegan._arguments import (
     Factor,
     Padding,
     check_upfirdn2d,
     filter_size,
     pair,
-    refuse_non_bool,
     refuse_wrong_sides,
     sides_of,
 )

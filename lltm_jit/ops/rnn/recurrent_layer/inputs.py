@@ -18,6 +18,7 @@ from lltm_jit._library import (
     DTYPES,
     autocasts,
     refuse,
+    refuse_non_bool,
     refuse_non_number,
     refuse_non_tensor,
     refuse_wrong_size,
@@ -44,8 +45,7 @@ def refuse_wrong_arguments(
     for name, size in sizes.items():
         refuse_wrong_size(layer, name, size)
     for name, flag in flags.items():
-        if not isinstance(flag, bool):  # a device, say, given in a position too early
-            refuse(layer, f"{name} to be a bool", type(flag).__name__, TypeError)
+        refuse_non_bool(layer, name, flag)  # a device, say, given in a position too early
     refuse_non_number(layer, "num_layers", num_layers, whole=True)
     if isinstance(num_layers, bool) or num_layers < 1:
         refuse(layer, "num_layers to be at least 1", repr(num_layers), ValueError)

@@ -6,7 +6,6 @@ P its parameters per hidden unit.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any, ClassVar, NoReturn, TypeVar
@@ -117,12 +116,6 @@ class TorchLayer(nn.RNNBase):
     def _suffixes(self, layer: int) -> list[str]:
         """How the names of a layer's parameters end, in the order of states."""
         return [f"l{layer}", f"l{layer}_reverse"][: self._directions]
-
-    def reset_parameters(self) -> None:
-        """Draw every parameter uniformly from ±1/sqrt(hidden_size)."""
-        bound = 1 / math.sqrt(self.hidden_size) if self.hidden_size else 0.0
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
 
     def flatten_parameters(self) -> None:
         """Do nothing. For code written for torch.nn.LSTM; no contiguous storage is needed here."""
