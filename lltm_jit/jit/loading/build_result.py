@@ -70,7 +70,8 @@ _AS_RECORDED = ("key", "directory", "reason", "seconds", "compiled", "reused", "
 class Build:
     """A loaded build. ``module`` is empty if the library is not a Python module.
 
-    ``spec`` and ``request`` are what was asked for, and ``manifest`` is what the build was made of.
+    ``names`` is what the module held when it was imported. ``spec`` and ``request`` are what was
+    asked for, and ``manifest`` is what the build was made of.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Build:
     ) -> None:
         self.module, self.info, self.spec = module, info, spec
         self.request, self.manifest = request, manifest
+        self.names = dict(vars(module))
 
     @property
     def files(self) -> list[Path]:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
-from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from ..machine.toolchain import detect
 from ..request.differences import differences
@@ -46,24 +46,19 @@ class Given(NamedTuple):
 
 _TURN = "modules"  # of the threads that give them, or fill them anew
 _given: WeakKeyDictionary[ModuleType, Given] = WeakKeyDictionary()
-_of_build: WeakValueDictionary[Build, ModuleType] = WeakValueDictionary()  # what load gives
-_names: dict[Build, dict[str, Any]] = {}  # what their modules held when they were imported
 
 
 def give(build: Build, extension: Extension) -> ModuleType:
-    """The module that shows a build: the one given for it before, or a new one.
+    """The module that shows a build: of those given before the last one, or a new one.
 
     From now on it can be reloaded, and also imported by its name, unless another module has that
     name.
     """
     with importing.thread_lock(_TURN):
-        module = _of_build.get(build)
-        if module is None or _given[module].build is not build:  # it was filled with another
-            showing = (module for module, given in given_modules() if given.build is build)
-            module = next(showing, None) or _fresh(build, extension.name)
+        showing = [module for module, given in given_modules() if given.build is build]
+        module = showing[-1] if showing else _fresh(build, extension.name)
         if build.content["python_module"] and _is_ours(extension.name):
             sys.modules[extension.name] = module
-        _of_build[build] = module
         _given[module] = Given(build, extension)
         return module
 
@@ -84,11 +79,10 @@ def load_and_give(
 
 def _fresh(build: Build, name: str) -> ModuleType:
     """The build's own module, or another one if a reload has filled that one with another build."""
-    names = _names.setdefault(build, dict(vars(build.module)))
     if build.module not in _given:
         return build.module
     module = ModuleType(name)
-    vars(module).update(names)
+    vars(module).update(build.names)
     return module
 
 
@@ -120,10 +114,9 @@ def reload_module(module: ModuleType) -> Reload:
     with importing.thread_lock(_TURN):
         old = given(module).build
         if build is not old:
-            names = _names.setdefault(build, dict(vars(build.module)))
-            importing.swap_ops(module, SimpleNamespace(**names))
-            vars(module).update(names)
-            for name in _names[old].keys() - names.keys():
+            importing.swap_ops(module, SimpleNamespace(**build.names))
+            vars(module).update(build.names)
+            for name in old.names.keys() - build.names.keys():
                 vars(module).pop(name, None)
             _given[module] = Given(build, extension)
     if extension.root:
