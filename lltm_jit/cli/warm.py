@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=1,
         metavar="N",
-        help="heads of the layer (default: %(default)s)",
+        help="number of heads (default: %(default)s)",
     )
     add("--bidirectional", action="store_true", help="for a bidirectional layer")
     add(
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="for floats that are not rounded to TF32: torch.backends.cudnn.allow_tf32 = False",
     )
-    add("--inference", action="store_true", help="without backward passes")
+    add("--inference", action="store_true", help="for calls without backward passes")
     add("--lengths", action="store_true", help="for calls with lengths or reset")
     add(
         "--gpu",

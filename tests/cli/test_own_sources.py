@@ -62,7 +62,7 @@ def test_a_name_and_a_path_mean_the_build_that_load_made(project, capsys):
     assert told(capsys, "log", "first", "--path") == told(capsys, "log", "src/first", "--path")
     facts = json.loads(told(capsys, "info", "first", "--json"))["families"]["first"]
     assert facts["library"] == str(library)
-    assert told(capsys, "archive", "first") == "liblltm_jit_first.a: 1 objects\n"
+    assert told(capsys, "archive", "first") == "liblltm_jit_first.a: 1 object\n"
     said = told(capsys, "cache", "why", "first")
     assert said.startswith(f"first: lltm_jit.load loads {library.parent.name}, made ")
     (project / "src" / "first" / "value.h").write_text("#define VALUE 2\n")
@@ -109,7 +109,7 @@ def test_several_extensions_of_a_path(project, capsys):
 
 def test_compile_commands_of_a_path(project, capsys):
     output = project / "src" / "first" / "compile_commands.json"
-    assert told(capsys, "compile-commands", "src/first") == f"{output}: 1 files\n"
+    assert told(capsys, "compile-commands", "src/first") == f"{output}: 1 file\n"
     (entry,) = json.loads(output.read_text())
     assert entry["file"] == str(project / "src" / "first" / "first.cpp")
 

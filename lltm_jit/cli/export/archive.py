@@ -14,6 +14,7 @@ from pathlib import Path
 
 from lltm_jit.jit import LltmJitError, ToolchainError
 from lltm_jit.jit.loading.parallel import build_all
+from lltm_jit.jit.user.progress import many
 
 from .. import _extensions
 
@@ -50,5 +51,5 @@ def run(args: argparse.Namespace) -> int:
         output.unlink(missing_ok=True)  # ar would add to what is there
         if subprocess.run([archiver, "rcs", output, *objects]).returncode:
             return 1  # ar has said why
-        print(f"{output}: {len(objects)} objects")
+        print(f"{output}: {many(len(objects), 'object')}")
     return 0

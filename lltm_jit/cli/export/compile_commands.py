@@ -12,6 +12,7 @@ from typing import Any
 from lltm_jit import native
 from lltm_jit.jit import detect
 from lltm_jit.jit.loading.extension import Extension
+from lltm_jit.jit.user.progress import many
 
 from .. import _build, _extensions
 from . import flags
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     entries = {entry["file"]: entry for build in builds for entry in collect(build)}
     output = args.output or directory(extensions) / "compile_commands.json"
     output.write_text(json.dumps(list(entries.values()), indent=2) + "\n", "utf-8")
-    print(f"{output}: {len(entries)} files")
+    print(f"{output}: {many(len(entries), 'file')}")
     return 0
 
 

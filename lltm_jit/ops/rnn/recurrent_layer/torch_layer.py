@@ -187,8 +187,8 @@ def under_own_name(module: type[Module]) -> type[Module]:
 def refuse_script(module: nn.Module) -> NoReturn:
     """Say what to do instead of torch.jit.script."""
     raise NotImplementedError(
-        f"{name_of(module)}(): torch.jit.script compiles Python that TorchScript knows, and this "
-        "is none: use torch.export or torch.jit.trace, or script a model with torch's own layers, "
+        f"{name_of(module)}(): torch.jit.script cannot compile it; use torch.export or "
+        "torch.jit.trace, or script a model with torch's own layers, "
         "lltm_jit.revert(copy.deepcopy(model))"
     )
 
