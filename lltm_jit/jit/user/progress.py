@@ -198,6 +198,7 @@ class Follower:
         """The wait is over."""
         if self._file is not None:
             self._file.close()
+            self._file = None
             self._reporter.close()
 
 

@@ -22,7 +22,7 @@ from engine_bench import ALL, HERE, alive
 
 from lltm_jit.jit import BuildError, detect, load
 from lltm_jit.jit.user import progress
-from lltm_jit.jit.user.progress import Reporter
+from lltm_jit.jit.user.progress import Follower, Reporter
 
 
 def test_quiet(bench):
@@ -178,6 +178,18 @@ def test_a_step_names_the_folders_of_a_source_whose_name_another_has(capsys):
     reporter.line(f"[1/2 0.5] c++ -c /a/kernels/one/cpu/x.cpp -o x.{'0a' * 10}.o")
     reporter.close()
     assert capsys.readouterr().err == "lltm_jit: [1/2] one/cpu/x.cpp (0.0 s)\n"
+
+
+def test_who_waits_goes_on_where_the_next_log_is_gone_at_once(tmp_path):
+    follower = Follower(Reporter(), tmp_path, "tmp-*/build.log")
+    first, second = (tmp_path / f"tmp-{name}" / "build.log" for name in ("one", "two"))
+    first.parent.mkdir()
+    first.touch()
+    follower.look()
+    first.unlink()
+    second.mkdir(parents=True)  # it is there, and cannot be opened
+    follower.look()
+    follower.close()
 
 
 def test_without_a_standard_error(monkeypatch):
