@@ -103,17 +103,19 @@ class Program:
 
     def __init__(self, words: list[str]) -> None:
         self.words = words
+        self._turn = threading.Lock()
         self.process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
         """Start it; the run before, where it is not over yet, has nothing new to tell."""
-        self.stop()
         if not self.words:
             return
-        try:
-            self.process = subprocess.Popen(self.words)
-        except OSError as error:
-            say(f"cannot run {self.words[0]}: {error.strerror}")
+        with self._turn:
+            self.stop()
+            try:
+                self.process = subprocess.Popen(self.words)
+            except OSError as error:
+                say(f"cannot run {self.words[0]}: {error.strerror}")
 
     def stop(self) -> None:
         """End it, and what it has started, as a shell does."""

@@ -104,6 +104,26 @@ def test_a_command_that_does_not_end_when_told_to_is_killed(monkeypatch):
     assert program.process.returncode == -signal.SIGKILL
 
 
+def test_of_two_runs_at_a_time_one_command_is_left(monkeypatch):
+    """That after the first build, and that after a save."""
+    popen, started = subprocess.Popen, []
+
+    def slow(words):
+        started.append(popen(words))
+        time.sleep(0.2)
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", slow)
+    program = watch.Program(["sleep", "60"])
+    runs = [threading.Thread(target=program.run) for _ in range(2)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert [each.poll() is None for each in started] == [False, True]
+    program.stop()
+
+
 @pytest.mark.parametrize("stubborn", ["", "trap '' TERM; "])
 def test_what_a_command_has_started_ends_with_it(monkeypatch, tmp_path, stubborn):
     """A shell that is told to end leaves its commands running."""
