@@ -92,6 +92,11 @@ def import_library(
     module.__file__ = path
     try:
         if spec.python_module:
+            function = f"PyInit_{spec.name}" if spec.name.isascii() else "PyInitU_"
+            if registers and function.encode() not in library.read_bytes():
+                # As Python says once it is loaded. Then its operators are there, for good.
+                told = f"dynamic module does not define module export function ({function})"
+                raise ImportError(told)
             import_spec = spec_from_file_location(module.__name__, path)
             assert import_spec is not None
             assert import_spec.loader is not None

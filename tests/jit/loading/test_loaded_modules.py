@@ -187,6 +187,16 @@ def test_second_static_registration_is_refused_before_it_is_built(bench, block, 
     assert bench.counts == []
 
 
+def test_a_library_that_is_no_module_registers_nothing(bench):
+    """So that it can be loaded without a module next, in the same process."""
+    text = "TORCH_LIBRARY(no_module, m) {}\n// TORCH_LIBRARY_init_no_module\n"
+    source = bench.write("two/two.cpp", text)
+    with pytest.raises(jit.BuildError, match=r"(?s)PyInit_other\).*needs is_python_module=False"):
+        torch_api.load("other", str(source))
+    assert "/other.so" not in Path("/proc/self/maps").read_text()
+    torch_api.load("other", str(source), is_python_module=False)
+
+
 def test_a_static_registration_that_is_not_compiled_is_none(bench):
     """As one in an #ifdef that is not taken, of which a library has no symbol."""
     source = bench.write("two/two.cpp", "#ifdef NOT\nTORCH_LIBRARY(untaken, m) {}\n#endif\n")
