@@ -108,6 +108,8 @@ def import_library(
     except (ImportError, OSError) as error:
         from ..compile import diagnostics
 
+        if path in Path("/proc/self/maps").read_text("utf-8", "surrogateescape"):
+            _registered.update(registers)  # what failed is the module alone
         # torch.ops.load_library names the path alone, and has the reason below it.
         reason = error.__cause__ if isinstance(error.__cause__, OSError) else error
         raise BuildError(diagnostics.explain_import(str(reason), path)) from error

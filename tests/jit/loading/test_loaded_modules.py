@@ -197,6 +197,24 @@ def test_a_library_that_is_no_module_registers_nothing(bench):
     torch_api.load("other", str(source), is_python_module=False)
 
 
+def test_a_module_that_fails_once_it_is_loaded_has_registered(bench, monkeypatch):
+    text = "TORCH_LIBRARY(fails, m) {}\n// TORCH_LIBRARY_init_fails\n"
+    source = bench.write("two/two.cpp", text)
+    load = importing.module_from_spec
+
+    def load_and_fail(spec):
+        load(spec)
+        raise ImportError("a default argument is not known")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(importing, "module_from_spec", load_and_fail)
+        with pytest.raises(jit.BuildError, match="a default argument is not known"):
+            torch_api.load("_C", str(source))
+    bench.write("two/two.cpp", f"{text}edited\n")
+    with pytest.raises(jit.BuildError, match=r"(?s)in TORCH_LIBRARY\(fails\),.*restart Python"):
+        torch_api.load("_C", str(source))
+
+
 def test_a_static_registration_that_is_not_compiled_is_none(bench):
     """As one in an #ifdef that is not taken, of which a library has no symbol."""
     source = bench.write("two/two.cpp", "#ifdef NOT\nTORCH_LIBRARY(untaken, m) {}\n#endif\n")
