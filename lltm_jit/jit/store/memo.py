@@ -44,8 +44,8 @@ class Memo:
             return entry
         entry = probe(command)
         entry["files"] = _stamps([*files, *entry.pop("watch")])
-        self._known[name] = entry
-        self._changed |= bool(entry.get("version"))
+        if entry["version"]:  # else the next process asks again
+            self._known[name], self._changed = entry, True
         return entry
 
     def save(self) -> None:

@@ -48,6 +48,18 @@ def test_damaged_memo_is_asked_anew(cuda, monkeypatch, text):
     assert checked_json.read(memo) == known
 
 
+def test_a_compiler_that_does_not_answer_is_asked_again(bench):
+    """It may have waited for a licence. What the other compiler said is kept."""
+    path, answer = bench.builds / "toolchain.json", {"version": "1", "watch": []}
+    first = memo.Memo(path)
+    first.recall(["c++"], lambda _: {"version": "", "watch": []})
+    first.recall(["sh"], lambda _: {**answer})
+    first.save()
+    second = memo.Memo(path)
+    assert second.recall(["c++"], lambda _: {**answer})["version"] == "1"
+    assert second.recall(["sh"], lambda _: pytest.fail("it was asked again"))["version"] == "1"
+
+
 @pytest.mark.parametrize("command", ["{ccache} {cxx}", "env A=1 {cxx}", "{cxx} -DA"])
 def test_a_compiler_in_several_words(bench, monkeypatch, command):
     ccache = bench.directory / "ccache"
