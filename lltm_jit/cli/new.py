@@ -14,6 +14,7 @@ import re
 import shlex
 import sys
 from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
 from pathlib import Path
 
 from lltm_jit import native
@@ -167,7 +168,8 @@ def with_description(text: str, name: str, like: str) -> str:
 def create_standalone(parent: Path, name: str, template: str = "scale_add") -> list[str]:
     """Write a project `name` below `parent`; returns the names of its files."""
     check_name(name)
-    if name in sys.stdlib_module_names or name in ("lltm_jit", "pytest", "torch"):
+    taken = name in (*sys.stdlib_module_names, "pytest")
+    if taken or getattr(find_spec(name), "origin", None):  # a folder has none
         raise LltmJitError(f"the project would hide the module {name!r} from its own tests")
     if (parent / name).exists():
         raise LltmJitError(f"{parent / name} already exists")

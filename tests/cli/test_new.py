@@ -232,7 +232,7 @@ def test_a_bad_name_is_refused(name, why):
         check_name(name)
 
 
-@pytest.mark.parametrize("name", ["copy", "select", "torch"])
+@pytest.mark.parametrize("name", ["copy", "select", "torch", "tqdm"])
 def test_a_project_is_not_named_like_a_module_that_it_needs(tmp_path, name):
     with pytest.raises(LltmJitError, match=f"hide the module '{name}'"):
         create_standalone(tmp_path, name)
