@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -62,7 +63,8 @@ def forward(
     operands: Sequence[Tensor], _: Sequence[Tensor], impl: str, device: str
 ) -> Sequence[Tensor]:
     """new_h and new_cell, computed on `device`."""
-    return functional.lltm_cell(*(operand.to(device) for operand in operands), impl=impl)
+    cell = partial(functional.lltm_cell, impl=impl)
+    return cell(*(operand.to(device) for operand in operands))
 
 
 def backward(

@@ -217,7 +217,7 @@ def test_a_torch_that_cannot_be_imported(words, run_without_torch):
 def test_kernels_for_gpus_that_are_too_old_are_told(monkeypatch):
     too_old = builds.present()._replace(cuda_missing="", architectures=("7.5",))
     monkeypatch.setattr(builds, "present", lambda: too_old)
-    monkeypatch.setattr(Extension, "info", lambda extension, tools: None)
+    monkeypatch.setattr(Extension, "info", lambda extension: None)
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "7.5")
     found = builds.build("basic")
     assert found.status == "problem"

@@ -66,6 +66,7 @@ def test_a_log_of_ninja_that_a_full_disk_cut_off(bench, left):
     bench.write("two/two.cpp", "//! error this is wrong\n")
     with pytest.raises(jit.BuildError, match="this is wrong"):
         bench.load()
+    assert bench.counts == ["compile one.cpp", "compile two.cpp"]
     (log,) = (bench.builds / "failed").glob("*/.ninja_log")
     log.write_text(left)
     assert files_read.finished(log.parent) == {}
