@@ -31,21 +31,24 @@ Tensor old_outputs(const OfDirection& of) {
 }
 
 Tensor grad_weight(const OfDirection& of, int64_t heads, bool tf32) {
+  const auto product = [heads, tf32](const Tensor& grads, const Tensor& old) {
+    return heads == 1 ? multiply_steps(grads.t(), old, tf32)
+                      : multiply_heads(grads, old, heads, tf32);
+  };
   const int64_t others = of.grads.size(0) - 1, first = of.reverse ? others : 0;
-  const Tensor grads = of.grads.narrow(0, of.reverse ? 0 : 1, others).flatten(0, 1);
-  const Tensor old = old_outputs(of).flatten(0, 1);
-  Tensor result =
-      heads == 1 ? multiply_steps(grads.t(), old, tf32) : multiply_heads(grads, old, heads, tf32);
-  if (!of.h_0) return result;
+  const auto of_others = [&] {
+    return product(of.grads.narrow(0, of.reverse ? 0 : 1, others).flatten(0, 1),
+                   old_outputs(of).flatten(0, 1));
+  };
+  if (!of.h_0) return of_others();
   Tensor first_h = *of.h_0;
   if (of.control) {
     first_h = first_h.masked_fill(of.control->select(0, first).unsqueeze(1).to(at::kBool), 0);
   }
   const Tensor first_grads = of.grads.select(0, first);
-  if (heads > 1) return result.add_(multiply_heads(first_grads, first_h, heads, tf32));
-  if (multiplies_as_floats(result)) {
-    return result.add_(multiply_steps(first_grads.t(), first_h, tf32));
-  }
+  if (others == 0) return product(first_grads, first_h);
+  Tensor result = of_others();
+  if (heads > 1 || multiplies_as_floats(result)) return result.add_(product(first_grads, first_h));
   add_by_library(first_grads.t(), first_h, tf32, result);
   return result;
 }

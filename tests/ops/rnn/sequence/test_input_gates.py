@@ -64,12 +64,13 @@ def test_agrees_with_float64(dtype, size, layout):
 
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("heads", [1, 2])
-def test_a_library_gets_16_bits_only_where_the_processor_multiplies_them(heads, dtype):
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_library_gets_16_bits_only_where_the_processor_multiplies_them(steps, heads, dtype):
     """Elsewhere it takes 50 times as long as with floats."""
     names = {torch.half: "avx512_fp16", torch.bfloat16: "avx512_bf16"}
     by_library = torch.cpu.get_capabilities().get(names[dtype], False)
     layer = lltm_jit.LSTM(8, 16, num_heads=heads, dtype=dtype)
-    x = torch.randn(3, 4, 8, dtype=dtype)
+    x = torch.randn(steps, 4, 8, dtype=dtype)
     states = torch.randn(2, 1, 4, 16, dtype=dtype).requires_grad_()
     with torch.profiler.profile() as profile:
         layer(x, tuple(states))[0].sum().backward()
