@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from operator import index
 
 import torch
@@ -46,17 +46,22 @@ def upfirdn2d_reference(
         if f.ndim == 1:
             y = _correlate(_correlate(y, taps, 3, down_x), taps, 2, down_y)
         else:
-            rows = y.unfold(2, taps.shape[0], down_y)
-            y = _sum(
-                _correlate(rows.select(-1, t), taps[t], 3, down_x) for t in range(taps.shape[0])
-            )
+            rows = _met(y, taps.shape[0], 2, down_y)
+            y = _sum(_correlate(row, taps[t], 3, down_x) for t, row in enumerate(rows))
     return result_like(x, (y * gain).to(x.dtype))
 
 
 def _correlate(x: Tensor, taps: Tensor, dim: int, step: int) -> Tensor:
     """Along a dimension, every `step`-th result: the sum of what each tap meets, times the tap."""
-    windows = x.unfold(dim, taps.shape[0], step)
-    return _sum(windows.select(-1, t) * taps[t] for t in range(taps.shape[0]))
+    return _sum(part * taps[t] for t, part in enumerate(_met(x, taps.shape[0], dim, step)))
+
+
+def _met(x: Tensor, taps: int, dim: int, step: int) -> Iterator[Tensor]:
+    """What each tap meets: parts of x, whose gradients are no larger than that of x."""
+    results = (x.shape[dim] - taps) // step + 1
+    for t in range(taps):
+        part = slice(t, t + (results - 1) * step + 1, step)
+        yield x[:, :, part] if dim == 2 else x[:, :, :, part]
 
 
 def _sum(parts: Iterable[Tensor]) -> Tensor:
