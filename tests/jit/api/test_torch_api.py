@@ -34,25 +34,6 @@ def test_load_positional_and_again(bench):
     assert bench.counts == []
 
 
-def test_load_sees_headers_that_nobody_named(bench):
-    bench.write("one/one.cpp", '#include "../far/a.h"\none\n')
-    bench.write("far/a.h", '#include "b.h"\n')
-    bench.write("far/b.h", "first\n")
-    source = str(bench.sources / "one/one.cpp")
-    assert payload(torch_api.load("_C", source)) == "first\none"
-    bench.write("far/b.h", "second\n")
-    assert payload(torch_api.load("_C", source)) == "second\none"
-
-
-def test_load_finds_headers_by_flags(bench):
-    source = bench.write("one/one.cpp", '#include "a.h"\none\n')
-    bench.write("far/a.h", "first\n")
-    flags = [f"-I{bench.sources / 'far'}"]
-    assert payload(torch_api.load("_C", str(source), extra_cflags=flags)) == "first\none"
-    bench.write("far/a.h", "second\n")
-    assert payload(torch_api.load("_C", str(source), extra_cflags=flags)) == "second\none"
-
-
 def test_sources_are_optimised_unless_flags_say_otherwise(real, monkeypatch):
     text = (
         'extern "C" int optimised() {\n#ifdef __OPTIMIZE__\n  return 1;\n#endif\n  return 0;\n}\n'

@@ -6,7 +6,7 @@ import os
 import time
 
 import pytest
-from engine_bench import ALL, finish, slow, text_of, wait_for
+from engine_bench import ALL, slow, text_of
 
 from lltm_jit import jit
 
@@ -187,16 +187,6 @@ def test_two_sources_of_one_name_and_one_with_a_blank_in_it(bench):
     bench.write("one/two.cpp", "an edited two\n")
     assert text_of(bench.load()) == "blank\nshared header\none\nan edited two\ntwo"
     assert bench.counts == ["compile two.cpp", "link"]
-
-
-def test_source_edited_while_it_is_compiled_is_built_again(bench, tmp_path):
-    gate = tmp_path / "gate"
-    source = bench.write("one/one.cpp", f"//! wait {gate}\n")
-    process = bench.start()
-    wait_for(gate.exists)
-    source.write_text("one, edited\n")
-    (tmp_path / "gate.go").touch()
-    assert finish(process)["text"].startswith("one, edited")
 
 
 def test_missing_compiler_says_what_to_install(bench, monkeypatch):

@@ -15,7 +15,6 @@ from op_testing import (
 )
 from sequence_testing import CELLS, Inputs, cell_of, inputs_of, reference, results_and_gradients
 
-import lltm_jit
 from lltm_jit import ToolchainError
 from lltm_jit.functional import recurrent_sequence
 from lltm_jit.jit.variants import load_declared
@@ -194,16 +193,6 @@ def test_a_hundred_thousand_steps(cell):
     assert output.isfinite().all()
 
 
-def test_a_row_does_not_depend_on_the_others():
-    inputs = inputs_of("lstm", 12, 9, 40, torch.float, control=True)
-    output, _, _ = recurrent_sequence("lstm", *inputs)
-    for row in range(9):
-        cut = slice(row, row + 1)
-        gates, weight_hh, bias_hh, _, h_0, c_0, control = inputs
-        alone = (gates[:, cut], weight_hh, bias_hh, None, h_0[cut], c_0[:, cut], control[:, cut])
-        torch.testing.assert_close(recurrent_sequence("lstm", *alone)[0], output[:, cut])
-
-
 WRONG = {
     "no cell": ({"cell": "lsmt"}, ValueError, "the name of a cell, but got 'lsmt'"),
     "no tensor": ({"gates": 1.0}, TypeError, "expected gates to be a tensor, but got float"),
@@ -261,10 +250,6 @@ def test_sums_of_gates_that_the_cell_does_not_add():
     args = (output, None, None, *inputs, False, "gru", False, False, output, *saved, mask)
     with pytest.raises(RuntimeError, match="gates_are_sums to be false for gru, which does not"):
         ops.recurrent_sequence_backward(*args, gates_are_sums=True)
-
-
-def test_it_is_public():
-    assert lltm_jit.functional.recurrent_sequence is recurrent_sequence
 
 
 def test_steps_are_not_optional(monkeypatch):
