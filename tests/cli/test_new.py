@@ -21,21 +21,17 @@ from lltm_jit.jit import LltmJitError
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("like", [TEMPLATE, UNARY_TEMPLATE])
-def test_the_new_operator_passes_its_tests(checkout, like):
-    texts = texts_of(checkout, "scale_add", like)
-    write(checkout, texts)
-    written = [*texts]
-    assert written == [
-        "kernels/basic/scale_add.h",
-        "kernels/basic/operators.h",
-        "lltm_jit/ops/basic.py",
-        "tests/ops/basic/test_elementwise.py",
-    ]
-    assert "my_op" not in (checkout / written[0]).read_text().lower().replace("myop", "my_op")
-    options = ["-q", "-x", "-p", "no:cacheprovider"]
+def test_new_operators_pass_their_tests(checkout):
+    """One of two tensors and one of one, which are compiled together."""
     tests = "tests/ops/basic/test_elementwise.py"
-    done = run_in(checkout, "-m", "pytest", *options, tests, "-k", "scale_add")
+    for name, like in (("scale_add", TEMPLATE), ("soft_sign", UNARY_TEMPLATE)):
+        texts = texts_of(checkout, name, like)
+        write(checkout, texts)
+        maths = f"kernels/basic/{name}.h"
+        assert [*texts] == [maths, "kernels/basic/operators.h", "lltm_jit/ops/basic.py", tests]
+        assert "my_op" not in (checkout / maths).read_text().lower().replace("myop", "my_op")
+    options = ["-q", "-x", "-p", "no:cacheprovider"]
+    done = run_in(checkout, "-m", "pytest", *options, tests, "-k", "scale_add or soft_sign")
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
 
@@ -63,10 +59,14 @@ def test_the_files_of_a_standalone_project(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_standalone_project_passes_its_tests(tmp_path, shared_root, monkeypatch):
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(shared_root))
-    create_standalone(tmp_path, "blend")
-    done = run_in(CHECKOUT, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "blend")
+@pytest.mark.parametrize(
+    ("name", "like"),
+    [("blend", "scale_add"), ("row_mean", "unit_rows"), ("leaky_unit", "peephole")],
+)
+def test_a_new_project_passes_its_tests(tmp_path, name, like):
+    """With the package's own build, and not in a cache where all kernels would compile again."""
+    create_standalone(tmp_path, name, like)
+    done = run_in(CHECKOUT, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / name)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
 
@@ -87,24 +87,6 @@ def test_the_files_of_a_reduction(tmp_path):
     assert sorted(written) == [f"row_mean/{n}" for n in [*names, "row_mean.py", "test_row_mean.py"]]
     for path in written:
         assert not re.search("unit_?rows", (tmp_path / path).read_text().lower())
-
-
-@pytest.mark.slow
-def test_the_new_reduction_passes_its_tests(tmp_path, shared_root, monkeypatch):
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(shared_root))
-    create_standalone(tmp_path, "row_mean", "unit_rows")
-    done = run_in(CHECKOUT, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "row_mean")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout
-
-
-@pytest.mark.slow
-def test_the_new_cell_passes_its_tests(tmp_path):
-    """With the package's own build, and not in a cache where all kernels would compile again."""
-    create_standalone(tmp_path, "leaky_unit", "peephole")
-    done = run_in(CHECKOUT, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "leaky_unit")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout
 
 
 def test_a_readme_installs_what_the_package_came_from(tmp_path, monkeypatch, capsys):

@@ -12,7 +12,7 @@ import small_checkout
 from small_checkout import CHECKOUT, copy_with_small_families
 
 from lltm_jit.jit.machine import gpus
-from lltm_jit.jit.store import cache, checked_json
+from lltm_jit.jit.store import cache
 
 TEMPLATES = ("scale_add", "unit_rows", "peephole")
 PROGRAM = (
@@ -172,25 +172,6 @@ def append_to(source):
         file.write("// edited\n")
 
 
-def change_record(package, **changes):
-    path = record_of(package)
-    record = checked_json.read(path)
-    for part in (record["toolchain"], record["fingerprint"]):
-        part.update({name: value for name, value in changes.items() if name in part})
-    checked_json.write(path, record)
-
-
-@pytest.mark.slow
-def test_of_another_torch(installed):
-    package, run = installed
-    change_record(package, torch="1.2.3")
-    done = run()
-    assert "the packaged library of tiny is not used: torch was 1.2.3 and is " in done.stderr
-    assert "CXX is set to 'no-compiler'" in done.stderr
-    done = run(LLTM_JIT_DISABLE_JIT="1")
-    assert "LLTM_JIT_DISABLE_JIT forbids" in done.stderr
-
-
 @pytest.mark.slow
 def test_of_other_sources(installed):
     package, run = installed
@@ -199,33 +180,6 @@ def test_of_other_sources(installed):
     assert run().stderr == ""
     append_to(package / "kernels" / "core" / "twice.cpp")
     assert "tiny is not used: kernels/core/twice.cpp changed" in run().stderr
-
-
-@pytest.mark.slow
-def test_of_another_processor(installed):
-    package, run = installed
-    change_record(package, cpu_capability="AVX9000")
-    assert "not used: it needs AVX9000, and this processor has " in run().stderr
-    change_record(package, cpu_capability="DEFAULT")
-    assert run().returncode == 0
-
-
-@pytest.mark.slow
-def test_damaged(installed):
-    package, run = installed
-    (library,) = packaged(package).glob("tiny*.so")
-    library.write_bytes(library.read_bytes()[:-100])
-    assert f"not used: {library.name} is not the file that was built" in run().stderr
-    text = record_of(package).read_text()
-    for damaged in (text.replace('"seconds": ', '"seconds": 1'), "not JSON"):
-        record_of(package).write_text(damaged)
-        assert "not used: it or its record cannot be read" in run().stderr
-
-
-@pytest.mark.slow
-def test_another_kind_of_build_is_asked_for(installed):
-    _, run = installed
-    assert "CXX is set to 'no-compiler'" in run(LLTM_JIT_DEBUG="1").stderr
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from engine_bench import wait_for
 
 from lltm_jit import jit
 from lltm_jit.jit import torch_api
 from lltm_jit.jit.compile import jobs, pch
 from lltm_jit.jit.loading import reload
 from lltm_jit.jit.request.functions import functions_of
-from lltm_jit.jit.store import cache
 
 STATICS = """
 #include <Python.h>
@@ -114,7 +112,7 @@ def test_ops_are_swapped_in_place_and_an_old_graph_runs_its_own_backward(root):
     (root / "ops.cpp").write_text(OPS)
     (root / "factor.cpp").write_text("double factor() { return 2; }\n")
     sources = [str(root / "ops.cpp"), str(root / "factor.cpp")]
-    first = torch_api.load("scale_ops", sources)
+    first = torch_api.load("scale_ops", sources, extra_cflags=["-O0"])
     first.register_ops()
     x = torch.ones(3, requires_grad=True)
     old = scale(x)
@@ -145,23 +143,25 @@ from lltm_jit.jit import ipython
 shell = InteractiveShell.instance()
 ipython.register(shell, lambda: None)
 shell.run_cell_magic("cpp", "cell -O0 -v", sys.argv[1])
-shell.run_cell("import torch; print(cell.times(torch.ones(1)).item())")
+shell.run_cell("import torch; print(cell.twice(torch.ones(1)).item())")
 """
 
 
 @pytest.mark.slow
-def test_a_cell_in_a_kernel_that_is_restarted(root):
-    """With torch's own header, which is precompiled for the edited cell."""
+@pytest.mark.timeout(1800)  # who makes the header is last in line on a machine that is busy
+def test_a_cell_in_a_kernel_that_is_restarted(root, monkeypatch):
+    """With torch's own header, which is precompiled for text with the same flags."""
     if jit.detect().cxx_family != "gcc" or jobs.available_memory() < pch._MEMORY:
         pytest.skip("the header is not precompiled here")
+    monkeypatch.setenv("LLTM_JIT_PCH", "1")
+    arguments = {"functions": "one", "extra_cflags": ["-O0"], "use_pch": True}
+    assert torch_api.load_inline("first", "int one() { return 1; }", **arguments).one() == 1
 
-    variables = {"LLTM_JIT_PCH": "1", "LLTM_JIT_AT_IMPORT": "0"}
-
-    def run(factor: int) -> list[str]:
-        cell = f"at::Tensor times(at::Tensor x) {{ return x * {factor}; }}"
+    def run() -> list[str]:
+        cell = "at::Tensor twice(at::Tensor x) { return x * 2; }"
         done = subprocess.run(
             [sys.executable, "-c", KERNEL, cell],
-            env={**os.environ, **variables, "IPYTHONDIR": str(root)},
+            env={**os.environ, "LLTM_JIT_AT_IMPORT": "0", "IPYTHONDIR": str(root)},
             capture_output=True,
             text=True,
             cwd=root,
@@ -169,17 +169,10 @@ def test_a_cell_in_a_kernel_that_is_restarted(root):
         )
         return [*done.stderr.splitlines(), *done.stdout.splitlines()]
 
-    assert run(2)[-1] == "2.0"
-    restarted = run(2)
-    assert restarted[-1] == "2.0"
-    assert [line for line in restarted if "no work to do" in line]
-    headers = cache.builds_directory() / "pch"
-    wait_for(
-        lambda: [path for path in headers.glob("*/*.json") if path.parent.name[:4] != "tmp-"], 600
-    )
-    edited = run(3)
-    assert edited[-1] == "3.0"
-    assert [line for line in edited if "the precompiled header is" in line]
+    for told in ("the precompiled header is", "no work to do"):
+        said = run()
+        assert said[-1] == "2.0"
+        assert [line for line in said if told in line]
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
@@ -118,6 +119,45 @@ def test_everything_that_decides_what_a_library_is(packaged, bench, monkeypatch)
         assert not fits(), name
     checked_json.write(place, record)
     (package / "csrc" / "three.cpp").write_text("three\n")
+    assert not fits()
+
+
+def change(path: Path, part: str, **entries: str) -> None:
+    """Of a record, which stays whole."""
+    record = checked_json.read(path)
+    record[part].update(entries)
+    checked_json.write(path, record)
+
+
+MISFITS = {
+    "torch was 1.2.3 and is ": lambda record, _: change(record, "fingerprint", torch="1.2.3"),
+    "it needs AVX9000, and this processor has ": lambda record, _: change(
+        record, "toolchain", cpu_capability="AVX9000"
+    ),
+    "_C.so is not the file that was built": lambda _, library: library.write_bytes(b"another"),
+    "it or its record cannot be read": lambda record, _: record.write_text(
+        record.read_text().replace('"seconds": ', '"seconds": 1')
+    ),
+}
+
+
+@pytest.mark.parametrize("said", MISFITS)
+def test_what_does_not_fit_is_told(packaged, capsys, said):
+    put, package = packaged
+    fits, folder = put(), package / cache.WHEEL_FOLDER
+    assert fits()
+    MISFITS[said](cache.wheel_record(folder, "_C"), folder / "_C.so")
+    assert not fits()
+    assert f"the packaged library of _C is not used: {said}" in capsys.readouterr().err
+
+
+def test_an_older_processor_and_another_kind_of_build(packaged, monkeypatch):
+    put, package = packaged
+    fits = put()
+    record = cache.wheel_record(package / cache.WHEEL_FOLDER, "_C")
+    change(record, "toolchain", cpu_capability="DEFAULT")
+    assert fits()
+    monkeypatch.setenv("LLTM_JIT_DEBUG", "1")
     assert not fits()
 
 

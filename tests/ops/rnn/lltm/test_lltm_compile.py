@@ -139,29 +139,34 @@ def test_exported_program_takes_any_batch_and_is_saved(device):
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.usefixtures("fresh_dynamo")
-def test_aot_inductor_calls_the_op_whole(device, tmp_path):
-    class Two(nn.Module):
+def test_aot_inductor_calls_the_ops_whole(device, tmp_path):
+    """Those of layers over sequences, too, in one package, which takes ten seconds to compile."""
+
+    class Several(nn.Module):
         """With and without the optional bias."""
 
         def __init__(self):
             super().__init__()
             self.first = lltm_jit.LLTMCell(5, 7, device=device)
             self.second = lltm_jit.LLTMCell(7, 4, bias=False, device=device)
+            self.layer = lltm_jit.GRU(5, 7, bidirectional=True, device=device)
 
-        def forward(self, input, h, c):
+        def forward(self, input, h, c, sequence):
             h, c = self.first(input, (h, c))
-            return (h, c, *self.second(h, (h[:, :4], c[:, :4])))
+            return (h, c, *self.second(h, (h[:, :4], c[:, :4])), *self.layer(sequence))
 
-    def args(batch_size):
-        shapes = ((batch_size, 5), (batch_size, 7), (batch_size, 7))
+    def args(batch_size, steps, rows):
+        shapes = ((batch_size, 5), (batch_size, 7), (batch_size, 7), (steps, rows, 5))
         return tuple(torch.randn(shape, device=device) for shape in shapes)
 
-    module, batch = Two(), torch.export.Dim("batch", min=2, max=1024)
-    program = torch.export.export(module, args(3), dynamic_shapes=[{0: batch}] * 3)
-    loaded = loaded_package(program, tmp_path / "two.pt2")
+    module, names = Several(), ("batch", "steps", "rows")
+    batch, steps, rows = (torch.export.Dim(name, min=2, max=1024) for name in names)
+    shapes = [{0: batch}] * 3 + [{0: steps, 1: rows}]
+    program = torch.export.export(module, args(3, 4, 5), dynamic_shapes=shapes)
+    loaded = loaded_package(program, tmp_path / "several.pt2")
     with torch.no_grad():
-        for batch_size in (2, 3, 9):
-            new = args(batch_size)
+        for sizes in ((2, 2, 9), (3, 7, 2), (9, 4, 5)):
+            new = args(*sizes)
             torch.testing.assert_close(tuple(loaded(*new)), module(*new), rtol=0, atol=0)
 
 

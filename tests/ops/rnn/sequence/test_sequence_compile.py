@@ -1,4 +1,7 @@
-"""Whole sequences and their layers under torch.compile, torch.export, AOTInductor and make_fx."""
+"""Whole sequences and their layers under torch.compile, torch.export and make_fx.
+
+test_lltm_compile.py has a layer under AOTInductor.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import io
 
 import pytest
 import torch
-from op_testing import DEVICES, loaded_package, needs_gpu, refusal
+from op_testing import DEVICES, needs_gpu, refusal
 from sequence_testing import CELLS, LAYERS, inputs_of, tensors, with_gradients
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -173,20 +176,6 @@ def test_exported_program_takes_any_size_and_is_saved(kind, device):
         torch.testing.assert_close(tensors(actual), tensors(layer(*positional, **named)))
     calls = [str(n.target) for n in loaded.graph.nodes if "recurrent" in str(n.target)]
     assert calls == ["lltm_jit.recurrent_sequence.default"] * 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
-def test_aot_inductor_calls_the_op_whole(device, tmp_path):
-    layer = lltm_jit.GRU(5, 7, bidirectional=True, device=device)
-    steps, batch = (torch.export.Dim(name, min=2, max=1024) for name in ("steps", "batch"))
-    example = (torch.randn(4, 3, 5, device=device),)
-    program = torch.export.export(layer, example, dynamic_shapes=[{0: steps, 1: batch}])
-    loaded = loaded_package(program, tmp_path / "gru.pt2")
-    with torch.no_grad():
-        for sizes in ((2, 9), (7, 2)):
-            x = torch.randn(*sizes, 5, device=device)
-            torch.testing.assert_close(tuple(loaded(x)), layer(x))
 
 
 @pytest.mark.parametrize("device", DEVICES)
