@@ -84,7 +84,7 @@ def watch(
                 # A reload at the beginning of a watch finds what was saved before it.
                 wanted, again = watch_them(wanted, again), True
         except (OSError, RuntimeError) as error:  # such as too many watches for this user
-            say(f"the watch has ended, and rebuilds nothing any more: {error}")
+            say(f"stopped watching: {error}")
         finally:
             ready.set()
 

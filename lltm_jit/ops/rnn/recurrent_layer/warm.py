@@ -137,10 +137,10 @@ class Warmed(TorchLayer):
     ) -> None:
         """Compile what calls need on the GPU, so that none of them waits for a compiler.
 
-        A GPU's kernels are compiled for one batch size, hidden size and dtype, by the first call;
-        those of few steps may differ, and are compiled, too. They stay in the cache: another
-        process only loads them. ``python -m lltm_jit warm`` does this without a layer, and for a
-        GPU that is elsewhere.
+        On a GPU kernels are compiled for one batch size, hidden size and dtype, by the first call.
+        Calls of few steps may need other kernels, which this compiles, too. All of them stay in the
+        cache: another process only loads them. ``python -m lltm_jit warm`` does this without a
+        layer, and for a GPU of another machine.
 
         Args:
             batch_size: B. A batch of another size may need other kernels.
