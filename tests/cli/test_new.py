@@ -59,12 +59,12 @@ def test_the_files_of_a_standalone_project(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "like"),
-    [("blend", "scale_add"), ("row_mean", "unit_rows"), ("leaky_unit", "peephole")],
-)
+@pytest.mark.parametrize(("name", "like"), [("row_mean", "unit_rows"), ("leaky_unit", "peephole")])
 def test_a_new_project_passes_its_tests(tmp_path, name, like):
-    """With the package's own build, and not in a cache where all kernels would compile again."""
+    """With the package's own build, and not in a cache where all kernels would compile again.
+
+    That of one operator is tested with its wheel, in test_own_sources.py.
+    """
     create_standalone(tmp_path, name, like)
     done = run_in(CHECKOUT, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / name)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -8,7 +8,7 @@ import sys
 import zipfile
 
 import pytest
-from small_checkout import CHECKOUT, environment
+from small_checkout import CHECKOUT, environment, run_in
 
 import lltm_jit
 from lltm_jit import native
@@ -181,10 +181,14 @@ assert lltm_jit.build_info(blend.module) == info
 
 
 @pytest.mark.slow
-def test_the_kernels_of_a_standalone_project_in_its_wheel(tmp_path):
+def test_a_standalone_project_passes_its_tests_and_its_wheel_has_its_kernels(tmp_path):
+    """Which are compiled once."""
     native.load("rnn")  # the program below finds the package's own kernels
     create_standalone(tmp_path, "blend")
     project, site = tmp_path / "blend", tmp_path / "site"
+    done = run_in(CHECKOUT, "-m", "pytest", "-q", "-p", "no:cacheprovider", project)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
     setup = project / "setup.py"
     assert len(re.findall(r".*(?:PREBUILD|wheel).*", setup.read_text().rpartition('"""')[2])) == 3
     variables = {**environment(CHECKOUT), "LLTM_JIT_PREBUILD": "1"}
