@@ -152,11 +152,14 @@ def extension(
     under the names that errors use. ``cell`` is what a notebook calls the one that is a piece.
 
     Raises:
-        TypeError: a string is given instead of a list, or the sources are no paths.
+        TypeError: a string is given instead of a list, or the name is none, or the sources are no
+            paths.
         ValueError: both a module and an executable are requested.
     """
     if is_python_module and is_standalone:
         raise ValueError("is_python_module and is_standalone cannot both be true")
+    if not isinstance(name, str):
+        raise TypeError(f"expected name to be a string, but got {name!r}")
     if isinstance(sources, (str, os.PathLike)):
         sources = [sources]
     elif not isinstance(sources, Iterable):

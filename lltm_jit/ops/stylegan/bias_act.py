@@ -141,7 +141,7 @@ def bias_act(
     """
     try:
         activation = activation_funcs[act]
-    except KeyError:
+    except (KeyError, TypeError):  # or one that no table can have as a key
         names = ", ".join(map(repr, activation_funcs))
         refuse("bias_act", f"act to be one of {names}", repr(act), ValueError)
     alpha = activation.def_alpha if alpha is None else alpha

@@ -75,6 +75,11 @@ def test_sources_that_are_no_paths_are_refused(bench, sources):
         torch_api.load("_C", sources)
 
 
+def test_a_name_that_is_no_string_is_refused(bench):
+    with pytest.raises(TypeError, match="expected name to be a string, but got None"):
+        torch_api.load(None, bench.sources)
+
+
 def test_a_directory_without_its_cuda_files(bench):
     bench.write("three.cu", "three\n")
     assert payload(torch_api.load("_C", bench.sources, with_cuda=False)) == (

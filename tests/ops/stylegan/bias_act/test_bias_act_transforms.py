@@ -135,6 +135,8 @@ def test_bad_input(case):
 def test_bad_names_and_what_is_no_tensor():
     with pytest.raises(ValueError, match=r"expected act to be one of 'linear', .* but got 'gelu'"):
         bias_act(X, act="gelu")
+    with pytest.raises(ValueError, match=r"expected act to be one of 'linear', .* but got \[\]"):
+        bias_act(X, act=[])
     with pytest.raises(ValueError, match="expected impl to be 'cuda' or 'ref', but got 'cpu'"):
         bias_act(X, impl="cpu")
     with pytest.raises(TypeError, match=r"bias_act\(\): expected x to be a tensor, but got list"):
