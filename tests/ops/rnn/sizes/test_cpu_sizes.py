@@ -79,10 +79,12 @@ def test_a_cell_around_each_bound(dtype, bounds):
 
     for rows in around(*bounds.cell_rows()):
         check(rows, 3, 5)
+    deepest = around(*bounds.cell_columns()[-1:])
     for columns in around(*LANES, *bounds.cell_columns()):
         for rows in (1, 2, 3):
             check(rows, columns - 1, 1)
-            check(rows, 1, columns - 1)
+            if rows == 3 or columns not in deepest:  # where there are millions of weights
+                check(rows, 1, columns - 1)
     # As large a gradient of the weights as is made in parts, and a larger one.
     rows, hidden = bounds.cell_rows()[-1] + 1, 16
     columns = bounds.cell_split() // (3 * hidden)
