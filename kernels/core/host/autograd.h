@@ -43,8 +43,10 @@ using TensorRefs = std::initializer_list<std::reference_wrapper<const at::Tensor
 void record(const Derivative& derivative, TensorRefs inputs, TensorRefs outputs,
             TensorRefs saved = {}, TensorRefs saved_outputs = {});
 
-// The number of a node of this name, among the last that a tensor has come through by way of first inputs.
-std::optional<uint64_t> number_before(const at::Tensor& tensor, std::string_view name);
+// The number of a node of this name, among the last that a tensor has come through by way of first inputs; if no others
+// stand between them than these.
+std::optional<uint64_t> number_before(const at::Tensor& tensor, std::string_view name,
+                                      std::initializer_list<std::string_view> between);
 
 // The tensor of an optional argument, undefined if it is absent: an optional may lack its value in two ways.
 inline const at::Tensor& as_tensor(const at::Tensor& tensor) { return tensor; }

@@ -118,12 +118,14 @@ void record(const Derivative& derivative, TensorRefs inputs, TensorRefs outputs,
   for (const at::Tensor& output : saved_outputs) node->save(output, /*is_output=*/true);
 }
 
-std::optional<uint64_t> number_before(const at::Tensor& tensor, std::string_view name) {
+std::optional<uint64_t> number_before(const at::Tensor& tensor, std::string_view name,
+                                      std::initializer_list<std::string_view> between) {
   constexpr int kMost = 4;
   auto node = tensor.grad_fn();
   for (int i = 0; node && i < kMost; ++i) {
-    if (node->name() == name) return node->sequence_nr();
-    if (node->num_outputs() == 0) break;
+    const std::string found = node->name();
+    if (found == name) return node->sequence_nr();
+    if (std::find(between.begin(), between.end(), found) == between.end()) break;
     auto next = node->next_edge(0).function;
     node = std::move(next);
   }

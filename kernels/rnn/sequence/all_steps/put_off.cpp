@@ -71,7 +71,9 @@ void PutOff::finish() {
 
 Later Later::after_sequence(const Tensor& tensor) {
   if (!tensor.is_cuda() || !untransformed(tensor)) return {};
-  const auto number = number_before(tensor, "RecurrentSequenceBackward");
+  const auto number =
+      number_before(tensor, "RecurrentSequenceBackward",
+                    {"InputGatesBackward", "NativeDropoutBackward0", "CatBackward0"});
   if (!number || *number == 0) return {};
   return {std::make_shared<PutOff>(), *number - 1};
 }

@@ -5,7 +5,9 @@
 // leaves SMs idle. So these products are put off until that sequence has been launched, and run beside it on a stream of
 // their own, which the current one waits for at once. Autograd is given tensors that are filled then. They go through a
 // node "WeightsLater", which runs after the layer below, does what is left, and passes them on: nobody else sees them before.
-// Layers whose input another sequence has made have such nodes.
+// Layers whose input another sequence has made have such nodes, if nothing stands between but what stacks put there. Hooks
+// of modules and FSDP have nodes of their own where a module's input comes from, and find its weights' gradients when these
+// run. And many calls on slices of one output would keep all of their gradients until that output's turn comes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
