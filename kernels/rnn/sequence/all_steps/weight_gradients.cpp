@@ -76,8 +76,10 @@ Tensor grad_weight_hh(const Tensor& grad_hidden, const Tensor& output, const Opt
 
 std::function<Tensor()> grad_weight_hh_of(const Tensor& grad_hidden, const Tensor& output,
                                           const OptionalTensor& h_0, const SequenceInputs& in) {
-  return [grad_hidden, output, h_0, weight_hh = in.weight_hh, control = in.control,
-          reverse = in.reverse, cell = std::string(in.cell), tf32 = in.tf32,
+  // Without its history, of which the node is a part that keeps this function: if a backward pass fails, nobody would
+  // free either.
+  return [grad_hidden, output = output.detach(), h_0, weight_hh = in.weight_hh,
+          control = in.control, reverse = in.reverse, cell = std::string(in.cell), tf32 = in.tf32,
           bidirectional = in.bidirectional] {
     const OptionalTensor none;  // of what these products do not read
     return grad_weight_hh(grad_hidden, output, h_0,
