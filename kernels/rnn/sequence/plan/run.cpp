@@ -310,12 +310,13 @@ bool sequence_leaves_room(const SequenceBackwardArgs& args) {
   const SequenceGpu gpu = current_gpu();
   const SequenceSizes& sizes = args;
   const SequencePlan plan = sequence_plan(sizes, SequencePass::Backward, gpu);
+  if (!plan.one_launch) return false;  // and has no shape
   const int64_t blocks = plan.shape.blocks * plan.shape.sets(sizes.batch_size, sizes.recurrences());
   // With fewer, the host loses more than the GPU gains.
   constexpr int64_t kManyProducts = int64_t(1) << 27;
   const int64_t products =
       sizes.steps * sizes.batch_size * sizes.gates * sizes.units() * sizes.hidden_size;
-  return plan.one_launch && products >= kManyProducts && 5 * blocks <= 4 * gpu.sms;
+  return products >= kManyProducts && 5 * blocks <= 4 * gpu.sms;
 }
 
 std::tuple<int64_t, int64_t, int64_t, bool, int64_t, int64_t, int64_t, int64_t, int64_t>
