@@ -22,11 +22,12 @@ struct OfThread {
 };
 thread_local OfThread of_thread;
 
-int64_t current_stream() {
+// With its device: the default streams of all have one number.
+std::optional<c10::Stream> current_stream() {
 #ifdef LLTM_JIT_CUDA
-  return static_cast<int64_t>(c10::cuda::getCurrentCUDAStream().pack3().stream_id);
+  return c10::cuda::getCurrentCUDAStream().unwrap();
 #else
-  return 0;
+  return std::nullopt;
 #endif
 }
 

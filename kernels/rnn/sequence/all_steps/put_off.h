@@ -11,9 +11,11 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Stream.h>
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/host/autograd.h"
@@ -37,7 +39,7 @@ bool untransformed(const Args&... args) {
 // The products that an operator has put off.
 struct PutOff : std::enable_shared_from_this<PutOff> {
   std::vector<std::function<void()>> products;
-  int64_t stream = 0;
+  std::optional<c10::Stream> stream;
 
   void add(std::function<void()> product);
   void finish();  // computes them, on the current stream
