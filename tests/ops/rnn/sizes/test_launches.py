@@ -1,5 +1,6 @@
 """How kernels of whole sequences stand beside what is launched before and after them."""
 
+import gc
 import shutil
 import subprocess
 
@@ -120,3 +121,62 @@ def test_second_gradients_are_put_off_by_nobody(stack):
     (of_x,) = torch.autograd.grad(sum(g.square().sum() for g in first), [x])
     assert of_x.isfinite().all()
     assert of_x.abs().sum() > 0
+
+
+@pytest.fixture
+def pair():
+    """Two layers, an input of the first, and what the second one gives."""
+    lower, upper = (LAYERS["LSTM"](128, 128, dtype=torch.half, device="cuda") for _ in range(2))
+    x = torch.randn(128, 32, 128, dtype=torch.half, device="cuda", requires_grad=True)
+    return lower, upper, x
+
+
+@needs_gpu
+def test_weights_have_gradients_when_the_input_of_their_module_has(pair):
+    """Where hooks of modules, and FSDP, look for them."""
+    lower, upper, x = pair
+    seen = []
+
+    def look(module: torch.nn.Module, *_: object) -> None:
+        seen.extend(weight.grad is not None for weight in module.parameters())
+
+    upper.register_full_backward_hook(look)
+    upper(lower(x)[0])[0].float().square().sum().backward()
+    assert seen == [True] * 4
+
+
+@needs_gpu
+def test_calls_on_slices_add_their_gradients_at_once(pair):
+    lower, _, x = pair
+    upper = LAYERS["LSTM"](128, 1024, dtype=torch.half, device="cuda")
+    every, state, outputs = lower(x)[0], None, []
+    for one in every.split(1):
+        output, state = upper(one, state)
+        outputs.append(output)
+    loss = torch.cat(outputs).sum()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    loss.backward()
+    of_weights = sum(weight.nbytes for weight in upper.parameters())
+    assert torch.cuda.max_memory_allocated() - before < 8 * of_weights
+
+
+@needs_gpu
+def test_a_backward_pass_that_fails_leaves_no_memory(pair):
+    lower, upper, x = pair
+    upper(lower(x)[0])[0].float().sum().backward()  # what is made once
+
+    def fail(_: torch.Tensor) -> None:
+        raise RuntimeError("no memory, say")
+
+    gc.collect()
+    before = torch.cuda.memory_allocated()
+    between = lower(x)[0]
+    between.register_hook(fail)
+    loss = upper(between)[0].float().sum()
+    with pytest.raises(RuntimeError, match="no memory, say"):
+        loss.backward()
+    del between, loss
+    gc.collect()
+    x.sum().backward()  # what was ready to run has left the thread's queue then
+    assert torch.cuda.memory_allocated() == before
