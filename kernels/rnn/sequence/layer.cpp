@@ -49,6 +49,7 @@ SequenceResults run(const LayerInputs& in, bool computed, LayerCall call = {}) {
     // Of the gates' shape, for the checks; nothing reads it.
     gates = empty({1}, x).expand({x.size(0), x.size(1), weight_ih.size(0)});
   } else {
+    if (call.bias_ih) check(x, weight_ih, bias_ih);  // which the product does not get to see
     gates = ops::input_gates.kernel(x, weight_ih, call.bias_ih ? std::nullopt : bias_ih, tf32);
   }
   const auto [output, h_n, c_n, saved_gates, saved_cells] =

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from op_testing import needs_gpu
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
@@ -184,3 +185,20 @@ def test_layers_of_different_sizes_are_refused(gradients):
     message = r"weight_ih_l1 to have shape \[32, 8\], but got \[16, 8\]"
     with torch.set_grad_enabled(gradients), pytest.raises(RuntimeError, match=message):
         layer(torch.randn(5, 2, 3))
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
+@pytest.mark.parametrize(
+    ("bias", "message"),
+    [
+        (torch.zeros(32).double(), r"dtype of weight_ih_l0 \(torch.float32\)"),
+        (torch.zeros(8), r"bias_ih_l0 to have shape \[32\], but got \[8\]"),
+    ],
+    ids=["dtype", "shape"],
+)
+def test_a_wrong_bias_of_the_input_is_refused(device, bias, message):
+    """Also where the kernel of the steps adds it."""
+    layer = lltm_jit.LSTM(3, 8, device=device)
+    layer.bias_ih_l0 = nn.Parameter(bias.to(device))
+    with torch.no_grad(), pytest.raises(RuntimeError, match=message):
+        layer(torch.randn(5, 2, 3, device=device))
