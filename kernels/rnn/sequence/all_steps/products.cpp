@@ -8,10 +8,10 @@
 #include "core/host/formula.h"
 #include "core/launch/device.h"
 #include "core/products/library.h"
-#include "core/products/matrices.h"
 #include "core/products/processor.h"
 #include "rnn/sequence/all_steps/heads.h"
 #include "rnn/sequence/all_steps/in_float/kernels.h"
+#include "rnn/sequence/all_steps/on_cpu.h"
 #include "rnn/sequence/all_steps/put_off.h"
 #include "rnn/sequence/all_steps/weight_gradients.h"
 
@@ -20,39 +20,6 @@ namespace {
 
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
-
-// The matrix if one of its strides is 1, else a copy.
-Tensor dense_one_way(const Tensor& matrix) {
-  return matrix.stride(0) == 1 || matrix.stride(1) == 1 ? matrix : matrix.contiguous();
-}
-
-// Of matrices with one stride of 1; `initial` and C are dense.
-template <typename T>
-PackedProduct<T> packed_product(const Tensor& a, const Tensor& b, const OptionalTensor& initial,
-                                const Tensor& c) {
-  return {.a = a.const_data_ptr<T>(),
-          .a_row_stride = a.stride(0),
-          .a_depth_stride = a.stride(1),
-          .b = b.const_data_ptr<T>(),
-          .b_depth_stride = b.stride(0),
-          .b_column_stride = b.stride(1),
-          .initial = initial ? initial->const_data_ptr<T>() : nullptr,
-          .c = c.mutable_data_ptr<T>(),
-          .c_stride = b.size(1),
-          .rows = a.size(0),
-          .columns = b.size(1),
-          .depth = a.size(1)};
-}
-
-template <typename T>
-Tensor multiply_on_cpu(const Tensor& a, const Tensor& b, const OptionalTensor& initial) {
-  const Tensor c = empty({a.sym_size(0), b.sym_size(1)}, a);
-  const Tensor left = dense_one_way(a), right = dense_one_way(b);
-  const OptionalTensor first = initial ? OptionalTensor(initial->contiguous()) : std::nullopt;
-  const auto product = packed_product<T>(left, right, first, c);
-  multiply_packed(&product, 1);
-  return c;
-}
 
 #ifdef LLTM_JIT_CUDA
 // Vectors, the rows of A or the columns of B, as in_float/kernels.h takes them.
@@ -146,19 +113,6 @@ Tensor multiply_steps(const Tensor& a, const Tensor& b, bool tf32, const Optiona
 }
 
 namespace {
-
-template <typename T>
-void multiply_blocks_on_cpu(const Tensor& a, const Tensor& b, const Tensor& blocks) {
-  std::vector<PackedProduct<T>> products;
-  for (int64_t head = 0; head < a.size(0); ++head) {
-    const Tensor of_head = b.select(0, head);
-    for (int64_t gate = 0; gate < a.size(1); ++gate) {
-      products.push_back(packed_product<T>(a.select(0, head).select(0, gate), of_head, std::nullopt,
-                                           blocks.select(0, head).select(0, gate)));
-    }
-  }
-  multiply_packed(products.data(), static_cast<int64_t>(products.size()));
-}
 
 // Whether the kernel of Note [Products of heads] took them.
 bool multiply_together(const Tensor& grads, const Tensor& old, const Tensor& blocks) {
