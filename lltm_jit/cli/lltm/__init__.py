@@ -9,10 +9,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from lltm_jit import native
+from lltm_jit import functional, native
 from lltm_jit.jit.machine import toolchain
 from lltm_jit.jit.user.errors import ToolchainError
-from lltm_jit.ops.rnn.lltm import lltm_cell, lltm_cell_reference
+from lltm_jit.ops.rnn.lltm import lltm_cell_reference
 
 CHECK_SIZES = (3, 17, 5)  # batch, input, hidden of the tutorial's checks: small, no two alike
 TUTORIAL_SIZES = (16, 32, 128)  # those of its benchmark
@@ -96,7 +96,7 @@ def implementation(impl: str) -> Callable[..., tuple[Tensor, Tensor]]:
     if impl == "reference":  # needs no build
         return lltm_cell_reference
     native.load("rnn")
-    return partial(lltm_cell, impl=impl)
+    return partial(functional.lltm_cell, impl=impl)
 
 
 def device(cuda: bool, family: str = "rnn") -> torch.device:
