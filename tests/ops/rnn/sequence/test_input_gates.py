@@ -66,7 +66,7 @@ def test_agrees_with_float64(dtype, size, layout):
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("steps", [1, 3])
 def test_a_library_gets_16_bits_only_where_the_processor_multiplies_them(steps, heads, dtype):
-    """Elsewhere it takes 50 times as long as with floats."""
+    """Elsewhere it converts each number first, which takes many times as long as floats."""
     names = {torch.half: "avx512_fp16", torch.bfloat16: "avx512_bf16"}
     by_library = torch.cpu.get_capabilities().get(names[dtype], True)
     layer = lltm_jit.LSTM(8, 16, num_heads=heads, dtype=dtype)
