@@ -52,9 +52,10 @@ inline void bind_sequence(py::module_ m) {
                              &ManyRowsShape::scaled)
       .def("turns", &ManyRowsShape::turns)
       .def("shared_bytes", &ManyRowsShape::shared_bytes);
-  bind_result<SequencePlan>(m, "Plan", "one_launch shape cycles many_rows workspace",
+  bind_result<SequencePlan>(m, "Plan", "one_launch shape cycles many_rows workspace shared_bytes",
                             &SequencePlan::one_launch, &SequencePlan::shape, &SequencePlan::cycles,
-                            &SequencePlan::many_rows, &SequencePlan::workspace);
+                            &SequencePlan::many_rows, &SequencePlan::workspace,
+                            &SequencePlan::shared_bytes);
   m.def("plan", &sequence_plan);
   m.def("after_refusal", &after_refusal);
 }

@@ -166,13 +166,14 @@ cudaError_t launch_ready(const Driver& driver, const ReadyKernel& ready, const L
 
 // arrays: of h's size, that the blocks of a grid exchange.
 template <typename Args>
-cudaError_t launch_sets(const void* kernel, const SequenceShape& shape, int shared_bytes,
-                        int arrays, const Args& args, cudaStream_t stream) {
+cudaError_t launch_sets(const void* kernel, const SequencePlan& plan, int arrays, const Args& args,
+                        cudaStream_t stream) {
+  const SequenceShape& shape = plan.shape;
   const Driver* driver = nullptr;
   ReadyKernel ready;
   cudaError_t error = find_driver(&driver);
   const int cluster = shape.grid ? 1 : shape.blocks;
-  const Wanted wanted{shape.threads(), shared_bytes, cluster, shape.grid};
+  const Wanted wanted{shape.threads(), plan.shared_bytes, cluster, shape.grid};
   if (error == cudaSuccess) error = find_ready(*driver, kernel, &wanted, &ready);
   if (error != cudaSuccess) return error;
   if (ready.architecture < (shape.blocks > 1 ? 90 : 80)) return cudaErrorNotSupported;
@@ -188,7 +189,8 @@ cudaError_t launch_sets(const void* kernel, const SequenceShape& shape, int shar
   void* arguments[] = {const_cast<Args*>(&args)};
   return launch_ready(
       *driver, ready,
-      {sets * shape.blocks, shape.threads(), shared_bytes, cluster, shape.grid, stream}, arguments);
+      {sets * shape.blocks, shape.threads(), plan.shared_bytes, cluster, shape.grid, stream},
+      arguments);
 }
 
 template <typename Args>
@@ -215,6 +217,13 @@ cudaError_t launch_many_rows(const void* kernel, const ManyRowsShape& shape, Arg
         arguments);
   }
   return error;
+}
+
+template <typename Args>
+cudaError_t launch_plan(const void* kernel, const SequencePlan& plan, int arrays, const Args& args,
+                        cudaStream_t stream) {
+  return plan.one_launch ? launch_sets(kernel, plan, arrays, args, stream)
+                         : launch_many_rows(kernel, plan.many_rows, args, stream);
 }
 
 // The arrays that a step reads and writes at once: of the element type, and of the state's type.
@@ -296,25 +305,14 @@ cudaError_t launch_pause(cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-cudaError_t launch_sequence(const void* kernel, const SequenceShape& shape,
+cudaError_t launch_sequence(const void* kernel, const SequencePlan& plan,
                             const SequenceForwardArgs& args, cudaStream_t stream) {
-  const SequenceSizes& sizes = args;
-  return launch_sets(kernel, shape, shape.forward_bytes(sizes.gates), 1, args, stream);
+  return launch_plan(kernel, plan, 1, args, stream);
 }
-cudaError_t launch_sequence(const void* kernel, const SequenceShape& shape,
+cudaError_t launch_sequence(const void* kernel, const SequencePlan& plan,
                             const SequenceBackwardArgs& args, cudaStream_t stream) {
   const SequenceSizes& sizes = args;
-  const int bytes = shape.backward_bytes(sizes.gates, sizes.states, sizes.adds_gates);
-  return launch_sets(kernel, shape, bytes, sizes.gates, args, stream);
-}
-
-cudaError_t launch_sequence(const void* kernel, const ManyRowsShape& shape,
-                            const SequenceForwardArgs& args, cudaStream_t stream) {
-  return launch_many_rows(kernel, shape, args, stream);
-}
-cudaError_t launch_sequence(const void* kernel, const ManyRowsShape& shape,
-                            const SequenceBackwardArgs& args, cudaStream_t stream) {
-  return launch_many_rows(kernel, shape, args, stream);
+  return launch_plan(kernel, plan, sizes.gates, args, stream);
 }
 
 cudaError_t launch_step(const void* kernel, const ForwardStepArgs& args, cudaStream_t stream) {

@@ -2,23 +2,16 @@
 #pragma once
 
 #include "rnn/sequence/by_steps/kernels.h"
-#include "rnn/sequence/many_rows/shape.h"
-#include "rnn/sequence/one_launch/shape.h"
+#include "rnn/sequence/plan/plan.h"
 
 #ifdef LLTM_JIT_CUDA
 namespace lltm_jit {
 
-// All steps, by the kernel of a shape. cudaErrorNotSupported: the code is for chips that are too old for the shape, or
-// its blocks cannot all run at once here.
-cudaError_t launch_sequence(const void* kernel, const SequenceShape& shape,
+// All steps, by the kernel of a plan's shape. cudaErrorNotSupported: the code is for chips that are too old for the
+// shape, or its blocks cannot all run at once here.
+cudaError_t launch_sequence(const void* kernel, const SequencePlan& plan,
                             const SequenceForwardArgs& args, cudaStream_t stream);
-cudaError_t launch_sequence(const void* kernel, const SequenceShape& shape,
-                            const SequenceBackwardArgs& args, cudaStream_t stream);
-
-// The same by Note [Many rows].
-cudaError_t launch_sequence(const void* kernel, const ManyRowsShape& shape,
-                            const SequenceForwardArgs& args, cudaStream_t stream);
-cudaError_t launch_sequence(const void* kernel, const ManyRowsShape& shape,
+cudaError_t launch_sequence(const void* kernel, const SequencePlan& plan,
                             const SequenceBackwardArgs& args, cudaStream_t stream);
 
 // One step.

@@ -148,22 +148,44 @@ double exchange_cycles(const SequenceSizes& sizes, SequencePass pass, const Sequ
   return kExchange + kExchangeOfBlock * shape.blocks + received / kExchangedBytes;
 }
 
+constexpr int kReserved = 1024;  // bytes of shared memory, for each block
+
 // How many blocks fit on an SM, also by registers: a thread may have the most of them if there are eight warps. The
 // blocks of a grid wait for each other, and a block with weights in shared memory has an SM for itself.
 int blocks_of_sm(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape,
                  const SequenceGpu& gpu) {
-  constexpr int kWarps = 8, kReserved = 1024;  // bytes of shared memory, for each block
+  constexpr int kWarps = 8;
   if (shape.grid || shape.shared_tiles > 0) return 1;
   const int bytes = shared_bytes(sizes, pass, shape) + kReserved;
   return std::max(1, std::min(kWarps / shape.warps(), (gpu.shared_bytes + kReserved) / bytes));
 }
 
+// How many of a set's blocks an SM has, if all sets run at once.
+int64_t blocks_for_all(const SequenceSizes& sizes, const SequenceShape& shape,
+                       const SequenceGpu& gpu) {
+  const int64_t sets = shape.sets(sizes.batch_size, sizes.recurrences());
+  return std::max<int64_t>(1, ceil_div(sets, int64_t(sets_at_once(shape, gpu))));
+}
+
+// Note [Blocks apart]
+// A sequence may begin while the last blocks of a product still hold SMs. Its blocks would then gather on the other
+// SMs, where they take turns, for all steps. So each asks for so much shared memory that no more of them fit on an
+// SM than are needed there.
+int bytes_apart(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape,
+                const SequenceGpu& gpu) {
+  constexpr int kUnit = 128;  // in which memory is given
+  const int needed = shared_bytes(sizes, pass, shape);
+  const int64_t all = blocks_for_all(sizes, shape, gpu);
+  if (shape.grid || all > blocks_of_sm(sizes, pass, shape, gpu)) return needed;
+  const int of_each = (gpu.shared_bytes + kReserved) / static_cast<int>(all + 1);
+  return std::max(needed, of_each - kReserved + kUnit);
+}
+
 double cycles_of(const SequenceSizes& sizes, SequencePass pass, const SequenceShape& shape,
                  const SequenceGpu& gpu) {
   const double exchange = exchange_cycles(sizes, pass, shape);
-  const int64_t sets = shape.sets(sizes.batch_size, sizes.recurrences());
   // The blocks of an SM, some of which run at once.
-  const int64_t all = std::max<int64_t>(1, ceil_div(sets, int64_t(sets_at_once(shape, gpu))));
+  const int64_t all = blocks_for_all(sizes, shape, gpu);
   const auto at_once = std::min<int64_t>(all, blocks_of_sm(sizes, pass, shape, gpu));
   const auto turns = static_cast<double>(ceil_div(all, at_once));
   const int warps = static_cast<int>(at_once * shape.warps() + 3) / 4;
@@ -320,6 +342,7 @@ SequencePlan sequence_plan(const SequenceSizes& sizes, SequencePass pass, const 
     best = {false, {}, sizes.recurrences() * cycles_of_steps(sizes, pass)};
   }
   const int arrays = pass == SequencePass::Forward ? 1 : sizes.gates;
+  if (best.one_launch) best.shared_bytes = bytes_apart(sizes, pass, best.shape, gpu);
   if (best.shape.grid) {
     const int64_t sets = best.shape.sets(sizes.batch_size, sizes.recurrences());
     const int64_t at_once = std::min<int64_t>(sets, sets_at_once(best.shape, gpu));

@@ -33,6 +33,7 @@ struct SequencePlan {
   bool one_launch;  // else many_rows if it has blocks, else step by step
   SequenceShape shape;
   double cycles;          // of a step, as estimated
+  int shared_bytes = 0;   // of a block of the shape, Note [Blocks apart]
   int64_t workspace = 0;  // bytes
   ManyRowsShape many_rows{};
 };

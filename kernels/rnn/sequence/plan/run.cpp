@@ -244,7 +244,7 @@ bool in_one_launch(Args args, SequencePass pass, const CudaCell& cell, const Ten
       const void* kernel = variant(args, plan, members_of(shape), cell);
       if (!kernel) return std::optional<cudaError_t>();
       const bool allowed = shape.blocks <= most_launched.load(std::memory_order_relaxed);
-      return std::optional(allowed ? launch_sequence(kernel, shape, args, stream)
+      return std::optional(allowed ? launch_sequence(kernel, plan, args, stream)
                                    : cudaErrorInvalidClusterSize);
     };
     const auto error = many_rows ? launch(plan.many_rows) : launch(plan.shape);
@@ -274,11 +274,10 @@ RunPart<Args> parts(const Args& args, SequencePass pass, const CudaCell& cell, c
   const void* kernel = workspace ? variant(args, plan, members_of(plan.shape), cell) : nullptr;
   if (!kernel) return nullptr;
   const bool allowed = plan.shape.blocks <= most_launched.load(std::memory_order_relaxed);
-  return [=, shape = plan.shape, memory = *workspace,
-          stream = c10::cuda::getCurrentCUDAStream()](Args part) {
+  return [=, memory = *workspace, stream = c10::cuda::getCurrentCUDAStream()](Args part) {
     part.workspace = memory.mutable_data_ptr();
     const auto error =
-        allowed ? launch_sequence(kernel, shape, part, stream) : cudaErrorInvalidClusterSize;
+        allowed ? launch_sequence(kernel, plan, part, stream) : cudaErrorInvalidClusterSize;
     if (was_refused(error)) return false;
     C10_CUDA_CHECK(error);
     return true;

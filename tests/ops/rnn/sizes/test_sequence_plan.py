@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import plans as all_plans
@@ -181,6 +182,29 @@ def test_directions_that_do_not_fit_beside_each_other_take_more_rows(plans):
     )
     assert (one.shape.rows, both.shape.rows) == (8, 16)
     assert one.cycles < both.cycles < 2 * one.cycles
+
+
+@pytest.mark.parametrize("way", ["forward", "backward"])
+@pytest.mark.parametrize("type", ["half", "float"])
+def test_an_sm_has_no_room_for_more_blocks_than_it_needs_to_take(plans, way, type):
+    """Else they would gather on the SMs that a product leaves first."""
+    chip, pass_ = gpu(plans), getattr(plans.Pass, way)
+    seen = set()
+    for batch_size, hidden_size in itertools.product((1, 64, 256, 1024, 1 << 14), (16, 64, 256)):
+        of = sizes(plans, batch_size, hidden_size, type, "lstm")
+        plan = plans.plan(of, pass_, chip)
+        shape, at_once = plan.shape, chip.sms
+        if not plan.one_launch:
+            continue
+        if shape.blocks > 1:
+            at_once = chip.clusters[shape.blocks.bit_length() - 2]
+        needed = math.ceil(math.ceil(batch_size / shape.rows) / at_once)
+        fitting = (chip.shared_bytes + 1024) // (plan.shared_bytes + 1024)
+        assert shape.shared_bytes(of, pass_) <= plan.shared_bytes <= chip.shared_bytes
+        if plan.shared_bytes > shape.shared_bytes(of, pass_):
+            assert fitting == needed
+        seen.add(needed)
+    assert {1, 2} <= seen
 
 
 MANY_ROWS = {
