@@ -6,7 +6,7 @@
 Sizes are random: 17 to 512 rows, hidden sizes that are multiples of 8; gates are given. Each
 has a line for each pass: us per step of each kind, in CUDA graphs, the quickest with a star, and
 what the plan takes unless told otherwise. Then come the constants of ``cycles_of_steps()``
-(kernels/rnn/sequence/plan/plan.cpp) as least squares have them, and for ranges of rows the hidden
+(kernels/rnn/sequence/plan/cycles.h) as least squares have them, and for ranges of rows the hidden
 sizes where Note [Many rows] is quickest, which many_rows/plan.h lists.
 """
 
