@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks.__main__ import main
-from benchmarks.sequence import compile_kernels, heads, padding, published
+from benchmarks.sequence import check, compile_kernels, heads, padding, published, to_tf32
 from benchmarks.sequence.cases import (
     BACKWARD,
     FORWARD,
@@ -78,6 +78,28 @@ def test_a_wrong_result_is_marked_and_fails(capsys, tmp_path, monkeypatch, quick
     wrong = [row["name"] for row in saved(file) if row["check"].startswith("error 1.")]
     assert wrong == ["LSTM", "LSTM"]
     assert "\nwrong:\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("hidden_size", [1, 8, 58])
+@pytest.mark.parametrize("layer", ["LSTM", "GRU"])
+def test_tf32_may_round_factors_and_no_more(monkeypatch, layer, hidden_size):
+    """Beside torch's layer, which does not round here."""
+    right, off = OURS[layer].forward, 1.0
+
+    def rounded(layer, x):
+        with torch.no_grad():
+            for parameter in layer.parameters():
+                parameter.copy_(to_tf32(parameter))
+        output, state = right(layer, to_tf32(x))
+        return output * off, state
+
+    monkeypatch.setattr(OURS[layer], "forward", rounded)
+    case = Case(4, hidden_size, 9, torch.float, CPU, layer=layer)
+    assert check(case, layer, FORWARD)[0].startswith("error")
+    case = replace(case, precision="tf32")
+    assert check(case, layer, FORWARD)[0] == "match"
+    off = 1.01
+    assert check(case, layer, FORWARD)[0].startswith("error")
 
 
 @pytest.mark.parametrize("name", MODULES)
