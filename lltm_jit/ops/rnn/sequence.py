@@ -115,7 +115,7 @@ def input_gates(
     """
     args = (input, weight_ih, bias)
     device = input.device.type
-    own = device == "cuda" or (device == "cpu" and input.dtype in (torch.float, torch.double))
+    own = device in ("cpu", "cuda")
     if not own or has_torch_function(args) or torch.is_autocast_enabled(device):
         return F.linear(*args)
     if torch.compiler.is_compiling():

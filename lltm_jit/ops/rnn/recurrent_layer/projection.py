@@ -82,12 +82,7 @@ def run_projected(
 
 
 def _product(weight_hh: Tensor, weight_hr: Tensor) -> Tensor:
-    """W_hh W_hr, rounded once. Few CPUs multiply halves, and torch's way without them is slow.
-
-    Of both directions or of one. ``torch.backends.cuda.matmul`` has no say in it.
-    """
-    if weight_hh.is_cpu and weight_hh.dtype == torch.half:
-        return (weight_hh.float() @ weight_hr.float()).half()
+    """W_hh W_hr of both directions or of one, rounded once."""
     if weight_hh.dim() == 2:
         return input_gates(weight_hh.unsqueeze(0), weight_hr.t()).squeeze(0)
     return torch.stack([_product(*each) for each in zip(weight_hh, weight_hr, strict=True)])

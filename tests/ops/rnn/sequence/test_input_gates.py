@@ -63,17 +63,21 @@ def test_agrees_with_float64(dtype, size, layout):
 
 
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("heads", [1, 2])
-@pytest.mark.parametrize("steps", [1, 3])
-def test_a_library_gets_16_bits_only_where_the_processor_multiplies_them(steps, heads, dtype):
+@pytest.mark.parametrize(
+    ("steps", "named"),
+    [(1, {}), (1, {"num_heads": 2}), (3, {}), (3, {"num_heads": 2}), (3, {"proj_size": 8})],
+    ids=str,
+)
+def test_a_library_gets_16_bits_only_where_the_processor_multiplies_them(steps, named, dtype):
     """Elsewhere it converts each number first, which takes many times as long as floats."""
     names = {torch.half: "avx512_fp16", torch.bfloat16: "avx512_bf16"}
     by_library = torch.cpu.get_capabilities().get(names[dtype], True)
-    layer = lltm_jit.LSTM(8, 16, num_heads=heads, dtype=dtype)
+    layer = lltm_jit.LSTM(8, 16, dtype=dtype, **named)
     x = torch.randn(steps, 4, 8, dtype=dtype)
-    states = torch.randn(2, 1, 4, 16, dtype=dtype).requires_grad_()
+    h_0 = torch.randn(1, 4, named.get("proj_size", 16), dtype=dtype).requires_grad_()
+    c_0 = torch.randn(1, 4, 16, dtype=dtype).requires_grad_()
     with torch.profiler.profile() as profile:
-        layer(x, tuple(states))[0].sum().backward()
+        layer(x, (h_0, c_0))[0].sum().backward()
     products = {event.key for event in profile.key_averages()} & {"aten::mm", "aten::addmm"}
     assert bool(products) == by_library
 
