@@ -41,7 +41,7 @@ LLTM_JIT_MODULE(TORCH_EXTENSION_NAME, m) {
   module.add_function<lltm_jit::recurrent_layer>("recurrent_layer");
   module.add_function<lltm_jit::recurrent_layers>("recurrent_layers");
   module.add_function<lltm_jit::planned_variants>("planned_variants");
-  module.add_function<lltm_jit::directions_at_once>("directions_at_once");
+  module.add_function<lltm_jit::directions_together>("directions_together");
   module.add_function<lltm_jit::layers_part>("layers_part");
   module.add_function<lltm_jit::layers_forward>("layers_forward");
   module.add_function<lltm_jit::layers_backward>("layers_backward");

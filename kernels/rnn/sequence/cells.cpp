@@ -64,15 +64,6 @@ int64_t layers_part(std::string_view cell, std::string_view dtype, int64_t steps
   return side_by_side_part(sizes, static_cast<int>(layers), training, described(gpu));
 }
 
-bool directions_at_once(std::string_view cell, std::string_view dtype, int64_t steps,
-                        int64_t batch_size, int64_t hidden_size, int64_t heads, bool training,
-                        at::ArrayRef<int64_t> gpu) {
-  SequenceSizes sizes = sizes_of(find_cell(cell), dtype, steps, batch_size, hidden_size);
-  sizes.directions = 2;
-  sizes.heads = static_cast<int>(heads);
-  return run_at_once(sizes, training, described(gpu));
-}
-
 std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_view dtype,
                                              int64_t steps, int64_t batch_size, int64_t hidden_size,
                                              int64_t directions, int64_t heads, bool padded,

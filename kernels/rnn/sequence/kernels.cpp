@@ -116,17 +116,19 @@ int64_t other_size(const SequenceInputs& in, const RecurrentCell& cell) {
   return is_padded(in, cell) ? hidden_size : padded_size(hidden_size);
 }
 
-// Whether the kernels here can take several recurrences at once, if there is a plan for them.
-bool run_together(const SequenceInputs& in, const RecurrentCell& cell) {
-  const bool whole = in.gates.is_cpu() || in.weight_hh.size(-1) % kWholeAccess == 0;
-  return whole && !is_padded(in, cell);
+// Whether there are several recurrences that the kernels here cannot take at once, whatever the plan.
+bool run_in_turn(const SequenceInputs& in, const RecurrentCell& cell, bool backward = false) {
+  if (!has_recurrences(in) || in.gates.is_meta()) return false;
+  if (is_padded(in, cell)) return backward || !kernels_pad(in.gates);
+  return !in.gates.is_cpu() && in.weight_hh.size(-1) % kWholeAccess > 0;
 }
 
 // A layer's arguments, besides those of a sequence.
 struct LayerCall {
   OptionalTensor input{}, weight_ih{};  // on a CPU: the factors of the gates' product
   OptionalTensor bias_ih{};             // not in the gates yet
-  Tensor h_n{}, c_n{};                  // where to write the last states
+  // Where to write the results of one direction; or only the states of both, [directions, batch, hidden_size].
+  Tensor output{}, h_n{}, c_n{};
 };
 
 // The dtype of the returned cell states.
@@ -143,7 +145,7 @@ SequenceAndSaved allocate(const SequenceInputs& in, const RecurrentCell& cell, S
   const auto state = state_dtype(in.gates.scalar_type());
   const auto of_c_n = in.gates.is_cpu() && cells > 0 ? state : cells_dtype(in);
   const bool given = call.c_n.defined() && call.c_n.scalar_type() == of_c_n;
-  return {empty({steps, batch_size, hidden_size}, in.gates),
+  return {call.output.defined() ? call.output : empty({steps, batch_size, hidden_size}, in.gates),
           call.h_n.defined() ? call.h_n : empty({batch_size, hidden_size}, in.gates),
           given ? call.c_n : empty({cells, batch_size, hidden_size}, in.gates, of_c_n),
           saves == kSavesAll ? empty(in.gates.sym_sizes(), in.gates) : Tensor(),
@@ -157,7 +159,7 @@ SequenceAndSaved forward(const SequenceInputs& in, SequenceSaves saves,
   const auto one_by_one = [&] {
     return in_turn(in, cell, [&](const SequenceInputs& one) { return forward(one, saves); });
   };
-  if (has_recurrences(in) && !in.gates.is_meta() && !run_together(in, cell)) return one_by_one();
+  if (run_in_turn(in, cell)) return one_by_one();
   if (!as_kernels_have_it(in, cell)) {
     const ResizedGates resized(in, cell, other_size(in, cell));
     return resized.resize_back(forward(resized.in_place_of(in), saves));
@@ -179,6 +181,7 @@ SequenceAndSaved forward(const SequenceInputs& in, SequenceSaves saves,
     args.new_h = h_n.mutable_data_ptr();
     args.new_cells = cell.states > 1 ? c_n.mutable_data_ptr() : nullptr;
     args.narrow_cells = floating_type(c_n.scalar_type()) != args.state_type;
+    args.states_apart = call.h_n.defined();
     args.saved_gates = written_steps_of(saved_gates, in.reverse);
     if (cell.states > 1) args.saved_cells = written_steps_of(saved_cells, in.reverse);
     Tensor input, weight_ih;
@@ -242,15 +245,13 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
   auto put_off = take_put_off();
   sequence_left_room() = false;
   const auto one_by_one = [&] { return in_turn(in, cell, sequence_backward_kernel); };
-  if (has_recurrences(in.in) && !gates.is_meta() && !run_together(in.in, cell)) return one_by_one();
+  if (run_in_turn(in.in, cell, /*backward=*/true)) return one_by_one();
   const auto& mask = in.output_mask;
   const auto wanted = [&](size_t i, const OptionalTensor& like) {
     return mask[i] ? empty(like->sym_sizes(), *like) : Tensor();
   };
   const bool padded = !has_recurrences(in.in) && is_padded(in.in, cell);
-  const auto weights = [&like = in.in.weight_hh] {
-    return empty_padded_weights(like, like.sym_size(0), like.sym_size(1));
-  };
+  const auto weights = [&w = in.in.weight_hh] { return empty_padded_weights(w, w.sym_sizes()); };
   if (!as_kernels_have_it(in.in, cell)) {
     ResizedGates resized(in.in, cell, other_size(in.in, cell));
     auto grads = resized.resize_back(sequence_backward_kernel(resized.in_place_of(in)));
@@ -346,5 +347,4 @@ SequenceGradients sequence_backward_kernel(const SequenceBackwardInputs& in) {
 
 }  // namespace lltm_jit
 
-// In this unit, too, because it calls the functions above.
-#include "rnn/sequence/layer.cpp"
+#include "rnn/sequence/layer.cpp"  // in this unit, too, because it calls the functions above

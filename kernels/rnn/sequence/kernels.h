@@ -109,6 +109,8 @@ struct SequenceForwardArgs : SequenceSizes {
   void* new_h;                   // [batch, units] written
   void* new_cells;               // [states-1, batch, units] written; null for one state
   bool narrow_cells;             // whether they are of `type`, on a GPU, or of state_type
+  // Whether new_h and new_cells have the first direction's units, [batch, heads*hidden], before the other's.
+  bool states_apart;
   // Null unless saves() needs them. For each step the gates' sums, or, if the cell does not add its gates, the
   // hidden part alone, bias included; and the cell states that the step began with.
   MutableSequenceArray saved_gates;  // [steps, batch, gates*units]

@@ -59,18 +59,6 @@ SequenceResults run(const LayerInputs& in, bool computed, LayerCall call = {}) {
   return {output, h_n, c_n};
 }
 
-// Note [Padded gates] (kernels.h). Adds the biases of a cell that adds its gates.
-void pad(LayerInputs& in, const RecurrentCell& cell) {
-  const bool adds = in.bias_ih && cell.adds_gates, aligned = in.x.size(2) % kLine == 0;
-  const auto [x, weight_ih, weight_hh, bias_ih, bias_hh] =
-      ops::pad_gates(aligned ? OptionalTensor() : in.x, in.weight_ih, in.weight_hh, in.bias_ih,
-                     in.bias_hh, cell.gates, adds);
-  if (!aligned) in.x = x;
-  in.weight_ih = weight_ih, in.weight_hh = weight_hh;
-  if (in.bias_hh) in.bias_ih = bias_ih, in.bias_hh = bias_hh;
-  if (adds) in.bias_ih.reset();
-}
-
 }  // namespace
 
 SequenceResults recurrent_layer(const Tensor& input, const Tensor& weight_ih,
@@ -84,55 +72,196 @@ SequenceResults recurrent_layer(const Tensor& input, const Tensor& weight_ih,
   return run(in, in.is_only_computed());
 }
 
-SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weights, int64_t layers,
-                                 const OptionalTensor& h_0, const OptionalTensor& c_0,
-                                 std::string_view name, bool pads, bool tf32) {
+bool directions_together(const Tensor& x, const Tensor& weight_hh, std::string_view name,
+                         bool padded, bool training, bool tf32) {
+  // Two cores take a direction each, if the rows pay for a tensor of both directions' weights. Whatever the number of
+  // threads, which must not change a bit of a gradient.
+  constexpr int64_t kRowsForBoth = 256;  // of all steps
+  if (!x.is_cuda()) return x.size(0) * x.size(1) >= kRowsForBoth;
+  if (padded ? training : weight_hh.size(-1) % kWholeAccess > 0) return false;
+  if (x.numel() == 0) return true;
+#ifdef LLTM_JIT_CUDA
   const RecurrentCell& cell = find_cell(name);
-  const size_t each = weights.size() / layers;
-  // Whether the kernels of all layers write into the same last states.
-  bool at_once = !pads && cell.parameters == 0 && input.numel() > 0;
-  at_once = at_once && only_computed(input, h_0, c_0);
-  for (size_t i = 0; at_once && i < weights.size(); ++i) {
-    const Tensor& weight = weights[i];
-    at_once = only_computed(weight);
-    if (!at_once || i % each != 1) continue;
-    at_once = weight.dim() == 2 && weight.size(0) == cell.gates * weight.size(1) &&
-              weight.size(1) == weights[1].size(1) &&
-              (input.is_cpu() || input.size(0) == 1 || weight.size(1) % kWholeAccess == 0);
+  const c10::DeviceGuard guard(x.device());
+  return runs_at_once({.steps = x.size(0),
+                       .batch_size = x.size(1),
+                       .hidden_size = weight_hh.size(-1),
+                       .gates = cell.gates,
+                       .states = cell.states,
+                       .parameters = cell.parameters,
+                       .adds_gates = cell.adds_gates,
+                       .type = floating_type(x.scalar_type()),
+                       .state_type = floating_type(state_dtype(x.scalar_type())),
+                       .tf32 = tf32,
+                       .directions = 2,
+                       .heads = static_cast<int>(weight_hh.dim() == 3 ? weight_hh.size(0) : 1),
+                       .padded = padded},
+                      training);
+#else
+  return false;
+#endif
+}
+
+namespace {
+
+// A call of recurrent_layers().
+struct Stack {
+  const Tensor& input;
+  at::ArrayRef<Tensor> weights;
+  int64_t layers, directions;
+  const OptionalTensor &h_0, &c_0;
+  const RecurrentCell& cell;
+  bool pads, tf32;
+
+  size_t each() const { return weights.size() / (layers * directions); }
+  // Those of a layer in one direction.
+  at::ArrayRef<Tensor> of(int64_t layer, int64_t direction = 0) const {
+    return weights.slice((layer * directions + direction) * each(), each());
   }
+  bool biased() const { return each() >= 4; }
+};
+
+// Whether all kernels write into the same results, and nothing else has to be known of these tensors.
+bool is_at_once(const Stack& stack) {
+  const auto& [x, weights, layers, directions, h_0, c_0, cell, pads, tf32] = stack;
+  const Tensor& first = weights[1];
+  bool yes = cell.parameters == 0 && x.numel() > 0 && only_computed(x, h_0, c_0) &&
+             !(x.is_cpu() && directions > 1) && first.dim() == 2;
+  yes = yes && (pads || x.is_cpu() || x.size(0) == 1 || first.size(1) % kWholeAccess == 0);
+  for (size_t i = 0; yes && i < weights.size(); ++i) {
+    const Tensor& weight = weights[i];
+    yes = only_computed(weight);
+    if (!yes || i % stack.each() != 1) continue;
+    yes = weight.dim() == 2 && weight.size(0) == cell.gates * weight.size(1) &&
+          weight.size(1) == first.size(1);
+  }
+  return yes;
+}
+
+// Both directions' states beside each other, as the outputs are.
+Tensor beside(const Tensor& states, int64_t first) {
+  return states.narrow(0, first, 2).transpose(0, 1).flatten(1);
+}
+
+// The results' states, [..., batch, directions*units], where they belong: [directions, batch, units].
+void put(const Tensor& states, const Tensor& target) {
+  if (!target.defined() || states.is_same(target)) return;
+  target.copy_(states.view({target.size(1), target.size(0), target.size(2)}).transpose(0, 1));
+}
+
+// One direction of a layer or both, and how it runs.
+struct Part {
+  int64_t layer, direction, count;
+  bool pads, at_once;
+};
+
+// Copies of the operands, padded ones by Note [Padded gates] (kernels.h), or only those of both directions put
+// together. Adds the biases of a cell that adds its gates.
+void copy_operands(const Stack& stack, const Part& part, LayerInputs* in) {
+  const bool adds = stack.biased() && stack.cell.adds_gates;
+  const bool copies = part.pads && in->x.size(2) % kLine > 0;
+  const OptionalTensor input = copies ? OptionalTensor(in->x) : std::nullopt;
+  std::vector<at::ArrayRef<Tensor>> each;
+  for (int64_t i = 0; i < part.count; ++i) each.push_back(stack.of(part.layer, part.direction + i));
+  const auto [x, weight_ih, weight_hh, bias_ih, bias_hh] =
+      part.at_once ? packed(input, each, stack.cell.gates, adds, part.pads)
+                   : ops::pad_gates(input, in->weight_ih, in->weight_hh, in->bias_ih, in->bias_hh,
+                                    stack.cell.gates, adds);
+  if (copies) in->x = x;
+  in->weight_ih = weight_ih, in->weight_hh = weight_hh;
+  if (stack.biased()) in->bias_ih = bias_ih, in->bias_hh = bias_hh;
+  if (adds) in->bias_ih.reset();
+}
+
+LayerInputs inputs_of(const Stack& stack, const Part& part, const Tensor& x) {
+  const auto [layer, direction, count, pads, at_once] = part;
+  const auto own = stack.of(layer, direction);
+  const bool together = count > 1;
+  const int64_t first = layer * stack.directions + direction;
+  LayerInputs in{.x = x, .reverse = direction > 0, .cell = stack.cell.name};
+  in.tf32 = stack.tf32, in.bidirectional = together;
+  if (stack.h_0) in.h_0 = together ? beside(*stack.h_0, first) : stack.h_0->select(0, first);
+  if (stack.c_0) {
+    in.c_0 = together ? beside(*stack.c_0, first).unsqueeze(0) : stack.c_0->narrow(0, first, 1);
+  }
+  const auto of = [&](size_t i, int64_t dim = 0) {
+    return together && !at_once ? cat({own[i], stack.of(layer, 1)[i]}, dim) : own[i];
+  };
+  in.weight_ih = of(0);
+  in.weight_hh = together && !at_once && own[1].dim() == 2
+                     ? at::_ops::stack::call({own[1], stack.of(layer, 1)[1]}, 0)
+                     : of(1);
+  if (stack.biased()) in.bias_ih = of(2), in.bias_hh = of(3);
+  if (stack.cell.parameters > 0) in.parameters = of(stack.each() - 1, 1);
+  return in;
+}
+
+}  // namespace
+
+SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weights, int64_t layers,
+                                 int64_t directions, const OptionalTensor& h_0,
+                                 const OptionalTensor& c_0, std::string_view name, bool pads,
+                                 bool tf32) {
+  const RecurrentCell& cell = find_cell(name);
+  const Stack stack{input, weights, layers, directions, h_0, c_0, cell, pads, tf32};
+  const bool at_once = is_at_once(stack);
+  const Tensor& like = weights[1];
+  TORCH_CHECK(like.dim() > 1, "expected weight_hh to have 2 or 3 dimensions");
+  const bool whole = like.size(-1) % kWholeAccess == 0;
+  const bool together =
+      directions > 1 && directions_together(input, like, name, pads && !whole,
+                                            !at_once && c10::GradMode::is_enabled(), tf32);
+  if (together && whole) pads = false;  // for the products, which gain less than two launches cost
+  const int64_t count = together ? 2 : 1, rows = input.size(1);
+  const int64_t units = like.size(-1) * (like.dim() == 3 ? like.size(0) : 1);
   std::optional<KernelGuard> guard;
-  Tensor x = input, all_h, all_c;
+  Tensor all_h, all_c;
   if (at_once) {
     guard.emplace(input);
-    const int64_t rows = input.size(1), units = weights[1].size(1);
     const auto dtype = c_0 ? c_0->scalar_type() : input.scalar_type();
-    all_h = empty({layers, rows, units}, input);
-    if (cell.states > 1) all_c = empty({layers, rows, units}, input, dtype);
+    all_h = empty({layers * directions, rows, units}, input);
+    if (cell.states > 1) all_c = empty({layers * directions, rows, units}, input, dtype);
   }
-  std::vector<Tensor> h_n(layers), c_n(layers);
+  Tensor x = input;
+  std::vector<Tensor> h_n, c_n;
   for (int64_t k = 0; k < layers; ++k) {
-    const Tensor* own = &weights[k * each];
-    LayerInputs one{.x = x, .weight_ih = own[0], .weight_hh = own[1], .cell = name, .tf32 = tf32};
-    if (each >= 4) one.bias_ih = own[2], one.bias_hh = own[3];
-    if (cell.parameters > 0) one.parameters = own[each - 1];
-    if (h_0) one.h_0 = h_0->select(0, k);
-    if (c_0) one.c_0 = c_0->narrow(0, k, 1);
-    LayerCall call;
-    if (at_once) call.h_n = all_h.select(0, k);
-    if (all_c.defined()) call.c_n = all_c.narrow(0, k, 1);
-    if (pads) {
-      pad(one, cell);
-    } else if (one.bias_ih && cell.adds_gates && at_once && x.is_cuda()) {
-      call.bias_ih = one.bias_ih;                 // which the kernel adds
-    } else if (one.bias_ih && cell.adds_gates) {  // where the sum costs least
-      const Tensor both = *one.bias_ih + *one.bias_hh;
-      one.bias_ih.reset(), one.bias_hh.reset();
-      (x.is_cuda() ? one.bias_hh : one.bias_ih) = both;
+    std::vector<Tensor> outputs;
+    Tensor all_outputs;
+    if (at_once && directions > count) {
+      all_outputs = empty({x.size(0), rows, directions * units}, input);
     }
-    std::tie(x, h_n[k], c_n[k]) = run(one, at_once || one.is_only_computed(), std::move(call));
+    for (int64_t d = 0; d < directions; d += count) {
+      const Part part{k, d, count, pads, at_once};
+      LayerInputs one = inputs_of(stack, part, x);
+      LayerCall call;
+      if (at_once) call.h_n = all_h.narrow(0, k * directions + d, count);
+      if (all_c.defined()) call.c_n = all_c.narrow(0, k * directions + d, count);
+      if (all_outputs.defined()) call.output = all_outputs.narrow(2, d * units, units);
+      if (pads || (together && at_once)) {
+        copy_operands(stack, part, &one);
+        if (at_once) x = one.x;  // padded for both directions
+      } else if (one.bias_ih && cell.adds_gates && at_once && x.is_cuda()) {
+        call.bias_ih = one.bias_ih;                 // which the kernel adds
+      } else if (one.bias_ih && cell.adds_gates) {  // where the sum costs least
+        const Tensor both = *one.bias_ih + *one.bias_hh;
+        one.bias_ih.reset(), one.bias_hh.reset();
+        (x.is_cuda() ? one.bias_hh : one.bias_ih) = both;
+      }
+      const auto [y, h, c] = run(one, at_once || one.is_only_computed(), call);
+      outputs.push_back(y);
+      if (at_once) {
+        put(h, call.h_n), put(c, call.c_n);
+        continue;
+      }
+      for (int64_t i = 0; i < count; ++i) {
+        h_n.push_back(count > 1 ? h.narrow(1, i * units, units) : h);
+        c_n.push_back(count > 1 ? c.narrow(2, i * units, units) : c);
+      }
+    }
+    x = all_outputs.defined() ? all_outputs : outputs.size() > 1 ? cat(outputs, 2) : outputs[0];
   }
   if (at_once) return {x, all_h, all_c};
-  if (layers > 1) return {x, at::_ops::stack::call(h_n, 0), cat(c_n, 0)};
+  if (h_n.size() > 1) return {x, at::_ops::stack::call(h_n, 0), cat(c_n, 0)};
   // Neither a copy nor a view, which detach_() would refuse.
   const Tensor& one = h_n[0];
   return {x, at::_ops::_unsafe_view::call(one, {1, one.sym_size(0), one.sym_size(1)}), c_n[0]};

@@ -86,11 +86,10 @@ std::vector<PlannedVariant> planned_variants(std::string_view cell, std::string_
                                              bool training, bool controls,
                                              at::ArrayRef<int64_t> gpu);
 
-// Whether both directions of a layer, with heads of so many units, run in one launch, as a call with the weights of
-// both assumes; also in the backward pass, if there is one.
-bool directions_at_once(std::string_view cell, std::string_view dtype, int64_t steps,
-                        int64_t batch_size, int64_t hidden_size, int64_t heads, bool training,
-                        at::ArrayRef<int64_t> gpu);
+// Whether both directions of a layer run in one call, over a sequence from its two ends: on a GPU if one launch does;
+// also in the backward pass, if there is one. `weight_hh` is that of one direction, and not padded yet.
+bool directions_together(const Tensor& input, const Tensor& weight_hh, std::string_view cell,
+                         bool padded, bool training, bool tf32);
 
 // The steps of each part of layers side by side, or 0 if that is no faster: Note [Layers side by side]
 // (side_by_side/layers.h). dtype and gpu as above.
@@ -124,12 +123,13 @@ SequenceResults recurrent_layer(const Tensor& input, const Tensor& weight_ih,
                                 const OptionalTensor& control, bool reverse, std::string_view cell,
                                 bool tf32, bool bidirectional);
 
-// All layers of a stack of one direction, each on the output of the one before. `weights` has, for each layer,
-// weight_ih, weight_hh and, if there are any, bias_ih, bias_hh and parameters. The states are those of all layers.
-// `pads` is for a GPU: Note [Padded gates] (kernels.h).
+// All layers of a stack, each on the output of the one before. `weights` has, for each layer and each direction of it,
+// weight_ih, weight_hh and, if there are any, bias_ih, bias_hh and parameters. The states are those of all, in this
+// order. `pads` is for a GPU: Note [Padded gates] (kernels.h).
 SequenceResults recurrent_layers(const Tensor& input, at::ArrayRef<Tensor> weights, int64_t layers,
-                                 const OptionalTensor& h_0, const OptionalTensor& c_0,
-                                 std::string_view cell, bool pads, bool tf32);
+                                 int64_t directions, const OptionalTensor& h_0,
+                                 const OptionalTensor& c_0, std::string_view cell, bool pads,
+                                 bool tf32);
 
 // In operations of torch, in formula.cpp. Differentiable any number of times.
 SequenceAndSaved sequence_forward_formula(const SequenceInputs& in);

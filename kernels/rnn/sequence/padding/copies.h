@@ -20,8 +20,9 @@ struct RowCopy {
   float others;
 };
 
+// At most those of a layer in both directions.
 struct RowCopies {
-  static constexpr int kMost = 6;
+  static constexpr int kMost = 9;
 
   RowCopy copies[kMost];
   int count;

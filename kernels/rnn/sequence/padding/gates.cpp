@@ -83,13 +83,62 @@ SequenceGradients ResizedGates::resize_back(const SequenceGradients& grads) cons
 
 bool kernels_pad(const Tensor& like) { return like.is_cuda() && like.scalar_type() != at::kDouble; }
 
-Tensor empty_padded_weights(const Tensor& like, const SymInt& rows, const SymInt& hidden_size) {
-  return empty({rows, padded_size(hidden_size)}, like).narrow_symint(1, 0, hidden_size);
+Tensor empty_padded_weights(const Tensor& like, c10::SymIntArrayRef sizes) {
+  auto padded = sizes.vec();
+  padded.back() = padded_size(sizes.back());
+  const Tensor all = empty(padded, like);
+  if (like.is_meta()) return all.narrow_symint(-1, 0, sizes.back());
+  const auto strides = all.strides().vec();  // without the dispatcher
+  all.unsafeGetTensorImpl()->set_sizes_and_strides(C10_AS_INTARRAYREF_SLOW(sizes), strides);
+  return all;
 }
 
-Tensor with_padding(const Tensor& weights) {
-  return weights.as_strided({weights.size(0), padded_size(weights.size(1))}, weights.strides());
+namespace {
+
+// In parts; strides in elements.
+struct Rows {
+  int64_t parts, rows, columns, part_stride, row_stride, column_stride, first = 0;
+};
+
+Rows source_of(const RowsToCopy& copy) {
+  const auto sizes = copy.from.sizes(), strides = copy.from.strides();
+  const int64_t parts = copy.parts;
+  if (parts == 0) return {sizes[0], sizes[1], sizes[2], strides[0], strides[1], strides[2]};
+  const int64_t each = sizes[0] / parts;
+  if (sizes.size() == 1) return {parts, 1, each, each * strides[0], 0, strides[0]};
+  return {parts, each, sizes[1], each * strides[0], strides[0], strides[1]};
 }
+
+Rows target_of(const RowsToCopy& copy, int64_t parts) {
+  const Tensor& to = copy.to;
+  const bool vector = to.dim() == 1;
+  const int64_t columns = vector ? to.size(0) / parts / copy.pieces : to.stride(-2);
+  const int64_t rows = vector ? 1 : to.numel() / to.size(-1) / parts / copy.pieces;
+  const int64_t all = rows * columns;
+  return {parts, rows, columns, all, columns, 1, copy.piece * parts * all};
+}
+
+// In torch operations.
+void copy_rows(const RowsToCopy& copy, const Rows& from, const Rows& to) {
+  const int64_t rows = std::min(from.rows, to.rows), columns = std::min(from.columns, to.columns);
+  const auto part = [](const Tensor& tensor, const Rows& of, int64_t rows, int64_t columns) {
+    return tensor.as_strided({of.parts, rows, columns},
+                             {of.part_stride, of.row_stride, of.column_stride},
+                             tensor.storage_offset() + of.first);
+  };
+  const Tensor common = part(copy.to, to, rows, columns);
+  if (to.rows > rows || to.columns > columns) {
+    part(copy.to, to, to.rows, to.columns).fill_(copy.others);
+  }
+  if (copy.zero) {
+    common.zero_();
+  } else {
+    const Tensor source = part(copy.from, from, rows, columns);
+    common.copy_(copy.addend.defined() ? source + part(copy.addend, from, rows, columns) : source);
+  }
+}
+
+}  // namespace
 
 void copy_rows(const std::vector<RowsToCopy>& all) {
 #ifdef LLTM_JIT_CUDA
@@ -99,39 +148,34 @@ void copy_rows(const std::vector<RowsToCopy>& all) {
     of_gpu.count = 0;
   };
 #endif
-  for (const auto& [from, to, addend, zero, others] : all) {
-    const int64_t rows = std::min(from.size(1), to.size(1));
-    const int64_t columns = std::min(from.size(2), to.size(2));
+  for (const RowsToCopy& copy : all) {
+    if (copy.to.numel() == 0) continue;
+    const Rows from = source_of(copy), to = target_of(copy, from.parts);
 #ifdef LLTM_JIT_CUDA
-    if (to.is_cuda() && to.scalar_type() != at::kDouble) {
-      of_gpu.type = floating_type(to.scalar_type());
+    if (copy.to.is_cuda() && copy.to.scalar_type() != at::kDouble) {
+      of_gpu.type = floating_type(copy.to.scalar_type());
       of_gpu.copies[of_gpu.count++] = {
-          .source = zero ? nullptr : from.const_data_ptr(),
-          .addend = addend.defined() ? addend.const_data_ptr() : nullptr,
-          .target = to.mutable_data_ptr(),
-          .parts = to.size(0),
-          .rows = to.size(1),
-          .columns = to.size(2),
-          .source_rows = rows,
-          .source_columns = columns,
-          .source_part_stride = from.stride(0),
-          .source_row_stride = from.stride(1),
-          .source_column_stride = from.stride(2),
-          .part_stride = to.stride(0),
-          .row_stride = to.stride(1),
-          .others = others,
+          .source = copy.zero ? nullptr : copy.from.const_data_ptr(),
+          .addend = copy.addend.defined() ? copy.addend.const_data_ptr() : nullptr,
+          .target =
+              static_cast<char*>(copy.to.mutable_data_ptr()) + to.first * copy.to.element_size(),
+          .parts = to.parts,
+          .rows = to.rows,
+          .columns = to.columns,
+          .source_rows = std::min(from.rows, to.rows),
+          .source_columns = std::min(from.columns, to.columns),
+          .source_part_stride = from.part_stride,
+          .source_row_stride = from.row_stride,
+          .source_column_stride = from.column_stride,
+          .part_stride = to.part_stride,
+          .row_stride = to.row_stride,
+          .others = copy.others,
       };
       if (of_gpu.count == RowCopies::kMost) launch();
       continue;
     }
 #endif
-    const auto common = [&](const Tensor& t) { return t.narrow(1, 0, rows).narrow(2, 0, columns); };
-    if (to.size(1) > rows || to.size(2) > columns) to.fill_(others);
-    if (zero) {
-      common(to).zero_();
-    } else {
-      common(to).copy_(common(addend.defined() ? from + addend : from));
-    }
+    copy_rows(copy, from, to);
   }
 #ifdef LLTM_JIT_CUDA
   if (of_gpu.count > 0) launch();
@@ -163,15 +207,17 @@ Tensor readable(const Tensor& tensor) {
 
 Tensor readable_weights(const Tensor& weight_hh, bool padded) {
   if (!padded) return readable(weight_hh);
-  const int64_t rows = weight_hh.size(0), hidden_size = weight_hh.size(1);
-  const int64_t size = padded_size(hidden_size);
+  const int64_t hidden_size = weight_hh.size(-1), size = padded_size(hidden_size);
+  const bool several = weight_hh.dim() == 3;
+  const int64_t rows = weight_hh.numel() / hidden_size;
   const auto bytes = static_cast<size_t>(rows * size * weight_hh.element_size());
   // As pad_gates makes them. Other views may have numbers behind their rows.
-  const bool is_whole = weight_hh.stride(0) == size && has_dense_rows(weight_hh) &&
+  const bool is_whole = weight_hh.stride(-2) == size && has_dense_rows(weight_hh) &&
+                        (!several || weight_hh.stride(0) == weight_hh.size(1) * size) &&
                         weight_hh.storage_offset() == 0 && weight_hh.storage().nbytes() == bytes;
   if (is_whole && has_whole_rows(weight_hh)) return weight_hh;
-  const Tensor copy = empty_padded_weights(weight_hh, rows, hidden_size);
-  copy_rows({{.from = weight_hh.unsqueeze(0), .to = with_padding(copy).unsqueeze(0)}});
+  const Tensor copy = empty_padded_weights(weight_hh, weight_hh.sym_sizes());
+  copy_rows({{.from = weight_hh, .to = copy, .parts = several ? 0 : 1}});
   return copy;
 }
 

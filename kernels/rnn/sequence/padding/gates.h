@@ -44,17 +44,18 @@ class ResizedGates {
 // Whether the kernels for such tensors take padded gates.
 bool kernels_pad(const Tensor& like);
 
-// [rows, hidden_size], with room for padding behind the rows; and the tensor with this room.
-Tensor empty_padded_weights(const Tensor& like, const c10::SymInt& rows,
-                            const c10::SymInt& hidden_size);
-Tensor with_padding(const Tensor& weights);
+// Of such sizes, the last of them hidden_size, with room for padding behind each row.
+Tensor empty_padded_weights(const Tensor& like, c10::SymIntArrayRef sizes);
 
-// A copy of rows between tensors of three dimensions.
+// A copy of rows to a tensor that is dense, but for such room, which is written, too.
 struct RowsToCopy {
   Tensor from, to;
-  Tensor addend{};    // of the layout of `from`, and added to it
-  bool zero = false;  // zeros take the place of what `from` has
-  float others = 0;   // what is written where `from` has nothing
+  // Of `from`: its rows, or a vector's elements, are divided into so many; 0 for the first of three dimensions.
+  int64_t parts = 0;
+  int64_t piece = 0, pieces = 1;  // of `to`, which may take several copies
+  Tensor addend{};                // of the layout of `from`, and added to it
+  bool zero = false;              // zeros take the place of what `from` has
+  float others = 0;               // what is written where `from` has nothing
 };
 // In one launch on a GPU.
 void copy_rows(const std::vector<RowsToCopy>& all);

@@ -46,12 +46,12 @@ struct Sizes {
   int64_t gates;
   SymInt hidden_size, from, size, features;
 
-  explicit Sizes(const PadInputs& in)
+  explicit Sizes(const PadInputs& in, bool pads = true)
       : gates(in.gates),
         hidden_size(in.weight_hh.sym_size(1)),
         from(hidden_size),
-        size(padded_size(hidden_size)),
-        features(padded_size(in.weight_ih.sym_size(1))) {}
+        size(pads ? padded_size(hidden_size) : hidden_size),
+        features(pads ? padded_size(in.weight_ih.sym_size(1)) : in.weight_ih.sym_size(1)) {}
   explicit Sizes(const PadGradients& in)
       : gates(in.gates),
         hidden_size(in.hidden_size),
@@ -72,41 +72,45 @@ Five resized(Five all, const Sizes& to) {
   return all;
 }
 
-// As the kernels take them; their layout is the same on all devices.
-Five allocated(const Five& from, const Sizes& to) {
+// As the kernels take them; their layout is the same on all devices. For several directions, of which `from` is one.
+Five allocated(const Five& from, const Sizes& to, int64_t directions = 1) {
   const SymInt rows = to.gates * to.size;
   Five all;
   const auto& [input, weight_ih, weight_hh, bias_ih, bias_hh] = from;
   if (input.defined()) {
     all[kInput] = empty({input.sym_size(0), input.sym_size(1), to.features}, input);
   }
-  if (weight_ih.defined()) all[kWeightIh] = empty({rows, to.features}, weight_ih);
+  if (weight_ih.defined()) all[kWeightIh] = empty({directions * rows, to.features}, weight_ih);
   if (weight_hh.defined()) {
+    std::vector<SymInt> sizes{rows, to.hidden_size};
+    if (directions > 1) sizes.insert(sizes.begin(), directions);
     const bool padded = rows.sym_ne(to.gates * to.hidden_size).guard_bool(__FILE__, __LINE__);
-    all[kWeightHh] = padded ? empty_padded_weights(weight_hh, rows, to.hidden_size)
-                            : empty({rows, to.hidden_size}, weight_hh);
+    all[kWeightHh] = padded ? empty_padded_weights(weight_hh, sizes) : empty(sizes, weight_hh);
   }
-  if (bias_ih.defined()) all[kBiasIh] = empty({rows}, bias_ih);
-  if (bias_hh.defined()) all[kBiasHh] = empty({rows}, bias_hh);
+  if (bias_ih.defined()) all[kBiasIh] = empty({directions * rows}, bias_ih);
+  if (bias_hh.defined()) all[kBiasHh] = empty({directions * rows}, bias_hh);
   return all;
 }
 
-// addend: added to bias_hh; may be undefined.
-Five copied(const Five& from, const Sizes& to, const Tensor& addend = {}) {
-  const Five results = allocated(from, to);
+// Of one direction or several, each with operands of its own but for the input, which is the first one's.
+Five copied(std::vector<Five> each, const Sizes& to, bool add_biases = false) {
+  const auto directions = static_cast<int64_t>(each.size());
+  std::vector<Tensor> addends(each.size());
+  for (size_t d = 0; add_biases && d < each.size(); ++d) {  // of one layout
+    addends[d] = std::exchange(each[d][kBiasIh], Tensor()).contiguous();
+    each[d][kBiasHh] = each[d][kBiasHh].contiguous();
+  }
+  const Five results = allocated(each[0], to, directions);
   std::vector<RowsToCopy> copies;
-  const auto in_parts = [&](size_t i, const Tensor& tensor) {
-    if (i == kInput) return tensor;
-    const Tensor apart = tensor.unflatten(0, {to.gates, tensor.size(0) / to.gates});
-    return tensor.dim() == 1 ? apart.unsqueeze(1) : apart;
-  };
-  const bool pads = to.size > to.from;
-  for (size_t i = 0; i < from.size(); ++i) {
-    if (!from[i].defined() || from[i].is_meta()) continue;
-    const Tensor& target = results[i];
-    copies.push_back({.from = in_parts(i, from[i]),
-                      .to = in_parts(i, i == kWeightHh && pads ? with_padding(target) : target)});
-    if (i == kBiasHh && addend.defined()) copies.back().addend = in_parts(i, addend);
+  for (int64_t d = 0; d < directions; ++d) {
+    for (size_t i = d == 0 ? kInput : kWeightIh; i < results.size(); ++i) {
+      if (!results[i].defined() || results[i].is_meta()) continue;
+      copies.push_back({.from = each[d][i], .to = results[i]});
+      if (i == kInput) continue;
+      copies.back().parts = to.gates;
+      copies.back().piece = d, copies.back().pieces = directions;
+      if (i == kBiasHh) copies.back().addend = addends[d];
+    }
   }
   if (!copies.empty()) copy_rows(copies);
   return results;
@@ -151,11 +155,7 @@ Operands all_defined(Five all, const Tensor& like) {
 Operands kernel(const PadInputs& in) {
   check(in);
   const KernelGuard guard(in.weight_hh);
-  Five all = five(in);
-  if (!in.add_biases) return all_defined(copied(all, Sizes(in)), in.weight_hh);
-  const Tensor addend = std::exchange(all[kBiasIh], Tensor()).contiguous();
-  all[kBiasHh] = all[kBiasHh].contiguous();
-  return all_defined(copied(all, Sizes(in), addend), in.weight_hh);
+  return all_defined(copied({five(in)}, Sizes(in), in.add_biases), in.weight_hh);
 }
 
 Operands formula(const PadInputs& in) {
@@ -171,7 +171,7 @@ Operands backward_kernel(const PadGradients& grads) {
   for (const Tensor& grad : all) {
     if (!grad.defined()) continue;
     const KernelGuard guard(grad);
-    return as_tuple(copied(all, Sizes(grads)));
+    return as_tuple(copied({all}, Sizes(grads)));
   }
   return {};
 }
@@ -221,6 +221,22 @@ std::tuple<OptionalTensor, Tensor, Tensor, OptionalTensor, OptionalTensor, int64
 }
 
 }  // namespace
+
+Operands packed(const OptionalTensor& input, const std::vector<at::ArrayRef<Tensor>>& directions,
+                int64_t gates, bool add_biases, bool pads) {
+  std::vector<Five> each;
+  std::optional<Sizes> sizes;
+  for (const auto& own : directions) {
+    const bool biases = own.size() >= 4;
+    const auto bias = [&](size_t i) { return biases ? OptionalTensor(own[i]) : std::nullopt; };
+    const OptionalTensor bias_ih = bias(2), bias_hh = bias(3);
+    const PadInputs in{input, own[0], own[1], bias_ih, bias_hh, gates, add_biases};
+    check(in);
+    each.push_back(five(in));
+    if (!sizes) sizes.emplace(in, pads);
+  }
+  return as_tuple(copied(std::move(each), *sizes, add_biases));
+}
 
 Operator<Operands(const OptionalTensor&, const Tensor&, const Tensor&, const OptionalTensor&,
                   const OptionalTensor&, int64_t, bool)>

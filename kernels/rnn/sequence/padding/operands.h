@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <tuple>
+#include <vector>
 
 #include "core/host/operator.h"
 
@@ -29,5 +30,11 @@ extern Operator<Operands(const OptionalTensor& input, const OptionalTensor& weig
                          int64_t hidden_size)>
     pad_gates_backward;
 }  // namespace ops
+
+// A layer's operands as kernels take them, in one launch on a GPU: those of its directions one behind the other, each
+// given as weight_ih, weight_hh and, if there are any, bias_ih and bias_hh; padded as by pad_gates() if `pads`. Absent
+// ones are undefined. All sizes are those of the first direction. Inside a KernelGuard, and without a derivative.
+Operands packed(const OptionalTensor& input, const std::vector<at::ArrayRef<Tensor>>& directions,
+                int64_t gates, bool add_biases, bool pads);
 
 }  // namespace lltm_jit

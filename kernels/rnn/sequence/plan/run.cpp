@@ -305,6 +305,10 @@ bool sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& ce
   return run(args, SequencePass::Backward, backward_steps, cell, like);
 }
 
+bool runs_at_once(const SequenceSizes& sizes, bool training) {
+  return run_at_once(sizes, training, current_gpu());
+}
+
 bool sequence_leaves_room(const SequenceBackwardArgs& args) {
   const SequenceGpu gpu = current_gpu();
   const SequenceSizes& sizes = args;

@@ -19,6 +19,8 @@ bool sequence_forward_cuda(const SequenceForwardArgs& args, const CudaCell& cell
                            const at::Tensor& like);
 bool sequence_backward_cuda(const SequenceBackwardArgs& args, const CudaCell& cell,
                             const at::Tensor& like);
+// As run_at_once(), on the current GPU.
+bool runs_at_once(const SequenceSizes& sizes, bool training);
 // Whether a sequence runs in one launch whose blocks leave many SMs idle, and the gradient of its weights is much work.
 bool sequence_leaves_room(const SequenceBackwardArgs& args);
 

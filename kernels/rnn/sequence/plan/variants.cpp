@@ -84,11 +84,12 @@ std::vector<VariantRequest> sequence_requests(SequenceSizes sizes, bool training
                                               const SequenceGpu& gpu, const CudaCell& cell) {
   std::vector<VariantRequest> requests;
   if (!run_at_once(sizes, training, gpu)) sizes.directions = 1;  // as layers have it
+  const bool padded_in_turn = sizes.padded && (training || controls || sizes.heads > 1);
   for (const auto pass : {SequencePass::Forward, SequencePass::Backward}) {
     if (pass == SequencePass::Backward && !training) continue;
     SequenceSizes together = sizes;
     SequencePlan plan = sequence_plan(together, pass, gpu);
-    if (sizes.recurrences() > 1 && (!plan.one_launch || sizes.padded)) {  // one after the other
+    if (sizes.recurrences() > 1 && (!plan.one_launch || padded_in_turn)) {  // one after the other
       together.directions = together.heads = 1;
       plan = sequence_plan(together, pass, gpu);
     }

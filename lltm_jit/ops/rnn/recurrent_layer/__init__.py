@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.fx import Proxy
 from torch.nn.utils.rnn import PackedSequence
 
+from lltm_jit import native
 from lltm_jit._library import autocasts, refuse, refuse_non_tensor
 from lltm_jit.ops.rnn.recurrent_layer.inputs import (
     check_input,
@@ -36,7 +37,7 @@ from lltm_jit.ops.rnn.recurrent_layer.parts import (
 )
 from lltm_jit.ops.rnn.recurrent_layer.plain import plainly
 from lltm_jit.ops.rnn.recurrent_layer.projection import run_projected
-from lltm_jit.ops.rnn.recurrent_layer.stack import directions_at_once, side_by_side
+from lltm_jit.ops.rnn.recurrent_layer.stack import side_by_side
 from lltm_jit.ops.rnn.recurrent_layer.torch_layer import traced
 from lltm_jit.ops.rnn.recurrent_layer.types import State
 from lltm_jit.ops.rnn.recurrent_layer.warm import Warmed
@@ -48,8 +49,6 @@ from lltm_jit.ops.rnn.sequence import (
     runs_as_called,
     uses_tf32,
 )
-
-_ROWS_FOR_BOTH = 256  # of all steps
 
 
 class RecurrentLayer(Warmed):
@@ -211,18 +210,16 @@ class RecurrentLayer(Warmed):
 
     def _together(self, parts: list[Tensor]) -> bool:
         """Whether both directions run in one call: over one part, from its two ends."""
-        x = parts[0]
+        x, weight = parts[0], self.weight_hh_l0
         if len(parts) > 1 or (self.checkpoint and recomputes()):
             return False
-        if x.is_cuda:
-            whole = self.hidden_size // self.num_heads % ALIGNED == 0
-            return whole and directions_at_once(self, x)
-        # Two cores take a direction each, if the rows pay for a tensor of both directions' weights.
-        # Whatever the number of threads, which must not change a bit of a gradient.
-        # Projections may go by steps, which have one direction.
-        if torch.compiler.is_compiling() or not x.is_cpu or self.proj_size:
+        # Compiled or recorded calls are not for one GPU or size.
+        if torch.compiler.is_compiling() or torch.jit.is_tracing() or type(x) is not Tensor:
+            return x.is_cuda and weight.size(-1) % ALIGNED == 0
+        if x.is_cpu and self.proj_size:  # which may go by steps, and these have one direction
             return False
-        return x.size(0) * x.size(1) >= _ROWS_FOR_BOTH
+        how = (self.cell.name, False, torch.is_grad_enabled(), uses_tf32(x))
+        return bool(native.rnn.directions_together(x, weight, *how))
 
     def _recurrences(
         self, parts: Parts, suffixes: list[str], states: list[Tensor] | None, reverse: bool

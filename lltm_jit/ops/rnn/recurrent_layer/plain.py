@@ -21,7 +21,7 @@ def plainly(layer: TorchLayer, input: Tensor, hx: State | None) -> tuple[Tensor,
     wrong.
     """
     states, size = layer.cell.states, layer.hidden_size
-    if states > 2 or layer.bidirectional or layer.proj_size or input.dim() != 3:
+    if states > 2 or layer.proj_size or input.dim() != 3:
         return None
     if layer.checkpoint and torch.is_grad_enabled():
         return None
@@ -32,7 +32,7 @@ def plainly(layer: TorchLayer, input: Tensor, hx: State | None) -> tuple[Tensor,
     h_0 = c_0 = None
     if hx is not None:
         given = hx if type(hx) is tuple else (hx,)
-        whole = (layer.num_layers, rows, size)
+        whole = (layer.num_layers * layer._directions, rows, size)
         if len(given) != states or any(type(t) is not Tensor or t.shape != whole for t in given):
             return None
         h_0, c_0 = given if states == 2 else (given[0], None)
@@ -41,7 +41,7 @@ def plainly(layer: TorchLayer, input: Tensor, hx: State | None) -> tuple[Tensor,
         output, all_last = together
         output = output.transpose(0, 1) if layer.batch_first else output
         return output, all_last[0] if states == 1 else tuple(all_last)
-    names, count, cell = layer._flat_weights_names, layer.num_layers, layer.cell.name
+    names, counts = layer._flat_weights_names, (layer.num_layers, layer._directions)
     one = layer.num_heads == 1
     pads = x.is_cuda and one and steps > 1 and needs_padding(size, x.dtype)
     try:
@@ -49,11 +49,11 @@ def plainly(layer: TorchLayer, input: Tensor, hx: State | None) -> tuple[Tensor,
         if has_torch_function(weights):
             return None
         output, last, cells = native.rnn.recurrent_layers(
-            x, weights, count, h_0, c_0, cell, pads, uses_tf32(x)
+            x, weights, *counts, h_0, c_0, layer.cell.name, pads, uses_tf32(x)
         )
     except (RuntimeError, TypeError, AttributeError):
         # Its message may be about tensors that a caller of the layer never sees.
-        suffixes = [f"l{k}" for k in range(count)]
+        suffixes = [suffix for k in range(layer.num_layers) for suffix in layer._suffixes(k)]
         refuse_misfits(layer, {"input": x, "h_0": h_0, "c_0": c_0}, suffixes)
         raise
     output = output.transpose(0, 1) if layer.batch_first else output

@@ -34,32 +34,18 @@ class How(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def planned(
+def planned_part(
     library: ModuleType,
-    what: str,
     cell: str,
     dtype: str,
     sizes: tuple[int, int, int, int],
     training: bool,
     device: int,
 ) -> int:
-    """What a library's plan answers for a GPU; a reload of the package brings another library."""
+    """By a library's plan for a GPU; a reload of the package brings another library."""
     with torch.cuda.device(device):
         gpu = library.sequence_gpu()
-    return getattr(library, what)(cell, dtype, *sizes, training, gpu)
-
-
-def directions_at_once(layer: TorchLayer, x: Tensor) -> bool:
-    """Whether a GPU runs both directions in one launch; else each has a call of its own.
-
-    Recorded or compiled calls run both in one call, because they are not for one GPU or size.
-    """
-    recorded = torch.compiler.is_compiling() or torch.jit.is_tracing() or type(x) not in _PLAIN
-    if recorded or not x.numel():
-        return True
-    sizes = (x.size(0), x.size(1), layer.hidden_size // layer.num_heads, layer.num_heads)
-    asked = (layer.cell.name, _dtype_of(x), sizes, torch.is_grad_enabled(), x.get_device())
-    return bool(planned(native.rnn, "directions_at_once", *asked))
+    return library.layers_part(cell, dtype, *sizes, training, gpu)
 
 
 def _dtype_of(x: Tensor) -> str:
@@ -80,7 +66,7 @@ def side_by_side(
     cell, tf32 = layer.cell, uses_tf32(x)
     sizes = (x.size(0), x.size(1), layer.hidden_size, layer.num_layers)
     asked = (cell.name, _dtype_of(x), sizes, torch.is_grad_enabled(), x.get_device())
-    part = planned(native.rnn, "layers_part", *asked)  # steps; 0 if one after the other is quicker
+    part = planned_part(native.rnn, *asked)  # steps; 0 if one after the other is quicker
     if not part:
         return None
     suffixes = [f"l{k}" for k in range(layer.num_layers)]

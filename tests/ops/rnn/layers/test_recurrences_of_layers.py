@@ -64,18 +64,22 @@ def test_directions_of_a_layer_with_lengths_and_resets(cell, monkeypatch):
 @pytest.mark.parametrize("cell", CELLS)
 def test_directions_of_many_rows_take_a_core_each(cell, monkeypatch):
     """In one call on a CPU, with the results of one call for each, whatever the threads."""
+    layer = LAYERS[cell.upper()](3, 20, bidirectional=True)
+    few, many = torch.randn(63, 4, 3), torch.randn(64, 4, 3)
+    plainly = [bits(with_gradients(layer, x)) for x in (few, many)]
+    # The other path, of calls that are not ordinary.
+    monkeypatch.setattr("lltm_jit.ops.rnn.recurrent_layer.plainly", lambda *_: None)
     counts, run = [], RecurrentLayer._run
     monkeypatch.setattr(
         RecurrentLayer,
         "_run",
         lambda layer, suffixes, *args: counts.append(len(suffixes)) or run(layer, suffixes, *args),
     )
-    layer = LAYERS[cell.upper()](3, 20, bidirectional=True)
-    few, many = torch.randn(63, 4, 3), torch.randn(64, 4, 3)
     layer(few)
     assert counts == [1, 1]
     layer(many)
     assert counts == [1, 1, 2]
+    assert plainly == [bits(with_gradients(layer, x)) for x in (few, many)]
     assert_threads_change_no_bit(lambda: with_gradients(layer, many))
     together = with_gradients(layer, many)
     monkeypatch.setattr(RecurrentLayer, "_together", lambda *_: False)

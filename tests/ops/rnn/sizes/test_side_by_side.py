@@ -20,7 +20,7 @@ def in_parts(monkeypatch):
 
     def of(steps: int) -> None:
         monkeypatch.setattr(of_stacks, "_is_plain", lambda layer, x: steps > 0)
-        monkeypatch.setattr(of_stacks, "planned", lambda *args: steps)
+        monkeypatch.setattr(of_stacks, "planned_part", lambda *args: steps)
 
     return of
 
@@ -122,15 +122,13 @@ def test_states_are_no_views(in_parts):
         result.detach_()
 
 
-def test_after_a_reload_its_plan_is_asked(monkeypatch):
-    layer, x = lltm_jit.LSTM(3, 16, bidirectional=True), torch.randn(5, 2, 3)
+def test_after_a_reload_its_plan_is_asked():
     answers = []
-    for answer in (True, False):
+    for steps in (16, 0):
         library = ModuleType("library")
-        library.sequence_gpu, library.directions_at_once = tuple, lambda *_, is_so=answer: is_so
-        monkeypatch.setattr(lltm_jit.native, "rnn", library)
-        answers.append(of_stacks.directions_at_once(layer, x))
-    assert answers == [True, False]
+        library.sequence_gpu, library.layers_part = tuple, lambda *_, part=steps: part
+        answers.append(of_stacks.planned_part(library, "lstm", "float16", (5, 2, 16, 2), False, -1))
+    assert answers == [16, 0]
 
 
 @pytest.mark.parametrize("training", [False, True])

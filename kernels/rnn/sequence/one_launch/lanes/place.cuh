@@ -168,6 +168,16 @@ struct Elements {
                    place.lane.row_of(1) < place.rows && place.lane.unit_of(0) < place.hidden},
         last_exists(place.lane.unit_of(2) < place.hidden) {}
 
+  // In arrays with the units of one direction alone, one behind the other.
+  __device__ __forceinline__ Elements apart(const LanePlace<Shape>& place) const {
+    Elements other = *this;
+    other.units = units / 2;
+    const int first_unit = place.recurrence.first_unit();
+    other.first -= int64_t(place.lane.row_of(0)) * other.units;
+    if (first_unit >= other.units) other.first += int64_t(place.rows - 1) * other.units;
+    return other;
+  }
+
   __device__ __forceinline__ bool exists(int e) const {
     return row_exists[e % 2] && (!Shape::kPadded || e < 2 || last_exists);
   }

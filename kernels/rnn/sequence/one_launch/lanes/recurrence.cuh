@@ -18,12 +18,13 @@ class Recurrence {
       constexpr SequenceShape kShape = Shape::kShape;
       const int sets = static_cast<int>(kShape.sets(sizes.batch_size, 1));
       const int hidden = static_cast<int>(sizes.hidden_size);
+      const int gate_size = Shape::kPadded ? static_cast<int>(sizes.gate_size()) : hidden;
       index_ = set / sets;
       rows_ = set % sets;
       direction_ = keep(index_ / sizes.heads);
       const int before = direction_ * (sizes.gates - 1) * sizes.heads;
       first_unit_ = keep(index_ * hidden);
-      first_gate_ = keep((before + index_) * hidden);
+      first_gate_ = keep((before + index_) * gate_size);
       if (sizes.layers > 0) direction_ = 0;
     }
   }

@@ -88,27 +88,30 @@ class Outputs {
   }
   // The state after the last step.
   __device__ __forceinline__ void write_state(const State& state) const {
+    Elements<Shape> elements = elements_;
+    if (Shape::kSeveral && args_.states_apart) elements = elements_.apart(place_);
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
-      elements_.template write<scalar_t>(args_.new_h, 0, e, state[0][e]);
+      elements.template write<scalar_t>(args_.new_h, 0, e, state[0][e]);
     }
     if constexpr (kStates > 1) {
       if (args_.narrow_cells) {
-        write_cells(static_cast<scalar_t*>(args_.new_cells), state);
+        write_cells(elements, static_cast<scalar_t*>(args_.new_cells), state);
       } else {
-        write_cells(static_cast<float*>(args_.new_cells), state);
+        write_cells(elements, static_cast<float*>(args_.new_cells), state);
       }
     }
   }
 
  private:
   template <typename T>
-  __device__ __forceinline__ void write_cells(T* cells, const State& state) const {
+  __device__ __forceinline__ void write_cells(const Elements<Shape>& elements, T* cells,
+                                              const State& state) const {
 #pragma unroll
     for (int k = 1; k < kStates; ++k) {
 #pragma unroll
       for (int e = 0; e < kElements; ++e) {
-        elements_.template write<T>(cells, k - 1, e, state[k][e]);
+        elements.template write<T>(cells, k - 1, e, state[k][e]);
       }
     }
   }
